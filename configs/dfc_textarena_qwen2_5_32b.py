@@ -1,0 +1,91 @@
+"""The paper's run: Divide-Fuse-Conquer with Qwen2.5-32B on TextArena's games.
+
+Paper: Divide-Fuse-Conquer (arXiv 2505.16401), section 4.2 for every value below, Table 2 for the games. Of its 18 ids
+those are listed that dfc has; the paper's Qwen2.5-32B-Align is not public, Qwen2.5-32B-Instruct takes its place.
+Command: python -m dfc.launch --config=configs/dfc_textarena_qwen2_5_32b.py --config.model.path=FOLDER
+  where FOLDER holds the weights in the Hugging Face layout.
+Hardware: 64 devices of 80 GB (the paper: 64 A100).
+Time: not run here; the paper gives none.
+Score: the paper's Table 2, against the initial model over 20 games each, wins/draws/losses: TicTacToe 19/1/0,
+  ConnectFour 15/0/5, ConnectFour-blind 19/0/1, ConnectFour-large 15/0/5, LiarsDice 8/11/1; GuessTheNumber,
+  TowerOfHanoi and their harder variants 20/0/0.
+Variant: --config.mesh.fsdp=1 --config.mesh.tensor=8 for one host of eight devices and a smaller model.
+"""
+
+from dfc.config import (
+    AcceptanceConfig,
+    BatchConfig,
+    DivideFuseConquerConfig,
+    EvaluationConfig,
+    GameOptions,
+    GroupingConfig,
+    GrpoConfig,
+    MeshConfig,
+    MixedPriorityConfig,
+    ModelConfig,
+    OptimizerConfig,
+    RolloutConfig,
+    RunConfig,
+    SamplingConfig,
+)
+from dfc.games import registry
+
+PAPER_IDS = (
+    "GuessTheNumber-v0",
+    "GuessTheNumber-v0-hardcore",
+    "TowerOfHanoi-v0",
+    "TowerOfHanoi-v0-medium",
+    "ConnectFour-v0",
+    "ConnectFour-v0-blind",
+    "ConnectFour-v0-large",
+    "Poker-v0",
+    "Poker-v0-long",
+    "Poker-v0-extreme",
+    "LiarsDice-v0",
+    "SimpleNegotiation-v0",
+    "SimpleNegotiation-v0-short",
+    "SimpleNegotiation-v0-long",
+    "TruthAndDeception-v0",
+    "TruthAndDeception-v0-long",
+    "TruthAndDeception-v0-extreme",
+    "TicTacToe-v0",
+)
+
+
+def _options(game_id: str) -> GameOptions:
+    """A chat model reads the board, unless the id hides it; the small model in the box does without."""
+    defaults = registry.defaults(game_id)
+    return {"show_board": True} if "show_board" in defaults and defaults.get("is_open", True) else {}
+
+
+def get_config() -> RunConfig:
+    """Returns the configuration."""
+    return RunConfig(
+        name="dfc_textarena_qwen2_5_32b",
+        recipe="divide_fuse_conquer",
+        games={game_id: _options(game_id) for game_id in PAPER_IDS if game_id in registry.ids()},
+        model=ModelConfig(path="Qwen2.5-32B-Instruct", dtype="bfloat16"),
+        mesh=MeshConfig(data=1, fsdp=8, tensor=8),
+        rollout=RolloutConfig(
+            slots=256,
+            max_length=8192,
+            max_reply_length=4096,
+            max_replies=120,
+            prompt="think",
+            sampling=SamplingConfig(temperature=1.0),
+        ),
+        optimizer=OptimizerConfig(learning_rate=2e-6),
+        batch=BatchConfig(row_length=8192, micro_batch_rows=8),
+        divide_fuse_conquer=DivideFuseConquerConfig(
+            divide_iterations=100,
+            conquer_iterations=100,
+            seeds_per_game=50,
+            trajectories_per_seed=8,
+            opponent="itself",
+            grouping=GroupingConfig(trials=100, winnable_above=0.0),
+            mixed_priority=MixedPriorityConfig(a=0.2, b=0.8, floor=0.1),
+            acceptance=AcceptanceConfig(rule="previous", games=20),
+            grpo=GrpoConfig(clip_ratio=0.1, kl_coefficient=0.1),
+        ),
+        evaluation=EvaluationConfig(games=20, stage_games=20),
+    )

@@ -1,0 +1,48 @@
+"""Smoke test: every part of Divide-Fuse-Conquer once, in miniature; it shows that an installation works.
+
+Paper: Divide-Fuse-Conquer (arXiv 2505.16401), Algorithms 1 and 2, on two games.
+Command: python -m dfc.launch --config=configs/smoke.py
+Hardware: a CPU with two cores and 4 GB of memory.
+Time: about a minute, most of it compilation.
+Score: none; so few games measure nothing.
+Variant: --config.divide_fuse_conquer.conquer_iterations=5 runs longer.
+"""
+
+from dfc.config import (
+    AcceptanceConfig,
+    BatchConfig,
+    CheckpointConfig,
+    DivideFuseConquerConfig,
+    EvaluationConfig,
+    GroupingConfig,
+    ModelConfig,
+    OptimizerConfig,
+    RolloutConfig,
+    RunConfig,
+)
+
+
+def get_config() -> RunConfig:
+    """Returns the configuration."""
+    return RunConfig(
+        name="smoke",
+        recipe="divide_fuse_conquer",
+        games={"TicTacToe-v0": {}, "GuessTheNumber-v0": {}},
+        model=ModelConfig(path="tiny_player", dtype="float32"),
+        rollout=RolloutConfig(
+            slots=16, max_length=256, max_reply_length=4, max_replies=120, stop=("]",), prompt="bare_action"
+        ),
+        optimizer=OptimizerConfig(learning_rate=1e-3, b2=0.98),
+        batch=BatchConfig(row_length=256, micro_batch_rows=8),
+        divide_fuse_conquer=DivideFuseConquerConfig(
+            divide_iterations=2,
+            conquer_iterations=1,
+            seeds_per_game=2,
+            trajectories_per_seed=4,
+            opponent="initial",
+            grouping=GroupingConfig(trials=8),
+            acceptance=AcceptanceConfig(rule="previous", games=4),
+        ),
+        evaluation=EvaluationConfig(games=8, stage_games=4),
+        checkpoint=CheckpointConfig(every=1, keep=2),
+    )

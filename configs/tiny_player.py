@@ -1,0 +1,38 @@
+"""Makes the model in the box: a tokenizer and a small decoder that know every game's words but not how to win.
+
+Paper: none; the model stands in for a base model where there is no accelerator. It is trained on transcripts of
+random legal play, so that it writes legal actions and leaves the winning to be learned.
+Command: python -m dfc.launch --config=configs/tiny_player.py
+Hardware: a CPU with two cores and 4 GB of memory.
+Time: to be measured.
+Score: to be measured (share of legal replies; win rate against random legal play).
+Variant: --config.tiny_player.steps=400 for a quick and worse one.
+"""
+
+from dfc.config import (
+    BatchConfig,
+    CheckpointConfig,
+    ModelConfig,
+    OptimizerConfig,
+    RolloutConfig,
+    RunConfig,
+    TinyPlayerConfig,
+)
+from dfc.games import registry
+
+
+def get_config() -> RunConfig:
+    """Returns the configuration."""
+    return RunConfig(
+        name="tiny_player",
+        recipe="tiny_player",
+        games={game_id: {} for game_id in registry.ids()},
+        model=ModelConfig(path="tiny_player", dtype="float32"),
+        rollout=RolloutConfig(
+            slots=64, max_length=1024, max_reply_length=8, max_replies=240, stop=("]",), prompt="bare_action"
+        ),
+        optimizer=OptimizerConfig(learning_rate=4e-3, warmup_steps=60, schedule="cosine", b2=0.98),
+        batch=BatchConfig(row_length=160, micro_batch_rows=4),
+        tiny_player=TinyPlayerConfig(),
+        checkpoint=CheckpointConfig(every=500, keep=2),
+    )

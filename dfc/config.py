@@ -1,0 +1,318 @@
+"""The only schema of a run and the only home of its defaults: a tree of frozen dataclasses.
+
+A configuration file (`configs/*.py`) returns a `RunConfig`; the command line overrides single values
+(`--config.optimizer.learning_rate=1e-3`). `dfc.launch` checks the whole tree with `problems` before anything runs.
+Defaults are the published values of Divide-Fuse-Conquer (arXiv 2505.16401, sections 3.2 and 4.2) where it states
+them.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Literal
+
+GameOptions = Mapping[str, int | bool | str | tuple[int, ...]]
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    """Which weights to start from.
+
+    Attributes:
+      path: a folder in the Hugging Face layout, or ``tiny_player`` for the model in the box.
+      dtype: the type weights are computed with and kept in, ``float32`` or ``bfloat16``.
+    """
+
+    path: str = "tiny_player"
+    dtype: Literal["float32", "bfloat16"] = "float32"
+
+
+@dataclasses.dataclass(frozen=True)
+class MeshConfig:
+    """How devices are laid out; the product of the three must be the number of devices (-1: whatever remains).
+
+    Attributes:
+      data: copies of the model that share a batch.
+      fsdp: devices over which weights and a batch are split.
+      tensor: devices over which heads and feed-forward columns are split.
+    """
+
+    data: int = 1
+    fsdp: int = -1
+    tensor: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class SamplingConfig:
+    """How one id is drawn; the filters apply in the order temperature, top-k, top-p, min-p.
+
+    Attributes:
+      temperature: logits are divided by it; 0 takes the most probable id.
+      top_k: keep the k most probable ids; 0 keeps all.
+      top_p: keep the smallest set of most probable ids whose probabilities sum to at least this; 1 keeps all.
+      min_p: keep ids at least this fraction as probable as the most probable one; 0 keeps all.
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class RolloutConfig:
+    """How games are played.
+
+    Attributes:
+      slots: games in flight at once.
+      max_length: ids of one episode's context, all turns of one seat together; a longer episode is truncated.
+      max_reply_length: ids of one reply; a reply that reaches it is cut there.
+      max_replies: replies of all seats together; a longer game is truncated (the paper: 120 steps).
+      stop: a reply ends with the first id whose text contains one of these strings, or with an end-of-turn id.
+      prompt: ``bare_action`` shows the game's text as it is; ``think`` adds the paper's think-then-act
+        instructions (its Table 4) before it.
+      sampling: how ids are drawn.
+    """
+
+    slots: int = 64
+    max_length: int = 8192
+    max_reply_length: int = 4096
+    max_replies: int = 120
+    stop: tuple[str, ...] = ()
+    prompt: Literal["bare_action", "think"] = "bare_action"
+    sampling: SamplingConfig = SamplingConfig()
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerConfig:
+    """Adam with decoupled weight decay, linear warm-up, global-norm clipping.
+
+    Attributes:
+      learning_rate: after warm-up.
+      warmup_steps: updates until the learning rate is reached.
+      schedule: ``constant``, or ``cosine`` to zero over the run's updates.
+      b1: decay of the first moment.
+      b2: decay of the second moment.
+      weight_decay: decoupled.
+      clip_norm: gradients of a larger global norm are scaled down to it.
+    """
+
+    learning_rate: float = 2e-6
+    warmup_steps: int = 0
+    schedule: Literal["constant", "cosine"] = "constant"
+    b1: float = 0.9
+    b2: float = 0.95
+    weight_decay: float = 0.0
+    clip_norm: float = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchConfig:
+    """Static shapes of an update: rows of `row_length` ids, episodes packed into them.
+
+    Attributes:
+      row_length: ids of one row; the longest episode must fit.
+      micro_batch_rows: rows of one forward and backward pass; gradients of several are added up.
+    """
+
+    row_length: int = 8192
+    micro_batch_rows: int = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class RewardConfig:
+    """Rewards of Table 1, with what a first illegal reply costs.
+
+    Attributes:
+      format: whether an invalid end costs `invalid`; off, it counts as a loss.
+      invalid: reward of a game this seat ended by an invalid reply.
+      hasty_action_penalty: whether a win is worth 1 / steps instead of 1.
+      illegal_try: taken off for every illegal reply that was answered with another try (not in the paper, where
+        such a try is free and therefore exploited).
+    """
+
+    format: bool = True
+    invalid: float = -2.0
+    hasty_action_penalty: bool = True
+    illegal_try: float = 0.25
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupingConfig:
+    """The divide step: groups by (start kind) x (can the base model win at all).
+
+    Attributes:
+      trials: games of the base model per id; against itself where there are two seats.
+      winnable_above: a game counts as winnable if the measured win rate is above this (the paper: 0).
+    """
+
+    trials: int = 100
+    winnable_above: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class MixedPriorityConfig:
+    """Mixed priority sampling: how many seeds each game gets (section 3.2.3).
+
+    Attributes:
+      enabled: off, every game gets the same number.
+      a: weight of the linear-capped priority.
+      b: weight of the variance priority.
+      floor: epsilon_1, the least linear priority.
+    """
+
+    enabled: bool = True
+    a: float = 0.2
+    b: float = 0.8
+    floor: float = 0.1
+
+
+@dataclasses.dataclass(frozen=True)
+class AcceptanceConfig:
+    """Which updates are kept (Algorithm 2, lines 19 to 22).
+
+    Attributes:
+      rule: ``previous``: the mean win rate is at least that of the iteration before; ``best``: of the best so far;
+        ``always``: every update is kept.
+      games: fresh games per id against the initial policy that measure it, seats alternating.
+      tolerance: a win rate lower by at most this still passes (the paper: 0).
+    """
+
+    rule: Literal["previous", "best", "always"] = "previous"
+    games: int = 20
+    tolerance: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class GrpoConfig:
+    """Group relative policy optimization.
+
+    Attributes:
+      clip_ratio: the likelihood ratio counts within 1 +- this.
+      kl_coefficient: weight of the KL divergence to the initial policy.
+      normalize_std: divide advantages by the group's standard deviation.
+      unit: average over all action ids (``token``) or first within each episode (``sequence``).
+      updates_per_iteration: optimizer steps on one iteration's episodes, each on its share of the groups.
+    """
+
+    clip_ratio: float = 0.1
+    kl_coefficient: float = 0.1
+    normalize_std: bool = True
+    unit: Literal["token", "sequence"] = "token"
+    updates_per_iteration: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class DivideFuseConquerConfig:
+    """Algorithms 1 and 2.
+
+    Attributes:
+      divide_iterations: iterations of each group's own policy.
+      conquer_iterations: iterations after each fuse.
+      seeds_per_game: rollout seeds per game and iteration on average (the paper's S).
+      trajectories_per_seed: episodes of one seed (the paper's r): a group for the advantages.
+      opponent: who sits in the other seat of training games: the ``initial`` policy, the policy ``itself``,
+        or ``random_legal``.
+      randomize_seeds: fresh seeds every iteration; off, the same ones each time.
+      half_negative: drop half of the negative episodes at random.
+      epsilon: probability that an action of the policy is replaced by a random legal one; 0 turns it off.
+      grouping: the divide step.
+      mixed_priority: how seeds are shared out.
+      acceptance: which updates are kept.
+      grpo: the update.
+      reward: what an episode is worth.
+    """
+
+    divide_iterations: int = 100
+    conquer_iterations: int = 100
+    seeds_per_game: int = 50
+    trajectories_per_seed: int = 8
+    opponent: Literal["initial", "itself", "random_legal"] = "itself"
+    randomize_seeds: bool = True
+    half_negative: bool = True
+    epsilon: float = 0.05
+    grouping: GroupingConfig = GroupingConfig()
+    mixed_priority: MixedPriorityConfig = MixedPriorityConfig()
+    acceptance: AcceptanceConfig = AcceptanceConfig()
+    grpo: GrpoConfig = GrpoConfig()
+    reward: RewardConfig = RewardConfig()
+
+
+@dataclasses.dataclass(frozen=True)
+class TinyPlayerConfig:
+    """How the model in the box is made: tokenizer and weights from random-legal transcripts.
+
+    Attributes:
+      ids_per_game: ids of transcripts made per id and variant.
+      illegal_share: share of replies preceded by an illegal try, so that the second answer is learned too.
+      steps: optimizer updates.
+      transcripts_per_step: transcripts of one update.
+      long_every: every n-th update takes transcripts longer than a row, in rows of their own.
+      width: model width; heads have 32 dimensions.
+      layers: decoder layers.
+      feed_forward: hidden size of the feed-forward part.
+      vocabulary: largest number of pieces.
+    """
+
+    ids_per_game: int = 250_000
+    illegal_share: float = 0.05
+    steps: int = 4000
+    transcripts_per_step: int = 40
+    long_every: int = 6
+    width: int = 96
+    layers: int = 3
+    feed_forward: int = 256
+    vocabulary: int = 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationConfig:
+    """The matches at the end of a run.
+
+    Attributes:
+      games: per id and opponent, seats alternating, on seeds no training game used.
+      stage_games: per id after each stage, against the initial policy, for the table of stages.
+    """
+
+    games: int = 200
+    stage_games: int = 40
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckpointConfig:
+    """How a run survives a stop.
+
+    Attributes:
+      every: iterations between checkpoints; the end of a stage is always saved.
+      keep: how many to keep.
+    """
+
+    every: int = 10
+    keep: int = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig:
+    """One run.
+
+    Attributes:
+      name: the run folder is ``runs/<name>`` unless ``--workdir`` is given.
+      recipe: which file of `dfc.recipes` runs.
+      seed: with the rest of the configuration it determines every number of the run, clock readings apart.
+      games: game id -> constructor values that differ from the id's defaults.
+      divide_fuse_conquer: settings of that recipe.
+      tiny_player: settings of that recipe.
+    """
+
+    name: str = "run"
+    recipe: Literal["divide_fuse_conquer", "tiny_player"] = "divide_fuse_conquer"
+    seed: int = 0
+    games: Mapping[str, GameOptions] = dataclasses.field(default_factory=dict)
+    model: ModelConfig = ModelConfig()
+    mesh: MeshConfig = MeshConfig()
+    rollout: RolloutConfig = RolloutConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    batch: BatchConfig = BatchConfig()
+    divide_fuse_conquer: DivideFuseConquerConfig = DivideFuseConquerConfig()
+    tiny_player: TinyPlayerConfig = TinyPlayerConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()

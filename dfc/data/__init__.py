@@ -1,0 +1,1 @@
+"""Transcripts to data sets."""

@@ -1,0 +1,114 @@
+"""The data that travels between rooms: an episode as it was played, and the arrays a trainer sees.
+
+Ids are the truth: what was drawn is what is trained on, id for id; text is never tokenized a second time.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+Speaker = Literal["policy", "opponent", "replaced"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Reply:
+    """One reply as the game took it.
+
+    Attributes:
+      seat: whose.
+      text: what was said.
+      speaker: ``policy``, ``opponent``, or ``replaced``: the policy's turn, but a random legal action was played
+        instead of asking it (the epsilon-greedy disturbance).
+    """
+
+    seat: int
+    text: str
+    speaker: Speaker
+
+
+@dataclasses.dataclass
+class Episode:
+    """One game seen by the policy's seat.
+
+    Attributes:
+      game: registered id. options: constructor values that differ from the id's own. game_seed: its deal.
+      seat: the policy's. opponent: who sat opposite (``none`` in single-player games).
+      group: episodes of one group share game, options, seed and seat.
+      replies: every reply in the order played; with game, options and game_seed it replays the game.
+      outcomes: per seat, as `dfc.games.game.Outcome` values. forfeited_by: seat that ended it by an invalid reply.
+      illegal_tries: of the policy's seat.
+      malformed: whether the policy's last reply could not be read.
+      ids: the policy's whole context: observations, markup and replies, int32 [n].
+      mask: 1 where an id was drawn by the policy (and may be trained on), bool [n].
+      logprobs: of those ids under the distribution they were drawn from, float32 [n], 0 elsewhere.
+      plain_logprobs: of those ids under the untruncated distribution, float32 [n], 0 elsewhere.
+      policy_version: of the weights that drew them.
+    """
+
+    game: str
+    options: Mapping[str, Any]
+    game_seed: int
+    seat: int
+    opponent: str
+    group: int
+    replies: list[Reply]
+    outcomes: tuple[str, ...]
+    forfeited_by: int | None
+    illegal_tries: int
+    malformed: bool
+    ids: np.ndarray
+    mask: np.ndarray
+    logprobs: np.ndarray
+    plain_logprobs: np.ndarray
+    policy_version: int
+
+    @property
+    def outcome(self) -> str:
+        """The policy's outcome."""
+        return self.outcomes[self.seat]
+
+    @property
+    def steps(self) -> int:
+        """Turns of the policy, replaced and illegal ones included."""
+        return sum(reply.seat == self.seat for reply in self.replies)
+
+    @property
+    def drawn(self) -> int:
+        """Ids the policy drew."""
+        return int(self.mask.sum())
+
+    def record(self, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON values
+        """Returns the episode as JSON-ready data without its ids; `more` is added (stage, iteration, reward...)."""
+        return {
+            "game": self.game,
+            "options": dict(self.options),
+            "seed": self.game_seed,
+            "seat": self.seat,
+            "opponent": self.opponent,
+            "replies": [[r.seat, r.text, r.speaker] for r in self.replies],
+            "outcomes": list(self.outcomes),
+            "forfeited_by": self.forfeited_by,
+            **more,
+        }
+
+
+class TokenBatch(NamedTuple):
+    """Packed rows, all [B, T]; a tuple so that it is a pytree.
+
+    Attributes:
+      tokens: int32.
+      positions: int32, from 0 within each episode.
+      segments: int32, 1, 2, ... per episode within a row; 0 is padding.
+      mask: float32, 1 at action ids: the log-probability of token t is read at t - 1.
+      advantages: float32, the episode's, at its action ids.
+      old_logprobs: float32, under the distribution the ids were drawn from.
+    """
+
+    tokens: np.ndarray
+    positions: np.ndarray
+    segments: np.ndarray
+    mask: np.ndarray
+    advantages: np.ndarray
+    old_logprobs: np.ndarray

@@ -1,0 +1,1 @@
+"""Matches, their statistics and the report."""

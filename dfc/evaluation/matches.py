@@ -1,0 +1,75 @@
+"""Matches: who plays how many games of what on which seeds, and the counts that come out."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from dfc.config import GameOptions
+from dfc.episodes import Episode
+from dfc.evaluation.statistics import Record
+from dfc.games import registry
+from dfc.games.chance import derive_seed
+from dfc.rollout.play import Job
+
+
+def match_jobs(games: Mapping[str, GameOptions], count: int, seed: int, purpose: str) -> list[Job]:
+    """Returns `count` games of each id, seats alternating where there are two.
+
+    Args:
+      games: id -> constructor values that differ from the id's own.
+      count: games per id.
+      seed: the run's.
+      purpose: names the match; matches of different purposes share no game seed.
+    """
+    jobs = []
+    for game, options in games.items():
+        seats = registry.make(game, **options).seats
+        for index in range(count):
+            deal = derive_seed("match deal", purpose, seed, game, index)
+            draw = derive_seed("match draws", purpose, seed, game, index)
+            jobs.append(Job(game, options, deal, index % seats, index, draw))
+    return jobs
+
+
+def record_of(episode: Episode) -> Record:
+    """Returns one episode as counts of its policy's seat; an invalid end is a loss, of the other seat a win."""
+    outcome = episode.outcome
+    forfeit = episode.forfeited_by
+    replies = [r for r in episode.replies if r.speaker == "policy"]
+    lost_by_forfeit = int(forfeit == episode.seat)
+    return Record(
+        win=int(outcome == "win"),
+        draw=int(outcome == "draw"),
+        loss=int(outcome in ("loss", "invalid")),
+        truncated=int(outcome == "truncated"),
+        won_by_forfeit=int(forfeit is not None and forfeit != episode.seat),
+        lost_by_forfeit=lost_by_forfeit,
+        replies=len(replies),
+        illegal_replies=episode.illegal_tries,
+        malformed_replies=int(episode.malformed),
+        steps=episode.steps,
+    )
+
+
+def tally(episodes: Iterable[Episode]) -> dict[tuple[str, int], Record]:
+    """Returns the counts per (game id, policy's seat)."""
+    counts: dict[tuple[str, int], Record] = defaultdict(Record)
+    for episode in episodes:
+        counts[episode.game, episode.seat] += record_of(episode)
+    return dict(counts)
+
+
+def by_game(counts: Mapping[tuple[str, int], Record]) -> dict[str, Record]:
+    """Returns the counts per game id, seats added up, in order of first appearance."""
+    games: dict[str, Record] = defaultdict(Record)
+    for (game, _), record in counts.items():
+        games[game] += record
+    return dict(games)
+
+
+def evaluation_rows(counts: Mapping[tuple[str, int], Record], **more: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - JSON values
+    """Returns one JSON-ready row per (game, seat); `more` is added to each (stage, policy, opponent)."""
+    return [
+        {**more, "game": game, "seat": seat, "games": record.games, **vars(record)}
+        for (game, seat), record in sorted(counts.items())
+    ]

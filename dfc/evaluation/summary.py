@@ -1,0 +1,60 @@
+"""The result of a run as text: who won how often before and after, from the run folder's own files."""
+
+import json
+from collections import defaultdict
+from pathlib import Path
+
+from dfc.evaluation.statistics import Interval, Record, difference_interval, pooled, pooled_score
+
+_ROW = "{:28} {:13} {:8} {:>5} {:>5} {:>5}  {:20} {:>8} {:>9}"
+_HEADER = _ROW.format("game", "against", "policy", "W", "D", "L", "score (95 %)", "illegal", "forfeits")
+
+
+def final_records(folder: Path) -> dict[tuple[str, str, str], Record]:
+    """Returns the final matches' counts, seats added up, by (game, opponent, policy)."""
+    records: dict[tuple[str, str, str], Record] = defaultdict(Record)
+    with (folder / "evaluations.jsonl").open(encoding="utf-8") as lines:
+        for line in lines:
+            row = json.loads(line)
+            if row["stage"] == "final":
+                records[row["game"], row["opponent"], row["policy"]] += Record.from_json(row)
+    return dict(records)
+
+
+def lines(folder: Path) -> list[str]:
+    """Returns the table of final matches and what follows from it, one line each.
+
+    Two-player ids are pooled into a score (win 1, draw 1/2) with and without the games an invalid reply decided;
+    single-player ids get the difference of solved rates with its interval.
+    """
+    records = final_records(folder)
+    out = ["", _HEADER]
+    for (game, opponent, policy), r in sorted(
+        records.items(), key=lambda item: (item[0][0], item[0][1], item[0][2] != "initial")
+    ):
+        wrong = (r.illegal_replies + r.malformed_replies) / max(1, r.replies)
+        forfeits = f"{r.won_by_forfeit}+{r.lost_by_forfeit}"
+        drawn = r.draw + r.truncated
+        out.append(_ROW.format(game, opponent, policy, r.win, drawn, r.loss, _shown(r.score), f"{wrong:.1%}", forfeits))
+    out.append("forfeits: won because the other seat replied invalidly + lost by an own invalid reply")
+    for opponent in ("initial", "random_legal"):
+        before = [r for (_, o, p), r in records.items() if o == opponent and p == "initial"]
+        after = [r for (_, o, p), r in records.items() if o == opponent and p == "final"]
+        if after:
+            out.append(
+                f"two-player ids pooled against {opponent}: from {_shown(pooled_score(before))} "
+                f"to {_shown(pooled_score(after))}; "
+                f"without games decided by an invalid reply from {_shown(pooled(before).score_without_forfeits)} "
+                f"to {_shown(pooled(after).score_without_forfeits)}"
+            )
+    for game in dict.fromkeys(g for g, o, _ in records if o == "none"):
+        before, after = records[game, "none", "initial"], records[game, "none", "final"]
+        change = difference_interval(after.win, after.games, before.win, before.games)
+        out.append(
+            f"{game} solved: from {before.win}/{before.games} to {after.win}/{after.games}, difference {_shown(change)}"
+        )
+    return out
+
+
+def _shown(interval: Interval) -> str:
+    return f"{interval.estimate:.3f} [{interval.low:.3f}, {interval.high:.3f}]"

@@ -1,0 +1,57 @@
+"""Stopping a run from outside: the signal is noted, the recipe saves and leaves at the next safe place."""
+
+import signal
+from types import FrameType, TracebackType
+from typing import Self
+
+from dfc.errors import DfcError
+
+
+class Interrupted(DfcError):  # noqa: N818 - being asked to stop is no error
+    """A recipe saved its state and stopped because it was asked to.
+
+    Attributes:
+      signal_number: the signal that asked, e.g. 15 for SIGTERM.
+    """
+
+    def __init__(self, signal_number: int) -> None:
+        self.signal_number = signal_number
+        super().__init__(f"stopped by {signal.Signals(signal_number).name}")
+
+
+class Stop:
+    """Notes SIGTERM and SIGINT (Ctrl-C) while it is open; a second Ctrl-C stops at once.
+
+    Use as a context manager in the main thread; the handlers from before come back at the end. A recipe reads
+    `requested` between iterations, saves a checkpoint and raises `Interrupted`.
+
+    Attributes:
+      requested: the number of the first signal, or None.
+    """
+
+    def __init__(self) -> None:
+        self.requested: int | None = None
+        self._before: dict[int, signal._HANDLER] = {}
+
+    def __enter__(self) -> Self:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def check(self) -> None:
+        """Raises `Interrupted` if a stop was requested; call it only where the state is saved."""
+        if self.requested is not None:
+            raise Interrupted(self.requested)
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        # Schedulers repeat SIGTERM while they wait, so only an impatient Ctrl-C cuts the saving short.
+        if self.requested is not None and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        if self.requested is None:
+            self.requested = number

@@ -1,0 +1,1 @@
+"""One file per method, read from top to bottom."""

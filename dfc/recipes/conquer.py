@@ -1,0 +1,158 @@
+"""One iteration of the conquer recipe (Divide-Fuse-Conquer, arXiv 2505.16401, Algorithm 2), as separate steps.
+
+    seeds -> games -> rewards -> advantages -> sequences -> update -> win rate
+
+How it departs from the paper:
+
+1. Groups whose rewards are all equal carry no signal and are left out of the update; their KL term with them.
+2. An illegal reply that is answered with another try costs `reward.illegal_try`; in the paper it is free, and a
+   policy learns to use it.
+3. The disturbance of an action is decided before the policy is asked, which gives the same games and saves a reply.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+import jax
+import numpy as np
+
+from dfc import advantages, curriculum, rewards
+from dfc.config import DivideFuseConquerConfig, GameOptions, GrpoConfig, RewardConfig
+from dfc.episodes import Episode, TokenBatch
+from dfc.evaluation import matches
+from dfc.evaluation.statistics import Record
+from dfc.games import registry
+from dfc.games.chance import derive_seed
+from dfc.losses import Loss, grpo_loss
+from dfc.rollout.play import Job
+from dfc.training.packing import Sequence1D
+from dfc.training.step import LossFunction
+
+
+def allocate(games: Sequence[str], win_rates: Mapping[str, float], config: DivideFuseConquerConfig) -> dict[str, int]:
+    """Returns how many rollout seeds each game gets; they sum to seeds_per_game x games (section 3.2.3)."""
+    budget = config.seeds_per_game * len(games)
+    priority = config.mixed_priority
+    if not priority.enabled:
+        weights = np.ones(len(games))
+    else:
+        rates = [win_rates[game] for game in games]
+        weights = curriculum.mixed_priority_weights(rates, a=priority.a, b=priority.b, floor=priority.floor)
+    seeds = curriculum.allocate_seeds(weights, budget, minimum=min(1, config.seeds_per_game))
+    return dict(zip(games, seeds.tolist(), strict=True))
+
+
+def rollout_jobs(
+    seeds: Mapping[str, int],
+    options: Mapping[str, GameOptions],
+    config: DivideFuseConquerConfig,
+    seed: int,
+    stage: str,
+    iteration: int,
+) -> list[Job]:
+    """Returns `trajectories_per_seed` games of every rollout seed; seats alternate from seed to seed.
+
+    Games of one group follow each other, and ids take turns, so that games of all lengths are in flight together.
+    """
+    place = iteration if config.randomize_seeds else 0
+    jobs: list[tuple[float, Job]] = []
+    group = 0
+    for game, count in seeds.items():
+        seats = registry.make(game, **options[game]).seats
+        for index in range(count):
+            deal = derive_seed("rollout deal", seed, stage, game, place, index)
+            for copy in range(config.trajectories_per_seed):
+                draw = derive_seed("rollout draws", seed, stage, game, iteration, index, copy)
+                job = Job(game, options[game], deal, (index + iteration) % seats, group, draw, config.epsilon)
+                jobs.append((index / count, job))
+            group += 1
+    return [job for _, job in sorted(jobs, key=lambda item: item[0])]
+
+
+def reward(episode: Episode, config: RewardConfig) -> float:
+    """Returns what an episode is worth: Table 1, less what illegal tries cost."""
+    invalid = episode.outcome == "invalid"
+    form = rewards.format_reward(not invalid, invalid=config.invalid) if config.format else 0.0
+    outcome = rewards.outcome_reward(episode.outcome)
+    steps = episode.steps if config.hasty_action_penalty else 1
+    forgiven = episode.illegal_tries - int(invalid and not episode.malformed)
+    return rewards.step_reward(form, outcome, steps) - config.illegal_try * forgiven
+
+
+def sequences(
+    episodes: Sequence[Episode], values: Sequence[float], config: DivideFuseConquerConfig, seed: int
+) -> list[list[Sequence1D]]:
+    """Returns the episodes to train on, one list per optimizer update; episodes of a group stay together.
+
+    Args:
+      episodes: of one iteration.
+      values: their rewards.
+      config: the recipe's settings.
+      seed: of the half-negative filter.
+    """
+    groups: dict[int, list[int]] = defaultdict(list)
+    for index, episode in enumerate(episodes):
+        groups[episode.group].append(index)
+    table = np.asarray([[values[i] for i in members] for members in groups.values()], np.float32)
+    relative = advantages.group_relative(table, normalize_std=config.grpo.normalize_std)
+    keep = np.ones(len(episodes), bool)
+    if config.half_negative:
+        keep = rewards.keep_half_of_negatives(np.asarray(values), seed)
+    shares: list[list[Sequence1D]] = [[] for _ in range(config.grpo.updates_per_iteration)]
+    for number, (members, row) in enumerate(zip(groups.values(), relative, strict=True)):
+        for index, advantage in zip(members, row.tolist(), strict=True):
+            if keep[index] and advantage != 0:
+                e = episodes[index]
+                shares[number % len(shares)].append(Sequence1D(e.ids, e.mask, e.logprobs, advantage))
+    return shares
+
+
+def make_loss(config: GrpoConfig, row_length: int) -> LossFunction:
+    """Returns GRPO as a trainer wants it."""
+    packing = config.unit == "sequence"
+
+    def loss(logprobs: jax.Array, batch: TokenBatch, reference: jax.Array | None) -> Loss:
+        return grpo_loss(
+            logprobs,
+            batch.old_logprobs,
+            batch.advantages,
+            batch.mask,
+            clip_ratio=config.clip_ratio,
+            reference_logprobs=reference,
+            kl_coefficient=config.kl_coefficient if reference is not None else 0.0,
+            unit=config.unit,
+            segments=batch.segments if packing else None,
+            num_segments=max(1, row_length // 4) if packing else None,
+        )
+
+    return loss
+
+
+def accepted(win_rate: float, previous: float, best: float, config: DivideFuseConquerConfig) -> bool:
+    """Returns whether an update is kept (Algorithm 2, lines 19 to 22)."""
+    rule = config.acceptance
+    threshold = {"previous": previous, "best": best, "always": -1.0}[rule.rule]
+    return win_rate >= threshold - rule.tolerance
+
+
+def win_rates(episodes: Sequence[Episode]) -> dict[str, float]:
+    """Returns the share of games won, per id."""
+    return {game: r.win / r.games for game, r in matches.by_game(matches.tally(episodes)).items()}
+
+
+def episode_metrics(episodes: Sequence[Episode], values: Sequence[float]) -> dict[str, float]:
+    """Returns, per id: reward, format rate (share of replies that were legal), ids per reply and steps per game."""
+    records: dict[str, Record] = matches.by_game(matches.tally(episodes))
+    drawn: dict[str, int] = defaultdict(int)
+    worth: dict[str, float] = defaultdict(float)
+    for episode, value in zip(episodes, values, strict=True):
+        drawn[episode.game] += episode.drawn
+        worth[episode.game] += value
+    found = {}
+    for game, record in records.items():
+        wrong = record.illegal_replies + record.malformed_replies
+        found[f"games/{game}/reward"] = worth[game] / record.games
+        found[f"games/{game}/format_rate"] = 1 - wrong / max(1, record.replies)
+        found[f"games/{game}/response_length"] = drawn[game] / max(1, record.replies)
+        found[f"games/{game}/steps"] = record.steps_per_game
+    return found

@@ -1,0 +1,273 @@
+"""Decodes many conversations at once; each keeps its cache from its first id to its last.
+
+A slot belongs to one conversation. `append` adds ids the conversation has not seen (an observation), `ask` wants a
+reply to all of them, and every `step` feeds each asking slot a few of its unseen ids and, once none is left, draws
+one id. Feeding and drawing are one program, so slots that still read and slots that already write share a call, and
+nothing is ever fed twice.
+
+Shapes are static: slots x (a few widths) x (a few attended lengths). A row that has less to feed than the width is
+padded; padding lies behind the row's live positions, is masked, and is overwritten by the next call. A row that sits
+a call out writes at the spare tail of the cache, never at a live position.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dfc.config import SamplingConfig
+from dfc.models.transformer import Cache, DecoderConfig, Params, bind, empty_cache
+from dfc.rollout.sampling import draw, uniforms
+
+
+@dataclasses.dataclass(frozen=True)
+class Reply:
+    """What a slot answered.
+
+    Attributes:
+      slot: which conversation.
+      ids: the ids drawn, the stop id included if one was drawn.
+      logprobs: of each id under the distribution it was drawn from.
+      plain_logprobs: of each id under the untruncated distribution at temperature 1.
+      stopped: whether the last id is a stop id; otherwise the length limit cut the reply.
+    """
+
+    slot: int
+    ids: list[int]
+    logprobs: list[float]
+    plain_logprobs: list[float]
+    stopped: bool
+
+
+@dataclasses.dataclass
+class EngineCounts:
+    """What an engine has done since it was made; all numbers are ids or calls."""
+
+    calls: int = 0
+    fed: int = 0
+    drawn: int = 0
+    computed: int = 0  # rows x width summed over calls: what the device worked on, padding included
+
+
+@functools.partial(jax.jit, static_argnames=("config", "sampling", "attended"), donate_argnames=("cache",))
+def _extend_and_draw(
+    params: Params,
+    cache: Cache,
+    tokens: jax.Array,
+    start: jax.Array,
+    last: jax.Array,
+    uniform: jax.Array,
+    *,
+    config: DecoderConfig,
+    sampling: SamplingConfig,
+    attended: int,
+) -> tuple[jax.Array, jax.Array, Cache]:
+    """Feeds tokens [B, T] and draws one id per row behind position `last`; returns ids [B], logprobs [2, B]."""
+    model = bind(config, params)
+    hidden, cache = model.extend(tokens, start, cache, attended)
+    final = jnp.take_along_axis(hidden, last[:, None, None], axis=1)[:, 0]
+    logits = jnp.matmul(final, model.output_embedding.T, preferred_element_type=jnp.float32)
+    ids, chosen, plain = draw(logits, uniform, sampling)
+    return ids, jnp.stack([chosen, plain]), cache
+
+
+@dataclasses.dataclass
+class _Slot:
+    """Book-keeping of one conversation."""
+
+    seed: int
+    fed: int = 0
+    drawn: int = 0
+    pending: list[int] = dataclasses.field(default_factory=list)
+    reply: Reply | None = None
+    room: int = 0
+
+
+class Engine:
+    """Slots with resident caches over one set of weights.
+
+    Attributes:
+      counts: what was done so far.
+      version: names the weights; see `set_params`.
+    """
+
+    def __init__(
+        self,
+        config: DecoderConfig,
+        params: Params,
+        *,
+        slots: int,
+        max_length: int,
+        stop_ids: frozenset[int],
+        sampling: SamplingConfig,
+        widths: Sequence[int] = (1, 2, 4, 8),
+        attended: Sequence[int] | None = None,
+    ) -> None:
+        """Allocates the cache.
+
+        Args:
+          config: of the model.
+          params: its weights.
+          slots: conversations at once.
+          max_length: positions of one conversation.
+          stop_ids: a reply ends with the first of these.
+          sampling: how ids are drawn.
+          widths: ids fed per call, ascending; each is one compiled program per attended length.
+          attended: lengths attention may be cut to, ascending; by default doublings of 64 up to max_length.
+        """
+        self._config = config
+        self._params = params
+        self.version = 0
+        self._stop_ids = stop_ids
+        self._sampling = sampling
+        self._widths = tuple(widths)
+        self.max_length = max_length
+        spare = self._widths[-1]  # idle rows write here
+        self._positions = max_length + spare
+        self._attended = _lengths(max_length) if attended is None else tuple(attended)
+        self._cache = empty_cache(config, slots, self._positions)
+        self._free = list(range(slots - 1, -1, -1))
+        self._slots: list[_Slot | None] = [None] * slots
+        self._asking: dict[int, _Slot] = {}
+        self.counts = EngineCounts()
+
+    @property
+    def free(self) -> int:
+        """Number of slots no conversation owns."""
+        return len(self._free)
+
+    @property
+    def busy(self) -> bool:
+        """Whether any slot waits for a reply."""
+        return bool(self._asking)
+
+    def set_params(self, params: Params, version: int) -> None:
+        """Takes over new weights of the same shapes; conversations in flight keep their caches."""
+        self._params = params
+        self.version = version
+
+    def open(self, seed: int) -> int:
+        """Gives a new conversation a slot; `seed` alone (with ids and weights) determines what it draws."""
+        slot = self._free.pop()
+        self._slots[slot] = _Slot(seed)
+        return slot
+
+    def close(self, slot: int) -> None:
+        """Ends a conversation; the slot is free at once."""
+        self._asking.pop(slot, None)
+        self._slots[slot] = None
+        self._free.append(slot)
+
+    def length(self, slot: int) -> int:
+        """Ids of the conversation so far, fed or not."""
+        state = self._state(slot)
+        return state.fed + len(state.pending)
+
+    def append(self, slot: int, ids: Sequence[int]) -> None:
+        """Adds ids the conversation has not seen; they are fed when a reply is asked for."""
+        self._state(slot).pending.extend(ids)
+
+    def ask(self, slot: int, max_reply_length: int) -> bool:
+        """Asks for a reply; returns False, and does nothing, if no room is left for a single id.
+
+        A reply is cut at `max_reply_length` ids, or where the conversation reaches `max_length`.
+        """
+        state = self._state(slot)
+        if not state.pending:
+            raise ValueError(f"slot {slot} was asked for a reply without anything new to reply to; append ids first")
+        state.room = min(max_reply_length, self.max_length - state.fed - len(state.pending))
+        if state.room <= 0:
+            return False
+        state.reply = Reply(slot, [], [], [], stopped=False)
+        self._asking[slot] = state
+        return True
+
+    def step(self) -> list[Reply]:
+        """Runs one call over all asking slots; returns the replies it finished."""
+        asking = self._asking
+        if not asking:
+            return []
+        width = self._width([len(state.pending) for state in asking.values()])
+        rows = len(self._slots)
+        tokens = np.zeros((rows, width), np.int32)
+        start = np.full((rows,), self._positions - width, np.int32)
+        last = np.zeros((rows,), np.int32)
+        seeds = np.zeros((rows,), np.uint64)
+        drawn = np.zeros((rows,), np.uint64)
+        reach = width
+        for slot, state in asking.items():
+            chunk = state.pending[:width]
+            count = len(chunk)
+            tokens[slot, :count] = chunk
+            start[slot] = state.fed
+            last[slot] = count - 1
+            seeds[slot] = state.seed
+            drawn[slot] = state.drawn
+            reach = max(reach, state.fed + count)
+        attended = next((n for n in self._attended if n >= reach), self._positions)
+        ids, logprobs, self._cache = _extend_and_draw(
+            self._params,
+            self._cache,
+            tokens,
+            start,
+            last,
+            uniforms(seeds, drawn),
+            config=self._config,
+            sampling=self._sampling,
+            attended=attended,
+        )
+        self.counts.calls += 1
+        self.counts.computed += rows * width
+        return self._collect(width, np.asarray(ids).tolist(), np.asarray(logprobs))
+
+    def _collect(self, width: int, ids: list[int], logprobs: np.ndarray) -> list[Reply]:
+        finished = []
+        chosen, plain = logprobs.tolist()
+        for slot, state in list(self._asking.items()):
+            count = min(width, len(state.pending))
+            state.fed += count
+            self.counts.fed += count
+            del state.pending[:count]
+            if state.pending:
+                continue
+            reply = state.reply
+            assert reply is not None  # noqa: S101 - asking slots have one
+            state.drawn += 1
+            self.counts.drawn += 1
+            reply.ids.append(ids[slot])
+            reply.logprobs.append(chosen[slot])
+            reply.plain_logprobs.append(plain[slot])
+            state.pending.append(ids[slot])  # drawn, not yet in the cache
+            stopped = ids[slot] in self._stop_ids
+            if stopped or len(reply.ids) >= state.room:
+                finished.append(dataclasses.replace(reply, stopped=stopped))
+                state.reply = None
+                del self._asking[slot]
+        return finished
+
+    def _state(self, slot: int) -> _Slot:
+        state = self._slots[slot]
+        if state is None:
+            raise ValueError(f"slot {slot} is free; open a conversation first")
+        return state
+
+    def _width(self, pending: list[int]) -> int:
+        """The width that feeds the most ids per unit of device work; a call costs about as much as two ids a row."""
+        best, best_rate = self._widths[0], 0.0
+        for width in self._widths:
+            rate = sum(min(n, width) for n in pending) / (width + 1.0)
+            if rate > best_rate:
+                best, best_rate = width, rate
+        return best
+
+
+def _lengths(max_length: int) -> tuple[int, ...]:
+    lengths = []
+    n = 64
+    while n < max_length:
+        lengths.append(n)
+        n *= 2
+    return (*lengths, max_length)

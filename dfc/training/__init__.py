@@ -1,0 +1,1 @@
+"""One jitted update, packing, optimizer and checkpoints."""

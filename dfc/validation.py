@@ -1,0 +1,295 @@
+"""Checks a `RunConfig` before anything runs, and reports every problem together.
+
+`problems` looks at the configuration alone, `place_problems` at the file system, `device_problems` at the number of
+devices: the first two need no JAX, so that a mistake is answered at once.
+"""
+
+import dataclasses
+import difflib
+import math
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from dfc.config import RunConfig
+from dfc.errors import ConfigError
+from dfc.games import registry
+
+
+@dataclasses.dataclass(frozen=True)
+class _Range:
+    low: float
+    high: float = math.inf
+    above: bool = False  # low itself is out
+    below: bool = False  # high itself is out
+
+    def __contains__(self, value: float) -> bool:
+        above_low = value > self.low if self.above else value >= self.low
+        return above_low and (value < self.high if self.below else value <= self.high)
+
+    def __str__(self) -> str:
+        low = f"above {self.low:g}" if self.above else f"at least {self.low:g}"
+        if math.isinf(self.high):
+            return low
+        return f"{low} and {'below' if self.below else 'at most'} {self.high:g}"
+
+
+_POSITIVE = _Range(0, above=True)
+_NOT_NEGATIVE = _Range(0)
+_COUNT = _Range(1)
+_SHARE = _Range(0, 1)
+_DECAY = _Range(0, 1, below=True)
+
+_RANGES = {
+    "seed": _Range(0, 2**32, below=True),
+    "rollout.slots": _COUNT,
+    "rollout.max_length": _Range(2),
+    "rollout.max_reply_length": _COUNT,
+    "rollout.max_replies": _COUNT,
+    "rollout.sampling.temperature": _NOT_NEGATIVE,
+    "rollout.sampling.top_k": _NOT_NEGATIVE,
+    "rollout.sampling.top_p": _Range(0, 1, above=True),
+    "rollout.sampling.min_p": _DECAY,
+    "optimizer.learning_rate": _POSITIVE,
+    "optimizer.warmup_steps": _NOT_NEGATIVE,
+    "optimizer.b1": _DECAY,
+    "optimizer.b2": _DECAY,
+    "optimizer.weight_decay": _NOT_NEGATIVE,
+    "optimizer.clip_norm": _POSITIVE,
+    "batch.row_length": _Range(2),
+    "batch.micro_batch_rows": _COUNT,
+    "divide_fuse_conquer.divide_iterations": _NOT_NEGATIVE,
+    "divide_fuse_conquer.conquer_iterations": _NOT_NEGATIVE,
+    "divide_fuse_conquer.seeds_per_game": _COUNT,
+    "divide_fuse_conquer.trajectories_per_seed": _Range(2),  # one episode has nothing to be compared with
+    "divide_fuse_conquer.epsilon": _SHARE,
+    "divide_fuse_conquer.grouping.trials": _COUNT,
+    "divide_fuse_conquer.grouping.winnable_above": _DECAY,
+    "divide_fuse_conquer.mixed_priority.a": _NOT_NEGATIVE,
+    "divide_fuse_conquer.mixed_priority.b": _NOT_NEGATIVE,
+    "divide_fuse_conquer.mixed_priority.floor": _SHARE,
+    "divide_fuse_conquer.acceptance.games": _Range(2),
+    "divide_fuse_conquer.acceptance.tolerance": _SHARE,
+    "divide_fuse_conquer.grpo.clip_ratio": _Range(0, 1, above=True, below=True),
+    "divide_fuse_conquer.grpo.kl_coefficient": _NOT_NEGATIVE,
+    "divide_fuse_conquer.grpo.updates_per_iteration": _COUNT,
+    "divide_fuse_conquer.reward.invalid": _Range(-math.inf, 0),
+    "divide_fuse_conquer.reward.illegal_try": _NOT_NEGATIVE,
+    "tiny_player.ids_per_game": _COUNT,
+    "tiny_player.illegal_share": _SHARE,
+    "tiny_player.steps": _COUNT,
+    "tiny_player.transcripts_per_step": _COUNT,
+    "tiny_player.long_every": _COUNT,
+    "tiny_player.width": _Range(32),
+    "tiny_player.layers": _COUNT,
+    "tiny_player.feed_forward": _COUNT,
+    "tiny_player.vocabulary": _Range(257),  # the 256 bytes and an end mark, so that every text can be written
+    "evaluation.games": _Range(2),
+    "evaluation.stage_games": _Range(2),
+    "checkpoint.every": _COUNT,
+    "checkpoint.keep": _COUNT,
+}
+# Seats alternate: an odd number of games would favour whoever moves first.
+_EVEN = ("divide_fuse_conquer.acceptance.games", "evaluation.games", "evaluation.stage_games")
+
+
+def fields_of(section: object) -> dict[str, Any]:
+    """Returns the field types of a configuration class (or instance) by name, in the order of the class."""
+    section = section if isinstance(section, type) else type(section)
+    hints = typing.get_type_hints(section)
+    return {field.name: hints[field.name] for field in dataclasses.fields(section)}
+
+
+def describe_type(hint: object) -> str:
+    """Returns in plain words what a field of this type accepts, e.g. ``one of 'float32', 'bfloat16'``."""
+    if typing.get_origin(hint) is typing.Literal:
+        return "one of " + ", ".join(repr(choice) for choice in typing.get_args(hint))
+    if typing.get_origin(hint) is tuple:
+        return f"a tuple of {typing.get_args(hint)[0].__name__} such as ('a', 'b')"
+    if typing.get_origin(hint) is not None or hint is dict:
+        return "a mapping"
+    names: dict[object, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+    return names.get(hint, f"a section ({getattr(hint, '__name__', hint)})")
+
+
+def nearest(name: str, allowed: Iterable[str]) -> str:
+    """Returns ``; did you mean 'x'?`` for the allowed name most like `name`, or what is allowed if none is like it."""
+    allowed = list(allowed)
+    match = difflib.get_close_matches(name, allowed, n=1, cutoff=0.5)
+    return f"; did you mean '{match[0]}'?" if match else f"; allowed: {', '.join(allowed) or 'nothing'}"
+
+
+def _fits(value: object, hint: object) -> bool:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Literal:
+        return isinstance(value, str) and value in arguments
+    if origin in (typing.Union, types.UnionType):
+        return any(_fits(value, choice) for choice in arguments)
+    if origin is tuple:
+        return isinstance(value, tuple) and all(_fits(item, arguments[0]) for item in value)
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(hint, type) and isinstance(value, hint)
+
+
+def _type_problems(section: object, path: str) -> list[str]:
+    found = []
+    for name, hint in fields_of(section).items():
+        key, value = f"{path}{name}", getattr(section, name)
+        if dataclasses.is_dataclass(hint):
+            if isinstance(hint, type) and isinstance(value, hint):
+                found += _type_problems(value, f"{key}.")
+            else:
+                found.append(f"{key}={value!r}: must be {describe_type(hint)}")
+        elif key != "games" and not _fits(value, hint):
+            found.append(f"{key}={value!r} ({type(value).__name__}): must be {describe_type(hint)}")
+    return found
+
+
+def _games_problems(games: object) -> list[str]:
+    if not isinstance(games, Mapping):
+        return [f"games={games!r}: must be a mapping from a game's id to its options, such as {{'TicTacToe-v0': {{}}}}"]
+    if not games:
+        return [f"games is empty: name at least one id; allowed: {', '.join(registry.ids())}"]
+    found = []
+    for game_id, options in games.items():
+        if not isinstance(options, Mapping):
+            found.append(f"games.{game_id}={options!r}: must be a mapping of options; {{}} takes the id's defaults")
+        else:
+            complaints = registry.problems(game_id, options)
+            found += [f"games.{game_id}: {problem.removeprefix(f'{game_id}: ')}" for problem in complaints]
+    return found
+
+
+def value_at(config: object, key: str) -> Any:  # noqa: ANN401 - the type depends on the key
+    """Returns the value at a dotted key such as ``rollout.sampling.top_p``."""
+    for name in key.split("."):
+        config = getattr(config, name)
+    return config
+
+
+def _range_problems(config: RunConfig) -> list[str]:
+    found = []
+    for key, allowed in _RANGES.items():
+        value = value_at(config, key)
+        if value not in allowed:
+            found.append(f"{key}={value!r}: must be {allowed}")
+        elif key in _EVEN and value % 2:
+            found.append(f"{key}={value!r}: must be even, because seats alternate")
+    return found
+
+
+def _contradictions(config: RunConfig) -> list[str]:
+    rollout, batch = config.rollout, config.batch
+    found = []
+    if not config.name or config.name in {".", ".."} or "/" in config.name or "\\" in config.name:
+        found.append(f"name={config.name!r}: must be one folder name; runs go to runs/<name>, --workdir takes a path")
+    if not config.model.path:
+        found.append("model.path is empty: must be a folder in the Hugging Face layout, or tiny_player")
+    if rollout.max_reply_length > rollout.max_length:
+        found.append(
+            f"rollout.max_reply_length={rollout.max_reply_length}: must be at most"
+            f" rollout.max_length={rollout.max_length}, the whole context"
+        )
+    if config.recipe == "divide_fuse_conquer" and batch.row_length < rollout.max_length:
+        found.append(
+            f"batch.row_length={batch.row_length}: must be at least rollout.max_length={rollout.max_length},"
+            " so that the longest episode fits into a row"
+        )
+    if "" in rollout.stop:
+        found.append(f"rollout.stop={rollout.stop!r}: must hold no empty text, which would end every reply at once")
+    if config.tiny_player.width % 32:
+        found.append(f"tiny_player.width={config.tiny_player.width}: must be a multiple of 32, the size of a head")
+    return found
+
+
+def _method_contradictions(config: RunConfig) -> list[str]:
+    if config.recipe != "divide_fuse_conquer":
+        return []
+    method, found = config.divide_fuse_conquer, []
+    if config.rollout.sampling.temperature == 0:
+        found.append(
+            "rollout.sampling.temperature=0: must be above 0 in training; without chance all episodes of a seed"
+            " are the same and there is nothing to compare"
+        )
+    priority = method.mixed_priority
+    if priority.enabled and priority.a + priority.b == 0:
+        found.append("divide_fuse_conquer.mixed_priority.a and .b are both 0: one must be above 0")
+    groups = method.seeds_per_game * max(1, len(config.games))
+    if method.grpo.updates_per_iteration > groups:
+        found.append(
+            f"divide_fuse_conquer.grpo.updates_per_iteration={method.grpo.updates_per_iteration}: must be at most"
+            f" {groups}, the groups of one iteration (seeds_per_game x games)"
+        )
+    return found
+
+
+def _mesh_problems(config: RunConfig) -> list[str]:
+    sizes = dataclasses.asdict(config.mesh)
+    found = [
+        f"mesh.{axis}={size}: must be at least 1, or -1 for the devices that remain"
+        for axis, size in sizes.items()
+        if size < 1 and size != -1
+    ]
+    open_axes = [axis for axis, size in sizes.items() if size == -1]
+    if len(open_axes) > 1:
+        found.append(f"mesh.{' and mesh.'.join(open_axes)} are all -1: only one axis can take what remains")
+    if not found:
+        shards = config.mesh.data * config.mesh.fsdp
+        if shards > 0 and config.batch.micro_batch_rows % shards:
+            found.append(_rows_problem(config, shards))
+    return found
+
+
+def _rows_problem(config: RunConfig, shards: int) -> str:
+    return (
+        f"batch.micro_batch_rows={config.batch.micro_batch_rows}: must be a multiple of {shards},"
+        " the devices a batch is split over (mesh.data x mesh.fsdp)"
+    )
+
+
+def problems(config: RunConfig) -> list[str]:
+    """Returns every problem of a configuration, one sentence each: the key, what came, what is allowed.
+
+    Values are only compared with each other once every type is right.
+    """
+    found = _type_problems(config, "")
+    if not found:
+        found = _range_problems(config) + _mesh_problems(config)
+        found += _contradictions(config) + _method_contradictions(config)
+    return _games_problems(config.games) + found
+
+
+def place_problems(config: RunConfig) -> list[str]:
+    """Returns what this machine's files lack for a valid configuration: the model folder must exist."""
+    path = config.model.path
+    if config.recipe == "tiny_player" or path == "tiny_player" or Path(path).is_dir():
+        return []
+    cure = "download the weights in the Hugging Face layout and name their folder, or use tiny_player"
+    return [f"model.path={path!r}: no such folder (current folder: {Path.cwd()}); {cure}"]
+
+
+def device_problems(config: RunConfig, devices: int) -> list[str]:
+    """Returns why a valid configuration's mesh does not fit this number of devices."""
+    sizes = dataclasses.asdict(config.mesh)
+    known = math.prod(size for size in sizes.values() if size != -1)
+    text = ", ".join(f"mesh.{axis}={size}" for axis, size in sizes.items())
+    if -1 in sizes.values():
+        if devices % known:
+            return [f"{text}: the fixed sizes multiply to {known}, which must divide the {devices} devices found"]
+    elif known != devices:
+        cure = "set one of them to -1 to take what remains"
+        return [f"{text}: the product is {known}, but must be the number of devices found, {devices}; {cure}"]
+    data, fsdp, _ = (size if size != -1 else devices // known for size in sizes.values())
+    return [_rows_problem(config, data * fsdp)] if config.batch.micro_batch_rows % (data * fsdp) else []
+
+
+def check(config: RunConfig) -> None:
+    """Raises a `ConfigError` that lists all `problems`, if there are any."""
+    found = problems(config)
+    if found:
+        raise ConfigError(found)

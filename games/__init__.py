@@ -1,0 +1,1 @@
+"""Native games: rules only, no JAX, nothing else of dfc."""

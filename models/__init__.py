@@ -1,0 +1,1 @@
+"""Decoder, families, Hugging Face weights in and out, sharding, chat rendering."""

@@ -1,0 +1,129 @@
+"""Where arrays live: a mesh of devices and the rules from logical axis names to its axes.
+
+Weights name their axes by meaning (`dfc.models.transformer.logical_axes`); `Rules` says over which mesh axis each is
+split. GSPMD inserts the collectives: the mesh's axes are of type Auto, and the same program runs on one device.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import jax
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from dfc.errors import ConfigError
+from dfc.models.transformer import DecoderConfig, Params, abstract_params, logical_axes
+
+AXES = ("data", "fsdp", "tensor")
+
+
+@dataclasses.dataclass(frozen=True)
+class Rules:
+    """The mesh axis each logical axis is split over; None replicates it.
+
+    Attributes:
+      vocab: V, ids of the embedding and of the output projection.
+      embed: D, the model width.
+      heads: N * H, query heads.
+      kv_heads: K * H, key and value heads.
+      mlp: F, the feed-forward width.
+    """
+
+    vocab: str | None = "tensor"
+    embed: str | None = "fsdp"
+    heads: str | None = "tensor"
+    kv_heads: str | None = "tensor"
+    mlp: str | None = "tensor"
+
+
+DEFAULT_RULES = Rules()
+
+
+def make_mesh(data: int, fsdp: int, tensor: int, *, devices: Sequence[jax.Device] | None = None) -> Mesh:
+    """Returns a mesh with axes ``data``, ``fsdp`` and ``tensor`` over all devices of all hosts.
+
+    Args:
+      data: copies of the model that share a batch.
+      fsdp: devices over which weights and a batch are split.
+      tensor: devices over which heads and feed-forward columns are split.
+      devices: the devices to use; None takes all.
+
+    Raises:
+      ConfigError: if a size is neither positive nor -1, more than one is -1 (whatever remains), or the product is
+        not the number of devices.
+    """
+    devices = jax.devices() if devices is None else devices
+    count, sizes = len(devices), {"data": data, "fsdp": fsdp, "tensor": tensor}
+    problems = [
+        f"mesh.{name}: expected a positive whole number, or -1 for whatever remains; got {size}"
+        for name, size in sizes.items()
+        if size < 1 and size != -1
+    ]
+    free = [name for name, size in sizes.items() if size == -1]
+    if len(free) > 1:
+        problems.append(f"mesh: only one axis may be -1, got {' and '.join(free)}")
+    if problems:
+        raise ConfigError(problems)
+    fixed = math.prod(size for size in sizes.values() if size != -1)
+    if count % fixed or (not free and count != fixed):
+        shown = " x ".join(f"{name}={size}" for name, size in sizes.items())
+        wanted = f"a divisor of {count}" if free else f"{count}"
+        cure = "change a size" if free else "change a size, or set one to -1 for whatever remains"
+        raise ConfigError([f"mesh: {shown} makes {fixed}, expected {wanted}, the number of devices; {cure}"])
+    shape = tuple(count // fixed if size == -1 else size for size in sizes.values())
+    return jax.make_mesh(shape, AXES, axis_types=(AxisType.Auto,) * len(AXES), devices=devices)
+
+
+def partition_spec(
+    axes: tuple[str | None, ...], units: tuple[int, ...], mesh: Mesh, rules: Rules = DEFAULT_RULES
+) -> PartitionSpec:
+    """Returns how one array is split.
+
+    Args:
+      axes: the logical name of each dimension, or None.
+      units: how many parts each dimension may be cut into without cutting through a unit (a head is one).
+      mesh: the devices.
+      rules: which mesh axis each name stands for.
+
+    Returns:
+      One mesh axis or None per dimension; a dimension whose units the axis's size does not divide is replicated.
+
+    Raises:
+      ValueError: if two dimensions of the array name the same mesh axis; one array cannot be split twice over it.
+    """
+    places = [None if name is None else getattr(rules, name) for name in axes]
+    used = [place for place in places if place is not None]
+    twice = sorted({place for place in used if used.count(place) > 1})
+    if twice:
+        raise ValueError(
+            f"logical axes {axes} use mesh axis {', '.join(map(repr, twice))} more than once under {rules}; "
+            "give one of them another mesh axis or None"
+        )
+    fitting = [
+        place if place is not None and count % mesh.shape[place] == 0 else None
+        for place, count in zip(places, units, strict=True)
+    ]
+    return PartitionSpec(*fitting)  # type: ignore[no-untyped-call]  # jax leaves it untyped
+
+
+def param_shardings(config: DecoderConfig, mesh: Mesh, rules: Rules = DEFAULT_RULES) -> Params:
+    """Returns the sharding of every weight, in the shape of the weights.
+
+    A dimension that a mesh axis does not divide evenly is replicated over that axis. Heads are split whole: with two
+    key/value heads on four tensor devices, keys and values are replicated there while queries may be split.
+
+    Raises:
+      ValueError: if the rules split one array twice over the same mesh axis.
+    """
+    whole_heads = {"heads": config.heads, "kv_heads": config.kv_heads}
+
+    def sharding(weight: jax.ShapeDtypeStruct, axes: tuple[str | None, ...]) -> NamedSharding:
+        units = tuple(whole_heads.get(name or "", size) for name, size in zip(axes, weight.shape, strict=True))
+        return NamedSharding(mesh, partition_spec(axes, units, mesh, rules))
+
+    return jax.tree.map(sharding, abstract_params(config), logical_axes(config))
+
+
+def batch_sharding(mesh: Mesh) -> NamedSharding:
+    """Returns the sharding of a batch: rows over data and fsdp devices, everything else whole."""
+    return NamedSharding(mesh, PartitionSpec(("data", "fsdp")))  # type: ignore[no-untyped-call]  # jax leaves it untyped

@@ -1,0 +1,1 @@
+"""The model in the box: weights, tokenizer and configuration in the Hugging Face layout."""

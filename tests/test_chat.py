@@ -1,0 +1,331 @@
+import json
+
+import hypothesis
+import numpy as np
+import pytest
+import tokenizers
+import transformers
+from hypothesis import strategies
+from tokenizers import decoders, models, pre_tokenizers, processors, trainers
+
+from dfc.errors import WeightsError
+from dfc.models import tiny_tokenizer
+from dfc.models.chat import ChatTokenizer
+
+MESSAGES = [
+    "Nim. You are Player 0.\nPiles: 3, 4, 5.",
+    "Opponent plays [4].",
+    "Opponent bids [Bid: 3, 4].",
+    "[Bid: 3, 4]",
+    "[4]",
+    "[Call]",
+]
+WORDS = "user\nassistant\nsystem\n\nYou play a game. Answer in brackets, for example [4].\n\n"
+
+CHATML = """\
+{%- if messages[0]['role'] != 'system' %}{{- '<|im_start|>system\\nPlay well.<|im_end|>\\n' }}{%- endif %}
+{%- for m in messages %}{{- '<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>\\n' }}{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}"""
+LLAMA3 = """\
+{{- bos_token }}
+{%- for m in messages %}
+  {{- '<|start_header_id|>' + m['role'] + '<|end_header_id|>\\n\\n' + m['content'] | trim + '<|eot_id|>' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{%- endif %}"""
+PLAIN = """\
+{{- bos_token }}{%- for m in messages %}
+{%- if m['role'] == 'system' %}{{- raise_exception('no system') }}{%- endif %}
+{{- ('Q: ' + m['content'] + '\\nA:') if m['role'] == 'user' else (m['content'] + eos_token) }}{%- endfor %}"""
+
+
+def write_bpe(folder, template, specials, *, eos, bos=None):
+    """A byte-level BPE trained on a few words, as Qwen 2.5 and Llama 3 have it."""
+    tokenizer = tokenizers.Tokenizer(models.BPE())
+    split = tokenizers.Regex(r"\p{N}| ?\p{L}+| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+    pieces = [
+        pre_tokenizers.Split(split, "isolated"),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+    ]
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(pieces)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=400, show_progress=False, initial_alphabet=alphabet)
+    tokenizer.train_from_iterator([*MESSAGES, WORDS] * 3, trainer)
+    tokenizer.add_tokens([tokenizers.AddedToken("<tool>", special=False, normalized=False)])
+    tokenizer.add_special_tokens([tokenizers.AddedToken(s, special=True, normalized=False) for s in specials])
+    if bos is not None:
+        # Llama 3 prepends its first id to every text; inside a conversation that would double it.
+        pair = (bos, tokenizer.token_to_id(bos))
+        tokenizer.post_processor = processors.TemplateProcessing(single=f"{bos} $A", special_tokens=[pair])
+    folder.mkdir(exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": eos, "bos_token": bos}
+    (folder / "tokenizer_config.json").write_text(json.dumps({k: v for k, v in config.items() if v}))
+    (folder / "chat_template.jinja").write_text(template)
+
+
+def write_chatml(folder, template=CHATML):
+    write_bpe(folder, template, ["<|im_start|>", "<|im_end|>", "<|endoftext|>"], eos="<|im_end|>")
+
+
+def write_llama3(folder):
+    names = ["begin_of_text", "start_header_id", "end_header_id", "eot_id", "end_of_text"]
+    write_bpe(folder, LLAMA3, [f"<|{n}|>" for n in names], eos="<|eot_id|>", bos="<|begin_of_text|>")
+
+
+def write_plain(folder):
+    write_bpe(folder, PLAIN, ["<s>", "</s>"], eos="</s>", bos="<s>")
+
+
+def write_tiny(folder):
+    tiny_tokenizer.build(MESSAGES, folder, size=512)
+
+
+WRITERS = {"tiny": write_tiny, "chatml": write_chatml, "llama3": write_llama3, "plain": write_plain}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    root = tmp_path_factory.mktemp("tokenizers")
+    for name, write in WRITERS.items():
+        write(root / name)
+    return root
+
+
+@pytest.fixture(scope="module")
+def loaded(folders):
+    return {name: ChatTokenizer.load(folders / name) for name in WRITERS}
+
+
+@pytest.fixture(scope="module")
+def oracles(folders):
+    kind = transformers.PreTrainedTokenizerFast
+    return {name: kind.from_pretrained(str(folders / name), local_files_only=True) for name in WRITERS}
+
+
+every_kind = pytest.mark.parametrize("name", WRITERS)
+TEXT = strategies.text(strategies.characters(codec="utf-8"), max_size=30) | strategies.sampled_from(MESSAGES)
+CONTENT = TEXT.filter(lambda text: "<" not in text)
+# No white space at a reply's edges: templates strip it, and a leading newline could join the one before it.
+REPLY = CONTENT.map(lambda text: "a" + text.strip())
+SETTINGS = hypothesis.settings(max_examples=60, deadline=None)
+
+
+def conversation_ids(chat, turns, last, system=None):
+    """Ids of a conversation, turn by turn, with the growing list after every user message."""
+    contents = [content for content, _ in turns] + [last]
+    ids = chat.first_turn(contents[0], system=system)
+    grown = [list(ids)]
+    for (_, reply), content in zip(turns, contents[1:], strict=True):
+        ids += chat.encode_reply(reply)
+        ids += chat.next_turn(content, closed=False)
+        grown.append(list(ids))
+    return grown
+
+
+def oracle_ids(oracle, turns, last, system=None):
+    rows = [] if system is None else [{"role": "system", "content": system}]
+    for content, reply in turns:
+        rows += [{"role": "user", "content": content}, {"role": "assistant", "content": reply}]
+    rows.append({"role": "user", "content": last})
+    return oracle.apply_chat_template(rows, tokenize=True, add_generation_prompt=True, return_dict=False)
+
+
+@every_kind
+@hypothesis.given(turns=strategies.lists(strategies.tuples(CONTENT, REPLY), max_size=4), last=CONTENT)
+@SETTINGS
+def test_turns_joined_have_the_ids_of_the_whole_conversation(loaded, oracles, name, turns, last):
+    grown = conversation_ids(loaded[name], turns, last)
+    for count, ids in enumerate(grown):
+        contents = [content for content, _ in turns] + [last]
+        assert ids == oracle_ids(oracles[name], turns[:count], contents[count])
+
+
+@pytest.mark.parametrize("name", ["tiny", "chatml", "llama3"])
+@hypothesis.given(system=CONTENT, turns=strategies.lists(strategies.tuples(CONTENT, REPLY), max_size=2), last=CONTENT)
+@SETTINGS
+def test_a_system_message_comes_first_as_the_template_has_it(loaded, oracles, *, name, system, turns, last):
+    assert conversation_ids(loaded[name], turns, last, system)[-1] == oracle_ids(oracles[name], turns, last, system)
+
+
+@every_kind
+@hypothesis.given(text=TEXT)
+@SETTINGS
+def test_a_reply_decodes_to_its_text(loaded, name, text):
+    chat = loaded[name]
+    ids = chat.encode_reply(text)
+    assert chat.decode(ids) == text
+    assert chat.decode(np.asarray(ids + list(chat.end_ids), np.int32)) == text
+
+
+@every_kind
+def test_content_that_spells_a_special_token_stays_text(loaded, oracles, name):
+    chat, oracle = loaded[name], oracles[name]
+    added = oracle.added_tokens_decoder
+    special = {id_ for id_, token in added.items() if token.special}
+    assert len(special) >= 2
+    spelled = "".join(added[id_].content for id_ in sorted(special)) + "[4]"
+    system = None if name == "plain" else spelled
+    for ids, harmless in [
+        (chat.first_turn(spelled, system=system), chat.first_turn("x", system=None if name == "plain" else "x")),
+        (chat.next_turn(spelled, closed=False), chat.next_turn("x", closed=False)),
+        (chat.encode_reply(spelled), []),
+    ]:
+        assert [i for i in ids if i in special] == [i for i in harmless if i in special]
+        assert spelled in chat.decode(ids)
+    assert set(oracle(spelled, add_special_tokens=False)["input_ids"]) & special
+
+
+def test_an_added_token_that_is_not_special_keeps_its_id(loaded, oracles):
+    id_ = oracles["chatml"].convert_tokens_to_ids("<tool>")
+    assert id_ in loaded["chatml"].first_turn("use <tool> now")
+
+
+@every_kind
+def test_a_closed_reply_is_not_closed_twice(loaded, name):
+    chat = loaded[name]
+    still_open, closed = chat.next_turn("[4]", closed=False), chat.next_turn("[4]", closed=True)
+    assert still_open == [chat.end_ids[0], *closed]
+    assert closed[0] != chat.end_ids[0]
+
+
+def test_the_pieces_around_messages_are_those_of_the_format(loaded, oracles):
+    render = {name: lambda ids, name=name: oracles[name].decode(ids, skip_special_tokens=False) for name in WRITERS}
+    assert render["tiny"](loaded["tiny"].first_turn("Hi")) == "<s>Hi<|assistant|>"
+    assert render["tiny"](loaded["tiny"].first_turn("Hi", system="S")) == "<s>S\nHi<|assistant|>"
+    assert render["tiny"](loaded["tiny"].next_turn("Hi", closed=False)) == "<|end|>Hi<|assistant|>"
+    expected = "<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+    assert render["chatml"](loaded["chatml"].next_turn("Hi", closed=False)) == expected
+    assert render["chatml"](loaded["chatml"].first_turn("Hi")).startswith("<|im_start|>system\nPlay well.<|im_end|>\n")
+    assert render["llama3"](loaded["llama3"].first_turn(" Hi\n")) == (
+        "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
+        "<|start_header_id|>assistant<|end_header_id|>\n\n"
+    )
+
+
+@every_kind
+@pytest.mark.parametrize("stop", [("]",), ("]", ","), (), ("zebra",)])
+def test_stop_ids_are_the_end_ids_and_every_id_whose_text_holds_a_stop_string(loaded, oracles, name, stop):
+    chat, oracle = loaded[name], oracles[name]
+    texts = {id_: oracle.decode([id_], skip_special_tokens=True) for id_ in range(len(oracle))}
+    expected = {id_ for id_, text in texts.items() if any(s in text for s in stop)} | set(chat.end_ids)
+    assert chat.stop_ids(list(stop)) == expected
+    assert chat.stop_ids(stop) == expected
+    assert ("]" not in stop) or len(expected) > len(chat.end_ids)
+
+
+@pytest.mark.parametrize("stop", ["]", [""], ["]", ""]])
+def test_a_stop_that_is_a_string_or_empty_is_refused(loaded, stop):
+    with pytest.raises(ValueError, match="stop must be a sequence of strings that are not empty"):
+        loaded["tiny"].stop_ids(stop)
+
+
+def test_a_returned_list_belongs_to_the_caller(loaded):
+    chat = loaded["tiny"]
+    for give in (chat.first_turn, lambda text: chat.next_turn(text, closed=False), chat.encode_reply):
+        before = list(give("[4]"))
+        give("[4]").clear()
+        assert give("[4]") == before
+
+
+@pytest.mark.parametrize(("declared", "extra"), [(7, (7,)), ([7, 9], (7, 9)), (None, ())])
+def test_end_ids_join_the_template_and_generation_config(tmp_path, declared, extra):
+    write_tiny(tmp_path)
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": declared}))
+    assert ChatTokenizer.load(tmp_path).end_ids == (tiny_tokenizer.END_ID, *extra)
+
+
+@every_kind
+def test_the_vocabulary_counts_every_id(loaded, oracles, name):
+    assert loaded[name].vocabulary == len(oracles[name])
+
+
+def test_automodel_folders_load_with_the_ids_of_autotokenizer(tmp_path):
+    write_tiny(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", "vocab_size": 512}))
+    chat, oracle = ChatTokenizer.load(tmp_path), transformers.AutoTokenizer.from_pretrained(str(tmp_path))
+    text = " Opponent plays [4].\n  é"
+    assert chat.encode_reply(text) == oracle(text, add_special_tokens=False)["input_ids"]
+    assert oracle.decode(chat.encode_reply(text)) == text
+
+
+# ---- folders that are refused ---------------------------------------------------------------------------------
+
+BODY = "{{- m['content'] + ('<|im_end|>' if m['role'] == 'assistant' else '<|im_start|>') }}"
+LOOP = "{%- for m in messages %}" + BODY + "{%- endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        ("{{- messages | length }}" + LOOP, "a second turn must leave the text of the first one as it was"),
+        (LOOP.replace("in messages", "in messages[-1:]"), "a second turn must leave the text of the first one"),
+        (LOOP.replace("in messages", "in messages[-3:]"), "a third turn must add what a second one adds"),
+        (
+            LOOP.replace("m['content']", "m['content'].split('</think>')[-1]"),
+            r"a reply that thinks .* must stay whole in later turns",
+        ),
+        (LOOP.replace("m['content']", "m['content'][0]"), "a user message must appear in it once"),
+        (LOOP.replace("m['content']", "m['content'].lstrip()"), "a user message must appear as it is, or stripped"),
+        (LOOP.replace("<|im_end|>", "\\nQ:"), "a reply must be followed by a special token"),
+        (LOOP.replace("<|im_end|>", "<tool>"), "a reply must be followed by a special token"),
+        ("{{- raise_exception('tools only') }}" + LOOP, "it fails on plain user and assistant messages .tools only."),
+    ],
+)
+def test_a_template_that_is_not_append_only_is_refused(tmp_path, template, expected):
+    write_chatml(tmp_path, template)
+    with pytest.raises(WeightsError, match=f"{tmp_path}: the chat template cannot be used: {expected}"):
+        ChatTokenizer.load(tmp_path)
+
+
+def test_a_tokenizer_whose_pieces_do_not_join_is_refused(tmp_path):
+    write_chatml(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    data = json.loads(path.read_text())
+    data["normalizer"] = {"type": "Prepend", "prepend": "_"}
+    path.write_text(json.dumps(data))
+    template = LOOP.replace("'<|im_start|>'", "'\\nReply: '")
+    (tmp_path / "chat_template.jinja").write_text(template)
+    with pytest.raises(WeightsError, match="same ids in pieces as in one go"):
+        ChatTokenizer.load(tmp_path)
+
+
+def test_a_vocabulary_that_spells_a_special_token_is_refused(tmp_path):
+    write_tiny(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    data = json.loads(path.read_text())
+    data["model"]["vocab"][tiny_tokenizer.END_ID][1] = -1.0
+    path.write_text(json.dumps(data))
+    with pytest.raises(WeightsError, match=r"text that spells <\|end\|> becomes that special token"):
+        ChatTokenizer.load(tmp_path)
+
+
+def test_a_folder_without_tokenizer_or_template_is_refused(tmp_path):
+    with pytest.raises(WeightsError, match=f"{tmp_path}: no tokenizer .* copy them"):
+        ChatTokenizer.load(tmp_path)
+    write_tiny(tmp_path)
+    (tmp_path / "chat_template.jinja").unlink()
+    with pytest.raises(WeightsError, match=f"{tmp_path}: no chat template"):
+        ChatTokenizer.load(tmp_path)
+
+
+def test_ids_beyond_the_models_vocabulary_are_refused(tmp_path):
+    write_tiny(tmp_path)
+    highest = ChatTokenizer.load(tmp_path).vocabulary - 1
+    (tmp_path / "config.json").write_text(json.dumps({"vocab_size": highest}))
+    with pytest.raises(WeightsError, match=f"{tmp_path}: the tokenizer's highest id is {highest}, but config.json"):
+        ChatTokenizer.load(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"vocab_size": highest + 1}))
+    assert ChatTokenizer.load(tmp_path).vocabulary == highest + 1
+
+
+def test_a_system_message_for_a_template_without_one_is_refused(loaded):
+    with pytest.raises(WeightsError, match="takes no system message; put its text before the first user message"):
+        loaded["plain"].first_turn("x", system="y")
+
+
+def test_a_template_that_ends_otherwise_with_a_system_message_takes_none(tmp_path):
+    write_chatml(tmp_path, CHATML + "{%- if messages[0]['role'] == 'system' %}{{- 'Sure.' }}{%- endif %}")
+    chat = ChatTokenizer.load(tmp_path)
+    with pytest.raises(WeightsError, match="takes no system message"):
+        chat.first_turn("x", system="y")

@@ -1,0 +1,325 @@
+import os
+import subprocess
+import sys
+import time
+import types
+from pathlib import Path
+
+import pytest
+
+from dfc.config import RunConfig
+from dfc.errors import CheckpointError, ConfigError
+from dfc.interruption import Interrupted, Stop
+from dfc.launch import command_line
+from dfc.launch.__main__ import main
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+SMOKE = "--config=configs/smoke.py"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def problems_of(*arguments):
+    with pytest.raises(ConfigError) as caught:
+        command_line.parse(arguments)
+    return caught.value.problems
+
+
+def config_of(*arguments):
+    return command_line.parse([SMOKE, *arguments]).config
+
+
+def write_config(path, body):
+    path.write_text(
+        f"from dfc.config import *\nfrom dfc.launch.command_line import load\ndef get_config():\n    {body}\n",
+        encoding="utf-8",
+    )
+    return f"--config={path}"
+
+
+@pytest.mark.parametrize(
+    ("word", "key", "value"),
+    [
+        ("--config.optimizer.learning_rate=1e-3", "optimizer.learning_rate", 1e-3),
+        ("--config.optimizer.learning_rate=1", "optimizer.learning_rate", 1.0),
+        ("--config.rollout.slots=12", "rollout.slots", 12),
+        ("--config.seed=4294967295", "seed", 2**32 - 1),
+        ("--config.rollout.stop=]", "rollout.stop", ("]",)),
+        ("--config.rollout.stop=('a', ']')", "rollout.stop", ("a", "]")),
+        ("--config.rollout.stop=()", "rollout.stop", ()),
+        ("--config.divide_fuse_conquer.half_negative=false", "divide_fuse_conquer.half_negative", False),
+        ("--noconfig.divide_fuse_conquer.half_negative", "divide_fuse_conquer.half_negative", False),
+        ("--config.divide_fuse_conquer.opponent=itself", "divide_fuse_conquer.opponent", "itself"),
+        ("--config.name=3", "name", "3"),
+        ("--config.games.TicTacToe-v0.illegal_allowance=3", "games", {"TicTacToe-v0": {"illegal_allowance": 3}}),
+        ("--config.games={'TowerOfHanoi-v0': {'max_turns': 14}}", "games", {"TowerOfHanoi-v0": {"max_turns": 14}}),
+        ("--config.games.Nim-v0={'piles': (1, 2)}", "games", {"Nim-v0": {"piles": (1, 2)}}),
+    ],
+)
+def test_an_override_sets_one_value_of_its_type_and_nothing_else(word, key, value):
+    before, after = config_of(), config_of(word)
+    found = command_line.validation.value_at(after, key)
+    if key == "games" and "games=" not in word:
+        found = {name: options for name, options in found.items() if name in value}
+        assert set(before.games) <= set(after.games)
+    assert found == value
+    assert type(found) is type(value) or key == "games"
+    for other in command_line._all_keys(before, ""):
+        if other != key:
+            assert command_line.validation.value_at(after, other) == command_line.validation.value_at(before, other)
+
+
+def test_overrides_work_with_a_space_and_the_last_of_a_key_holds():
+    assert config_of("--config.rollout.slots", "3", "--config.rollout.slots=5", "--config.seed", "9").rollout.slots == 5
+    config = config_of("--config.divide_fuse_conquer.half_negative", "--config.seed", "9")
+    assert (config.divide_fuse_conquer.half_negative, config.seed) == (True, 9)
+
+
+def test_options_of_two_ids_given_in_the_file_and_not_can_be_set_together(here):
+    path = write_config(here / "c.py", "return RunConfig(games={'TowerOfHanoi-v0': {'max_turns': 9}, 'Nim-v0': {}})")
+    request = command_line.parse(
+        [
+            path,
+            "--config.games.TowerOfHanoi-v0.max_turns=14",
+            "--config.games.TowerOfHanoi-v0.num_disks=2",
+            "--config.games.Nim-v0.piles=(2,2)",
+        ]
+    )
+    assert request.config.games == {
+        "TowerOfHanoi-v0": {"max_turns": 14, "num_disks": 2},
+        "Nim-v0": {"piles": (2, 2)},
+    }
+
+
+def test_to_config_dict_and_from_config_dict_are_inverses():
+    config = command_line.load(str(CHECKOUT / "configs/quickstart.py"))
+    assert command_line.from_config_dict(command_line.to_config_dict(config)) == config
+
+
+def test_all_problems_are_listed_together_with_key_value_allowed_and_nearest():
+    found = problems_of(
+        SMOKE,
+        "--wrkdir=x",
+        "stray",
+        "--config.rollout.slot=3",
+        "--config.learning_rate=1",
+        "--config.seed=x",
+        "--config.optimizer=3",
+        "--config.rollout.slots.more=1",
+        "--config.divide_fuse_conquer.half_negative=perhaps",
+        "--config.games.TicTacTo-v0.show_board=true",
+        "--config.games.TicTacToe-v0.show_bord=true",
+        "--config.games.Nim-v0.piles=(1,2)",
+        "--config.games=3",
+        "--config.model.dtype=float64",
+        "--config.optimizer.b1=nan",
+    )
+    expected = [
+        "--wrkdir=x: there is no flag --wrkdir; did you mean 'workdir'?",
+        "'stray': not expected here",
+        "there is no 'slot' in rollout; did you mean 'slots'?",
+        "--config.learning_rate: there is no 'learning_rate' in the configuration; did you mean 'optimizer.learning_rate'?",  # noqa: E501 - one message
+        "--config.seed=x: must be a whole number",
+        "--config.optimizer: a section; set its values one by one: learning_rate,",
+        "rollout.slots is a whole number, not a section",
+        "--config.divide_fuse_conquer.half_negative=perhaps: must be true or false",
+        "there is no game 'TicTacTo-v0'; did you mean 'TicTacToe-v0'?",
+        "TicTacToe-v0 has no option 'show_bord'; did you mean 'show_board'?",
+        "Nim-v0 is not among this run's games; add it: --config.games.Nim-v0={}",
+        "--config.games=3: must be a mapping such as",
+        "model.dtype='float64' (str): must be one of 'float32', 'bfloat16'",
+        "optimizer.b1=nan (float): must be a number",
+    ]
+    assert len(found) == len(expected)
+    for text in expected:
+        assert any(text in problem for problem in found), text
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--config.batch.row_length=100"], "batch.row_length=100: must be at least rollout.max_length=256"),
+        (["--config.rollout.max_reply_length=300"], "must be at most rollout.max_length=256"),
+        (["--config.games={}"], "games is empty: name at least one id; allowed: TicTacToe-v0,"),
+        (["--config.games={'Tic': {}}"], "did you mean 'TicTacToe-v0'?"),
+        (["--config.games.GuessTheNumber-v0.min_number=30"], "games.GuessTheNumber-v0: "),
+        (["--config.divide_fuse_conquer.acceptance.games=5"], "acceptance.games=5: must be even"),
+        (["--config.divide_fuse_conquer.trajectories_per_seed=1"], "must be at least 2"),
+        (["--config.rollout.slots=0"], "rollout.slots=0: must be at least 1"),
+        (["--config.rollout.sampling.top_p=0"], "top_p=0.0: must be above 0 and at most 1"),
+        (["--config.divide_fuse_conquer.epsilon=1.2"], "epsilon=1.2: must be at least 0 and at most 1"),
+        (["--config.rollout.sampling.temperature=0"], "nothing to compare"),
+        (["--config.rollout.stop=('',)"], "must hold no empty text"),
+        (["--config.mesh.data=0"], "mesh.data=0: must be at least 1, or -1"),
+        (["--config.mesh.data=-1"], "mesh.data and mesh.fsdp are all -1"),
+        (["--config.mesh.fsdp=3"], "micro_batch_rows=8: must be a multiple of 3"),
+        (["--config.name=a/b"], "name='a/b': must be one folder name"),
+        (["--config.tiny_player.width=40"], "must be a multiple of 32"),
+        (["--config.divide_fuse_conquer.grpo.updates_per_iteration=9"], "must be at most 4"),
+        (
+            ["--config.divide_fuse_conquer.mixed_priority.a=0", "--config.divide_fuse_conquer.mixed_priority.b=0"],
+            "are both 0",
+        ),
+        (["--config.model.path=nowhere"], "model.path='nowhere': no such folder"),
+        (["--config.model.path="], "model.path is empty"),
+        (["--config.seed"], "--config.seed: a value is missing"),
+        (["--config"], "--config"),
+    ],
+)
+def test_a_value_that_cannot_work_is_one_problem_that_says_why(words, text):
+    found = problems_of(SMOKE, *words)
+    assert len(found) == 1
+    assert text in found[0]
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ("return RunConfig(seeed=1)", "line 4 raised TypeError: "),
+        ("return RunConfig(seeed=1)", "; did you mean 'seed'?"),
+        ("return 1 / 0", "line 4 raised ZeroDivisionError: division by zero"),
+        ("return ]", "line 4 is no Python: "),
+        ("return {}", "get_config() must return a dfc.config.RunConfig, not dict"),
+        ("return RunConfig(games={'Nim-v0': {}}, seed='1')", "seed='1' (str): must be a whole number"),
+        ("return RunConfig(games={'Nim-v0': {}}, seed=True)", "seed=True (bool): must be a whole number"),
+        ("return RunConfig(games={'Nim-v0': {}}, rollout=3)", "rollout=3: must be a section (RolloutConfig)"),
+        ("return RunConfig(games=['Nim-v0'])", "games=['Nim-v0']: must be a mapping"),
+        ("return RunConfig(games={'Nim-v0': 3})", "games.Nim-v0=3: must be a mapping of options"),
+    ],
+)
+def test_a_faulty_file_is_named_with_line_and_cause(here, body, text):
+    found = problems_of(write_config(here / "c.py", body), "--config.sead=1")
+    assert len(found) == 2
+    assert any(text in problem for problem in found)
+    assert any("did you mean 'seed'?" in problem for problem in found)
+
+
+def test_an_edited_file_is_read_anew(here):
+    for seed in (1, 2):  # the same size within one second: a cached compilation would be taken
+        path = write_config(here / "c.py", f"return RunConfig(seed={seed}, games={{'Nim-v0': {{}}}})")
+        assert command_line.parse([path]).config.seed == seed
+
+
+def test_a_missing_file_names_the_nearest_one_that_comes_with_dfc(here):
+    assert "did you mean configs/smoke.py?" in problems_of("--config=configs/smok.py")[0]
+    (here / "f.py").write_text("x = 1\n")
+    assert "has no get_config()" in problems_of("--config=f.py")[0]
+    assert "--config is missing" in problems_of("--config.seed=1")[0]
+
+
+def test_a_file_of_the_current_folder_comes_before_the_one_of_dfc(here):
+    (here / "configs").mkdir()
+    write_config(here / "configs/smoke.py", "return RunConfig(seed=77, games={'Nim-v0': {}})")
+    assert command_line.parse([SMOKE]).config.seed == 77
+
+
+def test_every_number_of_the_schema_has_a_range():
+    config = RunConfig()
+    numbers = {
+        key
+        for key in command_line._all_keys(config, "")
+        if type(command_line.validation.value_at(config, key)) in {int, float} and not key.startswith("mesh.")
+    }
+    assert set(command_line.validation._RANGES) == numbers
+
+
+def test_help_explains_every_key_of_the_schema(capsys):
+    assert main(["--help"]) == 0
+    text = capsys.readouterr().out
+    for key in command_line._all_keys(RunConfig(), ""):
+        assert f"--config.{key} (" in text
+    assert "the paper's S" in text
+
+
+# ---- main -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def recipe(monkeypatch):
+    """Puts a recipe of the test's own where smoke.py's recipe would be; the test sets its `run`."""
+    module = types.ModuleType("dfc.recipes.divide_fuse_conquer")
+    module.run = lambda *_: None
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return module
+
+
+def raising(error):
+    def run(*_):
+        raise error
+
+    return run
+
+
+def test_the_recipe_gets_configuration_folder_and_stop(recipe):
+    got = []
+    recipe.run = lambda *arguments: got.extend(arguments)
+    assert main([SMOKE, "--workdir=w", "--config.seed=5"]) == 0
+    config, folder, stop = got
+    assert config.seed == 5
+    assert folder.path == Path("w")
+    assert isinstance(stop, Stop)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (CheckpointError("no space for it"), 1, "error: no space for it"),
+        (OSError(28, "No space left on device", "/some/file"), 1, "error: /some/file: No space left on device"),
+        (OSError(28, "No space left on device"), 1, "error: runs/smoke: No space left on device"),
+        (Interrupted(15), 143, "stopped by SIGTERM; everything is saved."),
+        (Interrupted(2), 130, "run the same command:\npython -m dfc.launch --config=configs/smoke.py '--config.games="),
+        (KeyboardInterrupt(), 130, "stopped at once"),
+    ],
+)
+def test_a_run_that_ends_early_says_why_and_has_its_exit_code(recipe, capsys, error, code, text):
+    recipe.run = raising(error)
+    assert main([SMOKE, "--config.games={'Nim-v0': {}}"]) == code
+    assert text in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("recipe")
+def test_a_wrong_configuration_touches_no_folder(here, capsys):
+    assert main([SMOKE, "--workdir=w", "--config.seed=x"]) == 2
+    assert main([SMOKE, "--workdir=w", "--config.mesh.fsdp=4", "--config.seed=1"]) == 2  # the tests have 8 devices
+    message = capsys.readouterr().err
+    assert "1 problem in the configuration:\n  - --config.seed=x: must be a whole number\n" in message
+    assert "the product is 4, but must be the number of devices found, 8" in message
+    assert list(here.iterdir()) == []
+
+
+@pytest.mark.usefixtures("recipe")
+def test_another_configurations_folder_is_refused_with_exit_code_1(capsys):
+    assert main([SMOKE, "--workdir=w"]) == 0
+    assert main([SMOKE, "--workdir=w", "--config.seed=1"]) == 1
+    assert "seed: the folder has 0, this run has 1" in capsys.readouterr().err
+
+
+def test_a_mesh_must_fit_the_devices():
+    def found(devices, **sizes):
+        config = RunConfig(mesh=command_line.dfc.config.MeshConfig(**sizes))
+        return command_line.validation.device_problems(config, devices)
+
+    assert found(8) == found(8, data=2, fsdp=2, tensor=2) == found(8, data=2, tensor=2) == []
+    assert "must divide the 8 devices" in found(8, data=3)[0]
+    assert "must be the number of devices found, 8" in found(8, fsdp=4)[0]
+    assert "must be a multiple of 16" in found(16)[0]
+
+
+def test_from_another_folder_errors_and_help_come_at_once_without_jax_or_a_traceback(tmp_path):
+    environment = os.environ | {"PYTHONPATH": str(CHECKOUT)}
+    began = time.monotonic()
+    command = [sys.executable, "-X", "importtime", "-m", "dfc.launch", SMOKE, "--config.seeds=1", "--workdir=w"]
+    done = subprocess.run(  # noqa: S603 - words of this test
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert time.monotonic() - began < 10  # 0.3 s on an idle machine
+    message = "".join(line for line in done.stderr.splitlines(keepends=True) if not line.startswith("import time:"))
+    assert done.returncode == 2
+    assert message.startswith("1 problem in the configuration:\n  - --config.seeds: there is no 'seeds'")
+    assert "Traceback" not in message
+    assert not [line for line in done.stderr.splitlines() if line.split("|")[-1].strip() in {"jax", "numpy"}]
+    assert list(tmp_path.iterdir()) == []

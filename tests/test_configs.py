@@ -1,0 +1,74 @@
+import dataclasses
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+import dfc
+from dfc import validation
+from dfc.games import registry
+from dfc.launch import command_line
+from dfc.run_folder import config_json
+
+FOLDER = Path(__file__).resolve().parents[1] / "configs"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.py"))
+
+
+def load(name):
+    return command_line.load(str(FOLDER / f"{name}.py"))
+
+
+def test_the_shipped_files_are_all_here():
+    assert {"smoke", "quickstart", "tiny_player", "dfc_textarena_qwen2_5_32b"} <= set(NAMES)
+    shipped = Path(dfc.__file__).parent / "configs"
+    assert sorted(path.stem for path in shipped.glob("*.py")) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_shipped_file_is_valid_and_named_like_its_run(name):
+    config = load(name)
+    assert validation.problems(config) == []
+    assert config.name == name
+    assert json.loads(json.dumps(config_json(config)))["name"] == name
+    assert command_line.from_config_dict(command_line.to_config_dict(config)) == config
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_head_of_a_file_says_what_one_needs_and_its_command_and_variant_are_right(name):
+    head = (FOLDER / f"{name}.py").read_text().split('"""')[1]
+    for label in ("Paper:", "Command:", "Hardware:", "Time:", "Score:", "Variant:"):
+        assert f"\n{label} " in head
+    (command,) = [line for line in head.splitlines() if line.startswith("Command:")]
+    words = shlex.split(command.removeprefix("Command: "))
+    assert words[:4] == ["python", "-m", "dfc.launch", f"--config=configs/{name}.py"]
+    variant = head.split("\nVariant: ")[1].split()
+    changed, found = command_line.override(load(name), [word for word in variant if word.startswith("--")])
+    assert found == []
+    assert changed != load(name)
+    assert validation.problems(changed) == []
+
+
+def test_the_paper_run_has_the_values_of_section_4_2():
+    config = load("dfc_textarena_qwen2_5_32b")
+    method = config.divide_fuse_conquer
+    assert (method.divide_iterations, method.conquer_iterations) == (100, 100)
+    assert (method.seeds_per_game, method.trajectories_per_seed) == (50, 8)
+    assert (config.optimizer.learning_rate, config.rollout.sampling.temperature) == (2e-6, 1.0)
+    assert (config.rollout.max_length, config.rollout.max_reply_length, config.rollout.max_replies) == (8192, 4096, 120)
+    assert dataclasses.astuple(method.mixed_priority) == (True, 0.2, 0.8, 0.1)
+    assert (method.grpo.clip_ratio, method.grpo.kl_coefficient, config.evaluation.games) == (0.1, 0.1, 20)
+    assert config.rollout.prompt == "think"
+    assert set(config.games) <= set(registry.ids())
+    assert validation.device_problems(config, 64) == []
+
+
+def test_the_smoke_run_is_small():
+    config = load("smoke")
+    method = config.divide_fuse_conquer
+    assert len(config.games) == 2
+    assert max(method.divide_iterations, method.conquer_iterations) <= 2
+
+
+def test_the_tiny_player_is_made_from_every_registered_game():
+    assert set(load("tiny_player").games) == set(registry.ids())

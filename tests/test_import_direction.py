@@ -1,0 +1,163 @@
+"""Imports point one way: read from the syntax of every file, and measured in fresh processes."""
+
+import ast
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+# Folder -> the dotted name its files are called by here.
+FOLDERS = {"games": "dfc.games", "models": "dfc.models", "launch": "dfc.launch"} | {
+    folder: folder for folder in ("dfc", "tests", "configs", "benchmarks")
+}
+PURE = ("losses", "logprobs", "advantages", "rewards", "curriculum", "fusion")
+JAX = ("jax", "jaxlib", "flax", "optax", "orbax", "chex")
+
+
+def sources():
+    """Yields (dotted name, path)."""
+    for folder, package in FOLDERS.items():
+        # os.walk does not follow the links dfc/games, dfc/models and dfc/launch: every file is read once.
+        for directory, _, files in os.walk(ROOT / folder):
+            for file in sorted(files):
+                path = Path(directory, file)
+                if path.suffix != ".py":
+                    continue
+                inner = path.relative_to(ROOT / folder).with_suffix("").parts
+                name = ".".join([package, *inner])
+                yield name.removesuffix(".__init__"), path
+
+
+def imported(name, source, *, is_package=False):
+    """Names of everything a module imports anywhere in it, relative ones resolved, `from a import b` as `a.b`."""
+    package = name if is_package else name.rpartition(".")[0]
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Import(names=aliases):
+                yield from (alias.name for alias in aliases)
+            case ast.ImportFrom(module=module, names=aliases, level=level):
+                base = importlib.util.resolve_name("." * level + (module or ""), package) if level else module
+                yield from (f"{base}.{alias.name}" for alias in aliases)
+            case ast.Call(
+                func=ast.Attribute(attr="import_module") | ast.Name(id="import_module" | "__import__"),
+                args=[ast.Constant(value=str(module)), *_],
+            ):
+                yield module
+
+
+def within(name, *packages):
+    return any(name == package or name.startswith(package + ".") for package in packages)
+
+
+# Who may not import what, except for what, and why; the first rule that applies speaks.
+ANYONE = ("dfc", "tests", "configs", "benchmarks")
+RULES = (
+    (ANYONE, ("models", "games", "launch"), (), "is imported through dfc: a bare import makes a second module object"),
+    (("dfc.games",), ("dfc",), ("dfc.games",), "is not part of games, which import nothing else of ours"),
+    (("dfc.games",), JAX, (), "is JAX, which the rules of games do without"),
+    (
+        ("dfc.models",),
+        ("dfc.games", "dfc.recipes", "dfc.rollout", "dfc.training", "dfc.launch"),
+        (),
+        "is none of a model's business",
+    ),
+    (tuple(f"dfc.{module}" for module in PURE), ("dfc",), (), "is ours, and this module is arrays in, arrays out"),
+)
+LAUNCH_RULE = (("dfc", "configs", "benchmarks"), ("dfc.launch",), (), "is imported by nobody")
+
+
+def objection(name, target):
+    """Why a module may not import a target, or None."""
+    rules = RULES if within(name, "dfc.launch") else (*RULES, LAUNCH_RULE)
+    for importers, forbidden, allowed, why in rules:
+        if within(name, *importers) and within(target, *forbidden) and not within(target, *allowed):
+            return why
+    return None
+
+
+def objections(name, source, **options):
+    return [f"{name}: {t} {why}" for t in imported(name, source, **options) if (why := objection(name, t))]
+
+
+def test_imports_point_one_way():
+    found = dict(sources())
+    assert {"dfc.losses", "dfc.games.game", "dfc.models"} <= found.keys()  # so that the search does find files
+    wrong = [
+        line
+        for name, path in found.items()
+        for line in objections(name, path.read_text(encoding="utf-8"), is_package=path.name == "__init__.py")
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("dfc.training.step", "import models"),
+        ("tests.test_x", "def f():\n    from games.nim import Nim"),
+        ("configs.x", "import launch.play as play"),
+        ("dfc.games.nim", "import jax.numpy as jnp"),
+        ("dfc.games.nim", "from flax import nnx"),
+        ("dfc.games.nim", "from dfc import losses"),
+        ("dfc.games.nim", "from ..rollout import play"),
+        ("dfc.games.nim", "import dfc.config"),
+        ("dfc.models.lora", "from dfc.training.step import update"),
+        ("dfc.models.lora", "from dfc import games"),
+        ("dfc.models.lora", "import importlib\nimportlib.import_module('dfc.rollout.play')"),
+        ("dfc.losses", "from dfc.logprobs import token_logprobs"),
+        ("dfc.fusion", "from . import errors"),
+        ("dfc.rewards", "from dfc.games.game import Outcome"),
+        ("dfc.recipes.paprika", "from dfc.launch import play"),
+        ("dfc.evaluation.report", "if TYPE_CHECKING:\n    import dfc.launch"),
+    ],
+)
+def test_a_wrong_import_is_seen(name, source):
+    assert len(objections(name, source)) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("dfc.games.nim", "from dfc.games.game import Game\nfrom .chance import Chance\nimport numpy"),
+        ("dfc.games.adapters.arena", "import textarena\nfrom ..game import Game"),
+        ("dfc.losses", "import jax\nimport numpy as np"),
+        ("dfc.models.lora", "from dfc.models.transformer import Transformer\nfrom dfc.errors import WeightsError"),
+        ("dfc.launch.play", "from dfc.launch import serve\nfrom dfc.recipes import paprika"),
+        ("dfc.recipes.paprika", "from dfc import losses, games, models\nimport modelscope"),
+    ],
+)
+def test_a_right_import_is_not_objected_to(name, source):
+    assert objections(name, source) == []
+
+
+def test_relative_imports_of_a_package_are_resolved_from_itself():
+    assert list(imported("dfc.games", "from . import nim", is_package=True)) == ["dfc.games.nim"]
+    assert list(imported("dfc.games.nim", "from . import chance")) == ["dfc.games.chance"]
+
+
+def loaded_by(*modules):
+    """Names of all modules in a fresh process that imported some."""
+    script = f"import sys, {', '.join(modules)}; print(*sys.modules)"
+    result = subprocess.run(  # noqa: S603 - our own interpreter and text
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True, timeout=120
+    )
+    return set(result.stdout.split())
+
+
+def test_the_pure_modules_load_no_model_no_game_and_no_tokenizer():
+    loaded = loaded_by(*(f"dfc.{module}" for module in PURE))
+    ours = {name for name in loaded if within(name, "dfc")}
+    assert ours == {"dfc", *(f"dfc.{module}" for module in PURE)}
+    assert not [
+        name for name in loaded if within(name, "transformers", "tokenizers", "torch", "flax", "models", "games")
+    ]
+
+
+def test_games_rewards_and_curricula_load_no_jax():
+    loaded = loaded_by("dfc.games.game", "dfc.rewards", "dfc.curriculum")
+    assert "dfc.games.game" in loaded
+    assert not [name for name in loaded if within(name, *JAX)]

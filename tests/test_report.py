@@ -1,0 +1,491 @@
+import dataclasses
+import html.parser
+import json
+import random
+import re
+
+import numpy as np
+import pytest
+
+from dfc.config import RunConfig
+from dfc.errors import RunFolderError
+from dfc.evaluation import report
+from dfc.evaluation.replay import ReplayError, replay
+from dfc.evaluation.statistics import difference_interval, wilson_interval
+from dfc.games import registry
+
+NASTY = "</script><script>alert('x')</script> <img src=x onerror=alert(1)> & \u2028 \ud800"
+
+
+def play(game_id, seed, *, replies=(), longest=400, **more):
+    """A recorded game: the given replies first, then random legal actions; truncated after `longest` replies."""
+    rng = random.Random(seed)
+    options = more.pop("options", {})
+    game = registry.make(game_id, **options)
+    game.reset(seed)
+    recorded = []
+    given = iter(replies)
+    while not game.over and len(recorded) < longest:
+        seat = game.to_move
+        reply = next(given, None) or rng.choice(game.legal_actions())
+        game.step(reply)
+        recorded.append([seat, reply, "policy" if seat == 0 else "opponent"])
+    if not game.over:
+        game.truncate()
+    record = {
+        "game": game_id,
+        "options": options,
+        "seed": seed,
+        "seat": 0,
+        "opponent": "initial",
+        "stage": "divide g1",
+        "iteration": 1,
+        "kind": "train",
+        "replies": recorded,
+        "outcomes": [str(outcome) for outcome in game.outcomes],
+        "forfeited_by": game.forfeited_by,
+        "reward": 1.0,
+    }
+    return json.loads(json.dumps(record | more))
+
+
+# ---- replay -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("game_id", registry.ids())
+def test_a_recorded_game_plays_again_to_the_same_end(game_id):
+    for seed in (3, 2**62 + 5):
+        record = play(game_id, seed)
+        turns = list(replay(record))
+        assert [[t.seat, t.reply, t.status] for t in turns] == record["replies"]
+        game = registry.make(game_id)
+        game.reset(seed)
+        for turn in turns:
+            assert turn.observation == game.observation(turn.seat)
+            assert turn.verdict == game.step(turn.reply)
+        assert game.over
+
+
+def test_a_replayed_forfeit_and_a_replaced_action_are_marked():
+    record = play("TicTacToe-v0", 1, replies=["[4]", "[4]", "I resign"])
+    record["replies"][0][2] = "replaced"
+    turns = list(replay(record))
+    assert [str(t.verdict) for t in turns] == ["played", "illegal", "forfeit_malformed"]
+    assert [t.status for t in turns] == ["replaced", "opponent", "opponent"]
+    assert record["outcomes"] == ["win", "invalid"]
+
+
+def test_a_truncated_game_plays_again():
+    record = play("TicTacToe-v0", 1, longest=3)
+    assert record["outcomes"] == ["truncated", "truncated"]
+    assert len(list(replay(record))) == 3
+
+
+def test_options_of_a_record_are_used():
+    record = play("GuessTheNumber-v0", 5, options={"max_number": 7})
+    list(replay(record))
+    with pytest.raises(ReplayError):
+        list(replay(record | {"options": {"max_turns": 1}}))
+
+
+def tampered(record):
+    replies, outcomes = record["replies"], record["outcomes"]
+    moves = sorted(f"[{cell}]" for cell in range(9) if f"[{cell}]" != replies[0][1])
+    yield {"replies": [[0, moves[0], "policy"], *replies[1:]]}, "TicTacToe-v0"
+    yield {"outcomes": outcomes[::-1]}, r"ended with outcomes .* is recorded"
+    yield {"replies": replies[:-1]}, "not over after all"
+    yield {"replies": [*replies, [0, "[1]", "policy"]]}, "over after"
+    yield {"replies": [[1, *replies[0][1:]], *replies[1:]]}, "recorded from seat 1, but seat 0 moves"
+    yield {"forfeited_by": 1}, "forfeited by seat None, but 1 is recorded"
+    yield {"replies": [[0, "[1]", "me"]]}, "reply 0: expected"
+    yield {"game": "TicTacToe-v9"}, "cannot make 'TicTacToe-v9'"
+    yield {"options": {"size": 4}}, "cannot make 'TicTacToe-v0'"
+    yield {"options": 3}, "options to be an object"
+
+
+def test_a_tampered_record_is_refused():
+    record = next(r for r in (play("TicTacToe-v0", s) for s in range(50)) if r["outcomes"] == ["win", "loss"])
+    list(replay(record))
+    for change, message in tampered(record):
+        with pytest.raises(ReplayError, match=message):
+            list(replay(record | change))
+    with pytest.raises(ReplayError, match="lacks seed"):
+        list(replay({key: value for key, value in record.items() if key != "seed"}))
+
+
+# ---- report -------------------------------------------------------------------------------------------------------
+
+GAMES = ("TicTacToe-v0", "TowerOfHanoi-v0")
+
+
+def match(policy, opponent, game, seat, counts, *, stage="final", **more):
+    win, draw, loss, truncated = counts
+    zero = dict.fromkeys(("won_by_forfeit", "lost_by_forfeit", "illegal_replies", "malformed_replies"), 0)
+    row = {"stage": stage, "policy": policy, "opponent": opponent, "game": game, "seat": seat, "games": sum(counts)}
+    row |= {"win": win, "draw": draw, "loss": loss, "truncated": truncated, "replies": 400, "steps": 350}
+    return row | zero | more
+
+
+MATCHES = [
+    match("initial", "initial", "TicTacToe-v0", 0, (60, 0, 40, 0), lost_by_forfeit=30),
+    match("initial", "initial", "TicTacToe-v0", 1, (40, 0, 60, 0)),
+    match("final", "initial", "TicTacToe-v0", 0, (90, 0, 10, 0), won_by_forfeit=17, illegal_replies=6),
+    match("final", "initial", "TicTacToe-v0", 1, (70, 0, 30, 0)),
+    match("initial", "none", "TowerOfHanoi-v0", 0, (20, 0, 180, 0)),
+    match("final", "none", "TowerOfHanoi-v0", 0, (98, 3, 95, 4)),
+    match("final", "random_legal", "TicTacToe-v0", 0, (55, 0, 45, 0)),
+    match("final", "initial", "TicTacToe-v0", 0, (11, 0, 9, 0), stage="divide g1"),
+    match("final", "initial", "TicTacToe-v0", 1, (13, 0, 7, 0), stage="divide g1"),
+]
+
+
+def metric_line(step, stage, iteration, win_rate, accepted=1.0):
+    metrics = {"win_rate": win_rate, "accepted": accepted, "loss": -0.1 / (step + 1), "kl": 0.01 * step}
+    for game in GAMES:
+        metrics |= {f"games/{game}/win_rate": win_rate, f"games/{game}/response_length": 5.0 + step}
+    clock = {"seconds": 2.0, "episodes_per_second": 30.0, "tokens_per_second": 900.0}
+    return {"step": step, "stage": stage, "iteration": iteration, "metrics": metrics, "clock": clock}
+
+
+def write(folder, name, content):
+    lines = content if name.endswith(".jsonl") else [content]
+    (folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+
+
+def files():
+    config = json.loads(json.dumps(dataclasses.asdict(RunConfig())))
+    config |= {"name": "trial <b>run</b>", "games": {GAMES[0]: {"show_board": True}, GAMES[1]: {}}, "seed": 11}
+    groups = {
+        "groups": [{"name": "g1", "games": list(GAMES), "start": "fixed", "winnable": True}],
+        "measured": {g: {"trials": 100, "wins": w, "start": "fixed"} for g, w in zip(GAMES, (43, 2), strict=True)},
+    }
+    metrics = [
+        metric_line(0, "divide g1", 1, 0.25),
+        metric_line(1, "divide g1", 2, 0.75, accepted=0.0),
+        metric_line(1, "divide g1", 2, 0.5, accepted=1.0),  # written again after a restart: this one counts
+        metric_line(2, "divide g1", 3, 0.4375, accepted=0.0),
+    ]
+    start = {"dfc": "0.1.0", "packages": {"jax": "0.10.2"}, "device": "<cpu>", "git_commit": "0123456789abcdef"}
+    episodes = [
+        play("TicTacToe-v0", 1, iteration=1),
+        play("TicTacToe-v0", 2, replies=[NASTY], iteration=3),
+        play("TowerOfHanoi-v0", 3, kind="evaluate", stage="final", iteration=0, opponent="none", longest=20),
+        play("TicTacToe-v0", 4, iteration=3) | {"seed": "no number"},
+    ]
+    return {
+        "config.json": config,
+        "versions.json": {"starts": [{"dfc": "0.0.9"}, start]},
+        "groups.json": groups,
+        "metrics.jsonl": metrics,
+        "evaluations.jsonl": MATCHES,
+        "episodes.jsonl": episodes,
+    }
+
+
+class Page(html.parser.HTMLParser):
+    """Collects tables as rows of cell texts, sources of other files, and scripts."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tables, self.links, self.tags, self.scripts, self._in = [], [], [], [], None
+        self.words = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        self.links += [value for name, value in attrs if name in ("src", "href", "data", "srcset", "xlink:href")]
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append([])
+        elif tag in ("td", "th"):
+            self.tables[-1][-1].append("")
+            self._in = "cell"
+        elif tag in ("script", "style"):
+            self._in = tag
+            self.scripts += [""] * (tag == "script")
+
+    def handle_endtag(self, tag):
+        if tag in ("td", "th", "script", "style"):
+            self._in = None
+
+    def handle_data(self, data):
+        if self._in == "cell":
+            self.tables[-1][-1][-1] = " ".join((self.tables[-1][-1][-1] + data).split()) + (" " * data.endswith(" "))
+        elif self._in == "script":
+            self.scripts[-1] += data
+        if self._in not in ("script", "style"):
+            self.words.append(data)
+
+    @property
+    def text(self):
+        return " ".join("".join(self.words).split())
+
+    def table(self, *header):
+        """The table whose first row begins so, as rows of stripped texts."""
+        tables = [[[cell.strip() for cell in row] for row in table] for table in self.tables]
+        return next(table for table in tables if tuple(table[0][: len(header)]) == header)
+
+    def episodes(self):
+        return json.loads(self.scripts[0])
+
+
+def built(folder, content):
+    for name, value in content.items():
+        write(folder, name, value)
+    path = report.build(folder)
+    assert path == folder / "report.html"
+    assert sorted(p.name for p in folder.iterdir()) == sorted([*content, "report.html"])  # no temporary file is left
+    return Page(path.read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def build(tmp_path):
+    return lambda content: built(tmp_path, content)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("run")
+
+
+@pytest.fixture(scope="module")
+def page(folder):
+    return built(folder, files())
+
+
+def interval(low, high):
+    return f"{low:.2f} to {high:.2f}"
+
+
+def test_the_outcome_sentence_pools_the_games_of_both_policies(page):
+    # final: 90 + 70 wins of 200, and 98 wins, 3 draws and 4 truncated games worth a half each of 200.
+    assert "The policy got better. Against the initial policy (alone in games for one) it scores 0.65" in page.text
+    assert round((160 + 98 + 3.5) / 400, 2) == 0.65
+    _, low, high = wilson_interval(100 + 20, 400)
+    assert f"in its place scores 0.30 ({interval(low, high)})" in page.text
+    assert "played 400 times by the final policy and 400 times by the initial one" in page.text
+    assert "2 of 2 improved clearly" in page.text
+
+
+def test_the_result_table_holds_hand_computed_scores(page):
+    header, row = page.table("Game", "Initial policy")[:2]
+    assert header[3:5] == ["Change", "Change without forfeits"]
+    before, after = wilson_interval(100, 200), wilson_interval(160, 200)
+    _, low, high = difference_interval(160, 200, 100, 200)
+    assert row[0] == "TicTacToe-v0"
+    assert row[1] == f"0.50 {interval(*before[1:])}"
+    assert row[2] == f"0.80 {interval(*after[1:])}"
+    assert row[3] == f"+0.30 +{low:.2f} to +{high:.2f}"
+    # 100 of 170 games against 143 of 183.
+    _, low, high = difference_interval(143, 183, 100, 170)
+    assert row[4] == f"+{143 / 183 - 100 / 170:.2f} +{low:.2f} to +{high:.2f}"
+
+
+def test_the_match_table_shows_forfeits_and_truncated_games_apart(page):
+    rows = page.table("Game", "Policy", "Opponent", "Seat")
+    by_key = {tuple(row[:4]): row[4:] for row in rows[1:]}
+    assert len(by_key) == 7
+    _, low, high = wilson_interval(90, 100)
+    expected = ["100", "90", "0", "10", "·", "17", "·", f"0.90 {interval(low, high)}", "1.5 %", "0.0 %", "3.5"]
+    assert by_key["TicTacToe-v0", "final", "initial", "0"] == expected
+    assert by_key["TicTacToe-v0", "initial", "initial", "0"][6] == "30"
+    assert by_key["TowerOfHanoi-v0", "final", "–", "0"][:5] == ["200", "98", "3", "95", "4"]  # noqa: RUF001
+
+
+def test_the_stage_table_puts_games_against_stages(page):
+    header, *rows = page.table("Game", "base")
+    assert header == ["Game", "base", "divide g1", "final"]
+    assert rows[0] == ["TicTacToe-v0", "0.50", "0.60", "0.80"]
+    assert rows[1] == ["TowerOfHanoi-v0", "0.10", "–", f"{101.5 / 200:.2f}"]  # noqa: RUF001
+    assert rows[2] == ["Mean of the games", "0.30", "0.60", f"{(0.8 + 101.5 / 200) / 2:.2f}"]
+
+
+def test_updates_are_counted_once_after_a_restart(page):
+    row = page.table("Stage", "Iterations")[1]
+    assert row == ["1 divide g1", "3", "2", "1", "0.25", "0.44", "6.0 s"]
+
+
+def test_groups_show_what_was_measured(page):
+    _, low, high = wilson_interval(43, 100)
+    assert f"43 of 100 {interval(low, high)}" in page.text
+    assert "fixed start · winnable" in page.text
+
+
+def test_settings_and_options_are_shown_against_their_defaults(page):
+    assert page.table("Setting", "This run", "Default")[1:] == [
+        ["name", "trial <b>run</b>", "run"],
+        ["seed", "11", "0"],
+    ]
+    assert page.table("Game", "Options that differ from the id’s defaults")[1:] == [  # noqa: RUF001
+        ["TicTacToe-v0", "show_board yes instead of no"],
+        ["TowerOfHanoi-v0", "none"],
+    ]
+
+
+def test_curves_have_a_panel_per_game_and_place_the_points_right(page):
+    panels = {a["aria-label"]: a["data-points"] for tag, a in page.tags if tag == "svg" and "data-points" in a}
+    label = "Win rate, TicTacToe-v0: 3 iterations, first 0.25, last 0.438"
+    points = np.array([point.split(" ") for point in panels[label].split(";")], float)
+    np.testing.assert_array_equal(points[:, 3], [1, 2, 3])
+    np.testing.assert_allclose(points[:, 4], [0.25, 0.5, 0.4375])
+    np.testing.assert_allclose(np.diff(points[:, 0]), np.diff(points[:, 0])[0], atol=0.11)
+    slope = np.diff(points[:2, 1]) / 0.25  # higher values lie higher: smaller y
+    np.testing.assert_allclose(points[2, 1], points[1, 1] - 0.0625 * slope, atol=0.11)
+    assert slope < 0
+    assert sum(label.startswith("Response length") for label in panels) == 2
+    marks = [a["class"] for tag, a in page.tags if tag == "line" and a.get("class") in ("accepted", "rejected")]
+    assert marks == ["accepted", "accepted", "rejected"]
+
+
+def test_long_curves_are_thinned_without_changing_their_mean(build):
+    lines = [metric_line(i, "divide g1", i, (i % 10) / 10) for i in range(2400)]
+    page = build(files() | {"metrics.jsonl": lines})
+    points = next(
+        a["data-points"] for tag, a in page.tags if "TicTacToe-v0" in a.get("aria-label", "") and tag == "svg"
+    )
+    values = [float(point.split(" ")[4]) for point in points.split(";")]
+    assert len(values) == 240
+    np.testing.assert_allclose(values, 0.45, atol=1e-6)
+
+
+def test_text_of_the_run_cannot_become_markup(page):
+    assert "trial <b>run</b>" in page.text  # shown as text ...
+    assert not [a for tag, a in page.tags if tag == "img" or "onerror" in a]
+    assert [a.get("type") for tag, a in page.tags if tag == "script"] == ["application/json", None]
+    assert "alert(" not in page.scripts[1]
+    data = page.episodes()
+    nasty = next(game for game in data["games"] if game["outcome"] == "invalid")
+    assert data["texts"][nasty["turns"][0][2]] == NASTY  # ... and complete
+
+
+def test_the_page_needs_no_other_file(page, folder):
+    assert page.links
+    assert all(link.startswith("#") for link in page.links)
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    assert not re.search(r"https?://|@import|url\(", text)
+    ids = {a["id"] for _, a in page.tags if "id" in a}
+    assert {link[1:] for link in page.links} <= ids
+
+
+def test_games_are_shown_as_played_again(page):
+    games = page.episodes()["games"]
+    texts = page.episodes()["texts"]
+    assert (games[0]["stage"], games[0]["game"]) == ("final", "TowerOfHanoi-v0")
+    first = next(g for g in games if g["iteration"] == 1)
+    record = files()["episodes.jsonl"][0]
+    shown = [
+        [seat, texts[observation], texts[reply], verdict] for seat, observation, reply, _, verdict in first["turns"]
+    ]
+    assert shown == [[t.seat, t.observation, t.reply, str(t.verdict)] for t in replay(record)]
+    assert first["reward"] == 1.0
+    assert first["error"] is None
+
+
+def test_a_game_that_contradicts_the_rules_is_shown_as_such(page):
+    wrong = [g for g in page.episodes()["games"] if g["error"]]
+    assert len(wrong) == 1
+    assert "seed a whole number" in wrong[0]["error"]
+    assert len(wrong[0]["turns"]) == len(files()["episodes.jsonl"][3]["replies"])
+
+
+def test_games_are_sampled_from_both_ends_of_every_stage(build):
+    records = [play("TicTacToe-v0", seed, iteration=seed // 40) for seed in range(400)]
+    page = build({"episodes.jsonl": records})
+    games = page.episodes()["games"]
+    assert {g["iteration"] for g in games} == {0, 9}
+    for iteration in (0, 9):
+        outcomes = [g["outcome"] for g in games if g["iteration"] == iteration]
+        assert len(outcomes) == len(set(outcomes)) >= 2
+
+
+def test_the_page_stays_small_however_much_was_played(build, tmp_path):
+    long = "thinking " * 2000 + "[4]"
+    records = [play("TicTacToe-v0", s, replies=[f"{s} {long}"], stage=f"conquer {s}", iteration=0) for s in range(150)]
+    page = build({"episodes.jsonl": records})
+    assert 10 < len(page.episodes()["games"]) < 150
+    assert (tmp_path / "report.html").stat().st_size < 1_500_000
+
+
+@pytest.mark.parametrize("missing", [*files(), "everything"])
+def test_a_half_finished_run_has_a_report(build, missing):
+    content = {name: value for name, value in files().items() if missing not in (name, "everything")}
+    page = build(content)
+    expected = {
+        "config.json": "The configuration is not there",
+        "versions.json": "Versions were not recorded",
+        "groups.json": "not been divided into groups yet",
+        "metrics.jsonl": "No iteration has been recorded yet",
+        "evaluations.jsonl": "Not evaluated yet. So far the run is in stage divide g1, iteration 3.",
+        "episodes.jsonl": "No games have been recorded yet",
+    }
+    for name, sentence in expected.items():
+        last = "Not evaluated yet. No iteration has been recorded." if missing == "everything" else sentence
+        assert ((last if name == "evaluations.jsonl" else sentence) in page.text) == (name not in content)
+
+
+def test_a_half_written_last_line_is_passed_over_and_a_broken_one_is_named(tmp_path):
+    for name, value in files().items():
+        write(tmp_path, name, value)
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 3, "sta')
+    with (tmp_path / "evaluations.jsonl").open("a") as file:
+        file.write('{"oops\n' + json.dumps(MATCHES[0] | {"seat": 7, "win": 61}) + "\n[1]\n")
+    (tmp_path / "groups.json").write_text("[", encoding="utf-8")
+    run = report.read(tmp_path)
+    assert len(run.metrics) == 3
+    assert len(run.evaluations) == len(MATCHES)
+    assert run.problems == [
+        "groups.json: expected a JSON object",
+        "evaluations.jsonl, line 10: no JSON",
+        "evaluations.jsonl: win + draw + loss + truncated is 101, but games is 100",
+        "evaluations.jsonl, line 12: expected an object with stage, policy, opponent, game, seat",
+    ]
+    assert "4 things in the run folder could not be read" in Page(report.build(tmp_path).read_text("utf-8")).text
+
+
+def test_a_policy_that_lost_ground_or_stood_still_is_called_so(build):
+    def matches(wins):
+        return [
+            match("initial", "initial", "TicTacToe-v0", 0, (100, 0, 100, 0)),
+            match("final", "initial", "TicTacToe-v0", 0, (wins, 0, 200 - wins, 0)),
+        ]
+
+    assert "The policy got worse." in build({"evaluations.jsonl": matches(60)}).text
+    assert "No clear change." in build({"evaluations.jsonl": matches(108)}).text
+
+
+def test_a_run_without_a_reference_is_reported_without_a_claim(build):
+    rows = [match("final", "random_legal", game, 0, (150, 0, 50, 0)) for game in GAMES]
+    page = build({"config.json": {"recipe": "tiny_player"}, "evaluations.jsonl": rows})
+    _, low, high = wilson_interval(300, 400)
+    sentence = f"Against random legal play the final policy scores 0.75 per game (95 % interval {interval(low, high)})."
+    assert f"Measured, but not compared. {sentence}" in page.text
+    assert "got better" not in page.text
+    assert "divided" not in page.text
+    assert [row[0] for row in page.table("Game", "Initial policy")] == ["Game", *GAMES, "All 2 together"]
+
+
+def test_numbers_that_are_not_finite_leave_a_gap(build):
+    lines = [metric_line(i, "divide g1", i, 0.5) for i in range(3)]
+    lines[1]["metrics"] |= {"loss": "nan", "win_rate": "inf"}
+    page = build({"metrics.jsonl": lines})
+    panels = [a["aria-label"] for tag, a in page.tags if tag == "svg"]
+    assert any(label.startswith("Optimization, loss: 2 iterations") for label in panels)
+
+
+def test_the_last_start_tells_versions_and_device(page):
+    assert "The run was started 2 times; this is the last one." in page.text
+    assert ["jax", "0.10.2"] in page.table("dfc", "0.1.0")
+    assert "Device<cpu>" in page.text.replace(" ", "")
+    assert "Commit0123456789ab " in page.text
+
+
+def test_the_command_line_builds_the_report_and_names_a_missing_folder(tmp_path, capsys):
+    report.main([str(tmp_path)])
+    assert capsys.readouterr().out == f"{tmp_path / 'report.html'}\n"
+    with pytest.raises(SystemExit):
+        report.main([str(tmp_path / "absent")])
+    assert "is no folder; expected a run folder" in capsys.readouterr().err
+    with pytest.raises(RunFolderError):
+        report.build(tmp_path / "absent")

@@ -1,0 +1,195 @@
+import dataclasses
+import json
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+from dfc.config import OptimizerConfig, RunConfig
+from dfc.errors import CheckpointError, RunFolderError
+from dfc.interruption import Interrupted, Stop
+from dfc.run_folder import RunFolder, json_line
+
+CONFIG = RunConfig(name="a", seed=3, games={"Nim-v0": {"piles": (1, 2)}})
+
+
+def opened(path, config=CONFIG):
+    return RunFolder.open(path, config, command="the command")
+
+
+def test_a_new_folder_holds_the_resolved_configuration_and_versions(tmp_path):
+    with opened(tmp_path / "deep" / "run") as folder:
+        assert not folder.existed
+        folder.note_device("8 x CPU")
+    config = json.loads((folder.path / "config.json").read_text())
+    assert config["games"] == {"Nim-v0": {"piles": [1, 2]}}
+    assert config["optimizer"]["learning_rate"] == OptimizerConfig().learning_rate
+    assert list(config) == sorted(config)
+    (start,) = json.loads((folder.path / "versions.json").read_text())["starts"]
+    assert start["command"] == "the command"
+    assert start["device"] == "8 x CPU"
+    assert start["packages"]["numpy"] == np.__version__
+
+
+def test_the_same_configuration_opens_a_folder_again_whatever_its_name(tmp_path):
+    opened(tmp_path / "run").close()
+    with opened(tmp_path / "run", dataclasses.replace(CONFIG, name="other")) as folder:
+        assert folder.existed
+    assert len(json.loads((folder.path / "versions.json").read_text())["starts"]) == 2
+
+
+def test_another_configuration_is_refused_with_every_difference_named(tmp_path):
+    opened(tmp_path / "run").close()
+    other = dataclasses.replace(CONFIG, seed=4, games={"Nim-v0": {}}, optimizer=OptimizerConfig(b2=0.5))
+    before = {path: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    with pytest.raises(RunFolderError, match="holds the run of another configuration") as caught:
+        opened(tmp_path / "run", other)
+    text = str(caught.value)
+    assert "seed: the folder has 3, this run has 4" in text
+    assert "games.Nim-v0.piles: the folder has [1, 2], this run has 'absent'" in text
+    assert "optimizer.b2: the folder has 0.95, this run has 0.5" in text
+    assert text.count("  - ") == 3
+    assert {path: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
+    opened(tmp_path / "run").close()  # the refusal has given the lock back
+
+
+def test_a_folder_with_foreign_files_is_refused_and_left_alone(tmp_path):
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(RunFolderError, match=r"is no run folder: it has no config\.json, but holds thesis\.txt"):
+        opened(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+    with pytest.raises(RunFolderError, match="is a file"):
+        opened(tmp_path / "thesis.txt")
+
+
+def test_an_empty_folder_and_one_whose_start_was_cut_short_are_taken(tmp_path):
+    (tmp_path / ".lock").touch()
+    (tmp_path / "config.json.partial").write_text("{")
+    with opened(tmp_path) as folder:
+        assert not folder.existed
+
+
+def test_a_place_that_cannot_be_written_to_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(RunFolderError, match=r"cannot write to .*file/run"):
+        opened(tmp_path / "file" / "run")
+    folder = opened(tmp_path / "run")
+    folder.stream("metrics").mkdir()
+    with pytest.raises(RunFolderError, match=r"cannot write to .*metrics\.jsonl: Is a directory"):
+        folder.append("metrics", [{}])
+    folder.close()
+
+
+def test_a_full_disk_is_an_error_that_names_the_file(tmp_path):
+    folder = opened(tmp_path)
+    folder.stream("episodes").symlink_to("/dev/full")
+    folder.append("episodes", [{"text": "x"}])
+    with pytest.raises(RunFolderError, match=r"cannot write to .*episodes\.jsonl: No space left on device"):
+        folder.flush()
+    with pytest.raises(RunFolderError, match="No space left"):
+        folder.close()
+
+
+def test_two_runs_cannot_share_a_folder(tmp_path):
+    with opened(tmp_path / "run"), pytest.raises(RunFolderError, match="in use by another running process"):
+        opened(tmp_path / "run")
+    opened(tmp_path / "run").close()
+
+
+def test_rewinding_makes_a_resumed_run_write_the_same_bytes(tmp_path):
+    def write(folder, first, last):
+        for index in range(first, last):
+            folder.append("metrics", [{"step": index, "metrics": {"loss": 0.1 * index}}])
+            folder.append("episodes", ({"text": "ü" * index, "seat": seat} for seat in (0, 1)))
+
+    with opened(tmp_path / "whole") as whole:
+        write(whole, 0, 9)
+    with opened(tmp_path / "cut") as cut:
+        write(cut, 0, 5)
+        positions = json.loads(json.dumps(cut.positions()))
+        write(cut, 5, 7)
+        cut.append("evaluations", [{"won": 1}])
+    with opened(tmp_path / "cut") as cut:
+        cut.rewind(positions)
+        assert cut.records("evaluations") == []
+        write(cut, 5, 9)
+    for stream in ("metrics", "episodes"):
+        assert cut.stream(stream).read_bytes() == whole.stream(stream).read_bytes()
+    with opened(tmp_path / "cut") as cut:
+        cut.rewind({})
+        assert cut.positions() == {"metrics": 0, "evaluations": 0, "episodes": 0}
+
+
+def test_rewinding_in_the_same_process_drops_what_was_buffered(tmp_path):
+    with opened(tmp_path) as folder:
+        folder.append("metrics", [{"a": 1}])
+        positions = folder.positions()
+        folder.append("metrics", [{"a": 2}])
+        folder.rewind(positions)
+        folder.append("metrics", [{"a": 3}])
+        assert folder.records("metrics") == [{"a": 1}, {"a": 3}]
+
+
+def test_a_stream_shorter_than_its_checkpoint_says_is_named_and_nothing_is_cut(tmp_path):
+    with opened(tmp_path) as folder:
+        folder.append("metrics", [{"a": 1}])
+        folder.append("episodes", [{"a": 1}])
+        size = folder.positions()["metrics"]
+        with pytest.raises(CheckpointError, match=rf"episodes\.jsonl has {size} bytes, .* had 99"):
+            folder.rewind({"metrics": 0, "episodes": 99})
+        assert folder.positions()["metrics"] == size
+
+
+def test_a_record_is_valid_json_whatever_its_numbers():
+    record = {
+        "a": float("nan"),
+        "b": [np.float32("inf"), {"c": -np.inf}],
+        "d": np.int64(3),
+        "e": np.arange(2),
+        "f": None,
+    }
+    line = json_line(record)
+    assert line.endswith(b"\n")
+
+    def fail(constant):
+        raise AssertionError(constant)
+
+    expected = {"a": "nan", "b": ["inf", {"c": "-inf"}], "d": 3, "e": [0, 1], "f": None}
+    assert json.loads(line, parse_constant=fail) == expected
+    assert json_line({"d": np.int64(3), "x": 0.1}) == b'{"d":3,"x":0.1}\n'
+    with pytest.raises(TypeError, match="a record can hold"):
+        json_line({"a": object()})
+
+
+def test_a_damaged_line_is_named(tmp_path):
+    with opened(tmp_path) as folder:
+        folder.stream("metrics").write_text('{"a":1}\n{"a":')
+        with pytest.raises(RunFolderError, match=r"metrics\.jsonl, line 2"):
+            folder.records("metrics")
+
+
+# ---- stopping -----------------------------------------------------------------------------------------------------
+
+
+def test_a_signal_is_noted_and_the_handlers_of_before_come_back():
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    with Stop() as stop:
+        stop.check()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.requested == signal.SIGTERM
+        os.kill(os.getpid(), signal.SIGTERM)  # schedulers repeat it; the saving goes on
+        with pytest.raises(Interrupted, match="stopped by SIGTERM") as caught:
+            stop.check()
+        assert caught.value.signal_number == signal.SIGTERM
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+
+
+def test_the_second_ctrl_c_stops_at_once():
+    with Stop() as stop:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.requested == signal.SIGINT
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert threading.current_thread() is threading.main_thread()

@@ -1,0 +1,386 @@
+"""Scripted players: each method's claim, against brute force or counting."""
+
+import itertools
+import math
+from collections import Counter, deque
+
+import pytest
+
+from dfc.games import registry, scripted
+from dfc.games.chance import Chance, derive_seed
+from dfc.games.connect_four import ConnectFour
+from dfc.games.game import Outcome, Verdict
+from dfc.games.guess_the_number import GuessTheNumber
+from dfc.games.liars_dice import LiarsDice
+from dfc.games.nim import Nim
+from dfc.games.scripted import RandomLegal, strong
+from dfc.games.tic_tac_toe import TicTacToe
+from dfc.games.tower_of_hanoi import TowerOfHanoi
+
+KINDS = [TicTacToe, ConnectFour, Nim, TowerOfHanoi, GuessTheNumber, LiarsDice]
+
+
+def play(game, players, seed):
+    """Plays one game; every action must be played at once. Returns the outcomes."""
+    game.reset(seed)
+    streams = [Chance(derive_seed("player", seat, seed)) for seat in range(game.seats)]
+    while not game.over:
+        seat = game.to_move
+        assert game.step(players[seat].act(game, streams[seat])) is Verdict.PLAYED
+    return game.outcomes
+
+
+def score(game, player, opponent, games):
+    """Wins of `player` from both seats in turn, as a share."""
+    wins = 0
+    for seed in range(games):
+        seat = seed % 2
+        players = [player, opponent] if seat == 0 else [opponent, player]
+        wins += play(game, players, seed)[seat] is Outcome.WIN
+    return wins / games
+
+
+@pytest.mark.parametrize("game_id", registry.ids())
+def test_every_registered_game_has_both_players_and_they_play_legally_without_changing_it(game_id):
+    game = registry.make(game_id)
+    for player in (RandomLegal(), strong(game_id)):
+        chance = Chance(derive_seed(game_id))
+        game.reset(0)
+        while not game.over:
+            before = game.to_json()
+            action = player.act(game, chance)
+            assert action in game.legal_actions()
+            assert game.to_json() == before
+            game.step(action)
+
+
+def test_random_legal_is_uniform_over_the_legal_actions():
+    game, chance, n = LiarsDice(), Chance(derive_seed("uniform")), 12_000
+    game.reset(0)
+    game.step("[Bid: 8, 3]")  # twelve answers: 3 quantities times 4 faces, less the bid itself, and the call
+    counts = Counter(RandomLegal().act(game, chance) for _ in range(n))
+    assert set(counts) == set(game.legal_actions())
+    assert len(counts) == 12
+    chi_square = sum((count - n / 12) ** 2 / (n / 12) for count in counts.values())
+    assert chi_square < 11 + 5 * math.sqrt(22)  # mean and five deviations at 11 degrees of freedom
+
+
+def every_tic_tac_toe_position():
+    first = TicTacToe()
+    first.reset(0)
+    seen, queue = {(0, 0): first}, deque([first])
+    while queue:
+        game = queue.popleft()
+        for action in game.legal_actions():
+            after = game.clone()
+            after.step(action)
+            if seen.setdefault(tuple(after.marks), after) is after:
+                queue.append(after)
+    return seen
+
+
+def test_minimax_knows_the_value_of_every_one_of_the_5478_positions():
+    positions = every_tic_tac_toe_position()
+    assert len(positions) == 5478
+    sign = {Outcome.WIN: 1, Outcome.DRAW: 0, Outcome.LOSS: -1}
+    values = {}  # for seat 0; filled from full boards down to the empty one
+    for marks, game in sorted(positions.items(), key=lambda item: -(item[0][0] | item[0][1]).bit_count()):
+        if game.over:
+            values[marks] = sign[game.outcomes[0]]
+            continue
+        bit = game.to_move
+        children = {}
+        for action in game.legal_actions():
+            after = list(marks)
+            after[bit] |= 1 << int(action[1:-1])
+            children[action] = values[tuple(after)]
+        values[marks] = (max, min)[bit](children.values())
+        assert children[strong(game).act(game, Chance(1))] == values[marks]
+    assert values[0, 0] == 0
+
+
+def test_minimax_never_loses_against_random_play():
+    game, player = TicTacToe(), strong("TicTacToe-v0")
+    for seed in range(200):
+        seat = seed % 2
+        players = [player, RandomLegal()] if seat == 0 else [RandomLegal(), player]
+        assert play(game, players, seed)[seat] in (Outcome.WIN, Outcome.DRAW)
+
+
+def test_minimax_draws_with_itself_in_different_games():
+    game, player, games = TicTacToe(), strong("TicTacToe-v0"), set()
+    for seed in range(30):
+        assert play(game, [player, player], seed) == (Outcome.DRAW, Outcome.DRAW)
+        games.add(tuple(game.marks))
+    assert len(games) > 5
+
+
+def test_minimax_takes_a_win_at_once():
+    game = TicTacToe()
+    for seed in range(10):
+        game.reset(0)
+        for action in ("[0]", "[1]", "[4]", "[3]"):
+            game.step(action)
+        assert strong(game).act(game, Chance(seed)) == "[8]"  # [2] and [6] win too, one move later
+
+
+def line_up(*columns):
+    game = ConnectFour()
+    game.reset(0)
+    for column in columns:
+        assert game.step(f"[{column}]") is Verdict.PLAYED
+    return game
+
+
+@pytest.mark.parametrize(
+    ("columns", "action"),
+    [
+        ((0, 6, 0, 6, 0, 5), "[col 0]"),  # column
+        ((0, 0, 1, 1, 2, 6), "[col 3]"),  # row
+        ((0, 0, 1, 1, 3, 3), "[col 2]"),  # gap
+        ((0, 1, 1, 2, 2, 3, 2, 3, 3, 6), "[col 3]"),  # diagonal
+        ((3, 6, 3, 6, 3, 6), "[col 3]"),  # its own win goes before the block
+    ],
+)
+def test_connect_four_takes_a_win_in_one(columns, action):
+    game = line_up(*columns)
+    seat = game.to_move
+    assert strong(game).act(game, Chance(0)) == action
+    game.step(action)
+    assert game.outcomes[seat] is Outcome.WIN
+
+
+@pytest.mark.parametrize(
+    ("columns", "action"),
+    [
+        ((0, 6, 0, 6, 0), "[col 0]"),
+        ((0, 6, 1, 6, 2), "[col 3]"),
+        ((0, 6, 1, 6, 3), "[col 2]"),
+        ((0, 1, 1, 2, 2, 6, 2, 6, 3, 3, 3), "[col 3]"),
+    ],
+)
+def test_connect_four_blocks_a_win_in_one(columns, action):
+    assert strong("ConnectFour-v0").act(line_up(*columns), Chance(0)) == action
+
+
+def test_connect_four_sees_a_double_threat_coming():
+    # X holds 2 and 3 of the bottom row with both sides free: O must take one of 1 and 4 now.
+    assert strong("ConnectFour-v0").act(line_up(3, 3, 2), Chance(0)) in ("[col 1]", "[col 4]")
+
+
+def test_connect_four_blocks_even_where_both_ends_are_open():
+    assert strong("ConnectFour-v0").act(line_up(2, 2, 3, 3, 4), Chance(0)) in ("[col 1]", "[col 5]")
+
+
+def completing_cells(game, seat):
+    """Free cells, reachable now or not, that would complete a line of four: by trying all lines."""
+    rows, columns = game.num_rows, game.num_cols
+    owner = {}
+    for column, row in itertools.product(range(columns), range(rows)):
+        bit = 1 << column * (rows + 1) + row
+        owner[column, row] = 0 if game.discs[0] & bit else 1 if game.discs[1] & bit else None
+    cells = set()
+    for (column, row), (x, y) in itertools.product(owner, ((1, 0), (0, 1), (1, 1), (1, -1))):
+        line = [(column + i * x, row + i * y) for i in range(4)]
+        if line[3] in owner:
+            free = [cell for cell in line if owner[cell] is None]
+            if len(free) == 1 and all(owner[cell] in (seat, None) for cell in line):
+                cells.add(free[0])
+    return len(cells)
+
+
+def test_connect_four_counts_open_threes():
+    chance, counts = Chance(derive_seed("threes")), Counter()
+    for rows, columns in [(6, 7), (4, 5), (5, 9)] * 10:
+        game = ConnectFour(num_rows=rows, num_cols=columns)
+        game.reset(0)
+        search = scripted._Search(rows, tuple(range(columns)))
+        while not game.over:
+            own, other = completing_cells(game, game.to_move), completing_cells(game, 1 - game.to_move)
+            discs = game.discs[game.to_move], game.discs[1 - game.to_move]
+            assert search.value(*discs, 0, -10_000, 10_000) == own - other
+            counts[own] += 1
+            game.step(RandomLegal().act(game, chance))
+    assert min(counts[n] for n in range(4)) > 10
+
+
+def forced_value(game, depth):
+    """Plain negamax on clones: +1 if the player to move wins within `depth` moves, -1 if it loses, else 0."""
+    if game.over:
+        return -1 if Outcome.WIN in game.outcomes else 0  # the previous move won, or the board is full
+    if depth == 0:
+        return 0
+    values = []
+    for action in game.legal_actions():
+        after = game.clone()
+        after.step(action)
+        values.append(-forced_value(after, depth - 1))
+        if values[-1] == 1:
+            break
+    return max(values)
+
+
+def test_connect_four_keeps_every_win_and_refuses_every_loss_within_four_moves():
+    chance, decided = Chance(derive_seed("positions")), 0
+    for _ in range(150):
+        game = ConnectFour(num_rows=5, num_cols=5)
+        game.reset(0)
+        for _ in range(10):
+            if not game.over:
+                game.step(RandomLegal().act(game, chance))
+        if game.over:
+            continue
+        value = forced_value(game, 4)
+        decided += value != 0
+        game.step(strong(game).act(game, chance))
+        assert -forced_value(game, 3) == value
+    assert decided > 5
+
+
+def test_connect_four_beats_random_play():
+    assert score(ConnectFour(), strong("ConnectFour-v0"), RandomLegal(), 40) > 0.9
+
+
+def nim_value(piles, known):
+    """Whether the player to move can win, by trying everything."""
+    key = tuple(sorted(piles))
+    if key not in known:
+        known[key] = any(
+            not nim_value((*piles[:i], size - take, *piles[i + 1 :]), known)
+            for i, size in enumerate(piles)
+            for take in range(1, size + 1)
+        )
+    return known[key]
+
+
+def test_nim_keeps_every_win_on_small_piles():
+    known, chance = {}, Chance(0)
+    for piles in itertools.product(range(1, 6), repeat=3):
+        game = Nim(piles=piles)
+        game.reset(0)
+        action = strong(game).act(game, chance)
+        assert action in game.legal_actions()
+        game.step(action)
+        assert nim_value(tuple(game.piles), known) != nim_value(piles, known) or not nim_value(piles, known)
+
+
+@pytest.mark.parametrize("opponent", [RandomLegal(), strong("Nim-v0")])
+def test_nim_wins_from_a_winning_start(opponent):
+    for seed in range(30):
+        assert play(Nim(), [strong("Nim-v0"), opponent], seed) == (Outcome.WIN, Outcome.LOSS)
+
+
+@pytest.mark.parametrize(("disks", "moves"), [(1, 1), (3, 7), (4, 15), (10, 1023)])
+def test_hanoi_is_solved_in_the_fewest_moves(disks, moves):
+    game = TowerOfHanoi(num_disks=disks, max_turns=moves)
+    assert play(game, [strong("TowerOfHanoi-v0")], 0) == (Outcome.WIN,)
+    assert game.actions_played == moves
+
+
+def towers_of(places):
+    return [[disk for disk in range(len(places), 0, -1) if places[disk - 1] == tower] for tower in range(3)]
+
+
+def hanoi_moves(places):
+    """Every legal move from a tuple of towers, one per disk, smallest first."""
+    for disk, source in enumerate(places):
+        if source in places[:disk]:
+            continue
+        for target in range(3):
+            if target != source and target not in places[:disk]:
+                yield source, target, (*places[:disk], target, *places[disk + 1 :])
+
+
+@pytest.mark.parametrize("disks", [3, 4])
+def test_hanoi_is_shortest_from_every_position(disks):
+    goal = (2,) * disks
+    distance, queue = {goal: 0}, deque([goal])
+    while queue:  # moves can be undone, so distances from the goal are distances to it
+        places = queue.popleft()
+        for _, _, after in hanoi_moves(places):
+            if after not in distance:
+                distance[after] = distance[places] + 1
+                queue.append(after)
+    assert len(distance) == 3**disks
+    game = TowerOfHanoi(num_disks=disks)
+    for places, steps in distance.items():
+        if not steps:
+            continue
+        game.reset(0)
+        game.towers = towers_of(places)
+        action = strong(game).act(game, Chance(0))
+        after = {f"[{'ABC'[a]} {'ABC'[b]}]": result for a, b, result in hanoi_moves(places)}[action]
+        assert distance[after] == steps - 1
+
+
+@pytest.mark.parametrize(("high", "worst"), [(20, 5), (50, 6), (1, 1), (64, 7)])
+def test_bisection_needs_the_logarithm_in_the_worst_case(high, worst):
+    game = GuessTheNumber(max_number=high)
+    needed = []
+    for target in range(1, high + 1):
+        game.reset(0)
+        game._target = target
+        while not game.over:
+            game.step(strong(game).act(game, Chance(0)))
+        assert game.outcomes == (Outcome.WIN,)
+        needed.append(game.actions_played)
+    assert max(needed) == worst == math.floor(math.log2(high)) + 1
+
+
+def test_liars_dice_beats_random_play():
+    assert score(LiarsDice(), strong("LiarsDice-v0"), RandomLegal(), 200) > 0.9
+
+
+def test_liars_dice_decides_without_the_dice_of_the_other():
+    chance, game, choices = Chance(derive_seed("bids")), LiarsDice(), set()
+    for seed in range(60):
+        game.reset(seed)
+        game.step(RandomLegal().act(game, chance) if seed % 4 else "[Bid: 2, 2]")
+        seat = game.to_move
+        action = strong(game).act(game, Chance(0))
+        choices.add(action)
+        for face in range(1, 7):
+            game._dice[1 - seat] = [face] * 5
+            assert strong(game).act(game, Chance(0)) == action
+    assert len(choices) > 3
+
+
+def test_liars_dice_calls_exactly_the_bids_that_are_unlikely():
+    game = LiarsDice(num_dice=4)
+    hidden = Counter(hand.count(1) for hand in itertools.product(range(1, 7), repeat=4))  # every face alike
+
+    def truth(own, quantity, face):
+        return sum(n for count, n in hidden.items() if count + own.count(face) >= quantity) / 6**4
+
+    for own in itertools.combinations_with_replacement(range(1, 7), 4):
+        for quantity, face in itertools.product(range(1, 6), range(1, 7)):
+            game.reset(0)
+            game.step(f"[Bid: {quantity}, {face}]")
+            game._dice[1] = list(own)
+            action = strong(game).act(game, Chance(0))
+            raises = [(int(text[6]), int(text[9])) for text in game.legal_actions()[:-1]]
+            likely = [bid for bid in raises if truth(own, *bid) >= 0.5]
+            if truth(own, quantity, face) < 0.5:
+                assert action == "[Call]"
+            elif likely:
+                assert action == f"[Bid: {likely[0][0]}, {likely[0][1]}]"
+            elif action == "[Call]":
+                assert all(truth(own, *bid) < 1 - truth(own, quantity, face) for bid in raises)
+            else:
+                assert truth(own, int(action[6]), int(action[9])) == max(truth(own, *bid) for bid in raises)
+
+
+def test_a_strong_player_refuses_another_game_and_a_finished_one():
+    game = Nim()
+    with pytest.raises(TypeError, match="plays TicTacToe, got a game of Nim"):
+        strong("TicTacToe-v0").act(game, Chance(0))
+    for player in (strong(game), RandomLegal()):
+        with pytest.raises(ValueError, match="no action is legal after the end or before reset"):
+            player.act(game, Chance(0))
+    with pytest.raises(ValueError, match="no strong player for 'Poker'; there is one for TicTacToe, ConnectFour"):
+        strong("Poker-v0")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_id_and_game_name_the_same_player(kind):
+    assert strong(kind()) is strong(f"{kind.__name__}-v0-any")

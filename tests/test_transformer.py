@@ -1,0 +1,196 @@
+"""The decoder against itself: cached, packed, padded; and every number of its configuration counts."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dfc.models.transformer import (
+    DecoderConfig,
+    Llama3Rope,
+    abstract_params,
+    bind,
+    empty_cache,
+    initialize,
+    logical_axes,
+)
+
+CONFIG = DecoderConfig(
+    vocabulary=50,
+    width=32,
+    layers=2,
+    heads=4,
+    kv_heads=2,
+    head_dim=8,
+    feed_forward=48,
+    rope_theta=1e4,
+    norm_epsilon=1e-5,
+    qkv_bias=True,
+    tied_embedding=False,
+    rope_scaling=Llama3Rope(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_context=64),
+)
+
+
+@pytest.fixture(scope="module")
+def params():
+    # Not `initialize`: biases start at 0 and norms at 1, where a wrong use of them would not show.
+    rng = np.random.default_rng(0)
+    return jax.tree.map(
+        lambda leaf: (rng.normal(size=leaf.shape) * 0.25 + (leaf.ndim == 1)).astype(np.float32), abstract_params(CONFIG)
+    )
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def run(config, params, tokens, positions, segments):
+    return bind(config, params)(tokens, positions, segments)
+
+
+@functools.partial(jax.jit, static_argnums=4)
+def extend(params, tokens, start, cache, attended):
+    return bind(CONFIG, params).extend(tokens, start, cache, attended)
+
+
+def whole(config, params, tokens, positions=None, segments=None):
+    tokens = jnp.asarray(tokens, jnp.int32)
+    if positions is None:
+        positions = jnp.broadcast_to(jnp.arange(tokens.shape[1], dtype=jnp.int32), tokens.shape)
+    segments = jnp.ones_like(tokens) if segments is None else jnp.asarray(segments, jnp.int32)
+    return np.asarray(run(config, params, tokens, jnp.asarray(positions, jnp.int32), segments))
+
+
+def draw(rows, length, seed=0):
+    return np.random.default_rng(seed).integers(0, CONFIG.vocabulary, (rows, length))
+
+
+def test_feeding_in_chunks_of_mixed_sizes_equals_the_whole_sequence(params):
+    """Each row is fed its own number of ids per call, padded to a common length, as a slot is."""
+    lengths = np.array([20, 13, 17])
+    tokens = draw(3, 20)
+    expected = whole(CONFIG, params, tokens)
+    feeds = np.array([[5, 1, 3], [1, 7, 1], [8, 0, 2], [1, 1, 1], [4, 3, 9], [1, 1, 1]])  # per call and row
+    assert (feeds.sum(0) == lengths).all()
+    cache, start, seen = empty_cache(CONFIG, 3, 40), np.zeros(3, np.int32), np.zeros(3, int)
+    noise = draw(3, 40, seed=9)  # what lies in the padding must not matter
+    for feed, attended in zip(feeds, [16, 16, 40, 40, 40, 40], strict=True):
+        fed = noise[:, : 9 if feed.max() > 1 else 1].copy()
+        for row, count in enumerate(feed):
+            fed[row, :count] = tokens[row, start[row] : start[row] + count]
+        hidden, cache = extend(params, jnp.asarray(fed, jnp.int32), jnp.asarray(start), cache, attended)
+        for row, count in enumerate(feed):
+            here = slice(start[row], start[row] + count)
+            np.testing.assert_allclose(hidden[row, :count], expected[row, here], atol=1e-5, rtol=0)
+            seen[row] += count
+        start += feed.astype(np.int32)
+    assert (seen == lengths).all()
+
+
+def test_a_reused_slot_forgets_what_it_held(params):
+    first, second = draw(1, 9, seed=1), draw(1, 9, seed=2)
+    zero = jnp.zeros(1, jnp.int32)
+    _, cache = extend(params, jnp.asarray(first, jnp.int32), zero, empty_cache(CONFIG, 1, 16), 16)
+    hidden, _ = extend(params, jnp.asarray(second, jnp.int32), zero, cache, 16)
+    np.testing.assert_allclose(hidden, whole(CONFIG, params, second), atol=1e-5, rtol=0)
+
+
+def test_packed_segments_equal_separate_sequences(params):
+    parts = [draw(1, length, seed=length) for length in (7, 4, 9)]
+    packed = np.concatenate([*parts, np.zeros((1, 4), int)], axis=1)
+    segments = np.repeat([1, 2, 3, 0], [7, 4, 9, 4])[None]
+    positions = np.concatenate([np.arange(length) for length in (7, 4, 9, 4)])[None]
+    hidden = whole(CONFIG, params, packed, positions, segments)
+    for part, begin in zip(parts, (0, 7, 11), strict=True):
+        end = begin + part.shape[1]
+        np.testing.assert_allclose(hidden[:, begin:end], whole(CONFIG, params, part), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_does_not_matter(params, side):
+    tokens = draw(2, 9)
+    expected = whole(CONFIG, params, tokens)
+    at = slice(5, 14) if side == "left" else slice(0, 9)
+    for filler in (0, 17):
+        padded, segments, positions = np.full((2, 14), filler), np.zeros((2, 14), int), np.zeros((2, 14), int)
+        padded[:, at], segments[:, at], positions[:, at] = tokens, 1, np.arange(9)
+        hidden = whole(CONFIG, params, padded, positions, segments)
+        np.testing.assert_allclose(hidden[:, at], expected, atol=1e-5, rtol=0)
+        assert np.isfinite(hidden).all()  # padding attends to something, so that no gradient becomes NaN
+
+
+def test_later_ids_do_not_change_earlier_states(params):
+    tokens = draw(1, 12)
+    changed = tokens.copy()
+    changed[:, 8:] = (changed[:, 8:] + 1) % CONFIG.vocabulary
+    before, after = whole(CONFIG, params, tokens), whole(CONFIG, params, changed)
+    np.testing.assert_array_equal(before[:, :8], after[:, :8])
+    assert (np.abs(before[:, 8:] - after[:, 8:]).max(axis=-1) > 1e-3).all()
+
+
+NUMBERS = {
+    "rope_theta": {"rope_theta": 2e4},
+    "norm_epsilon": {"norm_epsilon": 1e-2},
+    "rope_scaling": {"rope_scaling": None},
+} | {
+    f"rope_scaling.{name}": {"rope_scaling": dataclasses.replace(CONFIG.rope_scaling, **{name: value})}
+    for name, value in {
+        "factor": 4.0,
+        "low_freq_factor": 2.0,
+        "high_freq_factor": 8.0,
+        "original_context": 128,
+    }.items()
+}
+
+
+@pytest.mark.parametrize("change", NUMBERS.values(), ids=NUMBERS.keys())
+def test_every_number_of_the_config_counts(params, change):
+    tokens = draw(1, 100)
+    changed = whole(dataclasses.replace(CONFIG, **change), params, tokens)
+    assert np.abs(changed - whole(CONFIG, params, tokens)).max() > 1e-3
+
+
+def test_no_number_of_the_config_is_left_out_of_the_test_above():
+    shapes = {"vocabulary", "width", "layers", "heads", "kv_heads", "head_dim", "feed_forward"}
+    kinds = {"qkv_bias", "tied_embedding", "dtype"}  # change which weights there are, or their type
+    fields = {field.name for field in dataclasses.fields(CONFIG)}
+    nested = {f"rope_scaling.{field.name}" for field in dataclasses.fields(Llama3Rope)}
+    assert set(NUMBERS) == (fields - shapes - kinds) | nested
+
+
+def test_kinds_decide_which_weights_there_are():
+    assert "bias" in abstract_params(CONFIG)["layers"][0]["attention"]["query"]
+    plain = abstract_params(dataclasses.replace(CONFIG, qkv_bias=False, tied_embedding=True))
+    assert "head" not in plain
+    assert "bias" not in plain["layers"][0]["attention"]["query"]
+
+
+def test_bfloat16_is_kept_throughout():
+    config = dataclasses.replace(CONFIG, dtype="bfloat16", layers=1)
+    drawn = initialize(config, 0)
+    assert {leaf.dtype for leaf in jax.tree.leaves(drawn)} == {jnp.dtype("bfloat16")}
+    tokens = jnp.zeros((1, 3), jnp.int32)
+    model = jax.jit(lambda p, cache: bind(config, p).extend(tokens, jnp.zeros(1, jnp.int32), cache, 4))
+    hidden, cache = model(drawn, empty_cache(config, 1, 4))
+    assert {hidden.dtype, *(leaf.dtype for leaf in jax.tree.leaves(cache))} == {jnp.dtype("bfloat16")}
+    assert sum(leaf.nbytes for leaf in jax.tree.leaves(cache)) == 4 * config.cache_bytes_per_position
+
+
+def test_shapes_axes_and_drawn_weights_agree():
+    config = dataclasses.replace(CONFIG, layers=1)
+    abstract = abstract_params(config)
+    drawn, again, other = (initialize(config, seed) for seed in (3, 3, 4))
+    assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), abstract) == jax.tree.map(
+        lambda leaf: (leaf.shape, leaf.dtype), drawn
+    )
+    axes = logical_axes(config)
+    jax.tree.map(lambda leaf, names: pytest.fail(f"{names}") if leaf.ndim != len(names) else None, abstract, axes)
+    pairs = [jax.tree.leaves(tree) for tree in (drawn, again, other)]
+    assert all(np.array_equal(a, b) for a, b in zip(pairs[0], pairs[1], strict=True))
+    assert not all(np.array_equal(a, b) for a, b in zip(pairs[0], pairs[2], strict=True))
+
+
+def test_bound_weights_do_not_leak_into_the_next_model(params):
+    """`bind` shares one abstract model per config; filling it in must not change what it hands out next."""
+    bind(CONFIG, params)
+    assert all(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(abstract_params(CONFIG)))
