@@ -11,10 +11,14 @@ Variant: --config.divide_fuse_conquer.opponent=itself plays against the policy i
 from dfc.config import (
     AcceptanceConfig,
     BatchConfig,
+    CheckpointConfig,
     DivideFuseConquerConfig,
+    EvaluationConfig,
     GroupingConfig,
+    GrpoConfig,
     ModelConfig,
     OptimizerConfig,
+    RewardConfig,
     RolloutConfig,
     RunConfig,
 )
@@ -35,17 +39,22 @@ def get_config() -> RunConfig:
         },
         model=ModelConfig(path="tiny_player", dtype="float32"),
         rollout=RolloutConfig(
-            slots=64, max_length=256, max_reply_length=4, max_replies=120, stop=("]",), prompt="bare_action"
+            slots=32, mix_games=False, max_length=160, max_reply_length=4, max_replies=120, stop=("]",)
         ),
         optimizer=OptimizerConfig(learning_rate=1e-3, b2=0.98),
-        batch=BatchConfig(row_length=256, micro_batch_rows=8),
+        batch=BatchConfig(row_length=160, micro_batch_rows=6),
         divide_fuse_conquer=DivideFuseConquerConfig(
             divide_iterations=30,
-            conquer_iterations=20,
-            seeds_per_game=8,
+            conquer_iterations=40,
+            seeds_per_game=16,
             trajectories_per_seed=8,
             opponent="initial",
-            grouping=GroupingConfig(trials=64),
-            acceptance=AcceptanceConfig(rule="previous", games=40),
+            epsilon=0.02,
+            grouping=GroupingConfig(trials=100),
+            acceptance=AcceptanceConfig(rule="previous", games=24, tolerance=0.05),
+            grpo=GrpoConfig(clip_ratio=0.2, kl_coefficient=0.02, updates_per_iteration=4),
+            reward=RewardConfig(illegal_try=0.5),
         ),
+        evaluation=EvaluationConfig(games=200, stage_games=40),
+        checkpoint=CheckpointConfig(every=5, keep=2),
     )

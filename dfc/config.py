@@ -64,6 +64,8 @@ class RolloutConfig:
 
     Attributes:
       slots: games in flight at once.
+      mix_games: whether games of different ids are in flight together; off, one id is played after another, so that
+        short games do not pay for the cache of long ones (faster on a CPU, where attention reads all of it).
       max_length: ids of one episode's context, all turns of one seat together; a longer episode is truncated.
       max_reply_length: ids of one reply; a reply that reaches it is cut there.
       max_replies: replies of all seats together; a longer game is truncated (the paper: 120 steps).
@@ -74,6 +76,7 @@ class RolloutConfig:
     """
 
     slots: int = 64
+    mix_games: bool = True
     max_length: int = 8192
     max_reply_length: int = 4096
     max_replies: int = 120
@@ -242,7 +245,7 @@ class TinyPlayerConfig:
     """How the model in the box is made: tokenizer and weights from random-legal transcripts.
 
     Attributes:
-      ids_per_game: ids of transcripts made per id and variant.
+      ids_per_game: ids of transcripts made per id; a quarter as many for each variant.
       illegal_share: share of replies preceded by an illegal try, so that the second answer is learned too.
       steps: optimizer updates.
       transcripts_per_step: transcripts of one update.
@@ -257,7 +260,7 @@ class TinyPlayerConfig:
     illegal_share: float = 0.05
     steps: int = 4000
     transcripts_per_step: int = 40
-    long_every: int = 6
+    long_every: int = 10
     width: int = 96
     layers: int = 3
     feed_forward: int = 256

@@ -176,8 +176,9 @@ def grpo_loss(
         reference = jnp.where(counted, _constant(where, "reference_logprobs", reference_logprobs, logp), 0)
         gap = reference - logp
         kl = jnp.expm1(gap) - gap
-        values = values + kl_coefficient * kl
         per_id["kl"] = kl
+        if kl_coefficient:  # else an infinite penalty times 0 would be NaN
+            values = values + kl_coefficient * kl
 
     total = _sum_over_units(values, counted, unit, packing)
     metrics = {name: _sum_over_units(x, counted, unit, packing) for name, x in per_id.items()}
@@ -185,7 +186,7 @@ def grpo_loss(
     return _loss(packing.checked(total), weight, metrics)
 
 
-def dpo_loss(  # noqa: PLR0917 - three arrays a side, in one fixed order
+def dpo_loss(
     chosen_logprobs: ArrayLike,
     chosen_mask: ArrayLike,
     rejected_logprobs: ArrayLike,
@@ -236,7 +237,7 @@ def dpo_loss(  # noqa: PLR0917 - three arrays a side, in one fixed order
     return _loss(sides.dpo.sum(), sides.complete.sum(), sides.metrics)
 
 
-def rpo_loss(  # noqa: PLR0917 - the arguments of dpo_loss
+def rpo_loss(
     chosen_logprobs: ArrayLike,
     chosen_mask: ArrayLike,
     rejected_logprobs: ArrayLike,

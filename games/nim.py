@@ -42,7 +42,7 @@ class Nim(Game):
             raise ValueError(
                 f"piles must be 1 to {_MOST_PILES} sizes from 1 to {_LARGEST_PILE} each, got {tuple(piles)}"
             )
-        self.initial_piles = tuple(piles)
+        self.initial_piles = piles
         self.piles = list(piles)
         # Two views of the actions that exist at the start; legal_actions and step are too hot to build texts in.
         self._texts = [[f"[{pile} {take}]" for take in range(1, size + 1)] for pile, size in enumerate(piles)]

@@ -219,9 +219,8 @@ def _check_values(reader: _Reader, family: Family) -> None:
                 f"got {config[name]!r}"
             )
     types = config.get("layer_types") or []
-    others = sorted({str(kind) for kind in types} - {"full_attention"})
-    if others:
-        problems.append(f"layer_types: only 'full_attention' is computed, got {', '.join(map(repr, others))}")
+    if not isinstance(types, list) or any(kind != "full_attention" for kind in types):
+        problems.append(f"layer_types: only 'full_attention' is computed, got {types!r}")
     # A field that is null or false switches something off, which is what not knowing it amounts to.
     known = _READ | _WITHOUT_EFFECT | family.fixed.keys()
     for name in sorted(config.keys() - known):
@@ -255,8 +254,8 @@ def _rope(reader: _Reader) -> tuple[float, Llama3Rope | None]:
 def _scaling(reader: _Reader, place: str, settings: Mapping[str, Any]) -> Llama3Rope | None:
     """Returns the scaling that one of the two fields asks for."""
     kind = settings.get("rope_type", settings.get("type", "default"))  # "type" before transformers 4.43
-    fields = set(_LLAMA3_FIELDS.values()) if kind == "llama3" else set()
-    if kind not in {"default", "llama3"}:
+    fields = set(_LLAMA3_FIELDS.values()) if kind == "llama3" else set[str]()
+    if kind not in ("default", "llama3"):  # a tuple: the value may be anything JSON has
         reader.problems.append(f"{place}.rope_type: only 'default' or 'llama3' is computed, got {kind!r}")
         return None
     whole = settings.get("partial_rotary_factor", 1.0)

@@ -303,7 +303,7 @@ def save(
       config: the decoder.
       params: its weights, of the configured dtype.
       copy_from: the folder whose tokenizer files are copied and whose ``config.json`` fields without effect on the
-        logits (token ids, longest context, ...) are kept; None copies nothing.
+        logits (token ids, longest context, ...) are kept, if it has one; None copies nothing.
       shard_bytes: a file holds at most this many bytes of tensors, or one tensor.
 
     Raises:
@@ -312,7 +312,7 @@ def save(
     folder = Path(folder).expanduser().absolute()
     weights = _check_params(config, params)
     _check_target(folder)
-    base = None if copy_from is None else _read_json(copy_from / _CONFIG)
+    base = _read_json(copy_from / _CONFIG) if copy_from is not None and (copy_from / _CONFIG).exists() else None
     names = families.tensor_names(config)
     by_tensor = {name.tensor: (weights[path], name.transpose) for path, name in names.items()}
     sizes = {tensor: weight.nbytes for tensor, (weight, _) in by_tensor.items()}

@@ -234,7 +234,7 @@ class Transformer(nnx.Module):
             x = x + layer.mlp(layer.mlp_norm(x))
         return self.norm(x)
 
-    def extend(self, tokens: jax.Array, start: jax.Array, cache: Cache, attended: int) -> tuple[jax.Array, Cache]:
+    def extend(self, tokens: jax.Array, start: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
         """Feeds T more ids to each row behind what its cache holds; returns hidden states [B, T, D] and the cache.
 
         Row b's ids take positions start[b] .. start[b] + T - 1, and their keys and values are written there. What
@@ -243,12 +243,14 @@ class Transformer(nnx.Module):
         Args:
           tokens: int32 [B, T].
           start: int32 [B], positions the row holds already.
-          cache: per layer keys and values [B, K, S, H]; start + T <= S. Meant to be donated.
-          attended: static; attention reads cache positions below this; start + T <= attended for rows that count.
+          cache: per layer keys and values [B, K, S, H]; start + T <= S. Meant to be donated. All S positions are
+            read, so a caller keeps S near what its rows hold: cutting a longer cache to its live part inside the
+            program copies it at every call (on a CPU that took longer than the attention itself).
         """
         length = tokens.shape[1]
         positions = start[:, None] + jnp.arange(length, dtype=start.dtype)[None]
-        mask = jnp.arange(attended, dtype=start.dtype)[None, None, :] <= positions[:, :, None]
+        held = cache[0][0].shape[2]
+        mask = jnp.arange(held, dtype=start.dtype)[None, None, :] <= positions[:, :, None]
         sin, cos = self._rotary(positions)
         x = self.embed.embedding[...][tokens]
         new_cache = []
@@ -256,7 +258,7 @@ class Transformer(nnx.Module):
             query, key, value = layer.attention.project(layer.attention_norm(x), sin, cos)
             keys, values = _write(old_keys, key, start), _write(old_values, value, start)
             new_cache.append((keys, values))
-            x = x + layer.attention.attend(query, keys[:, :, :attended], values[:, :, :attended], mask)
+            x = x + layer.attention.attend(query, keys, values, mask)
             x = x + layer.mlp(layer.mlp_norm(x))
         return self.norm(x), tuple(new_cache)
 
@@ -271,6 +273,16 @@ def empty_cache(config: DecoderConfig, rows: int, positions: int) -> Cache:
     """Returns zeroed keys and values for `rows` rows of `positions` positions."""
     shape = (rows, config.kv_heads, positions, config.head_dim)
     return tuple((jnp.zeros(shape, config.dtype), jnp.zeros(shape, config.dtype)) for _ in range(config.layers))
+
+
+def resized_cache(cache: Cache, positions: int) -> Cache:
+    """Returns the cache with `positions` positions per row: cut behind, or padded with zeros."""
+
+    def resize(x: jax.Array) -> jax.Array:
+        kept = x[:, :, :positions]
+        return jnp.pad(kept, ((0, 0), (0, 0), (0, positions - kept.shape[2]), (0, 0)))
+
+    return tuple((resize(keys), resize(values)) for keys, values in cache)
 
 
 @functools.lru_cache(maxsize=8)

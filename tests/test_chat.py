@@ -240,7 +240,7 @@ def test_the_vocabulary_counts_every_id(loaded, oracles, name):
     assert loaded[name].vocabulary == len(oracles[name])
 
 
-def test_automodel_folders_load_with_the_ids_of_autotokenizer(tmp_path):
+def test_a_llama_folder_gets_the_ids_of_autotokenizer(tmp_path):
     write_tiny(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", "vocab_size": 512}))
     chat, oracle = ChatTokenizer.load(tmp_path), transformers.AutoTokenizer.from_pretrained(str(tmp_path))

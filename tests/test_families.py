@@ -151,7 +151,12 @@ REFUSED = {
     "attention bias": ({"attention_bias": True}, "attention_bias: only False"),
     "mlp bias": ({"mlp_bias": True}, "mlp_bias: only False"),
     "model type": ({"model_type": "mistral"}, "model_type: expected 'llama', got 'mistral'"),
-    "sliding layers": ({"layer_types": ["full_attention", "sliding_attention"]}, "got 'sliding_attention'"),
+    "sliding layers": (
+        {"layer_types": ["full_attention", "sliding_attention"]},
+        "layer_types: only 'full_attention' is computed, got [",
+    ),
+    "layers of a wrong kind": ({"layer_types": 5}, "layer_types: only 'full_attention' is computed, got 5"),
+    "rope of a wrong kind": ({"rope_scaling": {"rope_type": []}}, "rope_scaling.rope_type: only 'default' or 'llama3'"),
     "quantized": ({"quantization_config": {"bits": 4}}, "quantization_config: unknown field with value {'bits': 4}"),
     "unknown field": ({"logit_scale": 0.5}, "logit_scale: unknown field with value 0.5"),
     "zero is a value": ({"logit_scale": 0}, "logit_scale: unknown field with value 0"),
@@ -228,6 +233,20 @@ DECODERS = st.builds(
 def test_a_written_config_reads_back_the_same(decoder):
     text = json.dumps(families.to_config_json(decoder))
     assert families.from_config_json(json.loads(text)) == decoder
+
+
+def test_a_written_config_can_be_read_in_either_spelling_alone():
+    decoder = families.from_config_json(LLAMA_32_1B)
+    written = families.to_config_json(decoder)
+    old = {name: value for name, value in written.items() if name != "rope_parameters"}
+    new = {name: value for name, value in written.items() if name not in ("rope_theta", "rope_scaling")}
+    assert families.from_config_json(old) == families.from_config_json(new) == decoder
+
+
+def test_absent_fields_mean_what_they_meant_when_they_were_left_out():
+    absent = ("tie_word_embeddings", "num_key_value_heads", "rope_scaling", "hidden_act")
+    decoder = families.from_config_json({name: value for name, value in LLAMA_2_7B.items() if name not in absent})
+    assert decoder == families.from_config_json(LLAMA_2_7B)
 
 
 def test_a_written_config_keeps_ids_and_limits_and_nothing_else_of_its_base():

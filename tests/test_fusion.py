@@ -102,6 +102,8 @@ def test_no_wide_copy_of_a_leaf_is_held():
     leaf = jnp.zeros((1024, 1024), jnp.bfloat16)
     compiled = jax.jit(average).lower({"w": leaf}, {"w": leaf}).compile()
     assert compiled.memory_analysis().temp_size_in_bytes < leaf.nbytes
+    # Outside jit, too, a leaf is a single compiled call rather than one per operation.
+    assert len(jax.make_jaxpr(average)({"w": leaf}, {"w": leaf}).eqns) == 1
 
 
 def test_any_container_is_returned_as_it_came():

@@ -421,6 +421,15 @@ def test_tokenizer_files_travel_and_weights_of_the_source_do_not(tmp_path):
     assert (written["eos_token_id"], written["hidden_size"]) == (7, 4)
 
 
+def test_a_tokenizer_without_a_model_can_be_copied(tmp_path):
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "tokenizer.model").write_text("pieces")
+    huggingface.save(tmp_path / "saved", CONFIG, filled(1.0), copy_from=source)
+    assert (tmp_path / "saved" / "tokenizer.model").read_text() == "pieces"
+    assert huggingface.load(tmp_path / "saved", dtype="float32")[0] == CONFIG
+
+
 def test_an_earlier_model_is_replaced_as_a_whole(tmp_path):
     target = tmp_path / "runs" / "model"
     huggingface.save(target, CONFIG, filled(1.0), copy_from=None, shard_bytes=100)

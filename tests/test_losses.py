@@ -173,13 +173,13 @@ def sft(lp, _old, _ref, _adv, mask, **packing):
     return losses.sft_loss(lp, mask, **packing)
 
 
-def grpo(unit, lp, old, ref, adv, mask, **packing):  # noqa: PLR0917 - one signature for all
+def grpo(unit, lp, old, ref, adv, mask, **packing):
     return losses.grpo_loss(
         lp, old, adv, mask, reference_logprobs=ref, kl_coefficient=0.3, unit=unit, clip_ratio=0.2, **packing
     )
 
 
-def lsp(kl_gradient, lp, _old, ref, adv, mask, **packing):  # noqa: PLR0917 - one signature for all
+def lsp(kl_gradient, lp, _old, ref, adv, mask, **packing):
     return losses.lsp_solver_loss(lp, mask, adv, ref, beta=0.1, kl_gradient=kl_gradient, **packing)
 
 
@@ -199,24 +199,35 @@ PACKABLE = {
     "lsp_score_function": functools.partial(lsp, "score_function"),
 }
 PAIRED = {"dpo": dpo, "rpo": rpo}  # the second array is the rejected side, under the mask read backwards
-# Compiled once: the properties below call each of them many times.
-PACKABLE = {name: jax.jit(loss, static_argnames="num_segments") for name, loss in PACKABLE.items()}
-PAIRED = {name: jax.jit(loss) for name, loss in PAIRED.items()}
 ALL = PACKABLE | PAIRED
 every_loss = pytest.mark.parametrize("loss", ALL.values(), ids=ALL)
 every_packable_loss = pytest.mark.parametrize("loss", PACKABLE.values(), ids=PACKABLE)
 BATCH_ARRAYS = (LOGP, near(LOGP, 4), near(LOGP, 5), ADVANTAGES, MASK)
 
 
-def value_and_grad(loss, lp, *rest, **packing):
+@functools.cache
+def compiled(loss):
+    """The loss and the gradient of its total in one program, compiled once per shape for all tests."""
+
+    def both(lp, *rest, **packing):
+        def total(x):
+            result = loss(x, *rest, **packing)
+            return result.total, result
+
+        grad, result = jax.grad(total, has_aux=True)(lp)
+        return result, grad
+
+    return jax.jit(both, static_argnames="num_segments")
+
+
+def value_and_grad(loss, *arrays, **packing):
     """The loss, and the gradient of its total."""
-
-    def total(x):
-        result = loss(x, *rest, **packing)
-        return result.total, result
-
-    grad, result = jax.jit(jax.grad(total, has_aux=True))(lp)
+    result, grad = compiled(loss)(*arrays, **packing)
     return result, np.asarray(grad)
+
+
+def value(loss, *arrays, **packing):
+    return compiled(loss)(*arrays, **packing)[0]
 
 
 def assert_same(one, other, rtol=2e-5):
@@ -242,10 +253,10 @@ def test_what_stands_at_masked_positions_changes_neither_value_nor_gradient(loss
 @every_loss
 def test_an_all_masked_batch_gives_zero_and_a_zero_gradient(loss):
     arrays = (*BATCH_ARRAYS[:4], np.zeros_like(MASK))
-    result = loss(*arrays)
+    result = value(loss, *arrays)
     assert float(result.total) == float(result.weight) == float(result.mean) == 0
     assert all(float(m) == 0 for m in (result.metrics | result.metric_means).values())
-    grad = jax.grad(lambda lp: loss(lp, *arrays[1:]).mean)(arrays[0])
+    grad = jax.jit(jax.grad(lambda lp: loss(lp, *arrays[1:]).mean))(arrays[0])
     assert (np.asarray(grad) == 0).all()
 
 
@@ -263,15 +274,15 @@ def test_padding_does_not_change_the_loss(loss):
 
 @every_loss
 def test_micro_batches_add_up(loss):
-    whole = loss(*BATCH_ARRAYS)
-    first, second = (loss(*(a[rows] for a in BATCH_ARRAYS)) for rows in (slice(0, 2), slice(2, None)))
+    whole = value(loss, *BATCH_ARRAYS)
+    first, second = (value(loss, *(a[rows] for a in BATCH_ARRAYS)) for rows in (slice(0, 2), slice(2, None)))
     summed = jax.tree.map(jnp.add, first, second)
     assert_same(whole, summed)
     np.testing.assert_allclose(whole.mean, summed.mean, rtol=2e-5)
 
 
 # Two rows of length 12 that hold the five trajectories of MASK in another order; 0 is padding.
-PACKED = [[(2, slice(0, 7)), (1, slice(3, 6))], [(4, slice(4, 6)), (0, slice(0, 7)), (3, slice(0, 2))]]
+PACKED = [[(2, slice(0, 7)), (1, slice(3, 6))], [(4, slice(4, 6)), (3, slice(0, 2)), (0, slice(0, 7))]]
 
 
 def packed_arrays():
@@ -294,7 +305,7 @@ def packed_arrays():
 @every_packable_loss
 def test_packed_rows_equal_unpacked_rows(loss):
     arrays, mask, segments, places = packed_arrays()
-    packed, packed_grad = value_and_grad(loss, *arrays, mask, segments=segments, num_segments=5)
+    packed, packed_grad = value_and_grad(loss, *arrays, mask, segments=segments, num_segments=int(segments.max()))
     rows, rows_grad = value_and_grad(loss, *BATCH_ARRAYS)
     assert_same(packed, rows)
     for (i, start, stop), here in places.items():
@@ -308,17 +319,17 @@ def test_a_segment_id_out_of_range_makes_the_total_nan(loss, bad):
     arrays, mask, segments, _ = packed_arrays()
     segments = np.minimum(segments, 2)
     segments[0, 0] = bad
-    assert np.isnan(loss(*arrays, mask, segments=segments, num_segments=2).total)
+    assert np.isnan(value(loss, *arrays, mask, segments=segments, num_segments=2).total)
 
 
 @every_loss
 def test_jit_and_vmap_give_the_same(loss):
-    eager = loss.__wrapped__(*BATCH_ARRAYS)
-    assert_same(loss(*BATCH_ARRAYS), eager)
+    eager = loss(*BATCH_ARRAYS)
+    assert_same(value(loss, *BATCH_ARRAYS), eager)
     stacked = [np.stack([a, a[::-1]]) for a in BATCH_ARRAYS]
-    mapped = jax.vmap(loss)(*stacked)
+    mapped = jax.jit(jax.vmap(loss))(*stacked)
     assert_same(jax.tree.map(lambda x: x[0], mapped), eager)
-    assert_same(jax.tree.map(lambda x: x[1], mapped), loss(*(a[::-1] for a in BATCH_ARRAYS)))
+    assert_same(jax.tree.map(lambda x: x[1], mapped), value(loss, *(a[::-1] for a in BATCH_ARRAYS)))
 
 
 @every_loss
@@ -328,7 +339,7 @@ def test_bfloat16_inputs_are_summed_in_float32(loss):
     assert {leaf.dtype for leaf in jax.tree.leaves(narrow)} == {jnp.dtype(jnp.float32)}
     assert grad.dtype == jnp.bfloat16
     wide = (np.asarray(a, np.float32) for a in (lp, old, ref))
-    assert_same(narrow, loss(*wide, *BATCH_ARRAYS[3:]), rtol=0)
+    assert_same(narrow, value(loss, *wide, *BATCH_ARRAYS[3:]), rtol=1e-6)
 
 
 @pytest.mark.parametrize("loss", [ALL["sft"], ALL["dpo"]], ids=["sft", "dpo"])
@@ -339,13 +350,15 @@ def test_a_mask_may_have_any_dtype(loss, kind):
 
 @every_loss
 def test_no_gradient_reaches_constants_weight_or_metrics(loss):
-    if loss not in PAIRED.values():  # their second array is the rejected side of the policy
-        constants = jax.grad(lambda *c: loss(LOGP, *c, MASK).total, argnums=(0, 1, 2))(*BATCH_ARRAYS[1:4])
-        assert all((np.asarray(g) == 0).all() for g in constants)
-    reference = jax.grad(lambda ref: loss(*BATCH_ARRAYS[:2], ref, *BATCH_ARRAYS[3:]).total)(REF)
-    assert (np.asarray(reference) == 0).all()
-    aside = jax.grad(lambda lp: sum(loss(lp, *BATCH_ARRAYS[1:]).metrics.values()) + loss(lp, *BATCH_ARRAYS[1:]).weight)
-    assert (np.asarray(aside(LOGP)) == 0).all()
+    def everything(lp, old, ref, adv):
+        result = loss(lp, old, ref, adv, MASK)
+        aside = sum(result.metrics.values()) + result.weight
+        return result.total, aside
+
+    of_total, of_aside = jax.jit(jax.jacrev(everything, argnums=(0, 1, 2, 3)))(*BATCH_ARRAYS[:4])
+    policy = of_total[:2] if loss in PAIRED.values() else of_total[:1]
+    assert all((np.asarray(g) != 0).any() for g in policy)
+    assert all((np.asarray(g) == 0).all() for g in (*of_total[len(policy) :], *of_aside))
 
 
 @every_packable_loss
@@ -354,21 +367,22 @@ def test_a_batch_split_over_devices_gives_the_same(loss):
     spread = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
     arrays, mask, segments, _ = packed_arrays()
     *tiled, segments = [np.tile(a, (4, 1)) for a in (*arrays, mask, segments)]
-    there = loss(*jax.device_put(tiled, spread), segments=jax.device_put(segments, spread), num_segments=5)
-    assert_same(there, loss(*tiled, segments=segments, num_segments=5))
+    there = value(loss, *jax.device_put(tiled, spread), segments=jax.device_put(segments, spread), num_segments=5)
+    assert_same(there, value(loss, *tiled, segments=segments, num_segments=5))
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_the_order_of_rows_and_what_padding_holds_never_matter(data):
-    mask = np.asarray(data.draw(st.lists(st.lists(st.booleans(), min_size=6, max_size=6), min_size=4, max_size=4)))
-    order = data.draw(st.permutations(range(4)))
+    bits = data.draw(st.lists(st.sampled_from([0, 1]), min_size=MASK.size, max_size=MASK.size))
+    mask = np.asarray(bits).reshape(MASK.shape)
+    order = data.draw(st.permutations(range(BATCH)))
     filler = data.draw(st.floats(width=32))
-    arrays = [a[:4, :6] for a in BATCH_ARRAYS[:3]]
-    adv = ADVANTAGES[:4]
-    shuffled = [np.where(mask, a, filler).astype(np.float32)[order] for a in arrays]
+    shuffled = [np.where(mask, a, filler).astype(np.float32)[order] for a in BATCH_ARRAYS[:3]]
     for loss in PACKABLE.values():
-        assert_same(loss(*shuffled, adv[order], mask[order]), loss(*arrays, adv, mask), rtol=1e-4)
+        assert_same(
+            value(loss, *shuffled, ADVANTAGES[order], mask[order]), value(loss, *BATCH_ARRAYS[:4], mask), rtol=1e-4
+        )
 
 
 # ---- identities ---------------------------------------------------------------------------------------------------
@@ -378,14 +392,14 @@ def test_on_policy_grpo_has_the_gradient_of_reinforce():
     def reinforce(lp):
         return -(jnp.where(MASK != 0, lp, 0) * jnp.broadcast_to(ADVANTAGES[:, None], MASK.shape)).sum()
 
-    ours = jax.grad(lambda lp: losses.grpo_loss(lp, LOGP, ADVANTAGES, MASK).total)(LOGP)
-    np.testing.assert_allclose(ours, jax.grad(reinforce)(LOGP), rtol=1e-6)
+    ours = jax.jit(jax.grad(lambda lp: losses.grpo_loss(lp, LOGP, ADVANTAGES, MASK).total))(LOGP)
+    np.testing.assert_allclose(ours, jax.jit(jax.grad(reinforce))(LOGP), rtol=1e-6)
 
 
 def test_token_and_sequence_units_agree_when_all_lengths_are_equal():
     mask = np.zeros((BATCH, TIME), bool)
     mask[:, 2:5] = True
-    token, sequence = (PACKABLE[f"grpo_{unit}"](*BATCH_ARRAYS[:4], mask) for unit in ("token", "sequence"))
+    token, sequence = (value(PACKABLE[f"grpo_{unit}"], *BATCH_ARRAYS[:4], mask) for unit in ("token", "sequence"))
     np.testing.assert_allclose(token.mean, sequence.mean, rtol=1e-6)
     assert_same(token.metric_means, sequence.metric_means)
     assert float(token.weight) == 3 * float(sequence.weight)
@@ -394,7 +408,7 @@ def test_token_and_sequence_units_agree_when_all_lengths_are_equal():
 def test_advantages_per_id_equal_advantages_per_row():
     spread = np.broadcast_to(ADVANTAGES[:, None], MASK.shape)
     for loss in PACKABLE.values():
-        assert_same(loss(*BATCH_ARRAYS[:3], spread, MASK), loss(*BATCH_ARRAYS))
+        assert_same(value(loss, *BATCH_ARRAYS[:3], spread, MASK), value(loss, *BATCH_ARRAYS))
 
 
 def test_clipping_stops_the_gradient_on_one_side_only():
@@ -531,8 +545,14 @@ def test_the_published_kl_term_has_no_gradient_in_expectation():
     assert np.abs(jax.grad(kl_to_reference)(POLICY_LOGITS)).max() > 0.05  # so the two forms do differ
 
 
+def test_the_score_function_form_weighs_each_id_by_its_advantage_less_the_penalty():
+    _, grad = value_and_grad(PACKABLE["lsp_score_function"], *BATCH_ARRAYS)
+    penalty = 0.1 * ((LOGP - BATCH_ARRAYS[2]) * MASK).sum(axis=1)
+    np.testing.assert_allclose(grad, -(ADVANTAGES - penalty)[:, None] * MASK, rtol=1e-5)
+
+
 def test_both_forms_of_the_lsp_loss_have_the_same_value():
-    assert_same(PACKABLE["lsp_published"](*BATCH_ARRAYS), PACKABLE["lsp_score_function"](*BATCH_ARRAYS))
+    assert_same(*(value(PACKABLE[name], *BATCH_ARRAYS) for name in ("lsp_published", "lsp_score_function")))
 
 
 def test_lsp_metrics_are_sums_over_sequences():

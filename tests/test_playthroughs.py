@@ -109,8 +109,9 @@ def replay(game_id, text):
     """Returns the text that the replies recorded in `text` lead to now."""
     game = registry.make(game_id)
     lines = facts(game)
-    for title, seed, body in re.findall(r"^=== (.*), seed (\d+) ===$(.*?)(?=^===|\Z)", text, re.MULTILINE | re.DOTALL):
-        replies = re.findall(r"^Seat \d replies: (.*) -> \w+$", body, re.MULTILINE)
+    for part in text.split("\n=== ")[1:]:
+        title, seed = re.match(r"(.*), seed (\d+) ===\n", part).groups()
+        replies = re.findall(r"^Seat \d replies: (.*) -> \w+$", part, re.MULTILINE)
         lines += played(game, title, int(seed), replies)
     return "\n".join(lines) + "\n"
 
@@ -134,6 +135,13 @@ def test_a_playthrough_shows_every_verdict(game_id):
     assert len(ends) == 3
     assert "invalid" not in ends[0]
     assert all("invalid" in end for end in ends[1:])
+
+
+@pytest.mark.parametrize("line", range(3, 60, 7))
+def test_a_changed_line_is_noticed(line):
+    lines = (FOLDER / "Nim-v0.txt").read_text().split("\n")
+    lines[line] += "!"
+    assert replay("Nim-v0", "\n".join(lines)) != "\n".join(lines)
 
 
 def test_every_playthrough_belongs_to_a_registered_game():

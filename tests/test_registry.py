@@ -113,6 +113,7 @@ def test_a_list_serves_as_a_tuple():
     [
         ("TicTacToe", "TicTacToe-v0"),
         ("tictactoe-V0", "TicTacToe-v0"),
+        ("TOWEROFHANOI-V0", "TowerOfHanoi-v0"),
         ("ConnectFour-v0-blnd", "ConnectFour-v0-blind"),
         ("Connect4-v0", "ConnectFour-v0"),
         ("LiarDice-v0", "LiarsDice-v0"),

@@ -16,6 +16,7 @@ from dfc.models.transformer import (
     empty_cache,
     initialize,
     logical_axes,
+    resized_cache,
 )
 
 CONFIG = DecoderConfig(
@@ -48,9 +49,9 @@ def run(config, params, tokens, positions, segments):
     return bind(config, params)(tokens, positions, segments)
 
 
-@functools.partial(jax.jit, static_argnums=4)
-def extend(params, tokens, start, cache, attended):
-    return bind(CONFIG, params).extend(tokens, start, cache, attended)
+@jax.jit
+def extend(params, tokens, start, cache):
+    return bind(CONFIG, params).extend(tokens, start, cache)
 
 
 def whole(config, params, tokens, positions=None, segments=None):
@@ -66,19 +67,20 @@ def draw(rows, length, seed=0):
 
 
 def test_feeding_in_chunks_of_mixed_sizes_equals_the_whole_sequence(params):
-    """Each row is fed its own number of ids per call, padded to a common length, as a slot is."""
+    """Each row is fed its own number of ids per call, padded to a common length; the cache grows, then is cut."""
     lengths = np.array([20, 13, 17])
     tokens = draw(3, 20)
     expected = whole(CONFIG, params, tokens)
     feeds = np.array([[5, 1, 3], [1, 7, 1], [8, 0, 2], [1, 1, 1], [4, 3, 9], [1, 1, 1]])  # per call and row
     assert (feeds.sum(0) == lengths).all()
-    cache, start, seen = empty_cache(CONFIG, 3, 40), np.zeros(3, np.int32), np.zeros(3, int)
+    cache, start, seen = empty_cache(CONFIG, 3, 16), np.zeros(3, np.int32), np.zeros(3, int)
     noise = draw(3, 40, seed=9)  # what lies in the padding must not matter
-    for feed, attended in zip(feeds, [16, 16, 40, 40, 40, 40], strict=True):
+    for feed, held in zip(feeds, [16, 16, 40, 29, 29, 29], strict=True):
+        cache = resized_cache(cache, held)
         fed = noise[:, : 9 if feed.max() > 1 else 1].copy()
         for row, count in enumerate(feed):
             fed[row, :count] = tokens[row, start[row] : start[row] + count]
-        hidden, cache = extend(params, jnp.asarray(fed, jnp.int32), jnp.asarray(start), cache, attended)
+        hidden, cache = extend(params, jnp.asarray(fed, jnp.int32), jnp.asarray(start), cache)
         for row, count in enumerate(feed):
             here = slice(start[row], start[row] + count)
             np.testing.assert_allclose(hidden[row, :count], expected[row, here], atol=1e-5, rtol=0)
@@ -90,8 +92,8 @@ def test_feeding_in_chunks_of_mixed_sizes_equals_the_whole_sequence(params):
 def test_a_reused_slot_forgets_what_it_held(params):
     first, second = draw(1, 9, seed=1), draw(1, 9, seed=2)
     zero = jnp.zeros(1, jnp.int32)
-    _, cache = extend(params, jnp.asarray(first, jnp.int32), zero, empty_cache(CONFIG, 1, 16), 16)
-    hidden, _ = extend(params, jnp.asarray(second, jnp.int32), zero, cache, 16)
+    _, cache = extend(params, jnp.asarray(first, jnp.int32), zero, empty_cache(CONFIG, 1, 16))
+    hidden, _ = extend(params, jnp.asarray(second, jnp.int32), zero, cache)
     np.testing.assert_allclose(hidden, whole(CONFIG, params, second), atol=1e-5, rtol=0)
 
 
@@ -170,7 +172,7 @@ def test_bfloat16_is_kept_throughout():
     drawn = initialize(config, 0)
     assert {leaf.dtype for leaf in jax.tree.leaves(drawn)} == {jnp.dtype("bfloat16")}
     tokens = jnp.zeros((1, 3), jnp.int32)
-    model = jax.jit(lambda p, cache: bind(config, p).extend(tokens, jnp.zeros(1, jnp.int32), cache, 4))
+    model = jax.jit(lambda p, cache: bind(config, p).extend(tokens, jnp.zeros(1, jnp.int32), cache))
     hidden, cache = model(drawn, empty_cache(config, 1, 4))
     assert {hidden.dtype, *(leaf.dtype for leaf in jax.tree.leaves(cache))} == {jnp.dtype("bfloat16")}
     assert sum(leaf.nbytes for leaf in jax.tree.leaves(cache)) == 4 * config.cache_bytes_per_position

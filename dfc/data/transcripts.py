@@ -15,11 +15,22 @@ from dfc.training.packing import Sequence1D
 
 @dataclasses.dataclass(frozen=True)
 class Exchange:
-    """One turn: what a seat was shown, what it answered, and whether that answer is worth imitating."""
+    """One turn: what a seat was shown, what it answered, and what it could have answered.
+
+    Attributes:
+      observation: what was new.
+      reply: the action.
+      legal: all actions the player chose from with equal probability; empty for a reply not worth imitating.
+    """
 
     observation: str
     reply: str
-    imitate: bool
+    legal: tuple[str, ...]
+
+    @property
+    def imitate(self) -> bool:
+        """Whether the reply is worth imitating."""
+        return bool(self.legal)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,11 +66,11 @@ def random_legal(game_id: str, options: Mapping[str, Any], seed: int, *, illegal
             wrong = [action for action in seen if action not in legal]
             if wrong:
                 action = wrong[chance.below(len(wrong))]
-                exchanges[seat].append(Exchange(game.observation(seat), action, imitate=False))
+                exchanges[seat].append(Exchange(game.observation(seat), action, ()))
                 if game.step(action) is not Verdict.ILLEGAL:
                     raise AssertionError(f"{game_id}: {action} is not among the legal actions but was played")
         action = legal[chance.below(len(legal))]
-        exchanges[seat].append(Exchange(game.observation(seat), action, imitate=True))
+        exchanges[seat].append(Exchange(game.observation(seat), action, tuple(legal)))
         game.step(action)
     return [Transcript(game_id, seat, tuple(turns)) for seat, turns in enumerate(exchanges) if turns]
 
@@ -70,6 +81,25 @@ def texts(transcripts: Iterator[Transcript]) -> Iterator[str]:
         for exchange in transcript.exchanges:
             yield exchange.observation
             yield exchange.reply
+
+
+def choices(exchange: Exchange, tokenizer: ChatTokenizer) -> list[dict[int, float]]:
+    """Returns, for each id of an imitated reply (its end-of-turn id included), the distribution of that id.
+
+    The player chose among the legal actions with equal probability; given the ids before it, an id has the share of
+    the legal actions that go on with it. Training on these shares instead of the one action that was drawn has the
+    same expected gradient and much less noise.
+    """
+    end = tokenizer.end_ids[0]
+    spelled = [(*tokenizer.encode_reply(action), end) for action in exchange.legal]
+    found: list[dict[int, float]] = []
+    for place, own in enumerate((*tokenizer.encode_reply(exchange.reply), end)):
+        shares: dict[int, float] = {}
+        for ids in spelled:
+            shares[ids[place]] = shares.get(ids[place], 0.0) + 1.0 / len(spelled)
+        found.append(shares)
+        spelled = [ids for ids in spelled if ids[place] == own]
+    return found
 
 
 def encode(transcript: Transcript, tokenizer: ChatTokenizer) -> Sequence1D:

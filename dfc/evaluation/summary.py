@@ -48,11 +48,9 @@ def lines(folder: Path) -> list[str]:
                 f"to {_shown(pooled(after).score_without_forfeits)}"
             )
     for game in dict.fromkeys(g for g, o, _ in records if o == "none"):
-        before, after = records[game, "none", "initial"], records[game, "none", "final"]
-        change = difference_interval(after.win, after.games, before.win, before.games)
-        out.append(
-            f"{game} solved: from {before.win}/{before.games} to {after.win}/{after.games}, difference {_shown(change)}"
-        )
+        old, new = (records.get((game, "none", policy), Record()) for policy in ("initial", "final"))
+        change = difference_interval(new.win, new.games, old.win, old.games)
+        out.append(f"{game} solved: from {old.win}/{old.games} to {new.win}/{new.games}, difference {_shown(change)}")
     return out
 
 

@@ -8,6 +8,7 @@ How it departs from the paper:
 2. An illegal reply that is answered with another try costs `reward.illegal_try`; in the paper it is free, and a
    policy learns to use it.
 3. The disturbance of an action is decided before the policy is asked, which gives the same games and saves a reply.
+4. A game won before the policy's first turn, by the other seat's invalid reply, counts as one step.
 """
 
 from collections import defaultdict
@@ -74,7 +75,7 @@ def reward(episode: Episode, config: RewardConfig) -> float:
     invalid = episode.outcome == "invalid"
     form = rewards.format_reward(not invalid, invalid=config.invalid) if config.format else 0.0
     outcome = rewards.outcome_reward(episode.outcome)
-    steps = episode.steps if config.hasty_action_penalty else 1
+    steps = max(1, episode.steps) if config.hasty_action_penalty else 1
     forgiven = episode.illegal_tries - int(invalid and not episode.malformed)
     return rewards.step_reward(form, outcome, steps) - config.illegal_try * forgiven
 

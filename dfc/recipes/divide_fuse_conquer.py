@@ -107,6 +107,10 @@ class Run:
 
 def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
     """Runs the recipe; resumes if the folder holds a checkpoint."""
+    if folder.report.exists() and (folder.policy / "config.json").exists():
+        print(f"{folder.path} holds this run, finished")  # noqa: T201 - why nothing happens
+        _show(folder)
+        return
     settings = config.divide_fuse_conquer
     table = Table(config)
     optimizer = make_optimizer(config.optimizer, total_steps=0)
@@ -131,9 +135,15 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
     print("final matches", flush=True)  # noqa: T201 - progress
     _final(run_, state.best)
     huggingface.save(folder.policy, table.model, state.best, copy_from=table.source)
+    report.build(folder.path)
+    _show(folder)
+
+
+def _show(folder: RunFolder) -> None:
+    """Prints the result and where to look."""
     for line in summary.lines(folder.path):
         print(line)  # noqa: T201 - the result
-    print(f"report: {report.build(folder.path)}", flush=True)  # noqa: T201 - where to look
+    print(f"policy: {folder.policy}\nreport: {folder.report}", flush=True)  # noqa: T201 - where to look
 
 
 # ---- restore -------------------------------------------------------------------------------------------------------

@@ -53,7 +53,13 @@ class Table:
         else:
             raise ValueError(f"opponent must be initial, itself or random_legal, got {opponent!r}")
         arena = Arena(self._config.rollout, self.tokenizer, self.policy_engine, other, opponent_name=opponent)
-        return arena.play(jobs)
+        if self._config.rollout.mix_games:
+            return arena.play(jobs)
+        played: dict[int, Episode] = {}
+        for game in dict.fromkeys(job.game for job in jobs):
+            places = [index for index, job in enumerate(jobs) if job.game == game]
+            played.update(zip(places, arena.play([jobs[index] for index in places]), strict=True))
+        return [played[index] for index in range(len(jobs))]
 
     def _engine(self) -> Engine:
         rollout = self._config.rollout

@@ -2,41 +2,42 @@
 
 1. Games of random legal moves are played for every id, and for the shortened variants that small runs use.
 2. A tokenizer is built from their messages.
-3. A decoder is trained on the replies (`dfc.losses.sft_loss`), illegal tries excepted.
+3. A decoder is trained on the replies, illegal tries excepted. The player of the transcripts is known, so the loss is
+   the cross-entropy to its distribution over legal actions and not to the one action it drew.
 4. It is saved in the Hugging Face layout, loaded again, and plays: against a random legal player, for its legality.
 
 The player is meant to be weak: it imitates random play, so that what a later run learns is its own.
 """
 
+import functools
 import json
 import shutil
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import grain
 import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
 
 from dfc.config import RolloutConfig, RunConfig
 from dfc.data import transcripts
-from dfc.episodes import TokenBatch
 from dfc.evaluation import matches
 from dfc.games import registry, scripted
 from dfc.games.chance import derive_seed
 from dfc.interruption import Interrupted, Stop
-from dfc.losses import Loss, sft_loss
 from dfc.metrics import MetricsWriter
 from dfc.models import huggingface, tiny_tokenizer
 from dfc.models.chat import ChatTokenizer
-from dfc.models.transformer import DecoderConfig, Params, initialize
+from dfc.models.transformer import DecoderConfig, Params, bind, initialize
 from dfc.progress import Progress
 from dfc.rollout.engine import Engine
 from dfc.rollout.play import Arena
 from dfc.run_folder import RunFolder
 from dfc.training.checkpoint import Checkpointer
 from dfc.training.optimizer import make_optimizer
-from dfc.training.packing import Sequence1D, micro_batches, pack
-from dfc.training.step import Trainer
 
 # Variants that shortened runs play, beside every id's own rules: the numbers in the rules must not be new to the model.
 VARIANTS: tuple[tuple[str, Mapping[str, Any]], ...] = (
@@ -59,11 +60,7 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
     if not (built / "tokenizer.json").exists():
         tiny_tokenizer.build(transcripts.texts(iter(data)), built, size=settings.vocabulary)
     tokenizer = ChatTokenizer.load(built)
-    sequences = [transcripts.encode(t, tokenizer) for t in data]
-    limit = config.batch.row_length
-    short = [s for s in sequences if len(s.ids) <= limit]
-    long = [s for s in sequences if limit < len(s.ids) <= LONG_ROW]
-    short_data, long_data = (_shuffled(x, config.seed) for x in (short, long))
+    source = _Batches(config, data, tokenizer)
 
     # ---- model and update -----------------------------------------------------------------------------------------
     model = DecoderConfig(
@@ -80,9 +77,9 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
         tied_embedding=True,
     )
     optimizer = make_optimizer(config.optimizer, settings.steps)
-    trainer = Trainer(model, _loss, optimizer)
+    update = make_update(model, optimizer)
     params = initialize(model, config.seed)
-    state = trainer.initial_state(params)
+    state = optimizer.init(params)
 
     # ---- restore, loop --------------------------------------------------------------------------------------------
     checkpointer = Checkpointer(folder.checkpoints, keep=config.checkpoint.keep)
@@ -96,9 +93,8 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
     with Progress(settings.steps, start_step=first) as progress:
         for step in range(first, settings.steps):
             begun = time.perf_counter()
-            batches = _step_batches(config, short_data, long_data, step)
-            update = trainer.update(params, state, batches)
-            params, state = update.params, update.optimizer_state
+            batches = source.step(step)
+            params, state, loss = update(params, state, batches)
             done = step + 1
             ids = sum(int((b.segments > 0).sum()) for b in batches)
             seconds = time.perf_counter() - begun
@@ -107,7 +103,7 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
                     step=done,
                     stage="supervised",
                     iteration=done,
-                    metrics={"loss": update.loss, "gradient_norm": update.gradient_norm, "ids": ids},
+                    metrics={"loss": loss, "ids": ids},
                     clock={"seconds": seconds, "tokens_per_second": ids / seconds},
                 )
                 progress.update(
@@ -138,12 +134,14 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
 
 
 def _transcripts(config: RunConfig) -> list[transcripts.Transcript]:
-    """Returns transcripts of every id and variant, about `ids_per_game` ids of each (estimated at 7 ids a turn)."""
+    """Returns transcripts of every id, and fewer of every variant; about 7 ids are a turn."""
     settings = config.tiny_player
     made = []
-    for game, options in (*((game, {}) for game in registry.ids()), *VARIANTS):
+    wanted: list[tuple[str, Mapping[str, Any], int]] = [(game, {}, settings.ids_per_game) for game in registry.ids()]
+    wanted += [(game, options, settings.ids_per_game // 4) for game, options in VARIANTS]
+    for game, options, ids in wanted:
         turns, index = 0, 0
-        while turns * 7 < settings.ids_per_game:
+        while turns * 7 < ids:
             seed = derive_seed("tiny player", config.seed, game, sorted(options.items()), index)
             new = transcripts.random_legal(game, options, seed, illegal_share=settings.illegal_share)
             turns += sum(len(t.exchanges) for t in new)
@@ -152,25 +150,97 @@ def _transcripts(config: RunConfig) -> list[transcripts.Transcript]:
     return made
 
 
-def _shuffled(sequences: list[Sequence1D], seed: int) -> "grain.MapDataset[Sequence1D]":
-    """An endless, seeded order over the sequences with random access, so that a resumed run goes on in place."""
-    return grain.MapDataset.source(sequences).seed(seed % 2**31).shuffle().repeat()
+def _shuffled(data: list[transcripts.Transcript], seed: int) -> "grain.MapDataset[transcripts.Transcript]":
+    """An endless, seeded order over the transcripts with random access, so that a resumed run goes on in place."""
+    return grain.MapDataset.source(data).seed(seed % 2**31).shuffle().repeat()
 
 
-def _step_batches(config: RunConfig, short: Any, long: Any, step: int) -> list[TokenBatch]:  # noqa: ANN401 - datasets
-    count = config.tiny_player.transcripts_per_step
-    if step % config.tiny_player.long_every == config.tiny_player.long_every - 1:
-        wanted = max(2, count // 12)
-        chosen = [long[step * wanted + i] for i in range(wanted)]
-        return micro_batches(pack(chosen, LONG_ROW, 2), 2)
-    chosen = [short[step * count + i] for i in range(count)]
-    rows = config.batch.micro_batch_rows
-    return micro_batches(pack(chosen, config.batch.row_length, rows), rows)
+class SoftBatch(NamedTuple):
+    """Packed transcripts [B, T] with the distribution of every imitated id, float32 [B, T, V] (0 elsewhere)."""
+
+    tokens: np.ndarray
+    positions: np.ndarray
+    segments: np.ndarray
+    targets: np.ndarray
 
 
-def _loss(logprobs: jax.Array, batch: TokenBatch, _: jax.Array | None) -> Loss:
-    # No transcript is shorter than 8 ids, so a row holds at most a eighth of its length of them.
-    return sft_loss(logprobs, batch.mask, segments=batch.segments, num_segments=logprobs.shape[1] // 8)
+class _Batches:
+    """Makes the micro-batches of a step: transcripts in the seeded order, packed row by row."""
+
+    def __init__(self, config: RunConfig, data: list[transcripts.Transcript], tokenizer: ChatTokenizer) -> None:
+        self._config, self._tokenizer = config, tokenizer
+        lengths = [len(transcripts.encode(t, tokenizer).ids) for t in data]
+        limit = config.batch.row_length
+        self._short = _shuffled([t for t, n in zip(data, lengths, strict=True) if n <= limit], config.seed)
+        self._long = _shuffled([t for t, n in zip(data, lengths, strict=True) if limit < n <= LONG_ROW], config.seed)
+        self._choices = functools.lru_cache(100_000)(lambda exchange: transcripts.choices(exchange, tokenizer))
+
+    def step(self, step: int) -> list[SoftBatch]:
+        """Returns the micro-batches of a step."""
+        settings = self._config.tiny_player
+        if step % settings.long_every == settings.long_every - 1:
+            count = max(2, settings.transcripts_per_step // 12)
+            return self._pack([self._long[step * count + i] for i in range(count)], LONG_ROW, 1)
+        count = settings.transcripts_per_step
+        chosen = [self._short[step * count + i] for i in range(count)]
+        return self._pack(chosen, self._config.batch.row_length, self._config.batch.micro_batch_rows)
+
+    def _pack(self, chosen: list[transcripts.Transcript], length: int, rows: int) -> list[SoftBatch]:
+        batches: list[SoftBatch] = []
+        row, start, segment = rows, 0, 0  # full: the first transcript opens a batch
+        for transcript in sorted(chosen, key=lambda t: len(t.exchanges)):
+            encoded = transcripts.encode(transcript, self._tokenizer)
+            size = len(encoded.ids)
+            if row == rows or start + size > length:
+                row, start, segment = row + 1, 0, 0
+                if row >= rows:
+                    batches.append(self._empty(rows, length))
+                    row = 0
+            batch, segment = batches[-1], segment + 1
+            batch.tokens[row, start : start + size] = encoded.ids
+            batch.positions[row, start : start + size] = np.arange(size)
+            batch.segments[row, start : start + size] = segment
+            shares = [d for e in transcript.exchanges if e.imitate for d in self._choices(e)]
+            for place, distribution in zip(np.flatnonzero(encoded.mask), shares, strict=True):
+                batch.targets[row, start + place, list(distribution)] = list(distribution.values())
+            start += size
+        return batches
+
+    def _empty(self, rows: int, length: int) -> SoftBatch:
+        tokens, positions, segments = (np.zeros((rows, length), np.int32) for _ in range(3))
+        targets = np.zeros((rows, length, self._tokenizer.vocabulary), np.float32)
+        return SoftBatch(tokens, positions, segments, targets)
+
+
+def make_update(model: DecoderConfig, optimizer: optax.GradientTransformation) -> Callable[..., Any]:
+    """Returns update(params, state, batches) -> params, state, mean cross-entropy per imitated id."""
+
+    def objective(params: Params, batch: SoftBatch) -> jax.Array:
+        module = bind(model, params)
+        tokens, positions, segments, _ = map(jnp.asarray, batch)
+        hidden = module(tokens, positions, segments)[:, :-1]
+        logits = jnp.matmul(hidden, module.output_embedding.T, preferred_element_type=jnp.float32)
+        return -jnp.sum(batch.targets[:, 1:] * jax.nn.log_softmax(logits, axis=-1))
+
+    @jax.jit
+    def gradient(params: Params, batch: SoftBatch) -> tuple[jax.Array, Params]:
+        return jax.value_and_grad(objective)(params, batch)
+
+    @jax.jit
+    def apply(params: Params, state: optax.OptState, total: Params, weight: jax.Array) -> tuple[Params, optax.OptState]:
+        updates, state = optimizer.update(jax.tree.map(lambda g: g / weight, total), state, params)
+        return optax.apply_updates(params, updates), state
+
+    def update(params: Params, state: optax.OptState, batches: list[SoftBatch]) -> tuple[Params, optax.OptState, float]:
+        loss, total = 0.0, None
+        weight = np.float32(sum(float(batch.targets.sum()) for batch in batches))
+        for batch in batches:
+            value, found = gradient(params, batch)
+            loss += float(value)
+            total = found if total is None else jax.tree.map(jnp.add, total, found)
+        return *apply(params, state, total, weight), loss / float(weight)
+
+    return update
 
 
 def evaluate(config: RunConfig, model: DecoderConfig, params: Params, tokenizer: ChatTokenizer) -> list[dict[str, Any]]:

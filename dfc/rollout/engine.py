@@ -5,9 +5,10 @@ reply to all of them, and every `step` feeds each asking slot a few of its unsee
 one id. Feeding and drawing are one program, so slots that still read and slots that already write share a call, and
 nothing is ever fed twice.
 
-Shapes are static: slots x (a few widths) x (a few attended lengths). A row that has less to feed than the width is
+Shapes are static: slots x (a few widths) x (a few cache lengths). A row that has less to feed than the width is
 padded; padding lies behind the row's live positions, is masked, and is overwritten by the next call. A row that sits
-a call out writes at the spare tail of the cache, never at a live position.
+a call out writes at the spare tail of the cache, never at a live position. The cache is as long as its longest
+conversation needs, rounded up: it grows when one does, and starts small again when all slots are free.
 """
 
 import dataclasses
@@ -19,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dfc.config import SamplingConfig
-from dfc.models.transformer import Cache, DecoderConfig, Params, bind, empty_cache
+from dfc.models.transformer import Cache, DecoderConfig, Params, bind, empty_cache, resized_cache
 from dfc.rollout.sampling import draw, uniforms
 
 
@@ -52,7 +53,7 @@ class EngineCounts:
     computed: int = 0  # rows x width summed over calls: what the device worked on, padding included
 
 
-@functools.partial(jax.jit, static_argnames=("config", "sampling", "attended"), donate_argnames=("cache",))
+@functools.partial(jax.jit, static_argnames=("config", "sampling"), donate_argnames=("cache",))
 def _extend_and_draw(
     params: Params,
     cache: Cache,
@@ -63,11 +64,10 @@ def _extend_and_draw(
     *,
     config: DecoderConfig,
     sampling: SamplingConfig,
-    attended: int,
 ) -> tuple[jax.Array, jax.Array, Cache]:
     """Feeds tokens [B, T] and draws one id per row behind position `last`; returns ids [B], logprobs [2, B]."""
     model = bind(config, params)
-    hidden, cache = model.extend(tokens, start, cache, attended)
+    hidden, cache = model.extend(tokens, start, cache)
     final = jnp.take_along_axis(hidden, last[:, None, None], axis=1)[:, 0]
     logits = jnp.matmul(final, model.output_embedding.T, preferred_element_type=jnp.float32)
     ids, chosen, plain = draw(logits, uniform, sampling)
@@ -104,7 +104,7 @@ class Engine:
         stop_ids: frozenset[int],
         sampling: SamplingConfig,
         widths: Sequence[int] = (1, 2, 4, 8),
-        attended: Sequence[int] | None = None,
+        lengths: Sequence[int] | None = None,
     ) -> None:
         """Allocates the cache.
 
@@ -115,8 +115,8 @@ class Engine:
           max_length: positions of one conversation.
           stop_ids: a reply ends with the first of these.
           sampling: how ids are drawn.
-          widths: ids fed per call, ascending; each is one compiled program per attended length.
-          attended: lengths attention may be cut to, ascending; by default doublings of 64 up to max_length.
+          widths: ids fed per call, ascending; each is one compiled program per cache length.
+          lengths: lengths the cache may have, ascending; by default doublings of 32 up to max_length.
         """
         self._config = config
         self._params = params
@@ -125,14 +125,17 @@ class Engine:
         self._sampling = sampling
         self._widths = tuple(widths)
         self.max_length = max_length
-        spare = self._widths[-1]  # idle rows write here
-        self._positions = max_length + spare
-        self._attended = _lengths(max_length) if attended is None else tuple(attended)
-        self._cache = empty_cache(config, slots, self._positions)
+        self._lengths = _lengths(max_length) if lengths is None else tuple(lengths)
+        self._length = self._lengths[0]
+        self._cache = empty_cache(config, slots, self._length + self._spare)
         self._free = list(range(slots - 1, -1, -1))
         self._slots: list[_Slot | None] = [None] * slots
         self._asking: dict[int, _Slot] = {}
         self.counts = EngineCounts()
+
+    @property
+    def _spare(self) -> int:
+        return self._widths[-1]  # idle rows write behind the last position a conversation may use
 
     @property
     def free(self) -> int:
@@ -150,16 +153,25 @@ class Engine:
         self.version = version
 
     def open(self, seed: int) -> int:
-        """Gives a new conversation a slot; `seed` alone (with ids and weights) determines what it draws."""
+        """Gives a new conversation a slot; `seed` alone (with ids and weights) determines what it draws.
+
+        Raises:
+          ValueError: no slot is free.
+        """
+        if not self._free:
+            raise ValueError(f"all {len(self._slots)} slots are taken; close a conversation first, or make more slots")
         slot = self._free.pop()
         self._slots[slot] = _Slot(seed)
         return slot
 
     def close(self, slot: int) -> None:
         """Ends a conversation; the slot is free at once."""
+        self._state(slot)  # a slot given back twice would be given to two conversations
         self._asking.pop(slot, None)
         self._slots[slot] = None
         self._free.append(slot)
+        if len(self._free) == len(self._slots) and self._length > self._lengths[0]:
+            self._resize(self._lengths[0])
 
     def length(self, slot: int) -> int:
         """Ids of the conversation so far, fed or not."""
@@ -168,14 +180,17 @@ class Engine:
 
     def append(self, slot: int, ids: Sequence[int]) -> None:
         """Adds ids the conversation has not seen; they are fed when a reply is asked for."""
-        self._state(slot).pending.extend(ids)
+        self._quiet(slot).pending.extend(ids)
 
     def ask(self, slot: int, max_reply_length: int) -> bool:
         """Asks for a reply; returns False, and does nothing, if no room is left for a single id.
 
         A reply is cut at `max_reply_length` ids, or where the conversation reaches `max_length`.
+
+        Raises:
+          ValueError: the slot is free, is answering already, or has nothing new to reply to.
         """
-        state = self._state(slot)
+        state = self._quiet(slot)
         if not state.pending:
             raise ValueError(f"slot {slot} was asked for a reply without anything new to reply to; append ids first")
         state.room = min(max_reply_length, self.max_length - state.fed - len(state.pending))
@@ -193,11 +208,13 @@ class Engine:
         width = self._width([len(state.pending) for state in asking.values()])
         rows = len(self._slots)
         tokens = np.zeros((rows, width), np.int32)
-        start = np.full((rows,), self._positions - width, np.int32)
+        reach = max(state.fed + min(width, len(state.pending)) for state in asking.values())
+        if reach > self._length:
+            self._resize(next(length for length in self._lengths if length >= reach))
+        start = np.full((rows,), self._length + self._spare - width, np.int32)
         last = np.zeros((rows,), np.int32)
         seeds = np.zeros((rows,), np.uint64)
         drawn = np.zeros((rows,), np.uint64)
-        reach = width
         for slot, state in asking.items():
             chunk = state.pending[:width]
             count = len(chunk)
@@ -206,8 +223,6 @@ class Engine:
             last[slot] = count - 1
             seeds[slot] = state.seed
             drawn[slot] = state.drawn
-            reach = max(reach, state.fed + count)
-        attended = next((n for n in self._attended if n >= reach), self._positions)
         ids, logprobs, self._cache = _extend_and_draw(
             self._params,
             self._cache,
@@ -217,7 +232,6 @@ class Engine:
             uniforms(seeds, drawn),
             config=self._config,
             sampling=self._sampling,
-            attended=attended,
         )
         self.counts.calls += 1
         self.counts.computed += rows * width
@@ -248,11 +262,21 @@ class Engine:
                 del self._asking[slot]
         return finished
 
+    def _resize(self, length: int) -> None:
+        self._cache = resized_cache(self._cache, length + self._spare)
+        self._length = length
+
     def _state(self, slot: int) -> _Slot:
         state = self._slots[slot]
         if state is None:
             raise ValueError(f"slot {slot} is free; open a conversation first")
         return state
+
+    def _quiet(self, slot: int) -> _Slot:
+        """Returns a slot's state where no reply is under way: ids added now would land in the middle of it."""
+        if slot in self._asking:
+            raise ValueError(f"slot {slot} is answering; call step() until its reply is there")
+        return self._state(slot)
 
     def _width(self, pending: list[int]) -> int:
         """The width that feeds the most ids per unit of device work; a call costs about as much as two ids a row."""
@@ -266,7 +290,7 @@ class Engine:
 
 def _lengths(max_length: int) -> tuple[int, ...]:
     lengths = []
-    n = 64
+    n = 32
     while n < max_length:
         lengths.append(n)
         n *= 2

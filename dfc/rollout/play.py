@@ -134,7 +134,13 @@ class Arena:
         Args:
           jobs: drawn from lazily, whenever a table is free.
           on_episode: called as each game ends, in the order of ending.
+
+        Raises:
+          ValueError: an engine has too few free slots for a single game.
         """
+        if not self._room():
+            needed = "two slots" if self._opponent is self._policy else "one slot of each engine"
+            raise ValueError(f"a game takes {needed}, but no game finds room; make engines with more slots")
         queue = enumerate(jobs)
         done: dict[int, Episode] = {}
         tables: dict[tuple[int, int], _Table] = {}  # (engine's identity, slot) -> who waits there

@@ -60,9 +60,11 @@ def draw(logits: jax.Array, uniforms: jax.Array, sampling: SamplingConfig) -> tu
       logits (temperature 1, no filter), float32 [B].
     """
     logprobs = filtered_logprobs(logits, sampling)
-    cumulative = jnp.cumsum(jnp.exp(logprobs), axis=-1)
-    # Scaled by the last entry: float32 sums end near, not at, 1, and the draw must never fall behind the last kept id.
-    target = uniforms[:, None] * cumulative[:, -1:]
+    probabilities = jnp.exp(logprobs)
+    # A parallel sum adds in another order at every place, so it may rise where an id was removed, and fall later.
+    # Such places are never the answer; scaled by the largest entry (sums end near, not at, 1), there always is one.
+    cumulative = jnp.where(probabilities > 0, jnp.cumsum(probabilities, axis=-1), jnp.float32(0))
+    target = uniforms[:, None] * jnp.max(cumulative, axis=-1, keepdims=True)
     ids = jnp.argmax(cumulative > target, axis=-1).astype(jnp.int32)[:, None]
     plain = jax.nn.log_softmax(logits.astype(jnp.float32), axis=-1)
     chosen = jnp.take_along_axis(logprobs, ids, axis=-1)[:, 0]
@@ -81,4 +83,5 @@ def uniforms(seeds: np.ndarray, indices: np.ndarray) -> np.ndarray:
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         z = z ^ (z >> np.uint64(31))
-    return ((z >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)).astype(np.float32)
+    numbers: np.ndarray = (z >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
+    return numbers

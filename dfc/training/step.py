@@ -30,16 +30,17 @@ def batch_logprobs(config: DecoderConfig, params: Params, batch: TokenBatch, cap
       batch: packed rows.
       capacity: static, at least the number of action ids in the batch; see `action_capacity`.
     """
-    hidden = bind(config, params)(batch.tokens, batch.positions, batch.segments)
+    model = bind(config, params)
+    tokens, mask = jnp.asarray(batch.tokens), jnp.asarray(batch.mask)
+    hidden = model(tokens, jnp.asarray(batch.positions), jnp.asarray(batch.segments))
     flat = hidden.reshape(-1, hidden.shape[-1])
     size = flat.shape[0]
     # Unfilled places point behind the end: their gather is clipped, their scatter dropped.
-    (index,) = jnp.nonzero(batch.mask.reshape(-1), size=capacity, fill_value=size)
-    targets = batch.tokens.reshape(-1).at[index].get(mode="clip")
+    (index,) = jnp.nonzero(mask.reshape(-1), size=capacity, fill_value=size)
+    targets = tokens.reshape(-1).at[index].get(mode="clip")
     predicting = flat.at[jnp.maximum(index - 1, 0)].get(mode="clip")
-    embedding = bind(config, params).output_embedding
-    values = token_logprobs(predicting, embedding, targets)
-    return jnp.zeros((size,), jnp.float32).at[index].set(values, mode="drop").reshape(batch.tokens.shape)
+    values = token_logprobs(predicting, model.output_embedding, targets)
+    return jnp.zeros((size,), jnp.float32).at[index].set(values, mode="drop").reshape(tokens.shape)
 
 
 def action_capacity(batch: TokenBatch) -> int:
@@ -97,7 +98,8 @@ class Trainer:
             scale = jnp.where(result.weight > 0, 1 / jnp.maximum(result.weight, 1), jnp.float32(0))
             gradients = jax.tree.map(lambda g: (g * scale).astype(g.dtype), total["gradients"])
             updates, state = optimizer.update(gradients, state, params)
-            numbers = {"loss": result.mean, "gradient_norm": optax.global_norm(gradients), "weight": result.weight}
+            squares = (jnp.square(g.astype(jnp.float32)).sum() for g in jax.tree.leaves(gradients))
+            numbers = {"loss": result.mean, "gradient_norm": jnp.sqrt(sum(squares)), "weight": result.weight}
             return optax.apply_updates(params, updates), state, numbers, result.metric_means
 
         self._accumulate = accumulate
@@ -121,7 +123,8 @@ class Trainer:
         total = None
         for batch in micro_batches:
             total = self._accumulate(params, reference, total, batch, capacity=action_capacity(batch))
-        params, state, numbers, metrics = jax.block_until_ready(self._apply(params, state, total))
+        params, state, numbers, metrics = self._apply(params, state, total)
+        jax.block_until_ready(params)
         return Update(
             params,
             state,

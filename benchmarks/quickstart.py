@@ -1,0 +1,547 @@
+"""How fast the quickstart plays and trains on this machine, where the time goes, and how far from the limit it is.
+
+    python benchmarks/quickstart.py [--iterations=3] [--games=256] [--model=FOLDER]
+
+Measured: iterations of Divide-Fuse-Conquer as `configs/quickstart.py` shapes them, all its ids in one stage: rollouts,
+rewards and packing, the update with its reference forward, the games that judge the update. Left out: writing records
+and checkpoints, which is little.
+
+The limit: at these sizes weights and caches stay in the processor's own caches, so that arithmetic is the bound, not
+memory. The limit is the rate of dense float32 matrix products between the model's width and its feed-forward width,
+measured here, the best of three row counts. Useful operations: 2 per weight of a layer and id fed, 2 per weight of the
+output projection and id drawn; training: 3 times that (6 per weight) plus once for the reference, on the ids and action
+ids of episodes, padding not counted. Attention's own products, norms and sampling are not counted, so that the
+fractions err on the low side.
+
+How time is attributed: a call of the engine feeds what rows have to read and what rows have just drawn in one program.
+An id that was drawn needed one id fed before it: of a call's seconds the share (fed - drawn) / fed is prefill, the rest
+decode; both therefore share one fraction of the limit. A call's seconds run from its dispatch until its results are
+ready. What else passes while games are played is the host's: rules, rendering, tokenizing, the engine's book-keeping.
+
+The rival: the same games of TicTacToe (same weights, same random numbers), 64 at once, played as one does with a
+model and a ``generate`` function: at each turn the whole conversation is fed again into an empty cache. Its batch is
+refilled as games end, and its rows are padded to the next multiple of 32 ids only. The share of games that came out
+reply for reply alike is printed: both sides do the same work.
+
+Fixed seeds; everything is compiled and run once before the clock starts; medians with the smallest and largest value.
+"""
+
+import argparse
+import dataclasses
+import functools
+import json
+import runpy
+import statistics
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from unittest import mock
+
+import jax
+import jax.monitoring
+import jax.numpy as jnp
+import numpy as np
+
+import dfc
+from dfc.config import RunConfig, SamplingConfig
+from dfc.configs.quickstart import get_config
+from dfc.episodes import Episode, TokenBatch
+from dfc.evaluation import matches
+from dfc.games import registry
+from dfc.games.chance import derive_seed
+from dfc.games.game import Game
+from dfc.models.transformer import DecoderConfig, Params, bind, empty_cache
+from dfc.recipes import conquer
+from dfc.recipes.table import Table
+from dfc.rollout.engine import Engine, Reply, _extend_and_draw
+from dfc.rollout.play import Job
+from dfc.rollout.sampling import draw, uniforms
+from dfc.training.optimizer import make_optimizer
+from dfc.training.packing import empty_batch, micro_batches, pack
+from dfc.training.step import Trainer
+
+RIVAL_GAME = "TicTacToe-v0"
+RIVAL_ROWS = 64
+RIVAL_MULTIPLE = 32
+
+
+# ---- clocks --------------------------------------------------------------------------------------------------------
+
+
+class DeviceClock:
+    """Stands in for the engine's program and adds up how long its calls take."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self, *arguments: Any, **settings: Any) -> Any:  # noqa: ANN401 - passed on as they are
+        """Runs the program to its end."""
+        begun = time.perf_counter()
+        result = _extend_and_draw(*arguments, **settings)
+        result[0].block_until_ready()  # the outputs of a program are ready together
+        self.seconds += time.perf_counter() - begun
+        return result
+
+
+CLOCK = DeviceClock()
+
+
+class TimedEngine(Engine):
+    """An engine that knows how many of its device seconds were prefill."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:  # noqa: ANN401 - passed on as they are
+        super().__init__(*arguments, **settings)
+        self.seconds = self.prefill_seconds = 0.0
+
+    def step(self) -> list[Reply]:
+        """Runs one call and attributes its seconds."""
+        seconds, fed, drawn = CLOCK.seconds, self.counts.fed, self.counts.drawn
+        finished = super().step()
+        spent, fed, drawn = CLOCK.seconds - seconds, self.counts.fed - fed, self.counts.drawn - drawn
+        self.seconds += spent
+        self.prefill_seconds += spent * (fed - drawn) / max(1, fed)
+        return finished
+
+
+class Compilations:
+    """Counts the programs XLA compiles."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        jax.monitoring.register_event_duration_secs_listener(self._note)
+
+    def _note(self, event: str, duration_secs: float, **_: object) -> None:  # noqa: ARG002 - JAX names it
+        self.count += event == "/jax/core/compile/backend_compile_duration"
+
+
+# ---- the method ----------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """One iteration: wall seconds by part, and counts.
+
+    Attributes:
+      seconds: of the whole iteration.
+      play: of both series of games; calls and prefill: parts of it.
+      train: of the update, reference forward included.
+      episodes, calls_made, fed, drawn, computed: of both series and both seats; `computed` counts padding, too.
+      ids: of the episodes trained on; actions: those that carry loss.
+    """
+
+    seconds: float
+    play: float
+    calls: float
+    prefill: float
+    train: float
+    episodes: int
+    calls_made: int
+    fed: int
+    drawn: int
+    computed: int
+    ids: int
+    actions: int
+
+
+class Method:
+    """Iterations of the recipe on all ids, every update kept."""
+
+    def __init__(self, config: RunConfig) -> None:
+        self.config = config
+        with mock.patch("dfc.recipes.table.Engine", TimedEngine):
+            self.table = Table(config)
+        settings = config.divide_fuse_conquer
+        loss = conquer.make_loss(settings.grpo, config.batch.row_length)
+        self.trainer = Trainer(self.table.model, loss, make_optimizer(config.optimizer, total_steps=0))
+        self.params: Params = self.table.initial
+        self.optimizer = self.trainer.initial_state(self.params)
+        self.rates = dict.fromkeys(config.games, 0.5)
+        self.reference = self.table.initial if settings.grpo.kl_coefficient > 0 else None
+
+    @property
+    def engines(self) -> list[TimedEngine]:
+        """The policy's and the opponent's."""
+        both = (self.table.policy_engine, self.table.opponent_engine)
+        return [engine for engine in both if isinstance(engine, TimedEngine)]
+
+    def totals(self) -> np.ndarray:
+        """What both engines have done: device seconds, prefill seconds, calls, ids fed, drawn, computed."""
+        rows = [
+            (e.seconds, e.prefill_seconds, e.counts.calls, e.counts.fed, e.counts.drawn, e.counts.computed)
+            for e in self.engines
+        ]
+        return np.asarray(rows, np.float64).sum(axis=0)  # type: ignore[no-any-return]  # numpy's sum is Any
+
+    def update(self, batches: Sequence[TokenBatch]) -> None:
+        """Runs one update and keeps it."""
+        done = self.trainer.update(self.params, self.optimizer, batches, self.reference)
+        self.params, self.optimizer = done.params, done.optimizer_state
+
+    def iterate(self, iteration: int) -> Sample:
+        """Runs one iteration."""
+        config, settings = self.config, self.config.divide_fuse_conquer
+        before, begun = self.totals(), time.perf_counter()
+        seeds = conquer.allocate(tuple(config.games), self.rates, settings)
+        jobs = conquer.rollout_jobs(seeds, config.games, settings, config.seed, "benchmark", iteration)
+        episodes, play = timed(lambda: self.table.play(jobs, self.params, settings.opponent))
+        values = [conquer.reward(episode, settings.reward) for episode in episodes]
+        shares = conquer.sequences(episodes, values, settings, derive_seed("benchmark", config.seed, iteration))
+        rows = config.batch.micro_batch_rows
+        train, ids, actions = 0.0, 0, 0
+        for share in shares:
+            packed = pack(share, config.batch.row_length, rows)
+            train += timed(lambda packed=packed: self.update(micro_batches(packed, rows)))[1]
+            ids += int((packed.segments > 0).sum())
+            actions += int(packed.mask.sum())
+        judges = matches.match_jobs(config.games, settings.acceptance.games, config.seed, f"benchmark {iteration}")
+        judged, more = timed(lambda: self.table.play(judges, self.params, "initial"))
+        self.rates = conquer.win_rates(judged)
+        seconds = time.perf_counter() - begun
+        calls, prefill, *counts = (self.totals() - before).tolist()
+        calls_made, fed, drawn, computed = map(int, counts)
+        return Sample(
+            seconds=seconds,
+            play=play + more,
+            calls=calls,
+            prefill=prefill,
+            train=train,
+            episodes=len(episodes) + len(judged),
+            calls_made=calls_made,
+            fed=fed,
+            drawn=drawn,
+            computed=computed,
+            ids=ids,
+            actions=actions,
+        )
+
+    def warm_up(self) -> None:
+        """Runs every program once, with fresh and with updated weights, then one iteration."""
+        batch = self.config.batch
+        for divisor in (1, 2, 4, 8):  # the shares of action ids that programs are compiled for
+            empty = empty_batch(batch.micro_batch_rows, batch.row_length)
+            empty.segments[:] = 1
+            empty.mask.reshape(-1)[: empty.mask.size // divisor] = 1
+            self.update([empty, empty])
+        for params in (self.table.initial, self.params):
+            for engine in self.engines:
+                engine.set_params(params, engine.version + 1)
+                converse(engine)
+        self.params, self.optimizer = self.table.initial, self.trainer.initial_state(self.table.initial)
+        self.iterate(-1)
+
+
+def converse(engine: Engine) -> None:
+    """Holds ever longer conversations that feed 8, 4, 2 and 1 ids in turn, so that every program of an engine runs.
+
+    Each goes up to another length that the cache may grow to; when it ends, the cache shrinks again.
+    """
+    longest = 32
+    while longest < 2 * engine.max_length:
+        slot, last = engine.open(0), 0
+        while engine.length(slot) + 15 <= min(longest, engine.max_length - 1):
+            for width in (8, 4, 2, 1):
+                engine.append(slot, [0] * (width - last))
+                engine.ask(slot, 1)
+                while not engine.step():
+                    pass
+                last = 1  # the id drawn is the first to be fed by the next call
+        engine.close(slot)
+        longest *= 2
+
+
+# ---- the rival -----------------------------------------------------------------------------------------------------
+
+
+@functools.partial(jax.jit, static_argnames=("config", "sampling", "room"))
+def feed_all(
+    params: Params,
+    tokens: jax.Array,
+    lengths: jax.Array,
+    uniform: jax.Array,
+    *,
+    config: DecoderConfig,
+    sampling: SamplingConfig,
+    room: int,
+) -> tuple[jax.Array, Any]:
+    """Feeds whole conversations [B, T] into an empty cache with `room` places more; draws one id per row."""
+    rows, width = tokens.shape
+    cache = empty_cache(config, rows, width + room)
+    return _draw_behind(params, tokens, jnp.zeros_like(lengths), lengths - 1, cache, uniform, config, sampling)
+
+
+@functools.partial(jax.jit, static_argnames=("config", "sampling"), donate_argnames=("cache",))
+def feed_one(
+    params: Params,
+    tokens: jax.Array,
+    start: jax.Array,
+    cache: Any,  # noqa: ANN401 - a pytree
+    uniform: jax.Array,
+    *,
+    config: DecoderConfig,
+    sampling: SamplingConfig,
+) -> tuple[jax.Array, Any]:
+    """Feeds one id per row [B, 1] behind `start` and draws the next."""
+    return _draw_behind(params, tokens, start, jnp.zeros_like(start), cache, uniform, config, sampling)
+
+
+def _draw_behind(
+    params: Params,
+    tokens: jax.Array,
+    start: jax.Array,
+    last: jax.Array,
+    cache: Any,  # noqa: ANN401 - a pytree
+    uniform: jax.Array,
+    config: DecoderConfig,
+    sampling: SamplingConfig,
+) -> tuple[jax.Array, Any]:
+    model = bind(config, params)
+    hidden, cache = model.extend(tokens, start, cache)
+    final = jnp.take_along_axis(hidden, last[:, None, None], axis=1)[:, 0]
+    logits = jnp.matmul(final, model.output_embedding.T, preferred_element_type=jnp.float32)
+    return draw(logits, uniform, sampling)[0], cache
+
+
+@dataclasses.dataclass
+class PlainSeat:
+    """One seat's conversation."""
+
+    seed: int
+    ids: list[int] = dataclasses.field(default_factory=list)
+    drawn: int = 0
+    closed: bool = False
+
+
+@dataclasses.dataclass
+class PlainGame:
+    """One game in progress or over."""
+
+    game: Game
+    seats: list[PlainSeat]
+    said: list[str] = dataclasses.field(default_factory=list)
+
+
+class Rival:
+    """Plays games by feeding the whole conversation at every turn."""
+
+    def __init__(self, table: Table, config: RunConfig) -> None:
+        self.tokenizer = table.tokenizer
+        self.model = table.model
+        self.rollout = config.rollout
+        self.stop_ids = table.tokenizer.stop_ids(config.rollout.stop)
+        self.fed = 0
+
+    def play(self, jobs: Sequence[Job], params: Params) -> list[PlainGame]:
+        """Returns the finished games in the order of the jobs."""
+        games = list(map(self._seat, jobs))
+        waiting: Iterator[PlainGame] = iter(games)
+        playing: list[PlainGame] = []
+        while True:
+            while len(playing) < RIVAL_ROWS and (game := next(waiting, None)) is not None:
+                playing.append(game)
+            if not playing:
+                return games
+            seats = [self._listen(game) for game in playing]
+            for game, seat, reply in zip(playing, seats, self._generate(params, seats), strict=True):
+                seat.ids += reply
+                seat.closed = reply[-1] in self.tokenizer.end_ids
+                text = self.tokenizer.decode(reply[:-1] if seat.closed else reply)
+                game.said.append(text)
+                game.game.step(text)
+            playing = [game for game in playing if not game.game.over]
+
+    def _seat(self, job: Job) -> PlainGame:
+        game = registry.make(job.game, **job.options)
+        game.reset(job.game_seed)
+        return PlainGame(game, [PlainSeat(derive_seed("ids", job.seed, seat)) for seat in range(game.seats)])
+
+    def _listen(self, table: PlainGame) -> PlainSeat:
+        mover = table.game.to_move
+        if mover is None:
+            raise AssertionError("a game that is over is not played on")
+        seat, text = table.seats[mover], table.game.observation(mover)
+        if seat.ids:
+            seat.ids += self.tokenizer.next_turn(text, closed=seat.closed)
+        else:
+            seat.ids += self.tokenizer.first_turn(text)
+        return seat
+
+    def _generate(self, params: Params, seats: Sequence[PlainSeat]) -> list[list[int]]:
+        longest = max(len(seat.ids) for seat in seats)
+        width = -(-longest // RIVAL_MULTIPLE) * RIVAL_MULTIPLE
+        tokens = np.zeros((RIVAL_ROWS, width), np.int32)
+        lengths = np.ones(RIVAL_ROWS, np.int32)
+        seeds, drawn = np.zeros(RIVAL_ROWS, np.uint64), np.zeros(RIVAL_ROWS, np.uint64)
+        for row, seat in enumerate(seats):
+            tokens[row, : len(seat.ids)] = seat.ids
+            lengths[row], seeds[row], drawn[row] = len(seat.ids), seat.seed, seat.drawn
+            self.fed += len(seat.ids)
+        settings = {"config": self.model, "sampling": self.rollout.sampling}
+        room = self.rollout.max_reply_length
+        ids, cache = feed_all(params, tokens, lengths, uniforms(seeds, drawn), room=room, **settings)
+        replies: list[list[int]] = [[] for _ in seats]
+        open_ = set(range(len(seats)))
+        for index in range(room):
+            host = np.asarray(ids)
+            for row in list(open_):
+                replies[row].append(int(host[row]))
+                if replies[row][-1] in self.stop_ids:
+                    open_.remove(row)
+            if not open_ or index == room - 1:
+                break
+            self.fed += len(open_)
+            later = uniforms(seeds, drawn + np.uint64(index + 1))
+            ids, cache = feed_one(params, host[:, None], lengths + np.int32(index), cache, later, **settings)
+        for seat, reply in zip(seats, replies, strict=True):
+            seat.drawn += len(reply)
+        return replies
+
+
+def alike(episodes: Sequence[Episode], games: Sequence[PlainGame]) -> float:
+    """Returns the share of games in which every reply is the same on both sides."""
+    same = [[r.text for r in episode.replies] == game.said for episode, game in zip(episodes, games, strict=True)]
+    return sum(same) / len(same)
+
+
+# ---- the limit -----------------------------------------------------------------------------------------------------
+
+
+def matmul_rate(rows: int, width: int, wide: int) -> float:
+    """Returns the best rate, in operations per second, of products [rows, width] x [width, wide] and back."""
+    pairs = max(8, (1 << 15) // rows)
+    keys = jax.random.split(jax.random.key(0), 3)
+    x = jax.random.normal(keys[0], (rows, width))
+    up = jax.random.normal(keys[1], (width, wide)) / width**0.5
+    down = jax.random.normal(keys[2], (wide, width)) / wide**0.5
+
+    @jax.jit
+    def chain(x: jax.Array) -> jax.Array:
+        for _ in range(pairs):
+            x = (x @ up) @ down
+        return x
+
+    seconds = [timed(lambda: chain(x).block_until_ready())[1] for _ in range(20)]
+    return 4 * rows * width * wide * pairs / min(seconds)  # the first call compiles and is never the fastest
+
+
+# ---- the report ----------------------------------------------------------------------------------------------------
+
+
+def timed(work: Any) -> tuple[Any, float]:  # noqa: ANN401 - whatever the work returns
+    """Returns the result of some work and its wall seconds."""
+    begun = time.perf_counter()
+    result = work()
+    return result, time.perf_counter() - begun
+
+
+def figures(sample: Sample, model: DecoderConfig, params: Params, limit: float) -> dict[str, float]:
+    """Returns the rates, shares and fractions of one iteration."""
+    embedding = model.vocabulary * model.width
+    total = sum(leaf.size for leaf in jax.tree.leaves(params))
+    body = total - embedding * (1 if model.tied_embedding else 2)
+    played = 2 * (body * sample.fed + embedding * sample.drawn)
+    trained = 8 * (body * sample.ids + embedding * sample.actions)
+    s = sample.seconds
+    return {
+        "seconds": s,
+        "episodes_per_second": sample.episodes / s,
+        "generated_ids_per_second": sample.drawn / s,
+        "fed_ids_per_second": sample.fed / s,
+        "trained_ids_per_second": sample.ids / s,
+        "share_decode": (sample.calls - sample.prefill) / s,
+        "share_prefill": sample.prefill / s,
+        "share_host": (sample.play - sample.calls) / s,
+        "share_training": sample.train / s,
+        "share_other": (s - sample.play - sample.train) / s,
+        "milliseconds_per_call": 1e3 * sample.calls / sample.calls_made,
+        "fed_of_computed": sample.fed / sample.computed,
+        "fed_ids_per_call_second": sample.fed / sample.calls,
+        "trained_ids_per_training_second": sample.ids / sample.train,
+        "engine_of_limit": played / sample.calls / limit,
+        "training_of_limit": trained / sample.train / limit,
+    }
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Returns median, smallest and largest."""
+    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+
+
+def print_table(title: str, rows: Mapping[str, Mapping[str, float]]) -> None:
+    """Prints one line per figure."""
+    print(f"\n{title:34}{'median':>12}{'min':>12}{'max':>12}")
+    for name, row in rows.items():
+        print(f"{name.replace('_', ' '):34}" + "".join(f"{row[key]:12,.4g}" for key in ("median", "min", "max")))
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description="Measures the quickstart's iterations, their limit and a rival.")
+    parser.add_argument("--iterations", type=int, default=3, help="measured iterations, and matches with the rival")
+    parser.add_argument("--games", type=int, default=256, help="games of the match with the rival")
+    parser.add_argument("--model", default=None, help="a model folder instead of the quickstart's")
+    options = parser.parse_args()
+    # What `python -m dfc.launch` does first; run by name, since nothing imports the command line.
+    runpy.run_module("dfc.launch.memory")["keep_freed_memory"]()
+    config = get_config()
+    if options.model is not None:
+        config = dataclasses.replace(config, model=dataclasses.replace(config.model, path=options.model))
+
+    compilations = Compilations()
+    with mock.patch("dfc.rollout.engine._extend_and_draw", CLOCK):
+        method = Method(config)
+        table = method.table
+        rival = Rival(table, config)
+        jobs = matches.match_jobs({RIVAL_GAME: {}}, options.games, config.seed, "benchmark rival")
+        _, warm_up = timed(method.warm_up)
+        rival.play(jobs, table.initial)
+        programs = compilations.count
+        print(f"{table.device}; warm-up: {programs} programs compiled, {warm_up:.0f} s", flush=True)
+
+        samples = [method.iterate(iteration) for iteration in range(options.iterations)]
+        ours, theirs, fed, refed, same = [], [], 0, 0, 1.0
+        for _ in range(options.iterations):
+            before, rival.fed = method.totals()[3], 0
+            episodes, seconds = timed(lambda: table.play(jobs, table.initial, "itself"))
+            ours.append(seconds)
+            fed = int(method.totals()[3] - before)
+            games, seconds = timed(lambda: rival.play(jobs, table.initial))
+            theirs.append(seconds)
+            refed, same = rival.fed, min(same, alike(episodes, games))
+        late = compilations.count - programs
+
+    model, rows = table.model, config.batch.micro_batch_rows * config.batch.row_length
+    rates = {n: matmul_rate(n, model.width, model.feed_forward) for n in (config.rollout.slots, 512, rows)}
+    limit = max(rates.values())
+    found = [figures(sample, model, table.initial, limit) for sample in samples]
+    result = {name: spread([f[name] for f in found]) for name in found[0]}
+    match = {
+        "games_per_second": spread([options.games / s for s in ours]),
+        "plain_games_per_second": spread([options.games / s for s in theirs]),
+        "times_faster": spread([b / a for a, b in zip(ours, theirs, strict=True)]),
+    }
+    print_table("iteration of the quickstart", result)
+    print_table(f"{options.games} games of {RIVAL_GAME}", match)
+    print(f"ids fed: {fed:,}, plain {refed:,}; games alike reply for reply: {same:.1%}")
+    shown = ", ".join(f"{rate / 1e9:.1f} at {n} rows" for n, rate in rates.items())
+    print(f"limit, float32 products of {model.width} x {model.feed_forward}, 1e9 operations per second: {shown}")
+    print(f"compilations after warm-up: {late}\n")
+    line = {
+        "benchmark": "quickstart",
+        "dfc": dfc.__version__,
+        "device": table.device,
+        "iterations": options.iterations,
+        "parameters": sum(leaf.size for leaf in jax.tree.leaves(table.initial)),
+        "warm_up_programs": programs,
+        "warm_up_seconds": warm_up,
+        "compilations_after_warm_up": late,
+        "limit_operations_per_second": limit,
+        **result,
+        "rival": {**match, "games": options.games, "fed": fed, "plain_fed": refed, "alike": same},
+    }
+    print(json.dumps(line, default=float))
+    if late:
+        raise SystemExit(f"{late} programs were compiled after the warm-up; expected none")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,337 @@
+"""One iteration of the conquer recipe, part by part: rewards, seeds, jobs, what is trained on, what is kept."""
+
+import collections
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+
+from dfc.config import (
+    AcceptanceConfig,
+    DivideFuseConquerConfig,
+    GrpoConfig,
+    MixedPriorityConfig,
+    RewardConfig,
+)
+from dfc.episodes import Episode, Reply, TokenBatch
+from dfc.recipes import conquer
+
+GAMES = {"TicTacToe-v0": {}, "GuessTheNumber-v0": {"max_turns": 4}, "Nim-v0": {}}
+CONFIG = DivideFuseConquerConfig(seeds_per_game=6, trajectories_per_seed=4, epsilon=0.25)
+
+
+def episode(outcome="win", steps=1, seat=0, *, illegal=0, malformed=False, group=0, game="TicTacToe-v0", drawn=3):
+    other = {"win": "loss", "loss": "win", "invalid": "win"}.get(outcome, outcome)
+    n = drawn + 2
+    return Episode(
+        game=game,
+        options={},
+        game_seed=0,
+        seat=seat,
+        opponent="itself",
+        group=group,
+        replies=[Reply(seat, "[1]", "policy")] * steps + [Reply(1 - seat, "[2]", "opponent")] * 3,
+        outcomes=(outcome, other) if seat == 0 else (other, outcome),
+        forfeited_by=seat if outcome == "invalid" else None,
+        illegal_tries=illegal,
+        malformed=malformed,
+        ids=np.arange(n, dtype=np.int32) + 100 * group,
+        mask=np.arange(n) >= 2,
+        logprobs=np.linspace(-1, -2, n, dtype=np.float32),
+        plain_logprobs=np.zeros(n, np.float32),
+        policy_version=0,
+    )
+
+
+# ---- rewards ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("played", "worth"),
+    [
+        (episode("win", 1), 1.0),
+        (episode("win", 4), 1 / 4),
+        (episode("win", 5, seat=1), 1 / 5),
+        (episode("draw", 4), 0.0),
+        (episode("loss", 4), -1.0),
+        (episode("loss", 1, seat=1), -1.0),
+        (episode("truncated", 9), 0.0),
+        (episode("invalid", 3, malformed=True), -2.0),
+        (episode("invalid", 3, illegal=1), -2.0),
+        (episode("win", 0, seat=1), 1.0),  # the other seat's first reply was invalid
+    ],
+)
+def test_rewards_are_those_of_table_1(played, worth):
+    assert conquer.reward(played, RewardConfig()) == pytest.approx(worth)
+
+
+@pytest.mark.parametrize(
+    ("played", "worth"),
+    [
+        (episode("win", 4, illegal=2), 1 / 4 - 2 * 0.25),
+        (episode("draw", 4, illegal=1), -0.25),
+        (episode("loss", 4, illegal=1), -1.25),
+        (episode("truncated", 4, illegal=3), -0.75),
+        # Two illegal replies in a row: the first was answered with another try, the second ended the game.
+        (episode("invalid", 4, illegal=2), -2.25),
+        (episode("invalid", 4, illegal=2, malformed=True), -2.5),  # both were forgiven; a third one could not be read
+    ],
+)
+def test_every_forgiven_illegal_try_costs_once(played, worth):
+    assert conquer.reward(played, RewardConfig()) == pytest.approx(worth)
+
+
+def test_each_part_of_the_reward_can_be_changed():
+    forgiven = episode("invalid", 3, illegal=2)
+    assert conquer.reward(forgiven, RewardConfig(format=False)) == pytest.approx(-1.25)
+    assert conquer.reward(forgiven, RewardConfig(invalid=-3.0)) == pytest.approx(-3.25)
+    assert conquer.reward(forgiven, RewardConfig(illegal_try=0.0)) == pytest.approx(-2.0)
+    assert conquer.reward(episode("win", 4), RewardConfig(hasty_action_penalty=False)) == 1.0
+
+
+# ---- seeds and jobs ---------------------------------------------------------------------------------------------
+
+
+def test_seeds_sum_to_the_budget_and_favour_what_can_be_learned():
+    rates = {"TicTacToe-v0": 0.5, "GuessTheNumber-v0": 1.0, "Nim-v0": 0.0}
+    seeds = conquer.allocate(list(GAMES), rates, CONFIG)
+    assert list(seeds) == list(GAMES)
+    # One each, and 15 shared as 0.3 : 0.02 : 0.2, which is 8.65 : 0.58 : 5.77.
+    assert seeds == {"TicTacToe-v0": 1 + 9, "GuessTheNumber-v0": 1 + 0, "Nim-v0": 1 + 6}
+    assert all(type(count) is int for count in seeds.values())
+
+
+@pytest.mark.parametrize("rates", list(itertools.product([0.0, 0.13, 1.0], repeat=3)), ids=str)
+def test_the_budget_is_spent_exactly_and_no_game_is_forgotten(rates):
+    for per_game in (1, 2, 7):
+        config = dataclasses.replace(CONFIG, seeds_per_game=per_game)
+        seeds = conquer.allocate(list(GAMES), dict(zip(GAMES, rates, strict=True)), config)
+        assert sum(seeds.values()) == 3 * per_game
+        assert min(seeds.values()) >= 1
+
+
+def test_without_priorities_every_game_gets_the_same():
+    config = dataclasses.replace(CONFIG, mixed_priority=MixedPriorityConfig(enabled=False))
+    assert conquer.allocate(list(GAMES), {}, config) == dict.fromkeys(GAMES, 6)
+
+
+SEEDS = {"TicTacToe-v0": 3, "GuessTheNumber-v0": 2, "Nim-v0": 4}
+
+
+def jobs(config=CONFIG, seed=0, stage="divide g1", iteration=0):
+    return conquer.rollout_jobs(SEEDS, GAMES, config, seed, stage, iteration)
+
+
+def by_group(found):
+    groups = collections.defaultdict(list)
+    for job in found:
+        groups[job.group].append(job)
+    return groups
+
+
+def test_the_games_of_a_group_share_deal_and_seat_and_draw_on_their_own():
+    groups = by_group(jobs())
+    assert [len(members) for members in groups.values()] == [4] * 9
+    for members in groups.values():
+        assert len({(job.game, job.game_seed, job.seat) for job in members}) == 1
+        assert {job.epsilon for job in members} == {0.25}
+        assert all(job.options == GAMES[job.game] for job in members)
+    assert collections.Counter(members[0].game for members in groups.values()) == SEEDS
+    assert len({members[0].game_seed for members in groups.values()}) == 9
+    assert len({job.seed for job in jobs()}) == 36
+
+
+def test_groups_follow_one_another_and_games_take_turns():
+    order = [job.group for job in jobs()]
+    assert [group for group, _ in itertools.groupby(order)] == list(dict.fromkeys(order))
+    games = [job.game for job in jobs()[::4]]
+    assert set(games[:3]) == set(GAMES)
+
+
+def test_seats_alternate_from_seed_to_seed_and_from_iteration_to_iteration():
+    for iteration in (0, 1):
+        found = collections.defaultdict(list)
+        for members in by_group(jobs(iteration=iteration)).values():
+            found[members[0].game].append(members[0].seat)
+        expected = {
+            "TicTacToe-v0": [[0, 1, 0], [1, 0, 1]],
+            "GuessTheNumber-v0": [[0, 0]] * 2,
+            "Nim-v0": [[0, 1] * 2, [1, 0] * 2],
+        }
+        assert dict(found) == {game: seats[iteration] for game, seats in expected.items()}
+
+
+def test_deals_are_fresh_every_iteration_unless_told_otherwise():
+    def deals(config, iteration):
+        return {job.game_seed for job in jobs(config, iteration=iteration)}
+
+    fixed = dataclasses.replace(CONFIG, randomize_seeds=False)
+    assert not deals(CONFIG, 0) & deals(CONFIG, 1)
+    assert deals(fixed, 0) == deals(fixed, 1)
+    for config in (CONFIG, fixed):
+        draws = [{job.seed for job in jobs(config, iteration=iteration)} for iteration in (0, 1)]
+        assert not draws[0] & draws[1]
+
+
+def test_jobs_depend_on_the_run_the_stage_and_nothing_else():
+    assert jobs() == jobs()
+    other = [jobs(seed=1), jobs(stage="conquer g1+g2")]
+    for found in other:
+        assert not {job.game_seed for job in found} & {job.game_seed for job in jobs()}
+        assert not {job.seed for job in found} & {job.seed for job in jobs()}
+
+
+# ---- what is trained on -----------------------------------------------------------------------------------------
+
+PLAIN = dataclasses.replace(CONFIG, half_negative=False)
+
+
+def groups_of(*rewards):
+    """Episodes of groups with these rewards, interleaved as games end: member 0 of each group, then member 1..."""
+    episodes, values = [], []
+    for member in zip(*rewards, strict=True):
+        for group, value in enumerate(member):
+            episodes.append(episode(group=group))
+            values.append(value)
+    return episodes, values
+
+
+def groups_in(share):
+    return [int(s.ids[0]) // 100 for s in share]
+
+
+def test_advantages_are_relative_to_the_group():
+    episodes, values = groups_of([1.0, 0.0, -1.0], [0.5, 0.5, -2.0])
+    (share,) = conquer.sequences(episodes, values, PLAIN, 0)
+    assert groups_in(share) == [0, 0, 1, 1, 1]  # a reward equal to the mean says nothing
+    np.testing.assert_allclose([s.advantage for s in share[:2]], [1.0, -1.0], atol=1e-3)  # std 1
+    expected = (np.asarray([0.5, 0.5, -2.0]) + 1 / 3) / np.std([0.5, 0.5, -2.0], ddof=1)
+    np.testing.assert_allclose([s.advantage for s in share[2:]], expected, rtol=1e-3)
+    centred = dataclasses.replace(PLAIN, grpo=GrpoConfig(normalize_std=False))
+    (share,) = conquer.sequences(episodes, values, centred, 0)
+    np.testing.assert_allclose([s.advantage for s in share], [1, -1, 5 / 6, 5 / 6, -5 / 3], rtol=1e-6)
+
+
+def test_sequences_carry_what_was_drawn():
+    episodes, values = groups_of([1.0, -1.0])
+    (share,) = conquer.sequences(episodes, values, PLAIN, 0)
+    for sequence, source in zip(share, episodes, strict=True):
+        assert sequence.ids is source.ids
+        assert sequence.mask is source.mask
+        assert sequence.logprobs is source.logprobs  # of the distribution sampled from, not the plain one
+
+
+@pytest.mark.parametrize("value", [0.1, -2.0, 1 / 3, -1.2500001])
+def test_groups_of_equal_rewards_are_left_out(value):
+    episodes, values = groups_of([value] * 3, [1.0, -1.0, 1.0])
+    (share,) = conquer.sequences(episodes, values, PLAIN, 0)
+    assert groups_in(share) == [1, 1, 1]
+    episodes, values = groups_of([value] * 3)
+    assert conquer.sequences(episodes, values, PLAIN, 0) == [[]]
+
+
+def test_half_of_the_negative_episodes_are_dropped_and_advantages_stay():
+    rewards = [[1.0, -1.0, -1.0, -2.0, 0.0]] * 6
+    episodes, values = groups_of(*rewards)
+    (everything,) = conquer.sequences(episodes, values, PLAIN, 0)
+    (half,) = conquer.sequences(episodes, values, CONFIG, 0)
+    all_of, kept = (collections.Counter(round(s.advantage, 3) for s in share) for share in (everything, half))
+    positive = {advantage for advantage in all_of if advantage > 0.5}  # rewards 1 and 0, above the mean of -0.6
+    assert sum(all_of.values()) == 30
+    assert sum(kept.values()) == 30 - 18 // 2
+    assert set(kept) <= set(all_of)
+    assert {a: kept[a] for a in positive} == {a: all_of[a] for a in positive}
+    (other,) = conquer.sequences(episodes, values, CONFIG, 1)
+    assert [id(s.ids) for s in other] != [id(s.ids) for s in half]
+
+
+@pytest.mark.parametrize("updates", [1, 2, 3])
+def test_a_group_goes_to_one_update(updates):
+    episodes, values = groups_of(*[[1.0, -1.0, 0.5]] * 7)
+    config = dataclasses.replace(PLAIN, grpo=GrpoConfig(updates_per_iteration=updates))
+    shares = conquer.sequences(episodes, values, config, 0)
+    assert len(shares) == updates
+    found = [set(groups_in(share)) for share in shares]
+    assert sorted(group for share in found for group in share) == list(range(7))
+    assert sum(map(len, shares)) == 21
+    assert max(map(len, found)) - min(map(len, found)) <= 1
+
+
+# ---- the loss ---------------------------------------------------------------------------------------------------
+
+
+def test_the_loss_is_the_papers_with_the_configured_numbers():
+    rng = np.random.default_rng(0)
+    logp, old, ref, advantages = (rng.normal(size=(2, 16)).astype(np.float32) * 0.3 for _ in range(4))
+    mask = (rng.random((2, 16)) < 0.5).astype(np.float32)
+    segments = np.repeat([[1, 1, 2, 3], [1, 2, 2, 0]], 4, axis=1).astype(np.int32)
+    mask *= segments > 0
+    batch = TokenBatch(segments, segments, segments, mask, advantages, old)
+    ratio = np.exp(logp - old)
+    per_id = -np.minimum(ratio * advantages, np.clip(ratio, 0.8, 1.2) * advantages)
+    kl = np.exp(ref - logp) - (ref - logp) - 1
+
+    loss = conquer.make_loss(GrpoConfig(clip_ratio=0.2, kl_coefficient=0.5), 16)(logp, batch, ref)
+    np.testing.assert_allclose(loss.total, ((per_id + 0.5 * kl) * mask).sum(), rtol=1e-5)
+    assert loss.weight == mask.sum()
+    loss = conquer.make_loss(GrpoConfig(clip_ratio=0.2, kl_coefficient=0.5), 16)(logp, batch, None)
+    np.testing.assert_allclose(loss.total, (per_id * mask).sum(), rtol=1e-5)
+
+    grpo = GrpoConfig(clip_ratio=0.2, kl_coefficient=0.5, unit="sequence")
+    loss = conquer.make_loss(grpo, 16)(logp, batch, ref)
+    parts = [(row, segment) for row in (0, 1) for segment in (1, 2, 3)]
+    means = []
+    for row, segment in parts:
+        counted = (segments[row] == segment) & (mask[row] > 0)
+        if counted.any():
+            means.append((per_id + 0.5 * kl)[row][counted].mean())
+    np.testing.assert_allclose(loss.total, sum(means), rtol=1e-5)
+    assert loss.weight == len(means)
+
+
+# ---- acceptance and metrics -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rule", "tolerance", "expected"),
+    [
+        # Win rates before: previous 0.4, best 0.6. Judged: 0.0, 0.35, 0.4, 0.55, 0.6.
+        ("previous", 0.0, [False, False, True, True, True]),
+        ("best", 0.0, [False, False, False, False, True]),
+        ("always", 0.0, [True] * 5),
+        ("previous", 0.0625, [False, True, True, True, True]),
+        ("best", 0.0625, [False, False, False, True, True]),
+    ],
+)
+def test_updates_are_kept_as_the_rule_says(rule, tolerance, expected):
+    config = dataclasses.replace(CONFIG, acceptance=AcceptanceConfig(rule=rule, tolerance=tolerance))
+    assert [conquer.accepted(rate, 0.4, 0.6, config) for rate in (0.0, 0.35, 0.4, 0.55, 0.6)] == expected
+
+
+def test_win_rates_count_wins_only():
+    played = [episode(o, seat=n % 2) for n, o in enumerate(["win", "win", "draw", "loss", "invalid", "truncated"])]
+    played += [episode("win", game="Nim-v0")]
+    assert conquer.win_rates(played) == {"TicTacToe-v0": pytest.approx(2 / 6), "Nim-v0": 1.0}
+
+
+def test_episode_metrics_are_means_per_game_or_reply():
+    played = [
+        episode("win", 2, drawn=6),
+        episode("loss", 4, seat=1, drawn=7, illegal=1),
+        episode("invalid", 2, drawn=3, malformed=True),
+        episode("win", 1, game="Nim-v0", drawn=5),
+    ]
+    found = conquer.episode_metrics(played, [0.5, -1.25, -2.0, 1.0])
+    assert found == pytest.approx(
+        {
+            "games/TicTacToe-v0/reward": -2.75 / 3,
+            "games/TicTacToe-v0/format_rate": 1 - 2 / 8,
+            "games/TicTacToe-v0/response_length": 16 / 8,
+            "games/TicTacToe-v0/steps": 8 / 3,
+            "games/Nim-v0/reward": 1.0,
+            "games/Nim-v0/format_rate": 1.0,
+            "games/Nim-v0/response_length": 5.0,
+            "games/Nim-v0/steps": 1.0,
+        }
+    )

@@ -1,0 +1,196 @@
+"""The documentation speaks of what there is: names, files, links, commands."""
+
+import ast
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from dfc import validation
+from dfc.launch import command_line
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+API = ROOT / "docs" / "api.md"
+FOLDERS = ("benchmarks", "configs", "dfc", "docs", "games", "launch", "models", "tests")
+DOCUMENTED = (
+    *(f"dfc.{name}" for name in ("losses", "advantages", "rewards", "curriculum", "fusion", "logprobs")),
+    "dfc.games.game",
+    "dfc.games.registry",
+    "dfc.models.huggingface",
+    "dfc.models.chat",
+    *(
+        f"dfc.{folder}.{path.stem}"
+        for folder in ("rollout", "training", "evaluation")
+        for path in sorted((ROOT / "dfc" / folder).glob("*.py"))
+        if path.stem != "__init__"
+    ),
+)
+every_page = pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+
+
+def source(module):
+    """The file of a dotted name below dfc, or None; a package is its __init__.py."""
+    path = ROOT.joinpath(*module.split("."))
+    return next((p for p in (path.with_suffix(".py"), path / "__init__.py") if p.is_file()), None)
+
+
+def defined(module):
+    """Public names that a module's own statements define, with `Class.method` for the methods of public classes."""
+    for node in ast.parse(source(module).read_text()).body:
+        match node:
+            case ast.FunctionDef(name=name):
+                names = [name]
+            case ast.ClassDef(name=name, body=body):
+                methods = [f"{name}.{inner.name}" for inner in body if isinstance(inner, ast.FunctionDef)]
+                names = [name, *dict.fromkeys(methods)]
+            case ast.Assign(targets=targets):
+                names = [n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)]
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                names = [name]
+            case _:
+                names = []
+        yield from (name for name in names if not any(part.startswith("_") for part in name.split(".")))
+
+
+def listed():
+    """What docs/api.md lists: module -> {name: description}."""
+    sections = re.split(r"^## (dfc\.[\w.]+)$", API.read_text(), flags=re.MULTILINE)[1:]
+    rows = r"^\| `([\w.]+)` \| (.+) \|$"
+    return {
+        module: dict(re.findall(rows, text, re.MULTILINE))
+        for module, text in zip(sections[::2], sections[1::2], strict=True)
+    }
+
+
+def blocks(text):
+    """Fenced blocks as (language, content)."""
+    return re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def dangling(text, folder):
+    """Links and paths in a page that lead nowhere."""
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", text)
+    inside = [link for link in links if not re.match(r"https?:|mailto:", link)]
+    # Paths of this repository, whether in running text or in a command; `<name>` stands for any name.
+    paths = re.findall(rf"(?<![\w/.-])(?:{'|'.join(FOLDERS)})/[\w./<>-]*", text)
+    named = [path.rstrip(".-") for path in paths if "<" not in path]
+    return [link for link in inside if not (folder / link).exists()] + [p for p in named if not (ROOT / p).exists()]
+
+
+def launches(text):
+    """The words behind `python -m dfc.launch` of each such command in a page."""
+    joined = text.replace("\\\n", " ")
+    for command in re.findall(r"python -m dfc\.launch ([^`\n]+)", joined):
+        words = shlex.split(command)
+        if any(word.startswith("--config=") for word in words):
+            yield words
+
+
+def wrong_launch(words):
+    """What is wrong with a documented command."""
+    file = next(word.removeprefix("--config=") for word in words if word.startswith("--config="))
+    if "<" in file:
+        return []
+    if not (ROOT / file).is_file():
+        return [f"{file} does not exist"]
+    overrides = [word for word in words if re.match(r"--(no)?config\.", word)]
+    config, found = command_line.override(command_line.load(str(ROOT / file)), overrides)
+    return found or validation.problems(config)
+
+
+@pytest.mark.parametrize("module", DOCUMENTED)
+def test_every_public_name_has_its_line_in_the_api(module):
+    section = listed().get(module)
+    assert section is not None, f"docs/api.md has no section ## {module}"
+    names = set(defined(module))
+    assert names - section.keys() == set(), "not in docs/api.md"
+    assert section.keys() - names == set(), "in docs/api.md but not in the module"
+
+
+def test_the_api_lists_no_other_module():
+    assert set(listed()) == set(DOCUMENTED)
+
+
+@every_page
+def test_links_and_paths_lead_somewhere(page):
+    assert dangling(page.read_text(), page.parent) == []
+
+
+@every_page
+def test_documented_commands_name_files_and_values_that_exist(page):
+    assert [problem for words in launches(page.read_text()) for problem in wrong_launch(words)] == []
+
+
+@every_page
+def test_python_in_the_documentation_imports_names_that_exist(page):
+    for language, code in blocks(page.read_text()):
+        if language != "python":
+            continue
+        for node in ast.walk(ast.parse(code)):
+            if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] == "dfc":
+                assert {alias.name for alias in node.names} <= set(defined(node.module))
+
+
+@every_page
+def test_dotted_names_in_the_documentation_exist(page):
+    for name in set(re.findall(r"`(dfc(?:\.\w+)+)`", page.read_text())):
+        module, _, last = name.rpartition(".")
+        if source(name) is None:
+            assert source(module) is not None, name
+            assert last in set(defined(module)), name
+
+
+@every_page
+def test_make_targets_in_the_documentation_exist(page):
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"(?:^|`)make ([\w-]+)(?:`|$)", page.read_text(), re.MULTILINE))
+    assert named <= targets
+
+
+@pytest.mark.parametrize("name", ["add_a_game.md", "add_a_method.md", "add_a_model_family.md"])
+def test_a_guide_ends_with_the_tests_to_pass(name):
+    text = (ROOT / "docs" / name).read_text()
+    (_, end) = re.split(r"[Tt]he tests to pass", text)
+    assert "pytest tests/" in end
+    numbered = re.findall(r"^(?:## )?(\d+)\. ", text, re.MULTILINE)
+    steps = list(dict.fromkeys(numbered))
+    assert steps == [str(n) for n in range(1, len(steps) + 1)]
+
+
+# ---- the checks see what they are for ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[a](gone.md) and [b](api.md#dfclosses)", ["gone.md"]),
+        ("see [c](https://example.org/x.md), `games/nim.py`", []),
+        ("`games/chess.py`, tests/test_docs.py.", ["games/chess.py"]),
+        ("pytest tests/test_x.py \\\n  tests/test_docs.py", ["tests/test_x.py"]),
+        ("`configs/<name>.py`, /models/my-llama, `games/<id>/win_rate`", []),
+    ],
+)
+def test_a_path_that_leads_nowhere_is_seen(text, expected):
+    assert dangling(text, ROOT / "docs") == expected
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("--config=configs/gone.py", "configs/gone.py does not exist"),
+        ("--config=configs/smoke.py \\\n  --config.sed=1", "did you mean"),
+        ("--config=configs/smoke.py --config.rollout.slots=0", "rollout.slots"),
+    ],
+)
+def test_a_wrong_command_is_seen(command, expected):
+    (words,) = launches(f"```\npython -m dfc.launch {command}\n```\n")
+    assert expected in " ".join(wrong_launch(words))
+
+
+def test_public_names_are_functions_classes_constants_and_methods():
+    names = set(defined("dfc.games.game"))
+    assert {"Game", "Game.step", "Outcome", "Verdict"} <= names
+    assert not {"Game._play", "Game.__init__", "extract_action", "Chance"} & names
+    assert "TOKENIZER_FILES" in set(defined("dfc.models.huggingface"))

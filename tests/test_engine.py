@@ -1,0 +1,361 @@
+"""The decoding engine: cached equals uncached, and nobody's reply depends on who else is in the batch."""
+
+import collections
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dfc.config import SamplingConfig
+from dfc.models.transformer import DecoderConfig, abstract_params, bind
+from dfc.rollout import engine as engine_module
+from dfc.rollout.engine import Engine
+from dfc.rollout.sampling import uniforms
+
+CONFIG = DecoderConfig(
+    vocabulary=50,
+    width=32,
+    layers=2,
+    heads=4,
+    kv_heads=2,
+    head_dim=8,
+    feed_forward=48,
+    rope_theta=1e4,
+    norm_epsilon=1e-5,
+    qkv_bias=True,
+    tied_embedding=False,
+)
+MAX_LENGTH = 48
+WIDTHS, LENGTHS = (1, 2, 4), (16, MAX_LENGTH)
+STOPS = frozenset({3, 11, 12, 29, 30, 31, 44})
+TEMPERATURE = 0.8
+SAMPLING = SamplingConfig(temperature=TEMPERATURE)
+
+
+def weights(seed):
+    rng = np.random.default_rng(seed)
+
+    def drawn(leaf):
+        return jnp.asarray((rng.normal(size=leaf.shape) * 0.25 + (leaf.ndim == 1)).astype(np.float32))
+
+    return jax.tree.map(drawn, abstract_params(CONFIG))
+
+
+@pytest.fixture(scope="module")
+def params():
+    return weights(0)
+
+
+def make(params, *, slots=4, stops=STOPS, widths=WIDTHS, max_length=MAX_LENGTH):
+    return Engine(
+        CONFIG,
+        params,
+        slots=slots,
+        max_length=max_length,
+        stop_ids=stops,
+        sampling=SAMPLING,
+        widths=widths,
+        lengths=LENGTHS,
+    )
+
+
+@dataclasses.dataclass
+class Talk:
+    """What is said to one conversation, and what came back."""
+
+    seed: int
+    observations: list[list[int]]
+    cap: int = 6
+    ids: list[int] = dataclasses.field(default_factory=list)
+    mask: list[bool] = dataclasses.field(default_factory=list)
+    logprobs: list[float] = dataclasses.field(default_factory=list)
+    plain: list[float] = dataclasses.field(default_factory=list)
+    replies: list = dataclasses.field(default_factory=list)
+    refused: bool = False
+
+    def fresh(self):
+        return Talk(self.seed, self.observations, self.cap)
+
+    def same(self, other):
+        assert self.ids == other.ids
+        assert self.mask == other.mask
+        assert self.refused == other.refused
+        np.testing.assert_allclose(self.logprobs, other.logprobs, atol=1e-4, rtol=0)
+        np.testing.assert_allclose(self.plain, other.plain, atol=1e-4, rtol=0)
+
+
+def talks(count, seed=0, turns=5):
+    rng = np.random.default_rng(seed)
+    return [
+        Talk(
+            seed=1000 * seed + index,
+            observations=[
+                rng.integers(0, CONFIG.vocabulary, size=rng.choice([1, 2, 3, 7, 13])).tolist()
+                for _ in range(rng.integers(1, turns + 1))
+            ],
+            cap=int(rng.choice([1, 3, 6])),
+        )
+        for index in range(count)
+    ]
+
+
+def start(engine, slot, talk):
+    observation = talk.observations[len(talk.replies)]
+    engine.append(slot, observation)
+    talk.ids += observation
+    talk.mask += [False] * len(observation)
+    return engine.ask(slot, talk.cap)
+
+
+def take(talk, reply):
+    talk.replies.append(reply)
+    talk.ids += reply.ids
+    talk.mask += [True] * len(reply.ids)
+    talk.logprobs += reply.logprobs
+    talk.plain += reply.plain_logprobs
+
+
+def run(engine, waiting, *, at_once=99, pause=0):
+    """Plays every talk to its end, at most `at_once` together, a new one at most every `pause` calls."""
+    waiting, live, calls = collections.deque(waiting), {}, 0
+    while waiting or live:
+        while waiting and engine.free and len(live) < at_once and (not live or calls >= pause):
+            slot, talk, calls = engine.open(waiting[0].seed), waiting.popleft(), 0
+            live[slot] = talk
+            talk.refused = not start(engine, slot, talk)
+        for slot, talk in list(live.items()):
+            if talk.refused:
+                engine.close(slot)
+                del live[slot]
+        for reply in engine.step():
+            talk = live[reply.slot]
+            take(talk, reply)
+            if len(talk.replies) == len(talk.observations):
+                engine.close(reply.slot)
+                del live[reply.slot]
+            else:
+                talk.refused = not start(engine, reply.slot, talk)
+        calls += 1
+
+
+@functools.cache
+def _alone(seed, count):
+    """Every talk of a set by itself in a new engine."""
+    found = talks(count, seed)
+    for talk in found:
+        run(make(weights(0)), [talk])
+    return found
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _logits(config, params, tokens, positions, segments):
+    model = bind(config, params)
+    return jnp.matmul(model(tokens, positions, segments), model.output_embedding.T)
+
+
+def full_forward(params, ids):
+    """Logits float64 [n, V] of a whole conversation at once, no cache; what could not be answered is left out."""
+    ids = ids[:MAX_LENGTH]
+    tokens, segments = np.zeros((1, MAX_LENGTH), np.int32), np.zeros((1, MAX_LENGTH), np.int32)
+    tokens[0, : len(ids)], segments[0, : len(ids)] = ids, 1
+    positions = np.arange(MAX_LENGTH, dtype=np.int32)[None] * segments
+    return np.asarray(_logits(CONFIG, params, tokens, positions, segments), np.float64)[0, : len(ids)]
+
+
+def log_softmax(logits):
+    shifted = logits - logits.max()
+    return shifted - np.log(np.exp(shifted).sum())
+
+
+def check_against_full_forward(params, talk):
+    logits, drawn = full_forward(params, talk.ids), np.flatnonzero(talk.mask)
+    for number, place in enumerate(drawn):
+        id_, row = talk.ids[place], logits[place - 1]
+        sampled = log_softmax(row / TEMPERATURE)
+        np.testing.assert_allclose(talk.logprobs[number], sampled[id_], atol=1e-4, rtol=0)
+        np.testing.assert_allclose(talk.plain[number], log_softmax(row)[id_], atol=1e-4, rtol=0)
+        # The conversation's n-th number of its own seed decides its n-th id.
+        uniform = uniforms(np.asarray([talk.seed], np.uint64), np.asarray([number], np.uint64))[0]
+        after = np.exp(sampled).cumsum()[id_]
+        assert after - np.exp(sampled[id_]) - 1e-4 <= uniform <= after + 1e-4
+
+
+def test_cached_equals_uncached(params):
+    found = talks(12)
+    run(make(params), found)
+    assert max(len(talk.replies) for talk in found) > 3
+    assert max(len(talk.ids) for talk in found) > 32
+    for talk in found:
+        check_against_full_forward(params, talk)
+
+
+@pytest.mark.parametrize(("order", "at_once", "pause"), [(1, 99, 0), (-1, 99, 0), (1, 2, 0), (-1, 99, 3)], ids=str)
+def test_a_reply_does_not_depend_on_the_others_the_slot_or_the_time(params, order, at_once, pause):
+    found = talks(9, 1)
+    engine = make(params)
+    run(engine, found[::order], at_once=at_once, pause=pause)
+    for talk, expected in zip(found, _alone(1, 9), strict=True):
+        talk.same(expected)
+    assert engine.free == 4
+
+
+def test_another_seed_draws_other_ids(params):
+    first = talks(1, 1)[0]
+    other = dataclasses.replace(first.fresh(), seed=first.seed + 1)
+    run(make(params), [first, other])
+    assert first.ids != other.ids
+
+
+def test_a_slot_that_sits_out_many_calls_answers_as_if_alone(params):
+    observations = [[5, 6, 7, 8, 9], [10, 2, 31], [4]]
+    quiet = [Talk(seed, observations, 4) for seed in (70, 71)]
+    expected = [talk.fresh() for talk in quiet]
+    for talk in expected:
+        run(make(params), [talk])
+    engine = make(params)
+    slots = [engine.open(talk.seed) for talk in quiet]
+    for number in range(len(observations)):
+        for slot, talk in zip(slots, quiet, strict=True):
+            assert start(engine, slot, talk)
+        while engine.busy:
+            for reply in engine.step():
+                take(quiet[slots.index(reply.slot)], reply)
+        before = engine.counts.calls
+        run(engine, talks(4, seed=20 + number))  # in the two other slots, of all widths and up to max_length
+        assert engine.counts.calls - before > 20
+    for talk, wanted in zip(quiet, expected, strict=True):
+        talk.same(wanted)
+
+
+def test_a_slot_is_as_new_after_close(params):
+    engine = make(params, slots=4)
+    long = [Talk(seed, [list(range(40))], 8) for seed in range(4)]
+    run(engine, long)
+    assert all(len(talk.ids) > 40 for talk in long)
+    abandoned = engine.open(5)  # closed in the middle of a reply
+    engine.append(abandoned, list(range(9)))
+    assert engine.ask(abandoned, 6)
+    engine.step()
+    engine.close(abandoned)
+    assert (engine.free, engine.busy, engine.step()) == (4, False, [])
+    found = talks(4, 1)
+    run(engine, found)
+    for talk, expected in zip(found, _alone(1, 9), strict=False):
+        talk.same(expected)
+
+
+def test_the_first_stop_id_ends_a_reply_and_the_limits_cut_it(params):
+    found = talks(40, 3)
+    run(make(params), found)
+    kinds = collections.Counter()
+    for talk in found:
+        length = 0
+        for reply, observation in zip(talk.replies, talk.observations, strict=False):
+            length += len(observation)
+            assert not STOPS.intersection(reply.ids[:-1])
+            assert reply.stopped == (reply.ids[-1] in STOPS)
+            assert len(reply.ids) == len(reply.logprobs) == len(reply.plain_logprobs)
+            room = min(talk.cap, MAX_LENGTH - length)
+            assert len(reply.ids) <= room
+            assert reply.stopped or len(reply.ids) == room
+            length += len(reply.ids)
+            kinds["stopped" if reply.stopped else "cut" if room == talk.cap else "full"] += 1
+        if talk.refused:
+            assert len(talk.ids) >= MAX_LENGTH
+    assert kinds["stopped"] > 5
+    assert kinds["cut"] > 5
+
+
+@pytest.mark.parametrize(("length", "replied"), [(46, 2), (47, 1), (48, 0), (60, 0)])
+def test_a_conversation_never_outgrows_max_length(params, length, replied):
+    engine = make(params, stops=frozenset())
+    slot = engine.open(1)
+    ids = np.random.default_rng(length).integers(0, 50, size=length).tolist()
+    engine.append(slot, ids)
+    assert engine.ask(slot, 6) == (replied > 0)
+    assert engine.length(slot) == length
+    assert engine.busy == (replied > 0)
+    found = [reply for _ in range(60) for reply in engine.step()]
+    assert [len(reply.ids) for reply in found] == ([replied] if replied else [])
+    if replied:
+        assert not found[0].stopped
+        assert engine.length(slot) == MAX_LENGTH
+        logits = full_forward(params, ids + found[0].ids)
+        sampled = [log_softmax(logits[length - 1 + n] / TEMPERATURE)[id_] for n, id_ in enumerate(found[0].ids)]
+        np.testing.assert_allclose(found[0].logprobs, sampled, atol=1e-4, rtol=0)
+        engine.append(slot, [1])
+        assert not engine.ask(slot, 6)
+
+
+def test_nothing_is_fed_twice(params):
+    engine, found = make(params), [talk for talk in talks(12) if len(talk.observations) < 3]
+    run(engine, found)
+    assert not any(talk.refused for talk in found)
+    # All but the last drawn id of each conversation.
+    assert engine.counts.fed == sum(len(talk.ids) - 1 for talk in found)
+    assert engine.counts.drawn == sum(sum(talk.mask) for talk in found)
+    assert engine.counts.computed >= engine.counts.fed
+
+
+def test_widths_do_not_change_replies(params):
+    found = talks(9, 1)
+    run(make(params, widths=(1,)), found)
+    for talk, expected in zip(found, _alone(1, 9), strict=True):
+        talk.same(expected)
+
+
+@pytest.fixture
+def compilations():
+    """The durations of compilations, appended as they happen."""
+    found = []
+
+    def listen(event, duration, **_):
+        if event == "/jax/core/compile/backend_compile_duration":
+            found.append(duration)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    return found
+
+
+def test_nothing_compiles_after_warm_up_and_new_weights_are_taken_over(params, compilations):
+    count = engine_module._extend_and_draw._cache_size
+    before = count()
+    engine = make(params)
+    run(engine, talks(30, 4))
+    warm = count()
+    assert warm - before <= len(WIDTHS) * len(LENGTHS)
+    other = jax.jit(lambda tree: jax.tree.map(lambda leaf: leaf * 0.9, tree))(params)  # as a trainer hands them over
+    assert compilations  # at least this one
+    compilations.clear()
+    run(engine, talks(20, 5))
+    engine.set_params(other, 7)
+    found = talks(6, 1)
+    run(engine, found)
+    assert count() == warm
+    assert not compilations
+    assert engine.version == 7
+    for talk in found:
+        check_against_full_forward(other, talk)
+    assert [talk.ids for talk in found] != [talk.ids for talk in _alone(1, 9)[:6]]
+
+
+def test_misuse_is_refused_with_words(params):
+    engine = make(params, slots=2)
+    first, _ = engine.open(0), engine.open(1)
+    with pytest.raises(ValueError, match="all 2 slots are taken; close a conversation first"):
+        engine.open(2)
+    with pytest.raises(ValueError, match=f"slot {first} was asked for a reply without anything new"):
+        engine.ask(first, 4)
+    engine.append(first, [1, 2])
+    assert engine.ask(first, 4)
+    for again in (lambda: engine.ask(first, 4), lambda: engine.append(first, [3])):
+        with pytest.raises(ValueError, match=f"slot {first} is answering; call step"):
+            again()
+    engine.close(first)
+    for late in (engine.close, engine.length, lambda slot: engine.append(slot, [1]), lambda slot: engine.ask(slot, 1)):
+        with pytest.raises(ValueError, match=f"slot {first} is free; open a conversation first"):
+            late(first)
+    assert engine.free == 1

@@ -1,0 +1,121 @@
+"""Who plays what: seats, seeds, counts."""
+
+import collections
+
+import numpy as np
+import pytest
+
+from dfc.episodes import Episode, Reply
+from dfc.evaluation import matches
+from dfc.evaluation.statistics import Record
+
+GAMES = {"TicTacToe-v0": {"show_board": True}, "GuessTheNumber-v0": {"max_turns": 4}, "Nim-v0": {}}
+
+
+def episode(seat=0, outcomes=("win", "loss"), speakers="po", game="TicTacToe-v0", **values):
+    """A finished game; `speakers` lists who gave each reply: p(olicy), o(pponent), r(eplaced)."""
+    names = {"p": "policy", "o": "opponent", "r": "replaced"}
+    replies = [Reply(1 - seat if c == "o" else seat, "[1]", names[c]) for c in speakers]
+    nothing = np.zeros(0, np.float32)
+    base = {"options": {}, "game_seed": 0, "opponent": "initial", "group": 0, "forfeited_by": None}
+    base |= {
+        "illegal_tries": 0,
+        "malformed": False,
+        "policy_version": 0,
+        "logprobs": nothing,
+        "plain_logprobs": nothing,
+    }
+    base |= {"ids": nothing.astype(np.int32), "mask": nothing.astype(bool), "replies": replies}
+    return Episode(**(base | {"game": game, "seat": seat, "outcomes": outcomes} | values))
+
+
+def test_seats_alternate_and_single_player_games_keep_theirs():
+    jobs = matches.match_jobs(GAMES, 5, seed=3, purpose="final")
+    seats = collections.defaultdict(list)
+    for job in jobs:
+        seats[job.game].append(job.seat)
+        assert job.options == GAMES[job.game]
+        assert job.epsilon == 0
+    assert dict(seats) == {
+        "TicTacToe-v0": [0, 1, 0, 1, 0],
+        "GuessTheNumber-v0": [0, 0, 0, 0, 0],
+        "Nim-v0": [0, 1, 0, 1, 0],
+    }
+
+
+def test_no_two_games_share_a_seed_whatever_the_purpose_or_the_run():
+    found = [
+        seed
+        for run in (0, 1)
+        for purpose in ("grouping", "accept divide g1 0", "accept divide g1 1", "final initial")
+        for job in matches.match_jobs(GAMES, 40, seed=run, purpose=purpose)
+        for seed in (job.game_seed, job.seed)
+    ]
+    assert len(found) == 2 * 4 * 3 * 40 * 2
+    assert len(set(found)) == len(found)
+
+
+def test_a_match_can_be_repeated_and_a_longer_one_begins_with_the_shorter():
+    short, long = (matches.match_jobs({"Nim-v0": {}}, n, seed=1, purpose="x") for n in (4, 9))
+    assert long[:4] == short
+    alone = [job for job in matches.match_jobs(GAMES, 4, seed=1, purpose="x") if job.game == "Nim-v0"]
+    assert alone == short  # which other games are played does not matter
+
+
+CASES = {
+    "win": (episode(), Record(win=1, replies=1, steps=1)),
+    "draw": (episode(1, ("draw", "draw"), "opop"), Record(draw=1, replies=2, steps=2)),
+    "loss": (episode(1, ("win", "loss"), "opo"), Record(loss=1, replies=1, steps=1)),
+    "truncated": (episode(0, ("truncated",) * 2, "ppp"), Record(truncated=1, replies=3, steps=3)),
+    "malformed": (
+        episode(0, ("invalid", "win"), "pop", forfeited_by=0, malformed=True),
+        Record(loss=1, lost_by_forfeit=1, replies=2, malformed_replies=1, steps=2),
+    ),
+    "illegal": (
+        episode(1, ("win", "invalid"), "opp", forfeited_by=1, illegal_tries=2),
+        Record(loss=1, lost_by_forfeit=1, replies=2, illegal_replies=2, steps=2),
+    ),
+    "won by forfeit": (
+        episode(0, ("win", "invalid"), "poo", forfeited_by=1),
+        Record(win=1, won_by_forfeit=1, replies=1, steps=1),
+    ),
+    "won before the first turn": (
+        episode(1, ("invalid", "win"), "o", forfeited_by=0),
+        Record(win=1, won_by_forfeit=1),
+    ),
+    "forgiven": (
+        episode(0, ("win", "loss"), "ppo", illegal_tries=1),
+        Record(win=1, replies=2, illegal_replies=1, steps=2),
+    ),
+    "replaced": (episode(0, ("loss", "win"), "rop", illegal_tries=0), Record(loss=1, replies=1, steps=2)),
+    "alone": (episode(0, ("win",), "pp", game="GuessTheNumber-v0"), Record(win=1, replies=2, steps=2)),
+}
+
+
+@pytest.mark.parametrize(("played", "record"), CASES.values(), ids=CASES.keys())
+def test_every_end_is_counted_for_the_policys_seat(played, record):
+    assert matches.record_of(played) == record
+
+
+def test_counts_add_up_by_game_and_seat():
+    played = [played for played, _ in CASES.values()]
+    counts = matches.tally(played)
+    assert set(counts) == {("TicTacToe-v0", 0), ("TicTacToe-v0", 1), ("GuessTheNumber-v0", 0)}
+    assert counts["TicTacToe-v0", 1] == Record(
+        win=1, draw=1, loss=2, won_by_forfeit=1, lost_by_forfeit=1, replies=5, illegal_replies=2, steps=5
+    )
+    games = matches.by_game(counts)
+    assert list(games) == ["TicTacToe-v0", "GuessTheNumber-v0"]
+    assert games["TicTacToe-v0"].games == len(played) - 1
+    assert games["TicTacToe-v0"] == counts["TicTacToe-v0", 0] + counts["TicTacToe-v0", 1]
+    assert matches.tally([]) == matches.by_game({}) == {}
+
+
+def test_rows_can_be_read_back():
+    counts = matches.tally(played for played, _ in CASES.values())
+    rows = matches.evaluation_rows(counts, stage="final", policy="initial", opponent="random_legal")
+    assert [(row["game"], row["seat"]) for row in rows] == sorted(counts)
+    for row in rows:
+        assert Record.from_json(row) == counts[row["game"], row["seat"]]
+        assert row["games"] == row["win"] + row["draw"] + row["loss"] + row["truncated"]
+        assert (row["stage"], row["policy"], row["opponent"]) == ("final", "initial", "random_legal")

@@ -1,0 +1,121 @@
+"""Packing loses nothing and mixes nothing up."""
+
+import re
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import strategies
+
+from dfc.training.packing import Sequence1D, empty_batch, micro_batches, pack, trim
+
+ROW = 24
+
+
+def sequence(mask, *, advantage=1.0, seed=0):
+    """Ids and log-probabilities nobody else has; `mask` is a picture such as ``..##.#.``."""
+    rng, mask = np.random.default_rng(seed), np.asarray([c == "#" for c in mask], bool)
+    ids = rng.integers(1, 1_000_000, size=len(mask)).astype(np.int32)
+    logprobs = -rng.uniform(0.1, 9, size=len(mask)).astype(np.float32)
+    return Sequence1D(ids, mask, logprobs, advantage)
+
+
+def unpack(batch):
+    """Every segment of every row as (ids, mask, advantages, old log-probabilities), read place by place."""
+    found = []
+    for row in range(len(batch.tokens)):
+        parts = {}
+        for place, segment in enumerate(batch.segments[row].tolist()):
+            parts.setdefault(segment, []).append(place)
+        padding = parts.pop(0, [])
+        for array in (batch.tokens, batch.positions, batch.mask, batch.advantages, batch.old_logprobs):
+            assert not array[row, padding].any()
+        assert padding == list(range(ROW - len(padding), ROW))
+        assert list(parts) == list(range(1, len(parts) + 1))
+        for places in parts.values():
+            assert places == list(range(places[0], places[-1] + 1))
+            assert batch.positions[row, places].tolist() == list(range(len(places)))
+            columns = (batch.tokens, batch.mask, batch.advantages, batch.old_logprobs)
+            found.append(tuple(tuple(array[row, places].tolist()) for array in columns))
+    return found
+
+
+def expected(sequences):
+    """The same from the sequences: up to the last drawn id, with zeros where nothing was drawn."""
+    found = []
+    for s in sequences:
+        picture = "".join("#" if m else "." for m in s.mask)
+        end = len(picture.rstrip("."))
+        if end:
+            mask = tuple(1.0 if c == "#" else 0.0 for c in picture[:end])
+            advantages = tuple(float(np.float32(s.advantage)) * m for m in mask)
+            logprobs = tuple(float(p) * m for p, m in zip(s.logprobs, mask, strict=False))
+            found.append((tuple(s.ids[:end].tolist()), mask, advantages, logprobs))
+    return found
+
+
+sets = strategies.lists(
+    strategies.tuples(strategies.text(".#", max_size=ROW), strategies.sampled_from([-1.5, -0.3, 0.25, 2.0])),
+    max_size=25,
+)
+
+
+@hypothesis.given(sets, strategies.integers(1, 5))
+@hypothesis.settings(max_examples=150, deadline=None)
+def test_nothing_is_lost_and_rows_come_in_multiples(pictures, multiple):
+    sequences = [sequence(mask, advantage=a, seed=n) for n, (mask, a) in enumerate(pictures)]
+    batch = pack(sequences, ROW, multiple)
+    assert sorted(unpack(batch)) == sorted(expected(sequences))
+    assert {array.shape for array in batch} == {(len(batch.tokens), ROW)}
+    assert [array.dtype for array in batch] == [np.int32] * 3 + [np.float32] * 3
+    rows = batch.segments.any(axis=1)
+    assert len(rows) % multiple == 0
+    assert len(rows) - rows.sum() < multiple or not rows.any()
+    # First fit: no two rows could have been one.
+    filled = (batch.segments[rows] > 0).sum(axis=1)
+    assert (filled[:-1] + filled[1:] > ROW).all()
+
+
+def test_longer_sequences_come_first_and_fill_rows():
+    pictures = ["." * (n - 1) + "#" for n in (4, 20, 10, 14, 24)]
+    batch = pack([sequence(p, seed=n) for n, p in enumerate(pictures)], ROW, 1)
+    assert [np.bincount(row[row > 0])[1:].tolist() for row in batch.segments] == [[24], [20, 4], [14, 10]]
+
+
+def test_what_stands_behind_the_last_drawn_id_is_cut():
+    s = sequence("..#.#....", advantage=0.5)
+    cut = trim(s)
+    assert [len(x) for x in (cut.ids, cut.mask, cut.logprobs)] == [5, 5, 5]
+    assert cut.advantage == 0.5
+    assert len(trim(sequence("......")).ids) == 0
+    # So a conversation longer than a row fits if what was drawn does.
+    assert pack([sequence("." * 20 + "#" + "." * 90)], ROW, 1).mask.sum() == 1
+
+
+def test_log_probabilities_of_observations_cannot_leak_in():
+    s = sequence("..##")
+    s.logprobs[:2] = np.nan
+    batch = pack([s], ROW, 1)
+    assert np.isfinite(batch.old_logprobs).all()
+
+
+def test_a_sequence_longer_than_a_row_is_refused_with_the_cure():
+    text = "an episode has 25 ids but a row holds 24; raise batch.row_length to at least rollout.max_length"
+    with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
+        pack([sequence("#"), sequence("." * 24 + "#.")], ROW, 1)
+
+
+@pytest.mark.parametrize("sequences", [[], [sequence("....")], [sequence("")]], ids=["none", "undrawn", "empty"])
+def test_nothing_to_train_on_gives_padding_of_the_usual_shape(sequences):
+    batch = pack(sequences, ROW, 4)
+    for array, padding in zip(batch, empty_batch(4, ROW), strict=True):
+        np.testing.assert_array_equal(array, padding)
+        assert not array.any()
+
+
+def test_micro_batches_are_the_batch_in_pieces():
+    batch = pack([sequence("..#" * 6, seed=n) for n in range(11)], ROW, 3)
+    pieces = micro_batches(batch, 3)
+    assert {array.shape for piece in pieces for array in piece} == {(3, ROW)}
+    for name in batch._fields:
+        np.testing.assert_array_equal(np.concatenate([getattr(p, name) for p in pieces]), getattr(batch, name))

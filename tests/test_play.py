@@ -1,0 +1,438 @@
+"""Games between engines: every id of an episode is accounted for, and no episode depends on another.
+
+The model has random weights, but one dimension of its hidden states is large everywhere and the output embedding uses
+it to prefer pieces that spell actions: so its games go on for a few turns and end in every way there is.
+"""
+
+import collections
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dfc.config import RolloutConfig, SamplingConfig
+from dfc.data import transcripts
+from dfc.evaluation.replay import replay
+from dfc.games import registry
+from dfc.games.game import Verdict
+from dfc.games.scripted import RandomLegal
+from dfc.models import tiny_tokenizer
+from dfc.models.chat import ChatTokenizer
+from dfc.models.transformer import DecoderConfig, abstract_params
+from dfc.rollout.engine import Engine
+from dfc.rollout.play import THINK_PROMPT, Arena, Job
+from dfc.training.packing import Sequence1D, pack
+from dfc.training.step import batch_logprobs
+
+GAMES = {
+    "TicTacToe-v0": {"illegal_allowance": 3},
+    "GuessTheNumber-v0": {"max_number": 9, "illegal_allowance": 2},
+    "Nim-v0": {"illegal_allowance": 3},
+}
+MAX_LENGTH = 128
+ROLLOUT = RolloutConfig(slots=4, max_length=MAX_LENGTH, max_reply_length=4, max_replies=40, stop=("]",))
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tokenizer")
+    found = (
+        t
+        for game, options in GAMES.items()
+        for seed in range(12)
+        for t in transcripts.random_legal(game, options, seed, illegal_share=0.3)
+    )
+    tiny_tokenizer.build(transcripts.texts(found), folder, size=600)
+    return ChatTokenizer.load(folder)
+
+
+class Model:
+    """Weights that like to write actions, and engines for them."""
+
+    def __init__(self, tokenizer, *, end=0.0, only=None, seed=0):
+        self.tokenizer = tokenizer
+        self.config = DecoderConfig(
+            vocabulary=tokenizer.vocabulary,
+            width=32,
+            layers=2,
+            heads=4,
+            kv_heads=2,
+            head_dim=8,
+            feed_forward=48,
+            rope_theta=1e4,
+            norm_epsilon=1e-5,
+            qkv_bias=True,
+            tied_embedding=False,
+        )
+        rng = np.random.default_rng(seed)
+        self.params = jax.tree.map(
+            lambda leaf: (0.2 * rng.normal(size=leaf.shape) + (leaf.ndim == 1)).astype(np.float32),
+            abstract_params(self.config),
+        )
+        liked = np.full(tokenizer.vocabulary, -3.0, np.float32)
+        actions = [f"[{n}]" for n in range(10)] + [f"[{p} {n}]" for p in range(3) for n in range(1, 5)]
+        for text in actions if only is None else [only]:
+            liked[tokenizer.encode_reply(text)] = 1.0
+        liked[tokenizer.end_ids[0]] = end
+        self.params["embed"]["embedding"][:, 0] = 4.0
+        self.params["head"]["embedding"][:, 0] = liked
+        self.params = jax.tree.map(jnp.asarray, self.params)
+
+    def engine(self, slots=4, *, stop=("]",), max_length=MAX_LENGTH, sampling=None):
+        return Engine(
+            self.config,
+            self.params,
+            slots=slots,
+            max_length=max_length,
+            stop_ids=self.tokenizer.stop_ids(stop),
+            sampling=sampling or SamplingConfig(),
+            widths=(1, 4),
+            lengths=(max_length,),
+        )
+
+    def arena(self, opponent=None, *, slots=4, rollout=ROLLOUT, name="other", **engine):
+        policy = self.engine(slots, stop=rollout.stop, max_length=rollout.max_length, **engine)
+        if opponent == "itself":
+            opponent = policy
+        elif opponent == "model":
+            opponent = self.engine(slots, stop=rollout.stop, max_length=rollout.max_length, **engine)
+        return Arena(rollout, self.tokenizer, policy, opponent, opponent_name=name)
+
+
+@pytest.fixture(scope="module")
+def model(tokenizer):
+    return Model(tokenizer)
+
+
+def jobs(count, games=tuple(GAMES), epsilon=0.0, seed=0):
+    """Games in turn; the seat changes after each round of games, as does nothing else."""
+    return [
+        Job(
+            game=games[n % len(games)],
+            options=GAMES[games[n % len(games)]],
+            game_seed=1000 * seed + n,
+            seat=(n // len(games)) % registry.make(games[n % len(games)]).seats,
+            group=n // 2,
+            seed=5000 + 1000 * seed + n,
+            epsilon=epsilon,
+        )
+        for n in range(count)
+    ]
+
+
+@functools.cache
+def played(tokenizer, opponent, *, stop=("]",), end=0.0, count=24, epsilon=0.2):
+    """A set of games that several tests look at."""
+    rollout = dataclasses.replace(ROLLOUT, stop=stop)
+    other = RandomLegal() if opponent == "scripted" else opponent
+    arena = Model(tokenizer, end=end).arena(other, rollout=rollout)
+    return arena.play(jobs(count, epsilon=epsilon))
+
+
+KINDS = {
+    "model": {"opponent": "model"},
+    "itself": {"opponent": "itself"},
+    "scripted": {"opponent": "scripted"},
+    "closed by the end id": {"opponent": "model", "stop": (), "end": 2.0},
+    "never disturbed": {"opponent": "scripted", "epsilon": 0.0},
+}
+
+
+def turns(episode):
+    """The policy's turns, from playing the record again."""
+    return [turn for turn in replay(episode.record()) if turn.seat == episode.seat]
+
+
+def rendered(tokenizer, episode):
+    """Walks through an episode's ids next to its replay; returns how its replies ended."""
+    ids, drawn = episode.ids.tolist(), episode.mask.tolist()
+    at, closed, ends = 0, False, collections.Counter()
+    for number, turn in enumerate(turns(episode)):
+        context = tokenizer.next_turn(turn.observation, closed=closed) if number else None
+        context = tokenizer.first_turn(turn.observation) if context is None else context
+        assert ids[at : at + len(context)] == context
+        assert not any(drawn[at : at + len(context)])
+        at += len(context)
+        closed = False
+        if turn.status == "replaced":
+            reply = tokenizer.encode_reply(turn.reply)
+            assert ids[at : at + len(reply)] == reply
+            assert not any(drawn[at : at + len(reply)])
+            at += len(reply)
+            continue
+        end = at
+        while end < len(ids) and drawn[end]:
+            end += 1
+        reply = ids[at:end]
+        assert 1 <= len(reply) <= ROLLOUT.max_reply_length
+        closed = reply[-1] in tokenizer.end_ids
+        assert tokenizer.decode(reply) == turn.reply  # an end id has no text
+        ends["closed" if closed else "stopped" if "]" in turn.reply else "cut"] += 1
+        at = end
+    return at, closed, ends
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
+def test_every_id_is_what_the_replay_of_the_game_says(tokenizer, kind):
+    ends, several = collections.Counter(), 0
+    for episode in played(tokenizer, **kind):
+        at, closed, found = rendered(tokenizer, episode)
+        ends += found
+        several += sum(found.values()) > 2
+        if episode.outcome == "truncated":  # what it would have been asked, or nothing if the other seat was to move
+            game = registry.make(episode.game, **episode.options)
+            game.reset(episode.game_seed)
+            for reply in episode.replies:
+                game.step(reply.text)
+            asked = tokenizer.next_turn(game.observation(episode.seat), closed=closed)
+            assert episode.ids[at:].tolist() in ([], asked)
+        else:
+            assert at == len(episode.ids)
+    assert several > 2
+    assert ends["closed" if kind.get("stop") == () else "stopped"] > 10
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
+def test_log_probabilities_stand_at_drawn_ids_and_nowhere_else(tokenizer, kind):
+    for episode in played(tokenizer, **kind):
+        shape = episode.ids.shape
+        assert {episode.mask.shape, episode.logprobs.shape, episode.plain_logprobs.shape} == {shape}
+        assert (episode.ids.dtype, episode.mask.dtype, episode.logprobs.dtype) == (np.int32, bool, np.float32)
+        for logprobs in (episode.logprobs, episode.plain_logprobs):
+            np.testing.assert_array_equal(logprobs != 0, episode.mask)
+            assert (logprobs <= 0).all()
+        # No filter, temperature 1: both are the same.
+        np.testing.assert_allclose(episode.logprobs, episode.plain_logprobs, atol=1e-6)
+        spoken = sum(reply.speaker == "policy" for reply in episode.replies)
+        assert (episode.drawn > 0) == (spoken > 0)
+
+
+def test_the_trainer_finds_the_log_probabilities_of_the_rollout(tokenizer, model):
+    """Ids drawn one by one from a cache against whole packed rows."""
+    episodes = played(tokenizer, "model")
+    batch = pack([Sequence1D(e.ids, e.mask, e.logprobs, 1.0) for e in episodes], MAX_LENGTH, 4)
+    assert batch.mask.sum() == sum(e.drawn for e in episodes) > 50
+    capacity = batch.mask.size
+    found = jax.jit(lambda params: batch_logprobs(model.config, params, batch, capacity))(model.params)
+    np.testing.assert_allclose(found, batch.old_logprobs, atol=1e-4, rtol=0)
+    assert batch.old_logprobs.min() < -2
+
+
+def test_the_games_end_in_every_way(tokenizer):
+    """The tests above say little if all games end at once."""
+    found = [e for kind in KINDS.values() for e in played(tokenizer, **kind)]
+    ends = collections.Counter(str(e.outcome) for e in found)
+    assert min(ends[outcome] for outcome in ("win", "loss", "invalid")) > 2
+    assert sum(e.illegal_tries > 0 for e in found) > 3
+    assert any(e.outcome == "invalid" and not e.malformed for e in found)
+    assert any(e.malformed for e in found)
+    for e in found:
+        assert e.illegal_tries == sum(turn.verdict in ("illegal", "forfeit_illegal") for turn in turns(e))
+        assert e.malformed == any(turn.verdict is Verdict.FORFEIT_MALFORMED for turn in turns(e))
+        assert e.malformed <= (e.forfeited_by == e.seat)
+
+
+# ---- who plays what ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("opponent", ["model", "itself", "scripted"])
+def test_episodes_come_in_the_order_of_the_jobs_and_seats_are_theirs(tokenizer, opponent):
+    wanted = jobs(24, epsilon=0.2)
+    for job, episode in zip(wanted, played(tokenizer, opponent), strict=True):
+        found = (episode.game, episode.options, episode.game_seed, episode.seat, episode.group)
+        assert found == (job.game, job.options, job.game_seed, job.seat, job.group)
+        speakers = {(reply.seat == job.seat, reply.speaker) for reply in episode.replies}
+        assert speakers <= {(True, "policy"), (True, "replaced"), (False, "opponent")}
+        assert episode.opponent == ("none" if job.game.startswith("Guess") else "other")
+        assert len(episode.outcomes) == (1 if job.game.startswith("Guess") else 2)
+    assert {job.seat for job in wanted} == {0, 1}
+
+
+def test_a_scripted_opponent_plays_its_seat_legally(tokenizer):
+    verdicts = [
+        turn.verdict for e in played(tokenizer, "scripted") for turn in replay(e.record()) if turn.seat != e.seat
+    ]
+    assert len(verdicts) > 10
+    assert set(verdicts) == {Verdict.PLAYED}
+
+
+def same(first, second):
+    assert first.record() == second.record()
+    assert first.ids.tolist() == second.ids.tolist()
+    assert first.mask.tolist() == second.mask.tolist()
+    np.testing.assert_allclose(first.logprobs, second.logprobs, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("opponent", ["model", "itself", "scripted"])
+def test_an_episode_does_not_depend_on_the_others(tokenizer, model, opponent):
+    """Other neighbours, another order, one at a time: the same games, id for id."""
+    wanted, expected = jobs(24, epsilon=0.2), played(tokenizer, opponent)
+    other = RandomLegal() if opponent == "scripted" else opponent
+    arena = model.arena(other)
+    around = jobs(10, epsilon=0.2, seed=7)
+    found = arena.play([*around, *reversed(wanted)])[len(around) :]
+    for first, second in zip(expected, reversed(found), strict=True):
+        same(first, second)
+    for index in (3, 0, 7):
+        same(arena.play([wanted[index]])[0], expected[index])
+
+
+def test_an_episode_does_not_depend_on_the_number_of_slots(tokenizer, model):
+    for first, second in zip(
+        played(tokenizer, "model"), model.arena("model", slots=16).play(jobs(24, epsilon=0.2)), strict=True
+    ):
+        same(first, second)
+
+
+def test_an_opponent_in_the_policys_own_engine_plays_as_in_one_of_its_own(tokenizer):
+    for first, second in zip(played(tokenizer, "model"), played(tokenizer, "itself"), strict=True):
+        same(first, second)
+
+
+def test_jobs_are_taken_as_slots_become_free_and_episodes_told_as_they_end(model):
+    taken, told = 0, []
+
+    def lazily():
+        nonlocal taken
+        for job in jobs(12, ("GuessTheNumber-v0",)):
+            taken += 1
+            assert taken - len(told) <= 4
+            yield job
+
+    episodes = model.arena().play(lazily(), told.append)
+    assert taken == len(told) == len(episodes) == 12
+    assert {id(e) for e in told} == {id(e) for e in episodes}
+    assert [e.game_seed for e in told] != [e.game_seed for e in episodes]  # short games end first
+
+
+def test_no_jobs_no_episodes(model):
+    assert model.arena().play([]) == []
+
+
+def test_the_policys_version_is_written_to_episodes(model):
+    arena = model.arena()
+    arena._policy.set_params(model.params, 5)
+    assert {e.policy_version for e in arena.play(jobs(2, ("GuessTheNumber-v0",)))} == {5}
+
+
+# ---- disturbances -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("opponent", [RandomLegal(), "model"], ids=["scripted", "model"])
+def test_an_epsilon_of_1_replaces_every_action_by_a_legal_one(model, opponent):
+    episodes = model.arena(opponent).play(jobs(12, epsilon=1.0))
+    for episode in episodes:
+        assert not episode.mask.any()
+        assert not episode.logprobs.any()
+        own = turns(episode)
+        assert {(turn.status, turn.verdict) for turn in own} <= {("replaced", Verdict.PLAYED)}
+        assert episode.illegal_tries == 0
+    assert sum(len(turns(e)) for e in episodes) > 12
+    batch = pack([Sequence1D(e.ids, e.mask, e.logprobs, 1.0) for e in episodes], MAX_LENGTH, 1)
+    assert not batch.mask.any()
+
+
+def test_replaced_actions_are_drawn_uniformly_and_as_often_as_asked_for(model):
+    episodes = model.arena(RandomLegal()).play(jobs(150, ("TicTacToe-v0",), epsilon=1.0))
+    first = collections.Counter(e.replies[0].text for e in episodes if e.seat == 0)
+    assert sum(first.values()) == 75
+    assert len(first) == 9
+    assert max(first.values()) < 24  # expected 8.3, standard deviation 2.7
+    mixed = model.arena(RandomLegal()).play(jobs(40, epsilon=0.25, seed=3))
+    speakers = collections.Counter(reply.speaker for e in mixed for reply in e.replies if reply.seat == e.seat)
+    share = speakers["replaced"] / (speakers["replaced"] + speakers["policy"])
+    assert 0.1 < share < 0.42
+
+
+# ---- limits -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+def test_too_many_replies_truncate(tokenizer, model, limit):
+    arena = model.arena(RandomLegal(), rollout=dataclasses.replace(ROLLOUT, max_replies=limit))
+    longer = {e.game_seed: e for e in played(tokenizer, "scripted")}
+    cut = 0
+    for episode in arena.play(jobs(24, epsilon=0.2)):
+        whole = longer[episode.game_seed]
+        assert episode.replies == whole.replies[:limit]
+        if len(whole.replies) > limit:
+            cut += 1
+            assert set(episode.outcomes) == {"truncated"}
+            assert episode.forfeited_by is None
+        else:
+            assert episode.outcomes == whole.outcomes
+        list(replay(episode.record()))
+    assert cut > 3
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.5, 1.0])
+def test_a_full_context_truncates_and_nothing_is_drawn_behind_it(model, epsilon):
+    limit = 40
+    arena = model.arena(RandomLegal(), rollout=dataclasses.replace(ROLLOUT, max_length=limit))
+    episodes = arena.play(jobs(24, epsilon=epsilon))
+    cut = [e for e in episodes if e.outcome == "truncated"]
+    assert cut
+    for episode in cut:
+        assert set(episode.outcomes) == {"truncated"}
+        assert len(episode.ids) >= limit
+        list(replay(episode.record()))
+    for episode in episodes:
+        assert not episode.mask[limit:].any()
+        assert (episode.outcome == "truncated") or len(episode.ids) <= limit
+    assert arena._policy.free == 4
+    pack([Sequence1D(e.ids, e.mask, e.logprobs, 1.0) for e in episodes], limit, 1)  # rows of max_length suffice
+
+
+def test_a_reply_without_an_action_is_malformed_and_ends_the_game(tokenizer):
+    arena = Model(tokenizer, only="x", end=-9.0).arena(RandomLegal(), sampling=SamplingConfig(temperature=0.0))
+    for job, episode in zip(jobs(6), arena.play(jobs(6)), strict=True):
+        assert episode.replies[-1].text == "xxxx"  # cut at max_reply_length
+        assert episode.malformed
+        assert episode.forfeited_by == job.seat
+        assert episode.outcome == "invalid"
+        assert all(outcome == "win" for seat, outcome in enumerate(episode.outcomes) if seat != job.seat)
+        assert episode.mask[-4:].all()
+
+
+def test_an_empty_reply_is_malformed(tokenizer):
+    arena = Model(tokenizer, only="x", end=20.0).arena(RandomLegal(), sampling=SamplingConfig(temperature=0.0))
+    for episode in arena.play(jobs(3)):
+        assert (episode.replies[-1].text, episode.malformed, episode.drawn) == ("", True, 1)
+
+
+def test_the_other_seats_malformed_reply_is_not_the_policys(tokenizer, model):
+    mute = Model(tokenizer, only="x", end=-9.0).engine()
+    arena = Arena(ROLLOUT, tokenizer, model.engine(), mute, opponent_name="mute")
+    episodes = arena.play(jobs(8, ("TicTacToe-v0",)))
+    lost = [e for e in episodes if e.forfeited_by == 1 - e.seat]
+    assert lost
+    for episode in lost:
+        assert (episode.outcome, episode.malformed) == ("win", False)
+    early = [e for e in lost if e.seat == 1 and len(e.replies) == 1]
+    assert early  # won before the first turn: nothing to train on
+    assert all(e.ids.size == 0 and e.steps == 0 for e in early)
+
+
+# ---- prompts and errors -----------------------------------------------------------------------------------------
+
+
+def test_the_think_prompt_stands_before_the_first_observation_only(tokenizer, model):
+    rollout = dataclasses.replace(ROLLOUT, prompt="think", max_length=2048)
+    (episode,) = model.arena(RandomLegal(), rollout=rollout).play(jobs(1, epsilon=1.0))
+    observations = [turn.observation for turn in turns(episode)]
+    start = tokenizer.first_turn(observations[0], system=THINK_PROMPT)
+    assert episode.ids[: len(start)].tolist() == start
+    assert tokenizer.decode(episode.ids).count("<think>") == THINK_PROMPT.count("<think>")
+
+
+def test_a_game_for_two_needs_an_opponent(model):
+    with pytest.raises(ValueError, match="TicTacToe-v0 has two seats and no opponent was given"):
+        model.arena().play(jobs(1, ("TicTacToe-v0",)))
+
+
+def test_too_few_slots_are_refused_instead_of_waiting_for_ever(model):
+    with pytest.raises(ValueError, match="a game takes two slots, but no game finds room; make engines with more"):
+        model.arena("itself", slots=1).play(jobs(1))

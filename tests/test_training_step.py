@@ -1,0 +1,290 @@
+"""One update against calculations that share nothing with it but the model."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from dfc.config import GrpoConfig, OptimizerConfig
+from dfc.losses import Loss
+from dfc.models.transformer import DecoderConfig, abstract_params, bind
+from dfc.recipes.conquer import make_loss
+from dfc.training import step
+from dfc.training.optimizer import make_optimizer
+from dfc.training.packing import Sequence1D, empty_batch, micro_batches, pack
+from dfc.training.step import Trainer, action_capacity, batch_logprobs
+
+CONFIG = DecoderConfig(
+    vocabulary=50,
+    width=32,
+    layers=1,
+    heads=4,
+    kv_heads=2,
+    head_dim=8,
+    feed_forward=48,
+    rope_theta=1e4,
+    norm_epsilon=1e-5,
+    qkv_bias=True,
+    tied_embedding=False,
+)
+ROW = 32
+GRPO = GrpoConfig(clip_ratio=0.1, kl_coefficient=0.2)
+
+
+def weights(seed):
+    rng = np.random.default_rng(seed)
+
+    def drawn(leaf):
+        return jnp.asarray((rng.normal(size=leaf.shape) * 0.2 + (leaf.ndim == 1)).astype(np.float32))
+
+    return jax.tree.map(drawn, abstract_params(CONFIG))
+
+
+@pytest.fixture(scope="module")
+def params():
+    return weights(0)
+
+
+@pytest.fixture(scope="module")
+def reference():
+    return jax.tree.map(lambda a, b: a + 0.05 * b, weights(0), weights(1))
+
+
+def sequences(lengths=(9, 14, 5, 20, 11, 7, 30, 4), seed=0):
+    rng, found = np.random.default_rng(seed), []
+    for length in lengths:
+        mask = rng.random(length) < 0.4
+        mask[0], mask[-1] = False, True  # nothing predicts a first id
+        ids = rng.integers(0, CONFIG.vocabulary, size=length).astype(np.int32)
+        logprobs = (-4 + 0.3 * rng.normal(size=length)).astype(np.float32)
+        found.append(Sequence1D(ids, mask, logprobs, float(rng.normal())))
+    return found
+
+
+@functools.partial(jax.jit, static_argnums=(0, 3))
+def logprobs(config, params, batch, capacity):
+    return batch_logprobs(config, params, batch, capacity)
+
+
+@jax.jit
+def all_logprobs(params, tokens):
+    """Log-probabilities [T, V] of every id behind every place of one sequence, from all logits at once."""
+    model = bind(CONFIG, params)
+    hidden = model(tokens[None], jnp.arange(len(tokens))[None], jnp.ones((1, len(tokens)), jnp.int32))[0]
+    return jax.nn.log_softmax(hidden @ model.output_embedding.T, axis=-1)
+
+
+def full_logprobs(params, ids):
+    """Log-probabilities [n - 1] of ids[1:]; the padding behind them is not seen from before."""
+    tokens = np.zeros(ROW, np.int32)
+    tokens[: len(ids)] = ids
+    return all_logprobs(params, tokens)[np.arange(len(ids) - 1), ids[1:]]
+
+
+def by_segment(batch, values):
+    """Values at drawn ids, per sequence, known by its ids."""
+    values = np.asarray(values)
+    assert not values[batch.mask == 0].any()
+    found = {}
+    for row in range(len(values)):
+        for segment in range(1, batch.segments[row].max() + 1):
+            places = batch.segments[row] == segment
+            drawn = places & (batch.mask[row] > 0)
+            found[tuple(batch.tokens[row, places].tolist())] = values[row, drawn]
+    return found
+
+
+def test_packed_log_probabilities_are_those_of_each_sequence_alone(params):
+    batch = pack(sequences(), ROW, 1)
+    assert batch.segments.max() >= 2
+    packed = by_segment(batch, logprobs(CONFIG, params, batch, action_capacity(batch)))
+    assert len(packed) == 8
+    for sequence in sequences():
+        alone = np.asarray(full_logprobs(params, sequence.ids))[sequence.mask[1:]]
+        np.testing.assert_allclose(packed[tuple(sequence.ids.tolist())], alone, atol=1e-4, rtol=0)
+
+
+def test_the_capacity_does_not_matter_as_long_as_it_suffices(params):
+    batch = pack(sequences(), ROW, 1)
+    needed = int(batch.mask.sum())
+    results = [logprobs(CONFIG, params, batch, capacity) for capacity in (needed, batch.mask.size)]
+    np.testing.assert_allclose(results[0], results[1], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("needed", "capacity"), [(0, 8), (8, 8), (9, 16), (16, 16), (17, 32), (32, 32), (33, 64), (64, 64)]
+)
+def test_the_capacity_is_the_smallest_share_that_holds_every_action(needed, capacity):
+    batch = empty_batch(2, 32)
+    batch.mask.reshape(-1)[np.random.default_rng(needed).permutation(64)[:needed]] = 1
+    assert action_capacity(batch) == capacity
+
+
+# ---- updates ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def optax_promotion():
+    """optax raises a float to an integer power, which strict promotion forbids; ours stays strict in the rest."""
+    with jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+@functools.cache
+def trainer(kind="sgd"):
+    optimizer = optax.sgd(0.1) if kind == "sgd" else make_optimizer(OptimizerConfig(learning_rate=1e-2), 0)
+    return Trainer(CONFIG, make_loss(GRPO, ROW), optimizer)
+
+
+def close(tree, other, atol):
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=atol, rtol=0), tree, other)
+
+
+@pytest.mark.usefixtures("optax_promotion")
+def test_an_update_is_the_gradient_step_of_the_mean_loss(params, reference):
+    """One sequence: GRPO written out from its formula, differentiated as a whole, applied by hand."""
+    (sequence,) = sequences((17,))
+    drawn = sequence.mask[1:]
+    old, behind = sequence.logprobs[1:], np.asarray(full_logprobs(reference, sequence.ids))
+
+    @jax.jit
+    def mean_loss(weights):
+        logp = full_logprobs(weights, sequence.ids)
+        ratio, gap = jnp.exp(logp - old), behind - logp
+        clipped = jnp.where(ratio > 1.1, 1.1, jnp.where(ratio < 0.9, 0.9, ratio))
+        gain = jnp.minimum(ratio * sequence.advantage, clipped * sequence.advantage)
+        return ((-gain + 0.2 * (jnp.exp(gap) - gap - 1)) * drawn.astype(np.float32)).sum() / drawn.sum()
+
+    loss, gradient = jax.value_and_grad(mean_loss)(params)
+    update = trainer().update(
+        params, trainer().initial_state(params), micro_batches(pack([sequence], ROW, 2), 2), reference
+    )
+    assert update.loss == pytest.approx(float(loss), abs=1e-5)
+    assert update.weight == drawn.sum()
+    norm = np.sqrt(sum(float((g.astype(np.float64) ** 2).sum()) for g in map(np.asarray, jax.tree.leaves(gradient))))
+    assert update.gradient_norm == pytest.approx(norm, rel=1e-4)
+    assert norm > 0.1
+    close(update.params, jax.tree.map(lambda p, g: p - 0.1 * g, params, gradient), 1e-5)
+
+
+@pytest.mark.usefixtures("optax_promotion")
+@pytest.mark.parametrize("kind", ["packed", "alone", "long rows"])
+def test_packing_and_micro_batches_do_not_change_an_update(params, reference, kind):
+    state = trainer().initial_state(params)
+    whole = micro_batches(pack(sequences(), ROW, 4), 4)
+    pieces = {
+        "packed": micro_batches(pack(sequences(), ROW, 1), 1),
+        "alone": [batch for s in sequences() for batch in micro_batches(pack([s], ROW, 1), 1)],
+        "long rows": micro_batches(pack(sequences(), 128, 1), 1),
+    }[kind]
+    first, second = (trainer().update(params, state, batches, reference) for batches in (whole, pieces))
+    assert len(whole) == 1
+    close(first.params, second.params, 1e-5)
+    assert second.loss == pytest.approx(first.loss, abs=1e-5)
+    assert second.gradient_norm == pytest.approx(first.gradient_norm, rel=1e-4)
+    assert second.weight == first.weight == sum(s.mask.sum() for s in sequences())
+    assert second.metrics == pytest.approx(first.metrics, abs=1e-5)
+    assert set(first.metrics) == {"ratio", "clip_fraction", "negative_logprob", "kl"}
+
+
+@pytest.mark.usefixtures("optax_promotion")
+def test_the_weights_given_are_left_as_they_were(params):
+    before = jax.tree.map(np.array, params)
+    state = trainer().initial_state(params)
+    batches = micro_batches(pack(sequences(), ROW, 4), 4)
+    first = trainer().update(params, state, batches, params)
+    again = trainer().update(params, state, batches, params)
+    close(params, before, 0)
+    close(first.params, again.params, 0)
+    # A policy compared with itself has no divergence.
+    assert first.metrics["kl"] == 0
+
+
+@pytest.mark.usefixtures("optax_promotion")
+@pytest.mark.parametrize("kind", ["sgd", "adamw"])
+def test_an_update_on_nothing_leaves_the_weights(params, reference, kind):
+    state = trainer(kind).initial_state(params)
+    update = trainer(kind).update(params, state, micro_batches(pack([], ROW, 4), 4), reference)
+    assert (update.loss, update.gradient_norm, update.weight) == (0, 0, 0)
+    assert set(update.metrics.values()) == {0}
+    close(update.params, params, 0)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(update.optimizer_state))
+
+
+@pytest.mark.usefixtures("optax_promotion")
+def test_updates_lower_the_loss(params):
+    """Imitation: the probability of drawn ids rises over a few steps."""
+
+    def imitate(values, batch, _):
+        drawn = jnp.asarray(batch.mask)
+        return Loss(-(values * drawn).sum(), drawn.sum(), {})
+
+    learner = Trainer(CONFIG, imitate, make_optimizer(OptimizerConfig(learning_rate=1e-2), 0))
+    batches = micro_batches(pack(sequences(), ROW, 4), 4)
+    weights, state, losses = params, learner.initial_state(params), []
+    for _ in range(8):
+        update = learner.update(weights, state, batches)
+        weights, state = update.params, update.optimizer_state
+        losses.append(update.loss)
+    assert losses[-1] < losses[0] - 0.5
+
+
+def test_only_action_positions_are_projected_to_the_vocabulary(params, monkeypatch):
+    seen = []
+
+    def spy(hidden, embedding, targets):
+        seen.append((hidden.shape, targets.shape))
+        return jnp.zeros(targets.shape) + embedding.sum() * 0
+
+    monkeypatch.setattr(step, "token_logprobs", spy)
+    batch = pack(sequences(), ROW, 1)
+    jax.eval_shape(lambda weights: batch_logprobs(CONFIG, weights, batch, 40), params)
+    assert seen == [((40, CONFIG.width), (40,))]
+
+
+# ---- the optimizer ----------------------------------------------------------------------------------------------
+
+
+def adamw(config, rates, values, gradients):
+    """Loshchilov and Hutter (arXiv 1711.05101), Algorithm 2, behind a clip by global norm, in float64."""
+    values, m, v = values.astype(np.float64), 0.0, 0.0
+    for number, (rate, gradient) in enumerate(zip(rates, gradients, strict=True), start=1):
+        norm = np.linalg.norm(gradient)
+        g = gradient * min(1.0, config.clip_norm / norm)
+        m, v = config.b1 * m + (1 - config.b1) * g, config.b2 * v + (1 - config.b2) * g * g
+        corrected = (m / (1 - config.b1**number)) / (np.sqrt(v / (1 - config.b2**number)) + 1e-8)
+        values = values - rate * (corrected + config.weight_decay * values)
+    return values
+
+
+@pytest.mark.usefixtures("optax_promotion")
+@pytest.mark.parametrize(
+    ("config", "rates"),
+    [
+        (OptimizerConfig(learning_rate=0.1), [0.1] * 6),
+        (OptimizerConfig(learning_rate=0.1, weight_decay=0.3, clip_norm=0.5, b1=0.8, b2=0.9), [0.1] * 6),
+        (OptimizerConfig(learning_rate=0.1, warmup_steps=4), [0, 0.025, 0.05, 0.075, 0.1, 0.1]),
+        (
+            OptimizerConfig(learning_rate=0.1, schedule="cosine"),
+            [0.1 * (1 + np.cos(np.pi * n / 6)) / 2 for n in range(6)],
+        ),
+        (
+            OptimizerConfig(learning_rate=0.1, schedule="cosine", warmup_steps=2),
+            [0, 0.05, *(0.1 * (1 + np.cos(np.pi * n / 4)) / 2 for n in range(4))],
+        ),
+    ],
+    ids=["plain", "all numbers", "warm-up", "cosine", "both"],
+)
+def test_the_optimizer_is_adamw_with_clip_and_schedule(config, rates):
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=5).astype(np.float32)
+    gradients = [(rng.normal(size=5) * scale).astype(np.float32) for scale in (0.1, 3, 1, 0.01, 10, 1)]
+    optimizer = make_optimizer(config, total_steps=6)
+    found, state = jnp.asarray(values), optimizer.init(jnp.asarray(values))
+    for gradient in gradients:
+        updates, state = optimizer.update(jnp.asarray(gradient), state, found)
+        found = optax.apply_updates(found, updates)
+    np.testing.assert_allclose(found, adamw(config, rates, values, gradients), atol=1e-5)
