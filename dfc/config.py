@@ -258,8 +258,8 @@ class TinyPlayerConfig:
 
     ids_per_game: int = 250_000
     illegal_share: float = 0.05
-    steps: int = 4000
-    transcripts_per_step: int = 40
+    steps: int = 5000
+    transcripts_per_step: int = 48
     long_every: int = 10
     width: int = 96
     layers: int = 3

@@ -90,11 +90,10 @@ def test_the_table_shows_every_pairing_with_the_initial_policy_first(folder):
 def test_pooled_lines_throw_all_games_of_an_opponent_together(folder):
     pooled = [line for line in summary.lines(folder) if line.startswith("two-player ids pooled")]
     # Nim 10 of 20 and TicTacToe 4 of 10, then 15 of 20 and 8 of 10; without forfeits 14 of 29, then 19 of 25.
+    lines = "two-player ids pooled against {}: from {} to {}; without games decided by an invalid reply from {} to {}"
     assert pooled == [
-        f"two-player ids pooled against initial: from {shown(14, 30)} to {shown(23, 30)}; "
-        f"without games decided by an invalid reply from {shown(14, 29)} to {shown(19, 25)}",
-        f"two-player ids pooled against random_legal: from {shown(3, 10)} to {shown(6, 10)}; "
-        f"without games decided by an invalid reply from {shown(3, 10)} to {shown(6, 10)}",
+        lines.format("initial", shown(14, 30), shown(23, 30), shown(14, 29), shown(19, 25)),
+        lines.format("random_legal", *[shown(3, 10), shown(6, 10)] * 2),
     ]
 
 

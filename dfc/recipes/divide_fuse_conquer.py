@@ -98,7 +98,7 @@ class Run:
         arrays = {"best": state.best, "optimizer": state.optimizer, "policies": state.policies}
         progress = {
             "positions": self.folder.positions(),
-            "groups": [dataclasses.asdict(group) for group in groups],
+            "groups": [{**dataclasses.asdict(group), "games": list(group.games)} for group in groups],
             "state": {name: value for name, value in vars(state).items() if name not in arrays},
         }
         # Increases from save to save: the end of a stage is iteration 0 of the next.

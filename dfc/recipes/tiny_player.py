@@ -14,6 +14,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import grain
@@ -90,10 +91,12 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
         params, state = restored.arrays["params"], restored.arrays["optimizer"]
     folder.rewind(restored.progress["positions"] if restored is not None else dict.fromkeys(folder.positions(), 0))
     metrics = MetricsWriter(folder)
-    with Progress(settings.steps, start_step=first) as progress:
+    with Progress(settings.steps, start_step=first) as progress, ThreadPoolExecutor(1) as ahead:
+        upcoming = ahead.submit(source.step, first)  # the next step's batches are packed while the device works
         for step in range(first, settings.steps):
             begun = time.perf_counter()
-            batches = source.step(step)
+            batches = upcoming.result()
+            upcoming = ahead.submit(source.step, step + 1)
             params, state, loss = update(params, state, batches)
             done = step + 1
             ids = sum(int((b.segments > 0).sum()) for b in batches)

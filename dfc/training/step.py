@@ -124,11 +124,10 @@ class Trainer:
         for batch in micro_batches:
             total = self._accumulate(params, reference, total, batch, capacity=action_capacity(batch))
         params, state, numbers, metrics = self._apply(params, state, total)
-        jax.block_until_ready(params)
         return Update(
             params,
             state,
-            loss=float(numbers["loss"]),
+            loss=float(numbers["loss"]),  # waits for the program, so that a caller's clock is right
             gradient_norm=float(numbers["gradient_norm"]),
             weight=float(numbers["weight"]),
             metrics={name: float(value) for name, value in metrics.items()},
