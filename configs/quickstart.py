@@ -51,7 +51,7 @@ def get_config() -> RunConfig:
             opponent="initial",
             epsilon=0.02,
             grouping=GroupingConfig(trials=100),
-            acceptance=AcceptanceConfig(rule="previous", games=24, tolerance=0.05),
+            acceptance=AcceptanceConfig(rule="previous", games=16, tolerance=0.05),
             grpo=GrpoConfig(clip_ratio=0.2, kl_coefficient=0.02, updates_per_iteration=4),
             reward=RewardConfig(illegal_try=0.5),
         ),

@@ -115,7 +115,7 @@ def test_the_capacity_does_not_matter_as_long_as_it_suffices(params):
 
 
 @pytest.mark.parametrize(
-    ("needed", "capacity"), [(0, 8), (8, 8), (9, 16), (16, 16), (17, 32), (32, 32), (33, 64), (64, 64)]
+    ("needed", "capacity"), [(0, 16), (16, 16), (17, 32), (32, 32), (33, 64), (64, 64)]
 )
 def test_the_capacity_is_the_smallest_share_that_holds_every_action(needed, capacity):
     batch = empty_batch(2, 32)
