@@ -64,7 +64,7 @@ def get_config() -> RunConfig:
         name="dfc_textarena_qwen2_5_32b",
         recipe="divide_fuse_conquer",
         games={game_id: _options(game_id) for game_id in PAPER_IDS if game_id in registry.ids()},
-        model=ModelConfig(path="Qwen2.5-32B-Instruct", dtype="bfloat16"),
+        model=ModelConfig(path="Qwen2.5-32B-Instruct", dtype="float32"),
         mesh=MeshConfig(data=1, fsdp=8, tensor=8),
         rollout=RolloutConfig(
             slots=256,

@@ -18,8 +18,8 @@ class ConfigError(DfcError, ValueError):
         super().__init__(f"{count} in the configuration:\n" + "\n".join(f"  - {p}" for p in problems))
 
 
-class GameError(DfcError, ValueError):
-    """A game was asked for something its rules do not have (an unknown id, option or seat, a step after the end)."""
+class TrainingError(DfcError):
+    """Training that cannot go on, such as a loss that is not finite."""
 
 
 class CheckpointError(DfcError):

@@ -75,7 +75,7 @@ _RANGES = {
     "divide_fuse_conquer.grpo.clip_ratio": _Range(0, 1, above=True, below=True),
     "divide_fuse_conquer.grpo.kl_coefficient": _NOT_NEGATIVE,
     "divide_fuse_conquer.grpo.updates_per_iteration": _COUNT,
-    "divide_fuse_conquer.reward.invalid": _Range(-math.inf, 0),
+    "divide_fuse_conquer.reward.invalid": _Range(-1e6, 0, below=True),
     "divide_fuse_conquer.reward.illegal_try": _NOT_NEGATIVE,
     "tiny_player.ids_per_game": _COUNT,
     "tiny_player.illegal_share": _SHARE,
@@ -216,14 +216,30 @@ def _method_contradictions(config: RunConfig) -> list[str]:
             "rollout.sampling.temperature=0: must be above 0 in training; without chance all episodes of a seed"
             " are the same and there is nothing to compare"
         )
+    sampling = config.rollout.sampling
+    if sampling.top_k or 0 < sampling.top_p < 1 or sampling.min_p:
+        found.append(
+            "rollout.sampling: top_k=0, top_p=1 and min_p=0 are required in training; the update compares"
+            " probabilities of the whole distribution, and those of a cut one would all look changed"
+        )
+    if config.optimizer.schedule != "constant":
+        found.append(
+            "optimizer.schedule='cosine': must be 'constant' in divide_fuse_conquer, whose optimizer starts anew"
+            " at every stage and is undone with a dropped update"
+        )
+    if config.model.dtype != "float32":
+        found.append(
+            f"model.dtype={config.model.dtype!r}: must be 'float32' in divide_fuse_conquer; weights are updated"
+            " in their own type, and bfloat16 loses small steps"
+        )
     priority = method.mixed_priority
     if priority.enabled and priority.a + priority.b == 0:
         found.append("divide_fuse_conquer.mixed_priority.a and .b are both 0: one must be above 0")
-    groups = method.seeds_per_game * max(1, len(config.games))
+    groups = method.seeds_per_game
     if method.grpo.updates_per_iteration > groups:
         found.append(
             f"divide_fuse_conquer.grpo.updates_per_iteration={method.grpo.updates_per_iteration}: must be at most"
-            f" {groups}, the groups of one iteration (seeds_per_game x games)"
+            f" {groups}, the groups of an iteration over one game (seeds_per_game)"
         )
     return found
 

@@ -159,7 +159,7 @@ def test_all_problems_are_listed_together_with_key_value_allowed_and_nearest():
         (["--config.mesh.fsdp=3"], "micro_batch_rows=8: must be a multiple of 3"),
         (["--config.name=a/b"], "name='a/b': must be one folder name"),
         (["--config.tiny_player.width=40"], "must be a multiple of 32"),
-        (["--config.divide_fuse_conquer.grpo.updates_per_iteration=9"], "must be at most 4"),
+        (["--config.divide_fuse_conquer.grpo.updates_per_iteration=9"], "must be at most 2"),
         (
             ["--config.divide_fuse_conquer.mixed_priority.a=0", "--config.divide_fuse_conquer.mixed_priority.b=0"],
             "are both 0",

@@ -228,7 +228,7 @@ def test_groups_of_equal_rewards_are_left_out(value):
     (share,) = conquer.sequences(episodes, values, PLAIN, 0)
     assert groups_in(share) == [1, 1, 1]
     episodes, values = groups_of([value] * 3)
-    assert conquer.sequences(episodes, values, PLAIN, 0) == [[]]
+    assert conquer.sequences(episodes, values, PLAIN, 0) == []
 
 
 def test_half_of_the_negative_episodes_are_dropped_and_advantages_stay():
@@ -256,6 +256,14 @@ def test_a_group_goes_to_one_update(updates):
     assert sorted(group for share in found for group in share) == list(range(7))
     assert sum(map(len, shares)) == 21
     assert max(map(len, found)) - min(map(len, found)) <= 1
+
+
+def test_an_update_sees_every_game_though_jobs_come_game_by_game_in_turn():
+    episodes, values = groups_of(*[[1.0, -1.0]] * 64)
+    config = dataclasses.replace(PLAIN, grpo=GrpoConfig(updates_per_iteration=4))
+    shares = conquer.sequences(episodes, values, config, 0)
+    games = [{group % 4 for group in groups_in(share)} for share in shares]  # group k of game k mod 4
+    assert games == [{0, 1, 2, 3}] * 4
 
 
 # ---- the loss ---------------------------------------------------------------------------------------------------

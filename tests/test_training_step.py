@@ -114,9 +114,7 @@ def test_the_capacity_does_not_matter_as_long_as_it_suffices(params):
     np.testing.assert_allclose(results[0], results[1], atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("needed", "capacity"), [(0, 16), (16, 16), (17, 32), (32, 32), (33, 64), (64, 64)]
-)
+@pytest.mark.parametrize(("needed", "capacity"), [(0, 16), (16, 16), (17, 32), (32, 32), (33, 64), (64, 64)])
 def test_the_capacity_is_the_smallest_share_that_holds_every_action(needed, capacity):
     batch = empty_batch(2, 32)
     batch.mask.reshape(-1)[np.random.default_rng(needed).permutation(64)[:needed]] = 1

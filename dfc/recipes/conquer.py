@@ -7,7 +7,8 @@ How it departs from the paper:
 1. Groups whose rewards are all equal carry no signal and are left out of the update; their KL term with them.
 2. An illegal reply that is answered with another try costs `reward.illegal_try`; in the paper it is free, and a
    policy learns to use it.
-3. The disturbance of an action is decided before the policy is asked, which gives the same games and saves a reply.
+3. The paper drops half of the "negative" samples without saying negative in what; here it is the advantage.
+4. The disturbance of an action is decided before the policy is asked, which gives the same games and saves a reply.
 4. A game won before the policy's first turn, by the other seat's invalid reply, counts as one step.
 """
 
@@ -39,7 +40,7 @@ def allocate(games: Sequence[str], win_rates: Mapping[str, float], config: Divid
     else:
         rates = [win_rates[game] for game in games]
         weights = curriculum.mixed_priority_weights(rates, a=priority.a, b=priority.b, floor=priority.floor)
-    seeds = curriculum.allocate_seeds(weights, budget, minimum=min(1, config.seeds_per_game))
+    seeds = curriculum.allocate_seeds(weights, budget, minimum=1)
     return dict(zip(games, seeds.tolist(), strict=True))
 
 
@@ -85,6 +86,9 @@ def sequences(
 ) -> list[list[Sequence1D]]:
     """Returns the episodes to train on, one list per optimizer update; episodes of a group stay together.
 
+    Half-negative drops half of the episodes with a negative advantage: those whose gradient lowers a probability. An
+    update for which nothing is left is left out.
+
     Args:
       episodes: of one iteration.
       values: their rewards.
@@ -94,18 +98,21 @@ def sequences(
     groups: dict[int, list[int]] = defaultdict(list)
     for index, episode in enumerate(episodes):
         groups[episode.group].append(index)
-    table = np.asarray([[values[i] for i in members] for members in groups.values()], np.float32)
-    relative = advantages.group_relative(table, normalize_std=config.grpo.normalize_std)
-    keep = np.ones(len(episodes), bool)
+    members = np.asarray(list(groups.values()))
+    table = np.asarray(values, np.float32)[members]
+    relative = np.zeros(len(episodes), np.float32)
+    relative[members] = advantages.group_relative(table, normalize_std=config.grpo.normalize_std)
+    keep = relative != 0
     if config.half_negative:
-        keep = rewards.keep_half_of_negatives(np.asarray(values), seed)
-    shares: list[list[Sequence1D]] = [[] for _ in range(config.grpo.updates_per_iteration)]
-    for number, (members, row) in enumerate(zip(groups.values(), relative, strict=True)):
-        for index, advantage in zip(members, row.tolist(), strict=True):
-            if keep[index] and advantage != 0:
-                e = episodes[index]
-                shares[number % len(shares)].append(Sequence1D(e.ids, e.mask, e.logprobs, advantage))
-    return shares
+        keep &= rewards.keep_half_of_negatives(relative, seed)
+    # Groups come game by game; dealt out in that order, an update would see one game only.
+    order = np.random.Generator(np.random.Philox(derive_seed("shares", seed))).permutation(len(members))
+    shares = []
+    for part in np.array_split(members[order], config.grpo.updates_per_iteration):
+        chosen = [episodes[i] for i in part.ravel() if keep[i]]
+        worth = [float(relative[i]) for i in part.ravel() if keep[i]]
+        shares.append([Sequence1D(e.ids, e.mask, e.logprobs, a) for e, a in zip(chosen, worth, strict=True)])
+    return [share for share in shares if any(sequence.mask.any() for sequence in share)]
 
 
 def make_loss(config: GrpoConfig, row_length: int) -> LossFunction:

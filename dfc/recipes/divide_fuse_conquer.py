@@ -18,6 +18,7 @@ from (seed, stage, iteration), so what follows is the same, bit for bit, as with
 
 import dataclasses
 import json
+import math
 import time
 from typing import Any
 
@@ -25,11 +26,12 @@ import jax
 
 from dfc import fusion
 from dfc.config import RunConfig
+from dfc.errors import TrainingError
 from dfc.evaluation import matches, report, summary
 from dfc.games.chance import derive_seed
 from dfc.interruption import Stop
 from dfc.metrics import MetricsWriter
-from dfc.models import huggingface
+from dfc.models import huggingface, sharding
 from dfc.models.transformer import Params
 from dfc.progress import Progress
 from dfc.recipes import conquer
@@ -113,13 +115,26 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
         return
     settings = config.divide_fuse_conquer
     table = Table(config)
-    optimizer = make_optimizer(config.optimizer, total_steps=0)
-    trainer = Trainer(table.model, conquer.make_loss(settings.grpo, config.batch.row_length), optimizer)
+    optimizer = make_optimizer(config.optimizer, total_steps=1)  # constant after warm-up: see dfc.validation
+    trainer = Trainer(
+        table.model,
+        conquer.make_loss(settings.grpo, config.batch.row_length),
+        optimizer,
+        temperature=config.rollout.sampling.temperature,
+        rows=sharding.batch_sharding(table.mesh),
+    )
     checkpointer = Checkpointer(folder.checkpoints, keep=config.checkpoint.keep)
     run_ = Run(config, folder, stop, table, trainer, checkpointer)
     folder.note_device(table.device)
 
-    state, groups = _restore(run_) or (State(best=table.initial), _divide(run_))
+    restored = _restore(run_)
+    state, groups = restored or (
+        State(best=table.initial, optimizer=trainer.initial_state(table.initial)),
+        _divide(run_),
+    )
+    if restored is None:
+        run_.save(state, groups)
+        stop.check()
     stages = plan(groups)
     total = sum(map(run_.iterations, stages))
     for line in _plan_lines(config, groups, stages, total):
@@ -128,6 +143,7 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
     with MetricsWriter(folder) as writer, Progress(total, start_step=state.steps) as progress:
         while state.stage < len(stages):
             _train(run_, stages[state.stage], state, groups, writer, progress)
+            _measure_stage(run_, stages[state.stage].name, state.best)
             _close_stage(stages, state, groups)
             run_.save(state, groups)
             stop.check()
@@ -276,7 +292,10 @@ def _begin(run_: Run, stage: Stage, state: State) -> None:
         jobs = matches.match_jobs(
             games, config.divide_fuse_conquer.acceptance.games, config.seed, f"begin {stage.name}"
         )
-        rates = conquer.win_rates(table.play(jobs, state.best, "initial"))
+        episodes = table.play(jobs, state.best, "initial")
+        label = {"stage": stage.name, "iteration": 0, "kind": "accept", "reward": None}
+        run_.folder.append("episodes", (e.record(**label) for e in episodes))
+        rates = conquer.win_rates(episodes)
     state.optimizer = run_.trainer.initial_state(state.best)
     state.win_rates = {game: rates[game] for game in stage.games}
     state.previous = state.highest = _mean(state.win_rates)
@@ -309,6 +328,12 @@ def _iterate(run_: Run, stage: Stage, state: State) -> tuple[dict[str, float], d
         rows = config.batch.micro_batch_rows
         packed = pack(share, config.batch.row_length, rows)
         update = trainer.update(params, optimizer, micro_batches(packed, rows), reference)
+        if not (math.isfinite(update.loss) and math.isfinite(update.gradient_norm)):
+            raise TrainingError(
+                f"{stage.name}, iteration {state.iteration + 1}: "
+                f"loss {update.loss}, gradient norm {update.gradient_norm}; "
+                "lower optimizer.learning_rate in a new run folder; the last checkpoint is untouched"
+            )
         params, optimizer = update.params, update.optimizer_state
         found = {
             "loss": update.loss,
@@ -379,6 +404,7 @@ def _final(run_: Run, params: Params) -> None:
     two_seats = {game: options for game, options in config.games.items() if table.facts[game].seats > 1}
     for policy, weights in (("initial", table.initial), ("final", params)):
         for opponent, games in (("initial", config.games), ("random_legal", two_seats)):
+            run_.stop.check()  # the final matches are played anew after a stop
             jobs = matches.match_jobs(games, config.evaluation.games, config.seed, f"final {opponent}")
             episodes = table.play(jobs, weights, opponent)
             record = {"stage": "final", "iteration": 0, "kind": "evaluate", "reward": None}

@@ -170,8 +170,10 @@ class Engine:
         self._asking.pop(slot, None)
         self._slots[slot] = None
         self._free.append(slot)
-        if len(self._free) == len(self._slots) and self._length > self._lengths[0]:
-            self._resize(self._lengths[0])
+        if len(self._free) == len(self._slots):
+            self._free.sort(reverse=True)  # a resumed run finds the slots in the same order
+            if self._length > self._lengths[0]:
+                self._resize(self._lengths[0])
 
     def length(self, slot: int) -> int:
         """Ids of the conversation so far, fed or not."""

@@ -245,6 +245,9 @@ class Arena:
         voice.said(reply)
         voice.closed = reply.ids[-1] in self._tokenizer.end_ids
         text = self._tokenizer.decode(reply.ids[:-1] if voice.closed else reply.ids)
+        if not reply.stopped and voice.engine.length(voice.slot) >= voice.engine.max_length:
+            table.game.truncate()  # the context is full: no rule decided this game
+            return
         self._step(table, seat, text, "policy" if seat == table.job.seat else "opponent")
 
     def _step(self, table: _Table, seat: int, text: str, speaker: Speaker) -> None:

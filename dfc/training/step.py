@@ -19,7 +19,9 @@ Tree = Any  # a pytree of arrays
 LossFunction = Callable[[jax.Array, TokenBatch, jax.Array | None], Loss]
 
 
-def batch_logprobs(config: DecoderConfig, params: Params, batch: TokenBatch, capacity: int) -> jax.Array:
+def batch_logprobs(
+    config: DecoderConfig, params: Params, batch: TokenBatch, capacity: int, temperature: float = 1.0
+) -> jax.Array:
     """Returns log-probabilities float32 [B, T] of the action ids of a packed batch, 0 elsewhere.
 
     Only the positions that predict an action id are projected to the vocabulary.
@@ -29,6 +31,7 @@ def batch_logprobs(config: DecoderConfig, params: Params, batch: TokenBatch, cap
       params: its weights.
       batch: packed rows.
       capacity: static, at least the number of action ids in the batch; see `action_capacity`.
+      temperature: that of sampling.
     """
     model = bind(config, params)
     tokens, mask = jnp.asarray(batch.tokens), jnp.asarray(batch.mask)
@@ -39,7 +42,7 @@ def batch_logprobs(config: DecoderConfig, params: Params, batch: TokenBatch, cap
     (index,) = jnp.nonzero(mask.reshape(-1), size=capacity, fill_value=size)
     targets = tokens.reshape(-1).at[index].get(mode="clip")
     predicting = flat.at[jnp.maximum(index - 1, 0)].get(mode="clip")
-    values = token_logprobs(predicting, model.output_embedding, targets)
+    values = token_logprobs(predicting, model.output_embedding, targets, temperature=temperature)
     return jnp.zeros((size,), jnp.float32).at[index].set(values, mode="drop").reshape(tokens.shape)
 
 
@@ -73,17 +76,34 @@ class Update:
 class Trainer:
     """Computes updates for one model, one loss and one optimizer; holds compiled programs, no weights."""
 
-    def __init__(self, config: DecoderConfig, loss: LossFunction, optimizer: optax.GradientTransformation) -> None:
-        """Prepares the programs; nothing is compiled before the first update."""
+    def __init__(
+        self,
+        config: DecoderConfig,
+        loss: LossFunction,
+        optimizer: optax.GradientTransformation,
+        *,
+        temperature: float = 1.0,
+        rows: jax.sharding.Sharding | None = None,
+    ) -> None:
+        """Prepares the programs; nothing is compiled before the first update.
+
+        Args:
+          config: of the model.
+          loss: of one micro-batch.
+          optimizer: turns gradients into updates.
+          temperature: that of sampling; log-probabilities are taken at it.
+          rows: how the rows of a micro-batch are split over devices; None leaves them on one.
+        """
+        self._rows = rows
         self._optimizer = optimizer
         self.initial_state = jax.jit(optimizer.init)
 
         @functools.partial(jax.jit, static_argnames=("capacity",))
         def gradient(params: Params, reference: Params | None, batch: TokenBatch, *, capacity: int) -> Tree:
-            old = None if reference is None else batch_logprobs(config, reference, batch, capacity)
+            old = None if reference is None else batch_logprobs(config, reference, batch, capacity, temperature)
 
             def objective(weights: Params) -> tuple[jax.Array, Loss]:
-                result = loss(batch_logprobs(config, weights, batch, capacity), batch, old)
+                result = loss(batch_logprobs(config, weights, batch, capacity, temperature), batch, old)
                 return result.total, result
 
             gradients, result = jax.grad(objective, has_aux=True)(params)
@@ -123,7 +143,9 @@ class Trainer:
         """
         total = None
         for batch in micro_batches:
-            found = self._gradient(params, reference, batch, capacity=action_capacity(batch))
+            capacity = action_capacity(batch)
+            placed = batch if self._rows is None else jax.device_put(batch, self._rows)
+            found = self._gradient(params, reference, placed, capacity=capacity)
             total = found if total is None else self._add(total, found)
         params, state, numbers, metrics = self._apply(params, state, total)
         return Update(
