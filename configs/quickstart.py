@@ -39,13 +39,13 @@ def get_config() -> RunConfig:
         },
         model=ModelConfig(path="tiny_player", dtype="float32"),
         rollout=RolloutConfig(
-            slots=32, mix_games=False, max_length=160, max_reply_length=4, max_replies=120, stop=("]",)
+            slots=64, workers=2, mix_games=False, max_length=160, max_reply_length=4, max_replies=120, stop=("]",)
         ),
         optimizer=OptimizerConfig(learning_rate=1e-3, b2=0.98),
-        batch=BatchConfig(row_length=160, micro_batch_rows=6),
+        batch=BatchConfig(row_length=160, micro_batch_rows=4, workers=2),
         divide_fuse_conquer=DivideFuseConquerConfig(
-            divide_iterations=30,
-            conquer_iterations=40,
+            divide_iterations=24,
+            conquer_iterations=32,
             seeds_per_game=16,
             trajectories_per_seed=8,
             opponent="initial",

@@ -63,9 +63,11 @@ class RolloutConfig:
     """How games are played.
 
     Attributes:
-      slots: games in flight at once.
+      slots: games in flight at once, per worker.
+      workers: threads that play side by side, each with its own slots; on a CPU one per core, otherwise 1.
       mix_games: whether games of different ids are in flight together; off, one id is played after another, so that
-        short games do not pay for the cache of long ones (faster on a CPU, where attention reads all of it).
+        short games do not pay for the cache of long ones (faster on a CPU, where attention reads all of it); a list of
+        games that fits into the slots is always mixed.
       max_length: ids of one episode's context, all turns of one seat together; a longer episode is truncated.
       max_reply_length: ids of one reply; a reply that reaches it is cut there.
       max_replies: replies of all seats together; a longer game is truncated (the paper: 120 steps).
@@ -76,6 +78,7 @@ class RolloutConfig:
     """
 
     slots: int = 64
+    workers: int = 1
     mix_games: bool = True
     max_length: int = 8192
     max_reply_length: int = 4096
@@ -115,10 +118,12 @@ class BatchConfig:
     Attributes:
       row_length: ids of one row; the longest episode must fit.
       micro_batch_rows: rows of one forward and backward pass; gradients of several are added up.
+      workers: micro-batches computed side by side; on a CPU one per core, otherwise 1.
     """
 
     row_length: int = 8192
     micro_batch_rows: int = 8
+    workers: int = 1
 
 
 @dataclasses.dataclass(frozen=True)

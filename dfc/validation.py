@@ -45,6 +45,7 @@ _DECAY = _Range(0, 1, below=True)
 _RANGES = {
     "seed": _Range(0, 2**32, below=True),
     "rollout.slots": _COUNT,
+    "rollout.workers": _COUNT,
     "rollout.max_length": _Range(2),
     "rollout.max_reply_length": _COUNT,
     "rollout.max_replies": _COUNT,
@@ -60,6 +61,7 @@ _RANGES = {
     "optimizer.clip_norm": _POSITIVE,
     "batch.row_length": _Range(2),
     "batch.micro_batch_rows": _COUNT,
+    "batch.workers": _COUNT,
     "divide_fuse_conquer.divide_iterations": _NOT_NEGATIVE,
     "divide_fuse_conquer.conquer_iterations": _NOT_NEGATIVE,
     "divide_fuse_conquer.seeds_per_game": _COUNT,

@@ -246,6 +246,13 @@ def test_half_of_the_negative_episodes_are_dropped_and_advantages_stay():
     assert [id(s.ids) for s in other] != [id(s.ids) for s in half]
 
 
+def test_negative_means_a_negative_advantage_not_a_negative_reward():
+    episodes, values = groups_of(*[[-1.0, -2.0], [1.0, 0.5]] * 4)
+    (share,) = conquer.sequences(episodes, values, CONFIG, 0)
+    assert sum(s.advantage > 0 for s in share) == 8
+    assert sum(s.advantage < 0 for s in share) == 4
+
+
 @pytest.mark.parametrize("updates", [1, 2, 3])
 def test_a_group_goes_to_one_update(updates):
     episodes, values = groups_of(*[[1.0, -1.0, 0.5]] * 7)

@@ -241,6 +241,10 @@ def test_a_slot_is_as_new_after_close(params):
     engine.step()
     engine.close(abandoned)
     assert (engine.free, engine.busy, engine.step()) == (4, False, [])
+    slots = [engine.open(seed) for seed in range(4)]
+    assert slots == [0, 1, 2, 3]  # so that a resumed run is the same as one that was not stopped
+    for slot in (2, 0, 3, 1):
+        engine.close(slot)
     found = talks(4, 1)
     run(engine, found)
     for talk, expected in zip(found, _alone(1, 9), strict=False):

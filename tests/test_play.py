@@ -183,6 +183,21 @@ def rendered(tokenizer, episode):
     return at, closed, ends
 
 
+def first_observation(game_id):
+    game = registry.make(game_id, **GAMES[game_id])
+    game.reset(0)
+    return game.observation(0)
+
+
+def last_observation(episode):
+    """What the policy's seat was to see when a game was truncated."""
+    game = registry.make(episode.game, **episode.options)
+    game.reset(episode.game_seed)
+    for reply in episode.replies:
+        game.step(reply.text)
+    return game.observation(episode.seat)
+
+
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
 def test_every_id_is_what_the_replay_of_the_game_says(tokenizer, kind):
     ends, several = collections.Counter(), 0
@@ -190,16 +205,12 @@ def test_every_id_is_what_the_replay_of_the_game_says(tokenizer, kind):
         at, closed, found = rendered(tokenizer, episode)
         ends += found
         several += sum(found.values()) > 2
-        if episode.outcome == "truncated":  # what it would have been asked, or nothing if the other seat was to move
-            game = registry.make(episode.game, **episode.options)
-            game.reset(episode.game_seed)
-            for reply in episode.replies:
-                game.step(reply.text)
-            asked = tokenizer.next_turn(game.observation(episode.seat), closed=closed)
-            assert episode.ids[at:].tolist() in ([], asked)
+        if episode.outcome == "truncated":  # what it was asked, or nothing if the other seat was to move
+            asked = tokenizer.next_turn(last_observation(episode), closed=closed)
+            assert episode.ids[at:][~episode.mask[at:]].tolist() in ([], asked)
         else:
             assert at == len(episode.ids)
-    assert several > 2
+    assert several
     assert ends["closed" if kind.get("stop") == () else "stopped"] > 10
 
 
@@ -215,7 +226,7 @@ def test_log_probabilities_stand_at_drawn_ids_and_nowhere_else(tokenizer, kind):
         # No filter, temperature 1: both are the same.
         np.testing.assert_allclose(episode.logprobs, episode.plain_logprobs, atol=1e-6)
         spoken = sum(reply.speaker == "policy" for reply in episode.replies)
-        assert (episode.drawn > 0) == (spoken > 0)
+        assert (episode.drawn > 0) == (spoken > 0) or episode.outcome == "truncated"
 
 
 def test_the_trainer_finds_the_log_probabilities_of_the_rollout(tokenizer, model):
@@ -392,6 +403,19 @@ def test_a_full_context_truncates_and_nothing_is_drawn_behind_it(model, epsilon)
         assert (episode.outcome == "truncated") or len(episode.ids) <= limit
     assert arena._policy.free == 4
     pack([Sequence1D(e.ids, e.mask, e.logprobs, 1.0) for e in episodes], limit, 1)  # rows of max_length suffice
+
+
+def test_a_reply_cut_by_a_full_context_truncates_instead_of_forfeiting(tokenizer):
+    talker = Model(tokenizer, only="x", end=-9.0)
+    limit = len(tokenizer.first_turn(first_observation("GuessTheNumber-v0"))) + 3  # room for 3 of the 4 ids of a reply
+    arena = talker.arena(rollout=dataclasses.replace(ROLLOUT, max_length=limit))
+    for episode in arena.play(jobs(3, ("GuessTheNumber-v0",))):
+        assert (episode.outcome, episode.malformed, episode.forfeited_by) == ("truncated", False, None)
+        assert len(episode.ids) == limit
+        assert episode.mask[-3:].all()
+        assert episode.replies == []
+        list(replay(episode.record()))
+    assert arena._policy.free == 4
 
 
 def test_a_reply_without_an_action_is_malformed_and_ends_the_game(tokenizer):

@@ -107,6 +107,16 @@ def test_packed_log_probabilities_are_those_of_each_sequence_alone(params):
         np.testing.assert_allclose(packed[tuple(sequence.ids.tolist())], alone, atol=1e-4, rtol=0)
 
 
+def test_log_probabilities_are_taken_at_the_temperature_of_sampling(params):
+    (sequence,) = sequences((17,))
+    batch = pack([sequence], ROW, 1)
+    found = jax.jit(lambda weights: batch_logprobs(CONFIG, weights, batch, ROW, 0.7))(params)
+    table = np.asarray(all_logprobs(params, batch.tokens[0]), np.float64) / 0.7
+    cooled = table - np.log(np.exp(table).sum(axis=-1, keepdims=True))
+    expected = cooled[np.arange(16), sequence.ids[1:]] * sequence.mask[1:]
+    np.testing.assert_allclose(found[0, 1:17], expected, atol=1e-4, rtol=0)
+
+
 def test_the_capacity_does_not_matter_as_long_as_it_suffices(params):
     batch = pack(sequences(), ROW, 1)
     needed = int(batch.mask.sum())
@@ -189,6 +199,20 @@ def test_packing_and_micro_batches_do_not_change_an_update(params, reference, ki
 
 
 @pytest.mark.usefixtures("optax_promotion")
+def test_rows_split_over_devices_do_not_change_an_update(params, reference):
+    mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:4])
+    rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
+    split = Trainer(CONFIG, make_loss(GRPO, ROW), optax.sgd(0.1), rows=rows)
+    batches = micro_batches(pack(sequences(), ROW, 4), 4)
+    state = trainer().initial_state(params)
+    first, second = (t.update(params, state, batches, reference) for t in (trainer(), split))
+    close(first.params, second.params, 1e-5)
+    assert second.loss == pytest.approx(first.loss, abs=1e-5)
+    assert second.weight == first.weight
+    assert len(jax.tree.leaves(second.params)[0].sharding.device_set) == 4
+
+
+@pytest.mark.usefixtures("optax_promotion")
 def test_the_weights_given_are_left_as_they_were(params):
     before = jax.tree.map(np.array, params)
     state = trainer().initial_state(params)
@@ -233,7 +257,8 @@ def test_updates_lower_the_loss(params):
 def test_only_action_positions_are_projected_to_the_vocabulary(params, monkeypatch):
     seen = []
 
-    def spy(hidden, embedding, targets):
+    def spy(hidden, embedding, targets, *, temperature):
+        assert temperature == 1
         seen.append((hidden.shape, targets.shape))
         return jnp.zeros(targets.shape) + embedding.sum() * 0
 

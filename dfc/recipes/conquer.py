@@ -9,7 +9,7 @@ How it departs from the paper:
    policy learns to use it.
 3. The paper drops half of the "negative" samples without saying negative in what; here it is the advantage.
 4. The disturbance of an action is decided before the policy is asked, which gives the same games and saves a reply.
-4. A game won before the policy's first turn, by the other seat's invalid reply, counts as one step.
+5. A game won before the policy's first turn, by the other seat's invalid reply, counts as one step.
 """
 
 from collections import defaultdict

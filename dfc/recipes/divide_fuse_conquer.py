@@ -122,6 +122,7 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
         optimizer,
         temperature=config.rollout.sampling.temperature,
         rows=sharding.batch_sharding(table.mesh),
+        workers=config.batch.workers,
     )
     checkpointer = Checkpointer(folder.checkpoints, keep=config.checkpoint.keep)
     run_ = Run(config, folder, stop, table, trainer, checkpointer)

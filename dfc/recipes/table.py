@@ -1,6 +1,7 @@
 """Model, tokenizer, engines and players of a run, ready to play."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import jax
@@ -32,34 +33,41 @@ class Table:
         self.tokenizer = ChatTokenizer.load(self.source)
         self.facts: dict[str, Facts] = {g: registry.make(g, **options).facts for g, options in config.games.items()}
         self.device = f"{jax.device_count()} x {jax.devices()[0].device_kind}, jax {jax.__version__}"
-        self.policy_engine, self.opponent_engine = self._engine(), self._engine()
+        self._seats = [(self._engine(), self._engine()) for _ in range(config.rollout.workers)]
 
     def play(self, jobs: Sequence[Job], params: Params, opponent: str) -> list[Episode]:
         """Returns the episodes of the jobs in their order.
+
+        Every worker takes each n-th job: which one plays what, and in which slot, is the same in every run.
 
         Args:
           jobs: games to play.
           params: the policy's weights.
           opponent: ``initial`` (the initial policy), ``itself`` or ``random_legal``.
         """
-        self.policy_engine.set_params(params, self.policy_engine.version + 1)
-        other: Engine | scripted.RandomLegal = self.opponent_engine
-        if opponent == "itself":
-            self.opponent_engine.set_params(params, self.policy_engine.version)
-        elif opponent == "initial":
-            self.opponent_engine.set_params(self.initial, 0)
-        elif opponent == "random_legal":
-            other = scripted.RandomLegal()
-        else:
-            raise ValueError(f"opponent must be initial, itself or random_legal, got {opponent!r}")
-        arena = Arena(self._config.rollout, self.tokenizer, self.policy_engine, other, opponent_name=opponent)
-        if self._config.rollout.mix_games:
-            return arena.play(jobs)
-        played: dict[int, Episode] = {}
-        for game in dict.fromkeys(job.game for job in jobs):
-            places = [index for index, job in enumerate(jobs) if job.game == game]
-            played.update(zip(places, arena.play([jobs[index] for index in places]), strict=True))
-        return [played[index] for index in range(len(jobs))]
+        opposite = {"initial": self.initial, "itself": params, "random_legal": None}
+        if opponent not in opposite:
+            raise ValueError(f"opponent must be one of {', '.join(opposite)}, got {opponent!r}")
+        batches = [list(range(len(jobs)))]
+        # Few games share one pass: apart, each id would leave most slots empty.
+        if not self._config.rollout.mix_games and len(jobs) > self._config.rollout.slots * len(self._seats):
+            games = dict.fromkeys(job.game for job in jobs)
+            batches = [[i for i, job in enumerate(jobs) if job.game == game] for game in games]
+
+        def work(worker: int) -> dict[int, Episode]:
+            policy_engine, opponent_engine = self._seats[worker]
+            policy_engine.set_params(params, policy_engine.version + 1)
+            other: Engine | scripted.RandomLegal = scripted.RandomLegal()
+            if (weights := opposite[opponent]) is not None:
+                opponent_engine.set_params(weights, opponent_engine.version + 1)
+                other = opponent_engine
+            arena = Arena(self._config.rollout, self.tokenizer, policy_engine, other, opponent_name=opponent)
+            mine = [batch[worker :: len(self._seats)] for batch in batches]
+            return {i: e for part in mine for i, e in zip(part, arena.play([jobs[i] for i in part]), strict=True)}
+
+        with ThreadPoolExecutor(len(self._seats)) as pool:  # a program's run releases Python's lock
+            played = {i: e for found in pool.map(work, range(len(self._seats))) for i, e in found.items()}
+        return [played[i] for i in range(len(jobs))]
 
     def _engine(self) -> Engine:
         rollout = self._config.rollout

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -84,6 +85,7 @@ class Trainer:
         *,
         temperature: float = 1.0,
         rows: jax.sharding.Sharding | None = None,
+        workers: int = 1,
     ) -> None:
         """Prepares the programs; nothing is compiled before the first update.
 
@@ -93,8 +95,10 @@ class Trainer:
           optimizer: turns gradients into updates.
           temperature: that of sampling; log-probabilities are taken at it.
           rows: how the rows of a micro-batch are split over devices; None leaves them on one.
+          workers: micro-batches computed side by side; their sum is taken in order, so the result is the same.
         """
         self._rows = rows
+        self._workers = workers
         self._optimizer = optimizer
         self.initial_state = jax.jit(optimizer.init)
 
@@ -141,12 +145,17 @@ class Trainer:
           micro_batches: of one shape.
           reference: weights whose log-probabilities the loss wants beside the policy's (for a KL term).
         """
-        total = None
-        for batch in micro_batches:
+
+        def gradient(batch: TokenBatch) -> Tree:
             capacity = action_capacity(batch)
             placed = batch if self._rows is None else jax.device_put(batch, self._rows)
-            found = self._gradient(params, reference, placed, capacity=capacity)
-            total = found if total is None else self._add(total, found)
+            return self._gradient(params, reference, placed, capacity=capacity)
+
+        total = None
+        with ThreadPoolExecutor(self._workers) as pool:  # a program's run releases Python's lock
+            for start in range(0, len(micro_batches), self._workers):
+                for found in pool.map(gradient, micro_batches[start : start + self._workers]):
+                    total = found if total is None else self._add(total, found)
         params, state, numbers, metrics = self._apply(params, state, total)
         return Update(
             params,
