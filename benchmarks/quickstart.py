@@ -4,7 +4,7 @@
 
 Measured: iterations of Divide-Fuse-Conquer as `configs/quickstart.py` shapes them, all its ids in one stage: rollouts,
 rewards and packing, the update with its reference forward, the games that judge the update. Left out: writing records
-and checkpoints, which is little.
+and checkpoints, which is little; and the second worker that the quickstart has, so that shares of time add up.
 
 The limit: at these sizes weights and caches stay in the processor's own caches, so that arithmetic is the bound, not
 memory. The limit is the rate of dense float32 matrix products between the model's width and its feed-forward width,
@@ -152,7 +152,7 @@ class Method:
             self.table = Table(config)
         settings = config.divide_fuse_conquer
         loss = conquer.make_loss(settings.grpo, config.batch.row_length)
-        self.trainer = Trainer(self.table.model, loss, make_optimizer(config.optimizer, total_steps=0))
+        self.trainer = Trainer(self.table.model, loss, make_optimizer(config.optimizer, total_steps=1))
         self.params: Params = self.table.initial
         self.optimizer = self.trainer.initial_state(self.params)
         self.rates = dict.fromkeys(config.games, 0.5)
@@ -161,8 +161,7 @@ class Method:
     @property
     def engines(self) -> list[TimedEngine]:
         """The policy's and the opponent's."""
-        both = (self.table.policy_engine, self.table.opponent_engine)
-        return [engine for engine in both if isinstance(engine, TimedEngine)]
+        return [engine for engine in self.table.engines if isinstance(engine, TimedEngine)]
 
     def totals(self) -> np.ndarray:
         """What both engines have done: device seconds, prefill seconds, calls, ids fed, drawn, computed."""
@@ -217,7 +216,7 @@ class Method:
     def warm_up(self) -> None:
         """Runs every program once, with fresh and with updated weights, then one iteration."""
         batch = self.config.batch
-        for divisor in (1, 2, 4, 8):  # the shares of action ids that programs are compiled for
+        for divisor in (1, 2, 4):  # the shares of action ids that programs are compiled for
             empty = empty_batch(batch.micro_batch_rows, batch.row_length)
             empty.segments[:] = 1
             empty.mask.reshape(-1)[: empty.mask.size // divisor] = 1
@@ -483,6 +482,8 @@ def main() -> None:
     # What `python -m dfc.launch` does first; run by name, since nothing imports the command line.
     runpy.run_module("dfc.launch.memory")["keep_freed_memory"]()
     config = get_config()
+    # One worker, so that the parts of an iteration follow each other and their shares add up.
+    config = dataclasses.replace(config, rollout=dataclasses.replace(config.rollout, workers=1))
     if options.model is not None:
         config = dataclasses.replace(config, model=dataclasses.replace(config.model, path=options.model))
 

@@ -5,7 +5,8 @@ those are listed that dfc has; the paper's Qwen2.5-32B-Align is not public, Qwen
 Command: python -m dfc.launch --config=configs/dfc_textarena_qwen2_5_32b.py --config.model.path=FOLDER
   where FOLDER holds the weights in the Hugging Face layout.
 Hardware: 64 devices of 80 GB (the paper: 64 A100).
-Time: not run here; the paper gives none.
+Time: never run. It needs what dfc does not have yet: several hosts, sharded caches, attention in blocks. The file
+  states the paper's values; what is smaller (another --config.model.path, shorter contexts) runs on one host.
 Score: the paper's Table 2, against the initial model over 20 games each, wins/draws/losses: TicTacToe 19/1/0,
   ConnectFour 15/0/5, ConnectFour-blind 19/0/1, ConnectFour-large 15/0/5, LiarsDice 8/11/1; GuessTheNumber,
   TowerOfHanoi and their harder variants 20/0/0.

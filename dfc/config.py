@@ -94,7 +94,7 @@ class OptimizerConfig:
 
     Attributes:
       learning_rate: after warm-up.
-      warmup_steps: updates until the learning rate is reached.
+      warmup_steps: updates until the learning rate is reached; counted anew in every stage of divide_fuse_conquer.
       schedule: ``constant``, or ``cosine`` to zero over the run's updates.
       b1: decay of the first moment.
       b2: decay of the second moment.
@@ -180,7 +180,7 @@ class AcceptanceConfig:
 
     Attributes:
       rule: ``previous``: the mean win rate is at least that of the iteration before; ``best``: of the best so far;
-        ``always``: every update is kept.
+        ``always``: every update is kept, nothing is measured, and the win rates of the training games stand in.
       games: fresh games per id against the initial policy that measure it, seats alternating.
       tolerance: a win rate lower by at most this still passes (the paper: 0).
     """

@@ -32,7 +32,7 @@ class MetricsWriter:
 
         Args:
           step: iterations of the whole run so far; TensorBoard's horizontal axis.
-          stage: the stage of the recipe, e.g. ``divide 1 of 4``.
+          stage: the stage of the recipe, e.g. ``divide g1``.
           iteration: within the stage.
           metrics: numbers that the configuration determines; not finite ones are written as text.
           clock: everything that reads a clock: ``time`` (seconds since 1970, used by TensorBoard), durations, rates.

@@ -199,6 +199,17 @@ def test_packing_and_micro_batches_do_not_change_an_update(params, reference, ki
 
 
 @pytest.mark.usefixtures("optax_promotion")
+def test_micro_batches_side_by_side_give_the_very_same_update(params, reference):
+    batches = micro_batches(pack(sequences(), ROW, 1), 1)
+    assert len(batches) > 3
+    state = trainer().initial_state(params)
+    side_by_side = Trainer(CONFIG, make_loss(GRPO, ROW), optax.sgd(0.1), workers=3)
+    one, three = (t.update(params, state, batches, reference) for t in (trainer(), side_by_side))
+    jax.tree.map(np.testing.assert_array_equal, one.params, three.params)
+    assert (one.loss, one.gradient_norm, one.metrics) == (three.loss, three.gradient_norm, three.metrics)
+
+
+@pytest.mark.usefixtures("optax_promotion")
 def test_rows_split_over_devices_do_not_change_an_update(params, reference):
     mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:4])
     rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))

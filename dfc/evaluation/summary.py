@@ -36,7 +36,7 @@ def lines(folder: Path) -> list[str]:
         forfeits = f"{r.won_by_forfeit}+{r.lost_by_forfeit}"
         drawn = r.draw + r.truncated
         out.append(_ROW.format(game, opponent, policy, r.win, drawn, r.loss, _shown(r.score), f"{wrong:.1%}", forfeits))
-    out.append("forfeits: won because the other seat replied invalidly + lost by an own invalid reply")
+    out.append("D: draws and truncated games; forfeits: won by the other seat's invalid reply + lost by an own one")
     for opponent in ("initial", "random_legal"):
         before = [r for (_, o, p), r in records.items() if o == opponent and p == "initial"]
         after = [r for (_, o, p), r in records.items() if o == opponent and p == "final"]

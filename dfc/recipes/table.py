@@ -35,6 +35,11 @@ class Table:
         self.device = f"{jax.device_count()} x {jax.devices()[0].device_kind}, jax {jax.__version__}"
         self._seats = [(self._engine(), self._engine()) for _ in range(config.rollout.workers)]
 
+    @property
+    def engines(self) -> list[Engine]:
+        """Every worker's engines: the policy's, the opponent's."""
+        return [engine for pair in self._seats for engine in pair]
+
     def play(self, jobs: Sequence[Job], params: Params, opponent: str) -> list[Episode]:
         """Returns the episodes of the jobs in their order.
 

@@ -1,7 +1,7 @@
 """Plays games: renders what a seat is to see, lets the engine answer, steps the game, keeps every id."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -125,7 +125,7 @@ class Arena:
         self._name = opponent_name
         self._system = THINK_PROMPT if config.prompt == "think" else None
 
-    def play(self, jobs: Iterable[Job], on_episode: Callable[[Episode], None] | None = None) -> list[Episode]:
+    def play(self, jobs: Iterable[Job]) -> list[Episode]:
         """Plays every job; returns the episodes in the order of the jobs.
 
         An episode depends on its job and the weights only: not on the other jobs, their number or their order
@@ -133,7 +133,6 @@ class Arena:
 
         Args:
           jobs: drawn from lazily, whenever a table is free.
-          on_episode: called as each game ends, in the order of ending.
 
         Raises:
           ValueError: an engine has too few free slots for a single game.
@@ -152,7 +151,7 @@ class Arena:
                     exhausted = True
                     break
                 table = self._seat(*item)
-                self._advance(table, tables, done, on_episode)
+                self._advance(table, tables, done)
             if not tables:
                 if exhausted:
                     return [done[i] for i in range(len(done))]
@@ -161,7 +160,7 @@ class Arena:
                 for reply in engine.step():
                     table = tables.pop((id(engine), reply.slot))
                     self._hear(table, reply)
-                    self._advance(table, tables, done, on_episode)
+                    self._advance(table, tables, done)
 
     # ---- one table ----------------------------------------------------------------------------------------------
 
@@ -197,7 +196,6 @@ class Arena:
         table: _Table,
         tables: dict[tuple[int, int], _Table],
         done: dict[int, Episode],
-        on_episode: Callable[[Episode], None] | None,
     ) -> None:
         """Moves a game on until an engine has to answer or the game is over."""
         game, job = table.game, table.job
@@ -230,8 +228,6 @@ class Arena:
             voice.engine.close(voice.slot)
         episode = self._episode(table)
         done[table.index] = episode
-        if on_episode is not None:
-            on_episode(episode)
 
     def _render(self, voice: _Voice, observation: str) -> list[int]:
         if not voice.ids:

@@ -1,1 +1,0 @@
-"""Whoever sits in a seat."""

@@ -1,0 +1,37 @@
+"""How games are dealt to workers and mixed changes neither the episodes nor their order."""
+
+import dataclasses
+
+import pytest
+
+from dfc.config import RolloutConfig, RunConfig
+from dfc.evaluation.matches import match_jobs
+from dfc.recipes.table import Table
+
+GAMES = {"TicTacToe-v0": {}, "GuessTheNumber-v0": {}, "Nim-v0": {}}
+ROLLOUT = RolloutConfig(slots=4, max_length=96, max_reply_length=4, max_replies=40, stop=("]",), mix_games=False)
+
+
+def played(rollout, opponent):
+    table = Table(RunConfig(games=GAMES, rollout=rollout))
+    jobs = match_jobs(GAMES, 6, 0, "table")
+    episodes = table.play(jobs, table.initial, opponent)
+    assert [(e.game, e.game_seed, e.seat) for e in episodes] == [(j.game, j.game_seed, j.seat) for j in jobs]
+    return [(e.replies, e.outcomes, e.ids.tolist()) for e in episodes]
+
+
+@pytest.mark.parametrize("opponent", ["initial", "random_legal"])
+def test_workers_and_mixing_do_not_change_an_episode(opponent):
+    alone = played(ROLLOUT, opponent)
+    assert played(dataclasses.replace(ROLLOUT, workers=3, slots=2), opponent) == alone
+    assert played(dataclasses.replace(ROLLOUT, mix_games=True, workers=2), opponent) == alone
+
+
+def test_playing_itself_from_the_initial_weights_is_playing_the_initial_policy():
+    assert played(ROLLOUT, "itself") == played(ROLLOUT, "initial")
+
+
+def test_an_unknown_opponent_is_named_with_those_there_are():
+    table = Table(RunConfig(games=GAMES, rollout=ROLLOUT))
+    with pytest.raises(ValueError, match="one of initial, itself, random_legal, got 'champion'"):
+        table.play([], table.initial, "champion")
