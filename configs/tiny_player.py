@@ -4,8 +4,9 @@ Paper: none; the model stands in for a base model where there is no accelerator.
 random legal play, so that it writes legal actions and leaves the winning to be learned.
 Command: python -m dfc.launch --config=configs/tiny_player.py
 Hardware: a CPU with two cores and 4 GB of memory.
-Time: to be measured.
-Score: to be measured (share of legal replies; win rate against random legal play).
+Time: 21 minutes on two cores shared with other work.
+Score: at least 99 % legal replies in five ids, 96 to 97 % in ConnectFour and GuessTheNumber-hardcore, 91 % in
+  GuessTheNumber; 0.46 to 0.50 against random legal play.
 Variant: --config.tiny_player.steps=400 for a quick and worse one.
 """
 
