@@ -17,7 +17,7 @@ class MetricsWriter:
 
     def __init__(self, folder: RunFolder) -> None:
         # tensorboardX takes two seconds to import, and nothing but a run in progress needs it.
-        import tensorboardX  # noqa: PLC0415
+        import tensorboardX  # noqa: PLC0415 - slow to import
 
         self._folder = folder
         shutil.rmtree(folder.tensorboard, ignore_errors=True)

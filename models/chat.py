@@ -82,7 +82,7 @@ def _declared_end_ids(folder: Path) -> tuple[int, ...]:
 def _pretrained(folder: Path) -> Any:  # noqa: ANN401  # transformers carries no types
     """Returns transformers' tokenizer of a folder, from local files only."""
     # Importing transformers takes over a second, and only a process that loads a model needs it.
-    from transformers import AutoTokenizer, PreTrainedTokenizerFast  # noqa: PLC0415
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast  # noqa: PLC0415 - slow to import
 
     cure = "a Hugging Face folder holds tokenizer.json, tokenizer_config.json and its chat template: copy them there"
     if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model", "vocab.json")):

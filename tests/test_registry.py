@@ -225,5 +225,5 @@ def test_games_load_neither_jax_nor_anything_else_of_dfc():
         "or m.startswith('dfc.') and not m.startswith('dfc.games')])"
     )
     # The command is this interpreter with a constant program.
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603 - our own command
     assert loaded.stdout.strip() == "[]"

@@ -290,14 +290,14 @@ def test_the_match_table_shows_forfeits_and_truncated_games_apart(page):
     expected = ["100", "90", "0", "10", "·", "17", "·", f"0.90 {interval(low, high)}", "1.5 %", "0.0 %", "3.5"]
     assert by_key["TicTacToe-v0", "final", "initial", "0"] == expected
     assert by_key["TicTacToe-v0", "initial", "initial", "0"][6] == "30"
-    assert by_key["TowerOfHanoi-v0", "final", "–", "0"][:5] == ["200", "98", "3", "95", "4"]  # noqa: RUF001
+    assert by_key["TowerOfHanoi-v0", "final", "–", "0"][:5] == ["200", "98", "3", "95", "4"]  # noqa: RUF001 - the dash and quotes the page shows
 
 
 def test_the_stage_table_puts_games_against_stages(page):
     header, *rows = page.table("Game", "base")
     assert header == ["Game", "base", "divide g1", "final"]
     assert rows[0] == ["TicTacToe-v0", "0.50", "0.60", "0.80"]
-    assert rows[1] == ["TowerOfHanoi-v0", "0.10", "–", f"{101.5 / 200:.2f}"]  # noqa: RUF001
+    assert rows[1] == ["TowerOfHanoi-v0", "0.10", "–", f"{101.5 / 200:.2f}"]  # noqa: RUF001 - the dash and quotes the page shows
     assert rows[2] == ["Mean of the games", "0.30", "0.60", f"{(0.8 + 101.5 / 200) / 2:.2f}"]
 
 
@@ -317,7 +317,7 @@ def test_settings_and_options_are_shown_against_their_defaults(page):
         ["name", "trial <b>run</b>", "run"],
         ["seed", "11", "0"],
     ]
-    assert page.table("Game", "Options that differ from the id’s defaults")[1:] == [  # noqa: RUF001
+    assert page.table("Game", "Options that differ from the id’s defaults")[1:] == [  # noqa: RUF001 - the dash and quotes the page shows
         ["TicTacToe-v0", "show_board yes instead of no"],
         ["TowerOfHanoi-v0", "none"],
     ]

@@ -556,12 +556,12 @@ def _number(value: float | None, digits: int = 2) -> str:
 
 
 def _interval(value: Interval, digits: int = 2) -> str:
-    return "–" if math.isnan(value.estimate) else f"{value.low:.{digits}f} to {value.high:.{digits}f}"  # noqa: RUF001
+    return "–" if math.isnan(value.estimate) else f"{value.low:.{digits}f} to {value.high:.{digits}f}"  # noqa: RUF001 - the dash and quotes the page shows
 
 
 def _signed(value: float, digits: int = 2) -> str:
     if math.isnan(value):
-        return "–"  # noqa: RUF001
+        return "–"  # noqa: RUF001 - the dash and quotes the page shows
     text = f"{value:+.{digits}f}"
     return text.replace("-", "\u2212") if float(text) else f"{0:.{digits}f}"
 
@@ -580,7 +580,7 @@ def _text(value: object) -> str:
         return ", ".join(map(_text, value)) or "none"
     if isinstance(value, float):
         return f"{value:g}"
-    return "–" if value is None or value == "" else str(value)  # noqa: RUF001
+    return "–" if value is None or value == "" else str(value)  # noqa: RUF001 - the dash and quotes the page shows
 
 
 def main(arguments: list[str] | None = None) -> None:
