@@ -2,8 +2,8 @@
 
 Paper: Divide-Fuse-Conquer (arXiv 2505.16401), Algorithms 1 and 2, on two games.
 Command: python -m dfc.launch --config=configs/smoke.py
-Hardware: a CPU with two cores and 4 GB of memory.
-Time: about a minute, most of it compilation.
+Hardware: a CPU with two cores.
+Time: 36 s on two cores beside other work, most of it compilation.
 Score: none; so few games measure nothing.
 Variant: --config.divide_fuse_conquer.conquer_iterations=5 runs longer.
 """

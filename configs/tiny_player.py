@@ -3,7 +3,7 @@
 Paper: none; the model stands in for a base model where there is no accelerator. It is trained on transcripts of
 random legal play, so that it writes legal actions and leaves the winning to be learned.
 Command: python -m dfc.launch --config=configs/tiny_player.py
-Hardware: a CPU with two cores and 4 GB of memory.
+Hardware: a CPU with two cores.
 Time: 21 minutes on two cores shared with other work.
 Score: at least 99 % legal replies in five ids, 96 to 97 % in ConnectFour and GuessTheNumber-hardcore, 91 % in
   GuessTheNumber; 0.46 to 0.50 against random legal play.
