@@ -50,7 +50,8 @@ from dfc.evaluation import matches
 from dfc.games import registry
 from dfc.games.chance import derive_seed
 from dfc.games.game import Game
-from dfc.models.transformer import DecoderConfig, Params, bind, empty_cache
+from dfc.models.decoder_config import DecoderConfig
+from dfc.models.transformer import Params, bind, empty_cache
 from dfc.recipes import conquer
 from dfc.recipes.table import Table
 from dfc.rollout.engine import Engine, Reply, _extend_and_draw

@@ -16,7 +16,8 @@ from typing import Any
 import jax
 
 from dfc.errors import WeightsError
-from dfc.models.transformer import DecoderConfig, Llama3Rope, abstract_params
+from dfc.models.decoder_config import DecoderConfig, Llama3Rope
+from dfc.models.transformer import abstract_params
 
 Path = tuple[str, ...]  # keys from the root of the weights to one array: ("layers", "0", "mlp", "up", "kernel")
 

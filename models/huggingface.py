@@ -22,7 +22,8 @@ from jax.experimental import multihost_utils
 from dfc.errors import WeightsError
 from dfc.models import families
 from dfc.models.sharding import param_shardings
-from dfc.models.transformer import DecoderConfig, Params, abstract_params
+from dfc.models.decoder_config import DecoderConfig
+from dfc.models.transformer import Params, abstract_params
 
 TOKENIZER_FILES = (
     "tokenizer.json",

@@ -12,7 +12,8 @@ import jax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from dfc.errors import ConfigError
-from dfc.models.transformer import DecoderConfig, Params, abstract_params, logical_axes
+from dfc.models.decoder_config import DecoderConfig
+from dfc.models.transformer import Params, abstract_params, logical_axes
 
 AXES = ("data", "fsdp", "tensor")
 
@@ -27,6 +28,7 @@ class Rules:
       heads: N * H, query heads.
       kv_heads: K * H, key and value heads.
       mlp: F, the feed-forward width.
+      labels: scores of a sequence.
     """
 
     vocab: str | None = "tensor"
@@ -34,6 +36,7 @@ class Rules:
     heads: str | None = "tensor"
     kv_heads: str | None = "tensor"
     mlp: str | None = "tensor"
+    labels: str | None = None
 
 
 DEFAULT_RULES = Rules()

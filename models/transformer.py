@@ -2,92 +2,67 @@
 
 Axis letters, here and in every comment: B rows (sequences or slots), T ids fed at once, S cached positions,
 D model width, N query heads, K key/value heads, G = N / K queries per key head, H head dimension, F feed-forward
-width, V vocabulary, L layers.
+width, V vocabulary, L layers, R adapter rank, P adapters of a pool.
 
-Modules are Flax NNX; `split` turns one into a plain nested dict of arrays, which is all that losses, optimizer,
-fusion and checkpoints ever see. Layers are unrolled: each keeps arrays of its own, because slicing stacked weights
-inside a decode loop costs about half of its speed.
+Modules are Flax NNX; their weights are a plain nested dict of arrays, which is all that losses, optimizer, fusion and
+checkpoints ever see. It comes in two layouts:
+
+    unrolled  {"embed", "layers": {0: {...}, 1: {...}, ...}, "norm", "head"?}   decoding and files
+    stacked   {"embed", "layers": {...}, "norm", "head"?}                       training
+
+Stacked, "layers" is the tree of one layer with a leading axis L on every array, and the layers are one `lax.scan`:
+compiled once, whatever L is, and each can be computed again in the backward pass. Decoding wants arrays of their own:
+slicing stacked weights inside a decode loop costs about half of its speed.
 """
 
 import dataclasses
 import functools
-import math
+import zlib
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
-Params = Any  # a nested dict of arrays: {"embed": {"embedding"}, "layers": {0: {...}}, "norm": {"scale"}, "head"?}
+from dfc.models.attention import AttentionSpec, attend, causal_attention
+from dfc.models.decoder_config import DecoderConfig, rope_frequencies
+from dfc.models.execution import Execution, name_residual
+
+Params = Any  # a nested dict of arrays, in one of the two layouts
 Cache = tuple[tuple[jax.Array, jax.Array], ...]  # per layer: keys and values, each [B, K, S, H]
+Rotary = tuple[jax.Array, jax.Array]  # sines and cosines, float32 [B, 1, T, H / 2]
+# From queries [B, N, T, H], keys and values [B, K, T, H] to mixed values [B, N, T, H].
+Mix = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 
 
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=("weights", "rows", "key"), meta_fields=("scale", "dropout")
+)
 @dataclasses.dataclass(frozen=True)
-class Llama3Rope:
-    """Frequency scaling of Llama 3.1: long wavelengths are slowed by `factor`, short ones kept, the rest blended.
+class Adapters:
+    """Low-rank corrections of projections (LoRA, arXiv 2106.09685): y = x W + scale * dropout(x) a b.
 
     Attributes:
-      factor: by how much long wavelengths are slowed.
-      low_freq_factor: wavelengths above original_context / this are slowed fully.
-      high_freq_factor: wavelengths below original_context / this are kept.
-      original_context: context length of pre-training.
+      weights: the tree of the decoder's weights, cut down to the corrected projections, each {"a": [D, R],
+        "b": [R, out]}; in the layout of the weights they go with. With `rows`, arrays have an axis of P adapters
+        before these two.
+      scale: alpha / R.
+      rows: int32 [B], the adapter of each row of the batch; None: there is one adapter, for all rows.
+      key: random key of the dropout; None turns it off.
+      dropout: probability that an input of `a` is dropped; the others are scaled up to keep their expectation.
     """
 
-    factor: float
-    low_freq_factor: float
-    high_freq_factor: float
-    original_context: int
+    weights: Params
+    scale: float
+    rows: jax.Array | None = None
+    key: jax.Array | None = None
+    dropout: float = 0.0
 
 
-@dataclasses.dataclass(frozen=True)
-class DecoderConfig:
-    """Shape and kind of a decoder; every field is read by the computation.
-
-    Attributes:
-      vocabulary: V. width: D. layers: L. heads: N. kv_heads: K. head_dim: H. feed_forward: F.
-      rope_theta: base of the rotary frequencies.
-      rope_scaling: None or Llama 3.1's scaling.
-      norm_epsilon: added to the mean square.
-      qkv_bias: whether query, key and value projections have a bias (Qwen2).
-      tied_embedding: whether the output projection is the embedding.
-      dtype: of weights and activations; norms, attention weights and logits are computed in float32.
-    """
-
-    vocabulary: int
-    width: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    feed_forward: int
-    rope_theta: float
-    norm_epsilon: float
-    qkv_bias: bool
-    tied_embedding: bool
-    rope_scaling: Llama3Rope | None = None
-    dtype: str = "float32"
-
-    @property
-    def cache_bytes_per_position(self) -> int:
-        """Bytes one cached position of one row takes, all layers together."""
-        return 2 * self.layers * self.kv_heads * self.head_dim * jnp.dtype(self.dtype).itemsize
-
-
-def rope_frequencies(config: DecoderConfig) -> jax.Array:
-    """Returns the rotary angular frequencies, float32 [H / 2], scaled as the config says."""
-    half = config.head_dim // 2
-    frequencies = 1.0 / (config.rope_theta ** (jnp.arange(half, dtype=jnp.float32) / half))
-    scaling = config.rope_scaling
-    if scaling is None:
-        return frequencies
-    wavelength = 2 * math.pi / frequencies
-    low, high = scaling.low_freq_factor, scaling.high_freq_factor
-    smooth = jnp.clip((scaling.original_context / wavelength - low) / (high - low), 0.0, 1.0)
-    return frequencies * (smooth + (1.0 - smooth) / scaling.factor)
-
-
-def rotate(x: jax.Array, sin: jax.Array, cos: jax.Array) -> jax.Array:
-    """Applies rotary position embedding to x [B, heads, T, H] with sin, cos float32 [B, 1, T, H / 2]."""
+def rotate(x: jax.Array, rotary: Rotary) -> jax.Array:
+    """Applies rotary position embedding to x [B, heads, T, H]."""
+    sin, cos = rotary
     first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
     return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1).astype(x.dtype)
 
@@ -102,33 +77,57 @@ def _param(
 class Norm(nnx.Module):
     """Root-mean-square normalisation, computed in float32."""
 
-    def __init__(self, width: int, epsilon: float, dtype: str) -> None:
-        self.epsilon = epsilon
-        self.scale = nnx.Param(jnp.ones((width,), jnp.dtype(dtype)), axes=(None,))
+    def __init__(self, width: int, config: DecoderConfig) -> None:
+        self.epsilon = config.norm_epsilon
+        self.unit_offset = config.unit_offset_norm
+        start = jnp.zeros if self.unit_offset else jnp.ones
+        self.scale = nnx.Param(start((width,), jnp.dtype(config.dtype)), axes=(None,))
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns x / rms(x) * scale over the last axis."""
+        """Returns x / rms(x) * scale over the last axis; (1 + scale) with a unit offset."""
         x32 = x.astype(jnp.float32)
         normed = x32 * jax.lax.rsqrt(jnp.mean(x32 * x32, axis=-1, keepdims=True) + self.epsilon)
         scale = jnp.expand_dims(self.scale[...], tuple(range(x.ndim - 1)))
+        if self.unit_offset:
+            return (normed * (1.0 + scale.astype(jnp.float32))).astype(x.dtype)
         return normed.astype(x.dtype) * scale
 
 
 class Projection(nnx.Module):
-    """A plain two-dimensional dense layer, [..., in] -> [..., out]."""
+    """A plain two-dimensional dense layer, [..., in] -> [..., out], with an optional adapter.
+
+    Attributes:
+      adapter: attached by `bind`; its weights are this projection's {"a", "b"} alone.
+    """
 
     def __init__(
         self, rngs: nnx.Rngs, shape: tuple[int, int], axes: tuple[str, str], dtype: str, *, bias: bool = False
     ) -> None:
         self.kernel = _param(rngs, shape, axes, shape[0] ** -0.5, dtype)
         self.bias = nnx.Param(jnp.zeros((shape[1],), jnp.dtype(dtype)), axes=(axes[1],)) if bias else None
+        self.adapter: Adapters | None = None
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns x @ kernel (+ bias)."""
-        y = x @ self.kernel[...]
+        """Returns x @ kernel (+ bias) (+ the adapter's correction)."""
+        kernel: Any = self.kernel.get_value()  # an array, or a quantized stand-in
+        y: jax.Array = x @ (kernel.dequantize(x.dtype) if hasattr(kernel, "dequantize") else kernel)
         if self.bias is not None:
             y = y + jnp.expand_dims(self.bias[...], tuple(range(x.ndim - 1)))
+        if self.adapter is not None:
+            y = y + _correction(self.adapter, x)
         return y
+
+
+def _correction(adapter: Adapters, x: jax.Array) -> jax.Array:
+    """Returns scale * dropout(x) @ a @ b for x [B, T, in], computed in x's dtype."""
+    a, b = adapter.weights["a"].astype(x.dtype), adapter.weights["b"].astype(x.dtype)
+    if adapter.key is not None and adapter.dropout > 0:
+        kept = jax.random.bernoulli(adapter.key, 1 - adapter.dropout, x.shape)
+        x = jnp.where(kept, x / (1 - adapter.dropout), jnp.zeros((), x.dtype)).astype(x.dtype)
+    if adapter.rows is None:
+        return (x @ a) @ b * adapter.scale
+    low = jnp.einsum("btd,bdr->btr", x, a[adapter.rows])
+    return jnp.einsum("btr,bro->bto", low, b[adapter.rows]) * adapter.scale
 
 
 class Attention(nnx.Module):
@@ -142,51 +141,57 @@ class Attention(nnx.Module):
         self.key = make((config.width, keys), ("embed", "kv_heads"), bias=config.qkv_bias)
         self.value = make((config.width, keys), ("embed", "kv_heads"), bias=config.qkv_bias)
         self.output = make((queries, config.width), ("heads", "embed"))
+        self.query_norm = Norm(config.head_dim, config) if config.qk_norm else None
+        self.key_norm = Norm(config.head_dim, config) if config.qk_norm else None
 
-    def project(self, x: jax.Array, sin: jax.Array, cos: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Returns rotated queries [B, N, T, H], rotated keys and values [B, K, T, H]."""
+    def __call__(self, x: jax.Array, rotary: Rotary, mix: Mix, execution: Execution) -> jax.Array:
+        """Returns [B, T, D]; `mix` is attention proper and sees rotated queries and keys."""
         rows, length, _ = x.shape
 
         def heads(y: jax.Array) -> jax.Array:
-            return y.reshape(rows, length, -1, self.config.head_dim).swapaxes(1, 2)
+            return execution.shard_heads(y.reshape(rows, length, -1, self.config.head_dim).swapaxes(1, 2))
 
-        return rotate(heads(self.query(x)), sin, cos), rotate(heads(self.key(x)), sin, cos), heads(self.value(x))
-
-    def attend(self, query: jax.Array, key: jax.Array, value: jax.Array, mask: jax.Array) -> jax.Array:
-        """Returns [B, T, D] from queries [B, N, T, H], keys and values [B, K, S, H], mask bool [B, T, S]."""
-        rows, heads, length, dim = query.shape
-        grouped = query.reshape(rows, key.shape[1], -1, dim)  # the G queries of a key head, one after another
-        weights = jnp.einsum("bkqh,bksh->bkqs", grouped, key, preferred_element_type=jnp.float32)
-        weights = weights.reshape(rows, heads, length, -1) * dim**-0.5
-        weights = jnp.where(mask[:, None], weights, jnp.float32(-1e30))
-        probabilities = jax.nn.softmax(weights, axis=-1).astype(value.dtype)
-        probabilities = probabilities.reshape(rows, key.shape[1], -1, value.shape[2])
-        mixed = jnp.einsum("bkqs,bksh->bkqh", probabilities, value).reshape(rows, heads, length, dim)
-        return self.output(mixed.swapaxes(1, 2).reshape(rows, length, heads * dim))
+        query, key, value = heads(self.query(x)), heads(self.key(x)), heads(self.value(x))
+        if self.query_norm is not None and self.key_norm is not None:
+            query, key = self.query_norm(query), self.key_norm(key)
+        mixed = mix(rotate(query, rotary), rotate(key, rotary), value)
+        return self.output(mixed.swapaxes(1, 2).reshape(rows, length, -1))
 
 
 class FeedForward(nnx.Module):
-    """SwiGLU."""
+    """A gated feed-forward: SwiGLU, or its GELU form."""
 
     def __init__(self, rngs: nnx.Rngs, config: DecoderConfig) -> None:
+        self.activation = config.activation
         make = functools.partial(Projection, rngs, dtype=config.dtype)
         self.gate = make((config.width, config.feed_forward), ("embed", "mlp"))
         self.up = make((config.width, config.feed_forward), ("embed", "mlp"))
         self.down = make((config.feed_forward, config.width), ("mlp", "embed"))
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns down(silu(gate(x)) * up(x))."""
-        return self.down(jax.nn.silu(self.gate(x)) * self.up(x))
+        """Returns down(activation(gate(x)) * up(x))."""
+        gate = self.gate(x)
+        active = jax.nn.silu(gate) if self.activation == "silu" else jax.nn.gelu(gate, approximate=True)
+        return self.down(active * self.up(x))
 
 
 class Layer(nnx.Module):
-    """Pre-norm attention and feed-forward, each added to the residual stream."""
+    """Attention and feed-forward, each normalised before (and behind, if sandwiched) and added to the residual."""
 
     def __init__(self, rngs: nnx.Rngs, config: DecoderConfig) -> None:
-        self.attention_norm = Norm(config.width, config.norm_epsilon, config.dtype)
+        self.attention_norm = Norm(config.width, config)
         self.attention = Attention(rngs, config)
-        self.mlp_norm = Norm(config.width, config.norm_epsilon, config.dtype)
+        self.mlp_norm = Norm(config.width, config)
         self.mlp = FeedForward(rngs, config)
+        self.attention_post_norm = Norm(config.width, config) if config.sandwich_norms else None
+        self.mlp_post_norm = Norm(config.width, config) if config.sandwich_norms else None
+
+    def __call__(self, x: jax.Array, rotary: Rotary, mix: Mix, execution: Execution) -> jax.Array:
+        """Returns the residual stream [B, T, D] behind this layer."""
+        mixed = self.attention(self.attention_norm(x), rotary, mix, execution)
+        x = x + (mixed if self.attention_post_norm is None else self.attention_post_norm(mixed))
+        fed = self.mlp(self.mlp_norm(x))
+        return x + (fed if self.mlp_post_norm is None else self.mlp_post_norm(fed))
 
 
 class Embedding(nnx.Module):
@@ -196,24 +201,56 @@ class Embedding(nnx.Module):
         self.embedding = _param(rngs, (config.vocabulary, config.width), ("vocab", "embed"), 0.02, config.dtype)
 
 
-class Transformer(nnx.Module):
-    """The decoder."""
+class Ends(nnx.Module):
+    """What lies before and behind the layers."""
 
-    def __init__(self, config: DecoderConfig, *, rngs: nnx.Rngs) -> None:
-        self.config = config
+    def __init__(self, rngs: nnx.Rngs, config: DecoderConfig) -> None:
         self.embed = Embedding(rngs, config)
-        self.layers = nnx.List([Layer(rngs, config) for _ in range(config.layers)])
-        self.norm = Norm(config.width, config.norm_epsilon, config.dtype)
-        self.head = None if config.tied_embedding else Embedding(rngs, config)
+        self.norm = Norm(config.width, config)
+        scored = config.labels is not None
+        shape = (config.width, config.labels or 0)
+        self.score = Projection(rngs, shape, ("embed", "labels"), config.dtype) if scored else None
+        self.head = None if scored or config.tied_embedding else Embedding(rngs, config)
+
+
+class Decoder:
+    """A decoder with its weights, ready to compute; made by `bind`, usually inside jit.
+
+    Attributes:
+      config: its shape and kind.
+    """
+
+    def __init__(self, config: DecoderConfig, params: Params, adapters: Adapters | None, execution: Execution) -> None:
+        self.config = config
+        self._ends: Ends = _merge(_graph(config, Ends), {k: v for k, v in params.items() if k != "layers"})
+        self._layers = params["layers"]
+        self._stacked = is_stacked(params)
+        self._adapters = adapters
+        self._execution = execution
 
     @property
     def output_embedding(self) -> jax.Array:
-        """[V, D]; logits are hidden @ this transposed."""
-        return (self.embed if self.head is None else self.head).embedding[...]
+        """[V, D]; logits are hidden @ this transposed, then capped if `config.logit_soft_cap` says so."""
+        head = self._ends.embed if self._ends.head is None else self._ends.head
+        weights: jax.Array = head.embedding[...]
+        return weights
 
-    def _rotary(self, positions: jax.Array) -> tuple[jax.Array, jax.Array]:
-        angles = positions.astype(jnp.float32)[:, None, :, None] * rope_frequencies(self.config)[None, None, None, :]
-        return jnp.sin(angles), jnp.cos(angles)
+    def logits(self, hidden: jax.Array) -> jax.Array:
+        """Returns float32 logits [..., V] of hidden states [..., D]; for few positions, see dfc.logprobs for many."""
+        logits = jnp.matmul(hidden, self.output_embedding.T, preferred_element_type=jnp.float32)
+        cap = self.config.logit_soft_cap
+        return logits if cap is None else cap * jnp.tanh(logits / cap)
+
+    def scores(self, hidden: jax.Array, last: jax.Array) -> jax.Array:
+        """Returns the scores float32 [B, labels] of sequences that end at positions `last`, int32 [B].
+
+        Raises:
+          ValueError: the decoder is a language model.
+        """
+        if self._ends.score is None:
+            raise ValueError("a language model has no scores; load a checkpoint with a sequence-classification head")
+        final = jnp.take_along_axis(hidden, last[:, None, None], axis=1)[:, 0]
+        return self._ends.score(final).astype(jnp.float32)
 
     def __call__(self, tokens: jax.Array, positions: jax.Array, segments: jax.Array) -> jax.Array:
         """Returns the final hidden states [B, T, D] of whole sequences.
@@ -223,16 +260,50 @@ class Transformer(nnx.Module):
           positions: int32 [B, T], counted from 0 within each segment.
           segments: int32 [B, T]; ids attend to earlier ids of the same segment; 0 is padding.
         """
-        length = tokens.shape[1]
-        causal = jnp.tril(jnp.ones((length, length), bool))
-        mask = (segments[:, :, None] == segments[:, None, :]) & causal[None]
-        sin, cos = self._rotary(positions)
-        x = self.embed.embedding[...][tokens]
-        for layer in self.layers:
-            query, key, value = layer.attention.project(layer.attention_norm(x), sin, cos)
-            x = x + layer.attention.attend(query, key, value, mask)
-            x = x + layer.mlp(layer.mlp_norm(x))
-        return self.norm(x)
+        config, execution = self.config, self._execution
+        rotary = self._rotary(positions)
+
+        def mix(windowed: bool | jax.Array) -> Mix:
+            def program(window: int | None) -> Mix:
+                spec = self._spec(window)
+                return lambda query, key, value: causal_attention(query, key, value, segments, spec, execution)
+
+            if isinstance(windowed, bool):
+                return program(config.sliding_window if windowed else None)
+            # Only the branch taken is computed; the kernels want the window as a constant.
+            branches = program(config.sliding_window), program(None)
+            return lambda query, key, value: jax.lax.cond(windowed, *branches, query, key, value)
+
+        def layer(x: jax.Array, weights: Params, adapters: Adapters | None, windowed: bool | jax.Array) -> jax.Array:
+            x = name_residual(execution.shard_residual(x))
+            if isinstance(windowed, bool):
+                turn = rotary[windowed]
+            else:
+                turn = jax.tree.map(lambda local, whole: jnp.where(windowed, local, whole), rotary[True], rotary[False])
+            return _bind_layer(config, weights, adapters)(x, turn, mix(windowed), execution)
+
+        kinds = set(config.windowed)
+        # A flag that differs from layer to layer is data to the scan and a constant elsewhere.
+        flags = jnp.asarray(config.windowed) if len(kinds) > 1 else None
+        same = kinds == {True}
+        if execution.remat != "none":
+            static = (3,) if flags is None or not self._stacked else ()
+            layer = jax.checkpoint(layer, policy=execution.remat_policy(), static_argnums=static)
+        x = self._embed(tokens)
+        if self._stacked:
+
+            def body(x: jax.Array, one: tuple[Params, Params, Any, Any]) -> tuple[jax.Array, None]:
+                weights, corrections, flag, number = one
+                adapters = self._layer_adapters(corrections, number)
+                return layer(x, weights, adapters, same if flag is None else flag), None
+
+            corrections = None if self._adapters is None else self._adapters.weights["layers"]
+            numbers = jnp.arange(config.layers, dtype=jnp.int32)
+            x, _ = jax.lax.scan(body, x, (self._layers, corrections, flags, numbers))
+        else:
+            for number, windowed in enumerate(config.windowed):
+                x = layer(x, self._layers[number], self._unrolled_adapters(number), windowed)
+        return self._ends.norm(execution.shard_residual(x))
 
     def extend(self, tokens: jax.Array, start: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
         """Feeds T more ids to each row behind what its cache holds; returns hidden states [B, T, D] and the cache.
@@ -246,21 +317,90 @@ class Transformer(nnx.Module):
           cache: per layer keys and values [B, K, S, H]; start + T <= S. Meant to be donated. All S positions are
             read, so a caller keeps S near what its rows hold: cutting a longer cache to its live part inside the
             program copies it at every call (on a CPU that took longer than the attention itself).
+
+        Raises:
+          ValueError: the weights are stacked.
         """
+        if self._stacked:
+            raise ValueError("decoding wants unrolled weights; give bind unstack_layers(params)")
         length = tokens.shape[1]
         positions = start[:, None] + jnp.arange(length, dtype=start.dtype)[None]
-        held = cache[0][0].shape[2]
-        mask = jnp.arange(held, dtype=start.dtype)[None, None, :] <= positions[:, :, None]
-        sin, cos = self._rotary(positions)
-        x = self.embed.embedding[...][tokens]
-        new_cache = []
-        for layer, (old_keys, old_values) in zip(self.layers, cache, strict=True):
-            query, key, value = layer.attention.project(layer.attention_norm(x), sin, cos)
-            keys, values = _write(old_keys, key, start), _write(old_values, value, start)
-            new_cache.append((keys, values))
-            x = x + layer.attention.attend(query, keys, values, mask)
-            x = x + layer.mlp(layer.mlp_norm(x))
-        return self.norm(x), tuple(new_cache)
+        places = jnp.arange(cache[0][0].shape[2], dtype=start.dtype)
+        distance = positions[:, :, None] - places[None, None, :]
+        rotary = self._rotary(positions)
+        x = self._embed(tokens)
+        held = []
+        for number, windowed in enumerate(self.config.windowed):
+            window = self.config.sliding_window if windowed else None
+            spec = self._spec(window)
+            mask = distance >= 0 if window is None else (distance >= 0) & (distance < window)
+
+            def mix(
+                query: jax.Array,
+                key: jax.Array,
+                value: jax.Array,
+                old: tuple[jax.Array, jax.Array] = cache[number],
+                mask: jax.Array = mask,
+                spec: AttentionSpec = spec,
+            ) -> jax.Array:
+                held.append((_write(old[0], key, start), _write(old[1], value, start)))
+                return attend(query, *held[-1], mask, spec)
+
+            layer = _bind_layer(self.config, self._layers[number], self._unrolled_adapters(number))
+            x = layer(x, rotary[windowed], mix, self._execution)
+        return self._ends.norm(x), tuple(held)
+
+    def _spec(self, window: int | None) -> AttentionSpec:
+        return AttentionSpec(self.config.query_scale, window, self.config.attention_soft_cap)
+
+    def _embed(self, tokens: jax.Array) -> jax.Array:
+        x = self._ends.embed.embedding[...][tokens]
+        if self.config.scaled_embedding:
+            x = x * jnp.asarray(self.config.width**0.5, x.dtype)
+        return x
+
+    def _rotary(self, positions: jax.Array) -> dict[bool, Rotary]:
+        """Sines and cosines of layers with and without a window."""
+        place = positions.astype(jnp.float32)[:, None, :, None]
+        found = {}
+        for windowed in set(self.config.windowed) or {False}:
+            angles = place * rope_frequencies(self.config, windowed=windowed)[None, None, None, :]
+            found[windowed] = jnp.sin(angles), jnp.cos(angles)
+        return found
+
+    def _unrolled_adapters(self, number: int) -> Adapters | None:
+        if self._adapters is None:
+            return None
+        return self._layer_adapters(self._adapters.weights["layers"].get(number, {}), number)
+
+    def _layer_adapters(self, weights: Params, number: int | jax.Array) -> Adapters | None:
+        """The adapters of one layer, with a dropout key of its own."""
+        if self._adapters is None:
+            return None
+        key = self._adapters.key
+        return dataclasses.replace(
+            self._adapters, weights=weights, key=None if key is None else jax.random.fold_in(key, number)
+        )
+
+
+def _bind_layer(config: DecoderConfig, weights: Params, adapters: Adapters | None) -> Layer:
+    layer: Layer = _merge(_graph(config, Layer), weights)
+    if adapters is not None:
+        _attach(layer, adapters, adapters.weights, "")
+    return layer
+
+
+def _attach(module: nnx.Module, adapters: Adapters, weights: Mapping[str, Any], path: str) -> None:
+    """Gives every projection that has adapter weights its own, with a dropout key of its own."""
+    for name, part in weights.items():
+        target = getattr(module, name)
+        if not isinstance(target, Projection):
+            _attach(target, adapters, part, f"{path}/{name}")
+            continue
+        key = adapters.key
+        if key is not None:
+            key = jax.random.fold_in(key, zlib.crc32(f"{path}/{name}".encode()))
+        target.adapter = nnx.data(dataclasses.replace(adapters, weights=part, key=key))
 
 
 def _write(cache: jax.Array, new: jax.Array, start: jax.Array) -> jax.Array:
@@ -285,32 +425,76 @@ def resized_cache(cache: Cache, positions: int) -> Cache:
     return tuple((resize(keys), resize(values)) for keys, values in cache)
 
 
-@functools.lru_cache(maxsize=8)
-def _abstract(config: DecoderConfig) -> tuple[Any, Any]:
-    model = nnx.eval_shape(lambda: Transformer(config, rngs=nnx.Rngs(0)))
-    return nnx.split(model, nnx.Param)
+@functools.lru_cache(maxsize=32)
+def _graph(config: DecoderConfig, kind: type[Layer] | type[Ends]) -> tuple[Any, Any]:
+    """The structure of a module and the shapes of its weights."""
+    return nnx.split(nnx.eval_shape(lambda: kind(nnx.Rngs(0), config)), nnx.Param)
+
+
+def _merge(structure: tuple[Any, Any], params: Params) -> Any:  # noqa: ANN401 - a module of the structure's kind
+    graph, abstract = structure
+    state = jax.tree.map(lambda p: p, abstract)
+    nnx.replace_by_pure_dict(state, params)
+    return nnx.merge(graph, state)
 
 
 def initialize(config: DecoderConfig, seed: int) -> Params:
-    """Returns freshly drawn weights."""
-    return nnx.to_pure_dict(nnx.split(Transformer(config, rngs=nnx.Rngs(seed)), nnx.Param)[1])
+    """Returns freshly drawn weights, unrolled."""
+    rngs = nnx.Rngs(seed)
+
+    def draw(kind: type[Layer] | type[Ends]) -> Params:
+        return nnx.to_pure_dict(nnx.split(kind(rngs, config), nnx.Param)[1])
+
+    ends = draw(Ends)
+    return {**ends, "layers": {number: draw(Layer) for number in range(config.layers)}}
 
 
 def abstract_params(config: DecoderConfig) -> Params:
-    """Returns the weights' shapes and dtypes, nothing allocated."""
-    return nnx.to_pure_dict(_abstract(config)[1])
+    """Returns the weights' shapes and dtypes, unrolled, nothing allocated."""
+    ends, layer = (nnx.to_pure_dict(_graph(config, kind)[1]) for kind in (Ends, Layer))
+    return {**ends, "layers": {number: jax.tree.map(lambda x: x, layer) for number in range(config.layers)}}
 
 
 def logical_axes(config: DecoderConfig) -> Params:
-    """Returns, in the shape of the weights, the tuple of logical axis names of each."""
-    state = _abstract(config)[1]
-    return nnx.to_pure_dict(jax.tree.map(lambda p: p.axes, state, is_leaf=lambda p: isinstance(p, nnx.Variable)))
+    """Returns, in the shape of the unrolled weights, the tuple of logical axis names of each."""
+
+    def axes(kind: type[Layer] | type[Ends]) -> Params:
+        state = _graph(config, kind)[1]
+        return nnx.to_pure_dict(jax.tree.map(lambda p: p.axes, state, is_leaf=lambda p: isinstance(p, nnx.Variable)))
+
+    return {**axes(Ends), "layers": {number: axes(Layer) for number in range(config.layers)}}
 
 
-def bind(config: DecoderConfig, params: Params) -> Transformer:
-    """Returns the module with these weights; free inside jit, where it happens once per trace."""
-    graph, abstract = _abstract(config)
-    state = jax.tree.map(lambda p: p, abstract)
-    nnx.replace_by_pure_dict(state, params)
-    model: Transformer = nnx.merge(graph, state)
-    return model
+def is_stacked(params: Params) -> bool:
+    """Returns whether the layers' arrays are stacked; adapters have the same two layouts."""
+    return not all(isinstance(key, int) for key in params["layers"])
+
+
+def stack_layers(params: Params) -> Params:
+    """Returns weights or adapters in the stacked layout; inside jit this is one copy of the layers."""
+    layers = [params["layers"][number] for number in range(len(params["layers"]))]
+    return {**params, "layers": jax.tree.map(lambda *xs: jnp.stack(xs), *layers)}
+
+
+def unstack_layers(params: Params) -> Params:
+    """Returns weights or adapters in the unrolled layout."""
+    count = jax.tree.leaves(params["layers"])[0].shape[0]
+    layers = {number: jax.tree.map(lambda x: x[number], params["layers"]) for number in range(count)}  # noqa: B023 - called within the loop
+    return {**params, "layers": layers}
+
+
+def bind(
+    config: DecoderConfig,
+    params: Params,
+    adapters: Adapters | None = None,
+    execution: Execution = Execution(),  # noqa: B008 - frozen
+) -> Decoder:
+    """Returns the decoder with these weights, in either layout; free inside jit, where it happens once per trace.
+
+    Args:
+      config: of the decoder.
+      params: its weights; a projection's kernel may be quantized (dfc.models.quantization).
+      adapters: corrections, in the layout of the weights; None: the decoder alone.
+      execution: how to compute.
+    """
+    return Decoder(config, params, adapters, execution)

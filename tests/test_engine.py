@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from dfc.config import SamplingConfig
-from dfc.models.transformer import DecoderConfig, abstract_params, bind
+from dfc.models.decoder_config import DecoderConfig
+from dfc.models.transformer import abstract_params, bind
 from dfc.rollout import engine as engine_module
 from dfc.rollout.engine import Engine
 from dfc.rollout.sampling import uniforms

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from dfc.errors import WeightsError
 from dfc.models import families
-from dfc.models.transformer import DecoderConfig, Llama3Rope, abstract_params
+from dfc.models.decoder_config import DecoderConfig, Llama3Rope
+from dfc.models.transformer import abstract_params
 
 # Released configuration files, fields without effect left in.
 LLAMA_32_1B = {

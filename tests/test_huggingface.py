@@ -17,7 +17,8 @@ import safetensors.numpy
 from dfc.errors import WeightsError
 from dfc.models import huggingface
 from dfc.models.sharding import batch_sharding, make_mesh, param_shardings
-from dfc.models.transformer import DecoderConfig, abstract_params, bind
+from dfc.models.decoder_config import DecoderConfig
+from dfc.models.transformer import abstract_params, bind
 
 SMALL = {
     "vocab_size": 40,

@@ -21,7 +21,8 @@ from dfc.games.game import Verdict
 from dfc.games.scripted import RandomLegal
 from dfc.models import tiny_tokenizer
 from dfc.models.chat import ChatTokenizer
-from dfc.models.transformer import DecoderConfig, abstract_params
+from dfc.models.decoder_config import DecoderConfig
+from dfc.models.transformer import abstract_params
 from dfc.rollout.engine import Engine
 from dfc.rollout.play import THINK_PROMPT, Arena, Job
 from dfc.training.packing import Sequence1D, pack

@@ -9,7 +9,8 @@ from jax.sharding import AxisType, PartitionSpec
 
 from dfc.errors import ConfigError
 from dfc.models import sharding
-from dfc.models.transformer import DecoderConfig, abstract_params
+from dfc.models.decoder_config import DecoderConfig
+from dfc.models.transformer import abstract_params
 
 P = PartitionSpec
 CONFIG = DecoderConfig(

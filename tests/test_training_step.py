@@ -10,7 +10,8 @@ import pytest
 
 from dfc.config import GrpoConfig, OptimizerConfig
 from dfc.losses import Loss
-from dfc.models.transformer import DecoderConfig, abstract_params, bind
+from dfc.models.decoder_config import DecoderConfig
+from dfc.models.transformer import abstract_params, bind
 from dfc.recipes.conquer import make_loss
 from dfc.training import step
 from dfc.training.optimizer import make_optimizer

@@ -8,16 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dfc.models.transformer import (
-    DecoderConfig,
-    Llama3Rope,
-    abstract_params,
-    bind,
-    empty_cache,
-    initialize,
-    logical_axes,
-    resized_cache,
-)
+from dfc.models.decoder_config import DecoderConfig, LinearRope, Llama3Rope
+from dfc.models.transformer import abstract_params, bind, empty_cache, initialize, logical_axes, resized_cache
 
 CONFIG = DecoderConfig(
     vocabulary=50,
@@ -35,12 +27,51 @@ CONFIG = DecoderConfig(
 )
 
 
-@pytest.fixture(scope="module")
-def params():
+# Everything the first one lacks: norms of queries and keys, sandwiched norms, windows in some layers, soft caps, ...
+WINDOWED = DecoderConfig(
+    vocabulary=50,
+    width=32,
+    layers=3,
+    heads=4,
+    kv_heads=1,
+    head_dim=8,
+    feed_forward=48,
+    rope_theta=1e5,
+    norm_epsilon=1e-5,
+    qkv_bias=False,
+    tied_embedding=True,
+    rope_scaling=LinearRope(factor=8.0),
+    activation="gelu_tanh",
+    qk_norm=True,
+    unit_offset_norm=True,
+    sandwich_norms=True,
+    scaled_embedding=True,
+    attention_scale=0.3,
+    attention_soft_cap=5.0,
+    logit_soft_cap=3.0,
+    sliding_window=6,
+    windowed_layers=(True, False, True),
+    local_rope_theta=1e3,
+)
+CONFIGS = {"plain": CONFIG, "windowed": WINDOWED}
+
+
+@pytest.fixture(params=CONFIGS.values(), ids=CONFIGS.keys())
+def config(request):
+    return request.param
+
+
+@pytest.fixture
+def params(config):
+    return draw_params(config)
+
+
+@functools.cache
+def draw_params(config):
     # Not `initialize`: biases start at 0 and norms at 1, where a wrong use of them would not show.
     rng = np.random.default_rng(0)
     return jax.tree.map(
-        lambda leaf: (rng.normal(size=leaf.shape) * 0.25 + (leaf.ndim == 1)).astype(np.float32), abstract_params(CONFIG)
+        lambda leaf: (rng.normal(size=leaf.shape) * 0.25 + (leaf.ndim == 1)).astype(np.float32), abstract_params(config)
     )
 
 
@@ -49,9 +80,9 @@ def run(config, params, tokens, positions, segments):
     return bind(config, params)(tokens, positions, segments)
 
 
-@jax.jit
-def extend(params, tokens, start, cache):
-    return bind(CONFIG, params).extend(tokens, start, cache)
+@functools.partial(jax.jit, static_argnums=0)
+def extend(config, params, tokens, start, cache):
+    return bind(config, params).extend(tokens, start, cache)
 
 
 def whole(config, params, tokens, positions=None, segments=None):
@@ -66,21 +97,21 @@ def draw(rows, length, seed=0):
     return np.random.default_rng(seed).integers(0, CONFIG.vocabulary, (rows, length))
 
 
-def test_feeding_in_chunks_of_mixed_sizes_equals_the_whole_sequence(params):
+def test_feeding_in_chunks_of_mixed_sizes_equals_the_whole_sequence(config, params):
     """Each row is fed its own number of ids per call, padded to a common length; the cache grows, then is cut."""
     lengths = np.array([20, 13, 17])
     tokens = draw(3, 20)
-    expected = whole(CONFIG, params, tokens)
+    expected = whole(config, params, tokens)
     feeds = np.array([[5, 1, 3], [1, 7, 1], [8, 0, 2], [1, 1, 1], [4, 3, 9], [1, 1, 1]])  # per call and row
     assert (feeds.sum(0) == lengths).all()
-    cache, start, seen = empty_cache(CONFIG, 3, 16), np.zeros(3, np.int32), np.zeros(3, int)
+    cache, start, seen = empty_cache(config, 3, 16), np.zeros(3, np.int32), np.zeros(3, int)
     noise = draw(3, 40, seed=9)  # what lies in the padding must not matter
     for feed, held in zip(feeds, [16, 16, 40, 29, 29, 29], strict=True):
         cache = resized_cache(cache, held)
         fed = noise[:, : 9 if feed.max() > 1 else 1].copy()
         for row, count in enumerate(feed):
             fed[row, :count] = tokens[row, start[row] : start[row] + count]
-        hidden, cache = extend(params, jnp.asarray(fed, jnp.int32), jnp.asarray(start), cache)
+        hidden, cache = extend(config, params, jnp.asarray(fed, jnp.int32), jnp.asarray(start), cache)
         for row, count in enumerate(feed):
             here = slice(start[row], start[row] + count)
             np.testing.assert_allclose(hidden[row, :count], expected[row, here], atol=1e-5, rtol=0)
@@ -89,78 +120,128 @@ def test_feeding_in_chunks_of_mixed_sizes_equals_the_whole_sequence(params):
     assert (seen == lengths).all()
 
 
-def test_a_reused_slot_forgets_what_it_held(params):
+def test_a_reused_slot_forgets_what_it_held(config, params):
     first, second = draw(1, 9, seed=1), draw(1, 9, seed=2)
     zero = jnp.zeros(1, jnp.int32)
-    _, cache = extend(params, jnp.asarray(first, jnp.int32), zero, empty_cache(CONFIG, 1, 16))
-    hidden, _ = extend(params, jnp.asarray(second, jnp.int32), zero, cache)
-    np.testing.assert_allclose(hidden, whole(CONFIG, params, second), atol=1e-5, rtol=0)
+    _, cache = extend(config, params, jnp.asarray(first, jnp.int32), zero, empty_cache(config, 1, 16))
+    hidden, _ = extend(config, params, jnp.asarray(second, jnp.int32), zero, cache)
+    np.testing.assert_allclose(hidden, whole(config, params, second), atol=1e-5, rtol=0)
 
 
-def test_packed_segments_equal_separate_sequences(params):
+def test_packed_segments_equal_separate_sequences(config, params):
     parts = [draw(1, length, seed=length) for length in (7, 4, 9)]
     packed = np.concatenate([*parts, np.zeros((1, 4), int)], axis=1)
     segments = np.repeat([1, 2, 3, 0], [7, 4, 9, 4])[None]
     positions = np.concatenate([np.arange(length) for length in (7, 4, 9, 4)])[None]
-    hidden = whole(CONFIG, params, packed, positions, segments)
+    hidden = whole(config, params, packed, positions, segments)
     for part, begin in zip(parts, (0, 7, 11), strict=True):
         end = begin + part.shape[1]
-        np.testing.assert_allclose(hidden[:, begin:end], whole(CONFIG, params, part), atol=1e-5, rtol=0)
+        np.testing.assert_allclose(hidden[:, begin:end], whole(config, params, part), atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_padding_does_not_matter(params, side):
+def test_padding_does_not_matter(config, params, side):
     tokens = draw(2, 9)
-    expected = whole(CONFIG, params, tokens)
+    expected = whole(config, params, tokens)
     at = slice(5, 14) if side == "left" else slice(0, 9)
     for filler in (0, 17):
         padded, segments, positions = np.full((2, 14), filler), np.zeros((2, 14), int), np.zeros((2, 14), int)
         padded[:, at], segments[:, at], positions[:, at] = tokens, 1, np.arange(9)
-        hidden = whole(CONFIG, params, padded, positions, segments)
+        hidden = whole(config, params, padded, positions, segments)
         np.testing.assert_allclose(hidden[:, at], expected, atol=1e-5, rtol=0)
         assert np.isfinite(hidden).all()  # padding attends to something, so that no gradient becomes NaN
 
 
-def test_later_ids_do_not_change_earlier_states(params):
+def test_later_ids_do_not_change_earlier_states(config, params):
     tokens = draw(1, 12)
     changed = tokens.copy()
     changed[:, 8:] = (changed[:, 8:] + 1) % CONFIG.vocabulary
-    before, after = whole(CONFIG, params, tokens), whole(CONFIG, params, changed)
+    before, after = whole(config, params, tokens), whole(config, params, changed)
     np.testing.assert_array_equal(before[:, :8], after[:, :8])
     assert (np.abs(before[:, 8:] - after[:, 8:]).max(axis=-1) > 1e-3).all()
 
 
-NUMBERS = {
-    "rope_theta": {"rope_theta": 2e4},
-    "norm_epsilon": {"norm_epsilon": 1e-2},
-    "rope_scaling": {"rope_scaling": None},
-} | {
-    f"rope_scaling.{name}": {"rope_scaling": dataclasses.replace(CONFIG.rope_scaling, **{name: value})}
-    for name, value in {
-        "factor": 4.0,
-        "low_freq_factor": 2.0,
-        "high_freq_factor": 8.0,
-        "original_context": 128,
-    }.items()
+CHANGES = {
+    "plain": {
+        "rope_theta": {"rope_theta": 2e4},
+        "norm_epsilon": {"norm_epsilon": 1e-2},
+        "rope_scaling": {"rope_scaling": None},
+        "rope_scaling.factor": {"rope_scaling": dataclasses.replace(CONFIG.rope_scaling, factor=4.0)},
+        "rope_scaling.low_freq_factor": {"rope_scaling": dataclasses.replace(CONFIG.rope_scaling, low_freq_factor=2.0)},
+        "rope_scaling.high_freq_factor": {
+            "rope_scaling": dataclasses.replace(CONFIG.rope_scaling, high_freq_factor=8.0)
+        },
+        "rope_scaling.original_context": {
+            "rope_scaling": dataclasses.replace(CONFIG.rope_scaling, original_context=128)
+        },
+    },
+    "windowed": {
+        "rope_theta": {"rope_theta": 2e5},
+        "norm_epsilon": {"norm_epsilon": 1e-2},
+        "rope_scaling": {"rope_scaling": None},
+        "linear rope_scaling.factor": {"rope_scaling": LinearRope(factor=4.0)},
+        "activation": {"activation": "silu"},
+        "unit_offset_norm": {"unit_offset_norm": False},
+        "scaled_embedding": {"scaled_embedding": False},
+        "attention_scale": {"attention_scale": None},
+        "attention_soft_cap": {"attention_soft_cap": None},
+        "logit_soft_cap": {"logit_soft_cap": None},
+        "sliding_window": {"sliding_window": 7},
+        "windowed_layers": {"windowed_layers": (True, True, True)},
+        "local_rope_theta": {"local_rope_theta": None},
+    },
 }
 
 
-@pytest.mark.parametrize("change", NUMBERS.values(), ids=NUMBERS.keys())
-def test_every_number_of_the_config_counts(params, change):
-    tokens = draw(1, 100)
-    changed = whole(dataclasses.replace(CONFIG, **change), params, tokens)
-    assert np.abs(changed - whole(CONFIG, params, tokens)).max() > 1e-3
+@pytest.mark.parametrize(
+    ("base", "change"), [(base, change) for base, changes in CHANGES.items() for change in changes]
+)
+def test_every_number_of_the_config_counts(base, change):
+    config, params, tokens = CONFIGS[base], draw_params(CONFIGS[base]), draw(1, 100)
+
+    def logits(config):
+        return bind(config, params).logits(whole(config, params, tokens))
+
+    changed = dataclasses.replace(config, **CHANGES[base][change])
+    assert np.abs(logits(changed) - logits(config)).max() > 1e-3
 
 
 def test_no_number_of_the_config_is_left_out_of_the_test_above():
     shapes = {"vocabulary", "width", "layers", "heads", "kv_heads", "head_dim", "feed_forward"}
-    kinds = {"qkv_bias", "tied_embedding", "dtype"}  # change which weights there are, or their type
+    # These change which weights there are, or their type.
+    kinds = {"qkv_bias", "tied_embedding", "dtype", "qk_norm", "sandwich_norms", "labels"}
     fields = {field.name for field in dataclasses.fields(CONFIG)}
     nested = {f"rope_scaling.{field.name}" for field in dataclasses.fields(Llama3Rope)}
-    assert set(NUMBERS) == (fields - shapes - kinds) | nested
+    nested |= {f"linear rope_scaling.{field.name}" for field in dataclasses.fields(LinearRope)}
+    assert {name for changes in CHANGES.values() for name in changes} == (fields - shapes - kinds) | nested
+
+
+def test_a_window_hides_what_lies_before_it():
+    config = dataclasses.replace(CONFIG, sliding_window=4, layers=1)
+    params, tokens = draw_params(config), draw(1, 12)
+    changed = tokens.copy()
+    changed[:, 5] = (changed[:, 5] + 1) % config.vocabulary
+    moved = np.abs(whole(config, params, tokens) - whole(config, params, changed)).max(axis=-1)[0] > 1e-6
+    assert moved.tolist() == [False] * 5 + [True] * 4 + [False] * 3
+
+
+def test_a_score_is_read_at_the_last_id():
+    config = dataclasses.replace(CONFIG, labels=2, qkv_bias=False)
+    params, tokens = draw_params(config), draw(2, 9)
+    assert "head" not in params
+    hidden = whole(config, params, tokens)
+    expected = np.stack([hidden[0, 3], hidden[1, 8]]) @ params["score"]["kernel"]
+    scores = bind(config, params).scores(jnp.asarray(hidden), jnp.asarray([3, 8]))
+    np.testing.assert_allclose(scores, expected, rtol=1e-5)
+    with pytest.raises(ValueError, match="has no scores"):
+        bind(CONFIG, draw_params(CONFIG)).scores(jnp.asarray(hidden), jnp.asarray([3, 8]))
 
 
 def test_kinds_decide_which_weights_there_are():
+    layer = abstract_params(WINDOWED)["layers"][0]
+    assert {"attention_post_norm", "mlp_post_norm"} <= layer.keys()
+    assert {"query_norm", "key_norm"} <= layer["attention"].keys()
+    assert abstract_params(CONFIG)["layers"][0].keys() == {"attention_norm", "attention", "mlp_norm", "mlp"}
     assert "bias" in abstract_params(CONFIG)["layers"][0]["attention"]["query"]
     plain = abstract_params(dataclasses.replace(CONFIG, qkv_bias=False, tied_embedding=True))
     assert "head" not in plain
@@ -192,7 +273,7 @@ def test_shapes_axes_and_drawn_weights_agree():
     assert not all(np.array_equal(a, b) for a, b in zip(pairs[0], pairs[2], strict=True))
 
 
-def test_bound_weights_do_not_leak_into_the_next_model(params):
+def test_bound_weights_do_not_leak_into_the_next_model(config, params):
     """`bind` shares one abstract model per config; filling it in must not change what it hands out next."""
-    bind(CONFIG, params)
-    assert all(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(abstract_params(CONFIG)))
+    bind(config, params)
+    assert all(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(abstract_params(config)))

@@ -32,7 +32,8 @@ from dfc.interruption import Interrupted, Stop
 from dfc.metrics import MetricsWriter
 from dfc.models import huggingface, tiny_tokenizer
 from dfc.models.chat import ChatTokenizer
-from dfc.models.transformer import DecoderConfig, Params, bind, initialize
+from dfc.models.decoder_config import DecoderConfig
+from dfc.models.transformer import Params, bind, initialize
 from dfc.progress import Progress
 from dfc.rollout.engine import Engine
 from dfc.rollout.play import Arena

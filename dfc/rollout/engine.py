@@ -20,7 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from dfc.config import SamplingConfig
-from dfc.models.transformer import Cache, DecoderConfig, Params, bind, empty_cache, resized_cache
+from dfc.models.decoder_config import DecoderConfig
+from dfc.models.transformer import Cache, Params, bind, empty_cache, resized_cache
 from dfc.rollout.sampling import draw, uniforms
 
 

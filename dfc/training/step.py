@@ -13,7 +13,8 @@ import optax
 from dfc.episodes import TokenBatch
 from dfc.logprobs import token_logprobs
 from dfc.losses import Loss
-from dfc.models.transformer import DecoderConfig, Params, bind
+from dfc.models.decoder_config import DecoderConfig
+from dfc.models.transformer import Params, bind
 
 Tree = Any  # a pytree of arrays
 # (log-probabilities, the batch, log-probabilities of the reference or None) -> loss

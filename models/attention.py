@@ -1,0 +1,217 @@
+"""Causal attention over whole packed sequences, three programs of one meaning, and over a cache.
+
+    out[b, n, i] = sum_j softmax_j(scale * q[b, n, i] . k[b, n // G, j]) v[b, n // G, j]
+
+where j runs over the ids at or before i, of the same segment, and within the window if there is one. Axis letters as
+in dfc.models.transformer.
+"""
+
+import dataclasses
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel, splash_attention_mask
+from jax.sharding import PartitionSpec
+
+from dfc.models.execution import ROWS, AttentionProgram, Execution
+
+_MASKED = -1e30
+_WHOLE = 1024  # up to this many positions the weights [B, N, T, T] of a layer are formed at once
+_CHUNK = 512
+_SPLASH_BLOCK = 512  # positions per tile of the TPU kernel; measured choice of its authors for head sizes 64 to 256
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionSpec:
+    """Attributes: scale of the logits; window in positions, or None; soft cap of the logits, or None."""
+
+    scale: float
+    window: int | None = None
+    soft_cap: float | None = None
+
+
+def choose(execution: Execution, spec: AttentionSpec, query: jax.Array) -> AttentionProgram:
+    """Returns the program that ``auto`` stands for, for queries [B, N, T, H].
+
+    On a TPU splash, whose tiles need T to be a multiple of 128. On an NVIDIA GPU cuDNN, which takes 16-bit numbers,
+    head sizes that are multiples of 8 up to 128 (up to 256 from Hopper on) and no soft cap. Elsewhere XLA's.
+    """
+    if execution.attention != "auto":
+        return execution.attention
+    length, dim = query.shape[2:]
+    if execution.platform == "tpu" and length % 128 == 0:
+        return "splash"
+    if execution.platform == "gpu" and query.dtype in (jnp.bfloat16, jnp.float16) and spec.soft_cap is None:
+        return "cudnn" if dim % 8 == 0 and dim <= _largest_cudnn_head(execution) else "xla"
+    return "xla"
+
+
+def _largest_cudnn_head(execution: Execution) -> int:
+    device = jax.devices()[0] if execution.mesh is None else execution.mesh.devices.flat[0]
+    capability = getattr(device, "compute_capability", "0")  # text such as "9.0"; described devices may lack it
+    return 256 if float(capability) >= 9 else 128  # 9 is Hopper
+
+
+def causal_attention(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    segments: jax.Array,
+    spec: AttentionSpec,
+    execution: Execution,
+) -> jax.Array:
+    """Returns [B, N, T, H], of the queries' dtype.
+
+    Args:
+      query: [B, N, T, H], rotated.
+      key: [B, K, T, H], rotated.
+      value: [B, K, T, H].
+      segments: int32 [B, T]; 0 is padding, which attends to padding only.
+      spec: scale, window, cap.
+      execution: which program, on which devices.
+    """
+    program = choose(execution, spec, query)
+    if program == "splash":
+        return _splash(query, key, value, segments, spec, execution)
+    if program == "cudnn":
+        return _cudnn(query, key, value, segments, spec)
+    return _xla(query, key, value, segments, spec)
+
+
+def _visible(rows: jax.Array, row_segments: jax.Array, segments: jax.Array, window: int | None) -> jax.Array:
+    """Which positions the queries at positions `rows` [R], of row_segments [B, R], see: bool [B, R, T]."""
+    distance = rows[:, None] - jnp.arange(segments.shape[1], dtype=rows.dtype)[None]
+    near = distance >= 0 if window is None else (distance >= 0) & (distance < window)
+    return (row_segments[:, :, None] == segments[:, None, :]) & near[None]
+
+
+def _xla(query: jax.Array, key: jax.Array, value: jax.Array, segments: jax.Array, spec: AttentionSpec) -> jax.Array:
+    length = query.shape[2]
+    if length <= _WHOLE:
+        places = jnp.arange(length, dtype=jnp.int32)
+        return attend(query, key, value, _visible(places, segments, segments, spec.window), spec)
+    # Queries in chunks, each computed again in the backward pass: memory grows with T, not with T squared.
+    chunks = math.ceil(length / _CHUNK)
+    padding = chunks * _CHUNK - length
+    rows, heads, _, dim = query.shape
+    padded = jnp.pad(query, ((0, 0), (0, 0), (0, padding), (0, 0)))
+    parts = jnp.moveaxis(padded.reshape(rows, heads, chunks, _CHUNK, dim), 2, 0)
+    part_segments = jnp.moveaxis(jnp.pad(segments, ((0, 0), (0, padding))).reshape(rows, chunks, _CHUNK), 1, 0)
+    starts = jnp.arange(chunks, dtype=jnp.int32) * _CHUNK
+
+    @jax.checkpoint
+    def one(part: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
+        queries, own, start = part
+        places = start + jnp.arange(_CHUNK, dtype=jnp.int32)
+        return attend(queries, key, value, _visible(places, own, segments, spec.window), spec)
+
+    mixed = jax.lax.map(one, (parts, part_segments, starts))
+    return jnp.moveaxis(mixed, 0, 2).reshape(rows, heads, -1, dim)[:, :, :length]
+
+
+def attend(query: jax.Array, key: jax.Array, value: jax.Array, mask: jax.Array, spec: AttentionSpec) -> jax.Array:
+    """Returns [B, N, T, H] from queries [B, N, T, H], keys and values [B, K, S, H], mask bool [B, T, S].
+
+    Logits and softmax are float32; every query must see at least one position.
+    """
+    rows, heads, length, dim = query.shape
+    grouped = query.reshape(rows, key.shape[1], -1, dim)  # the G queries of a key head, one after another
+    weights = jnp.einsum("bkqh,bksh->bkqs", grouped, key, preferred_element_type=jnp.float32)
+    weights = weights.reshape(rows, heads, length, -1) * spec.scale
+    if spec.soft_cap is not None:
+        weights = spec.soft_cap * jnp.tanh(weights / spec.soft_cap)
+    weights = jnp.where(mask[:, None], weights, jnp.float32(_MASKED))
+    probabilities = jax.nn.softmax(weights, axis=-1).astype(value.dtype)
+    probabilities = probabilities.reshape(rows, key.shape[1], -1, value.shape[2])
+    return jnp.einsum("bkqs,bksh->bkqh", probabilities, value).reshape(rows, heads, length, dim)
+
+
+def _cudnn(query: jax.Array, key: jax.Array, value: jax.Array, segments: jax.Array, spec: AttentionSpec) -> jax.Array:
+    if spec.soft_cap is not None:
+        raise ValueError("cuDNN's attention has no soft cap; set the attention program to auto or xla")
+    same = (segments[:, None, :, None] == segments[:, None, None, :]).astype(jnp.bool_)
+    mixed = jax.nn.dot_product_attention(
+        query.swapaxes(1, 2),
+        key.swapaxes(1, 2),
+        value.swapaxes(1, 2),
+        mask=same,
+        is_causal=True,
+        scale=spec.scale,
+        local_window_size=None if spec.window is None else (spec.window - 1, 0),
+        implementation="cudnn",
+    )
+    return mixed.swapaxes(1, 2)
+
+
+@functools.lru_cache(maxsize=32)
+def _splash_kernel(heads: int, length: int, window: int | None, soft_cap: float | None, *, interpret: bool) -> object:
+    """Returns the kernel for one device's heads; building its mask tables takes a second for long sequences."""
+    shape = (length, length)
+    mask: splash_attention_mask.Mask = splash_attention_mask.CausalMask(shape)
+    if window is not None:
+        mask = splash_attention_mask.LocalMask(shape, (window - 1, 0), offset=0)
+    block = next(size for size in (_SPLASH_BLOCK, 256, 128) if length % size == 0)
+    sizes = splash_attention_kernel.BlockSizes(
+        block_q=block,
+        block_kv=block,
+        block_kv_compute=block,
+        block_q_dkv=block,
+        block_kv_dkv=block,
+        block_kv_dkv_compute=block,
+        block_q_dq=block,
+        block_kv_dq=block,
+    )
+    with jax.ensure_compile_time_eval():  # tables are constants, also when first needed inside a trace
+        return splash_attention_kernel.make_splash_mha(
+            mask=splash_attention_mask.MultiHeadMask([mask] * heads),
+            block_sizes=sizes,
+            head_shards=1,
+            q_seq_shards=1,
+            attn_logits_soft_cap=soft_cap,
+            interpret=interpret,
+        )
+
+
+def _splash(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    segments: jax.Array,
+    spec: AttentionSpec,
+    execution: Execution,
+) -> jax.Array:
+    length = query.shape[2]
+    if length % 128:
+        raise ValueError(
+            f"splash attention needs a multiple of 128 positions, got {length}; set the attention program to auto "
+            "or xla, or choose another row length"
+        )
+
+    def local(query: jax.Array, key: jax.Array, value: jax.Array, segments: jax.Array) -> jax.Array:
+        kernel = _splash_kernel(
+            query.shape[1], length, spec.window, spec.soft_cap, interpret=execution.platform != "tpu"
+        )
+
+        def row(q: jax.Array, k: jax.Array, v: jax.Array, ids: jax.Array) -> jax.Array:
+            return kernel(q, k, v, splash_attention_kernel.SegmentIds(q=ids, kv=ids))  # type: ignore[operator, no-any-return]  # a registered pytree class without a public type
+
+        return jax.vmap(row)(query * jnp.asarray(spec.scale, query.dtype), key, value, segments)
+
+    mesh = execution.mesh
+    if mesh is None:
+        return local(query, key, value, segments)
+    # The kernel is opaque to the partitioner: each device is handed its own rows and heads.
+    tensor = mesh.shape["tensor"]
+    if query.shape[0] % (mesh.shape["data"] * mesh.shape["fsdp"]):
+        raise ValueError(
+            f"splash attention splits rows over {mesh.shape['data']} x {mesh.shape['fsdp']} devices, got "
+            f"{query.shape[0]} rows; make micro_batch_rows a multiple"
+        )
+    heads = "tensor" if query.shape[1] % tensor == 0 and key.shape[1] % tensor == 0 else None
+    split = PartitionSpec(ROWS, heads, None, None)  # type: ignore[no-untyped-call]  # jax leaves it untyped
+    rows = PartitionSpec(ROWS, None)  # type: ignore[no-untyped-call]  # jax leaves it untyped
+    return jax.shard_map(local, mesh=mesh, in_specs=(split, split, split, rows), out_specs=split, check_vma=False)(
+        query, key, value, segments
+    )

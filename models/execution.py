@@ -1,0 +1,84 @@
+"""How a decoder is computed, as against what it computes: devices, attention program, what the backward pass keeps."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Literal
+
+import jax
+from jax.ad_checkpoint import checkpoint_name
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+RESIDUAL = "residual"  # the name under which a layer's input can be moved to host memory
+ROWS = ("data", "fsdp")  # mesh axes that rows of a batch, and slots of a cache, are split over
+
+AttentionProgram = Literal["auto", "xla", "cudnn", "splash"]
+Remat = Literal["none", "dots", "layer", "offload"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Execution:
+    """Choices that change memory and speed, and results by rounding only.
+
+    Attributes:
+      attention: the program for whole sequences; ``auto`` chooses by platform and shape (dfc.models.attention).
+      remat: what a training step keeps of each layer for its backward pass: ``none`` keeps everything, ``dots`` the
+        results of matrix products, ``layer`` the layer's input only (everything is computed a second time),
+        ``offload`` the same, kept in host memory.
+      mesh: the devices the arrays are split over; None places no constraint.
+    """
+
+    attention: AttentionProgram = "auto"
+    remat: Remat = "none"
+    mesh: Mesh | None = None
+
+    @property
+    def platform(self) -> str:
+        """Where the program will run: ``cpu``, ``gpu`` or ``tpu``; of the mesh if there is one."""
+        if self.mesh is None:
+            return jax.default_backend()
+        platform: str = self.mesh.devices.flat[0].platform
+        return "gpu" if platform == "cuda" else platform
+
+    def shard_residual(self, x: jax.Array) -> jax.Array:
+        """Splits x [B, T, D] by row over data and fsdp devices, and by position over tensor devices.
+
+        Between the layers no device then holds more than its share: with 4 tensor devices this halves the peak
+        memory of a 32B training step.
+        """
+        if self.mesh is None:
+            return x
+        return self._constrain(x, "tensor" if x.shape[1] % self.mesh.shape["tensor"] == 0 else None, None)
+
+    def shard_heads(self, x: jax.Array) -> jax.Array:
+        """Splits x [B, heads, T, H] by row over data and fsdp devices and by head over tensor devices."""
+        if self.mesh is None:
+            return x
+        return self._constrain(x, "tensor" if x.shape[1] % self.mesh.shape["tensor"] == 0 else None, None, None)
+
+    def _constrain(self, x: jax.Array, *rest: str | None) -> jax.Array:
+        assert self.mesh is not None  # noqa: S101 - both callers have looked
+        rows = ROWS if x.shape[0] % (self.mesh.shape["data"] * self.mesh.shape["fsdp"]) == 0 else None
+        spec = PartitionSpec(rows, *rest)  # type: ignore[no-untyped-call]  # jax leaves it untyped
+        placed: jax.Array = jax.lax.with_sharding_constraint(x, NamedSharding(self.mesh, spec))  # type: ignore[no-untyped-call]  # jax leaves it untyped
+        return placed
+
+    def remat_policy(self) -> Callable[..., Any]:
+        """Returns the policy for `jax.checkpoint`; do not call it for ``none``."""
+        policies: Any = jax.checkpoint_policies
+        chosen: Callable[..., Any] = policies.nothing_saveable
+        if self.remat == "dots":
+            chosen = policies.dots_with_no_batch_dims_saveable
+        if self.remat == "offload":
+            chosen = policies.save_and_offload_only_these_names(
+                names_which_can_be_saved=[],
+                names_which_can_be_offloaded=[RESIDUAL],
+                offload_src="device",
+                offload_dst="pinned_host",
+            )
+        return chosen
+
+
+def name_residual(x: jax.Array) -> jax.Array:
+    """Marks a layer's input for ``offload``; anything else marked there is computed again and moves nothing."""
+    named: jax.Array = checkpoint_name(x, RESIDUAL)  # type: ignore[no-untyped-call]  # jax leaves it untyped
+    return named
