@@ -22,6 +22,7 @@ from dfc.config import (
     RewardConfig,
     RolloutConfig,
     RunConfig,
+    TrainingConfig,
 )
 
 
@@ -44,6 +45,7 @@ def get_config() -> RunConfig:
         ),
         optimizer=OptimizerConfig(learning_rate=1e-3, b2=0.98),
         batch=BatchConfig(row_length=160, micro_batch_rows=4, workers=2),
+        training=TrainingConfig(scan_layers=False, remat="none"),
         divide_fuse_conquer=DivideFuseConquerConfig(
             divide_iterations=24,
             conquer_iterations=32,

@@ -19,6 +19,7 @@ from dfc.config import (
     OptimizerConfig,
     RolloutConfig,
     RunConfig,
+    TrainingConfig,
 )
 
 
@@ -34,6 +35,7 @@ def get_config() -> RunConfig:
         ),
         optimizer=OptimizerConfig(learning_rate=1e-3, b2=0.98),
         batch=BatchConfig(row_length=256, micro_batch_rows=8),
+        training=TrainingConfig(scan_layers=False, remat="none"),
         divide_fuse_conquer=DivideFuseConquerConfig(
             divide_iterations=2,
             conquer_iterations=1,

@@ -18,6 +18,7 @@ from dfc.config import (
     RolloutConfig,
     RunConfig,
     TinyPlayerConfig,
+    TrainingConfig,
 )
 from dfc.games import registry
 
@@ -34,6 +35,7 @@ def get_config() -> RunConfig:
         ),
         optimizer=OptimizerConfig(learning_rate=4e-3, warmup_steps=60, schedule="cosine", b2=0.98),
         batch=BatchConfig(row_length=160, micro_batch_rows=4),
+        training=TrainingConfig(scan_layers=False, remat="none"),
         tiny_player=TinyPlayerConfig(),
         checkpoint=CheckpointConfig(every=500, keep=2),
     )

@@ -27,6 +27,26 @@ class ModelConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class TrainingConfig:
+    """How an update is computed: memory against speed. Results change by rounding only.
+
+    Attributes:
+      scan_layers: compute the layers as one loop over stacked weights: compiled once, and a layer's activations can be
+        given up. Off, every layer is its own piece of the program: faster for a few small layers.
+      remat: what is kept of each layer for the backward pass: ``none`` everything, ``dots`` the results of matrix
+        products, ``layer`` its input only, ``offload`` the same in host memory.
+      attention: the program for whole sequences; ``auto`` takes cuDNN's on NVIDIA, splash on TPUs, XLA's elsewhere.
+      master_dtype: the type the trained weights are kept and updated in; ``float32`` beside a bfloat16 model keeps
+        steps that bfloat16 would round away, for 2 more bytes per weight while training.
+    """
+
+    scan_layers: bool = True
+    remat: Literal["none", "dots", "layer", "offload"] = "layer"
+    attention: Literal["auto", "xla", "cudnn", "splash"] = "auto"
+    master_dtype: Literal["float32", "bfloat16"] = "float32"
+
+
+@dataclasses.dataclass(frozen=True)
 class MeshConfig:
     """How devices are laid out; the product of the three must be the number of devices (-1: whatever remains).
 
@@ -320,6 +340,7 @@ class RunConfig:
     rollout: RolloutConfig = RolloutConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     batch: BatchConfig = BatchConfig()
+    training: TrainingConfig = TrainingConfig()
     divide_fuse_conquer: DivideFuseConquerConfig = DivideFuseConquerConfig()
     tiny_player: TinyPlayerConfig = TinyPlayerConfig()
     evaluation: EvaluationConfig = EvaluationConfig()

@@ -1,16 +1,21 @@
-"""Log-probabilities of chosen ids, without ever holding the logits of all tokens at once.
+"""Log-probabilities of chosen ids, without ever holding the logits of all tokens or of all ids at once.
 
 Logits of [tokens, vocabulary] are usually the largest array of a training step: 65,536 tokens and 150,000 ids in
-float32 take 39 GB. Here a chunk of tokens is projected, reduced to a few numbers per token and forgotten; the backward
-pass projects it again. At most [token_chunk, vocabulary] logits exist at a time (a few copies of them in the
-backward pass).
+float32 take 39 GB. Here one tile of them, [token_chunk, vocab_chunk], is projected, reduced to a few numbers per token
+and forgotten; the backward pass projects it again. A sum of exponentials over several tiles is kept relative to the
+largest logit so far, and rescaled when that grows ("online" softmax: Milakov and Gimelshein 2018, arXiv:1805.02867,
+algorithm 3).
 """
 
+import collections.abc
 import dataclasses
 import functools
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+
+_Carry = TypeVar("_Carry")
 
 
 def token_logprobs(
@@ -18,7 +23,9 @@ def token_logprobs(
     output_embedding: jax.Array,
     targets: jax.Array,
     *,
-    token_chunk: int = 1024,
+    token_chunk: int | None = None,
+    vocab_chunk: int = 1024,
+    vocab_shards: int = 1,
     temperature: float = 1.0,
     soft_cap: float | None = None,
 ) -> jax.Array:
@@ -30,13 +37,16 @@ def token_logprobs(
         logprob[n] = l[n, targets[n]] - log sum_v exp(l[n, v])
 
     Logits, sums and results are float32, whatever the inputs are. Gradients (reverse mode) flow into `hidden` and
-    `output_embedding`; the embedding's is accumulated over chunks in float32 and cast at the end.
+    `output_embedding`; both are accumulated over tiles in float32 and cast at the end.
 
     Args:
       hidden: floating [tokens, width], the final hidden states; a batch is flattened first.
       output_embedding: floating [vocabulary, width].
       targets: int [tokens]. An id outside the vocabulary gives NaN, which a loss ignores where its mask is 0.
-      token_chunk: tokens projected at a time; up to this many tokens there is a single projection and no loop.
+      token_chunk: tokens projected at a time; by default 1024 if all ids fit one tile, else 8192.
+      vocab_chunk: ids of each shard projected at a time. If all tokens and ids fit one tile there is no loop.
+      vocab_shards: number of devices the vocabulary axis of `output_embedding` is split over; divides the vocabulary.
+        Each device then works on its own ids. Another number gives the same result, but devices send each other rows.
       temperature: above 0; that of sampling, if log-probabilities are to match the sampler's.
       soft_cap: above 0, or None.
 
@@ -50,7 +60,8 @@ def token_logprobs(
     >>> [round(float(x), 4) for x in jnp.exp(token_logprobs(jnp.ones((2, 1)), embedding, jnp.asarray([0, 1])))]
     [0.25, 0.75]
     """
-    return _in_chunks(hidden, output_embedding, targets, token_chunk, _Head(temperature, soft_cap))[0]
+    head = _Head(temperature, soft_cap, vocab_chunk, vocab_shards, entropy=False)
+    return _in_chunks(hidden, output_embedding, targets, token_chunk, head)[0]
 
 
 def token_logprobs_and_entropy(
@@ -58,7 +69,9 @@ def token_logprobs_and_entropy(
     output_embedding: jax.Array,
     targets: jax.Array,
     *,
-    token_chunk: int = 1024,
+    token_chunk: int | None = None,
+    vocab_chunk: int = 1024,
+    vocab_shards: int = 1,
     temperature: float = 1.0,
     soft_cap: float | None = None,
 ) -> tuple[jax.Array, jax.Array]:
@@ -72,6 +85,8 @@ def token_logprobs_and_entropy(
       output_embedding: floating [vocabulary, width].
       targets: int [tokens].
       token_chunk: tokens projected at a time.
+      vocab_chunk: ids of each shard projected at a time.
+      vocab_shards: number of devices the vocabulary is split over.
       temperature: above 0.
       soft_cap: above 0, or None.
 
@@ -85,19 +100,32 @@ def token_logprobs_and_entropy(
     >>> round(float(entropy[0]), 4)  # log 4
     1.3863
     """
-    return _in_chunks(hidden, output_embedding, targets, token_chunk, _Head(temperature, soft_cap))
+    head = _Head(temperature, soft_cap, vocab_chunk, vocab_shards, entropy=True)
+    return _in_chunks(hidden, output_embedding, targets, token_chunk, head)
+
+
+class _Tile(NamedTuple):
+    """A share of the vocabulary, the same positions of every shard."""
+
+    start: jax.Array  # position in each shard
+    embedding: jax.Array  # [shards, ids, width]
+    ids: jax.Array  # int32 [shards, ids]
+    new: jax.Array | None  # bool [1, 1, ids], False for ids that an earlier tile has had; None if all are new
 
 
 @dataclasses.dataclass(frozen=True)
 class _Head:
-    """What turns projections into logits."""
+    """What turns hidden states into logits, and how the vocabulary is cut into tiles."""
 
     temperature: float
     soft_cap: float | None
+    vocab_chunk: int
+    vocab_shards: int
+    entropy: bool
 
-    def logits(self, hidden: jax.Array, embedding: jax.Array) -> jax.Array:
-        """float32 [tokens, vocabulary]."""
-        logits = jnp.einsum("nd,vd->nv", hidden, embedding, preferred_element_type=jnp.float32)
+    def logits(self, hidden: jax.Array, tile: _Tile) -> jax.Array:
+        """float32 [tokens, shards, ids]."""
+        logits = jnp.einsum("nd,svd->nsv", hidden, tile.embedding, preferred_element_type=jnp.float32)
         if self.soft_cap is not None:
             logits = self.soft_cap * jnp.tanh(logits / self.soft_cap)
         return logits / self.temperature
@@ -109,21 +137,49 @@ class _Head:
             gradient = gradient * (1 - jnp.square(logits * self.temperature / self.soft_cap))
         return gradient
 
+    def over_tiles(
+        self, embedding: jax.Array, step: collections.abc.Callable[[_Tile, _Carry], _Carry], carry: _Carry
+    ) -> _Carry:
+        """Folds `step` over the tiles of embedding [shards, ids of a shard, width]."""
+        shards, shard, _ = embedding.shape
+        tiles = -(-shard // self.vocab_chunk)
+        # Equal shares of the ids, in a multiple of 128, which matrix units like; the last tile starts early enough
+        # to be of full size.
+        size = min(self.vocab_chunk, shard, -(-shard // (128 * tiles)) * 128)
+        tiles = -(-shard // size)
+
+        def one_tile(index: jax.Array, carry: _Carry) -> _Carry:
+            start = jnp.minimum(index * size, shard - size)
+            # Cut along an axis no device shares with another, so that each cuts its own rows.
+            rows = jax.lax.dynamic_slice_in_dim(embedding, start, size, axis=1)
+            place = start + jnp.arange(size, dtype=jnp.int32)[None, :]
+            ids = place + shard * jnp.arange(shards, dtype=jnp.int32)[:, None]
+            new = None if shard % size == 0 else (place >= index * size)[None]
+            return step(_Tile(start, rows, ids, new), carry)
+
+        return jax.lax.fori_loop(0, tiles, one_tile, carry, unroll=tiles == 1)
+
 
 def _in_chunks(
-    hidden: jax.Array, embedding: jax.Array, targets: jax.Array, token_chunk: int, head: _Head
+    hidden: jax.Array, embedding: jax.Array, targets: jax.Array, token_chunk: int | None, head: _Head
 ) -> tuple[jax.Array, jax.Array]:
     _check(hidden, embedding, targets, token_chunk, head)
+    if token_chunk is None:
+        # Small tiles stay in a CPU's cache. Where the ids take many tiles, few passes over them cost least.
+        token_chunk = 1024 if embedding.shape[0] <= head.vocab_chunk * head.vocab_shards else 8192
     dtype = hidden.dtype if hidden.dtype == embedding.dtype else jnp.float32
-    tokens = hidden.shape[0]
+    (tokens, width), shards = hidden.shape, head.vocab_shards
     chunks = max(1, -(-tokens // token_chunk))
     size = -(-tokens // chunks)
     hidden = jnp.pad(hidden.astype(dtype), ((0, chunks * size - tokens), (0, 0)))
-    targets = jnp.pad(targets, (0, chunks * size - tokens))
+    targets = jnp.pad(targets.astype(jnp.int32), (0, chunks * size - tokens))
     # Chunk k takes tokens k, k + chunks, k + 2 chunks, ... If the batch, and with it the token axis, is split over
     # devices, every chunk then has its share on every device; contiguous chunks would each lie on a single one.
     logprobs, entropy = _all_chunks(
-        hidden.reshape(size, chunks, -1).swapaxes(0, 1), embedding.astype(dtype), targets.reshape(size, chunks).T, head
+        hidden.reshape(size, chunks, width).swapaxes(0, 1),
+        embedding.astype(dtype).reshape(shards, embedding.shape[0] // shards, width),
+        targets.reshape(size, chunks).T,
+        head,
     )
     return logprobs.T.reshape(-1)[:tokens], entropy.T.reshape(-1)[:tokens]
 
@@ -132,28 +188,60 @@ def _in_chunks(
 def _all_chunks(
     hidden: jax.Array, embedding: jax.Array, targets: jax.Array, head: _Head
 ) -> tuple[jax.Array, jax.Array]:
-    """Log-probabilities and entropies, [chunks, size] each, of hidden [chunks, size, width]."""
+    """Log-probabilities and entropies (0 if not asked for), [chunks, size] each, of hidden [chunks, size, width]."""
     logprobs, entropy, _ = _forward(hidden, embedding, targets, head)
     return logprobs, entropy
+
+
+class _Sums(NamedTuple):
+    """Sums over the ids seen so far, float32 [tokens, shards]; shards are added up after the last tile."""
+
+    largest: jax.Array  # m = max l
+    total: jax.Array  # sum exp(l - m)
+    moment: jax.Array  # sum exp(l - m) (l - m); stays 0 where the entropy is not asked for
+    chosen: jax.Array  # l of the target, 0 until it is seen
+
+    def rescaled(self, largest: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """`total` and `moment` relative to a larger m."""
+        shift = jnp.where(self.total > 0, self.largest - largest, 0)
+        return jnp.exp(shift) * self.total, jnp.exp(shift) * (self.moment + shift * self.total)
 
 
 def _forward(
     hidden: jax.Array, embedding: jax.Array, targets: jax.Array, head: _Head
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    def one_chunk(chunk: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
-        rows, ids = chunk
-        logits = head.logits(rows, embedding)
-        normalizer = jax.nn.logsumexp(logits, axis=1)
-        # A sum over a one-hot choice, not a gather: it stays local where the vocabulary is split over devices.
-        chosen = jnp.where(_one_hot(ids, logits) > 0, logits, 0).sum(axis=1)
-        chosen = jnp.where((ids >= 0) & (ids < embedding.shape[0]), chosen, jnp.nan)
-        log_p = logits - normalizer[:, None]
-        return chosen - normalizer, -_sum_p(log_p, log_p), normalizer
+    shards, shard, _ = embedding.shape
 
-    if hidden.shape[0] == 1:
-        logprobs, entropy, normalizer = one_chunk((hidden[0], targets[0]))
-        return logprobs[None], entropy[None], normalizer[None]
-    logprobs, entropy, normalizer = jax.lax.map(one_chunk, (hidden, targets))
+    def one_chunk(
+        carry: None, chunk: tuple[jax.Array, jax.Array]
+    ) -> tuple[None, tuple[jax.Array, jax.Array, jax.Array]]:
+        rows, ids = chunk
+
+        def add_tile(tile: _Tile, sums: _Sums) -> _Sums:
+            logits = head.logits(rows, tile)
+            # A sum over a choice, not a gather: it stays local where the vocabulary is split over devices.
+            chosen = sums.chosen + jnp.where(_is_target(tile, ids), logits, 0).sum(axis=2)
+            largest = jnp.maximum(sums.largest, logits.max(axis=2))
+            zero = _finite_or_0(largest)
+            total, moment = sums.rescaled(zero)
+            p = jnp.exp(logits - zero[..., None])
+            if tile.new is not None:
+                p = jnp.where(tile.new, p, 0)
+            if head.entropy:  # An id of probability 0 adds 0, even if its logit is -inf.
+                moment += jnp.where(p > 0, p * (logits - zero[..., None]), 0).sum(axis=2)
+            return _Sums(largest, total + p.sum(axis=2), moment, chosen)
+
+        nothing = jnp.zeros((rows.shape[0], shards), jnp.float32)
+        sums = head.over_tiles(embedding, add_tile, _Sums(nothing - jnp.inf, nothing, nothing, nothing))
+        zero = _finite_or_0(sums.largest.max(axis=1, keepdims=True))
+        total, moment = (x.sum(axis=1) for x in sums.rescaled(zero))
+        log_total = jnp.log(total)
+        # Invalid targets were met nowhere.
+        chosen = jnp.where((ids >= 0) & (ids < shards * shard), sums.chosen.sum(axis=1), jnp.nan)
+        entropy = log_total - moment / total if head.entropy else jnp.zeros_like(total)
+        return carry, (chosen - zero[:, 0] - log_total, entropy, zero[:, 0] + log_total)
+
+    _, (logprobs, entropy, normalizer) = jax.lax.scan(one_chunk, None, (hidden, targets), unroll=hidden.shape[0] == 1)
     return logprobs, entropy, normalizer
 
 
@@ -176,46 +264,57 @@ def _backward(
         embedding_gradient: jax.Array,
         chunk: tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array, jax.Array],
     ) -> tuple[jax.Array, jax.Array]:
-        rows, ids, normalizers, entropies, logprob_gradient, entropy_gradient = chunk
-        logits = head.logits(rows, embedding)
-        log_p = logits - normalizers[:, None]
-        p = jnp.exp(log_p)
-        # d logprob / d logits = one_hot - p;  d entropy / d logits = -p (log p + entropy), 0 where p is 0.
-        surprise = jnp.where(p > 0, log_p, 0) + entropies[:, None]
-        gradient = logprob_gradient[:, None] * (_one_hot(ids, logits) - p) - entropy_gradient[:, None] * p * surprise
-        # The matrix products run in the type of the operands, as in the forward pass, and sum in float32.
-        gradient = head.projection_gradient(logits, gradient).astype(rows.dtype)
-        rows_gradient = jnp.einsum("nv,vd->nd", gradient, embedding, preferred_element_type=jnp.float32)
-        embedding_gradient = embedding_gradient + jnp.einsum(
-            "nv,nd->vd", gradient, rows, preferred_element_type=jnp.float32
-        )
-        return embedding_gradient, rows_gradient.astype(rows.dtype)
+        rows, ids = chunk[:2]
+        normalizers, entropies, logprob_gradient, entropy_gradient = (x[:, None, None] for x in chunk[2:])
+
+        def add_tile(tile: _Tile, sums: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            embedding_sum, rows_sum = sums
+            logits = head.logits(rows, tile)
+            p = jnp.exp(logits - normalizers)
+            # d logprob / d logits = one_hot - p;  d entropy / d logits = -p (log p + entropy), 0 where p is 0.
+            gradient = logprob_gradient * (_is_target(tile, ids).astype(jnp.float32) - p)
+            if head.entropy:
+                surprise = jnp.where(p > 0, logits - normalizers, 0) + entropies
+                gradient -= entropy_gradient * p * surprise
+            gradient = head.projection_gradient(logits, gradient)
+            if tile.new is not None:
+                gradient = jnp.where(tile.new, gradient, 0)
+            # The matrix products run in the type of the operands, as in the forward pass, and sum in float32.
+            gradient = gradient.astype(rows.dtype)
+            rows_sum += jnp.einsum("nsv,svd->snd", gradient, tile.embedding, preferred_element_type=jnp.float32)
+            part = jnp.einsum("nsv,nd->svd", gradient, rows, preferred_element_type=jnp.float32)
+            part += jax.lax.dynamic_slice_in_dim(embedding_sum, tile.start, part.shape[1], axis=1).astype(jnp.float32)
+            part = part.astype(embedding_sum.dtype)
+            return jax.lax.dynamic_update_slice_in_dim(embedding_sum, part, tile.start, axis=1), rows_sum
+
+        # Each shard sums its own gradient of the rows; devices exchange them once, after the last tile.
+        start = jnp.zeros((embedding.shape[0], *rows.shape), jnp.float32)
+        embedding_gradient, rows_gradient = head.over_tiles(embedding, add_tile, (embedding_gradient, start))
+        return embedding_gradient, rows_gradient.sum(axis=0).astype(rows.dtype)
 
     chunks = (hidden, targets, normalizer, entropy, *gradients)
-    start = jnp.zeros(embedding.shape, jnp.float32)
-    if hidden.shape[0] == 1:
-        embedding_gradient, only = one_chunk(start, jax.tree.map(lambda x: x[0], chunks))
-        hidden_gradient = only[None]
-    else:
-        embedding_gradient, hidden_gradient = jax.lax.scan(one_chunk, start, chunks)
+    # A single chunk meets each id once: its gradient is then complete, and no float32 copy of all of them is needed.
+    single = hidden.shape[0] == 1
+    start = jnp.zeros(embedding.shape, embedding.dtype if single else jnp.float32)
+    embedding_gradient, hidden_gradient = jax.lax.scan(one_chunk, start, chunks, unroll=single)
     return hidden_gradient, embedding_gradient.astype(embedding.dtype), None
 
 
 _all_chunks.defvjp(_forward_saving, _backward)
 
 
-def _one_hot(ids: jax.Array, logits: jax.Array) -> jax.Array:
-    """[tokens, vocabulary], 1 at each token's id."""
-    return jax.nn.one_hot(ids, logits.shape[1], dtype=logits.dtype)
+def _is_target(tile: _Tile, targets: jax.Array) -> jax.Array:
+    """Bool [tokens, shards, ids], True at each token's target."""
+    match = tile.ids[None] == targets[:, None, None]
+    return match if tile.new is None else match & tile.new
 
 
-def _sum_p(log_p: jax.Array, values: jax.Array) -> jax.Array:
-    """Expectation of values under p; an id of probability 0 adds 0, even if its log-probability is -inf."""
-    p = jnp.exp(log_p)
-    return jnp.where(p > 0, p * jnp.where(p > 0, values, 0), 0).sum(axis=1)
+def _finite_or_0(x: jax.Array) -> jax.Array:
+    """A reference to subtract from logits: if all are -inf, or one is inf, they are left as they are."""
+    return jnp.where(jnp.isfinite(x), x, 0)
 
 
-def _check(hidden: jax.Array, embedding: jax.Array, targets: jax.Array, token_chunk: int, head: _Head) -> None:
+def _check(hidden: jax.Array, embedding: jax.Array, targets: jax.Array, token_chunk: int | None, head: _Head) -> None:
     for name, array in (("hidden", hidden), ("output_embedding", embedding)):
         if array.ndim != 2 or not jnp.issubdtype(array.dtype, jnp.floating):
             raise ValueError(
@@ -232,8 +331,15 @@ def _check(hidden: jax.Array, embedding: jax.Array, targets: jax.Array, token_ch
             f"token_logprobs: targets must be int [tokens] = {list(hidden.shape[:1])}, got {targets.dtype}"
             f" {list(targets.shape)}"
         )
-    if token_chunk < 1:
-        raise ValueError(f"token_logprobs: token_chunk must be 1 or more, got {token_chunk}")
+    sizes = {"token_chunk": token_chunk, "vocab_chunk": head.vocab_chunk, "vocab_shards": head.vocab_shards}
+    for name, number in sizes.items():
+        if number is not None and number < 1:
+            raise ValueError(f"token_logprobs: {name} must be 1 or more, got {number}")
+    if embedding.shape[0] % head.vocab_shards:
+        raise ValueError(
+            f"token_logprobs: vocab_shards must divide the vocabulary of {embedding.shape[0]} ids, got"
+            f" {head.vocab_shards}; use 1 if the vocabulary axis is not split over devices"
+        )
     if not head.temperature > 0:
         raise ValueError(
             f"token_logprobs: temperature must be above 0, got {head.temperature}; for greedy sampling use 1"

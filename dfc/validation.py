@@ -229,11 +229,6 @@ def _method_contradictions(config: RunConfig) -> list[str]:
             "optimizer.schedule='cosine': must be 'constant' in divide_fuse_conquer, whose optimizer starts anew"
             " at every stage and is undone with a dropped update"
         )
-    if config.model.dtype != "float32":
-        found.append(
-            f"model.dtype={config.model.dtype!r}: must be 'float32' in divide_fuse_conquer; weights are updated"
-            " in their own type, and bfloat16 loses small steps"
-        )
     priority = method.mixed_priority
     if priority.enabled and priority.a + priority.b == 0:
         found.append("divide_fuse_conquer.mixed_priority.a and .b are both 0: one must be above 0")

@@ -127,6 +127,23 @@ def param_shardings(config: DecoderConfig, mesh: Mesh, rules: Rules = DEFAULT_RU
     return jax.tree.map(sharding, abstract_params(config), logical_axes(config))
 
 
+def stacked_shardings(unrolled: Params) -> Params:
+    """Returns the shardings of stacked weights or adapters from those of unrolled ones; the layer axis is whole."""
+
+    def stacked(place: NamedSharding) -> NamedSharding:
+        return NamedSharding(place.mesh, PartitionSpec(None, *place.spec))  # type: ignore[no-untyped-call]  # jax leaves it untyped
+
+    return {**unrolled, "layers": jax.tree.map(stacked, unrolled["layers"][0])}
+
+
+def vocabulary_shards(config: DecoderConfig, mesh: Mesh | None, rules: Rules = DEFAULT_RULES) -> int:
+    """Returns over how many devices the vocabulary axis of the output projection is split."""
+    if mesh is None or rules.vocab is None:
+        return 1
+    count: int = mesh.shape[rules.vocab]
+    return count if config.vocabulary % count == 0 else 1
+
+
 def batch_sharding(mesh: Mesh) -> NamedSharding:
     """Returns the sharding of a batch: rows over data and fsdp devices, everything else whole."""
     return NamedSharding(mesh, PartitionSpec(("data", "fsdp")))  # type: ignore[no-untyped-call]  # jax leaves it untyped

@@ -110,7 +110,7 @@ class Projection(nnx.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         """Returns x @ kernel (+ bias) (+ the adapter's correction)."""
         kernel: Any = self.kernel.get_value()  # an array, or a quantized stand-in
-        y: jax.Array = x @ (kernel.dequantize(x.dtype) if hasattr(kernel, "dequantize") else kernel)
+        y: jax.Array = jnp.matmul(x, kernel.dequantize(x.dtype) if hasattr(kernel, "dequantize") else kernel)
         if self.bias is not None:
             y = y + jnp.expand_dims(self.bias[...], tuple(range(x.ndim - 1)))
         if self.adapter is not None:
@@ -125,7 +125,7 @@ def _correction(adapter: Adapters, x: jax.Array) -> jax.Array:
         kept = jax.random.bernoulli(adapter.key, 1 - adapter.dropout, x.shape)
         x = jnp.where(kept, x / (1 - adapter.dropout), jnp.zeros((), x.dtype)).astype(x.dtype)
     if adapter.rows is None:
-        return (x @ a) @ b * adapter.scale
+        return jnp.matmul(jnp.matmul(x, a), b) * adapter.scale
     low = jnp.einsum("btd,bdr->btr", x, a[adapter.rows])
     return jnp.einsum("btr,bro->bto", low, b[adapter.rows]) * adapter.scale
 

@@ -11,6 +11,7 @@ import pytest
 from dfc.config import GrpoConfig, OptimizerConfig
 from dfc.losses import Loss
 from dfc.models.decoder_config import DecoderConfig
+from dfc.models.sharding import make_mesh
 from dfc.models.transformer import abstract_params, bind
 from dfc.recipes.conquer import make_loss
 from dfc.training import step
@@ -212,9 +213,8 @@ def test_micro_batches_side_by_side_give_the_very_same_update(params, reference)
 
 @pytest.mark.usefixtures("optax_promotion")
 def test_rows_split_over_devices_do_not_change_an_update(params, reference):
-    mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:4])
-    rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
-    split = Trainer(CONFIG, make_loss(GRPO, ROW), optax.sgd(0.1), rows=rows)
+    mesh = make_mesh(4, 1, 1, devices=jax.devices()[:4])
+    split = Trainer(CONFIG, make_loss(GRPO, ROW), optax.sgd(0.1), mesh=mesh)
     batches = micro_batches(pack(sequences(), ROW, 4), 4)
     state = trainer().initial_state(params)
     first, second = (t.update(params, state, batches, reference) for t in (trainer(), split))

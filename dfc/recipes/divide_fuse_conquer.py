@@ -31,7 +31,7 @@ from dfc.evaluation import matches, report, summary
 from dfc.games.chance import derive_seed
 from dfc.interruption import Stop
 from dfc.metrics import MetricsWriter
-from dfc.models import huggingface, sharding
+from dfc.models import huggingface
 from dfc.models.transformer import Params
 from dfc.progress import Progress
 from dfc.recipes import conquer
@@ -89,6 +89,8 @@ class Run:
     table: Table
     trainer: Trainer
     checkpointer: Checkpointer
+    start: Params  # the initial policy as the trainer trains it
+    reference: Params  # the initial policy as the trainer reads it
 
     def iterations(self, stage: Stage) -> int:
         """Returns how many iterations a stage has."""
@@ -121,16 +123,18 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
         conquer.make_loss(settings.grpo, config.batch.row_length),
         optimizer,
         temperature=config.rollout.sampling.temperature,
-        rows=sharding.batch_sharding(table.mesh),
+        training=config.training,
+        mesh=table.mesh,
         workers=config.batch.workers,
     )
     checkpointer = Checkpointer(folder.checkpoints, keep=config.checkpoint.keep)
-    run_ = Run(config, folder, stop, table, trainer, checkpointer)
+    start, reference = trainer.initial(table.initial), trainer.frozen(table.initial)
+    run_ = Run(config, folder, stop, table, trainer, checkpointer, start, reference)
     folder.note_device(table.device)
 
     restored = _restore(run_)
     state, groups = restored or (
-        State(best=table.initial, optimizer=trainer.initial_state(table.initial)),
+        State(best=run_.start, optimizer=trainer.initial_state(run_.start)),
         _divide(run_),
     )
     if restored is None:
@@ -151,7 +155,7 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
 
     print("final matches", flush=True)  # noqa: T201 - progress
     _final(run_, state.best)
-    huggingface.save(folder.policy, table.model, state.best, copy_from=table.source)
+    huggingface.save(folder.policy, table.model, trainer.policy(state.best), copy_from=table.source)
     report.build(folder.path)
     _show(folder)
 
@@ -168,7 +172,7 @@ def _show(folder: RunFolder) -> None:
 
 def _restore(run_: Run) -> tuple[State, list[Group]] | None:
     """Returns the state and groups of the newest checkpoint; without one, empties the streams and returns None."""
-    initial, trainer = run_.table.initial, run_.trainer
+    initial, trainer = run_.start, run_.trainer
     restored = run_.checkpointer.restore(like=lambda saved: _template(saved, initial, trainer))
     if restored is None:
         run_.folder.rewind(dict.fromkeys(run_.folder.positions(), 0))
@@ -288,12 +292,12 @@ def _begin(run_: Run, stage: Stage, state: State) -> None:
         state.policies = {name: p for name, p in state.policies.items() if name != stage.group.name}
         rates = _measure_stage(run_, stage.name.replace("conquer", "fuse"), state.best)
     else:
-        state.best = table.initial
+        state.best = run_.start
         games = {game: config.games[game] for game in stage.games}
         jobs = matches.match_jobs(
             games, config.divide_fuse_conquer.acceptance.games, config.seed, f"begin {stage.name}"
         )
-        episodes = table.play(jobs, state.best, "initial")
+        episodes = table.play(jobs, run_.trainer.policy(state.best), "initial")
         label = {"stage": stage.name, "iteration": 0, "kind": "accept", "reward": None}
         run_.folder.append("episodes", (e.record(**label) for e in episodes))
         rates = conquer.win_rates(episodes)
@@ -313,7 +317,7 @@ def _iterate(run_: Run, stage: Stage, state: State) -> tuple[dict[str, float], d
     # Rollouts of the best policy, rewards (lines 4 to 16).
     seeds = conquer.allocate(stage.games, state.win_rates, settings)
     jobs = conquer.rollout_jobs(seeds, config.games, settings, config.seed, *place)
-    episodes = table.play(jobs, state.best, settings.opponent)
+    episodes = table.play(jobs, trainer.policy(state.best), settings.opponent)
     values = [conquer.reward(e, settings.reward) for e in episodes]
     folder.append(
         "episodes", (e.record(**label, kind="train", reward=v) for e, v in zip(episodes, values, strict=True))
@@ -323,7 +327,7 @@ def _iterate(run_: Run, stage: Stage, state: State) -> tuple[dict[str, float], d
     # Update from the best policy (lines 17 and 18).
     shares = conquer.sequences(episodes, values, settings, derive_seed("half negative", config.seed, *place))
     params, optimizer = state.best, state.optimizer
-    reference = table.initial if settings.grpo.kl_coefficient > 0 else None
+    reference = run_.reference if settings.grpo.kl_coefficient > 0 else None
     losses: dict[str, float] = {}
     for share in shares:
         rows = config.batch.micro_batch_rows
@@ -350,9 +354,8 @@ def _iterate(run_: Run, stage: Stage, state: State) -> tuple[dict[str, float], d
     if settings.acceptance.rule != "always":
         games = {game: config.games[game] for game in stage.games}
         purpose = f"accept {stage.name} {state.iteration}"
-        judged = table.play(
-            matches.match_jobs(games, settings.acceptance.games, config.seed, purpose), params, "initial"
-        )
+        fresh = matches.match_jobs(games, settings.acceptance.games, config.seed, purpose)
+        judged = table.play(fresh, trainer.policy(params), "initial")
         folder.append("episodes", (e.record(**label, kind="accept", reward=None) for e in judged))
     rates = conquer.win_rates(judged)
     win_rate = _mean({game: rates[game] for game in stage.games})
@@ -389,7 +392,7 @@ def _measure_stage(run_: Run, name: str, params: Params) -> dict[str, float]:
     """Plays every id against the initial policy for the table of stages; returns the win rates."""
     config, folder, table = run_.config, run_.folder, run_.table
     jobs = matches.match_jobs(config.games, config.evaluation.stage_games, config.seed, f"stage {name}")
-    episodes = table.play(jobs, params, "initial")
+    episodes = table.play(jobs, run_.trainer.policy(params), "initial")
     folder.append("episodes", (e.record(stage=name, iteration=0, kind="evaluate", reward=None) for e in episodes))
     rows = matches.evaluation_rows(matches.tally(episodes), stage=name, policy="stage", opponent="initial")
     folder.append("evaluations", _without_opponent(rows, table))
@@ -403,7 +406,7 @@ def _final(run_: Run, params: Params) -> None:
     """Plays the final and the initial policy against the initial one and against a random legal player."""
     config, folder, table = run_.config, run_.folder, run_.table
     two_seats = {game: options for game, options in config.games.items() if table.facts[game].seats > 1}
-    for policy, weights in (("initial", table.initial), ("final", params)):
+    for policy, weights in (("initial", table.initial), ("final", run_.trainer.policy(params))):
         for opponent, games in (("initial", config.games), ("random_legal", two_seats)):
             run_.stop.check()  # the final matches are played anew after a stop
             jobs = matches.match_jobs(games, config.evaluation.games, config.seed, f"final {opponent}")

@@ -70,8 +70,7 @@ def _extend_and_draw(
     model = bind(config, params)
     hidden, cache = model.extend(tokens, start, cache)
     final = jnp.take_along_axis(hidden, last[:, None, None], axis=1)[:, 0]
-    logits = jnp.matmul(final, model.output_embedding.T, preferred_element_type=jnp.float32)
-    ids, chosen, plain = draw(logits, uniform, sampling)
+    ids, chosen, plain = draw(model.logits(final), uniform, sampling)
     return ids, jnp.stack([chosen, plain]), cache
 
 

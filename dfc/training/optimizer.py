@@ -1,5 +1,9 @@
 """The optimizer of every recipe, from its configuration."""
 
+from typing import Any
+
+import jax
+import jax.numpy as jnp
 import optax
 
 from dfc.config import OptimizerConfig
@@ -27,3 +31,25 @@ def make_optimizer(config: OptimizerConfig, total_steps: int) -> optax.GradientT
         optax.clip_by_global_norm(config.clip_norm),
         optax.adamw(rate, b1=config.b1, b2=config.b2, weight_decay=config.weight_decay),
     )
+
+
+def in_float32(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
+    """Returns the optimizer with its state and arithmetic in float32, whatever the weights and gradients are.
+
+    Moments of bfloat16 weights would otherwise be bfloat16 too: a second moment with 8 bits stands still once an
+    update changes it by less than 1/256.
+    """
+
+    def wide(tree: Any) -> Any:  # noqa: ANN401 - any tree of arrays
+        return jax.tree.map(lambda x: x.astype(jnp.float32), tree)
+
+    def init(params: optax.Params) -> optax.OptState:
+        return optimizer.init(wide(params))
+
+    def update(
+        gradients: optax.Updates, state: optax.OptState, params: optax.Params | None = None
+    ) -> tuple[optax.Updates, optax.OptState]:
+        updates, new = optimizer.update(wide(gradients), state, None if params is None else wide(params))
+        return updates, new
+
+    return optax.GradientTransformation(init, update)

@@ -8,13 +8,20 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from dfc.config import TrainingConfig
 from dfc.episodes import TokenBatch
 from dfc.logprobs import token_logprobs
 from dfc.losses import Loss
 from dfc.models.decoder_config import DecoderConfig
-from dfc.models.transformer import Params, bind
+from dfc.models.execution import Execution
+from dfc.models.lora import LoraConfig, adapter_shardings, initialize_adapters
+from dfc.models.sharding import batch_sharding, param_shardings, stacked_shardings, vocabulary_shards
+from dfc.models.transformer import Adapters, Params, bind, is_stacked, stack_layers, unstack_layers
+from dfc.training.optimizer import in_float32
 
 Tree = Any  # a pytree of arrays
 # (log-probabilities, the batch, log-probabilities of the reference or None) -> loss
@@ -22,29 +29,48 @@ LossFunction = Callable[[jax.Array, TokenBatch, jax.Array | None], Loss]
 
 
 def batch_logprobs(
-    config: DecoderConfig, params: Params, batch: TokenBatch, capacity: int, temperature: float = 1.0
+    config: DecoderConfig,
+    params: Params,
+    batch: TokenBatch,
+    capacity: int | None = None,
+    temperature: float = 1.0,
+    *,
+    adapters: Adapters | None = None,
+    execution: Execution = Execution(),  # noqa: B008 - frozen
 ) -> jax.Array:
     """Returns log-probabilities float32 [B, T] of the action ids of a packed batch, 0 elsewhere.
 
-    Only the positions that predict an action id are projected to the vocabulary.
-
     Args:
       config: of the model.
-      params: its weights.
+      params: its weights, in either layout.
       batch: packed rows.
-      capacity: static, at least the number of action ids in the batch; see `action_capacity`.
+      capacity: static, at least the number of action ids in the batch (see `action_capacity`): only the positions that
+        predict one are projected to the vocabulary. None projects all: picking positions would bring the hidden
+        states of all devices to every one of them.
       temperature: that of sampling.
+      adapters: corrections, in the layout of the weights.
+      execution: how to compute.
     """
-    model = bind(config, params)
+    model = bind(config, params, adapters, execution)
     tokens, mask = jnp.asarray(batch.tokens), jnp.asarray(batch.mask)
     hidden = model(tokens, jnp.asarray(batch.positions), jnp.asarray(batch.segments))
+    projected = functools.partial(
+        token_logprobs,
+        temperature=temperature,
+        soft_cap=config.logit_soft_cap,
+        vocab_shards=vocabulary_shards(config, execution.mesh),
+    )
     flat = hidden.reshape(-1, hidden.shape[-1])
     size = flat.shape[0]
+    if capacity is None:
+        # Position i predicts id i + 1; a row's last position predicts nothing, and no first id is an action.
+        values = projected(flat, model.output_embedding, jnp.roll(tokens, -1, axis=1).reshape(-1))
+        return jnp.where(mask != 0, jnp.roll(values.reshape(tokens.shape), 1, axis=1), 0)
     # Unfilled places point behind the end: their gather is clipped, their scatter dropped.
     (index,) = jnp.nonzero(mask.reshape(-1), size=capacity, fill_value=size)
     targets = tokens.reshape(-1).at[index].get(mode="clip")
     predicting = flat.at[jnp.maximum(index - 1, 0)].get(mode="clip")
-    values = token_logprobs(predicting, model.output_embedding, targets, temperature=temperature)
+    values = projected(predicting, model.output_embedding, targets)
     return jnp.zeros((size,), jnp.float32).at[index].set(values, mode="drop").reshape(tokens.shape)
 
 
@@ -76,7 +102,16 @@ class Update:
 
 
 class Trainer:
-    """Computes updates for one model, one loss and one optimizer; holds compiled programs, no weights."""
+    """Computes updates for one model, one loss and one optimizer; holds compiled programs, no weights.
+
+    What is trained is a tree of arrays made by `initial`: the weights, in the layout and type that `TrainingConfig`
+    asks for, or, with `lora`, adapters beside weights that stay as they are. `policy` turns it into what plays.
+
+    Attributes:
+      config: of the model.
+      execution: how its whole sequences are computed.
+      programs: the compiled programs by name, each of which can also be lowered from shapes alone.
+    """
 
     def __init__(
         self,
@@ -85,7 +120,9 @@ class Trainer:
         optimizer: optax.GradientTransformation,
         *,
         temperature: float = 1.0,
-        rows: jax.sharding.Sharding | None = None,
+        training: TrainingConfig = TrainingConfig(),  # noqa: B008 - frozen
+        lora: LoraConfig | None = None,
+        mesh: Mesh | None = None,
         workers: int = 1,
     ) -> None:
         """Prepares the programs; nothing is compiled before the first update.
@@ -93,43 +130,161 @@ class Trainer:
         Args:
           config: of the model.
           loss: of one micro-batch.
-          optimizer: turns gradients into updates.
+          optimizer: turns gradients into updates; its state and arithmetic are float32 whatever the weights are.
           temperature: that of sampling; log-probabilities are taken at it.
-          rows: how the rows of a micro-batch are split over devices; None leaves them on one.
+          training: layout, types, what the backward pass keeps.
+          lora: train adapters of this kind; None trains the weights.
+          mesh: the devices; None leaves everything on one.
           workers: micro-batches computed side by side; their sum is taken in order, so the result is the same.
         """
-        self._rows = rows
+        self.config = config
+        self.execution = Execution(training.attention, training.remat, mesh)
+        self._training = training
+        self._lora = lora
+        self._mesh = mesh
         self._workers = workers
-        self._optimizer = optimizer
-        self.initial_state = jax.jit(optimizer.init)
+        self._optimizer = in_float32(optimizer)
+        # Rows split over several devices: see `batch_logprobs`.
+        self._picks = mesh is None or mesh.size == 1
+        # Called side by side, programs are lowered by whichever thread comes first.
+        self.programs = {
+            "initial": jax.jit(self._initial),
+            "initial_state": jax.jit(self._initial_state),
+            "logprobs": jax.jit(
+                functools.partial(self._logprobs, temperature=temperature), static_argnames=("capacity",)
+            ),
+            "gradient": jax.jit(
+                functools.partial(self._gradient, loss=loss, temperature=temperature), static_argnames=("capacity",)
+            ),
+            # A program of its own: inside the gradient it would double the number of large programs to compile.
+            "add": jax.jit(_add, donate_argnames=("total",)),
+            "apply": jax.jit(self._apply),
+            "apply_in_place": jax.jit(self._apply, donate_argnames=("params", "state")),
+            "policy": jax.jit(self._policy),
+        }
 
-        @functools.partial(jax.jit, static_argnames=("capacity",))
-        def gradient(params: Params, reference: Params | None, batch: TokenBatch, *, capacity: int) -> Tree:
-            old = None if reference is None else batch_logprobs(config, reference, batch, capacity, temperature)
+    # ---- what is trained ----------------------------------------------------------------------------------------
 
-            def objective(weights: Params) -> tuple[jax.Array, Loss]:
-                result = loss(batch_logprobs(config, weights, batch, capacity, temperature), batch, old)
-                return result.total, result
+    def initial(self, params: Params, seed: int = 0) -> Params:
+        """Returns the tree to train, from a model's unrolled weights.
 
-            gradients, result = jax.grad(objective, has_aux=True)(params)
-            return {"gradients": gradients, "loss": result}
+        Args:
+          params: the weights.
+          seed: of fresh adapters; their effect is zero whatever it is.
+        """
+        if self._lora is not None:
+            return self.programs["initial"](initialize_adapters(self.config, self._lora, seed))
+        return params if self._as_is() else self.programs["initial"](params)
 
-        # A program of its own: inside the first it would double the number of large programs to compile.
-        @functools.partial(jax.jit, donate_argnames=("total",))
-        def add(total: Tree, found: Tree) -> Tree:
-            return jax.tree.map(jnp.add, total, found)
+    def initial_state(self, params: Params) -> optax.OptState:
+        """Returns the optimizer's state before the first update of a tree made by `initial`."""
+        return self.programs["initial_state"](params)
 
-        @jax.jit
-        def apply(params: Params, state: optax.OptState, total: Tree) -> Tree:
-            result: Loss = total["loss"]
-            scale = jnp.where(result.weight > 0, 1 / jnp.maximum(result.weight, 1), jnp.float32(0))
-            gradients = jax.tree.map(lambda g: (g * scale).astype(g.dtype), total["gradients"])
-            updates, state = optimizer.update(gradients, state, params)
-            squares = (jnp.square(g.astype(jnp.float32)).sum() for g in jax.tree.leaves(gradients))
-            numbers = {"loss": result.mean, "gradient_norm": jnp.sqrt(sum(squares)), "weight": result.weight}
-            return optax.apply_updates(params, updates), state, numbers, result.metric_means
+    def policy(self, params: Params) -> Params:
+        """Returns what plays and is saved: unrolled, of the model's dtype; adapters stay adapters, unrolled."""
+        return params if self._as_is() else self.programs["policy"](params)
 
-        self._gradient, self._add, self._apply = gradient, add, apply
+    def frozen(self, params: Params) -> Params:
+        """Returns a model's unrolled weights as `update` wants them for `base` and `reference`."""
+        return jax.jit(stack_layers)(params) if self._training.scan_layers else params
+
+    def _as_is(self) -> bool:
+        kept = self.config.dtype if self._lora is None else "float32"
+        return not self._training.scan_layers and self._master_dtype == kept
+
+    @property
+    def _master_dtype(self) -> str:
+        return "float32" if self._lora is not None else self._training.master_dtype
+
+    def _initial(self, params: Params) -> Params:
+        cast = jax.tree.map(lambda x: x.astype(self._master_dtype), params)
+        return self._place(stack_layers(cast) if self._training.scan_layers else cast)
+
+    def _policy(self, params: Params) -> Params:
+        dtype = "float32" if self._lora is not None else self.config.dtype
+        cast = jax.tree.map(lambda x: x.astype(dtype), params)
+        return self._place(unstack_layers(cast) if is_stacked(cast) else cast)
+
+    def _initial_state(self, params: Params) -> optax.OptState:
+        return self._place_state(self._optimizer.init(params))
+
+    # ---- placement ----------------------------------------------------------------------------------------------
+
+    def shardings(self, *, stacked: bool) -> Params:
+        """Returns where each array of the trained tree lies; without a mesh None."""
+        if self._mesh is None:
+            return None
+        if self._lora is None:
+            found = param_shardings(self.config, self._mesh)
+        else:
+            found = adapter_shardings(self.config, self._lora, self._mesh)
+        return stacked_shardings(found) if stacked else found
+
+    def _place(self, params: Params) -> Params:
+        """Pins arrays shaped like the trained tree to their places; a result elsewhere could not be donated."""
+        if self._mesh is None:
+            return params
+        return _constrained(params, self.shardings(stacked=is_stacked(params)))
+
+    def _place_state(self, state: optax.OptState) -> optax.OptState:
+        if self._mesh is None:
+            return state
+        whole = NamedSharding(self._mesh, PartitionSpec())  # type: ignore[no-untyped-call]  # jax leaves it untyped
+
+        def is_tree(part: object) -> bool:
+            return isinstance(part, dict) and "layers" in part
+
+        def place(part: Tree) -> Tree:
+            return self._place(part) if is_tree(part) else _constrained(part, whole)
+
+        return jax.tree.map(place, state, is_leaf=is_tree)
+
+    # ---- programs -----------------------------------------------------------------------------------------------
+
+    def _computed(self, params: Params, base: Params | None, key: jax.Array | None) -> tuple[Params, Adapters | None]:
+        """Returns the weights to compute with, of the model's dtype, and the adapters."""
+        if self._lora is None:
+            return jax.tree.map(lambda x: x.astype(self.config.dtype), params), None
+        return base, Adapters(params, self._lora.scale, key=key, dropout=self._lora.dropout)
+
+    def _logprobs(self, params: Params, batch: TokenBatch, *, capacity: int | None, temperature: float) -> jax.Array:
+        return batch_logprobs(self.config, params, batch, capacity, temperature, execution=self.execution)
+
+    def _gradient(
+        self,
+        params: Params,
+        base: Params | None,
+        batch: TokenBatch,
+        reference: jax.Array | None,
+        key: jax.Array | None,
+        *,
+        capacity: int | None,
+        loss: LossFunction,
+        temperature: float,
+    ) -> Tree:
+        def objective(trained: Params) -> tuple[jax.Array, Loss]:
+            weights, adapters = self._computed(trained, base, key)
+            logprobs = batch_logprobs(
+                self.config, weights, batch, capacity, temperature, adapters=adapters, execution=self.execution
+            )
+            result = loss(logprobs, batch, reference)
+            return result.total, result
+
+        gradients, result = jax.grad(objective, has_aux=True)(params)
+        return {"gradients": self._place(gradients), "loss": result}
+
+    def _apply(self, params: Params, state: optax.OptState, total: Tree) -> Tree:
+        result: Loss = total["loss"]
+        scale = jnp.where(result.weight > 0, 1 / jnp.maximum(result.weight, 1), jnp.float32(0))
+        gradients = jax.tree.map(lambda g: g.astype(jnp.float32) * scale, total["gradients"])
+        updates, state = self._optimizer.update(gradients, state, params)
+        squares = (jnp.square(g).sum() for g in jax.tree.leaves(gradients))
+        numbers = {"loss": result.mean, "gradient_norm": jnp.sqrt(sum(squares)), "weight": result.weight}
+        # Added in float32 and rounded once: in bfloat16 a step below 1/256 of a weight is lost.
+        params = jax.tree.map(lambda p, u: (p.astype(jnp.float32) + u).astype(p.dtype), params, updates)
+        return self._place(params), self._place_state(state), numbers, result.metric_means
+
+    # ---- one update ---------------------------------------------------------------------------------------------
 
     def update(
         self,
@@ -137,27 +292,48 @@ class Trainer:
         state: optax.OptState,
         micro_batches: Sequence[TokenBatch],
         reference: Params | None = None,
+        *,
+        base: Params | None = None,
+        dropout_seed: int | None = None,
+        donate: bool = False,
     ) -> Update:
-        """Returns the weights after one update on all micro-batches together.
+        """Returns the trained tree after one update on all micro-batches together.
 
         Args:
-          params: the weights; not donated, a caller may keep them.
+          params: the trained tree.
           state: the optimizer's.
           micro_batches: of one shape.
           reference: weights whose log-probabilities the loss wants beside the policy's (for a KL term).
-        """
+          base: with `lora`, the weights beside the adapters; given as `reference` too, the reference policy is the
+            model with its adapters off, without a second copy.
+          dropout_seed: with `lora`, of the adapters' dropout; None turns it off.
+          donate: reuse the memory of `params` and `state`, which are gone afterwards.
 
-        def gradient(batch: TokenBatch) -> Tree:
-            capacity = action_capacity(batch)
-            placed = batch if self._rows is None else jax.device_put(batch, self._rows)
-            return self._gradient(params, reference, placed, capacity=capacity)
+        Raises:
+          ValueError: `base` is missing or not wanted.
+        """
+        if (base is None) != (self._lora is None):
+            raise ValueError("base: give the frozen weights with lora, and only then")
+        key = None if dropout_seed is None else jax.random.key(dropout_seed)
+
+        def gradient(item: tuple[int, TokenBatch]) -> Tree:
+            number, batch = item
+            capacity = action_capacity(batch) if self._picks else None
+            placed = self._placed(batch)
+            old = None
+            if reference is not None:
+                old = self.programs["logprobs"](reference, placed, capacity=capacity)
+            own = None if key is None else jax.random.fold_in(key, number)
+            return self.programs["gradient"](params, base, placed, old, own, capacity=capacity)
 
         total = None
+        numbered = list(enumerate(micro_batches))
         with ThreadPoolExecutor(self._workers) as pool:  # a program's run releases Python's lock
-            for start in range(0, len(micro_batches), self._workers):
-                for found in pool.map(gradient, micro_batches[start : start + self._workers]):
-                    total = found if total is None else self._add(total, found)
-        params, state, numbers, metrics = self._apply(params, state, total)
+            for start in range(0, len(numbered), self._workers):
+                for found in pool.map(gradient, numbered[start : start + self._workers]):
+                    total = _widened(found, len(numbered)) if total is None else self.programs["add"](total, found)
+        apply = self.programs["apply_in_place" if donate else "apply"]
+        params, state, numbers, metrics = apply(params, state, total)
         return Update(
             params,
             state,
@@ -166,3 +342,24 @@ class Trainer:
             weight=float(numbers["weight"]),
             metrics={name: float(value) for name, value in metrics.items()},
         )
+
+    def _placed(self, batch: TokenBatch) -> TokenBatch:
+        if self._mesh is None or self._mesh.size == 1:
+            return batch
+        rows = batch_sharding(self._mesh)
+        # Every process holds the whole batch and hands its own devices their rows.
+        arrays = [jax.make_array_from_callback(x.shape, rows, x.__getitem__) for x in map(np.asarray, batch)]
+        return TokenBatch(*arrays)  # type: ignore[arg-type]  # arrays of either kind serve
+
+
+def _constrained(tree: Tree, places: Tree) -> Tree:
+    return jax.lax.with_sharding_constraint(tree, places)  # type: ignore[no-untyped-call]  # jax leaves it untyped
+
+
+def _add(total: Tree, found: Tree) -> Tree:
+    return jax.tree.map(lambda t, f: t + f.astype(t.dtype), total, found)
+
+
+def _widened(found: Tree, count: int) -> Tree:
+    """Sums of several micro-batches are taken in float32, whatever the gradients are."""
+    return found if count == 1 else jax.tree.map(lambda x: x.astype(jnp.float32), found)
