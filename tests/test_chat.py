@@ -154,8 +154,9 @@ def test_a_system_message_comes_first_as_the_template_has_it(loaded, oracles, *,
 def test_a_reply_decodes_to_its_text(loaded, name, text):
     chat = loaded[name]
     ids = chat.encode_reply(text)
-    assert chat.decode(ids) == text
-    assert chat.decode(np.asarray(ids + list(chat.end_ids), np.int32)) == text
+    expected = text.strip() if name == "llama3" else text  # a reply is stripped where the template strips it
+    assert chat.decode(ids) == expected
+    assert chat.decode(np.asarray(ids + list(chat.end_ids), np.int32)) == expected
 
 
 @every_kind
@@ -260,13 +261,20 @@ LOOP = "{%- for m in messages %}" + BODY + "{%- endfor %}"
     [
         ("{{- messages | length }}" + LOOP, "a second turn must leave the text of the first one as it was"),
         (LOOP.replace("in messages", "in messages[-1:]"), "a second turn must leave the text of the first one"),
+        (CHATML.replace("assistant\\n", "bot\\n"), "a second turn must leave the text of the first one as it was"),
         (LOOP.replace("in messages", "in messages[-3:]"), "a third turn must add what a second one adds"),
         (
-            LOOP.replace("m['content']", "m['content'].split('</think>')[-1]"),
-            r"a reply that thinks .* must stay whole in later turns",
+            LOOP.replace("m['content']", "m['content'].replace('<think>', '(')"),
+            r"a reply that thinks .* must stay whole, or lose its thoughts only",
+        ),
+        (
+            LOOP.replace(
+                "m['content']", "m['content'].replace('\\n', '') if m['role'] == 'assistant' else m['content']"
+            ),
+            "a reply must appear as it is, or stripped",
         ),
         (LOOP.replace("m['content']", "m['content'][0]"), "a user message must appear in it once"),
-        (LOOP.replace("m['content']", "m['content'].lstrip()"), "a user message must appear as it is, or stripped"),
+        (LOOP.replace("m['content']", "m['content'].replace('\\n', '')"), "a user message must appear as it is"),
         (LOOP.replace("<|im_end|>", "\\nQ:"), "a reply must be followed by a special token"),
         (LOOP.replace("<|im_end|>", "<tool>"), "a reply must be followed by a special token"),
         ("{{- raise_exception('tools only') }}" + LOOP, "it fails on plain user and assistant messages .tools only."),
@@ -282,9 +290,10 @@ def test_a_tokenizer_whose_pieces_do_not_join_is_refused(tmp_path):
     write_chatml(tmp_path)
     path = tmp_path / "tokenizer.json"
     data = json.loads(path.read_text())
-    data["normalizer"] = {"type": "Prepend", "prepend": "_"}
+    # The prompt's colon and the reply's first letter become one character.
+    data["normalizer"] = {"type": "Replace", "pattern": {"Regex": ":[A-Z]"}, "content": "z"}
     path.write_text(json.dumps(data))
-    template = LOOP.replace("'<|im_start|>'", "'\\nReply: '")
+    template = LOOP.replace("'<|im_start|>'", "'\\nReply:'")
     (tmp_path / "chat_template.jinja").write_text(template)
     with pytest.raises(WeightsError, match="same ids in pieces as in one go"):
         ChatTokenizer.load(tmp_path)
@@ -319,13 +328,43 @@ def test_ids_beyond_the_models_vocabulary_are_refused(tmp_path):
     assert ChatTokenizer.load(tmp_path).vocabulary == highest + 1
 
 
-def test_a_system_message_for_a_template_without_one_is_refused(loaded):
-    with pytest.raises(WeightsError, match="takes no system message; put its text before the first user message"):
-        loaded["plain"].first_turn("x", system="y")
+def test_a_system_message_for_a_template_that_refuses_it_goes_before_the_first_user_message(loaded):
+    chat = loaded["plain"]
+    assert chat.first_turn("x", system="y") == chat.first_turn("y\n\nx")
 
 
-def test_a_template_that_ends_otherwise_with_a_system_message_takes_none(tmp_path):
-    write_chatml(tmp_path, CHATML + "{%- if messages[0]['role'] == 'system' %}{{- 'Sure.' }}{%- endif %}")
+def test_a_system_message_the_template_ignores_goes_before_the_first_user_message(tmp_path):
+    write_chatml(tmp_path, LOOP.replace("in messages", "in messages if m['role'] != 'system'"))
+    chat = ChatTokenizer.load(tmp_path)
+    assert chat.first_turn("x", system="y") == chat.first_turn("y\n\nx")
+
+
+@pytest.mark.parametrize(
+    ("template", "departure"),
+    [
+        (CHATML, None),
+        (CHATML.replace("m['content']", "m['content'].split('</think>')[-1]"), "leaves out the thoughts"),
+        (CHATML.replace("assistant\\n", "assistant\\n<think>\\n"), r"removes '<think>\n' before earlier replies"),
+        (CHATML.replace("m['content']", "('<b>' if m['role'] == 'assistant' else '') + m['content']"), "adds '<b>' "),
+    ],
+)
+def test_a_template_that_rewrites_earlier_turns_is_appended_to_and_says_so(tmp_path, template, departure):
+    write_chatml(tmp_path, template)
+    chat = ChatTokenizer.load(tmp_path)
+    assert chat.departure is None if departure is None else departure in chat.departure
+    assert " and " not in (chat.departure or "")
+    assert chat.next_turn("x", closed=True)[-1:] == chat.first_turn("x")[-1:]
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        "{%- if messages[0]['role'] == 'system' %}{{- 'Sure.' }}{%- endif %}",
+        "{%- if messages[0]['role'] == 'system' %}{{- messages[0]['content'] }}{%- endif %}",
+    ],
+)
+def test_a_template_that_ends_otherwise_with_a_system_message_takes_none(tmp_path, ending):
+    write_chatml(tmp_path, CHATML + ending)
     chat = ChatTokenizer.load(tmp_path)
     with pytest.raises(WeightsError, match="takes no system message"):
         chat.first_turn("x", system="y")
