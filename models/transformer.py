@@ -110,7 +110,8 @@ class Projection(nnx.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         """Returns x @ kernel (+ bias) (+ the adapter's correction)."""
         kernel: Any = self.kernel.get_value()  # an array, or a quantized stand-in
-        y: jax.Array = jnp.matmul(x, kernel.dequantize(x.dtype) if hasattr(kernel, "dequantize") else kernel)
+        # A quantized kernel multiplies itself: what it dequantizes is made again in the backward pass, not kept.
+        y: jax.Array = x @ kernel if hasattr(kernel, "dequantize") else jnp.matmul(x, kernel)
         if self.bias is not None:
             y = y + jnp.expand_dims(self.bias[...], tuple(range(x.ndim - 1)))
         if self.adapter is not None:
