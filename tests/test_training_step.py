@@ -269,8 +269,8 @@ def test_updates_lower_the_loss(params):
 def test_only_action_positions_are_projected_to_the_vocabulary(params, monkeypatch):
     seen = []
 
-    def spy(hidden, embedding, targets, *, temperature):
-        assert temperature == 1
+    def spy(hidden, embedding, targets, **head):
+        assert head == {"temperature": 1, "soft_cap": None, "vocab_shards": 1}
         seen.append((hidden.shape, targets.shape))
         return jnp.zeros(targets.shape) + embedding.sum() * 0
 
