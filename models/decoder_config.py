@@ -6,6 +6,7 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,17 +104,20 @@ class DecoderConfig:
 
 
 def rope_frequencies(config: DecoderConfig, *, windowed: bool = False) -> jax.Array:
-    """Returns the rotary angular frequencies, float32 [H / 2], of a layer with or without a window."""
+    """Returns the rotary angular frequencies, float32 [H / 2], of a layer with or without a window.
+
+    Computed in float64 and rounded once: an error here grows with the position.
+    """
     local = config.local_rope_theta if windowed else None
     theta = config.rope_theta if local is None else local
     half = config.head_dim // 2
-    frequencies = 1.0 / (theta ** (jnp.arange(half, dtype=jnp.float32) / half))
-    scaling = config.rope_scaling
-    if scaling is None or local is not None:
-        return frequencies
+    frequencies = 1.0 / np.power(float(theta), np.arange(half) / half)
+    scaling = None if local is not None else config.rope_scaling
     if isinstance(scaling, LinearRope):
-        return frequencies / scaling.factor
-    wavelength = 2 * math.pi / frequencies
-    low, high = scaling.low_freq_factor, scaling.high_freq_factor
-    smooth = jnp.clip((scaling.original_context / wavelength - low) / (high - low), 0.0, 1.0)
-    return frequencies * (smooth + (1.0 - smooth) / scaling.factor)
+        frequencies = frequencies / scaling.factor
+    elif scaling is not None:
+        wavelength = 2 * math.pi / frequencies
+        low, high = scaling.low_freq_factor, scaling.high_freq_factor
+        smooth = np.clip((scaling.original_context / wavelength - low) / (high - low), 0.0, 1.0)
+        frequencies = frequencies * (smooth + (1.0 - smooth) / scaling.factor)
+    return jnp.asarray(frequencies, jnp.float32)

@@ -1,100 +1,24 @@
 """Model families: how a Hugging Face ``config.json`` and its tensor names map to `DecoderConfig` and our weights.
 
-A family is data (`Family`), not code: an architecture name, the name of each tensor, and which configuration values
-it fixes. A configuration is either computed exactly as its family defines it or refused; a field this file does not
-know is refused too, because a field that is silently ignored is a different model.
-
-Sources: the released ``config.json`` files of Llama 2, 3, 3.1, 3.2 (arXiv 2407.21783) and Qwen2, Qwen2.5 (arXiv
-2407.10671, 2412.15115).
+A family is data (`dfc.models.architectures`), not code. A configuration is either computed exactly as its family
+defines it or refused; a field this file does not know is refused too, because a field that is silently ignored is a
+different model.
 """
 
-import dataclasses
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import jax
 
 from dfc.errors import WeightsError
-from dfc.models.decoder_config import DecoderConfig, Llama3Rope
+from dfc.models import config_json
+from dfc.models.architectures import FAMILIES, GEMMA3, PLAIN_KIND, WITH_IMAGES, Family, TensorName
+from dfc.models.decoder_config import DecoderConfig
 from dfc.models.transformer import abstract_params
 
 Path = tuple[str, ...]  # keys from the root of the weights to one array: ("layers", "0", "mlp", "up", "kernel")
 
-
-@dataclasses.dataclass(frozen=True)
-class TensorName:
-    """One kind of tensor.
-
-    Attributes:
-      path: its place in our weights, keys joined by ``/``; ``{layer}`` stands for the layer's number.
-      tensor: its Hugging Face name, with the same placeholder.
-      transpose: whether the file holds [out, in] where we hold [in, out].
-    """
-
-    path: str
-    tensor: str
-    transpose: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class Family:
-    """One architecture.
-
-    Attributes:
-      architecture: the entry of ``architectures`` in ``config.json``.
-      model_type: the entry ``model_type``.
-      qkv_bias: whether its query, key and value projections have a bias.
-      fixed: fields of ``config.json`` that must be absent or have one of these values.
-      names: every tensor a model of this family may have.
-    """
-
-    architecture: str
-    model_type: str
-    qkv_bias: bool
-    fixed: Mapping[str, tuple[object, ...]]
-    names: tuple[TensorName, ...]
-
-
-_ATTENTION, _MLP = "model.layers.{layer}.self_attn.", "model.layers.{layer}.mlp."
-_PLAIN_NAMES = (
-    TensorName("embed/embedding", "model.embed_tokens.weight"),
-    TensorName("layers/{layer}/attention_norm/scale", "model.layers.{layer}.input_layernorm.weight"),
-    TensorName("layers/{layer}/attention/query/kernel", _ATTENTION + "q_proj.weight", transpose=True),
-    TensorName("layers/{layer}/attention/key/kernel", _ATTENTION + "k_proj.weight", transpose=True),
-    TensorName("layers/{layer}/attention/value/kernel", _ATTENTION + "v_proj.weight", transpose=True),
-    TensorName("layers/{layer}/attention/output/kernel", _ATTENTION + "o_proj.weight", transpose=True),
-    TensorName("layers/{layer}/mlp_norm/scale", "model.layers.{layer}.post_attention_layernorm.weight"),
-    TensorName("layers/{layer}/mlp/gate/kernel", _MLP + "gate_proj.weight", transpose=True),
-    TensorName("layers/{layer}/mlp/up/kernel", _MLP + "up_proj.weight", transpose=True),
-    TensorName("layers/{layer}/mlp/down/kernel", _MLP + "down_proj.weight", transpose=True),
-    TensorName("norm/scale", "model.norm.weight"),
-    TensorName("head/embedding", "lm_head.weight"),
-)
-_BIAS_NAMES = (
-    TensorName("layers/{layer}/attention/query/bias", _ATTENTION + "q_proj.bias"),
-    TensorName("layers/{layer}/attention/key/bias", _ATTENTION + "k_proj.bias"),
-    TensorName("layers/{layer}/attention/value/bias", _ATTENTION + "v_proj.bias"),
-)
-
-LLAMA = Family(
-    architecture="LlamaForCausalLM",
-    model_type="llama",
-    qkv_bias=False,
-    fixed={"hidden_act": ("silu",), "attention_bias": (False,), "mlp_bias": (False,)},
-    names=_PLAIN_NAMES,
-)
-QWEN2 = Family(
-    architecture="Qwen2ForCausalLM",
-    model_type="qwen2",
-    qkv_bias=True,
-    # Released Qwen2.5 files name a window and then switch it off; its size and layers then have no effect.
-    fixed={"hidden_act": ("silu",), "use_sliding_window": (False,)},
-    names=_PLAIN_NAMES + _BIAS_NAMES,
-)
-FAMILIES: Mapping[str, Family] = {family.architecture: family for family in (LLAMA, QWEN2)}
-
-# Read below, field by field.
+# Read below for every family, field by field.
 _READ = frozenset(
     {
         "architectures",
@@ -111,18 +35,19 @@ _READ = frozenset(
         "rope_theta",
         "rope_scaling",
         "rope_parameters",
-        "layer_types",
     }
 )
 # No part of the function from ids to logits at inference: names, ids, the initializer, limits, library settings.
-# Attention dropout belongs to a trainer, and ours has none; pretraining_tp only changes the order of a sum; a window
-# counts only where use_sliding_window or layer_types say so.
+# Attention dropout belongs to a trainer, and ours has none; pretraining_tp only changes the order of a sum. The
+# padding id is one: which ids are padding, and so where a score is taken, is said by the caller's segments.
 _WITHOUT_EFFECT = frozenset(
     {
         "_name_or_path",
         "_attn_implementation",
+        "_sliding_window_pattern",  # written by transformers 5, which reads layer_types
         "attention_dropout",
         "bos_token_id",
+        "cache_implementation",
         "chunk_size_feed_forward",
         "dtype",
         "eos_token_id",
@@ -131,14 +56,13 @@ _WITHOUT_EFFECT = frozenset(
         "is_encoder_decoder",
         "label2id",
         "max_position_embeddings",
-        "max_window_layers",
+        "num_labels",
         "output_attentions",
         "output_hidden_states",
         "pad_token_id",
         "pretraining_tp",
         "problem_type",
         "return_dict",
-        "sliding_window",
         "torch_dtype",
         "transformers_version",
         "unsloth_fixed",
@@ -146,201 +70,284 @@ _WITHOUT_EFFECT = frozenset(
         "use_cache",
     }
 )
-_LLAMA3_FIELDS = {
-    "factor": "factor",
-    "low_freq_factor": "low_freq_factor",
-    "high_freq_factor": "high_freq_factor",
-    "original_context": "original_max_position_embeddings",
-}
 _DEFAULT_ROPE_THETA = 10000.0  # Llama 1 and 2 were released without the field
+_GEMMA3_ROPE_THETA = 1000000.0
+_DEFAULT_LABELS = 2  # what an absent id2label means in transformers
 
 
-class _Reader:
-    """Reads typed fields of one configuration and collects what is wrong with them."""
+def _query_scalar(config: DecoderConfig) -> int | None:
+    """Returns the ``query_pre_attn_scalar`` whose inverse square root is the attention scale, if there is one."""
+    if config.attention_scale is None:
+        return None
+    scalar = round(config.attention_scale**-2)
+    return scalar if scalar > 0 and scalar**-0.5 == config.attention_scale else None
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        self.config = config
-        self.problems: list[str] = []
 
-    def integer(self, name: str, default: int | None = None) -> int:
-        """Returns the positive whole number in a field; `default` stands for an absent or null one."""
-        value = self.config.get(name)
-        if value is None and default is not None:
-            return default
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            came = "nothing" if value is None else repr(value)
-            self.problems.append(f"{name}: expected a positive whole number, got {came}")
-            return 1
-        return value
+def _holds(family: Family, config: DecoderConfig) -> bool:
+    """Returns whether the family's ``config.json`` can say everything that `config` says."""
+    local = config.windowed
+    if family is GEMMA3:
+        special = _query_scalar(config) is not None and (config.local_rope_theta is not None) == any(local)
+    else:
+        special = config.attention_scale is config.logit_soft_cap is config.local_rope_theta is None
+    may_window = {"none": not any(local), "all": len(set(local)) == 1, "last": True, "pattern": True}
+    return (
+        special
+        and may_window[family.windows]
+        and (config.labels is not None) == family.scores
+        and all(getattr(config, name) == value for name, value in family.kind.items())
+    )
 
-    def number(self, shown: str, value: object) -> float:
-        """Returns `value` if it is a positive number; messages call it `shown`."""
-        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
-            self.problems.append(
-                f"{shown}: expected a positive number, got {'nothing' if value is None else repr(value)}"
-            )
-            return 1.0
-        return float(value)
 
-    def boolean(self, name: str, *, default: bool) -> bool:
-        """Returns true or false; `default` stands for an absent field."""
-        value = self.config.get(name, default)
-        if not isinstance(value, bool):
-            self.problems.append(f"{name}: expected true or false, got {value!r}")
-            return default
-        return value
+def _families_of(config: DecoderConfig) -> list[Family]:
+    found = [family for family in FAMILIES.values() if _holds(family, config)]
+    if not found:
+        names = (*PLAIN_KIND, "attention_scale", "logit_soft_cap", "windowed", "local_rope_theta", "labels")
+        values = ", ".join(f"{name}={getattr(config, name)!r}" for name in names)
+        raise WeightsError(
+            f"no architecture among {', '.join(FAMILIES)} computes a decoder with {values}; "
+            "docs/add_a_model_family.md says how to add a family."
+        )
+    return found
 
 
 def family_of(config: DecoderConfig) -> Family:
-    """Returns the family whose files can hold this decoder."""
-    return QWEN2 if config.qkv_bias else LLAMA
+    """Returns the family whose files can hold this decoder; of several the one listed first.
+
+    Raises:
+      WeightsError: if no family computes it.
+    """
+    return _families_of(config)[0]
+
+
+def _listed_problems(what: str, problems: list[str]) -> WeightsError:
+    return WeightsError(f"config.json of a {what} cannot be used:\n" + "\n".join(f"  - {line}" for line in problems))
+
+
+def _text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the text model's part of the configuration of a Gemma 3 that also reads images."""
+    reader = config_json.Reader(config)
+    if config.get("model_type", WITH_IMAGES.model_type) != WITH_IMAGES.model_type:
+        reader.refuse("model_type", f"expected {WITH_IMAGES.model_type!r}, got {config['model_type']!r}")
+    text = config.get("text_config")
+    if not isinstance(text, Mapping):
+        reader.refuse("text_config", f"expected an object, got {text!r}")
+        text = {}
+    known = (
+        _WITHOUT_EFFECT
+        | WITH_IMAGES.without_effect
+        | {"architectures", "model_type", "text_config", "tie_word_embeddings"}
+    )
+    _refuse_unknown(reader, known)
+    tied = reader.boolean("tie_word_embeddings", default=True)
+    if tied != text.get("tie_word_embeddings", True):
+        reader.refuse("tie_word_embeddings", f"it is {tied!r} here and the opposite in text_config; keep the right one")
+    if reader.problems:
+        raise _listed_problems(WITH_IMAGES.architecture, reader.problems)
+    return text
 
 
 def _family_named(config: Mapping[str, Any]) -> Family:
     architectures = config.get("architectures")
     named = architectures if isinstance(architectures, list) else [architectures]
-    found = [FAMILIES[name] for name in named if isinstance(name, str) and name in FAMILIES]
-    if len(named) != 1 or not found:
+    name = named[0] if len(named) == 1 else None
+    known = (*FAMILIES, WITH_IMAGES.architecture)
+    if name == WITH_IMAGES.architecture:
+        return WITH_IMAGES.text
+    if not isinstance(name, str) or name not in FAMILIES:
         raise WeightsError(
-            f"config.json: architectures is {architectures!r}; expected one of {', '.join(FAMILIES)}. "
+            f"config.json: architectures is {architectures!r}; expected one of {', '.join(known)}. "
             "docs/add_a_model_family.md says how to add a family."
         )
-    return found[0]
+    return FAMILIES[name]
 
 
-def _check_values(reader: _Reader, family: Family) -> None:
-    """Notes model_type, fixed values, layer types and unknown fields that the family cannot compute."""
-    config, problems = reader.config, reader.problems
+def _refuse_unknown(reader: config_json.Reader, known: frozenset[str]) -> None:
+    """Notes fields nobody reads; null or false switches something off, which is what not knowing it amounts to."""
+    for name in sorted(reader.config.keys() - known):
+        value = reader.config[name]
+        if value is not None and value is not False:
+            reader.refuse(
+                name,
+                f"unknown field with value {value!r}; if it does not change the computation, "
+                "remove it from config.json",
+            )
+
+
+def _check_values(reader: config_json.Reader, family: Family) -> None:
+    """Notes model_type, fixed values and unknown fields that the family cannot compute."""
+    config = reader.config
     if config.get("model_type", family.model_type) != family.model_type:
-        problems.append(f"model_type: expected {family.model_type!r}, got {config['model_type']!r}")
+        reader.refuse("model_type", f"expected {family.model_type!r}, got {config['model_type']!r}")
     for name, allowed in family.fixed.items():
         if name in config and config[name] not in allowed:
-            problems.append(
-                f"{name}: only {' or '.join(map(repr, allowed))} is computed for {family.architecture}, "
-                f"got {config[name]!r}"
-            )
-    types = config.get("layer_types") or []
-    if not isinstance(types, list) or any(kind != "full_attention" for kind in types):
-        problems.append(f"layer_types: only 'full_attention' is computed, got {types!r}")
-    # A field that is null or false switches something off, which is what not knowing it amounts to.
-    known = _READ | _WITHOUT_EFFECT | family.fixed.keys()
-    for name in sorted(config.keys() - known):
-        if config[name] is not None and config[name] is not False:
-            problems.append(
-                f"{name}: unknown field with value {config[name]!r}; if it does not change the computation, "
-                "remove it from config.json"
-            )
+            values = " or ".join(map(repr, allowed))
+            reader.refuse(name, f"only {values} is computed for {family.architecture}, got {config[name]!r}")
+    _refuse_unknown(reader, _READ | _WITHOUT_EFFECT | family.reads | family.fixed.keys())
 
 
-def _rope(reader: _Reader) -> tuple[float, Llama3Rope | None]:
-    """Returns base and scaling from ``rope_parameters`` (transformers 5) or ``rope_theta`` and ``rope_scaling`` (4)."""
-    config, problems = reader.config, reader.problems
-    places: dict[str, Mapping[str, Any]] = {}
-    for place in ("rope_parameters", "rope_scaling"):
-        settings = config.get(place)
-        if isinstance(settings, Mapping):
-            places[place] = settings
-        elif settings is not None:
-            problems.append(f"{place}: expected an object, got {settings!r}")
-    thetas = [source["rope_theta"] for source in (config, *places.values()) if source.get("rope_theta") is not None]
-    if any(theta != thetas[0] for theta in thetas):
-        problems.append(f"rope_theta: given several times, as {', '.join(map(repr, thetas))}; keep the right one")
-    base = reader.number("rope_theta", thetas[0] if thetas else _DEFAULT_ROPE_THETA)
-    scalings = [_scaling(reader, place, settings) for place, settings in places.items()]
-    if any(scaling != scalings[0] for scaling in scalings):
-        problems.append("rope_parameters and rope_scaling: they say different things; keep the right one")
-    return base, scalings[0] if scalings else None
+def _windows(reader: config_json.Reader, family: Family, layers: int) -> tuple[int | None, tuple[bool, ...]]:
+    """Returns `sliding_window` and `windowed_layers` of the decoder."""
+    listed = config_json.layer_types(reader, layers)
+    sized = reader.config.get("sliding_window") is not None
+    if family.windows == "pattern":
+        every = reader.integer("sliding_window_pattern", 6)
+        windowed = listed or tuple((layer + 1) % every != 0 for layer in range(layers))
+    elif family.windows == "last" and reader.boolean("use_sliding_window", default=False) and sized:
+        first = reader.integer("max_window_layers", least=0)
+        windowed = listed or tuple(layer >= first for layer in range(layers))
+    else:
+        windowed = (family.windows == "all" and sized,) * layers
+        if listed is not None and listed != windowed:
+            kind = config_json.write_layer_types(windowed)[0]
+            reader.refuse("layer_types", f"only {kind!r} is computed for the layers of this model")
+    return config_json.windows(reader.integer("sliding_window") if any(windowed) else None, windowed)
 
 
-def _scaling(reader: _Reader, place: str, settings: Mapping[str, Any]) -> Llama3Rope | None:
-    """Returns the scaling that one of the two fields asks for."""
-    kind = settings.get("rope_type", settings.get("type", "default"))  # "type" before transformers 4.43
-    fields = set(_LLAMA3_FIELDS.values()) if kind == "llama3" else set[str]()
-    if kind not in ("default", "llama3"):  # a tuple: the value may be anything JSON has
-        reader.problems.append(f"{place}.rope_type: only 'default' or 'llama3' is computed, got {kind!r}")
-        return None
-    whole = settings.get("partial_rotary_factor", 1.0)
-    if whole != 1.0:
-        reader.problems.append(f"{place}.partial_rotary_factor: only 1.0 is computed, got {whole!r}")
-    unknown = settings.keys() - fields - {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
-    reader.problems += [
-        f"{place}.{name}: unknown to rope type {kind!r}, got {settings[name]!r}" for name in sorted(unknown)
-    ]
-    if kind == "default":
-        return None
-    values = {ours: reader.number(f"{place}.{theirs}", settings.get(theirs)) for ours, theirs in _LLAMA3_FIELDS.items()}
-    scaling = Llama3Rope(
-        factor=values["factor"],
-        low_freq_factor=values["low_freq_factor"],
-        high_freq_factor=values["high_freq_factor"],
-        original_context=int(values["original_context"]),
-    )
-    if scaling.high_freq_factor <= scaling.low_freq_factor:
-        reader.problems.append(
-            f"{place}.high_freq_factor: expected more than low_freq_factor ({scaling.low_freq_factor:g}), "
-            f"got {scaling.high_freq_factor:g}"
-        )
-    return scaling
+def _labels(reader: config_json.Reader) -> int:
+    """Returns the number of scores, which is the length of ``id2label``."""
+    config = reader.config
+    names = reader.mapping("id2label", config.get("id2label"))
+    counted = len(names) if config.get("id2label") is not None else None
+    given = reader.integer("num_labels", counted or _DEFAULT_LABELS)
+    if counted is not None and given != counted:
+        reader.refuse("id2label", f"expected one entry for each of the {given} labels, got {counted}")
+    return given
 
 
 def from_config_json(config: Mapping[str, Any]) -> DecoderConfig:
     """Returns the decoder that a parsed ``config.json`` describes, with dtype float32.
 
     Both spellings of the rotary settings are read: ``rope_parameters`` and ``rope_theta`` with ``rope_scaling``.
+    Of a Gemma 3 that also reads images (``Gemma3ForConditionalGeneration``) the text model is described.
 
     Raises:
       WeightsError: listing every field that is missing, of the wrong kind, unknown, or asks for something that is
-        not computed here (another activation, biases, a sliding window, other rope types, quantization).
+        not computed here (another activation, other biases, other rope types, quantization).
     """
     family = _family_named(config)
-    reader = _Reader(config)
+    with_images = config.get("architectures") in ([WITH_IMAGES.architecture], WITH_IMAGES.architecture)
+    text = _text_part(config) if with_images else config
+    reader = config_json.Reader({**family.defaults, **text}, inside="text_config." if with_images else "")
     _check_values(reader, family)
-    theta, scaling = _rope(reader)
+    local_theta: float | None = None
+    if family is GEMMA3:
+        theta, scaling, local_theta = config_json.layered_rope(
+            reader, default_theta=_GEMMA3_ROPE_THETA, default_local_theta=_DEFAULT_ROPE_THETA
+        )
+    else:
+        theta, scaling = config_json.rope(reader, default_theta=_DEFAULT_ROPE_THETA)
     width, heads = reader.integer("hidden_size"), reader.integer("num_attention_heads")
+    layers = reader.integer("num_hidden_layers")
+    window, windowed = _windows(reader, family, layers)
+    cap = reader.config.get("final_logit_softcapping")
     decoder = DecoderConfig(
         vocabulary=reader.integer("vocab_size"),
         width=width,
-        layers=reader.integer("num_hidden_layers"),
+        layers=layers,
         heads=heads,
         kv_heads=reader.integer("num_key_value_heads", heads),
         head_dim=reader.integer("head_dim", max(width // heads, 1)),
         feed_forward=reader.integer("intermediate_size"),
         rope_theta=theta,
-        norm_epsilon=reader.number("rms_norm_eps", config.get("rms_norm_eps")),
-        qkv_bias=family.qkv_bias,
+        norm_epsilon=reader.number("rms_norm_eps", reader.config.get("rms_norm_eps")),
         tied_embedding=reader.boolean("tie_word_embeddings", default=False),
         rope_scaling=scaling,
+        attention_scale=reader.integer("query_pre_attn_scalar") ** -0.5 if family is GEMMA3 else None,
+        logit_soft_cap=reader.number("final_logit_softcapping", cap) if family is GEMMA3 and cap is not None else None,
+        sliding_window=window,
+        windowed_layers=windowed,
+        local_rope_theta=None if window is None else local_theta,
+        labels=_labels(reader) if family.scores else None,
+        **family.kind,  # type: ignore[arg-type]  # a table of fields of several types
     )
     if not reader.problems:  # a stand-in for a missing number would only add confusing complaints
         if heads % decoder.kv_heads:
-            reader.problems.append(
-                f"num_attention_heads: expected a multiple of num_key_value_heads ({decoder.kv_heads}), got {heads}"
+            reader.refuse(
+                "num_attention_heads", f"expected a multiple of num_key_value_heads ({decoder.kv_heads}), got {heads}"
             )
         if decoder.head_dim % 2:
-            reader.problems.append(f"head_dim: expected an even number, got {decoder.head_dim}")
+            reader.refuse("head_dim", f"expected an even number, got {decoder.head_dim}")
     if reader.problems:
-        listed = "\n".join(f"  - {problem}" for problem in reader.problems)
-        raise WeightsError(f"config.json of a {family.architecture} cannot be used:\n{listed}")
+        raise _listed_problems(family.architecture, reader.problems)
     return decoder
+
+
+def _rope_fields(config: DecoderConfig, family: Family) -> dict[str, Any]:
+    """Returns the rotary settings in both spellings."""
+    settings = config_json.rope_settings(config.rope_scaling)
+    fields = {
+        "rope_theta": config.rope_theta,
+        "rope_scaling": None if config.rope_scaling is None else settings,
+        "rope_parameters": settings | {"rope_theta": config.rope_theta},
+    }
+    if family is not GEMMA3:
+        return fields
+    local = config.local_rope_theta or _DEFAULT_ROPE_THETA  # read by windowed layers only
+    return fields | {
+        "rope_local_base_freq": local,
+        "rope_parameters": {
+            config_json.FULL: fields["rope_parameters"],
+            config_json.SLIDING: {"rope_type": "default", "rope_theta": local},
+        },
+    }
+
+
+def _window_fields(config: DecoderConfig, family: Family) -> dict[str, Any]:
+    local = config.windowed
+    fields: dict[str, Any] = {
+        "sliding_window": config.sliding_window,
+        "layer_types": config_json.write_layer_types(local),
+    }
+    if family.windows == "none":
+        return {}
+    if family.windows == "all":
+        return {"sliding_window": config.sliding_window}
+    if family.windows == "last":
+        first = local.index(True) if any(local) else config.layers
+        return fields | {"use_sliding_window": any(local), "max_window_layers": first}
+    for every in range(1, config.layers + 2):  # transformers before 4.53 knew regular patterns only
+        if local == tuple((layer + 1) % every != 0 for layer in range(config.layers)):
+            return fields | {"sliding_window_pattern": every}
+    return fields
+
+
+def _label_fields(config: DecoderConfig, base: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the names of the scores: those of `base` if it names as many."""
+    names = base.get("id2label")
+    if not isinstance(names, Mapping) or len(names) != config.labels:
+        names = {str(label): f"LABEL_{label}" for label in range(config.labels or 0)}
+    return {"id2label": dict(names), "label2id": {name: int(label) for label, name in names.items()}}
 
 
 def to_config_json(config: DecoderConfig, *, base: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Returns the contents of a ``config.json`` that `from_config_json` reads back as `config` (but for its dtype).
 
     Rotary settings and dtype are written in both spellings, so that transformers 4 and 5, and servers built on
-    either, compute the same model.
+    either, compute the same model. Gemma 3 is written as its text model, ``Gemma3ForCausalLM``.
 
     Args:
       config: what to describe.
       base: the ``config.json`` the weights came from; its fields without effect on the logits (token ids, longest
-        context, ...) are kept.
+        context, ...) are kept, and its architecture if that computes the same.
+
+    Raises:
+      WeightsError: if no family computes this decoder.
     """
-    family = family_of(config)
-    rope: dict[str, Any] = {"rope_type": "default"}
-    if config.rope_scaling is not None:
-        scaling = dataclasses.asdict(config.rope_scaling)
-        rope = {"rope_type": "llama3"} | {theirs: scaling[ours] for ours, theirs in _LLAMA3_FIELDS.items()}
-    kept = {name: value for name, value in (base or {}).items() if name in _WITHOUT_EFFECT}
+    base = base or {}
+    if isinstance(base.get("text_config"), Mapping):
+        base = {**base["text_config"], **base}
+    found = _families_of(config)
+    family = next((one for one in found if base.get("architectures") == [one.architecture]), found[0])
+    special: dict[str, Any] = {}
+    if family is GEMMA3:
+        special = {
+            "query_pre_attn_scalar": _query_scalar(config),
+            "final_logit_softcapping": config.logit_soft_cap,
+        }
+    if family.scores:
+        special |= _label_fields(config, base)
+    kept = {name: value for name, value in base.items() if name in _WITHOUT_EFFECT - family.reads}
     return kept | {
         "architectures": [family.architecture],
         "model_type": family.model_type,
@@ -353,11 +360,11 @@ def to_config_json(config: DecoderConfig, *, base: Mapping[str, Any] | None = No
         "intermediate_size": config.feed_forward,
         "rms_norm_eps": config.norm_epsilon,
         "tie_word_embeddings": config.tied_embedding,
-        "rope_theta": config.rope_theta,
-        "rope_scaling": None if config.rope_scaling is None else rope,
-        "rope_parameters": rope | {"rope_theta": config.rope_theta},
         "dtype": config.dtype,
         "torch_dtype": config.dtype,
+        **_rope_fields(config, family),
+        **_window_fields(config, family),
+        **special,
         **{name: allowed[0] for name, allowed in family.fixed.items()},
     }
 
@@ -374,9 +381,25 @@ def tensor_names(config: DecoderConfig) -> dict[Path, TensorName]:
     return result
 
 
+def canonical_name(tensor: str) -> str:
+    """Returns the name that `tensor_names` uses for a tensor of a file.
+
+    Models that also read images put a prefix before the names of their text model, which differs between versions.
+    """
+    for prefix, ours in WITH_IMAGES.prefixes.items():
+        if tensor.startswith(prefix):
+            return ours + tensor.removeprefix(prefix)
+    return tensor
+
+
 def is_ignorable(tensor: str, config: DecoderConfig) -> bool:
     """Returns whether a file's tensor that the decoder lacks changes nothing.
 
-    That is the case for rotary frequencies, which are computed, and for a copy of a tied embedding.
+    That is the case for rotary frequencies, which are computed, for a copy of a tied embedding, and for the parts of
+    a Gemma 3 that read images.
     """
-    return tensor.endswith(".rotary_emb.inv_freq") or (tensor == "lm_head.weight" and config.tied_embedding)
+    return (
+        tensor.endswith(".rotary_emb.inv_freq")
+        or (tensor == "lm_head.weight" and config.tied_embedding)
+        or tensor.startswith(family_of(config).ignorable or ("\0",))
+    )
