@@ -47,6 +47,25 @@ class TrainingConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class AdapterConfig:
+    """Low-rank adapters (LoRA) instead of all weights; the model's own weights stay as they are.
+
+    Attributes:
+      rank: columns of the first factor; 0 trains all weights.
+      alpha: an adapter's output counts alpha / rank.
+      dropout: share of an adapter's inputs dropped in training.
+      targets: the projections that get one: those of attention (``qkvo``) or those of the feed-forward too.
+      base: how the weights beside adapters are stored: ``full``, or 4 bits and a scale per 64 of them (``nf4``, QLoRA).
+    """
+
+    rank: int = 0
+    alpha: float = 32.0
+    dropout: float = 0.0
+    targets: Literal["qkvo", "all_linear"] = "all_linear"
+    base: Literal["full", "nf4"] = "full"
+
+
+@dataclasses.dataclass(frozen=True)
 class MeshConfig:
     """How devices are laid out; the product of the three must be the number of devices (-1: whatever remains).
 
@@ -341,6 +360,7 @@ class RunConfig:
     optimizer: OptimizerConfig = OptimizerConfig()
     batch: BatchConfig = BatchConfig()
     training: TrainingConfig = TrainingConfig()
+    adapter: AdapterConfig = AdapterConfig()
     divide_fuse_conquer: DivideFuseConquerConfig = DivideFuseConquerConfig()
     tiny_player: TinyPlayerConfig = TinyPlayerConfig()
     evaluation: EvaluationConfig = EvaluationConfig()

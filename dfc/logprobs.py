@@ -2,20 +2,21 @@
 
 Logits of [tokens, vocabulary] are usually the largest array of a training step: 65,536 tokens and 150,000 ids in
 float32 take 39 GB. Here one tile of them, [token_chunk, vocab_chunk], is projected, reduced to a few numbers per token
-and forgotten; the backward pass projects it again. A sum of exponentials over several tiles is kept relative to the
-largest logit so far, and rescaled when that grows ("online" softmax: Milakov and Gimelshein 2018, arXiv:1805.02867,
-algorithm 3).
+and forgotten; the backward pass projects it again. Sums of exponentials over tiles are kept relative to the largest
+logit so far, and rescaled when that grows (Milakov and Gimelshein 2018, arXiv:1805.02867, algorithm 3).
 """
 
-import collections.abc
 import dataclasses
 import functools
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
 
 _Carry = TypeVar("_Carry")
+_Chunks = TypeVar("_Chunks")
+_Results = TypeVar("_Results")
 
 
 def token_logprobs(
@@ -77,24 +78,11 @@ def token_logprobs_and_entropy(
 ) -> tuple[jax.Array, jax.Array]:
     """Log-probability of one target id per token, and the entropy of the distribution it comes from.
 
-    With p = softmax(l), entropy[n] = -sum_v p[n, v] log p[n, v] in nats. Everything else, arguments included, is as
-    for `token_logprobs`; gradients flow through both results.
-
-    Args:
-      hidden: floating [tokens, width].
-      output_embedding: floating [vocabulary, width].
-      targets: int [tokens].
-      token_chunk: tokens projected at a time.
-      vocab_chunk: ids of each shard projected at a time.
-      vocab_shards: number of devices the vocabulary is split over.
-      temperature: above 0.
-      soft_cap: above 0, or None.
+    With p = softmax(l), entropy[n] = -sum_v p[n, v] log p[n, v] in nats. Gradients flow through both results.
+    Arguments, their shapes and defaults, and errors are those of `token_logprobs`.
 
     Returns:
       Two float32 arrays, [tokens] each.
-
-    Raises:
-      ValueError: shapes, types or numbers do not fit.
 
     >>> _, entropy = token_logprobs_and_entropy(jnp.ones((1, 1)), jnp.ones((4, 1)), jnp.asarray([0]))
     >>> round(float(entropy[0]), 4)  # log 4
@@ -137,18 +125,15 @@ class _Head:
             gradient = gradient * (1 - jnp.square(logits * self.temperature / self.soft_cap))
         return gradient
 
-    def over_tiles(
-        self, embedding: jax.Array, step: collections.abc.Callable[[_Tile, _Carry], _Carry], carry: _Carry
-    ) -> _Carry:
+    def over_tiles(self, embedding: jax.Array, step: Callable[[_Tile, _Carry], _Carry], carry: _Carry) -> _Carry:
         """Folds `step` over the tiles of embedding [shards, ids of a shard, width]."""
         shards, shard, _ = embedding.shape
         tiles = -(-shard // self.vocab_chunk)
-        # Equal shares of the ids, in a multiple of 128, which matrix units like; the last tile starts early enough
-        # to be of full size.
+        # Equal shares in multiples of 128, which matrix units like; the last tile starts early, to be of full size.
         size = min(self.vocab_chunk, shard, -(-shard // (128 * tiles)) * 128)
         tiles = -(-shard // size)
 
-        def one_tile(index: jax.Array, carry: _Carry) -> _Carry:
+        def one_tile(index: jax.Array | int, carry: _Carry) -> _Carry:
             start = jnp.minimum(index * size, shard - size)
             # Cut along an axis no device shares with another, so that each cuts its own rows.
             rows = jax.lax.dynamic_slice_in_dim(embedding, start, size, axis=1)
@@ -157,7 +142,7 @@ class _Head:
             new = None if shard % size == 0 else (place >= index * size)[None]
             return step(_Tile(start, rows, ids, new), carry)
 
-        return jax.lax.fori_loop(0, tiles, one_tile, carry, unroll=tiles == 1)
+        return one_tile(0, carry) if tiles == 1 else cast("_Carry", jax.lax.fori_loop(0, tiles, one_tile, carry))
 
 
 def _in_chunks(
@@ -207,14 +192,11 @@ class _Sums(NamedTuple):
         return jnp.exp(shift) * self.total, jnp.exp(shift) * (self.moment + shift * self.total)
 
 
-def _forward(
-    hidden: jax.Array, embedding: jax.Array, targets: jax.Array, head: _Head
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _forward(hidden: jax.Array, embedding: jax.Array, targets: jax.Array, head: _Head) -> tuple[jax.Array, ...]:
+    """Log-probabilities, entropies and logarithms of the normalizers, [chunks, size] each."""
     shards, shard, _ = embedding.shape
 
-    def one_chunk(
-        carry: None, chunk: tuple[jax.Array, jax.Array]
-    ) -> tuple[None, tuple[jax.Array, jax.Array, jax.Array]]:
+    def one_chunk(carry: None, chunk: tuple[jax.Array, jax.Array]) -> tuple[None, tuple[jax.Array, ...]]:
         rows, ids = chunk
 
         def add_tile(tile: _Tile, sums: _Sums) -> _Sums:
@@ -241,29 +223,22 @@ def _forward(
         entropy = log_total - moment / total if head.entropy else jnp.zeros_like(total)
         return carry, (chosen - zero[:, 0] - log_total, entropy, zero[:, 0] + log_total)
 
-    _, (logprobs, entropy, normalizer) = jax.lax.scan(one_chunk, None, (hidden, targets), unroll=hidden.shape[0] == 1)
-    return logprobs, entropy, normalizer
-
-
-_Residuals = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
+    return _over_chunks(one_chunk, None, (hidden, targets))[1]
 
 
 def _forward_saving(
     hidden: jax.Array, embedding: jax.Array, targets: jax.Array, head: _Head
-) -> tuple[tuple[jax.Array, jax.Array], _Residuals]:
+) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, ...]]:
     logprobs, entropy, normalizer = _forward(hidden, embedding, targets, head)
     return (logprobs, entropy), (hidden, embedding, targets, normalizer, entropy)
 
 
 def _backward(
-    head: _Head, residuals: _Residuals, gradients: tuple[jax.Array, jax.Array]
+    head: _Head, residuals: tuple[jax.Array, ...], gradients: tuple[jax.Array, jax.Array]
 ) -> tuple[jax.Array, jax.Array, None]:
     hidden, embedding, targets, normalizer, entropy = residuals
 
-    def one_chunk(
-        embedding_gradient: jax.Array,
-        chunk: tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array, jax.Array],
-    ) -> tuple[jax.Array, jax.Array]:
+    def one_chunk(embedding_gradient: jax.Array, chunk: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
         rows, ids = chunk[:2]
         normalizers, entropies, logprob_gradient, entropy_gradient = (x[:, None, None] for x in chunk[2:])
 
@@ -294,13 +269,22 @@ def _backward(
 
     chunks = (hidden, targets, normalizer, entropy, *gradients)
     # A single chunk meets each id once: its gradient is then complete, and no float32 copy of all of them is needed.
-    single = hidden.shape[0] == 1
-    start = jnp.zeros(embedding.shape, embedding.dtype if single else jnp.float32)
-    embedding_gradient, hidden_gradient = jax.lax.scan(one_chunk, start, chunks, unroll=single)
+    start = jnp.zeros(embedding.shape, embedding.dtype if hidden.shape[0] == 1 else jnp.float32)
+    embedding_gradient, hidden_gradient = _over_chunks(one_chunk, start, chunks)
     return hidden_gradient, embedding_gradient.astype(embedding.dtype), None
 
 
 _all_chunks.defvjp(_forward_saving, _backward)
+
+
+def _over_chunks(
+    step: Callable[[_Carry, _Chunks], tuple[_Carry, _Results]], carry: _Carry, chunks: _Chunks
+) -> tuple[_Carry, _Results]:
+    """A scan over the first axis of all arrays; without a loop if its length is 1."""
+    if jax.tree.leaves(chunks)[0].shape[0] > 1:
+        return cast("tuple[_Carry, _Results]", jax.lax.scan(step, carry, chunks))
+    carry, results = step(carry, jax.tree.map(lambda x: x[0], chunks))
+    return carry, jax.tree.map(lambda x: x[None], results)
 
 
 def _is_target(tile: _Tile, targets: jax.Array) -> jax.Array:
@@ -341,8 +325,6 @@ def _check(hidden: jax.Array, embedding: jax.Array, targets: jax.Array, token_ch
             f" {head.vocab_shards}; use 1 if the vocabulary axis is not split over devices"
         )
     if not head.temperature > 0:
-        raise ValueError(
-            f"token_logprobs: temperature must be above 0, got {head.temperature}; for greedy sampling use 1"
-        )
+        raise ValueError(f"token_logprobs: temperature must be above 0, got {head.temperature}; use 1 if greedy")
     if head.soft_cap is not None and not head.soft_cap > 0:
         raise ValueError(f"token_logprobs: soft_cap must be above 0 or None, got {head.soft_cap}")

@@ -62,6 +62,9 @@ _RANGES = {
     "batch.row_length": _Range(2),
     "batch.micro_batch_rows": _COUNT,
     "batch.workers": _COUNT,
+    "adapter.rank": _NOT_NEGATIVE,
+    "adapter.alpha": _POSITIVE,
+    "adapter.dropout": _DECAY,
     "divide_fuse_conquer.divide_iterations": _NOT_NEGATIVE,
     "divide_fuse_conquer.conquer_iterations": _NOT_NEGATIVE,
     "divide_fuse_conquer.seeds_per_game": _COUNT,
@@ -229,6 +232,8 @@ def _method_contradictions(config: RunConfig) -> list[str]:
             "optimizer.schedule='cosine': must be 'constant' in divide_fuse_conquer, whose optimizer starts anew"
             " at every stage and is undone with a dropped update"
         )
+    if config.adapter.base != "full" and config.adapter.rank == 0:
+        found.append("adapter.base='nf4': quantized weights are not trained themselves; set adapter.rank above 0")
     priority = method.mixed_priority
     if priority.enabled and priority.a + priority.b == 0:
         found.append("divide_fuse_conquer.mixed_priority.a and .b are both 0: one must be above 0")

@@ -1,5 +1,6 @@
 """Chunked log-probabilities against `log_softmax` of JAX and PyTorch, and that chunks stay small and local."""
 
+import functools
 import re
 
 import jax
@@ -10,16 +11,17 @@ import torch
 
 from dfc import logprobs
 
-token_logprobs = jax.jit(logprobs.token_logprobs, static_argnames=("token_chunk", "temperature", "soft_cap"))
+OPTIONS = ("token_chunk", "vocab_chunk", "vocab_shards", "temperature", "soft_cap")
+token_logprobs = jax.jit(logprobs.token_logprobs, static_argnames=OPTIONS)
 
 TOKENS, WIDTH, VOCABULARY = 13, 8, 29
 
 
-def arrays(seed=0, tokens=TOKENS, dtype=np.float32):
+def arrays(seed=0, tokens=TOKENS, vocabulary=VOCABULARY):
     rng = np.random.default_rng(seed)
-    hidden = rng.normal(size=(tokens, WIDTH)).astype(dtype)
-    embedding = rng.normal(size=(VOCABULARY, WIDTH)).astype(dtype)
-    return jnp.asarray(hidden), jnp.asarray(embedding), jnp.asarray(rng.integers(0, VOCABULARY, tokens), jnp.int32)
+    hidden = rng.normal(size=(tokens, WIDTH)).astype(np.float32)
+    embedding = rng.normal(size=(vocabulary, WIDTH)).astype(np.float32)
+    return jnp.asarray(hidden), jnp.asarray(embedding), jnp.asarray(rng.integers(0, vocabulary, tokens), jnp.int32)
 
 
 def torch_oracle(hidden, embedding, targets, weights, *, temperature, soft_cap):
@@ -50,6 +52,82 @@ def test_values_and_gradients_agree_with_torch_for_every_chunk(chunk, temperatur
     expected = torch_oracle(hidden, embedding, targets, weights, temperature=temperature, soft_cap=soft_cap)
     for ours, theirs in zip((*values, *grads), expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "options"),
+    [
+        (
+            60,
+            {"vocab_chunk": 7, "token_chunk": 4},
+        ),  # 9 tiles, the last starting 3 ids early; 4 chunks of 4 tokens, the last of 1
+        (60, {"vocab_chunk": 8, "vocab_shards": 2, "token_chunk": 5}),
+        (60, {"vocab_chunk": 5, "vocab_shards": 3}),  # no id twice
+        (60, {"vocab_chunk": 7, "vocab_shards": 4, "temperature": 1.7, "soft_cap": 2.0, "token_chunk": 4}),
+        (301, {"vocab_chunk": 200}),  # 2 tiles of 200, equal shares rounded up to 128 being too large
+        (1500, {"vocab_shards": 2, "token_chunk": 6}),
+        (1500, {"temperature": 1.3}),  # 2 tiles of 768, by default
+    ],
+)
+def test_tiles_over_ids_agree_with_torch_within_1e_5(vocabulary, options):
+    hidden, embedding, targets = arrays(9, vocabulary=vocabulary)
+    targets = targets.at[:3].set(jnp.asarray([0, vocabulary - 1, vocabulary // 2]))
+    weights = np.random.default_rng(5).normal(size=(2, TOKENS)).astype(np.float32)
+    expected = torch_oracle(
+        hidden, embedding, targets, weights, **({"temperature": 1.0, "soft_cap": None} | tempered(options))
+    )
+
+    def objective(hidden, embedding):
+        lp, entropy = logprobs.token_logprobs_and_entropy(hidden, embedding, targets, **options)
+        return (weights[0] * lp + weights[1] * entropy).sum(), (lp, entropy)
+
+    def of_logprobs(hidden, embedding):
+        return (weights[0] * token_logprobs(hidden, embedding, targets, **options)).sum()
+
+    grads, values = jax.jit(jax.grad(objective, argnums=(0, 1), has_aux=True))(hidden, embedding)
+    for ours, theirs in zip((*values, *grads), expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+    # The same without the entropy, which is then not computed.
+    value, grads = jax.jit(jax.value_and_grad(of_logprobs, argnums=(0, 1)))(hidden, embedding)
+    weights[1] = 0
+    expected = torch_oracle(
+        hidden, embedding, targets, weights, **({"temperature": 1.0, "soft_cap": None} | tempered(options))
+    )
+    np.testing.assert_allclose(value, (weights[0] * expected[0].numpy()).sum(), rtol=1e-5, atol=1e-5)
+    for ours, theirs in zip(grads, expected[2:], strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+def tempered(options):
+    return {name: value for name, value in options.items() if name in {"temperature", "soft_cap"}}
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("shards", [1, 2])
+def test_sums_over_tiles_survive_logits_that_grow_or_fall_by_thousands(order, shards):
+    rising = np.linspace(-3e4, 3e4, 40)[::order, None].astype(np.float32)
+    rising[-1], rising[-2] = rising.max(), rising.max() - np.float32(0.5)
+    targets = np.asarray([39, 38, 0])
+    lp, entropy = jax.jit(logprobs.token_logprobs_and_entropy, static_argnames=OPTIONS)(
+        jnp.ones((3, 1)), jnp.asarray(rising), jnp.asarray(targets, jnp.int32), vocab_chunk=3, vocab_shards=shards
+    )
+    distribution = torch.distributions.Categorical(
+        logits=torch.tensor(np.tile(rising[:, 0].astype(np.float64), (3, 1)))
+    )
+    np.testing.assert_allclose(lp, distribution.log_prob(torch.tensor(targets)), rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(entropy, distribution.entropy(), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_ids_of_logit_minus_infinity_count_as_absent(shards):
+    # Whole tiles of them come first, in between and last.
+    logits = np.full(16, -np.inf, np.float32)
+    logits[[5, 9]] = 0.0, np.log(3.0)
+    lp, entropy = jax.jit(logprobs.token_logprobs_and_entropy, static_argnames=OPTIONS)(
+        jnp.ones((3, 1)), jnp.asarray(logits[:, None]), jnp.asarray([5, 9, 0]), vocab_chunk=2, vocab_shards=shards
+    )
+    np.testing.assert_allclose(lp, [np.log(0.25), np.log(0.75), -np.inf], rtol=1e-6)
+    np.testing.assert_allclose(entropy, [-0.25 * np.log(0.25) - 0.75 * np.log(0.75)] * 3, rtol=1e-6)
 
 
 @pytest.mark.parametrize("chunk", [5, 1024])
@@ -120,10 +198,12 @@ def test_mixed_dtypes_are_computed_in_the_wider():
     np.testing.assert_array_equal(mixed, token_logprobs(hidden, rounded, targets))
 
 
-def test_an_id_outside_the_vocabulary_gives_nan_and_leaves_other_tokens_alone():
+@pytest.mark.parametrize("vocab_chunk", [1024, 4])
+def test_an_id_outside_the_vocabulary_gives_nan_and_leaves_other_tokens_alone(vocab_chunk):
     hidden, embedding, targets = arrays(5)
     for bad in (-1, VOCABULARY):
-        result = np.asarray(token_logprobs(hidden, embedding, targets.at[3].set(bad), token_chunk=4))
+        bad_targets = targets.at[3].set(bad)
+        result = np.asarray(token_logprobs(hidden, embedding, bad_targets, token_chunk=4, vocab_chunk=vocab_chunk))
         assert np.isnan(result[3])
         assert np.isfinite(np.delete(result, 3)).all()
 
@@ -178,15 +258,23 @@ def test_logits_of_all_tokens_never_exist_at_once():
     assert largest_logits(chunk=160, tokens=160) == 160  # so that the search does find them
 
 
-def test_up_to_one_chunk_there_is_no_loop():
+@pytest.mark.parametrize(
+    ("options", "loops"),
+    [
+        ({}, False),
+        ({"token_chunk": TOKENS, "vocab_chunk": VOCABULARY}, False),
+        ({"token_chunk": TOKENS - 1}, True),
+        ({"vocab_chunk": VOCABULARY - 1}, True),
+    ],
+)
+def test_where_all_fits_one_tile_there_is_no_loop(options, loops):
     hidden, embedding, targets = arrays()
-    for chunk, loops in ((TOKENS, False), (TOKENS - 1, True)):
 
-        def objective(hidden, embedding, chunk=chunk):
-            return token_logprobs(hidden, embedding, targets, token_chunk=chunk).sum()
+    def objective(hidden, embedding):
+        return token_logprobs(hidden, embedding, targets, **options).sum()
 
-        text = jax.jit(jax.grad(objective, argnums=(0, 1))).lower(hidden, embedding).as_text()
-        assert ("stablehlo.while" in text) is loops
+    text = jax.jit(jax.grad(objective, argnums=(0, 1))).lower(hidden, embedding).as_text()
+    assert ("stablehlo.while" in text) is loops
 
 
 def test_each_device_projects_its_own_tokens():
@@ -205,6 +293,49 @@ def test_each_device_projects_its_own_tokens():
     np.testing.assert_allclose(compiled(*spread), run(hidden, embedding, targets), rtol=1e-5, atol=1e-6)
 
 
+def on_a_mesh(hidden, embedding, targets, *, rows, **options):
+    """Compiled gradients with rows over 4 devices if asked for and ids over 2; the arrays; the same in one tile."""
+    mesh = jax.make_mesh((4, 2), ("data", "tensor"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+    by_rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(rows))
+    by_ids = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("tensor"))
+
+    def grad(hidden, embedding, targets, **options):
+        def objective(hidden, embedding):
+            lp, entropy = logprobs.token_logprobs_and_entropy(hidden, embedding, targets, **options)
+            return (lp + 0.3 * entropy).sum(), (lp, entropy)
+
+        return jax.grad(objective, argnums=(0, 1), has_aux=True)(hidden, embedding)
+
+    spread = jax.device_put((hidden, embedding, targets), (by_rows, by_ids, by_rows))
+    return jax.jit(functools.partial(grad, **options)).lower(*spread).compile(), spread, jax.jit(grad)
+
+
+@pytest.mark.parametrize("token_chunk", [None, 16])
+def test_ids_split_over_two_devices_and_rows_over_four_give_the_result_of_one(token_chunk):
+    alone = arrays(10, tokens=64, vocabulary=600)
+    compiled, spread, grad = on_a_mesh(*alone, rows="data", vocab_chunk=70, vocab_shards=2, token_chunk=token_chunk)
+    result = compiled(*spread)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), result, grad(*alone))
+    assert {shard.data.shape for shard in result[0][1].addressable_shards} == {(300, WIDTH)}
+
+
+def test_devices_do_not_gather_each_others_ids():
+    hidden, embedding, targets = arrays(10, tokens=64, vocabulary=4096)
+    gathered = {}
+    for shards in (1, 2):
+        text = on_a_mesh(hidden, embedding, targets, rows=None, vocab_chunk=300, vocab_shards=shards)[0].as_text()
+        results = re.findall(r"= (.*) all-gather(?:-start)?\(", text)
+        gathered[shards] = 4 * sum(
+            int(np.prod([int(n) for n in shape.split(",") if n]))
+            for result in results
+            for shape in re.findall(r"f32\[([\d,]*)\]", result)
+        )
+        # What devices do exchange, once per pass: sums per token.
+        loops = [line for line in text.splitlines() if "all-reduce(" in line and "while/body" in line]
+        assert not loops
+    assert gathered[2] < embedding.nbytes <= gathered[1]  # the latter, so that the search does find them
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -214,6 +345,9 @@ def test_each_device_projects_its_own_tokens():
         ({"targets": jnp.zeros(3, jnp.int32)}, r"targets must be int \[tokens\] = \[13\], got int32 \[3\]"),
         ({"targets": jnp.zeros(TOKENS)}, "targets must be int"),
         ({"token_chunk": 0}, "token_chunk must be 1 or more, got 0"),
+        ({"vocab_chunk": 0}, "vocab_chunk must be 1 or more, got 0"),
+        ({"vocab_shards": 0}, "vocab_shards must be 1 or more, got 0"),
+        ({"vocab_shards": 2}, "vocab_shards must divide the vocabulary of 29 ids, got 2; use 1"),
         ({"temperature": 0.0}, "temperature must be above 0"),
         ({"soft_cap": -1.0}, "soft_cap must be above 0"),
     ],
