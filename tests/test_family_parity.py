@@ -1,7 +1,6 @@
 """Every family against transformers (PyTorch on the CPU), on small random checkpoints that transformers saved."""
 
 import contextlib
-import dataclasses
 import json
 import shutil
 import types
@@ -13,7 +12,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from dfc.models import families
+from dfc.models import families, huggingface
 from dfc.models.architectures import FAMILIES
 from dfc.models.transformer import abstract_params, bind, empty_cache
 
@@ -113,23 +112,7 @@ def folders(oracle, tmp_path_factory):
 
 
 def load(folder, dtype="float32"):
-    """The decoder and its weights: the named tensors of the file, each used once, the others ignorable."""
-    config = families.from_config_json(json.loads((folder / "config.json").read_text()))
-    config = dataclasses.replace(config, dtype=dtype)
-    tensors = safetensors.numpy.load_file(folder / "model.safetensors")
-    tensors = {families.canonical_name(name): tensor for name, tensor in tensors.items()}
-    names = families.tensor_names(config)
-
-    def read(keys, weight):
-        name = names[tuple(str(key.key) for key in keys)]
-        tensor = tensors.pop(name.tensor)
-        tensor = tensor.T if name.transpose else tensor
-        assert tensor.shape == weight.shape
-        return jnp.asarray(tensor, weight.dtype)
-
-    params = jax.tree.map_with_path(read, abstract_params(config))
-    assert all(families.is_ignorable(name, config) for name in tensors)
-    return config, params
+    return huggingface.load(folder, dtype=dtype)
 
 
 def theirs(oracle, folder, dtype="float32"):

@@ -15,9 +15,9 @@ import pytest
 import safetensors.numpy
 
 from dfc.errors import WeightsError
-from dfc.models import huggingface
-from dfc.models.sharding import batch_sharding, make_mesh, param_shardings
+from dfc.models import folders, huggingface, safetensors_files, shard_reading
 from dfc.models.decoder_config import DecoderConfig
+from dfc.models.sharding import batch_sharding, make_mesh, param_shardings
 from dfc.models.transformer import abstract_params, bind
 
 SMALL = {
@@ -244,24 +244,22 @@ def test_a_mesh_gets_its_shards_and_computes_the_same(checkpoints):
         np.testing.assert_allclose(np.asarray(found)[:2], ours(config, params), atol=1e-5, rtol=0)
 
 
-def test_no_device_reads_more_than_its_shard(checkpoints, monkeypatch):
-    read = []
-    original = huggingface._reader
-
-    def spy(tensor, **options):
-        class Counting:
-            def __getitem__(self, index):
-                part = tensor[index]
-                read.append(part.size)
-                return part
-
-        return original(Counting(), **options)
-
-    monkeypatch.setattr(huggingface, "_reader", spy)
+def test_each_byte_is_read_once_and_no_device_is_given_more_than_its_shard(checkpoints, monkeypatch):
+    read, made = [], []
+    original = safetensors_files._read_into
+    monkeypatch.setattr(
+        safetensors_files,
+        "_read_into",
+        lambda handle, array, file: (original(handle, array, file), read.append(array.nbytes))[0],
+    )
+    aligned = shard_reading._aligned
+    monkeypatch.setattr(shard_reading, "_aligned", lambda *args: (made.append(aligned(*args)), made[-1])[1])
     _, params = huggingface.load(checkpoints[DEFAULT], mesh=make_mesh(2, 2, 2), dtype="float32")
     leaves = jax.tree.leaves(params)
-    assert max(read) == max(leaf.addressable_shards[0].data.size for leaf in leaves)
-    assert sum(read) == sum(leaf.size for leaf in leaves)  # copies of a shard are read once
+    header = int.from_bytes((checkpoints[DEFAULT] / "model.safetensors").read_bytes()[:8], "little")
+    assert sum(read) == header + sum(leaf.nbytes for leaf in leaves)
+    assert max(part.size for part in made) == max(leaf.addressable_shards[0].data.size for leaf in leaves)
+    assert sum(part.size for part in made) == sum(leaf.size for leaf in leaves)  # copies of a shard are read once
 
 
 def test_a_mesh_saves_what_one_device_saves(checkpoints, tmp_path):
@@ -451,9 +449,9 @@ def test_a_save_that_fails_leaves_the_earlier_model_and_nothing_else(tmp_path, m
         raise OSError("no space left on device")
 
     if moment == "weights":
-        monkeypatch.setattr(safetensors.numpy, "save_file", fail)
+        monkeypatch.setattr(safetensors_files, "write_file", fail)
     elif moment == "config":
-        monkeypatch.setattr(huggingface, "_write_json", fail)
+        monkeypatch.setattr(folders, "write_json", fail)
     else:
         original = Path.rename
         monkeypatch.setattr(Path, "rename", lambda self, to: fail() if self.name == "new" else original(self, to))
@@ -467,13 +465,13 @@ def test_a_save_that_fails_leaves_the_earlier_model_and_nothing_else(tmp_path, m
 def test_a_stopped_first_save_leaves_no_config_that_looks_whole(tmp_path, monkeypatch):
     """A killed process cleans nothing up: config.json must come last in the folder being written."""
     seen = []
-    original = huggingface._write_json
+    original = folders.write_json
 
     def spy(path, value):
         original(path, value)
         seen.append((path.name, sorted(file.name for file in path.parent.iterdir())))
 
-    monkeypatch.setattr(huggingface, "_write_json", spy)
+    monkeypatch.setattr(folders, "write_json", spy)
     huggingface.save(tmp_path / "model", CONFIG, filled(1.0), copy_from=None, shard_bytes=10**3)
     assert not [names for name, names in seen[:-1] if "config.json" in names]
     assert seen[-1][0] == "config.json"
@@ -485,7 +483,7 @@ def test_a_folder_with_anything_else_in_it_is_not_replaced(tmp_path):
     (tmp_path / "model" / "notes.md").write_text("mine")
     with pytest.raises(WeightsError, match=r"holds notes\.md, which is no part of a saved model"):
         huggingface.save(tmp_path / "model", CONFIG, filled(2.0), copy_from=None)
-    with pytest.raises(WeightsError, match="expected a folder to write the model to, found a file"):
+    with pytest.raises(WeightsError, match="expected a folder to write to, found a file"):
         huggingface.save(tmp_path / "model" / "notes.md", CONFIG, filled(2.0), copy_from=None)
     assert (tmp_path / "model" / "notes.md").read_text() == "mine"
 

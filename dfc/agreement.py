@@ -1,0 +1,67 @@
+"""What the processes of one run agree on before they act on it.
+
+A run on several hosts is one program: every process runs the same Python and calls the same device programs in the
+same order. Whatever one process alone knows (a file, a signal, an error) and what then decides a branch or a loop has
+to reach all of them first, or they wait for each other forever. These functions carry it; every process calls them,
+at the same place. With one process they return what they were given and touch no device.
+"""
+
+import json
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+_LONGEST_PROBLEM = 2000  # bytes of one process's message; the rest is cut
+
+
+def is_first() -> bool:
+    """Returns whether this process is the one that writes files and speaks."""
+    return jax.process_index() == 0
+
+
+def from_first(value: Any) -> Any:  # noqa: ANN401 - JSON-ready data
+    """Returns, on every process, the JSON-ready `value` of the first one; what the others pass is not looked at."""
+    if jax.process_count() == 1:
+        return value
+    text = json.dumps(value).encode() if is_first() else b""
+    size = int(multihost_utils.broadcast_one_to_all(np.int32(len(text))))
+    # Sizes in powers of two: each is a program of its own.
+    buffer = np.zeros(1 << max(8, (size - 1).bit_length()), np.uint8)
+    buffer[: len(text)] = np.frombuffer(text, np.uint8)
+    return json.loads(np.asarray(multihost_utils.broadcast_one_to_all(buffer))[:size].tobytes())
+
+
+def largest(number: int) -> int:
+    """Returns, on every process, the largest of the numbers they pass, each an int32."""
+    if jax.process_count() == 1:
+        return number
+    return int(np.max(multihost_utils.process_allgather(np.int32(number))))
+
+
+def problems(problem: str | None) -> list[str]:
+    """Returns what went wrong anywhere, the same list on every process; empty if all pass None.
+
+    It returns when every process has called it, so what each of them did before is done.
+
+    Args:
+      problem: what went wrong here, or None.
+
+    Returns:
+      One text per process with a problem; with several processes each begins with ``process <index>:``.
+    """
+    if jax.process_count() == 1:
+        return [] if problem is None else [problem]
+    mine = np.zeros(_LONGEST_PROBLEM, np.uint8)
+    text = (problem or "").encode()[:_LONGEST_PROBLEM]
+    mine[: len(text)] = np.frombuffer(text, np.uint8)
+    flags = multihost_utils.process_allgather(np.int32(problem is not None))
+    if not flags.any():
+        return []
+    texts = multihost_utils.process_allgather(mine)
+    return [
+        f"process {index}: {bytes(row[row != 0]).decode(errors='replace')}"
+        for index, (row, failed) in enumerate(zip(texts, flags, strict=True))
+        if failed
+    ]

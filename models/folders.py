@@ -1,0 +1,200 @@
+"""Model folders: which files make one, and how one is replaced as a whole.
+
+A folder lies on a disk, or in a bucket under an address such as ``gs://bucket/model`` (whatever `etils.epath` opens).
+``config.json`` is written last and removed first: a folder without it is no model, to us as to transformers.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from etils import epath  # type: ignore[import-untyped]  # the package carries no types
+
+from dfc import agreement
+from dfc.errors import WeightsError
+from dfc.models.safetensors_files import BrokenFileError, Location, StoredTensor, read_header
+
+CONFIG, SINGLE, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "special_tokens_map.json",
+    "generation_config.json",
+    "chat_template.jinja",
+)
+_PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+
+
+def location(path: str | os.PathLike[str]) -> Location:
+    """Returns a path on this machine as `pathlib.Path`, ``~`` expanded, and an address (``gs://``) as `epath.Path`."""
+    text = os.fspath(path)
+    return epath.Path(text) if "://" in text else pathlib.Path(text).expanduser()
+
+
+def in_bucket(folder: Location) -> bool:
+    """Returns whether a folder lies in a bucket, where nothing can be renamed as a whole or mapped."""
+    return not isinstance(folder, pathlib.Path)
+
+
+def read_json(path: Location) -> dict[str, Any]:
+    """Returns the JSON object in a file.
+
+    Raises:
+      WeightsError: if it cannot be read or is something else.
+    """
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise WeightsError(f"{path}: expected a JSON file, cannot read it ({error})") from error
+    if not isinstance(value, dict):
+        raise WeightsError(f"{path}: expected a JSON object, got a {type(value).__name__}")
+    return value
+
+
+def write_json(path: Location, value: Mapping[str, Any]) -> None:
+    """Writes a JSON object, indented, keys in order; on a disk it is there for good when this returns."""
+    with path.open("wb") as handle:
+        handle.write((json.dumps(value, indent=2, sort_keys=True) + "\n").encode())
+        if not in_bucket(path):
+            handle.flush()
+            os.fsync(handle.fileno())
+
+
+def _files(folder: Location) -> dict[str, set[str] | None]:
+    """Returns the safetensors files of a folder and what an index expects in each (None: there is no index)."""
+    if (folder / SINGLE).exists():
+        return {SINGLE: None}
+    if not (folder / INDEX).exists():
+        pickled = sorted(file.name for file in folder.iterdir() if file.suffix in _PICKLED)
+        came = f"; it holds {', '.join(pickled)}, and pickled files are never loaded" if pickled else ""
+        raise WeightsError(
+            f"{folder}: expected {SINGLE} or {INDEX}{came}. Save the model as safetensors, for example with "
+            "transformers' save_pretrained."
+        )
+    weight_map = read_json(folder / INDEX).get("weight_map")
+    if not isinstance(weight_map, dict) or not all(isinstance(file, str) for file in weight_map.values()):
+        raise WeightsError(f"{folder / INDEX}: expected an object 'weight_map' from tensor names to file names")
+    outside = sorted({file for file in weight_map.values() if pathlib.PurePath(file).name != file})
+    if outside:
+        raise WeightsError(f"{folder / INDEX}: file names must not lead out of the folder, got {', '.join(outside)}")
+    other = sorted({file for file in weight_map.values() if not file.endswith(".safetensors")})
+    if other:
+        raise WeightsError(f"{folder / INDEX}: only safetensors files are ever read, got {', '.join(other)}")
+    expected: dict[str, set[str] | None] = {}
+    for file in sorted(set(weight_map.values())):
+        expected[file] = {tensor for tensor, place in weight_map.items() if place == file}
+    return expected
+
+
+class FolderTensors:
+    """The tensors of a folder's files; only headers are read.
+
+    Attributes:
+      stored: what can be read, by name.
+      problems: one sentence per file or tensor that an index names and that is not where it should be.
+      reported: tensors that `problems` already speaks for.
+
+    Raises:
+      WeightsError: if the folder has no safetensors, or an index that cannot be used.
+    """
+
+    def __init__(self, folder: Location) -> None:
+        self.stored: dict[str, StoredTensor] = {}
+        self.problems: list[str] = []
+        self.reported: set[str] = set()
+        for file, indexed in _files(folder).items():
+            try:
+                held = read_header(folder / file)
+            except FileNotFoundError:
+                self.problems.append(f"{file}: {INDEX} names this file, but it is not there")
+            except (BrokenFileError, OSError) as error:
+                self.problems.append(f"{file}: not a whole safetensors file ({error}); download or save it again")
+            else:
+                self.stored |= held
+                missing = (indexed or set()) - held.keys()
+                self.problems += [
+                    f"{tensor}: {INDEX} expects it in {file}, which does not hold it" for tensor in sorted(missing)
+                ]
+                self.reported |= missing
+                continue
+            self.reported |= indexed or set()
+
+
+def check_target(folder: Location, is_ours: Callable[[str], bool], what: str) -> None:
+    """Refuses to replace a folder if that would lose something.
+
+    Args:
+      folder: what is to be replaced.
+      is_ours: whether a file of this name is part of what is written.
+      what: what is written, for the message.
+
+    Raises:
+      WeightsError: if the folder holds anything else, or is a file.
+    """
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise WeightsError(f"{folder}: expected a folder to write to, found a file")
+    foreign = [entry.name for entry in sorted(folder.iterdir()) if not is_ours(entry.name)]
+    if foreign:
+        raise WeightsError(
+            f"{folder}: is replaced as a whole, but holds {', '.join(foreign)}, which is no part of {what}; "
+            "move it away or choose another folder"
+        )
+
+
+def replacing(folder: Location, *, last: str) -> contextlib.AbstractContextManager[Location]:
+    """Gives the empty folder to write to so that `folder` is at every moment the old one, the new one, or not whole.
+
+    On a disk that is a sibling which takes the folder's place if the block succeeds and vanishes otherwise. A bucket
+    cannot rename: there it is the place itself, without the file `last` until the block writes it, as it must at its
+    end.
+
+    Args:
+      folder: what is replaced.
+      last: the file without which a folder is not taken for whole.
+    """
+    return _exchanging(folder) if isinstance(folder, pathlib.Path) else _emptying(folder, last)
+
+
+@contextlib.contextmanager
+def _exchanging(folder: pathlib.Path) -> Iterator[pathlib.Path]:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as scratch:
+        new, old = pathlib.Path(scratch) / "new", pathlib.Path(scratch) / "old"
+        new.mkdir()
+        yield new
+        try:
+            if folder.exists():
+                folder.rename(old)
+            new.rename(folder)
+        finally:
+            if old.exists() and not folder.exists():  # interrupted between the two: the earlier model comes back
+                old.rename(folder)
+
+
+@contextlib.contextmanager
+def _emptying(folder: Location, last: str) -> Iterator[Location]:
+    if folder.exists():
+        entries = sorted(folder.iterdir(), key=lambda entry: entry.name != last)
+        for entry in entries:  # `last` first
+            entry.unlink()
+    folder.mkdir(parents=True, exist_ok=True)
+    yield folder
+
+
+def agreeing(act: Callable[[], None]) -> None:
+    """Calls `act` and waits until every host has; raises WeightsError on all of them if it did on one."""
+    try:
+        act()
+    except WeightsError as error:
+        agreement.problems(str(error))
+        raise
+    found = agreement.problems(None)
+    if found:
+        raise WeightsError("\n".join(found))

@@ -1,0 +1,275 @@
+"""Adapters in and out of the layout of the PEFT package: ``adapter_config.json`` and ``adapter_model.safetensors``.
+
+PEFT holds lora_A [r, in] and lora_B [out, r] per projection, we hold a [in, r] and b [r, out]: each is the other's
+transpose, and both multiply the correction by alpha / r. What the tensors of a file adapt is the truth; the patterns
+by which PEFT chose them (``target_modules`` and the like) are not interpreted.
+
+Source: Hu et al., arXiv 2106.09685, and the fields of ``LoraConfig`` of PEFT 0.21.
+"""
+
+import functools
+import math
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from dfc import agreement
+from dfc.errors import WeightsError
+from dfc.models import families, folders, gathering, safetensors_files, shard_reading
+from dfc.models.decoder_config import DecoderConfig
+from dfc.models.lora import ALL_LINEAR, AdapterTree, LoraConfig, abstract_adapters, adapter_shardings
+from dfc.models.safetensors_files import Location
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+_WRITTEN_BESIDE = ("README.md", *folders.TOKENIZER_FILES)  # by PEFT and trainers; lost without harm
+_PREFIX, _KERNEL = "base_model.model.", ".weight"
+_MATRICES = {"a": ".lora_A.weight", "b": ".lora_B.weight"}
+_DTYPES = ("float32", "bfloat16")
+_READ = frozenset({"peft_type", "r", "lora_alpha", "lora_dropout", "use_rslora", "bias", "init_lora_weights"})
+# Names, versions, modes; patterns whose outcome is the tensors in the file; settings of what is switched off.
+_WITHOUT_EFFECT = frozenset(
+    {
+        "auto_mapping",
+        "base_model_name_or_path",
+        "eva_config",
+        "exclude_modules",
+        "inference_mode",
+        "layers_pattern",
+        "layers_to_transform",
+        "megatron_core",
+        "parent_library",
+        "peft_version",
+        "qalora_group_size",
+        "revision",
+        "runtime_config",
+        "target_modules",
+        "task_type",
+    }
+)
+_REFUSED = {
+    "use_dora": "DoRA's magnitudes are not computed",
+    "modules_to_save": "modules trained whole belong into a model folder; merge them there with PEFT",
+    "rank_pattern": "one rank for all projections is computed",
+    "alpha_pattern": "one alpha for all projections is computed",
+    "fan_in_fan_out": "the projections here are stored [out, in]",
+    "lora_bias": "adapters have no bias here",
+    "layer_replication": "layers are not repeated",
+    "trainable_token_indices": "embeddings are not adapted",
+    "target_parameters": "only projections are adapted",
+}
+# The others begin by changing the base model's weights, which the adapter's file does not hold.
+_STARTS = (True, False, "gaussian", "eva", "orthogonal")
+
+
+def load_adapter(
+    folder: str | os.PathLike[str],
+    config: DecoderConfig,
+    *,
+    dtype: str = "float32",
+    mesh: jax.sharding.Mesh | None = None,
+) -> tuple[LoraConfig, AdapterTree]:
+    """Reads an adapter that PEFT, or `save_adapter`, has saved.
+
+    Args:
+      folder: the folder, here or in a bucket.
+      config: the decoder it was trained on.
+      dtype: ``float32`` or ``bfloat16``, to which the weights are rounded.
+      mesh: the devices, split as `dfc.models.lora.adapter_shardings` says; None puts all on the first local device.
+
+    Returns:
+      Its configuration, and its weights in the unrolled layout. An adapter with ``use_rslora`` has scale
+      alpha / sqrt(r); its alpha comes back as alpha * sqrt(r), which is the same scale.
+
+    Raises:
+      WeightsError: if there is no adapter, it asks for something that is not computed here (listed by field), or its
+        tensors are missing, misshapen, or adapt something else (all listed).
+    """
+    if dtype not in _DTYPES:
+        raise WeightsError(f"dtype: expected one of {', '.join(_DTYPES)}, got {dtype!r}")
+    folder = folders.location(folder)
+    settings = _settings(folder)
+    try:
+        stored = safetensors_files.read_header(folder / WEIGHTS)
+    except FileNotFoundError as error:
+        pickled = "; adapter_model.bin is there, and pickled files are never loaded"
+        came = pickled if (folder / "adapter_model.bin").exists() else ""
+        raise WeightsError(f"{folder}: expected {WEIGHTS}{came}. Save the adapter as safetensors.") from error
+    except (safetensors_files.BrokenFileError, OSError) as error:
+        raise WeightsError(f"{folder / WEIGHTS}: not a whole safetensors file ({error}); save it again") from error
+    names = _tensor_names(config)
+    targets = tuple(t for t in ALL_LINEAR if any(p[-2] == t and name in stored for p, name in names.items()))
+    if not targets:
+        raise WeightsError(f"{folder / WEIGHTS}: adapts none of {', '.join(ALL_LINEAR)} of this decoder")
+    lora = LoraConfig(targets=targets, **settings)
+    if found := lora.problems():
+        raise WeightsError(f"{folder / CONFIG}: this adapter cannot be used:\n" + "\n".join(f"  - {p}" for p in found))
+    shapes = abstract_adapters(config, lora)
+    problems = _misfits(stored, {names[path]: shape.shape[::-1] for path, shape in gathering.flatten(shapes).items()})
+    if problems:
+        listed = "\n".join(f"  - {problem}" for problem in problems)
+        raise WeightsError(f"{folder / WEIGHTS}: the adapter cannot be loaded:\n{listed}")
+    if mesh is None:
+        place = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+        places = jax.tree.map(lambda _: place, shapes)
+    else:
+        places = adapter_shardings(config, lora, mesh)
+    by_path = gathering.flatten(places)
+    wanted = [
+        shard_reading.WantedArray(stored[names[path]], shape.shape, np.dtype(dtype), by_path[path], transpose=True)
+        for path, shape in gathering.flatten(shapes).items()
+    ]
+    try:
+        arrays = shard_reading.read_arrays(wanted)
+    except (safetensors_files.BrokenFileError, OSError) as error:
+        raise WeightsError(f"{folder / WEIGHTS}: could not be read to its end: {error}") from error
+    return lora, jax.tree.unflatten(jax.tree.structure(shapes), arrays)
+
+
+def _settings(folder: Location) -> dict[str, Any]:
+    """Returns rank, alpha and dropout of an ``adapter_config.json``; WeightsError lists what is not computed."""
+    if not (folder / CONFIG).exists():
+        raise WeightsError(f"{folder}: expected an adapter's {CONFIG}, there is none")
+    given = folders.read_json(folder / CONFIG)
+    problems = []
+    if given.get("peft_type") != "LORA":
+        problems.append(f"peft_type: expected 'LORA', got {given.get('peft_type')!r}")
+    if given.get("bias", "none") != "none":
+        problems.append(f"bias: only 'none' is computed, got {given['bias']!r}")
+    problems += [
+        # null, false and empty switch something off
+        f"{name}: got {given[name]!r}; {_REFUSED.get(name, 'unknown; if it changes nothing, remove it')}"
+        for name in sorted(given.keys() - _READ - _WITHOUT_EFFECT)
+        if given[name]
+    ]
+    start = given.get("init_lora_weights", True)
+    if start not in _STARTS:
+        problems.append(
+            f"init_lora_weights: {start!r} changes the base model's weights; convert the adapter to a plain one with "
+            "PEFT"
+        )
+    defaults = {"r": 8, "lora_alpha": 8, "lora_dropout": 0.0}  # PEFT's
+    numbers = {name: given.get(name, default) for name, default in defaults.items()}
+    problems += [
+        f"{name}: expected a number, got {value!r}"
+        for name, value in numbers.items()
+        if isinstance(value, bool) or not isinstance(value, int if name == "r" else int | float)
+    ]
+    if problems:
+        listed = "\n".join(f"  - {problem}" for problem in problems)
+        raise WeightsError(f"{folder / CONFIG}: this adapter cannot be used:\n{listed}")
+    rank, alpha = numbers["r"], float(numbers["lora_alpha"])
+    if given.get("use_rslora"):
+        alpha *= math.sqrt(rank)
+    return {"rank": rank, "alpha": alpha, "dropout": float(numbers["lora_dropout"])}
+
+
+def _tensor_names(config: DecoderConfig) -> dict[families.Path, str]:
+    """Returns PEFT's tensor name of every matrix an adapter of this decoder can have, by its path in our tree."""
+    return {
+        (*path[:-1], matrix): _PREFIX + name.tensor.removesuffix(_KERNEL) + suffix
+        for path, name in families.tensor_names(config).items()
+        if path[0] == "layers" and path[-2] in ALL_LINEAR and path[-1] == "kernel"
+        for matrix, suffix in _MATRICES.items()
+    }
+
+
+def _misfits(
+    stored: Mapping[str, safetensors_files.StoredTensor], expected: Mapping[str, tuple[int, ...]]
+) -> list[str]:
+    problems = []
+    for name, shape in expected.items():
+        found = stored.get(name)
+        if found is None:
+            problems.append(f"{name}: missing; every layer has to be adapted alike")
+            continue
+        if found.shape != shape:
+            problems.append(f"{name}: expected shape {list(shape)}, got {list(found.shape)}")
+        if found.dtype not in safetensors_files.NUMPY_DTYPES:
+            problems.append(f"{name}: expected one of {', '.join(safetensors_files.NUMPY_DTYPES)}, got {found.dtype}")
+    extra = sorted(stored.keys() - expected.keys())
+    return problems + [f"{name}: extra; only the projections of this decoder's layers are adapted" for name in extra]
+
+
+def save_adapter(
+    folder: str | os.PathLike[str],
+    lora: LoraConfig,
+    adapters: AdapterTree,
+    config: DecoderConfig,
+    base_model: str,
+) -> None:
+    """Writes an adapter that PEFT's ``PeftModel.from_pretrained`` loads.
+
+    The folder appears whole or not at all, as with `dfc.models.huggingface.save`; with several hosts every host calls
+    this.
+
+    Args:
+      folder: where to, here or in a bucket; if it exists, it may hold nothing but an earlier adapter.
+      lora: rank, alpha, dropout and targets.
+      adapters: the weights, float32 or bfloat16, in either layout; written in their dtype.
+      config: the decoder they were trained on.
+      base_model: the base model's folder or its name on the hub, which PEFT's automatic classes load.
+
+    Raises:
+      WeightsError: if the weights are not those of `lora` on this decoder, or the folder holds something else.
+    """
+    target = folders.location(folder)
+    target = target if folders.in_bucket(target) else target.absolute()
+    given = gathering.weights_by_path(adapters)
+    kinds = sorted({str(weight.array.dtype) for weight in given.values()})
+    if len(kinds) != 1 or kinds[0] not in _DTYPES:
+        raise WeightsError(f"adapters: expected one dtype of {', '.join(_DTYPES)}, got {', '.join(kinds) or 'none'}")
+    dtype = np.dtype(kinds[0])
+    shapes = gathering.flatten(abstract_adapters(config, lora))
+    expected = {path: shape.update(dtype=dtype) for path, shape in shapes.items()}
+    problems = gathering.check_fit(expected, given)
+    if problems:
+        listed = "\n".join(f"  - {problem}" for problem in problems)
+        raise WeightsError(f"the adapters do not fit rank and targets of their configuration:\n{listed}")
+    names = _tensor_names(config)
+    tensors = [
+        safetensors_files.TensorToWrite(
+            names[path],
+            dtype,
+            given[path].shape[::-1],
+            functools.partial(given[path].fetch, transpose=True, dtype=dtype),
+        )
+        for path in expected
+    ]
+    if not agreement.is_first():
+        folders.agreeing(lambda: None)  # the first host has looked at the folder
+        safetensors_files.write_file(None, tensors)
+    else:
+        folders.agreeing(lambda: folders.check_target(target, _is_ours, "a saved adapter"))
+        with folders.replacing(target, last=CONFIG) as new:
+            safetensors_files.write_file(new / WEIGHTS, tensors, metadata={"format": "pt"})
+            folders.write_json(new / CONFIG, _peft_config(lora, config, names, base_model))
+    folders.agreeing(lambda: None)
+
+
+def _is_ours(name: str) -> bool:
+    return name in (CONFIG, WEIGHTS, *_WRITTEN_BESIDE)
+
+
+def _peft_config(
+    lora: LoraConfig, config: DecoderConfig, names: Mapping[families.Path, str], base_model: str
+) -> dict[str, Any]:
+    adapted = [name for path, name in names.items() if path[-2] in lora.targets and path[-1] == "a"]
+    modules = {name.removesuffix(_MATRICES["a"]).rpartition(".")[2] for name in adapted}
+    return {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM" if config.labels is None else "SEQ_CLS",
+        "base_model_name_or_path": base_model,
+        "inference_mode": True,
+        "r": lora.rank,
+        "lora_alpha": int(lora.alpha) if lora.alpha == int(lora.alpha) else lora.alpha,
+        "lora_dropout": lora.dropout,
+        "target_modules": sorted(modules),
+        "bias": "none",
+        "fan_in_fan_out": False,
+        "modules_to_save": None,
+        "use_rslora": False,
+        "use_dora": False,
+    }
