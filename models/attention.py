@@ -8,7 +8,6 @@ in dfc.models.transformer.
 
 import dataclasses
 import functools
-import math
 
 import jax
 import jax.numpy as jnp
@@ -18,8 +17,10 @@ from jax.sharding import PartitionSpec
 from dfc.models.execution import ROWS, AttentionProgram, Execution
 
 _MASKED = -1e30
-_WHOLE = 1024  # up to this many positions the weights [B, N, T, T] of a layer are formed at once
-_CHUNK = 512
+_WHOLE = 256  # up to this many positions the weights [B, N, T, T] of a layer are formed at once
+_BAND = 128  # queries of a band, or a multiple
+_MOST_BANDS = 16  # each is a piece of the program
+_CHUNK = 512  # queries whose weights are formed at once
 _SPLASH_BLOCK = 512  # positions per tile of the TPU kernel; measured choice of its authors for head sizes 64 to 256
 
 
@@ -81,7 +82,7 @@ def causal_attention(
 
 
 def _visible(rows: jax.Array, row_segments: jax.Array, segments: jax.Array, window: int | None) -> jax.Array:
-    """Which positions the queries at positions `rows` [R], of row_segments [B, R], see: bool [B, R, T]."""
+    """Which positions the queries at positions `rows` [R], of row_segments [B, R], see: bool [B, R, S]."""
     distance = rows[:, None] - jnp.arange(segments.shape[1], dtype=rows.dtype)[None]
     near = distance >= 0 if window is None else (distance >= 0) & (distance < window)
     return (row_segments[:, :, None] == segments[:, None, :]) & near[None]
@@ -90,25 +91,66 @@ def _visible(rows: jax.Array, row_segments: jax.Array, segments: jax.Array, wind
 def _xla(query: jax.Array, key: jax.Array, value: jax.Array, segments: jax.Array, spec: AttentionSpec) -> jax.Array:
     length = query.shape[2]
     if length <= _WHOLE:
-        places = jnp.arange(length, dtype=jnp.int32)
-        return attend(query, key, value, _visible(places, segments, segments, spec.window), spec)
-    # Queries in chunks, each computed again in the backward pass: memory grows with T, not with T squared.
-    chunks = math.ceil(length / _CHUNK)
+        return _queries_from(0, query, key, value, segments, segments, spec)
+    # Bands of queries, each with the keys it can see at all, and computed again in the backward pass: half the work
+    # of all pairs, and memory that grows with T, not with T squared.
+    band = max(_BAND, -(-length // (_MOST_BANDS * _BAND)) * _BAND)
+    parts = []
+    for begin in range(0, length, band):
+        end = min(begin + band, length)
+        first = 0 if spec.window is None else max(0, begin - spec.window + 1)
+        compute = jax.checkpoint(functools.partial(_in_chunks, begin - first, spec=spec))
+        seen = slice(first, end)
+        parts.append(
+            compute(
+                query[:, :, begin:end], key[:, :, seen], value[:, :, seen], segments[:, begin:end], segments[:, seen]
+            )
+        )
+    return jnp.concatenate(parts, axis=2)
+
+
+def _in_chunks(
+    offset: int,
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    row_segments: jax.Array,
+    segments: jax.Array,
+    *,
+    spec: AttentionSpec,
+) -> jax.Array:
+    """Computes a band, at most `_CHUNK` queries at a time."""
+    rows, heads, length, dim = query.shape
+    if length <= _CHUNK:
+        return _queries_from(offset, query, key, value, row_segments, segments, spec)
+    chunks = -(-length // _CHUNK)
     padding = chunks * _CHUNK - length
-    rows, heads, _, dim = query.shape
     padded = jnp.pad(query, ((0, 0), (0, 0), (0, padding), (0, 0)))
     parts = jnp.moveaxis(padded.reshape(rows, heads, chunks, _CHUNK, dim), 2, 0)
-    part_segments = jnp.moveaxis(jnp.pad(segments, ((0, 0), (0, padding))).reshape(rows, chunks, _CHUNK), 1, 0)
-    starts = jnp.arange(chunks, dtype=jnp.int32) * _CHUNK
+    # Padding belongs to the segment of the last key, which every query behind it sees.
+    filled = jnp.concatenate([row_segments, jnp.repeat(segments[:, -1:], padding, axis=1)], axis=1)
+    part_segments = jnp.moveaxis(filled.reshape(rows, chunks, _CHUNK), 1, 0)
+    starts = offset + jnp.arange(chunks, dtype=jnp.int32) * _CHUNK
 
     @jax.checkpoint
     def one(part: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
-        queries, own, start = part
-        places = start + jnp.arange(_CHUNK, dtype=jnp.int32)
-        return attend(queries, key, value, _visible(places, own, segments, spec.window), spec)
+        return _queries_from(part[2], part[0], key, value, part[1], segments, spec)
 
     mixed = jax.lax.map(one, (parts, part_segments, starts))
     return jnp.moveaxis(mixed, 0, 2).reshape(rows, heads, -1, dim)[:, :, :length]
+
+
+def _queries_from(
+    start: int | jax.Array,
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    row_segments: jax.Array,
+    segments: jax.Array,
+    spec: AttentionSpec,
+) -> jax.Array:
+    places = start + jnp.arange(query.shape[2], dtype=jnp.int32)
+    return attend(query, key, value, _visible(places, row_segments, segments, spec.window), spec)
 
 
 def attend(query: jax.Array, key: jax.Array, value: jax.Array, mask: jax.Array, spec: AttentionSpec) -> jax.Array:

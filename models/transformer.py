@@ -89,8 +89,32 @@ class Norm(nnx.Module):
         normed = x32 * jax.lax.rsqrt(jnp.mean(x32 * x32, axis=-1, keepdims=True) + self.epsilon)
         scale = jnp.expand_dims(self.scale[...], tuple(range(x.ndim - 1)))
         if self.unit_offset:
-            return (normed * (1.0 + scale.astype(jnp.float32))).astype(x.dtype)
-        return normed.astype(x.dtype) * scale
+            return _rescaled(normed, 1.0 + scale.astype(jnp.float32)).astype(x.dtype)
+        return _rescaled(normed.astype(x.dtype), scale)
+
+
+@jax.custom_vjp
+def _rescaled(x: jax.Array, scale: jax.Array) -> jax.Array:
+    """Returns x * scale; the gradient of `scale` is a product with ones, not a sum.
+
+    XLA's sum over all axes but the last runs on one core of a CPU: for 2,048 x 768 it took half of a norm's gradient.
+    """
+    return x * scale
+
+
+def _rescaled_saving(x: jax.Array, scale: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    return x * scale, (x, scale)
+
+
+def _rescaled_backward(saved: tuple[jax.Array, jax.Array], gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
+    x, scale = saved
+    rows = (gradient * x).reshape(-1, x.shape[-1])
+    ones = jnp.ones((1, rows.shape[0]), rows.dtype)
+    total = jnp.matmul(ones, rows, precision=jax.lax.Precision.HIGHEST, preferred_element_type=jnp.float32)
+    return gradient * scale, total.reshape(scale.shape).astype(scale.dtype)
+
+
+_rescaled.defvjp(_rescaled_saving, _rescaled_backward)
 
 
 class Projection(nnx.Module):

@@ -169,8 +169,9 @@ def test_attention_programs_equal_a_loop_over_positions(program, spec):
     np.testing.assert_allclose(found, attention_oracle(*inputs, spec), atol=2e-5)
 
 
+@pytest.mark.parametrize(("bands", "chunk"), [(16, 512), (2, 48)], ids=["bands", "bands in chunks"])
 @pytest.mark.parametrize("spec", SPECS, ids=["causal", "window", "window and cap"])
-def test_queries_in_chunks_equal_all_at_once(spec, monkeypatch):
+def test_queries_in_bands_equal_all_at_once(spec, bands, chunk, monkeypatch):
     inputs = attention_inputs(1, 300)
 
     def value_and_gradients():
@@ -181,7 +182,9 @@ def test_queries_in_chunks_equal_all_at_once(spec, monkeypatch):
 
     expected = value_and_gradients()
     monkeypatch.setattr("dfc.models.attention._WHOLE", 64)
-    monkeypatch.setattr("dfc.models.attention._CHUNK", 64)
+    monkeypatch.setattr("dfc.models.attention._BAND", 32)
+    monkeypatch.setattr("dfc.models.attention._MOST_BANDS", bands)
+    monkeypatch.setattr("dfc.models.attention._CHUNK", chunk)
     assert_same(value_and_gradients(), expected, 1e-5)
 
 
