@@ -18,8 +18,13 @@ DOCUMENTED = (
     *(f"dfc.{name}" for name in ("losses", "advantages", "rewards", "curriculum", "fusion", "logprobs")),
     "dfc.games.game",
     "dfc.games.registry",
-    "dfc.models.huggingface",
-    "dfc.models.chat",
+    *(
+        f"dfc.models.{name}"
+        for name in (
+            *("huggingface", "chat", "transformer", "decoder_config", "execution", "attention", "lora"),
+            *("quantization", "peft", "sharding"),
+        )
+    ),
     *(
         f"dfc.{folder}.{path.stem}"
         for folder in ("rollout", "training", "evaluation")
@@ -57,9 +62,13 @@ def defined(module):
 def listed():
     """What docs/api.md lists: module -> {name: description}."""
     sections = re.split(r"^## (dfc\.[\w.]+)$", API.read_text(), flags=re.MULTILINE)[1:]
-    rows = r"^\| `([\w.]+)` \| (.+) \|$"
+    rows = r"^\| (`[\w.]+`(?:, `[\w.]+`)*) \| (.+) \|$"  # names of one kind may share a row
     return {
-        module: dict(re.findall(rows, text, re.MULTILINE))
+        module: {
+            name: description
+            for names, description in re.findall(rows, text, re.MULTILINE)
+            for name in names.replace("`", "").split(", ")
+        }
         for module, text in zip(sections[::2], sections[1::2], strict=True)
     }
 
