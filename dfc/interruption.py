@@ -1,6 +1,7 @@
 """Stopping a run from outside: the signal is noted, the recipe saves and leaves at the next safe place."""
 
 import signal
+from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Self
 
@@ -25,13 +26,23 @@ class Stop:
     Use as a context manager in the main thread; the handlers from before come back at the end. A recipe reads
     `requested` between iterations, saves a checkpoint and raises `Interrupted`.
 
-    Attributes:
-      requested: the number of the first signal, or None.
+    Args:
+      agree: the largest of the numbers that all processes of the run pass (`dfc.agreement.largest`); with one process
+        the number itself.
     """
 
-    def __init__(self) -> None:
-        self.requested: int | None = None
+    def __init__(self, agree: Callable[[int], int] = int) -> None:
+        self._agree = agree
+        self._noted = 0  # the first signal this process got
         self._before: dict[int, signal._HANDLER] = {}
+
+    @property
+    def requested(self) -> int | None:
+        """The number of the signal that asked to stop, or None.
+
+        With several processes a signal to any of them counts for all, so all of them read this at the same places.
+        """
+        return self._agree(self._noted) or None
 
     def __enter__(self) -> Self:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -42,16 +53,17 @@ class Stop:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            # None stands for a handler that was not set from Python and cannot be put back from here.
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     def check(self) -> None:
         """Raises `Interrupted` if a stop was requested; call it only where the state is saved."""
-        if self.requested is not None:
-            raise Interrupted(self.requested)
+        requested = self.requested
+        if requested is not None:
+            raise Interrupted(requested)
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
         # Schedulers repeat SIGTERM while they wait, so only an impatient Ctrl-C cuts the saving short.
-        if self.requested is not None and number == signal.SIGINT:
+        if self._noted and number == signal.SIGINT:
             raise KeyboardInterrupt
-        if self.requested is None:
-            self.requested = number
+        self._noted = self._noted or number

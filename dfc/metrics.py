@@ -9,17 +9,20 @@ from dfc.run_folder import RunFolder
 
 
 class MetricsWriter:
-    """Writes metrics to ``metrics.jsonl`` and to TensorBoard.
+    """Writes metrics to ``metrics.jsonl`` and to TensorBoard; does nothing where the folder does not write.
 
     Make it after `RunFolder.rewind`: TensorBoard's files are built anew from what ``metrics.jsonl`` holds then, so that
     a resumed run shows no point twice.
     """
 
     def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self._board: Any = None
+        if not folder.writes:
+            return
         # tensorboardX takes two seconds to import, and nothing but a run in progress needs it.
         import tensorboardX  # noqa: PLC0415 - slow to import
 
-        self._folder = folder
         shutil.rmtree(folder.tensorboard, ignore_errors=True)
         self._board = tensorboardX.SummaryWriter(str(folder.tensorboard))
         for record in folder.records("metrics"):
@@ -37,6 +40,8 @@ class MetricsWriter:
           metrics: numbers that the configuration determines; not finite ones are written as text.
           clock: everything that reads a clock: ``time`` (seconds since 1970, used by TensorBoard), durations, rates.
         """
+        if not self._folder.writes:
+            return
         record = {
             "step": int(step),
             "stage": stage,
@@ -50,7 +55,8 @@ class MetricsWriter:
 
     def close(self) -> None:
         """Writes what TensorBoard's writer holds back."""
-        self._board.close()
+        if self._board is not None:
+            self._board.close()
 
     def __enter__(self) -> Self:
         return self

@@ -78,16 +78,21 @@ def _finite(value: object) -> object:
 class RunFolder:
     """An open run folder; make one with `open`. Close it, or use it as a context manager.
 
+    With several processes one of them opens the folder and writes. The others `follow`: they know its places, and what
+    they are asked to record is dropped, because all of them have the same.
+
     Attributes:
       path: the folder.
       config: the run's configuration.
       existed: whether the folder held this run's configuration already.
+      writes: whether this process writes; whoever writes a file of the folder by other means asks this first.
     """
 
-    def __init__(self, path: Path, config: RunConfig, *, existed: bool, lock: io.FileIO) -> None:
+    def __init__(self, path: Path, config: RunConfig, *, existed: bool, lock: io.FileIO | None) -> None:
         self.path = path
         self.config = config
         self.existed = existed
+        self.writes = lock is not None
         self._lock = lock
         self._files: dict[Stream, io.BufferedWriter] = {}
 
@@ -122,6 +127,17 @@ class RunFolder:
         except OSError as error:
             raise RunFolderError(_cannot_write(error.filename or path, error)) from error
         return folder
+
+    @classmethod
+    def follow(cls, path: Path, config: RunConfig, *, existed: bool) -> "RunFolder":
+        """Returns the folder for a process that does not write; the disk is not touched.
+
+        Args:
+          path: the folder, on a disk that all processes see.
+          config: the same as in the process that opened it.
+          existed: as that process found it.
+        """
+        return cls(path, config, existed=existed, lock=None)
 
     # ---- places -----------------------------------------------------------------------------------------------
 
@@ -162,6 +178,8 @@ class RunFolder:
         Raises:
           RunFolderError: the file cannot be written to.
         """
+        if not self.writes:
+            return
         path = self.stream(stream)
         try:
             if stream not in self._files:
@@ -174,8 +192,12 @@ class RunFolder:
         """Returns every record of a stream so far.
 
         Raises:
-          RunFolderError: a line is no JSON.
+          RunFolderError: a line is no JSON, or this process does not write and so cannot know what is on its way.
         """
+        if not self.writes:
+            raise RunFolderError(
+                f"{self.stream(stream)}: only the process that writes the run folder can read what was recorded"
+            )
         self.flush()
         path = self.stream(stream)
         if not path.exists():
@@ -201,7 +223,12 @@ class RunFolder:
                 raise RunFolderError(_cannot_write(self.stream(stream), error)) from error
 
     def positions(self) -> dict[str, int]:
-        """Returns the size of each stream in bytes, after all of it has reached the disk; a checkpoint keeps them."""
+        """Returns the size of each stream in bytes, after all of it has reached the disk; a checkpoint keeps them.
+
+        Where this process does not write, all are 0; a checkpoint keeps those of the process that does.
+        """
+        if not self.writes:
+            return dict.fromkeys(STREAMS, 0)
         self.flush()
         for stream, file in self._files.items():
             try:
@@ -213,12 +240,15 @@ class RunFolder:
     def rewind(self, positions: Mapping[str, int]) -> None:
         """Cuts the streams back to a checkpoint's `positions`; a stream it does not name is emptied.
 
-        The lines written after that checkpoint vanish, and the resumed run writes the same ones again.
+        The lines written after that checkpoint vanish, and the resumed run writes the same ones again. Nothing happens
+        where this process does not write.
 
         Raises:
           CheckpointError: a stream is shorter than the checkpoint says, so records are missing.
           RunFolderError: a file cannot be written to.
         """
+        if not self.writes:
+            return
         self._close_streams()
         for stream in STREAMS:
             size, wanted = _size(self.stream(stream)), positions.get(stream, 0)
@@ -239,6 +269,8 @@ class RunFolder:
 
     def note_device(self, text: str) -> None:
         """Adds what this start runs on, e.g. ``8 x NVIDIA H100``, to ``versions.json``."""
+        if not self.writes:
+            return
         starts = self._starts()
         starts[-1]["device"] = text
         self._write_starts(starts)
@@ -248,7 +280,8 @@ class RunFolder:
         try:
             self._close_streams()
         finally:
-            self._lock.close()  # closing drops the lock
+            if self._lock is not None:
+                self._lock.close()  # closing drops the lock
 
     def __enter__(self) -> Self:
         return self

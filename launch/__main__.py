@@ -1,21 +1,28 @@
 """``python -m dfc.launch --config=FILE``: checks the configuration, opens the run folder, runs the recipe."""
 
+import contextlib
 import importlib
+import os
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
+from typing import Any
 
 from dfc import validation
-from dfc.errors import ConfigError, DfcError
+from dfc.errors import ConfigError, DfcError, RunFolderError
 from dfc.interruption import Interrupted, Stop
-from dfc.launch import command_line
+from dfc.launch import command_line, distributed
 from dfc.launch.command_line import Request
 from dfc.launch.memory import keep_freed_memory
-from dfc.run_folder import RunFolder
+from dfc.run_folder import RunFolder, config_json, differences
 
 
 def main(arguments: Sequence[str]) -> int:
     """Runs what the words after ``python -m dfc.launch`` ask for.
+
+    With several processes only the first one prints its progress, all of them their errors. After an error that the
+    others may not know of this process ends at once instead of returning (`dfc.launch.distributed.leave`).
 
     Returns:
       The exit code: 0 finished, 1 failed for a cause outside the code, 2 wrong command line or configuration, 128 plus
@@ -26,11 +33,59 @@ def main(arguments: Sequence[str]) -> int:
         if request is None:
             sys.stdout.write(command_line.help_text())
             return 0
+        distributed.connect(request.processes)
         _check_devices(request)
     except ConfigError as error:
         sys.stderr.write(f"{error}\nNothing was started. python -m dfc.launch --help lists every flag and key.\n")
         return 2
     keep_freed_memory()
+    if request.processes.mode == "off":
+        return _attempt(request)
+    try:
+        code = _attempt_together(request)
+    except Exception:  # noqa: BLE001 - whatever it is, an orderly end would wait for processes that wait for this one
+        traceback.print_exc()
+        code = 1
+    if code == 1:
+        distributed.leave(code)
+    return code
+
+
+def _check_devices(request: Request) -> None:
+    """Raises a ConfigError, on every process if on one, unless the devices and the processes fit the configuration."""
+    import jax  # noqa: PLC0415 - takes a second; a mistake in the configuration is answered without it
+
+    from dfc import agreement  # noqa: PLC0415 - imports jax
+
+    found = validation.device_problems(request.config, jax.device_count())
+    found += distributed.problems(request.config, jax.process_count())
+    first = agreement.from_first({"config": config_json(request.config), "workdir": str(request.workdir)})
+    mine = {"config": config_json(request.config), "workdir": str(request.workdir)}
+    found += [
+        f"process {jax.process_index()} was started otherwise than the first one: {line}"
+        for line in differences(first, mine)
+    ]
+    together = agreement.problems("\n".join(found) or None)
+    if together:
+        raise ConfigError(found or together)
+
+
+def _attempt_together(request: Request) -> int:
+    """Runs the recipe as one of several processes; only the first one's standard output is shown."""
+    import jax  # noqa: PLC0415 - takes a second; a mistake in the configuration is answered without it
+
+    with contextlib.ExitStack() as stack:
+        if jax.process_index() > 0:
+            nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123 - no file of ours
+            stack.enter_context(contextlib.redirect_stdout(nowhere))
+        code = _attempt(request)
+    if code != 1:  # finished, or stopped by a signal that all have agreed on
+        shutdown: Any = jax.distributed.shutdown  # jax leaves it untyped
+        shutdown()  # waits for the others
+    return code
+
+
+def _attempt(request: Request) -> int:
     try:
         return _run(request)
     except DfcError as error:
@@ -41,31 +96,44 @@ def main(arguments: Sequence[str]) -> int:
     return 1
 
 
-def _check_devices(request: Request) -> None:
-    import jax  # noqa: PLC0415 - takes a second; a mistake in the configuration is answered without it
+def _open(request: Request) -> RunFolder:
+    """Opens the run folder in the first process; the others follow it, or fail with it."""
+    from dfc import agreement  # noqa: PLC0415 - imports jax
 
-    found = validation.device_problems(request.config, jax.device_count())
-    if found:
-        raise ConfigError(found)
+    folder, refusal = None, None
+    if agreement.is_first():
+        try:
+            folder = RunFolder.open(request.workdir, request.config, command=request.command)
+        except RunFolderError as error:
+            refusal = error
+    told = agreement.from_first({"existed": folder is not None and folder.existed, "refusal": str(refusal or "")})
+    if refusal is not None:
+        raise refusal
+    if told["refusal"]:
+        raise RunFolderError(told["refusal"])
+    return folder or RunFolder.follow(request.workdir, request.config, existed=told["existed"])
 
 
 def _run(request: Request) -> int:
-    with (
-        RunFolder.open(request.workdir, request.config, command=request.command) as folder,
-        Stop() as stop,
-    ):
+    from dfc import agreement  # noqa: PLC0415 - imports jax
+
+    with _open(request) as folder, Stop(agreement.largest) as stop:
         try:
             importlib.import_module(f"dfc.recipes.{request.config.recipe}").run(request.config, folder, stop)
         except Interrupted as interrupted:
-            sys.stderr.write(
-                f"{interrupted}; everything is saved. To go on, run the same command:\n{request.command}\n"
-            )
+            if folder.writes:
+                where = "" if request.processes.mode == "off" else " in every process"
+                sys.stderr.write(
+                    f"{interrupted}; everything is saved. To go on, run the same command{where}:\n{request.command}\n"
+                )
             return 128 + interrupted.signal_number
         except KeyboardInterrupt:
             sys.stderr.write(
                 "stopped at once; what followed the last checkpoint is lost. To go on from it, run the same command:\n"
                 f"{request.command}\n"
             )
+            if request.processes.mode != "off":
+                distributed.leave(128 + signal.SIGINT)  # the others have agreed on nothing
             return 128 + signal.SIGINT
     return 0
 

@@ -27,10 +27,16 @@ from dfc import validation
 from dfc.config import RunConfig
 from dfc.errors import ConfigError
 from dfc.games import registry
+from dfc.launch import distributed
+from dfc.launch.distributed import Processes
 
 _FLAGS = {
     "config": "the configuration file, looked up in the current folder, then among those that come with dfc",
     "workdir": "the run folder; runs/<name> in the current folder by default",
+    "distributed": "auto: this process is one of several (TPU pod, Slurm, GKE or the next three flags); default off",
+    "coordinator": "HOST:PORT of the first process, where the TPU pod, Slurm or GKE does not say it",
+    "processes": "how many processes there are; with --coordinator",
+    "process": "which of them this is, 0 to processes - 1; with --coordinator",
     "help": "show this and stop",
 }
 _OVERRIDE = re.compile(r"--?(?P<no>no)?config\.(?P<key>[^=]+)(?P<given>=(?P<value>.*))?", re.DOTALL)
@@ -44,11 +50,13 @@ class Request:
       config: checked.
       workdir: the run folder; it need not exist.
       command: the command line, ready to be typed again.
+      processes: whether this process is one of several, and how they find each other.
     """
 
     config: RunConfig
     workdir: Path
     command: str
+    processes: Processes = Processes()  # noqa: RUF009 - frozen
 
 
 def parse(arguments: Sequence[str]) -> Request | None:
@@ -61,6 +69,8 @@ def parse(arguments: Sequence[str]) -> Request | None:
     values, found = _read_flags(words)
     if values["help"] is not None:
         return None
+    processes, more = distributed.read(values)
+    found += more
     config = None
     if values["config"] is None:
         if not any(problem.startswith("--config") for problem in found):
@@ -79,7 +89,7 @@ def parse(arguments: Sequence[str]) -> Request | None:
     if found or config is None:
         raise ConfigError(found)
     workdir = Path(values["workdir"]) if values["workdir"] else Path("runs") / config.name
-    return Request(config, workdir, shlex.join(["python", "-m", "dfc.launch", *arguments]))
+    return Request(config, workdir, shlex.join(["python", "-m", "dfc.launch", *arguments]), processes)
 
 
 def help_text() -> str:
@@ -95,7 +105,7 @@ def help_text() -> str:
         "130 or 143 stopped by a signal.",
         "",
         "flags:",
-        *(f"  --{name:9s} {meaning}" for name, meaning in _FLAGS.items()),
+        *(f"  --{name:11s} {meaning}" for name, meaning in _FLAGS.items()),
         "",
         f"configuration files that come with dfc: {_shipped_text()}",
         "",
@@ -179,8 +189,8 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 def _read_flags(words: Sequence[str]) -> tuple[dict[str, str | None], list[str]]:
     kind: Any = flags.FlagValues  # absl has no types
     holder = kind()
-    flags.DEFINE_string("config", None, _FLAGS["config"], flag_values=holder)
-    flags.DEFINE_string("workdir", None, _FLAGS["workdir"], flag_values=holder)
+    for name in _FLAGS.keys() - {"help"}:
+        flags.DEFINE_string(name, None, _FLAGS[name], flag_values=holder)
     flags.DEFINE_boolean("help", None, _FLAGS["help"], short_name="h", flag_values=holder)
     found = []
     try:

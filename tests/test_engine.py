@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ import pytest
 
 from dfc.config import SamplingConfig
 from dfc.models.decoder_config import DecoderConfig
+from dfc.models.sharding import make_mesh, param_shardings
 from dfc.models.transformer import abstract_params, bind
 from dfc.rollout import engine as engine_module
 from dfc.rollout.engine import Engine
@@ -50,7 +52,7 @@ def params():
     return weights(0)
 
 
-def make(params, *, slots=4, stops=STOPS, widths=WIDTHS, max_length=MAX_LENGTH):
+def make(params, *, slots=4, stops=STOPS, widths=WIDTHS, max_length=MAX_LENGTH, mesh=None):
     return Engine(
         CONFIG,
         params,
@@ -60,6 +62,7 @@ def make(params, *, slots=4, stops=STOPS, widths=WIDTHS, max_length=MAX_LENGTH):
         sampling=SAMPLING,
         widths=widths,
         lengths=LENGTHS,
+        mesh=mesh,
     )
 
 
@@ -201,6 +204,26 @@ def test_a_reply_does_not_depend_on_the_others_the_slot_or_the_time(params, orde
     for talk, expected in zip(found, _alone(1, 9), strict=True):
         talk.same(expected)
     assert engine.free == 4
+
+
+@pytest.mark.parametrize(
+    ("sizes", "slots", "shard"),
+    [((1, 2, 2), 3, (2, 1)), ((2, 1, 4), 4, (2, 2))],
+    ids=["rows and heads", "more tensor devices than heads"],
+)
+def test_over_several_devices_replies_are_the_same_and_the_cache_is_split(params, sizes, slots, shard):
+    mesh = make_mesh(*sizes, devices=jax.devices()[: math.prod(sizes)])
+    split = jax.device_put(params, param_shardings(CONFIG, mesh))
+    engine = make(split, slots=slots, widths=(1, 4), mesh=mesh)  # fewer programs to compile
+    assert engine.free == -(-slots // (sizes[0] * sizes[1])) * sizes[0] * sizes[1]
+    long = Talk(7, [list(range(30))], 4)  # the cache grows for this one, and is made small again at the end
+    run(engine, [*(found := talks(9, 1)[:4]), long])
+    for talk, expected in zip(found, _alone(1, 9)[:4], strict=True):
+        talk.same(expected)
+    assert len(long.replies) == 1
+    for leaf in jax.tree.leaves(engine._cache):
+        assert leaf.shape[2] == LENGTHS[0] + WIDTHS[-1]
+        assert {part.data.shape[:2] for part in leaf.addressable_shards} == {shard}
 
 
 def test_another_seed_draws_other_ids(params):

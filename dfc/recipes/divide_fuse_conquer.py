@@ -24,7 +24,7 @@ from typing import Any
 
 import jax
 
-from dfc import fusion
+from dfc import agreement, fusion
 from dfc.config import RunConfig
 from dfc.errors import TrainingError
 from dfc.evaluation import matches, report, summary
@@ -111,7 +111,7 @@ class Run:
 
 def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
     """Runs the recipe; resumes if the folder holds a checkpoint."""
-    if folder.report.exists() and (folder.policy / "config.json").exists():
+    if agreement.from_first(folder.report.exists() and (folder.policy / "config.json").exists()):
         print(f"{folder.path} holds this run, finished")  # noqa: T201 - why nothing happens
         _show(folder)
         return
@@ -156,12 +156,15 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
     print("final matches", flush=True)  # noqa: T201 - progress
     _final(run_, state.best)
     huggingface.save(folder.policy, table.model, trainer.policy(state.best), copy_from=table.source)
-    report.build(folder.path)
+    if folder.writes:
+        report.build(folder.path)
     _show(folder)
 
 
 def _show(folder: RunFolder) -> None:
     """Prints the result and where to look."""
+    if not folder.writes:
+        return
     for line in summary.lines(folder.path):
         print(line)  # noqa: T201 - the result
     print(f"policy: {folder.policy}\nreport: {folder.report}", flush=True)  # noqa: T201 - where to look
@@ -207,9 +210,10 @@ def _divide(run_: Run) -> list[Group]:
         for game, r in matches.by_game(counts).items()
     }
     groups = group_games(measured, settings.grouping.winnable_above)
-    folder.groups.write_text(
-        json.dumps({"groups": [dataclasses.asdict(g) for g in groups], "measured": measured}, indent=1)
-    )
+    if folder.writes:
+        folder.groups.write_text(
+            json.dumps({"groups": [dataclasses.asdict(g) for g in groups], "measured": measured}, indent=1)
+        )
     return groups
 
 

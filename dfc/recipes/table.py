@@ -83,4 +83,5 @@ class Table:
             max_length=rollout.max_length,
             stop_ids=self.tokenizer.stop_ids(rollout.stop),
             sampling=rollout.sampling,
+            mesh=self.mesh,
         )

@@ -9,15 +9,20 @@ Shapes are static: slots x (a few widths) x (a few cache lengths). A row that ha
 padded; padding lies behind the row's live positions, is masked, and is overwritten by the next call. A row that sits
 a call out writes at the spare tail of the cache, never at a live position. The cache is as long as its longest
 conversation needs, rounded up: it grows when one does, and starts small again when all slots are free.
+
+On several devices the rows of the cache are split over the mesh's data and fsdp axes and the key/value heads over its
+tensor axis. What goes in is the same on every host, and what is drawn comes back to all of them.
 """
 
 import dataclasses
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from dfc.config import SamplingConfig
 from dfc.models.decoder_config import DecoderConfig
@@ -54,8 +59,7 @@ class EngineCounts:
     computed: int = 0  # rows x width summed over calls: what the device worked on, padding included
 
 
-@functools.partial(jax.jit, static_argnames=("config", "sampling"), donate_argnames=("cache",))
-def _extend_and_draw(
+def _extend_and_draw_once(
     params: Params,
     cache: Cache,
     tokens: jax.Array,
@@ -72,6 +76,40 @@ def _extend_and_draw(
     final = jnp.take_along_axis(hidden, last[:, None, None], axis=1)[:, 0]
     ids, chosen, plain = draw(model.logits(final), uniform, sampling)
     return ids, jnp.stack([chosen, plain]), cache
+
+
+# On one device; `_Placement` has the programs for several.
+_extend_and_draw = jax.jit(_extend_and_draw_once, static_argnames=("config", "sampling"), donate_argnames=("cache",))
+
+
+class _Placement:
+    """Where a cache lies on several devices, and the programs that leave it there."""
+
+    def __init__(self, mesh: Mesh, config: DecoderConfig) -> None:
+        heads = "tensor" if config.kv_heads % mesh.shape["tensor"] == 0 else None  # heads are split whole or not at all
+        spec: Any = PartitionSpec  # jax leaves it untyped
+        cache = NamedSharding(mesh, spec(("data", "fsdp"), heads, None, None))
+        whole = NamedSharding(mesh, spec())
+        self.shards = mesh.shape["data"] * mesh.shape["fsdp"]
+        self.empty = jax.jit(empty_cache, static_argnums=(0, 1, 2), out_shardings=cache)
+        self.extend_and_draw = jax.jit(
+            _extend_and_draw_once,
+            static_argnames=("config", "sampling"),
+            donate_argnames=("cache",),
+            out_shardings=(whole, whole, cache),
+        )
+        self._resize_layer = jax.jit(resized_cache, static_argnums=1, out_shardings=cache)
+
+    def resized(self, cache: Cache, positions: int) -> Cache:
+        """Returns the cache with other positions; layer by layer, so that two of one layer exist at a time."""
+        layers, resized = list(cache), []
+        del cache
+        while layers:
+            resized += self._resize_layer((layers.pop(0),), positions)
+        return tuple(resized)
+
+
+_placement = functools.lru_cache(maxsize=8)(_Placement)  # engines of one mesh share compiled programs
 
 
 @dataclasses.dataclass
@@ -105,19 +143,23 @@ class Engine:
         sampling: SamplingConfig,
         widths: Sequence[int] = (1, 2, 4, 8),
         lengths: Sequence[int] | None = None,
+        mesh: Mesh | None = None,
     ) -> None:
         """Allocates the cache.
 
         Args:
           config: of the model.
           params: its weights.
-          slots: conversations at once.
+          slots: conversations at once; on several devices rounded up to a multiple of the mesh's data x fsdp.
           max_length: positions of one conversation.
           stop_ids: a reply ends with the first of these.
           sampling: how ids are drawn.
           widths: ids fed per call, ascending; each is one compiled program per cache length.
           lengths: lengths the cache may have, ascending; by default doublings of 32 up to max_length.
+          mesh: the devices of all hosts, with axes data, fsdp and tensor, over which the cache is split; None, or one
+            device, leaves it whole. Every host then makes the same calls in the same order.
         """
+        self._placement = None if mesh is None or mesh.size == 1 else _placement(mesh, config)
         self._config = config
         self._params = params
         self.version = 0
@@ -127,7 +169,11 @@ class Engine:
         self.max_length = max_length
         self._lengths = _lengths(max_length) if lengths is None else tuple(lengths)
         self._length = self._lengths[0]
-        self._cache = empty_cache(config, slots, self._length + self._spare)
+        if self._placement is None:
+            self._cache = empty_cache(config, slots, self._length + self._spare)
+        else:
+            slots = -(-slots // self._placement.shards) * self._placement.shards
+            self._cache = self._placement.empty(config, slots, self._length + self._spare)
         self._free = list(range(slots - 1, -1, -1))
         self._slots: list[_Slot | None] = [None] * slots
         self._asking: dict[int, _Slot] = {}
@@ -225,7 +271,8 @@ class Engine:
             last[slot] = count - 1
             seeds[slot] = state.seed
             drawn[slot] = state.drawn
-        ids, logprobs, self._cache = _extend_and_draw(
+        program = _extend_and_draw if self._placement is None else self._placement.extend_and_draw
+        ids, logprobs, self._cache = program(
             self._params,
             self._cache,
             tokens,
@@ -265,7 +312,11 @@ class Engine:
         return finished
 
     def _resize(self, length: int) -> None:
-        self._cache = resized_cache(self._cache, length + self._spare)
+        old, self._cache = self._cache, ()
+        if self._placement is None:
+            self._cache = resized_cache(old, length + self._spare)
+        else:
+            self._cache = self._placement.resized(old, length + self._spare)
         self._length = length
 
     def _state(self, slot: int) -> _Slot:

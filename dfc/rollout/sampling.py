@@ -6,7 +6,7 @@ import numpy as np
 
 from dfc.config import SamplingConfig
 
-_REMOVED = jnp.float32(-jnp.inf)
+_REMOVED = np.float32(-np.inf)
 
 
 def filtered_logprobs(logits: jax.Array, sampling: SamplingConfig) -> jax.Array:

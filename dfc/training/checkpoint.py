@@ -26,6 +26,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 
+from dfc import agreement
 from dfc.errors import CheckpointError
 
 Tree = Any  # dict, list, tuple (also a named one) or None of arrays, nested
@@ -56,7 +57,8 @@ class Restored:
 class Checkpointer:
     """Saves and restores the state of a run, on a local or shared disk.
 
-    With several hosts every process calls every method with the same arguments on a shared disk.
+    With several hosts every process calls every method with the same arguments on a shared disk. The first one
+    decides which checkpoint is restored and writes all but the arrays; its `progress` is the one that is kept.
 
     Args:
       directory: where the checkpoints lie; created by the first save.
@@ -95,32 +97,31 @@ class Checkpointer:
         specifications, stored = _pack(leaves)
         state = {"step": step, "structure": structure, "leaves": specifications, "progress": progress}
         final, partial = self._folder(step), self._directory / f".partial_{step:09d}"
-        try:
-            if _is_first_process():
-                for leftover in self._directory.glob(".partial_*"):
-                    shutil.rmtree(leftover)
-                partial.mkdir(parents=True)
-                (partial / "state.json").write_text(json.dumps(state), encoding="utf-8")
-            _wait_for_all("dfc_checkpoint_begin")
+
+        def begin() -> None:
+            for leftover in self._directory.glob(".partial_*"):
+                shutil.rmtree(leftover)
+            partial.mkdir(parents=True)
+            (partial / "state.json").write_text(json.dumps(state), encoding="utf-8")
+
+        def store() -> None:
             if stored:
                 with _quiet_orbax():
                     self._orbax.save(partial / "arrays", args=ocp.args.PyTreeSave(stored))
-            if _is_first_process():
-                manifest = {"files": {name: _checksum(partial / name) for name in _files(partial)}}
-                (partial / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-                if final.exists():
-                    shutil.rmtree(final)
-                partial.rename(final)
-                for other in self.steps():
-                    if other > step or other not in self.steps()[-self._keep :]:
-                        shutil.rmtree(self._folder(other))
-            _wait_for_all("dfc_checkpoint_end")
-        except (OSError, ValueError, RuntimeError) as error:  # tensorstore reports a full disk as ValueError
-            shutil.rmtree(partial, ignore_errors=True)
-            raise CheckpointError(
-                f"cannot save the checkpoint {final}: {error}\nFree space or permissions are needed there; the"
-                " checkpoints saved before are untouched, the same command goes on from the newest of them"
-            ) from error
+
+        def finish() -> None:
+            manifest = {"files": {name: _checksum(partial / name) for name in _files(partial)}}
+            (partial / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+            if final.exists():
+                shutil.rmtree(final)
+            partial.rename(final)
+            for other in self.steps():
+                if other > step or other not in self.steps()[-self._keep :]:
+                    shutil.rmtree(self._folder(other))
+
+        first = agreement.is_first()
+        for part in (begin if first else None, store, finish if first else None):
+            self._together(part, final, partial)
 
     def restore(self, like: Callable[[Tree], Tree] | Tree | None = None) -> Restored | None:
         """Reads the newest checkpoint that is whole; None if there is none at all.
@@ -135,6 +136,13 @@ class Checkpointer:
         Raises:
           CheckpointError: every checkpoint is damaged, or the one to restore has another structure than `like`.
         """
+        chosen = agreement.from_first(self._newest() if agreement.is_first() else None)
+        if chosen["problem"] is not None:
+            raise CheckpointError(chosen["problem"])
+        return None if chosen["step"] is None else self._read(self._folder(chosen["step"]), like)
+
+    def _newest(self) -> dict[str, Any]:
+        """Returns the step of the newest checkpoint that is whole, None without any; or the problem with all."""
         damaged: list[tuple[Path, str]] = []
         for step in reversed(self.steps()):
             folder = self._folder(step)
@@ -142,15 +150,30 @@ class Checkpointer:
             if reason is None:
                 for other, why in damaged:
                     sys.stderr.write(f"warning: checkpoint {other} is damaged ({why}); using {folder} instead\n")
-                return self._read(folder, like)
+                return {"step": step, "problem": None}
             damaged.append((folder, reason))
-        if damaged:
-            listed = "\n".join(f"  - {folder}: {reason}" for folder, reason in damaged)
+        if not damaged:
+            return {"step": None, "problem": None}
+        listed = "\n".join(f"  - {folder}: {reason}" for folder, reason in damaged)
+        cure = f"Put a whole copy of one back to go on from it, or delete {self._directory} to start this run from its"
+        return {"step": None, "problem": f"every checkpoint is damaged:\n{listed}\n{cure} beginning"}
+
+    def _together(self, part: Callable[[], None] | None, final: Path, partial: Path) -> None:
+        """Does this process's part of a save; returns when every process has done its own, raises if one failed."""
+        problem, cause = None, None
+        try:
+            if part is not None:
+                part()
+        except (OSError, ValueError, RuntimeError) as error:  # tensorstore reports a full disk as ValueError
+            problem, cause = str(error), error
+        found = agreement.problems(problem)
+        if found:
+            if agreement.is_first():
+                shutil.rmtree(partial, ignore_errors=True)
             raise CheckpointError(
-                f"every checkpoint is damaged:\n{listed}\nPut a whole copy of one back to go on from it, or delete"
-                f" {self._directory} to start this run from its beginning"
-            )
-        return None
+                f"cannot save the checkpoint {final}: {'; '.join(found)}\nFree space or permissions are needed there;"
+                " the checkpoints saved before are untouched, the same command goes on from the newest of them"
+            ) from cause
 
     def _folder(self, step: int) -> Path:
         return self._directory / f"step_{step:09d}"
@@ -297,13 +320,8 @@ def _require_json(value: object, path: str) -> None:
 
 def _pack(leaves: list[Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Returns what is needed to find each leaf again, and the arrays to store by name."""
-    small = [
-        index
-        for index, leaf in enumerate(leaves)
-        # An array spread over hosts cannot be gathered here; every host sees the same, so all decide alike.
-        if leaf.nbytes <= _PACKED_UP_TO and getattr(leaf, "is_fully_addressable", True)
-    ]
-    on_host = dict(zip(small, jax.device_get([leaves[index] for index in small]), strict=True))
+    small = [index for index, leaf in enumerate(leaves) if leaf.nbytes <= _PACKED_UP_TO]
+    on_host = dict(zip(small, _on_host([leaves[index] for index in small]), strict=True))
     specifications: list[dict[str, Any]] = []
     stored: dict[str, Any] = {}
     buffers: list[bytes] = []
@@ -326,6 +344,18 @@ def _pack(leaves: list[Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     return specifications, stored
 
 
+def _on_host(leaves: list[Any]) -> list[Any]:
+    """Returns whole arrays in this process's memory; what is spread over processes is gathered by all of them."""
+    gathered = [
+        multihost_utils.process_allgather(leaf, tiled=True)
+        if isinstance(leaf, jax.Array) and not (leaf.is_fully_addressable or leaf.is_fully_replicated)
+        else leaf
+        for leaf in leaves
+    ]
+    found: list[Any] = jax.device_get(gathered)
+    return found
+
+
 def _abstract(specification: dict[str, Any]) -> Any:  # noqa: ANN401 - jax leaves ShapeDtypeStruct untyped
     kind: Any = jax.ShapeDtypeStruct
     return kind(tuple(specification["shape"]), _DTYPES[specification["dtype"]])
@@ -342,7 +372,10 @@ def _unpack(specification: dict[str, Any], stored: dict[str, Any]) -> np.ndarray
 def _place(leaf: Any, want: Any) -> Any:  # noqa: ANN401 - jax or numpy, as asked
     if want is None or isinstance(want, np.ndarray | np.generic) or isinstance(leaf, jax.Array):
         return leaf
-    return jax.device_put(leaf, getattr(want, "sharding", None))
+    sharding = getattr(want, "sharding", None)
+    if sharding is not None and not sharding.is_fully_addressable:
+        return jax.make_array_from_callback(leaf.shape, sharding, lambda index: leaf[index])
+    return jax.device_put(leaf, sharding)
 
 
 # ---- files ----------------------------------------------------------------------------------------------------
@@ -389,12 +422,3 @@ def _quiet_orbax() -> Iterator[None]:
         yield
     finally:
         absl.logging.set_verbosity(before)
-
-
-def _is_first_process() -> bool:
-    return jax.process_index() == 0
-
-
-def _wait_for_all(name: str) -> None:
-    if jax.process_count() > 1:
-        multihost_utils.sync_global_devices(name)

@@ -1,0 +1,275 @@
+"""Two processes of two CPU devices each, joined by jax.distributed and gloo, are one run and make one update."""
+
+import hashlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dfc.models import huggingface
+from dfc.training.packing import Sequence1D, pack
+from dfc.training.step import batch_logprobs
+
+ROOT = Path(__file__).parent.parent
+ROW = 64
+
+# Runs the launcher and notes what this process itself holds and plays: the records that a process which does not write
+# would drop, and the weights on its own devices (with data=2, fsdp=2 each process has a whole copy).
+RUN = """
+import hashlib, pathlib, sys
+import jax, numpy as np
+from dfc.launch.__main__ import main
+from dfc.models import huggingface
+from dfc.run_folder import RunFolder, json_line
+
+played = hashlib.sha256()
+append, save = RunFolder.append, huggingface.save
+
+def noting_append(self, stream, records):
+    records = list(records)
+    if stream != "metrics":
+        played.update(b"".join(map(json_line, records)))
+    append(self, stream, records)
+
+def noting_save(folder, config, params, **options):
+    weights = hashlib.sha256()
+    for leaf in jax.tree.leaves(params):
+        parts = {str(shard.index): np.asarray(shard.data).tobytes() for shard in leaf.addressable_shards}
+        weights.update(b"".join(parts[index] for index in sorted(parts)))
+    pathlib.Path(sys.argv[1]).write_text(weights.hexdigest() + " " + played.hexdigest())
+    save(folder, config, params, **options)
+
+RunFolder.append, huggingface.save = noting_append, noting_save
+sys.exit(main(sys.argv[2:]))
+"""
+
+# One update on the rows of batch.npz for each mesh; the first process writes the weights before and after.
+UPDATE = """
+import sys
+from dfc.launch import distributed
+
+place, meshes, *flags = sys.argv[1:]
+processes, problems = distributed.read(dict(flag[2:].split("=") for flag in flags))
+assert not problems, problems
+distributed.connect(processes)
+
+import jax, numpy as np, optax
+from jax.experimental import multihost_utils
+from dfc.config import GrpoConfig, TrainingConfig
+from dfc.episodes import TokenBatch
+from dfc.models import huggingface, sharding
+from dfc.recipes import conquer
+from dfc.training.step import Trainer
+
+with np.load(place + "/batch.npz") as file:
+    whole = TokenBatch(*(file[name] for name in TokenBatch._fields))
+halves = [TokenBatch(*(x[:4] for x in whole)), TokenBatch(*(x[4:] for x in whole))]
+for sizes in meshes.split("+"):
+    mesh = sharding.make_mesh(*map(int, sizes.split(",")))
+    model, weights = huggingface.load("tiny_player", mesh=mesh, dtype="float32")
+    loss = conquer.make_loss(GrpoConfig(), whole.tokens.shape[1])
+    trainer = Trainer(model, loss, optax.sgd(1.0), training=TrainingConfig(remat="none"), mesh=mesh)
+    start = trainer.initial(weights)
+    update = trainer.update(start, trainer.initial_state(start), halves, trainer.frozen(weights))
+    found = {"loss": update.loss, "gradient_norm": update.gradient_norm, **update.metrics}
+    for name, tree in (("before", start), ("after", update.params)):
+        for path, leaf in jax.tree.leaves_with_path(tree):
+            array = leaf if leaf.is_fully_addressable else multihost_utils.process_allgather(leaf, tiled=True)
+            found[name + jax.tree_util.keystr(path)] = np.asarray(array)
+    np.savez(f"{place}/{sizes}-{jax.process_index()}-of-{jax.process_count()}.npz", **found)
+if jax.process_count() > 1:
+    jax.distributed.shutdown()
+"""
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def start(place, script, arguments, *, process=None, port=None, devices=2):
+    environment = dict(os.environ, JAX_PLATFORMS="cpu", JAX_NUM_CPU_DEVICES=str(devices), PYTHONPATH=str(ROOT))
+    environment |= {"JAX_COMPILATION_CACHE_DIR": str(place / "xla"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    (place / "driver.py").write_text(script)
+    command = [sys.executable, str(place / "driver.py"), *arguments]
+    if process is not None:
+        command += ["--distributed=auto", f"--coordinator=127.0.0.1:{port}", "--processes=2", f"--process={process}"]
+    return subprocess.Popen(  # noqa: S603 - our own command
+        command, cwd=place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def finished(processes):
+    """Returns (exit code, standard output, standard error) of each process."""
+    ended = [(process, *process.communicate(timeout=500)) for process in processes]
+    return [(process.returncode, output, errors) for process, output, errors in ended]
+
+
+# ---- a whole run ------------------------------------------------------------------------------------------------
+
+
+SHORTER = ["divide_iterations=1", "trajectories_per_seed=2", "grouping.trials=4", "acceptance.games=2"]
+FLAGS = [
+    "--config=configs/smoke.py",
+    "--config.mesh.data=2",
+    "--config.mesh.fsdp=2",
+    "--config.rollout.max_length=64",
+    "--config.batch.row_length=64",
+    "--config.evaluation.games=2",
+    "--config.evaluation.stage_games=2",
+    *(f"--config.divide_fuse_conquer.{setting}" for setting in SHORTER),
+]
+
+
+def run(place, name, *more):
+    port = free_port()
+    return [
+        start(place, RUN, [f"{name}.{index}", *FLAGS, f"--workdir={name}", *more], process=index, port=port)
+        for index in range(2)
+    ]
+
+
+def lines(path):
+    return len(path.read_bytes().splitlines()) if path.exists() else 0
+
+
+def result(folder):
+    metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    for record in metrics:
+        del record["clock"]
+    names = ("episodes.jsonl", "evaluations.jsonl", "groups.json", "policy/model.safetensors")
+    return metrics, {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("two_processes")
+
+
+@pytest.fixture(scope="module")
+def whole(place):
+    (code, output, errors), (other_code, other_output, other_errors) = finished(run(place, "whole"))
+    assert (code, other_code) == (0, 0), errors + other_errors
+    return output, other_output
+
+
+@pytest.mark.usefixtures("whole")
+def test_both_processes_hold_the_same_weights_bit_for_bit_and_played_the_same_games(place):
+    digests = [(place / f"whole.{index}").read_text() for index in range(2)]
+    assert digests[0] == digests[1]
+    assert len(set(digests[0].split())) == 2
+
+
+def test_the_first_process_alone_writes_the_folder_and_speaks(place, whole):
+    output, other_output = whole
+    assert "3 iterations on 4 device(s)" in output
+    assert "report:" in output
+    assert "iteration" not in other_output + "".join(path.name for path in place.iterdir())
+    folder = place / "whole"
+    assert [record["step"] for record in result(folder)[0]] == [1, 2, 3]
+    assert len(json.loads((folder / "versions.json").read_text())["starts"]) == 1
+    assert len(list((folder / "tensorboard").iterdir())) == 1
+    assert huggingface.load(folder / "policy", dtype="float32")
+    assert (folder / "report.html").exists()
+
+
+@pytest.mark.usefixtures("whole")
+def test_a_signal_to_one_process_stops_both_and_the_same_command_goes_on_bit_for_bit(place):
+    processes = run(place, "stopped")
+    while processes[0].poll() is None and lines(place / "stopped" / "metrics.jsonl") < 1:
+        time.sleep(0.02)
+    processes[1].send_signal(signal.SIGTERM)  # not the one that writes
+    (code, _, errors), (other_code, _, other_errors) = finished(processes)
+    assert (code, other_code) == (143, 143), errors + other_errors
+    assert "run the same command in every process" in errors
+    assert "everything is saved" not in other_errors
+    done = lines(place / "stopped" / "metrics.jsonl")
+    assert 1 <= done < 3
+    for code, _, errors in finished(run(place, "stopped")):
+        assert code == 0, errors
+    assert result(place / "stopped") == result(place / "whole")
+    assert (place / "stopped.0").read_text().split()[0] == (place / "whole.1").read_text().split()[0]
+
+
+def test_processes_that_do_not_fit_are_refused_in_both_before_anything_is_written(place):
+    port = free_port()
+    wrong = [["--config.rollout.workers=2"], ["--config.rollout.workers=2", "--config.seed=5"]]
+    processes = [
+        start(place, RUN, ["unused", *FLAGS, "--workdir=refused", *more], process=index, port=port)
+        for index, more in enumerate(wrong)
+    ]
+    for code, _, errors in (found := finished(processes)):
+        assert code == 2, errors
+        assert "rollout.workers=2: must be 1 with 2 processes" in errors
+    assert "process 1 was started otherwise than the first one: config.seed" in found[1][2]
+    assert not (place / "refused").exists()
+
+
+# ---- one update -------------------------------------------------------------------------------------------------
+
+
+def fixed_batch():
+    """Eight rows of episodes whose old log-probabilities are the model's own, a little off."""
+    config, params = huggingface.load("tiny_player", dtype="float32")
+    random = np.random.default_rng(7)
+
+    def episode():
+        size = int(random.integers(8, 40))
+        mask = random.random(size) < 0.5
+        mask[0], mask[-1] = False, True
+        ids = random.integers(0, config.vocabulary, size).astype(np.int32)
+        return Sequence1D(ids, mask, np.zeros(size, np.float32), float(random.normal()))
+
+    batch = pack([episode() for _ in range(17)], ROW, 8)
+    old = np.asarray(jax.jit(lambda p: batch_logprobs(config, p, batch))(params))
+    noise = random.normal(0, 0.05, old.shape).astype(np.float32)
+    return batch._replace(old_logprobs=(old + noise) * (batch.mask > 0))
+
+
+@pytest.fixture(scope="module")
+def updates(place):
+    batch = fixed_batch()
+    assert batch.tokens.shape == (8, ROW)
+    np.savez(place / "batch.npz", **batch._asdict())
+    port = free_port()
+    split = [start(place, UPDATE, [".", "1,4,1+2,2,1"], process=index, port=port) for index in range(2)]
+    for code, _, errors in finished([*split, start(place, UPDATE, [".", "1,1,1"], devices=1)]):
+        assert code == 0, errors
+    return {path.stem: dict(np.load(path)) for path in place.glob("*-of-*.npz")}
+
+
+@pytest.mark.parametrize("mesh", ["1,4,1", "2,2,1"])
+def test_two_processes_make_the_update_of_one(updates, mesh):
+    one, two = updates["1,1,1-0-of-1"], updates[f"{mesh}-0-of-2"]
+    assert one.keys() == two.keys()
+    names = [name.removeprefix("after") for name in one if name.startswith("after")]
+    assert len(names) > 8
+    for name in names:
+        step, other = (found["after" + name] - found["before" + name] for found in (one, two))
+        assert np.linalg.norm(step) > 0
+        assert np.linalg.norm(other - step) <= 1e-5 * np.linalg.norm(step), name
+    for name in one.keys() - {begin + name for begin in ("before", "after") for name in names}:
+        np.testing.assert_allclose(two[name], one[name], rtol=1e-5, atol=1e-7, err_msg=name)
+
+
+@pytest.mark.parametrize("mesh", ["1,4,1", "2,2,1"])
+def test_both_processes_read_the_same_update_bit_for_bit(updates, mesh):
+    first, second = (updates[f"{mesh}-{index}-of-2"] for index in range(2))
+    for name, array in first.items():
+        assert array.tobytes() == second[name].tobytes(), name
+
+
+def test_the_fixed_batch_is_one_on_which_an_update_is_not_trivial():
+    batch = fixed_batch()
+    assert jnp.isfinite(batch.old_logprobs).all()
+    assert (batch.segments.max(axis=1) > 1).sum() >= 4
