@@ -53,7 +53,7 @@ from dfc.games.game import Game
 from dfc.models.decoder_config import DecoderConfig
 from dfc.models.transformer import Params, bind, empty_cache
 from dfc.recipes import conquer
-from dfc.recipes.table import Table
+from dfc.recipes.table import Policy, Table
 from dfc.rollout.engine import Engine, Reply, _extend_and_draw
 from dfc.rollout.play import Job
 from dfc.rollout.sampling import draw, uniforms
@@ -153,7 +153,8 @@ class Method:
             self.table = Table(config)
         settings = config.divide_fuse_conquer
         loss = conquer.make_loss(settings.grpo, config.batch.row_length)
-        self.trainer = Trainer(self.table.model, loss, make_optimizer(config.optimizer, total_steps=1))
+        optimizer = make_optimizer(config.optimizer, total_steps=1)
+        self.trainer = Trainer(self.table.model, loss, optimizer, training=config.training)
         self.params: Params = self.table.initial
         self.optimizer = self.trainer.initial_state(self.params)
         self.rates = dict.fromkeys(config.games, 0.5)
@@ -183,7 +184,7 @@ class Method:
         before, begun = self.totals(), time.perf_counter()
         seeds = conquer.allocate(tuple(config.games), self.rates, settings)
         jobs = conquer.rollout_jobs(seeds, config.games, settings, config.seed, "benchmark", iteration)
-        episodes, play = timed(lambda: self.table.play(jobs, self.params, settings.opponent))
+        episodes, play = timed(lambda: self.table.play(jobs, Policy(self.params), settings.opponent))
         values = [conquer.reward(episode, settings.reward) for episode in episodes]
         shares = conquer.sequences(episodes, values, settings, derive_seed("benchmark", config.seed, iteration))
         rows = config.batch.micro_batch_rows
@@ -194,7 +195,7 @@ class Method:
             ids += int((packed.segments > 0).sum())
             actions += int(packed.mask.sum())
         judges = matches.match_jobs(config.games, settings.acceptance.games, config.seed, f"benchmark {iteration}")
-        judged, more = timed(lambda: self.table.play(judges, self.params, "initial"))
+        judged, more = timed(lambda: self.table.play(judges, Policy(self.params), "initial"))
         self.rates = conquer.win_rates(judged)
         seconds = time.perf_counter() - begun
         calls, prefill, *counts = (self.totals() - before).tolist()
@@ -503,7 +504,7 @@ def main() -> None:
         ours, theirs, fed, refed, same = [], [], 0, 0, 1.0
         for _ in range(options.iterations):
             before, rival.fed = method.totals()[3], 0
-            episodes, seconds = timed(lambda: table.play(jobs, table.initial, "itself"))
+            episodes, seconds = timed(lambda: table.play(jobs, Policy(table.initial), "itself"))
             ours.append(seconds)
             fed = int(method.totals()[3] - before)
             games, seconds = timed(lambda: rival.play(jobs, table.initial))

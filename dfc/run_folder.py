@@ -152,6 +152,11 @@ class RunFolder:
         return self.path / "policy"
 
     @property
+    def adapter(self) -> Path:
+        """The trained adapter as PEFT has it, if one was trained."""
+        return self.path / "adapter"
+
+    @property
     def tensorboard(self) -> Path:
         """TensorBoard's event files."""
         return self.path / "tensorboard"

@@ -267,7 +267,8 @@ def _average(
 def _as(new: jax.Array, old: jax.Array) -> jax.Array:
     """Gives a result the type and place of what it replaces."""
     cast = new.astype(old.dtype)
-    return jax.device_put(cast, old.sharding) if isinstance(old, jax.Array) else cast
+    placed: jax.Array = jax.device_put(cast, old.sharding) if isinstance(old, jax.Array) else cast
+    return placed
 
 
 def _over_targets(tree: Params, lora: LoraConfig, make: Callable[[Any], AdapterTree]) -> AdapterTree:

@@ -23,6 +23,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 from dfc.models.attention import AttentionSpec, attend, causal_attention
@@ -55,7 +56,7 @@ class Adapters:
 
     weights: Params
     scale: float
-    rows: jax.Array | None = None
+    rows: jax.Array | np.ndarray | None = None
     key: jax.Array | None = None
     dropout: float = 0.0
 
@@ -151,8 +152,9 @@ def _correction(adapter: Adapters, x: jax.Array) -> jax.Array:
         x = jnp.where(kept, x / (1 - adapter.dropout), jnp.zeros((), x.dtype)).astype(x.dtype)
     if adapter.rows is None:
         return jnp.matmul(jnp.matmul(x, a), b) * adapter.scale
-    low = jnp.einsum("btd,bdr->btr", x, a[adapter.rows])
-    return jnp.einsum("btr,bro->bto", low, b[adapter.rows]) * adapter.scale
+    rows = jnp.asarray(adapter.rows)
+    low = jnp.einsum("btd,bdr->btr", x, a[rows])
+    return jnp.einsum("btr,bro->bto", low, b[rows]) * adapter.scale
 
 
 class Attention(nnx.Module):

@@ -12,8 +12,9 @@ import pytest
 
 from dfc.config import SamplingConfig
 from dfc.models.decoder_config import DecoderConfig
+from dfc.models.lora import ALL_LINEAR, LoraConfig, abstract_adapters, merge, pool
 from dfc.models.sharding import make_mesh, param_shardings
-from dfc.models.transformer import abstract_params, bind
+from dfc.models.transformer import Adapters, abstract_params, bind
 from dfc.rollout import engine as engine_module
 from dfc.rollout.engine import Engine
 from dfc.rollout.sampling import uniforms
@@ -73,6 +74,7 @@ class Talk:
     seed: int
     observations: list[list[int]]
     cap: int = 6
+    adapter: int = 0
     ids: list[int] = dataclasses.field(default_factory=list)
     mask: list[bool] = dataclasses.field(default_factory=list)
     logprobs: list[float] = dataclasses.field(default_factory=list)
@@ -81,7 +83,7 @@ class Talk:
     refused: bool = False
 
     def fresh(self):
-        return Talk(self.seed, self.observations, self.cap)
+        return Talk(self.seed, self.observations, self.cap, self.adapter)
 
     def same(self, other):
         assert self.ids == other.ids
@@ -127,7 +129,7 @@ def run(engine, waiting, *, at_once=99, pause=0):
     waiting, live, calls = collections.deque(waiting), {}, 0
     while waiting or live:
         while waiting and engine.free and len(live) < at_once and (not live or calls >= pause):
-            slot, talk, calls = engine.open(waiting[0].seed), waiting.popleft(), 0
+            slot, talk, calls = engine.open(waiting[0].seed, waiting[0].adapter), waiting.popleft(), 0
             live[slot] = talk
             talk.refused = not start(engine, slot, talk)
         for slot, talk in list(live.items()):
@@ -387,3 +389,30 @@ def test_misuse_is_refused_with_words(params):
         with pytest.raises(ValueError, match=f"slot {first} is free; open a conversation first"):
             late(first)
     assert engine.free == 1
+
+
+def test_adapters_of_one_batch_answer_as_each_would_alone(params):
+    """Two adapters in a pool, conversations of both in flight together; merged weights are the oracle."""
+    lora = LoraConfig(rank=2, alpha=2.0, targets=ALL_LINEAR)
+    rng = np.random.default_rng(4)
+    adapters = [
+        jax.tree.map(lambda x: rng.normal(size=x.shape).astype(np.float32) * 0.3, abstract_adapters(CONFIG, lora))
+        for _ in range(2)
+    ]
+    together = [dataclasses.replace(talk, adapter=index % 2) for index, talk in enumerate(talks(6, seed=7))]
+    engine = make(params)
+    engine.set_params(params, 1, Adapters(pool(adapters), lora.scale))
+    run(engine, together)
+    for number, tree in enumerate(adapters):
+        expected = [talk.fresh() for talk in together if talk.adapter == number]
+        single = make(params)
+        single.set_params(params, 1, Adapters(tree, lora.scale))
+        alone = [talk.fresh() for talk in expected]
+        run(single, alone)
+        merged = [dataclasses.replace(talk.fresh(), adapter=0) for talk in expected]
+        run(make(merge(params, tree, lora.scale)), merged)
+        for talk, one, plain in zip([t for t in together if t.adapter == number], alone, merged, strict=True):
+            talk.same(one)
+            talk.same(plain)
+    first, second = (next(t for t in together if t.adapter == number) for number in (0, 1))
+    assert first.ids != second.ids

@@ -6,7 +6,7 @@ import pytest
 
 from dfc.config import RolloutConfig, RunConfig
 from dfc.evaluation.matches import match_jobs
-from dfc.recipes.table import Table
+from dfc.recipes.table import Policy, Table
 
 GAMES = {"TicTacToe-v0": {}, "GuessTheNumber-v0": {}, "Nim-v0": {}}
 ROLLOUT = RolloutConfig(slots=4, max_length=96, max_reply_length=4, max_replies=40, stop=("]",), mix_games=False)
@@ -15,7 +15,7 @@ ROLLOUT = RolloutConfig(slots=4, max_length=96, max_reply_length=4, max_replies=
 def played(rollout, opponent):
     table = Table(RunConfig(games=GAMES, rollout=rollout))
     jobs = match_jobs(GAMES, 6, 0, "table")
-    episodes = table.play(jobs, table.initial, opponent)
+    episodes = table.play(jobs, Policy(table.initial), opponent)
     assert [(e.game, e.game_seed, e.seat) for e in episodes] == [(j.game, j.game_seed, j.seat) for j in jobs]
     return [(e.replies, e.outcomes, e.ids.tolist()) for e in episodes]
 
@@ -34,4 +34,4 @@ def test_playing_itself_from_the_initial_weights_is_playing_the_initial_policy()
 def test_an_unknown_opponent_is_named_with_those_there_are():
     table = Table(RunConfig(games=GAMES, rollout=ROLLOUT))
     with pytest.raises(ValueError, match="one of initial, itself, random_legal, got 'champion'"):
-        table.play([], table.initial, "champion")
+        table.play([], Policy(table.initial), "champion")

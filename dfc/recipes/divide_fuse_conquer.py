@@ -31,11 +31,12 @@ from dfc.evaluation import matches, report, summary
 from dfc.games.chance import derive_seed
 from dfc.interruption import Stop
 from dfc.metrics import MetricsWriter
-from dfc.models import huggingface
-from dfc.models.transformer import Params
+from dfc.models import huggingface, peft
+from dfc.models.lora import LoraConfig, average, merge
+from dfc.models.transformer import Adapters, Params
 from dfc.progress import Progress
 from dfc.recipes import conquer
-from dfc.recipes.table import Table
+from dfc.recipes.table import Policy, Table, lora_config
 from dfc.run_folder import RunFolder
 from dfc.training.checkpoint import Checkpointer
 from dfc.training.optimizer import make_optimizer
@@ -92,6 +93,18 @@ class Run:
     start: Params  # the initial policy as the trainer trains it
     reference: Params  # the initial policy as the trainer reads it
 
+    @property
+    def lora(self) -> LoraConfig | None:
+        """What is trained instead of all weights, if it is."""
+        return lora_config(self.config.adapter)
+
+    def policy(self, trained: Params) -> Policy:
+        """Returns what plays, from what is trained."""
+        played = self.trainer.policy(trained)
+        if self.lora is None:
+            return Policy(played)
+        return Policy(self.table.initial, Adapters(played, self.lora.scale))
+
     def iterations(self, stage: Stage) -> int:
         """Returns how many iterations a stage has."""
         settings = self.config.divide_fuse_conquer
@@ -124,11 +137,12 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
         optimizer,
         temperature=config.rollout.sampling.temperature,
         training=config.training,
+        lora=lora_config(config.adapter),
         mesh=table.mesh,
         workers=config.batch.workers,
     )
     checkpointer = Checkpointer(folder.checkpoints, keep=config.checkpoint.keep)
-    start, reference = trainer.initial(table.initial), trainer.frozen(table.initial)
+    start, reference = trainer.initial(table.initial, config.seed), trainer.frozen(table.initial)
     run_ = Run(config, folder, stop, table, trainer, checkpointer, start, reference)
     folder.note_device(table.device)
 
@@ -155,7 +169,7 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
 
     print("final matches", flush=True)  # noqa: T201 - progress
     _final(run_, state.best)
-    huggingface.save(folder.policy, table.model, trainer.policy(state.best), copy_from=table.source)
+    _save_policy(run_, state.best)
     if folder.writes:
         report.build(folder.path)
     _show(folder)
@@ -200,7 +214,7 @@ def _divide(run_: Run) -> list[Group]:
     settings = config.divide_fuse_conquer
     print(f"base: {settings.grouping.trials} games per id", flush=True)  # noqa: T201 - progress
     jobs = matches.match_jobs(config.games, settings.grouping.trials, config.seed, "grouping")
-    episodes = table.play(jobs, table.initial, "initial")
+    episodes = table.play(jobs, Policy(table.initial), "initial")
     folder.append("episodes", [e.record(stage="base", iteration=0, kind="evaluate", reward=None) for e in episodes])
     counts = matches.tally(episodes)
     rows = matches.evaluation_rows(counts, stage="base", policy="initial", opponent="initial")
@@ -292,7 +306,7 @@ def _begin(run_: Run, stage: Stage, state: State) -> None:
     """Sets the policy a stage starts from and measures it."""
     config, table = run_.config, run_.table
     if stage.fuses:
-        state.best = fusion.average(state.best, state.policies[stage.group.name])
+        state.best = _fused(run_, state.best, state.policies[stage.group.name])
         state.policies = {name: p for name, p in state.policies.items() if name != stage.group.name}
         rates = _measure_stage(run_, stage.name.replace("conquer", "fuse"), state.best)
     else:
@@ -301,13 +315,36 @@ def _begin(run_: Run, stage: Stage, state: State) -> None:
         jobs = matches.match_jobs(
             games, config.divide_fuse_conquer.acceptance.games, config.seed, f"begin {stage.name}"
         )
-        episodes = table.play(jobs, run_.trainer.policy(state.best), "initial")
+        episodes = table.play(jobs, run_.policy(state.best), "initial")
         label = {"stage": stage.name, "iteration": 0, "kind": "accept", "reward": None}
         run_.folder.append("episodes", (e.record(**label) for e in episodes))
         rates = conquer.win_rates(episodes)
     state.optimizer = run_.trainer.initial_state(state.best)
     state.win_rates = {game: rates[game] for game in stage.games}
     state.previous = state.highest = _mean(state.win_rates)
+
+
+def _fused(run_: Run, policy: Params, other: Params) -> Params:
+    """Returns the average of two policies; of adapted ones the nearest of the same rank."""
+    if run_.lora is None:
+        return fusion.average(policy, other)
+    adapters, missed = average(policy, other)
+    print(f"fuse: adapters of rank {run_.lora.rank} miss {missed:.1%} of the average", flush=True)  # noqa: T201 - progress
+    return adapters
+
+
+def _save_policy(run_: Run, trained: Params) -> None:
+    """Writes the final policy; with adapters the merged model at full precision, and the adapters as PEFT has them."""
+    table, folder, lora = run_.table, run_.folder, run_.lora
+    policy = run_.policy(trained)
+    params = policy.params
+    if lora is not None and policy.adapters is not None:
+        adapters = policy.adapters.weights
+        if run_.config.adapter.base != "full":  # the files have what four bits have lost
+            _, params = huggingface.load(table.source, mesh=table.mesh, dtype=run_.config.model.dtype)
+        params = merge(params, adapters, lora.scale)
+        peft.save_adapter(folder.adapter, lora, adapters, table.model, str(table.source))
+    huggingface.save(folder.policy, table.model, params, copy_from=table.source)
 
 
 def _iterate(run_: Run, stage: Stage, state: State) -> tuple[dict[str, float], dict[str, float]]:
@@ -321,7 +358,7 @@ def _iterate(run_: Run, stage: Stage, state: State) -> tuple[dict[str, float], d
     # Rollouts of the best policy, rewards (lines 4 to 16).
     seeds = conquer.allocate(stage.games, state.win_rates, settings)
     jobs = conquer.rollout_jobs(seeds, config.games, settings, config.seed, *place)
-    episodes = table.play(jobs, trainer.policy(state.best), settings.opponent)
+    episodes = table.play(jobs, run_.policy(state.best), settings.opponent)
     values = [conquer.reward(e, settings.reward) for e in episodes]
     folder.append(
         "episodes", (e.record(**label, kind="train", reward=v) for e, v in zip(episodes, values, strict=True))
@@ -333,10 +370,17 @@ def _iterate(run_: Run, stage: Stage, state: State) -> tuple[dict[str, float], d
     params, optimizer = state.best, state.optimizer
     reference = run_.reference if settings.grpo.kl_coefficient > 0 else None
     losses: dict[str, float] = {}
-    for share in shares:
+    for number, share in enumerate(shares):
         rows = config.batch.micro_batch_rows
         packed = pack(share, config.batch.row_length, rows)
-        update = trainer.update(params, optimizer, micro_batches(packed, rows), reference)
+        update = trainer.update(
+            params,
+            optimizer,
+            micro_batches(packed, rows),
+            reference,
+            base=None if run_.lora is None else run_.reference,
+            dropout_seed=derive_seed("dropout", config.seed, *place, number) % 2**32,
+        )
         if not (math.isfinite(update.loss) and math.isfinite(update.gradient_norm)):
             raise TrainingError(
                 f"{stage.name}, iteration {state.iteration + 1}: "
@@ -359,7 +403,7 @@ def _iterate(run_: Run, stage: Stage, state: State) -> tuple[dict[str, float], d
         games = {game: config.games[game] for game in stage.games}
         purpose = f"accept {stage.name} {state.iteration}"
         fresh = matches.match_jobs(games, settings.acceptance.games, config.seed, purpose)
-        judged = table.play(fresh, trainer.policy(params), "initial")
+        judged = table.play(fresh, run_.policy(params), "initial")
         folder.append("episodes", (e.record(**label, kind="accept", reward=None) for e in judged))
     rates = conquer.win_rates(judged)
     win_rate = _mean({game: rates[game] for game in stage.games})
@@ -396,7 +440,7 @@ def _measure_stage(run_: Run, name: str, params: Params) -> dict[str, float]:
     """Plays every id against the initial policy for the table of stages; returns the win rates."""
     config, folder, table = run_.config, run_.folder, run_.table
     jobs = matches.match_jobs(config.games, config.evaluation.stage_games, config.seed, f"stage {name}")
-    episodes = table.play(jobs, run_.trainer.policy(params), "initial")
+    episodes = table.play(jobs, run_.policy(params), "initial")
     folder.append("episodes", (e.record(stage=name, iteration=0, kind="evaluate", reward=None) for e in episodes))
     rows = matches.evaluation_rows(matches.tally(episodes), stage=name, policy="stage", opponent="initial")
     folder.append("evaluations", _without_opponent(rows, table))
@@ -410,7 +454,7 @@ def _final(run_: Run, params: Params) -> None:
     """Plays the final and the initial policy against the initial one and against a random legal player."""
     config, folder, table = run_.config, run_.folder, run_.table
     two_seats = {game: options for game, options in config.games.items() if table.facts[game].seats > 1}
-    for policy, weights in (("initial", table.initial), ("final", run_.trainer.policy(params))):
+    for policy, weights in (("initial", Policy(table.initial)), ("final", run_.policy(params))):
         for opponent, games in (("initial", config.games), ("random_legal", two_seats)):
             run_.stop.check()  # the final matches are played anew after a stop
             jobs = matches.match_jobs(games, config.evaluation.games, config.seed, f"final {opponent}")

@@ -1,27 +1,47 @@
 """Model, tokenizer, engines and players of a run, ready to play."""
 
+import dataclasses
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import jax
 
-from dfc.config import RunConfig
+from dfc.config import AdapterConfig, RunConfig
 from dfc.episodes import Episode
 from dfc.games import registry, scripted
 from dfc.games.game import Facts
 from dfc.models import huggingface, sharding
 from dfc.models.chat import ChatTokenizer
-from dfc.models.transformer import Params
+from dfc.models.lora import ALL_LINEAR, QKVO, LoraConfig
+from dfc.models.quantization import quantize_params, quantized_shardings
+from dfc.models.transformer import Adapters, Params
 from dfc.rollout.engine import Engine
 from dfc.rollout.play import Arena, Job
+
+
+def lora_config(adapter: AdapterConfig) -> LoraConfig | None:
+    """Returns the adapters a configuration asks for; None if all weights are trained."""
+    if adapter.rank == 0:
+        return None
+    targets = QKVO if adapter.targets == "qkvo" else ALL_LINEAR
+    return LoraConfig(rank=adapter.rank, alpha=adapter.alpha, dropout=adapter.dropout, targets=targets)
+
+
+@dataclasses.dataclass(frozen=True)
+class Policy:
+    """What plays: weights as the engine wants them, and the adapters on them, if there are any."""
+
+    params: Params
+    adapters: Adapters | None = None
 
 
 class Table:
     """Loads the initial policy and plays any weights of its shape against any opponent.
 
     Attributes:
-      source: the model's folder. model: its shape. initial: its weights, sharded over the mesh.
+      source: the model's folder. model: its shape. initial: its weights, sharded over the mesh, in four bits if the
+        configuration says so.
       facts: what is known of each configured game. device: the hardware, in words.
     """
 
@@ -29,7 +49,11 @@ class Table:
         self._config = config
         self.source: Path = huggingface.resolve(config.model.path)
         self.mesh = sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
-        self.model, self.initial = huggingface.load(self.source, mesh=self.mesh, dtype=config.model.dtype)
+        self.model, loaded = huggingface.load(self.source, mesh=self.mesh, dtype=config.model.dtype)
+        self.initial: Params = loaded
+        if config.adapter.base == "nf4":
+            places = quantized_shardings(self.model, self.mesh)
+            self.initial = jax.jit(quantize_params, out_shardings=places)(loaded)
         self.tokenizer = ChatTokenizer.load(self.source)
         self.facts: dict[str, Facts] = {g: registry.make(g, **options).facts for g, options in config.games.items()}
         self.device = f"{jax.device_count()} x {jax.devices()[0].device_kind}, jax {jax.__version__}"
@@ -40,17 +64,17 @@ class Table:
         """Every worker's engines: the policy's, the opponent's."""
         return [engine for pair in self._seats for engine in pair]
 
-    def play(self, jobs: Sequence[Job], params: Params, opponent: str) -> list[Episode]:
+    def play(self, jobs: Sequence[Job], policy: Policy, opponent: str) -> list[Episode]:
         """Returns the episodes of the jobs in their order.
 
         Every worker takes each n-th job: which one plays what, and in which slot, is the same in every run.
 
         Args:
           jobs: games to play.
-          params: the policy's weights.
+          policy: the weights to play with.
           opponent: ``initial`` (the initial policy), ``itself`` or ``random_legal``.
         """
-        opposite = {"initial": self.initial, "itself": params, "random_legal": None}
+        opposite = {"initial": Policy(self.initial), "itself": policy, "random_legal": None}
         if opponent not in opposite:
             raise ValueError(f"opponent must be one of {', '.join(opposite)}, got {opponent!r}")
         batches = [list(range(len(jobs)))]
@@ -61,10 +85,10 @@ class Table:
 
         def work(worker: int) -> dict[int, Episode]:
             policy_engine, opponent_engine = self._seats[worker]
-            policy_engine.set_params(params, policy_engine.version + 1)
+            policy_engine.set_params(policy.params, policy_engine.version + 1, policy.adapters)
             other: Engine | scripted.RandomLegal = scripted.RandomLegal()
-            if (weights := opposite[opponent]) is not None:
-                opponent_engine.set_params(weights, opponent_engine.version + 1)
+            if (other_policy := opposite[opponent]) is not None:
+                opponent_engine.set_params(other_policy.params, opponent_engine.version + 1, other_policy.adapters)
                 other = opponent_engine
             arena = Arena(self._config.rollout, self.tokenizer, policy_engine, other, opponent_name=opponent)
             mine = [batch[worker :: len(self._seats)] for batch in batches]

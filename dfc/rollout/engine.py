@@ -26,7 +26,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from dfc.config import SamplingConfig
 from dfc.models.decoder_config import DecoderConfig
-from dfc.models.transformer import Cache, Params, bind, empty_cache, resized_cache
+from dfc.models.transformer import Adapters, Cache, Params, bind, empty_cache, resized_cache
 from dfc.rollout.sampling import draw, uniforms
 
 
@@ -61,6 +61,7 @@ class EngineCounts:
 
 def _extend_and_draw_once(
     params: Params,
+    adapters: Adapters | None,
     cache: Cache,
     tokens: jax.Array,
     start: jax.Array,
@@ -71,7 +72,7 @@ def _extend_and_draw_once(
     sampling: SamplingConfig,
 ) -> tuple[jax.Array, jax.Array, Cache]:
     """Feeds tokens [B, T] and draws one id per row behind position `last`; returns ids [B], logprobs [2, B]."""
-    model = bind(config, params)
+    model = bind(config, params, adapters)
     hidden, cache = model.extend(tokens, start, cache)
     final = jnp.take_along_axis(hidden, last[:, None, None], axis=1)[:, 0]
     ids, chosen, plain = draw(model.logits(final), uniform, sampling)
@@ -117,6 +118,7 @@ class _Slot:
     """Book-keeping of one conversation."""
 
     seed: int
+    adapter: int = 0
     fed: int = 0
     drawn: int = 0
     pending: list[int] = dataclasses.field(default_factory=list)
@@ -162,6 +164,7 @@ class Engine:
         self._placement = None if mesh is None or mesh.size == 1 else _placement(mesh, config)
         self._config = config
         self._params = params
+        self._adapters: Adapters | None = None
         self.version = 0
         self._stop_ids = stop_ids
         self._sampling = sampling
@@ -193,13 +196,30 @@ class Engine:
         """Whether any slot waits for a reply."""
         return bool(self._asking)
 
-    def set_params(self, params: Params, version: int) -> None:
-        """Takes over new weights of the same shapes; conversations in flight keep their caches."""
+    def set_params(self, params: Params, version: int, adapters: Adapters | None = None) -> None:
+        """Takes over new weights of the same shapes; conversations in flight keep their caches.
+
+        Args:
+          params: the weights, unrolled.
+          version: names them.
+          adapters: corrections of the weights, unrolled; a pool of several (`dfc.models.lora.pool`) serves each
+            conversation with the one it was opened with. `rows` is the engine's own business.
+        """
         self._params = params
+        self._adapters = adapters
         self.version = version
 
-    def open(self, seed: int) -> int:
+    @property
+    def _pooled(self) -> bool:
+        leaves = [] if self._adapters is None else jax.tree.leaves(self._adapters.weights)
+        return bool(leaves) and leaves[0].ndim == 3  # [P, D, R] instead of [D, R]
+
+    def open(self, seed: int, adapter: int = 0) -> int:
         """Gives a new conversation a slot; `seed` alone (with ids and weights) determines what it draws.
+
+        Args:
+          seed: of what it draws.
+          adapter: its place in a pool of adapters.
 
         Raises:
           ValueError: no slot is free.
@@ -207,7 +227,7 @@ class Engine:
         if not self._free:
             raise ValueError(f"all {len(self._slots)} slots are taken; close a conversation first, or make more slots")
         slot = self._free.pop()
-        self._slots[slot] = _Slot(seed)
+        self._slots[slot] = _Slot(seed, adapter)
         return slot
 
     def close(self, slot: int) -> None:
@@ -261,6 +281,7 @@ class Engine:
             self._resize(next(length for length in self._lengths if length >= reach))
         start = np.full((rows,), self._length + self._spare - width, np.int32)
         last = np.zeros((rows,), np.int32)
+        chosen = np.zeros((rows,), np.int32)
         seeds = np.zeros((rows,), np.uint64)
         drawn = np.zeros((rows,), np.uint64)
         for slot, state in asking.items():
@@ -269,11 +290,16 @@ class Engine:
             tokens[slot, :count] = chunk
             start[slot] = state.fed
             last[slot] = count - 1
+            chosen[slot] = state.adapter
             seeds[slot] = state.seed
             drawn[slot] = state.drawn
         program = _extend_and_draw if self._placement is None else self._placement.extend_and_draw
+        adapters = self._adapters
+        if adapters is not None:
+            adapters = dataclasses.replace(adapters, rows=chosen if self._pooled else None)
         ids, logprobs, self._cache = program(
             self._params,
+            adapters,
             self._cache,
             tokens,
             start,

@@ -173,7 +173,8 @@ class Trainer:
           seed: of fresh adapters; their effect is zero whatever it is.
         """
         if self._lora is not None:
-            return self.programs["initial"](initialize_adapters(self.config, self._lora, seed))
+            drawn = initialize_adapters(self.config, self._lora, seed)
+            return self.programs["initial"](jax.tree.map(np.asarray, drawn))
         return params if self._as_is() else self.programs["initial"](params)
 
     def initial_state(self, params: Params) -> optax.OptState:
@@ -256,12 +257,14 @@ class Trainer:
         base: Params | None,
         batch: TokenBatch,
         reference: jax.Array | None,
-        key: jax.Array | None,
+        chance: jax.Array | None,
         *,
         capacity: int | None,
         loss: LossFunction,
         temperature: float,
     ) -> Tree:
+        key = None if chance is None else jax.random.fold_in(jax.random.key(chance[0]), chance[1])
+
         def objective(trained: Params) -> tuple[jax.Array, Loss]:
             weights, adapters = self._computed(trained, base, key)
             logprobs = batch_logprobs(
@@ -314,7 +317,6 @@ class Trainer:
         """
         if (base is None) != (self._lora is None):
             raise ValueError("base: give the frozen weights with lora, and only then")
-        key = None if dropout_seed is None else jax.random.key(dropout_seed)
 
         def gradient(item: tuple[int, TokenBatch]) -> Tree:
             number, batch = item
@@ -323,8 +325,9 @@ class Trainer:
             old = None
             if reference is not None:
                 old = self.programs["logprobs"](reference, placed, capacity=capacity)
-            own = None if key is None else jax.random.fold_in(key, number)
-            return self.programs["gradient"](params, base, placed, old, own, capacity=capacity)
+            # Plain numbers: a key made here would lie on one process's device.
+            chance = None if dropout_seed is None else np.array([dropout_seed, number], np.uint32)
+            return self.programs["gradient"](params, base, placed, old, chance, capacity=capacity)
 
         total = None
         numbered = list(enumerate(micro_batches))

@@ -1,0 +1,89 @@
+"""A whole run with adapters over four bits: what is trained, fused and written."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from dfc.models import huggingface, peft
+from dfc.models.lora import ALL_LINEAR
+from dfc.models.transformer import initialize
+
+CONFIG = """
+from dfc import config as c
+
+
+def get_config():
+    return c.RunConfig(
+        games={"TicTacToe-v0": {}, "GuessTheNumber-v0": {"max_turns": 3}},
+        model=c.ModelConfig(path="model"),
+        adapter=c.AdapterConfig(rank=4, dropout=0.1, base="nf4"),
+        rollout=c.RolloutConfig(slots=8, max_length=64, max_reply_length=4, max_replies=40, stop=("]",)),
+        optimizer=c.OptimizerConfig(learning_rate=1e-2),
+        batch=c.BatchConfig(row_length=64, micro_batch_rows=4),
+        divide_fuse_conquer=c.DivideFuseConquerConfig(
+            divide_iterations=1, conquer_iterations=1, seeds_per_game=2, trajectories_per_seed=4, opponent="initial",
+            grouping=c.GroupingConfig(trials=8), acceptance=c.AcceptanceConfig(rule="always"),
+        ),
+        evaluation=c.EvaluationConfig(games=4, stage_games=4),
+    )
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """The run folder, and what the run printed."""
+    folder = tmp_path_factory.mktemp("adapters")
+    player = huggingface.resolve("tiny_player")
+    config, _ = huggingface.load(player, dtype="float32")
+    config = dataclasses.replace(config, width=64, heads=2, kv_heads=2, head_dim=32, feed_forward=128, layers=2)
+    huggingface.save(folder / "model", config, initialize(config, 0), copy_from=Path(player))
+    (folder / "config.py").write_text(textwrap.dedent(CONFIG))
+    command = [sys.executable, "-m", "dfc.launch", "--config=config.py", "--workdir=run"]
+    root = str(Path(__file__).parent.parent)
+    done = subprocess.run(  # noqa: S603 - our own command
+        command,
+        cwd=folder,
+        env={"JAX_PLATFORMS": "cpu", "PYTHONPATH": root, "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder, done.stdout
+
+
+def test_the_policy_is_the_full_model_with_the_adapter_added(run):
+    folder, _ = run
+    config, before = huggingface.load(folder / "model", dtype="float32")
+    _, after = huggingface.load(folder / "run" / "policy", dtype="float32")
+    lora, adapters = peft.load_adapter(folder / "run" / "adapter", config)
+    assert (lora.rank, set(lora.targets)) == (4, set(ALL_LINEAR))
+    for number in range(config.layers):
+        for part, names in (("attention", ("query", "key", "value", "output")), ("mlp", ("gate", "up", "down"))):
+            for name in names:
+                old, new = (tree["layers"][number][part][name]["kernel"] for tree in (before, after))
+                pair = adapters["layers"][number][part][name]
+                change = lora.scale * np.asarray(pair["a"]) @ np.asarray(pair["b"])
+                np.testing.assert_allclose(np.asarray(new) - np.asarray(old), change, atol=1e-5)
+                assert np.abs(change).max() > 0
+    for name in ("embed", "norm"):
+        jax.tree.map(np.testing.assert_array_equal, before[name], after[name])
+
+
+def test_fusing_says_what_it_misses(run):
+    assert "fuse: adapters of rank 4 miss" in run[1]
+
+
+def test_the_update_pulls_on_the_adapters(run):
+    records = [json.loads(line) for line in (run[0] / "run" / "metrics.jsonl").read_text().splitlines()]
+    norms = [record["metrics"]["gradient_norm"] for record in records if "gradient_norm" in record["metrics"]]
+    assert norms
+    assert all(norm > 0 for norm in norms)
