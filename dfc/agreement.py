@@ -7,11 +7,15 @@ at the same place. With one process they return what they were given and touch n
 """
 
 import json
+import zlib
+from collections.abc import Iterable
 from typing import Any
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
+
+from dfc.errors import TrainingError
 
 _LONGEST_PROBLEM = 2000  # bytes of one process's message; the rest is cut
 
@@ -38,6 +42,27 @@ def largest(number: int) -> int:
     if jax.process_count() == 1:
         return number
     return int(np.max(multihost_utils.process_allgather(np.int32(number))))
+
+
+def refuse_divergence(what: str, arrays: Iterable[tuple[np.ndarray, ...]]) -> None:
+    """Compares what every process computed by itself and is about to treat as one; with one process does nothing.
+
+    Raises:
+      TrainingError: a process has other numbers; named is which.
+    """
+    if jax.process_count() == 1:
+        return
+    digest = 0
+    for group in arrays:
+        for array in group:
+            digest = zlib.crc32(np.ascontiguousarray(array).tobytes(), digest)
+    found = multihost_utils.process_allgather(np.uint32(digest)).ravel()
+    others = [index for index, value in enumerate(found) if value != found[0]]
+    if others:
+        raise TrainingError(
+            f"{what}: process {', '.join(map(str, others))} has others than the first one; every host needs the same "
+            "versions of packages, the same model folder and the same configuration. The last checkpoint is untouched"
+        )
 
 
 def problems(problem: str | None) -> list[str]:

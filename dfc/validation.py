@@ -214,7 +214,9 @@ def _contradictions(config: RunConfig) -> list[str]:
 
 def _method_contradictions(config: RunConfig) -> list[str]:
     if config.recipe != "divide_fuse_conquer":
-        return []
+        return (
+            [] if config.adapter.rank == 0 else [f"adapter.rank={config.adapter.rank}: {config.recipe} has no adapters"]
+        )
     method, found = config.divide_fuse_conquer, []
     if config.rollout.sampling.temperature == 0:
         found.append(
@@ -232,8 +234,11 @@ def _method_contradictions(config: RunConfig) -> list[str]:
             "optimizer.schedule='cosine': must be 'constant' in divide_fuse_conquer, whose optimizer starts anew"
             " at every stage and is undone with a dropped update"
         )
-    if config.adapter.base != "full" and config.adapter.rank == 0:
-        found.append("adapter.base='nf4': quantized weights are not trained themselves; set adapter.rank above 0")
+    found += _adapter_contradictions(config)
+    if config.training.attention == "splash" and config.batch.row_length % 128:
+        found.append(f"batch.row_length={config.batch.row_length}: must be a multiple of 128 for splash attention")
+    if config.training.attention == "cudnn" and config.model.dtype != "bfloat16":
+        found.append(f"training.attention='cudnn': takes 16-bit numbers; model.dtype is {config.model.dtype!r}")
     priority = method.mixed_priority
     if priority.enabled and priority.a + priority.b == 0:
         found.append("divide_fuse_conquer.mixed_priority.a and .b are both 0: one must be above 0")
@@ -242,6 +247,18 @@ def _method_contradictions(config: RunConfig) -> list[str]:
         found.append(
             f"divide_fuse_conquer.grpo.updates_per_iteration={method.grpo.updates_per_iteration}: must be at most"
             f" {groups}, the groups of an iteration over one game (seeds_per_game)"
+        )
+    return found
+
+
+def _adapter_contradictions(config: RunConfig) -> list[str]:
+    adapter, found = config.adapter, []
+    if adapter.base != "full" and adapter.rank == 0:
+        found.append("adapter.base='nf4': quantized weights are not trained themselves; set adapter.rank above 0")
+    if adapter.dropout > 0:
+        found.append(
+            f"adapter.dropout={adapter.dropout}: must be 0 in divide_fuse_conquer; games are played without dropout,"
+            " and the update would take its noise for a change of the policy"
         )
     return found
 

@@ -33,19 +33,23 @@ class AttentionSpec:
     soft_cap: float | None = None
 
 
-def choose(execution: Execution, spec: AttentionSpec, query: jax.Array) -> AttentionProgram:
-    """Returns the program that ``auto`` stands for, for queries [B, N, T, H].
+def choose(execution: Execution, spec: AttentionSpec, query: jax.Array, key_heads: int) -> AttentionProgram:
+    """Returns the program that ``auto`` stands for, for queries [B, N, T, H] and K key heads.
 
     On a TPU splash, whose tiles need T to be a multiple of 128. On an NVIDIA GPU cuDNN, which takes 16-bit numbers,
-    head sizes that are multiples of 8 up to 128 (up to 256 from Hopper on) and no soft cap. Elsewhere XLA's.
+    an even T, head sizes that are multiples of 8 up to 128 (up to 256 from Hopper on), no soft cap, and queries and
+    keys that are split alike. Elsewhere XLA's.
     """
     if execution.attention != "auto":
         return execution.attention
     length, dim = query.shape[2:]
+    tensor = 1 if execution.mesh is None else execution.mesh.shape["tensor"]
+    alike = query.shape[1] % tensor == 0 and key_heads % tensor == 0
     if execution.platform == "tpu" and length % 128 == 0:
         return "splash"
     if execution.platform == "gpu" and query.dtype in (jnp.bfloat16, jnp.float16) and spec.soft_cap is None:
-        return "cudnn" if dim % 8 == 0 and dim <= _largest_cudnn_head(execution) else "xla"
+        fits = dim % 8 == 0 and dim <= _largest_cudnn_head(execution) and length % 2 == 0
+        return "cudnn" if fits and alike else "xla"
     return "xla"
 
 
@@ -73,7 +77,7 @@ def causal_attention(
       spec: scale, window, cap.
       execution: which program, on which devices.
     """
-    program = choose(execution, spec, query)
+    program = choose(execution, spec, query, key.shape[1])
     if program == "splash":
         return _splash(query, key, value, segments, spec, execution)
     if program == "cudnn":

@@ -49,6 +49,20 @@ class Execution:
             return x
         return self._constrain(x, "tensor" if x.shape[1] % self.mesh.shape["tensor"] == 0 else None, None)
 
+    def gather_positions(self, x: jax.Array) -> jax.Array:
+        """Makes all positions of x [B, T, D] whole on every tensor device, rows split: what a block's products read.
+
+        Without it the partitioner keeps the positions apart and gathers the weights of the feed-forward instead, on
+        every device and for every layer, and sums their gradients over all.
+        """
+        return x if self.mesh is None else self._constrain(x, None, None)
+
+    def shard_columns(self, x: jax.Array) -> jax.Array:
+        """Splits x [B, T, F], between the products of the feed-forward, by column over tensor devices."""
+        if self.mesh is None:
+            return x
+        return self._constrain(x, None, "tensor" if x.shape[2] % self.mesh.shape["tensor"] == 0 else None)
+
     def shard_heads(self, x: jax.Array) -> jax.Array:
         """Splits x [B, heads, T, H] by row over data and fsdp devices and by head over tensor devices."""
         if self.mesh is None:

@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -17,13 +17,15 @@ import numpy as np
 
 from dfc import agreement
 from dfc.errors import WeightsError
-from dfc.models import families, folders, gathering, safetensors_files, shard_reading, verification
+from dfc.models import architectures, families, folders, gathering, safetensors_files, shard_reading, verification
 from dfc.models.decoder_config import DecoderConfig
+from dfc.models.quantization import Nf4Kernel, is_quantized, quantize, quantize_params, quantized_shardings
 from dfc.models.safetensors_files import Location
 from dfc.models.sharding import param_shardings
 from dfc.models.transformer import Params, abstract_params
 
 TOKENIZER_FILES = folders.TOKENIZER_FILES
+_QUANTIZED_AT_ONCE = 8  # tensors at full precision on the devices while the others are in four bits
 _DTYPES = ("float32", "bfloat16")
 _TINY_PLAYER = "tiny_player"
 
@@ -72,7 +74,7 @@ def _check(tensors: folders.FolderTensors, config: DecoderConfig) -> list[str]:
 
 
 def load(
-    folder: str | os.PathLike[str], *, mesh: jax.sharding.Mesh | None = None, dtype: str
+    folder: str | os.PathLike[str], *, mesh: jax.sharding.Mesh | None = None, dtype: str, nf4: bool = False
 ) -> tuple[DecoderConfig, Params]:
     """Reads a model folder.
 
@@ -82,6 +84,8 @@ def load(
       folder: a folder in the Hugging Face layout, here or in a bucket; as text also ``tiny_player``.
       mesh: the devices, split as `dfc.models.sharding.param_shardings` says; None puts all on the first local device.
       dtype: ``float32`` or ``bfloat16``; the weights are rounded to it, whatever the files hold.
+      nf4: store the kernels of the layers in four bits (`dfc.models.quantization`), a few tensors at a time: the whole
+        model never lies on the devices at full precision.
 
     Returns:
       The decoder, with this dtype, and its weights, in the unrolled layout.
@@ -120,11 +124,39 @@ def load(
         )
         for path, shape in shapes.items()
     ]
+    quantized = None if not nf4 else jax.tree.leaves(_nf4_places(config, mesh), is_leaf=is_quantized)
+    step = len(wanted) if quantized is None else _QUANTIZED_AT_ONCE
+    arrays: list[Any] = []
     try:
-        arrays = shard_reading.read_arrays(wanted)
+        for start in range(0, len(wanted), step):
+            arrays += shard_reading.read_arrays(wanted[start : start + step])
+            if quantized is not None:
+                arrays[start:] = [
+                    _quantizer(place)(array) if is_quantized(place) else array
+                    for array, place in zip(arrays[start:], quantized[start : start + step], strict=True)
+                ]
     except (safetensors_files.BrokenFileError, OSError) as error:
         raise WeightsError(f"{folder}: the weights could not be read to their end: {error}") from error
     return config, jax.tree.unflatten(jax.tree.structure(abstract), arrays)
+
+
+def _nf4_places(config: DecoderConfig, mesh: jax.sharding.Mesh | None) -> Params:
+    """Returns where every part of the quantized weights lies; a kernel that cannot be quantized is an error here."""
+    if mesh is not None:
+        return quantized_shardings(config, mesh)
+    place = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    return jax.tree.map(lambda _: place, jax.eval_shape(quantize_params, abstract_params(config)))
+
+
+@functools.lru_cache(maxsize=64)
+def _quantizer(place: Nf4Kernel) -> Callable[[jax.Array], Nf4Kernel]:
+    return jax.jit(quantize, out_shardings=place)
+
+
+def reads_images(folder: Location) -> bool:
+    """Returns whether a folder holds a model with an image part, of which `load` takes the text model."""
+    named = folders.read_json(folder / folders.CONFIG).get("architectures") or []
+    return architectures.WITH_IMAGES.architecture in named
 
 
 def _check_params(config: DecoderConfig, params: Params) -> dict[families.Path, gathering.Weight]:

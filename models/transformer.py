@@ -109,9 +109,17 @@ def _rescaled_saving(x: jax.Array, scale: jax.Array) -> tuple[jax.Array, tuple[j
 
 def _rescaled_backward(saved: tuple[jax.Array, jax.Array], gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
     x, scale = saved
-    rows = (gradient * x).reshape(-1, x.shape[-1])
-    ones = jnp.ones((1, rows.shape[0]), rows.dtype)
-    total = jnp.matmul(ones, rows, precision=jax.lax.Precision.HIGHEST, preferred_element_type=jnp.float32)
+    product = gradient * x
+    leading = tuple(range(x.ndim - 1))
+    # Axes are not merged: devices that split two of them would have to gather the whole product.
+    ones = jnp.ones(x.shape[:-1], x.dtype)
+    total = jax.lax.dot_general(
+        ones,
+        product,
+        ((leading, leading), ((), ())),
+        precision=jax.lax.Precision.HIGHEST,
+        preferred_element_type=jnp.float32,
+    )
     return gradient * scale, total.reshape(scale.shape).astype(scale.dtype)
 
 
@@ -195,11 +203,11 @@ class FeedForward(nnx.Module):
         self.up = make((config.width, config.feed_forward), ("embed", "mlp"))
         self.down = make((config.feed_forward, config.width), ("mlp", "embed"))
 
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: jax.Array, execution: Execution) -> jax.Array:
         """Returns down(activation(gate(x)) * up(x))."""
-        gate = self.gate(x)
+        gate, up = execution.shard_columns(self.gate(x)), execution.shard_columns(self.up(x))
         active = jax.nn.silu(gate) if self.activation == "silu" else jax.nn.gelu(gate, approximate=True)
-        return self.down(active * self.up(x))
+        return self.down(active * up)
 
 
 class Layer(nnx.Module):
@@ -215,9 +223,11 @@ class Layer(nnx.Module):
 
     def __call__(self, x: jax.Array, rotary: Rotary, mix: Mix, execution: Execution) -> jax.Array:
         """Returns the residual stream [B, T, D] behind this layer."""
-        mixed = self.attention(self.attention_norm(x), rotary, mix, execution)
+        read = execution.gather_positions(self.attention_norm(x))
+        mixed = execution.shard_residual(self.attention(read, rotary, mix, execution))
         x = x + (mixed if self.attention_post_norm is None else self.attention_post_norm(mixed))
-        fed = self.mlp(self.mlp_norm(x))
+        read = execution.gather_positions(self.mlp_norm(x))
+        fed = execution.shard_residual(self.mlp(read, execution))
         return x + (fed if self.mlp_post_norm is None else self.mlp_post_norm(fed))
 
 
@@ -252,6 +262,12 @@ class Decoder:
         self._ends: Ends = _merge(_graph(config, Ends), {k: v for k, v in params.items() if k != "layers"})
         self._layers = params["layers"]
         self._stacked = is_stacked(params)
+        if adapters is not None and is_stacked(adapters.weights) != self._stacked:
+            kinds = ("stacked", "unrolled") if self._stacked else ("unrolled", "stacked")
+            raise ValueError(
+                f"the weights are {kinds[0]} and their adapters {kinds[1]}; bring both into one layout with "
+                "stack_layers or unstack_layers"
+            )
         self._adapters = adapters
         self._execution = execution
 
@@ -523,5 +539,8 @@ def bind(
       params: its weights; a projection's kernel may be quantized (dfc.models.quantization).
       adapters: corrections, in the layout of the weights; None: the decoder alone.
       execution: how to compute.
+
+    Raises:
+      ValueError: weights and adapters are in different layouts.
     """
     return Decoder(config, params, adapters, execution)

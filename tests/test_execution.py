@@ -8,11 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from dfc.models import transformer
 from dfc.models.attention import AttentionSpec, causal_attention, choose
 from dfc.models.decoder_config import DecoderConfig, LinearRope
 from dfc.models.execution import Execution
 from dfc.models.sharding import make_mesh
-from dfc.models.transformer import abstract_params, bind, is_stacked, stack_layers, unstack_layers
+from dfc.models.transformer import Adapters, abstract_params, bind, is_stacked, stack_layers, unstack_layers
 
 PLAIN = DecoderConfig(
     vocabulary=64,
@@ -218,8 +219,9 @@ class Device:
 class FakeMesh:
     """Only what choosing looks at."""
 
-    def __init__(self, platform, capability="9.0"):
+    def __init__(self, platform, capability="9.0", tensor=1):
         self.devices = np.array([Device(platform, capability)])
+        self.shape = {"tensor": tensor}
 
 
 @pytest.mark.parametrize(
@@ -234,14 +236,39 @@ class FakeMesh:
         (FakeMesh("cuda"), "bfloat16", 200, 64, 30.0, "xla"),
         (FakeMesh("cuda"), "float32", 200, 64, None, "xla"),
         (FakeMesh("cuda"), "bfloat16", 200, 60, None, "xla"),
+        (FakeMesh("cuda"), "bfloat16", 201, 64, None, "xla"),
+        (FakeMesh("cuda", tensor=2), "bfloat16", 200, 64, None, "cudnn"),
+        (FakeMesh("cuda", tensor=4), "bfloat16", 200, 64, None, "xla"),
     ],
 )
 def test_auto_chooses_by_platform_and_shape(mesh, dtype, length, dim, cap, expected):
     query = jax.ShapeDtypeStruct((2, 4, length, dim), jnp.dtype(dtype))
-    assert choose(Execution(mesh=mesh), AttentionSpec(1.0, soft_cap=cap), query) == expected
-    assert choose(Execution(attention="xla", mesh=mesh), AttentionSpec(1.0), query) == "xla"
+    assert choose(Execution(mesh=mesh), AttentionSpec(1.0, soft_cap=cap), query, 2) == expected
+    assert choose(Execution(attention="xla", mesh=mesh), AttentionSpec(1.0), query, 2) == "xla"
 
 
 def test_splash_refuses_lengths_its_tiles_do_not_divide():
     with pytest.raises(ValueError, match="multiple of 128"):
         causal_attention(*attention_inputs(1, 100), AttentionSpec(1.0), Execution(attention="splash"))
+
+
+def test_a_norm_gathers_no_activations_from_other_devices():
+    """Rows over two devices, positions over two: its gradient needs sums over devices, and nothing whole."""
+    mesh = make_mesh(1, 2, 2, devices=jax.devices()[:4])
+    place = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("fsdp", "tensor", None))
+    x = jax.ShapeDtypeStruct((4, 64, 32), jnp.float32, sharding=place)
+    whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    scale = jax.ShapeDtypeStruct((1, 1, 32), jnp.float32, sharding=whole)
+
+    def total(x, scale):
+        return jnp.sum(jnp.sin(transformer._rescaled(x, scale)))
+
+    text = jax.jit(jax.grad(total, argnums=(0, 1))).lower(x, scale).compile().as_text()
+    assert "all-reduce" in text
+    assert "all-gather" not in text
+
+
+def test_adapters_in_another_layout_than_the_weights_are_refused():
+    adapters = Adapters({"layers": {0: {"mlp": {"up": {}}}}}, 1.0)
+    with pytest.raises(ValueError, match="stack_layers"):
+        bind(PLAIN, stack_layers(params_of(PLAIN)), adapters)

@@ -270,7 +270,7 @@ def test_only_action_positions_are_projected_to_the_vocabulary(params, monkeypat
     seen = []
 
     def spy(hidden, embedding, targets, **head):
-        assert head == {"temperature": 1, "soft_cap": None, "vocab_shards": 1}
+        assert head == {"temperature": 1, "soft_cap": None, "vocab_shards": 1, "token_chunk": None}
         seen.append((hidden.shape, targets.shape))
         return jnp.zeros(targets.shape) + embedding.sum() * 0
 

@@ -91,7 +91,8 @@ class Run:
     trainer: Trainer
     checkpointer: Checkpointer
     start: Params  # the initial policy as the trainer trains it
-    reference: Params  # the initial policy as the trainer reads it
+    reference: Params  # the initial policy as the trainer reads it, or None if it does not
+    missed: float | None = None  # share of the last average of adapters that their rank could not hold
 
     @property
     def lora(self) -> LoraConfig | None:
@@ -142,7 +143,9 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
         workers=config.batch.workers,
     )
     checkpointer = Checkpointer(folder.checkpoints, keep=config.checkpoint.keep)
-    start, reference = trainer.initial(table.initial, config.seed), trainer.frozen(table.initial)
+    start = trainer.initial(table.initial, config.seed)
+    read = config.adapter.rank > 0 or settings.grpo.kl_coefficient > 0
+    reference = trainer.frozen(table.initial) if read else None
     run_ = Run(config, folder, stop, table, trainer, checkpointer, start, reference)
     folder.note_device(table.device)
 
@@ -201,8 +204,12 @@ def _restore(run_: Run) -> tuple[State, list[Group]] | None:
 
 def _template(saved: dict[str, Any], params: Params, trainer: Trainer) -> dict[str, Any]:
     """Returns arrays of the structure, types and placement that a checkpoint's arrays are to have."""
-    policies = dict.fromkeys(saved["policies"], params)
-    return {"best": params, "optimizer": trainer.initial_state(params), "policies": policies}
+    like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), params)  # type: ignore[no-untyped-call]  # jax leaves it untyped
+    return {
+        "best": like,
+        "optimizer": trainer.abstract_state(params),
+        "policies": dict.fromkeys(saved["policies"], like),
+    }
 
 
 # ---- divide --------------------------------------------------------------------------------------------------------
@@ -325,11 +332,10 @@ def _begin(run_: Run, stage: Stage, state: State) -> None:
 
 
 def _fused(run_: Run, policy: Params, other: Params) -> Params:
-    """Returns the average of two policies; of adapted ones the nearest of the same rank."""
+    """Returns the average of two policies; of adapted ones the nearest of the same rank, noting what that misses."""
     if run_.lora is None:
         return fusion.average(policy, other)
-    adapters, missed = average(policy, other)
-    print(f"fuse: adapters of rank {run_.lora.rank} miss {missed:.1%} of the average", flush=True)  # noqa: T201 - progress
+    adapters, run_.missed = average(policy, other)
     return adapters
 
 
@@ -341,9 +347,14 @@ def _save_policy(run_: Run, trained: Params) -> None:
     if lora is not None and policy.adapters is not None:
         adapters = policy.adapters.weights
         if run_.config.adapter.base != "full":  # the files have what four bits have lost
+            table.close()
+            run_.reference = run_.start = None  # room for the whole model
             _, params = huggingface.load(table.source, mesh=table.mesh, dtype=run_.config.model.dtype)
         params = merge(params, adapters, lora.scale)
-        peft.save_adapter(folder.adapter, lora, adapters, table.model, str(table.source))
+        if huggingface.reads_images(table.source):
+            print("adapter/ is left out: PEFT would look for the image model's names; policy/ has it merged")  # noqa: T201 - why a folder is missing
+        else:
+            peft.save_adapter(folder.adapter, lora, adapters, table.model, run_.config.model.path)
     huggingface.save(folder.policy, table.model, params, copy_from=table.source)
 
 
@@ -363,6 +374,7 @@ def _iterate(run_: Run, stage: Stage, state: State) -> tuple[dict[str, float], d
     folder.append(
         "episodes", (e.record(**label, kind="train", reward=v) for e, v in zip(episodes, values, strict=True))
     )
+    agreement.refuse_divergence("episodes", [(e.ids, e.mask) for e in episodes])
     played = time.perf_counter()
 
     # Update from the best policy (lines 17 and 18).
@@ -379,7 +391,8 @@ def _iterate(run_: Run, stage: Stage, state: State) -> tuple[dict[str, float], d
             micro_batches(packed, rows),
             reference,
             base=None if run_.lora is None else run_.reference,
-            dropout_seed=derive_seed("dropout", config.seed, *place, number) % 2**32,
+            # What went in is wanted again if the update is dropped, and the start by every group.
+            donate=number > 0 or (settings.acceptance.rule == "always" and state.iteration > 0),
         )
         if not (math.isfinite(update.loss) and math.isfinite(update.gradient_norm)):
             raise TrainingError(
@@ -424,6 +437,8 @@ def _iterate(run_: Run, stage: Stage, state: State) -> tuple[dict[str, float], d
         **{f"games/{game}/seeds": float(count) for game, count in seeds.items()},
         **conquer.episode_metrics(episodes, values),
     }
+    if run_.missed is not None:  # the first iteration behind a fuse says what that missed
+        metrics["fusion/missed"], run_.missed = run_.missed, None
     clock = {
         "time": time.time(),
         "seconds": seconds,

@@ -14,7 +14,6 @@ from dfc.games.game import Facts
 from dfc.models import huggingface, sharding
 from dfc.models.chat import ChatTokenizer
 from dfc.models.lora import ALL_LINEAR, QKVO, LoraConfig
-from dfc.models.quantization import quantize_params, quantized_shardings
 from dfc.models.transformer import Adapters, Params
 from dfc.rollout.engine import Engine
 from dfc.rollout.play import Arena, Job
@@ -49,15 +48,16 @@ class Table:
         self._config = config
         self.source: Path = huggingface.resolve(config.model.path)
         self.mesh = sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
-        self.model, loaded = huggingface.load(self.source, mesh=self.mesh, dtype=config.model.dtype)
-        self.initial: Params = loaded
-        if config.adapter.base == "nf4":
-            places = quantized_shardings(self.model, self.mesh)
-            self.initial = jax.jit(quantize_params, out_shardings=places)(loaded)
+        nf4 = config.adapter.base == "nf4"
+        self.model, self.initial = huggingface.load(self.source, mesh=self.mesh, dtype=config.model.dtype, nf4=nf4)
         self.tokenizer = ChatTokenizer.load(self.source)
         self.facts: dict[str, Facts] = {g: registry.make(g, **options).facts for g, options in config.games.items()}
         self.device = f"{jax.device_count()} x {jax.devices()[0].device_kind}, jax {jax.__version__}"
         self._seats = [(self._engine(), self._engine()) for _ in range(config.rollout.workers)]
+
+    def close(self) -> None:
+        """Gives up the engines and their caches; nothing can be played afterwards."""
+        self._seats = []
 
     @property
     def engines(self) -> list[Engine]:

@@ -165,6 +165,7 @@ class Engine:
         self._config = config
         self._params = params
         self._adapters: Adapters | None = None
+        self._pool: int | None = None  # adapters of a pool
         self.version = 0
         self._stop_ids = stop_ids
         self._sampling = sampling
@@ -204,15 +205,18 @@ class Engine:
           version: names them.
           adapters: corrections of the weights, unrolled; a pool of several (`dfc.models.lora.pool`) serves each
             conversation with the one it was opened with. `rows` is the engine's own business.
+
+        Raises:
+          ValueError: a conversation in flight uses an adapter that would be gone.
         """
+        pool = _pool_size(adapters)
+        beyond = sorted({state.adapter for state in self._slots if state is not None and state.adapter >= (pool or 1)})
+        if beyond:
+            raise ValueError(f"conversations in flight use adapters {beyond}, but only {pool or 1} would be there")
         self._params = params
         self._adapters = adapters
+        self._pool = pool
         self.version = version
-
-    @property
-    def _pooled(self) -> bool:
-        leaves = [] if self._adapters is None else jax.tree.leaves(self._adapters.weights)
-        return bool(leaves) and leaves[0].ndim == 3  # [P, D, R] instead of [D, R]
 
     def open(self, seed: int, adapter: int = 0) -> int:
         """Gives a new conversation a slot; `seed` alone (with ids and weights) determines what it draws.
@@ -222,8 +226,10 @@ class Engine:
           adapter: its place in a pool of adapters.
 
         Raises:
-          ValueError: no slot is free.
+          ValueError: no slot is free, or there is no such adapter.
         """
+        if not 0 <= adapter < (self._pool or 1):
+            raise ValueError(f"adapter {adapter}: expected one of 0 to {(self._pool or 1) - 1}, the adapters given")
         if not self._free:
             raise ValueError(f"all {len(self._slots)} slots are taken; close a conversation first, or make more slots")
         slot = self._free.pop()
@@ -296,7 +302,7 @@ class Engine:
         program = _extend_and_draw if self._placement is None else self._placement.extend_and_draw
         adapters = self._adapters
         if adapters is not None:
-            adapters = dataclasses.replace(adapters, rows=chosen if self._pooled else None)
+            adapters = dataclasses.replace(adapters, rows=None if self._pool is None else chosen)
         ids, logprobs, self._cache = program(
             self._params,
             adapters,
@@ -365,6 +371,12 @@ class Engine:
             if rate > best_rate:
                 best, best_rate = width, rate
         return best
+
+
+def _pool_size(adapters: Adapters | None) -> int | None:
+    """Returns how many adapters there are in a pool; None if it is none: [P, D, R] instead of [D, R]."""
+    leaves = [] if adapters is None else jax.tree.leaves(adapters.weights)
+    return int(leaves[0].shape[0]) if leaves and leaves[0].ndim > 2 else None
 
 
 def _lengths(max_length: int) -> tuple[int, ...]:

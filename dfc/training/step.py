@@ -24,6 +24,7 @@ from dfc.models.transformer import Adapters, Params, bind, is_stacked, stack_lay
 from dfc.training.optimizer import in_float32
 
 Tree = Any  # a pytree of arrays
+_IDS_PER_DEVICE = 8192  # as in dfc.logprobs; fewer would send the output projection and its gradient more often
 # (log-probabilities, the batch, log-probabilities of the reference or None) -> loss
 LossFunction = Callable[[jax.Array, TokenBatch, jax.Array | None], Loss]
 
@@ -56,6 +57,7 @@ def batch_logprobs(
     hidden = model(tokens, jnp.asarray(batch.positions), jnp.asarray(batch.segments))
     projected = functools.partial(
         token_logprobs,
+        token_chunk=_token_chunk(execution.mesh),
         temperature=temperature,
         soft_cap=config.logit_soft_cap,
         vocab_shards=vocabulary_shards(config, execution.mesh),
@@ -72,6 +74,14 @@ def batch_logprobs(
     predicting = flat.at[jnp.maximum(index - 1, 0)].get(mode="clip")
     values = projected(predicting, model.output_embedding, targets)
     return jnp.zeros((size,), jnp.float32).at[index].set(values, mode="drop").reshape(tokens.shape)
+
+
+def _token_chunk(mesh: Mesh | None) -> int | None:
+    """Ids whose logits are computed at a time: the default for each of the devices that rows are split over."""
+    if mesh is None or mesh.size == 1:
+        return None
+    count: int = _IDS_PER_DEVICE * mesh.shape["data"] * mesh.shape["fsdp"]
+    return count
 
 
 def action_capacity(batch: TokenBatch) -> int:
@@ -181,6 +191,18 @@ class Trainer:
         """Returns the optimizer's state before the first update of a tree made by `initial`."""
         return self.programs["initial_state"](params)
 
+    def abstract_state(self, params: Params) -> optax.OptState:
+        """Returns shapes and places of the optimizer's state of such a tree; nothing is allocated."""
+        shapes = jax.eval_shape(self._initial_state, params)
+        one = jax.tree.leaves(params)[0].sharding
+        whole = one if self._mesh is None else NamedSharding(self._mesh, PartitionSpec())  # type: ignore[no-untyped-call]  # jax leaves it untyped
+
+        def place(part: Tree) -> Tree:
+            places = jax.tree.map(lambda x: x.sharding, params) if _is_tree(part) else whole
+            return jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), part, places)  # type: ignore[no-untyped-call]  # jax leaves it untyped
+
+        return jax.tree.map(place, shapes, is_leaf=_is_tree)
+
     def policy(self, params: Params) -> Params:
         """Returns what plays and is saved: unrolled, of the model's dtype; adapters stay adapters, unrolled."""
         return params if self._as_is() else self.programs["policy"](params)
@@ -232,13 +254,10 @@ class Trainer:
             return state
         whole = NamedSharding(self._mesh, PartitionSpec())  # type: ignore[no-untyped-call]  # jax leaves it untyped
 
-        def is_tree(part: object) -> bool:
-            return isinstance(part, dict) and "layers" in part
-
         def place(part: Tree) -> Tree:
-            return self._place(part) if is_tree(part) else _constrained(part, whole)
+            return self._place(part) if _is_tree(part) else _constrained(part, whole)
 
-        return jax.tree.map(place, state, is_leaf=is_tree)
+        return jax.tree.map(place, state, is_leaf=_is_tree)
 
     # ---- programs -----------------------------------------------------------------------------------------------
 
@@ -353,6 +372,11 @@ class Trainer:
         # Every process holds the whole batch and hands its own devices their rows.
         arrays = [jax.make_array_from_callback(x.shape, rows, x.__getitem__) for x in map(np.asarray, batch)]
         return TokenBatch(*arrays)  # type: ignore[arg-type]  # arrays of either kind serve
+
+
+def _is_tree(part: object) -> bool:
+    """Whether a part of an optimizer's state is shaped like what is trained."""
+    return isinstance(part, dict) and "layers" in part
 
 
 def _constrained(tree: Tree, places: Tree) -> Tree:

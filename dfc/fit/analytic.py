@@ -1,0 +1,460 @@
+"""Memory and arithmetic of a run by adding up, without a compiler; milliseconds.
+
+State (weights, optimizer, reference, cache) is exact. What a training step holds in between is a formula with a few
+constants: within about 15 % of the compiler for the programs it was compared with (docs/fit.md), usually below it.
+`MARGIN` is therefore added before anything is said to fit. What no formula sees (an array left unsplit, a buffer
+copied because it could not be donated) a compile does.
+"""
+
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import AbstractMesh, AxisType
+
+from dfc.fit.hardware import Topology
+from dfc.models.decoder_config import DecoderConfig
+from dfc.models.lora import ALL_LINEAR, LoraConfig
+from dfc.models.sharding import AXES, param_shardings
+from dfc.models.transformer import abstract_params
+
+MARGIN = 0.2
+_TOKEN_CHUNK, _VOCAB_CHUNK = 8192, 2048  # positions and ids projected at a time (dfc.logprobs)
+_QUERY_CHUNK = 512  # queries per tile of XLA's attention (dfc.models.attention)
+_RANK = 64  # of adapters, where they are suggested
+_NF4_BYTES = 0.5 + 4 / 64  # a code, and a float32 scale per 64
+
+Remat = Literal["none", "dots", "layer", "offload"]
+Attention = Literal["splash", "cudnn", "xla"]
+Sizes = dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """What decides memory and time of one run on one set of devices.
+
+    Attributes:
+      model: the decoder; its dtype is that of activations, cache, and weights while they compute.
+      data: copies of the model.
+      fsdp: devices weights and rows are split over.
+      tensor: devices heads and feed-forward columns are split over.
+      rows: of one micro-batch, over all devices.
+      row_length: ids of a row.
+      micro_batches: of one update; gradients of several are added up in float32.
+      updates: of one iteration; from the second on, what the first started from is kept beside them.
+      remat: what the backward pass keeps of a layer.
+      attention: the program for whole sequences.
+      master_bytes: of one trained weight as it is kept; moments and adapters are float32.
+      scan_layers: whether training has its layers stacked; decoding has them apart, so weights exist in both layouts.
+      reference: whether a second policy gives log-probabilities in the update.
+      lora: adapters that are trained; None trains all weights.
+      nf4: whether the kernels beside adapters are kept in four bits.
+      group_policies: finished policies of other groups that wait to be fused.
+      compares: whether old weights and optimizer are kept until the new ones have proved better in play.
+      engines: caches in use at once: two if the opponent is a policy too.
+      slots: conversations in flight, over all devices, per engine.
+      positions: of one slot's cache.
+      prefill: ids fed to a slot in one call while it reads.
+    """
+
+    model: DecoderConfig
+    data: int
+    fsdp: int
+    tensor: int
+    rows: int
+    row_length: int
+    micro_batches: int = 1
+    updates: int = 1
+    remat: Remat = "layer"
+    attention: Attention = "xla"
+    master_bytes: int = 4
+    scan_layers: bool = True
+    reference: bool = True
+    lora: LoraConfig | None = None
+    nf4: bool = False
+    group_policies: int = 0
+    compares: bool = False
+    engines: int = 1
+    slots: int = 64
+    positions: int = 8192
+    prefill: int = 8
+
+    @property
+    def devices(self) -> int:
+        """Number of devices."""
+        return self.data * self.fsdp * self.tensor
+
+    @property
+    def local_tokens(self) -> int:
+        """Ids of a micro-batch on one device, before they are split over tensor devices."""
+        return math.ceil(self.rows / (self.data * self.fsdp)) * self.row_length
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of one weight while it computes."""
+        return int(jnp.dtype(self.model.dtype).itemsize)
+
+    @property
+    def one_layout(self) -> bool:
+        """Whether the trained weights play as they are."""
+        return self.lora is None and not self.scan_layers and self.master_bytes == self.weight_bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class Memory:
+    """Bytes on one device, by part, in the three phases of an iteration.
+
+    Attributes:
+      resident: what stays throughout.
+      gradient: what a forward and backward pass adds.
+      apply: what the optimizer's step adds.
+      play: what playing adds.
+    """
+
+    resident: Sizes
+    gradient: Sizes
+    apply: Sizes
+    play: Sizes
+
+    @property
+    def phases(self) -> dict[str, Sizes]:
+        """What each phase holds, what stays throughout included."""
+        parts = {"gradient": self.gradient, "optimizer step": self.apply, "playing": self.play}
+        return {name: self.resident | part for name, part in parts.items()}
+
+    @property
+    def peaks(self) -> dict[str, float]:
+        """Bytes of each phase."""
+        return {name: sum(parts.values()) for name, parts in self.phases.items()}
+
+    @property
+    def peak(self) -> float:
+        """The largest of them."""
+        return max(self.peaks.values())
+
+    def fits(self, available: float, margin: float = MARGIN) -> bool:
+        """Whether the peak, a margin added, is within the available bytes."""
+        return self.peak * (1 + margin) <= available
+
+    def culprits(self, number: int = 3) -> list[tuple[str, float]]:
+        """Returns the largest parts of the phase that needs most."""
+        worst = max(self.phases.values(), key=lambda parts: sum(parts.values()))
+        return sorted(worst.items(), key=lambda part: -part[1])[:number]
+
+
+@dataclasses.dataclass(frozen=True)
+class ParameterCount:
+    """Numbers of parameters.
+
+    Attributes:
+      total: of the model.
+      local: on one device; arrays that the mesh does not split evenly are replicated.
+      products: that take part in matrix products, of the layers.
+      layers: of the layers.
+      largest_layer_local: of one layer on one device, gathered over fsdp.
+    """
+
+    total: int
+    local: float
+    products: int
+    layers: int
+    largest_layer_local: float
+
+
+@functools.lru_cache(maxsize=256)
+def parameters(model: DecoderConfig, data: int, fsdp: int, tensor: int) -> ParameterCount:
+    """Counts the parameters of a model and of one device's share, from shapes and sharding rules."""
+    # All layers are alike; one is enough, and quick.
+    one = dataclasses.replace(model, layers=1, windowed_layers=())
+    shapes = abstract_params(one)
+
+    def local(sizes: tuple[int, int, int]) -> Any:  # noqa: ANN401 - a tree of numbers
+        mesh: Any = AbstractMesh(sizes, AXES, axis_types=(AxisType.Auto,) * len(AXES))
+        return jax.tree.map(lambda a, s: math.prod(s.shard_shape(a.shape)), shapes, param_shardings(one, mesh))
+
+    def total(tree: Any) -> int:  # noqa: ANN401 - a tree of numbers or shapes
+        sizes = (x if isinstance(x, int) else math.prod(x.shape) for x in jax.tree.leaves(tree))
+        return sum(sizes)
+
+    share, repeats = local((data, fsdp, tensor)), model.layers - 1
+    kernels = [a for a in jax.tree.leaves(shapes["layers"]) if len(a.shape) == 2]
+    return ParameterCount(
+        total=total(shapes) + repeats * total(shapes["layers"]),
+        local=total(share) + repeats * total(share["layers"]),
+        products=model.layers * sum(math.prod(a.shape) for a in kernels),
+        layers=model.layers * total(shapes["layers"]),
+        largest_layer_local=total(local((1, 1, tensor))["layers"]),
+    )
+
+
+def adapter_parameters(model: DecoderConfig, lora: LoraConfig, fsdp: int = 1, tensor: int = 1) -> float:
+    """Returns the number of parameters of adapters on one device.
+
+    Of the two factors of each only the side of the model is split: the width over fsdp, heads and feed-forward columns
+    over tensor devices. The rank is whole.
+    """
+    width = model.width / (fsdp if model.width % fsdp == 0 else 1)
+    columns = model.feed_forward / (tensor if model.feed_forward % tensor == 0 else 1)
+    queries = model.heads * model.head_dim / (tensor if model.heads % tensor == 0 else 1)
+    keys = model.kv_heads * model.head_dim / (tensor if model.kv_heads % tensor == 0 else 1)
+    others = {"query": queries, "output": queries, "key": keys, "value": keys}  # gate, up and down: the columns
+    return model.layers * lora.rank * sum(width + others.get(name, columns) for name in lora.targets)
+
+
+def memory(setting: Setting) -> Memory:
+    """Adds up what one device holds."""
+    s = setting
+    count = parameters(s.model, s.data, s.fsdp, s.tensor)
+    whole = s.weight_bytes * count.local
+    trained = float(count.local)
+    if s.lora is not None:
+        trained = adapter_parameters(s.model, s.lora, s.fsdp, s.tensor)
+    master = 4 * trained if s.lora is not None else s.master_bytes * trained
+    resident = {"initial policy": _frozen(s, count), "trained weights": master, "optimizer": 8 * trained}
+    if s.lora is not None and s.scan_layers:
+        resident["frozen weights, stacked"] = _frozen(s, count)
+    if s.lora is None and s.scan_layers:
+        resident["reference policy, stacked"] = whole
+    if not s.one_layout:
+        resident["trained weights at the start"] = master
+        resident["weights for decoding"] = 4 * trained if s.lora is not None else whole
+    if s.group_policies:
+        resident["policies of other groups"] = s.group_policies * master
+    changed = {"weights after the update": master, "optimizer after the update": 8 * trained}
+    gradients = 4.0 if s.lora is not None else float(s.master_bytes)
+    if s.updates > 1:
+        resident |= {"weights before the first update": master, "optimizer before the first update": 8 * trained}
+    apply = {"gradients": (4.0 if s.micro_batches > 1 else gradients) * trained, **changed}
+    play = {"cache": cache_bytes(s), "opponent's cache": (s.engines - 1) * cache_bytes(s), **_play(s)}
+    if s.compares:
+        play |= changed
+    parts = resident, _gradient(s, count, trained, gradients), apply, play
+    return Memory(*({name: size for name, size in part.items() if size} for part in parts))
+
+
+def _frozen(s: Setting, count: ParameterCount) -> float:
+    if not s.nf4:
+        return s.weight_bytes * count.local
+    kernels = count.products * count.local / count.total
+    return s.weight_bytes * (count.local - kernels) + _NF4_BYTES * kernels
+
+
+def cache_bytes(setting: Setting) -> float:
+    """Returns the bytes of keys and values on one device."""
+    s, model = setting, setting.model
+    heads = s.tensor if model.kv_heads % s.tensor == 0 else 1
+    rows = s.data * s.fsdp if s.slots % (s.data * s.fsdp) == 0 else 1
+    return s.slots * s.positions * model.cache_bytes_per_position / heads / rows
+
+
+def _gradient(s: Setting, count: ParameterCount, trained: float, gradient_bytes: float) -> Sizes:
+    model, tokens, size = s.model, s.local_tokens, s.weight_bytes
+    by_position = s.tensor if s.row_length % s.tensor == 0 else 1
+    heads, kv_heads = model.heads * model.head_dim / s.tensor, model.kv_heads * model.head_dim / s.tensor
+    narrow = model.width / by_position
+    per_layer = {
+        "layer": narrow,
+        "offload": 0.0,
+        "dots": narrow + 2 * heads + 2 * kv_heads + 2 * model.feed_forward / s.tensor + narrow,
+        "none": 8 * narrow + 4 * heads + 8 * kv_heads + 4 * model.feed_forward / s.tensor,
+    }[s.remat]
+    casts = s.lora is None and s.master_bytes != size
+    parts = {
+        "gradients": gradient_bytes * trained,
+        "gradients added up": 4 * trained if s.micro_batches > 1 else 0.0,
+        "weights cast": size * trained if casts else 0.0,
+        "residuals": size * model.layers * tokens * per_layer,
+        # One layer's activations and their gradients, and what is gathered of its weights.
+        "layer at work": size
+        * tokens
+        * (4 * model.feed_forward / s.tensor + 4 * model.width + 4 * heads + 8 * kv_heads)
+        + 2 * size * count.largest_layer_local,
+    }
+    if s.nf4:
+        parts["layer at work"] += size * count.products / model.layers / s.tensor
+    rows = math.ceil(s.rows / (s.data * s.fsdp))
+    if s.attention == "xla":
+        queries = s.row_length if s.row_length <= 1024 else _QUERY_CHUNK
+        parts["attention weights"] = 10.0 * rows * model.heads / s.tensor * queries * s.row_length
+    elif s.attention == "cudnn":
+        parts["attention mask"] = 3.0 * rows * s.row_length**2  # a flag, and what is added to the logits
+    chunk = math.ceil(min(_TOKEN_CHUNK, s.rows * s.row_length) / (s.data * s.fsdp))
+    tile = min(_VOCAB_CHUNK, model.vocabulary)
+    # Logits, probabilities and gradient of a tile; the projection's gradient, summed in float32.
+    head = 4.0 * model.vocabulary * model.width / (s.fsdp * s.tensor) if s.lora is None else 0.0
+    parts["logits"] = 12.0 * chunk * tile / s.tensor + head
+    return parts
+
+
+def _play(s: Setting) -> Sizes:
+    model = s.model
+    rows = math.ceil(s.slots / (s.data * s.fsdp))
+    heads = model.heads / s.tensor if model.kv_heads % s.tensor == 0 else model.heads
+    vocabulary = model.vocabulary / (s.tensor if model.vocabulary % s.tensor == 0 else 1)
+    fed = rows * s.prefill
+    return {
+        "attention weights": 10.0 * fed * heads * s.positions,
+        "layer at work": s.weight_bytes * fed * (4 * model.feed_forward / s.tensor + 8 * model.width),
+        "logits": 16.0 * rows * vocabulary,
+    }
+
+
+# ---- arithmetic -------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """Floating-point operations, and bytes of device memory, of one run of a program on one device."""
+
+    flops: float
+    bytes: float
+
+    def floor(self, topology: Topology) -> float:
+        """Seconds that no program can beat: arithmetic at peak, or bytes at full bandwidth."""
+        return max(self.flops / topology.chip.flops, self.bytes / topology.chip.bandwidth)
+
+
+def forward_flops(model: DecoderConfig, tokens: float, context: float) -> float:
+    """Returns the operations of the layers for `tokens` ids that each see `context` ids on average."""
+    count = parameters(model, 1, 1, 1)
+    attention = 4.0 * model.layers * model.heads * model.head_dim * tokens * context
+    return 2.0 * count.products * tokens + attention
+
+
+def update_work(setting: Setting) -> Work:
+    """Work of one micro-batch: reference pass, forward, backward, and what is computed again, on one device."""
+    s, model = setting, setting.model
+    tokens = s.rows * s.row_length
+    forward = forward_flops(model, tokens, s.row_length / 2)
+    head = 2.0 * model.width * model.vocabulary * tokens
+    again = {"none": 0.0, "dots": 0.0, "layer": 1.0, "offload": 1.0}[s.remat]
+    backward = 2.0 if s.lora is None else 1.0  # frozen weights get no gradient of their own
+    passes = 1.0 + again + backward + (1.0 if s.reference else 0.0)
+    # The projection to the vocabulary: forward, again, and two products backward (one if it is frozen).
+    heads = 2.0 + backward + (1.0 if s.reference else 0.0)
+    whole = s.weight_bytes * parameters(model, s.data, s.fsdp, s.tensor).local
+    moved = whole * passes + 2 * memory(s).gradient.get("residuals", 0.0)
+    return Work((passes * forward + heads * head) / s.devices, moved)
+
+
+def optimizer_work(setting: Setting) -> Work:
+    """Work of the optimizer's step: everything it owns is read, and all but the gradients is written."""
+    found = memory(setting)
+    state = found.resident["optimizer"] + found.resident["trained weights"]
+    return Work(0.0, 2 * state + found.apply["gradients"])
+
+
+def decode_work(setting: Setting, width: int = 1) -> Work:
+    """Work of one call of the engine that feeds `width` ids to every slot; weights and the whole cache are read."""
+    s, model = setting, setting.model
+    tokens = float(s.slots * width)
+    flops = forward_flops(model, tokens, s.positions) + 2.0 * model.width * model.vocabulary * s.slots
+    embedding = s.weight_bytes * model.vocabulary * model.width / (s.fsdp * s.tensor)
+    unread = 0.0 if model.tied_embedding else embedding  # a few rows of the input embedding are looked up
+    weights = s.weight_bytes * parameters(model, s.data, s.fsdp, s.tensor).local
+    return Work(flops / s.devices, weights - unread + cache_bytes(s))
+
+
+# ---- search -----------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Suggestion:
+    """A setting that fits, and how it differs: words of the command line with their new values."""
+
+    setting: Setting
+    changes: dict[str, int | str]
+
+
+def nearest_fitting(setting: Setting, available: float, margin: float = MARGIN) -> Suggestion | None:
+    """Returns the setting closest to the given one that fits, or None.
+
+    Distance counts halvings of the rows of a micro-batch and of the slots, steps of `remat`, and factors of two by
+    which the split over tensor devices changes. What changes the result is tried after what changes only the speed:
+    trained weights kept in bfloat16, then a shorter context, then adapters instead of all weights.
+    """
+    best: tuple[float, Suggestion] | None = None
+    for distance, candidate in _candidates(setting):
+        if (best is None or distance < best[0]) and memory(candidate).fits(available, margin):
+            best = distance, Suggestion(candidate, _changes(setting, candidate))
+    return None if best is None else best[1]
+
+
+def _halvings(value: int, least: int) -> list[int]:
+    found = [value]
+    while found[-1] % 2 == 0 and found[-1] // 2 >= least and (found[-1] // 2) % least == 0:
+        found.append(found[-1] // 2)
+    return found
+
+
+def _kinds(s: Setting) -> list[tuple[float, Setting]]:
+    """What is trained, in which type: as asked, in bfloat16, adapters only."""
+    found = [(0.0, s)]
+    if s.lora is None:
+        if s.weight_bytes == 2 and s.master_bytes == 4:
+            found.append((3.0, dataclasses.replace(s, master_bytes=2)))
+        found.append((12.0, dataclasses.replace(s, lora=LoraConfig(rank=_RANK, targets=ALL_LINEAR))))
+    return found
+
+
+def _candidates(asked: Setting) -> Iterator[tuple[float, Setting]]:
+    """Yields settings with their distance."""
+    order: list[Remat] = ["none", "dots", "layer"]
+    remats = order[order.index(asked.remat) :] if asked.remat in order else [asked.remat]
+    splits = [t for t in range(1, asked.devices + 1) if asked.devices % t == 0 and asked.model.heads % t == 0]
+    for (kind, s), tensor in itertools.product(_kinds(asked), splits):
+        shards = s.devices // tensor
+        data = s.data if tensor == s.tensor else 1
+        shapes = itertools.product(
+            _halvings(s.rows, shards) if s.rows % shards == 0 else [shards],
+            _halvings(s.slots, shards) if s.slots % shards == 0 else [shards],
+            _halvings(s.row_length, 1024),
+            enumerate(remats),
+        )
+        for rows, slots, length, (stricter, remat) in shapes:
+            candidate = dataclasses.replace(
+                s,
+                data=data,
+                fsdp=shards // data,
+                tensor=tensor,
+                rows=rows,
+                slots=slots,
+                remat=remat,
+                row_length=length,
+                positions=min(s.positions, length),
+            )
+            distance = kind + 0.5 * stricter + 1.6 * abs(math.log2(tensor / s.tensor))
+            for old, new in ((s.rows, rows), (s.slots, slots)):
+                halved = math.log2(old / new)
+                distance += halved if halved >= 0 else -4 * halved  # more than was asked for is no remedy
+            yield distance + 5 * math.log2(s.row_length / length), candidate
+
+
+_WORDS = {
+    "data": "--config.mesh.data",
+    "fsdp": "--config.mesh.fsdp",
+    "tensor": "--config.mesh.tensor",
+    "rows": "--config.batch.micro_batch_rows",
+    "row_length": "--config.batch.row_length",
+    "positions": "--config.rollout.max_length",
+    "slots": "--config.rollout.slots",
+    "remat": "--config.training.remat",
+    "master_bytes": "--config.training.master_dtype",
+    "lora": "--config.adapter.rank",
+}
+
+
+def _changes(old: Setting, new: Setting) -> dict[str, int | str]:
+    changed = {w: getattr(new, name) for name, w in _WORDS.items() if getattr(new, name) != getattr(old, name)}
+    if _WORDS["master_bytes"] in changed:
+        changed[_WORDS["master_bytes"]] = "bfloat16"
+    if _WORDS["lora"] in changed:
+        changed[_WORDS["lora"]] = _RANK
+    if new.positions != old.positions:
+        changed["--config.rollout.max_reply_length"] = new.positions // 2  # a reply must fit its context
+    return changed

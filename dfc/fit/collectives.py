@@ -1,0 +1,231 @@
+"""What devices send each other: read from the text of a compiled program (HLO).
+
+The text is compiler output without a stable form; what cannot be read is counted once and named in `unknown`.
+"""
+
+import dataclasses
+import functools
+import math
+import re
+
+import numpy as np
+
+_WIDTHS = {"pred": 1, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "bf16": 2, "f16": 2, "s64": 8, "u64": 8, "f64": 8}
+_KINDS = ("all-gather", "all-reduce", "reduce-scatter", "collective-permute", "all-to-all")
+_SHAPE = re.compile(r"\b(pred|[subf]f?\d+(?:e\d\w*)?)\[([\d,]*)\]")
+_HEADER = re.compile(r"^(ENTRY )?%([^ ]+) \(.*\{$")
+_LINE = re.compile(r"^\s*(ROOT )?%([^ ]+) = (.*?) ([a-z][\w\-]*)\((.*)$")
+_CALLED = re.compile(r"(?:calls|to_apply|body|called_computation)=%([^ ,)}]+)|branch_computations=\{([^}]*)\}")
+_HOST = 8  # devices with neighbouring numbers that share a host
+
+
+@dataclasses.dataclass(frozen=True)
+class Traffic:
+    """What one device sends in one run of a program.
+
+    Attributes:
+      calls: kind -> how often it runs.
+      sent: kind -> bytes one device sends, by the usual ring algorithms: (g - 1) / g of the whole result for a gather
+        among g devices, as much of the whole operand for a scatter, twice that for an all-reduce.
+      crossing: bytes of `sent` whose group does not lie within eight neighbouring devices (a GPU host).
+      unknown: loops whose number of rounds could not be read.
+    """
+
+    calls: dict[str, int]
+    sent: dict[str, float]
+    crossing: float = 0.0
+    unknown: int = 0
+
+    @property
+    def total(self) -> float:
+        """Bytes one device sends."""
+        return sum(self.sent.values())
+
+
+@dataclasses.dataclass(frozen=True)
+class _Instruction:
+    name: str
+    shape: str
+    kind: str
+    rest: str
+
+
+_Program = dict[str, list[_Instruction]]
+
+
+def _read(text: str) -> tuple[_Program, str]:
+    program: _Program = {}
+    entry = current = ""
+    for line in text.splitlines():
+        header = _HEADER.match(line)
+        if header:
+            current = header[2]
+            program[current] = []
+            entry = current if header[1] else entry
+            continue
+        match = _LINE.match(line)
+        if match and current:
+            program[current].append(_Instruction(match[2], match[3], match[4], match[5]))
+    return program, entry
+
+
+def _sizes(shape: str) -> list[int]:
+    return [
+        math.prod(map(int, filter(None, dims.split(",")))) * _WIDTHS.get(kind, 1 if kind.startswith("f8") else 4)
+        for kind, dims in _SHAPE.findall(shape)
+    ]
+
+
+def _result_bytes(instruction: _Instruction, kind: str) -> float:
+    """Bytes of what a collective returns; a started one holds its operands first, then as many results."""
+    sizes = _sizes(instruction.shape)
+    if not instruction.kind.endswith("-start") or kind == "all-reduce":
+        return float(sum(sizes))
+    data = [size for size in sizes if size > 4]  # flags and counters
+    return float(sum(data[len(data) // 2 :]))
+
+
+def group_members(rest: str, devices: int) -> list[int]:
+    """Returns the devices of a collective's first group, from the text of its attributes."""
+    iota = re.search(r"replica_groups=\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", rest)
+    if iota:
+        dims = [int(n) for n in iota[3].split(",")]
+        ids = np.arange(math.prod(dims)).reshape(dims)
+        if iota[4]:
+            ids = ids.transpose([int(n) for n in iota[4].split(",")])
+        return [int(n) for n in ids.reshape(int(iota[1]), int(iota[2]))[0]]
+    named = re.search(r"replica_groups=mesh\[([^\]]*)\]\s*\{([^}]*)\}", rest)
+    if named:
+        axes = {name: int(size) for name, size in re.findall(r"'([^']+)'=(\d+)", named[1])}
+        chosen = re.findall(r"'([^']+)'", named[2])
+        ids = np.arange(math.prod(axes.values())).reshape(list(axes.values()))
+        kept = [place for place, name in enumerate(axes) if name in chosen]
+        others = [place for place in range(len(axes)) if place not in kept]
+        return [int(n) for n in ids.transpose([*others, *kept]).reshape(-1, math.prod(axes[n] for n in chosen))[0]]
+    plain = re.search(r"replica_groups=\{\{([\d,]+)\}", rest)
+    if plain:
+        return [int(n) for n in plain[1].split(",")]
+    pairs = re.search(r"source_target_pairs=\{\{(\d+),(\d+)\}", rest)
+    if pairs:
+        return [int(pairs[1]), int(pairs[2])]
+    return list(range(devices))
+
+
+def _trips(loop: _Instruction, program: _Program) -> int | None:
+    known = re.search(r"known_trip_count[^}]*?\"n\":\"(\d+)\"", loop.rest)
+    if known:
+        return int(known[1])
+    condition, body = (re.search(rf"{part}=%([^ ,)]+)", loop.rest) for part in ("condition", "body"))
+    if not condition or not body:
+        return None
+    by_name = {i.name: i for i in program.get(condition[1], [])}
+    compare = next((i for i in by_name.values() if i.kind == "compare" and "direction=LT" in i.rest), None)
+    if compare is None:
+        return None
+    operands = [by_name.get(name) for name in re.findall(r"%([^ ,)]+)", compare.rest.split(")")[0])]
+    if len(operands) != 2 or operands[0] is None or operands[1] is None or operands[1].kind != "constant":
+        return None
+    bound = re.match(r"(\d+)\)", operands[1].rest)
+    place = re.search(r"index=(\d+)", operands[0].rest)
+    if not bound or not place:
+        return None
+    step = _step(program.get(body[1], []), int(place[1]), program)
+    return None if step is None else -(-int(bound[1]) // step)
+
+
+def _step(body: list[_Instruction], place: int, program: _Program) -> int | None:
+    """Returns what a loop adds to its counter, the `place`-th of what it carries; compiler-made loops may add 2."""
+    by_name = {i.name: i for i in body}
+    root = next((i for i in reversed(body) if i.kind == "tuple"), None)
+    if root is None:
+        return None
+    names = re.findall(r"%([^ ,)]+)", root.rest)
+    update = by_name.get(names[place]) if place < len(names) else None
+    while update is not None and update.kind in ("copy", "bitcast", "convert"):
+        update = by_name.get(re.findall(r"%([^ ,)]+)", update.rest)[0])
+    if update is None:
+        return None
+    if update.kind == "fusion":
+        called = re.search(r"calls=%([^ ,)]+)", update.rest)
+        inner = program.get(called[1], []) if called else []
+        adds = [i for i in inner if i.kind == "add"]
+        by_name = {i.name: i for i in inner}
+        update = adds[-1] if adds else None
+    if update is None or update.kind != "add":
+        return None
+    for name in re.findall(r"%([^ ,)]+)", update.rest.split(")")[0]):
+        operand = by_name.get(name)
+        constant = re.match(r"(\d+)\)", operand.rest) if operand is not None and operand.kind == "constant" else None
+        if constant and int(constant[1]) > 0:
+            return int(constant[1])
+    return None
+
+
+def traffic(text: str, devices: int) -> Traffic:
+    """Returns what one device sends while the compiled program runs once.
+
+    Args:
+      text: of the compiled program (``compiled.as_text()``).
+      devices: how many it runs on.
+    """
+    program, entry = _read(text)
+    calls: dict[str, int] = dict.fromkeys(_KINDS, 0)
+    sent: dict[str, float] = dict.fromkeys(_KINDS, 0.0)
+    seen: set[tuple[str, str]] = set()
+    crossing, unknown = 0.0, 0
+
+    @functools.cache
+    def matters(name: str) -> bool:
+        """Whether a computation, or one it calls, communicates; most are small and do not."""
+        return any(
+            i.kind.startswith(_KINDS) or any(matters(called) for called in _called(i)) for i in program.get(name, [])
+        )
+
+    def visit(name: str, times: int, loop: str) -> None:
+        nonlocal crossing, unknown
+        for i in program.get(name, []):
+            kind = next((k for k in _KINDS if i.kind in (k, f"{k}-start")), None)
+            if kind is not None:
+                channel = re.search(r"channel_id=(\d+)", i.rest)
+                # One collective spread over several fusions appears in each of them, under one number.
+                key = (loop, channel[1] if channel else f"{name}/{i.name}")
+                if key in seen:
+                    continue
+                seen.add(key)
+                members = group_members(i.rest, devices)
+                amount = times * _sent(kind, _result_bytes(i, kind), len(members))
+                calls[kind] += times
+                sent[kind] += amount
+                if len({member // _HOST for member in members}) > 1:
+                    crossing += amount
+                continue
+            for called in _called(i):
+                if not matters(called):
+                    continue
+                rounds = _trips(i, program) if i.kind == "while" else 1
+                unknown += rounds is None
+                visit(called, times * (rounds or 1), called if i.kind == "while" else loop)
+
+    visit(entry, 1, entry)
+    kept = [kind for kind in _KINDS if calls[kind]]
+    return Traffic({k: calls[k] for k in kept}, {k: sent[k] for k in kept}, crossing, unknown)
+
+
+def _called(instruction: _Instruction) -> list[str]:
+    found = []
+    for one, several in _CALLED.findall(instruction.rest):
+        found += [one] if one else re.findall(r"%([^ ,]+)", several)
+    return found
+
+
+def _sent(kind: str, result: float, group: int) -> float:
+    if group < 2:
+        return 0.0
+    share = (group - 1) / group
+    return {
+        "all-gather": result * share,
+        "all-to-all": result * share,
+        "reduce-scatter": result * (group - 1),
+        "all-reduce": 2 * result * share,
+        "collective-permute": result,
+    }[kind]

@@ -1,0 +1,244 @@
+"""The answer of ``python -m dfc.launch.fit``: from a configuration and a topology to tables and an exit code."""
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+import jax.numpy as jnp
+
+from dfc import validation
+from dfc.config import RunConfig
+from dfc.errors import ConfigError
+from dfc.fit import analytic, iteration, published, report
+from dfc.fit.analytic import Setting
+from dfc.fit.hardware import Topology, parse_topology
+from dfc.fit.iteration import Lengths
+from dfc.models import families, huggingface
+from dfc.models.decoder_config import DecoderConfig
+from dfc.recipes.table import lora_config
+
+_GROUPS = 4  # start fixed or random, winnable or not: as many policies at most
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What is asked.
+
+    Attributes:
+      config: of the run, its values checked.
+      topology: the devices' name.
+      model: a name of `published.CONFIGS`, or None.
+      model_config: a parsed ``config.json``, or None; without either, that of ``model.path``.
+      compiles: whether to compile.
+      programs: compile only programs whose names contain one of these; empty: all.
+      episode_length: for times; None is the default of `iteration.default_lengths`.
+      drawn_share: likewise.
+      markdown: how tables are printed.
+    """
+
+    config: RunConfig
+    topology: str
+    model: str | None = None
+    model_config: Mapping[str, Any] | None = None
+    compiles: bool = False
+    programs: tuple[str, ...] = ()
+    episode_length: int | None = None
+    drawn_share: float | None = None
+    markdown: bool = False
+
+
+def answer(request: Request, out: TextIO) -> int:
+    """Writes the answer; returns 0 if everything fits, else 1.
+
+    Raises:
+      ConfigError: the model or the mesh cannot be what the request says.
+    """
+    topology = parse_topology(request.topology)
+    decoder, name = model_of(request)
+    problems = validation.device_problems(request.config, topology.devices)
+    if problems:
+        raise ConfigError(problems)
+    lengths = _lengths(request)
+    rounds = iteration.runs(request.config, lengths, prefill=1)
+    setting = setting_of(request.config, decoder, topology, rounds.micro_batches // rounds.updates)
+    available = topology.chip.memory
+    found = analytic.memory(setting)
+    markdown = request.markdown
+    out.write(_heading(name, setting, topology))
+    out.write("\n" + report.memory_table(found, available, markdown=markdown) + "\n\n")
+    good = found.fits(available)
+    if not good:
+        out.write(_misfit(setting, available) + "\n\n")
+    if not request.compiles:
+        out.write(_analytic_times(request.config, setting, topology, lengths, markdown=markdown))
+        verdict = "fits" if good else "does NOT fit"
+        out.write(
+            f"\n{topology.name}: {verdict}, by adding up, margin {analytic.MARGIN:.0%}; --compile is the proof.\n"
+        )
+        return 0 if good else 1
+    return _compiled(request, setting, topology, lengths, out)
+
+
+def _compiled(request: Request, setting: Setting, topology: Topology, lengths: Lengths, out: TextIO) -> int:
+    from dfc.fit import programs  # noqa: PLC0415 - imports the trainer and the engine; the quick answer does without
+
+    available = topology.chip.memory
+    reports = []
+    for program in programs.of_run(request.config, setting, topology, lengths):
+        if request.programs and not any(word in program.name for word in request.programs):
+            continue
+        out.write(f"compiling {program.name} ...\n")
+        out.flush()
+        reports.append(programs.compile_one(program, setting, topology))
+    out.write("\n" + report.program_tables(reports, topology, markdown=request.markdown) + "\n")
+    good = report.fits(reports, available)
+    for one in reports:
+        if one.refusal:
+            out.write(f"\n{one.name}: refused by the compiler: {one.refusal}; it counts arguments and temporaries\n")
+        if one.compiled is not None and one.compiled.aliased < one.expected_alias:
+            out.write(
+                f"\n{one.name}: of {report.gigabytes(one.expected_alias)} GB given away only "
+                f"{report.gigabytes(one.compiled.aliased)} GB were reused: a copy is made\n"
+            )
+    out.write("\n" + _iteration_text(reports, topology, lengths))
+    if not good and analytic.memory(setting).fits(available):  # otherwise it was said above
+        out.write(_misfit(setting, available) + "\n")
+    out.write(f"\n{topology.name}: every program {'fits' if good else 'compiled, but NOT all fit'}\n")
+    return 0 if good else 1
+
+
+def model_of(request: Request) -> tuple[DecoderConfig, str]:
+    """Returns the decoder asked about, in the run's dtype, and its name.
+
+    Raises:
+      ConfigError: there is no such model.
+    """
+    path = request.config.model.path
+    if request.model is not None:
+        if request.model not in published.CONFIGS:
+            raise ConfigError(
+                [f"--model={request.model}: not among the published ones: {', '.join(published.CONFIGS)}"]
+            )
+        values, name = published.CONFIGS[request.model], request.model
+    elif request.model_config is not None:
+        values, name = request.model_config, "the model of --model_config"
+    else:
+        try:
+            file = huggingface.resolve(path) / "config.json"
+            values, name = json.loads(Path(file).read_text(encoding="utf-8")), path
+        except (OSError, ValueError) as error:
+            known = ", ".join(published.CONFIGS)
+            problem = (
+                f"model.path={path!r}: no config.json can be read there ({error}); a folder with that file alone is "
+                f"enough, or name a published model with --model: {known}"
+            )
+            raise ConfigError([problem]) from error
+    decoder = families.from_config_json(values)
+    return dataclasses.replace(decoder, dtype=request.config.model.dtype), name
+
+
+def setting_of(config: RunConfig, decoder: DecoderConfig, topology: Topology, micro_batches: int) -> Setting:
+    """Returns what decides memory and time of this run on these devices; `micro_batches` are of one update."""
+    sizes = dataclasses.asdict(config.mesh)
+    known = math.prod(size for size in sizes.values() if size != -1)
+    mesh = {axis: topology.devices // known if size == -1 else size for axis, size in sizes.items()}
+    training, method = config.training, config.divide_fuse_conquer
+    attention = training.attention
+    if attention == "auto":
+        attention = "splash" if topology.chip.platform == "tpu" else "cudnn" if decoder.dtype != "float32" else "xla"
+    return Setting(
+        model=decoder,
+        data=mesh["data"],
+        fsdp=mesh["fsdp"],
+        tensor=mesh["tensor"],
+        rows=config.batch.micro_batch_rows,
+        row_length=config.batch.row_length,
+        micro_batches=micro_batches,
+        updates=method.grpo.updates_per_iteration,
+        remat=training.remat,
+        attention=attention,
+        master_bytes=int(jnp.dtype(training.master_dtype).itemsize),
+        scan_layers=training.scan_layers,
+        lora=lora_config(config.adapter),
+        nf4=config.adapter.base == "nf4",
+        reference=method.grpo.kl_coefficient > 0,
+        group_policies=_GROUPS - 1,
+        compares=method.acceptance.rule != "always",
+        engines=1 if method.opponent == "random_legal" else 2,
+        slots=config.rollout.slots,
+        positions=config.rollout.max_length,
+    )
+
+
+def _lengths(request: Request) -> Lengths:
+    given = iteration.default_lengths(request.config)
+    return Lengths(request.episode_length or given.episode, request.drawn_share or given.drawn)
+
+
+def _heading(name: str, setting: Setting, topology: Topology) -> str:
+    count = analytic.parameters(setting.model, 1, 1, 1).total
+    chip = topology.chip
+    adapters = "" if setting.lora is None else f", adapters of rank {setting.lora.rank}"
+    what = f"{name}: {count / 1e9:.2f} billion parameters, {setting.model.dtype}{adapters}"
+    how = f"remat {setting.remat}, attention {setting.attention}"
+    mesh = f"mesh data {setting.data} x fsdp {setting.fsdp} x tensor {setting.tensor}"
+    each = f"each {report.number(chip.flops)}FLOP/s, {report.number(chip.bandwidth)}B/s"
+    train = f"micro-batches of {setting.rows} rows x {setting.row_length} ids"
+    play = f"{setting.slots} slots x {setting.positions} positions"
+    lines = [
+        f"{what}, {how}",
+        f"{topology.name}: {topology.devices} devices, {mesh}, {chip.memory / 1e9:.1f} GB usable, {each}",
+        f"training: {train}; playing: {play}",
+    ]
+    if chip.platform == "cuda":
+        lines.append("usable means 95 % of the device: start with XLA_PYTHON_CLIENT_MEM_FRACTION=0.95 (JAX takes 75 %)")
+    return "\n".join(lines) + "\n"
+
+
+def _misfit(setting: Setting, available: float) -> str:
+    found = analytic.memory(setting)
+    suggestion = analytic.nearest_fitting(setting, available)
+    return report.culprits_text(found.culprits(4)) + "\n" + report.suggestion_text(suggestion, setting)
+
+
+def _analytic_times(
+    config: RunConfig, setting: Setting, topology: Topology, lengths: Lengths, *, markdown: bool
+) -> str:
+    runs = iteration.runs(config, lengths, setting.prefill)
+    works = (
+        ("micro-batch", analytic.update_work(setting), runs.micro_batches),
+        ("optimizer", analytic.optimizer_work(setting), runs.updates),
+        ("decode, all slots", analytic.decode_work(setting), runs.decode),
+        ("prefill, all slots", analytic.decode_work(setting, setting.prefill), runs.prefill),
+    )
+    rows = [["per device and run", "FLOP", "bytes", "floor", "estimate", "runs", "floor of all", "estimate of all"]]
+    whole = report.Time(0.0, 0.0)
+    for name, work, times in works:
+        time = report.time_of(work, topology)
+        whole += time * times
+        cells = (time.floor, time.estimate), (time.floor * times, time.estimate * times)
+        first, all_runs = (tuple(map(report.seconds, cell)) for cell in cells)
+        rows.append([name, report.number(work.flops), f"{report.number(work.bytes)}B", *first, f"{times}", *all_runs])
+    rows.append(["one iteration", "", "", "", "", "", report.seconds(whole.floor), report.seconds(whole.estimate)])
+    return report.table(rows, markdown=markdown) + "\n" + _caveat(runs.episodes, lengths)
+
+
+def _caveat(episodes: int, lengths: Lengths) -> str:
+    return (
+        f"times: {episodes} episodes of {lengths.describe()} (an assumption: --episode_length, --drawn_share).\n"
+        "floor: nothing is faster. estimate: 40 % of peak arithmetic or 50 % of bandwidth, sending not hidden;\n"
+        "a guess, no promise. Neither counts games, opponents, the tail of a batch, evaluation or compiling.\n"
+    )
+
+
+def _iteration_text(reports: list[report.ProgramReport], topology: Topology, lengths: Lengths) -> str:
+    whole = report.Time(0.0, 0.0)
+    for one in reports:
+        whole += one.time(topology) * one.runs
+    return (
+        f"one iteration of these programs: floor {report.seconds(whole.floor)}, "
+        f"estimate {report.seconds(whole.estimate)}\ntimes are at {lengths.describe()} (an assumption)\n"
+    )

@@ -1,0 +1,327 @@
+"""The programs of a run, as the run itself makes them, built from shapes alone.
+
+Nothing here is a copy of a program: the trainer's jitted functions and the engine's are lowered with shapes that carry
+the shardings the run would give them.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from dfc.config import RunConfig
+from dfc.episodes import TokenBatch
+from dfc.fit import analytic, traced
+from dfc.fit.analytic import Setting
+from dfc.fit.compilation import DoesNotFitError, compile_program, quiet
+from dfc.fit.hardware import Topology, require_cudnn, topology_devices
+from dfc.fit.iteration import Lengths, runs
+from dfc.fit.report import ProgramReport
+from dfc.models import quantization, sharding
+from dfc.models.lora import abstract_adapters
+from dfc.models.transformer import Adapters, abstract_params, empty_cache
+from dfc.recipes import conquer
+from dfc.rollout import engine
+from dfc.training.optimizer import make_optimizer
+from dfc.training.step import Trainer
+
+Tree = Any  # a pytree of jax.ShapeDtypeStruct
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """One program.
+
+    Attributes:
+      name: what it does.
+      trace: traces it; what it returns has `jaxpr` and `lower()`.
+      arguments: what it is given, for sizes.
+      donated: the part of it that is given away.
+      unread: bytes of the arguments of which it reads a few rows only.
+      phase: of `Memory.phases`, whose other parts lie beside it.
+      holds: names of parts that are its arguments, results or temporaries; the rest of the phase is beside it.
+      runs: in one iteration.
+    """
+
+    name: str
+    trace: Callable[[], Any]
+    arguments: Tree
+    donated: Tree
+    unread: int
+    phase: str
+    holds: tuple[str, ...]
+    runs: float
+
+
+def local_bytes(tree: Tree) -> int:
+    """Returns the bytes on one device of shapes with shardings; without one, of the whole array."""
+
+    def size(x: jax.ShapeDtypeStruct) -> int:
+        shape = x.shape if x.sharding is None else x.sharding.shard_shape(x.shape)
+        return int(math.prod(shape) * x.dtype.itemsize)
+
+    return sum(map(size, jax.tree.leaves(tree)))
+
+
+def _shape(shape: tuple[int, ...], dtype: Any, place: NamedSharding | None = None) -> jax.ShapeDtypeStruct:  # noqa: ANN401 - a dtype
+    return jax.ShapeDtypeStruct(shape, dtype, sharding=place)  # type: ignore[no-untyped-call]  # jax leaves it untyped
+
+
+def unread(weights: Tree, setting: Setting) -> int:
+    """Returns the bytes on one device of an input embedding that is not the output projection as well."""
+    return 0 if setting.model.tied_embedding else local_bytes(weights["embed"])
+
+
+def _placed(shapes: Tree, places: Tree) -> Tree:
+    return jax.tree.map(lambda x, s: _shape(x.shape, x.dtype, s), shapes, places)
+
+
+@dataclasses.dataclass(frozen=True)
+class Shapes:
+    """Every array of a run as a shape with its place.
+
+    Attributes:
+      initial: the model's weights, unrolled, of its dtype.
+      frozen: the same as the trainer reads them beside what it trains.
+      trained: what is trained.
+      state: the optimizer's.
+      total: gradients as they are added up, with the loss.
+      batch: a micro-batch.
+      logprobs: of the reference.
+      policy: what plays.
+    """
+
+    initial: Tree
+    frozen: Tree
+    trained: Tree
+    state: Tree
+    batch: TokenBatch
+    logprobs: Tree
+    policy: Tree
+
+
+def make_trainer(config: RunConfig, setting: Setting, mesh: Mesh) -> Trainer:
+    """Returns the trainer the run would use."""
+    method = config.divide_fuse_conquer
+    return Trainer(
+        setting.model,
+        conquer.make_loss(method.grpo, config.batch.row_length),
+        make_optimizer(config.optimizer, total_steps=1),
+        temperature=config.rollout.sampling.temperature,
+        training=config.training,
+        lora=setting.lora,
+        mesh=mesh,
+    )
+
+
+def shapes_of(trainer: Trainer, setting: Setting, mesh: Mesh) -> Shapes:
+    """Returns the shapes and places of a run's arrays."""
+    model, spec = setting.model, _spec
+    apart = sharding.param_shardings(model, mesh)
+    initial = abstract_params(model)
+    if setting.nf4:
+        apart = quantization.quantized_shardings(model, mesh)
+        initial = jax.eval_shape(quantization.quantize_params, initial)
+    initial = _placed(initial, apart)
+    whole = NamedSharding(mesh, spec())
+    stacked = setting.scan_layers
+    frozen_places = sharding.stacked_shardings(apart) if stacked else apart
+    frozen = _placed(jax.eval_shape(trainer.frozen, initial), frozen_places)
+    if setting.lora is None:
+        trained = jax.eval_shape(trainer.initial, initial)
+    else:  # `initial` draws them, on the host
+        trained = jax.eval_shape(trainer.programs["initial"], abstract_adapters(model, setting.lora))
+    trained = _placed(trained, trainer.shardings(stacked=stacked))
+    policy = _placed(jax.eval_shape(trainer.policy, trained), trainer.shardings(stacked=False))
+
+    def is_tree(part: object) -> bool:
+        return isinstance(part, dict) and "layers" in part
+
+    def place(part: Tree) -> Tree:
+        places = trainer.shardings(stacked=stacked) if is_tree(part) else whole
+        return _placed(part, places if is_tree(part) else jax.tree.map(lambda _: whole, part))
+
+    state = jax.tree.map(place, jax.eval_shape(trainer.initial_state, trained), is_leaf=is_tree)
+    rows = sharding.batch_sharding(mesh)
+    shape = (setting.rows, setting.row_length)
+    kinds = (jnp.int32,) * 3 + (jnp.float32,) * 3
+    batch = TokenBatch(*(_shape(shape, kind, rows) for kind in kinds))  # type: ignore[arg-type]  # shapes stand for arrays
+    return Shapes(
+        initial=initial,
+        frozen=frozen,
+        trained=trained,
+        state=state,
+        batch=batch,
+        logprobs=_shape(shape, jnp.float32, rows),
+        policy=policy,
+    )
+
+
+def _spec(*axes: str | tuple[str, ...] | None) -> PartitionSpec:
+    return PartitionSpec(*axes)  # type: ignore[no-untyped-call]  # jax leaves it untyped
+
+
+def of_run(config: RunConfig, setting: Setting, topology: Topology, lengths: Lengths) -> Iterator[Program]:
+    """Yields the programs of one iteration of divide_fuse_conquer, the costly ones first.
+
+    Args:
+      config: of the run.
+      setting: its sizes.
+      topology: the described devices.
+      lengths: of an episode, for how often each runs.
+    """
+    if setting.attention == "cudnn":
+        require_cudnn()
+    with quiet():
+        devices = topology_devices(topology)
+        mesh = sharding.make_mesh(setting.data, setting.fsdp, setting.tensor, devices=devices)
+    trainer = make_trainer(config, setting, mesh)
+    shapes = shapes_of(trainer, setting, mesh)
+    often = runs(config, lengths, setting.prefill)
+    yield from _training(trainer, setting, shapes, often.micro_batches, often.updates)
+    yield from _playing(config, setting, shapes, mesh, {1: often.decode, setting.prefill: often.prefill})
+
+
+def _training(
+    trainer: Trainer, setting: Setting, shapes: Shapes, micro_batches: int, updates: int
+) -> Iterator[Program]:
+    programs, lora = trainer.programs, setting.lora is not None
+    base = shapes.frozen if lora else None
+    kept = "frozen weights, stacked" if lora else "reference policy, stacked"
+    old = shapes.logprobs if setting.reference else None
+    at_work = ("weights cast", "residuals", "layer at work", "attention weights", "attention mask", "logits")
+    gradient = shapes.trained, base, shapes.batch, old, None
+    yield Program(
+        "gradient",
+        lambda: programs["gradient"].trace(*gradient, capacity=None),
+        gradient,
+        (),
+        0,
+        "gradient",
+        ("trained weights", "gradients", *at_work, *((kept,) if lora else ())),
+        micro_batches,
+    )
+    if setting.reference:
+        reference = shapes.frozen, shapes.batch
+        yield Program(
+            "reference log-probabilities",
+            lambda: programs["logprobs"].trace(*reference, capacity=None),
+            reference,
+            (),
+            unread(shapes.frozen, setting),
+            "gradient",
+            (kept if setting.scan_layers else "initial policy", "gradients", *at_work),
+            micro_batches,
+        )
+    found = jax.eval_shape(lambda *a: programs["gradient"](*a, capacity=None), *gradient)
+    places = trainer.shardings(stacked=setting.scan_layers)
+    dtype = jnp.float32 if setting.micro_batches > 1 else None
+    widened = jax.tree.map(lambda x: _shape(x.shape, dtype or x.dtype), found["gradients"])
+    total = {"gradients": _placed(widened, places), "loss": found["loss"]}
+    apply = shapes.trained, shapes.state, total
+    in_place = not setting.compares
+    yield Program(
+        "optimizer step",
+        lambda: programs["apply_in_place" if in_place else "apply"].trace(*apply),
+        apply,
+        apply[:2] if in_place else (),
+        0,
+        "optimizer step",
+        ("trained weights", "optimizer", "gradients", "weights after the update", "optimizer after the update"),
+        updates,
+    )
+    if not setting.one_layout:
+        yield Program(
+            "weight hand-over",
+            lambda: programs["policy"].trace(shapes.trained),
+            shapes.trained,
+            (),
+            0,
+            "optimizer step",
+            ("trained weights", "weights for decoding", "gradients"),
+            2 if setting.compares else 1,
+        )
+
+
+def _playing(
+    config: RunConfig, setting: Setting, shapes: Shapes, mesh: Mesh, often: dict[int, int]
+) -> Iterator[Program]:
+    model = setting.model
+    heads = "tensor" if model.kv_heads % setting.tensor == 0 else None
+    place = NamedSharding(mesh, _spec(("data", "fsdp"), heads, None, None))
+    positions = setting.positions + setting.prefill
+    cache = jax.eval_shape(lambda: empty_cache(model, setting.slots, positions))
+    cache = jax.tree.map(lambda x: _shape(x.shape, x.dtype, place), cache)
+    program = engine._Placement(mesh, model).extend_and_draw  # noqa: SLF001 - the engine's own program, not a copy
+    weights, adapters = shapes.policy, None
+    if setting.lora is not None:
+        weights, adapters = shapes.initial, Adapters(shapes.policy, setting.lora.scale)
+    whole = NamedSharding(mesh, _spec())
+
+    def numbers(*shape: int, kind: Any = jnp.int32) -> jax.ShapeDtypeStruct:  # noqa: ANN401 - a dtype
+        return _shape(shape, kind, whole)
+
+    names = {1: "decode", setting.prefill: "prefill-append"}
+    for width, times in often.items():
+        rows = setting.slots
+        arguments = {
+            "params": weights,
+            "adapters": adapters,
+            "cache": cache,
+            "tokens": numbers(rows, width),
+            "start": numbers(rows),
+            "last": numbers(rows),
+            "uniform": numbers(rows, kind=jnp.float32),
+        }
+
+        def trace(arguments: dict[str, Tree] = arguments) -> Any:  # noqa: ANN401 - jax.stages.Traced, whose methods are untyped
+            return program.trace(**arguments, config=model, sampling=config.rollout.sampling)
+
+        yield Program(
+            names[width],
+            trace,
+            arguments,
+            cache,
+            unread(weights, setting),
+            "playing",
+            (
+                *(("initial policy",) if setting.lora is not None else ()),
+                "trained weights" if setting.one_layout else "weights for decoding",
+                "cache",
+                "attention weights",
+                "layer at work",
+                "logits",
+            ),
+            times,
+        )
+
+
+def compile_one(program: Program, setting: Setting, topology: Topology) -> ProgramReport:
+    """Traces, counts and compiles one program."""
+    stages = program.trace()
+    count = traced.count(stages.jaxpr)
+    parts = analytic.memory(setting).phases[program.phase]
+    beside = sum(size for name, size in parts.items() if name not in program.holds)
+    lowered = stages.lower()
+    compiled, refusal = None, ""
+    try:
+        compiled = compile_program(lowered, topology.devices)
+    except DoesNotFitError as error:
+        refusal = str(error)
+    moved = float(local_bytes(program.arguments) - program.unread)
+    if compiled is not None:
+        moved += compiled.outputs - compiled.aliased
+    return ProgramReport(
+        program.name,
+        count,
+        max(moved, count.carried_bytes / topology.devices),
+        beside,
+        compiled,
+        refusal,
+        local_bytes(program.donated),
+        program.runs,
+    )

@@ -1,0 +1,176 @@
+"""Turns the numbers into text: fixed-width tables on a terminal, Markdown in documents."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from dfc.fit import analytic
+from dfc.fit.analytic import Memory, Setting, Suggestion, Work
+from dfc.fit.collectives import Traffic
+from dfc.fit.compilation import Compiled
+from dfc.fit.hardware import Topology
+from dfc.fit.traced import Count
+
+# Shares of peak taken for estimates: what well-made programs of this kind are reported to reach, rounded down.
+ARITHMETIC_SHARE, BANDWIDTH_SHARE = 0.4, 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class Time:
+    """Seconds of one run of a program: a bound nothing beats, and a guess."""
+
+    floor: float
+    estimate: float
+
+    def __mul__(self, times: float) -> "Time":
+        return Time(self.floor * times, self.estimate * times)
+
+    def __add__(self, other: "Time") -> "Time":
+        return Time(self.floor + other.floor, self.estimate + other.estimate)
+
+
+def time_of(work: Work, topology: Topology, traffic: Traffic | None = None) -> Time:
+    """Returns floor and estimate of one run.
+
+    Floor: the largest of arithmetic at peak, memory at full bandwidth, sending at full link speed. Estimate: the
+    larger of arithmetic at 40 % and memory at 50 %, plus sending at 50 %, as if nothing overlapped with it.
+    """
+    chip = topology.chip
+    sending = 0.0
+    if traffic is not None:
+        sending = (traffic.total - traffic.crossing) / chip.interconnect + traffic.crossing / chip.network
+    arithmetic, memory = work.flops / chip.flops, work.bytes / chip.bandwidth
+    estimate = max(arithmetic / ARITHMETIC_SHARE, memory / BANDWIDTH_SHARE) + sending / 0.5
+    return Time(max(arithmetic, memory, sending), estimate)
+
+
+def gigabytes(size: float) -> str:
+    """Returns a size in GB (1e9 bytes), three digits."""
+    return f"{size / 1e9:.2f}" if size < 1e11 else f"{size / 1e9:.0f}"
+
+
+def seconds(value: float) -> str:
+    """Returns a time with its unit."""
+    for limit, factor, unit in ((1e-3, 1e6, "us"), (1, 1e3, "ms"), (120, 1, "s"), (7200, 1 / 60, "min")):
+        if value < limit:
+            return f"{value * factor:.3g} {unit}"
+    return f"{value / 3600:.3g} h"
+
+
+def number(value: float) -> str:
+    """Returns a large number with its unit."""
+    for factor, unit in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
+        if value >= factor:
+            return f"{value / factor:.3g} {unit}"
+    return f"{value:.3g}"
+
+
+def table(rows: Sequence[Sequence[str]], *, markdown: bool = False) -> str:
+    """Returns rows, the first the heading, as aligned columns; all but the first column to the right."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+
+    def line(row: Sequence[str]) -> str:
+        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        return f"| {' | '.join(cells)} |" if markdown else "  ".join(cells).rstrip()
+
+    rule = f"|{'|'.join('-' * (w + 2) for w in widths)}|" if markdown else "  ".join("-" * w for w in widths)
+    return "\n".join([line(rows[0]), rule, *map(line, rows[1:])])
+
+
+def memory_table(found: Memory, available: float, *, markdown: bool = False) -> str:
+    """Returns the parts of memory on one device, phase by phase, and whether they fit."""
+    phases, peaks = found.phases, found.peaks.values()
+    rows = [["per device, GB", *phases]]
+    for name in dict.fromkeys(name for parts in phases.values() for name in parts):
+        cells = (parts.get(name) for parts in phases.values())
+        rows.append([name, *("-" if cell is None else gigabytes(cell) for cell in cells)])
+    rows.append(["together", *map(gigabytes, peaks)])
+    margin = 1 + analytic.MARGIN
+    rows.append([f"with a margin of {analytic.MARGIN:.0%}", *(gigabytes(peak * margin) for peak in peaks)])
+    rows.append(["usable", *[gigabytes(available)] * len(phases)])
+    rows.append(["fits", *("yes" if peak * margin <= available else "NO" for peak in peaks)])
+    return table(rows, markdown=markdown)
+
+
+@dataclasses.dataclass(frozen=True)
+class ProgramReport:
+    """One program, compiled or refused.
+
+    Attributes:
+      name: what it does.
+      count: its operations, over all devices.
+      bytes: of its arguments, and of the results that do not take an argument's place, on one device.
+      beside: bytes on the device that are none of its arguments.
+      compiled: what the compiler says; None if it was refused or not compiled.
+      refusal: the compiler's message if it was refused.
+      expected_alias: bytes of the arguments that are donated.
+      runs: in one iteration.
+    """
+
+    name: str
+    count: Count
+    bytes: float
+    beside: float
+    compiled: Compiled | None
+    refusal: str = ""
+    expected_alias: int = 0
+    runs: float = 1
+
+    def together(self) -> float | None:
+        """Bytes on the device while it runs."""
+        return None if self.compiled is None else self.compiled.peak + self.beside
+
+    def time(self, topology: Topology) -> Time:
+        """Floor and estimate of one run."""
+        work = Work(self.count.total_flops / topology.devices, self.bytes)
+        return time_of(work, topology, None if self.compiled is None else self.compiled.traffic)
+
+
+def fits(programs: Sequence[ProgramReport], available: float) -> bool:
+    """Whether every program was accepted and finds the room it needs."""
+    needs = [program.together() for program in programs]
+    return not any(p.refusal for p in programs) and all(need is None or need <= available for need in needs)
+
+
+def program_tables(programs: Sequence[ProgramReport], topology: Topology, *, markdown: bool = False) -> str:
+    """Returns two tables: memory, then work, of every program."""
+    available = topology.chip.memory
+    rows = [["per device, GB", "arguments", "donated", "temporary", "peak", "beside", "together", "usable", "fits"]]
+    for p in programs:
+        if p.compiled is None:
+            rows.append(
+                [p.name, *["-"] * 4, gigabytes(p.beside), "-", gigabytes(available), "NO" if p.refusal else "?"]
+            )
+            continue
+        c, need = p.compiled, p.compiled.peak + p.beside
+        donated = f"{gigabytes(c.aliased)} of {gigabytes(p.expected_alias)}"
+        parts = map(gigabytes, (c.temporaries, c.peak, p.beside, need, available))
+        rows.append([p.name, gigabytes(c.arguments), donated, *parts, "yes" if need <= available else "NO"])
+    work = [["per device and run", "FLOP", "bytes", "sent", "collectives", "floor", "estimate", "runs", "compiled in"]]
+    for p in programs:
+        time = p.time(topology)
+        sent = collectives = took = "-"
+        if p.compiled is not None:
+            t = p.compiled.traffic
+            sent = f"{number(t.total)}B"
+            collectives = ", ".join(f"{n} {kind} {number(t.sent[kind])}B" for kind, n in t.calls.items()) or "none"
+            took = seconds(p.compiled.seconds)
+        flops = number(p.count.total_flops / topology.devices)
+        times = seconds(time.floor), seconds(time.estimate)
+        work.append([p.name, flops, f"{number(p.bytes)}B", sent, collectives, *times, f"{p.runs:.4g}", took])
+    return table(rows, markdown=markdown) + "\n\n" + table(work, markdown=markdown)
+
+
+def suggestion_text(found: Suggestion | None, setting: Setting) -> str:
+    """Returns the nearest setting that fits, as words for the command line."""
+    if found is None:
+        return (
+            f"no rows, slots, split, context, remat or adapters make it fit {setting.devices} of these devices; "
+            "take more of them, or bfloat16 (--config.model.dtype)"
+        )
+    words = " ".join(f"{word}={value}" for word, value in found.changes.items())
+    return f"the nearest setting that fits by the analytic model: {words}"
+
+
+def culprits_text(parts: Sequence[tuple[str, float]]) -> str:
+    """Returns the largest parts in words."""
+    return "largest: " + ", ".join(f"{name} {gigabytes(size)} GB" for name, size in parts)

@@ -1,0 +1,108 @@
+"""``python -m dfc.launch.fit --config=FILE --topology=v5p:4x4x4``: does this run fit devices that are not here?
+
+Answers at once by adding up, a margin stated; with ``--compile`` also by compiling every program of the run for the
+described devices. No accelerator is needed, no weights are read.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from dfc import validation
+from dfc.config import RunConfig
+from dfc.errors import ConfigError, DfcError
+from dfc.launch import command_line
+
+_EPILOGUE = """\
+Any key of the configuration can be set with --config.KEY=VALUE, as for dfc.launch.
+Exit code: 0 everything fits, 1 something does not, 2 wrong command line or configuration.
+example: python -m dfc.launch.fit --config=configs/dfc_textarena_qwen2_5_32b.py --model=qwen2.5-32b --topology=v5p:4x4x4
+"""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m dfc.launch.fit",
+        description="Says whether a run fits devices that are not here, and how long it takes at the least.",
+        epilog=_EPILOGUE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--config", help="the configuration file", metavar="FILE")
+    add("--topology", help="the devices: v5e:4x4, v6e:4x4, v5p:4x4x4, a100:64, h100:8, h200:8, ...")
+    add("--model", help="a published model by name, instead of model.path", metavar="NAME")
+    add("--model_config", help="a config.json, instead of model.path", metavar="FILE")
+    add("--compile", action="store_true", help="compile every program of the run as well (minutes; extra aot)")
+    add("--programs", help="compile only the programs whose names contain one of these words", metavar="WORD,...")
+    add("--episode_length", type=int, help="ids of an episode, for times (half of rollout.max_length)")
+    add("--drawn_share", type=float, help="share of them that is drawn, for times (0.5)")
+    add("--markdown", action="store_true", help="print tables as Markdown")
+    return parser
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs what the words after ``python -m dfc.launch.fit`` ask for.
+
+    Returns:
+      The exit code: 0 everything fits, 1 something does not fit, 2 wrong command line or configuration.
+    """
+    known, rest = _parser().parse_known_args(list(arguments))
+    try:
+        config = _config(known, rest)
+        # Set before jax starts a backend: the devices asked about are described, not looked for.
+        os.environ["JAX_PLATFORMS"] = "cpu"
+        from dfc.fit import command  # noqa: PLC0415 - imports jax; a wrong word is answered without it
+
+        request = command.Request(
+            config=config,
+            topology=known.topology,
+            model=known.model,
+            model_config=_read(known.model_config),
+            compiles=known.compile,
+            programs=tuple(known.programs.split(",")) if known.programs else (),
+            episode_length=known.episode_length,
+            drawn_share=known.drawn_share,
+            markdown=known.markdown,
+        )
+        return command.answer(request, sys.stdout)
+    except DfcError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+
+
+def _config(known: argparse.Namespace, rest: Sequence[str]) -> RunConfig:
+    found = [f"{word}: there is no such flag; --help lists them" for word in rest if not word.startswith("--config.")]
+    missing = (flag for flag in ("config", "topology") if getattr(known, flag) is None)
+    found += [f"--{flag} is missing; --help shows an example" for flag in missing]
+    if known.model and known.model_config:
+        found.append("--model and --model_config: give one of them")
+    if known.config is None or found:
+        raise ConfigError(found)
+    overrides = [word for word in rest if word.startswith("--config.")]
+    config, problems = command_line.override(command_line.load(known.config), overrides)
+    problems += validation.problems(config)  # not the places: no weights are read
+    if problems:
+        raise ConfigError(problems)
+    return config
+
+
+def _read(name: str | None) -> dict[str, object] | None:
+    if name is None:
+        return None
+    try:
+        values = json.loads(Path(name).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError([f"--model_config={name}: {error.strerror}"]) from error
+    except ValueError as error:
+        raise ConfigError([f"--model_config={name}: no JSON: {error}"]) from error
+    if not isinstance(values, dict):
+        raise ConfigError([f"--model_config={name}: expected an object"])
+    return values
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

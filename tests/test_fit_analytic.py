@@ -1,0 +1,144 @@
+"""Sums against arrays that were really made, published parameter counts, and counts from traced programs."""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dfc.fit import analytic, published
+from dfc.fit.analytic import Setting
+from dfc.fit.hardware import parse_topology
+from dfc.fit.traced import count
+from dfc.models import families, lora, sharding
+from dfc.models.decoder_config import DecoderConfig
+from dfc.models.transformer import abstract_params, bind, empty_cache
+
+SMALL = DecoderConfig(
+    vocabulary=64, width=32, layers=3, heads=4, kv_heads=2, head_dim=8, feed_forward=48, rope_theta=1e4,
+    norm_epsilon=1e-5, qkv_bias=True, tied_embedding=False,
+)  # fmt: skip
+
+ADAPTERS = lora.LoraConfig(rank=64, targets=lora.ALL_LINEAR)
+
+
+def large(name, **changes):
+    model = dataclasses.replace(families.from_config_json(published.CONFIGS[name]), dtype="bfloat16")
+    return Setting(model, **({"data": 1, "fsdp": 16, "tensor": 1, "rows": 16, "row_length": 8192} | changes))
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),  # as the released checkpoints count them
+    [
+        ("llama-3.1-8b", 8_030_261_248),
+        ("llama-3.1-70b", 70_553_706_496),
+        ("qwen2.5-0.5b", 494_032_768),
+        ("qwen2.5-7b", 7_615_616_512),
+        ("qwen2.5-32b", 32_763_876_352),
+    ],
+)
+def test_published_shapes_have_the_published_number_of_parameters(name, parameters):
+    assert analytic.parameters(large(name).model, 1, 1, 1).total == parameters
+
+
+@pytest.mark.parametrize("sizes", [(1, 8, 1), (1, 2, 4), (2, 2, 2), (1, 1, 8)])
+def test_a_devices_share_is_what_arrays_take_there(sizes):
+    mesh = sharding.make_mesh(*sizes)
+    zeros = jax.tree.map(lambda x: np.zeros(x.shape, np.float32), abstract_params(SMALL))
+    weights = jax.device_put(zeros, sharding.param_shardings(SMALL, mesh))
+    really = sum(x.addressable_shards[0].data.size for x in jax.tree.leaves(weights))
+    assert analytic.parameters(SMALL, *sizes).local == really
+
+
+@pytest.mark.parametrize("targets", [lora.ALL_LINEAR, lora.QKVO])
+def test_adapters_are_counted_as_they_are_made(targets):
+    adapters = lora.LoraConfig(rank=4, targets=targets)
+    made = lora.abstract_adapters(SMALL, adapters)
+    assert analytic.adapter_parameters(SMALL, adapters) == sum(math.prod(x.shape) for x in jax.tree.leaves(made))
+
+
+def test_the_cache_is_as_large_as_it_is_made():
+    made = empty_cache(SMALL, 16, 40)
+    setting = Setting(SMALL, 1, 4, 2, rows=8, row_length=32, slots=16, positions=40)
+    assert analytic.cache_bytes(setting) * 8 == sum(x.nbytes for x in jax.tree.leaves(made))
+
+
+def test_heads_that_cannot_be_split_leave_a_whole_cache_on_every_device():
+    setting = Setting(SMALL, 1, 1, 8, rows=8, row_length=32, slots=16, positions=40)
+    assert analytic.cache_bytes(setting) == sum(x.nbytes for x in jax.tree.leaves(empty_cache(SMALL, 16, 40)))
+
+
+def test_forward_arithmetic_agrees_with_the_traced_program():
+    rows, length = 2, 16
+    ids = jnp.zeros((rows, length), jnp.int32)
+    program = jax.make_jaxpr(lambda p: bind(SMALL, p)(ids, ids, ids))(abstract_params(SMALL))
+    # Up to 1,024 positions the program computes the whole square, so every id sees `length` ids.
+    assert analytic.forward_flops(SMALL, rows * length, length) == count(program).flops
+
+
+def test_the_state_of_a_large_model_is_the_textbook_sum():
+    found = analytic.memory(large("llama-3.1-8b", scan_layers=False, master_bytes=2))
+    parameters = 8_030_261_248 / 16
+    assert found.resident["trained weights"] == pytest.approx(2 * parameters, rel=1e-3)
+    assert found.resident["optimizer"] == pytest.approx(8 * parameters, rel=1e-3)
+
+
+def test_adapters_shrink_optimizer_and_gradients_and_four_bits_the_weights():
+    full = analytic.memory(large("llama-3.1-70b"))
+    adapted = analytic.memory(large("llama-3.1-70b", lora=ADAPTERS))
+    quantized = analytic.memory(large("llama-3.1-70b", lora=ADAPTERS, nf4=True))
+    assert adapted.resident["optimizer"] < full.resident["optimizer"] / 7
+    assert adapted.gradient["gradients"] < full.gradient["gradients"] / 3
+    assert "reference policy, stacked" not in adapted.resident
+    assert quantized.resident["frozen weights, stacked"] == pytest.approx(
+        adapted.resident["frozen weights, stacked"] * 0.31, rel=0.1
+    )
+
+
+@pytest.mark.parametrize(("remat", "less"), [("none", "dots"), ("dots", "layer"), ("layer", "offload")])
+def test_each_step_of_remat_keeps_less(remat, less):
+    keeps = [analytic.memory(large("llama-3.1-8b", remat=r)).gradient.get("residuals", 0.0) for r in (remat, less)]
+    assert keeps[0] > keeps[1]
+
+
+def test_carried_residuals_are_one_layer_input_per_layer():
+    found = analytic.memory(large("llama-3.1-8b", tensor=1))
+    assert found.gradient["residuals"] == 32 * 8192 * 4096 * 2
+    split = analytic.memory(large("llama-3.1-8b", fsdp=4, tensor=4))
+    assert split.gradient["residuals"] == 32 * 8192 * 4096 * 2  # four times the rows per device, a fourth of each
+
+
+def test_a_setting_that_fits_is_its_own_nearest():
+    setting = large("llama-3.1-8b")
+    found = analytic.nearest_fitting(setting, 1e12)
+    assert found.changes == {}
+
+
+def test_the_nearest_setting_fits_and_names_configuration_keys():
+    setting = large("llama-3.1-8b", rows=128, slots=64, positions=2048, scan_layers=False, master_bytes=2)
+    available = parse_topology("v5e:4x4").chip.memory
+    assert not analytic.memory(setting).fits(available)
+    found = analytic.nearest_fitting(setting, available)
+    assert found is not None
+    assert analytic.memory(found.setting).fits(available)
+    assert found.changes
+    assert all(word.startswith("--config.") for word in found.changes)
+    assert found.setting.rows % (found.setting.data * found.setting.fsdp) == 0
+
+
+def test_where_nothing_fits_there_is_no_suggestion():
+    assert analytic.nearest_fitting(large("llama-3.1-70b"), 1e9) is None
+
+
+def test_the_largest_culprit_comes_first():
+    found = analytic.memory(large("llama-3.1-8b", rows=1024))
+    parts = found.culprits(3)
+    assert [size for _, size in parts] == sorted((size for _, size in parts), reverse=True)
+    assert parts[0][0] in {"residuals", "layer at work"}
+
+
+def test_more_devices_never_need_more_memory_each():
+    peaks = [analytic.memory(large("qwen2.5-32b", fsdp=n, rows=64)).peak for n in (8, 16, 32, 64)]
+    assert peaks == sorted(peaks, reverse=True)

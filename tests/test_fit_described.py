@@ -1,0 +1,132 @@
+"""Programs of a small run compiled for devices that are not here: memory, donation, traffic. Needs the extra aot.
+
+Without its wheels these tests are skipped; they have a job of their own (`pytest tests/test_fit_described.py`).
+"""
+
+import dataclasses
+import importlib.util
+import io
+
+import jax
+import pytest
+
+from dfc.config import BatchConfig, MeshConfig, ModelConfig, RolloutConfig, RunConfig
+from dfc.fit import analytic, command, programs
+from dfc.fit.command import Request
+from dfc.fit.compilation import DoesNotFitError, compile_program
+from dfc.fit.hardware import parse_topology, topology_devices
+from dfc.fit.iteration import default_lengths
+from dfc.models import sharding
+
+SMALL = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "vocab_size": 32000,
+    "hidden_size": 1024,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 128,
+    "intermediate_size": 4096,
+    "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": False,
+    "hidden_act": "silu",
+}
+CONFIG = RunConfig(
+    games={"Nim-v0": {}},
+    model=ModelConfig(dtype="bfloat16"),
+    mesh=MeshConfig(fsdp=2, tensor=2),
+    rollout=RolloutConfig(slots=8, max_length=1024, max_reply_length=256),
+    batch=BatchConfig(row_length=1024, micro_batch_rows=4),
+)
+PLATFORMS = [
+    pytest.param(
+        "v5e:2x2",
+        marks=pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed"),
+    ),
+    pytest.param(
+        "h100:4",
+        marks=pytest.mark.skipif(
+            importlib.util.find_spec("jax_cuda13_plugin") is None, reason="the CUDA plugin is not installed"
+        ),
+    ),
+]
+
+
+@pytest.fixture(autouse=True)
+def promotion():
+    """Optax raises a float to the power of an integer count; the kernels promote and broadcast."""
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
+
+
+@pytest.fixture(scope="module", params=PLATFORMS)
+def compiled(request):
+    """Topology, setting and name -> (program, what the compiler says), each compiled once."""
+    topology = parse_topology(request.param)
+    decoder, _ = command.model_of(Request(CONFIG, request.param, model_config=SMALL))
+    attention = "splash" if topology.chip.platform == "tpu" else "xla"  # cuDNN is one more wheel, half a gigabyte
+    config = dataclasses.replace(CONFIG, training=dataclasses.replace(CONFIG.training, attention=attention))
+    setting = dataclasses.replace(command.setting_of(config, decoder, topology, 1), compares=False)
+    wanted = ("gradient", "optimizer step", "decode")
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        found = {
+            p.name: (p, programs.compile_one(p, setting, topology))
+            for p in programs.of_run(config, setting, topology, default_lengths(config))
+            if p.name in wanted
+        }
+    assert set(found) == set(wanted)
+    return topology, setting, found
+
+
+def test_arguments_are_what_the_shapes_add_up_to(compiled):
+    for name, (program, found) in compiled[2].items():
+        # A program is not given what it does not read, such as the rewards' mask of padding; a TPU rounds up.
+        assert found.compiled.arguments == pytest.approx(programs.local_bytes(program.arguments), rel=0.01), name
+
+
+def test_everything_given_away_is_reused(compiled):
+    for name in ("optimizer step", "decode"):
+        program, found = compiled[2][name]
+        assert found.expected_alias == programs.local_bytes(program.donated) > 0
+        assert found.compiled.aliased == pytest.approx(found.expected_alias, rel=0.01), name
+
+
+def test_the_analytic_model_with_its_margin_covers_the_compilers_peak(compiled):
+    topology, setting, found = compiled
+    peaks = analytic.memory(setting).peaks
+    for name, (program, one) in found.items():
+        assert one.together() <= peaks[program.phase] * (1 + analytic.MARGIN), name
+        assert one.together() >= 0.5 * peaks[program.phase], name
+        assert one.together() < topology.chip.memory
+
+
+def test_split_weights_are_gathered_and_gradients_scattered(compiled):
+    _, setting, found = compiled
+    _, gradient = found["gradient"]
+    traffic = gradient.compiled.traffic
+    # Each device is sent the half of the weights it lacks, forward and again backward.
+    weights = setting.weight_bytes * analytic.parameters(setting.model, 1, 1, setting.tensor).local
+    assert traffic.total >= 2 * weights / 2
+    assert traffic.unknown == 0
+    assert gradient.count.unknown == ()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
+def test_a_tpu_program_that_does_not_fit_is_refused_with_both_sizes():
+    topology = parse_topology("v5e:2x2")
+    mesh = sharding.make_mesh(1, 4, 1, devices=topology_devices(topology))
+    place = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    large = jax.ShapeDtypeStruct((131072, 131072), "bfloat16", sharding=place)
+    with pytest.raises(DoesNotFitError) as caught:
+        compile_program(jax.jit(lambda x: x @ x).lower(large), topology.devices)
+    assert caught.value.needed > caught.value.available == topology.chip.memory
+
+
+@pytest.mark.skipif(importlib.util.find_spec("jax_cuda13_plugin") is None, reason="the CUDA plugin is not installed")
+def test_the_command_compiles_what_it_is_told_to():
+    out = io.StringIO()
+    request = Request(CONFIG, "h100:4", model_config=SMALL, compiles=True, programs=("hand-over",))
+    assert command.answer(request, out) == 0
+    assert "weight hand-over" in out.getvalue()
+    assert "every program fits" in out.getvalue()

@@ -1,0 +1,154 @@
+"""The shapes programs are compiled from, against the arrays a trainer and an engine really make."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dfc.config import BatchConfig, ModelConfig, RolloutConfig, RunConfig, TrainingConfig
+from dfc.fit import analytic, programs, traced
+from dfc.fit.analytic import Setting
+from dfc.fit.iteration import Lengths, default_lengths, runs
+from dfc.models import sharding
+from dfc.models.decoder_config import DecoderConfig
+from dfc.models.lora import ALL_LINEAR, LoraConfig
+from dfc.models.transformer import abstract_params
+from dfc.rollout.engine import Engine
+
+MODEL = DecoderConfig(
+    vocabulary=64, width=32, layers=2, heads=4, kv_heads=2, head_dim=8, feed_forward=48, rope_theta=1e4,
+    norm_epsilon=1e-5, qkv_bias=False, tied_embedding=False, dtype="bfloat16",
+)  # fmt: skip
+LORA = LoraConfig(rank=4, targets=ALL_LINEAR)
+CONFIG = RunConfig(
+    model=ModelConfig(dtype="bfloat16"),
+    rollout=RolloutConfig(slots=8, max_length=32, max_reply_length=8),
+    batch=BatchConfig(row_length=32, micro_batch_rows=8),
+    training=TrainingConfig(remat="layer"),
+)
+SETTING = Setting(MODEL, 1, 4, 2, rows=8, row_length=32, micro_batches=2, compares=True, slots=8, positions=32)
+
+
+@pytest.fixture(autouse=True)
+def promotion():
+    """Optax raises a float to the power of an integer count."""
+    with jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+@pytest.fixture(scope="module")
+def mesh():
+    return sharding.make_mesh(1, 4, 2)
+
+
+@pytest.fixture(scope="module")
+def made(mesh):
+    """A trainer, the shapes, and the weights it starts from."""
+    trainer = programs.make_trainer(CONFIG, SETTING, mesh)
+    zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), abstract_params(MODEL))
+    weights = jax.device_put(zeros, sharding.param_shardings(MODEL, mesh))
+    return trainer, programs.shapes_of(trainer, SETTING, mesh), weights
+
+
+def same(shapes, arrays):
+    """Whether every array has the shape, the type and the place that was foretold."""
+    pairs = zip(jax.tree.leaves(shapes), jax.tree.leaves(arrays), strict=True)
+    return [
+        (s, a.shape, a.dtype, a.sharding)
+        for s, a in pairs
+        if s.shape != a.shape or s.dtype != a.dtype or not s.sharding.is_equivalent_to(a.sharding, a.ndim)
+    ]
+
+
+def really_local(arrays):
+    return sum(a.addressable_shards[0].data.nbytes for a in jax.tree.leaves(arrays))
+
+
+def test_what_is_trained_has_the_foretold_shapes_and_places(made):
+    trainer, shapes, weights = made
+    trained = trainer.initial(weights)
+    state = trainer.initial_state(trained)
+    assert same(shapes.trained, trained) == []
+    assert same(shapes.state, state) == []
+    assert same(shapes.policy, trainer.policy(trained)) == []
+    assert programs.local_bytes(shapes.trained) == really_local(trained)
+    # The analytic model's state, but for two counters of the schedule.
+    found = analytic.memory(SETTING)
+    assert found.resident["trained weights"] == really_local(trained)
+    assert found.resident["optimizer"] == pytest.approx(really_local(state), abs=16)
+    assert found.resident["initial policy"] == really_local(weights)
+
+
+def test_the_decode_programs_are_given_what_an_engine_holds(made, mesh):
+    _, shapes, weights = made
+    engine = Engine(
+        MODEL, weights, slots=8, max_length=32, stop_ids=frozenset(), sampling=CONFIG.rollout.sampling,
+        lengths=(32,), mesh=mesh,
+    )  # fmt: skip
+    (decode, prefill) = programs._playing(CONFIG, SETTING, shapes, mesh, {1: 1, SETTING.prefill: 1})
+    for program, width in ((decode, 1), (prefill, SETTING.prefill)):
+        held, cache, tokens = (program.arguments[name] for name in ("params", "cache", "tokens"))
+        assert same(held, weights) == []
+        assert same(cache, engine._cache) == []
+        assert tokens.shape == (8, width)
+
+
+def test_every_program_lowers_from_shapes_and_has_the_arithmetic_of_the_analytic_model(made):
+    trainer, shapes, _ = made
+    found = {p.name: p for p in programs._training(trainer, SETTING, shapes, 3, 1)}
+    assert set(found) == {"gradient", "reference log-probabilities", "optimizer step", "weight hand-over"}
+    counts = {name: traced.count(p.trace().jaxpr) for name, p in found.items()}
+    tokens, head = 8 * 32, 2 * MODEL.width * MODEL.vocabulary * 8 * 32
+    forward = analytic.forward_flops(MODEL, tokens, 32)  # rows of up to 1,024 ids compute the whole square
+    assert counts["reference log-probabilities"].flops == forward + head
+    # Forward, forward again but for the last product of each layer, and twice as much backward.
+    last = MODEL.layers * 2 * tokens * MODEL.feed_forward * MODEL.width
+    norms = (2 * MODEL.layers + 1) * 2 * tokens * MODEL.width  # the gradient of a norm's scale is a product
+    assert counts["gradient"].flops == 4 * forward - last + 4 * head + norms
+    assert counts["optimizer step"].flops == counts["weight hand-over"].flops == 0
+    found["optimizer step"].trace().lower()
+
+
+def test_an_update_in_place_reuses_all_it_is_given(made):
+    trainer, shapes, _ = made
+    setting = dataclasses.replace(SETTING, compares=False)
+    step = next(p for p in programs._training(trainer, setting, shapes, 1, 1) if p.name == "optimizer step")
+    memory = step.trace().lower().compile().memory_analysis()
+    assert memory.alias_size_in_bytes == programs.local_bytes(step.donated) == programs.local_bytes(step.arguments[:2])
+
+
+def test_adapters_are_trained_beside_frozen_weights(mesh):
+    setting = dataclasses.replace(SETTING, lora=LORA)
+    trainer = programs.make_trainer(CONFIG, setting, mesh)
+    shapes = programs.shapes_of(trainer, setting, mesh)
+    found = {p.name: p for p in programs._training(trainer, setting, shapes, 1, 1)}
+    assert programs.local_bytes(shapes.trained) == 4 * analytic.adapter_parameters(MODEL, LORA, 4, 2)
+    assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(shapes.trained))
+    assert traced.count(found["gradient"].trace().jaxpr).flops > 0
+    for program in programs._playing(CONFIG, setting, shapes, mesh, {1: 1}):
+        assert programs.local_bytes(program.arguments["adapters"]) == programs.local_bytes(shapes.policy)
+        assert traced.count(program.trace().jaxpr).flops > 0
+
+
+def test_four_bits_make_the_frozen_weights_smaller(mesh):
+    wide = dataclasses.replace(MODEL, width=512, heads=8, head_dim=64, feed_forward=1024)
+    sizes = []
+    for nf4 in (False, True):
+        setting = dataclasses.replace(SETTING, model=wide, lora=LORA, nf4=nf4)
+        shapes = programs.shapes_of(programs.make_trainer(CONFIG, setting, mesh), setting, mesh)
+        sizes.append(programs.local_bytes(shapes.frozen["layers"]))
+    assert sizes[1] < 0.4 * sizes[0]
+
+
+def test_an_iteration_runs_each_program_as_often_as_its_lengths_say():
+    config = dataclasses.replace(CONFIG, games={"Nim-v0": {}})
+    method = config.divide_fuse_conquer
+    episodes = method.seeds_per_game * method.trajectories_per_seed
+    found = runs(config, Lengths(16, 0.25), prefill=4)
+    assert found.episodes == episodes == 400
+    assert found.decode == 400 / 8 * 4  # waves of 8 slots, 4 ids drawn
+    assert found.prefill == 400 / 8 * 12 / 4
+    assert found.micro_batches == 400 * 16 / 32 / 8
+    assert default_lengths(config).episode == 16
