@@ -1,5 +1,6 @@
 """Stopping a run from outside: the signal is noted, the recipe saves and leaves at the next safe place."""
 
+import os
 import signal
 from collections.abc import Callable
 from types import FrameType, TracebackType
@@ -66,4 +67,7 @@ class Stop:
         # Schedulers repeat SIGTERM while they wait, so only an impatient Ctrl-C cuts the saving short.
         if self._noted and number == signal.SIGINT:
             raise KeyboardInterrupt
+        if not self._noted:
+            text = f"{signal.Signals(number).name}: stopping where it is safe; Ctrl-C once more loses what is not saved"
+            os.write(2, f"{text}\n".encode())  # a handler may run in the middle of another write
         self._noted = self._noted or number

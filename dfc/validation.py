@@ -313,12 +313,12 @@ def device_problems(config: RunConfig, devices: int) -> list[str]:
     sizes = dataclasses.asdict(config.mesh)
     known = math.prod(size for size in sizes.values() if size != -1)
     text = ", ".join(f"mesh.{axis}={size}" for axis, size in sizes.items())
+    example = "for example --config.mesh.data=1 --config.mesh.fsdp=-1 --config.mesh.tensor=1 (-1 takes what remains)"
     if -1 in sizes.values():
         if devices % known:
-            return [f"{text}: the fixed sizes multiply to {known}, which must divide the {devices} devices found"]
+            return [f"{text}: the fixed sizes multiply to {known}, which must divide the {devices} devices; {example}"]
     elif known != devices:
-        cure = "set one of them to -1 to take what remains"
-        return [f"{text}: the product is {known}, but must be the number of devices found, {devices}; {cure}"]
+        return [f"{text}: the product is {known}, but must be the number of devices, {devices}; {example}"]
     data, fsdp, _ = (size if size != -1 else devices // known for size in sizes.values())
     return [_rows_problem(config, data * fsdp)] if config.batch.micro_batch_rows % (data * fsdp) else []
 

@@ -80,6 +80,8 @@ def _config(known: argparse.Namespace, rest: Sequence[str]) -> RunConfig:
     found += [f"--{flag} is missing; --help shows an example" for flag in missing]
     if known.model and known.model_config:
         found.append("--model and --model_config: give one of them")
+    if known.programs and not known.compile:
+        found.append("--programs names what is compiled: give --compile as well")
     if known.config is None or found:
         raise ConfigError(found)
     overrides = [word for word in rest if word.startswith("--config.")]

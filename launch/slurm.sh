@@ -26,6 +26,8 @@ mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 # Jobs that share a first host get ports of their own.
 export JAX_COORDINATOR_ADDRESS="${hosts[0]}:$((20000 + SLURM_JOB_ID % 20000))"
 export JAX_NUM_PROCESSES=$SLURM_NTASKS
+# dfc.launch.fit counts on this share of a GPU's memory; JAX alone takes 75 %.
+export XLA_PYTHON_CLIENT_MEM_FRACTION="${XLA_PYTHON_CLIENT_MEM_FRACTION:-0.95}"
 
 # A process that fails takes the others with it at once; otherwise they would wait for it until JAX notices.
 # shellcheck disable=SC2016 # SLURM_PROCID has its value inside srun only

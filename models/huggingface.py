@@ -43,7 +43,7 @@ def resolve(path: str) -> Location:
         state = f"that folder has no {folders.CONFIG}" if folder.is_dir() else "there is no such folder"
         raise WeightsError(
             f"model {path!r}: looked for {folder / folders.CONFIG}, but {state}; expected a folder in the Hugging Face "
-            f"layout, or {_TINY_PLAYER!r} for the model in the box"
+            f"layout, or {_TINY_PLAYER!r} for the model in the box; nothing is downloaded"
         )
     return folder
 

@@ -134,7 +134,10 @@ def read_header(file: Location) -> dict[str, StoredTensor]:
     with _open(file) as handle:
         size = handle.seek(0, os.SEEK_END) or handle.tell()
         handle.seek(0)
-        length = int.from_bytes(handle.read(8), "little")
+        opening = handle.read(8)
+        if opening == b"version ":
+            raise BrokenFileError("it is a pointer of git-lfs, not the file; run git lfs pull in its repository")
+        length = int.from_bytes(opening, "little")
         if size < 8 or length > min(size - 8, _LONGEST_HEADER):
             raise BrokenFileError(f"its {size} bytes do not hold the header")
         text = np.empty(length, np.uint8)

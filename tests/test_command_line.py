@@ -287,7 +287,7 @@ def test_a_wrong_configuration_touches_no_folder(here, capsys):
     assert main([SMOKE, "--workdir=w", "--config.mesh.fsdp=4", "--config.seed=1"]) == 2  # the tests have 8 devices
     message = capsys.readouterr().err
     assert "1 problem in the configuration:\n  - --config.seed=x: must be a whole number\n" in message
-    assert "the product is 4, but must be the number of devices found, 8" in message
+    assert "the product is 4, but must be the number of devices, 8" in message
     assert list(here.iterdir()) == []
 
 
@@ -305,7 +305,7 @@ def test_a_mesh_must_fit_the_devices():
 
     assert found(8) == found(8, data=2, fsdp=2, tensor=2) == found(8, data=2, tensor=2) == []
     assert "must divide the 8 devices" in found(8, data=3)[0]
-    assert "must be the number of devices found, 8" in found(8, fsdp=4)[0]
+    assert "must be the number of devices, 8" in found(8, fsdp=4)[0]
     assert "must be a multiple of 16" in found(16)[0]
 
 

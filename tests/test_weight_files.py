@@ -561,3 +561,10 @@ def test_two_hosts_save_what_one_does(tmp_path):
         assert sorted(file.name for file in (tmp_path / made).iterdir()) == files
         for file in files:
             assert (tmp_path / made / file).read_bytes() == (tmp_path / wanted / file).read_bytes()
+
+
+def test_a_pointer_of_git_lfs_is_called_one(tmp_path):
+    file = tmp_path / "model.safetensors"
+    file.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+    with pytest.raises(safetensors_files.BrokenFileError, match="git lfs pull"):
+        safetensors_files.read_header(file)

@@ -8,6 +8,7 @@ copied because it could not be donated) a compile does.
 
 import dataclasses
 import functools
+import inspect
 import itertools
 import math
 from collections.abc import Iterator
@@ -18,16 +19,18 @@ import jax.numpy as jnp
 from jax.sharding import AbstractMesh, AxisType
 
 from dfc.fit.hardware import Topology
+from dfc.logprobs import token_logprobs
+from dfc.models import attention, quantization
 from dfc.models.decoder_config import DecoderConfig
 from dfc.models.lora import ALL_LINEAR, LoraConfig
 from dfc.models.sharding import AXES, param_shardings
 from dfc.models.transformer import abstract_params
+from dfc.training import step
 
 MARGIN = 0.2
-_TOKEN_CHUNK, _VOCAB_CHUNK = 8192, 2048  # positions and ids projected at a time (dfc.logprobs)
-_QUERY_CHUNK = 512  # queries per tile of XLA's attention (dfc.models.attention)
+_VOCAB_CHUNK: int = inspect.signature(token_logprobs).parameters["vocab_chunk"].default
 _RANK = 64  # of adapters, where they are suggested
-_NF4_BYTES = 0.5 + 4 / 64  # a code, and a float32 scale per 64
+_NF4_BYTES = 0.5 + 4 / quantization.BLOCK  # a code, and a float32 scale per block
 
 Remat = Literal["none", "dots", "layer", "offload"]
 Attention = Literal["splash", "cudnn", "xla"]
@@ -46,12 +49,13 @@ class Setting:
       rows: of one micro-batch, over all devices.
       row_length: ids of a row.
       micro_batches: of one update; gradients of several are added up in float32.
-      updates: of one iteration; from the second on, what the first started from is kept beside them.
+      updates: of one iteration; from the second on, what the first started from is kept beside their gradients.
       remat: what the backward pass keeps of a layer.
       attention: the program for whole sequences.
       master_bytes: of one trained weight as it is kept; moments and adapters are float32.
       scan_layers: whether training has its layers stacked; decoding has them apart, so weights exist in both layouts.
-      reference: whether a second policy gives log-probabilities in the update.
+      reference: whether the initial policy gives log-probabilities in the update; if not, and without adapters, no
+        second copy of it is held.
       lora: adapters that are trained; None trains all weights.
       nf4: whether the kernels beside adapters are kept in four bits.
       group_policies: finished policies of other groups that wait to be fused.
@@ -218,7 +222,7 @@ def memory(setting: Setting) -> Memory:
     resident = {"initial policy": _frozen(s, count), "trained weights": master, "optimizer": 8 * trained}
     if s.lora is not None and s.scan_layers:
         resident["frozen weights, stacked"] = _frozen(s, count)
-    if s.lora is None and s.scan_layers:
+    if s.lora is None and s.scan_layers and s.reference:
         resident["reference policy, stacked"] = whole
     if not s.one_layout:
         resident["trained weights at the start"] = master
@@ -227,17 +231,21 @@ def memory(setting: Setting) -> Memory:
         resident["policies of other groups"] = s.group_policies * master
     changed = {"weights after the update": master, "optimizer after the update": 8 * trained}
     gradients = 4.0 if s.lora is not None else float(s.master_bytes)
+    gradient = _gradient(s, count, trained, gradients)
     if s.updates > 1:
-        resident |= {"weights before the first update": master, "optimizer before the first update": 8 * trained}
+        gradient |= {"weights before the first update": master, "optimizer before the first update": 8 * trained}
+    # An iteration's first update may be dropped, or starts from what other groups start from, and is made beside
+    # what it starts from; those behind it are made in place, beside the same.
     apply = {"gradients": (4.0 if s.micro_batches > 1 else gradients) * trained, **changed}
     play = {"cache": cache_bytes(s), "opponent's cache": (s.engines - 1) * cache_bytes(s), **_play(s)}
     if s.compares:
         play |= changed
-    parts = resident, _gradient(s, count, trained, gradients), apply, play
+    parts = resident, gradient, apply, play
     return Memory(*({name: size for name, size in part.items() if size} for part in parts))
 
 
 def _frozen(s: Setting, count: ParameterCount) -> float:
+    """Bytes on one device of the model's weights as they are stored where they are not trained."""
     if not s.nf4:
         return s.weight_bytes * count.local
     kernels = count.products * count.local / count.total
@@ -279,16 +287,25 @@ def _gradient(s: Setting, count: ParameterCount, trained: float, gradient_bytes:
         parts["layer at work"] += size * count.products / model.layers / s.tensor
     rows = math.ceil(s.rows / (s.data * s.fsdp))
     if s.attention == "xla":
-        queries = s.row_length if s.row_length <= 1024 else _QUERY_CHUNK
+        queries = _queries_at_once(s.row_length)
         parts["attention weights"] = 10.0 * rows * model.heads / s.tensor * queries * s.row_length
     elif s.attention == "cudnn":
         parts["attention mask"] = 3.0 * rows * s.row_length**2  # a flag, and what is added to the logits
-    chunk = math.ceil(min(_TOKEN_CHUNK, s.rows * s.row_length) / (s.data * s.fsdp))
-    tile = min(_VOCAB_CHUNK, model.vocabulary)
+    chunk = min(step._IDS_PER_DEVICE, tokens)  # noqa: SLF001 - the trainer's own constant, not a copy
+    shard = model.vocabulary // (s.tensor if model.vocabulary % s.tensor == 0 else 1)
     # Logits, probabilities and gradient of a tile; the projection's gradient, summed in float32.
     head = 4.0 * model.vocabulary * model.width / (s.fsdp * s.tensor) if s.lora is None else 0.0
-    parts["logits"] = 12.0 * chunk * tile / s.tensor + head
+    parts["logits"] = 12.0 * chunk * min(_VOCAB_CHUNK, shard) + head
     return parts
+
+
+def _queries_at_once(length: int) -> int:
+    """Queries whose weights XLA's attention forms at a time, in the band that sees most."""
+    a = attention
+    if length <= a._WHOLE:  # noqa: SLF001 - the program's own constants, not copies
+        return length
+    band = -(-length // (a._MOST_BANDS * a._BAND)) * a._BAND  # noqa: SLF001 - likewise
+    return min(band, a._CHUNK, length)  # noqa: SLF001 - likewise
 
 
 def _play(s: Setting) -> Sizes:
@@ -337,8 +354,8 @@ def update_work(setting: Setting) -> Work:
     passes = 1.0 + again + backward + (1.0 if s.reference else 0.0)
     # The projection to the vocabulary: forward, again, and two products backward (one if it is frozen).
     heads = 2.0 + backward + (1.0 if s.reference else 0.0)
-    whole = s.weight_bytes * parameters(model, s.data, s.fsdp, s.tensor).local
-    moved = whole * passes + 2 * memory(s).gradient.get("residuals", 0.0)
+    moved = _frozen(s, parameters(model, s.data, s.fsdp, s.tensor)) * passes
+    moved += 2 * memory(s).gradient.get("residuals", 0.0)
     return Work((passes * forward + heads * head) / s.devices, moved)
 
 
@@ -356,7 +373,9 @@ def decode_work(setting: Setting, width: int = 1) -> Work:
     flops = forward_flops(model, tokens, s.positions) + 2.0 * model.width * model.vocabulary * s.slots
     embedding = s.weight_bytes * model.vocabulary * model.width / (s.fsdp * s.tensor)
     unread = 0.0 if model.tied_embedding else embedding  # a few rows of the input embedding are looked up
-    weights = s.weight_bytes * parameters(model, s.data, s.fsdp, s.tensor).local
+    weights = _frozen(s, parameters(model, s.data, s.fsdp, s.tensor))  # as they are stored, four bits included
+    if s.lora is not None:
+        weights += 4 * adapter_parameters(model, s.lora, s.fsdp, s.tensor)
     return Work(flops / s.devices, weights - unread + cache_bytes(s))
 
 

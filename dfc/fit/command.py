@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -87,8 +87,10 @@ def _compiled(request: Request, setting: Setting, topology: Topology, lengths: L
 
     available = topology.chip.memory
     reports = []
-    for program in programs.of_run(request.config, setting, topology, lengths):
-        if request.programs and not any(word in program.name for word in request.programs):
+    every = list(programs.of_run(request.config, setting, topology, lengths))
+    names = named(request.programs, [program.name for program in every])
+    for program in every:
+        if program.name not in names:
             continue
         out.write(f"compiling {program.name} ...\n")
         out.flush()
@@ -106,8 +108,26 @@ def _compiled(request: Request, setting: Setting, topology: Topology, lengths: L
     out.write("\n" + _iteration_text(reports, topology, lengths))
     if not good and analytic.memory(setting).fits(available):  # otherwise it was said above
         out.write(_misfit(setting, available) + "\n")
-    out.write(f"\n{topology.name}: every program {'fits' if good else 'compiled, but NOT all fit'}\n")
+    which = "" if len(names) == len(every) else f"of those named ({len(names)} of {len(every)}) "
+    misfits = sum(not report.fits([one], available) for one in reports)
+    verdict = "every program fits" if good else f"{misfits} of {len(reports)} programs do NOT fit"
+    out.write(f"\n{topology.name}: {which}{verdict}\n")
     return 0 if good else 1
+
+
+def named(words: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Returns the names that contain one of the words; all without words.
+
+    Raises:
+      ConfigError: a word is in no name.
+    """
+    unknown = [word for word in words if not word or not any(word in name for name in names)]
+    if unknown:
+        known = ", ".join(names)
+        raise ConfigError(
+            [f"--programs={word}: no program of this run has it in its name: {known}" for word in unknown]
+        )
+    return [name for name in names if not words or any(word in name for word in words)]
 
 
 def model_of(request: Request) -> tuple[DecoderConfig, str]:

@@ -44,7 +44,7 @@ class Program:
       unread: bytes of the arguments of which it reads a few rows only.
       phase: of `Memory.phases`, whose other parts lie beside it.
       holds: names of parts that are its arguments, results or temporaries; the rest of the phase is beside it.
-      runs: in one iteration.
+      runs: in one iteration behind a stage's first.
     """
 
     name: str
@@ -195,9 +195,11 @@ def _training(
     old = shapes.logprobs if setting.reference else None
     at_work = ("weights cast", "residuals", "layer at work", "attention weights", "attention mask", "logits")
     gradient = shapes.trained, base, shapes.batch, old, None
+    # One device picks the positions it projects; a batch of which every id is an action needs most.
+    capacity = setting.rows * setting.row_length if setting.devices == 1 else None
     yield Program(
         "gradient",
-        lambda: programs["gradient"].trace(*gradient, capacity=None),
+        lambda: programs["gradient"].trace(*gradient, capacity=capacity),
         gradient,
         (),
         0,
@@ -209,7 +211,7 @@ def _training(
         reference = shapes.frozen, shapes.batch
         yield Program(
             "reference log-probabilities",
-            lambda: programs["logprobs"].trace(*reference, capacity=None),
+            lambda: programs["logprobs"].trace(*reference, capacity=capacity),
             reference,
             (),
             unread(shapes.frozen, setting),
@@ -217,23 +219,38 @@ def _training(
             (kept if setting.scan_layers else "initial policy", "gradients", *at_work),
             micro_batches,
         )
-    found = jax.eval_shape(lambda *a: programs["gradient"](*a, capacity=None), *gradient)
+    found = jax.eval_shape(lambda *a: programs["gradient"](*a, capacity=capacity), *gradient)
     places = trainer.shardings(stacked=setting.scan_layers)
     dtype = jnp.float32 if setting.micro_batches > 1 else None
     widened = jax.tree.map(lambda x: _shape(x.shape, dtype or x.dtype), found["gradients"])
     total = {"gradients": _placed(widened, places), "loss": found["loss"]}
     apply = shapes.trained, shapes.state, total
-    in_place = not setting.compares
+    given = "trained weights", "optimizer", "gradients"
+    made = "weights after the update", "optimizer after the update"
+    # Whatever the rule, a stage's first update keeps what it starts from: the most that any update holds.
+    first = 1 if setting.compares else 0  # of the updates of any other iteration
     yield Program(
         "optimizer step",
-        lambda: programs["apply_in_place" if in_place else "apply"].trace(*apply),
+        lambda: programs["apply"].trace(*apply),
         apply,
-        apply[:2] if in_place else (),
+        (),
         0,
         "optimizer step",
-        ("trained weights", "optimizer", "gradients", "weights after the update", "optimizer after the update"),
-        updates,
+        (*given, *made),
+        first,
     )
+    if updates > first:
+        yield Program(
+            "optimizer step in place",
+            lambda: programs["apply_in_place"].trace(*apply),
+            apply,
+            apply[:2],
+            0,
+            "optimizer step",
+            # Of several updates the later ones lie beside what the first started from, as large as what it made.
+            given if updates > 1 else (*given, *made),
+            updates - first,
+        )
     if not setting.one_layout:
         yield Program(
             "weight hand-over",

@@ -126,9 +126,10 @@ class ProgramReport:
 
 
 def fits(programs: Sequence[ProgramReport], available: float) -> bool:
-    """Whether every program was accepted and finds the room it needs."""
+    """Whether there are programs, and every one was accepted and finds the room it needs."""
     needs = [program.together() for program in programs]
-    return not any(p.refusal for p in programs) and all(need is None or need <= available for need in needs)
+    accepted = bool(programs) and not any(p.refusal for p in programs)
+    return accepted and all(need is None or need <= available for need in needs)
 
 
 def program_tables(programs: Sequence[ProgramReport], topology: Topology, *, markdown: bool = False) -> str:

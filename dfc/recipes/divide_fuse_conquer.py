@@ -130,6 +130,7 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
         _show(folder)
         return
     settings = config.divide_fuse_conquer
+    print(f"loading {config.model.path}", flush=True)  # noqa: T201 - progress
     table = Table(config)
     optimizer = make_optimizer(config.optimizer, total_steps=1)  # constant after warm-up: see dfc.validation
     trainer = Trainer(
@@ -184,6 +185,8 @@ def _show(folder: RunFolder) -> None:
         return
     for line in summary.lines(folder.path):
         print(line)  # noqa: T201 - the result
+    if folder.adapter.exists():
+        print(f"adapter: {folder.adapter}")  # noqa: T201 - where to look
     print(f"policy: {folder.policy}\nreport: {folder.report}", flush=True)  # noqa: T201 - where to look
 
 
@@ -198,6 +201,8 @@ def _restore(run_: Run) -> tuple[State, list[Group]] | None:
         run_.folder.rewind(dict.fromkeys(run_.folder.positions(), 0))
         return None
     run_.folder.rewind(restored.progress["positions"])
+    state = restored.progress["state"]
+    print(f"going on behind step {state['steps']}; records after it are made again", flush=True)  # noqa: T201 - progress
     groups = [Group(g["name"], tuple(g["games"]), g["start"], g["winnable"]) for g in restored.progress["groups"]]
     return State(**restored.progress["state"], **restored.arrays), groups
 
@@ -219,7 +224,7 @@ def _divide(run_: Run) -> list[Group]:
     """Plays the base model on every id and groups them; writes groups.json and the base rows."""
     config, folder, table = run_.config, run_.folder, run_.table
     settings = config.divide_fuse_conquer
-    print(f"base: {settings.grouping.trials} games per id", flush=True)  # noqa: T201 - progress
+    print(f"base: {settings.grouping.trials} games per id (the first ones compile)", flush=True)  # noqa: T201 - progress
     jobs = matches.match_jobs(config.games, settings.grouping.trials, config.seed, "grouping")
     episodes = table.play(jobs, Policy(table.initial), "initial")
     folder.append("episodes", [e.record(stage="base", iteration=0, kind="evaluate", reward=None) for e in episodes])
@@ -431,6 +436,7 @@ def _iterate(run_: Run, stage: Stage, state: State) -> tuple[dict[str, float], d
         "win_rate": win_rate,
         "accepted": float(kept),
         "episodes": float(len(episodes)),
+        "updates": float(len(shares)),  # 0: all rewards of every group were equal, and there was nothing to learn
         "generated_ids": float(sum(e.drawn for e in episodes)),
         **losses,
         **{f"games/{game}/win_rate": rate for game, rate in state.win_rates.items()},
