@@ -7,13 +7,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from dfc.fit import analytic, published
 from dfc.fit.analytic import Setting
 from dfc.fit.hardware import parse_topology
 from dfc.fit.traced import count
-from dfc.models import families, lora, sharding
+from dfc.models import attention, families, lora, sharding
 from dfc.models.decoder_config import DecoderConfig
+from dfc.models.execution import Execution
 from dfc.models.transformer import abstract_params, bind, empty_cache
 
 SMALL = DecoderConfig(
@@ -74,7 +76,7 @@ def test_forward_arithmetic_agrees_with_the_traced_program():
     rows, length = 2, 16
     ids = jnp.zeros((rows, length), jnp.int32)
     program = jax.make_jaxpr(lambda p: bind(SMALL, p)(ids, ids, ids))(abstract_params(SMALL))
-    # Up to 1,024 positions the program computes the whole square, so every id sees `length` ids.
+    # So short, the program computes the whole square: every id sees `length` ids.
     assert analytic.forward_flops(SMALL, rows * length, length) == count(program).flops
 
 
@@ -95,6 +97,54 @@ def test_adapters_shrink_optimizer_and_gradients_and_four_bits_the_weights():
     assert quantized.resident["frozen weights, stacked"] == pytest.approx(
         adapted.resident["frozen weights, stacked"] * 0.31, rel=0.1
     )
+
+
+@pytest.mark.parametrize(
+    ("adapters", "coefficient", "held"), [(None, False, None), (None, True, 1), (ADAPTERS, False, 1)]
+)
+def test_the_initial_policy_is_held_twice_only_if_something_reads_it(adapters, coefficient, held):
+    found = analytic.memory(large("llama-3.1-8b", lora=adapters, reference=coefficient)).resident
+    stacked = [size for name, size in found.items() if name.endswith(", stacked")]
+    assert stacked == [found["initial policy"]] * (held or 0)
+
+
+def test_weights_in_four_bits_are_read_as_four_bits():
+    adapted = large("llama-3.1-70b", lora=ADAPTERS, slots=16, positions=128)
+    quantized = dataclasses.replace(adapted, nf4=True)
+    for work in (analytic.decode_work, analytic.update_work):
+        assert work(quantized).flops == work(adapted).flops
+        assert work(quantized).bytes < work(adapted).bytes
+    kernels = analytic.parameters(adapted.model, 1, 1, 1).products / 16
+    spared = analytic.decode_work(adapted).bytes - analytic.decode_work(quantized).bytes
+    assert spared == pytest.approx(kernels * (2 - 4.5 / 8), rel=0.01)  # 4 bits, and 32 more for every 64 weights
+
+
+@pytest.mark.parametrize("length", [64, 256, 1024, 8192, 20000])
+def test_attention_weights_are_those_of_the_largest_array_xla_forms(length):
+    model = dataclasses.replace(SMALL, vocabulary=64)
+    x = jax.ShapeDtypeStruct((1, 4, length, 8), jnp.float32)
+    kv = jax.ShapeDtypeStruct((1, 2, length, 8), jnp.float32)
+    ids = jax.ShapeDtypeStruct((1, length), jnp.int32)
+    spec = attention.AttentionSpec(1.0)
+    execution = Execution("xla")
+    program = jax.make_jaxpr(lambda q, k, v, s: attention.causal_attention(q, k, v, s, spec, execution))(x, kv, kv, ids)
+
+    def largest(jaxpr):
+        inner = [
+            largest(getattr(p, "jaxpr", p))
+            for e in jaxpr.eqns
+            for p in jax.tree.leaves(e.params, is_leaf=is_program)
+            if is_program(p)
+        ]
+        sizes = [math.prod(v.aval.shape[2:]) for e in jaxpr.eqns for v in e.outvars if e.primitive.name == "exp"]
+        return max([0, *inner, *sizes])
+
+    found = analytic.memory(Setting(model, 1, 1, 1, rows=1, row_length=length)).gradient["attention weights"]
+    assert found == 10.0 * model.heads * largest(program.jaxpr)
+
+
+def is_program(x):
+    return isinstance(x, ClosedJaxpr | Jaxpr)
 
 
 @pytest.mark.parametrize(("remat", "less"), [("none", "dots"), ("dots", "layer"), ("layer", "offload")])

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from dfc.fit import published, report
+from dfc.errors import ConfigError
+from dfc.fit import command, published, report
 from dfc.fit.analytic import Work
 from dfc.fit.collectives import Traffic
 from dfc.fit.compilation import Compiled, refused
@@ -85,6 +86,7 @@ def test_adapters_make_a_large_model_fit(capsys):
         ((), "--config is missing"),
         ((PAPER,), "--topology is missing"),
         ((PAPER, "--topology=v9:8"), "there is no chip 'v9'"),
+        ((PAPER, "--topology=h100:64", "--programs=decode"), "give --compile as well"),
         ((PAPER, "--topology=h100:8", "--colour=red"), "--colour=red: there is no such flag"),
         ((PAPER, "--topology=h100:64", "--model=gpt-2"), "not among the published ones"),
         ((PAPER, "--topology=h100:64", "--config.rollout.slots=0"), "rollout.slots"),
@@ -117,6 +119,19 @@ def test_a_program_fits_only_together_with_what_lies_beside_it():
     assert report.fits([one(6), one(4, beside=6.0)], 10)
     assert not report.fits([one(6), one(5, beside=6.0)], 10)
     assert not report.fits([one(1), one(0, compiled=None, refusal="needs at least 2 GB of 1 GB")], 10)
+
+
+def test_nothing_compiled_is_no_proof():
+    assert not report.fits([], 10)
+
+
+def test_a_word_in_no_programs_name_is_an_error_that_lists_the_names():
+    names = ["gradient", "weight hand-over", "decode"]
+    assert command.named((), names) == names
+    assert command.named(("hand", "dec"), names) == ["weight hand-over", "decode"]
+    for words in (("gradeint",), ("decode", "prefil"), ("decode", "")):
+        with pytest.raises(ConfigError, match="gradient, weight hand-over, decode"):
+            command.named(words, names)
 
 
 def test_the_floor_is_the_slowest_of_arithmetic_memory_and_sending():

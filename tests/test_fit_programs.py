@@ -114,9 +114,44 @@ def test_every_program_lowers_from_shapes_and_has_the_arithmetic_of_the_analytic
 def test_an_update_in_place_reuses_all_it_is_given(made):
     trainer, shapes, _ = made
     setting = dataclasses.replace(SETTING, compares=False)
-    step = next(p for p in programs._training(trainer, setting, shapes, 1, 1) if p.name == "optimizer step")
+    found = {p.name: p for p in programs._training(trainer, setting, shapes, 1, 1)}
+    step = found["optimizer step in place"]
     memory = step.trace().lower().compile().memory_analysis()
     assert memory.alias_size_in_bytes == programs.local_bytes(step.donated) == programs.local_bytes(step.arguments[:2])
+
+
+@pytest.mark.parametrize(
+    ("compares", "updates", "runs"),
+    [
+        (True, 1, {"optimizer step": 1}),
+        (True, 3, {"optimizer step": 1, "optimizer step in place": 2}),
+        (False, 1, {"optimizer step": 0, "optimizer step in place": 1}),
+    ],
+)
+def test_a_first_update_keeps_what_it_starts_from_whatever_the_rule(made, compares, updates, runs):
+    trainer, shapes, _ = made
+    setting = dataclasses.replace(SETTING, compares=compares, updates=updates)
+    found = [p for p in programs._training(trainer, setting, shapes, 1, updates) if "optimizer" in p.name]
+    assert {p.name: p.runs for p in found} == runs
+    assert found[0].donated == ()
+    # Added up, the phase covers the larger of the two: old and new, whichever way they come to be.
+    held = analytic.memory(setting).phases["optimizer step"]
+    state = programs.local_bytes((shapes.trained, shapes.state))
+    old_and_new = sum(size for name, size in held.items() if name.endswith(("trained weights", "optimizer", "update")))
+    assert old_and_new == pytest.approx(2 * state, abs=32)
+
+
+def test_on_one_device_the_positions_that_are_projected_are_picked_as_the_run_picks_them():
+    mesh = sharding.make_mesh(1, 1, 1, devices=jax.devices()[:1])
+    setting = dataclasses.replace(SETTING, fsdp=1, tensor=1)
+    trainer = programs.make_trainer(CONFIG, setting, mesh)
+    assert trainer._picks
+    shapes = programs.shapes_of(trainer, setting, mesh)
+    for program in programs._training(trainer, setting, shapes, 1, 1):
+        if program.name in ("gradient", "reference log-probabilities"):
+            text = str(program.trace().jaxpr)
+            assert "cumsum" in text, program.name  # of `nonzero`, which finds the action ids
+            program.trace().lower()
 
 
 def test_adapters_are_trained_beside_frozen_weights(mesh):
