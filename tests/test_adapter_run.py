@@ -2,9 +2,11 @@
 
 import dataclasses
 import json
+import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import jax
@@ -36,28 +38,29 @@ def get_config():
 """
 
 
+def start(folder, name):
+    command = [sys.executable, "-m", "dfc.launch", "--config=config.py", f"--workdir={name}"]
+    root = str(Path(__file__).parent.parent)
+    environment = {"JAX_PLATFORMS": "cpu", "PYTHONPATH": root, "PATH": "/usr/bin:/bin"}
+    environment |= {"JAX_COMPILATION_CACHE_DIR": str(folder / "xla")}
+    return subprocess.Popen(  # noqa: S603 - our own command
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """The run folder, and what the run printed."""
+    """The folder of a run that nobody stopped, and what it printed."""
     folder = tmp_path_factory.mktemp("adapters")
     player = huggingface.resolve("tiny_player")
     config, _ = huggingface.load(player, dtype="float32")
     config = dataclasses.replace(config, width=64, heads=2, kv_heads=2, head_dim=32, feed_forward=128, layers=2)
     huggingface.save(folder / "model", config, initialize(config, 0), copy_from=Path(player))
     (folder / "config.py").write_text(textwrap.dedent(CONFIG))
-    command = [sys.executable, "-m", "dfc.launch", "--config=config.py", "--workdir=run"]
-    root = str(Path(__file__).parent.parent)
-    done = subprocess.run(  # noqa: S603 - our own command
-        command,
-        cwd=folder,
-        env={"JAX_PLATFORMS": "cpu", "PYTHONPATH": root, "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=500,
-    )
-    assert done.returncode == 0, done.stderr
-    return folder, done.stdout
+    process = start(folder, "run")
+    text, errors = process.communicate(timeout=500)
+    assert process.returncode == 0, errors
+    return folder, text
 
 
 def test_the_policy_is_the_full_model_with_the_adapter_added(run):
@@ -90,3 +93,20 @@ def test_the_update_pulls_on_the_adapters(run):
     norms = [record["metrics"]["gradient_norm"] for record in records if "gradient_norm" in record["metrics"]]
     assert norms
     assert all(norm > 0 for norm in norms)
+
+
+def test_a_stopped_run_goes_on_to_the_very_same_adapters(run):
+    folder, _ = run
+    process = start(folder, "stopped")
+    metrics = folder / "stopped" / "metrics.jsonl"
+    while process.poll() is None and not (metrics.exists() and metrics.read_bytes()):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=500)
+    assert process.returncode == 143, errors
+    process = start(folder, "stopped")
+    text, errors = process.communicate(timeout=500)
+    assert process.returncode == 0, errors
+    assert "going on behind step" in text
+    for name in ("adapter/adapter_model.safetensors", "policy/model.safetensors"):
+        assert (folder / "stopped" / name).read_bytes() == (folder / "run" / name).read_bytes()
