@@ -35,8 +35,9 @@ import numpy as np
 import dfc
 from dfc.config import OptimizerConfig, TrainingConfig
 from dfc.episodes import TokenBatch
+from dfc.fit import published
 from dfc.losses import Loss, sft_loss
-from dfc.models import huggingface, lora
+from dfc.models import families, huggingface, lora
 from dfc.models.decoder_config import DecoderConfig
 from dfc.models.execution import Execution
 from dfc.models.transformer import abstract_params, bind, stack_layers
@@ -49,21 +50,8 @@ SIZES = {  # vocabulary, width, layers, heads, key heads, feed-forward
     "33M": (8192, 512, 10, 8, 4, 1408),
     "120M": (16384, 768, 16, 12, 6, 2048),
 }
-LLAMA_1B = DecoderConfig(
-    vocabulary=128256,
-    width=2048,
-    layers=16,
-    heads=32,
-    kv_heads=8,
-    head_dim=64,
-    feed_forward=8192,
-    rope_theta=500000.0,
-    norm_epsilon=1e-5,
-    qkv_bias=False,
-    tied_embedding=True,
-    dtype="bfloat16",
-)
-LLAMA_8B = dataclasses.replace(LLAMA_1B, width=4096, layers=32, head_dim=128, feed_forward=14336, tied_embedding=False)
+LLAMA_8B = dataclasses.replace(families.from_config_json(published.CONFIGS["llama-3.1-8b"]), dtype="bfloat16")
+LLAMA_1B = dataclasses.replace(LLAMA_8B, width=2048, layers=16, head_dim=64, feed_forward=8192, tied_embedding=True)
 GPU_RATE = {"H100": 989e12, "H200": 989e12, "A100": 312e12}  # dense bfloat16, published
 
 

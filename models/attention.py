@@ -131,7 +131,7 @@ def _in_chunks(
     padding = chunks * _CHUNK - length
     padded = jnp.pad(query, ((0, 0), (0, 0), (0, padding), (0, 0)))
     parts = jnp.moveaxis(padded.reshape(rows, heads, chunks, _CHUNK, dim), 2, 0)
-    # Padding belongs to the segment of the last key, which every query behind it sees.
+    # What padding attends to is cut off below; it only has to be finite.
     filled = jnp.concatenate([row_segments, jnp.repeat(segments[:, -1:], padding, axis=1)], axis=1)
     part_segments = jnp.moveaxis(filled.reshape(rows, chunks, _CHUNK), 1, 0)
     starts = offset + jnp.arange(chunks, dtype=jnp.int32) * _CHUNK

@@ -1,10 +1,12 @@
 import dataclasses
 
+import jax
+import numpy as np
 import pytest
 
 from dfc import agreement
 from dfc.config import BatchConfig, RolloutConfig, RunConfig
-from dfc.errors import ConfigError, RunFolderError
+from dfc.errors import ConfigError, RunFolderError, TrainingError
 from dfc.interruption import Interrupted, Stop
 from dfc.launch import command_line, distributed
 from dfc.launch.distributed import Processes
@@ -120,3 +122,17 @@ def test_a_folder_that_follows_touches_no_disk_and_drops_what_it_is_asked_to_rec
         with pytest.raises(RunFolderError, match="only the process that writes"):
             folder.records("metrics")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_process_that_computed_something_else_is_named(monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 3)
+
+    def gather(change):
+        return lambda digest: np.asarray([[digest], [digest], [digest + np.uint32(change)]])
+
+    arrays = [(np.arange(3), np.ones(2))]
+    monkeypatch.setattr(agreement.multihost_utils, "process_allgather", gather(0))
+    agreement.refuse_divergence("episodes", arrays)
+    monkeypatch.setattr(agreement.multihost_utils, "process_allgather", gather(1))
+    with pytest.raises(TrainingError, match="episodes: process 2 has others"):
+        agreement.refuse_divergence("episodes", arrays)

@@ -11,7 +11,7 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from dfc.errors import WeightsError
-from dfc.models import lora, quantization, sharding
+from dfc.models import huggingface, lora, quantization, sharding
 from dfc.models.decoder_config import DecoderConfig
 from dfc.models.execution import Execution
 from dfc.models.quantization import NF4, Nf4Kernel, quantize
@@ -311,3 +311,13 @@ def test_split_weights_are_quantized_where_they_lie():
     quantized = jax.jit(quantization.quantize_params, out_shardings=shardings)(params)
     jax.tree.map(np.testing.assert_array_equal, quantized, quantization.quantize_params(initialize(single, 0)))
     assert quantized["layers"][0]["mlp"]["up"]["kernel"].codes.sharding.spec == P("fsdp", "tensor")
+
+
+@pytest.mark.parametrize("mesh", [None, sharding.make_mesh(1, 4, 2)], ids=["one device", "eight devices"])
+def test_loading_in_four_bits_gives_what_quantizing_the_loaded_weights_gives(mesh, tmp_path):
+    huggingface.save(tmp_path / "model", CONFIG, PARAMS, copy_from=None)
+    _, found = huggingface.load(tmp_path / "model", mesh=mesh, dtype="float32", nf4=True)
+    _, plain = huggingface.load(tmp_path / "model", dtype="float32")
+    expected = quantization.quantize_params(plain)
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    jax.tree.map(np.testing.assert_array_equal, jax.tree.map(np.asarray, found), jax.tree.map(np.asarray, expected))

@@ -158,6 +158,7 @@ class Trainer:
         self._picks = mesh is None or mesh.size == 1
         # Called side by side, programs are lowered by whichever thread comes first.
         self.programs = {
+            "frozen": jax.jit(stack_layers),
             "initial": jax.jit(self._initial),
             "initial_state": jax.jit(self._initial_state),
             "logprobs": jax.jit(
@@ -209,7 +210,7 @@ class Trainer:
 
     def frozen(self, params: Params) -> Params:
         """Returns a model's unrolled weights as `update` wants them for `base` and `reference`."""
-        return jax.jit(stack_layers)(params) if self._training.scan_layers else params
+        return self.programs["frozen"](params) if self._training.scan_layers else params
 
     def _as_is(self) -> bool:
         kept = self.config.dtype if self._lora is None else "float32"
