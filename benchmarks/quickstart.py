@@ -13,10 +13,10 @@ output projection and id drawn; training: 3 times that (6 per weight) plus once 
 ids of episodes, padding not counted. Attention's own products, norms and sampling are not counted, so that the
 fractions err on the low side.
 
-How time is attributed: a call of the engine feeds what rows have to read and what rows have just drawn in one program.
-An id that was drawn needed one id fed before it: of a call's seconds the share (fed - drawn) / fed is prefill, the rest
-decode; both therefore share one fraction of the limit. A call's seconds run from its dispatch until its results are
-ready. What else passes while games are played is the host's: rules, rendering, tokenizing, the engine's book-keeping.
+How time is attributed: a call of the engine either reads (prefill) or writes (decode). Its seconds run from its
+dispatch until its results are ready, waited for here one by one, so that a call does not hide behind another. What else
+passes while games are played is the host's: rules, rendering, tokenizing, the engine's book-keeping; in a run that does
+not wait, part of it passes while the device works.
 
 The rival: the same games of TicTacToe (same weights, same random numbers), 64 at once, played as one does with a
 model and a ``generate`` function: at each turn the whole conversation is fed again into an empty cache. Its batch is
@@ -50,13 +50,14 @@ from dfc.evaluation import matches
 from dfc.games import registry
 from dfc.games.chance import derive_seed
 from dfc.games.game import Game
+from dfc.models.cache import empty_cache
 from dfc.models.decoder_config import DecoderConfig
-from dfc.models.transformer import Params, bind, empty_cache
+from dfc.models.transformer import Params, bind
 from dfc.recipes import conquer
 from dfc.recipes.table import Policy, Table
-from dfc.rollout.engine import Engine, Reply, _extend_and_draw
+from dfc.rollout.engine import Engine
 from dfc.rollout.play import Job
-from dfc.rollout.sampling import draw, uniforms
+from dfc.rollout.sampling import draw, filters_of, row_sampling, uniforms
 from dfc.training.optimizer import make_optimizer
 from dfc.training.packing import empty_batch, micro_batches, pack
 from dfc.training.step import Trainer
@@ -69,39 +70,24 @@ RIVAL_MULTIPLE = 32
 # ---- clocks --------------------------------------------------------------------------------------------------------
 
 
-class DeviceClock:
-    """Stands in for the engine's program and adds up how long its calls take."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def __call__(self, *arguments: Any, **settings: Any) -> Any:  # noqa: ANN401 - passed on as they are
-        """Runs the program to its end."""
-        begun = time.perf_counter()
-        result = _extend_and_draw(*arguments, **settings)
-        result[0].block_until_ready()  # the outputs of a program are ready together
-        self.seconds += time.perf_counter() - begun
-        return result
-
-
-CLOCK = DeviceClock()
-
-
 class TimedEngine(Engine):
-    """An engine that knows how many of its device seconds were prefill."""
+    """An engine that waits for every call and knows how many of its seconds were reading."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:  # noqa: ANN401 - passed on as they are
         super().__init__(*arguments, **settings)
         self.seconds = self.prefill_seconds = 0.0
 
-    def step(self) -> list[Reply]:
-        """Runs one call and attributes its seconds."""
-        seconds, fed, drawn = CLOCK.seconds, self.counts.fed, self.counts.drawn
-        finished = super().step()
-        spent, fed, drawn = CLOCK.seconds - seconds, self.counts.fed - fed, self.counts.drawn - drawn
-        self.seconds += spent
-        self.prefill_seconds += spent * (fed - drawn) / max(1, fed)
-        return finished
+    def launch(self) -> bool:
+        """Runs one call to its end and adds up its seconds."""
+        begun = time.perf_counter()
+        launched = super().launch()
+        if launched:
+            call = self._flight[-1]
+            call.results[0].block_until_ready()  # the outputs of a program are ready together
+            spent = time.perf_counter() - begun
+            self.seconds += spent
+            self.prefill_seconds += 0.0 if call.decodes else spent
+        return launched
 
 
 class Compilations:
@@ -162,11 +148,11 @@ class Method:
 
     @property
     def engines(self) -> list[TimedEngine]:
-        """The policy's and the opponent's."""
+        """Every worker's."""
         return [engine for engine in self.table.engines if isinstance(engine, TimedEngine)]
 
     def totals(self) -> np.ndarray:
-        """What both engines have done: device seconds, prefill seconds, calls, ids fed, drawn, computed."""
+        """What the engines have done: device seconds, prefill seconds, calls, ids fed, drawn, computed."""
         rows = [
             (e.seconds, e.prefill_seconds, e.counts.calls, e.counts.fed, e.counts.drawn, e.counts.computed)
             for e in self.engines
@@ -225,29 +211,10 @@ class Method:
             self.update([empty, empty])
         for params in (self.table.initial, self.params):
             for engine in self.engines:
-                engine.set_params(params, engine.version + 1)
-                converse(engine)
+                engine.set_params(params, engine.version() + 1)
+                engine.warm_up()
         self.params, self.optimizer = self.table.initial, self.trainer.initial_state(self.table.initial)
         self.iterate(-1)
-
-
-def converse(engine: Engine) -> None:
-    """Holds ever longer conversations that feed 8, 4, 2 and 1 ids in turn, so that every program of an engine runs.
-
-    Each goes up to another length that the cache may grow to; when it ends, the cache shrinks again.
-    """
-    longest = 32
-    while longest < 2 * engine.max_length:
-        slot, last = engine.open(0), 0
-        while engine.length(slot) + 15 <= min(longest, engine.max_length - 1):
-            for width in (8, 4, 2, 1):
-                engine.append(slot, [0] * (width - last))
-                engine.ask(slot, 1)
-                while not engine.step():
-                    pass
-                last = 1  # the id drawn is the first to be fed by the next call
-        engine.close(slot)
-        longest *= 2
 
 
 # ---- the rival -----------------------------------------------------------------------------------------------------
@@ -296,10 +263,11 @@ def _draw_behind(
     sampling: SamplingConfig,
 ) -> tuple[jax.Array, Any]:
     model = bind(config, params)
-    hidden, cache = model.extend(tokens, start, cache)
+    hidden, cache = model.feed(tokens, start, cache)
     final = jnp.take_along_axis(hidden, last[:, None, None], axis=1)[:, 0]
     logits = jnp.matmul(final, model.output_embedding.T, preferred_element_type=jnp.float32)
-    return draw(logits, uniform, sampling)[0], cache
+    rows = row_sampling([sampling] * len(start))
+    return draw(logits, uniform, rows, filters_of([sampling]))[0], cache
 
 
 @dataclasses.dataclass
@@ -308,7 +276,6 @@ class PlainSeat:
 
     seed: int
     ids: list[int] = dataclasses.field(default_factory=list)
-    drawn: int = 0
     closed: bool = False
 
 
@@ -371,14 +338,16 @@ class Rival:
         width = -(-longest // RIVAL_MULTIPLE) * RIVAL_MULTIPLE
         tokens = np.zeros((RIVAL_ROWS, width), np.int32)
         lengths = np.ones(RIVAL_ROWS, np.int32)
-        seeds, drawn = np.zeros(RIVAL_ROWS, np.uint64), np.zeros(RIVAL_ROWS, np.uint64)
+        seeds = np.zeros(RIVAL_ROWS, np.uint64)
         for row, seat in enumerate(seats):
             tokens[row, : len(seat.ids)] = seat.ids
-            lengths[row], seeds[row], drawn[row] = len(seat.ids), seat.seed, seat.drawn
+            lengths[row], seeds[row] = len(seat.ids), seat.seed
             self.fed += len(seat.ids)
         settings = {"config": self.model, "sampling": self.rollout.sampling}
         room = self.rollout.max_reply_length
-        ids, cache = feed_all(params, tokens, lengths, uniforms(seeds, drawn), room=room, **settings)
+        ids, cache = feed_all(
+            params, tokens, lengths, uniforms(seeds, lengths.astype(np.uint64)), room=room, **settings
+        )
         replies: list[list[int]] = [[] for _ in seats]
         open_ = set(range(len(seats)))
         for index in range(room):
@@ -390,10 +359,8 @@ class Rival:
             if not open_ or index == room - 1:
                 break
             self.fed += len(open_)
-            later = uniforms(seeds, drawn + np.uint64(index + 1))
+            later = uniforms(seeds, (lengths + index + 1).astype(np.uint64))
             ids, cache = feed_one(params, host[:, None], lengths + np.int32(index), cache, later, **settings)
-        for seat, reply in zip(seats, replies, strict=True):
-            seat.drawn += len(reply)
         return replies
 
 
@@ -490,27 +457,26 @@ def main() -> None:
         config = dataclasses.replace(config, model=dataclasses.replace(config.model, path=options.model))
 
     compilations = Compilations()
-    with mock.patch("dfc.rollout.engine._extend_and_draw", CLOCK):
-        method = Method(config)
-        table = method.table
-        rival = Rival(table, config)
-        jobs = matches.match_jobs({RIVAL_GAME: {}}, options.games, config.seed, "benchmark rival")
-        _, warm_up = timed(method.warm_up)
-        rival.play(jobs, table.initial)
-        programs = compilations.count
-        print(f"{table.device}; warm-up: {programs} programs compiled, {warm_up:.0f} s", flush=True)
+    method = Method(config)
+    table = method.table
+    rival = Rival(table, config)
+    jobs = matches.match_jobs({RIVAL_GAME: {}}, options.games, config.seed, "benchmark rival")
+    _, warm_up = timed(method.warm_up)
+    rival.play(jobs, table.initial)
+    programs = compilations.count
+    print(f"{table.device}; warm-up: {programs} programs compiled, {warm_up:.0f} s", flush=True)
 
-        samples = [method.iterate(iteration) for iteration in range(options.iterations)]
-        ours, theirs, fed, refed, same = [], [], 0, 0, 1.0
-        for _ in range(options.iterations):
-            before, rival.fed = method.totals()[3], 0
-            episodes, seconds = timed(lambda: table.play(jobs, Policy(table.initial), "itself"))
-            ours.append(seconds)
-            fed = int(method.totals()[3] - before)
-            games, seconds = timed(lambda: rival.play(jobs, table.initial))
-            theirs.append(seconds)
-            refed, same = rival.fed, min(same, alike(episodes, games))
-        late = compilations.count - programs
+    samples = [method.iterate(iteration) for iteration in range(options.iterations)]
+    ours, theirs, fed, refed, same = [], [], 0, 0, 1.0
+    for _ in range(options.iterations):
+        before, rival.fed = method.totals()[3], 0
+        episodes, seconds = timed(lambda: table.play(jobs, Policy(table.initial), "itself"))
+        ours.append(seconds)
+        fed = int(method.totals()[3] - before)
+        games, seconds = timed(lambda: rival.play(jobs, table.initial))
+        theirs.append(seconds)
+        refed, same = rival.fed, min(same, alike(episodes, games))
+    late = compilations.count - programs
 
     model, rows = table.model, config.batch.micro_batch_rows * config.batch.row_length
     rates = {n: matmul_rate(n, model.width, model.feed_forward) for n in (config.rollout.slots, 512, rows)}

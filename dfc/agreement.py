@@ -90,3 +90,36 @@ def problems(problem: str | None) -> list[str]:
         for index, (row, failed) in enumerate(zip(texts, flags, strict=True))
         if failed
     ]
+
+
+def gathered(numbers: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Returns the int32 numbers of every process, in their order; all pass as many."""
+    if jax.process_count() == 1:
+        return [numbers]
+    found = multihost_utils.process_allgather(np.asarray(numbers, np.int32))
+    return [tuple(row) for row in found.tolist()]
+
+
+def stacked(array: np.ndarray) -> np.ndarray:
+    """Returns the arrays of every process, of one shape, behind each other on a new first axis."""
+    if jax.process_count() == 1:
+        return array[None]
+    return np.asarray(multihost_utils.process_allgather(array))
+
+
+def gathered_bytes(data: bytes) -> list[bytes]:
+    """Returns the bytes of every process, in their order."""
+    if jax.process_count() == 1:
+        return [data]
+    sizes = [size for (size,) in gathered((len(data),))]
+    buffer = np.zeros(1 << max(8, (max(sizes) - 1).bit_length()), np.uint8)  # sizes in powers of two: each is a program
+    buffer[: len(data)] = np.frombuffer(data, np.uint8)
+    found = multihost_utils.process_allgather(buffer)
+    return [row[:size].tobytes() for row, size in zip(found, sizes, strict=True)]
+
+
+def on_host(x: jax.Array) -> np.ndarray:
+    """Returns a whole array, on every process, also one whose parts lie on the devices of several."""
+    if x.is_fully_addressable:
+        return np.asarray(x)
+    return np.asarray(multihost_utils.process_allgather(x, tiled=True))

@@ -102,7 +102,9 @@ class RolloutConfig:
     """How games are played.
 
     Attributes:
-      slots: games in flight at once, per worker.
+      slots: games in flight at once, per worker; a game between two models keeps two conversations in the cache.
+      rows: conversations computed in one call of the device; 0: as many as games. Fewer than are in flight keep every
+        call full while the games of the others move on.
       workers: threads that play side by side, each with its own slots; on a CPU one per core, otherwise 1.
       mix_games: whether games of different ids are in flight together; off, one id is played after another, so that
         short games do not pay for the cache of long ones (faster on a CPU, where attention reads all of it); a list of
@@ -110,6 +112,11 @@ class RolloutConfig:
       max_length: ids of one episode's context, all turns of one seat together; a longer episode is truncated.
       max_reply_length: ids of one reply; a reply that reaches it is cut there.
       max_replies: replies of all seats together; a longer game is truncated (the paper: 120 steps).
+      decode_steps: ids drawn per row between two looks of the host, at most.
+      widths: ids read per row and call, ascending; each is a compiled program for every number of rows and length.
+        Empty: chosen by `max_length`.
+      lengths: cache lengths that calls read, ascending; max_length is always the last; a program each. Empty: chosen.
+      legal_only: restrict replies to the game's legal actions, where it can list them (512 at most).
       stop: a reply ends with the first id whose text contains one of these strings, or with an end-of-turn id.
       prompt: ``bare_action`` shows the game's text as it is; ``think`` adds the paper's think-then-act
         instructions (its Table 4) before it.
@@ -117,11 +124,16 @@ class RolloutConfig:
     """
 
     slots: int = 64
+    rows: int = 0
     workers: int = 1
     mix_games: bool = True
     max_length: int = 8192
     max_reply_length: int = 4096
     max_replies: int = 120
+    decode_steps: int = 32
+    widths: tuple[int, ...] = ()
+    lengths: tuple[int, ...] = ()
+    legal_only: bool = False
     stop: tuple[str, ...] = ()
     prompt: Literal["bare_action", "think"] = "bare_action"
     sampling: SamplingConfig = SamplingConfig()
@@ -239,6 +251,9 @@ class GrpoConfig:
       normalize_std: divide advantages by the group's standard deviation.
       unit: average over all action ids (``token``) or first within each episode (``sequence``).
       updates_per_iteration: optimizer steps on one iteration's episodes, each on its share of the groups.
+      importance_cap: correct for the gap between the sampler's probabilities and the trainer's of the same weights:
+        each action id's policy gradient is weighted by their ratio, trainer over sampler, and by no more than this.
+        0 turns it off.
     """
 
     clip_ratio: float = 0.1
@@ -246,6 +261,7 @@ class GrpoConfig:
     normalize_std: bool = True
     unit: Literal["token", "sequence"] = "token"
     updates_per_iteration: int = 1
+    importance_cap: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)

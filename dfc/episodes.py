@@ -4,7 +4,9 @@ Ids are the truth: what was drawn is what is trained on, id for id; text is neve
 """
 
 import dataclasses
-from collections.abc import Mapping
+import io
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -44,7 +46,10 @@ class Episode:
       mask: 1 where an id was drawn by the policy (and may be trained on), bool [n].
       logprobs: of those ids under the distribution they were drawn from, float32 [n], 0 elsewhere.
       plain_logprobs: of those ids under the untruncated distribution, float32 [n], 0 elsewhere.
-      policy_version: of the weights that drew them.
+      policy_version: of the weights that drew the first of them (the policy's current ones if none was drawn).
+      versions: of the weights that drew each id, int32 [n], -1 elsewhere; None where nobody kept them.
+      failure: why this game could not be played to its end, e.g. an opponent that raised; all outcomes are truncated
+        then, and the replies are those before. None for every other episode.
     """
 
     game: str
@@ -63,6 +68,13 @@ class Episode:
     logprobs: np.ndarray
     plain_logprobs: np.ndarray
     policy_version: int
+    versions: np.ndarray | None = None
+    failure: str | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether something outside the rules ended the game; such an episode says nothing about the policy."""
+        return self.failure is not None
 
     @property
     def outcome(self) -> str:
@@ -80,7 +92,10 @@ class Episode:
         return int(self.mask.sum())
 
     def record(self, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON values
-        """Returns the episode as JSON-ready data without its ids; `more` is added (stage, iteration, reward...)."""
+        """Returns the episode as JSON-ready data without its ids; `more` is added (stage, iteration, reward...).
+
+        A failed one also has its `failure`.
+        """
         return {
             "game": self.game,
             "options": dict(self.options),
@@ -90,8 +105,40 @@ class Episode:
             "replies": [[r.seat, r.text, r.speaker] for r in self.replies],
             "outcomes": list(self.outcomes),
             "forfeited_by": self.forfeited_by,
+            **({} if self.failure is None else {"failure": self.failure}),
             **more,
         }
+
+
+_ARRAYS = ("ids", "mask", "logprobs", "plain_logprobs", "versions")  # of an episode, [n] each
+
+
+def to_bytes(episodes: Sequence[Episode]) -> bytes:
+    """Returns whole episodes as bytes: one host's for the others."""
+    facts, arrays = [], {}
+    for number, episode in enumerate(episodes):
+        fields = dict(vars(episode))
+        for name in _ARRAYS:
+            if (array := fields.pop(name)) is not None:
+                arrays[f"{number}/{name}"] = array
+        facts.append({**fields, "replies": [[r.seat, r.text, r.speaker] for r in episode.replies]})
+    buffer = io.BytesIO()
+    np.savez(buffer, facts=np.frombuffer(json.dumps(facts).encode(), np.uint8), **arrays)
+    return buffer.getvalue()
+
+
+def from_bytes(data: bytes) -> list[Episode]:
+    """Returns what `to_bytes` was given; lists inside options come back as tuples."""
+    with np.load(io.BytesIO(data), allow_pickle=False) as file:
+        facts = json.loads(file["facts"].tobytes())
+        found = []
+        for number, fields in enumerate(facts):
+            arrays: dict[str, Any] = {name: file.get(f"{number}/{name}") for name in _ARRAYS}
+            fields["replies"] = [Reply(*reply) for reply in fields["replies"]]
+            fields["outcomes"] = tuple(fields["outcomes"])
+            fields["options"] = {k: tuple(v) if isinstance(v, list) else v for k, v in fields["options"].items()}
+            found.append(Episode(**fields, **arrays))
+    return found
 
 
 class TokenBatch(NamedTuple):

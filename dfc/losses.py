@@ -104,6 +104,8 @@ def grpo_loss(
     clip_ratio_high: float | None = None,
     reference_logprobs: ArrayLike | None = None,
     kl_coefficient: float = 0.0,
+    proximal_logprobs: ArrayLike | None = None,
+    importance_cap: float = 0.0,
     unit: Unit = "token",
     segments: ArrayLike | None = None,
     num_segments: int | None = None,
@@ -114,6 +116,10 @@ def grpo_loss(
     high = clip_ratio_high (or clip_ratio)::
 
         l = -min(r A, clip(r, 1 - low, 1 + high) A) + kl_coefficient (exp(d) - d - 1)
+
+    The weights that sampled have slightly different probabilities in the sampler, pi_old, and in the trainer, pi_prox.
+    With `importance_cap` above 0, r is exp(log pi - log pi_prox), and the first term of l is multiplied by the
+    constant w = min(pi_prox / pi_old, importance_cap).
 
     `unit="token"` sums l over action ids. `unit="sequence"` takes the mean of l within each sequence, then sums over
     sequences, as the GRPO paper does.
@@ -127,6 +133,8 @@ def grpo_loss(
       clip_ratio_high: 0 or more; None takes `clip_ratio`.
       reference_logprobs: floating [batch, time], log pi_ref; needed for a KL coefficient above 0.
       kl_coefficient: 0 or more.
+      proximal_logprobs: floating [batch, time]; None takes log pi, right for the first update after sampling only.
+      importance_cap: 0 or more; 0 turns the correction off.
       unit: what is averaged over.
       segments: int [batch, time], for packed rows.
       num_segments: the largest number of sequences in a row; given together with `segments`.
@@ -134,15 +142,16 @@ def grpo_loss(
     Returns:
       Unit: an action id, or a sequence with at least one. All-masked input gives total 0 and weight 0.
       Metrics: `ratio`, r; `clip_fraction`, 1 where clipping stops the gradient (r above 1 + high with A > 0, or below
-      1 - low with A < 0); `negative_logprob`, -log pi, on-policy an estimate of the entropy per id; and, with a
-      reference, `kl`, the penalty before its coefficient.
+      1 - low with A < 0); `negative_logprob`, -log pi, on-policy an estimate of the entropy per id; with a reference,
+      `kl`, the penalty before its coefficient; with a cap, `importance_weight`, w, and `importance_capped`, 1 if cut.
 
     Raises:
       ValueError: shapes, types or coefficients do not fit.
 
     Source: DeepSeekMath (arXiv 2402.03300), section 4.1, eq. 3 and 4; Divide-Fuse-Conquer (arXiv 2505.16401),
-    Algorithm 2. Departures: `unit="token"`, the default, weighs every id alike instead of every sequence, and the two
-    bounds of the clip may differ.
+    Algorithm 2; truncated importance sampling: Yao et al., On the Rollout-Training Mismatch in Modern RL Systems
+    (workshop paper, 2025, OpenReview 8MHqvb4lK9). Departures: `unit="token"`, the default, weighs every id alike
+    instead of every sequence, and the two bounds of the clip may differ.
 
     >>> half = jnp.log(jnp.asarray([[0.5, 0.5]]))
     >>> loss = grpo_loss(half, half, jnp.asarray([2.0]), jnp.ones((1, 2)))
@@ -153,25 +162,31 @@ def grpo_loss(
     high = clip_ratio if clip_ratio_high is None else clip_ratio_high
     if not 0 <= clip_ratio < 1:
         raise ValueError(f"{where}: clip_ratio must be in [0, 1), got {clip_ratio}")
-    if not high >= 0:
-        raise ValueError(f"{where}: clip_ratio_high must be 0 or more, got {high}")
-    if not kl_coefficient >= 0:
-        raise ValueError(f"{where}: kl_coefficient must be 0 or more, got {kl_coefficient}")
+    _not_negative(where, clip_ratio_high=high, kl_coefficient=kl_coefficient, importance_cap=importance_cap)
     if kl_coefficient and reference_logprobs is None:
         raise ValueError(f"{where}: kl_coefficient is {kl_coefficient} but reference_logprobs is None; give both")
+    if proximal_logprobs is not None and not importance_cap:
+        raise ValueError(f"{where}: proximal_logprobs are given but importance_cap is 0; give both")
     if unit not in ("token", "sequence"):
         raise ValueError(f"{where}: unit must be 'token' or 'sequence', got {unit!r}")
     logp, counted, packing = _policy(where, logprobs, mask, segments, num_segments)
     old = _constant(where, "old_logprobs", old_logprobs, logp)
+    proximal = logp if proximal_logprobs is None else proximal_logprobs
+    before = _constant(where, "proximal_logprobs", proximal, logp) if importance_cap else old
     advantage = _advantages(where, advantages, logp)
 
     # Replaced before the exponentials, not after: a gradient of inf times zero is NaN.
-    logp, old, advantage = (jnp.where(counted, x, 0) for x in (logp, old, advantage))
-    ratio = jnp.exp(logp - old)
+    logp, old, before, advantage = (jnp.where(counted, x, 0) for x in (logp, old, before, advantage))
+    ratio = jnp.exp(logp - before)
     clipped = jnp.clip(ratio, 1 - clip_ratio, 1 + high)
     values = -jnp.minimum(ratio * advantage, clipped * advantage)
     stopped = ((ratio > 1 + high) & (advantage > 0)) | ((ratio < 1 - clip_ratio) & (advantage < 0))
     per_id = {"ratio": ratio, "clip_fraction": stopped.astype(logp.dtype), "negative_logprob": -logp}
+    if importance_cap:
+        uncapped = jnp.exp(before - old)
+        per_id["importance_weight"] = jnp.minimum(uncapped, importance_cap)
+        per_id["importance_capped"] = (uncapped > importance_cap).astype(logp.dtype)
+        values = values * per_id["importance_weight"]
     if reference_logprobs is not None:
         reference = jnp.where(counted, _constant(where, "reference_logprobs", reference_logprobs, logp), 0)
         gap = reference - logp
@@ -228,12 +243,9 @@ def dpo_loss(
     >>> float(loss.metrics["margin"]), round(float(loss.mean), 4)  # log(1 + exp(-3))
     (3.0, 0.0486)
     """
-    sides = _preference_sides(
-        "dpo_loss",
-        (chosen_logprobs, chosen_mask, chosen_reference_logprobs),
-        (rejected_logprobs, rejected_mask, rejected_reference_logprobs),
-        beta,
-    )
+    chosen = chosen_logprobs, chosen_mask, chosen_reference_logprobs
+    rejected = rejected_logprobs, rejected_mask, rejected_reference_logprobs
+    sides = _preference_sides("dpo_loss", chosen, rejected, beta)
     return _loss(sides.dpo.sum(), sides.complete.sum(), sides.metrics)
 
 
@@ -277,14 +289,10 @@ def rpo_loss(
     >>> round(float(loss.metrics["dpo"]), 4), float(loss.metrics["sft"]), round(float(loss.total), 4)
     (0.6931, 2.0, 1.6931)
     """
-    if not alpha >= 0:
-        raise ValueError(f"rpo_loss: alpha must be 0 or more, got {alpha}")
-    sides = _preference_sides(
-        "rpo_loss",
-        (chosen_logprobs, chosen_mask, chosen_reference_logprobs),
-        (rejected_logprobs, rejected_mask, rejected_reference_logprobs),
-        beta,
-    )
+    _not_negative("rpo_loss", alpha=alpha)
+    chosen = chosen_logprobs, chosen_mask, chosen_reference_logprobs
+    rejected = rejected_logprobs, rejected_mask, rejected_reference_logprobs
+    sides = _preference_sides("rpo_loss", chosen, rejected, beta)
     parts = {"dpo": sides.dpo.sum(), "sft": sides.sft.sum()}
     return _loss(parts["dpo"] + alpha * parts["sft"], sides.complete.sum(), sides.metrics | parts)
 
@@ -427,8 +435,7 @@ def _lsp_loss(
     kl_gradient: str,
     segments: tuple[ArrayLike | None, int | None],
 ) -> Loss:
-    if not beta >= 0:
-        raise ValueError(f"{where}: beta must be 0 or more, got {beta}")
+    _not_negative(where, beta=beta)
     if kl_gradient not in ("published", "score_function"):
         raise ValueError(f"{where}: kl_gradient must be 'published' or 'score_function', got {kl_gradient!r}")
     logprobs, mask, advantages, reference_logprobs = arrays
@@ -439,8 +446,7 @@ def _lsp_loss(
 
     lengths = packing.sums(counted.astype(logp.dtype))
     advantage = packing.sums(advantage_ids) / jnp.maximum(lengths, 1)
-    logprob = packing.sums(logp)
-    log_ratio = packing.sums(logp - reference_ids)
+    logprob, log_ratio = packing.sums(logp), packing.sums(logp - reference_ids)
     score = jnp.exp(logprob - jax.lax.stop_gradient(logprob))
     if kl_gradient == "published":
         values = -(score * advantage - beta * log_ratio)
@@ -520,6 +526,12 @@ def _divide(total: jax.Array, weight: jax.Array) -> jax.Array:
 
 def _loss(total: jax.Array, weight: jax.Array, metrics: dict[str, jax.Array]) -> Loss:
     return Loss(total, weight.astype(total.dtype), jax.lax.stop_gradient(metrics))
+
+
+def _not_negative(where: str, **coefficients: float) -> None:
+    for name, value in coefficients.items():
+        if not value >= 0:
+            raise ValueError(f"{where}: {name} must be 0 or more, got {value}")
 
 
 def _floating(where: str, name: str, value: ArrayLike) -> jax.Array:

@@ -45,6 +45,8 @@ _DECAY = _Range(0, 1, below=True)
 _RANGES = {
     "seed": _Range(0, 2**32, below=True),
     "rollout.slots": _COUNT,
+    "rollout.rows": _NOT_NEGATIVE,
+    "rollout.decode_steps": _COUNT,
     "rollout.workers": _COUNT,
     "rollout.max_length": _Range(2),
     "rollout.max_reply_length": _COUNT,
@@ -80,6 +82,7 @@ _RANGES = {
     "divide_fuse_conquer.grpo.clip_ratio": _Range(0, 1, above=True, below=True),
     "divide_fuse_conquer.grpo.kl_coefficient": _NOT_NEGATIVE,
     "divide_fuse_conquer.grpo.updates_per_iteration": _COUNT,
+    "divide_fuse_conquer.grpo.importance_cap": _NOT_NEGATIVE,
     "divide_fuse_conquer.reward.invalid": _Range(-1e6, 0, below=True),
     "divide_fuse_conquer.reward.illegal_try": _NOT_NEGATIVE,
     "tiny_player.ids_per_game": _COUNT,

@@ -1,6 +1,7 @@
 """The games by id: what there is, how a game is made, and what is wrong with a wish before it is made."""
 
 import difflib
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -42,10 +43,13 @@ def make(game_id: str, /, **options: Any) -> Game:  # noqa: ANN401 (what is allo
     Raises:
       ValueError: the id or an option is wrong; the text lists everything that `problems` finds.
     """
-    found = problems(game_id, options)
-    if found:
-        raise ValueError("\n".join(found))
-    game = _construct(game_id, options)
+    # Every episode makes a game, and nearly every wish is right: `problems`, which makes it once more, is for the rest.
+    if not _right_types(game_id, options):
+        raise ValueError("\n".join(problems(game_id, options)))
+    try:
+        game = _construct(game_id, options)
+    except ValueError as error:
+        raise ValueError("\n".join(problems(game_id, options))) from error
     game.id = game_id
     return game
 
@@ -59,7 +63,12 @@ def defaults(game_id: str) -> dict[str, Any]:
     if game_id not in _GAMES:
         raise ValueError(_unknown("there is no game id", game_id, _GAMES))
     kind, own = _GAMES[game_id]
-    return {name: parameter.default for name, parameter in inspect.signature(kind).parameters.items()} | own
+    return _class_defaults(kind) | own
+
+
+@functools.cache
+def _class_defaults(kind: Callable[..., Game]) -> dict[str, Any]:
+    return {name: parameter.default for name, parameter in inspect.signature(kind).parameters.items()}
 
 
 def problems(game_id: str, options: Mapping[str, Any]) -> list[str]:
@@ -82,6 +91,13 @@ def problems(game_id: str, options: Mapping[str, Any]) -> list[str]:
         else:
             usable[name] = value
     return found + _range_problems(game_id, usable)
+
+
+def _right_types(game_id: str, options: Mapping[str, Any]) -> bool:
+    if not isinstance(game_id, str) or game_id not in _GAMES:
+        return False
+    known = defaults(game_id) if options else {}
+    return all(name in known and _same_type(value, known[name]) for name, value in options.items())
 
 
 def _construct(game_id: str, options: Mapping[str, Any]) -> Game:

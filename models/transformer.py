@@ -26,12 +26,12 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from dfc.models.attention import AttentionSpec, attend, causal_attention
+from dfc.models.attention import AttentionSpec, attend_memory, causal_attention
+from dfc.models.cache import NEVER, Cache, Memory, empty_cache, put_rows
 from dfc.models.decoder_config import DecoderConfig, rope_frequencies
 from dfc.models.execution import Execution, name_residual
 
 Params = Any  # a nested dict of arrays, in one of the two layouts
-Cache = tuple[tuple[jax.Array, jax.Array], ...]  # per layer: keys and values, each [B, K, S, H]
 Rotary = tuple[jax.Array, jax.Array]  # sines and cosines, float32 [B, 1, T, H / 2]
 # From queries [B, N, T, H], keys and values [B, K, T, H] to mixed values [B, N, T, H].
 Mix = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
@@ -348,31 +348,32 @@ class Decoder:
                 x = layer(x, self._layers[number], self._unrolled_adapters(number), windowed)
         return self._ends.norm(execution.shard_residual(x))
 
-    def extend(self, tokens: jax.Array, start: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
-        """Feeds T more ids to each row behind what its cache holds; returns hidden states [B, T, D] and the cache.
+    def extend(
+        self, tokens: jax.Array, positions: jax.Array, memory: Memory, at: int | jax.Array
+    ) -> tuple[jax.Array, Memory]:
+        """Feeds T more ids to each row; returns hidden states [R, T, D] and the memory with their keys and values.
 
-        Row b's ids take positions start[b] .. start[b] + T - 1, and their keys and values are written there. What
-        a row fed beyond its own ids (padding) is overwritten by the next call, which starts where its ids end.
+        An id reads the row's past and every column of `memory.recent` whose place is at its position or before,
+        its own among them. What stands at positions whose place is `NEVER` (padding) is computed and read by nobody.
 
         Args:
-          tokens: int32 [B, T].
-          start: int32 [B], positions the row holds already.
-          cache: per layer keys and values [B, K, S, H]; start + T <= S. Meant to be donated. All S positions are
-            read, so a caller keeps S near what its rows hold: cutting a longer cache to its live part inside the
-            program copies it at every call (on a CPU that took longer than the attention itself).
+          tokens: int32 [R, T].
+          positions: int32 [R, T].
+          memory: what the rows can read; `memory.places[:, at : at + T]` are the places of these ids.
+          at: the first column to write.
 
         Raises:
           ValueError: the weights are stacked.
         """
         if self._stacked:
             raise ValueError("decoding wants unrolled weights; give bind unstack_layers(params)")
-        length = tokens.shape[1]
-        positions = start[:, None] + jnp.arange(length, dtype=start.dtype)[None]
-        places = jnp.arange(cache[0][0].shape[2], dtype=start.dtype)
-        distance = positions[:, :, None] - places[None, None, :]
+        held = jnp.arange(memory.past[0][0].shape[2], dtype=positions.dtype)
+        # int32 [R, T, columns]: how far behind an id each column lies; negative ones are not there yet, or never.
+        past = jnp.where(held[None] < memory.held[:, None], held[None], NEVER)
+        distance = positions[:, :, None] - jnp.concatenate([past, memory.places], axis=1)[:, None, :]
         rotary = self._rotary(positions)
         x = self._embed(tokens)
-        held = []
+        grown = []
         for number, windowed in enumerate(self.config.windowed):
             window = self.config.sliding_window if windowed else None
             spec = self._spec(window)
@@ -382,16 +383,38 @@ class Decoder:
                 query: jax.Array,
                 key: jax.Array,
                 value: jax.Array,
-                old: tuple[jax.Array, jax.Array] = cache[number],
+                number: int = number,
                 mask: jax.Array = mask,
                 spec: AttentionSpec = spec,
             ) -> jax.Array:
-                held.append((_write(old[0], key, start), _write(old[1], value, start)))
-                return attend(query, *held[-1], mask, spec)
+                keys, values = memory.recent[number]
+                update = functools.partial(jax.lax.dynamic_update_slice_in_dim, start_index=at, axis=2)
+                grown.append((update(keys, key), update(values, value)))
+                return attend_memory(query, memory.past[number], grown[-1], mask, spec)
 
             layer = _bind_layer(self.config, self._layers[number], self._unrolled_adapters(number))
             x = layer(x, rotary[windowed], mix, self._execution)
-        return self._ends.norm(x), tuple(held)
+        return self._ends.norm(x), dataclasses.replace(memory, recent=tuple(grown))
+
+    def feed(self, tokens: jax.Array, start: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
+        """Feeds T more ids to every row of a cache and writes them into it: decoding without an engine.
+
+        Row b's ids take positions start[b] .. start[b] + T - 1. What a row fed beyond its own ids (padding) is
+        overwritten by the next call, which starts where its ids end.
+
+        Args:
+          tokens: int32 [B, T].
+          start: int32 [B], positions the row holds already; start + T within the cache.
+          cache: per layer keys and values [B, K, S, H]. Meant to be donated.
+
+        Returns:
+          Hidden states [B, T, D] and the cache.
+        """
+        rows, length = tokens.shape
+        positions = start[:, None] + jnp.arange(length, dtype=start.dtype)[None]
+        memory = Memory(cache, start, empty_cache(self.config, rows, length), positions)
+        hidden, memory = self.extend(tokens, positions, memory, 0)
+        return hidden, put_rows(cache, jnp.arange(rows, dtype=start.dtype), start, memory.recent)
 
     def _spec(self, window: int | None) -> AttentionSpec:
         return AttentionSpec(self.config.query_scale, window, self.config.attention_soft_cap)
@@ -444,28 +467,6 @@ def _attach(module: nnx.Module, adapters: Adapters, weights: Mapping[str, Any], 
         if key is not None:
             key = jax.random.fold_in(key, zlib.crc32(f"{path}/{name}".encode()))
         target.adapter = nnx.data(dataclasses.replace(adapters, weights=part, key=key))
-
-
-def _write(cache: jax.Array, new: jax.Array, start: jax.Array) -> jax.Array:
-    """Writes new [B, K, T, H] into cache [B, K, S, H] from position start[b] of each row b."""
-    zero = jnp.zeros((), start.dtype)
-    return jax.vmap(lambda c, n, s: jax.lax.dynamic_update_slice(c, n, (zero, s, zero)))(cache, new, start)
-
-
-def empty_cache(config: DecoderConfig, rows: int, positions: int) -> Cache:
-    """Returns zeroed keys and values for `rows` rows of `positions` positions."""
-    shape = (rows, config.kv_heads, positions, config.head_dim)
-    return tuple((jnp.zeros(shape, config.dtype), jnp.zeros(shape, config.dtype)) for _ in range(config.layers))
-
-
-def resized_cache(cache: Cache, positions: int) -> Cache:
-    """Returns the cache with `positions` positions per row: cut behind, or padded with zeros."""
-
-    def resize(x: jax.Array) -> jax.Array:
-        kept = x[:, :, :positions]
-        return jnp.pad(kept, ((0, 0), (0, 0), (0, positions - kept.shape[2]), (0, 0)))
-
-    return tuple((resize(keys), resize(values)) for keys, values in cache)
 
 
 @functools.lru_cache(maxsize=32)

@@ -21,7 +21,7 @@ DOCUMENTED = (
     *(
         f"dfc.models.{name}"
         for name in (
-            *("huggingface", "chat", "transformer", "decoder_config", "execution", "attention", "lora"),
+            *("huggingface", "chat", "transformer", "cache", "decoder_config", "execution", "attention", "lora"),
             *("quantization", "peft", "sharding"),
         )
     ),

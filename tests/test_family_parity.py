@@ -14,7 +14,8 @@ import safetensors.numpy
 
 from dfc.models import families, huggingface
 from dfc.models.architectures import FAMILIES
-from dfc.models.transformer import abstract_params, bind, empty_cache
+from dfc.models.cache import empty_cache
+from dfc.models.transformer import abstract_params, bind
 
 VOCABULARY, WINDOW, CONTEXT = 61, 16, 32  # CONTEXT: of the pre-training that rotary scaling starts from
 SMALL = {
@@ -191,13 +192,13 @@ def test_greedy_decoding_gives_the_ids_of_transformers(kind, folders, oracle):
     @jax.jit
     def decode(tokens, lengths):
         model = bind(config, params)
-        hidden, cache = model.extend(tokens, jnp.zeros_like(lengths), empty_cache(config, 2, 30 + new))
+        hidden, cache = model.feed(tokens, jnp.zeros_like(lengths), empty_cache(config, 2, 30 + new))
         logits = model.logits(jnp.take_along_axis(hidden, lengths[:, None, None] - 1, axis=1)[:, 0])
 
         def step(carry, _):
             logits, start, cache = carry
             ids = jnp.argmax(logits, axis=-1).astype(jnp.int32)
-            hidden, cache = model.extend(ids[:, None], start, cache)
+            hidden, cache = model.feed(ids[:, None], start, cache)
             return (model.logits(hidden[:, 0]), start + 1, cache), ids
 
         return jax.lax.scan(step, (logits, lengths, cache), length=new)[1].T

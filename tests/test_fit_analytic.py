@@ -14,9 +14,10 @@ from dfc.fit.analytic import Setting
 from dfc.fit.hardware import parse_topology
 from dfc.fit.traced import count
 from dfc.models import attention, families, lora, sharding
+from dfc.models.cache import empty_cache, take_rows
 from dfc.models.decoder_config import DecoderConfig
 from dfc.models.execution import Execution
-from dfc.models.transformer import abstract_params, bind, empty_cache
+from dfc.models.transformer import abstract_params, bind
 
 SMALL = DecoderConfig(
     vocabulary=64, width=32, layers=3, heads=4, kv_heads=2, head_dim=8, feed_forward=48, rope_theta=1e4,
@@ -61,15 +62,44 @@ def test_adapters_are_counted_as_they_are_made(targets):
     assert analytic.adapter_parameters(SMALL, adapters) == sum(math.prod(x.shape) for x in jax.tree.leaves(made))
 
 
+def playing(*sizes, **changes):
+    """Sixteen games of 40 positions; a call adds 8 ids at most."""
+    small = {"rows": 8, "row_length": 32, "slots": 16, "positions": 40, "prefill": 8, "steps": 4}
+    return Setting(SMALL, *sizes, **(small | changes))
+
+
+def size(arrays):
+    return sum(x.nbytes for x in jax.tree.leaves(arrays))
+
+
 def test_the_cache_is_as_large_as_it_is_made():
-    made = empty_cache(SMALL, 16, 40)
-    setting = Setting(SMALL, 1, 4, 2, rows=8, row_length=32, slots=16, positions=40)
-    assert analytic.cache_bytes(setting) * 8 == sum(x.nbytes for x in jax.tree.leaves(made))
+    assert analytic.cache_bytes(playing(1, 4, 2)) * 8 == size(empty_cache(SMALL, 16, 48))
+
+
+def test_slots_are_rounded_up_to_the_shards():
+    assert analytic.cache_bytes(playing(1, 8, 1, slots=3)) * 8 == size(empty_cache(SMALL, 8, 48))
+
+
+@pytest.mark.parametrize(("rows", "copied"), [(0, 16), (8, 8), (64, 32)])
+def test_rows_are_taken_out_of_a_cache_that_holds_more_than_a_call_computes(rows, copied):
+    setting = playing(1, 4, 2, conversations=2, call_rows=rows)
+    cache = empty_cache(SMALL, 32, 48)
+    assert analytic.cache_bytes(setting) * 8 == size(cache)
+    parts = analytic.memory(setting).play
+    if copied == 32:
+        assert "rows taken out" not in parts
+    else:
+        assert parts["rows taken out"] * 8 == size(take_rows(cache, jnp.arange(copied), 40))
+    assert parts["what a call adds"] * 8 == size(empty_cache(SMALL, copied, 8))
+
+
+def test_every_worker_has_a_cache():
+    parts = analytic.memory(playing(1, 4, 2, engines=3)).play
+    assert parts["other engines' caches"] == 2 * parts["cache"]
 
 
 def test_heads_that_cannot_be_split_leave_a_whole_cache_on_every_device():
-    setting = Setting(SMALL, 1, 1, 8, rows=8, row_length=32, slots=16, positions=40)
-    assert analytic.cache_bytes(setting) == sum(x.nbytes for x in jax.tree.leaves(empty_cache(SMALL, 16, 40)))
+    assert analytic.cache_bytes(playing(1, 1, 8)) == size(empty_cache(SMALL, 16, 48))
 
 
 def test_forward_arithmetic_agrees_with_the_traced_program():
@@ -111,12 +141,14 @@ def test_the_initial_policy_is_held_twice_only_if_something_reads_it(adapters, c
 def test_weights_in_four_bits_are_read_as_four_bits():
     adapted = large("llama-3.1-70b", lora=ADAPTERS, slots=16, positions=128)
     quantized = dataclasses.replace(adapted, nf4=True)
-    for work in (analytic.decode_work, analytic.update_work):
+    for work in (analytic.decode_work, analytic.feed_work, analytic.update_work):
         assert work(quantized).flops == work(adapted).flops
         assert work(quantized).bytes < work(adapted).bytes
     kernels = analytic.parameters(adapted.model, 1, 1, 1).products / 16
     spared = analytic.decode_work(adapted).bytes - analytic.decode_work(quantized).bytes
-    assert spared == pytest.approx(kernels * (2 - 4.5 / 8), rel=0.01)  # 4 bits, and 32 more for every 64 weights
+    assert spared / adapted.steps == pytest.approx(
+        kernels * (2 - 4.5 / 8), rel=0.01
+    )  # 4 bits, and 32 more for every 64 weights
 
 
 @pytest.mark.parametrize("length", [64, 256, 1024, 8192, 20000])

@@ -55,6 +55,15 @@ def test_a_collective_spread_over_fusions_counts_once_per_round_and_rounds_respe
     assert found.unknown == 0
 
 
+def test_a_loop_whose_length_is_data_sends_as_often_as_is_stated():
+    text = FUSED.replace("direction=LT", "direction=NE")
+    once, stated = traffic(text, 8), traffic(text, 8, rounds=7)
+    assert (once.calls, once.unknown) == ({"all-gather": 1}, 1)
+    assert (stated.calls, stated.unknown) == ({"all-gather": 7}, 0)
+    assert stated.total == 7 * once.total
+    assert traffic(FUSED, 8, rounds=7) == traffic(FUSED, 8)  # what the text says goes first
+
+
 @pytest.mark.parametrize(
     ("text", "members"),
     [

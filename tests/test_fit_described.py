@@ -101,6 +101,18 @@ def test_the_analytic_model_with_its_margin_covers_the_compilers_peak(compiled):
         assert one.together() < topology.chip.memory
 
 
+def test_a_decode_call_is_counted_for_all_its_steps(compiled):
+    _, setting, found = compiled
+    program, one = found["decode"]
+    assert program.rounds == setting.steps == 32
+    assert one.count.flops == setting.devices * analytic.decode_work(setting).flops
+    assert one.count.unknown == ()
+    traffic = one.compiled.traffic
+    assert traffic.unknown == 0
+    # Every step adds up what tensor devices computed, behind attention and behind the feed-forward.
+    assert sum(traffic.calls.values()) >= setting.steps * 2 * setting.model.layers
+
+
 def test_split_weights_are_gathered_and_gradients_scattered(compiled):
     _, setting, found = compiled
     _, gradient = found["gradient"]

@@ -1,21 +1,24 @@
 """The shapes programs are compiled from, against the arrays a trainer and an engine really make."""
 
 import dataclasses
+import types
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dfc.config import BatchConfig, ModelConfig, RolloutConfig, RunConfig, TrainingConfig
-from dfc.fit import analytic, programs, traced
+from dfc.config import BatchConfig, MeshConfig, ModelConfig, RolloutConfig, RunConfig, TrainingConfig
+from dfc.fit import analytic, command, programs, traced
 from dfc.fit.analytic import Setting
+from dfc.fit.hardware import parse_topology
 from dfc.fit.iteration import Lengths, default_lengths, runs
+from dfc.games import registry
 from dfc.models import sharding
 from dfc.models.decoder_config import DecoderConfig
 from dfc.models.lora import ALL_LINEAR, LoraConfig
 from dfc.models.transformer import abstract_params
-from dfc.rollout.engine import Engine
+from dfc.recipes.table import Table
 
 MODEL = DecoderConfig(
     vocabulary=64, width=32, layers=2, heads=4, kv_heads=2, head_dim=8, feed_forward=48, rope_theta=1e4,
@@ -28,7 +31,10 @@ CONFIG = RunConfig(
     batch=BatchConfig(row_length=32, micro_batch_rows=8),
     training=TrainingConfig(remat="layer"),
 )
-SETTING = Setting(MODEL, 1, 4, 2, rows=8, row_length=32, micro_batches=2, compares=True, slots=8, positions=32)
+SETTING = Setting(
+    MODEL, 1, 4, 2, rows=8, row_length=32, micro_batches=2, compares=True, slots=8, positions=32,
+    prefill=8, steps=4,
+)  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -81,18 +87,106 @@ def test_what_is_trained_has_the_foretold_shapes_and_places(made):
     assert found.resident["initial policy"] == really_local(weights)
 
 
-def test_the_decode_programs_are_given_what_an_engine_holds(made, mesh):
+class Recorder:
+    """A program of an engine that keeps what it was given, and computes nothing."""
+
+    def __init__(self, program):
+        self.program, self.calls = program, []
+
+    def __call__(self, *given, shape):
+        traced = self.program.trace(*given, shape=shape)
+        self.calls.append((given, str(traced.jaxpr)))
+        *results, _ = traced.out_info
+        return *(jnp.zeros(x.shape, x.dtype) for x in results), given[1]
+
+
+def seat_at_a_table(config, weights, mesh):
+    """An engine as a run makes it, with every conversation asking for a reply."""
+    facts = {name: registry.make(name).facts for name in config.games}
+    tokenizer = types.SimpleNamespace(stop_ids=lambda _: frozenset())
+    table = types.SimpleNamespace(
+        _config=config, tokenizer=tokenizer, model=MODEL, initial=weights, facts=facts, mesh=mesh, _apart=False
+    )
+    engine = Table._engine(table)
+    own = engine._programs
+    engine._programs = types.SimpleNamespace(feed=Recorder(own.feed), decode=Recorder(own.decode))
+    for seed in range(engine.places.total):
+        slot = engine.open(seed)
+        engine.append(slot, [seed % 5 + 1] * 8)
+        engine.ask(slot, 3)
+    return engine, engine._programs
+
+
+@pytest.mark.parametrize(
+    ("game", "rows", "held", "computed"),
+    [
+        ("GuessTheNumber-v0", 0, 8, 8),  # one seat: a call computes the whole cache where it lies
+        ("Nim-v0", 0, 16, 8),  # two seats that a model may play: rows are taken out
+        ("GuessTheNumber-v0", 3, 8, 4),  # rows are rounded up to the four shards
+    ],
+)
+def test_the_playing_programs_are_those_an_engine_runs(made, mesh, game, rows, held, computed):
     _, shapes, weights = made
-    engine = Engine(
-        MODEL, weights, slots=8, max_length=32, stop_ids=frozenset(), sampling=CONFIG.rollout.sampling,
-        lengths=(32,), mesh=mesh,
-    )  # fmt: skip
-    (decode, prefill) = programs._playing(CONFIG, SETTING, shapes, mesh, {1: 1, SETTING.prefill: 1})
-    for program, width in ((decode, 1), (prefill, SETTING.prefill)):
-        held, cache, tokens = (program.arguments[name] for name in ("params", "cache", "tokens"))
-        assert same(held, weights) == []
-        assert same(cache, engine._cache) == []
-        assert tokens.shape == (8, width)
+    config = dataclasses.replace(
+        CONFIG,
+        games={game: {}},
+        mesh=MeshConfig(data=1, fsdp=4, tensor=2),
+        rollout=dataclasses.replace(CONFIG.rollout, rows=rows, widths=(8,), lengths=(32,), decode_steps=4),
+    )
+    setting = command.setting_of(config, MODEL, parse_topology("h100:8"), 1)
+    engine, real = seat_at_a_table(config, weights, mesh)
+    cache = engine._cache
+    assert really_local(cache) == analytic.cache_bytes(setting)
+    foretold = {p.name: p for p in programs._playing(config, setting, shapes, mesh, 1, 1)}
+    assert same(foretold["decode"].arguments["cache"], cache) == []
+    assert cache[0][0].shape[0] == held
+    while not real.decode.calls:
+        engine.step()
+    for program, recorded in ((foretold["decode"], real.decode), (foretold["prefill-append"], real.feed)):
+        given, jaxpr = recorded.calls[0]
+        assert same(program.arguments["weights"], given[0]) == []
+        assert len(given[2].slot) == computed
+        assert [(x.shape, x.dtype) for x in jax.tree.leaves(program.arguments["rows"])] == [
+            (x.shape, x.dtype) for x in jax.tree.leaves(given[2])
+        ]
+        assert str(program.trace().jaxpr) == jaxpr
+
+
+def test_hosts_with_games_of_their_own_place_their_rows_and_never_compute_the_whole_cache(made, mesh):
+    _, shapes, _ = made
+    alike, apart = (
+        {p.name: p for p in programs._playing(CONFIG, dataclasses.replace(SETTING, apart=apart), shapes, mesh, 1, 1)}
+        for apart in (False, True)
+    )
+    for name in alike:
+        assert {x.sharding for x in jax.tree.leaves(alike[name].arguments["rows"])} == {None}
+        places = {x.sharding for x in jax.tree.leaves(apart[name].arguments["rows"])}
+        assert places == {sharding.batch_sharding(mesh)}
+        assert apart[name].again > alike[name].again
+
+
+@pytest.mark.parametrize(
+    ("topology", "tensor", "apart"),
+    [("h100:8", 4, False), ("h100:64", 8, True), ("h100:64", 16, False), ("v5p:4x4x4", 4, True), ("v5e:2x2", 1, False)],
+)
+def test_hosts_play_apart_where_tensor_devices_share_one(topology, tensor, apart):
+    topology = parse_topology(topology)
+    config = dataclasses.replace(CONFIG, mesh=MeshConfig(data=1, fsdp=-1, tensor=tensor))
+    assert command.setting_of(config, MODEL, topology, 1).apart == apart
+
+
+@pytest.mark.parametrize("conversations", [1, 2])
+def test_playing_has_the_arithmetic_of_the_analytic_model_for_all_steps_of_a_call(made, mesh, conversations):
+    _, shapes, _ = made
+    setting = dataclasses.replace(SETTING, conversations=conversations)
+    found = {p.name: p for p in programs._playing(CONFIG, setting, shapes, mesh, 1, 1)}
+    for name, work in (("decode", analytic.decode_work(setting)), ("prefill-append", analytic.feed_work(setting))):
+        program = found[name]
+        count = traced.count(program.trace().jaxpr, program.rounds)
+        assert count.flops == work.flops * setting.devices
+        assert count.unknown == ()
+        moved = programs.local_bytes((program.arguments["weights"], program.arguments["cache"]))
+        assert moved - program.unread + program.again == pytest.approx(work.bytes, rel=1e-6)
 
 
 def test_every_program_lowers_from_shapes_and_has_the_arithmetic_of_the_analytic_model(made):
@@ -154,6 +248,17 @@ def test_on_one_device_the_positions_that_are_projected_are_picked_as_the_run_pi
             program.trace().lower()
 
 
+def test_on_one_device_decoding_reuses_the_cache_it_is_given():
+    mesh = sharding.make_mesh(1, 1, 1, devices=jax.devices()[:1])
+    model = dataclasses.replace(MODEL, layers=1)
+    setting = dataclasses.replace(SETTING, model=model, fsdp=1, tensor=1, conversations=2)
+    shapes = programs.shapes_of(programs.make_trainer(CONFIG, setting, mesh), setting, mesh)
+    decode = next(iter(programs._playing(CONFIG, setting, shapes, mesh, 1, 1)))
+    assert decode.name == "decode"
+    memory = decode.trace().lower().compile().memory_analysis()
+    assert memory.alias_size_in_bytes == programs.local_bytes(decode.donated) == analytic.cache_bytes(setting)
+
+
 def test_adapters_are_trained_beside_frozen_weights(mesh):
     setting = dataclasses.replace(SETTING, lora=LORA)
     trainer = programs.make_trainer(CONFIG, setting, mesh)
@@ -162,9 +267,9 @@ def test_adapters_are_trained_beside_frozen_weights(mesh):
     assert programs.local_bytes(shapes.trained) == 4 * analytic.adapter_parameters(MODEL, LORA, 4, 2)
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(shapes.trained))
     assert traced.count(found["gradient"].trace().jaxpr).flops > 0
-    for program in programs._playing(CONFIG, setting, shapes, mesh, {1: 1}):
-        assert programs.local_bytes(program.arguments["adapters"]) == programs.local_bytes(shapes.policy)
-        assert traced.count(program.trace().jaxpr).flops > 0
+    for program in programs._playing(CONFIG, setting, shapes, mesh, 1, 1):
+        assert programs.local_bytes(program.arguments["weights"].adapters) == programs.local_bytes(shapes.policy)
+        assert traced.count(program.trace().jaxpr, program.rounds).flops > 0
 
 
 def test_four_bits_make_the_frozen_weights_smaller(mesh):
@@ -181,9 +286,9 @@ def test_an_iteration_runs_each_program_as_often_as_its_lengths_say():
     config = dataclasses.replace(CONFIG, games={"Nim-v0": {}})
     method = config.divide_fuse_conquer
     episodes = method.seeds_per_game * method.trajectories_per_seed
-    found = runs(config, Lengths(16, 0.25), prefill=4)
+    found = runs(config, Lengths(16, 0.25), rows=8, steps=2, width=4)
     assert found.episodes == episodes == 400
-    assert found.decode == 400 / 8 * 4  # waves of 8 slots, 4 ids drawn
+    assert found.decode == 400 / 8 * 4 / 2  # waves of 8 rows, 4 ids drawn, 2 of them in a call
     assert found.prefill == 400 / 8 * 12 / 4
     assert found.micro_batches == 400 * 16 / 32 / 8
     assert default_lengths(config).episode == 16

@@ -69,6 +69,32 @@ def test_a_loop_of_unknown_length_is_named_and_counted_once():
     assert found.unknown
 
 
+def test_a_loop_whose_length_is_data_counts_as_often_as_is_stated():
+    kernel = jnp.ones((8, 8))
+
+    def inner(x):
+        return jax.lax.fori_loop(0, 3, lambda _, y: y @ kernel, x)
+
+    def f(x, limit):
+        return jax.lax.while_loop(lambda c: c[0] < limit, lambda c: (c[0] + 1, inner(c[1]) @ kernel), (0, x @ kernel))
+
+    found = count(jax.make_jaxpr(f)(jnp.ones((4, 8)), 7), rounds=5)
+    assert found.flops == (1 + 5 * (3 + 1)) * 2 * 4 * 8 * 8
+    assert found.unknown == ()
+
+
+def test_of_loops_within_each_other_the_statement_is_about_the_outermost():
+    def search(x):
+        return jax.lax.while_loop(lambda x: x.sum() < 1, lambda x: x @ jnp.ones((8, 8)), x)
+
+    def f(x):
+        return jax.lax.while_loop(lambda x: x.sum() < 1, search, x)
+
+    found = count(jax.make_jaxpr(f)(jnp.ones((4, 8))), rounds=5)
+    assert found.flops == 5 * 2 * 4 * 8 * 8
+    assert found.unknown
+
+
 def test_of_branches_the_dearest_counts():
     def f(flag, a, b):
         return jax.lax.cond(flag, lambda: a @ b, lambda: (a @ b) @ b.T @ b)

@@ -13,6 +13,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from dfc.errors import ConfigError
 from dfc.models import lora, sharding
+from dfc.models.cache import empty_cache
 from dfc.models.decoder_config import DecoderConfig
 from dfc.models.execution import Execution
 from dfc.models.lora import ALL_LINEAR, QKVO, LoraConfig
@@ -21,7 +22,6 @@ from dfc.models.transformer import (
     Adapters,
     Projection,
     bind,
-    empty_cache,
     initialize,
     stack_layers,
     unstack_layers,
@@ -181,8 +181,8 @@ def test_decoding_with_adapters_equals_decoding_with_merged_weights():
     def decode(params, adapters):
         model, cache = bind(CONFIG, params, adapters), empty_cache(CONFIG, 4, 12)
         start = jnp.zeros((4,), jnp.int32)
-        first, cache = model.extend(TOKENS[:, :6], start, cache)
-        second, _ = model.extend(TOKENS[:, 6:], start + 6, cache)
+        first, cache = model.feed(TOKENS[:, :6], start, cache)
+        second, _ = model.feed(TOKENS[:, 6:], start + 6, cache)
         return jnp.concatenate([first, second], axis=1)
 
     separate = jax.jit(decode)(PARAMS, Adapters(adapters, LORA.scale))

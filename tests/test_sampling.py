@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import strategies
+from scipy import stats
 
 from dfc.config import SamplingConfig
-from dfc.rollout.sampling import draw, filtered_logprobs, uniforms
+from dfc.rollout.sampling import Filters, _first_beyond, draw, filtered_logprobs, filters_of, row_sampling, uniforms
 
 CONFIGS = {
     "plain": SamplingConfig(),
@@ -27,7 +28,24 @@ CONFIGS = {
     "k_then_p": SamplingConfig(temperature=0.5, top_k=4, top_p=0.7),
     "p_then_min": SamplingConfig(top_p=0.95, min_p=0.2),
 }
-compiled = jax.jit(draw, static_argnames="sampling")
+_draw = jax.jit(draw, static_argnames="filters")
+_filtered = jax.jit(filtered_logprobs, static_argnames="filters")
+
+
+def settings_of(sampling, count):
+    """One setting per row, from one for all of them or a list."""
+    settings = [sampling] * count if isinstance(sampling, SamplingConfig) else sampling
+    return row_sampling(settings), filters_of(settings)
+
+
+def drawn(logits, numbers, sampling, allowed=None):
+    rows, filters = settings_of(sampling, len(logits))
+    return tuple(np.asarray(x) for x in _draw(jnp.asarray(logits), numbers, rows, filters=filters, allowed=allowed))
+
+
+def filtered(logits, sampling, allowed=None):
+    rows, filters = settings_of(sampling, len(logits))
+    return np.asarray(_filtered(jnp.asarray(logits), rows, filters=filters, allowed=allowed))
 
 
 def softmax(logits):
@@ -35,9 +53,13 @@ def softmax(logits):
     return weights / weights.sum()
 
 
-def remaining(logits, sampling):
+def remaining(logits, sampling, allowed=None):
     """The probabilities of one row, by the definitions, id by id."""
     logits = np.asarray(logits, np.float64)
+    if allowed is not None:
+        p = np.zeros(len(logits))
+        p[allowed] = remaining(logits[allowed], sampling)
+        return p
     if sampling.temperature == 0:
         return np.eye(len(logits))[int(np.argmax(logits))]
     p = softmax(logits / sampling.temperature)
@@ -66,7 +88,7 @@ def logits():
 
 @pytest.mark.parametrize("sampling", CONFIGS.values(), ids=CONFIGS.keys())
 def test_filters_keep_what_their_definitions_keep(logits, sampling):
-    found = np.exp(np.asarray(filtered_logprobs(jnp.asarray(logits), sampling)))
+    found = np.exp(filtered(logits, sampling))
     expected = np.stack([remaining(row, sampling) for row in logits])
     np.testing.assert_array_equal(found > 0, expected > 0)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=0)
@@ -85,40 +107,200 @@ def test_filters_keep_what_their_definitions_keep(logits, sampling):
 )
 def test_ties_with_the_last_kept_id_are_kept(sampling, kept):
     logits = np.log(np.asarray([[0.4, 0.25, 0.25, 0.1]], np.float32))
-    found = np.exp(np.asarray(filtered_logprobs(jnp.asarray(logits), sampling)))[0]
+    found = np.exp(filtered(logits, sampling))[0]
     np.testing.assert_array_equal(found > 0, np.asarray(kept, bool))
+
+
+@pytest.mark.parametrize("sampling", [SamplingConfig(top_k=1), SamplingConfig(top_p=0.1), SamplingConfig(min_p=1.0)])
+@pytest.mark.parametrize("value", [3.0, -3.0, 1e-20, -1e20])
+def test_the_next_float_below_is_no_tie(sampling, value):
+    row = np.asarray([[np.nextafter(np.float32(value), np.float32(-np.inf)), value, -np.inf]], np.float32)
+    np.testing.assert_array_equal(np.isfinite(filtered(row, sampling)), [[False, True, False]])
+
+
+def test_a_place_without_weight_is_never_the_answer():
+    """Two levels of sums may disagree in their last bit: a target may lie before the first weight or behind all."""
+    weights = jnp.asarray([[0, 1, 0, 2, 0]] * 4, jnp.float32)
+    place, before = _first_beyond(weights, jnp.asarray([-1e-6, 0.5, 1.0, 3.5], jnp.float32))
+    np.testing.assert_array_equal(place, [1, 1, 3, 3])
+    np.testing.assert_array_equal(before, [0, 0, 1, 1])
 
 
 def test_filters_apply_in_the_documented_order():
     """0.5, 0.3, 0.2: of the two most probable the first has 0.625, so top-p 0.6 keeps it alone; the other way two."""
     logits = jnp.log(jnp.asarray([[0.5, 0.3, 0.2]]))
-    found = np.asarray(filtered_logprobs(logits, SamplingConfig(top_k=2, top_p=0.6)))[0]
+    found = filtered(logits, SamplingConfig(top_k=2, top_p=0.6))[0]
     np.testing.assert_array_equal(np.isfinite(found), [True, False, False])
     # Temperature first: squared and renormalised 0.25, 0.09, 0.04 of 0.38, so the first alone reaches 0.6.
-    found = np.asarray(filtered_logprobs(logits, SamplingConfig(temperature=0.5, top_p=0.6)))[0]
+    found = filtered(logits, SamplingConfig(temperature=0.5, top_p=0.6))[0]
     np.testing.assert_array_equal(np.isfinite(found), [True, False, False])
 
 
-@pytest.mark.parametrize("name", ["plain", "hot", "top_p", "all"])
-def test_draws_follow_the_filtered_distribution(logits, name):
-    sampling, row, count = CONFIGS[name], logits[0], 20_000
-    numbers = uniforms(np.full(count, 11, np.uint64), np.arange(count, dtype=np.uint64))
-    ids, _, _ = compiled(np.repeat(row[None], count, axis=0), numbers, sampling=sampling)
-    expected = remaining(row, sampling) * count
-    counts = np.bincount(np.asarray(ids), minlength=len(row))
-    assert not counts[expected == 0].any()
-    likely = expected >= 5  # the rest in one class
+DRAWS = 8_000
+# Close to each setting, yet another distribution: the chi-square must tell them apart, or it shows nothing.
+WRONG = {
+    "plain": SamplingConfig(temperature=0.9),
+    "temperature": SamplingConfig(temperature=0.8),
+    "hot": SamplingConfig(temperature=2.5),
+    "top_k": SamplingConfig(top_k=6),
+    "top_k_1": SamplingConfig(top_k=2),
+    "top_k_all": SamplingConfig(temperature=1.1),
+    "top_p": SamplingConfig(top_p=0.85),
+    "top_p_small": SamplingConfig(top_p=0.5),
+    "min_p": SamplingConfig(min_p=0.07),
+    "min_p_1": SamplingConfig(min_p=0.5),
+    "all": SamplingConfig(temperature=1.5, top_k=9, top_p=0.9, min_p=0.05),
+    "k_then_p": SamplingConfig(temperature=0.5, top_k=4),
+    "p_then_min": SamplingConfig(temperature=1.2, top_p=0.95, min_p=0.2),
+}
+
+
+def unlikeliness(ids, probabilities):
+    """The p-value of Pearson's chi-square test; ids expected fewer than 5 times make one class."""
+    expected = probabilities * len(ids)
+    counts = np.bincount(ids, minlength=len(expected))
+    if counts[expected == 0].any():
+        return 0.0
+    likely = expected >= 5
     observed = np.append(counts[likely], counts[~likely].sum())
     wanted = np.append(expected[likely], expected[~likely].sum())
-    statistic = ((observed - wanted)[wanted > 0] ** 2 / wanted[wanted > 0]).sum()
-    freedom = (wanted > 0).sum() - 1
-    assert statistic < freedom + 5 * np.sqrt(2 * freedom)
+    observed, wanted = observed[wanted > 0], wanted[wanted > 0]
+    return stats.chi2.sf(((observed - wanted) ** 2 / wanted).sum(), max(len(wanted) - 1, 1))
+
+
+@functools.cache
+def mixed_draws(constrained):
+    """Ids drawn under every setting, all in one batch, their rows interleaved; the allowed ids of each setting."""
+    row = (2 * np.random.default_rng(1).normal(size=40)).astype(np.float32)
+    settings = list(CONFIGS.values()) * DRAWS
+    masks = np.random.default_rng(3).random((len(CONFIGS), 40)) < 0.6
+    numbers = uniforms(np.full(len(settings), 11, np.uint64), np.arange(len(settings), dtype=np.uint64))
+    logits = np.repeat(row[None], len(settings), axis=0)
+    ids, chosen, plain = drawn(logits, numbers, settings, np.tile(masks, (DRAWS, 1)) if constrained else None)
+    by_setting = [x.reshape(DRAWS, len(CONFIGS)).T for x in (ids, chosen, plain)]
+    return row, masks if constrained else [None] * len(CONFIGS), by_setting
+
+
+@pytest.mark.parametrize("constrained", [False, True], ids=["free", "allowed"])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_rows_of_all_settings_in_one_batch_follow_each_its_own_distribution(name, constrained):
+    row, masks, (ids, chosen, plain) = mixed_draws(constrained)
+    place = list(CONFIGS).index(name)
+    expected = remaining(row, CONFIGS[name], masks[place])
+    assert unlikeliness(ids[place], expected) > 1e-4
+    np.testing.assert_allclose(chosen[place], np.log(expected[ids[place]]), atol=1e-5)
+    np.testing.assert_allclose(plain[place], np.log(softmax(row.astype(np.float64))[ids[place]]), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_chi_square_tells_close_settings_apart(name):
+    row, _, (ids, _, _) = mixed_draws(constrained=False)
+    assert unlikeliness(ids[list(CONFIGS).index(name)], remaining(row, WRONG[name])) < 1e-9
+
+
+@pytest.mark.parametrize("vocabulary", [3, 1000, 32_000])
+@pytest.mark.parametrize("constrained", [False, True], ids=["free", "allowed"])
+def test_the_id_drawn_is_where_the_cumulative_distribution_passes_the_number(vocabulary, constrained):
+    generator = np.random.default_rng(vocabulary)
+    settings = list(CONFIGS.values())
+    logits = (3 * generator.normal(size=(2 * len(settings), vocabulary))).astype(np.float32)
+    allowed = generator.random(logits.shape) < 0.3
+    allowed[:, vocabulary // 2] = True
+    numbers = generator.random(len(logits)).astype(np.float32)
+    numbers[:4] = [0, 1 - 2.0**-24, 0.5, 2.0**-24]
+    numbers[-1] = 1 - 2.0**-24
+    ids, chosen, _ = drawn(logits, numbers, settings * 2, allowed if constrained else None)
+    scores = filtered(logits, settings * 2, allowed if constrained else None)
+    np.testing.assert_allclose(chosen, np.take_along_axis(scores, ids[:, None], axis=1)[:, 0], atol=1e-6)
+    for row, (id_, number) in enumerate(zip(ids, numbers, strict=True)):
+        p = remaining(logits[row], (settings * 2)[row], allowed[row] if constrained else None)
+        assert p[id_] > 0
+        assert p[:id_].sum() - 1e-5 <= number <= p[: id_ + 1].sum() + 1e-5
+
+
+def test_rows_do_not_influence_each_other(logits):
+    settings = list(CONFIGS.values())[:8]
+    numbers = np.linspace(0.05, 0.95, 8, dtype=np.float32)
+    together = drawn(logits, numbers, settings)
+    other = -logits
+    for row in range(8):
+        # The same program with other neighbours, bit for bit.
+        mixed = np.where(np.arange(8)[:, None] == row, logits, other)
+        rotated = settings[2:] + settings[:2]
+        neighbours = [settings[row] if i == row else s for i, s in enumerate(rotated)]
+        for found, expected in zip(drawn(mixed, numbers, neighbours), together, strict=True):
+            np.testing.assert_array_equal(found[row], expected[row])
+    # And alone, in a program that holds the filters of this row only.
+    alone = drawn(logits[5:6], numbers[5:6], settings[5])
+    assert alone[0][0] == together[0][5]
+    np.testing.assert_allclose([alone[1][0], alone[2][0]], [together[1][5], together[2][5]], atol=1e-6)
+
+
+def test_a_greedy_row_takes_the_largest_logit_beside_random_rows(logits):
+    settings = [SamplingConfig(temperature=0.0, top_k=3, top_p=0.5, min_p=0.1), SamplingConfig(temperature=5.0)] * 4
+    allowed = np.random.default_rng(0).random(logits.shape) < 0.5
+    for mask in (None, allowed):
+        seen = np.where(True if mask is None else mask, logits, -np.inf)
+        greedy, random = set(), set()
+        for number in np.linspace(0, 0.99, 12, dtype=np.float32):
+            ids, chosen, _ = drawn(logits, np.full(8, number), settings, mask)
+            np.testing.assert_array_equal(chosen[::2], np.zeros(4))
+            assert (chosen[1::2] < 0).all()
+            greedy.add(tuple(ids[::2].tolist()))
+            random.add(tuple(ids[1::2].tolist()))
+        assert greedy == {tuple(np.argmax(seen[::2], axis=1).tolist())}
+        assert len(random) > 6
+
+
+def test_a_filter_is_in_the_program_only_if_a_row_needs_it():
+    assert filters_of([SamplingConfig(), SamplingConfig(min_p=0.1)]) == Filters()
+    assert filters_of([SamplingConfig(), SamplingConfig(top_k=3)]) == Filters(top_k=True)
+    assert filters_of([SamplingConfig(top_p=0.9), SamplingConfig(top_k=3)]) == Filters(top_k=True, top_p=True)
+    assert filters_of([SamplingConfig(temperature=0, top_k=3, top_p=0.5)]) == Filters()  # greedy needs neither
+    rows, _ = settings_of(SamplingConfig(temperature=0.7), 4)
+
+    def loops(filters):
+        text = jax.jit(draw, static_argnums=3).lower(jnp.zeros((4, 256)), jnp.zeros(4), rows, filters).as_text()
+        assert "stablehlo.sort" not in text
+        return text.count("stablehlo.while")
+
+    assert [loops(Filters()), loops(Filters(top_k=True)), loops(Filters(top_k=True, top_p=True))] == [0, 1, 2]
+
+
+@hypothesis.given(
+    strategies.lists(
+        strategies.sampled_from([-1e30, -80.0, -2.0, -0.0, 0.0, 0.5, 1e-3, 3.0, 40.0]), min_size=6, max_size=6
+    ),
+    strategies.integers(0, 7),
+    strategies.sampled_from([0.137, 0.419, 0.777, 0.983, 1.0]),
+    strategies.sampled_from([0.0, 0.031, 1.0]),
+    strategies.lists(strategies.booleans(), min_size=6, max_size=6).filter(any),
+)
+@hypothesis.settings(max_examples=150, deadline=None)
+def test_what_is_kept_among_ties_and_extremes_is_what_the_definitions_keep(values, top_k, top_p, min_p, allowed):
+    sampling = SamplingConfig(temperature=0.9, top_k=top_k, top_p=top_p, min_p=min_p)
+    row = np.asarray(values, np.float32)
+    rows = row_sampling([sampling])
+    mask = np.asarray(allowed)
+    found = np.exp(np.asarray(_filtered(row[None], rows, filters=Filters(top_k=True, top_p=True), allowed=mask[None])))
+    np.testing.assert_allclose(found[0], remaining(row, sampling, mask), rtol=1e-4, atol=1e-30)
+
+
+def test_an_id_with_a_logit_of_minus_infinity_is_never_drawn():
+    row = np.full(300, -np.inf, np.float32)
+    row[[5, 200]] = [1.0, 2.0]
+    numbers = np.tile(np.asarray([0, 0.2, 0.3, 1 - 2.0**-24], np.float32), len(CONFIGS))
+    settings = [sampling for sampling in CONFIGS.values() for _ in range(4)]
+    ids, chosen, plain = drawn(np.repeat(row[None], len(numbers), axis=0), numbers, settings)
+    assert set(ids.tolist()) == {5, 200}
+    assert np.isfinite(chosen).all()
+    assert np.isfinite(plain).all()
 
 
 @pytest.mark.parametrize("sampling", CONFIGS.values(), ids=CONFIGS.keys())
 def test_both_logprobs_belong_to_the_id_drawn(logits, sampling):
     numbers = uniforms(np.arange(8, dtype=np.uint64), np.zeros(8, np.uint64))
-    ids, chosen, plain = (np.asarray(x) for x in compiled(logits, numbers, sampling=sampling))
+    ids, chosen, plain = drawn(logits, numbers, sampling)
     for row, id_, ours, raw in zip(logits.astype(np.float64), ids, chosen, plain, strict=True):
         np.testing.assert_allclose(ours, np.log(remaining(row, sampling)[id_]), atol=1e-5)
         np.testing.assert_allclose(raw, np.log(softmax(row)[id_]), atol=1e-5)
@@ -126,11 +308,13 @@ def test_both_logprobs_belong_to_the_id_drawn(logits, sampling):
 
 def test_a_temperature_of_0_takes_the_first_most_probable_id(logits):
     tied = logits.copy()
-    tied[0, [7, 30]] = 50.0
+    tied[:, [7, 30]] = 50.0
     numbers = np.linspace(0, 0.999, 8, dtype=np.float32)
-    ids, chosen, plain = compiled(tied, numbers, sampling=SamplingConfig(temperature=0.0))
+    ids, chosen, plain = drawn(tied, numbers, SamplingConfig(temperature=0.0))
     np.testing.assert_array_equal(ids, np.argmax(tied, axis=-1))
     np.testing.assert_array_equal(chosen, np.zeros(8))
+    scores = filtered(tied, SamplingConfig(temperature=0.0))
+    np.testing.assert_array_equal(np.exp(scores), np.eye(40)[ids])
     expected = [np.log(softmax(row).max()) for row in tied.astype(np.float64)]
     np.testing.assert_allclose(plain, expected, atol=1e-5)
 
@@ -139,24 +323,24 @@ def test_a_temperature_of_0_takes_the_first_most_probable_id(logits):
 def test_a_removed_id_is_never_drawn_not_even_by_rounding(sampling):
     """A float32 running sum may change by its last bit where an id of probability 0 stands: aimed at on purpose."""
     row = (2 * np.random.default_rng(0).normal(size=1024)).astype(np.float32)
-    filtered = np.asarray(filtered_logprobs(jnp.asarray(row[None]), sampling))[0]
-    kept = np.flatnonzero(np.isfinite(filtered))
-    borders = np.floor(np.append(np.cumsum(np.exp(filtered.astype(np.float64)))[kept], [0, 1]) * 2**24)
+    logprobs = filtered(row[None], sampling)[0]
+    kept = np.flatnonzero(np.isfinite(logprobs))
+    borders = np.floor(np.append(np.cumsum(np.exp(logprobs.astype(np.float64)))[kept], [0, 1]) * 2**24)
     near = np.unique(np.concatenate([borders + step for step in range(-4, 5)]))
     numbers = (near[(near >= 0) & (near < 2**24)] * 2.0**-24).astype(np.float32)
-    ids, chosen, _ = compiled(np.repeat(row[None], len(numbers), axis=0), numbers, sampling=sampling)
+    ids, chosen, _ = drawn(np.repeat(row[None], len(numbers), axis=0), numbers, sampling)
     assert np.isfinite(np.asarray(chosen)).all()
     assert set(np.asarray(ids).tolist()) == set(kept.tolist())
 
 
 def test_any_float_type_is_computed_in_float32(logits):
     half = jnp.asarray(logits, jnp.bfloat16)
-    for sampling in (SamplingConfig(), CONFIGS["all"]):
-        ids, chosen, plain = compiled(half, np.full(8, 0.3, np.float32), sampling=sampling)
-        again = compiled(half.astype(jnp.float32), np.full(8, 0.3, np.float32), sampling=sampling)
-        for found, expected in zip((ids, chosen, plain), again, strict=True):
-            np.testing.assert_array_equal(found, expected)
-        assert (ids.dtype, chosen.dtype, plain.dtype) == (jnp.int32, jnp.float32, jnp.float32)
+    settings = [SamplingConfig(), CONFIGS["all"]] * 4
+    ids, chosen, plain = drawn(half, np.full(8, 0.3, np.float32), settings)
+    again = drawn(half.astype(jnp.float32), np.full(8, 0.3, np.float32), settings)
+    for found, expected in zip((ids, chosen, plain), again, strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert (ids.dtype, chosen.dtype, plain.dtype) == (jnp.int32, jnp.float32, jnp.float32)
 
 
 # ---- the numbers that decide ------------------------------------------------------------------------------------
@@ -190,6 +374,17 @@ def test_a_number_depends_on_its_seed_and_index_only(pairs):
     assert numbers.dtype == np.float32
     assert ((numbers >= 0) & (numbers < 1)).all()
     np.testing.assert_array_equal(numbers, [(splitmix(*pair) >> 40) / 2**24 for pair in pairs])
+
+
+def test_numbers_of_a_table_of_seeds_and_indices_are_those_of_its_places():
+    seeds = np.asarray([[3], [2**63]], np.uint64)
+    indices = np.asarray([[0, 1, 2], [7, 8, 2**40]], np.uint64)
+    numbers = uniforms(seeds, indices)
+    expected = [
+        [(splitmix(int(s), int(i)) >> 40) / 2**24 for i in row] for (s,), row in zip(seeds, indices, strict=True)
+    ]
+    np.testing.assert_array_equal(numbers, expected)
+    np.testing.assert_array_equal(uniforms(seeds, indices[0]), [uniforms(s, indices[0]) for s in seeds])
 
 
 @functools.cache

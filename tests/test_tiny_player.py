@@ -97,7 +97,7 @@ def records(loaded):
     found = {}
     for game in registry.ids():
         engine = Engine(model, params, slots=32, max_length=1024, stop_ids=stop, sampling=config.sampling)
-        arena = Arena(config, tokenizer, engine, scripted.RandomLegal(), opponent_name="random_legal")
+        arena = Arena(config, tokenizer, engine, opponent=scripted.RandomLegal(), opponent_name="random_legal")
         count = 16 if game in LONG else 300
         episodes = arena.play(matches.match_jobs({game: {}}, count, 5, "tiny player test"))
         found[game] = matches.by_game(matches.tally(episodes))[game]

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from dfc.models.cache import empty_cache
 from dfc.models.decoder_config import DecoderConfig, LinearRope, Llama3Rope
-from dfc.models.transformer import abstract_params, bind, empty_cache, initialize, logical_axes, resized_cache
+from dfc.models.transformer import abstract_params, bind, initialize, logical_axes
 
 CONFIG = DecoderConfig(
     vocabulary=50,
@@ -82,7 +83,7 @@ def run(config, params, tokens, positions, segments):
 
 @functools.partial(jax.jit, static_argnums=0)
 def extend(config, params, tokens, start, cache):
-    return bind(config, params).extend(tokens, start, cache)
+    return bind(config, params).feed(tokens, start, cache)
 
 
 def whole(config, params, tokens, positions=None, segments=None):
@@ -98,16 +99,15 @@ def draw(rows, length, seed=0):
 
 
 def test_feeding_in_chunks_of_mixed_sizes_equals_the_whole_sequence(config, params):
-    """Each row is fed its own number of ids per call, padded to a common length; the cache grows, then is cut."""
+    """Each row is fed its own number of ids per call, padded to a common length."""
     lengths = np.array([20, 13, 17])
     tokens = draw(3, 20)
     expected = whole(config, params, tokens)
     feeds = np.array([[5, 1, 3], [1, 7, 1], [8, 0, 2], [1, 1, 1], [4, 3, 9], [1, 1, 1]])  # per call and row
     assert (feeds.sum(0) == lengths).all()
-    cache, start, seen = empty_cache(config, 3, 16), np.zeros(3, np.int32), np.zeros(3, int)
+    cache, start, seen = empty_cache(config, 3, 40), np.zeros(3, np.int32), np.zeros(3, int)
     noise = draw(3, 40, seed=9)  # what lies in the padding must not matter
-    for feed, held in zip(feeds, [16, 16, 40, 29, 29, 29], strict=True):
-        cache = resized_cache(cache, held)
+    for feed in feeds:
         fed = noise[:, : 9 if feed.max() > 1 else 1].copy()
         for row, count in enumerate(feed):
             fed[row, :count] = tokens[row, start[row] : start[row] + count]
@@ -253,7 +253,7 @@ def test_bfloat16_is_kept_throughout():
     drawn = initialize(config, 0)
     assert {leaf.dtype for leaf in jax.tree.leaves(drawn)} == {jnp.dtype("bfloat16")}
     tokens = jnp.zeros((1, 3), jnp.int32)
-    model = jax.jit(lambda p, cache: bind(config, p).extend(tokens, jnp.zeros(1, jnp.int32), cache))
+    model = jax.jit(lambda p, cache: bind(config, p).feed(tokens, jnp.zeros(1, jnp.int32), cache))
     hidden, cache = model(drawn, empty_cache(config, 1, 4))
     assert {hidden.dtype, *(leaf.dtype for leaf in jax.tree.leaves(cache))} == {jnp.dtype("bfloat16")}
     assert sum(leaf.nbytes for leaf in jax.tree.leaves(cache)) == 4 * config.cache_bytes_per_position

@@ -60,10 +60,14 @@ class Setting:
       nf4: whether the kernels beside adapters are kept in four bits.
       group_policies: finished policies of other groups that wait to be fused.
       compares: whether old weights and optimizer are kept until the new ones have proved better in play.
-      engines: caches in use at once: two if the opponent is a policy too.
-      slots: conversations in flight, over all devices, per engine.
-      positions: of one slot's cache.
-      prefill: ids fed to a slot in one call while it reads.
+      engines: that play side by side, each with a cache of its own.
+      slots: games in flight, over all devices, per engine.
+      conversations: of a game, in the cache: two where a model may play either seat.
+      call_rows: conversations computed in one call, over all devices; 0: as many as games.
+      positions: of one conversation.
+      prefill: ids fed to a row in the engine's widest reading call.
+      steps: ids drawn per row in one call at most.
+      apart: whether hosts play games of their own: several hosts, and tensor devices share one.
     """
 
     model: DecoderConfig
@@ -85,13 +89,47 @@ class Setting:
     compares: bool = False
     engines: int = 1
     slots: int = 64
+    conversations: int = 1
+    call_rows: int = 0
     positions: int = 8192
-    prefill: int = 8
+    prefill: int = 128
+    steps: int = 32
+    apart: bool = False
 
     @property
     def devices(self) -> int:
         """Number of devices."""
         return self.data * self.fsdp * self.tensor
+
+    @property
+    def shards(self) -> int:
+        """Parts that rows, and conversations, are split into."""
+        return self.data * self.fsdp
+
+    @property
+    def held_here(self) -> int:
+        """Conversations in one device's share of an engine's cache; rounded up, so that all have as many."""
+        return math.ceil(self.slots * self.conversations / self.shards)
+
+    @property
+    def rows_here(self) -> int:
+        """Conversations of one device that an engine's largest call computes."""
+        return min(self.held_here, math.ceil((self.call_rows or self.slots) / self.shards))
+
+    @property
+    def spare(self) -> int:
+        """Positions behind a conversation's last: what a call adds is written whole."""
+        return max(self.prefill, self.steps)
+
+    @property
+    def whole(self) -> bool:
+        """Whether the largest call computes all conversations, where they lie; else it takes its rows out."""
+        return self.rows_here == self.held_here and not self.apart
+
+    @property
+    def read(self) -> int:
+        """Positions of a row that the costliest call reads, beside those it adds."""
+        return self.positions + (self.spare if self.whole else 0)
 
     @property
     def local_tokens(self) -> int:
@@ -237,7 +275,7 @@ def memory(setting: Setting) -> Memory:
     # An iteration's first update may be dropped, or starts from what other groups start from, and is made beside
     # what it starts from; those behind it are made in place, beside the same.
     apply = {"gradients": (4.0 if s.micro_batches > 1 else gradients) * trained, **changed}
-    play = {"cache": cache_bytes(s), "opponent's cache": (s.engines - 1) * cache_bytes(s), **_play(s)}
+    play = {"cache": cache_bytes(s), "other engines' caches": (s.engines - 1) * cache_bytes(s), **_play(s)}
     if s.compares:
         play |= changed
     parts = resident, gradient, apply, play
@@ -252,12 +290,19 @@ def _frozen(s: Setting, count: ParameterCount) -> float:
     return s.weight_bytes * (count.local - kernels) + _NF4_BYTES * kernels
 
 
+def _bytes_per_position(s: Setting) -> float:
+    """Bytes on one device of one conversation's keys and values at one position."""
+    return s.model.cache_bytes_per_position / (s.tensor if s.model.kv_heads % s.tensor == 0 else 1)
+
+
 def cache_bytes(setting: Setting) -> float:
-    """Returns the bytes of keys and values on one device."""
-    s, model = setting, setting.model
-    heads = s.tensor if model.kv_heads % s.tensor == 0 else 1
-    rows = s.data * s.fsdp if s.slots % (s.data * s.fsdp) == 0 else 1
-    return s.slots * s.positions * model.cache_bytes_per_position / heads / rows
+    """Returns the bytes of an engine's resident keys and values on one device."""
+    return setting.held_here * (setting.positions + setting.spare) * _bytes_per_position(setting)
+
+
+def past_bytes(setting: Setting) -> float:
+    """Returns the bytes on one device of the keys and values that an engine's costliest call reads."""
+    return setting.rows_here * setting.read * _bytes_per_position(setting)
 
 
 def _gradient(s: Setting, count: ParameterCount, trained: float, gradient_bytes: float) -> Sizes:
@@ -310,14 +355,15 @@ def _queries_at_once(length: int) -> int:
 
 def _play(s: Setting) -> Sizes:
     model = s.model
-    rows = math.ceil(s.slots / (s.data * s.fsdp))
     heads = model.heads / s.tensor if model.kv_heads % s.tensor == 0 else model.heads
     vocabulary = model.vocabulary / (s.tensor if model.vocabulary % s.tensor == 0 else 1)
-    fed = rows * s.prefill
+    fed = s.rows_here * s.prefill
     return {
-        "attention weights": 10.0 * fed * heads * s.positions,
+        "rows taken out": 0.0 if s.whole else past_bytes(s),
+        "what a call adds": s.rows_here * s.spare * _bytes_per_position(s),
+        "attention weights": 10.0 * fed * heads * (s.read + s.prefill),
         "layer at work": s.weight_bytes * fed * (4 * model.feed_forward / s.tensor + 8 * model.width),
-        "logits": 16.0 * rows * vocabulary,
+        "logits": 16.0 * s.rows_here * vocabulary,
     }
 
 
@@ -366,17 +412,36 @@ def optimizer_work(setting: Setting) -> Work:
     return Work(0.0, 2 * state + found.apply["gradients"])
 
 
-def decode_work(setting: Setting, width: int = 1) -> Work:
-    """Work of one call of the engine that feeds `width` ids to every slot; weights and the whole cache are read."""
+def decode_work(setting: Setting) -> Work:
+    """Work of one call that draws `steps` ids in each of its rows, at the longest cache.
+
+    Weights and the rows' past are read in every step. Rows that are not the whole cache are copied out of it before.
+    """
     s, model = setting, setting.model
-    tokens = float(s.slots * width)
-    flops = forward_flops(model, tokens, s.positions) + 2.0 * model.width * model.vocabulary * s.slots
-    embedding = s.weight_bytes * model.vocabulary * model.width / (s.fsdp * s.tensor)
-    unread = 0.0 if model.tied_embedding else embedding  # a few rows of the input embedding are looked up
-    weights = _frozen(s, parameters(model, s.data, s.fsdp, s.tensor))  # as they are stored, four bits included
-    if s.lora is not None:
-        weights += 4 * adapter_parameters(model, s.lora, s.fsdp, s.tensor)
-    return Work(flops / s.devices, weights - unread + cache_bytes(s))
+    tokens = float(s.rows_here * s.shards * s.steps)
+    flops = forward_flops(model, tokens, s.read + s.steps) + 2.0 * model.width * model.vocabulary * tokens
+    return Work(flops / s.devices, s.steps * (_weights_read(s) + past_bytes(s)) + _copied(s))
+
+
+def feed_work(setting: Setting) -> Work:
+    """Work of the engine's widest reading call, at the longest cache; each row draws one id behind what it reads."""
+    s, model = setting, setting.model
+    rows = float(s.rows_here * s.shards)
+    flops = forward_flops(model, rows * s.prefill, s.read + s.prefill) + 2.0 * model.width * model.vocabulary * rows
+    return Work(flops / s.devices, _weights_read(s) + past_bytes(s) + _copied(s))
+
+
+def _weights_read(s: Setting) -> float:
+    """Bytes of weights that one step of playing reads, as they are stored, four bits included."""
+    embedding = s.weight_bytes * s.model.vocabulary * s.model.width / (s.fsdp * s.tensor)
+    unread = 0.0 if s.model.tied_embedding else embedding  # a few rows of the input embedding are looked up
+    adapters = 0.0 if s.lora is None else 4 * adapter_parameters(s.model, s.lora, s.fsdp, s.tensor)
+    return _frozen(s, parameters(s.model, s.data, s.fsdp, s.tensor)) + adapters - unread
+
+
+def _copied(s: Setting) -> float:
+    """Bytes read and written where a call takes its rows out of the cache."""
+    return 0.0 if s.whole else 2 * past_bytes(s)
 
 
 # ---- search -----------------------------------------------------------------------------------------------------

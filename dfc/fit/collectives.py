@@ -161,12 +161,13 @@ def _step(body: list[_Instruction], place: int, program: _Program) -> int | None
     return None
 
 
-def traffic(text: str, devices: int) -> Traffic:
+def traffic(text: str, devices: int, rounds: int | None = None) -> Traffic:
     """Returns what one device sends while the compiled program runs once.
 
     Args:
       text: of the compiled program (``compiled.as_text()``).
       devices: how many it runs on.
+      rounds: of an outermost loop whose number of rounds cannot be read; None: one, and it is counted as unknown.
     """
     program, entry = _read(text)
     calls: dict[str, int] = dict.fromkeys(_KINDS, 0)
@@ -181,7 +182,7 @@ def traffic(text: str, devices: int) -> Traffic:
             i.kind.startswith(_KINDS) or any(matters(called) for called in _called(i)) for i in program.get(name, [])
         )
 
-    def visit(name: str, times: int, loop: str) -> None:
+    def visit(name: str, times: int, loop: str, stated: int | None) -> None:
         nonlocal crossing, unknown
         for i in program.get(name, []):
             kind = next((k for k in _KINDS if i.kind in (k, f"{k}-start")), None)
@@ -202,11 +203,15 @@ def traffic(text: str, devices: int) -> Traffic:
             for called in _called(i):
                 if not matters(called):
                     continue
-                rounds = _trips(i, program) if i.kind == "while" else 1
-                unknown += rounds is None
-                visit(called, times * (rounds or 1), called if i.kind == "while" else loop)
+                if i.kind != "while":
+                    visit(called, times, loop, stated)
+                    continue
+                read = _trips(i, program)
+                trips = stated if read is None else read
+                unknown += trips is None
+                visit(called, times * (trips or 1), called, None if read is None else stated)
 
-    visit(entry, 1, entry)
+    visit(entry, 1, entry, rounds)
     kept = [kind for kind in _KINDS if calls[kind]]
     return Traffic({k: calls[k] for k in kept}, {k: sent[k] for k in kept}, crossing, unknown)
 

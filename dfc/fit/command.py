@@ -16,9 +16,11 @@ from dfc.fit import analytic, iteration, published, report
 from dfc.fit.analytic import Setting
 from dfc.fit.hardware import Topology, parse_topology
 from dfc.fit.iteration import Lengths
+from dfc.games import registry
 from dfc.models import families, huggingface
 from dfc.models.decoder_config import DecoderConfig
 from dfc.recipes.table import lora_config
+from dfc.rollout import shapes
 
 _GROUPS = 4  # start fixed or random, winnable or not: as many policies at most
 
@@ -62,8 +64,9 @@ def answer(request: Request, out: TextIO) -> int:
     if problems:
         raise ConfigError(problems)
     lengths = _lengths(request)
-    rounds = iteration.runs(request.config, lengths, prefill=1)
-    setting = setting_of(request.config, decoder, topology, rounds.micro_batches // rounds.updates)
+    updates = request.config.divide_fuse_conquer.grpo.updates_per_iteration
+    passes = iteration.micro_batches(request.config, lengths)
+    setting = setting_of(request.config, decoder, topology, passes // updates)
     available = topology.chip.memory
     found = analytic.memory(setting)
     markdown = request.markdown
@@ -166,7 +169,9 @@ def setting_of(config: RunConfig, decoder: DecoderConfig, topology: Topology, mi
     known = math.prod(size for size in sizes.values() if size != -1)
     mesh = {axis: topology.devices // known if size == -1 else size for axis, size in sizes.items()}
     training, method = config.training, config.divide_fuse_conquer
-    attention = training.attention
+    rollout, attention = config.rollout, training.attention
+    widths = rollout.widths or shapes.default_widths(rollout.max_length)
+    two = any(registry.make(game_id, **options).facts.seats > 1 for game_id, options in config.games.items())
     if attention == "auto":
         attention = "splash" if topology.chip.platform == "tpu" else "cudnn" if decoder.dtype != "float32" else "xla"
     return Setting(
@@ -187,9 +192,14 @@ def setting_of(config: RunConfig, decoder: DecoderConfig, topology: Topology, mi
         reference=method.grpo.kl_coefficient > 0,
         group_policies=_GROUPS - 1,
         compares=method.acceptance.rule != "always",
-        engines=1 if method.opponent == "random_legal" else 2,
-        slots=config.rollout.slots,
-        positions=config.rollout.max_length,
+        engines=rollout.workers,
+        slots=rollout.slots,
+        conversations=2 if two else 1,
+        call_rows=rollout.rows,
+        positions=rollout.max_length,
+        prefill=widths[-1],
+        steps=min(rollout.decode_steps, rollout.max_reply_length),
+        apart=topology.devices > topology.of_a_host and topology.of_a_host % mesh["tensor"] == 0,
     )
 
 
@@ -207,7 +217,9 @@ def _heading(name: str, setting: Setting, topology: Topology) -> str:
     mesh = f"mesh data {setting.data} x fsdp {setting.fsdp} x tensor {setting.tensor}"
     each = f"each {report.number(chip.flops)}FLOP/s, {report.number(chip.bandwidth)}B/s"
     train = f"micro-batches of {setting.rows} rows x {setting.row_length} ids"
-    play = f"{setting.slots} slots x {setting.positions} positions"
+    held = f"{setting.slots} games, {setting.held_here * setting.shards} conversations x {setting.positions} positions"
+    call = f"a call: {setting.rows_here * setting.shards} of them, {setting.steps} steps or {setting.prefill} ids read"
+    play = f"{held}; {call}"
     lines = [
         f"{what}, {how}",
         f"{topology.name}: {topology.devices} devices, {mesh}, {chip.memory / 1e9:.1f} GB usable, {each}",
@@ -227,23 +239,24 @@ def _misfit(setting: Setting, available: float) -> str:
 def _analytic_times(
     config: RunConfig, setting: Setting, topology: Topology, lengths: Lengths, *, markdown: bool
 ) -> str:
-    runs = iteration.runs(config, lengths, setting.prefill)
+    rows = setting.rows_here * setting.shards
+    runs = iteration.runs(config, lengths, rows=rows, steps=setting.steps, width=setting.prefill)
     works = (
         ("micro-batch", analytic.update_work(setting), runs.micro_batches),
         ("optimizer", analytic.optimizer_work(setting), runs.updates),
-        ("decode, all slots", analytic.decode_work(setting), runs.decode),
-        ("prefill, all slots", analytic.decode_work(setting, setting.prefill), runs.prefill),
+        (f"decode, {setting.steps} steps", analytic.decode_work(setting), runs.decode),
+        (f"prefill, {setting.prefill} ids", analytic.feed_work(setting), runs.prefill),
     )
-    rows = [["per device and run", "FLOP", "bytes", "floor", "estimate", "runs", "floor of all", "estimate of all"]]
+    lines = [["per device and run", "FLOP", "bytes", "floor", "estimate", "runs", "floor of all", "estimate of all"]]
     whole = report.Time(0.0, 0.0)
     for name, work, times in works:
         time = report.time_of(work, topology)
         whole += time * times
         cells = (time.floor, time.estimate), (time.floor * times, time.estimate * times)
         first, all_runs = (tuple(map(report.seconds, cell)) for cell in cells)
-        rows.append([name, report.number(work.flops), f"{report.number(work.bytes)}B", *first, f"{times}", *all_runs])
-    rows.append(["one iteration", "", "", "", "", "", report.seconds(whole.floor), report.seconds(whole.estimate)])
-    return report.table(rows, markdown=markdown) + "\n" + _caveat(runs.episodes, lengths)
+        lines.append([name, report.number(work.flops), f"{report.number(work.bytes)}B", *first, f"{times}", *all_runs])
+    lines.append(["one iteration", "", "", "", "", "", report.seconds(whole.floor), report.seconds(whole.estimate)])
+    return report.table(lines, markdown=markdown) + "\n" + _caveat(runs.episodes, lengths)
 
 
 def _caveat(episodes: int, lengths: Lengths) -> str:

@@ -23,6 +23,7 @@ from dfc.errors import DfcError
 
 GIB = 2**30
 _HOST = 8  # GPUs of one host, joined by NVLink
+_TPU_HOST = 4  # chips, as descriptions of larger slices have them
 
 
 class TopologyError(DfcError, ValueError):
@@ -152,6 +153,11 @@ class Topology:
     def name(self) -> str:
         """The string `parse_topology` reads."""
         return f"{self.chip.name}:{'x'.join(map(str, self.shape))}"
+
+    @property
+    def of_a_host(self) -> int:
+        """Devices that share a host: eight GPUs, or four TPU chips."""
+        return min(self.devices, _HOST if self.chip.platform == "cuda" else _TPU_HOST)
 
     @property
     def hosts(self) -> int:

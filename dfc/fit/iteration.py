@@ -29,12 +29,12 @@ class Lengths:
 
 @dataclasses.dataclass(frozen=True)
 class Runs:
-    """Runs of each program in one iteration, all slots busy until the last episode ends.
+    """Runs of each program in one iteration, all rows busy until the last episode ends.
 
     Attributes:
       episodes: of the iteration.
-      decode: calls that draw an id in every slot.
-      prefill: calls that only read.
+      decode: calls that draw in every row, each for all its steps.
+      prefill: calls that only read, in every row.
       micro_batches: forward and backward passes.
       updates: optimizer steps; the weights for decoding are renewed after the last one.
     """
@@ -51,23 +51,34 @@ def default_lengths(config: RunConfig) -> Lengths:
     return Lengths(max(1, config.rollout.max_length // 2), 0.5)
 
 
-def runs(config: RunConfig, lengths: Lengths, prefill: int) -> Runs:
+def _episodes(config: RunConfig) -> int:
+    method = config.divide_fuse_conquer
+    return max(1, len(config.games)) * method.seeds_per_game * method.trajectories_per_seed
+
+
+def micro_batches(config: RunConfig, lengths: Lengths) -> int:
+    """Returns the forward and backward passes of one iteration."""
+    rows = math.ceil(_episodes(config) * lengths.episode / config.batch.row_length)
+    return math.ceil(rows / config.batch.micro_batch_rows)
+
+
+def runs(config: RunConfig, lengths: Lengths, *, rows: int, steps: int, width: int) -> Runs:
     """Counts one iteration of divide_fuse_conquer; one seat per episode, no episode dropped.
 
     Args:
       config: of the run.
       lengths: of an episode.
-      prefill: ids a slot reads per call.
+      rows: conversations computed in one call, over all devices.
+      steps: ids a row draws in one call.
+      width: ids a row reads in one call.
     """
-    method = config.divide_fuse_conquer
-    episodes = max(1, len(config.games)) * method.seeds_per_game * method.trajectories_per_seed
-    waves = episodes / config.rollout.slots
+    episodes = _episodes(config)
+    waves = episodes / rows
     drawn = lengths.episode * lengths.drawn
-    rows = math.ceil(episodes * lengths.episode / config.batch.row_length)
     return Runs(
         episodes=episodes,
-        decode=math.ceil(waves * drawn),
-        prefill=math.ceil(waves * (lengths.episode - drawn) / prefill),
-        micro_batches=math.ceil(rows / config.batch.micro_batch_rows),
-        updates=method.grpo.updates_per_iteration,
+        decode=math.ceil(waves * drawn / steps),
+        prefill=math.ceil(waves * (lengths.episode - drawn) / width),
+        micro_batches=micro_batches(config, lengths),
+        updates=config.divide_fuse_conquer.grpo.updates_per_iteration,
     )

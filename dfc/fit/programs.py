@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from dfc.config import RunConfig
@@ -22,10 +23,14 @@ from dfc.fit.hardware import Topology, require_cudnn, topology_devices
 from dfc.fit.iteration import Lengths, runs
 from dfc.fit.report import ProgramReport
 from dfc.models import quantization, sharding
+from dfc.models.cache import empty_cache
 from dfc.models.lora import abstract_adapters
-from dfc.models.transformer import Adapters, abstract_params, empty_cache
+from dfc.models.transformer import Adapters, abstract_params
 from dfc.recipes import conquer
-from dfc.rollout import engine
+from dfc.rollout import shapes as engine_shapes
+from dfc.rollout.programs import Programs, Rows, Shape, Weights
+from dfc.rollout.sampling import filters_of, row_sampling
+from dfc.rollout.slots import tensor_devices_on_one_host
 from dfc.training.optimizer import make_optimizer
 from dfc.training.step import Trainer
 
@@ -45,6 +50,8 @@ class Program:
       phase: of `Memory.phases`, whose other parts lie beside it.
       holds: names of parts that are its arguments, results or temporaries; the rest of the phase is beside it.
       runs: in one iteration behind a stage's first.
+      rounds: of its loop, if how many there are is data; all it can run.
+      again: bytes that pass through device memory beside each argument once: what further rounds read, and copies.
     """
 
     name: str
@@ -55,6 +62,8 @@ class Program:
     phase: str
     holds: tuple[str, ...]
     runs: float
+    rounds: int | None = None
+    again: float = 0.0
 
 
 def local_bytes(tree: Tree) -> int:
@@ -179,11 +188,15 @@ def of_run(config: RunConfig, setting: Setting, topology: Topology, lengths: Len
     with quiet():
         devices = topology_devices(topology)
         mesh = sharding.make_mesh(setting.data, setting.fsdp, setting.tensor, devices=devices)
+    # A TPU's mesh puts neighbours side by side, which may lie on different hosts.
+    hosts = len({device.process_index for device in mesh.devices.flat})
+    setting = dataclasses.replace(setting, apart=hosts > 1 and tensor_devices_on_one_host(mesh))
     trainer = make_trainer(config, setting, mesh)
     shapes = shapes_of(trainer, setting, mesh)
-    often = runs(config, lengths, setting.prefill)
+    rows = setting.rows_here * setting.shards
+    often = runs(config, lengths, rows=rows, steps=setting.steps, width=setting.prefill)
     yield from _training(trainer, setting, shapes, often.micro_batches, often.updates)
-    yield from _playing(config, setting, shapes, mesh, {1: often.decode, setting.prefill: often.prefill})
+    yield from _playing(config, setting, shapes, mesh, often.decode, often.prefill)
 
 
 def _training(
@@ -265,71 +278,95 @@ def _training(
 
 
 def _playing(
-    config: RunConfig, setting: Setting, shapes: Shapes, mesh: Mesh, often: dict[int, int]
+    config: RunConfig, setting: Setting, shapes: Shapes, mesh: Mesh, decode: float, prefill: float
 ) -> Iterator[Program]:
-    model = setting.model
-    heads = "tensor" if model.kv_heads % setting.tensor == 0 else None
-    place = NamedSharding(mesh, _spec(("data", "fsdp"), heads, None, None))
-    positions = setting.positions + setting.prefill
-    cache = jax.eval_shape(lambda: empty_cache(model, setting.slots, positions))
-    cache = jax.tree.map(lambda x: _shape(x.shape, x.dtype, place), cache)
-    program = engine._Placement(mesh, model).extend_and_draw  # noqa: SLF001 - the engine's own program, not a copy
-    weights, adapters = shapes.policy, None
-    if setting.lora is not None:
-        weights, adapters = shapes.initial, Adapters(shapes.policy, setting.lora.scale)
+    """Yields the engine's programs at their costliest: the most rows, the longest cache, no constraints.
+
+    The weights are those being trained. The initial policy answers from the same cache by programs of the same kind
+    (with adapters the same less the adapters).
+    """
+    model, rollout = setting.model, config.rollout
+    engine = Programs(model, None if mesh.size == 1 else mesh)
+    cache = jax.eval_shape(
+        lambda: empty_cache(model, setting.held_here * setting.shards, setting.positions + setting.spare)
+    )
     whole = NamedSharding(mesh, _spec())
+    cache = jax.tree.map(lambda x: _shape(x.shape, x.dtype, engine.cache or whole), cache)
+    weights = Weights(shapes.policy, None)
+    if setting.lora is not None:
+        weights = Weights(shapes.initial, Adapters(shapes.policy, setting.lora.scale))
+    count = setting.rows_here * setting.shards
+    positions = (rollout.lengths or engine_shapes.default_lengths(setting.positions))[-1]
+    shape = Shape(model, filters_of([rollout.sampling]), positions, setting.whole, pooled=False)
 
-    def numbers(*shape: int, kind: Any = jnp.int32) -> jax.ShapeDtypeStruct:  # noqa: ANN401 - a dtype
-        return _shape(shape, kind, whole)
+    ids, answers = np.zeros(count, np.int32), np.zeros(count, bool)
+    sampling = row_sampling([rollout.sampling] * count)
+    # Rows that every host makes alike have no place of their own, as in the run: the compiler chooses.
+    place = engine.rows if setting.apart else None
 
-    names = {1: "decode", setting.prefill: "prefill-append"}
-    for width, times in often.items():
-        rows = setting.slots
-        arguments = {
-            "params": weights,
-            "adapters": adapters,
-            "cache": cache,
-            "tokens": numbers(rows, width),
-            "start": numbers(rows),
-            "last": numbers(rows),
-            "uniform": numbers(rows, kind=jnp.float32),
-        }
+    def row(*size: int, kind: Any = jnp.int32) -> jax.ShapeDtypeStruct:  # noqa: ANN401 - a dtype
+        return _shape((count, *size), kind, place)
 
-        def trace(arguments: dict[str, Tree] = arguments) -> Any:  # noqa: ANN401 - jax.stages.Traced, whose methods are untyped
-            return program.trace(**arguments, config=model, sampling=config.rollout.sampling)
+    rows = Rows(ids, held=ids, count=ids, answers=answers, budget=ids, adapter=ids, sampling=sampling, node=ids)
+    rows = jax.tree.map(lambda x: row(kind=x.dtype), rows)
+    common = {"weights": weights, "cache": cache, "rows": rows}
+    # In the order in which the programs want them.
+    reads = common | {"tokens": row(setting.prefill), "uniform": row(kind=jnp.float32), "table": None}
+    writes = common | {
+        "token": row(),
+        "uniform": row(setting.steps, kind=jnp.float32),
+        "stops": _shape((model.vocabulary,), jnp.bool_),
+        "table": None,
+        "limit": _shape((), jnp.int32),
+        "least": _shape((), jnp.int32),
+    }
+    seldom = unread(weights.params, setting)
+    read, past = local_bytes(weights) - seldom, analytic.past_bytes(setting)
+    for name, program, arguments, times, rounds in (
+        ("decode", engine.decode, writes, decode, setting.steps),
+        ("prefill-append", engine.feed, reads, prefill, None),
+    ):
+
+        def trace(program: Any = program, arguments: dict[str, Tree] = arguments) -> Any:  # noqa: ANN401 - jax.jit's own types, whose methods are untyped
+            return program.trace(*arguments.values(), shape=shape)
 
         yield Program(
-            names[width],
+            name,
             trace,
             arguments,
             cache,
-            unread(weights, setting),
+            seldom + int(local_bytes(cache) - past),
             "playing",
             (
                 *(("initial policy",) if setting.lora is not None else ()),
                 "trained weights" if setting.one_layout else "weights for decoding",
                 "cache",
+                "rows taken out",
+                "what a call adds",
                 "attention weights",
                 "layer at work",
                 "logits",
             ),
             times,
+            rounds,
+            # Every step reads weights and past; rows taken out are read once more, and written, before the first.
+            ((rounds or 1) - 1) * (read + past) + (0 if setting.whole else 2 * past),
         )
 
 
 def compile_one(program: Program, setting: Setting, topology: Topology) -> ProgramReport:
     """Traces, counts and compiles one program."""
     stages = program.trace()
-    count = traced.count(stages.jaxpr)
+    count = traced.count(stages.jaxpr, program.rounds)
     parts = analytic.memory(setting).phases[program.phase]
     beside = sum(size for name, size in parts.items() if name not in program.holds)
     lowered = stages.lower()
     compiled, refusal = None, ""
     try:
-        compiled = compile_program(lowered, topology.devices)
+        compiled = compile_program(lowered, topology.devices, program.rounds)
     except DoesNotFitError as error:
         refusal = str(error)
-    moved = float(local_bytes(program.arguments) - program.unread)
+    moved = float(local_bytes(program.arguments) - program.unread) + program.again
     if compiled is not None:
         moved += compiled.outputs - compiled.aliased
     return ProgramReport(

@@ -61,14 +61,19 @@ class Count:
         )
 
 
-def count(program: ClosedJaxpr) -> Count:
+def count(program: ClosedJaxpr, rounds: int | None = None) -> Count:
     """Returns what a traced program (``jax.jit(f).trace(...).jaxpr`` or ``jax.make_jaxpr``) does.
 
     Operations whose results nobody uses are left out first, as a compiler does: the recomputation of a layer for its
     backward pass ends before the layer's last product.
+
+    Args:
+      program: traced.
+      rounds: how often to count the body of a loop whose length is data, such as one that ends when all rows have
+        ended; of such loops within each other it is the outermost one's. None: once, and `Count.unknown` names it.
     """
     live, _ = partial_eval.dce_jaxpr(program.jaxpr, [True] * len(program.jaxpr.outvars))
-    return _walk(live)
+    return _walk(live, rounds)
 
 
 def _bytes(value: Any) -> float:  # noqa: ANN401 - jax leaves variables of a jaxpr untyped
@@ -77,51 +82,55 @@ def _bytes(value: Any) -> float:  # noqa: ANN401 - jax leaves variables of a jax
     return float(math.prod(shape) * size)
 
 
-def _walk(jaxpr: Jaxpr) -> Count:
+def _walk(jaxpr: Jaxpr, rounds: int | None) -> Count:
     total = Count()
     for equation in jaxpr.eqns:
-        total = total + _equation(equation)
+        total = total + _equation(equation, rounds)
     return total
 
 
-def _equation(equation: Any) -> Count:  # noqa: ANN401 - jax leaves equations untyped
+def _equation(equation: Any, rounds: int | None) -> Count:  # noqa: ANN401 - jax leaves equations untyped
     name = equation.primitive.name
     known = _RULES.get(name)
     if known is not None:
-        return known(equation)
+        return known(equation, rounds)
     if name.removesuffix("_wrapper") in _CUDNN_PRODUCTS:
         return _cudnn(equation)
     total = Count()
     for inner in _inner(equation.params):
-        total = total + _walk(inner)
+        total = total + _walk(inner, rounds)
     return total
 
 
-def _scan(equation: Any) -> Count:  # noqa: ANN401 - jax leaves equations untyped
+def _scan(equation: Any, rounds: int | None) -> Count:  # noqa: ANN401 - jax leaves equations untyped
     params = equation.params
     passed = params["num_consts"] + params["num_carry"]
     outer = [*equation.invars[passed:], *equation.outvars[params["num_carry"] :]]
-    rounds: int = params["length"]
-    return _walk(params["jaxpr"].jaxpr) * rounds + Count(carried_bytes=sum(map(_bytes, outer)))
+    length: int = params["length"]
+    return _walk(params["jaxpr"].jaxpr, rounds) * length + Count(carried_bytes=sum(map(_bytes, outer)))
 
 
-def _while(equation: Any) -> Count:  # noqa: ANN401 - jax leaves equations untyped
-    body = _walk(equation.params["body_jaxpr"].jaxpr)
+def _while(equation: Any, rounds: int | None) -> Count:  # noqa: ANN401 - jax leaves equations untyped
+    inside = equation.params["body_jaxpr"].jaxpr
     trips = _trips(equation)
     if trips is not None:
-        return body * trips
+        return _walk(inside, rounds) * trips
+    body = _walk(inside, None)
+    if rounds is not None:
+        return body * rounds
     return body + Count(unknown=("a while loop without a fixed number of rounds",)) if body.total_flops else body
 
 
-def _cond(equation: Any) -> Count:  # noqa: ANN401 - jax leaves equations untyped
-    return max((_walk(branch.jaxpr) for branch in equation.params["branches"]), key=lambda found: found.total_flops)
+def _cond(equation: Any, rounds: int | None) -> Count:  # noqa: ANN401 - jax leaves equations untyped
+    branches = (_walk(branch.jaxpr, rounds) for branch in equation.params["branches"])
+    return max(branches, key=lambda found: found.total_flops)
 
 
-def _shard_map(equation: Any) -> Count:  # noqa: ANN401 - jax leaves equations untyped
+def _shard_map(equation: Any, rounds: int | None) -> Count:  # noqa: ANN401 - jax leaves equations untyped
     mesh = equation.params["mesh"]
     manual = equation.params.get("manual_axes") or mesh.axis_names
     devices: int = math.prod(mesh.shape[axis] for axis in manual)
-    return _walk(_open(equation.params["jaxpr"])) * devices
+    return _walk(_open(equation.params["jaxpr"]), rounds) * devices
 
 
 def _cudnn(equation: Any) -> Count:  # noqa: ANN401 - jax leaves equations untyped
@@ -130,7 +139,7 @@ def _cudnn(equation: Any) -> Count:  # noqa: ANN401 - jax leaves equations untyp
     return Count(kernel_flops=float(products * math.prod(query) * key[1]))  # 2 x T x S x H, halved
 
 
-def _product(equation: Any) -> Count:  # noqa: ANN401 - jax leaves equations untyped
+def _product(equation: Any, _: int | None) -> Count:  # noqa: ANN401 - jax leaves equations untyped
     (contracted, _), _ = equation.params["dimension_numbers"]
     left = equation.invars[0].aval.shape
     depth = math.prod(left[axis] for axis in contracted)
@@ -178,7 +187,7 @@ def _trips(equation: Any) -> int | None:  # noqa: ANN401 - jax leaves equations 
     return max(0, -(-(int(bound.val) - int(start.val)) // int(steps[0])))
 
 
-def _kernel(equation: Any) -> Count:  # noqa: ANN401 - jax leaves equations untyped
+def _kernel(equation: Any, _: int | None) -> Count:  # noqa: ANN401 - jax leaves equations untyped
     """An attention kernel by formula: products in its body x queries x keys x head size x 2, halved.
 
     Its grid visits tiles and skips those the mask hides, which the traced program does not state; the formula is
@@ -208,12 +217,12 @@ def _dots(jaxpr: Jaxpr) -> int:
     return found
 
 
-_RULES: Mapping[str, Callable[[Any], Count]] = {
+_RULES: Mapping[str, Callable[[Any, int | None], Count]] = {
     "dot_general": _product,
     "scan": _scan,
     "while": _while,
     "cond": _cond,
     "shard_map": _shard_map,
     "pallas_call": _kernel,
-    "conv_general_dilated": lambda _: Count(unknown=("a convolution",)),
+    "conv_general_dilated": lambda *_: Count(unknown=("a convolution",)),
 }

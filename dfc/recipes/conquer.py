@@ -99,10 +99,15 @@ def sequences(
     for index, episode in enumerate(episodes):
         groups[episode.group].append(index)
     members = np.asarray(list(groups.values()))
+    failed = np.asarray([episode.failed for episode in episodes])
     table = np.asarray(values, np.float32)[members]
+    if failed.any():  # such an episode says nothing: it is worth what the others of its group are worth
+        counts = ~failed[members]
+        means = (table * counts).sum(axis=1, keepdims=True) / np.maximum(1, counts.sum(axis=1, keepdims=True))
+        table = np.where(counts, table, means)
     relative = np.zeros(len(episodes), np.float32)
     relative[members] = advantages.group_relative(table, normalize_std=config.grpo.normalize_std)
-    keep = relative != 0
+    keep = (relative != 0) & ~failed
     if config.half_negative:
         keep &= rewards.keep_half_of_negatives(relative, seed)
     # Groups come game by game; dealt out in that order, an update would see one game only.
@@ -116,10 +121,17 @@ def sequences(
 
 
 def make_loss(config: GrpoConfig, row_length: int) -> LossFunction:
-    """Returns GRPO as a trainer wants it."""
-    packing = config.unit == "sequence"
+    """Returns GRPO as a trainer wants it.
 
-    def loss(logprobs: jax.Array, batch: TokenBatch, reference: jax.Array | None) -> Loss:
+    The fourth argument, log-probabilities under the weights that sampled as the trainer computes them, is read if
+    `config.importance_cap` is above 0. None is right for the first update of an iteration only.
+    """
+    packing = config.unit == "sequence"
+    cap = config.importance_cap
+
+    def loss(
+        logprobs: jax.Array, batch: TokenBatch, reference: jax.Array | None, proximal: jax.Array | None = None
+    ) -> Loss:
         return grpo_loss(
             logprobs,
             batch.old_logprobs,
@@ -128,6 +140,8 @@ def make_loss(config: GrpoConfig, row_length: int) -> LossFunction:
             clip_ratio=config.clip_ratio,
             reference_logprobs=reference,
             kl_coefficient=config.kl_coefficient if reference is not None else 0.0,
+            proximal_logprobs=proximal if cap else None,
+            importance_cap=cap,
             unit=config.unit,
             segments=batch.segments if packing else None,
             num_segments=max(1, row_length // 4) if packing else None,

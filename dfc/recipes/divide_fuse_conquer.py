@@ -386,16 +386,22 @@ def _iterate(run_: Run, stage: Stage, state: State) -> tuple[dict[str, float], d
     shares = conquer.sequences(episodes, values, settings, derive_seed("half negative", config.seed, *place))
     params, optimizer = state.best, state.optimizer
     reference = run_.reference if settings.grpo.kl_coefficient > 0 else None
+    base = None if run_.lora is None else run_.reference
     losses: dict[str, float] = {}
-    for number, share in enumerate(shares):
-        rows = config.batch.micro_batch_rows
-        packed = pack(share, config.batch.row_length, rows)
+    gap: dict[str, float] = {}
+    rows = config.batch.micro_batch_rows
+    batches = [micro_batches(pack(share, config.batch.row_length, rows), rows) for share in shares]
+    # Later updates are corrected by what the trainer makes of the weights that sampled; the first one is at them.
+    corrects = settings.grpo.importance_cap > 0
+    proximal = [trainer.logprobs(params, b, base=base) if corrects and n else None for n, b in enumerate(batches)]
+    for number, batch in enumerate(batches):
         update = trainer.update(
             params,
             optimizer,
-            micro_batches(packed, rows),
+            batch,
             reference,
-            base=None if run_.lora is None else run_.reference,
+            base=base,
+            proximal=proximal[number],
             # What went in is wanted again if the update is dropped, and the start by every group.
             donate=number > 0 or (settings.acceptance.rule == "always" and state.iteration > 0),
         )
@@ -413,6 +419,7 @@ def _iterate(run_: Run, stage: Stage, state: State) -> tuple[dict[str, float], d
             **update.metrics,
         }
         losses = {name: losses.get(name, 0.0) + value / len(shares) for name, value in found.items()}
+        gap = gap or update.sampler_gap  # of the first: afterwards the change of the policy comes in
     trained = time.perf_counter()
 
     # Keep it or drop it, with its optimizer state (lines 19 to 22).
@@ -436,6 +443,8 @@ def _iterate(run_: Run, stage: Stage, state: State) -> tuple[dict[str, float], d
         "win_rate": win_rate,
         "accepted": float(kept),
         "episodes": float(len(episodes)),
+        "failed_episodes": float(sum(e.failed for e in [*episodes, *(judged if judged is not episodes else [])])),
+        **gap,
         "updates": float(len(shares)),  # 0: all rewards of every group were equal, and there was nothing to learn
         "generated_ids": float(sum(e.drawn for e in episodes)),
         **losses,

@@ -258,7 +258,7 @@ def evaluate(config: RunConfig, model: DecoderConfig, params: Params, tokenizer:
         stop_ids=tokenizer.stop_ids(rollout.stop),
         sampling=rollout.sampling,
     )
-    arena = Arena(rollout, tokenizer, engine, scripted.RandomLegal(), opponent_name="random_legal")
+    arena = Arena(rollout, tokenizer, engine, opponent=scripted.RandomLegal(), opponent_name="random_legal")
     games = config.games or {game: {} for game in registry.ids()}
     episodes = []
     for game, options in games.items():

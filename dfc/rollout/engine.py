@@ -1,137 +1,73 @@
 """Decodes many conversations at once; each keeps its cache from its first id to its last.
 
-A slot belongs to one conversation. `append` adds ids the conversation has not seen (an observation), `ask` wants a
-reply to all of them, and every `step` feeds each asking slot a few of its unseen ids and, once none is left, draws
-one id. Feeding and drawing are one program, so slots that still read and slots that already write share a call, and
-nothing is ever fed twice.
+A slot belongs to one conversation. `append` adds ids it has not seen (an observation), `ask` wants a reply to all of
+them. `launch` sends one call to the device, for the rows that need the same thing: reading what they have not seen, or
+writing. `collect` waits for a call and returns the replies it finished; `step` does both. While a call runs, others can
+be launched for other rows, and the host can do its own work.
 
-Shapes are static: slots x (a few widths) x (a few cache lengths). A row that has less to feed than the width is
-padded; padding lies behind the row's live positions, is masked, and is overwritten by the next call. A row that sits
-a call out writes at the spare tail of the cache, never at a live position. The cache is as long as its longest
-conversation needs, rounded up: it grows when one does, and starts small again when all slots are free.
+Nothing is ever fed twice, and a slot that waits costs nothing: a call takes its rows out of the resident cache and
+computes on them alone. What a slot answers depends on its seed, its ids and the weights; not on the others, on which
+slot it has or on when it was admitted (up to rounding: sums of a different shape add up in a different order).
 
-On several devices the rows of the cache are split over the mesh's data and fsdp axes and the key/value heads over its
-tensor axis. What goes in is the same on every host, and what is drawn comes back to all of them.
+Several policies answer from one engine: by name, as full weights, or as adapters of one pool within one call.
+
+On several devices slots are split over the mesh's data and fsdp axes. With `hosts="same"` every host makes the same
+calls with the same ids. With `hosts="own"` each host has its own conversations, in the slots of its own devices; what
+decides a shape or the length of a loop is agreed before each call, so hosts may have different numbers of them.
 """
 
+import collections
 import dataclasses
-import functools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh
 
+from dfc import agreement
 from dfc.config import SamplingConfig
 from dfc.models.decoder_config import DecoderConfig
-from dfc.models.transformer import Adapters, Cache, Params, bind, empty_cache, resized_cache
-from dfc.rollout.sampling import draw, uniforms
+from dfc.models.transformer import Adapters, Params
+from dfc.rollout import constraints, shapes
+from dfc.rollout.planning import DECODE, FEED, SCORE, Plan, Planner
+from dfc.rollout.programs import Rows, Shape, Table, Weights, programs
+from dfc.rollout.sampling import filters_of, row_sampling, uniforms
+from dfc.rollout.slots import Answer, Conversation, EngineCounts, Parked, Places, Reply
 
-
-@dataclasses.dataclass(frozen=True)
-class Reply:
-    """What a slot answered.
-
-    Attributes:
-      slot: which conversation.
-      ids: the ids drawn, the stop id included if one was drawn.
-      logprobs: of each id under the distribution it was drawn from.
-      plain_logprobs: of each id under the untruncated distribution at temperature 1.
-      stopped: whether the last id is a stop id; otherwise the length limit cut the reply.
-    """
-
-    slot: int
-    ids: list[int]
-    logprobs: list[float]
-    plain_logprobs: list[float]
-    stopped: bool
+_DONE = 8  # a decode call returns when one in eight of its rows has finished: it is fed and written to anew
 
 
 @dataclasses.dataclass
-class EngineCounts:
-    """What an engine has done since it was made; all numbers are ids or calls."""
+class _Policy:
+    """Weights under a name."""
 
-    calls: int = 0
-    fed: int = 0
-    drawn: int = 0
-    computed: int = 0  # rows x width summed over calls: what the device worked on, padding included
-
-
-def _extend_and_draw_once(
-    params: Params,
-    adapters: Adapters | None,
-    cache: Cache,
-    tokens: jax.Array,
-    start: jax.Array,
-    last: jax.Array,
-    uniform: jax.Array,
-    *,
-    config: DecoderConfig,
-    sampling: SamplingConfig,
-) -> tuple[jax.Array, jax.Array, Cache]:
-    """Feeds tokens [B, T] and draws one id per row behind position `last`; returns ids [B], logprobs [2, B]."""
-    model = bind(config, params, adapters)
-    hidden, cache = model.extend(tokens, start, cache)
-    final = jnp.take_along_axis(hidden, last[:, None, None], axis=1)[:, 0]
-    ids, chosen, plain = draw(model.logits(final), uniform, sampling)
-    return ids, jnp.stack([chosen, plain]), cache
-
-
-# On one device; `_Placement` has the programs for several.
-_extend_and_draw = jax.jit(_extend_and_draw_once, static_argnames=("config", "sampling"), donate_argnames=("cache",))
-
-
-class _Placement:
-    """Where a cache lies on several devices, and the programs that leave it there."""
-
-    def __init__(self, mesh: Mesh, config: DecoderConfig) -> None:
-        heads = "tensor" if config.kv_heads % mesh.shape["tensor"] == 0 else None  # heads are split whole or not at all
-        spec: Any = PartitionSpec  # jax leaves it untyped
-        cache = NamedSharding(mesh, spec(("data", "fsdp"), heads, None, None))
-        whole = NamedSharding(mesh, spec())
-        self.shards = mesh.shape["data"] * mesh.shape["fsdp"]
-        self.empty = jax.jit(empty_cache, static_argnums=(0, 1, 2), out_shardings=cache)
-        self.extend_and_draw = jax.jit(
-            _extend_and_draw_once,
-            static_argnames=("config", "sampling"),
-            donate_argnames=("cache",),
-            out_shardings=(whole, whole, cache),
-        )
-        self._resize_layer = jax.jit(resized_cache, static_argnums=1, out_shardings=cache)
-
-    def resized(self, cache: Cache, positions: int) -> Cache:
-        """Returns the cache with other positions; layer by layer, so that two of one layer exist at a time."""
-        layers, resized = list(cache), []
-        del cache
-        while layers:
-            resized += self._resize_layer((layers.pop(0),), positions)
-        return tuple(resized)
-
-
-_placement = functools.lru_cache(maxsize=8)(_Placement)  # engines of one mesh share compiled programs
+    number: int
+    weights: Weights
+    version: int
+    pool: int | None  # adapters of a pool
 
 
 @dataclasses.dataclass
-class _Slot:
-    """Book-keeping of one conversation."""
+class _Call:
+    """A call in flight: its results on their way, and which conversation each row is."""
 
-    seed: int
-    adapter: int = 0
-    fed: int = 0
-    drawn: int = 0
-    pending: list[int] = dataclasses.field(default_factory=list)
-    reply: Reply | None = None
-    room: int = 0
+    stage: int
+    rows: dict[int, tuple[int, Conversation, int, int]]  # row -> slot, who had it, ids fed, version of the weights
+    results: tuple[jax.Array, ...]
+
+    @property
+    def decodes(self) -> bool:
+        """Whether it writes."""
+        return self.stage == DECODE
 
 
 class Engine:
-    """Slots with resident caches over one set of weights.
+    """Slots with resident caches.
 
     Attributes:
       counts: what was done so far.
-      version: names the weights; see `set_params`.
+      max_length: positions of one conversation.
     """
 
     def __init__(
@@ -143,246 +79,517 @@ class Engine:
         max_length: int,
         stop_ids: frozenset[int],
         sampling: SamplingConfig,
-        widths: Sequence[int] = (1, 2, 4, 8),
+        rows: int | None = None,
+        widths: Sequence[int] | None = None,
         lengths: Sequence[int] | None = None,
+        decode_steps: int = 32,
+        ends: Callable[[list[int]], int | None] | None = None,
         mesh: Mesh | None = None,
+        hosts: Literal["same", "own"] = "same",
     ) -> None:
         """Allocates the cache.
 
         Args:
           config: of the model.
-          params: its weights.
-          slots: conversations at once; on several devices rounded up to a multiple of the mesh's data x fsdp.
+          params: weights of the policy named ``policy``.
+          slots: conversations at once, of all hosts; on several devices rounded up to a multiple of the mesh's data x
+            fsdp.
           max_length: positions of one conversation.
           stop_ids: a reply ends with the first of these.
-          sampling: how ids are drawn.
-          widths: ids fed per call, ascending; each is one compiled program per cache length.
-          lengths: lengths the cache may have, ascending; by default doublings of 32 up to max_length.
-          mesh: the devices of all hosts, with axes data, fsdp and tensor, over which the cache is split; None, or one
-            device, leaves it whole. Every host then makes the same calls in the same order.
+          sampling: how ids are drawn where a conversation does not say otherwise.
+          rows: conversations computed in one call at most; None: all. Fewer than `slots` keep every call full while
+            the others' games move on.
+          widths: ids fed per row and call, ascending; each is one compiled program per rows and length.
+          lengths: cache lengths that calls read, ascending; `max_length` is always the last. By default 0 and doublings
+            of 128.
+          decode_steps: ids drawn per row and call at most.
+          ends: for stop strings: given a reply's ids so far, how many of them to keep if it is over, else None.
+          mesh: the devices of all hosts, with axes data, fsdp and tensor; None, or one device: this one.
+          hosts: whether all hosts make the same calls, or each has its own conversations.
+
+        Raises:
+          ValueError: the numbers do not fit each other.
         """
-        self._placement = None if mesh is None or mesh.size == 1 else _placement(mesh, config)
-        self._config = config
-        self._params = params
-        self._adapters: Adapters | None = None
-        self._pool: int | None = None  # adapters of a pool
-        self.version = 0
-        self._stop_ids = stop_ids
-        self._sampling = sampling
-        self._widths = tuple(widths)
-        self.max_length = max_length
-        self._lengths = _lengths(max_length) if lengths is None else tuple(lengths)
-        self._length = self._lengths[0]
-        if self._placement is None:
-            self._cache = empty_cache(config, slots, self._length + self._spare)
-        else:
-            slots = -(-slots // self._placement.shards) * self._placement.shards
-            self._cache = self._placement.empty(config, slots, self._length + self._spare)
-        self._free = list(range(slots - 1, -1, -1))
-        self._slots: list[_Slot | None] = [None] * slots
-        self._asking: dict[int, _Slot] = {}
+        mesh = None if mesh is None or mesh.size == 1 else mesh
+        self._programs = programs(config, mesh)
+        self._own = hosts == "own" and jax.process_count() > 1
+        self._config, self._sampling, self._ends = config, sampling, ends
+        self.max_length, self._steps = max_length, decode_steps
+        self.places = Places(slots, self._programs.shards, mesh if self._own else None)
+        most = self.places.per_shard if rows is None else min(self.places.per_shard, -(-rows // self._programs.shards))
+        self._shapes = shapes.Shapes(
+            shapes.default_rows(most),
+            tuple(widths or shapes.default_widths(max_length)),
+            (*(n for n in lengths or shapes.default_lengths(max_length) if n < max_length), max_length),
+        )
+        if min(most, decode_steps, *self._shapes.widths) < 1:
+            raise ValueError(f"rows {rows}, widths {widths} and decode_steps {decode_steps} must be 1 or more")
+        spare = max(*self._shapes.widths, decode_steps)  # windows are written whole, also behind the last position
+        self._cache = self._programs.empty(config, self.places.total, max_length + spare)
+        self._stops = np.zeros(config.vocabulary, bool)
+        self._stops[sorted(stop_ids)] = True
+        self._slots: dict[int, Conversation] = {}
+        self._policies: dict[str, _Policy] = {}
+        self._settings = {sampling}  # every setting met; the programs hold the filters that any of them needs
+        self._flight: collections.deque[_Call] = collections.deque()
+        self._planner = Planner(self._shapes, self.places, decode_steps, shapes.default_call_cost(), self._own)
         self.counts = EngineCounts()
+        self.set_params(params, 0)
 
-    @property
-    def _spare(self) -> int:
-        return self._widths[-1]  # idle rows write behind the last position a conversation may use
+    # ---- policies ---------------------------------------------------------------------------------------------------
 
-    @property
-    def free(self) -> int:
-        """Number of slots no conversation owns."""
-        return len(self._free)
+    def set_params(
+        self, params: Params, version: int, adapters: Adapters | None = None, *, policy: str = "policy"
+    ) -> None:
+        """Takes over weights, new or under a new name; conversations in flight keep their caches.
 
-    @property
-    def busy(self) -> bool:
-        """Whether any slot waits for a reply."""
-        return bool(self._asking)
-
-    def set_params(self, params: Params, version: int, adapters: Adapters | None = None) -> None:
-        """Takes over new weights of the same shapes; conversations in flight keep their caches.
+        What is asked from now on is answered by them; each id carries the version it was drawn under. The engine holds
+        a reference, no copy: the old ones are gone when the caller lets go of them.
 
         Args:
           params: the weights, unrolled.
           version: names them.
           adapters: corrections of the weights, unrolled; a pool of several (`dfc.models.lora.pool`) serves each
             conversation with the one it was opened with. `rows` is the engine's own business.
+          policy: what conversations are opened with. Policies of the same weights share calls.
 
         Raises:
           ValueError: a conversation in flight uses an adapter that would be gone.
         """
         pool = _pool_size(adapters)
-        beyond = sorted({state.adapter for state in self._slots if state is not None and state.adapter >= (pool or 1)})
+        here = [state for state in self._slots.values() if state.policy == policy]
+        beyond = sorted({state.adapter for state in here if state.adapter >= (pool or 1)})
         if beyond:
             raise ValueError(f"conversations in flight use adapters {beyond}, but only {pool or 1} would be there")
-        self._params = params
-        self._adapters = adapters
-        self._pool = pool
-        self.version = version
+        known = self._policies.get(policy)
+        number = len(self._policies) if known is None else known.number
+        self._policies[policy] = _Policy(number, Weights(params, adapters), version, pool)
 
-    def open(self, seed: int, adapter: int = 0) -> int:
-        """Gives a new conversation a slot; `seed` alone (with ids and weights) determines what it draws.
+    def version(self, policy: str = "policy") -> int:
+        """Returns the version of a policy's weights."""
+        return self._policies[policy].version
+
+    # ---- conversations ----------------------------------------------------------------------------------------------
+
+    @property
+    def free(self) -> int:
+        """Number of slots no conversation owns."""
+        return self.places.free
+
+    @property
+    def busy(self) -> bool:
+        """Whether any slot waits for a reply."""
+        return any(state.answer is not None for state in self._slots.values())
+
+    def open(
+        self, seed: int, *, policy: str = "policy", adapter: int = 0, sampling: SamplingConfig | None = None
+    ) -> int:
+        """Gives a new conversation a slot.
 
         Args:
           seed: of what it draws.
-          adapter: its place in a pool of adapters.
+          policy: who answers.
+          adapter: its place in the policy's pool of adapters.
+          sampling: how it draws; None: as the engine does. A setting with a filter (top-k, top-p) that no
+            conversation had before compiles the programs anew.
 
         Raises:
-          ValueError: no slot is free, or there is no such adapter.
+          ValueError: no slot is free, or there is no such policy or adapter.
         """
-        if not 0 <= adapter < (self._pool or 1):
-            raise ValueError(f"adapter {adapter}: expected one of 0 to {(self._pool or 1) - 1}, the adapters given")
-        if not self._free:
-            raise ValueError(f"all {len(self._slots)} slots are taken; close a conversation first, or make more slots")
-        slot = self._free.pop()
-        self._slots[slot] = _Slot(seed, adapter)
+        self._check(policy, adapter)
+        slot = self.places.take()
+        sampling = sampling or self._sampling
+        self._settings.add(sampling)
+        self._slots[slot] = Conversation(seed, policy, adapter, sampling)
         return slot
 
     def close(self, slot: int) -> None:
-        """Ends a conversation; the slot is free at once."""
-        self._state(slot)  # a slot given back twice would be given to two conversations
-        self._asking.pop(slot, None)
-        self._slots[slot] = None
-        self._free.append(slot)
-        if len(self._free) == len(self._slots):
-            self._free.sort(reverse=True)  # a resumed run finds the slots in the same order
-            if self._length > self._lengths[0]:
-                self._resize(self._lengths[0])
+        """Ends a conversation; the slot is free at once, also in the middle of a reply."""
+        state = self._state(slot)  # a slot given back twice would be given to two conversations
+        state.answer = None
+        del self._slots[slot]
+        self.places.give(slot)
 
     def length(self, slot: int) -> int:
         """Ids of the conversation so far, fed or not."""
-        state = self._state(slot)
-        return state.fed + len(state.pending)
+        return len(self._state(slot).ids)
+
+    def ids(self, slot: int) -> list[int]:
+        """Ids of the conversation so far."""
+        return list(self._state(slot).ids)
 
     def append(self, slot: int, ids: Sequence[int]) -> None:
         """Adds ids the conversation has not seen; they are fed when a reply is asked for."""
-        self._quiet(slot).pending.extend(ids)
+        self._quiet(slot).ids.extend(ids)
 
-    def ask(self, slot: int, max_reply_length: int) -> bool:
+    def ask(self, slot: int, max_reply_length: int, actions: constraints.ActionTrie | None = None) -> bool:
         """Asks for a reply; returns False, and does nothing, if no room is left for a single id.
 
         A reply is cut at `max_reply_length` ids, or where the conversation reaches `max_length`.
 
+        Args:
+          slot: of the conversation.
+          max_reply_length: ids.
+          actions: the replies allowed; None: all. Log-probabilities are those of the restricted distribution.
+
         Raises:
-          ValueError: the slot is free, is answering already, or has nothing new to reply to.
+          ValueError: the slot is free, is answering already, or has nothing to reply to.
         """
         state = self._quiet(slot)
-        if not state.pending:
+        if not state.unread:
             raise ValueError(f"slot {slot} was asked for a reply without anything new to reply to; append ids first")
-        state.room = min(max_reply_length, self.max_length - state.fed - len(state.pending))
-        if state.room <= 0:
+        room = min(max_reply_length, self.max_length - len(state.ids))
+        if room <= 0:
             return False
-        state.reply = Reply(slot, [], [], [], stopped=False)
-        self._asking[slot] = state
+        state.answer = Answer(len(state.ids), room, position=None if actions is None else actions.after([]))
         return True
 
-    def step(self) -> list[Reply]:
-        """Runs one call over all asking slots; returns the replies it finished."""
-        asking = self._asking
-        if not asking:
-            return []
-        width = self._width([len(state.pending) for state in asking.values()])
-        rows = len(self._slots)
-        tokens = np.zeros((rows, width), np.int32)
-        reach = max(state.fed + min(width, len(state.pending)) for state in asking.values())
-        if reach > self._length:
-            self._resize(next(length for length in self._lengths if length >= reach))
-        start = np.full((rows,), self._length + self._spare - width, np.int32)
-        last = np.zeros((rows,), np.int32)
-        chosen = np.zeros((rows,), np.int32)
-        seeds = np.zeros((rows,), np.uint64)
-        drawn = np.zeros((rows,), np.uint64)
-        for slot, state in asking.items():
-            chunk = state.pending[:width]
-            count = len(chunk)
-            tokens[slot, :count] = chunk
-            start[slot] = state.fed
-            last[slot] = count - 1
-            chosen[slot] = state.adapter
-            seeds[slot] = state.seed
-            drawn[slot] = state.drawn
-        program = _extend_and_draw if self._placement is None else self._placement.extend_and_draw
-        adapters = self._adapters
-        if adapters is not None:
-            adapters = dataclasses.replace(adapters, rows=None if self._pool is None else chosen)
-        ids, logprobs, self._cache = program(
-            self._params,
-            adapters,
-            self._cache,
-            tokens,
-            start,
-            last,
-            uniforms(seeds, drawn),
-            config=self._config,
-            sampling=self._sampling,
-        )
-        self.counts.calls += 1
-        self.counts.computed += rows * width
-        return self._collect(width, np.asarray(ids).tolist(), np.asarray(logprobs))
+    def score(self, slot: int, ids: Sequence[int]) -> None:
+        """Appends ids and asks for their log-probabilities, which come back as a `Reply` of these ids.
 
-    def _collect(self, width: int, ids: list[int], logprobs: np.ndarray) -> list[Reply]:
-        finished = []
-        chosen, plain = logprobs.tolist()
-        for slot, state in list(self._asking.items()):
-            count = min(width, len(state.pending))
-            state.fed += count
-            self.counts.fed += count
-            del state.pending[:count]
-            if state.pending:
-                continue
-            reply = state.reply
-            assert reply is not None  # noqa: S101 - asking slots have one
-            state.drawn += 1
-            self.counts.drawn += 1
-            reply.ids.append(ids[slot])
-            reply.logprobs.append(chosen[slot])
-            reply.plain_logprobs.append(plain[slot])
-            state.pending.append(ids[slot])  # drawn, not yet in the cache
-            stopped = ids[slot] in self._stop_ids
-            if stopped or len(reply.ids) >= state.room:
-                finished.append(dataclasses.replace(reply, stopped=stopped))
-                state.reply = None
-                del self._asking[slot]
+        Raises:
+          ValueError: the slot is free, is answering, has nothing before the first id, or no room for the last.
+        """
+        state = self._quiet(slot)
+        if not state.ids or not ids:
+            raise ValueError(f"slot {slot}: scoring needs an id before the first one scored, and one to score")
+        if len(state.ids) + len(ids) > self.max_length:
+            raise ValueError(f"slot {slot} has {len(state.ids)} of {self.max_length} ids; {len(ids)} more do not fit")
+        state.answer = Answer(len(state.ids), len(ids), scored=True)
+        state.ids.extend(ids)
+
+    def roll_back(self, slot: int, length: int, seed: int | None = None) -> None:
+        """Makes a conversation forget everything behind its first `length` ids.
+
+        Asked again, it says the same again, unless it is given another seed or other ids.
+
+        Raises:
+          ValueError: the slot is free or answering, or has fewer ids.
+        """
+        state = self._quiet(slot)
+        if not 0 <= length <= len(state.ids):
+            raise ValueError(f"slot {slot} has {len(state.ids)} ids; it cannot be rolled back to {length}")
+        del state.ids[length:]
+        state.fed = min(state.fed, max(length - 1, 0))  # one id is fed again: a reply is drawn behind it
+        state.seed = state.seed if seed is None else seed
+
+    def fork(self, slot: int, seed: int) -> int:
+        """Returns a new slot with the same conversation so far, which goes on by another seed.
+
+        Raises:
+          ValueError: no slot is free, or the conversation is answering.
+        """
+        self._alone("forked")
+        state = self._quiet(slot)
+        beside = self.places.take(like=slot)
+        if self.places.shard(beside) == self.places.shard(slot):
+            length = self._shapes.length_for(state.fed)
+            target = self.places.single(beside)
+            taken = self._programs.take(self._cache, self.places.single(slot), length)
+            self._cache = self._programs.put(self._cache, target, np.zeros_like(target), taken)
+        else:  # through host memory
+            self._restore(beside, self._held(slot))
+        self._slots[beside] = dataclasses.replace(state, seed=seed, ids=list(state.ids))
+        return beside
+
+    def park(self, slot: int) -> Parked:
+        """Moves a conversation to host memory and frees its slot.
+
+        Raises:
+          ValueError: the slot is free or answering.
+        """
+        state = self._quiet(slot)
+        parked = Parked(state, self._held(slot))
+        self.close(slot)
+        return parked
+
+    def unpark(self, parked: Parked) -> int:
+        """Takes a parked conversation back; returns its new slot.
+
+        Raises:
+          ValueError: no slot is free, or the policy or its adapter is gone.
+        """
+        state = parked.conversation
+        self._check(state.policy, state.adapter)
+        slot = self.places.take()
+        self._restore(slot, parked.arrays)
+        self._slots[slot] = dataclasses.replace(state, ids=list(state.ids))
+        return slot
+
+    def _check(self, policy: str, adapter: int) -> None:
+        known = self._policies.get(policy)
+        if known is None:
+            raise ValueError(f"policy {policy!r} is not known; set_params gave {', '.join(self._policies)}")
+        if not 0 <= adapter < (known.pool or 1):
+            raise ValueError(f"adapter {adapter}: expected one of 0 to {(known.pool or 1) - 1}, the adapters given")
+
+    # ---- calls ------------------------------------------------------------------------------------------------------
+
+    def step(self) -> list[Reply]:
+        """Launches a call if none is in flight, and waits for the oldest; returns the replies it finished."""
+        if not self._flight:
+            self.launch()
+        return self.collect()
+
+    def launch(self) -> bool:
+        """Sends a call for rows that are ready to the device, without waiting; returns False if there are none.
+
+        With hosts of their own, every host has to come here as often as the others; see `dfc.agreement`.
+        """
+        ready = {slot: state for slot, state in self._slots.items() if state.ready}
+        plan, chosen = self._planner.next(ready, self._number)
+        if plan.stage < 0:
+            return False
+        self._flight.append(self._run(plan, chosen))
+        return True
+
+    def anyone(self, flag: bool) -> bool:
+        """Returns whether any host that shares this engine's calls says yes; all of them have to ask."""
+        return any(value for (value,) in agreement.gathered((int(flag),))) if self._own else flag
+
+    @property
+    def in_flight(self) -> int:
+        """Calls that were launched and not collected."""
+        return len(self._flight)
+
+    def collect(self) -> list[Reply]:
+        """Waits for the oldest call in flight; returns the replies it finished, none if there is no call."""
+        if not self._flight:
+            return []
+        call = self._flight.popleft()
+        results = [np.asarray(x) for x in call.results]
+        ids, logprobs = results[0], results[0 if call.stage == SCORE else 1]
+        if call.decodes:
+            steps = int(results[3])
+            self.counts.steps += steps
+            self.counts.row_steps += steps * len(ids)
+            self.counts.computed += steps * len(ids)
+        finished: list[Reply] = []
+        for row, (slot, state, read, version) in call.rows.items():
+            state.in_flight = False
+            if self._slots.get(slot) is not state or state.answer is None:
+                continue  # closed in the meantime
+            fed = int(results[2][row]) if call.decodes else read
+            state.fed += fed
+            self.counts.fed += fed
+            if call.stage == SCORE:
+                reply = self._scored(slot, state, version, logprobs[:, row, :fed])
+            elif call.decodes:
+                found = ids[row, :fed].tolist()
+                reply = self._wrote(slot, state, version, found, logprobs[:, row, :fed], decoded=True)
+            else:
+                reply = self._wrote(slot, state, version, [int(ids[row])], logprobs[:, row, None], decoded=False)
+            finished += [] if reply is None else [reply]
         return finished
 
-    def _resize(self, length: int) -> None:
-        old, self._cache = self._cache, ()
-        if self._placement is None:
-            self._cache = resized_cache(old, length + self._spare)
-        else:
-            self._cache = self._placement.resized(old, length + self._spare)
-        self._length = length
+    def warm_up(self, *, score: bool = False) -> int:
+        """Compiles the programs that read and write, for all policies; returns how many.
 
-    def _state(self, slot: int) -> _Slot:
-        state = self._slots[slot]
+        Programs with constraints, whose tables have sizes of their own, are compiled when they are first needed.
+
+        Args:
+          score: compile those that score, too.
+        """
+        sizes, count = self._shapes, 0
+        kinds = {(known.pool, known.weights.adapters is None): known.number for known in self._policies.values()}
+        for policy in kinds.values():
+            for rows in sizes.rows:
+                for length in sizes.lengths:
+                    plans = [Plan(FEED, policy, rows, width, length) for width in sizes.widths]
+                    plans += [Plan(SCORE, policy, rows, width, length) for width in sizes.widths] if score else []
+                    plans += [Plan(DECODE, policy, rows, self._steps, length)] if length else []
+                    for plan in plans:
+                        self._run(plan, [])
+                        count += 1
+        for leaf in jax.tree.leaves(self._cache):
+            leaf.block_until_ready()
+        return count
+
+    def _number(self, state: Conversation) -> int:
+        """Returns the first policy that has the same weights as a conversation's: both share calls."""
+        mine = self._policies[state.policy].weights
+        return next(
+            known.number
+            for known in self._policies.values()
+            if known.weights.params is mine.params and known.weights.adapters is mine.adapters
+        )
+
+    # ---- running ----------------------------------------------------------------------------------------------------
+
+    def _run(self, plan: Plan, chosen: list[int]) -> _Call:
+        """Makes the arrays of a call and sends it off."""
+        policy = next(known for known in self._policies.values() if known.number == plan.policy)
+        places, decodes = self.places, plan.stage == DECODE
+        whole = plan.rows == places.per_shard and plan.length == self._shapes.lengths[-1] and not self._own
+        at = places.assign(chosen, plan.rows, whole=whole)  # row -> slot
+        count = places.shards * plan.rows
+        held, fed, budget, adapter = (np.zeros(count, np.int32) for _ in range(4))
+        answers, seeds = np.zeros(count, bool), np.zeros(count, np.uint64)
+        tokens = np.zeros((count, 1 if decodes else plan.width), np.int32)
+        targets = np.zeros_like(tokens)
+        settings = [self._sampling] * count
+        positions: list[constraints.Position | None] = [None] * count
+        for row, slot in at.items():
+            one = self._slots[slot]
+            width = min(one.unread, tokens.shape[1])
+            tokens[row, :width] = one.ids[one.fed : one.fed + width]
+            if plan.stage == SCORE:
+                targets[row, :width] = one.ids[one.fed + 1 : one.fed + 1 + width]
+            held[row], fed[row], budget[row], adapter[row] = one.fed, width, one.left, one.adapter
+            answers[row], seeds[row] = True, one.seed
+            settings[row], positions[row] = one.sampling, one.position
+            one.in_flight = True
+        rows = Rows(
+            slot=places.rows(at, plan.rows),
+            held=held,
+            count=fed,
+            answers=answers,
+            budget=budget,
+            adapter=adapter,
+            sampling=row_sampling(settings),
+            node=np.full(count, -1, np.int32),
+        )
+        table = None
+        if plan.nodes:
+            table, start = self._table(constraints.pack(positions, least_nodes=plan.nodes, least_choices=plan.branches))
+            rows = dataclasses.replace(rows, node=start)
+        shape = Shape(
+            self._config, filters_of(sorted(self._settings, key=str)), plan.length, whole, policy.pool is not None
+        )
+        common = policy.weights, self._cache
+        if decodes:
+            numbers = uniforms(seeds[:, None], (held[:, None] + 1 + np.arange(plan.width)).astype(np.uint64))
+            # A fraction of the rows, of all hosts: their number is the same everywhere.
+            least = plan.writing - plan.writing // _DONE
+            *results, self._cache = self._programs.decode(
+                *common,
+                *self._placed((rows, tokens[:, 0], numbers)),
+                self._stops,
+                table,
+                np.int32(plan.limit),
+                np.int32(least),
+                shape=shape,
+            )
+        elif plan.stage == SCORE:
+            *results, self._cache = self._programs.score(*common, *self._placed((rows, tokens, targets)), shape=shape)
+        else:
+            numbers = uniforms(seeds, (held + fed).astype(np.uint64))
+            *results, self._cache = self._programs.feed(
+                *common, *self._placed((rows, tokens, numbers)), table, shape=shape
+            )
+        self.counts.calls += 1
+        self.counts.computed += 0 if decodes else tokens.size
+        for result in results:
+            result.copy_to_host_async()
+        offset = places.first * plan.rows  # results are those of all hosts
+        taking_part = {}
+        for row, slot in at.items():
+            state = self._slots[slot]
+            version = self._policies[state.policy].version  # policies of the same weights may have other versions
+            taking_part[offset + row] = slot, state, int(fed[row]), version
+        return _Call(plan.stage, taking_part, tuple(results))
+
+    def _table(self, packed: constraints.PackedTries) -> tuple[Table, np.ndarray]:
+        """Returns the table of constraints of all hosts, and where the rows of this one stand in it."""
+        if not self._own:
+            return Table(packed.ids, packed.nodes), packed.start
+        ids, nodes = agreement.stacked(np.stack([packed.ids, packed.nodes])).swapaxes(0, 1)  # [hosts, nodes, branches]
+        offset = np.arange(len(nodes), dtype=np.int32)[:, None, None] * np.int32(nodes.shape[1])
+        nodes = np.where(nodes >= 0, nodes + offset, nodes)
+        start = np.where(packed.start >= 0, packed.start + jax.process_index() * nodes.shape[1], packed.start)
+        width = ids.shape[2]
+        return Table(ids.reshape(-1, width), nodes.reshape(-1, width)), start.astype(np.int32)
+
+    def _placed(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(jax.tree.map(self._place, arrays))
+
+    def _place(self, x: np.ndarray) -> Any:  # noqa: ANN401 - an array either side of jit
+        """Returns what a program is given: this host's rows as a part of all hosts' rows."""
+        if not self._own or self._programs.rows is None:
+            return x
+        return jax.make_array_from_process_local_data(self._programs.rows, x)  # type: ignore[no-untyped-call]  # jax leaves it untyped
+
+    # ---- taking results over ----------------------------------------------------------------------------------------
+
+    def _wrote(
+        self, slot: int, state: Conversation, version: int, ids: list[int], logprobs: np.ndarray, *, decoded: bool
+    ) -> Reply | None:
+        """Takes over what a row drew; returns the reply if that ended it."""
+        answer = state.answer
+        assert answer is not None  # noqa: S101 - the caller has looked
+        if answer.scored or state.fed < len(state.ids):
+            return None  # there is more to read first
+        before = len(answer.ids)
+        answer.add(ids[: answer.fitting(ids)], logprobs, version)
+        kept = None if self._ends is None else self._ends(answer.ids)
+        if kept is not None:
+            answer.cut(kept)
+        state.ids[answer.begin :] = answer.ids
+        state.fed = min(state.fed, len(state.ids) - 1)  # what lies behind the reply's end is not its own
+        self.counts.drawn += len(answer.ids) - before
+        self.counts.useful_steps += max(0, len(answer.ids) - before) if decoded else 0
+        stopped = kept is not None or answer.complete or bool(self._stops[answer.ids[-1]])
+        if not stopped and len(answer.ids) < answer.room:
+            return None
+        state.answer = None
+        return answer.reply(slot, stopped=stopped)
+
+    def _scored(self, slot: int, state: Conversation, version: int, logprobs: np.ndarray) -> Reply | None:
+        """Takes over the log-probabilities [2, n] of the ids behind those that were fed last."""
+        answer = state.answer
+        assert answer is not None  # noqa: S101 - the caller has looked
+        begin = state.fed - logprobs.shape[1] + 1
+        answer.add(state.ids[begin : state.fed + 1], logprobs, version)
+        if state.unread:
+            return None
+        state.answer = None
+        return answer.reply(slot, stopped=False)
+
+    # ---- host memory ------------------------------------------------------------------------------------------------
+
+    def _held(self, slot: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Returns a slot's keys and values [K, held, H] per layer, in host memory."""
+        self._alone("parked or moved")
+        fed, shard = self._state(slot).fed, self.places.shard(slot)
+        rows = self.places.single(slot)
+        taken = self._programs.take(self._cache, rows, self._shapes.length_for(fed))
+        return [
+            (agreement.on_host(keys)[shard, :, :fed], agreement.on_host(values)[shard, :, :fed])
+            for keys, values in taken
+        ]
+
+    def _restore(self, slot: int, arrays: Iterable[tuple[np.ndarray, np.ndarray]]) -> None:
+        """Writes a slot's keys and values."""
+        rows, shard = self.places.single(slot), self.places.shard(slot)
+
+        def row(x: np.ndarray) -> np.ndarray:
+            heads, held, dim = x.shape
+            wide = np.zeros((len(rows), heads, self._shapes.length_for(held), dim), x.dtype)
+            wide[shard, :, :held] = x
+            return wide
+
+        new = tuple((row(keys), row(values)) for keys, values in arrays)
+        self._cache = self._programs.put(self._cache, rows, np.zeros_like(rows), new)
+
+    def _alone(self, what: str) -> None:
+        if self._own:
+            raise ValueError(f"conversations cannot be {what} where each host has its own: all devices take part in it")
+
+    def _state(self, slot: int) -> Conversation:
+        state = self._slots.get(slot)
         if state is None:
             raise ValueError(f"slot {slot} is free; open a conversation first")
         return state
 
-    def _quiet(self, slot: int) -> _Slot:
+    def _quiet(self, slot: int) -> Conversation:
         """Returns a slot's state where no reply is under way: ids added now would land in the middle of it."""
-        if slot in self._asking:
+        state = self._state(slot)
+        if state.answer is not None:
             raise ValueError(f"slot {slot} is answering; call step() until its reply is there")
-        return self._state(slot)
-
-    def _width(self, pending: list[int]) -> int:
-        """The width that feeds the most ids per unit of device work; a call costs about as much as two ids a row."""
-        best, best_rate = self._widths[0], 0.0
-        for width in self._widths:
-            rate = sum(min(n, width) for n in pending) / (width + 1.0)
-            if rate > best_rate:
-                best, best_rate = width, rate
-        return best
+        return state
 
 
 def _pool_size(adapters: Adapters | None) -> int | None:
     """Returns how many adapters there are in a pool; None if it is none: [P, D, R] instead of [D, R]."""
     leaves = [] if adapters is None else jax.tree.leaves(adapters.weights)
     return int(leaves[0].shape[0]) if leaves and leaves[0].ndim > 2 else None
-
-
-def _lengths(max_length: int) -> tuple[int, ...]:
-    lengths = []
-    n = 32
-    while n < max_length:
-        lengths.append(n)
-        n *= 2
-    return (*lengths, max_length)

@@ -1,19 +1,35 @@
-"""Plays games: renders what a seat is to see, lets the engine answer, steps the game, keeps every id."""
+"""Plays games: renders what a seat is to see, lets its player answer, steps the game, keeps every id.
 
+One engine answers for every seat that a model plays, whatever weights it plays with. Two of its calls are under way
+at a time: while the device works on one, the games of the other move on. A seat may also belong to a program, which
+answers at once, or to a remote player, which is asked in a thread of its own and waited for by its own game only.
+
+What goes wrong inside one game stays there: a game or player that raises ends its episode as failed, and all others
+go on. Errors of the engine and interrupts end the play.
+"""
+
+import collections
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+import functools
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ParamSpec, TypeVar
 
-import numpy as np
+import jax
 
 from dfc.config import RolloutConfig
 from dfc.episodes import Episode, Speaker
 from dfc.episodes import Reply as SaidReply
 from dfc.games import registry
 from dfc.games.chance import Chance, derive_seed
-from dfc.games.game import Game, Verdict
+from dfc.games.game import Game, Outcome, Verdict
+from dfc.games.scripted import Player
 from dfc.models.chat import ChatTokenizer
-from dfc.rollout.engine import Engine, Reply
+from dfc.players.remote import Call, Message, Remote
+from dfc.rollout.constraints import ActionTrie, action_replies
+from dfc.rollout.conversation import NO_VERSION, Voice
+from dfc.rollout.engine import Engine
+from dfc.rollout.slots import Reply
 
 THINK_PROMPT = (
     "You play a game and follow its rules. Think first, then act. Think in the first person, step by step, inside "
@@ -21,6 +37,14 @@ THINK_PROMPT = (
     "Directly after </think> write one legal action in square brackets and nothing else, like this: "
     "<think>your thoughts</think>[action]"
 )
+MOST_ACTIONS = 512  # a position with more legal actions is played without a constraint
+_CACHED_TRIES = 4096
+_PAUSE = 0.01  # seconds; the least between two looks for a game to set aside
+_SHOWN = 200  # characters of a reply in an error
+_IN_FLIGHT = 2  # calls of the engine: one computes while the games of the other move on
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,232 +68,427 @@ class Job:
     epsilon: float = 0.0
 
 
-class Scripted(Protocol):
-    """An opponent that is a program."""
-
-    def act(self, game: Game, chance: Chance) -> str:
-        """Returns the action of the seat to move."""
-        ...
+class _Failed(Exception):  # noqa: N818 - it ends a game, not the play
+    """Something outside the engine raised; the text names the boundary and the error."""
 
 
-@dataclasses.dataclass
-class _Voice:
-    """One seat's conversation with an engine: the ids so far and which of them were drawn."""
-
-    engine: Engine
-    slot: int
-    ids: list[int] = dataclasses.field(default_factory=list)
-    mask: list[bool] = dataclasses.field(default_factory=list)
-    logprobs: list[float] = dataclasses.field(default_factory=list)
-    plain: list[float] = dataclasses.field(default_factory=list)
-    closed: bool = False  # the last reply ended with an end-of-turn id
-
-    def hear(self, ids: Sequence[int]) -> None:
-        self.engine.append(self.slot, ids)
-        self.ids.extend(ids)
-        zeros = [0.0] * len(ids)
-        self.mask.extend([False] * len(ids))
-        self.logprobs.extend(zeros)
-        self.plain.extend(zeros)
-
-    def said(self, reply: Reply) -> None:
-        self.ids.extend(reply.ids)
-        self.mask.extend([True] * len(reply.ids))
-        self.logprobs.extend(reply.logprobs)
-        self.plain.extend(reply.plain_logprobs)
-
-
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class _Table:
-    """One game in progress."""
+    """One game in progress: its conversations with the engine by seat, the messages of a remote opponent."""
 
     index: int
     job: Job
     game: Game
     chance: Chance
-    voices: dict[int, _Voice]
+    voices: dict[int, Voice]
+    messages: list[Message]
     replies: list[SaidReply] = dataclasses.field(default_factory=list)
     malformed_by: int | None = None
+    constraint: ActionTrie | None = None  # of the reply the engine is asked for
+    call: Call | None = None  # of the remote opponent
+    called_at: float = 0.0  # seconds of the monotonic clock
+    aside: bool = False  # gave its slot away while a remote opponent thinks
+    failure: str | None = None
+
+    def guard(self, what: str, seat: int | None, function: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        """Calls what a game or player brings; what it raises becomes this episode's failure."""
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            who = "" if seat is None else f" for seat {seat}, reply {len(self.replies) + 1} of the game,"
+            raise _Failed(f"{what}{who} raised {type(error).__name__}: {error}") from error
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Setting:
+    """What stays the same for all games of an arena; see `Arena`."""
+
+    config: RolloutConfig
+    tokenizer: ChatTokenizer
+    engine: Engine
+    policy: str
+    opponent: str | Player | Remote | None
+    opponent_name: str
+    park_after: float
+    most_parked: int
+
+    @functools.cached_property
+    def system(self) -> str | None:
+        return THINK_PROMPT if self.config.prompt == "think" else None
+
+    @functools.cached_property
+    def trie(self) -> Callable[[tuple[str, ...]], ActionTrie]:
+        """Returns the constraint to a set of actions; positions come back, so each is built once."""
+
+        @functools.lru_cache(maxsize=_CACHED_TRIES)
+        def build(actions: tuple[str, ...]) -> ActionTrie:
+            return ActionTrie.build(action_replies(actions, self.tokenizer.encode_reply, self.tokenizer.end_ids))
+
+        return build
 
 
 class Arena:
-    """Games between a policy and one kind of opponent, many at once.
-
-    The policy and a model opponent each have an engine; a table holds one slot in each, so a conversation's cache
-    lives as long as its game. Calls alternate between the two engines: most tables answer in one call, so both
-    engines stay full.
-    """
+    """Games between a policy and one kind of opponent, many at once, on one engine."""
 
     def __init__(
         self,
         config: RolloutConfig,
         tokenizer: ChatTokenizer,
-        policy: Engine,
-        opponent: Engine | Scripted | None,
+        engine: Engine,
         *,
+        policy: str = "policy",
+        opponent: str | Player | Remote | None = None,
         opponent_name: str,
+        park_after: float = 1.0,
+        most_parked: int | None = None,
     ) -> None:
         """Sets the table.
 
         Args:
-          config: limits and prompt.
+          config: limits and prompt; `slots` games are in flight at once, or as many as the engine has slots for.
           tokenizer: renders observations and reads replies.
-          policy: plays `Job.seat`.
-          opponent: plays the other seat; None where only single-player games come.
+          engine: answers for `Job.seat`. Two conversations of each game keep a slot where the opponent is a policy,
+            so it needs twice `config.slots` of them; fewer mean fewer games at once.
+          policy: whose weights, among those the engine knows by name, play `Job.seat`.
+          opponent: the other seat: the name of a policy the engine knows, a scripted player, or a remote one; None
+            where only single-player games come.
           opponent_name: written to each episode.
+          park_after: seconds. A game that has waited longer for a remote player gives its slot to the next job, if
+            there is one; its cache waits in the host's memory.
+          most_parked: games that may wait so; by default `config.slots`.
+
+        Raises:
+          ValueError: a remote player in a run of several processes, which must all do the same in the same order.
         """
-        self._config = config
-        self._tokenizer = tokenizer
-        self._policy = policy
-        self._opponent = opponent
-        self._name = opponent_name
-        self._system = THINK_PROMPT if config.prompt == "think" else None
+        if isinstance(opponent, Remote) and jax.process_count() > 1:
+            raise ValueError(
+                f"the remote player {opponent.name!r} cannot play in a run of {jax.process_count()} processes: its "
+                "replies reach each at another time; use one process, or an opponent in the engine"
+            )
+        self._setting = _Setting(
+            config,
+            tokenizer,
+            engine,
+            policy,
+            opponent,
+            opponent_name,
+            park_after,
+            config.slots if most_parked is None else most_parked,
+        )
 
     def play(self, jobs: Iterable[Job]) -> list[Episode]:
         """Plays every job; returns the episodes in the order of the jobs.
 
-        An episode depends on its job and the weights only: not on the other jobs, their number or their order
-        (up to rounding: the same ids on one machine, log-probabilities within 1e-5 in float32).
+        An episode depends on its job, the weights and a remote player's replies only: not on the other jobs, their
+        number or their order (up to rounding: the same ids on one machine, log-probabilities within 1e-5 in float32).
+
+        A game or opponent that raises ends its episode with `Episode.failure` set and every outcome truncated; the
+        caller decides what failed episodes mean (they are nothing to train on).
 
         Args:
-          jobs: drawn from lazily, whenever a table is free.
+          jobs: drawn from lazily, whenever there is room for a game.
 
         Raises:
-          ValueError: an engine has too few free slots for a single game.
+          ValueError: the engine has too few free slots for a single game, or a job is wrong: no such game or option,
+            or two seats and no opponent.
         """
-        if not self._room():
-            needed = "two slots" if self._opponent is self._policy else "one slot of each engine"
-            raise ValueError(f"a game takes {needed}, but no game finds room; make engines with more slots")
-        queue = enumerate(jobs)
-        done: dict[int, Episode] = {}
-        tables: dict[tuple[int, int], _Table] = {}  # (engine's identity, slot) -> who waits there
-        exhausted = False
+        return _Round(self._setting, jobs).play()
+
+
+class _Round:
+    """One call of `Arena.play`: the games in flight and what each of them waits for."""
+
+    def __init__(self, setting: _Setting, jobs: Iterable[Job]) -> None:
+        self._setting = setting
+        self._config = setting.config
+        self._engine = setting.engine
+        self._remote = setting.opponent if isinstance(setting.opponent, Remote) else None
+        self._most_seats = 2 if isinstance(setting.opponent, str) else 1  # that one game keeps in the engine
+        self._capacity = setting.engine.free
+        self._jobs = enumerate(jobs)
+        self._exhausted = False
+        self._done: dict[int, Episode] = {}
+        self._answering: dict[int, _Table] = {}  # by slot: the engine answers
+        self._called: list[_Table] = []  # a remote player answers, the longest wait first
+        self._returning: collections.deque[_Table] = collections.deque()  # were set aside and want a slot again
+        self._tables: set[_Table] = set()  # every game in flight
+        self._games = 0  # holding slots, or about to
+        self._taken = 0  # slots these games hold or may come to hold
+        self._aside = 0  # games that gave their slot away
+
+    def play(self) -> list[Episode]:
+        if self._capacity < self._most_seats:
+            raise ValueError(
+                f"a game keeps {self._most_seats} conversations in the engine, which has {self._capacity} free slots; "
+                "make an engine with more slots"
+            )
+        try:
+            while self._turn():
+                pass
+        except BaseException:
+            self._release()  # the engine is the caller's and plays on if it can
+            raise
+        return [self._done[index] for index in range(len(self._done))]
+
+    def _turn(self) -> bool:
+        """Lets games begin, keeps the device busy, moves on the games that were answered; False at the end."""
+        self._admit()
+        while self._engine.in_flight < _IN_FLIGHT and self._engine.launch():
+            pass
+        if self._engine.in_flight:
+            for reply in self._engine.collect():
+                table = self._answering.pop(reply.slot)
+                self._move(table, functools.partial(self._heard, table, reply))
+        elif self._remote is not None and self._called:
+            limit = None if self._exhausted and not self._returning else max(self._setting.park_after, _PAUSE)
+            self._remote.wait([table.call for table in self._called if table.call is not None], limit)
+        elif self._answering:
+            raise AssertionError(f"the engine has nothing to launch, but {len(self._answering)} slots were asked")
+        else:
+            return self._engine.anyone(bool(self._returning) or not self._exhausted)
+        self._take_calls()
+        return True
+
+    def _take_calls(self) -> None:
+        """Moves on the games whose remote player has answered or failed."""
+        waiting: list[_Table] = []
+        answered: list[_Table] = []
+        for table in self._called:
+            (answered if table.call is not None and table.call.done else waiting).append(table)
+        self._called = waiting
+        for table in answered:
+            self._move(table, functools.partial(self._called_back, table))
+
+    def _release(self) -> None:
+        """Frees every slot of the games in flight; what calls still bring for them is dropped by the engine."""
+        for table in self._tables:
+            for voice in table.voices.values():
+                voice.close()
+
+    # ---- room -----------------------------------------------------------------------------------------------------
+
+    def _admit(self) -> None:
+        """Lets games in: first those that were set aside, then new ones."""
         while True:
-            while not exhausted and self._room():
-                item = next(queue, None)
-                if item is None:
-                    exhausted = True
-                    break
-                table = self._seat(*item)
-                self._advance(table, tables, done)
-            if not tables:
-                if exhausted:
-                    return [done[i] for i in range(len(done))]
+            if self._returning:
+                table = self._returning[0]
+                if not self._room(len(table.voices)) and not self._set_one_aside(self._setting.most_parked + 1):
+                    return  # one goes and one comes: no more are parked than before
+                self._returning.popleft()
+                table.aside = False
+                self._aside -= 1
+                self._enter(table)
+                self._ask(table, table.voices[table.job.seat])
                 continue
-            for engine in self._engines():
-                for reply in engine.step():
-                    table = tables.pop((id(engine), reply.slot))
-                    self._hear(table, reply)
-                    self._advance(table, tables, done)
+            if self._exhausted or not (
+                self._room(self._most_seats) or self._longest_wait(self._setting.most_parked) is not None
+            ):
+                return
+            item = next(self._jobs, None)
+            if item is None:
+                self._exhausted = True
+                return
+            table = self._seat(*item)
+            if not self._room(self._most_seats):
+                self._set_one_aside(self._setting.most_parked)
+            self._tables.add(table)
+            self._enter(table)
+            self._begin(table)
 
-    # ---- one table ----------------------------------------------------------------------------------------------
+    def _room(self, seats: int) -> bool:
+        return self._games < self._config.slots and self._taken + seats <= self._capacity
 
-    def _engines(self) -> Iterator[Engine]:
-        yield self._policy
-        if isinstance(self._opponent, Engine):
-            yield self._opponent
+    def _enter(self, table: _Table) -> None:
+        self._games += 1
+        self._taken += len(table.voices)
 
-    def _scripted(self) -> Scripted:
-        if self._opponent is None or isinstance(self._opponent, Engine):
-            raise AssertionError("a seat without a conversation belongs to a scripted opponent")
-        return self._opponent
+    def _leave(self, table: _Table) -> None:
+        self._games -= 1
+        self._taken -= len(table.voices)
 
-    def _room(self) -> bool:
-        # A conversation with itself needs two slots of one engine.
-        needed = 2 if self._opponent is self._policy else 1
-        return all(engine.free >= needed for engine in self._engines())
+    def _longest_wait(self, most: int) -> _Table | None:
+        """Returns the game whose slot a remote player has kept idle for longest, if that is too long.
+
+        Args:
+          most: games that may be aside afterwards.
+        """
+        if not self._called or self._aside >= most:
+            return None
+        before = time.monotonic() - self._setting.park_after
+        return next((t for t in self._called if not t.aside and t.called_at <= before), None)
+
+    def _set_one_aside(self, most: int) -> bool:
+        table = self._longest_wait(most)
+        if table is None:
+            return False
+        for voice in table.voices.values():
+            voice.park()
+        table.aside = True
+        self._aside += 1
+        self._leave(table)
+        return True
+
+    # ---- one game -------------------------------------------------------------------------------------------------
 
     def _seat(self, index: int, job: Job) -> _Table:
+        setting = self._setting
         game = registry.make(job.game, **job.options)
-        game.reset(job.game_seed)
+        if game.seats > 1 and setting.opponent is None:
+            raise ValueError(f"{job.game} has two seats and no opponent was given")
         voices = {}
         for seat in range(game.seats):
-            engine = self._policy if seat == job.seat else self._opponent
-            if isinstance(engine, Engine):
-                voices[seat] = _Voice(engine, engine.open(derive_seed("ids", job.seed, seat)))
-            elif engine is None:
-                raise ValueError(f"{job.game} has two seats and no opponent was given")
-        return _Table(index, job, game, Chance(derive_seed("table", job.seed)), voices)
+            policy = setting.policy if seat == job.seat else setting.opponent
+            if isinstance(policy, str):
+                voices[seat] = Voice(setting.engine, policy, derive_seed("ids", job.seed, seat))
+        messages = [] if setting.system is None else [Message(role="system", content=setting.system)]
+        return _Table(index, job, game, Chance(derive_seed("table", job.seed)), voices, messages)
 
-    def _advance(
-        self,
-        table: _Table,
-        tables: dict[tuple[int, int], _Table],
-        done: dict[int, Episode],
-    ) -> None:
-        """Moves a game on until an engine has to answer or the game is over."""
+    def _begin(self, table: _Table) -> None:
+        self._move(table, lambda: table.guard("game.reset", None, table.game.reset, table.job.game_seed))
+
+    def _move(self, table: _Table, event: Callable[[], None]) -> None:
+        """Lets an event reach a game and moves it on until it waits for somebody or is over."""
+        try:
+            event()
+            if self._advance(table):
+                return
+        except _Failed as failure:
+            table.failure = str(failure)
+        for voice in table.voices.values():
+            voice.close()
+        if table.aside:
+            self._aside -= 1
+        else:
+            self._leave(table)
+        self._tables.discard(table)
+        self._done[table.index] = self._episode(table)
+
+    def _advance(self, table: _Table) -> bool:
+        """Moves a game on; returns whether it waits for somebody."""
         game, job = table.game, table.job
-        while game.to_move is not None:
+        while (seat := game.to_move) is not None:
             if len(table.replies) >= self._config.max_replies:
                 game.truncate()
-                break
-            seat = game.to_move
+                return False
             voice = table.voices.get(seat)
             if voice is None:
-                self._step(table, seat, self._scripted().act(game, table.chance), "opponent")
+                if not 0 <= seat < game.seats:
+                    raise _Failed(f"game.to_move is {seat}, expected a seat from 0 to {game.seats - 1}")
+                if self._remote is not None:
+                    self._call(table, seat, self._remote)
+                    return True
+                self._step(table, seat, self._scripted(table, seat), "opponent")
                 continue
-            voice.hear(self._render(voice, game.observation(seat)))
+            voice.hear(self._render(voice, table.guard("game.observation", seat, game.observation, seat)))
             if seat == job.seat and job.epsilon > 0 and table.chance.uniform() < job.epsilon:
-                actions = game.legal_actions()
-                action = actions[table.chance.below(len(actions))]
-                voice.hear(self._tokenizer.encode_reply(action))
+                action = self._disturbance(table, seat)
+                voice.hear(self._setting.tokenizer.encode_reply(action))
                 voice.closed = False
-                if voice.engine.length(voice.slot) > voice.engine.max_length:
+                if len(voice.ids) > self._engine.max_length:
                     game.truncate()
-                    break
+                    return False
                 self._step(table, seat, action, "replaced")
                 continue
-            if not voice.engine.ask(voice.slot, self._config.max_reply_length):
+            if voice.full:
                 game.truncate()
-                break
-            tables[id(voice.engine), voice.slot] = table
-            return
-        for voice in table.voices.values():
-            voice.engine.close(voice.slot)
-        episode = self._episode(table)
-        done[table.index] = episode
+                return False
+            table.constraint = self._constraint(table, seat) if self._config.legal_only else None
+            if table.aside:
+                self._returning.append(table)
+            else:
+                self._ask(table, voice)
+            return True
+        return False
 
-    def _render(self, voice: _Voice, observation: str) -> list[int]:
+    def _render(self, voice: Voice, observation: str) -> list[int]:
+        tokenizer = self._setting.tokenizer
         if not voice.ids:
-            return self._tokenizer.first_turn(observation, system=self._system)
-        return self._tokenizer.next_turn(observation, closed=voice.closed)
+            return tokenizer.first_turn(observation, system=self._setting.system)
+        return tokenizer.next_turn(observation, closed=voice.closed)
 
-    def _hear(self, table: _Table, reply: Reply) -> None:
+    def _disturbance(self, table: _Table, seat: int) -> str:
+        actions = table.guard("game.legal_actions", seat, table.game.legal_actions)
+        if not actions:
+            raise _Failed(f"game.legal_actions for seat {seat} is empty, but an epsilon asks for one of them")
+        return actions[table.chance.below(len(actions))]
+
+    def _constraint(self, table: _Table, seat: int) -> ActionTrie | None:
+        actions = table.guard("game.legal_actions", seat, table.game.legal_actions)
+        return self._setting.trie(tuple(actions)) if actions and len(actions) <= MOST_ACTIONS else None
+
+    def _ask(self, table: _Table, voice: Voice) -> None:
+        self._answering[voice.ask(self._config.max_reply_length, table.constraint)] = table
+
+    def _scripted(self, table: _Table, seat: int) -> str:
+        player, name = self._setting.opponent, self._setting.opponent_name
+        if player is None or isinstance(player, str | Remote):
+            raise AssertionError("a seat without a voice belongs to a scripted opponent")
+        action = table.guard(f"opponent {name}", seat, player.act, table.game, table.chance)
+        if not isinstance(action, str):
+            raise _Failed(f"opponent {name} for seat {seat} must return an action as str, got {type(action).__name__}")
+        return action
+
+    def _call(self, table: _Table, seat: int, remote: Remote) -> None:
+        content = table.guard("game.observation", seat, table.game.observation, seat)
+        table.messages.append(Message(role="user", content=content))
+        table.call = remote.ask(table.messages)
+        table.called_at = time.monotonic()
+        self._called.append(table)
+
+    # ---- what comes back ------------------------------------------------------------------------------------------
+
+    def _called_back(self, table: _Table) -> None:
+        call, seat = table.call, table.game.to_move
+        assert call is not None  # noqa: S101 - only tables with a call are listened to
+        assert seat is not None  # noqa: S101 - only a game in progress calls
+        table.call = None
+        text = table.guard(f"opponent {self._setting.opponent_name}", seat, call.result)
+        table.messages.append(Message(role="assistant", content=text))
+        self._step(table, seat, text, "opponent")
+
+    def _heard(self, table: _Table, reply: Reply) -> None:
         seat = table.game.to_move
         assert seat is not None  # noqa: S101 - only a game in progress asks
-        voice = table.voices[seat]
+        voice, tokenizer = table.voices[seat], self._setting.tokenizer
         voice.said(reply)
-        voice.closed = reply.ids[-1] in self._tokenizer.end_ids
-        text = self._tokenizer.decode(reply.ids[:-1] if voice.closed else reply.ids)
-        if not reply.stopped and voice.engine.length(voice.slot) >= voice.engine.max_length:
+        voice.closed = bool(reply.ids) and reply.ids[-1] in tokenizer.end_ids
+        text = tokenizer.decode(reply.ids[:-1] if voice.closed else reply.ids)
+        if not reply.stopped and voice.full:
             table.game.truncate()  # the context is full: no rule decided this game
             return
         self._step(table, seat, text, "policy" if seat == table.job.seat else "opponent")
 
     def _step(self, table: _Table, seat: int, text: str, speaker: Speaker) -> None:
+        try:
+            verdict = table.game.step(text)
+        except Exception as error:
+            raise _Failed(
+                f"game.step for seat {seat}, reply {len(table.replies) + 1} of the game, raised "
+                f"{type(error).__name__}: {error}; the reply was {text[:_SHOWN]!r}"
+            ) from error
         table.replies.append(SaidReply(seat, text, speaker))
-        if table.game.step(text) is Verdict.FORFEIT_MALFORMED:
+        if verdict is Verdict.FORFEIT_MALFORMED:
             table.malformed_by = seat
 
     def _episode(self, table: _Table) -> Episode:
         game, job = table.game, table.job
         voice = table.voices[job.seat]
-        assert game.outcomes is not None  # noqa: S101 - called at the end only
+        # A game that failed has no outcome that could be relied on, even if it names one.
+        outcomes = game.outcomes if table.failure is None else None
+        drawn = next((v for v in voice.versions if v != NO_VERSION), None)
         return Episode(
             game=job.game,
             options=job.options,
             game_seed=job.game_seed,
             seat=job.seat,
-            opponent=self._name if game.seats > 1 else "none",
+            opponent=self._setting.opponent_name if game.seats > 1 else "none",
             group=job.group,
             replies=table.replies,
-            outcomes=tuple(str(outcome) for outcome in game.outcomes),
-            forfeited_by=game.forfeited_by,
+            outcomes=tuple(str(outcome) for outcome in outcomes or (Outcome.TRUNCATED,) * game.seats),
+            forfeited_by=game.forfeited_by if table.failure is None else None,
             illegal_tries=game.illegal_tries[job.seat],
             malformed=table.malformed_by == job.seat,
-            ids=np.asarray(voice.ids, np.int32),
-            mask=np.asarray(voice.mask, bool),
-            logprobs=np.asarray(voice.logprobs, np.float32),
-            plain_logprobs=np.asarray(voice.plain, np.float32),
-            policy_version=voice.engine.version,
+            policy_version=self._engine.version(self._setting.policy) if drawn is None else drawn,
+            failure=table.failure,
+            **voice.arrays(),
         )

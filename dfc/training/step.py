@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -25,8 +25,9 @@ from dfc.training.optimizer import in_float32
 
 Tree = Any  # a pytree of arrays
 _IDS_PER_DEVICE = 8192  # as in dfc.logprobs; fewer would send the output projection and its gradient more often
-# (log-probabilities, the batch, log-probabilities of the reference or None) -> loss
-LossFunction = Callable[[jax.Array, TokenBatch, jax.Array | None], Loss]
+# (log-probabilities, the batch, log-probabilities of the reference or None) -> loss. A fourth argument comes only where
+# `Trainer.update` is given `proximal`, so that a loss that has no use for it need not take it.
+LossFunction = Callable[..., Loss]
 
 
 def batch_logprobs(
@@ -101,6 +102,11 @@ class Update:
       gradient_norm: global norm before clipping.
       weight: units the loss was averaged over.
       metrics: means over the loss's unit.
+      sampler_gap: how far the log-probabilities of action ids, before this update, lie from those in the batch. With d
+        the new less the old: ``sampler_gap/mean`` and ``sampler_gap/max``, of abs(d), and ``sampler_gap/kl``, the mean
+        of exp(d) - 1 - d, an estimate of KL(old, new) that is unbiased and never negative (Schulman, Approximating KL
+        divergence, 2020: "k3"). In the first update after sampling it is what two programs make of the same weights;
+        in later ones the change of the policy comes in.
     """
 
     params: Params
@@ -109,6 +115,7 @@ class Update:
     gradient_norm: float
     weight: float
     metrics: dict[str, float]
+    sampler_gap: dict[str, float]
 
 
 class Trainer:
@@ -166,6 +173,9 @@ class Trainer:
             ),
             "gradient": jax.jit(
                 functools.partial(self._gradient, loss=loss, temperature=temperature), static_argnames=("capacity",)
+            ),
+            "own_logprobs": jax.jit(
+                functools.partial(self._own_logprobs, temperature=temperature), static_argnames=("capacity",)
             ),
             # A program of its own: inside the gradient it would double the number of large programs to compile.
             "add": jax.jit(_add, donate_argnames=("total",)),
@@ -271,6 +281,14 @@ class Trainer:
     def _logprobs(self, params: Params, batch: TokenBatch, *, capacity: int | None, temperature: float) -> jax.Array:
         return batch_logprobs(self.config, params, batch, capacity, temperature, execution=self.execution)
 
+    def _own_logprobs(
+        self, params: Params, base: Params | None, batch: TokenBatch, *, capacity: int | None, temperature: float
+    ) -> jax.Array:
+        weights, adapters = self._computed(params, base, None)
+        return batch_logprobs(
+            self.config, weights, batch, capacity, temperature, adapters=adapters, execution=self.execution
+        )
+
     def _gradient(
         self,
         params: Params,
@@ -278,6 +296,7 @@ class Trainer:
         batch: TokenBatch,
         reference: jax.Array | None,
         chance: jax.Array | None,
+        proximal: jax.Array | None = None,
         *,
         capacity: int | None,
         loss: LossFunction,
@@ -285,16 +304,16 @@ class Trainer:
     ) -> Tree:
         key = None if chance is None else jax.random.fold_in(jax.random.key(chance[0]), chance[1])
 
-        def objective(trained: Params) -> tuple[jax.Array, Loss]:
+        def objective(trained: Params) -> tuple[jax.Array, tuple[Loss, Tree]]:
             weights, adapters = self._computed(trained, base, key)
             logprobs = batch_logprobs(
                 self.config, weights, batch, capacity, temperature, adapters=adapters, execution=self.execution
             )
-            result = loss(logprobs, batch, reference)
-            return result.total, result
+            result = loss(logprobs, batch, reference, *(() if proximal is None else (proximal,)))
+            return result.total, (result, _sampler_gap(logprobs, batch))
 
-        gradients, result = jax.grad(objective, has_aux=True)(params)
-        return {"gradients": self._place(gradients), "loss": result}
+        gradients, (result, gap) = jax.grad(objective, has_aux=True)(params)
+        return {"gradients": self._place(gradients), "loss": result, "gap": gap}
 
     def _apply(self, params: Params, state: optax.OptState, total: Tree) -> Tree:
         result: Loss = total["loss"]
@@ -307,6 +326,34 @@ class Trainer:
         params = jax.tree.map(lambda p, u: (p.astype(jnp.float32) + u).astype(p.dtype), params, updates)
         return self._place(params), self._place_state(state), numbers, result.metric_means
 
+    # ---- log-probabilities of what is trained ---------------------------------------------------------------------
+
+    def logprobs(
+        self, params: Params, micro_batches: Sequence[TokenBatch], *, base: Params | None = None
+    ) -> list[jax.Array]:
+        """Returns log-probabilities float32 [B, T] of the action ids of each micro-batch, 0 elsewhere.
+
+        Those of the policy about to be trained, dropout off. Taken before the first of several updates, they are what
+        `update` wants as `proximal` in the later ones.
+
+        Args:
+          params: the trained tree.
+          micro_batches: of one shape.
+          base: with `lora`, the weights beside the adapters.
+
+        Raises:
+          ValueError: `base` is missing or not wanted.
+        """
+        self._check_base(base)
+
+        def score(batch: TokenBatch) -> jax.Array:
+            capacity = action_capacity(batch) if self._picks else None
+            found: jax.Array = self.programs["own_logprobs"](params, base, self._placed(batch), capacity=capacity)
+            return found
+
+        with ThreadPoolExecutor(self._workers) as pool:
+            return list(pool.map(score, micro_batches))
+
     # ---- one update ---------------------------------------------------------------------------------------------
 
     def update(
@@ -317,6 +364,7 @@ class Trainer:
         reference: Params | None = None,
         *,
         base: Params | None = None,
+        proximal: Sequence[jax.Array] | None = None,
         dropout_seed: int | None = None,
         donate: bool = False,
     ) -> Update:
@@ -329,14 +377,19 @@ class Trainer:
           reference: weights whose log-probabilities the loss wants beside the policy's (for a KL term).
           base: with `lora`, the weights beside the adapters; given as `reference` too, the reference policy is the
             model with its adapters off, without a second copy.
+          proximal: of every micro-batch, log-probabilities under the weights that sampled (see `logprobs`), handed to
+            the loss as its fourth argument; None hands it three.
           dropout_seed: with `lora`, of the adapters' dropout; None turns it off.
           donate: reuse the memory of `params` and `state`, which are gone afterwards.
 
         Raises:
-          ValueError: `base` is missing or not wanted.
+          ValueError: `base` is missing or not wanted; `proximal` is not one array per micro-batch.
         """
-        if (base is None) != (self._lora is None):
-            raise ValueError("base: give the frozen weights with lora, and only then")
+        self._check_base(base)
+        if proximal is not None and len(proximal) != len(micro_batches):
+            raise ValueError(
+                f"proximal: {len(proximal)} arrays for {len(micro_batches)} micro-batches; give one for each"
+            )
 
         def gradient(item: tuple[int, TokenBatch]) -> Tree:
             number, batch = item
@@ -347,13 +400,15 @@ class Trainer:
                 old = self.programs["logprobs"](reference, placed, capacity=capacity)
             # Plain numbers: a key made here would lie on one process's device.
             chance = None if dropout_seed is None else np.array([dropout_seed, number], np.uint32)
-            return self.programs["gradient"](params, base, placed, old, chance, capacity=capacity)
+            before = None if proximal is None else proximal[number]
+            return self.programs["gradient"](params, base, placed, old, chance, before, capacity=capacity)
 
-        total = None
+        total, gaps = None, []
         numbered = list(enumerate(micro_batches))
         with ThreadPoolExecutor(self._workers) as pool:  # a program's run releases Python's lock
             for start in range(0, len(numbered), self._workers):
                 for found in pool.map(gradient, numbered[start : start + self._workers]):
+                    gaps.append(found.pop("gap"))  # apart: a maximum does not add up
                     total = _widened(found, len(numbered)) if total is None else self.programs["add"](total, found)
         apply = self.programs["apply_in_place" if donate else "apply"]
         params, state, numbers, metrics = apply(params, state, total)
@@ -364,7 +419,12 @@ class Trainer:
             gradient_norm=float(numbers["gradient_norm"]),
             weight=float(numbers["weight"]),
             metrics={name: float(value) for name, value in metrics.items()},
+            sampler_gap=_joined(jax.device_get(gaps)),
         )
+
+    def _check_base(self, base: Params | None) -> None:
+        if (base is None) != (self._lora is None):
+            raise ValueError("base: give the frozen weights with lora, and only then")
 
     def _placed(self, batch: TokenBatch) -> TokenBatch:
         if self._mesh is None or self._mesh.size == 1:
@@ -373,6 +433,22 @@ class Trainer:
         # Every process holds the whole batch and hands its own devices their rows.
         arrays = [jax.make_array_from_callback(x.shape, rows, x.__getitem__) for x in map(np.asarray, batch)]
         return TokenBatch(*arrays)  # type: ignore[arg-type]  # arrays of either kind serve
+
+
+def _sampler_gap(logprobs: jax.Array, batch: TokenBatch) -> dict[str, jax.Array]:
+    """Sums and the maximum over action ids of one micro-batch; see `Update.sampler_gap`."""
+    drawn = jnp.asarray(batch.mask) != 0
+    d = jnp.where(drawn, jax.lax.stop_gradient(logprobs) - batch.old_logprobs, 0)
+    # In float32 exp(d) - 1 - d of a small d is nothing but rounding: its series instead.
+    kl = jnp.where(jnp.abs(d) < 0.01, d * d * (0.5 + d / 6), jnp.expm1(d) - d)
+    return {"ids": drawn.sum(), "mean": jnp.abs(d).sum(), "max": jnp.abs(d).max(), "kl": kl.sum()}
+
+
+def _joined(gaps: Sequence[Mapping[str, np.ndarray]]) -> dict[str, float]:
+    """The gap over all micro-batches; zeros without an action id."""
+    ids = max(1, sum(int(gap["ids"]) for gap in gaps))
+    found = {f"sampler_gap/{name}": sum(float(gap[name]) for gap in gaps) / ids for name in ("mean", "kl")}
+    return {**found, "sampler_gap/max": max((float(gap["max"]) for gap in gaps), default=0.0)}
 
 
 def _is_tree(part: object) -> bool:

@@ -1,0 +1,137 @@
+"""Which conversations the next call is for, and of what size it is.
+
+Those that read go first, so that all can write together; a call is for conversations with the same weights. Hosts with
+conversations of their own agree on one plan for all of them: what decides a shape or the length of a loop is the same
+everywhere, whoever has nothing to do stands idle in it.
+"""
+
+import collections
+import dataclasses
+from collections.abc import Callable, Mapping
+
+from dfc import agreement
+from dfc.rollout import constraints
+from dfc.rollout.shapes import Shapes
+from dfc.rollout.slots import Conversation, Places, Stage
+
+STAGES: tuple[Stage, ...] = ("feed", "score", "decode")  # what goes first, first
+FEED, SCORE, DECODE = range(3)
+Ready = Mapping[int, Conversation]  # by slot
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What a call is, as numbers: hosts with their own conversations agree on them.
+
+    Attributes:
+      stage: place in `STAGES`, -1 for no call.
+      policy: its number.
+      rows: per shard.
+      width: ids fed per row, or steps.
+      length: positions read.
+      nodes, branches: of the table of constraints, 0 without one.
+      limit: steps at most.
+      writing: rows that write, of all hosts.
+    """
+
+    stage: int = -1
+    policy: int = 0
+    rows: int = 0
+    width: int = 0
+    length: int = 0
+    nodes: int = 0
+    branches: int = 0
+    limit: int = 0
+    writing: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Planner:
+    """Chooses calls.
+
+    Attributes:
+      shapes: there are. places: of the slots.
+      steps: of a decode call at most.
+      call_cost: what a call costs beside its ids, in ids.
+      apart: whether hosts have conversations of their own and have to agree.
+    """
+
+    shapes: Shapes
+    places: Places
+    steps: int
+    call_cost: int
+    apart: bool
+
+    def next(self, ready: Ready, number: Callable[[Conversation], int]) -> tuple[Plan, list[int]]:
+        """Returns what the next call is, and the slots it is for.
+
+        Args:
+          ready: conversations that want a call.
+          number: the number of a conversation's policy, the same for policies with the same weights.
+        """
+        plan, chosen = self._largest(ready, number)
+        return self._agreed(plan, ready, number) if self.apart else (plan, chosen)
+
+    def _largest(self, ready: Ready, number: Callable[[Conversation], int]) -> tuple[Plan, list[int]]:
+        """Returns a call for the policy that most conversations wait for."""
+        if not ready:
+            return Plan(), []
+        groups: dict[int, list[int]] = collections.defaultdict(list)
+        for slot, state in ready.items():
+            groups[number(state)].append(slot)
+        policy, slots = max(groups.items(), key=lambda group: len(group[1]))
+        return self._plan_for(ready, slots, policy)
+
+    def _plan_for(self, ready: Ready, slots: list[int], policy: int) -> tuple[Plan, list[int]]:
+        """Returns a call for some of the slots of one policy: those that read go first, so that all write together."""
+        reading, scoring, writing = ([slot for slot in slots if ready[slot].stage == stage] for stage in STAGES)
+        if reading:
+            by_shard = self.places.by_shard(sorted(reading, key=lambda slot: -ready[slot].unread))
+            pending = [[ready[slot].unread for slot in shard] for shard in by_shard]
+            rows, width = self.shapes.best_feed(pending, self.call_cost)
+            # Places left over go to rows that write: they get their next id for nothing.
+            more = self.places.by_shard(writing)
+            chosen = [slot for shard, extra in zip(by_shard, more, strict=True) for slot in [*shard, *extra][:rows]]
+            return self._sized(Plan(FEED, policy, rows, width), ready, chosen)
+        chosen, rows = self._first(scoring or writing)
+        if scoring:
+            longest = max(ready[slot].unread for slot in chosen)
+            width = next((w for w in self.shapes.widths if w >= longest), self.shapes.widths[-1])
+            return self._sized(Plan(SCORE, policy, rows, width), ready, chosen)
+        return self._sized(Plan(DECODE, policy, rows, self.steps), ready, chosen)
+
+    def _first(self, slots: list[int]) -> tuple[list[int], int]:
+        """Returns as many of the slots as a call has rows for, and how many rows per shard that takes."""
+        by_shard = self.places.by_shard(slots)
+        rows = self.shapes.rows_for(max(map(len, by_shard)))
+        return [slot for shard in by_shard for slot in shard[:rows]], rows
+
+    def _sized(self, plan: Plan, ready: Ready, chosen: list[int]) -> tuple[Plan, list[int]]:
+        """Returns the plan with everything that depends on who takes part."""
+        decodes = plan.stage == DECODE
+        held = max((ready[slot].fed for slot in chosen), default=0)
+        positions = [ready[slot].position for slot in chosen]
+        nodes, branches = constraints.pack(positions).ids.shape if any(positions) else (0, 0)
+        plan = dataclasses.replace(
+            plan,
+            length=self.shapes.length_for(max(held, 1) if decodes else held),
+            nodes=nodes,
+            branches=branches,
+            limit=min(self.steps, max((ready[slot].left for slot in chosen), default=0)) if decodes else 0,
+            writing=len(chosen) if decodes else 0,
+        )
+        return plan, chosen
+
+    def _agreed(self, plan: Plan, ready: Ready, number: Callable[[Conversation], int]) -> tuple[Plan, list[int]]:
+        """Returns one plan for all hosts, as large as the largest of theirs, and the slots here that take part."""
+        nothing = len(STAGES)
+        wanted = agreement.gathered((plan.stage if plan.stage >= 0 else nothing, plan.policy))
+        stage, policy = min(wanted)
+        if stage == nothing:
+            return Plan(), []
+        same = [s for s, state in ready.items() if number(state) == policy and state.stage == STAGES[stage]]
+        mine, chosen = self._plan_for(ready, same, policy) if same else (Plan(stage, policy), [])
+        sizes = agreement.gathered(dataclasses.astuple(mine)[2:])
+        largest = [max(column) for column in zip(*sizes, strict=True)]
+        largest[-1] = sum(row[-1] for row in sizes)
+        return Plan(stage, policy, *largest), chosen

@@ -1,0 +1,580 @@
+"""Games that do not go well: slow, failing and dead opponents, games that raise or never end, interrupts.
+
+The model has random weights; replies restricted to legal actions make it play.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import re
+import threading
+import time
+import weakref
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dfc.config import RolloutConfig, SamplingConfig
+from dfc.data import transcripts
+from dfc.evaluation.replay import replay
+from dfc.games import registry
+from dfc.games.scripted import RandomLegal
+from dfc.games.tic_tac_toe import TicTacToe
+from dfc.models import tiny_tokenizer
+from dfc.models.chat import ChatTokenizer
+from dfc.models.decoder_config import DecoderConfig
+from dfc.models.transformer import abstract_params
+from dfc.players.remote import Remote
+from dfc.rollout.engine import Engine
+from dfc.rollout.play import MOST_ACTIONS, THINK_PROMPT, Arena, Job
+
+GAMES = {"TicTacToe-v0": {}, "Nim-v0": {"piles": (2, 2)}}
+MAX_LENGTH, SLOTS = 128, 8
+ROLLOUT = RolloutConfig(
+    slots=4, max_length=MAX_LENGTH, max_reply_length=6, max_replies=40, stop=("]",), legal_only=True
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tokenizer")
+    found = (
+        t
+        for game in (*GAMES, "GuessTheNumber-v0")
+        for n in range(9)
+        for t in transcripts.random_legal(game, {}, n, illegal_share=0.2)
+    )
+    tiny_tokenizer.build(transcripts.texts(found), folder, size=560)
+    return ChatTokenizer.load(folder)
+
+
+class Watched(Engine):
+    """Counts what happens to slots, and may be told to break."""
+
+    opened = parked = unparked = most_in_flight = 0
+    breaks = None
+
+    def open(self, *arguments, **options):
+        self.opened += 1
+        return super().open(*arguments, **options)
+
+    def park(self, slot):
+        self.parked += 1
+        return super().park(slot)
+
+    def unpark(self, parked):
+        self.unparked += 1
+        return super().unpark(parked)
+
+    def collect(self):
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        if self.breaks is not None:
+            error, self.breaks = self.breaks, None
+            raise error
+        return super().collect()
+
+
+@functools.cache
+def weights(vocabulary, seed=0):
+    config = DecoderConfig(
+        vocabulary=vocabulary,
+        width=16,
+        layers=1,
+        heads=2,
+        kv_heads=1,
+        head_dim=8,
+        feed_forward=24,
+        rope_theta=1e4,
+        norm_epsilon=1e-5,
+        qkv_bias=False,
+        tied_embedding=True,
+    )
+    rng = np.random.default_rng(seed)
+    draw = lambda leaf: jnp.asarray((0.3 * rng.normal(size=leaf.shape) + (leaf.ndim == 1)).astype(np.float32))  # noqa: E731
+    return config, jax.tree.map(draw, abstract_params(config))
+
+
+def make(tokenizer, opponent, *, free=SLOTS, rollout=ROLLOUT, engine=None, **options):
+    """Returns an arena and its engine.
+
+    All engines have one shape, so that they share compiled programs: slots beyond `free` are taken, not left out.
+    """
+    if engine is None:
+        config, params = weights(tokenizer.vocabulary)
+        engine = Watched(
+            config,
+            params,
+            slots=SLOTS,
+            rows=1,
+            max_length=rollout.max_length,
+            stop_ids=tokenizer.stop_ids(rollout.stop),
+            sampling=SamplingConfig(),
+            widths=(16,),
+            lengths=(rollout.max_length,),
+            decode_steps=8,
+        )
+        for _ in range(SLOTS - free):
+            engine.open(0)
+        engine.opened = 0
+    return Arena(rollout, tokenizer, engine, opponent=opponent, opponent_name="other", **options), engine
+
+
+def jobs(count, game="TicTacToe-v0", seat=None, epsilon=0.0):
+    return [
+        Job(game, GAMES.get(game, {}), n, n % 2 if seat is None else seat, n, 100 + n, epsilon) for n in range(count)
+    ]
+
+
+def same(first, second):
+    assert first.record() == second.record()
+    assert first.ids.tolist() == second.ids.tolist()
+    np.testing.assert_allclose(first.logprobs, second.logprobs, atol=1e-4, rtol=0)
+    assert first.versions.tolist() == second.versions.tolist()
+
+
+def first_free(messages):
+    """Plays Tic Tac Toe from the chat alone: the lowest cell that nobody has named."""
+    taken = {m["content"] for m in messages if m["role"] == "assistant"}
+    for message in messages:
+        if message["role"] == "user":
+            taken.update(re.findall(r"Opponent plays (\[\d\])", message["content"]))
+    return next(f"[{cell}]" for cell in range(9) if f"[{cell}]" not in taken)
+
+
+class FirstFree:
+    """The same as a scripted player."""
+
+    def act(self, game, _):
+        return game.legal_actions()[0]
+
+
+def truncated(episode):
+    return set(episode.outcomes) == {"truncated"}
+
+
+# ---- remote opponents -------------------------------------------------------------------------------------------
+
+
+def test_a_remote_player_plays_as_a_scripted_one_of_the_same_mind(tokenizer):
+    """However long it takes: the engine's replies do not depend on when they are asked for."""
+
+    def dawdling(messages):
+        time.sleep(0.001 * (len(str(messages)) % 23))
+        return first_free(messages)
+
+    arena, engine = make(tokenizer, Remote(dawdling))
+    scripted, _ = make(tokenizer, FirstFree())
+    for found, expected in zip(arena.play(jobs(12)), scripted.play(jobs(12)), strict=True):
+        same(found, expected)
+        list(replay(found.record()))
+        assert not found.failed
+    assert engine.free == SLOTS
+
+
+@pytest.mark.parametrize("prompt", ["bare_action", "think"])
+def test_a_remote_player_reads_what_the_rules_show_its_seat_and_nothing_else(tokenizer, prompt):
+    chats = []
+
+    def noting(messages):
+        chats.append(messages)
+        return first_free(messages)
+
+    rollout = dataclasses.replace(ROLLOUT, prompt=prompt, max_length=1024)
+    arena, _ = make(tokenizer, Remote(noting), rollout=rollout)
+    (episode,) = arena.play(jobs(1))
+    turns = [turn for turn in replay(episode.record()) if turn.seat != episode.seat]
+    assert len(chats) == len(turns) > 1
+    expected = [{"role": "system", "content": THINK_PROMPT}] if prompt == "think" else []
+    for chat, turn in zip(chats, turns, strict=True):
+        expected.append({"role": "user", "content": turn.observation})
+        assert chat == expected
+        expected.append({"role": "assistant", "content": turn.reply})
+
+
+def test_a_slow_opponent_holds_up_its_own_game_only(tokenizer):
+    """The first call returns when the last job has been taken: with two games at once, the others were played."""
+    last, lock, calls = threading.Event(), threading.Lock(), []
+
+    def slow_once(messages):
+        with lock:
+            calls.append(1)
+            first = len(calls) == 1
+        if first:
+            assert last.wait(20)
+        return first_free(messages)
+
+    def listed():
+        yield from jobs(12)
+        last.set()
+
+    rollout = dataclasses.replace(ROLLOUT, slots=2)
+    arena, engine = make(tokenizer, Remote(slow_once), rollout=rollout, free=2, park_after=60.0)
+    for found, expected in zip(arena.play(listed()), make(tokenizer, FirstFree())[0].play(jobs(12)), strict=True):
+        same(found, expected)
+    assert engine.parked == 0
+
+
+def test_games_that_wait_long_are_parked_and_come_back(tokenizer):
+    """One slot, and nobody answers before five games wait: impossible unless four of them gave it away."""
+    enough, lock, calls = threading.Event(), threading.Lock(), []
+
+    def together(messages):
+        with lock:
+            calls.append(1)
+            if len(calls) == 5:
+                enough.set()
+        assert enough.wait(20)
+        return first_free(messages)
+
+    rollout = dataclasses.replace(ROLLOUT, slots=1)
+    arena, engine = make(tokenizer, Remote(together), rollout=rollout, free=1, park_after=0.01, most_parked=4)
+    found = arena.play(jobs(5, seat=0))
+    for episode, expected in zip(found, make(tokenizer, FirstFree())[0].play(jobs(5, seat=0)), strict=True):
+        same(episode, expected)
+    assert engine.parked >= 4
+    assert engine.free == 1
+
+
+def test_no_more_games_are_parked_than_allowed(tokenizer):
+    kept, most = [], 0
+
+    def slow(messages):
+        time.sleep(0.03)
+        return first_free(messages)
+
+    arena, engine = make(
+        tokenizer,
+        Remote(slow),
+        rollout=dataclasses.replace(ROLLOUT, slots=1),
+        free=1,
+        park_after=0.001,
+        most_parked=2,
+    )
+    park = engine.park
+
+    def counting(slot):
+        nonlocal most
+        parked = park(slot)
+        kept.append(weakref.ref(parked))
+        most = max(most, sum(one() is not None for one in kept))
+        return parked
+
+    engine.park = counting
+    assert not any(e.failed for e in arena.play(jobs(6, seat=0)))
+    assert 1 <= most <= 3  # one more for the moment in which one goes and one comes
+
+
+def test_a_dead_endpoint_fails_its_game_and_no_other(tokenizer):
+    def dies(messages):
+        if len(messages) > 1 and "[4]" in messages[-1]["content"]:
+            raise ConnectionError("connection refused")
+        return first_free(messages)
+
+    remote = Remote(dies, name="gpt", retries=2, backoff=0.001)
+    healthy = make(tokenizer, FirstFree())[0].play(jobs(12))
+    arena, engine = make(tokenizer, remote)
+    found = arena.play(jobs(12))
+    failed = [e for e in found if e.failed]
+    assert 1 <= len(failed) < 12
+    for episode, whole in zip(found, healthy, strict=True):
+        if not episode.failed:
+            same(episode, whole)
+            continue
+        assert re.fullmatch(
+            rf"opponent other for seat {1 - episode.seat}, reply {len(episode.replies) + 1} of the game, raised "
+            r"PlayerError: gpt failed after 3 attempts: ConnectionError: connection refused",
+            episode.failure,
+        )
+        assert truncated(episode)
+        assert episode.replies == whole.replies[: len(episode.replies)]
+    assert engine.free == SLOTS
+
+
+def test_a_remote_player_is_refused_where_processes_must_do_the_same(tokenizer, monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 4)
+    with pytest.raises(ValueError, match="remote player 'gpt' cannot play in a run of 4 processes"):
+        make(tokenizer, Remote(first_free, name="gpt"), engine=object())
+
+
+# ---- what raises ------------------------------------------------------------------------------------------------
+
+
+class RaisesAt:
+    """Plays random legal actions; at its third turn, in games of an even deal, it does something else."""
+
+    def __init__(self, deed):
+        self.deed = deed
+
+    def act(self, game, chance):
+        if game.chance.seed % 2 == 0 and game.actions_played >= 4:
+            return self.deed()
+        return RandomLegal().act(game, chance)
+
+
+def raising(error):
+    def deed():
+        raise error
+
+    return deed
+
+
+def test_a_player_that_raises_ends_its_game_as_failed_and_no_other(tokenizer):
+    healthy = make(tokenizer, RandomLegal())[0].play(jobs(12))
+    arena, engine = make(tokenizer, RaisesAt(raising(LookupError("no such opening"))))
+    found = arena.play(jobs(12))
+    assert [e.game_seed for e in found] == list(range(12))
+    assert sum(e.failed for e in found) > 3
+    for episode, whole in zip(found, healthy, strict=True):
+        late = any(reply.seat != whole.seat for reply in whole.replies[4:])
+        assert episode.failed == (late and episode.game_seed % 2 == 0)
+        if not episode.failed:
+            same(episode, whole)
+            assert "failure" not in episode.record()
+            continue
+        count = len(episode.replies)
+        assert episode.failure == (
+            f"opponent other for seat {1 - episode.seat}, reply {count + 1} of the game, raised "
+            "LookupError: no such opening"
+        )
+        assert episode.record()["failure"] == episode.failure
+        assert (truncated(episode), episode.forfeited_by, episode.malformed) == (True, None, False)
+        assert episode.replies == whole.replies[:count]
+        assert episode.ids.tolist() == whole.ids[: len(episode.ids)].tolist()
+        list(replay(episode.record()))
+    assert engine.free == SLOTS
+
+
+def test_an_action_that_is_no_text_is_the_players_failure(tokenizer):
+    arena, _ = make(tokenizer, RaisesAt(lambda: 4))
+    failures = {e.failure for e in arena.play(jobs(4, seat=0)) if e.failed}
+    assert failures == {"opponent other for seat 1 must return an action as str, got int"}
+
+
+class Broken(TicTacToe):
+    """Raises where it is told to, in games of an even deal."""
+
+    where = ""
+
+    def _break(self, where):
+        if where == self.where and self.chance.seed % 2 == 0 and (where == "reset" or self.actions_played > 1):
+            raise RuntimeError(f"broken {where}")
+
+    def reset(self, seed):
+        super().reset(seed)
+        self._break("reset")
+
+    def observation(self, seat):
+        self._break("observation")
+        return super().observation(seat)
+
+    def legal_actions(self):
+        self._break("legal_actions")
+        return super().legal_actions()
+
+    def step(self, reply):
+        self._break("step")
+        verdict = super().step(reply)
+        if self.over:
+            self._break("end")
+        if self.where == "to_move" and self.chance.seed % 2 == 0 and self.to_move is not None:
+            self.to_move = 7
+        return verdict
+
+
+@pytest.mark.parametrize("opponent", ["scripted", "remote", "policy"])
+@pytest.mark.parametrize(
+    ("where", "failure"),
+    [
+        ("reset", r"game\.reset raised RuntimeError: broken reset"),
+        ("observation", r"game\.observation for seat \d, reply 3 of the game, raised RuntimeError: broken observation"),
+        ("legal_actions", r"(game\.legal_actions|opponent other) for seat \d, reply 3 .* RuntimeError: broken legal.*"),
+        (
+            "step",
+            r"game\.step for seat 0, reply 3 of the game, raised RuntimeError: broken step; the reply was '\[\d\]'",
+        ),
+        (
+            "end",
+            r"game\.step for seat \d, reply \d of the game, raised RuntimeError: broken end; the reply was '\[\d\]'",
+        ),
+        ("to_move", r"game\.to_move is 7, expected a seat from 0 to 1"),
+    ],
+)
+def test_a_game_that_raises_ends_as_failed_and_no_other(tokenizer, monkeypatch, where, failure, opponent):
+    monkeypatch.setitem(registry._GAMES, "Broken-v0", (Broken, {}))
+    monkeypatch.setattr(Broken, "where", where)
+    other = {"scripted": RandomLegal(), "remote": Remote(first_free), "policy": "policy"}[opponent]
+    arena, engine = make(tokenizer, other)
+    found = arena.play(jobs(8, "Broken-v0"))
+    for episode in found:
+        if opponent == "remote" and where == "legal_actions" and episode.seat == 1:
+            continue  # nobody lists its actions at reply 3; the policy's are listed at reply 4
+        assert episode.failed == (episode.game_seed % 2 == 0)
+        assert not episode.failed or re.fullmatch(failure, episode.failure)
+        assert not episode.failed or truncated(episode)
+    assert sum(e.failed for e in found) == 4
+    assert engine.free == SLOTS
+
+
+def test_a_disturbance_without_a_legal_action_is_a_failure(tokenizer, monkeypatch):
+    monkeypatch.setitem(registry._GAMES, "Broken-v0", (Broken, {}))
+    monkeypatch.setattr(Broken, "legal_actions", lambda _: [])
+    (episode,) = make(tokenizer, "policy")[0].play(jobs(1, "Broken-v0", epsilon=1.0))
+    assert episode.failure == "game.legal_actions for seat 0 is empty, but an epsilon asks for one of them"
+
+
+@pytest.mark.parametrize("opponent", ["policy", "scripted"])
+def test_a_game_that_never_ends_is_truncated(tokenizer, monkeypatch, opponent):
+    class Endless(TicTacToe):
+        def _objection(self, _):
+            return None
+
+        def _play(self, _):
+            self._tell_all("Nothing happened.")
+            return 1 - self.to_move
+
+    monkeypatch.setitem(registry._GAMES, "Endless-v0", (Endless, {}))
+    other = RandomLegal() if opponent == "scripted" else opponent
+    longer = dataclasses.replace(ROLLOUT, max_length=1024)
+    for rollout, limit in ((longer, 40), (ROLLOUT, None)):
+        arena, engine = make(tokenizer, other, rollout=rollout)
+        for episode in arena.play(jobs(6, "Endless-v0")):
+            assert (truncated(episode), episode.failed) == (True, False)
+            assert limit is None or len(episode.replies) == limit
+            assert limit is not None or len(episode.replies) < 40  # the context was full before
+            assert not episode.mask[rollout.max_length :].any()
+        assert engine.free == SLOTS
+
+
+# ---- what ends the play -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3)])
+@pytest.mark.parametrize("opponent", ["scripted", "remote"])
+def test_an_interrupt_ends_the_play_and_frees_the_slots(tokenizer, error, opponent):
+    def interrupted(messages):
+        if len(messages) > 3:
+            raise error
+        return first_free(messages)
+
+    other = RaisesAt(raising(error)) if opponent == "scripted" else Remote(interrupted)
+    arena, engine = make(tokenizer, other)
+    with pytest.raises(type(error)):
+        arena.play(jobs(12))
+    assert engine.free == SLOTS
+
+
+def test_an_error_of_the_engine_ends_the_play_and_the_engine_plays_on(tokenizer):
+    arena, engine = make(tokenizer, "policy")
+    expected = arena.play(jobs(6))
+    engine.breaks = RuntimeError("out of memory")
+    with pytest.raises(RuntimeError, match="out of memory"):
+        arena.play(jobs(6))
+    assert engine.free == SLOTS
+    for first, second in zip(arena.play(jobs(6)), expected, strict=True):
+        same(first, second)
+
+
+def test_an_error_of_the_jobs_ends_the_play_and_frees_the_slots(tokenizer):
+    def listed():
+        yield from jobs(3)
+        raise OSError("the list is gone")
+
+    arena, engine = make(tokenizer, "policy")
+    with pytest.raises(OSError, match="the list is gone"):
+        arena.play(listed())
+    assert engine.free == SLOTS
+    with pytest.raises(ValueError, match="there is no game id 'Chess'"):
+        arena.play([*jobs(2), *jobs(1, "Chess")])
+    assert engine.free == SLOTS
+
+
+# ---- slots, calls, versions, constraints ------------------------------------------------------------------------
+
+
+def test_a_seat_that_is_never_asked_takes_no_slot(tokenizer):
+    arena, engine = make(tokenizer, RandomLegal())
+    assert all(e.drawn == 0 for e in arena.play(jobs(6, epsilon=1.0)))
+    assert engine.opened == 0
+    arena, engine = make(tokenizer, "policy")
+    arena.play(jobs(6, epsilon=1.0))
+    assert engine.opened == 6  # the other seat's
+
+
+@pytest.mark.parametrize("free", [2, 3, 7])
+def test_episodes_do_not_depend_on_how_many_games_fit(tokenizer, free):
+    expected = make(tokenizer, "policy")[0].play(jobs(8))
+    arena, engine = make(tokenizer, "policy", free=free)
+    for found, whole in zip(arena.play(jobs(8)), expected, strict=True):
+        same(found, whole)
+    assert (engine.opened, engine.parked, engine.free) == (16, 0, free)
+
+
+def test_no_more_games_are_in_flight_than_configured(tokenizer):
+    arena, engine = make(tokenizer, RandomLegal(), rollout=dataclasses.replace(ROLLOUT, slots=3))
+    taken = []
+    launch = engine.launch
+    engine.launch = lambda: taken.append(SLOTS - engine.free) or launch()
+    arena.play(jobs(8))
+    assert max(taken) == 3
+
+
+def test_one_call_computes_while_the_games_of_another_move_on(tokenizer):
+    arena, engine = make(tokenizer, "policy")
+    arena.play(jobs(8))
+    assert engine.most_in_flight == 2
+
+
+def test_every_drawn_id_carries_the_version_it_was_drawn_under(tokenizer):
+    arena, engine = make(tokenizer, "policy")
+    _, params = weights(tokenizer.vocabulary, seed=1)
+    engine.set_params(weights(tokenizer.vocabulary)[1], 3)
+
+    def listed():
+        yield from jobs(5)
+        engine.set_params(params, 4)
+        yield from jobs(8)[5:]
+
+    found = arena.play(listed())
+    for episode in found:
+        assert episode.versions.dtype == np.int32
+        np.testing.assert_array_equal(episode.versions == -1, ~episode.mask)
+        drawn = episode.versions[episode.mask]
+        assert (np.diff(drawn) >= 0).all()
+        assert episode.policy_version == drawn[0]
+    assert {e.policy_version for e in found} == {3, 4}
+    assert any(len(set(e.versions[e.mask].tolist())) == 2 for e in found)  # some were under way
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_replies_restricted_to_legal_actions_are_legal(tokenizer, game):
+    free, _ = make(tokenizer, "policy", rollout=dataclasses.replace(ROLLOUT, legal_only=False))
+    assert all(e.malformed or e.forfeited_by is not None for e in free.play(jobs(6, game)))  # what weights do alone
+    arena, _ = make(tokenizer, "policy")
+    for episode in arena.play(jobs(6, game)):
+        assert (episode.forfeited_by, episode.illegal_tries) == (None, 0)
+        assert episode.outcome in ("win", "draw", "loss")
+        assert {str(turn.verdict) for turn in replay(episode.record())} == {"played"}
+
+
+@pytest.mark.parametrize("actions", [MOST_ACTIONS, MOST_ACTIONS + 1])
+def test_too_many_actions_are_not_restricted(tokenizer, actions):
+    arena, engine = make(tokenizer, None)
+    seen = []
+    ask = engine.ask
+    engine.ask = lambda slot, most, trie=None: seen.append(trie) or ask(slot, most, trie)
+    job = Job("GuessTheNumber-v0", {"max_number": actions}, 0, 0, 0, 0)
+    arena.play([job])
+    assert (seen[0] is None) == (actions > MOST_ACTIONS)
+
+
+def test_a_position_that_comes_back_has_the_same_constraint(tokenizer):
+    arena, engine = make(tokenizer, "policy")
+    seen = []
+    ask = engine.ask
+    engine.ask = lambda slot, most, trie=None: seen.append(trie) or ask(slot, most, trie)
+    arena.play(jobs(4, seat=0))
+    assert len({id(trie) for trie in seen}) < len(seen)
+    with contextlib.suppress(AttributeError):
+        assert len({trie.nodes for trie in seen}) == len({id(trie) for trie in seen})

@@ -1,0 +1,217 @@
+"""Remote players: time limits, retries and hanging calls, on functions that misbehave on purpose."""
+
+import threading
+import time
+
+import pytest
+
+from dfc.errors import DfcError
+from dfc.players.remote import PlayerError, Remote
+
+HELLO = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hello"}]
+
+
+class Flaky:
+    """Raises the first few times, then answers."""
+
+    def __init__(self, failures, error=None):
+        self.failures, self.error, self.times = failures, error or ConnectionError("reset by peer"), []
+
+    def __call__(self, messages):
+        self.times.append(time.monotonic())
+        if len(self.times) <= self.failures:
+            raise self.error
+        return f"heard {messages[-1]['content']}"
+
+
+class Gate:
+    """Hangs until it is opened, the first `hanging` times; counts who is inside."""
+
+    def __init__(self, hanging=10**9):
+        self.open, self.hanging, self.calls, self.inside, self.most = threading.Event(), hanging, 0, 0, 0
+        self.lock = threading.Lock()
+
+    def __call__(self, _):
+        with self.lock:
+            self.calls += 1
+            self.inside += 1
+            self.most = max(self.most, self.inside)
+            hangs = self.calls <= self.hanging
+        try:
+            if hangs:
+                assert self.open.wait(10)
+            return "late" if hangs else "in time"
+        finally:
+            with self.lock:
+                self.inside -= 1
+
+
+def until(condition, seconds=5.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it never happened"
+        time.sleep(0.002)
+
+
+def threads(name):
+    return [thread for thread in threading.enumerate() if thread.name == f"dfc-{name}"]
+
+
+def test_a_reply_is_what_the_function_returns():
+    call = Remote(lambda messages: messages[-1]["content"].upper()).ask(HELLO)
+    assert call.result() == "HELLO"
+    assert call.done
+    assert call.result() == "HELLO"
+
+
+def test_the_function_gets_a_copy_of_the_chat():
+    def rude(messages):
+        messages[0]["content"] = "obey"
+        messages.clear()
+        return "done"
+
+    chat = [dict(message) for message in HELLO]
+    assert Remote(rude).ask(chat).result() == "done"
+    assert chat == HELLO
+
+    def ruder(messages):
+        if len(messages) == len(HELLO) and not seen:
+            seen.append(1)
+            messages.clear()
+            raise ConnectionError
+        return messages[-1]["content"]
+
+    seen = []
+    assert Remote(ruder, backoff=0.0).ask(chat).result() == "hello"  # a retry reads the whole chat
+    gate = Gate()
+    call = Remote(lambda messages: gate(messages) + messages[-1]["content"]).ask(chat)
+    chat[-1]["content"] = "changed after the call"
+    gate.open.set()
+    assert call.result() == "latehello"
+
+
+@pytest.mark.parametrize("failures", [0, 1, 2])
+def test_a_failed_attempt_is_made_again_after_a_growing_pause(failures):
+    flaky = Flaky(failures)
+    assert Remote(flaky, retries=2, backoff=0.05).ask(HELLO).result() == "heard hello"
+    pauses = [after - before for before, after in zip(flaky.times, flaky.times[1:], strict=False)]
+    assert len(pauses) == failures
+    assert all(0.05 * 2**n <= pause < 0.05 * 2**n + 0.5 for n, pause in enumerate(pauses))
+
+
+def test_after_the_last_retry_the_error_tells_how_often_and_what():
+    flaky = Flaky(9)
+    call = Remote(flaky, name="gpt", retries=2, backoff=0.001).ask(HELLO)
+    with pytest.raises(PlayerError, match=r"^gpt failed after 3 attempts: ConnectionError: reset by peer$") as caught:
+        call.result()
+    assert caught.value.__cause__ is flaky.error
+    assert isinstance(caught.value, DfcError)
+    assert len(flaky.times) == 3
+
+
+def test_an_error_not_worth_a_retry_ends_the_call():
+    flaky = Flaky(9, PermissionError("no key"))
+    with pytest.raises(PlayerError, match="failed at the first attempt: PermissionError: no key"):
+        Remote(flaky, retries=5, backoff=0.0, retry_on=(ConnectionError,)).ask(HELLO).result()
+    assert len(flaky.times) == 1
+
+
+@pytest.mark.parametrize("reply", [None, b"[4]", 4])
+def test_a_reply_that_is_no_text_is_an_error(reply):
+    with pytest.raises(PlayerError, match=f"must return its reply as str, got {type(reply).__name__}"):
+        Remote(lambda _: reply).ask(HELLO).result()
+
+
+def test_no_more_calls_run_at_once_than_allowed():
+    gate = Gate()
+    remote = Remote(gate, concurrency=3)
+    calls = [remote.ask(HELLO) for _ in range(9)]
+    until(lambda: gate.inside == 3)
+    time.sleep(0.05)
+    assert gate.calls == 3
+    assert not any(call.done for call in calls)
+    gate.open.set()
+    assert [call.result() for call in calls] == ["late"] * 9
+    assert gate.most == 3
+
+
+def test_threads_end_when_nothing_waits():
+    remote = Remote(lambda _: "x", name="short", concurrency=4)
+    assert [call.result() for call in [remote.ask(HELLO) for _ in range(8)]] == ["x"] * 8
+    until(lambda: not threads("short"))
+    assert remote.ask(HELLO).result() == "x"
+
+
+def test_a_call_that_hangs_is_made_again_and_its_late_reply_is_dropped():
+    gate = Gate(hanging=1)
+    remote = Remote(gate, concurrency=1, timeout=0.05, retries=1, backoff=0.0, name="stuck")
+    call, behind = remote.ask(HELLO), remote.ask(HELLO)
+    assert (call.result(), behind.result()) == ("in time", "in time")  # one place, although a thread still hangs
+    gate.open.set()
+    until(lambda: not threads("stuck"))
+    assert call.result() == "in time"
+
+
+def test_a_call_that_hangs_every_time_fails_with_the_limit():
+    gate = Gate()
+    with pytest.raises(PlayerError, match=r"failed after 2 attempts: TimeoutError: no reply within 0\.03 seconds"):
+        Remote(gate, timeout=0.03, retries=1, backoff=0.0).ask(HELLO).result()
+    gate.open.set()
+
+
+def test_a_dead_endpoint_costs_twice_the_threads_and_then_refuses():
+    gate = Gate()
+    remote = Remote(gate, concurrency=2, timeout=0.03, retries=9, backoff=0.0, name="dead")
+    calls = [remote.ask(HELLO) for _ in range(6)]
+    for call in calls:
+        with pytest.raises(PlayerError, match=r"dead: [34] calls hang past their time limit|TimeoutError"):
+            call.result()
+    with pytest.raises(PlayerError, match="none is made until one of them returns"):
+        remote.ask(HELLO).result()
+    assert gate.calls <= 4
+    gate.open.set()
+    until(lambda: not threads("dead"))
+    assert remote.ask(HELLO).result() == "late"  # it lives again
+    until(lambda: not threads("dead"))
+    assert gate.calls <= 5  # nobody makes the refused calls now
+
+
+def test_without_a_time_limit_a_person_may_think():
+    gate = Gate()
+    call = Remote(gate, timeout=None).ask(HELLO)
+    time.sleep(0.05)
+    assert not call.done
+    gate.open.set()
+    assert call.result() == "late"
+
+
+def test_waiting_ends_with_the_first_reply_or_the_given_time():
+    gate = Gate()
+    remote = Remote(lambda messages: gate(messages) if messages[0]["content"] == "be brief" else "at once")
+    slow, began = remote.ask(HELLO), time.monotonic()
+    remote.wait([slow], 0.05)
+    assert 0.04 < time.monotonic() - began < 2.0
+    assert not slow.done
+    quick = remote.ask(HELLO[1:])
+    remote.wait([slow, quick])
+    until(lambda: quick.done)
+    gate.open.set()
+
+
+def test_an_interrupt_inside_the_function_reaches_whoever_waits():
+    with pytest.raises(KeyboardInterrupt):
+        Remote(Flaky(1, KeyboardInterrupt())).ask(HELLO).result()
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"concurrency": 0}, "concurrency must be 1 or more, got 0"),
+        ({"timeout": 0.0}, "timeout must be a positive number of seconds or None, got 0.0"),
+        ({"retries": -1}, "retries and backoff must be 0 or more, got -1 and 1.0"),
+        ({"backoff": -0.5}, "retries and backoff must be 0 or more, got 2 and -0.5"),
+    ],
+)
+def test_limits_that_make_no_sense_are_refused(limits, message):
+    with pytest.raises(ValueError, match=message):
+        Remote(lambda _: "x", **limits)
