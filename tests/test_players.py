@@ -75,9 +75,9 @@ def test_the_function_gets_a_copy_of_the_chat():
     assert chat == HELLO
 
     def ruder(messages):
-        if len(messages) == len(HELLO) and not seen:
+        if not seen:
             seen.append(1)
-            messages.clear()
+            messages[-1]["content"] = "gone"
             raise ConnectionError
         return messages[-1]["content"]
 

@@ -200,7 +200,7 @@ class Engine:
         slot = self.places.take()
         sampling = sampling or self._sampling
         self._settings.add(sampling)
-        self._slots[slot] = Conversation(seed, policy, adapter, sampling)
+        self._slots[slot] = Conversation(seed, policy, adapter, sampling, since=self.counts.calls)
         return slot
 
     def close(self, slot: int) -> None:
@@ -438,7 +438,7 @@ class Engine:
             held[row], fed[row], budget[row], adapter[row] = one.fed, width, one.left, one.adapter
             answers[row], seeds[row] = True, one.seed
             settings[row], positions[row] = one.sampling, one.position
-            one.in_flight = True
+            one.in_flight, one.since = True, self.counts.calls + 1
         rows = Rows(
             slot=places.rows(at, plan.rows),
             held=held,

@@ -73,13 +73,15 @@ class Planner:
         return self._agreed(plan, ready, number) if self.apart else (plan, chosen)
 
     def _largest(self, ready: Ready, number: Callable[[Conversation], int]) -> tuple[Plan, list[int]]:
-        """Returns a call for the policy that most conversations wait for."""
+        """Returns a call for the policy that most conversations wait for; a long wait counts like many of them."""
         if not ready:
             return Plan(), []
         groups: dict[int, list[int]] = collections.defaultdict(list)
-        for slot, state in ready.items():
-            groups[number(state)].append(slot)
-        policy, slots = max(groups.items(), key=lambda group: len(group[1]))
+        for slot in sorted(ready, key=lambda slot: ready[slot].since):  # those that wait longest go first
+            groups[number(ready[slot])].append(slot)
+        # The first of a group has waited longest. Counted from the latest, the others' waits are what matters.
+        latest = max(state.since for state in ready.values())
+        policy, slots = max(groups.items(), key=lambda group: len(group[1]) + latest - ready[group[1][0]].since)
         return self._plan_for(ready, slots, policy)
 
     def _plan_for(self, ready: Ready, slots: list[int], policy: int) -> tuple[Plan, list[int]]:
@@ -129,7 +131,8 @@ class Planner:
         stage, policy = min(wanted)
         if stage == nothing:
             return Plan(), []
-        same = [s for s, state in ready.items() if number(state) == policy and state.stage == STAGES[stage]]
+        waiting = sorted(ready.items(), key=lambda item: item[1].since)
+        same = [s for s, state in waiting if number(state) == policy and state.stage == STAGES[stage]]
         mine, chosen = self._plan_for(ready, same, policy) if same else (Plan(stage, policy), [])
         sizes = agreement.gathered(dataclasses.astuple(mine)[2:])
         largest = [max(column) for column in zip(*sizes, strict=True)]

@@ -21,6 +21,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from dfc.models.cache import NEVER, Cache, Memory, empty_cache, put_rows, take_rows
 from dfc.models.decoder_config import DecoderConfig
 from dfc.models.execution import ROWS as ROW_AXES
+from dfc.models.execution import Execution
 from dfc.models.transformer import Adapters, Decoder, Params, bind
 from dfc.rollout import constraints
 from dfc.rollout.sampling import Filters, RowSampling, draw, filtered_logprobs
@@ -143,13 +144,15 @@ class Programs:
             cache, rows, start, new
         )
 
-    def _bound(self, weights: Weights, cache: Cache, rows: Rows, shape: Shape) -> tuple[Decoder, Cache]:
+    def _bound(
+        self, weights: Weights, cache: Cache, rows: Rows, shape: Shape, execution: Execution
+    ) -> tuple[Decoder, Cache]:
         """Returns the decoder with every row's adapter, and the rows' past."""
         adapters = weights.adapters
         if adapters is not None and shape.pooled:
             adapters = dataclasses.replace(adapters, rows=rows.adapter)
         past = cache if shape.whole else self._take(cache, rows.slot, shape.positions)
-        return bind(shape.config, weights.params, adapters), past
+        return bind(shape.config, weights.params, adapters, execution), past
 
     # ---- the programs -----------------------------------------------------------------------------------------------
 
@@ -157,14 +160,19 @@ class Programs:
         self, weights: Weights, cache: Cache, rows: Rows, tokens: Array, shape: Shape
     ) -> tuple[Decoder, jax.Array, Cache]:
         """Feeds tokens [R, W]; returns the decoder, hidden states [R, W, D] and the cache."""
-        model, past = self._bound(weights, cache, rows, shape)
+        # Many ids: rows stay on their devices and weights come to them. Of a few ids (decoding) the partitioner rather
+        # sends the activations around.
+        model, past = self._bound(weights, cache, rows, shape, Execution(mesh=self._mesh))
         held, count, tokens = jnp.asarray(rows.held), jnp.asarray(rows.count), jnp.asarray(tokens)
         column = jnp.arange(tokens.shape[1], dtype=held.dtype)[None]
         positions = held[:, None] + column
         places = jnp.where(column < count[:, None], positions, NEVER)
         memory = Memory(past, held, empty_cache(shape.config, *tokens.shape), places)
         hidden, memory = model.extend(tokens, positions, memory, 0)
-        return model, hidden, self._put(cache, rows.slot, held, memory.recent)
+        # Written when all is read. Without this use of the result XLA knows no order between the two and keeps a copy
+        # of the whole cache to read from; an optimization barrier is gone by the time it decides.
+        start = jnp.where(jnp.isnan(hidden[:, 0, 0]), NEVER, held)
+        return model, hidden, self._put(cache, rows.slot, start, memory.recent)
 
     def _feed(
         self,
@@ -245,7 +253,7 @@ class Programs:
           ids int32 [R, n]; log-probabilities float32 [2, R, n]; how many each row drew, int32 [R]; steps, int32; the
           cache. A row draws nothing behind a stop id or its budget.
         """
-        model, past = self._bound(weights, cache, rows, shape)
+        model, past = self._bound(weights, cache, rows, shape, Execution())
         held, budget, uniform = jnp.asarray(rows.held), jnp.asarray(rows.budget), jnp.asarray(uniform)
         size, steps = uniform.shape
         places = held[:, None] + jnp.arange(steps, dtype=held.dtype)[None]

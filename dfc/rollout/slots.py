@@ -125,6 +125,7 @@ class Conversation:
       fed: how many of them the cache holds.
       answer: under way, or None.
       in_flight: whether a call works on it.
+      since: number of the call it last took part in, or of the last one before it was opened.
     """
 
     seed: int
@@ -135,6 +136,7 @@ class Conversation:
     fed: int = 0
     answer: Answer | None = None
     in_flight: bool = False
+    since: int = 0
 
     @property
     def ready(self) -> bool:

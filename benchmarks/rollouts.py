@@ -1,0 +1,561 @@
+"""How fast conversations are held: beside `generate`, beside an ideal batch, beside the machine's limits.
+
+    python benchmarks/rollouts.py [--only=single,turns,ragged,limit,host,compiles] [--sizes=1M,5M,33M] [--quick]
+
+Both sides of a comparison run in one process and take turns: the same weights (random, drawn by transformers, saved,
+read by both; log-probabilities of one reply are compared first), the same lengths, the same number of threads,
+float32, temperature 1 and min-p 0.1, no stop ids. The rival is `transformers`' `generate` on torch with a key/value
+cache, under `torch.inference_mode`.
+
+single    32 rows of 128 ids get 64 new ids each. New ids per second over the whole call; reading the prompt (a call
+          for one id) and decoding (the difference, 63 ids) apart. The rival's attention is eager or fused, whichever
+          took less time in one trial. Aim: 3 times.
+turns     64 conversations of 10 and of 20 turns, 60 ids heard and 16 said in each, 5M. Ours keeps every
+          conversation's cache; the rival gets the whole history at every turn, rows of equal length, no padding. Aims:
+          5 times at 10 turns, 9 at 20. Beside them, without an aim: `generate` with the cache of the turn before
+          handed on, which equal lengths allow; and our engine with its slot closed at every turn (aim 4 at 20).
+ragged    192 conversations of 3 to 20 turns, 20 to 100 ids heard and 4 to 64 said, drawn once, over 64 slots, 5M.
+          Rows x decode steps that drew an id out of all computed (aim 85 %), and wall time an id against conversations
+          that are all equal and have as many turns and ids in total (aim at most 1.25). At most two runs; before the
+          clock starts only the first two turns of some conversations.
+limit     A decode step of 1, 8, 32 and 128 rows with 256 ids each on average against the longer of two times: the
+          bytes it must read (weights once, live cache once) at the measured rate of reading as many bytes as the
+          weights have; its operations (2 per weight and row, and attention's own) at the measured rate of the model's
+          own float32 products. Aim: half at 33M.
+host      Native games on one core by a model of nearly no cost, both seats played by it: game turns per second, and
+          how much of that time passed inside the engine. Every reply is drawn, among the legal actions
+          (`legal_only`), so that games go on. Aim: 5,000 a second.
+compiles  Programs compiled after `warm_up` while games, limits, opponents and weights change. Aim: 0. Constraints to
+          legal actions come last and are counted apart the first time: their programs are not part of `warm_up`.
+
+Fixed seeds; everything runs once before the clock starts, unless said otherwise in the table; medians with the smallest
+and largest value. Not counted: making the engine, loading, compiling. A table for each part and one JSON line.
+"""
+
+import argparse
+import dataclasses
+import functools
+import json
+import os
+import runpy
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import rollout_workloads as workloads
+from rollout_workloads import SIZES, Compilations, Generate, Turns, seconds_of, shown, spread
+
+import dfc
+from dfc.config import RolloutConfig
+from dfc.configs import quickstart
+from dfc.evaluation import matches
+from dfc.games import scripted
+from dfc.models import huggingface
+from dfc.models.chat import ChatTokenizer
+from dfc.models.decoder_config import DecoderConfig
+from dfc.models.transformer import Params, initialize
+from dfc.rollout.engine import Engine
+from dfc.rollout.play import Arena
+from dfc.rollout.slots import Reply
+
+Row = dict[str, Any]
+
+MIDDLE = "5M"  # turns and ragged
+GAMES = quickstart.get_config().games
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What the command line says.
+
+    Attributes:
+      only: names of parts. sizes: of `single` and `limit`. repeats: measured runs of a contestant.
+      in_flight: calls that `ragged` has under way at once.
+      quick: everything small, to see that it runs; the figures mean nothing.
+    """
+
+    only: tuple[str, ...]
+    sizes: tuple[str, ...]
+    repeats: int
+    in_flight: int
+    quick: bool
+
+
+class Checkpoints:
+    """Models with random weights on disk, made when first wanted."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __getitem__(self, size: str) -> Path:
+        path = self._folder / size
+        if not path.exists():
+            workloads.save_random(size, path)
+        return path
+
+
+# ---- single --------------------------------------------------------------------------------------------------------
+
+
+def single(options: Options, checkpoints: Checkpoints) -> list[Row]:
+    """Returns one row per size: a batch of prompts and their replies, beside `generate`."""
+    rows, prompt, reply = (4, 16, 4) if options.quick else (32, 128, 64)
+    print(f"\nsingle: {rows} rows, prompt {prompt}, {reply} new ids each; ids/s, median (smallest..largest)")
+    print(f"{'size':6}{'side':18}{'whole call':>24}{'reading':>10}{'decoding':>10}{'ratio':>8}  (aim 3; at most)")
+    return [_single(checkpoints[size], size, (rows, prompt, reply), options.repeats) for size in options.sizes]
+
+
+def _single(folder: Path, size: str, shape: tuple[int, int, int], repeats: int) -> Row:
+    rows, prompt, reply = shape
+    config, params = workloads.load(folder)
+    ids = workloads.random_ids(config.vocabulary, 1)
+    tokens = np.asarray([ids(prompt) for _ in range(rows)])
+    engine = workloads.make_engine(config, params, slots=rows, max_length=prompt + reply + 1)
+    rivals = {name: Generate(folder, name) for name in ("eager", "sdpa")}
+    gap = workloads.require_same_weights(engine, rivals["sdpa"], ids)
+    trial = {name: workloads.best_seconds(functools.partial(g, tokens, reply), 1) for name, g in rivals.items()}
+    attention = min(trial, key=trial.__getitem__)
+    rival = rivals[attention]
+    seconds = workloads.take_turns(
+        {
+            "ours": lambda: workloads.converse(engine, [[(prompt, reply)]] * rows, ids),
+            "ours 1": lambda: workloads.converse(engine, [[(prompt, 1)]] * rows, ids),
+            "rival": lambda: rival(tokens, reply),
+            "rival 1": lambda: rival(tokens, 1),
+        },
+        repeats,
+    )
+    reading, step = _bounds(config, params, rows, prompt, prompt + reply / 2)
+    limit = reading + (reply - 1) * step
+    row: Row = {
+        "size": size,
+        "weights": workloads.weight_count(params),
+        "rows": rows,
+        "prompt": prompt,
+        "new_ids": reply,
+        "rival_attention": attention,
+        "rival_trials": {name: rows * reply / s for name, s in trial.items()},
+        "largest_logprob_difference": gap,
+        "ratio": spread([b / a for a, b in zip(seconds["ours"], seconds["rival"], strict=True)]),
+        "limit_ids_per_second": rows * reply / limit,
+        "limit_of_ratio": statistics.median(seconds["rival"]) / limit,
+    }
+    for side, name in (("ours", "ours"), ("rival", f"generate, {attention}")):
+        one, whole = statistics.median(seconds[f"{side} 1"]), statistics.median(seconds[side])
+        row[side] = {
+            "ids_per_second": spread([rows * reply / s for s in seconds[side]]),
+            "read_per_second": rows * prompt / one,
+            "decoded_per_second": rows * (reply - 1) / (whole - one),
+        }
+        print(
+            f"{size:6}{name:18}{shown(row[side]['ids_per_second']):>24}{row[side]['read_per_second']:10,.0f}"
+            f"{row[side]['decoded_per_second']:10,.0f}"
+            + (f"{row['ratio']['median']:8.2f}  (limit {row['limit_of_ratio']:.2f})" if side == "ours" else ""),
+            flush=True,
+        )
+    return row
+
+
+def _bounds(config: DecoderConfig, params: Params, rows: int, prompt: int, live: float) -> tuple[float, float]:
+    """Returns seconds that reading the prompts and one decode step take at least on this machine."""
+    rate = workloads.product_rate(config)
+    bandwidth = workloads.read_rate(4.0 * workloads.weight_count(params))
+    step = workloads.decode_work(config, rows, live)
+    body = workloads.decode_work(config, rows * prompt, prompt / 2).operations
+    body -= 2.0 * config.vocabulary * config.width * rows * (prompt - 1)  # only a prompt's last id needs logits
+    return body / rate, max(step.bytes / bandwidth, step.operations / rate)
+
+
+# ---- turns ---------------------------------------------------------------------------------------------------------
+
+
+def turns(options: Options, checkpoints: Checkpoints) -> list[Row]:
+    """Returns one row per number of turns: resident caches beside feeding the whole history anew."""
+    rows, heard, said, counts = (4, 12, 4, (2, 3)) if options.quick else (64, 60, 16, (10, 20))
+    config, params = workloads.load(checkpoints[MIDDLE])
+    ids = workloads.random_ids(config.vocabulary, 2)
+    rival = Generate(checkpoints[MIDDLE], "sdpa")
+    engine = workloads.make_engine(config, params, slots=rows, max_length=max(counts) * (heard + said) + 1)
+    programs = engine.warm_up()
+    gap = workloads.require_same_weights(engine, rival, ids)
+    rival.converse(rows, [(heard, said)], ids)
+    print(f"\nturns: {rows} conversations, {heard} ids heard and {said} said a turn, {MIDDLE}; seconds for all")
+    print(f"{'turns':>5}  {'side':34}{'seconds':>22}{'ids/s':>9}{'ratio':>8}")
+    found = []
+    for count in counts:
+        talk: Turns = [(heard, said)] * count
+        aims = {10: {"generate": "aim 5"}, 20: {"generate": "aim 9", "ours, fed anew": "aim 4"}}.get(count, {})
+
+        def ours(talk: Turns = talk, *, resident: bool = True) -> None:
+            workloads.converse(engine, [talk] * rows, ids, resident=resident)
+
+        def theirs(talk: Turns = talk, *, keep_cache: bool = False) -> None:
+            rival.converse(rows, talk, ids, keep_cache=keep_cache)
+
+        once: dict[str, Callable[[], None]] = {
+            "ours, fed anew": functools.partial(ours, resident=False),
+            "generate, cache handed on": functools.partial(theirs, keep_cache=True),
+            "generate": theirs,
+        }
+        seconds = workloads.take_turns({"ours": ours}, options.repeats)
+        middle = statistics.median(seconds["ours"])
+        row: Row = {"turns": count, "rows": rows, "heard": heard, "said": said, "programs": programs}
+        row |= {"largest_logprob_difference": gap, "seconds": {}, "ratio": {}}
+        found.append(row)
+        for name in ("ours", *once):
+            values = seconds.get(name) or [seconds_of(once[name])]
+            row["seconds"][name], row["ratio"][name] = spread(values), statistics.median(values) / middle
+            print(
+                f"{count:5}  {name if name == 'ours' else name + ', one run':34}{shown(spread(values), '.2f'):>22}"
+                f"{rows * count * said / statistics.median(values):9,.0f}{row['ratio'][name]:8.2f}  "
+                f"{aims.get(name, '')}",
+                flush=True,
+            )
+    return found
+
+
+# ---- ragged --------------------------------------------------------------------------------------------------------
+
+
+def ragged_talks(count: int) -> list[Turns]:
+    """Returns conversations of 3 to 20 turns, 20 to 100 ids heard and 4 to 64 said in each; always the same."""
+    rng = np.random.default_rng(3)
+    return [
+        [(int(rng.integers(20, 101)), int(rng.integers(4, 65))) for _ in range(rng.integers(3, 21))]
+        for _ in range(count)
+    ]
+
+
+def equal_talks(talks: Sequence[Turns]) -> list[Turns]:
+    """Returns as many conversations, all equal, with the same number of turns, ids heard and ids said, rounded."""
+    number = round(sum(map(len, talks)) / len(talks))
+    heard, said = (
+        np.diff(np.linspace(0, sum(turn[part] for talk in talks for turn in talk) / len(talks), number + 1).round())
+        for part in (0, 1)
+    )
+    return [list(zip(heard.astype(int).tolist(), said.astype(int).tolist(), strict=True))] * len(talks)
+
+
+def ragged(options: Options, checkpoints: Checkpoints) -> list[Row]:
+    """Returns how full the rows are, and the time of conversations of all lengths beside that of equal ones."""
+    count, slots = (8, 4) if options.quick else (192, 64)
+    config, params = workloads.load(checkpoints[MIDDLE])
+    ids = workloads.random_ids(config.vocabulary, 4)
+    drawn = [talk[:3] for talk in ragged_talks(count)] if options.quick else ragged_talks(count)
+    talks = {"ragged": drawn, "equal": equal_talks(drawn)}
+    totals = {name: [sum(t[part] for talk in found for t in talk) for part in (0, 1)] for name, found in talks.items()}
+    longest = max(sum(map(sum, talk)) for found in talks.values() for talk in found)
+    engine = workloads.make_engine(config, params, slots=slots, max_length=longest + 1)
+    programs = engine.warm_up()
+    seconds: dict[str, list[float]] = {name: [] for name in talks}
+    useful: dict[str, list[float]] = {name: [] for name in talks}
+    hold = functools.partial(workloads.converse, engine, ids=ids, in_flight=options.in_flight)
+    hold([talk[:2] for talk in drawn[: slots + slots // 2]])
+    for _ in range(min(options.repeats, 2)):  # a minute or more each
+        for name, found in talks.items():
+            before = dataclasses.replace(engine.counts)
+            seconds[name].append(seconds_of(functools.partial(hold, found)))
+            row_steps = engine.counts.row_steps - before.row_steps
+            useful[name].append((engine.counts.useful_steps - before.useful_steps) / row_steps)
+    per_id = {name: [s / sum(totals[name]) for s in found] for name, found in seconds.items()}
+    ratio = spread([a / b for a, b in zip(per_id["ragged"], per_id["equal"], strict=True)])
+    print(f"\nragged: {count} conversations over {slots} slots, {MIDDLE}, the longest {longest} ids")
+    print(f"{'':10}{'heard':>9}{'said':>9}{'seconds':>24}{'said/s':>9}{'useful decode rows':>22}")
+    for name in talks:
+        print(
+            f"{name:10}{totals[name][0]:9,}{totals[name][1]:9,}{shown(spread(seconds[name]), '.2f'):>24}"
+            f"{totals[name][1] / statistics.median(seconds[name]):9,.0f}{statistics.median(useful[name]):22.1%}"
+        )
+    print(f"time per id, ragged over equal: {shown(ratio, '.3f')} (aim at most 1.25; useful rows, ragged: aim 85 %)")
+    return [
+        {
+            "conversations": count,
+            "slots": slots,
+            "in_flight": options.in_flight,
+            "programs": programs,
+            "totals": totals,
+            "seconds": {name: spread(found) for name, found in seconds.items()},
+            "useful": {name: spread(found) for name, found in useful.items()},
+            "time_per_id_over_equal": ratio,
+        }
+    ]
+
+
+# ---- limit ---------------------------------------------------------------------------------------------------------
+
+
+def limit(options: Options, checkpoints: Checkpoints) -> list[Row]:
+    """Returns, per size and batch, the share of the machine's limit that decode steps reach."""
+    context, steps = (24, 16) if options.quick else (224, 64)
+    print(f"\nlimit: decode steps of rows with {context + steps // 2} ids each on average")
+    print(f"{'size':6}{'rows':>5}{'ms a step':>22}{'at least':>10}{'bound by':>12}{'share':>8}{'ids/s':>10}")
+    found = []
+    for size in options.sizes:
+        config, params = workloads.load(checkpoints[size])
+        ids = workloads.random_ids(config.vocabulary, 5)
+        rate = workloads.product_rate(config)
+        bandwidth = workloads.read_rate(4.0 * workloads.weight_count(params))
+        for rows in (1, 4) if options.quick else (1, 8, 32, 128):
+            engine = workloads.make_engine(config, params, slots=rows, max_length=64 if options.quick else 512)
+            slots = workloads.fill(engine, rows, context - 1, ids)
+            times = [took / steps for took in workloads.decode_seconds(engine, slots, steps, options.repeats)]
+            work = workloads.decode_work(config, rows, context + steps / 2)
+            bounds = {"reading": work.bytes / bandwidth, "products": work.operations / rate}
+            bound = max(bounds, key=bounds.__getitem__)
+            row: Row = {
+                "size": size,
+                "rows": rows,
+                "context": context + steps // 2,
+                "step_seconds": spread(times),
+                "least_seconds": bounds[bound],
+                "bound": bound,
+                "share": bounds[bound] / statistics.median(times),
+                "ids_per_second": rows / statistics.median(times),
+                "bytes": work.bytes,
+                "operations": work.operations,
+            }
+            found.append(row)
+            print(
+                f"{size:6}{rows:5}{shown(spread([1e3 * t for t in times]), '.2f'):>22}{1e3 * bounds[bound]:10.2f}"
+                f"{bound:>12}{row['share']:8.0%}{row['ids_per_second']:10,.0f}",
+                flush=True,
+            )
+        far = workloads.read_rate(4e7 if options.quick else 1e9)
+        print(
+            f"{size:6}reading as many bytes as the weights {bandwidth / 1e9:.1f} GB/s, 1 GB {far / 1e9:.1f} GB/s; "
+            f"products {rate / 1e9:.0f} GFLOP/s"
+        )
+        found.append({"size": size, "read_rate": bandwidth, "far_read_rate": far, "product_rate": rate})
+    return found
+
+
+# ---- host ----------------------------------------------------------------------------------------------------------
+
+
+class ClockedEngine(Engine):
+    """An engine that knows how long its calls took.
+
+    Attributes:
+      seconds: inside launching and collecting: the device's work and the engine's own book-keeping.
+    """
+
+    seconds = 0.0
+
+    def launch(self) -> bool:
+        """Launches a call."""
+        begun = time.perf_counter()
+        launched = super().launch()
+        self.seconds += time.perf_counter() - begun
+        return launched
+
+    def collect(self) -> list[Reply]:
+        """Waits for a call."""
+        begun = time.perf_counter()
+        found = super().collect()
+        self.seconds += time.perf_counter() - begun
+        return found
+
+
+def little_model(vocabulary: int) -> tuple[DecoderConfig, Params]:
+    """Returns a decoder of nearly no cost."""
+    config = DecoderConfig(
+        vocabulary=vocabulary,
+        width=16,
+        layers=1,
+        heads=1,
+        kv_heads=1,
+        head_dim=16,
+        feed_forward=16,
+        rope_theta=10000.0,
+        norm_epsilon=1e-5,
+        qkv_bias=False,
+        tied_embedding=True,
+    )
+    return config, initialize(config, 0)
+
+
+def host(options: Options, checkpoints: Checkpoints) -> list[Row]:
+    """Returns game turns per second on one core, measured in a process of its own."""
+    del checkpoints
+    allowed = os.sched_getaffinity(0)
+    command = [sys.executable, __file__, "--only=host_child", f"--repeats={options.repeats}"]
+    try:
+        os.sched_setaffinity(0, {max(allowed)})  # a child keeps it
+        made = subprocess.run(  # noqa: S603 - this file
+            command + ["--quick"] * options.quick, check=True, capture_output=True, text=True
+        )
+    finally:
+        os.sched_setaffinity(0, allowed)
+    row: Row = json.loads(made.stdout.splitlines()[-1])["parts"]["host_child"][0]
+    print(
+        f"\nhost: {row['games']} games, {len(GAMES)} ids, one core, both seats by a model of {row['weights']} weights"
+    )
+    print(f"game turns/s {shown(row['turns_per_second'])} (aim 5,000); ids drawn/s {shown(row['ids_per_second'])}")
+    print(f"inside the engine {row['engine_share']:.0%}, games, text and tokenizing {1 - row['engine_share']:.0%}")
+    return [row]
+
+
+def host_child(options: Options, checkpoints: Checkpoints) -> list[Row]:
+    """Plays games on the cores this process has."""
+    del checkpoints
+    folder = Path(huggingface.resolve("tiny_player"))
+    tokenizer = ChatTokenizer.load(folder)
+    config, params = little_model(json.loads((folder / "config.json").read_text())["vocab_size"])
+    slots, longest = (4, 128) if options.quick else (128, 256)
+    rollout = RolloutConfig(slots=slots, max_length=longest, max_reply_length=8, stop=("]",), legal_only=True)
+    engine = ClockedEngine(
+        config,
+        params,
+        slots=2 * rollout.slots,
+        max_length=rollout.max_length,
+        stop_ids=tokenizer.stop_ids(rollout.stop),
+        sampling=rollout.sampling,
+        rows=rollout.slots,
+        decode_steps=rollout.max_reply_length,
+    )
+    engine.warm_up()
+    arena = Arena(rollout, tokenizer, engine, opponent="policy", opponent_name="itself")
+    games = 4 if options.quick else 200
+    rates, drawn, shares = [], [], []
+    counter, late = Compilations(), 0
+    for repeat in range(options.repeats + 1):
+        jobs = matches.match_jobs(GAMES, games, 0, "host")  # the same every time: constraints compile by need
+        late = counter.count if repeat == 1 else late
+        engine.seconds, before = 0.0, engine.counts.drawn
+        begun = time.perf_counter()
+        episodes = arena.play(jobs)
+        took = time.perf_counter() - begun
+        if repeat:
+            rates.append(sum(len(episode.replies) for episode in episodes) / took)
+            drawn.append((engine.counts.drawn - before) / took)
+            shares.append(engine.seconds / took)
+    return [
+        {
+            "games": games * len(GAMES),
+            "weights": workloads.weight_count(params),
+            "turns_per_second": spread(rates),
+            "ids_per_second": spread(drawn),
+            "engine_share": statistics.median(shares),
+            "compiled_meanwhile": counter.count - late,
+        }
+    ]
+
+
+# ---- compiles ------------------------------------------------------------------------------------------------------
+
+
+_LEGAL = "legal replies only"
+
+
+def compiles(options: Options, checkpoints: Checkpoints) -> list[Row]:
+    """Returns how many programs were compiled after `warm_up`, phase by phase."""
+    del checkpoints
+    folder = Path(huggingface.resolve("tiny_player"))
+    tokenizer = ChatTokenizer.load(folder)
+    config, params = little_model(json.loads((folder / "config.json").read_text())["vocab_size"])
+    slots, longest = (4, 128) if options.quick else (16, 320)
+    rollout = RolloutConfig(slots=slots, max_length=longest, max_reply_length=8, stop=("]",))
+    counter = Compilations()
+    engine = Engine(
+        config,
+        params,
+        slots=2 * rollout.slots,
+        max_length=rollout.max_length,
+        stop_ids=tokenizer.stop_ids(rollout.stop),
+        sampling=rollout.sampling,
+        rows=rollout.slots,
+    )
+    engine.set_params(params, 0, policy="initial")
+    engine.warm_up()
+    programs, count = counter.count, 2 if options.quick else 12
+    late: dict[str, int] = {}
+
+    def play(name: str, games: Sequence[str], opponent: Any = "initial", **settings: Any) -> None:  # noqa: ANN401 - any player, any field
+        before = counter.count
+        arena = Arena(
+            dataclasses.replace(rollout, **settings), tokenizer, engine, opponent=opponent, opponent_name=name
+        )
+        arena.play(matches.match_jobs({game: GAMES[game] for game in games}, count, len(late), "compiles"))
+        late[name] = counter.count - before
+
+    for game in GAMES:
+        play(f"{game}", [game])
+    play("all games", list(GAMES))
+    play("against a random player", list(GAMES), scripted.RandomLegal())
+    engine.set_params(initialize(config, 1), 1)
+    play("new weights", list(GAMES))
+    play("against itself", list(GAMES), "policy")
+    for length in (1, 7, 40):
+        play(f"replies of up to {length}", list(GAMES), max_reply_length=length)
+    play("fewer games at once", list(GAMES), slots=3)
+    play(_LEGAL, list(GAMES), legal_only=True)
+    play("legal replies again", list(GAMES), legal_only=True)
+    after = sum(compiled for name, compiled in late.items() if name != _LEGAL)
+    print(
+        f"\ncompiles: {programs} programs before the first game; {late[_LEGAL]} when replies are first constrained to"
+    )
+    print(f"legal ones, which `warm_up` leaves out; all others (aim 0): {after}")
+    for name, compiled in late.items():
+        if compiled:
+            print(f"  {compiled} in: {name}")
+    return [{"before": programs, "after": after, "phases": late}]
+
+
+# ---- the program ---------------------------------------------------------------------------------------------------
+
+
+PARTS: dict[str, Callable[[Options, Checkpoints], list[Row]]] = {
+    "single": single,
+    "turns": turns,
+    "ragged": ragged,
+    "limit": limit,
+    "host": host,
+    "compiles": compiles,
+}
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default=",".join(PARTS), help="parts, separated by commas")
+    parser.add_argument("--sizes", default="1M,5M,33M", help=f"of single and limit, out of {', '.join(SIZES)}")
+    parser.add_argument("--repeats", type=int, default=5, help="measured runs of each contestant")
+    parser.add_argument("--in-flight", type=int, default=1, help="calls that ragged has under way at once")
+    parser.add_argument("--quick", action="store_true", help="everything small, to see that it runs")
+    given = parser.parse_args()
+    options = Options(
+        tuple(given.only.split(",")),
+        ("0.5M",) if given.quick else tuple(given.sizes.split(",")),
+        1 if given.quick else given.repeats,
+        given.in_flight,
+        given.quick,
+    )
+    # What `python -m dfc.launch` does first; run by name, since nothing imports the command line. It serves both sides.
+    runpy.run_module("dfc.launch.memory")["keep_freed_memory"]()
+    device = f"{jax.device_count()} x {jax.devices()[0].device_kind}"
+    print(f"{device}, {workloads.threads()} threads, load average {os.getloadavg()[0]:.1f} before the start")
+    parts = PARTS | {"host_child": host_child}
+    line = {
+        "benchmark": "rollouts",
+        "dfc": dfc.__version__,
+        "jax": jax.__version__,
+        "device": device,
+        "threads": workloads.threads(),
+        "quick": options.quick,
+        "sizes": SIZES,
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoints = Checkpoints(Path(folder))
+        line["parts"] = {name: parts[name](options, checkpoints) for name in options.only}
+    print(json.dumps(line))
+
+
+if __name__ == "__main__":
+    main()
