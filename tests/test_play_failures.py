@@ -424,6 +424,15 @@ def test_a_disturbance_without_a_legal_action_is_a_failure(tokenizer, monkeypatc
     assert episode.failure == "game.legal_actions for seat 0 is empty, but an epsilon asks for one of them"
 
 
+def test_an_action_that_cannot_be_spelled_is_a_failure(tokenizer, monkeypatch):
+    monkeypatch.setitem(registry._GAMES, "Broken-v0", (Broken, {}))
+    monkeypatch.setattr(Broken, "legal_actions", lambda _: [""])
+    (episode,) = make(tokenizer, "policy")[0].play(jobs(1, "Broken-v0"))
+    assert episode.failure.startswith(
+        "the constraint to game.legal_actions for seat 0, reply 1 of the game, raised Val"
+    )
+
+
 @pytest.mark.parametrize("opponent", ["policy", "scripted"])
 def test_a_game_that_never_ends_is_truncated(tokenizer, monkeypatch, opponent):
     class Endless(TicTacToe):

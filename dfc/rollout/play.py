@@ -122,7 +122,8 @@ class _Setting:
 
         @functools.lru_cache(maxsize=_CACHED_TRIES)
         def build(actions: tuple[str, ...]) -> ActionTrie:
-            return ActionTrie.build(action_replies(actions, self.tokenizer.encode_reply, self.tokenizer.end_ids))
+            tokenizer = self.tokenizer
+            return ActionTrie.build(action_replies(actions, tokenizer.encode_reply, tokenizer.end_ids[:1]))
 
         return build
 
@@ -414,7 +415,9 @@ class _Round:
 
     def _constraint(self, table: _Table, seat: int) -> ActionTrie | None:
         actions = table.guard("game.legal_actions", seat, table.game.legal_actions)
-        return self._setting.trie(tuple(actions)) if actions and len(actions) <= MOST_ACTIONS else None
+        if not actions or len(actions) > MOST_ACTIONS:
+            return None
+        return table.guard("the constraint to game.legal_actions", seat, self._setting.trie, tuple(actions))
 
     def _ask(self, table: _Table, voice: Voice) -> None:
         self._answering[voice.ask(self._config.max_reply_length, table.constraint)] = table
