@@ -382,15 +382,15 @@ class Engine:
             finished += [] if reply is None else [reply]
         return finished
 
-    def warm_up(self, *, score: bool = False) -> int:
+    def warm_up(self, *, score: bool = False, actions: bool = False) -> int:
         """Compiles the programs that read and write, for all policies; returns how many.
-
-        Programs with constraints, whose tables have sizes of their own, are compiled when they are first needed.
 
         Args:
           score: compile those that score, too.
+          actions: compile those with constraints, too; a table larger than most games need is still a new program.
         """
         sizes, count = self._shapes, 0
+        tables = [(0, 0), *([self._planner.table_of([])] if actions else [])]
         kinds = {(known.pool, known.weights.adapters is None): known.number for known in self._policies.values()}
         for policy in kinds.values():
             for rows in sizes.rows:
@@ -399,8 +399,9 @@ class Engine:
                     plans += [Plan(SCORE, policy, rows, width, length) for width in sizes.widths] if score else []
                     plans += [Plan(DECODE, policy, rows, self._steps, length)] if length else []
                     for plan in plans:
-                        self._run(plan, [])
-                        count += 1
+                        for nodes, branches in tables if plan.stage != SCORE else [(0, 0)]:
+                            self._run(dataclasses.replace(plan, nodes=nodes, branches=branches), [])
+                            count += 1
         for leaf in jax.tree.leaves(self._cache):
             leaf.block_until_ready()
         return count

@@ -7,7 +7,7 @@ everywhere, whoever has nothing to do stands idle in it.
 
 import collections
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from dfc import agreement
 from dfc.rollout import constraints
@@ -16,6 +16,7 @@ from dfc.rollout.slots import Conversation, Places, Stage
 
 STAGES: tuple[Stage, ...] = ("feed", "score", "decode")  # what goes first, first
 FEED, SCORE, DECODE = range(3)
+_LEAST_NODES, _LEAST_CHOICES = 1024, 32  # every size of a table is a program of its own
 Ready = Mapping[int, Conversation]  # by slot
 
 
@@ -102,6 +103,11 @@ class Planner:
             return self._sized(Plan(SCORE, policy, rows, width), ready, chosen)
         return self._sized(Plan(DECODE, policy, rows, self.steps), ready, chosen)
 
+    def table_of(self, positions: Sequence[constraints.Position | None]) -> tuple[int, int]:
+        """Returns the size of the table of constraints that holds these; most games fit the smallest there is."""
+        packed = constraints.pack(positions, least_nodes=_LEAST_NODES, least_choices=_LEAST_CHOICES)
+        return packed.ids.shape[0], packed.ids.shape[1]
+
     def _first(self, slots: list[int]) -> tuple[list[int], int]:
         """Returns as many of the slots as a call has rows for, and how many rows per shard that takes."""
         by_shard = self.places.by_shard(slots)
@@ -113,7 +119,7 @@ class Planner:
         decodes = plan.stage == DECODE
         held = max((ready[slot].fed for slot in chosen), default=0)
         positions = [ready[slot].position for slot in chosen]
-        nodes, branches = constraints.pack(positions).ids.shape if any(positions) else (0, 0)
+        nodes, branches = self.table_of(positions) if any(positions) else (0, 0)
         plan = dataclasses.replace(
             plan,
             length=self.shapes.length_for(max(held, 1) if decodes else held),
