@@ -107,8 +107,8 @@ class RolloutConfig:
         call full while the games of the others move on.
       workers: threads that play side by side, each with its own slots; on a CPU one per core, otherwise 1.
       mix_games: whether games of different ids are in flight together; off, one id is played after another, so that
-        short games do not pay for the cache of long ones (faster on a CPU, where attention reads all of it); a list of
-        games that fits into the slots is always mixed.
+        short conversations do not share calls, which read as much for all, with long ones; a list of games that fits
+        into the slots is always mixed.
       max_length: ids of one episode's context, all turns of one seat together; a longer episode is truncated.
       max_reply_length: ids of one reply; a reply that reaches it is cut there.
       max_replies: replies of all seats together; a longer game is truncated (the paper: 120 steps).

@@ -22,6 +22,10 @@ class TrainingError(DfcError):
     """Training that cannot go on, such as a loss that is not finite."""
 
 
+class DecodingError(DfcError):
+    """A policy whose probabilities are not numbers."""
+
+
 class CheckpointError(DfcError):
     """A checkpoint or a run folder that cannot be used as it stands."""
 

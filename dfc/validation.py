@@ -208,6 +208,9 @@ def _contradictions(config: RunConfig) -> list[str]:
             f"batch.row_length={batch.row_length}: must be at least rollout.max_length={rollout.max_length},"
             " so that the longest episode fits into a row"
         )
+    for name, numbers, least in (("widths", rollout.widths, 1), ("lengths", rollout.lengths, 0)):
+        if list(numbers) != sorted(set(numbers)) or any(n < least for n in numbers):
+            found.append(f"rollout.{name}={numbers}: must ascend, from {least} or more")
     if "" in rollout.stop:
         found.append(f"rollout.stop={rollout.stop!r}: must hold no empty text, which would end every reply at once")
     if config.tiny_player.width % 32:

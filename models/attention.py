@@ -176,7 +176,7 @@ def attend_memory(
     recent: tuple[jax.Array, jax.Array],
     mask: jax.Array,
     spec: AttentionSpec,
-    platform: str,
+    execution: Execution,
 ) -> jax.Array:
     """Returns [B, N, T, H]: attention over two pieces of keys and values, as if they lay behind each other.
 
@@ -186,31 +186,52 @@ def attend_memory(
       recent: keys and values [B, K, C, H].
       mask: bool [B, T, S + C]. A query that sees nothing gets numbers without meaning, but finite ones.
       spec: scale, window (already in the mask), cap.
-      platform: where it runs, ``cpu``, ``gpu`` or ``tpu``.
+      execution: on which devices.
     """
     rows, heads, length, dim = query.shape
-    pieces = [piece for piece in (past, recent) if piece[0].shape[2]]
+    cpu = execution.platform == "cpu"
+    if cpu and execution.mesh is None and length > _FEW and rows % _ROWS == 0 and rows > _ROWS:
+        # The weights of a few rows stay in the processor's cache: for 64 rows of 32 ids over 800 a third of the time.
+        whole = query, past, recent, mask
+        parts = jax.tree.map(lambda x: x.reshape(rows // _ROWS, _ROWS, *x.shape[1:]), whole)
+
+        def some(
+            part: tuple[jax.Array, tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array], jax.Array],
+        ) -> jax.Array:
+            return attend_memory(*part, spec, execution)
+
+        found: jax.Array = jax.lax.map(some, parts)
+        return found.reshape(query.shape)
+    pieces, begin = [], 0
     grouped = query.reshape(rows, recent[0].shape[1], -1, dim)
-    weights = jnp.concatenate([_key_products(grouped, key, platform) for key, _ in pieces], axis=-1)
-    probabilities = _softmax(weights.reshape(rows, heads, length, -1), mask, spec).reshape(weights.shape)
-    mixed, begin = jnp.zeros((), query.dtype), 0
-    for _, value in pieces:
-        end = begin + value.shape[2]
-        mixed = mixed + jnp.einsum("bkqs,bksh->bkqh", probabilities[..., begin:end].astype(value.dtype), value)
+    for key, value in (past, recent):
+        end = begin + key.shape[2]
+        if end > begin:
+            weights = _key_products(grouped, key, one_by_one=cpu).reshape(rows, heads, length, -1)
+            pieces.append((_masked(weights, mask[:, :, begin:end], spec), value))
         begin = end
-    return mixed.reshape(rows, heads, length, dim)
+    # Divided by their sum at the very end: there are fewer mixed values than weights.
+    largest = functools.reduce(jnp.maximum, (weights.max(axis=-1, keepdims=True) for weights, _ in pieces))
+    total, mixed = jnp.zeros((), jnp.float32), jnp.zeros((), jnp.float32)
+    for weights, value in pieces:
+        exponentials = jnp.exp(weights - largest)
+        total = total + exponentials.sum(axis=-1)
+        shaped = exponentials.astype(value.dtype).reshape(rows, value.shape[1], -1, value.shape[2])
+        mixed = mixed + jnp.einsum("bkqs,bksh->bkqh", shaped, value, preferred_element_type=jnp.float32)
+    return (mixed.reshape(rows, heads, length, dim) / total[..., None]).astype(query.dtype)
 
 
+_ROWS = 4  # whose attention weights are formed at once on a CPU
 _FEW = 8  # queries of a key head up to which a CPU takes them one by one
 
 
-def _key_products(query: jax.Array, key: jax.Array, platform: str) -> jax.Array:
+def _key_products(query: jax.Array, key: jax.Array, *, one_by_one: bool) -> jax.Array:
     """Returns float32 [B, K, Q, S] from queries [B, K, Q, H] and keys [B, K, S, H].
 
     XLA's CPU product of a 4 x 64 and a transposed 512 x 64 matrix took 5 times as long as four products of a vector and
     that matrix, which read it at the rate of memory.
     """
-    if platform == "cpu" and query.shape[2] <= _FEW:
+    if one_by_one and query.shape[2] <= _FEW:
         one = functools.partial(jnp.einsum, "bkh,bksh->bks", preferred_element_type=jnp.float32)
         return jnp.stack([one(query[:, :, number], key) for number in range(query.shape[2])], axis=2)
     return jnp.einsum("bkqh,bksh->bkqs", query, key, preferred_element_type=jnp.float32)
@@ -218,10 +239,15 @@ def _key_products(query: jax.Array, key: jax.Array, platform: str) -> jax.Array:
 
 def _softmax(weights: jax.Array, mask: jax.Array, spec: AttentionSpec) -> jax.Array:
     """Returns the softmax of float32 logits [B, N, T, S] where mask [B, T, S] is True, scaled and capped before."""
+    return jax.nn.softmax(_masked(weights, mask, spec), axis=-1)
+
+
+def _masked(weights: jax.Array, mask: jax.Array, spec: AttentionSpec) -> jax.Array:
+    """Returns float32 logits [B, N, T, S] scaled and capped, and very low where mask [B, T, S] is False."""
     weights = weights * spec.scale
     if spec.soft_cap is not None:
         weights = spec.soft_cap * jnp.tanh(weights / spec.soft_cap)
-    return jax.nn.softmax(jnp.where(mask[:, None], weights, jnp.float32(_MASKED)), axis=-1)
+    return jnp.where(mask[:, None], weights, jnp.float32(_MASKED))
 
 
 def _cudnn(query: jax.Array, key: jax.Array, value: jax.Array, segments: jax.Array, spec: AttentionSpec) -> jax.Array:

@@ -390,7 +390,7 @@ class Decoder:
                 keys, values = memory.recent[number]
                 update = functools.partial(jax.lax.dynamic_update_slice_in_dim, start_index=at, axis=2)
                 grown.append((update(keys, key), update(values, value)))
-                return attend_memory(query, memory.past[number], grown[-1], mask, spec, self._execution.platform)
+                return attend_memory(query, memory.past[number], grown[-1], mask, spec, self._execution)
 
             layer = _bind_layer(self.config, self._layers[number], self._unrolled_adapters(number))
             x = layer(x, rotary[windowed], mix, self._execution)

@@ -235,8 +235,8 @@ def test_a_failed_episode_is_not_trained_on_and_does_not_move_its_group():
     played = [episode(drawn=n + 1) for n in range(4)]
     played[1].failure = "opponent remote raised TimeoutError"
     (share,) = conquer.sequences(played, [1.0, 0.0, -1.0, -1.0], PLAIN, 0)
-    whole = np.array([1.0, -1 / 3, -1.0, -1.0])  # what the failed one counts: the mean of the others
-    expected = (whole - whole.mean()) / whole.std(ddof=1)
+    others = np.array([1.0, np.nan, -1.0, -1.0])
+    expected = (others - np.nanmean(others)) / np.nanstd(others, ddof=1)
     found = {int(s.mask.sum()): s.advantage for s in share}
     assert set(found) == {1, 3, 4}
     for drawn, advantage in found.items():

@@ -52,9 +52,11 @@ def record_of(episode: Episode) -> Record:
 
 
 def tally(episodes: Iterable[Episode]) -> dict[tuple[str, int], Record]:
-    """Returns the counts per (game id, policy's seat)."""
+    """Returns the counts per (game id, policy's seat); failed games say nothing and are left out."""
     counts: dict[tuple[str, int], Record] = defaultdict(Record)
     for episode in episodes:
+        if episode.failed:
+            continue
         counts[episode.game, episode.seat] += record_of(episode)
     return dict(counts)
 

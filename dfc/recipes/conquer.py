@@ -21,6 +21,7 @@ import numpy as np
 from dfc import advantages, curriculum, rewards
 from dfc.config import DivideFuseConquerConfig, GameOptions, GrpoConfig, RewardConfig
 from dfc.episodes import Episode, TokenBatch
+from dfc.errors import TrainingError
 from dfc.evaluation import matches
 from dfc.evaluation.statistics import Record
 from dfc.games import registry
@@ -101,13 +102,9 @@ def sequences(
     members = np.asarray(list(groups.values()))
     failed = np.asarray([episode.failed for episode in episodes])
     table = np.asarray(values, np.float32)[members]
-    if failed.any():  # such an episode says nothing: it is worth what the others of its group are worth
-        counts = ~failed[members]
-        means = (table * counts).sum(axis=1, keepdims=True) / np.maximum(1, counts.sum(axis=1, keepdims=True))
-        table = np.where(counts, table, means)
     relative = np.zeros(len(episodes), np.float32)
-    relative[members] = advantages.group_relative(table, normalize_std=config.grpo.normalize_std)
-    keep = (relative != 0) & ~failed
+    relative[members] = advantages.group_relative(table, normalize_std=config.grpo.normalize_std, mask=~failed[members])
+    keep = relative != 0
     if config.half_negative:
         keep &= rewards.keep_half_of_negatives(relative, seed)
     # Groups come game by game; dealt out in that order, an update would see one game only.
@@ -158,7 +155,15 @@ def accepted(win_rate: float, previous: float, best: float, config: DivideFuseCo
 
 
 def win_rates(episodes: Sequence[Episode]) -> dict[str, float]:
-    """Returns the share of games won, per id."""
+    """Returns the share of games won, per id; failed games do not count.
+
+    Raises:
+      TrainingError: every game of an id failed.
+    """
+    counted = {episode.game for episode in episodes if not episode.failed}
+    for episode in episodes:
+        if episode.game not in counted:
+            raise TrainingError(f"{episode.game}: every game failed, the first with: {episode.failure}")
     return {game: r.win / r.games for game, r in matches.by_game(matches.tally(episodes)).items()}
 
 
@@ -168,6 +173,8 @@ def episode_metrics(episodes: Sequence[Episode], values: Sequence[float]) -> dic
     drawn: dict[str, int] = defaultdict(int)
     worth: dict[str, float] = defaultdict(float)
     for episode, value in zip(episodes, values, strict=True):
+        if episode.failed:
+            continue
         drawn[episode.game] += episode.drawn
         worth[episode.game] += value
     found = {}

@@ -5,9 +5,10 @@ them. `launch` sends one call to the device, for the rows that need the same thi
 writing. `collect` waits for a call and returns the replies it finished; `step` does both. While a call runs, others can
 be launched for other rows, and the host can do its own work.
 
-Nothing is ever fed twice, and a slot that waits costs nothing: a call takes its rows out of the resident cache and
-computes on them alone. What a slot answers depends on its seed, its ids and the weights; not on the others, on which
-slot it has or on when it was admitted (up to rounding: sums of a different shape add up in a different order).
+Nothing is ever fed twice, and a slot that waits costs next to nothing: a call takes the rows it is for out of the
+resident cache, rounded up to the next number of rows that a program has. What a slot answers depends on its seed, its
+ids and the weights; not on the others, on which slot it has or on when it was admitted. That is up to rounding: sums of
+another shape add up in another order, and an id may differ where its random number lies that close to a boundary.
 
 Several policies answer from one engine: by name, as full weights, or as adapters of one pool within one call.
 
@@ -22,11 +23,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
 from dfc import agreement
 from dfc.config import SamplingConfig
+from dfc.errors import DecodingError
 from dfc.models.decoder_config import DecoderConfig
 from dfc.models.transformer import Adapters, Params
 from dfc.rollout import constraints, shapes
@@ -35,7 +38,7 @@ from dfc.rollout.programs import Rows, Shape, Table, Weights, programs
 from dfc.rollout.sampling import filters_of, row_sampling, uniforms
 from dfc.rollout.slots import Answer, Conversation, EngineCounts, Parked, Places, Reply
 
-_DONE = 8  # a decode call returns when one in eight of its rows has finished: it is fed and written to anew
+_DONE = 8  # a decode call returns when one in eight of its rows has finished, so that others take their place
 
 
 @dataclasses.dataclass
@@ -55,6 +58,7 @@ class _Call:
     stage: int
     rows: dict[int, tuple[int, Conversation, int, int]]  # row -> slot, who had it, ids fed, version of the weights
     results: tuple[jax.Array, ...]
+    size: int  # rows, idle ones included, of this host
 
     @property
     def decodes(self) -> bool:
@@ -100,8 +104,8 @@ class Engine:
           rows: conversations computed in one call at most; None: all. Fewer than `slots` keep every call full while
             the others' games move on.
           widths: ids fed per row and call, ascending; each is one compiled program per rows and length.
-          lengths: cache lengths that calls read, ascending; `max_length` is always the last. By default 0 and doublings
-            of 128.
+          lengths: cache lengths that calls read, ascending; `max_length` is always the last. By default
+            those of `dfc.rollout.shapes.default_lengths`.
           decode_steps: ids drawn per row and call at most.
           ends: for stop strings: given a reply's ids so far, how many of them to keep if it is over, else None.
           mesh: the devices of all hosts, with axes data, fsdp and tensor; None, or one device: this one.
@@ -143,8 +147,9 @@ class Engine:
     ) -> None:
         """Takes over weights, new or under a new name; conversations in flight keep their caches.
 
-        What is asked from now on is answered by them; each id carries the version it was drawn under. The engine holds
-        a reference, no copy: the old ones are gone when the caller lets go of them.
+        The next call uses them, also for replies under way; each id carries the version it was drawn under. Caches keep
+        what the old weights made of earlier ids. To have new weights between replies only, call this when no slot is
+        answering. The engine holds a reference, no copy: the old ones are gone when the caller lets go of them.
 
         Args:
           params: the weights, unrolled.
@@ -197,8 +202,14 @@ class Engine:
           ValueError: no slot is free, or there is no such policy or adapter.
         """
         self._check(policy, adapter)
-        slot = self.places.take()
+        _check_seed(seed)
         sampling = sampling or self._sampling
+        if self._own and filters_of([sampling, *self._settings]) != filters_of(list(self._settings)):
+            raise ValueError(
+                f"{sampling}: where hosts have conversations of their own, every filter (top-k, top-p) has to be on in "
+                "the engine's own sampling: all hosts run the same program"
+            )
+        slot = self.places.take()
         self._settings.add(sampling)
         self._slots[slot] = Conversation(seed, policy, adapter, sampling, since=self.counts.calls)
         return slot
@@ -219,7 +230,12 @@ class Engine:
         return list(self._state(slot).ids)
 
     def append(self, slot: int, ids: Sequence[int]) -> None:
-        """Adds ids the conversation has not seen; they are fed when a reply is asked for."""
+        """Adds ids the conversation has not seen; they are fed when a reply is asked for.
+
+        Raises:
+          ValueError: the slot is free or answering, or an id is not of the vocabulary.
+        """
+        self._check_ids(ids)
         self._quiet(slot).ids.extend(ids)
 
     def ask(self, slot: int, max_reply_length: int, actions: constraints.ActionTrie | None = None) -> bool:
@@ -250,6 +266,7 @@ class Engine:
         Raises:
           ValueError: the slot is free, is answering, has nothing before the first id, or no room for the last.
         """
+        self._check_ids(ids)
         state = self._quiet(slot)
         if not state.ids or not ids:
             raise ValueError(f"slot {slot}: scoring needs an id before the first one scored, and one to score")
@@ -267,6 +284,7 @@ class Engine:
           ValueError: the slot is free or answering, or has fewer ids.
         """
         state = self._quiet(slot)
+        _check_seed(0 if seed is None else seed)
         if not 0 <= length <= len(state.ids):
             raise ValueError(f"slot {slot} has {len(state.ids)} ids; it cannot be rolled back to {length}")
         del state.ids[length:]
@@ -277,9 +295,10 @@ class Engine:
         """Returns a new slot with the same conversation so far, which goes on by another seed.
 
         Raises:
-          ValueError: no slot is free, or the conversation is answering.
+          ValueError: no slot is free, the conversation is answering, or each host has its own.
         """
         self._alone("forked")
+        _check_seed(seed)
         state = self._quiet(slot)
         beside = self.places.take(like=slot)
         if self.places.shard(beside) == self.places.shard(slot):
@@ -362,8 +381,8 @@ class Engine:
         if call.decodes:
             steps = int(results[3])
             self.counts.steps += steps
-            self.counts.row_steps += steps * len(ids)
-            self.counts.computed += steps * len(ids)
+            self.counts.row_steps += steps * call.size
+            self.counts.computed += steps * call.size
         finished: list[Reply] = []
         for row, (slot, state, read, version) in call.rows.items():
             state.in_flight = False
@@ -391,7 +410,8 @@ class Engine:
         """
         sizes, count = self._shapes, 0
         tables = [(0, 0), *([self._planner.table_of([])] if actions else [])]
-        kinds = {(known.pool, known.weights.adapters is None): known.number for known in self._policies.values()}
+        # Weights of the same shapes share programs.
+        kinds = {str(jax.tree.map(jnp.shape, known.weights)): known.number for known in self._policies.values()}
         for policy in kinds.values():
             for rows in sizes.rows:
                 for length in sizes.lengths:
@@ -460,8 +480,8 @@ class Engine:
         common = policy.weights, self._cache
         if decodes:
             numbers = uniforms(seeds[:, None], (held[:, None] + 1 + np.arange(plan.width)).astype(np.uint64))
-            # A fraction of the rows, of all hosts: their number is the same everywhere.
-            least = plan.writing - plan.writing // _DONE
+            # A share of the rows of all hosts: the same number everywhere.
+            least = plan.writing - max(1, plan.writing // _DONE) + 1
             *results, self._cache = self._programs.decode(
                 *common,
                 *self._placed((rows, tokens[:, 0], numbers)),
@@ -488,7 +508,7 @@ class Engine:
             state = self._slots[slot]
             version = self._policies[state.policy].version  # policies of the same weights may have other versions
             taking_part[offset + row] = slot, state, int(fed[row]), version
-        return _Call(plan.stage, taking_part, tuple(results))
+        return _Call(plan.stage, taking_part, tuple(results), count)
 
     def _table(self, packed: constraints.PackedTries) -> tuple[Table, np.ndarray]:
         """Returns the table of constraints of all hosts, and where the rows of this one stand in it."""
@@ -520,6 +540,7 @@ class Engine:
         assert answer is not None  # noqa: S101 - the caller has looked
         if answer.scored or state.fed < len(state.ids):
             return None  # there is more to read first
+        self._check_numbers(state, logprobs)
         before = len(answer.ids)
         answer.add(ids[: answer.fitting(ids)], logprobs, version)
         kept = None if self._ends is None else self._ends(answer.ids)
@@ -539,6 +560,7 @@ class Engine:
         """Takes over the log-probabilities [2, n] of the ids behind those that were fed last."""
         answer = state.answer
         assert answer is not None  # noqa: S101 - the caller has looked
+        self._check_numbers(state, logprobs)
         begin = state.fed - logprobs.shape[1] + 1
         answer.add(state.ids[begin : state.fed + 1], logprobs, version)
         if state.unread:
@@ -576,6 +598,19 @@ class Engine:
         if self._own:
             raise ValueError(f"conversations cannot be {what} where each host has its own: all devices take part in it")
 
+    def _check_ids(self, ids: Sequence[int]) -> None:
+        if len(ids) and not 0 <= min(ids) <= max(ids) < self._config.vocabulary:
+            wrong = next(id_ for id_ in ids if not 0 <= id_ < self._config.vocabulary)
+            raise ValueError(f"id {wrong}: expected one of the model's vocabulary, 0 to {self._config.vocabulary - 1}")
+
+    def _check_numbers(self, state: Conversation, logprobs: np.ndarray) -> None:
+        """Stops at a model that diverged: what it wrote into the cache would spoil later conversations there, too."""
+        if np.isnan(logprobs).any():
+            raise DecodingError(
+                f"policy {state.policy!r}, version {self.version(state.policy)}: its probabilities are not numbers, so "
+                "its weights are not either; go on from an earlier checkpoint, with a new engine"
+            )
+
     def _state(self, slot: int) -> Conversation:
         state = self._slots.get(slot)
         if state is None:
@@ -588,6 +623,11 @@ class Engine:
         if state.answer is not None:
             raise ValueError(f"slot {slot} is answering; call step() until its reply is there")
         return state
+
+
+def _check_seed(seed: int) -> None:
+    if not 0 <= seed < 1 << 64:
+        raise ValueError(f"seed {seed}: expected a number from 0 to 2 ** 64 - 1")
 
 
 def _pool_size(adapters: Adapters | None) -> int | None:

@@ -380,10 +380,10 @@ class _Round:
                     return True
                 self._step(table, seat, self._scripted(table, seat), "opponent")
                 continue
-            voice.hear(self._render(voice, table.guard("game.observation", seat, game.observation, seat)))
+            voice.hear(table.guard("game.observation", seat, self._render, voice, game, seat))
             if seat == job.seat and job.epsilon > 0 and table.chance.uniform() < job.epsilon:
                 action = self._disturbance(table, seat)
-                voice.hear(self._setting.tokenizer.encode_reply(action))
+                voice.hear(table.guard("game.legal_actions", seat, self._setting.tokenizer.encode_reply, action))
                 voice.closed = False
                 if len(voice.ids) > self._engine.max_length:
                     game.truncate()
@@ -401,8 +401,10 @@ class _Round:
             return True
         return False
 
-    def _render(self, voice: Voice, observation: str) -> list[int]:
-        tokenizer = self._setting.tokenizer
+    def _render(self, voice: Voice, game: Game, seat: int) -> list[int]:
+        tokenizer, observation = self._setting.tokenizer, game.observation(seat)
+        if not isinstance(observation, str):
+            raise TypeError(f"an observation must be text, got {type(observation).__name__}")
         if not voice.ids:
             return tokenizer.first_turn(observation, system=self._setting.system)
         return tokenizer.next_turn(observation, closed=voice.closed)
@@ -415,7 +417,7 @@ class _Round:
 
     def _constraint(self, table: _Table, seat: int) -> ActionTrie | None:
         actions = table.guard("game.legal_actions", seat, table.game.legal_actions)
-        if not actions or len(actions) > MOST_ACTIONS:
+        if not actions or len(actions) > MOST_ACTIONS:  # a game may have none to list
             return None
         return table.guard("the constraint to game.legal_actions", seat, self._setting.trie, tuple(actions))
 

@@ -36,7 +36,7 @@ class Reply:
 
 @dataclasses.dataclass
 class EngineCounts:
-    """What an engine has done since it was made; all numbers are ids or calls, of all hosts that share its calls.
+    """What an engine has done since it was made; all numbers are ids or calls, of this host.
 
     Attributes:
       calls: of the device.

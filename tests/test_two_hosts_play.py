@@ -1,0 +1,98 @@
+"""Two hosts with games of their own: different numbers of live games, and the episodes of one process."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dfc.episodes import from_bytes
+
+ROOT = Path(__file__).parent.parent
+
+# Plays seven games on a mesh; the first host has four of them, the second three. Writes what each process returns.
+PLAY = """
+import dataclasses, sys
+from dfc.launch import distributed
+
+place, mesh, legal_only, *flags = sys.argv[1:]
+processes, problems = distributed.read(dict(flag[2:].split("=") for flag in flags))
+assert not problems, problems
+distributed.connect(processes)
+
+import jax
+from dfc.config import MeshConfig, RolloutConfig, RunConfig
+from dfc.episodes import to_bytes
+from dfc.evaluation import matches
+from dfc.recipes.table import Policy, Table
+
+games = {"TicTacToe-v0": {}, "GuessTheNumber-v0": {}}
+rollout = RolloutConfig(
+    slots=8, max_length=192, max_reply_length=6, stop=("]",), widths=(32,), lengths=(0, 192), decode_steps=6,
+    legal_only=legal_only == "legal",
+)
+config = RunConfig(name="two", games=games, rollout=rollout, mesh=MeshConfig(*map(int, mesh.split(","))))
+table = Table(config)
+jobs = [job for game, count in zip(games, (5, 2)) for job in matches.match_jobs({game: {}}, count, 3, "two")]
+episodes = table.play(jobs, Policy(table.initial), "itself")
+name = f"{legal_only}-{jax.process_index()}-of-{jax.process_count()}"
+with open(f"{place}/{name}", "wb") as file:
+    file.write(to_bytes(episodes))
+drawn = [engine.counts.drawn for engine in table.engines]
+open(f"{place}/{name}.counts", "w").write(str(sum(drawn)))
+if jax.process_count() > 1:
+    jax.distributed.shutdown()
+"""
+
+
+def start(place, mesh, legal, *, process=None, port=None, devices=2):
+    environment = dict(os.environ, JAX_PLATFORMS="cpu", JAX_NUM_CPU_DEVICES=str(devices), PYTHONPATH=str(ROOT))
+    environment |= {"JAX_COMPILATION_CACHE_DIR": str(place / "xla"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    (place / "driver.py").write_text(PLAY)
+    command = [sys.executable, str(place / "driver.py"), str(place), mesh, legal]
+    if process is not None:
+        command += ["--distributed=auto", f"--coordinator=127.0.0.1:{port}", "--processes=2", f"--process={process}"]
+    return subprocess.Popen(command, cwd=place, env=environment, stderr=subprocess.PIPE, text=True)  # noqa: S603 - our own command
+
+
+@pytest.fixture(scope="module", params=["free", "legal"])
+def played(request, tmp_path_factory):
+    """Episodes of a single process, and of each of two, with how many ids the engines of each drew."""
+    place, legal = tmp_path_factory.mktemp("two_hosts"), request.param
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    for group in (
+        [start(place, "1,1,1", legal, devices=1)],
+        [start(place, "2,1,2", legal, process=index, port=port) for index in range(2)],
+    ):
+        for process in group:
+            _, errors = process.communicate(timeout=300)
+            assert process.returncode == 0, errors
+    names = [f"{legal}-0-of-1", f"{legal}-0-of-2", f"{legal}-1-of-2"]
+    return [(from_bytes((place / n).read_bytes()), int((place / f"{n}.counts").read_text())) for n in names]
+
+
+def test_hosts_with_different_numbers_of_games_return_the_episodes_of_one_process(played):
+    (alone, _), *hosts = played
+    assert len(alone) == 7
+    for episodes, _ in hosts:
+        for one, other in zip(alone, episodes, strict=True):
+            assert (one.game, one.seat, one.outcomes, one.replies) == (
+                other.game,
+                other.seat,
+                other.outcomes,
+                other.replies,
+            )
+            np.testing.assert_array_equal(one.ids, other.ids)
+            np.testing.assert_array_equal(one.versions, other.versions)
+            np.testing.assert_allclose(one.logprobs, other.logprobs, atol=1e-5, rtol=0)
+
+
+def test_each_host_drew_its_own_share_only(played):
+    (_, whole), (_, first), (_, second) = played
+    assert first + second == whole
+    assert 0 < second < first
