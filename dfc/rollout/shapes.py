@@ -29,7 +29,7 @@ class Shapes:
         return next(length for length in self.lengths if length >= held)
 
     def best_feed(self, pending: Sequence[Sequence[int]], call_cost: int) -> tuple[int, int]:
-        """Returns (rows, width) that feed the most ids per unit of device work; a call and a row have costs of their own.
+        """Returns (rows, width) that feed the most ids per unit of device work; calls and rows have costs of their own.
 
         Args:
           pending: of every shard, ids that wait in its conversations, largest first.
