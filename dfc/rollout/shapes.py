@@ -63,14 +63,15 @@ def default_widths(max_length: int) -> tuple[int, ...]:
 def default_lengths(max_length: int) -> tuple[int, ...]:
     """Returns 0, 128 and longer ones below `max_length`, and `max_length`.
 
-    Elsewhere by doubling. On a CPU, where programs compile fast and attention takes much of the time, four to a
-    doubling: 10 turns of 76 ids took three quarters of the time.
+    Elsewhere by doubling. On a CPU, where programs compile fast and attention takes much of the time, with one length
+    between; not more, because a process with some hundred programs runs out of memory maps there.
     """
     cpu = jax.default_backend() == "cpu"
     lengths, n = [0], 128
     while n < max_length:
         lengths.append(n)
-        n += max(128, (1 << (n.bit_length() - 1)) // 4) if cpu else n
+        doubled = n & (n - 1) == 0
+        n = n * 3 // 2 if cpu and doubled and n > lengths[1] else 1 << n.bit_length()
     return (*lengths, max_length)
 
 
