@@ -1,0 +1,58 @@
+"""Which shapes calls have: few, covering, and chosen by what they feed per unit of work."""
+
+import itertools
+
+import pytest
+
+from dfc.rollout import shapes
+from dfc.rollout.shapes import Shapes
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 7, 8, 64, 100])
+def test_rows_go_down_by_halves_and_hold_any_number(most):
+    rows = shapes.default_rows(most)
+    assert rows[-1] == most
+    assert len(rows) <= 4
+    found = Shapes(rows, (8,), (0, 16))
+    for count in range(1, most + 1):
+        assert count <= found.rows_for(count)
+        assert found.rows_for(count) in rows
+        assert found.rows_for(count) <= max(rows[0], 2 * count)  # never more than twice what is needed
+
+
+@pytest.mark.parametrize("longest", [20, 128, 129, 160, 836, 2600, 8192, 131072])
+def test_lengths_cover_every_conversation_and_are_few(longest):
+    lengths = shapes.default_lengths(longest)
+    assert lengths[0] == 0
+    assert lengths[-1] == longest
+    assert list(lengths) == sorted(set(lengths))
+    assert len(lengths) <= 2 * max(1, longest // 64).bit_length() + 2
+    found = Shapes((1,), (8,), lengths)
+    for held in itertools.chain(range(min(longest, 300)), [longest - 1, longest]):
+        assert held <= found.length_for(held) <= max(128, 2 * held)
+
+
+@pytest.mark.parametrize(("longest", "widths"), [(4, (8,)), (100, (8, 32, 128)), (9000, (8, 32, 128))])
+def test_widths_end_where_conversations_do(longest, widths):
+    assert shapes.default_widths(longest) == widths
+
+
+def test_reading_takes_wide_calls_for_many_ids_and_narrow_ones_for_few():
+    found = Shapes((8, 16, 32, 64), (8, 32, 128), (0, 1024))
+    assert found.best_feed([[61] * 64], 16) == (64, 32)  # twice 32, not once 128 or eight times 8
+    assert found.best_feed([[5] * 64], 16) == (64, 8)
+    assert found.best_feed([[128] * 3], 16) == (8, 128)
+    # One long conversation does not make the short ones pay for its width.
+    assert found.best_feed([[500, *[3] * 63]], 16)[0] == 8
+
+
+def test_a_call_that_costs_much_is_made_large():
+    found = Shapes((8, 64), (8, 128), (0, 1024))
+    assert found.best_feed([[20] * 64], 16)[1] == 8
+    assert found.best_feed([[20] * 64], 100_000) == (64, 128)
+
+
+def test_every_shard_has_as_many_rows():
+    found = Shapes((1, 2, 4), (8,), (0, 64))
+    assert found.best_feed([[8, 8, 8, 8], []], 0)[0] <= 4
+    assert found.best_feed([[8], [8, 8]], 0) == (1, 8)  # a second row would stand idle in the first shard
