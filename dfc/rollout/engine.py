@@ -33,9 +33,10 @@ from dfc.errors import DecodingError
 from dfc.models.decoder_config import DecoderConfig
 from dfc.models.transformer import Adapters, Params
 from dfc.rollout import constraints, shapes
+from dfc.rollout.filling import fill
 from dfc.rollout.planning import DECODE, FEED, SCORE, Plan, Planner
-from dfc.rollout.programs import Rows, Shape, Table, Weights, programs
-from dfc.rollout.sampling import filters_of, row_sampling, uniforms
+from dfc.rollout.programs import Shape, Weights, programs
+from dfc.rollout.sampling import filters_of
 from dfc.rollout.slots import Answer, Conversation, EngineCounts, Parked, Places, Reply
 
 _DONE = 8  # a decode call returns when one in eight of its rows has finished, so that others take their place
@@ -438,91 +439,53 @@ class Engine:
     # ---- running ----------------------------------------------------------------------------------------------------
 
     def _run(self, plan: Plan, chosen: list[int]) -> _Call:
-        """Makes the arrays of a call and sends it off."""
+        """Sends a call off."""
         policy = next(known for known in self._policies.values() if known.number == plan.policy)
-        places, decodes = self.places, plan.stage == DECODE
+        places = self.places
         whole = plan.rows == places.per_shard and plan.length == self._shapes.lengths[-1] and not self._own
         at = places.assign(chosen, plan.rows, whole=whole)  # row -> slot
-        count = places.shards * plan.rows
-        held, fed, budget, adapter = (np.zeros(count, np.int32) for _ in range(4))
-        answers, seeds = np.zeros(count, bool), np.zeros(count, np.uint64)
-        tokens = np.zeros((count, 1 if decodes else plan.width), np.int32)
-        targets = np.zeros_like(tokens)
-        settings = [self._sampling] * count
-        positions: list[constraints.Position | None] = [None] * count
-        for row, slot in at.items():
-            one = self._slots[slot]
-            width = min(one.unread, tokens.shape[1])
-            tokens[row, :width] = one.ids[one.fed : one.fed + width]
-            if plan.stage == SCORE:
-                targets[row, :width] = one.ids[one.fed + 1 : one.fed + 1 + width]
-            held[row], fed[row], budget[row], adapter[row] = one.fed, width, one.left, one.adapter
-            answers[row], seeds[row] = True, one.seed
-            settings[row], positions[row] = one.sampling, one.position
-            one.in_flight, one.since = True, self.counts.calls + 1
-        rows = Rows(
-            slot=places.rows(at, plan.rows),
-            held=held,
-            count=fed,
-            answers=answers,
-            budget=budget,
-            adapter=adapter,
-            sampling=row_sampling(settings),
-            node=np.full(count, -1, np.int32),
-        )
-        table = None
-        if plan.nodes:
-            table, start = self._table(constraints.pack(positions, least_nodes=plan.nodes, least_choices=plan.branches))
-            rows = dataclasses.replace(rows, node=start)
-        shape = Shape(
-            self._config, filters_of(sorted(self._settings, key=str)), plan.length, whole, policy.pool is not None
-        )
+        given = fill(plan, places, at, self._slots, self._sampling, apart=self._own)
+        filters = filters_of(sorted(self._settings, key=str))
+        shape = Shape(self._config, filters, plan.length, whole, policy.pool is not None)
         common = policy.weights, self._cache
-        if decodes:
-            numbers = uniforms(seeds[:, None], (held[:, None] + 1 + np.arange(plan.width)).astype(np.uint64))
+        rows = self._placed(given.rows)
+        if plan.stage == DECODE:
             # A share of the rows of all hosts: the same number everywhere.
             least = plan.writing - max(1, plan.writing // _DONE) + 1
             *results, self._cache = self._programs.decode(
                 *common,
-                *self._placed((rows, tokens[:, 0], numbers)),
+                rows,
+                self._placed(given.tokens[:, 0]),
+                self._placed(given.numbers),
                 self._stops,
-                table,
+                given.table,
                 np.int32(plan.limit),
                 np.int32(least),
                 shape=shape,
             )
-        elif plan.stage == SCORE:
-            *results, self._cache = self._programs.score(*common, *self._placed((rows, tokens, targets)), shape=shape)
         else:
-            numbers = uniforms(seeds, (held + fed).astype(np.uint64))
-            *results, self._cache = self._programs.feed(
-                *common, *self._placed((rows, tokens, numbers)), table, shape=shape
-            )
+            tokens = self._placed(given.tokens)
+            self.counts.computed += given.tokens.size
+            if plan.stage == SCORE:
+                targets = self._placed(given.targets)
+                *results, self._cache = self._programs.score(*common, rows, tokens, targets, shape=shape)
+            else:
+                numbers = self._placed(given.numbers)
+                *results, self._cache = self._programs.feed(*common, rows, tokens, numbers, given.table, shape=shape)
         self.counts.calls += 1
-        self.counts.computed += 0 if decodes else tokens.size
         for result in results:
             result.copy_to_host_async()
         offset = places.first * plan.rows  # results are those of all hosts
         taking_part = {}
         for row, slot in at.items():
             state = self._slots[slot]
+            state.in_flight, state.since = True, self.counts.calls
             version = self._policies[state.policy].version  # policies of the same weights may have other versions
-            taking_part[offset + row] = slot, state, int(fed[row]), version
-        return _Call(plan.stage, taking_part, tuple(results), count)
+            taking_part[offset + row] = slot, state, int(given.rows.count[row]), version
+        return _Call(plan.stage, taking_part, tuple(results), places.shards * plan.rows)
 
-    def _table(self, packed: constraints.PackedTries) -> tuple[Table, np.ndarray]:
-        """Returns the table of constraints of all hosts, and where the rows of this one stand in it."""
-        if not self._own:
-            return Table(packed.ids, packed.nodes), packed.start
-        ids, nodes = agreement.stacked(np.stack([packed.ids, packed.nodes])).swapaxes(0, 1)  # [hosts, nodes, branches]
-        offset = np.arange(len(nodes), dtype=np.int32)[:, None, None] * np.int32(nodes.shape[1])
-        nodes = np.where(nodes >= 0, nodes + offset, nodes)
-        start = np.where(packed.start >= 0, packed.start + jax.process_index() * nodes.shape[1], packed.start)
-        width = ids.shape[2]
-        return Table(ids.reshape(-1, width), nodes.reshape(-1, width)), start.astype(np.int32)
-
-    def _placed(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(jax.tree.map(self._place, arrays))
+    def _placed(self, arrays: Any) -> Any:  # noqa: ANN401 - a pytree of arrays either side of jit
+        return jax.tree.map(self._place, arrays)
 
     def _place(self, x: np.ndarray) -> Any:  # noqa: ANN401 - an array either side of jit
         """Returns what a program is given: this host's rows as a part of all hosts' rows."""

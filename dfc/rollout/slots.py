@@ -1,7 +1,7 @@
 """Book-keeping of an engine: which slots there are and where, and what every conversation has said and still has to."""
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import jax
@@ -253,7 +253,7 @@ class Places:
             for place, slot in enumerate(mine)
         }
 
-    def rows(self, at: dict[int, int], rows: int) -> np.ndarray:
+    def rows(self, at: Mapping[int, int], rows: int) -> np.ndarray:
         """Returns, per row of a call, the place of its slot in its shard; `per_shard` for rows that stand idle."""
         found = np.full(self.shards * rows, self.per_shard, np.int32)
         for row, slot in at.items():
