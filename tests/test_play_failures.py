@@ -92,7 +92,10 @@ def weights(vocabulary, seed=0):
         tied_embedding=True,
     )
     rng = np.random.default_rng(seed)
-    draw = lambda leaf: jnp.asarray((0.3 * rng.normal(size=leaf.shape) + (leaf.ndim == 1)).astype(np.float32))  # noqa: E731
+
+    def draw(leaf):
+        return jnp.asarray((0.3 * rng.normal(size=leaf.shape) + (leaf.ndim == 1)).astype(np.float32))
+
     return config, jax.tree.map(draw, abstract_params(config))
 
 

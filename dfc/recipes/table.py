@@ -59,7 +59,7 @@ class Table:
         # Hosts play games of their own where each has whole copies of the model, or shards that no other host shares.
         self._apart = jax.process_count() > 1 and tensor_devices_on_one_host(self.mesh)
         self._first = jax.process_index() if self._apart else 0  # of the shares of every batch of games
-        self._shares = config.rollout.workers * (jax.process_count() if self._apart else 1)
+        self._shares = jax.process_count() if self._apart else config.rollout.workers  # several hosts: one worker each
         self._engines = [self._engine() for _ in range(config.rollout.workers)]
 
     def close(self) -> None:
@@ -100,11 +100,12 @@ class Table:
             engine.set_params(policy.params, engine.version() + 1, policy.adapters)
             arena = Arena(self._config.rollout, self.tokenizer, engine, opponent=others, opponent_name=opponent)
             played: dict[int, Episode] = {}
-            for batch in batches:
-                mine = batch[worker + self._first :: self._shares]
-                played.update(zip(mine, arena.play([jobs[i] for i in mine]), strict=True))
-            # The engine lets go of the policy: what the trainer makes next would lie beside it.
-            engine.set_params(self.initial, engine.version())
+            try:
+                for batch in batches:
+                    mine = batch[worker + self._first :: self._shares]
+                    played.update(zip(mine, arena.play([jobs[i] for i in mine]), strict=True))
+            finally:  # the engine lets go of the policy: what the trainer makes next would lie beside it
+                engine.set_params(self.initial, engine.version())
             return played
 
         with ThreadPoolExecutor(len(self._engines)) as pool:  # a program's run releases Python's lock

@@ -445,7 +445,7 @@ class Engine:
         whole = plan.rows == places.per_shard and plan.length == self._shapes.lengths[-1] and not self._own
         at = places.assign(chosen, plan.rows, whole=whole)  # row -> slot
         given = fill(plan, places, at, self._slots, self._sampling, apart=self._own)
-        filters = filters_of(sorted(self._settings, key=str))
+        filters = filters_of(list(self._settings))
         shape = Shape(self._config, filters, plan.length, whole, policy.pool is not None)
         common = policy.weights, self._cache
         rows = self._placed(given.rows)
