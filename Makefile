@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: quickstart test lint types install aot
+.PHONY: quickstart test lint types install aot agreement
 
 quickstart: install
 	$(BIN)/python -m dfc.launch --config=configs/quickstart.py
@@ -34,3 +34,10 @@ aot:
 	$(PYTHON) -m venv .venv-aot
 	.venv-aot/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[aot,test]'
 	.venv-aot/bin/python -m pytest -q tests/test_fit_described.py
+
+# The native games against the newest textarena, 2,000 random games of each; the tests compare with 0.6.4.
+agreement:
+	$(PYTHON) -m venv .venv-agreement
+	.venv-agreement/bin/python -m pip install --quiet --disable-pip-version-check --editable . \
+	  'textarena==0.7.4' 'pytest>=8.4' 'pytest-timeout>=2.3'
+	.venv-agreement/bin/python -m pytest -q -s --noconftest tests/agreement_newer.py tests/test_textarena_adapter.py

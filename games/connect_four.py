@@ -1,9 +1,9 @@
 """Connect Four: two players drop discs into columns, four in a line win."""
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Unpack
 
 from dfc.games.extraction import read_number
-from dfc.games.game import Game, Outcome
+from dfc.games.game import Common, Game, Outcome
 
 _MARKS = "XO"
 _LARGEST = 32  # rows and columns; the largest board of TextArena has 12 and 15
@@ -44,6 +44,7 @@ class ConnectFour(Game):
 
     seats: ClassVar[int] = 2
     start: ClassVar[Literal["fixed", "random"]] = "fixed"
+    grammar: ClassVar[str] = "[col 3]"
 
     def __init__(
         self,
@@ -52,9 +53,9 @@ class ConnectFour(Game):
         num_rows: int = 6,
         num_cols: int = 7,
         show_board: bool = False,
-        illegal_allowance: int = 1,
+        **common: Unpack[Common],
     ) -> None:
-        super().__init__(illegal_allowance=illegal_allowance)
+        super().__init__(**common)
         if not 4 <= num_rows <= _LARGEST:
             raise ValueError(f"num_rows must be from 4 to {_LARGEST}, got {num_rows}")
         if not 4 <= num_cols <= _LARGEST:

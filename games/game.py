@@ -1,27 +1,29 @@
 """The protocol every game keeps: seats, turns, observations, legal actions, outcomes.
 
-The rules never call a model and never see a token. A driver shows `observation(seat)` to the player to move,
-extracts one action from the reply (`dfc.games.extraction`) and hands it to `step`.
+The rules never call a model and never see a token. A driver shows `observation(seat)` to whoever is to move and hands
+the reply to `step`, which extracts one action from it (`dfc.games.extraction`).
 
-Conventions: a seat is 0 or 1; an action is the bracketed text a player writes, such as ``[col 3]``; exactly one
-action is played per turn.
+Conventions: players sit on seats 0 and 1; an action is what a player writes in the game's grammar, such as
+``[col 3]``; exactly one action is played per turn. A game whose world cannot be computed has staff as well: it sits on
+the seats behind the players', answers in words (a chat model, a script), and wins or loses nothing.
 """
 
 import abc
 import copy
 import dataclasses
 import enum
-from typing import Any, ClassVar, Literal, Self
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, Self, TypedDict
 
 from dfc.games.chance import Chance
-from dfc.games.extraction import extract_action
+from dfc.games.extraction import extract_action, spoken
 
 
 class Outcome(enum.StrEnum):
     """How a game ended for one seat, apart from any reward.
 
     INVALID: this seat lost by a malformed or a repeatedly illegal reply. TRUNCATED: an outside limit (context,
-    step cap) stopped the game; no rule decided it.
+    step cap) or unusable staff stopped the game; no rule decided it.
     """
 
     WIN = "win"
@@ -35,13 +37,18 @@ class Verdict(enum.StrEnum):
     """What became of one reply.
 
     PLAYED: legal, the game moved on. ILLEGAL: readable but against the rules, the same seat is asked again.
-    FORFEIT_ILLEGAL: illegal with no try left. FORFEIT_MALFORMED: no single action of this game could be read.
+    FORFEIT_ILLEGAL: illegal with no try left. MALFORMED: no single action of this game could be read, the same seat is
+    asked again. FORFEIT_MALFORMED: the same with no try left. REFUSED: a reply of staff that cannot be used, it is
+    asked again. DISCARDED: the same with no try left; the game is over and says nothing about its players.
     """
 
     PLAYED = "played"
     ILLEGAL = "illegal"
     FORFEIT_ILLEGAL = "forfeit_illegal"
+    MALFORMED = "malformed"
     FORFEIT_MALFORMED = "forfeit_malformed"
+    REFUSED = "refused"
+    DISCARDED = "discarded"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,48 +59,92 @@ class Facts:
       id: the registered id, e.g. ``TicTacToe-v0``.
       seats: number of players, 1 or 2.
       start: ``fixed`` if every game begins in the same position with the same observations, else ``random``.
-      longest: the largest number of legal actions a game can take, all seats together.
+      longest: the largest number of legal actions a game can take, all players together.
+      grammar: what an action looks like, e.g. ``[col 3]``.
+      open_actions: whether more can be said than `legal_actions` lists.
+      staff: roles that answer for the game's world and are no players, e.g. ``("world", "judge")``.
+      splits: number of tasks by split, e.g. ``{"train": 1515, "test": 800}``; empty where every seed is a deal.
     """
 
     id: str
     seats: int
     start: Literal["fixed", "random"]
     longest: int
+    grammar: str = ""
+    open_actions: bool = False
+    staff: tuple[str, ...] = ()
+    splits: Mapping[str, int] = dataclasses.field(default_factory=dict, hash=False)
+
+
+class Common(TypedDict, total=False):
+    """Constructor values that every game has; a game takes them as ``**common: Unpack[Common]`` and hands them on."""
+
+    illegal_allowance: int
+    malformed_allowance: int
+    history: bool
 
 
 class Game(abc.ABC):
     """One game in progress. Subclasses hold the rules; this class holds turns, news, tries and outcomes.
 
-    A subclass sets `seats` and `start` (class variables), defines keyword-only constructor values with defaults, and
-    implements `longest`, `_begin`, `_rules`, `_read`, `_objection`, `_play`, `legal_actions`, `_state` and `_restore`.
+    A subclass sets the class variables `seats`, `start` and `grammar`, defines keyword-only constructor values with
+    defaults, and implements `longest`, `_begin`, `_rules`, `_read`, `_objection`, `_play`, `legal_actions`, `_state`
+    and `_restore`. Where actions are no single bracketed group it also sets `extract`; where more can be said than can
+    be listed, `open_actions`; where staff answers, `staff` and `_answered`.
 
     Attributes:
       id: the registered id.
       illegal_allowance: how many illegal replies in a row are answered with another try; the next one forfeits.
+      malformed_allowance: the same for replies in which no action could be read.
+      history: whether an observation repeats everything since the start, the seat's own actions included, instead of
+        what is new since its last reply; for players without a memory.
       to_move: the seat to move, or None before `reset` and after the end.
-      outcomes: one per seat after the end, else None.
+      outcomes: one per player after the end, else None.
       illegal_tries: per seat, illegal replies so far (a legal move does not clear this count).
       forfeited_by: the seat whose invalid reply ended the game, or None.
-      actions_played: number of legal actions so far.
+      discarded: why staff could not be used, which ended the game, or None.
+      actions_played: number of legal actions of players so far.
     """
 
     seats: ClassVar[int]
     start: ClassVar[Literal["fixed", "random"]]
+    grammar: ClassVar[str] = ""
+    open_actions: ClassVar[bool] = False
+    staff: ClassVar[tuple[str, ...]] = ()
+    splits: ClassVar[Mapping[str, int]] = {}
+    # Roles of staff that see one question at a time: each of their replies belongs to a conversation of its own.
+    forgetful: ClassVar[frozenset[str]] = frozenset()
+    # Ids of one reply of a player that the game's source allows; None: as many as the driver does.
+    reply_ids: ClassVar[int | None] = None
+    # Replies of staff to one question of which one must be usable, or the game is discarded.
+    staff_tries: ClassVar[int] = 5
 
-    def __init__(self, *, illegal_allowance: int = 1) -> None:
+    def __init__(self, *, illegal_allowance: int = 1, malformed_allowance: int = 0, history: bool = False) -> None:
         if illegal_allowance < 0:
             raise ValueError(f"illegal_allowance must be 0 or more, got {illegal_allowance}")
+        if malformed_allowance < 0:
+            raise ValueError(f"malformed_allowance must be 0 or more, got {malformed_allowance}")
         self.id = type(self).__name__
         self.illegal_allowance = illegal_allowance
+        self.malformed_allowance = malformed_allowance
+        self.history = history
+        self.chance = Chance(0)
         self.to_move: int | None = None
+        self._clear()
+
+    def _clear(self) -> None:
+        everyone = range(self.seats + len(self.staff))
         self.outcomes: tuple[Outcome, ...] | None = None
         self.illegal_tries = [0] * self.seats
         self.forfeited_by: int | None = None
+        self.discarded: str | None = None
         self.actions_played = 0
         self._illegal_in_a_row = 0
-        self._news: list[list[str]] = [[] for _ in range(self.seats)]
-        self._rules_pending = [True] * self.seats
-        self.chance = Chance(0)
+        self._malformed_in_a_row = 0
+        self._refused_in_a_row = 0
+        self._news: list[list[str]] = [[] for _ in everyone]
+        self._past: list[list[str]] = [[] for _ in everyone]  # news already replied to and replies; with history only
+        self._rules_pending = [True for _ in everyone]
 
     # ---- the rules, by subclass -------------------------------------------------------------------------------
 
@@ -124,7 +175,11 @@ class Game(abc.ABC):
 
     @abc.abstractmethod
     def legal_actions(self) -> list[str]:
-        """Returns every legal action of the seat to move, canonical, in a fixed order; [] after the end."""
+        """Returns the legal actions of the player to move, canonical, in a fixed order; [] after the end.
+
+        Every one of them, unless `open_actions`: then a selection, e.g. words from a list or sentences for free talk.
+        [] also while staff is to move.
+        """
 
     @abc.abstractmethod
     def _state(self) -> dict[str, Any]:
@@ -134,12 +189,33 @@ class Game(abc.ABC):
     def _restore(self, state: dict[str, Any]) -> None:
         """Sets the position from `_state`'s data, keeping none of its lists."""
 
+    def _answered(self, seat: int, reply: str) -> str | int | tuple[Outcome, ...]:
+        """Takes a reply of staff: returns why it cannot be used, in words for the one who gave it; or, like `_play`.
+
+        A reply that is refused must leave the position as it was.
+        """
+        raise NotImplementedError(f"{self.id} has staff {self.staff} and does not say what becomes of its replies")
+
+    def extract(self, reply: str) -> str | None:
+        """Returns the one action written in a reply, as `_read` takes it, or None; the only bracketed group here."""
+        return extract_action(reply)
+
+    def measures(self) -> dict[str, float]:
+        """Returns figures of this game beside its outcome, such as the number of trades; {} where there are none."""
+        return {}
+
     # ---- playing ----------------------------------------------------------------------------------------------
 
     @property
     def facts(self) -> Facts:
         """What is known before the start."""
-        return Facts(self.id, self.seats, self.start, self.longest)
+        return Facts(
+            self.id, self.seats, self.start, self.longest, self.grammar, self.open_actions, self.staff, self.splits
+        )
+
+    def role(self, seat: int) -> str:
+        """Returns who sits on a seat: ``player``, or the role of staff."""
+        return "player" if seat < self.seats else self.staff[seat - self.seats]
 
     @property
     def over(self) -> bool:
@@ -149,25 +225,21 @@ class Game(abc.ABC):
     def reset(self, seed: int) -> None:
         """Starts a new game; the seed alone determines every deal and roll of it."""
         self.chance = Chance(seed)
-        self.outcomes = None
-        self.illegal_tries = [0] * self.seats
-        self.forfeited_by = None
-        self.actions_played = 0
-        self._illegal_in_a_row = 0
-        self._news = [[] for _ in range(self.seats)]
-        self._rules_pending = [True] * self.seats
+        self._clear()
         self.to_move = self._begin()
 
     def observation(self, seat: int) -> str:
         """Returns what is new for a seat since its last reply: the rules first, then the news, one item a line.
 
+        With `history` everything since the start, again.
+
         Raises:
-          ValueError: the game has no such seat (a negative one would show the other seat's secrets).
+          ValueError: the game has no such seat (a negative one would show another seat's secrets).
         """
-        if not 0 <= seat < self.seats:
-            raise ValueError(f"{self.id}: seat must be from 0 to {self.seats - 1}, got {seat}")
-        lines = [self._rules(seat)] if self._rules_pending[seat] else []
-        return "\n".join(lines + self._news[seat])
+        if not 0 <= seat < len(self._news):
+            raise ValueError(f"{self.id}: seat must be from 0 to {len(self._news) - 1}, got {seat}")
+        lines = [self._rules(seat)] if self._rules_pending[seat] or self.history else []
+        return "\n".join(lines + self._past[seat] + self._news[seat])
 
     def step(self, reply: str) -> Verdict:
         """Takes the reply of the seat to move: reads one action, plays it, or asks again, or ends the game.
@@ -176,13 +248,19 @@ class Game(abc.ABC):
           ValueError: the game has not begun or is over.
         """
         seat = self._mover()
-        self._rules_pending[seat] = False
-        self._news[seat] = []
-        extracted = extract_action(reply)
+        if seat >= self.seats:
+            return self._step_staff(seat, reply)
+        extracted = self.extract(reply)
         action = None if extracted is None else self._read(extracted)
+        self._replied(seat, action)
         if action is None:
-            self._forfeit(seat)
-            return Verdict.FORFEIT_MALFORMED
+            self._malformed_in_a_row += 1
+            if self._malformed_in_a_row > self.malformed_allowance:
+                self._forfeit(seat)
+                return Verdict.FORFEIT_MALFORMED
+            self._tell(seat, f"No action could be read. Reply in the form {self.grammar}. Try again.")
+            return Verdict.MALFORMED
+        self._malformed_in_a_row = 0
         objection = self._objection(action)
         if objection is not None:
             self.illegal_tries[seat] += 1
@@ -194,12 +272,42 @@ class Game(abc.ABC):
             return Verdict.ILLEGAL
         self._illegal_in_a_row = 0
         self.actions_played += 1
-        result = self._play(action)
+        self._go_on(self._play(action))
+        return Verdict.PLAYED
+
+    def _step_staff(self, seat: int, reply: str) -> Verdict:
+        asked = self._news[seat]
+        self._replied(seat, " ".join((spoken(reply) or "").split()))
+        result = self._answered(seat, reply)
+        if not isinstance(result, str):
+            self._refused_in_a_row = 0
+            self._go_on(result)
+            return Verdict.PLAYED
+        self._refused_in_a_row += 1
+        if self._refused_in_a_row >= self.staff_tries:
+            self.discarded = (
+                f"the {self.role(seat)} gave {self.staff_tries} replies in a row that are of no use, the last: {result}"
+            )
+            self._end((Outcome.TRUNCATED,) * self.seats)
+            return Verdict.DISCARDED
+        if self._rules_pending[seat]:  # a conversation of its own: the question must be asked again
+            self._news[seat] = asked
+        self._tell(seat, result)
+        return Verdict.REFUSED
+
+    def _replied(self, seat: int, said: str | None) -> None:
+        """Notes that a seat has seen its news and replied."""
+        forgets = seat >= self.seats and self.role(seat) in self.forgetful
+        if self.history and not forgets:
+            self._past[seat] += [*self._news[seat], f"You: {said or '(nothing that could be read)'}"]
+        self._news[seat] = []
+        self._rules_pending[seat] = forgets
+
+    def _go_on(self, result: int | tuple[Outcome, ...]) -> None:
         if isinstance(result, int):
             self.to_move = result
         else:
             self._end(result)
-        return Verdict.PLAYED
 
     def truncate(self) -> None:
         """Stops the game from outside: every seat's outcome becomes TRUNCATED."""
@@ -215,6 +323,7 @@ class Game(abc.ABC):
         twin.chance = Chance(self.chance.seed, self.chance.draws)
         twin.illegal_tries = list(self.illegal_tries)
         twin._news = [list(lines) for lines in self._news]  # noqa: SLF001 (its own class)
+        twin._past = [list(lines) for lines in self._past]  # noqa: SLF001 (its own class)
         twin._rules_pending = list(self._rules_pending)  # noqa: SLF001 (its own class)
         twin._restore(self._state())  # noqa: SLF001 (its own class)
         return twin
@@ -228,7 +337,9 @@ class Game(abc.ABC):
             "illegal_tries": list(self.illegal_tries),
             "forfeited_by": self.forfeited_by,
             "actions_played": self.actions_played,
-            "illegal_in_a_row": self._illegal_in_a_row,
+            "discarded": self.discarded,
+            "in_a_row": [self._illegal_in_a_row, self._malformed_in_a_row, self._refused_in_a_row],
+            "past": [list(lines) for lines in self._past],
             "news": [list(lines) for lines in self._news],
             "rules_pending": list(self._rules_pending),
             "state": self._state(),
@@ -242,7 +353,9 @@ class Game(abc.ABC):
         self.illegal_tries = list(data["illegal_tries"])
         self.forfeited_by = data["forfeited_by"]
         self.actions_played = data["actions_played"]
-        self._illegal_in_a_row = data["illegal_in_a_row"]
+        self.discarded = data["discarded"]
+        self._illegal_in_a_row, self._malformed_in_a_row, self._refused_in_a_row = data["in_a_row"]
+        self._past = [list(lines) for lines in data["past"]]
         self._news = [list(lines) for lines in data["news"]]
         self._rules_pending = list(data["rules_pending"])
         self._restore(data["state"])
@@ -259,7 +372,7 @@ class Game(abc.ABC):
         self._news[seat].append(line)
 
     def _tell_all(self, line: str) -> None:
-        for news in self._news:
+        for news in self._news[: self.seats]:
             news.append(line)
 
     def _won_by(self, seat: int) -> tuple[Outcome, ...]:

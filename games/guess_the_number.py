@@ -1,9 +1,9 @@
 """Guess the Number: one player looks for a hidden number by hints."""
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Unpack
 
 from dfc.games.extraction import read_number
-from dfc.games.game import Game, Outcome
+from dfc.games.game import Common, Game, Outcome
 
 
 class GuessTheNumber(Game):
@@ -38,11 +38,12 @@ class GuessTheNumber(Game):
 
     seats: ClassVar[int] = 1
     start: ClassVar[Literal["fixed", "random"]] = "random"
+    grammar: ClassVar[str] = "[5]"
 
     def __init__(
-        self, *, min_number: int = 1, max_number: int = 20, max_turns: int = 20, illegal_allowance: int = 1
+        self, *, min_number: int = 1, max_number: int = 20, max_turns: int = 20, **common: Unpack[Common]
     ) -> None:
-        super().__init__(illegal_allowance=illegal_allowance)
+        super().__init__(**common)
         if min_number < 0:
             raise ValueError(f"min_number must be 0 or more (guesses have no sign), got {min_number}")
         if max_number < min_number:

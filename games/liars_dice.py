@@ -1,13 +1,14 @@
 """Liar's Dice for two: bids on dice of which each player sees one half."""
 
 import re
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Unpack
 
 from dfc.games.extraction import read_number
-from dfc.games.game import Game, Outcome
+from dfc.games.game import Common, Game, Outcome
 
 _CALL = "[Call]"
-_SPELLING = re.compile(r"\[(?:call|bid\s*:?\s*([0-9]+)[,\s]+([0-9]+))\]", re.IGNORECASE)
+# Possessive: each run of blanks is read once, however long; backtracking over two of them is quadratic.
+_SPELLING = re.compile(r"\[(?:call|bid\s*+:?+\s*+([0-9]+)[,\s]+([0-9]+))\]", re.IGNORECASE)
 _FACES = 6
 
 
@@ -45,9 +46,10 @@ class LiarsDice(Game):
 
     seats: ClassVar[int] = 2
     start: ClassVar[Literal["fixed", "random"]] = "random"
+    grammar: ClassVar[str] = "[Bid: 3, 4] or [Call]"
 
-    def __init__(self, *, num_dice: int = 5, illegal_allowance: int = 1) -> None:
-        super().__init__(illegal_allowance=illegal_allowance)
+    def __init__(self, *, num_dice: int = 5, **common: Unpack[Common]) -> None:
+        super().__init__(**common)
         if num_dice < 1:
             raise ValueError(f"num_dice must be 1 or more, got {num_dice}")
         self.num_dice = num_dice

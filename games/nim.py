@@ -1,9 +1,9 @@
 """Nim: two players take objects from piles, whoever takes the last one wins."""
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Unpack
 
 from dfc.games.extraction import read_number
-from dfc.games.game import Game, Outcome
+from dfc.games.game import Common, Game, Outcome
 
 _MOST_PILES = 20
 _LARGEST_PILE = 99
@@ -35,9 +35,10 @@ class Nim(Game):
 
     seats: ClassVar[int] = 2
     start: ClassVar[Literal["fixed", "random"]] = "fixed"
+    grammar: ClassVar[str] = "[1 2]"
 
-    def __init__(self, *, piles: tuple[int, ...] = (3, 4, 5), illegal_allowance: int = 1) -> None:
-        super().__init__(illegal_allowance=illegal_allowance)
+    def __init__(self, *, piles: tuple[int, ...] = (3, 4, 5), **common: Unpack[Common]) -> None:
+        super().__init__(**common)
         if not 1 <= len(piles) <= _MOST_PILES or not all(1 <= size <= _LARGEST_PILE for size in piles):
             raise ValueError(
                 f"piles must be 1 to {_MOST_PILES} sizes from 1 to {_LARGEST_PILE} each, got {tuple(piles)}"

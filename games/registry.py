@@ -1,36 +1,160 @@
-"""The games by id: what there is, how a game is made, and what is wrong with a wish before it is made."""
+"""The games by id: what there is, how a game is made, and what is wrong with a wish before it is made.
 
+Three sources: the games of this package; games of other packages, which name themselves in the entry point group
+``dfc.games`` (docs/add_a_game.md); and adapters, whose ids carry a prefix, such as ``textarena:Chess-v0``.
+"""
+
+import dataclasses
 import difflib
 import functools
+import importlib
+import importlib.metadata
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from dfc.games.connect_four import ConnectFour
 from dfc.games.game import Game
-from dfc.games.guess_the_number import GuessTheNumber
-from dfc.games.liars_dice import LiarsDice
-from dfc.games.nim import Nim
-from dfc.games.tic_tac_toe import TicTacToe
-from dfc.games.tower_of_hanoi import TowerOfHanoi
 
-# id -> class and the constructor values that differ from the class's own. Ids and values are those of TextArena 0.6.4.
-_GAMES: dict[str, tuple[Callable[..., Game], dict[str, Any]]] = {
-    "TicTacToe-v0": (TicTacToe, {}),
-    "ConnectFour-v0": (ConnectFour, {}),
-    "ConnectFour-v0-blind": (ConnectFour, {"is_open": False}),
-    "TowerOfHanoi-v0": (TowerOfHanoi, {"num_disks": 3, "max_turns": 100}),
-    "TowerOfHanoi-v0-medium": (TowerOfHanoi, {"num_disks": 4, "max_turns": 100}),
-    "GuessTheNumber-v0": (GuessTheNumber, {"min_number": 1, "max_number": 20, "max_turns": 10}),
-    "GuessTheNumber-v0-hardcore": (GuessTheNumber, {"min_number": 1, "max_number": 50, "max_turns": 7}),
-    "LiarsDice-v0": (LiarsDice, {"num_dice": 5}),
-    "Nim-v0": (Nim, {"piles": (3, 4, 5)}),
+PROFILES = ("0.6.4", "0.7.4")  # versions of TextArena whose constructor values an id can have
+_ENTRY_POINTS = "dfc.games"
+_ADAPTERS = {"textarena": "dfc.games.adapters.textarena"}  # prefix -> module with `entry(name)` and `names()`
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """How a game is made.
+
+    Attributes:
+      kind: makes one from keyword-only values: a class, or ``module:Class``, which is imported when it is needed.
+      values: those that differ from the class's own.
+      newer: those that differ in profile 0.7.4 from `values`; None where an id knows no profiles.
+    """
+
+    kind: Callable[..., Game] | str
+    values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    newer: Mapping[str, Any] | None = None
+
+
+def _textarena(kind: str, newer: Mapping[str, Any] | None = None, /, **values: Any) -> Entry:  # noqa: ANN401 (any value)
+    """An id of TextArena, with the constructor values of 0.6.4 and what 0.7.4 changed."""
+    return Entry(f"dfc.games.{kind}", values, newer or {})
+
+
+_GAMES: dict[str, Entry] = {
+    "TicTacToe-v0": _textarena("tic_tac_toe:TicTacToe"),
+    "ConnectFour-v0": _textarena("connect_four:ConnectFour"),
+    "ConnectFour-v0-blind": _textarena("connect_four:ConnectFour", is_open=False),
+    "ConnectFour-v0-large": _textarena("connect_four:ConnectFour", num_rows=12, num_cols=15),
+    "TowerOfHanoi-v0": _textarena("tower_of_hanoi:TowerOfHanoi", {"max_turns": 14}, num_disks=3, max_turns=100),
+    "TowerOfHanoi-v0-medium": _textarena("tower_of_hanoi:TowerOfHanoi", {"max_turns": 30}, num_disks=4, max_turns=100),
+    "GuessTheNumber-v0": _textarena("guess_the_number:GuessTheNumber", min_number=1, max_number=20, max_turns=10),
+    "GuessTheNumber-v0-hardcore": _textarena(
+        "guess_the_number:GuessTheNumber", {"max_turns": 10}, min_number=1, max_number=50, max_turns=7
+    ),
+    "LiarsDice-v0": _textarena("liars_dice:LiarsDice", num_dice=5),
+    "Nim-v0": _textarena("nim:Nim", piles=(3, 4, 5)),
+    "Poker-v0": _textarena("poker:Poker", num_rounds=10, starting_chips=1000, small_blind=10, big_blind=20),
+    "Poker-v0-long": _textarena(
+        "poker:Poker", num_rounds=15, starting_chips=1000, small_blind=10, big_blind=20, max_actions=300
+    ),
+    "Poker-v0-extreme": _textarena(
+        "poker:Poker", num_rounds=50, starting_chips=1000, small_blind=10, big_blind=20, max_actions=1000
+    ),
+    "SimpleNegotiation-v0": _textarena("simple_negotiation:SimpleNegotiation", max_turns=10),
+    "SimpleNegotiation-v0-short": _textarena("simple_negotiation:SimpleNegotiation", max_turns=6),
+    "SimpleNegotiation-v0-long": _textarena("simple_negotiation:SimpleNegotiation", max_turns=30),
+    "TruthAndDeception-v0": _textarena("truth_and_deception:TruthAndDeception", max_turns=6),
+    "TruthAndDeception-v0-long": _textarena("truth_and_deception:TruthAndDeception", max_turns=12),
+    "TruthAndDeception-v0-extreme": _textarena("truth_and_deception:TruthAndDeception", max_turns=50),
+    "wordle": Entry("dfc.games.paprika.wordle:Wordle"),
+    "mastermind": Entry("dfc.games.paprika.mastermind:Mastermind"),
+    "bandit": Entry("dfc.games.paprika.bandit:Bandit"),
+    "cellular_automata": Entry("dfc.games.paprika.cellular_automata:CellularAutomata"),
+    "battleship": Entry("dfc.games.paprika.battleship:Battleship"),
+    "minesweeper": Entry("dfc.games.paprika.minesweeper:Minesweeper"),
+    "twenty_questions": Entry("dfc.games.paprika.twenty_questions:TwentyQuestions"),
+    "guess_my_city": Entry("dfc.games.paprika.guess_my_city:GuessMyCity"),
+    "customer_service": Entry("dfc.games.paprika.customer_service:CustomerService"),
+    "murder_mystery": Entry("dfc.games.paprika.murder_mystery:MurderMystery"),
 }
 
 
 def ids() -> tuple[str, ...]:
-    """Returns every registered id."""
+    """Returns every id: this package's own, then those of installed packages; without those of adapters."""
+    return (*_GAMES, *(name for name in _installed() if name not in _GAMES))
+
+
+def own_ids() -> tuple[str, ...]:
+    """Returns the ids of this package."""
     return tuple(_GAMES)
+
+
+def entry(game_id: str) -> Entry:
+    """Returns how a game is made.
+
+    Raises:
+      ValueError: there is no such id, or the package that brings it cannot be imported.
+    """
+    if game_id in _GAMES:
+        return _GAMES[game_id]
+    prefix, colon, name = game_id.partition(":")
+    if colon and prefix in _ADAPTERS:
+        return _adapted(prefix, name)
+    if game_id in _installed():
+        return _load(game_id)
+    raise ValueError(_unknown("there is no game id", game_id, ids()))
+
+
+def _adapted(prefix: str, name: str) -> Entry:
+    try:
+        module = importlib.import_module(_ADAPTERS[prefix])
+    except ImportError as error:
+        raise ValueError(f"game id '{prefix}:{name}': its adapter cannot be imported: {error}") from error
+    found: Entry = module.entry(name)
+    return found
+
+
+def kind(game_id: str) -> Callable[..., Game]:
+    """Returns what makes a game: its class.
+
+    Raises:
+      ValueError: as `entry`.
+    """
+    return _kind(entry(game_id).kind)
+
+
+@functools.cache
+def _kind(named: Callable[..., Game] | str) -> Callable[..., Game]:
+    if not isinstance(named, str):
+        return named
+    module, _, name = named.partition(":")
+    found: Callable[..., Game] = getattr(importlib.import_module(module), name)
+    return found
+
+
+@functools.cache
+def _installed() -> dict[str, importlib.metadata.EntryPoint]:
+    return {point.name: point for point in importlib.metadata.entry_points(group=_ENTRY_POINTS)}
+
+
+@functools.cache
+def _load(game_id: str) -> Entry:
+    point = _installed()[game_id]
+    try:
+        found = point.load()
+    except Exception as error:  # whatever the import of another package's code raises is told with its name
+        raise ValueError(
+            f"game {game_id!r}: its package names {point.value!r} in the entry points {_ENTRY_POINTS!r}, and importing "
+            f"that raised {type(error).__name__}: {error}"
+        ) from error
+    if isinstance(found, Entry):
+        return found
+    if isinstance(found, type) and issubclass(found, Game):
+        return Entry(found)
+    raise ValueError(
+        f"game {game_id!r}: {point.value!r} must be a subclass of dfc.games.game.Game or a dfc.games.registry.Entry, "
+        f"got {type(found).__name__}"
+    )
 
 
 def make(game_id: str, /, **options: Any) -> Game:  # noqa: ANN401 (what is allowed depends on the game)
@@ -38,7 +162,8 @@ def make(game_id: str, /, **options: Any) -> Game:  # noqa: ANN401 (what is allo
 
     Args:
       game_id: a registered id.
-      **options: constructor values that differ from `defaults(game_id)`.
+      **options: constructor values that differ from `defaults(game_id)`; `profile` names the version of TextArena
+        whose values the others have (one of `PROFILES`).
 
     Raises:
       ValueError: the id or an option is wrong; the text lists everything that `problems` finds.
@@ -49,61 +174,89 @@ def make(game_id: str, /, **options: Any) -> Game:  # noqa: ANN401 (what is allo
     try:
         game = _construct(game_id, options)
     except ValueError as error:
-        raise ValueError("\n".join(problems(game_id, options))) from error
+        raise ValueError("\n".join(problems(game_id, options)) or str(error)) from error
     game.id = game_id
     return game
 
 
-def defaults(game_id: str) -> dict[str, Any]:
-    """Returns all constructor values of a registered id, by name.
+def defaults(game_id: str, profile: str = PROFILES[0]) -> dict[str, Any]:
+    """Returns all constructor values of an id, by name, and its `profile` if it knows any.
+
+    Args:
+      game_id: a registered id.
+      profile: the version of TextArena, one of `PROFILES`; of no effect on an id that knows no profiles.
 
     Raises:
-      ValueError: there is no such id.
+      ValueError: there is no such id or profile.
     """
-    if game_id not in _GAMES:
-        raise ValueError(_unknown("there is no game id", game_id, _GAMES))
-    kind, own = _GAMES[game_id]
-    return _class_defaults(kind) | own
+    if profile not in PROFILES:
+        raise ValueError(_unknown(f"{game_id} has no profile", profile, PROFILES))
+    found = entry(game_id)
+    values = _class_defaults(_kind(found.kind)) | dict(found.values)
+    if found.newer is not None:
+        values |= {"profile": profile, **(found.newer if profile == PROFILES[1] else {})}
+    return values
 
 
 @functools.cache
-def _class_defaults(kind: Callable[..., Game]) -> dict[str, Any]:
-    return {name: parameter.default for name, parameter in inspect.signature(kind).parameters.items()}
+def _class_defaults(made_by: Callable[..., Game]) -> dict[str, Any]:
+    found = {}
+    for name, parameter in inspect.signature(made_by).parameters.items():
+        if parameter.kind is not parameter.VAR_KEYWORD:
+            found[name] = parameter.default
+    common = inspect.signature(Game.__init__).parameters.items()
+    return found | {name: p.default for name, p in common if name not in found and name != "self"}
 
 
-def problems(game_id: str, options: Mapping[str, Any]) -> list[str]:
+def problems(game_id: object, options: Mapping[str, Any]) -> list[str]:
     """Returns what is wrong with an id and its options, one sentence each; [] if the game can be made.
 
     Found are an unknown id, unknown options, values of a wrong type and values out of range; each sentence names what
-    came and what is allowed. Never raises.
+    came and what is allowed. Never raises for an id of this package, of whatever type the wishes are.
     """
-    if not isinstance(game_id, str) or game_id not in _GAMES:
-        return [_unknown("there is no game id", game_id, _GAMES)]
-    known = defaults(game_id)
+    if not isinstance(game_id, str):
+        return [f"a game id must be text, got {game_id!r} of type {type(game_id).__name__}"]
+    try:
+        known = defaults(game_id)
+    except ValueError as error:
+        return [str(error)]
     found = []
     usable = {}
     for name, value in options.items():
         if name not in known:
             found.append(_unknown(f"{game_id} has no option", name, known))
         elif not _same_type(value, known[name]):
-            wanted = "a tuple of int" if isinstance(known[name], tuple) else f"of type {type(known[name]).__name__}"
+            wanted = _type_of(known[name])
             found.append(f"{game_id}: {name} must be {wanted}, got {value!r} of type {type(value).__name__}")
+        elif name == "profile" and value not in PROFILES:
+            found.append(_unknown(f"{game_id} has no profile", value, PROFILES))
         else:
             usable[name] = value
     return found + _range_problems(game_id, usable)
 
 
-def _right_types(game_id: str, options: Mapping[str, Any]) -> bool:
-    if not isinstance(game_id, str) or game_id not in _GAMES:
+def _right_types(game_id: object, options: Mapping[str, Any]) -> bool:
+    if not isinstance(game_id, str):
         return False
-    known = defaults(game_id) if options else {}
+    if not options:
+        return True
+    try:
+        known = defaults(game_id)
+    except ValueError:
+        return False
     return all(name in known and _same_type(value, known[name]) for name, value in options.items())
 
 
 def _construct(game_id: str, options: Mapping[str, Any]) -> Game:
-    kind, own = _GAMES[game_id]
-    values = {**own, **options}
-    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+    found = entry(game_id)
+    values = {**found.values, **options}
+    if found.newer is not None:
+        profile = values.pop("profile", PROFILES[0])
+        if profile not in PROFILES:
+            raise ValueError(_unknown("there is no profile", profile, PROFILES))
+        if profile == PROFILES[1]:
+            values = {**found.values, **found.newer, **{k: v for k, v in options.items() if k != "profile"}}
+    return _kind(found.kind)(**{k: tuple(value) if isinstance(value, list) else value for k, value in values.items()})
 
 
 def _range_problems(game_id: str, options: dict[str, Any]) -> list[str]:
@@ -133,8 +286,18 @@ def _range_problems(game_id: str, options: dict[str, Any]) -> list[str]:
 def _same_type(value: object, default: object) -> bool:
     # bool is a subclass of int, yet True is no number of disks: types are compared exactly.
     if isinstance(default, tuple):
-        return isinstance(value, (tuple, list)) and all(type(item) is int for item in value)
-    return type(value) is type(default)
+        return isinstance(value, (tuple, list)) and all(type(item) is _item_type(default) for item in value)
+    return type(value) is type(default) or (type(default) is float and type(value) is int)
+
+
+def _item_type(default: tuple[object, ...]) -> type:
+    return type(default[0]) if default else int
+
+
+def _type_of(default: object) -> str:
+    if isinstance(default, tuple):
+        return f"a tuple of {_item_type(default).__name__}"
+    return f"of type {type(default).__name__}"
 
 
 def _unknown(lead: str, name: object, known: Iterable[str]) -> str:

@@ -1,9 +1,9 @@
 """Tic Tac Toe: two players, nine cells, three in a row."""
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Unpack
 
 from dfc.games.extraction import read_number
-from dfc.games.game import Game, Outcome
+from dfc.games.game import Common, Game, Outcome
 
 _MARKS = "OX"
 _CELLS = {f"[{cell}]": cell for cell in range(9)}
@@ -39,9 +39,10 @@ class TicTacToe(Game):
 
     seats: ClassVar[int] = 2
     start: ClassVar[Literal["fixed", "random"]] = "fixed"
+    grammar: ClassVar[str] = "[4]"
 
-    def __init__(self, *, show_board: bool = False, illegal_allowance: int = 1) -> None:
-        super().__init__(illegal_allowance=illegal_allowance)
+    def __init__(self, *, show_board: bool = False, **common: Unpack[Common]) -> None:
+        super().__init__(**common)
         self.show_board = show_board
         self.marks = [0, 0]
 

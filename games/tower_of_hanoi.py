@@ -1,13 +1,14 @@
 """Tower of Hanoi: one player moves a stack of disks from tower A to tower C."""
 
 import re
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Unpack
 
-from dfc.games.game import Game, Outcome
+from dfc.games.game import Common, Game, Outcome
 
 _TOWERS = "ABC"
 _MOVES = {f"[{a} {b}]": (_TOWERS.index(a), _TOWERS.index(b)) for a in _TOWERS for b in _TOWERS}
-_SPELLING = re.compile(r"\[([ABC])\s*,?\s*([ABC])\]", re.IGNORECASE)
+# Possessive: each run of blanks is read once, however long; backtracking over two of them is quadratic.
+_SPELLING = re.compile(r"\[([ABC])\s*+,?+\s*+([ABC])\]", re.IGNORECASE)
 
 
 class TowerOfHanoi(Game):
@@ -39,9 +40,10 @@ class TowerOfHanoi(Game):
 
     seats: ClassVar[int] = 1
     start: ClassVar[Literal["fixed", "random"]] = "fixed"
+    grammar: ClassVar[str] = "[A C]"
 
-    def __init__(self, *, num_disks: int = 3, max_turns: int = 100, illegal_allowance: int = 1) -> None:
-        super().__init__(illegal_allowance=illegal_allowance)
+    def __init__(self, *, num_disks: int = 3, max_turns: int = 100, **common: Unpack[Common]) -> None:
+        super().__init__(**common)
         if num_disks < 1:
             raise ValueError(f"num_disks must be 1 or more, got {num_disks}")
         if max_turns < 1:

@@ -8,6 +8,7 @@ import random
 
 import pytest
 
+from dfc.games import registry
 from dfc.games.connect_four import ConnectFour, has_line
 from dfc.games.game import Outcome, Verdict
 from dfc.games.nim import Nim
@@ -40,14 +41,25 @@ def connect_four(rng, *, is_open):
     from textarena.envs.ConnectFour.env import ConnectFourEnv
 
     rows, cols = rng.choice([(6, 7), (6, 7), (4, 4), (5, 8), (7, 4), (12, 15)])
+    game = ConnectFour(is_open=is_open, num_rows=rows, num_cols=cols)
+    return connect_four_pair(game, ConnectFourEnv(is_open=is_open, num_rows=rows, num_cols=cols))
+
+
+def connect_four_large(_):
+    import textarena
+
+    return connect_four_pair(registry.make("ConnectFour-v0-large"), textarena.make("ConnectFour-v0-large"))
+
+
+def connect_four_pair(game, env):
+    rows, cols = game.num_rows, game.num_cols
 
     def boards(game, env):
         grid = [[disc(game, row, col) for col in range(cols)] for row in reversed(range(rows))]
         return grid, env.state.game_state["board"]
 
     texts = [text for n in range(cols + 2) for text in (f"[col {n}]", f"[{n}]", f"[Col{n}]", f"[COL  0{n}]")]
-    game = ConnectFour(is_open=is_open, num_rows=rows, num_cols=cols)
-    return game, oracle(ConnectFourEnv(is_open=is_open, num_rows=rows, num_cols=cols)), boards, texts
+    return game, oracle(env), boards, texts
 
 
 def connect_four_open(rng):
@@ -85,13 +97,13 @@ def compare(game, env, boards):
         assert game.to_move == env.state.current_player_id
 
 
-PAIRS = [tic_tac_toe, connect_four_open, connect_four_blind, nim]
+PAIRS = [tic_tac_toe, connect_four_open, connect_four_blind, connect_four_large, nim]
 
 
 @pytest.mark.parametrize("pair", PAIRS)
 def test_random_games_go_as_in_textarena(pair):
     seen = set()
-    for seed in range(GAMES):
+    for seed in range(GAMES if pair is not connect_four_large else GAMES // 20):
         rng = random.Random(seed)
         game, env, boards, texts = pair(rng)
         game.reset(seed)
@@ -116,13 +128,13 @@ def test_random_games_go_as_in_textarena(pair):
             compare(game, env, boards)
         seen.add(game.outcomes)
     assert {("win", "loss"), ("loss", "win")} <= seen
-    assert (("draw", "draw") in seen) == (pair is not nim)
+    assert (("draw", "draw") in seen) == (pair not in (nim, connect_four_large))  # random play hardly fills 180 cells
 
 
 @pytest.mark.parametrize("pair", PAIRS)
 def test_every_legal_action_of_a_random_position_does_the_same_in_textarena(pair):
     # Theirs does not play up to the position: its state is set.
-    for seed in range(100):
+    for seed in range(100 if pair is not connect_four_large else 20):
         rng = random.Random(seed)
         game, env, boards, _ = pair(rng)
         game.reset(seed)

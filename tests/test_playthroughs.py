@@ -1,15 +1,18 @@
 """Every registered game has a recorded playthrough, in words, in tests/playthroughs/<id>.txt.
 
 The file holds what the game declares, then games turn by turn: what the seat to move reads, how many actions are
-legal and which, its reply and the verdict, and how the game ends. The test plays the recorded replies again from the
-recorded seed and compares the text; so each change of rules or wording shows up as a readable difference.
+legal and which, its reply and the verdict, and how the game ends; staff that answers for the game's world has turns of
+its own. The test plays the recorded replies again from the recorded seed and compares the text; so each change of
+rules or wording shows up as a readable difference.
 
-A new game: add one reply that is readable but never legal at the start to ILLEGAL below. After a new game or an
-intended change, run from the root of the repository, with dfc installed or PYTHONPATH=. set,
+A new game: add one reply that is readable but never legal at the start to ILLEGAL below, unless whatever can be read
+can be played. After a new game or an intended change, run from the root of the repository, with dfc installed or
+PYTHONPATH=. set,
 
-    python tests/test_playthroughs.py --update
+    python tests/test_playthroughs.py --update Nim-v0
 
-and read the files: is every observation clear, does a seat know all it needs, and nothing that it must not know?
+(without an id: all of them) and read the files: is every observation clear, does a seat know all it needs, and
+nothing that it must not know?
 """
 
 import argparse
@@ -18,20 +21,25 @@ import re
 
 import pytest
 
-from dfc.games import registry
+from dfc.games import registry, scripted
 from dfc.games.chance import Chance, derive_seed
+from dfc.games.game import Game
 from dfc.games.scripted import RandomLegal, strong
 
 FOLDER = pathlib.Path(__file__).parent / "playthroughs"
 
+LONGEST = 60  # replies of a recorded game
+
 # One reply per class: of the game's grammar, and never legal as the first or second action.
 ILLEGAL = {
     "TicTacToe": "[9]",
-    "ConnectFour": "[col 7]",
+    "ConnectFour": "[col 15]",
     "TowerOfHanoi": "[B A]",
     "GuessTheNumber": "[99]",
     "LiarsDice": "[Bid: 1, 7]",
     "Nim": "[0 9]",
+    "Poker": "[Bet 0]",
+    "SimpleNegotiation": "[Offer: 26 Wheat -> 1 Ore]",
 }
 
 
@@ -39,11 +47,17 @@ def facts(game):
     """The head of a file."""
     about = game.facts
     options = ", ".join(f"{name}={value!r}" for name, value in registry.defaults(game.id).items())
-    return [
+    lines = [
         f"Playthrough of {about.id}",
         f"Seats: {about.seats}. Start: {about.start}. Longest game: {about.longest} actions.",
+        f"An action: {about.grammar}" + (" (more can be said than is listed)" if about.open_actions else ""),
         f"Options: {options}",
     ]
+    if about.staff:
+        lines.append(f"Staff: {', '.join(about.staff)}")
+    if about.splits:
+        lines.append("Tasks: " + ", ".join(f"{size} in {split}" for split, size in about.splits.items()))
+    return lines
 
 
 def reads(game, seat):
@@ -66,43 +80,67 @@ def played(game, title, seed, replies):
         if game.over:
             break  # earlier than recorded: the text will differ
         seat = game.to_move
-        lines += ["", f"Seat {seat} reads", *reads(game, seat), legal(game)]
-        lines.append(f"Seat {seat} replies: {reply} -> {game.step(reply)}")
+        name = f"Seat {seat}" if seat < game.seats else game.role(seat)
+        lines += ["", f"{name} reads", *reads(game, seat)]
+        lines += [legal(game)] if seat < game.seats else []
+        lines.append(f"{name} replies: {reply} -> {game.step(reply)}")
     ends = ", ".join(f"seat {seat} {outcome}" for seat, outcome in enumerate(game.outcomes or ()))
     tries = ", ".join(map(str, game.illegal_tries))
     lines += ["", f"End: {ends or 'none'}. Actions: {game.actions_played}. Illegal tries per seat: {tries}."]
+    measures = ", ".join(f"{name} {value:.6g}" for name, value in game.measures().items())
+    lines += [f"Measures: {measures}"] if measures else []
     for seat in range(game.seats):
         lines += [f"Seat {seat} would read", *reads(game, seat)]
     return lines
 
 
+def reply_of(game, chance):
+    """Staff follows its script; seat 0 plays strongly, seat 1 every other time at random."""
+    if game.to_move >= game.seats:
+        return scripted.staff(game)[game.role(game.to_move)].act(game, chance)
+    player = RandomLegal() if game.to_move == 1 and chance.below(2) else strong(game)
+    return player.act(game, chance)
+
+
 def whole_game(game, illegal):
-    """Seat 0 plays strongly, seat 1 every other time at random; the second reply of the game is an illegal one."""
+    """The second reply of a player is an illegal one, where there is any."""
     chance = Chance(derive_seed("playthrough", game.id))
-    yield strong(game).act(game, chance)
-    yield illegal
-    while not game.over:
-        player = RandomLegal() if game.to_move == 1 and chance.below(2) else strong(game)
-        yield player.act(game, chance)
+    for turn in range(LONGEST):
+        if game.over:
+            return
+        if turn == 1 and illegal is not None:
+            yield illegal
+        yield reply_of(game, chance)
 
 
 def malformed_game(game):
+    chance = Chance(derive_seed("playthrough", game.id))
     actions = game.legal_actions()
-    yield f"I start with {actions[0]}"
-    yield f"<think>{actions[0]} or not?</think>Either {actions[0]} or {actions[-1]}."
+    after = game.clone()
+    after.step(actions[0])
+    if not after.over:
+        yield f"<think>{actions[-1]}?</think>{actions[0]}"
+        while game.to_move >= game.seats:
+            yield reply_of(game, chance)
+        actions = game.legal_actions()
+    thought = f"<think>{actions[0]} or not?"
+    grouped = actions[0].startswith("<Answer>") or type(game).extract is Game.extract
+    yield f"{thought}</think>Either {actions[0]} or {actions[-1]}." if grouped and actions[1:] else thought
 
 
 def record(game_id):
     """Returns the text of a new playthrough."""
     game = registry.make(game_id)
-    kind = type(game).__name__
-    if kind not in ILLEGAL:
-        raise ValueError(f"{kind} has no illegal reply in ILLEGAL of {__file__}; add one")
+    illegal = ILLEGAL.get(type(game).__name__)
     lines = facts(game)
-    lines += played(game, "A whole game", 7, whole_game(game, ILLEGAL[kind]))
+    lines += played(game, "A whole game", 7, whole_game(game, illegal))
     lines += played(game, "A malformed reply", 8, malformed_game(game))
-    lines += played(game, "Illegal replies in a row", 9, [ILLEGAL[kind]] * 2)
+    if illegal is not None:
+        lines += played(game, "Illegal replies in a row", 9, [illegal] * 2)
     return "\n".join(lines) + "\n"
+
+
+REPLY = re.compile(r"^(?:Seat \d|\w+) replies: (.*) -> (\w+)$", re.MULTILINE)
 
 
 def replay(game_id, text):
@@ -111,52 +149,56 @@ def replay(game_id, text):
     lines = facts(game)
     for part in text.split("\n=== ")[1:]:
         title, seed = re.match(r"(.*), seed (\d+) ===\n", part).groups()
-        replies = re.findall(r"^Seat \d replies: (.*) -> \w+$", part, re.MULTILINE)
-        lines += played(game, title, int(seed), replies)
+        lines += played(game, title, int(seed), [reply for reply, _ in REPLY.findall(part)])
     return "\n".join(lines) + "\n"
 
 
-@pytest.mark.parametrize("game_id", registry.ids())
+@pytest.mark.parametrize("game_id", registry.own_ids())
 def test_a_recorded_playthrough_repeats_word_for_word(game_id):
     path = FOLDER / f"{game_id}.txt"
-    assert path.exists(), f"{game_id} has no playthrough; run: python tests/test_playthroughs.py --update"
-    text = path.read_text()
+    assert path.exists(), f"{game_id} has no playthrough; run: python tests/test_playthroughs.py --update {game_id}"
+    text = path.read_text(encoding="utf-8")
     assert replay(game_id, text) == text, (
-        "the rules or the wording have changed; if that is intended, run: python tests/test_playthroughs.py --update"
+        "the rules or the wording have changed; if that is intended, run: python tests/test_playthroughs.py --update ID"
     )
 
 
-@pytest.mark.parametrize("game_id", registry.ids())
+@pytest.mark.parametrize("game_id", registry.own_ids())
 def test_a_playthrough_shows_every_verdict(game_id):
-    text = (FOLDER / f"{game_id}.txt").read_text()
-    verdicts = set(re.findall(r"^Seat \d replies: .* -> (\w+)$", text, re.MULTILINE))
-    assert verdicts == {"played", "illegal", "forfeit_illegal", "forfeit_malformed"}
+    text = (FOLDER / f"{game_id}.txt").read_text(encoding="utf-8")
+    verdicts = {verdict for _, verdict in REPLY.findall(text)}
+    can_be_illegal = ILLEGAL.get(registry.kind(game_id).__name__) is not None
+    assert verdicts == {"played", "forfeit_malformed"} | ({"illegal", "forfeit_illegal"} if can_be_illegal else set())
     ends = re.findall(r"^End: (.*?)\. Actions", text, re.MULTILINE)
-    assert len(ends) == 3
+    assert len(ends) == 2 + can_be_illegal
     assert "invalid" not in ends[0]
     assert all("invalid" in end for end in ends[1:])
 
 
 @pytest.mark.parametrize("line", range(3, 60, 7))
 def test_a_changed_line_is_noticed(line):
-    lines = (FOLDER / "Nim-v0.txt").read_text().split("\n")
+    lines = (FOLDER / "Nim-v0.txt").read_text(encoding="utf-8").split("\n")
     lines[line] += "!"
     assert replay("Nim-v0", "\n".join(lines)) != "\n".join(lines)
 
 
 def test_every_playthrough_belongs_to_a_registered_game():
-    assert {path.stem for path in FOLDER.iterdir()} == set(registry.ids())
+    assert {path.stem for path in FOLDER.iterdir()} == set(registry.own_ids())
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Rewrites the recorded playthroughs.")
-    parser.add_argument("--update", action="store_true", required=True)
-    parser.parse_args()
+    parser = argparse.ArgumentParser(description="Rewrites recorded playthroughs.")
+    parser.add_argument("--update", nargs="*", metavar="ID", required=True, help="which ones; all if none is named")
+    wanted = parser.parse_args().update
+    unknown = sorted(set(wanted) - set(registry.own_ids()))
+    if unknown:
+        parser.error(f"there is no game id {', '.join(unknown)}; known are {', '.join(registry.own_ids())}")
     FOLDER.mkdir(exist_ok=True)
     for path in FOLDER.glob("*.txt"):
-        path.unlink()
-    for game_id in registry.ids():
-        (FOLDER / f"{game_id}.txt").write_text(record(game_id))
+        if path.stem not in registry.own_ids():
+            path.unlink()
+    for game_id in wanted or registry.own_ids():
+        (FOLDER / f"{game_id}.txt").write_text(record(game_id), encoding="utf-8")
 
 
 if __name__ == "__main__":

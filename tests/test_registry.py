@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -15,11 +16,16 @@ from dfc.games.nim import Nim
 from dfc.games.tic_tac_toe import TicTacToe
 from dfc.games.tower_of_hanoi import TowerOfHanoi
 
-ALLOWANCE = {"illegal_allowance": 1}
+COMMON = {"illegal_allowance": 1, "malformed_allowance": 0, "history": False}
+PROFILE = {"profile": "0.6.4"}
 EXPECTED = {
     "TicTacToe-v0": (TicTacToe, {"show_board": False}),
     "ConnectFour-v0": (ConnectFour, {"is_open": True, "num_rows": 6, "num_cols": 7, "show_board": False}),
     "ConnectFour-v0-blind": (ConnectFour, {"is_open": False, "num_rows": 6, "num_cols": 7, "show_board": False}),
+    "ConnectFour-v0-large": (
+        ConnectFour,
+        {"is_open": True, "num_rows": 12, "num_cols": 15, "show_board": False},
+    ),
     "TowerOfHanoi-v0": (TowerOfHanoi, {"num_disks": 3, "max_turns": 100}),
     "TowerOfHanoi-v0-medium": (TowerOfHanoi, {"num_disks": 4, "max_turns": 100}),
     "GuessTheNumber-v0": (GuessTheNumber, {"min_number": 1, "max_number": 20, "max_turns": 10}),
@@ -32,12 +38,17 @@ HIDDEN_BOARD = (
 )
 NUM_ROW = (
     "ConnectFour-v0 has no option 'num_row'; did you mean 'num_rows'? "
-    "Known are is_open, num_rows, num_cols, show_board, illegal_allowance"
+    "Known are is_open, num_rows, num_cols, show_board, illegal_allowance, malformed_allowance, history, profile"
+)
+NO_PILE = (
+    "Nim-v0 has no option 'pile'; did you mean 'piles'? "
+    "Known are piles, illegal_allowance, malformed_allowance, history, profile"
 )
 NO_DISKS = (
-    "TowerOfHanoi-v0 has no option 'disks'; did you mean 'num_disks'? Known are num_disks, max_turns, illegal_allowance"
+    "TowerOfHanoi-v0 has no option 'disks'; did you mean 'num_disks'? "
+    "Known are num_disks, max_turns, illegal_allowance, malformed_allowance, history, profile"
 )
-OPTIONS = [(game_id, name) for game_id, (_, own) in EXPECTED.items() for name in own | ALLOWANCE]
+OPTIONS = [(game_id, name) for game_id, (_, own) in EXPECTED.items() for name in own | COMMON]
 
 
 def changed(value):
@@ -47,9 +58,11 @@ def changed(value):
 
 
 def test_the_registered_games_and_their_values():
-    assert registry.ids() == tuple(EXPECTED)
+    assert registry.own_ids()[0] == "TicTacToe-v0"
+    assert set(EXPECTED) <= set(registry.own_ids()) <= set(registry.ids())
     for game_id, (kind, own) in EXPECTED.items():
-        assert registry.defaults(game_id) == own | ALLOWANCE
+        assert registry.defaults(game_id) == own | COMMON | PROFILE
+        assert registry.kind(game_id) is kind
         game = registry.make(game_id)
         assert type(game) is kind
         assert game.id == game.facts.id == game_id
@@ -60,20 +73,27 @@ def test_registered_values_are_those_of_textarena():
     from textarena.envs.registration import ENV_REGISTRY
 
     assert textarena.__name__ == "textarena"
-    for game_id in registry.ids():
-        theirs = ENV_REGISTRY[game_id].kwargs
+    for game_id in registry.own_ids():
+        if game_id not in ENV_REGISTRY:
+            continue
+        theirs = {name: tuple(v) if isinstance(v, list) else v for name, v in ENV_REGISTRY[game_id].kwargs.items()}
         ours = registry.defaults(game_id)
-        assert {name: tuple(v) if isinstance(v, list) else v for name, v in theirs.items()}.items() <= ours.items()
+        if game_id in EXPECTED:
+            assert theirs.items() <= ours.items()
+        for name in theirs.keys() & ours.keys():
+            assert ours[name] == theirs[name], (game_id, name)
 
 
-@pytest.mark.parametrize("game_id", registry.ids())
+@pytest.mark.parametrize("game_id", registry.own_ids())
 def test_defaults_are_what_a_game_is_made_with(game_id):
     plain, full = registry.make(game_id), registry.make(game_id, **registry.defaults(game_id))
     assert registry.problems(game_id, {}) == registry.problems(game_id, registry.defaults(game_id)) == []
     assert plain.facts == full.facts
-    assert plain.illegal_allowance == 1
-    for name, value in registry.defaults(game_id).items():
-        assert getattr(plain, "initial_piles" if name == "piles" else name) == value
+    assert (plain.illegal_allowance, plain.malformed_allowance, plain.history) == (1, 0, False)
+    if game_id in EXPECTED:
+        for name in EXPECTED[game_id][1]:
+            value = registry.defaults(game_id)[name]
+            assert getattr(plain, "initial_piles" if name == "piles" else name) == value
     registry.defaults(game_id).clear()  # a copy
     assert registry.defaults(game_id)
 
@@ -133,7 +153,12 @@ def test_an_unknown_id_is_answered_with_the_nearest_one(game_id, nearest):
 @pytest.mark.parametrize("game_id", ["", "\u20ac", 7, None, ["Nim-v0"]])
 def test_an_id_of_any_kind_gets_a_sentence(game_id):
     (sentence,) = registry.problems(game_id, {})
-    assert sentence.startswith(f"there is no game id {game_id!r}; did you mean ")
+    if isinstance(game_id, str):
+        assert sentence.startswith(f"there is no game id {game_id!r}; did you mean ")
+    else:
+        assert sentence == f"a game id must be text, got {game_id!r} of type {type(game_id).__name__}"
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        registry.make(game_id)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +167,7 @@ def test_an_id_of_any_kind_gets_a_sentence(game_id):
         (
             "Nim-v0",
             {"pile": (1, 2)},
-            "Nim-v0 has no option 'pile'; did you mean 'piles'? Known are piles, illegal_allowance",
+            NO_PILE,
         ),
         (
             "TowerOfHanoi-v0",
@@ -203,7 +228,7 @@ def test_options_are_judged_together_in_any_order(names):
     assert len(registry.problems("GuessTheNumber-v0", options | {"max_number": 59})) == 1
 
 
-@pytest.mark.parametrize("game_id", registry.ids())
+@pytest.mark.parametrize("game_id", registry.own_ids())
 @pytest.mark.parametrize("value", [None, -1, 0, 1, 2.5, "3", True, (), (1, 2), [], {}, object, float("nan"), b"x"])
 def test_an_option_has_problems_exactly_if_the_game_cannot_be_made(game_id, value):
     for name in (*registry.defaults(game_id), "unknown"):
@@ -216,6 +241,120 @@ def test_an_option_has_problems_exactly_if_the_game_cannot_be_made(game_id, valu
                 registry.make(game_id, **{name: value})
         else:
             assert isinstance(registry.make(game_id, **{name: value}), Game)
+
+
+# ---- profiles, other packages, adapters ---------------------------------------------------------------------------
+
+
+class Priced(Nim):
+    def __init__(self, *, price: float = 0.5, names: tuple[str, ...] = ("a",), **common):
+        super().__init__(**common)
+        self.price, self.names = price, names
+
+
+def test_a_profile_gives_the_values_of_another_version_and_named_options_go_before_it():
+    assert registry.make("TowerOfHanoi-v0").max_turns == 100
+    assert registry.make("TowerOfHanoi-v0", profile="0.6.4").max_turns == 100
+    assert registry.make("TowerOfHanoi-v0", profile="0.7.4").max_turns == 14
+    assert registry.make("TowerOfHanoi-v0", profile="0.7.4", num_disks=5).max_turns == 14
+    assert registry.make("TowerOfHanoi-v0", profile="0.7.4", max_turns=9).max_turns == 9
+    newer = registry.defaults("TowerOfHanoi-v0", "0.7.4")
+    assert newer == registry.defaults("TowerOfHanoi-v0") | {"max_turns": 14, "profile": "0.7.4"}
+    assert registry.make("TowerOfHanoi-v0", **newer).facts == registry.make("TowerOfHanoi-v0", profile="0.7.4").facts
+
+
+def test_a_wrong_profile_gets_a_sentence():
+    sentence = "Nim-v0 has no profile '0.7.3'; did you mean '0.7.4'? Known are 0.6.4, 0.7.4"
+    assert registry.problems("Nim-v0", {"profile": "0.7.3"}) == [sentence]
+    with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
+        registry.make("Nim-v0", profile="0.7.3")
+    with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
+        registry.defaults("Nim-v0", "0.7.3")
+    assert registry.problems("Nim-v0", {"profile": 0.7}) == [
+        "Nim-v0: profile must be of type str, got 0.7 of type float"
+    ]
+
+
+def test_an_id_without_profiles_has_no_such_option(monkeypatch):
+    monkeypatch.setitem(registry._GAMES, "Plain-v0", registry.Entry(Nim, {"piles": (1, 2)}))
+    assert registry.defaults("Plain-v0") == {"piles": (1, 2)} | COMMON
+    assert registry.problems("Plain-v0", {"profile": "0.6.4"})[0].startswith("Plain-v0 has no option 'profile'")
+
+
+def test_a_whole_number_serves_as_a_float_and_tuples_hold_what_their_default_holds(monkeypatch):
+    monkeypatch.setitem(registry._GAMES, "Priced-v0", registry.Entry(Priced))
+    assert registry.make("Priced-v0", price=2, names=["x", "y"]).names == ("x", "y")
+    assert registry.problems("Priced-v0", {"price": True, "names": (1,)}) == [
+        "Priced-v0: price must be of type float, got True of type bool",
+        "Priced-v0: names must be a tuple of str, got (1,) of type tuple",
+    ]
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """Installs a package with entry points, given as a dictionary, beside a module `other_games`."""
+
+    def install(points):
+        (tmp_path / "other_games.py").write_text(
+            "from dfc.games.nim import Nim\nfrom dfc.games.registry import Entry\n"
+            "class Other(Nim): pass\nTWO = Entry(Other, {'piles': (2, 2)})\nNUMBER = 3\n"
+        )
+        (tmp_path / "broken_games.py").write_text("1 / 0")
+        info = tmp_path / "other_games-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: other-games\nVersion: 1.0\n")
+        lines = "".join(f"{name} = {value}\n" for name, value in points.items())
+        (info / "entry_points.txt").write_text(f"[dfc.games]\n{lines}")
+        monkeypatch.syspath_prepend(tmp_path)
+        registry._installed.cache_clear()
+
+    yield install
+    registry._installed.cache_clear()
+    registry._load.cache_clear()
+    sys.modules.pop("other_games", None)
+
+
+def test_installed_packages_bring_classes_and_entries_and_replace_nothing(installed):
+    installed({"Other-v0": "other_games:Other", "Other-v0-two": "other_games:TWO", "Nim-v0": "other_games:Other"})
+    assert registry.ids() == (*registry.own_ids(), "Other-v0", "Other-v0-two")
+    assert registry.make("Other-v0").initial_piles == (3, 4, 5)
+    two = registry.make("Other-v0-two")
+    assert (two.id, two.initial_piles) == ("Other-v0-two", (2, 2))
+    assert registry.make("Other-v0-two", piles=(4,)).initial_piles == (4,)
+    assert type(registry.make("Nim-v0")) is Nim
+    assert "did you mean 'Other-v0'" in registry.problems("Othr-v0", {})[0]
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        ("broken_games:Other", "importing that raised ZeroDivisionError: division by zero"),
+        ("other_games:Missing", "importing that raised AttributeError"),
+        ("other_games:NUMBER", "'other_games:NUMBER' must be a subclass of dfc.games.game.Game or a "),
+    ],
+)
+def test_an_installed_package_that_fails_is_named(installed, value, sentence):
+    installed({"Other-v0": value})
+    (told,) = registry.problems("Other-v0", {})
+    assert told.startswith("game 'Other-v0': ")
+    assert sentence in told
+    with pytest.raises(ValueError, match="game 'Other-v0'"):
+        registry.make("Other-v0")
+    assert registry.make("Nim-v0")  # the others are not harmed
+
+
+def test_an_adapter_answers_for_the_ids_with_its_prefix(monkeypatch):
+    adapter = types.ModuleType("adapter")
+    adapter.entry = lambda name: registry.Entry(Nim, {"piles": (len(name),)})
+    monkeypatch.setitem(sys.modules, "adapter", adapter)
+    monkeypatch.setitem(registry._ADAPTERS, "far", "adapter")
+    monkeypatch.setitem(registry._ADAPTERS, "near", "no_such_adapter")
+    assert registry.make("far:Chess-v0").initial_piles == (8,)
+    assert registry.make("far:Chess-v0").id == "far:Chess-v0"
+    assert registry.problems("near:Chess-v0", {}) == [
+        "game id 'near:Chess-v0': its adapter cannot be imported: No module named 'no_such_adapter'"
+    ]
+    assert registry.problems("nowhere:Chess-v0", {})[0].startswith("there is no game id 'nowhere:Chess-v0'")
 
 
 def test_games_load_neither_jax_nor_anything_else_of_dfc():

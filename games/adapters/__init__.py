@@ -1,0 +1,1 @@
+"""Games of other packages behind this package's protocol; each needs its package installed."""

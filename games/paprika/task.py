@@ -1,0 +1,134 @@
+"""What Paprika's task groups share: numbered tasks in disjoint splits, a turn limit, the tags of an answer.
+
+Source: "Training a Generally Curious Agent" (Paprika), section 3.1, table 1 and appendix B. A task is its parameters
+and a number; it is generated when it is needed.
+"""
+
+import abc
+from typing import Any, ClassVar, Literal, Unpack
+
+from dfc.games.chance import Chance, derive_seed
+from dfc.games.extraction import extract_answer
+from dfc.games.game import Common, Game, Outcome
+
+OPENING, CLOSING = "<Answer>", "</Answer>"
+
+
+def tagged(answer: str) -> str:
+    """Returns an answer as a player writes it."""
+    return f"{OPENING}{answer}{CLOSING}"
+
+
+class Task(Game):
+    """A game whose secret is one of a fixed number of tasks; one player, success or failure within a turn limit.
+
+    `reset(seed)` takes task ``seed % number_of_tasks``: seeds 0, 1, ... walk through a split, any large seed draws from
+    it. What the task hides depends on group, split and task number only (`_set_up`); what happens on the way, such as
+    the reward of a pull, on the whole seed (`self.chance`). So ``task + k * number_of_tasks`` is trial k of a task.
+
+    Outcomes: WIN for success, LOSS for failure, also at the turn limit; INVALID for a reply that cannot be read
+    (`malformed_allowance` gives further tries). Actions that achieve nothing (a word of a wrong length) cost a turn
+    instead of being refused.
+
+    Attributes:
+      split: whose tasks these are, a key of `splits`.
+      max_turns: actions after which the task has failed.
+      task: number of the task in its split, or -1 before the first `reset`.
+    """
+
+    seats: ClassVar[int] = 1
+    start: ClassVar[Literal["fixed", "random"]] = "random"
+    reply_ids: ClassVar[int | None] = 1024  # appendix E
+
+    def __init__(self, *, split: str, max_turns: int, **common: Unpack[Common]) -> None:
+        super().__init__(**common)
+        if split not in self.splits:
+            raise ValueError(f"split must be one of {', '.join(self.splits)}, got {split!r}")
+        if max_turns < 1:
+            raise ValueError(f"max_turns must be 1 or more, got {max_turns}")
+        self.split = split
+        self.max_turns = max_turns
+        self.task = -1
+
+    @property
+    def number_of_tasks(self) -> int:
+        """How many tasks the split has."""
+        return self.splits[self.split]
+
+    @property
+    def longest(self) -> int:
+        """The turn limit."""
+        return self.max_turns
+
+    # ---- by subclass ----------------------------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def _set_up(self, chance: Chance) -> None:
+        """Draws the secret of `self.task` from a stream that belongs to the task, and tells the player the start."""
+
+    @abc.abstractmethod
+    def _position(self) -> dict[str, Any]:
+        """Returns the position as JSON-ready data that shares no list with the game, without the task's number."""
+
+    @abc.abstractmethod
+    def _set_position(self, position: dict[str, Any]) -> None:
+        """Sets the position from `_position`'s data, keeping none of its lists."""
+
+    # ---- the protocol ---------------------------------------------------------------------------------------------
+
+    def _begin(self) -> int:
+        self.task = self.chance.seed % self.number_of_tasks
+        self._set_up(Chance(derive_seed("task", type(self).__name__, self.split, self.task)))
+        return 0
+
+    def _objection(self, action: str) -> str | None:
+        del action  # what achieves nothing costs a turn
+        return None
+
+    def _state(self) -> dict[str, Any]:
+        return {"task": self.task, "position": self._position()}
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        self.task = state["task"]
+        self._set_position(state["position"])
+
+
+class AnswerGame(Task):
+    """A task whose actions are answers in Paprika's tags.
+
+    A subclass sets `splits`, and implements `_set_up`, `_read_answer`, `_take`, `legal_answers`, `_rules`,
+    `_position` and `_set_position`.
+    """
+
+    grammar: ClassVar[str] = tagged("...")
+
+    @abc.abstractmethod
+    def _read_answer(self, answer: str) -> str | None:
+        """Returns what stands between the tags in its canonical spelling, or None if it is none of this game's."""
+
+    @abc.abstractmethod
+    def _take(self, answer: str) -> bool | None:
+        """Takes a canonical answer and tells the news: True for success, False for failure, None to go on."""
+
+    @abc.abstractmethod
+    def legal_answers(self) -> list[str]:
+        """Returns canonical answers in a fixed order; all of them, unless `open_actions`."""
+
+    def extract(self, reply: str) -> str | None:
+        """Returns the reply's only tagged answer, tags included, or None."""
+        answer = extract_answer(reply)
+        return None if answer is None else tagged(answer)
+
+    def legal_actions(self) -> list[str]:
+        """Returns the legal answers in their tags."""
+        return [] if self.to_move is None else [tagged(answer) for answer in self.legal_answers()]
+
+    def _read(self, action: str) -> str | None:
+        answer = self._read_answer(action[len(OPENING) : -len(CLOSING)])
+        return None if answer is None else tagged(answer)
+
+    def _play(self, action: str) -> int | tuple[Outcome, ...]:
+        success = self._take(action[len(OPENING) : -len(CLOSING)])
+        if success is None and self.actions_played < self.max_turns:
+            return 0
+        return (Outcome.WIN if success else Outcome.LOSS,)

@@ -1,0 +1,218 @@
+"""What Paprika's four simulated task groups share: an agent, a world that answers in words, and a judge.
+
+Source: Paprika, appendices B, D and E. The agent (seat 0) asks or acts; the world (seat 1), which knows the secret,
+answers; the judge (seat 2), in a conversation of its own each turn, says whether the agent has reached the goal.
+World and judge are whoever the driver seats there: a chat model, or the script of `dfc.games.strategies`.
+"""
+
+import abc
+import dataclasses
+import functools
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Unpack
+
+from dfc.games.chance import Chance
+from dfc.games.extraction import spoken
+from dfc.games.game import Common, Facts, Outcome
+from dfc.games.paprika import original
+from dfc.games.paprika.task import Task
+
+AGENT, WORLD, JUDGE = 0, 1, 2  # seats
+VALID, NOT_VALID = "<VALID>", "<NOTVALID>"
+GOAL = "Goal reached"
+_LONGEST = 4000  # characters of a reply that count; what a player says reaches the prompts of two others
+
+
+@dataclasses.dataclass(frozen=True)
+class Scenario:
+    """One task of a simulated group.
+
+    Attributes:
+      name: what the task is called in tables; the secret itself where that is a name (a topic, a city).
+      briefing: what the agent is told, e.g. the category of the topic, the customer's complaint, the crime scene.
+      truth: what only world and judge know, in full sentences or as the name to be guessed.
+      names: spellings of the secret that the world must not utter before the agent does; () where nothing is secret
+        by name.
+      group: a label for tables and curricula, e.g. a category.
+      difficulty: ``easy``, ``medium`` or ``hard``, or empty.
+      facts: what the scripted world answers from; empty for scenarios that were loaded from elsewhere.
+    """
+
+    name: str
+    briefing: str
+    truth: str
+    names: tuple[str, ...] = ()
+    group: str = ""
+    difficulty: str = ""
+    facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+class World(Task):
+    """A task whose world answers in words.
+
+    A turn: the agent says anything (all that is no thought is the action); the world replies; the judge is shown the
+    agent's words and the truth and replies `VALID` or `NOT_VALID`. The game ends when the judge says `VALID`, when the
+    world says `GOAL`, or at the turn limit; it is a success if and only if the judge said `VALID` (appendix D: an
+    environment can be talked into conceding).
+
+    The world's reply is refused, and asked for again, if it is empty, if it is not of the required form
+    (`_form_objection`), or if it utters one of `Scenario.names` before the agent has uttered one. After `staff_tries`
+    refusals in a row the game is discarded.
+
+    A subclass sets `splits`, and implements `scenarios`, `_rules` (for the agent, the world and the judge, by seat),
+    `legal_actions` and, where the world's reply has a form, `_form_objection`.
+
+    Attributes:
+      scenario: the task's, or None before the first `reset`.
+      asked: what the agent said last.
+      heard: what the agent said and what the world replied, turn by turn: all that the agent has learnt.
+    """
+
+    open_actions: ClassVar[bool] = True
+    grammar: ClassVar[str] = "free text"
+    staff: ClassVar[tuple[str, ...]] = ("world", "judge")
+    forgetful: ClassVar[frozenset[str]] = frozenset({"judge"})
+
+    def __init__(
+        self, *, split: str = "train", max_turns: int = 20, scenarios: str = "", **common: Unpack[Common]
+    ) -> None:
+        """Makes a game.
+
+        Args:
+          split: whose tasks.
+          max_turns: turns of the agent.
+          scenarios: a file of scenarios in the original release's layout, or a list of LMRL-Gym (see
+            `dfc.games.paprika.original`); empty for our own.
+          **common: see `dfc.games.game.Game`.
+
+        Raises:
+          ValueError: a value is out of range, or the file is none.
+        """
+        self._loaded = original.load(scenarios, type(self).__name__) if scenarios else None
+        if self._loaded is None:
+            super().__init__(split=split, max_turns=max_turns, **common)
+        else:
+            if split not in self._loaded:
+                raise ValueError(f"split must be one of {', '.join(self._loaded)} in {scenarios}, got {split!r}")
+            super().__init__(split=next(iter(self.splits)), max_turns=max_turns, **common)  # a split of our own
+            self.split = split
+        self.scenario: Scenario | None = None
+        self.asked = ""
+        self.heard: list[tuple[str, str]] = []
+        self._uttered = False  # whether the agent has said the secret's name
+        self._conceded = False  # whether the world said GOAL this turn
+
+    @classmethod
+    @abc.abstractmethod
+    def scenarios(cls, split: str) -> Sequence[Scenario]:
+        """Returns our own scenarios of a split; the same objects at every call."""
+
+    def _form_objection(self, reply: str) -> str | None:
+        """Returns why the world's reply is not of the required form, in words for the world; None if it is."""
+        del reply
+        return None
+
+    @property
+    def facts(self) -> Facts:
+        """What is known before the start; `splits` are those of the file where one was loaded."""
+        facts = super().facts
+        if self._loaded is None:
+            return facts
+        return dataclasses.replace(facts, splits={split: len(tasks) for split, tasks in self._loaded.items()})
+
+    @property
+    def number_of_tasks(self) -> int:
+        """How many tasks the split has."""
+        return len(self._tasks())
+
+    def _tasks(self) -> Sequence[Scenario]:
+        return self.scenarios(self.split) if self._loaded is None else self._loaded[self.split]
+
+    # ---- the protocol ---------------------------------------------------------------------------------------------
+
+    def extract(self, reply: str) -> str | None:
+        """Returns all that is said aloud, on one line; None if that is nothing."""
+        said = spoken(reply)
+        return " ".join(said[:_LONGEST].split()) or None if said else None
+
+    def _read(self, action: str) -> str | None:
+        return action
+
+    def _set_up(self, chance: Chance) -> None:
+        del chance  # the task's number decides
+        self.scenario = self._tasks()[self.task]
+        self.asked = ""
+        self.heard = []
+        self._uttered = self._conceded = False
+
+    def _play(self, action: str) -> int | tuple[Outcome, ...]:
+        self.asked = action
+        self._uttered = self._uttered or self._utters(action)
+        self._tell(WORLD, action)
+        return WORLD
+
+    def _answered(self, seat: int, reply: str) -> str | int | tuple[Outcome, ...]:
+        if seat == JUDGE:
+            return self._judged(spoken(reply) or "")
+        said = self.extract(reply)
+        if said is None:
+            return "Your reply was empty. Answer the player."
+        if not self._uttered and self._utters(said):
+            return "Your reply gives the secret away by name. Answer again without it."
+        objection = self._form_objection(said)
+        if objection is not None:
+            return objection
+        self._conceded = GOAL.lower() in said.lower()
+        self.heard.append((self.asked, said))
+        self._tell(AGENT, said)
+        self._tell(JUDGE, self.asked)
+        return JUDGE
+
+    def _judged(self, said: str) -> str | int | tuple[Outcome, ...]:
+        valid, not_valid = VALID in said.upper(), NOT_VALID in said.upper()
+        if valid == not_valid:
+            return f"Reply with exactly one of {VALID} and {NOT_VALID}."
+        if valid:
+            return (Outcome.WIN,)
+        if self._conceded or self.actions_played >= self.max_turns:
+            return (Outcome.LOSS,)
+        return AGENT
+
+    def _utters(self, text: str) -> bool:
+        names = () if self.scenario is None else self.scenario.names
+        return bool(names) and _spellings(names).search(fold(text)) is not None
+
+    def _position(self) -> dict[str, Any]:
+        return {
+            "asked": self.asked,
+            "heard": [list(pair) for pair in self.heard],
+            "uttered": self._uttered,
+            "conceded": self._conceded,
+        }
+
+    def _set_position(self, position: dict[str, Any]) -> None:
+        self.scenario = self._tasks()[self.task] if self.task >= 0 else None
+        self.asked = position["asked"]
+        self.heard = [(asked, reply) for asked, reply in position["heard"]]
+        self._uttered, self._conceded = position["uttered"], position["conceded"]
+
+
+def fold(text: str) -> str:
+    """Returns a text in lower case, without accents and invisible characters, so that spellings can be compared.
+
+    >>> fold("S\u00e3o PAULO")
+    'sao paulo'
+    """
+    if not text.isascii():
+        text = "".join(c for c in unicodedata.normalize("NFKD", text) if unicodedata.category(c) not in {"Mn", "Cf"})
+    return text.casefold()
+
+
+@functools.lru_cache(maxsize=4096)
+def _spellings(names: tuple[str, ...]) -> re.Pattern[str]:
+    """Returns what finds one of the names as whole words, whatever stands between its words."""
+    words = (re.findall(r"[^\W_]+", fold(name)) for name in names)
+    found = "|".join(r"[\W_]+".join(map(re.escape, name)) for name in words if name)
+    return re.compile(rf"(?<![^\W_])(?:{found or '(?!)'})(?![^\W_])")

@@ -1,0 +1,417 @@
+"""What a game must keep, as functions of a `Subject` that yield one sentence per fault; `dfc.games.check` runs them.
+
+Those of replies that cannot be used are in `dfc.games.reply_properties`.
+"""
+
+import dataclasses
+import inspect
+import json
+import random
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from dfc.games.chance import Chance, derive_seed
+from dfc.games.extraction import spoken
+from dfc.games.game import Game, Outcome, Verdict
+from dfc.games.scripted import Player
+
+MIDGAME = 40  # replies after which the costly properties leave a game
+_TRIED = 15  # actions tried per position
+_ENDS_OF_TWO = ([Outcome.DRAW, Outcome.DRAW], [Outcome.LOSS, Outcome.WIN])
+_ENDS_OF_ONE = (Outcome.WIN, Outcome.DRAW, Outcome.LOSS)
+
+
+@dataclasses.dataclass(frozen=True)
+class Subject:
+    """The game under test.
+
+    Attributes:
+      make: returns a new game, not yet begun.
+      seeds: of the games that are played.
+      staff: by role, who answers for the game's world.
+    """
+
+    make: Callable[[], Game]
+    seeds: Sequence[int]
+    staff: Mapping[str, Player]
+
+    def started(self, seed: int, *, malformed_allowance: int = 0, history: bool = False) -> Game:
+        """Returns a game that has just begun."""
+        game = self.make()
+        game.malformed_allowance = malformed_allowance
+        game.history = history
+        game.reset(seed)
+        return game
+
+    def reply(self, game: Game, chance: Chance) -> str:
+        """Returns what the seat to move says: a player one of the listed actions, staff what its script says."""
+        seat = game.to_move
+        if seat is None or seat < game.seats:
+            actions = game.legal_actions()
+            return actions[chance.below(len(actions))]
+        return self.staff[game.role(seat)].act(game, chance)
+
+
+def midgame(subject: Subject, seed: int, *, malformed_allowance: int = 0) -> Game:
+    """Returns a game some replies after its start, not over."""
+    game = subject.started(seed, malformed_allowance=malformed_allowance)
+    chance = Chance(derive_seed("midgame", seed))
+    for _ in range(min(game.longest // 2, 20)):
+        after = game.clone()
+        after.step(subject.reply(after, chance))
+        if after.over:
+            break
+        game = after
+    return game
+
+
+def _everyone(game: Game) -> range:
+    return range(game.seats + len(game.staff))
+
+
+def seen(game: Game) -> str:
+    """Returns all that can be seen of a game as one text."""
+    shown = [game.observation(seat) for seat in _everyone(game)]
+    return json.dumps([game.legal_actions(), shown, game.measures(), game.to_json()])
+
+
+def _play(subject: Subject, game: Game, seed: object) -> Iterator[str]:
+    """Plays to the end; yields all that can be seen before every reply and at the end."""
+    chance = Chance(derive_seed("check", seed))
+    yield seen(game)
+    while not game.over:
+        game.step(subject.reply(game, chance))
+        yield seen(game)
+
+
+# ---- what a game declares -----------------------------------------------------------------------------------------
+
+
+def declared(subject: Subject) -> Iterator[str]:
+    """The class variables are usable, and a game has not begun before `reset`."""
+    game = subject.make()
+    if game.seats not in {1, 2}:
+        yield f"`seats` must be 1 or 2, got {game.seats!r}"
+    if game.start not in {"fixed", "random"}:
+        yield f"`start` must be 'fixed' or 'random', got {game.start!r}"
+    if not game.grammar:
+        yield "`grammar` is empty; a player whose reply cannot be read is told it"
+    if type(game.longest) is not int or game.longest < 1:
+        yield f"`longest` must be a whole number of 1 or more, got {game.longest!r}"
+    if not game.forgetful <= set(game.staff):
+        yield f"`forgetful` must name roles of `staff`, got {sorted(game.forgetful)} and {game.staff}"
+    if any(type(size) is not int or size < 1 for size in game.splits.values()):
+        yield f"`splits` must hold numbers of tasks, got {dict(game.splits)}"
+    if game.to_move is not None or game.legal_actions():
+        yield "before `reset`, `to_move` must be None and `legal_actions` []"
+
+
+def constructed(subject: Subject) -> Iterator[str]:
+    """Constructor values are keyword-only, have defaults, and those of every game reach the base class."""
+    kind = type(subject.make())
+    parameters = inspect.signature(kind).parameters.values()
+    for parameter in parameters:
+        if parameter.kind is parameter.VAR_KEYWORD:
+            continue
+        if parameter.kind is not parameter.KEYWORD_ONLY:
+            yield f"constructor value {parameter.name!r} must be keyword-only"
+        if parameter.default is parameter.empty or parameter.default is None:
+            yield f"constructor value {parameter.name!r} needs a default of its type: options are checked against it"
+    if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters):
+        yield "the constructor must take `**common: Unpack[Common]` and hand it to `super().__init__`"
+    else:
+        made = kind(illegal_allowance=3, malformed_allowance=4, history=True)
+        if (made.illegal_allowance, made.malformed_allowance, made.history) != (3, 4, True):
+            yield "the constructor does not hand `**common` to `super().__init__`"
+
+
+def measured(subject: Subject) -> Iterator[str]:
+    """`measures` gives floats, under the same names after every game."""
+    names = set()
+    for seed in subject.seeds:
+        game = subject.started(seed)
+        for _ in _play(subject, game, seed):
+            wrong = {n: v for n, v in game.measures().items() if type(n) is not str or type(v) is not float}
+            if wrong:
+                yield f"`measures` must be floats by name, got {wrong}"
+                return
+        names.add(tuple(sorted(game.measures())))
+    if len(names) > 1:
+        yield f"`measures` has different names after different games: {sorted(names)}"
+
+
+# ---- how it is played ---------------------------------------------------------------------------------------------
+
+
+def ends(subject: Subject) -> Iterator[str]:
+    """Random play ends within `longest` legal actions, with outcomes of the rules."""
+    for seed in subject.seeds:
+        game = subject.started(seed)
+        chance = Chance(derive_seed("ends", seed))
+        patience = 100 + 10 * game.longest * (1 + len(game.staff))
+        for _ in range(patience):
+            if game.over:
+                break
+            if type(game.to_move) is not int or game.to_move not in _everyone(game):
+                yield f"seed {seed}: `to_move` is {game.to_move!r}, which is no seat"
+                break
+            if game.to_move < game.seats and not game.legal_actions():
+                yield f"seed {seed}: seat {game.to_move} is to move and `legal_actions` is empty"
+                break
+            reply = subject.reply(game, chance)
+            verdict = game.step(reply)
+            if verdict is not Verdict.PLAYED:
+                yield f"seed {seed}: the listed action {reply!r} got the verdict {verdict}"
+                break
+            if game.actions_played > game.longest:
+                yield f"seed {seed}: {game.actions_played} actions were played and `longest` is {game.longest}"
+                break
+        else:
+            yield f"seed {seed}: the game goes on after {patience} replies"
+        if game.over:
+            yield from (f"seed {seed}: {fault}" for fault in _bad_end(game))
+
+
+def _bad_end(game: Game) -> Iterator[str]:
+    outcomes = game.outcomes or ()
+    if len(outcomes) != game.seats or not all(isinstance(outcome, Outcome) for outcome in outcomes):
+        yield f"the outcomes must be {game.seats} of Outcome, got {outcomes}"
+    elif game.seats == 1 and outcomes[0] not in _ENDS_OF_ONE:
+        yield f"a game of legal actions ends in a win, draw or loss, got {outcomes[0]}"
+    elif game.seats == 2 and sorted(outcomes) not in _ENDS_OF_TWO:
+        yield f"a game of two ends with one winner and one loser or in two draws, got {', '.join(outcomes)}"
+    if game.legal_actions():
+        yield f"`legal_actions` must be [] after the end, got {game.legal_actions()[:3]}"
+
+
+def listed(subject: Subject) -> Iterator[str]:
+    """An action is played if it is listed as legal and, unless `open_actions`, only then."""
+    pool: dict[str, None] = {}
+    for seed in subject.seeds:
+        game = subject.started(seed)
+        pool |= dict.fromkeys(action for _ in _play(subject, game, seed) for action in game.legal_actions()[:20])
+    candidates = list(pool)
+    for seed in subject.seeds:
+        game = subject.started(seed)
+        chance = Chance(derive_seed("listed", seed))
+        for _ in range(MIDGAME):
+            if game.over:
+                break
+            yield from _listed_now(game, candidates, chance)
+            game.step(subject.reply(game, chance))
+
+
+def _listed_now(game: Game, pool: list[str], chance: Chance) -> Iterator[str]:
+    legal = game.legal_actions()
+    seat = game.to_move or 0
+    if seat >= game.seats:
+        if legal:
+            yield f"`legal_actions` must be [] while staff is to move, got {legal[:3]}"
+        return
+    if len(set(legal)) < len(legal):
+        yield f"`legal_actions` lists an action twice: {legal[:10]}"
+    if game.legal_actions() != legal:
+        yield "`legal_actions` gives another list when it is asked again"
+    for action in _some(legal, chance):
+        if game.extract(action) != action or game._read(action) != action:  # noqa: SLF001 (a hook of every game)
+            yield f"the listed action {action!r} is not canonical: `extract` and `_read` must return it as it is"
+        elif game.clone().step(action) is not Verdict.PLAYED:
+            yield f"the listed action {action!r} got the verdict {game.clone().step(action)}"
+    for action in () if game.open_actions else _some(pool, chance):
+        if action not in legal and game.clone().step(action) is Verdict.PLAYED:
+            yield f"{action!r} was played and is not listed in `legal_actions` (or set `open_actions`)"
+
+
+def _some(actions: list[str], chance: Chance) -> list[str]:
+    if len(actions) <= _TRIED:
+        return actions
+    return [actions[chance.below(len(actions))] for _ in range(_TRIED)]
+
+
+def refused(subject: Subject) -> Iterator[str]:
+    """An illegal reply changes nothing but the tries, and its reason is told to the offender, without numbers."""
+    pool: dict[str, None] = {}
+    for seed in subject.seeds:
+        game = subject.started(seed)
+        chance = Chance(derive_seed("refused", seed))
+        for _ in range(MIDGAME):
+            if game.over:
+                break
+            legal = game.legal_actions()
+            for action in _some(list(pool), chance):
+                if action not in legal:
+                    yield from _refused_now(game, action)
+            pool |= dict.fromkeys(legal[:5])
+            game.step(subject.reply(game, chance))
+
+
+def _refused_now(game: Game, action: str) -> Iterator[str]:
+    after = game.clone()
+    if after.to_move is None or after.to_move >= after.seats or after.step(action) is not Verdict.ILLEGAL:
+        return
+    seat = game.to_move or 0
+    if after.to_move != seat or after.legal_actions() != game.legal_actions():
+        yield f"the illegal action {action!r} changed whose turn it is or what is legal"
+    if after.to_json()["state"] != game.to_json()["state"] or after.chance.draws != game.chance.draws:
+        yield f"the illegal action {action!r} changed the position"
+    if any(after.observation(s) != game.observation(s) for s in _everyone(game) if s != seat):
+        yield f"another seat was told of the illegal action {action!r}"
+    said = after.observation(seat)
+    if not said.endswith(" Try again.") or "\n" in said or any(c.isdigit() for c in said):
+        yield f"the objection to {action!r} must be one line without digits that ends in ' Try again.', got {said!r}"
+
+
+# ---- copies, records, chance --------------------------------------------------------------------------------------
+
+
+def copied(subject: Subject) -> Iterator[str]:
+    """A game that is cloned, or written and read, at every step plays on like one that never was."""
+    for seed in subject.seeds:
+        game, cloned, restored = (subject.started(seed) for _ in range(3))
+        chance = Chance(derive_seed("copied", seed))
+        last = ""
+        while not game.over:
+            cloned = cloned.clone()
+            record = json.dumps(restored.to_json())
+            restored = subject.make()
+            restored.from_json(json.loads(record))
+            if json.dumps(restored.to_json()) != record:
+                yield f"seed {seed}: `from_json` does not restore what `to_json` wrote"
+            reply = subject.reply(game, chance)
+            # An illegal reply in between: what was played last often is one.
+            if last and chance.below(4) == 0 and game.clone().step(last) is Verdict.ILLEGAL:
+                reply = last
+            last = reply
+            for twin in (game, cloned, restored):
+                twin.step(reply)
+            if seen(cloned) != seen(game):
+                yield f"seed {seed}: after {reply!r} a clone differs from the game itself"
+                break
+            if seen(restored) != seen(game):
+                yield f"seed {seed}: after {reply!r} a game restored from JSON differs from the game itself"
+                break
+
+
+def independent(subject: Subject) -> Iterator[str]:
+    """Clones and records share nothing that changes with the game."""
+    for seed in subject.seeds:
+        game = subject.started(seed)
+        chance = Chance(derive_seed("independent", seed))
+        for _ in range(MIDGAME):
+            if game.over:
+                break
+            clone, record = game.clone(), game.to_json()
+            before = json.dumps(record)
+            reader = subject.make()
+            reader.from_json(record)
+            reader.step(subject.reply(game, chance))
+            if json.dumps(record) != before:
+                yield f"seed {seed}: a game made by `from_json` changes the record it was read from"
+                break
+            game.step(subject.reply(game, chance))
+            if json.dumps(record) != before:
+                yield f"seed {seed}: what `to_json` returned changes with the game"
+                break
+            if json.dumps(clone.to_json()) != before:
+                yield f"seed {seed}: a clone changes with the game it was made from"
+                break
+
+
+def seeded(subject: Subject) -> Iterator[str]:
+    """The seed alone decides, whatever was played before; `start` says whether games begin alike."""
+    for seed in subject.seeds:
+        random.seed(seed)
+        first = list(_play(subject, subject.started(seed), seed))
+        random.seed(seed + 1)
+        used = subject.started(seed + 1)
+        used.step(subject.reply(used, Chance(seed)))
+        if not used.over:
+            used.step("")
+        used.reset(seed)
+        if list(_play(subject, used, seed)) != first:
+            yield f"seed {seed} leads to another game when it is played again on a used game"
+            return
+    starts = {seen(subject.started(seed)) for seed in range(20)}
+    positions = set()
+    for text in starts:
+        legal, shown, _, record = json.loads(text)
+        positions.add(json.dumps([legal, shown, record["state"], record["to_move"]]))
+    if subject.make().start == "fixed" and len(positions) > 1:
+        yield f"`start` is 'fixed' and 20 seeds begin in {len(positions)} ways"
+    if subject.make().start == "random" and len(positions) == 1:
+        yield "`start` is 'random' and 20 seeds begin alike"
+
+
+def alone(subject: Subject) -> Iterator[str]:
+    """Games neither draw from nor seed Python's global generator."""
+    before = random.getstate()
+    for seed in subject.seeds:
+        for _ in _play(subject, subject.started(seed), seed):
+            pass
+    if random.getstate() != before:
+        yield "the global generator of `random` was used; draw from `self.chance`"
+
+
+# ---- what is shown ------------------------------------------------------------------------------------------------
+
+
+def shown(subject: Subject) -> Iterator[str]:
+    """Observations are well-formed: the rules once and first, then news, in ASCII lines."""
+    for seed in subject.seeds:
+        game = subject.started(seed)
+        chance = Chance(derive_seed("shown", seed))
+        replied: set[int] = set()
+        while not game.over:
+            seat = game.to_move or 0
+            before = json.dumps(game.to_json())
+            text = game.observation(seat)
+            game.legal_actions()
+            if json.dumps(game.to_json()) != before:
+                yield "`observation` or `legal_actions` changes the game"
+            if seat < game.seats:
+                yield from (f"seat {seat}: {fault} in {text!r}" for fault in _badly_shown(game, seat, seat in replied))
+            elif not text:
+                yield f"the {game.role(seat)} is to move and is shown nothing"
+            replied.add(seat)
+            game.step(subject.reply(game, chance))
+
+
+def _badly_shown(game: Game, seat: int, replied: bool) -> Iterator[str]:
+    text = game.observation(seat)
+    if not text:
+        yield "the seat to move is shown nothing"
+        return
+    if not text.isascii():
+        yield "a character that is not ASCII"
+    lines = text.split("\n")
+    if any(not line or line != line.strip() for line in lines):
+        yield "an empty line or blanks at an end of a line"
+    rules = [line for line in lines if "Reply with" in line]
+    if len(rules) != (not replied) or rules[:1] != lines[: len(rules)]:
+        yield "the rules must be one line, shown first and once, that says 'Reply with'"
+    elif rules and game.seats == 2 and f"You are Player {seat}" not in rules[0]:
+        yield f"the rules of a game of two must say 'You are Player {seat}'"
+    if re.search("Player [0-9]", "\n".join(line for line in lines if line not in rules)):
+        yield "news must say 'Opponent', never a player's number"
+
+
+def remembered(subject: Subject) -> Iterator[str]:
+    """With `history` an observation is all that its seat was shown and said, and nothing else."""
+    for seed in subject.seeds:
+        plain, whole = subject.started(seed), subject.started(seed, history=True)
+        chance = Chance(derive_seed("remembered", seed))
+        told: list[list[str]] = [[] for _ in _everyone(plain)]
+        while not plain.over:
+            seat = plain.to_move or 0
+            reply = subject.reply(plain, chance)
+            if seat < plain.seats or plain.role(seat) not in plain.forgetful:
+                said = reply if seat < plain.seats else " ".join((spoken(reply) or "").split())
+                told[seat] += [line for line in [plain.observation(seat)] if line] + [f"You: {said}"]
+            plain.step(reply)
+            whole.step(reply)
+            for s in _everyone(plain):
+                news = plain.observation(s)
+                wanted = "\n".join(told[s] + ([news] if news else []))
+                if whole.observation(s) != wanted:
+                    yield f"seed {seed}, seat {s}: shown and said was {wanted!r}, history is {whole.observation(s)!r}"
+                    return

@@ -1,0 +1,1 @@
+"""Simple and strong play by programs, one module for a few games."""

@@ -1,0 +1,90 @@
+"""Strategies for the bandit: which arm to try next, and which one to name at the end.
+
+They know what the player was told; the strong one also how the means are drawn (`dfc.games.paprika.bandit`).
+"""
+
+import functools
+import math
+
+from dfc.games.chance import Chance
+from dfc.games.paprika.bandit import GAPS, Bandit
+from dfc.games.paprika.task import tagged
+from dfc.games.strategies.strategy import Strategies
+
+_GAPS = tuple(GAPS[0] + (GAPS[1] - GAPS[0]) * (k + 0.5) / 5 for k in range(5))  # midpoints that stand for U(GAPS)
+_CELLS = 40  # midpoints of the integral over the mean of an arm that is not the best
+
+
+def _simple(game: Bandit, _seat: int, chance: Chance) -> str:
+    """Tries the arms in turn, then names one with the highest average reward."""
+    counts = _counts(game)
+    arms = range(len(counts))
+    if _decides(game):
+        values = [reward / max(reward + blank, 1) for reward, blank in counts]
+    else:
+        values = [-float(reward + blank) for reward, blank in counts]
+    best = [arm for arm in arms if values[arm] == max(values)]
+    return tagged(game.arms[best[chance.below(len(best))]])
+
+
+def _strong(game: Bandit, _seat: int, chance: Chance) -> str:
+    """Tries the arm whose reward tells most about which arm is best; names the arm that is best most probably.
+
+    What a try tells is the expected drop of the entropy of "which arm is best", by the exact posterior.
+    """
+    counts = _counts(game)
+    arms = range(len(counts))
+    values = _weights(counts) if _decides(game) else [-_entropy_after(counts, arm) for arm in arms]
+    best = [arm for arm in arms if values[arm] >= max(values) - 1e-12]
+    return tagged(game.arms[best[chance.below(len(best))]])
+
+
+def _decides(game: Bandit) -> bool:
+    return game.actions_played == game.max_turns - 1
+
+
+def _counts(game: Bandit) -> list[tuple[int, int]]:
+    """Returns per arm how often it gave a reward and how often none."""
+    counts = [(0, 0) for _ in game.arms]
+    for arm, reward in game.pulls:
+        rewards, blanks = counts[arm]
+        counts[arm] = (rewards + reward, blanks + 1 - reward)
+    return counts
+
+
+def _entropy_after(counts: list[tuple[int, int]], arm: int) -> float:
+    """Returns the expected entropy of the best arm's number after one more try of an arm, times a constant."""
+    rewards, blanks = counts[arm]
+    expected = 0.0
+    for after in ((rewards + 1, blanks), (rewards, blanks + 1)):
+        # The sum of these weights is the probability of the counts, so it weighs both rewards by itself.
+        weights = _weights([*counts[:arm], after, *counts[arm + 1 :]])
+        total = sum(weights)
+        expected -= sum(weight * math.log(weight / total) for weight in weights if weight > 0.0)
+    return expected / sum(_weights(counts))
+
+
+def _weights(counts: list[tuple[int, int]]) -> list[float]:
+    """Returns per arm k, up to one constant, the joint probability of the counts and of k being the best arm.
+
+    sum over gaps g of L_best(k, g) * product over arms j other than k of L_other(j, g).
+    """
+    weights = [0.0] * len(counts)
+    for gap in range(len(_GAPS)):
+        both = [_likelihoods(rewards, blanks, gap) for rewards, blanks in counts]
+        product = math.prod(other for _, other in both)
+        for arm, (best, other) in enumerate(both):
+            weights[arm] += best / other * product
+    return weights
+
+
+@functools.cache
+def _likelihoods(rewards: int, blanks: int, gap: int) -> tuple[float, float]:
+    """Returns the probability of an arm's rewards, given the gap, if it is the best arm and if it is another one."""
+    low = 0.5 - _GAPS[gap]
+    means = [low * (k + 0.5) / _CELLS for k in range(_CELLS)]
+    other = sum(mean**rewards * (1.0 - mean) ** blanks for mean in means) / _CELLS
+    return (1.0 - low) ** rewards * low**blanks, other
+
+
+STRATEGIES = (Strategies(Bandit, _simple, _strong),)

@@ -1,0 +1,564 @@
+"""Each property of `dfc.games.check` is found broken in a game that breaks it, and in none that does not."""
+
+# ruff: noqa: ARG002 (each game here breaks one rule and keeps the signatures of the hooks it overrides)
+
+import random
+import re
+import time
+
+import pytest
+
+from dfc.games import check
+from dfc.games.extraction import read_number
+from dfc.games.game import Game, Outcome, Verdict
+from dfc.games.properties import Subject
+
+
+class Countdown(Game):
+    """Take one or two of a random number of stones; whoever takes the last one wins."""
+
+    seats = 2
+    start = "random"
+    grammar = "[1]"
+    longest = 12
+
+    def __init__(self, **common):
+        super().__init__(**common)
+        self.stones = [0]
+
+    def _begin(self):
+        self.stones = [5 + self.chance.below(8)]
+        self._tell_all("The stones lie ready.")
+        return 0
+
+    def _rules(self, seat):
+        return f"Countdown. You are Player {seat}. Reply with one or two, for example [1]."
+
+    def _read(self, action):
+        number = read_number(action[1:-1])
+        return None if number is None else f"[{number}]"
+
+    def _objection(self, action):
+        return None if action in self.legal_actions() else "So many cannot be taken. Try again."
+
+    def _play(self, action):
+        self.stones[0] -= int(action[1:-1])
+        self._tell(1 - self.to_move, f"Opponent took {action}.")
+        return 1 - self.to_move if self.stones[0] else self._won_by(self.to_move)
+
+    def legal_actions(self):
+        return [] if self.to_move is None else [f"[{n}]" for n in (1, 2) if n <= self.stones[0]]
+
+    def _state(self):
+        return {"stones": list(self.stones)}
+
+    def _restore(self, state):
+        self.stones = list(state["stones"])
+
+
+class Answered(Countdown):
+    """The same alone, and a world that says something after every take; an empty reply of it is of no use."""
+
+    seats = 1
+    staff = ("world",)
+
+    def _rules(self, seat):
+        return "Say something." if seat else "Countdown. Reply with one or two, for example [1]."
+
+    def _play(self, action):
+        self.stones[0] -= int(action[1:-1])
+        self._tell(1, f"The player took {action}.")
+        return 1
+
+    def legal_actions(self):
+        return super().legal_actions() if self.to_move == 0 else []
+
+    def _answered(self, seat, reply):
+        if not reply:
+            return "Say something."
+        self._tell(0, "Go on.")
+        return 0 if self.stones[0] else (Outcome.WIN,)
+
+
+class Talker:
+    def act(self, game, chance):
+        return "<think>What to say?</think> Well done.\n\nVery  well."
+
+
+class NoGrammar(Countdown):
+    grammar = ""
+
+
+class ThreeSeats(Countdown):
+    seats = 3
+
+
+class ForgetfulNobody(Countdown):
+    forgetful = frozenset({"judge"})
+
+
+class LegalBeforeTheStart(Countdown):
+    def legal_actions(self):
+        return super().legal_actions() or ["[1]"]
+
+
+class OptionWithoutDefault(Countdown):
+    def __init__(self, *, size=None, **common):
+        super().__init__(**common)
+
+
+class OptionByPosition(Countdown):
+    def __init__(self, size=3, **common):
+        super().__init__(**common)
+
+
+class NothingInCommon(Countdown):
+    def __init__(self, **common):
+        super().__init__()
+
+
+class NoCommon(Countdown):
+    def __init__(self):
+        super().__init__()
+
+
+class Endless(Countdown):
+    def _play(self, action):
+        super()._play(action)
+        self.stones = [5]
+        return 1 - self.to_move
+
+
+class LongerThanSaid(Countdown):
+    longest = 3
+
+
+class TwoWinners(Countdown):
+    def _won_by(self, seat):
+        return (Outcome.WIN, Outcome.WIN)
+
+
+class OutcomeForOne(Countdown):
+    def _won_by(self, seat):
+        return (Outcome.WIN,)
+
+
+class NothingLegal(Countdown):
+    def legal_actions(self):
+        return super().legal_actions() if self.actions_played < 2 else []
+
+
+class NoSuchSeat(Countdown):
+    def _play(self, action):
+        result = super()._play(action)
+        return result if isinstance(result, tuple) else 2
+
+
+class Raises(Countdown):
+    def _play(self, action):
+        raise KeyError("stones")
+
+
+class ListsTooFew(Countdown):
+    def _objection(self, action):
+        return None if int(action[1:-1]) <= min(2, self.stones[0]) else "So many cannot be taken. Try again."
+
+    def legal_actions(self):
+        found = super().legal_actions()
+        return found[: 1 + self.actions_played % 2]
+
+
+class ListsTooMany(Countdown):
+    def _objection(self, action):
+        return None if int(action[1:-1]) <= self.stones[0] else "So many cannot be taken. Try again."
+
+    def legal_actions(self):
+        return [] if self.to_move is None else ["[1]", "[2]"]
+
+
+class ListsTwice(Countdown):
+    def legal_actions(self):
+        return super().legal_actions() * 2
+
+
+class ListsAtRandom(Countdown):
+    def legal_actions(self):
+        found = super().legal_actions()
+        return found if self.chance.below(2) else found[::-1]
+
+
+class OtherSpelling(Countdown):
+    def _read(self, action):
+        return super()._read(f"[{action[1:-1].strip('0') or '0'}]")
+
+    def legal_actions(self):
+        return [action.replace("[", "[0") for action in super().legal_actions()]
+
+    def _objection(self, action):
+        return None if action.replace("[", "[0") in self.legal_actions() else "So many cannot be taken. Try again."
+
+
+class ObjectionWithNumber(Countdown):
+    def _objection(self, action):
+        return super()._objection(action) and f"Only {self.stones[0]} are left. Try again."
+
+
+class ObjectionThatMoves(Countdown):
+    def _objection(self, action):
+        objection = super()._objection(action)
+        self.stones[0] += objection is not None
+        return objection
+
+
+class ObjectionThatDraws(Countdown):
+    def _objection(self, action):
+        objection = super()._objection(action)
+        if objection:
+            self.chance.below(2)
+        return objection
+
+
+class ObjectionToldToBoth(Countdown):
+    def _objection(self, action):
+        objection = super()._objection(action)
+        if objection:
+            self._tell(1 - self.to_move, "Opponent erred.")
+        return objection
+
+
+class RestoresLess(Countdown):
+    def _restore(self, state):
+        self.stones = [min(state["stones"][0], 4)]
+
+
+class ClonesLess(Countdown):
+    def clone(self):
+        twin = super().clone()
+        twin.illegal_tries = [0, 0]
+        twin._rules_pending = [False, False]
+        return twin
+
+
+class StateShared(Countdown):
+    def _state(self):
+        return {"stones": self.stones}
+
+
+class StateKept(Countdown):
+    def _restore(self, state):
+        self.stones = state["stones"]
+
+
+class CloneShared(Countdown):
+    def clone(self):
+        twin = super().clone()
+        twin._news = self._news
+        return twin
+
+
+class LeftOvers(Countdown):
+    def _begin(self):
+        self.played_before = getattr(self, "played_before", 0) + 1
+        self._tell_all("Again." if self.played_before > 1 else "For the first time.")
+        return super()._begin()
+
+
+class GlobalChance(Countdown):
+    def _begin(self):
+        super()._begin()
+        self.stones = [random.randint(5, 12)]
+        return 0
+
+
+class FixedInName(Countdown):
+    start = "fixed"
+
+
+class RandomInName(Countdown):
+    def _begin(self):
+        super()._begin()
+        self.stones = [9]
+        return 0
+
+
+class Draws(Countdown):
+    def _play(self, action):
+        random.random()
+        return super()._play(action)
+
+
+class LookingChanges(Countdown):
+    def observation(self, seat):
+        self.chance.below(2)
+        return super().observation(seat)
+
+
+class RulesTwice(Countdown):
+    def _play(self, action):
+        self._rules_pending = [True, True]
+        return super()._play(action)
+
+
+class RulesForNobody(Countdown):
+    def _rules(self, seat):
+        return "Countdown. Reply with one or two, for example [1]."
+
+
+class NotAscii(Countdown):
+    def _rules(self, seat):
+        return super()._rules(seat) + " \u2013 good luck"
+
+
+class EmptyLine(Countdown):
+    def _play(self, action):
+        self._tell(1 - self.to_move, "")
+        return super()._play(action)
+
+
+class NamesPlayers(Countdown):
+    def _play(self, action):
+        self._tell(1 - self.to_move, f"Player {self.to_move} moves.")
+        return super()._play(action)
+
+
+class TellsAll(Countdown):
+    def observation(self, seat):
+        own = super().observation(seat)
+        return own + "\nThe other was told more." if self.history else own
+
+
+class Forgets(Countdown):
+    def _replied(self, seat, said):
+        super()._replied(seat, said)
+        self._past[seat] = self._past[seat][-3:]
+
+
+class FirstOfMany(Countdown):
+    def extract(self, reply):
+        return next(iter(re.findall(r"\[\d+\]", reply)), None)
+
+
+class ReadsAnything(Countdown):
+    def _read(self, action):
+        return super()._read(action) or "[1]"
+
+
+class Impatient(Countdown):
+    def extract(self, reply):
+        if not reply and self.malformed_allowance:
+            self.malformed_allowance = 0
+        return super().extract(reply)
+
+
+class Backtracks(Countdown):
+    def _read(self, action):
+        match = re.fullmatch(r"\[\s*,?\s*([0-9]+)\]", action)
+        return match and super()._read(f"[{match[1]}]")
+
+
+class ConvertsHuge(Countdown):
+    def _read(self, action):
+        return f"[{int(action[1:-1])}]" if action[1:-1].isdecimal() and action.isascii() else None
+
+
+class TakesEmptyAnswers(Answered):
+    def _answered(self, seat, reply):
+        return super()._answered(seat, reply or "Well.")
+
+
+class RefusalMoves(Answered):
+    def _answered(self, seat, reply):
+        self.stones[0] += not reply
+        return super()._answered(seat, reply)
+
+
+class NeverSatisfied(Answered):
+    def _answered(self, seat, reply):
+        return "Say it better."
+
+
+class CountsInWholeNumbers(Countdown):
+    def measures(self):
+        return {"stones": self.stones[0]}
+
+
+class CountsWhatThereWas(Countdown):
+    def measures(self):
+        return {f"actions_{self.actions_played}": 1.0}
+
+
+BROKEN = {
+    "it declares what it is": [
+        (NoGrammar, "`grammar` is empty"),
+        (ThreeSeats, "`seats` must be 1 or 2, got 3"),
+        (ForgetfulNobody, "`forgetful` must name roles of `staff`"),
+        (LegalBeforeTheStart, "before `reset`"),
+    ],
+    "it is made by keywords": [
+        (OptionWithoutDefault, "'size' needs a default of its type"),
+        (OptionByPosition, "'size' must be keyword-only"),
+        (NothingInCommon, "does not hand `**common`"),
+        (NoCommon, "must take `**common: Unpack[Common]`"),
+    ],
+    "it ends": [
+        (Endless, "13 actions were played and `longest` is 12"),
+        (LongerThanSaid, "4 actions were played and `longest` is 3"),
+        (TwoWinners, "one winner and one loser or in two draws, got win, win"),
+        (OutcomeForOne, "the outcomes must be 2 of Outcome"),
+        (NothingLegal, "is to move and `legal_actions` is empty"),
+        (NoSuchSeat, "`to_move` is 2, which is no seat"),
+        (Raises, "it raised KeyError: 'stones'"),
+    ],
+    "what is listed is legal": [
+        (ListsTooFew, "'[2]' was played and is not listed"),
+        (ListsTooMany, "the listed action '[2]' got the verdict illegal"),
+        (ListsTwice, "lists an action twice"),
+        (ListsAtRandom, "another list when it is asked again"),
+        (OtherSpelling, "is not canonical"),
+    ],
+    "what is illegal changes nothing": [
+        (ObjectionWithNumber, "without digits"),
+        (ObjectionThatMoves, "changed the position"),
+        (ObjectionThatDraws, "changed the position"),
+        (ObjectionToldToBoth, "another seat was told"),
+    ],
+    "copies play on alike": [
+        (RestoresLess, "`from_json` does not restore what `to_json` wrote"),
+        (ClonesLess, "a clone differs"),
+    ],
+    "copies are independent": [
+        (StateShared, "what `to_json` returned changes with the game"),
+        (StateKept, "changes the record it was read from"),
+        (CloneShared, "a clone changes with the game"),
+    ],
+    "the seed alone decides": [
+        (LeftOvers, "leads to another game when it is played again"),
+        (GlobalChance, "leads to another game"),
+        (FixedInName, "`start` is 'fixed' and 20 seeds begin in"),
+        (RandomInName, "`start` is 'random' and 20 seeds begin alike"),
+    ],
+    "the global generator is left alone": [(Draws, "the global generator of `random` was used")],
+    "observations are well-formed": [
+        (LookingChanges, "`observation` or `legal_actions` changes the game"),
+        (RulesTwice, "shown first and once"),
+        (RulesForNobody, "must say 'You are Player 0'"),
+        (NotAscii, "not ASCII"),
+        (EmptyLine, "an empty line"),
+        (NamesPlayers, "must say 'Opponent'"),
+    ],
+    "history is what was shown and said": [(TellsAll, "The other was told more"), (Forgets, "history is")],
+    "malformed replies play nothing": [
+        (FirstOfMany, "holds no single action and got the verdict played"),
+        (ReadsAnything, "'[]' holds no single action and got the verdict played"),
+        (Impatient, "with malformed_allowance=1 an empty reply got the verdict forfeit_malformed"),
+    ],
+    "huge replies are read at once": [
+        (Backtracks, "s to read"),
+        (ConvertsHuge, "it raised ValueError: Exceeds the limit"),
+    ],
+    "staff can fail": [
+        (TakesEmptyAnswers, "empty replies of the world got the verdicts played"),
+        (RefusalMoves, "a refused reply of the world changed the position"),
+        (NeverSatisfied, "the script of the world was refused"),
+    ],
+    "measures are numbers": [
+        (CountsInWholeNumbers, "must be floats by name"),
+        (CountsWhatThereWas, "different names after different games"),
+    ],
+}
+
+
+def subject(kind):
+    return Subject(kind, range(4), {"world": Talker()} if kind.staff else {})
+
+
+def test_every_property_is_broken_by_a_game():
+    assert BROKEN.keys() == check.PROPERTIES.keys()
+
+
+@pytest.mark.parametrize("kind", [Countdown, Answered])
+def test_a_game_that_keeps_the_protocol_has_no_faults(kind):
+    assert check.check(kind, range(6), subject(kind).staff) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "sentence"),
+    [pytest.param(name, *case, id=case[0].__name__) for name, cases in BROKEN.items() for case in cases],
+)
+def test_a_broken_property_is_found_and_named(name, kind, sentence):
+    found = check.run(name, check.PROPERTIES[name], subject(kind))
+    assert found
+    assert len(found) <= 4
+    assert all(finding.startswith(f"{name}: ") for finding in found)
+    assert any(sentence in finding for finding in found), found
+
+
+def test_a_game_that_cannot_be_made_gets_one_finding_with_its_place():
+    class Half(Game):
+        seats = 1
+        start = "fixed"
+
+    (finding,) = check.check(Half)
+    assert finding.startswith("it can be made and begun: it raised TypeError: Can't instantiate abstract class Half")
+    (finding,) = check.check(type("NoSeats", (Countdown,), {"seats": None}))
+    assert "raised TypeError" in finding
+    assert "game.py:" in finding
+
+
+def test_staff_without_a_script_is_a_finding():
+    (finding,) = check.check(Answered)
+    assert finding.startswith("staff has a script: no scripted staff for 'Answered'")
+    assert finding.endswith("hand it over as `staff`")
+
+
+def test_what_all_players_are_told_is_no_news_to_staff():
+    game = Answered()
+    game.reset(0)
+    assert game.observation(0).endswith("The stones lie ready.")
+    assert game.observation(1) == "Say something."
+
+
+def test_staff_is_given_its_tries_anew_at_every_question():
+    game = Answered()
+    game.reset(0)
+    while not game.over:
+        game.step("[1]")
+        for _ in range(game.staff_tries - 1):
+            assert game.step("") is Verdict.REFUSED
+        assert game.step("Well.") is Verdict.PLAYED
+    assert game.actions_played >= 5
+    assert game.outcomes == ("win",)
+
+
+def test_the_global_generator_is_left_as_it_was():
+    random.seed(5)
+    before = random.getstate()
+    check.check(Countdown)
+    check.check(Draws)
+    assert random.getstate() == before
+
+
+def test_costs_are_measured_without_the_time_of_staff():
+    class Slow:
+        def act(self, game, chance):
+            begun = time.process_time()
+            while time.process_time() - begun < 0.002:
+                pass
+            return "Well."
+
+    slow = check.measure(Subject(Answered, range(1), {"world": Slow()}), seconds=0.01)
+    assert slow.steps_per_second > 5_000  # with the time of staff it would be 1,000
+
+    class Heavy(Countdown):
+        def _begin(self):
+            self.ballast = bytes(100_000)
+            return super()._begin()
+
+        def clone(self):
+            twin = super().clone()
+            twin.ballast = bytearray(self.ballast)
+            return twin
+
+    heavy = check.measure(Subject(Heavy, range(1), {}), seconds=0.01)
+    light = check.measure(Subject(Countdown, range(1), {}), seconds=0.01)
+    assert heavy.bytes_per_game - light.bytes_per_game == pytest.approx(100_000, rel=0.05)

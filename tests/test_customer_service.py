@@ -1,0 +1,339 @@
+import collections
+import json
+import time
+
+import pytest
+
+from dfc.games.chance import Chance
+from dfc.games.game import Outcome, Verdict
+from dfc.games.paprika.customer_service import CustomerService, cases, check, topics
+from dfc.games.paprika.world import AGENT, GOAL, JUDGE, NOT_VALID, VALID, WORLD, Scenario
+from dfc.games.strategies.cases import STRATEGIES, proposals
+
+FOUND = next(found for found in STRATEGIES if found.kind is CustomerService)
+PHONE = 0  # task of the phone that does not charge: lint packed in the socket
+
+
+def started(task=PHONE, **options):
+    game = CustomerService(**options)
+    game.reset(task)
+    return game
+
+
+def staff(game):
+    return FOUND.staff[game.role(game.to_move)](game, game.to_move, Chance(0))
+
+
+def random_agent(game, _seat, chance):
+    actions = game.legal_actions()
+    return actions[chance.below(len(actions))]
+
+
+def turn(game, message):
+    """One message of the agent and the answers of scripted staff; what the customer said."""
+    assert game.step(message) is Verdict.PLAYED
+    said = staff(game)
+    assert game.step(said) is Verdict.PLAYED
+    assert game.step(staff(game)) is Verdict.PLAYED
+    return said
+
+
+def played(task, agent, seed=0, **options):
+    game = started(task, **options)
+    chance = Chance(seed)
+    while not game.over:
+        reply = agent(game, AGENT, chance) if game.to_move == AGENT else staff(game)
+        assert game.step(reply) is Verdict.PLAYED
+    return game
+
+
+# ---- whole games --------------------------------------------------------------------------------------------------
+
+
+def test_a_game_goes_from_the_complaint_over_findings_to_the_remedy():
+    game = started()
+    remedy = game.scenario.facts["remedy"]
+    assert game.observation(AGENT).endswith(f"The customer says: {game.scenario.briefing}")
+    assert "loose" in turn(game, "Does the plug of the charger go in?")
+    assert "loose" in game.observation(AGENT)
+    assert turn(game, "Switch it off and on again.") == "I have tried that, but it did not help."
+    assert turn(game, remedy) == GOAL
+    assert game.outcomes == (Outcome.WIN,)
+    assert game.actions_played == 3
+
+
+def test_the_turn_limit_fails_the_task():
+    game = started(max_turns=2)
+    turn(game, "Hello.")
+    assert not game.over
+    turn(game, "Hello again.")
+    assert game.outcomes == (Outcome.LOSS,)
+
+
+def test_a_customer_who_concedes_without_the_judge_ends_the_task_as_a_failure():
+    game = started()
+    game.step("Say that we are done.")
+    game.step(f"{GOAL}!")
+    game.step(NOT_VALID)
+    assert game.outcomes == (Outcome.LOSS,)
+
+
+def test_the_judge_alone_makes_a_success():
+    game = started()
+    game.step("Clean it.")
+    game.step("I see nothing.")
+    game.step(f"I think {VALID}")
+    assert game.outcomes == (Outcome.WIN,)
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_the_strong_agent_solves_every_case_in_few_turns(split):
+    games = [played(task, FOUND.strong, split=split) for task in range(CustomerService.splits[split])]
+    assert all(game.outcomes == (Outcome.WIN,) for game in games)
+    assert sum(game.actions_played for game in games) / len(games) < 3.5
+
+
+def test_stronger_agents_need_fewer_turns():
+    def turns(agent):
+        games = [played(task, agent, seed=task, split="test") for task in range(40)]
+        return sum(game.actions_played if game.outcomes == (Outcome.WIN,) else 21 for game in games) / len(games)
+
+    assert turns(FOUND.strong) + 3 < turns(FOUND.simple) < turns(random_agent) - 2
+
+
+def test_the_strong_agent_does_not_use_the_complaint_or_unseen_findings():
+    # Two cases of one domain look alike to it until it is told something.
+    by_domain = collections.defaultdict(set)
+    for split in CustomerService.splits:
+        for task, scenario in enumerate(CustomerService.scenarios(split)):
+            by_domain[scenario.group].add(FOUND.strong(started(task, split=split), AGENT, Chance(0)))
+    assert all(len(first) == 1 for first in by_domain.values())
+
+
+# ---- the scripted customer and judge ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Please clean the charging port with something made of wood.",
+        "Have you tried cleaning the port?",
+        "Hold it to the light. Then take a toothpick and get out what is in there.",
+        "CLEAN THE PORT",
+        "Could you remove the lint from the socket?",
+        "If that does not work, clean the port.",
+    ],
+)
+def test_a_remedy_in_free_words_is_understood(message):
+    assert turn(started(), message) == GOAL
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Is the port clean?",
+        "Do not clean the port.",
+        "Never use a toothpick.",
+        "Clean the screen.",
+        "Look at the port. Clean hands help.",
+        "Delete old videos, switch off airplane mode, unblock the friend, and clean the port.",
+        VALID,
+        f"{GOAL}. {VALID}",
+        "The problem is solved.",
+    ],
+)
+def test_what_proposes_no_single_remedy_is_not_valid(message):
+    game = started()
+    assert turn(game, message) != GOAL
+    assert not game.over
+
+
+def test_many_remedies_at_once_are_refused_by_the_customer():
+    said = turn(started(), "Delete old videos. Switch off airplane mode. Clean the port.")
+    assert said == "That is a lot at once. One thing at a time, please."
+
+
+def test_the_customer_reports_at_most_two_findings_to_free_words():
+    game = started()
+    said = turn(game, "battery charging screen storage network settings apps sound")
+    told = [finding for finding in game.scenario.facts["checks"].values() if finding in said]
+    assert len(told) == 2 == len(game.seen)
+
+
+def test_words_that_ask_for_nothing_get_an_honest_answer():
+    assert turn(started(), "xyzzy") == "I do not know. What should I look at?"
+
+
+def test_a_negation_reaches_three_words_and_no_further():
+    assert proposals("Do not worry, just clean the port.", "phone")
+    assert not proposals("Please do not clean the port.", "phone")
+
+
+# ---- what staff may say -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("reply", "why"),
+    [
+        ("", "empty"),
+        ("<think>still thinking", "empty"),
+        ("I see lint packed in the socket.", "by name"),
+        ("Should I clean the lint out of the charging port with a wooden toothpick?", "by name"),
+    ],
+)
+def test_a_useless_reply_of_the_customer_is_asked_for_again(reply, why):
+    game = started()
+    game.step("What do you see?")
+    before = json.dumps(game.to_json()["state"])
+    assert game.step(reply) is Verdict.REFUSED
+    assert why in game.observation(WORLD)
+    assert json.dumps(game.to_json()["state"]) == before
+    assert game.step("It is loose.") is Verdict.PLAYED
+    assert game.to_move == JUDGE
+
+
+def test_the_cause_may_be_named_once_the_agent_has_named_it():
+    game = started()
+    game.step("Is there lint packed in the socket?")
+    assert game.step("Yes, lint packed in the socket.") is Verdict.PLAYED
+
+
+@pytest.mark.parametrize("reply", ["", "yes", f"{VALID} or {NOT_VALID}", "VALID?"])
+def test_a_judge_who_does_not_decide_is_asked_again_with_the_question(reply):
+    game = started()
+    game.step("Clean the port.")
+    game.step("Fine.")
+    assert game.step(reply) is Verdict.REFUSED
+    assert "Clean the port." in game.observation(JUDGE)
+    assert game.step(NOT_VALID) is Verdict.PLAYED
+    assert game.to_move == AGENT
+
+
+@pytest.mark.parametrize("before", [[], ["It is loose."]])
+def test_five_useless_replies_of_staff_discard_the_game(before):
+    game = started()
+    for reply in ["What do you see?", *before]:
+        game.step(reply)
+    for _ in range(4):
+        assert game.step("") is Verdict.REFUSED
+    assert game.step("") is Verdict.DISCARDED
+    assert game.outcomes == (Outcome.TRUNCATED,)
+    assert game.forfeited_by is None
+    assert ("judge" if before else "world") in game.discarded
+
+
+# ---- what is told to whom -----------------------------------------------------------------------------------------
+
+
+def test_the_agent_is_told_the_complaint_and_no_more():
+    for split in CustomerService.splits:
+        for task, scenario in enumerate(CustomerService.scenarios(split)):
+            text = started(task, split=split).observation(AGENT)
+            assert scenario.briefing in text
+            assert scenario.facts["remedy"] not in text
+            assert not any(name.lower() in text.lower() for name in scenario.names)
+            assert not any(finding in text for finding in scenario.facts["checks"].values())
+
+
+def test_rules_do_not_depend_on_the_case_for_the_agent_and_tell_staff_the_truth():
+    rules = {started(task).observation(AGENT).split("\n")[0] for task in range(120)}
+    assert len(rules) == 1
+    game = started()
+    assert all(game.scenario.truth in game.observation(seat) for seat in (WORLD, JUDGE))
+    assert GOAL in game.observation(WORLD)
+    assert VALID in game.observation(JUDGE)
+    assert NOT_VALID in game.observation(JUDGE)
+    for seat in (AGENT, WORLD, JUDGE):
+        assert game.observation(seat).isascii()
+        assert game.observation(seat).count("Reply with") == 1
+
+
+def test_the_judge_sees_the_last_message_only():
+    game = started()
+    turn(game, "First question about apps.")
+    game.step("Second question.")
+    game.step("I do not know.")
+    assert "Second question." in game.observation(JUDGE)
+    assert "First question" not in game.observation(JUDGE)
+    assert "I do not know." not in game.observation(JUDGE)
+
+
+def test_listed_actions_are_the_same_for_all_cases_of_a_domain():
+    listed = collections.defaultdict(set)
+    for split in CustomerService.splits:
+        for task, scenario in enumerate(CustomerService.scenarios(split)):
+            listed[scenario.group].add(tuple(started(task, split=split).legal_actions()))
+    assert all(len(lists) == 1 for lists in listed.values())
+    assert all(len(set(actions)) == len(actions) == 18 for (actions,) in listed.values())
+
+
+def test_only_what_was_told_is_counted_as_seen():
+    game = started()
+    topic = next(iter(topics("phone")))
+    game.step(check(topic))
+    game.step("I did not look.")
+    game.step(NOT_VALID)
+    assert game.seen == []
+    turn(game, check(topic))
+    assert game.seen == [topic]
+    assert game.used == [check(topic)] * 2
+    assert game.measures() == {"checks": 1.0}
+
+
+# ---- copies, records, odd replies ---------------------------------------------------------------------------------
+
+
+def test_copies_and_records_at_every_step_play_on_alike():
+    for task in range(0, 120, 17):
+        game, twin, read = started(task), started(task), started(task)
+        chance = Chance(task)
+        while not game.over:
+            twin = twin.clone()
+            record = json.dumps(read.to_json())
+            read = CustomerService()
+            read.from_json(json.loads(record))
+            assert json.dumps(read.to_json()) == record == json.dumps(game.to_json())
+            reply = random_agent(game, AGENT, chance) if game.to_move == AGENT else staff(game)
+            before = json.dumps(game.to_json())
+            game.clone().step(reply)
+            assert json.dumps(game.to_json()) == before
+            assert len({g.step(reply) for g in (game, twin, read)}) == 1
+            assert [g.observation(s) for g in (twin, read) for s in range(3)] == [
+                game.observation(s) for s in range(3)
+            ] * 2
+
+
+def test_a_game_can_be_recorded_before_it_begins():
+    game = CustomerService()
+    game.from_json(json.loads(json.dumps(game.to_json())))
+    assert game.scenario is None
+    assert game.legal_actions() == []
+
+
+@pytest.mark.parametrize(
+    "reply", ["clean " * 20_000, "not " * 30_000, "a.b'c-" * 17_000, "\u0663\u00b2?" * 30_000, "? ! . ;" * 15_000]
+)
+def test_replies_of_any_length_are_answered_at_once(reply):
+    game = started()
+    begun = time.process_time()
+    turn(game, reply)
+    assert time.process_time() - begun < 3.0
+
+
+def test_scenarios_without_facts_can_be_played_and_have_no_script():
+    game = started()
+    game.scenario = Scenario("x", "My radio is silent.", "It is off. Switch it on.")
+    assert len(game.legal_actions()) >= 2
+    assert FOUND.strong(game, AGENT, Chance(0)) in game.legal_actions()
+    game.step("Switch it on.")
+    with pytest.raises(ValueError, match="answers only for scenarios with facts"):
+        staff(game)
+    assert game.step("No sound.") is Verdict.PLAYED
+    assert game.step(VALID) is Verdict.PLAYED
+    assert game.outcomes == (Outcome.WIN,)
+
+
+def test_cases_of_a_domain_are_public_and_ordered_by_their_remedies():
+    remedies = [case.facts["remedy"] for case in cases("car")]
+    assert len(remedies) == 8
+    assert remedies == sorted(remedies)

@@ -1,0 +1,377 @@
+import json
+import time
+
+import pytest
+
+from dfc.games.chance import Chance
+from dfc.games.game import Outcome, Verdict
+from dfc.games.paprika.murder_mystery import MurderMystery, accusation, accused
+from dfc.games.paprika.world import AGENT, GOAL, JUDGE, NOT_VALID, VALID, WORLD, Scenario
+from dfc.games.strategies.cases import STRATEGIES
+
+FOUND = next(found for found in STRATEGIES if found.kind is MurderMystery)
+SUSPECTS = ("Dora Finch", "Milo Brandt", "Petra Vance")
+LIGHTHOUSE = 0  # task whose culprit is Petra Vance
+
+
+def started(task=LIGHTHOUSE, **options):
+    game = MurderMystery(**options)
+    game.reset(task)
+    return game
+
+
+def staff(game):
+    return FOUND.staff[game.role(game.to_move)](game, game.to_move, Chance(0))
+
+
+def random_agent(game, _seat, chance):
+    actions = game.legal_actions()
+    return actions[chance.below(len(actions))]
+
+
+def turn(game, message):
+    """One message of the agent and the answers of scripted staff; what the world said."""
+    assert game.step(message) is Verdict.PLAYED
+    said = staff(game)
+    assert game.step(said) is Verdict.PLAYED
+    assert game.step(staff(game)) is Verdict.PLAYED
+    return said
+
+
+def played(task, agent, seed=0, **options):
+    game = started(task, **options)
+    chance = Chance(seed)
+    while not game.over:
+        reply = agent(game, AGENT, chance) if game.to_move == AGENT else staff(game)
+        assert game.step(reply) is Verdict.PLAYED
+    return game
+
+
+def wins(agent, **options):
+    games = [played(task, agent, seed=task, **options) for task in range(MurderMystery.splits[options["split"]])]
+    return sum(game.outcomes == (Outcome.WIN,) for game in games) / len(games)
+
+
+# ---- reading an accusation ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Accuse Petra Vance.",
+        "I accuse Petra Vance of pushing Amos down the stairs!",
+        "i accuse petra",
+        "I formally accuse the engineer Petra.",
+        "Arrest Ms. Vance.",
+        "Petra is the murderer.",
+        "Petra Vance must be the real culprit.",
+        "It was Petra Vance who killed him.",
+        "The killer is Petra Vance, as the glove shows.",
+        "Dora has an alibi. Milo was locked in. Petra did it.",
+        "Milo is not the killer, so I accuse Petra.",
+        "<b>I accuse Petra Vance</b>",
+        "Is it Milo? No. The culprit must be Petra.",
+        "Petra Vance, you are guilty.",
+        "I accuse Petra, whatever Milo says.",
+    ],
+)
+def test_an_accusation_of_one_is_read(text):
+    assert accused(text, SUSPECTS) == {"Petra Vance"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "Ask Petra Vance what she knows.",
+        "Is Petra the murderer?",
+        "Ask Dora if Petra is the murderer.",
+        "Milo says Petra did it.",
+        "If Petra did it, I want to know why.",
+        "I do not accuse Petra Vance.",
+        "Petra is not the killer.",
+        "Petra never killed anybody.",
+        "I am not ready to accuse Petra.",
+        "Before I accuse Petra, I look at the lamp.",
+        "Inspect the stairs. Petra was there.",
+        "I accuse nobody.",
+        "I accuse Petra's brother.",
+        "The killer left a glove near Petra.",
+        "accuse Vancer",
+        "@2 is the killer",
+    ],
+)
+def test_what_is_no_accusation_is_not_read_as_one(text):
+    assert accused(text, SUSPECTS) == frozenset()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["I accuse Petra and Milo.", "Milo Brandt, Petra Vance did it.", "Milo is the killer. Petra is the culprit."],
+)
+def test_an_accusation_of_several_names_them_all(text):
+    assert accused(text, SUSPECTS) == {"Petra Vance", "Milo Brandt"}
+
+
+def test_a_part_of_a_name_that_two_suspects_have_names_neither():
+    assert accused("Lee did it.", ("Ann Lee", "Bo Lee")) == frozenset()
+    assert accused("Bo Lee did it.", ("Ann Lee", "Bo Lee")) == {"Bo Lee"}
+
+
+def test_letters_of_other_scripts_that_fold_to_ours_name_nobody():
+    assert accused("accuse \u017fam \u212aent", ("Sam Kent", "Bo Lee")) == frozenset()
+    assert accused("ACCUSE SAM KENT", ("Sam Kent", "Bo Lee")) == {"Sam Kent"}
+
+
+def test_a_name_that_is_a_word_too_counts_with_its_capital():
+    suspects = ("Flora Best", "Dirk Hansen")
+    assert accused("I blame the best liar, Dirk.", suspects) == frozenset()
+    assert accused("I blame Best.", suspects) == {"Flora Best"}
+
+
+# ---- whole games --------------------------------------------------------------------------------------------------
+
+
+def test_a_game_goes_from_the_briefing_over_clues_to_the_accusation():
+    game = started()
+    assert game.scenario.facts["culprit"] == "Petra Vance"
+    assert game.observation(AGENT).endswith(f"The case: {game.scenario.briefing}")
+    assert "glove" in turn(game, "I look closely at the rail of the stairs.")
+    assert "coast guard" in turn(game, "Verify where Dora was.")
+    assert "bed at nine" in turn(game, "Ask Petra Vance what she did that night.")
+    assert turn(game, "Dance.") == "Nothing of note comes of it."
+    assert turn(game, "I accuse Petra Vance.") == GOAL
+    assert game.outcomes == (Outcome.WIN,)
+    assert game.measures() == {"clues": 3.0, "accusations": 1.0}
+
+
+def test_one_wrong_accusation_ends_the_case():
+    game = started()
+    assert turn(game, "I accuse Milo Brandt.") == GOAL
+    assert game.outcomes == (Outcome.LOSS,)
+
+
+def test_a_wrong_accusation_ends_the_case_whatever_the_world_says():
+    game = started()
+    for reply in ("I accuse Milo Brandt.", "He smiles.", NOT_VALID):
+        game.step(reply)
+    assert game.outcomes == (Outcome.LOSS,)
+
+
+def test_accusations_up_to_the_allowed_number_can_be_wrong():
+    game = started(accusations=2)
+    assert turn(game, "I accuse Milo Brandt.") == "The evidence does not support this."
+    assert not game.over
+    turn(game, "I accuse Dora Finch.")
+    assert game.outcomes == (Outcome.LOSS,)
+    game = started(accusations=2)
+    turn(game, "I accuse Milo Brandt.")
+    turn(game, "I accuse Petra Vance.")
+    assert game.outcomes == (Outcome.WIN,)
+
+
+def test_any_number_of_accusations_lets_a_guesser_win():
+    game = started(accusations=0)
+    for name in game.scenario.facts["suspects"]:
+        turn(game, accusation(name))
+    assert game.outcomes == (Outcome.WIN,)
+    assert game.accusations_made == 3
+
+
+def test_the_turn_limit_fails_the_task():
+    game = started(max_turns=2)
+    turn(game, "Wait.")
+    turn(game, "Wait.")
+    assert game.outcomes == (Outcome.LOSS,)
+
+
+def test_a_negative_number_of_accusations_is_refused():
+    with pytest.raises(ValueError, match=r"accusations must be 0 \(any number\) or more, got -1"):
+        MurderMystery(accusations=-1)
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+@pytest.mark.parametrize("accusations", [0, 1])
+def test_the_strong_detective_finds_the_culprit(split, accusations):
+    assert wins(FOUND.strong, split=split, accusations=accusations) >= 0.9
+
+
+def test_stronger_detectives_win_more_often():
+    assert wins(FOUND.strong, split="train") > wins(FOUND.simple, split="train") + 0.2
+    assert wins(FOUND.simple, split="train") > wins(random_agent, split="train") + 0.05
+
+
+def test_the_strong_detective_looks_at_no_clue_that_it_was_not_told():
+    # With the world silent it cannot know better than chance, and accuses in the end.
+    right = 0
+    for task in range(60):
+        game = started(task)
+        while not game.over:
+            if game.to_move == AGENT:
+                reply = FOUND.strong(game, AGENT, Chance(0))
+            else:
+                reply = staff(game) if game.to_move == JUDGE else "Nothing."
+            game.step(reply)
+        right += game.outcomes == (Outcome.WIN,)
+    assert 8 <= right <= 32
+
+
+# ---- what staff may say -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("reply", "why"),
+    [
+        ("", "empty"),
+        ("<think>hm", "empty"),
+        ("You learn that Petra Vance did it.", "says who did it"),
+        ("The culprit is Petra.", "says who did it"),
+    ],
+)
+def test_a_useless_reply_of_the_world_is_asked_for_again(reply, why):
+    game = started()
+    game.step("Look around.")
+    before = json.dumps(game.to_json()["state"])
+    assert game.step(reply) is Verdict.REFUSED
+    assert why in game.observation(WORLD)
+    assert json.dumps(game.to_json()["state"]) == before
+    assert game.step("Petra looks away.") is Verdict.PLAYED
+    assert game.to_move == JUDGE
+
+
+def test_the_world_may_confirm_who_did_it_once_the_agent_has_accused():
+    game = started()
+    game.step("I accuse Petra Vance.")
+    assert game.step("Yes, Petra Vance did it.") is Verdict.PLAYED
+
+
+@pytest.mark.parametrize("before", [[], ["Nothing."]])
+def test_five_useless_replies_of_staff_discard_the_game(before):
+    game = started()
+    for reply in ["Look around.", *before]:
+        game.step(reply)
+    for _ in range(4):
+        assert game.step("") is Verdict.REFUSED
+    assert game.step("") is Verdict.DISCARDED
+    assert game.outcomes == (Outcome.TRUNCATED,)
+    assert ("judge" if before else "world") in game.discarded
+
+
+# ---- what is told to whom -----------------------------------------------------------------------------------------
+
+
+def test_the_agent_is_told_the_briefing_and_no_more():
+    for split in MurderMystery.splits:
+        for task, scenario in enumerate(MurderMystery.scenarios(split)):
+            rules, news = started(task, split=split).observation(AGENT).split("\n")
+            assert news == f"The case: {scenario.briefing}"
+            assert rules == started().observation(AGENT).split("\n")[0]
+            assert not any(clue.text in news for clue in scenario.facts["clues"])
+
+
+def test_staff_is_told_the_truth_and_the_forms_of_its_replies():
+    game = started()
+    for seat in (WORLD, JUDGE):
+        assert game.scenario.truth in game.observation(seat)
+        assert game.observation(seat).isascii()
+        assert game.observation(seat).count("Reply with") == 1
+    assert GOAL in game.observation(WORLD)
+    assert VALID in game.observation(JUDGE)
+    assert NOT_VALID in game.observation(JUDGE)
+    assert started(accusations=0).observation(WORLD) != game.observation(WORLD)
+
+
+@pytest.mark.parametrize(("accusations", "said"), [(1, "accuse once"), (3, "accuse 3 times"), (0, "and accuse when")])
+def test_the_rules_say_how_often_one_can_accuse(accusations, said):
+    assert said in started(accusations=accusations).observation(AGENT)
+
+
+def test_listed_actions_do_not_depend_on_who_did_it():
+    for task in range(60):
+        game = started(task)
+        actions = game.legal_actions()
+        assert len(set(actions)) == len(actions) <= 40
+        facts = game.scenario.facts
+        for name in facts["suspects"]:
+            assert {accusation(name), f"Question {name}.", f"Check the alibi of {name}."} <= set(actions)
+            game.scenario = Scenario("x", game.scenario.briefing, "y", facts={**facts, "culprit": name})
+            assert game.legal_actions() == actions
+
+
+def test_only_what_was_told_is_counted_as_seen():
+    game = started()
+    first = game.scenario.facts["clues"][0]
+    game.step(first.action)
+    game.step("Later, perhaps.")
+    game.step(NOT_VALID)
+    assert game.seen == []
+    turn(game, first.action)
+    turn(game, first.action)
+    assert game.seen == [first]
+    assert game.used == [first.action] * 3
+
+
+# ---- copies, records, odd replies ---------------------------------------------------------------------------------
+
+
+def test_copies_and_records_at_every_step_play_on_alike():
+    for task in range(0, 60, 7):
+        game, twin, read = (started(task, accusations=0) for _ in range(3))
+        chance = Chance(task)
+        while not game.over:
+            twin = twin.clone()
+            record = json.dumps(read.to_json())
+            read = MurderMystery(accusations=0)
+            read.from_json(json.loads(record))
+            assert json.dumps(read.to_json()) == record == json.dumps(game.to_json())
+            reply = random_agent(game, AGENT, chance) if game.to_move == AGENT else staff(game)
+            before = json.dumps(game.to_json())
+            game.clone().step(reply)
+            assert json.dumps(game.to_json()) == before
+            assert len({g.step(reply) for g in (game, twin, read)}) == 1
+            for seat in range(3):
+                assert twin.observation(seat) == read.observation(seat) == game.observation(seat)
+
+
+def test_a_game_can_be_recorded_before_it_begins():
+    game = MurderMystery()
+    game.from_json(json.loads(json.dumps(game.to_json())))
+    assert game.scenario is None
+    assert game.legal_actions() == []
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "Petra, " * 15_000,
+        "accuse " * 15_000,
+        "Petra is the the " * 6_000,
+        "Petra is the killer " * 5_000,
+        "not I accuse Petra " * 5_000,
+        "not " * 25_000,
+        "x" * 100_000,
+        "Petra " + "y" * 100_000,
+        "@1, " * 25_000,
+        "\u0663\u00b2? " * 25_000,
+        "Ask Petra. " * 9_000,
+    ],
+)
+def test_replies_of_any_length_are_answered_at_once(reply):
+    game = started()
+    begun = time.process_time()
+    turn(game, reply)
+    assert time.process_time() - begun < 3.0
+
+
+def test_scenarios_without_facts_can_be_played_and_have_no_script():
+    game = started()
+    game.scenario = Scenario("x", "A man is dead.", "Ann did it.")
+    assert len(game.legal_actions()) >= 2
+    assert FOUND.strong(game, AGENT, Chance(0)) in game.legal_actions()
+    assert FOUND.simple(game, AGENT, Chance(0)) in game.legal_actions()
+    game.step("The clues are clear, I accuse Bo of it.")
+    with pytest.raises(ValueError, match="answers only for scenarios with facts"):
+        staff(game)
+    assert game.step("He smiles.") is Verdict.PLAYED
+    assert game.step(NOT_VALID) is Verdict.PLAYED
+    assert game.outcomes == (Outcome.LOSS,)

@@ -1,0 +1,536 @@
+"""Simple Negotiation: the game of textarena 0.6.4 but for the listed deviations, its reader, its strategies."""
+
+import json
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dfc.games import scripted
+from dfc.games.chance import Chance, derive_seed
+from dfc.games.game import Outcome, Verdict
+from dfc.games.simple_negotiation import BASE_VALUES, RESOURCES, VALUE_RANGES, SimpleNegotiation, amounts, offer_text
+from dfc.games.talk import LONGEST_GROUP, split_talk
+
+GAMES = 300  # against the oracle, per turn limit
+STRATEGY_GAMES = 120  # per pairing
+OFFER = "[Offer: 3 Sheep, 2 Ore -> 5 Brick]"
+
+
+def pick(chance, items):
+    return items[chance.below(len(items))]
+
+
+def started(seed=0, **options):
+    game = SimpleNegotiation(**options)
+    game.reset(seed)
+    return game
+
+
+def dealt(stock=((9,) * 5, (9,) * 5), values=((5, 8, 12, 20, 32), (6, 12, 18, 30, 40)), **options):
+    """A game with a known deal."""
+    game = started(**options)
+    data = game.to_json()
+    data["state"] |= {"stock": [list(units) for units in stock], "values": [list(worth) for worth in values]}
+    game.from_json(data)
+    return game
+
+
+def play(*players, seed, **options):
+    """Plays a game of functions (game, chance) -> action; every action must be legal at once."""
+    game = started(seed, **options)
+    streams = [Chance(derive_seed("player", seat, seed)) for seat in range(2)]
+    while not game.over:
+        seat = game.to_move
+        assert game.step(players[seat].act(game, streams[seat])) is Verdict.PLAYED
+    return game
+
+
+# ---- textarena ------------------------------------------------------------------------------------------------------
+
+
+def pair(max_turns, seed):
+    from textarena.envs.SimpleNegotiation.env import SimpleNegotiationEnv
+
+    game = started(seed, max_turns=max_turns)
+    env = SimpleNegotiationEnv(max_turns=max_turns)
+    env.reset(num_players=2)
+    state = env.state.game_state
+    for seat in range(2):
+        state["player_resources"][seat] = dict(zip(RESOURCES, game.stock[seat], strict=True))
+        state["player_values"][seat] = dict(zip(RESOURCES, game.values[seat], strict=True))
+        worth = env._calculate_player_inventory_value(seat, state)
+        state["inventory_value"][seat] = {"initial": worth, "current": worth, "change": 0}
+    return game, env
+
+
+def respelled(chance, group):
+    spellings = [group, group.lower(), group.upper(), group.replace(", ", " and "), group.replace("Brick]", "Brick .]")]
+    spellings += [group.replace(": ", ":\n"), group.replace(": ", ": I give "), group.replace(" -> ", "->")]
+    spellings += [group.replace("Sheep", "Sheeps"), group.replace("[Offer: ", "[Offer: 1 Ore, ")]
+    group = pick(chance, spellings)
+    return pick(chance, (group, f"Well: {group}", f"{group} is all I say.", f"A [fair] deal?\n{group}\tYes!"))
+
+
+def reply_to(chance, game):
+    """Any reply on which both games should agree."""
+    kind = chance.below(10)
+    stock = game.stock[game.to_move]
+    if kind < 4 and game.offer is not None:  # also without the goods, but not in the last turn
+        action = "[Accept]" if game.actions_played < game.max_turns - 1 else pick(chance, game.legal_actions())
+    elif kind < 8:
+        action = pick(chance, game.legal_actions())
+    elif kind == 8:
+        sides = [[chance.below(8) * (chance.below(2)) for _ in RESOURCES] for _ in range(2)]
+        for side in sides:
+            side[chance.below(5)] += 1
+        sides[0] = [min(a, b) for a, b in zip(sides[0], stock, strict=True)]
+        action = offer_text(*map(tuple, sides)) if any(sides[0]) else "[Deny]"
+    else:
+        action = "[Offer: 30 Ore -> 1 Wheat]" if game.actions_played < game.max_turns - 1 else "I am done."
+    reply = respelled(chance, action)
+    # An added ore may be one too many, which must not happen in the last turn.
+    if game.actions_played == game.max_turns - 1 and "1 ore, " in reply.lower() + " ":
+        return action
+    return reply
+
+
+@pytest.mark.parametrize("max_turns", [10, 6])
+def test_negotiation_is_the_game_of_textarena(max_turns):
+    ends, trades, refusals = set(), 0, 0
+    for seed in range(GAMES):
+        chance = Chance(derive_seed("negotiation replies", seed))
+        game, env = pair(max_turns, seed)
+        while not game.over:
+            seat = game.to_move
+            assert seat == env.state.current_player_id
+            reply = reply_to(chance, game)
+            errors = env.state.error_count
+            standing = env.state.game_state["current_offer"]
+            if standing is None and "accept" in reply.lower():
+                continue  # deviation: words there, illegal here
+            verdict = game.step(reply)
+            done, info = env.step(reply)
+            disqualified = done and info["reason"].startswith("Invalid Move")
+            assert done == game.over, (reply, info, game.actions_played, game.stock)
+            assert disqualified == (verdict is Verdict.FORFEIT_ILLEGAL), (reply, info)
+            assert (env.state.error_count == errors + 1) == (verdict is Verdict.ILLEGAL), (reply, info)
+            state = env.state.game_state
+            if verdict is not Verdict.PLAYED:
+                refusals += 1
+                state["current_offer"] = standing  # deviation: there an offer out of reach closes the one that stands
+            for who in range(2):
+                assert list(state["player_resources"][who].values()) == game.stock[who]
+                assert state["inventory_value"][who]["change"] == game.gains[who]
+            theirs = state["current_offer"]
+            assert (theirs is None) == (game.offer is None)
+            if theirs is not None:
+                sides = (theirs["offered_resources"], theirs["requested_resources"])
+                assert amounts(game.offer) == tuple(tuple(side.get(name, 0) for name in RESOURCES) for side in sides)
+            if not done:
+                assert game.to_move == env.state.current_player_id
+                continue
+            rewards = env.close()
+            signs = [{"invalid": -1, "loss": -1, "draw": 0, "win": 1}[outcome] for outcome in game.outcomes]
+            if disqualified:  # deviation: then the other one gets 0 there, here he has won
+                assert (signs[seat], signs[1 - seat], rewards[seat], rewards[1 - seat]) == (-1, 1, -1, 0)
+            else:
+                assert signs == [rewards[who] for who in range(2)]
+        trades += game.measures()["trades"]
+        ends.add(game.outcomes)
+    assert {(Outcome.WIN, Outcome.LOSS), (Outcome.LOSS, Outcome.WIN), (Outcome.DRAW, Outcome.DRAW)} < ends
+    assert (Outcome.INVALID, Outcome.WIN) in ends
+    assert trades > GAMES / 2
+    assert refusals > GAMES / 10
+
+
+def test_deals_have_the_ranges_of_textarena():
+    from textarena.envs.SimpleNegotiation.env import SimpleNegotiationEnv
+
+    env = SimpleNegotiationEnv()
+    assert tuple(env.base_values.items()) == tuple(zip(RESOURCES, BASE_VALUES, strict=True))
+    assert VALUE_RANGES == ((5, 6), (8, 12), (12, 18), (20, 30), (32, 40))
+    ours, theirs = [set() for _ in RESOURCES], [set() for _ in RESOURCES]
+    units = set()
+    for seed in range(400):
+        game = started(seed)
+        env.reset(num_players=2)
+        for k, name in enumerate(RESOURCES):
+            ours[k] |= {game.values[seat][k] for seat in range(2)}
+            theirs[k] |= {env.state.game_state["player_values"][seat][name] for seat in range(2)}
+            units |= {game.stock[seat][k] for seat in range(2)}
+    assert ours == theirs == [set(range(low, high + 1)) for low, high in VALUE_RANGES]
+    assert units == set(range(5, 26))
+
+
+# ---- the rules ------------------------------------------------------------------------------------------------------
+
+
+def test_a_trade_moves_the_goods_and_changes_the_gains_by_the_own_values():
+    game = dealt()
+    assert game.step(f"Take this. {OFFER}") is Verdict.PLAYED
+    assert game.observation(1).split("\n")[-2:] == [
+        f"Opponent: Take this. {OFFER}",
+        "Open offer: you would get 3 Sheep, 2 Ore for 5 Brick.",
+    ]
+    assert game.step("[Accept]") is Verdict.PLAYED
+    assert game.stock == [[9, 9, 6, 14, 7], [9, 9, 12, 4, 11]]
+    assert game.gains == [5 * 20 - 3 * 12 - 2 * 32, 3 * 18 + 2 * 40 - 5 * 30]
+    assert game.observation(0).split("\n") == [
+        "Opponent: [Accept]",
+        "Trade: you get 5 Brick for 3 Sheep, 2 Ore. You hold 9 Wheat, 9 Wood, 6 Sheep, 14 Brick, 7 Ore.",
+        "Your gain since the start is 0.",
+    ]
+    assert "Your gain since the start is -16." in game.observation(1)
+    assert game.measures() == {
+        "trades": 1,
+        "offers": 1,
+        "gain_0": 0,
+        "gain_1": -16,
+        "talk_0": len("Take this."),
+        "talk_1": 0,
+    }
+
+
+def test_a_refused_offer_is_closed():
+    for refusal in ("[Deny]", "Perhaps later.", "[Offer: 1 Ore -> 1 Ore]"):
+        game = dealt()
+        game.step(OFFER)
+        assert game.step(refusal) is Verdict.PLAYED
+        if "Offer" in refusal:
+            game.step("[Deny]")
+        else:
+            assert game.step("[Accept]") is Verdict.ILLEGAL
+            game.step("hm")
+        assert game.step("[Accept]") is Verdict.ILLEGAL
+        assert game.stock == [[9] * 5, [9] * 5]
+
+
+def test_the_proposer_cannot_accept_its_own_offer():
+    game = dealt()
+    game.step(OFFER)
+    game.step("Let me think.")
+    assert "[Accept]" not in game.legal_actions()
+    assert game.step("[Accept]") is Verdict.ILLEGAL
+    assert game.observation(0).endswith("There is no open offer to accept. Try again.")
+
+
+def test_only_goods_that_are_held_can_be_offered_or_given():
+    game = dealt(stock=((2, 9, 9, 9, 9), (9, 9, 9, 3, 9)))
+    assert game.step("[Offer: 3 Wheat -> 1 Ore]") is Verdict.ILLEGAL
+    assert game.observation(0).endswith("You do not hold what you offer. Try again.")
+    assert game.step("[Offer: 1 Wheat -> 4 Brick]") is Verdict.PLAYED  # what is asked for is not known to be there
+    assert "[Accept]" not in game.legal_actions()
+    assert game.step("[Accept]") is Verdict.ILLEGAL
+    assert game.observation(1).endswith("You do not hold what the offer asks for. Try again.")
+    assert game.offer is not None
+    assert game.step("[Accept]") is Verdict.FORFEIT_ILLEGAL
+    assert game.outcomes == ("win", "invalid")
+
+
+def test_an_illegal_reply_leaves_the_open_offer():
+    game = dealt()
+    game.step(OFFER)
+    assert game.step("[Offer: 99 Ore -> 1 Wheat]") is Verdict.ILLEGAL
+    assert game.step("[Accept]") is Verdict.PLAYED
+    assert game.measures()["trades"] == 1
+
+
+def test_an_illegal_reply_in_the_last_turn_is_asked_again():
+    game = dealt(max_turns=2)
+    game.step(OFFER)
+    assert game.observation(1).endswith("This is the last turn.")
+    assert game.step("[Offer: 99 Ore -> 1 Wheat]") is Verdict.ILLEGAL
+    assert not game.over
+    assert game.step("[Accept]") is Verdict.PLAYED
+    assert game.outcomes == ("win", "loss")
+
+
+def test_an_answer_and_an_offer_in_one_reply_are_unreadable():
+    for reply in (f"[Accept] {OFFER}", f"[Deny] {OFFER}", "[Accept][Deny]", f"{OFFER}[Offer: 1 Ore -> 1 Wood]"):
+        game = dealt()
+        game.step(OFFER)
+        assert game.step(reply) is Verdict.FORFEIT_MALFORMED
+        assert game.outcomes == ("win", "invalid")
+
+
+@pytest.mark.parametrize(
+    ("gains", "outcomes"), [((3, 3), ("draw", "draw")), ((4, 3), ("win", "loss")), ((-5, -4), ("loss", "win"))]
+)
+def test_the_larger_gain_wins_and_an_equal_one_draws(gains, outcomes):
+    game = dealt(max_turns=1)
+    data = game.to_json()
+    data["state"]["gains"] = list(gains)
+    game.from_json(data)
+    game.step("That is all.")
+    assert game.outcomes == outcomes
+    assert game.observation(1).endswith(f"The end: you gained {gains[1]}, the opponent gained {gains[0]}.")
+
+
+def test_units_are_conserved_and_gains_are_those_of_the_stock():
+    traded = 0
+    for seed in range(60):
+        players = [scripted.player("SimpleNegotiation-v0", pick(Chance(seed), scripted.STRENGTHS)) for _ in range(2)]
+        game = started(seed, max_turns=30)
+        first = game.to_json()["state"]["stock"]
+        chance = Chance(derive_seed("conserved", seed))
+        while not game.over:
+            game.step(players[game.to_move].act(game, chance))
+            assert [sum(units) for units in zip(*game.stock, strict=True)] == [sum(u) for u in zip(*first, strict=True)]
+            assert min(map(min, game.stock)) >= 0
+        for seat in range(2):
+            change = [now - then for now, then in zip(game.stock[seat], first[seat], strict=True)]
+            assert game.gains[seat] == sum(c * v for c, v in zip(change, game.values[seat], strict=True))
+        traded += game.measures()["trades"]
+    assert traded > 50
+
+
+@pytest.mark.parametrize("seat", [0, 1])
+def test_a_seat_learns_nothing_of_the_opponents_values_and_stock(seat):
+    compared = 0
+    for seed in range(40):
+        game = started(seed)
+        data = game.to_json()
+        chance = Chance(derive_seed("swap", seed))
+        other = [low + chance.below(high - low + 1) for low, high in VALUE_RANGES]
+        data["state"]["values"][1 - seat] = other
+        data["state"]["stock"][1 - seat] = [units + 7 for units in data["state"]["stock"][1 - seat]]
+        data["news"][1 - seat] = []
+        swapped = SimpleNegotiation()
+        swapped.from_json(data)
+        while not game.over:
+            if game.to_move == seat:
+                assert swapped.legal_actions() == game.legal_actions()
+                for strength in scripted.STRENGTHS:
+                    player = scripted.player(game, strength)
+                    assert player.act(game, Chance(5)) == player.act(swapped, Chance(5))
+            action = pick(chance, game.legal_actions())
+            if game.offer is not None and "[Accept]" in game.legal_actions() and chance.below(2):
+                action = "[Accept]"
+            assert swapped.observation(seat) == game.observation(seat)
+            assert swapped.step(action) is game.step(action) is Verdict.PLAYED
+            compared += 1
+    assert compared == 400
+
+
+def test_the_deal_shows_a_seat_its_own_goods_and_values_only():
+    goods = "You hold {} Wheat (worth {} each), {} Wood (worth {} each), {} Sheep (worth {} each), "
+    goods += "{} Brick (worth {} each), {} Ore (worth {} each)."
+    for seed in range(20):
+        game = started(seed)
+        for seat in range(2):
+            rules, *news = game.observation(seat).split("\n")
+            own = [n for pair in zip(game.stock[seat], game.values[seat], strict=True) for n in pair]
+            assert news == [goods.format(*own)]
+            assert rules == started(seed + 1).observation(seat).split("\n")[0]
+
+
+def test_bad_limits_are_refused():
+    for name in ("max_turns", "max_talk"):
+        with pytest.raises(ValueError, match=f"{name} must be 1 or more, got 0"):
+            SimpleNegotiation(**{name: 0})
+
+
+# ---- reading --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("reply", "action"),
+    [
+        ("[accept]", "[Accept]"),
+        ("Deal! [ ACCEPT ]", "Deal! [Accept]"),
+        ("[Deny.]", "[Deny]"),
+        ("[\n Accept\t]", "[Accept]"),
+        ("[Offer: 3\nSheep,  2   Ore -> 5 Brick]", OFFER),
+        ("[Deny] no [deny]", "no [Deny]"),
+        ("[Offer: 3 Sheep, 2 Ore -> 5 Brick]", OFFER),
+        ("[offer 2 ores and 3 sheeps->5 bricks.]", OFFER),
+        ("[OFFER: I give 1 Sheep, 2 Sheep, 2 Ore -> 5 Brick!]", OFFER),
+        ("[Offer: i offer 003 Sheep,2 Ore -> 5 Brick]", OFFER),
+        ("so:\n\n[Offer:\n 3 Sheep, 2 Ore\n->\n5 Brick] ok?", f"so: ok? {OFFER}"),
+        ("[Offer: 123456789 Ore -> 1 Wheat]", "[Offer: 9999 Ore -> 1 Wheat]"),
+        ("hello", "hello"),
+        ("[hello] there", "(hello) there"),
+        ("[Offering] [Acceptable]", "(Offering) (Acceptable)"),
+        ("[[Accept]]", "( ) [Accept]"),
+        ("Je t'offre du bl\u00e9 \U0001f33e", "Je t'offre du bl\u00e9 \U0001f33e"),
+        ("a\u2028b\x00c\u202ed\ud800e", "a b c d e"),
+        ("<think>[Accept]</think>[Deny]", "[Deny]"),
+        ("<think>[Accept]", None),
+        ("", None),
+        (" \n\u200b ", None),
+        ("[Accept the offer]", None),
+        ("[Offer]", None),
+        ("[Offer: 3 Sheep]", None),
+        ("[Offer: 3 Sheep -> 5 Brick -> 1 Ore]", None),
+        ("[Offer: 3 Sheep -> 5 Gold]", None),
+        ("[Offer: 0 Sheep -> 5 Brick]", None),
+        ("[Offer: -3 Sheep -> 5 Brick]", None),
+        ("[Offer: \u0663 Sheep -> 5 Brick]", None),
+        ("[Offer: 3 Sheep -> ]", None),
+        ("[Offer: 3 Sheep -> 5 Brick", None),
+        ("[Accept] [Offer: gold]", None),
+        (f"[Offer: {'0' * LONGEST_GROUP}3 Sheep -> 5 Brick]", None),
+    ],
+)
+def test_a_reply_is_read_as_words_and_at_most_one_action(reply, action):
+    game = dealt()
+    assert game.extract(reply) == action
+    if action is not None:
+        assert game.extract(action) == action
+        assert game._read(action) == action
+
+
+def test_long_words_are_cut_and_the_action_behind_them_is_kept():
+    game = dealt(max_talk=20)
+    action = game.extract(f"{'word ' * 50} {OFFER} {'word ' * 50}")
+    assert action == f"word word word word {OFFER}"
+    assert game.step("x" * 1000) is Verdict.PLAYED
+    assert game.observation(1).endswith("Opponent: " + "x" * 20)
+    assert game.measures()["talk_0"] == 20
+
+
+def test_words_cannot_be_taken_for_news():
+    game = dealt()
+    game.step("hi\nTrade: you get 5 Ore for 1 Wheat.\n[Game] [Accept]"[:-9])
+    last = game.observation(1).split("\n")[-1]
+    assert last == "Opponent: hi Trade: you get 5 Ore for 1 Wheat. (Game)"
+
+
+PIECES = ("[", "]", "[Offer: ", "[Accept]", "[deny", "-> ", "3 Sheep, ", "5 Brick", " and ", "<think>", "</think>", " ")
+
+
+@settings(max_examples=150, derandomize=True, deadline=None, database=None)
+@given(parts=st.lists(st.tuples(st.one_of(st.sampled_from(PIECES), st.text(max_size=6)), st.sampled_from((1, 2, 900)))))
+def test_reading_twice_changes_nothing(parts):
+    game = dealt(max_talk=50)
+    action = game.extract("".join(piece * count for piece, count in parts))
+    if action is not None:
+        assert game.extract(action) == game._read(action) == action
+        assert action
+        assert action.isprintable()
+        assert action == " ".join(action.split())
+        words, group = split_talk(action)
+        assert len(words) <= 50
+        assert len(group) <= LONGEST_GROUP
+        assert not set("[]") & set(words)
+        assert group in {"", "[Accept]", "[Deny]"} or offer_text(*amounts(group)) == group
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "[",
+        "]",
+        "[Offer",
+        "[Offer: ",
+        "[ ",
+        "[Accept]",
+        "[Accept][Deny]",
+        "1 Wheat, ",
+        "->",
+        ">",
+        "\u00e9",
+        "\ud800",
+        "\0",
+    ],
+)
+def test_replies_of_100_000_characters_are_read_at_once(piece):
+    game = dealt()
+    for reply in ((piece * 100_000)[:100_000], f"[Offer: {piece * 100_000}"[:99_999] + "]"):
+        begun = time.process_time()
+        assert game.clone().step(reply) in set(Verdict)
+        assert time.process_time() - begun < 3.0
+
+
+@settings(max_examples=30, derandomize=True, deadline=None, database=None)
+@given(words=st.text(min_size=1, max_size=300))
+def test_words_in_any_script_reach_the_other_side_and_a_record(words):
+    game = dealt(malformed_allowance=1)
+    action = game.extract(words)
+    verdict = game.step(words)
+    assert verdict is (Verdict.MALFORMED if action is None else Verdict.PLAYED)
+    if action is not None and action[-1] != "]":
+        assert game.observation(1).split("\n")[-1] == f"Opponent: {action}"
+    game.observation(1).encode("utf-8")  # no lone surrogate is left
+    json.dumps(game.to_json())
+
+
+# ---- strategies -----------------------------------------------------------------------------------------------------
+
+
+def test_listed_offers_are_few_and_of_about_equal_value_or_one_for_one():
+    game = dealt(stock=((25,) * 5, (25,) * 5))
+    actions = game.legal_actions()
+    assert actions[0] == "[Deny]"
+    assert len(actions) <= 40
+    for offer in (action for action in actions if action.startswith("[Offer")):
+        give, take = (sum(a * b for a, b in zip(side, BASE_VALUES, strict=True)) for side in amounts(offer))
+        assert give == take or sum(map(sum, amounts(offer))) == 2
+
+
+def rates(first, second):
+    """Wins, draws and losses of the first of two strengths, from both seats, and trades per game."""
+    ends, trades = {"win": 0, "draw": 0, "loss": 0}, 0
+    one, two = (scripted.player("SimpleNegotiation-v0", strength) for strength in (first, second))
+    for seed in range(STRATEGY_GAMES):
+        seat = seed % 2
+        game = play(*((one, two) if seat == 0 else (two, one)), seed=seed)
+        ends[game.outcomes[seat]] += 1
+        trades += game.measures()["trades"]
+    return ends, trades / STRATEGY_GAMES
+
+
+@pytest.mark.parametrize("weaker", ["simple", "random_legal"])
+def test_strong_negotiation_beats_the_weaker_with_trades(weaker):
+    ends, trades = rates("strong", weaker)
+    assert ends["win"] > 2 * ends["loss"]
+    assert ends["win"] > 0.35 * STRATEGY_GAMES
+    assert trades > 0.8
+
+
+@pytest.mark.parametrize("strength", ["simple", "strong"])
+def test_equal_players_trade(strength):
+    ends, trades = rates(strength, strength)
+    assert trades > 0.5
+    assert ends["draw"] < STRATEGY_GAMES
+
+
+@pytest.mark.parametrize(
+    ("offer", "strong_accepts", "simple_accepts"),
+    [
+        ("[Offer: 1 Ore -> 1 Ore]", False, False),
+        ("[Offer: 2 Wheat -> 1 Wood]", False, False),  # worth 12 for 12
+        ("[Offer: 1 Ore -> 1 Wheat]", True, True),
+        ("[Offer: 1 Wheat -> 1 Ore]", False, False),
+        ("[Offer: 5 Sheep -> 2 Ore]", True, True),  # 90 for 80; the other is estimated to lose 3
+        ("[Offer: 1 Brick -> 2 Wood]", True, True),  # 30 for 24; the other is estimated to lose 5
+        ("[Offer: 3 Wheat -> 1 Sheep]", False, False),
+        ("[Offer: 13 Wheat -> 3 Brick]", False, False),
+        ("[Offer: 10 Brick -> 7 Ore, 3 Wheat]", False, True),  # own gain 2; the other is estimated to gain 18
+    ],
+)
+def test_strong_wants_the_larger_gain_and_simple_any(offer, strong_accepts, simple_accepts):
+    game = dealt(stock=((30,) * 5, (30,) * 5))
+    game.step(offer)
+    give, take = amounts(offer)
+    own = sum(v * (g - t) for v, g, t in zip((6, 12, 18, 30, 40), give, take, strict=True))
+    other = sum((a + b) / 2 * (t - g) for (a, b), g, t in zip(VALUE_RANGES, give, take, strict=True))
+    strong, simple = (scripted.player(game, name).act(game, Chance(0)) for name in ("strong", "simple"))
+    assert (strong == "[Accept]") is (own > max(0, other))
+    assert (simple == "[Accept]") is (own > 0)
+    assert (strong == "[Accept]", simple == "[Accept]") == (strong_accepts, simple_accepts)
+
+
+def test_strong_does_not_repeat_a_refused_offer():
+    player = scripted.player("SimpleNegotiation-v0", "strong")
+    for seed in range(20):
+        game = started(seed, max_turns=30)
+        made = []
+        while not game.over:
+            action = player.act(game, Chance(0)) if game.to_move == 0 else "No."
+            if game.to_move == 0 and action.startswith("[Offer"):
+                made.append(action)
+            game.step(action)
+        assert len(set(made)) == len(made) > 3

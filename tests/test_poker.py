@@ -1,0 +1,560 @@
+"""Poker: cases worked out by hand, and what must hold in every match."""
+
+import json
+import random
+import re
+import time
+from collections import Counter
+
+import pytest
+
+from dfc.games.chance import Chance, derive_seed
+from dfc.games.game import Outcome, Verdict
+from dfc.games.poker import Poker
+from dfc.games.poker_hands import cards, text
+from dfc.games.strategies import poker as strategies
+
+GOOD, BAD = "Ah As", "7c 2d"  # on BOARD a pair of aces and nothing
+BOARD = "Kd 9s 8h 5c 3d"
+
+
+def started(seed=0, **options):
+    game = Poker(**options)
+    game.reset(seed)
+    return game
+
+
+def set_cards(game, first, second, board=BOARD):
+    """Gives the seats these cards; ours only look at them when they are shown or compared."""
+    game._hands = [cards(first), cards(second)]
+    game._board = cards(board)
+
+
+def with_chips(first, second, dealer=0, **options):
+    """A match at the start of a hand before which the seats had these chips; seat 0 holds the better cards."""
+    game = Poker(num_rounds=20, starting_chips=(first + second) // 2, **options)
+    game.reset(0)
+    game.step("[Fold]")  # a hand that the dealer, seat 0, gives up; then another one with the chips wanted
+    if not dealer:
+        game.step("[Fold]")
+    game._news = [[], []]
+    game.chips = [first, second]
+    game.paid = [0, 0]
+    game.round -= 1
+    game._deal()
+    set_cards(game, GOOD, BAD)
+    return game, game._turn(game.dealer)
+
+
+def play(game, *replies):
+    for reply in replies:
+        assert game.step(reply) is Verdict.PLAYED, (reply, game.observation(game.to_move))
+
+
+def amounts(game):
+    """Every bet and raise that is accepted now, as the total it brings the seat's chips of this street to."""
+    highest = max(game.bets)
+    found = set()
+    for number in range(2 * game.starting_chips + 2):
+        bet = game.clone().step(f"[Bet {number}]") is Verdict.PLAYED
+        if number >= highest:
+            assert bet == (game.clone().step(f"[Raise {number - highest}]") is Verdict.PLAYED)
+        if bet:
+            found.add(number)
+    return found
+
+
+# ---- the order of a hand ------------------------------------------------------------------------------------------
+
+
+def test_blinds_order_and_option_are_those_of_a_match_for_two():
+    game = started()
+    assert (game.dealer, game.to_move, game.chips, game.bets, game.pot) == (0, 0, [990, 980], [10, 20], 30)
+    assert game.board == ()
+    play(game, "[Call]")
+    assert (game.to_move, game.street, game.due(1)) == (1, 0, 0)  # the big blind is asked after a limp
+    assert game.legal_actions() == ["[Check]", "[Raise 20]", "[Raise 40]", "[Raise 980]"]
+    play(game, "[Raise 40]")
+    assert (game.to_move, game.bets, game.due(0)) == (0, [20, 60], 40)
+    play(game, "[Call]")
+    for street in (1, 2, 3):
+        assert (game.street, len(game.board), game.bets, game.pot) == (street, street + 2, [0, 0], 120)
+        assert game.to_move == 1
+        play(game, "[Check]")
+        assert game.to_move == 0
+        play(game, "[Check]")
+    assert (game.round, game.hands_played, game.dealer, game.to_move) == (2, 1, 1, 1)
+    assert game.bets == [20, 10]
+
+
+def test_a_check_after_a_limp_opens_the_flop():
+    game = started()
+    play(game, "[Call]", "[Check]")
+    assert (game.street, game.to_move, game.pot) == (1, 1, 40)
+
+
+def test_a_bet_and_a_call_close_a_street():
+    game = started()
+    play(game, "[Raise 20]", "[Call]")
+    assert (game.street, game.pot, game.to_move) == (1, 80, 1)
+    play(game, "[Check]", "[Bet 50]", "[Raise 100]", "[Call]")
+    assert (game.street, game.pot, game.bets, game.to_move) == (2, 380, [0, 0], 1)
+
+
+def test_the_deal_alternates_and_the_match_has_its_number_of_hands():
+    game = started(num_rounds=5)
+    dealers = []
+    while not game.over:
+        dealers.append(game.dealer)
+        assert game.to_move == game.dealer
+        play(game, "[Fold]")
+    assert dealers == [0, 1, 0, 1, 0]
+    assert game.hands_played == 5
+    assert game.chips == [990, 1010]
+    assert game.outcomes == (Outcome.LOSS, Outcome.WIN)
+
+
+# ---- amounts ------------------------------------------------------------------------------------------------------
+
+
+def test_a_bet_is_at_least_the_big_blind_and_a_raise_at_least_the_last_one():
+    game = started(starting_chips=200)
+    assert amounts(game) == set(range(40, 402))  # beyond 200 it is all-in
+    play(game, "[Bet 90]")
+    assert game.bets == [90, 20]
+    assert game.smallest_raise == 70
+    assert amounts(game) == set(range(160, 402))
+    play(game, "[Call]")
+    assert amounts(game) == set(range(20, 402))
+    play(game, "[Bet 30]")
+    assert amounts(game) == set(range(60, 402))
+    play(game, "[Raise 40]")
+    assert amounts(game) == set(range(110, 402))  # exactly all-in: 40 more than 70
+
+
+def test_less_than_the_smallest_is_accepted_only_all_in():
+    game, _ = with_chips(100, 300)
+    play(game, "[Bet 90]")
+    game, _ = with_chips(95, 305)
+    play(game, "[Call]", "[Bet 60]")
+    assert amounts(game) == set(range(95, 402))  # all-in with 35 above 60, where 40 would be the least
+    play(game, "[Raise 40]")
+    assert game.bets == [95, 60]
+
+
+def test_nobody_can_raise_a_player_who_is_all_in():
+    game, _ = with_chips(100, 300)
+    play(game, "[Bet 100]")
+    assert game.legal_actions() == ["[Call]", "[Fold]"]
+    for reply in ("[Raise 20]", "[Bet 300]", "[Check]"):
+        assert game.clone().step(reply) is Verdict.ILLEGAL
+    game.step("[Raise 20]")
+    assert game.observation(1) == "The opponent is all-in, you can only call or fold. Try again."
+
+
+def test_who_cannot_exceed_the_bet_cannot_raise():
+    game, _ = with_chips(100, 300, dealer=1)
+    play(game, "[Bet 100]")
+    assert game.legal_actions() == ["[Call]", "[Fold]"]
+    assert game.clone().step("[Raise 50]") is Verdict.ILLEGAL
+    assert game.clone().step("[Check]") is Verdict.ILLEGAL
+    assert game.clone().step("[Bet 100]") is Verdict.ILLEGAL
+    play(game, "[Call]")
+    assert game.over is (game.chips[1] == 0)
+
+
+@pytest.mark.parametrize("reply", ["[Bet 0]", "[Raise 0]", "[Bet 1]", "[Raise 19]", "[Bet 39]", "[Check]"])
+def test_these_are_illegal_at_the_start(reply):
+    game = started()
+    assert game.step(reply) is Verdict.ILLEGAL
+    assert re.fullmatch(r"[^0-9]+ Try again\.", game.observation(0))
+
+
+def test_a_call_with_nothing_due_is_illegal_and_a_fold_is_not():
+    game = started()
+    play(game, "[Call]")
+    assert game.clone().step("[Call]") is Verdict.ILLEGAL
+    assert "[Fold]" not in game.legal_actions()
+    play(game, "[Fold]")
+    assert (game.round, game.chips) == (2, [1000, 970])  # 1020 and 980, less the blinds
+
+
+def test_listed_amounts_are_the_smallest_half_the_pot_the_pot_and_what_both_have():
+    game = started()
+    assert game.legal_actions() == ["[Call]", "[Fold]", "[Raise 20]", "[Raise 40]", "[Raise 980]"]
+    play(game, "[Raise 80]", "[Call]")  # 200 in the pot
+    assert game.legal_actions() == ["[Check]", "[Bet 20]", "[Bet 100]", "[Bet 200]", "[Bet 900]"]
+    play(game, "[Bet 100]")  # 400 after a call
+    assert game.legal_actions() == ["[Call]", "[Fold]", "[Raise 100]", "[Raise 200]", "[Raise 400]", "[Raise 800]"]
+    game, _ = with_chips(1000, 50)
+    assert game.legal_actions() == ["[Call]", "[Fold]", "[Raise 20]", "[Raise 30]"]  # more than 30 would go back
+
+
+def test_every_listed_action_is_played_and_no_two_lead_to_the_same_position():
+    chance = Chance(derive_seed("poker listed"))
+    for seed in range(30):
+        game = started(seed)
+        while not game.over:
+            actions = game.legal_actions()
+            after = []
+            for action in actions:
+                twin = game.clone()
+                assert twin.step(action) is Verdict.PLAYED
+                after.append(json.dumps([twin.to_json()["state"], twin.outcomes, twin.to_move]))
+            assert len(set(after)) == len(actions)
+            play(game, actions[chance.below(len(actions))])
+
+
+# ---- who gets what ------------------------------------------------------------------------------------------------
+
+
+def test_an_uncalled_bet_goes_back():
+    game = started()
+    play(game, "[Raise 480]", "[Fold]")
+    assert game.observation(0).split("\n")[-2] == "Hand 1 ends: Opponent folds, you win the pot of 40."
+    assert [chips + paid for chips, paid in zip(game.chips, game.paid, strict=True)] == [1020, 980]
+
+
+@pytest.mark.parametrize(("winner", "chips"), [(0, [200, 1800]), (1, [0, 2000])])
+def test_a_short_stack_can_win_only_what_it_matched(winner, chips):
+    game, _ = with_chips(100, 1900, dealer=1)
+    if winner:
+        set_cards(game, BAD, GOOD)
+    play(game, "[Bet 1900]")
+    assert game.chips == [80, 0]
+    play(game, "[Call]")
+    assert [c + p for c, p in zip(game.chips, game.paid, strict=True)] == chips
+    assert game.over is (winner == 1)
+
+
+def test_a_large_stack_that_calls_a_short_all_in_pays_only_that():
+    game, _ = with_chips(100, 1900)
+    play(game, "[Raise 80]", "[Call]")
+    assert [c + p for c, p in zip(game.chips, game.paid, strict=True)] == [200, 1800]
+
+
+def test_equal_hands_share_the_pot():
+    game = started()
+    set_cards(game, "Ac Kc", "Ad Kd", "Qh Qs Jh 2s 3h")
+    play(game, "[Raise 281]", "[Call]", *["[Check]"] * 6)
+    assert [c + p for c, p in zip(game.chips, game.paid, strict=True)] == [1000, 1000]
+    assert "the pot of 602 is shared." in game.observation(0)
+    assert "the pot of 602 is shared." in game.observation(1)
+
+
+def test_the_board_alone_can_be_the_best_hand_of_both():
+    game = started(num_rounds=1)
+    set_cards(game, "Ac Ad", "7c 2d", "Th Jh Qh Kh Ah")
+    play(game, "[Raise 980]", "[Call]")
+    assert game.outcomes == (Outcome.DRAW, Outcome.DRAW)
+    assert game.measures() == {"chips_0": 1000.0, "chips_1": 1000.0, "hands_played": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("chips", "dealer", "asked", "due"),
+    [
+        ((985, 15), 0, True, 5),  # the big blind is 15 and all-in: the dealer may call 5
+        ((990, 10), 0, False, 0),  # it is as much as the small blind: nothing to decide
+        ((995, 5), 0, False, 0),
+        ((985, 15), 1, True, 5),  # the small blind has 5 left and owes 10
+        ((990, 10), 1, False, 0),  # the small blind is all-in
+        ((995, 5), 1, False, 0),
+    ],
+)
+def test_short_blinds_are_all_in_for_what_they_are(chips, dealer, asked, due):
+    game, turn = with_chips(*chips, dealer=dealer)
+    matched = min(chips)
+    if not asked:
+        assert turn == (Outcome.WIN, Outcome.LOSS)
+        assert game.chips == [1000, 0]
+        return
+    assert turn == dealer
+    assert game.due(dealer) in {due, 10}
+    game.to_move = turn
+    assert game.legal_actions() == ["[Call]", "[Fold]"]
+    assert f"to call {due}." in game.observation(dealer)
+    set_cards(game, BAD, GOOD)
+    play(game, "[Call]")
+    assert [c + p for c, p in zip(game.chips, game.paid, strict=True)] == [1000 - 2 * matched, 2 * matched]
+
+
+def test_hands_with_a_blind_that_is_all_in_are_played_without_asking():
+    # After the first hand seat 1 has 1 chip; every blind is all-in until it is broke or has more than a blind.
+    for seed in range(40):
+        game = started(seed, num_rounds=30)
+        set_cards(game, "Ac Ad", "Ah 2d")
+        game.chips = [990 + 979, 1]
+        play(game, "[Fold]")
+        assert game.over or game.hands_played > 2 or min(game.chips) > 0
+        assert sum(game.chips) + game.pot == 2000
+        if not game.over:
+            assert game.legal_actions()
+
+
+def test_the_winner_is_whoever_has_more_chips_after_the_last_hand():
+    for better, outcomes in ((0, ("win", "loss")), (1, ("loss", "win"))):
+        game = started(num_rounds=1)
+        set_cards(game, *((GOOD, BAD) if better == 0 else (BAD, GOOD)))
+        play(game, "[Call]", *["[Check]"] * 7)
+        assert game.outcomes == outcomes
+        assert sorted(game.chips) == [980, 1020]
+
+
+# ---- what always holds --------------------------------------------------------------------------------------------
+
+
+def any_reply(game, rng):
+    """Something legal, mostly, with any amount, listed or not."""
+    if rng.random() < 0.5:
+        return rng.choice(game.legal_actions())
+    most = rng.choice((30, 200, 3000))
+    return rng.choice(("[Call]", "[Check]", "[Fold]", f"[Bet {rng.randrange(most)}]", f"[Raise {rng.randrange(most)}]"))
+
+
+def test_no_chip_is_made_or_lost_at_any_step():
+    steps = 0
+    for seed in range(400):
+        rng = random.Random(seed)
+        game = started(seed, illegal_allowance=10**6, starting_chips=rng.choice((21, 55, 1000, 10_000)))
+        while not game.over:
+            before = game.to_json()["state"]
+            verdict = game.step(any_reply(game, rng))
+            steps += 1
+            if verdict is not Verdict.PLAYED:
+                assert game.to_json()["state"] == before
+            assert sum(game.chips) + game.pot == 2 * game.starting_chips
+            assert min(*game.chips, *game.bets, *game.paid) >= 0
+            assert all(bet <= paid for bet, paid in zip(game.bets, game.paid, strict=True))
+            assert len({*game.hand(0), *game.hand(1), *game._board}) == 9
+            if not game.over:
+                assert game.chips[game.to_move] > 0
+        own, other = game.chips
+        expected = ("draw", "draw") if own == other else ("win", "loss") if own > other else ("loss", "win")
+        assert game.outcomes == expected
+        assert 0 in (own, other) or game.hands_played == 10 or game.actions_played == game.max_actions
+    assert steps > 5_000
+
+
+STUBBORN = ["[Check]", "[Call]", "[Raise 1]", "[Raise 20]", "[Bet 1000000]", "[Fold]", "[Bet 20]", "nonsense", ""]
+
+
+@pytest.mark.parametrize("options", [{}, {"num_rounds": 50, "max_actions": 1000}, {"illegal_allowance": 0}])
+@pytest.mark.parametrize("other", [*STUBBORN, None])
+@pytest.mark.parametrize("one", STUBBORN)
+def test_a_match_ends_whatever_is_replied(one, other, options):
+    game = started(1, **options)
+    rng = random.Random(1)
+    replies = 0
+    while not game.over:
+        reply = one if game.to_move == 0 else other
+        game.step(rng.choice(game.legal_actions()) if reply is None else reply)
+        replies += 1
+        assert replies <= 2 * game.longest + 2
+    assert game.actions_played <= game.longest
+    assert game.outcomes is not None
+
+
+def raise_as_little_as_possible(game):
+    actions = game.legal_actions()
+    return actions[2] if actions[0] == "[Call]" and len(actions) > 2 else actions[1] if len(actions) > 2 else actions[0]
+
+
+def test_the_match_ends_by_chips_at_the_last_action_allowed_and_bets_go_back():
+    game = started(num_rounds=3, max_actions=40)
+    assert game.longest == 40
+    play(game, "[Fold]")
+    while not game.over:
+        paid = list(game.paid)
+        assert game.actions_played < 40
+        play(game, raise_as_little_as_possible(game))
+    assert game.actions_played == 40
+    assert paid != [0, 0]
+    assert game.hands_played == 1
+    assert game.chips == [990, 1010]
+    assert game.outcomes == ("loss", "win")
+    assert "Hand 2 is not finished, the bets go back." in game.observation(0)
+
+
+def test_a_hand_that_ends_with_the_last_action_counts():
+    game = started(max_actions=2)
+    play(game, "[Raise 100]")
+    assert not game.over
+    play(game, "[Fold]")
+    assert (game.chips, game.hands_played, game.round, game.outcomes) == ([1020, 980], 1, 1, ("win", "loss"))
+
+
+def test_no_hand_is_longer_than_the_bound_says():
+    # Raises as small as possible on every street, then calls; the bound of one hand is 9 + chips / big blind.
+    longest = 0
+    for raises in range(60):
+        game = started(num_rounds=1, max_actions=10_000)
+        while not game.over:
+            wants_more = game.actions_played % 60 < raises
+            play(game, raise_as_little_as_possible(game) if wants_more else game.legal_actions()[0])
+        longest = max(longest, game.actions_played)
+        assert game.actions_played <= game.longest == 59
+    assert longest >= 50
+
+
+# ---- what is read and said ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("reply", "canonical"),
+    [
+        ("[call]", "[Call]"),
+        ("[CALL 20]", "[Call]"),
+        ("[ Fold ]", "[Fold]"),
+        ("[raise 040]", "[Raise 40]"),
+        ("[BET  40]", "[Bet 40]"),
+        ("[Bet 99999999]", "[Bet 2000]"),
+        ("[Bet " + "9" * 5000 + "]", "[Bet 2000]"),
+        ("[Bet]", None),
+        ("[Bet forty]", None),
+        ("[Bet -40]", None),
+        ("[Bet 4.0]", None),
+        ("[Bet 40 chips]", None),
+        ("[Bet \u0664\u0660]", None),
+        ("[Check 20]", None),
+        ("[Check now]", None),
+        ("[Call it]", None),
+        ("[Fold 1 2]", None),
+        ("[Fold 1]", None),
+        ("[All-in]", None),
+        ("[]", None),
+        ("[ ]", None),
+    ],
+)
+def test_actions_are_read_in_these_spellings(reply, canonical):
+    assert started()._read(reply) == canonical
+
+
+@pytest.mark.parametrize("filler", [" ", "9", "[", "]", "\u3000", "bet ", "\u0130", "[Bet ", "0", "\n"])
+def test_long_replies_are_answered_at_once(filler):
+    game = started(illegal_allowance=100, malformed_allowance=100)
+    text_ = filler * (100_000 // len(filler))
+    start = time.process_time()
+    for reply in (text_, f"[{text_}]", f"[Bet {text_}]", f"[Bet{text_}40{text_}", f"[Raise 4{text_}0]"):
+        assert game.step(reply) in set(Verdict)
+        if game.over:
+            break
+    assert time.process_time() - start < 3.0
+
+
+def test_the_news_of_a_hand_are_these_lines():
+    game = started()
+    set_cards(game, "Ah Td", "9c 9d", "9h 5s 2c Kd Ac")
+    game._news[0][-1] = game._position(0)
+    rules, hand, position = game.observation(0).split("\n")
+    assert rules.endswith("[Raise 40] to raise the highest bet by 40.")
+    assert hand == "Hand 1 of 10: you deal and post 10, Opponent posts 20."
+    assert position == "Your cards Ah Td, pot 30, chips 990, Opponent 980, to call 10, smallest raise 20."
+    play(game, "[Raise 40]")
+    assert game.observation(1).split("\n")[1:] == [
+        "Hand 1 of 10: Opponent deals, you post 20, Opponent posts 10.",
+        "Preflop: Opponent raises to 60.",
+        "Your cards 9c 9d, pot 80, chips 980, Opponent 940, to call 40, smallest raise 40.",
+    ]
+    play(game, "[Call]")
+    assert game.observation(1) == (
+        "Your cards 9c 9d, board 9h 5s 2c, pot 120, chips 940, Opponent 940, to call 0, smallest bet 20."
+    )
+    play(game, "[Check]")
+    assert game.observation(0).split("\n")[:2] == ["Preflop: Opponent calls 40.", "Flop: Opponent checks."]
+    play(game, "[Bet 900]", "[Raise 40]")
+    assert game.observation(0).split("\n") == [
+        "Flop: Opponent raises to 940, all-in.",
+        "Your cards Ah Td, board 9h 5s 2c, pot 1960, chips 40, Opponent 0, to call 40.",
+    ]
+    play(game, "[Call]")
+    assert game.observation(1).split("\n") == [
+        "Flop: Opponent calls 40, all-in.",
+        (
+            "Hand 1 ends: board 9h 5s 2c Kd Ac, you 9c 9d (three of a kind), Opponent Ah Td (pair), "
+            "you win the pot of 2000."
+        ),
+        "The match ends: you have 2000 chips, Opponent 0.",
+    ]
+
+
+def test_cards_of_a_folded_hand_are_never_shown():
+    game = started()
+    play(game, "[Raise 40]", "[Call]", "[Bet 40]", "[Fold]")
+    for seat in range(2):
+        assert text(game.hand(1 - seat)) not in game.observation(seat)
+        last = next(line for line in game.observation(seat).split("\n") if "ends" in line)
+        assert not re.search(r"[2-9TJQKA][cdhs]", last)
+
+
+def swapped(game, seat, rng):
+    """The same match with other cards where `seat` cannot see them: the opponent's and those not on the table."""
+    data = json.loads(json.dumps(game.to_json()))
+    table = game._board[: (0, 3, 4, 5)[game.street]]
+    seen = [*game.hand(seat), *table]
+    hidden = rng.sample([card for card in range(52) if card not in seen], 7)
+    data["state"]["hands"][1 - seat] = hidden[:2]
+    data["state"]["board"] = [*table, *hidden[2 : 7 - len(table)]]
+    twin = Poker()
+    twin.from_json(data)
+    return twin
+
+
+@pytest.mark.parametrize("seat", [0, 1])
+def test_what_a_seat_is_shown_and_how_it_plays_do_not_depend_on_cards_it_cannot_see(seat):
+    compared = Counter()
+    for seed in range(150):
+        rng = random.Random(seed)
+        game = started(seed)
+        for _ in range(rng.randrange(12)):
+            if not game.over:
+                actions = game.legal_actions()
+                game.step(actions[0] if rng.random() < 0.8 else rng.choice(actions))
+        if game.over:
+            continue
+        twin = swapped(game, seat, rng)
+        assert twin._hands != game._hands
+        hand = game.round
+        while True:
+            assert twin.observation(seat) == game.observation(seat)
+            assert twin.legal_actions() == game.legal_actions()
+            if game.to_move == seat:
+                for choose in (strategies._simple, strategies._strong):
+                    assert choose(twin, seat, Chance(3)) == choose(game, seat, Chance(3))
+            compared[game.street] += 1
+            action = rng.choice(game.legal_actions())
+            after = game.clone()
+            after.step(action)
+            if after.over or after.round != hand or after.street != game.street:
+                break  # cards are turned over: the worlds part
+            game, twin = after, twin.clone()
+            twin.step(action)
+    assert min(compared[street] for street in range(4)) > 10
+
+
+def test_cards_are_dealt_with_equal_probability():
+    places = [Counter() for _ in range(9)]
+    for seed in range(5200):
+        game = started(seed)
+        dealt = [*game._hands[0], *game._hands[1], *game._board]
+        for place, card in zip(places, dealt, strict=True):
+            place[card] += 1
+    both = places[0] + places[1], places[2] + places[3], *places[4:]
+    for counts in both:
+        expected = sum(counts.values()) / 52
+        chi_square = sum((counts[card] - expected) ** 2 / expected for card in range(52))
+        assert chi_square < 51 + 5 * (2 * 51) ** 0.5
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"num_rounds": 0}, "num_rounds must be 1 or more, got 0"),
+        ({"small_blind": 0}, "small_blind must be 1 or more, got 0"),
+        ({"big_blind": 9}, r"big_blind must be 10 \(small_blind\) or more, got 9"),
+        ({"starting_chips": 20}, r"starting_chips must be more than 20 \(big_blind\), got 20"),
+        ({"max_actions": 0}, "max_actions must be 1 or more, got 0"),
+    ],
+)
+def test_impossible_matches_are_refused(options, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        Poker(**options)
