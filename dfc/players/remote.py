@@ -33,7 +33,7 @@ class Call:
     """One reply under way; made by `Remote.ask`."""
 
     def __init__(self, remote: "Remote", messages: list[Message]) -> None:
-        self._remote = remote
+        self.remote = remote
         self.messages = messages
         self.attempt = 1
         self.text: str | None = None
@@ -42,7 +42,7 @@ class Call:
     @property
     def done(self) -> bool:
         """Whether there is a reply or an error; asking also enforces the time limit."""
-        return self._remote.settled(self)
+        return self.remote.settled(self)
 
     def result(self) -> str:
         """Returns the reply; waits for it if need be.
@@ -52,7 +52,7 @@ class Call:
             own error is its cause.
         """
         while not self.done:
-            self._remote.wait([self])
+            self.remote.wait([self])
         if self.text is not None:
             return self.text
         assert self.error is not None  # noqa: S101 - settled means one of both

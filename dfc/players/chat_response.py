@@ -1,0 +1,171 @@
+"""Reads what a chat endpoint sends: a reply, a reason why there is none, how long to wait. Texts in, values out."""
+
+import dataclasses
+import email.utils
+import json
+import re
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from dfc.players.spending import Usage, reported_usage
+
+_SHOWN = 300  # characters of an answer in an error message
+_UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Reply:
+    """A reply that can be played.
+
+    Attributes:
+      text: what the model said.
+      usage: ids it took; None where the server sends no counts.
+    """
+
+    text: str
+    usage: Usage | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """Why an attempt gave no reply.
+
+    Attributes:
+      text: what came, and the cure if there is one.
+      retryable: whether the same request may succeed later.
+      usage: ids the server counted for it all the same.
+    """
+
+    text: str
+    retryable: bool = True
+    usage: Usage | None = None
+
+
+def shown(text: str) -> str:
+    """Returns the beginning of a text in one line, for an error message."""
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}..."
+
+
+def read_reply(content: bytes) -> Reply | Problem:
+    """Returns the reply in the body of a chat completion, or what is wrong with it.
+
+    Lone surrogates, which JSON can spell and no tokenizer reads, become question marks.
+    """
+    if not content.strip():
+        return Problem("the body of the answer is empty")
+    try:
+        answer = json.loads(content)
+    except (ValueError, RecursionError):
+        return Problem(f"the answer is not JSON: {shown(content.decode('utf-8', 'replace'))!r}")
+    choices = answer.get("choices") if isinstance(answer, dict) else None
+    usage = reported_usage(answer.get("usage")) if isinstance(answer, dict) else None
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+        return Problem(f"the answer has no choices: {message_of(answer)}", usage=usage)
+    message = choices[0].get("message")
+    text = message.get("content") if isinstance(message, dict) else None
+    finish = choices[0].get("finish_reason")
+    if finish == "length" and not text:
+        cure = "raise max_tokens (or max_completion_tokens in extra_body)"
+        return Problem(f"the limit of ids was used up before the reply began: {cure}", retryable=False, usage=usage)
+    if isinstance(text, str):
+        return Reply(text.encode("utf-8", "replace").decode(), usage)
+    return Problem(f"the answer has no text: {shown(json.dumps(choices[0], ensure_ascii=False))}", usage=usage)
+
+
+def message_of(answer: object) -> str:
+    """Returns the message inside an error answer, in the shapes that servers use, or the whole of it."""
+    found = answer
+    while isinstance(found, Mapping):
+        found = next((found[name] for name in ("error", "message", "detail") if found.get(name)), None)
+    if isinstance(found, str):
+        return shown(found)
+    return shown(json.dumps(answer, ensure_ascii=False))
+
+
+def read_error(content: bytes) -> tuple[str, str]:
+    """Returns the message and the code (or an empty text) of an error answer's body."""
+    text = content.decode("utf-8", "replace")
+    try:
+        answer = json.loads(text)
+    except (ValueError, RecursionError):
+        return shown(text) or "no explanation", ""
+    error = answer.get("error", answer) if isinstance(answer, dict) else answer
+    code = error.get("code") if isinstance(error, dict) else None
+    return message_of(answer), str(code or "")
+
+
+def model_names(content: bytes) -> list[str]:
+    """Returns the ids in a server's list of models; empty where it is none."""
+    try:
+        answer = json.loads(content)
+    except (ValueError, RecursionError):
+        return []
+    models = answer.get("data") if isinstance(answer, dict) else None
+    models = models if isinstance(models, list) else []
+    return [str(model["id"]) for model in models if isinstance(model, dict) and "id" in model]
+
+
+def read_pause(headers: Mapping[str, str]) -> float:
+    """Returns for how many seconds a server that refused a request asks to be left alone; 0 where it says nothing.
+
+    ``retry-after-ms`` comes first, then ``retry-after`` (seconds, or a date, read by the server's own clock where it
+    sends that), then ``x-ratelimit-reset*``: of the limits with nothing remaining the longest, of others the shortest.
+    """
+    fixed = _number(headers.get("retry-after-ms"))
+    if fixed is not None:
+        return max(0.0, fixed / 1e3)
+    after = headers.get("retry-after")
+    if after is not None:
+        seconds = _number(after)
+        if seconds is None:
+            now = _date(headers.get("date"))
+            until = _date(after)
+            seconds = None if until is None else until - (time.time() if now is None else now)
+        if seconds is not None:
+            return max(0.0, seconds)
+    spent: list[float] = []
+    others: list[float] = []
+    for name, value in headers.items():
+        if name.lower().startswith("x-ratelimit-reset"):
+            seconds = _duration(value)
+            if seconds is not None:
+                remaining = _number(headers.get(name.lower().replace("-reset", "-remaining")))
+                (spent if remaining is not None and remaining <= 0 else others).append(seconds)
+    return max(spent) if spent else min(others, default=0.0)
+
+
+def _number(text: str | None) -> float | None:
+    if text is None or not re.fullmatch(r"\s*-?\d{1,15}(\.\d+)?\s*", text):
+        return None
+    return float(text)
+
+
+def _date(text: str | None) -> float | None:
+    try:
+        return None if text is None else email.utils.parsedate_to_datetime(text).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def _duration(text: str) -> float | None:
+    """Returns seconds from ``6m0s``, ``20ms``, a number of seconds, or a time since 1970 in seconds or milliseconds."""
+    number = _number(text)
+    if number is None:
+        parts = _DURATION.findall(text)
+        if not parts or "".join(value + unit for value, unit in parts) != text.strip():
+            return None
+        return sum(float(value) * _UNITS[unit] for value, unit in parts)
+    if number > 1e9:  # seconds since 1970, or milliseconds
+        number = (number / 1e3 if number > 1e11 else number) - time.time()
+    return max(0.0, number)
+
+
+def as_json(value: Any) -> str | None:  # noqa: ANN401 - the question is whether it is JSON at all
+    """Returns canonical JSON of a value; None where it has no such form."""
+    try:
+        return json.dumps(value, sort_keys=True, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        return None

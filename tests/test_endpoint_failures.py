@@ -1,0 +1,390 @@
+"""Chat endpoints that do not work: servers that are slow, busy, broken, gone or rude, on a real socket."""
+
+import contextlib
+import email.utils
+import json
+import logging
+import re
+import socket
+import threading
+import time
+import traceback
+import urllib.parse
+from pathlib import Path
+
+import pytest
+from chat_server import completion, fails, hangs, says, sends, serving
+
+from dfc.errors import ConfigError
+from dfc.players.chat_response import read_pause
+from dfc.players.endpoint import Endpoint, EndpointConfig, EndpointError
+from dfc.players.remote import PlayerError
+
+HELLO = [{"role": "user", "content": "hello"}]
+KEY = "sk-live/0123456789+abcdefghijklmnopqrstuvwxyz"
+
+
+def make(server, **values):
+    return Endpoint(EndpointConfig(server.url, "m", **{"backoff": 0.01, "timeout": 5.0, "retries": 2, **values}))
+
+
+def message_of(endpoint):
+    with pytest.raises(PlayerError) as raised:
+        endpoint.answer(HELLO)
+    return str(raised.value)
+
+
+def until(condition, seconds=5.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it never happened"
+        time.sleep(0.005)
+
+
+# ---- what passes --------------------------------------------------------------------------------------------------
+
+
+def test_a_slow_answer_is_given_up_and_the_next_one_taken():
+    with serving(hangs, says("late but here")) as server, make(server, timeout=0.2) as endpoint:
+        assert endpoint.answer(HELLO) == "late but here"
+        report = endpoint.report()
+        assert (report["time_limits"], report["retries"], report["requests"], report["failures"]) == (1, 1, 2, 0)
+
+
+def test_an_answer_that_trickles_is_given_up_too():
+    def trickles(handler, _):
+        handler.send(200, b"{", {"Content-Length": "1000"})
+        while not handler.server.release.wait(0.05):
+            handler.wfile.write(b" ")
+            handler.wfile.flush()
+
+    with serving(trickles, says("x")) as server, make(server, timeout=0.3) as endpoint:
+        assert endpoint.answer(HELLO) == "x"
+
+
+@pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 529])
+def test_a_passing_failure_is_tried_again(status):
+    with serving(fails(status), fails(status), says("third")) as server, make(server) as endpoint:
+        assert endpoint.answer(HELLO) == "third"
+        assert (len(server.requests), endpoint.report()["retries"]) == (3, 2)
+        assert len({json.dumps(body) for body in server.bodies}) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "the body of the answer is empty"),
+        (b"<html><body>Bad gateway</body></html>", "the answer is not JSON: '<html><body>Bad gateway"),
+        (json.dumps(completion("cut")).encode()[:-20], "the answer is not JSON: "),
+        (b"\xff\xfe\x00", "the answer is not JSON: "),
+        (b"[" * 100_000, "the answer is not JSON: "),
+        (b"[1]", "the answer has no choices: [1]"),
+        (b"null", "the answer has no choices: null"),
+        (json.dumps(completion("x", choices=[])).encode(), "the answer has no choices: "),
+        (json.dumps(completion("x", choices=None)).encode(), "the answer has no choices: "),
+        (json.dumps(completion("x", choices=["x"])).encode(), "the answer has no choices: "),
+        (b'{"error": {"message": "no GPU left"}}', "the answer has no choices: no GPU left"),
+        (b'{"object": "error", "message": "no GPU left"}', "the answer has no choices: no GPU left"),
+        (json.dumps(completion(None)).encode(), 'the answer has no text: {"index": 0, "message"'),
+        (json.dumps(completion(["parts"])).encode(), "the answer has no text: "),
+        (b'{"choices": [{"message": null}]}', "the answer has no text: "),
+        (b'{"choices": [{}]}', "the answer has no text: "),
+    ],
+)
+def test_an_answer_that_is_none_is_tried_again_and_named_at_the_end(content, why):
+    with serving(sends(content), says("better"), *[sends(content)] * 3) as server, make(server) as endpoint:
+        assert endpoint.answer(HELLO) == "better"
+        found = message_of(endpoint)
+        assert found.startswith(f"m at {server.url}: {why}")
+        assert found.endswith(" (3 attempts)")
+        assert len(found) < 500
+
+
+def test_a_connection_that_ends_in_the_middle_is_tried_again_and_named_at_the_end():
+    broken = sends(json.dumps(completion("x")).encode()[:30], announced=500)
+    with serving(broken, says("whole"), *[broken] * 3) as server, make(server) as endpoint:
+        assert endpoint.answer(HELLO) == "whole"
+        assert "the connection failed: RemoteProtocolError: " in message_of(endpoint)
+
+
+def test_a_connection_reset_is_tried_again():
+    def resets(handler, _):
+        handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        handler.close_connection = True
+
+    with serving(resets, says("again")) as server, make(server) as endpoint:
+        assert endpoint.answer(HELLO) == "again"
+
+
+def test_the_ids_of_answers_without_text_are_counted():
+    with serving(says(None), says("x")) as server, make(server) as endpoint:
+        endpoint.answer(HELLO)
+        assert (endpoint.report()["input_ids"], endpoint.report()["output_ids"]) == (20, 6)
+
+
+def test_waiting_times_double_and_depend_on_the_seed():
+    with serving(*[fails(500)] * 3, says("x")) as server, make(server, backoff=0.1, retries=3) as endpoint:
+        endpoint.answer(HELLO)
+        gaps = [after - before for before, after in zip(server.times, server.times[1:], strict=False)]
+        for gap, longest in zip(gaps, (0.1, 0.2, 0.4), strict=True):
+            assert longest / 2 <= gap < longest + 0.5
+
+
+# ---- servers that ask to wait -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("header", [{"Retry_After": "0.6"}, {"retry_after_ms": "600"}, {"x_ratelimit_reset": "600ms"}])
+def test_a_server_that_asks_to_wait_is_left_alone_by_every_call(header):
+    limited = fails(429, {"error": {"message": "slow down"}}, **header)
+    with serving(limited) as server, make(server, concurrency=4) as endpoint:
+        first = endpoint.ask(HELLO)
+        until(lambda: endpoint.report()["retries"] == 1)
+        others = [endpoint.ask([{"role": "user", "content": str(n)}]) for n in range(3)]
+        assert first.result() == "hello"
+        assert [call.result() for call in others] == ["0", "1", "2"]
+        gaps = [at - server.times[0] for at in server.times[1:]]
+        assert min(gaps) > 0.58
+        assert max(gaps) < 3.0
+        assert endpoint.report()["paused_seconds"] == pytest.approx(0.6, abs=0.01)
+
+
+def test_a_server_that_asks_to_wait_too_long_ends_the_call():
+    with serving(fails(429, b"", Retry_After="3600")) as server, make(server) as endpoint:
+        found = message_of(endpoint)
+        assert "the server asks to wait for 3600 seconds, longer than longest_pause=120 (status 429" in found
+        assert endpoint.answer(HELLO) == "hello"  # the next one is not held up
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, 0),
+        ({"retry-after": "7"}, 7),
+        ({"retry-after": "0.25"}, 0.25),
+        ({"retry-after": "-3"}, 0),
+        ({"retry-after": "soon"}, 0),
+        ({"retry-after": "9" * 400}, 0),
+        ({"retry-after": "nan"}, 0),
+        ({"retry-after-ms": "1500", "retry-after": "9"}, 1.5),
+        ({"retry-after": "Wed, 21 Oct 2015 07:28:30 GMT", "date": "Wed, 21 Oct 2015 07:28:00 GMT"}, 30),
+        ({"retry-after": "Wed, 21 Oct 2015 07:28:30 GMT"}, 0),
+        ({"x-ratelimit-reset-requests": "6m0s", "x-ratelimit-reset-tokens": "20ms"}, 0.02),
+        ({"x-ratelimit-reset-requests": "1h2m3.5s", "x-ratelimit-remaining-requests": "0"}, 3723.5),
+        (
+            {
+                "x-ratelimit-reset-requests": "5s",
+                "x-ratelimit-remaining-requests": "0",
+                "x-ratelimit-reset-tokens": "1s",
+                "x-ratelimit-remaining-tokens": "17",
+            },
+            5,
+        ),
+        ({"x-ratelimit-reset-tokens": "12"}, 12),
+        ({"x-ratelimit-reset-tokens": "1 fortnight"}, 0),
+    ],
+)
+def test_every_way_to_say_wait_is_understood(headers, seconds):
+    assert read_pause(headers) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("unit", [1, 1000])
+def test_a_time_to_wait_until_is_understood(unit):
+    assert read_pause({"x-ratelimit-reset": str(int((time.time() + 40) * unit))}) == pytest.approx(40, abs=2)
+    assert read_pause({"retry-after": email.utils.formatdate(time.time() + 40, usegmt=True)}) == pytest.approx(
+        40, abs=2
+    )
+
+
+# ---- what does not pass -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "why"),
+    [
+        (400, {"error": {"message": "max_tokens is too large"}}, r"does not take the request.*max_tokens is too large"),
+        (401, {"error": {"message": "bad key"}}, r"refused the key in DFC_KEY; put a valid one into DFC_KEY.*bad key"),
+        (402, b"", r"the account behind the key in DFC_KEY has nothing left.*no explanation"),
+        (403, {"detail": "not for you"}, r"the key in DFC_KEY may not use the model 'm' here.*not for you"),
+        (404, {"error": "nothing"}, r"no model 'm', or http://127.*/v1/chat/completions is not where.*ends in /v1"),
+        (413, b"<html>too large</html>", r"does not take the request.*the length of the chat.*<html>too large</html>"),
+        (422, {"detail": [{"loc": ["body"]}]}, r"does not take the request.*\"loc\""),
+        (429, {"error": {"code": "insufficient_quota", "message": "pay"}}, r"has nothing left.*status 429: pay"),
+        (307, b"", r"sends calls on to http://elsewhere/v1; set base_url to that"),
+    ],
+)
+def test_a_lasting_failure_ends_the_call_at_once_and_says_what_to_do(monkeypatch, status, body, why):
+    monkeypatch.setenv("DFC_KEY", KEY)
+    script = fails(status, body, Location="http://elsewhere/v1")
+    with serving(usual=script) as server, make(server, key_variable="DFC_KEY") as endpoint:
+        found = message_of(endpoint)
+        assert re.search(why, found), found
+        assert found.startswith(f"m at {server.url}: ")
+        assert f"(status {status}: " in found
+        assert (len(server.requests), endpoint.report()["retries"]) == (1, 0)
+
+
+def test_a_server_that_wants_a_key_says_which_setting_is_missing():
+    with serving(fails(401)) as server, make(server) as endpoint:
+        assert "refused a call without a key; name its environment variable in key_variable" in message_of(endpoint)
+
+
+def test_an_unknown_model_is_answered_with_those_there_are():
+    with serving(fails(404), models=["llama", "qwen"]) as server, make(server) as endpoint:
+        assert "the server has no model 'm'; set model to one of: llama, qwen" in message_of(endpoint)
+    with serving(fails(404), models=["m"]) as server, make(server) as endpoint:
+        assert "lists the model but does not find it or the address" in message_of(endpoint)
+
+
+def test_a_reply_that_never_began_says_which_limit_to_raise():
+    cut = says("", choices=[{"message": {"role": "assistant", "content": None}, "finish_reason": "length"}])
+    with serving(cut) as server, make(server) as endpoint:
+        assert "used up before the reply began: raise max_tokens" in message_of(endpoint)
+        assert (len(server.requests), endpoint.report()["output_ids"]) == (1, 3)
+
+
+def test_a_server_that_hangs_for_ever_costs_its_time_limits_and_no_more():
+    with serving(usual=hangs) as server, make(server, timeout=0.15, retries=1) as endpoint:
+        began = time.monotonic()
+        calls = [endpoint.ask([{"role": "user", "content": str(n)}]) for n in range(3)]
+        for call in calls:
+            with pytest.raises(EndpointError, match=r"no reply within 0.15 seconds; raise timeout.* \(2 attempts\)"):
+                call.result()
+        assert time.monotonic() - began < 20
+        assert endpoint.report()["time_limits"] == 6
+        server.usual = says("back")
+        assert endpoint.answer(HELLO) == "back"
+
+
+def test_a_server_that_is_not_there_is_named():
+    with serving() as server:
+        url = server.url
+    with Endpoint(EndpointConfig(url, "m", retries=1, backoff=0.01)) as endpoint:
+        found = message_of(endpoint)
+        assert re.search(rf"m at {url}: the connection failed: ConnectError: .*does the server run there\? \(2", found)
+
+
+def test_a_message_that_cannot_be_sent_ends_its_call_and_no_other():
+    with serving() as server, make(server) as endpoint:
+        with pytest.raises(EndpointError, match="UnicodeEncodeError"):
+            endpoint.answer([{"role": "user", "content": "\ud800"}])
+        assert endpoint.answer(HELLO) == "hello"
+
+
+def test_those_who_ask_the_same_meanwhile_hear_of_the_failure(tmp_path):
+    def late(handler, body):
+        handler.server.release.wait(0.1)
+        fails(400)(handler, body)
+
+    with serving(late) as server, make(server, cache=str(tmp_path)) as endpoint:
+        calls = [endpoint.ask(HELLO) for _ in range(3)]
+        for call in calls:
+            with pytest.raises(EndpointError, match="status 400"):
+                call.result()
+        assert endpoint.report()["failures"] == 3
+        assert endpoint.answer(HELLO) == "hello"  # a failure is not kept
+
+
+def test_closing_ends_calls_under_way_and_those_that_wait():
+    with serving(usual=hangs) as server:
+        endpoint = make(server, concurrency=1)
+        calls = [endpoint.ask([{"role": "user", "content": str(n)}]) for n in range(3)]
+        until(lambda: server.inside == 1)
+        waiting = threading.Timer(0.1, endpoint.close)
+        waiting.start()
+        began = time.monotonic()
+        for call in calls:
+            with pytest.raises(PlayerError, match="m: the endpoint was closed before the reply came"):
+                call.result()
+        assert time.monotonic() - began < 20
+        waiting.join()
+        assert endpoint.report()["failures"] == 3
+
+
+# ---- the key ------------------------------------------------------------------------------------------------------
+
+
+def pieces(key, size=8):
+    return [key[start : start + size] for start in range(len(key) - size + 1)]
+
+
+ECHOES = [
+    fails(401, {"error": {"message": f"Incorrect API key provided: {KEY}. See your keys."}}),
+    fails(401, f"<html>{KEY}</html>".encode()),
+    fails(400, {"detail": "x" * 280 + KEY}),  # cut in the middle of the key where messages are cut
+    fails(400, {"error": {"message": f"{urllib.parse.quote(KEY, safe='')} {KEY[:20]} {KEY[-20:]}"}}),
+    fails(400, json.dumps({"error": {"message": KEY}}).replace("s", "\\u0073").replace("/", "\\/").encode()),
+    fails(403, {KEY: KEY}),
+    fails(307, b"", Location=f"http://elsewhere/?key={KEY}"),
+    fails(500, {"error": {"message": KEY, "code": KEY}}),
+    sends(f"no JSON: {KEY}".encode()),
+    sends(json.dumps({"error": {"message": KEY}}).encode()),
+    sends(json.dumps(completion({"secret": KEY})).encode()),
+    lambda handler, _: handler.wfile.write(f"HTTP/1.1 401 {KEY}\r\nContent-Length: 0\r\n\r\n".encode()),
+    says(f"your key is {KEY}, is it not?"),
+]
+
+
+@pytest.mark.parametrize("echo", ECHOES)
+def test_the_key_is_shown_to_nobody(tmp_path, monkeypatch, caplog, capfd, echo):
+    monkeypatch.setenv("DFC_KEY", KEY)
+    caplog.set_level(logging.DEBUG)
+    seen = []
+    with serving(usual=echo) as server:
+        config = EndpointConfig(
+            server.url, "m", key_variable="DFC_KEY", cache=str(tmp_path), backoff=0.0, retries=1, timeout=5.0
+        )
+        with Endpoint(config) as endpoint:
+            call = endpoint.ask(HELLO)
+            with contextlib.suppress(PlayerError):
+                seen.append(call.result())
+            if (error := call.error) is not None:
+                shown = traceback.TracebackException.from_exception(error, capture_locals=True)
+                seen += [*shown.format(), repr(error), str(error.__cause__), str(error.__context__)]
+            seen += [
+                repr(endpoint),
+                repr(vars(endpoint)),
+                repr(config),
+                repr(vars(call)),
+                json.dumps(endpoint.report()),
+            ]
+        assert KEY in str(server.headers)  # it was sent where it belongs
+    seen += [str(path) + path.read_text() for path in Path(tmp_path).rglob("*") if path.is_file()]
+    seen += [caplog.text, *(repr(vars(record)) for record in caplog.records), *capfd.readouterr()]
+    everything = "\n".join(seen)
+    everything += urllib.parse.unquote(everything) + everything.replace("\\", "")
+    assert "<key>" in everything
+    assert [piece for piece in pieces(KEY) if piece in everything] == []
+
+
+def test_a_short_placeholder_of_a_key_does_not_change_replies(monkeypatch):
+    monkeypatch.setenv("DFC_KEY", "EMPTY")
+    with serving(says("cell 4 is EMPTY")) as server, make(server, key_variable="DFC_KEY") as endpoint:
+        assert endpoint.answer(HELLO) == "cell 4 is EMPTY"
+
+
+@pytest.mark.parametrize("value", [None, "", " \n", "two words-" + KEY, f"{KEY}\r\nX-Other: 1", "schlüssel-" + KEY])
+def test_a_key_that_cannot_be_sent_is_refused_without_showing_it(monkeypatch, value):
+    monkeypatch.delenv("DFC_KEY", raising=False)
+    if value is not None:
+        monkeypatch.setenv("DFC_KEY", value)
+    with pytest.raises(ConfigError, match=r"endpoint\.key_variable: the .*DFC_KEY") as raised:
+        Endpoint(EndpointConfig("https://example.invalid/v1", "m", key_variable="DFC_KEY"))
+    assert KEY[:8] not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"key_variable": KEY},
+        {"key_variable": "gsk_0123456789abc"},
+        {"base_url": f"https://user:{KEY}@example.org/v1"},
+        {"base_url": f"https:/user:{KEY}@example.org/v1"},
+        {"base_url": f"https://example.org/v1?key={KEY}"},
+    ],
+)
+def test_a_key_in_the_wrong_place_is_refused_without_showing_it(values):
+    with pytest.raises(ConfigError, match="endpoint") as raised:
+        EndpointConfig(**{"base_url": "https://example.org/v1", "model": "m", **values})
+    shown = traceback.TracebackException.from_exception(raised.value)
+    assert KEY[:8] not in "".join(shown.format())
+    assert "gsk_" not in str(raised.value)
