@@ -252,7 +252,9 @@ def ragged(options: Options, checkpoints: Checkpoints) -> list[Row]:
     talks = {"ragged": drawn, "equal": equal_talks(drawn)}
     totals = {name: [sum(t[part] for talk in found for t in talk) for part in (0, 1)] for name, found in talks.items()}
     longest = max(sum(map(sum, talk)) for found in talks.values() for talk in found)
-    engine = workloads.make_engine(config, params, slots=slots, max_length=longest + 1)
+    # Few lengths: conversations of all lengths use every program, and some hundred exhaust a process's memory maps.
+    lengths = None if options.quick else (256, 512, 1024, 1536, longest + 1)
+    engine = workloads.make_engine(config, params, slots=slots, max_length=longest + 1, lengths=lengths)
     programs = engine.warm_up()
     seconds: dict[str, list[float]] = {name: [] for name in talks}
     useful: dict[str, list[float]] = {name: [] for name in talks}

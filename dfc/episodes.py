@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-Speaker = Literal["policy", "opponent", "replaced"]
+Speaker = Literal["policy", "opponent", "replaced", "staff"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,8 +21,8 @@ class Reply:
     Attributes:
       seat: whose.
       text: what was said.
-      speaker: ``policy``, ``opponent``, or ``replaced``: the policy's turn, but a random legal action was played
-        instead of asking it (the epsilon-greedy disturbance).
+      speaker: ``policy``, ``opponent``, ``staff`` (who answers for the game's world), or ``replaced``: the policy's
+        turn, but a random legal action was played instead of asking it (the epsilon-greedy disturbance).
     """
 
     seat: int
@@ -50,6 +50,7 @@ class Episode:
       versions: of the weights that drew each id, int32 [n], -1 elsewhere; None where nobody kept them.
       failure: why this game could not be played to its end, e.g. an opponent that raised; all outcomes are truncated
         then, and the replies are those before. None for every other episode.
+      measures: figures of the game beside its outcome, by name; see `dfc.games.game.Game.measures`.
     """
 
     game: str
@@ -70,6 +71,7 @@ class Episode:
     policy_version: int
     versions: np.ndarray | None = None
     failure: str | None = None
+    measures: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     @property
     def failed(self) -> bool:
@@ -106,6 +108,7 @@ class Episode:
             "outcomes": list(self.outcomes),
             "forfeited_by": self.forfeited_by,
             **({} if self.failure is None else {"failure": self.failure}),
+            **({"measures": dict(self.measures)} if self.measures else {}),
             **more,
         }
 

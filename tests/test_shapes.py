@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from dfc.rollout import shapes
-from dfc.rollout.shapes import Shapes
+from dfc.rollout.shapes import Costs, Shapes
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 7, 8, 64, 100])
@@ -39,20 +39,32 @@ def test_widths_end_where_conversations_do(longest, widths):
 
 def test_reading_takes_wide_calls_for_many_ids_and_narrow_ones_for_few():
     found = Shapes((8, 16, 32, 64), (8, 32, 128), (0, 1024))
-    assert found.best_feed([[61] * 64], 16) == (64, 32)  # twice 32, not once 128 or eight times 8
-    assert found.best_feed([[5] * 64], 16) == (64, 8)
-    assert found.best_feed([[128] * 3], 16) == (8, 128)
+    costs = Costs(16, 0.002)
+    assert found.best_feed([[(61, 512)] * 64], costs, 512)[:2] == (64, 32)  # twice 32, not once 128 or eight times 8
+    assert found.best_feed([[(5, 512)] * 64], costs, 512)[:2] == (64, 8)
+    assert found.best_feed([[(128, 512)] * 3], costs, 512)[:2] == (8, 128)
     # One long conversation does not make the short ones pay for its width.
-    assert found.best_feed([[500, *[3] * 63]], 16)[0] == 8
+    assert found.best_feed([[(500, 512), *[(3, 512)] * 63]], costs, 512)[0] == 8
 
 
 def test_a_call_that_costs_much_is_made_large():
     found = Shapes((8, 64), (8, 128), (0, 1024))
-    assert found.best_feed([[20] * 64], 16)[1] == 8
-    assert found.best_feed([[20] * 64], 100_000) == (64, 128)
+    assert found.best_feed([[(20, 512)] * 64], Costs(16, 0.002), 512)[1] == 8
+    assert found.best_feed([[(20, 512)] * 64], Costs(100_000, 0.0), 512)[:2] == (64, 128)
 
 
 def test_every_shard_has_as_many_rows():
     found = Shapes((1, 2, 4), (8,), (0, 64))
-    assert found.best_feed([[8, 8, 8, 8], []], 0)[0] <= 4
-    assert found.best_feed([[8], [8, 8]], 0) == (1, 8)  # a second row would stand idle in the first shard
+    costs = Costs(0, 0.0)
+    assert found.best_feed([[(8, 512)] * 4, []], costs, 512)[0] <= 4
+    # A second row would stand idle in the first shard.
+    assert found.best_feed([[(8, 512)], [(8, 512)] * 2], costs, 512)[:2] == (1, 8)
+
+
+def test_work_done_per_cost_falls_with_the_length_that_is_read():
+    found = Shapes((8, 64), (8, 32), (0, 1024, 4096))
+    costs = Costs(16, 0.002)
+    assert costs.of_call(4, 8, 0) == 16 + 32
+    rates = [found.best_feed([[(32, 0)] * 64], costs, length)[2] for length in (0, 1024, 4096)]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[0] > 2 * rates[2]

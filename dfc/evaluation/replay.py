@@ -8,8 +8,8 @@ from dfc.errors import DfcError
 from dfc.games import registry
 from dfc.games.game import Game, Outcome, Verdict
 
-ReplyStatus = Literal["policy", "opponent", "replaced"]
-_STATUSES = ("policy", "opponent", "replaced")
+ReplyStatus = Literal["policy", "opponent", "replaced", "staff"]
+_STATUSES = ("policy", "opponent", "replaced", "staff")
 _KEYS = ("game", "options", "seed", "replies", "outcomes", "forfeited_by")
 
 
@@ -25,8 +25,8 @@ class ReplayedTurn:
       seat: whose reply it is.
       observation: what was new for that seat.
       reply: what was played, as recorded.
-      status: ``policy`` or ``opponent``: who wrote it; ``replaced``: a random legal action was played instead of the
-        policy's own.
+      status: ``policy``, ``opponent`` or ``staff``: who wrote it; ``replaced``: a random legal action was played
+        instead of the policy's own.
       verdict: what the game made of it.
     """
 

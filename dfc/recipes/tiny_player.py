@@ -138,10 +138,10 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
 
 
 def _transcripts(config: RunConfig) -> list[transcripts.Transcript]:
-    """Returns transcripts of every id, and fewer of every variant; about 7 ids are a turn."""
+    """Returns transcripts of every configured id, and fewer of every variant; about 7 ids are a turn."""
     settings = config.tiny_player
     made = []
-    wanted: list[tuple[str, Mapping[str, Any], int]] = [(game, {}, settings.ids_per_game) for game in registry.ids()]
+    wanted: list[tuple[str, Mapping[str, Any], int]] = [(game, {}, settings.ids_per_game) for game in config.games]
     wanted += [(game, options, settings.ids_per_game // 4) for game, options in VARIANTS]
     for game, options, ids in wanted:
         turns, index = 0, 0
@@ -259,7 +259,7 @@ def evaluate(config: RunConfig, model: DecoderConfig, params: Params, tokenizer:
         sampling=rollout.sampling,
     )
     arena = Arena(rollout, tokenizer, engine, opponent=scripted.RandomLegal(), opponent_name="random_legal")
-    games = config.games or {game: {} for game in registry.ids()}
+    games = config.games
     episodes = []
     for game, options in games.items():
         jobs = matches.match_jobs({game: options}, config.evaluation.games, config.seed, "tiny player")

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dfc.config import SamplingConfig
 from dfc.rollout.constraints import ActionTrie
 from dfc.rollout.engine import Engine
 from dfc.rollout.slots import Parked, Reply
@@ -25,6 +26,7 @@ class Voice:
       ids: everything so far. mask: which of them were drawn. logprobs, plain: of those, 0 elsewhere. versions: of the
         weights that drew them, -1 elsewhere.
       closed: whether the last reply ended with an end-of-turn id.
+      sampling: how it draws; None: as the engine does by default.
     """
 
     engine: Engine
@@ -37,6 +39,7 @@ class Voice:
     plain: list[float] = dataclasses.field(default_factory=list)
     versions: list[int] = dataclasses.field(default_factory=list)
     closed: bool = False
+    sampling: SamplingConfig | None = None
     _parked: Parked | None = None
     _sent: int = 0  # ids the engine knows
 
@@ -62,7 +65,7 @@ class Voice:
         if self._parked is not None:
             self.slot, self._parked = self.engine.unpark(self._parked), None
         elif self.slot is None:
-            self.slot = self.engine.open(self.seed, policy=self.policy)
+            self.slot = self.engine.open(self.seed, policy=self.policy, sampling=self.sampling)
         self.engine.append(self.slot, self.ids[self._sent :])
         self._sent = len(self.ids)
         if not self.engine.ask(self.slot, max_reply_length, actions):

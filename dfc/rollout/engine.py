@@ -137,7 +137,7 @@ class Engine:
         self._policies: dict[str, _Policy] = {}
         self._settings = {sampling}  # every setting met; the programs hold the filters that any of them needs
         self._flight: collections.deque[_Call] = collections.deque()
-        self._planner = Planner(self._shapes, self.places, decode_steps, shapes.default_call_cost(), self._own)
+        self._planner = Planner(self._shapes, self.places, decode_steps, shapes.default_costs(config), self._own)
         self.counts = EngineCounts()
         self.set_params(params, 0)
 

@@ -1,6 +1,7 @@
 """Which conversations the next call is for, and of what size it is.
 
-Those that read go first, so that all can write together; a call is for conversations with the same weights. Hosts with
+A call is for conversations with the same weights, and either for those that read or for those that write, whichever
+gets more done. Hosts with
 conversations of their own agree on one plan for all of them: what decides a shape or the length of a loop is the same
 everywhere, whoever has nothing to do stands idle in it.
 """
@@ -11,11 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from dfc import agreement
 from dfc.rollout import constraints
-from dfc.rollout.shapes import Shapes
+from dfc.rollout.shapes import Costs, Shapes
 from dfc.rollout.slots import Conversation, Places, Stage
 
 STAGES: tuple[Stage, ...] = ("feed", "score", "decode")  # what goes first, first
 FEED, SCORE, DECODE = range(3)
+_PATIENCE = 4  # calls that those that read wait for company
 _LEAST_NODES, _LEAST_CHOICES = 1024, 32  # every size of a table is a program of its own
 Ready = Mapping[int, Conversation]  # by slot
 
@@ -53,14 +55,14 @@ class Planner:
     Attributes:
       shapes: there are. places: of the slots.
       steps: of a decode call at most.
-      call_cost: what a call costs beside its ids, in ids.
+      costs: of device work.
       apart: whether hosts have conversations of their own and have to agree.
     """
 
     shapes: Shapes
     places: Places
     steps: int
-    call_cost: int
+    costs: Costs
     apart: bool
 
     def next(self, ready: Ready, number: Callable[[Conversation], int]) -> tuple[Plan, list[int]]:
@@ -86,22 +88,72 @@ class Planner:
         return self._plan_for(ready, slots, policy)
 
     def _plan_for(self, ready: Ready, slots: list[int], policy: int) -> tuple[Plan, list[int]]:
-        """Returns a call for some of the slots of one policy: those that read go first, so that all write together."""
+        """Returns a call for some of the slots of one policy.
+
+        Those that read wait for more of their kind while calls for those that write get more done, `_PATIENCE` calls.
+        """
         reading, scoring, writing = ([slot for slot in slots if ready[slot].stage == stage] for stage in STAGES)
+        alike, rate = self._alike(ready, writing)
         if reading:
-            by_shard = self.places.by_shard(sorted(reading, key=lambda slot: -ready[slot].unread))
-            pending = [[ready[slot].unread for slot in shard] for shard in by_shard]
-            rows, width = self.shapes.best_feed(pending, self.call_cost)
+            by_shard, rows, width, fed = self._feed(ready, reading)
+            waited = max(ready[slot].since for slot in slots) - ready[reading[0]].since
+            if fed < rate and waited < _PATIENCE:
+                reading = []
+        if reading:
+            longest = max(ready[slot].fed for shard in by_shard for slot in shard[:rows])
+            writing = [slot for slot in writing if self._length(ready[slot]) <= self.shapes.length_for(longest)]
             # Places left over go to rows that write: they get their next id for nothing.
             more = self.places.by_shard(writing)
             chosen = [slot for shard, extra in zip(by_shard, more, strict=True) for slot in [*shard, *extra][:rows]]
             return self._sized(Plan(FEED, policy, rows, width), ready, chosen)
-        chosen, rows = self._first(scoring or writing)
+        chosen, rows = self._first(scoring or alike)
         if scoring:
             longest = max(ready[slot].unread for slot in chosen)
             width = next((w for w in self.shapes.widths if w >= longest), self.shapes.widths[-1])
             return self._sized(Plan(SCORE, policy, rows, width), ready, chosen)
         return self._sized(Plan(DECODE, policy, rows, self.steps), ready, chosen)
+
+    def _feed(self, ready: Ready, reading: list[int]) -> tuple[list[list[int]], int, int, float]:
+        """Returns slots that read by shard, most to read first, a call's rows and width, and what it gets done."""
+        found: tuple[list[list[int]], int, int, float] = [], 0, 0, -1.0
+        for group, length in self._groups(ready, reading):
+            by_shard = self.places.by_shard(sorted(group, key=lambda slot: -ready[slot].unread))
+            pending = [[(ready[slot].unread, self._length(ready[slot])) for slot in shard] for shard in by_shard]
+            rows, width, rate = self.shapes.best_feed(pending, self.costs, length)
+            if rate > found[3]:
+                found = by_shard, rows, width, rate
+        return found
+
+    def _alike(self, ready: Ready, slots: list[int]) -> tuple[list[int], float]:
+        """Returns the slots, that write, with which a call gets the most done per unit of device work, and that."""
+        found, best = slots, -1.0
+        for group, length in self._groups(ready, slots):
+            chosen, rows = self._first(group)
+            done = self.steps * sum(self.costs.of_id(self._length(ready[slot])) for slot in chosen)
+            rate = done / self.costs.of_call(rows * self.places.shards, self.steps, length)
+            if rate > best:
+                found, best = group, rate
+        return found, best
+
+    def _groups(self, ready: Ready, slots: list[int]) -> list[tuple[list[int], int]]:
+        """Returns groups of slots whose lengths lie next to each other, and the length a call for each would read.
+
+        A call reads as much of every row as its longest needs, so that a few long conversations would make all others
+        slow. Every group holds the slot that has waited longest: nobody waits for ever.
+        """
+        lengths = {slot: self._length(ready[slot]) for slot in slots}
+        if not lengths:
+            return []
+        first, levels = lengths[slots[0]], sorted(set(lengths.values()))
+        return [
+            ([slot for slot in slots if low <= lengths[slot] <= high], high)
+            for low in levels
+            for high in levels
+            if low <= first <= high
+        ]
+
+    def _length(self, state: Conversation) -> int:
+        return self.shapes.length_for(state.fed if state.stage == STAGES[FEED] else max(state.fed, 1))
 
     def table_of(self, positions: Sequence[constraints.Position | None]) -> tuple[int, int]:
         """Returns the size of the table of constraints that holds these; most games fit the smallest there is."""

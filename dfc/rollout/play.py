@@ -2,7 +2,8 @@
 
 One engine answers for every seat that a model plays, whatever weights it plays with. Two of its calls are under way
 at a time: while the device works on one, the games of the other move on. A seat may also belong to a program, which
-answers at once, or to a remote player, which is asked in a thread of its own and waited for by its own game only.
+answers at once, or to a remote player, which is asked in a thread of its own and waited for by its own game only. So
+may the seats of a game's staff, which answers for the world that the game is about.
 
 What goes wrong inside one game stays there: a game or player that raises ends its episode as failed, and all others
 go on. Errors of the engine and interrupts end the play.
@@ -17,10 +18,10 @@ from typing import Any, ParamSpec, TypeVar
 
 import jax
 
-from dfc.config import RolloutConfig
+from dfc.config import RolloutConfig, SamplingConfig
 from dfc.episodes import Episode, Speaker
 from dfc.episodes import Reply as SaidReply
-from dfc.games import registry
+from dfc.games import registry, scripted
 from dfc.games.chance import Chance, derive_seed
 from dfc.games.game import Game, Outcome, Verdict
 from dfc.games.scripted import Player
@@ -39,9 +40,14 @@ THINK_PROMPT = (
 )
 MOST_ACTIONS = 512  # a position with more legal actions is played without a constraint
 _CACHED_TRIES = 4096
-_PAUSE = 0.01  # seconds; the least between two looks for a game to set aside
+_PAUSE = 0.01  # seconds; the least between two looks for a game to set aside, or at several remote players
 _SHOWN = 200  # characters of a reply in an error
+_GREEDY = SamplingConfig(temperature=0.0)  # of policies that answer for a game's world
+_STAFF_REPLY = 1024  # ids (Paprika, appendix E)
 _IN_FLIGHT = 2  # calls of the engine: one computes while the games of the other move on
+
+Answerer = str | Player | Remote
+"""Who answers for a seat: a policy of the engine by name, a program, or a remote player."""
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -74,21 +80,26 @@ class _Failed(Exception):  # noqa: N818 - it ends a game, not the play
 
 @dataclasses.dataclass(eq=False)
 class _Table:
-    """One game in progress: its conversations with the engine by seat, the messages of a remote opponent."""
+    """One game in progress: who answers for each seat, and what was said to them.
+
+    The conversation with a seat is a voice where the engine answers, messages where a remote player does.
+    """
 
     index: int
     job: Job
     game: Game
     chance: Chance
+    players: list[Answerer]  # by seat
     voices: dict[int, Voice]
-    messages: list[Message]
+    messages: dict[int, list[Message]]
     replies: list[SaidReply] = dataclasses.field(default_factory=list)
     malformed_by: int | None = None
     constraint: ActionTrie | None = None  # of the reply the engine is asked for
-    call: Call | None = None  # of the remote opponent
+    call: Call | None = None  # of a remote player
     called_at: float = 0.0  # seconds of the monotonic clock
-    aside: bool = False  # gave its slot away while a remote opponent thinks
+    aside: bool = False  # gave its slot away while a remote player thinks
     failure: str | None = None
+    measures: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def guard(self, what: str, seat: int | None, function: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
         """Calls what a game or player brings; what it raises becomes this episode's failure."""
@@ -107,10 +118,31 @@ class _Setting:
     tokenizer: ChatTokenizer
     engine: Engine
     policy: str
-    opponent: str | Player | Remote | None
+    opponent: Answerer | None
     opponent_name: str
+    staff: Mapping[str, Answerer]
     park_after: float
     most_parked: int
+
+    def players(self, game: Game, own: int) -> list[Answerer]:
+        """Returns who answers for each seat of a game, the policy for its `own`."""
+        if game.seats > 1 and self.opponent is None:
+            raise ValueError(f"{game.id} has two seats and no opponent was given")
+        seated = [self.policy if seat == own or self.opponent is None else self.opponent for seat in range(game.seats)]
+        missing = [role for role in game.staff if role not in self.staff]
+        scripts = scripted.staff(game) if missing else {}
+        return [*seated, *(self.staff[role] if role in self.staff else scripts[role] for role in game.staff)]
+
+    @functools.cached_property
+    def remotes(self) -> list[Remote]:
+        """Every remote player there is, each once."""
+        found = [player for player in (self.opponent, *self.staff.values()) if isinstance(player, Remote)]
+        return list(dict.fromkeys(found))
+
+    @functools.cached_property
+    def voices(self) -> int:
+        """How many conversations with the engine one game may keep."""
+        return 1 + sum(isinstance(player, str) for player in (self.opponent, *self.staff.values()))
 
     @functools.cached_property
     def system(self) -> str | None:
@@ -138,8 +170,9 @@ class Arena:
         engine: Engine,
         *,
         policy: str = "policy",
-        opponent: str | Player | Remote | None = None,
+        opponent: Answerer | None = None,
         opponent_name: str,
+        staff: Mapping[str, Answerer] | None = None,
         park_after: float = 1.0,
         most_parked: int | None = None,
     ) -> None:
@@ -149,11 +182,15 @@ class Arena:
           config: limits and prompt; `slots` games are in flight at once, or as many as the engine has slots for.
           tokenizer: renders observations and reads replies.
           engine: answers for `Job.seat`. Two conversations of each game keep a slot where the opponent is a policy,
-            so it needs twice `config.slots` of them; fewer mean fewer games at once.
+            so it needs twice `config.slots` of them, and one more for each role of staff that is; fewer mean fewer
+            games at once.
           policy: whose weights, among those the engine knows by name, play `Job.seat`.
           opponent: the other seat: the name of a policy the engine knows, a scripted player, or a remote one; None
             where only single-player games come.
           opponent_name: written to each episode.
+          staff: who answers for a game's world, by role, e.g. ``{"world": endpoint, "judge": endpoint}``, where games
+            have staff (`Facts.staff`); for a role that is not named, the game's script. Policies among them draw
+            greedily.
           park_after: seconds. A game that has waited longer for a remote player gives its slot to the next job, if
             there is one; its cache waits in the host's memory.
           most_parked: games that may wait so; by default `config.slots`.
@@ -161,21 +198,23 @@ class Arena:
         Raises:
           ValueError: a remote player in a run of several processes, which must all do the same in the same order.
         """
-        if isinstance(opponent, Remote) and jax.process_count() > 1:
-            raise ValueError(
-                f"the remote player {opponent.name!r} cannot play in a run of {jax.process_count()} processes: its "
-                "replies reach each at another time; use one process, or an opponent in the engine"
-            )
-        self._setting = _Setting(
+        setting = _Setting(
             config,
             tokenizer,
             engine,
             policy,
             opponent,
             opponent_name,
+            dict(staff or {}),
             park_after,
             config.slots if most_parked is None else most_parked,
         )
+        if setting.remotes and jax.process_count() > 1:
+            raise ValueError(
+                f"the remote player {setting.remotes[0].name!r} cannot play in a run of {jax.process_count()} "
+                "processes: its replies reach each at another time; use one process, or an opponent in the engine"
+            )
+        self._setting = setting
 
     def play(self, jobs: Iterable[Job]) -> list[Episode]:
         """Plays every job; returns the episodes in the order of the jobs.
@@ -203,8 +242,7 @@ class _Round:
         self._setting = setting
         self._config = setting.config
         self._engine = setting.engine
-        self._remote = setting.opponent if isinstance(setting.opponent, Remote) else None
-        self._most_seats = 2 if isinstance(setting.opponent, str) else 1  # that one game keeps in the engine
+        self._most_seats = setting.voices  # that one game keeps in the engine
         self._capacity = setting.engine.free
         self._jobs = enumerate(jobs)
         self._exhausted = False
@@ -240,15 +278,25 @@ class _Round:
             for reply in self._engine.collect():
                 table = self._answering.pop(reply.slot)
                 self._move(table, functools.partial(self._heard, table, reply))
-        elif self._remote is not None and self._called:
-            limit = None if self._exhausted and not self._returning else max(self._setting.park_after, _PAUSE)
-            self._remote.wait([table.call for table in self._called if table.call is not None], limit)
+        elif self._called:
+            self._wait(None if self._exhausted and not self._returning else max(self._setting.park_after, _PAUSE))
         elif self._answering:
             raise AssertionError(f"the engine has nothing to launch, but {len(self._answering)} slots were asked")
         else:
             return self._engine.anyone(bool(self._returning) or not self._exhausted)
         self._take_calls()
         return True
+
+    def _wait(self, limit: float | None) -> None:
+        """Waits until a remote player may have answered, `limit` seconds at most."""
+        calls = [table.call for table in self._called if table.call is not None]
+        remotes = self._setting.remotes
+        if len(remotes) > 1:  # none of them knows of the others: a look at each in turn
+            limit = _PAUSE
+        for remote in remotes:
+            mine = [call for call in calls if call.remote is remote]
+            if mine:
+                remote.wait(mine, limit)
 
     def _take_calls(self) -> None:
         """Moves on the games whose remote player has answered or failed."""
@@ -334,15 +382,23 @@ class _Round:
     def _seat(self, index: int, job: Job) -> _Table:
         setting = self._setting
         game = registry.make(job.game, **job.options)
-        if game.seats > 1 and setting.opponent is None:
-            raise ValueError(f"{job.game} has two seats and no opponent was given")
-        voices = {}
-        for seat in range(game.seats):
-            policy = setting.policy if seat == job.seat else setting.opponent
-            if isinstance(policy, str):
-                voices[seat] = Voice(setting.engine, policy, derive_seed("ids", job.seed, seat))
-        messages = [] if setting.system is None else [Message(role="system", content=setting.system)]
-        return _Table(index, job, game, Chance(derive_seed("table", job.seed)), voices, messages)
+        players = setting.players(game, job.seat)
+        table = _Table(index, job, game, Chance(derive_seed("table", job.seed)), players, {}, {})
+        for seat in range(len(players)):
+            self._converse(table, seat)
+        return table
+
+    def _converse(self, table: _Table, seat: int) -> None:
+        """Begins the conversation with a seat."""
+        setting, player = self._setting, table.players[seat]
+        staff = seat >= table.game.seats
+        if isinstance(player, str):
+            # The number of replies tells apart the conversations of staff that begins anew with every question.
+            seed = derive_seed("ids", table.job.seed, seat, *([len(table.replies)] if staff else []))
+            table.voices[seat] = Voice(setting.engine, player, seed, sampling=_GREEDY if staff else None)
+        elif isinstance(player, Remote):
+            system = None if staff else setting.system
+            table.messages[seat] = [] if system is None else [Message(role="system", content=system)]
 
     def _begin(self, table: _Table) -> None:
         self._move(table, lambda: table.guard("game.reset", None, table.game.reset, table.job.game_seed))
@@ -373,12 +429,8 @@ class _Round:
                 return False
             voice = table.voices.get(seat)
             if voice is None:
-                if not 0 <= seat < game.seats:
-                    raise _Failed(f"game.to_move is {seat}, expected a seat from 0 to {game.seats - 1}")
-                if self._remote is not None:
-                    self._call(table, seat, self._remote)
+                if self._answer_outside(table, seat):
                     return True
-                self._step(table, seat, self._scripted(table, seat), "opponent")
                 continue
             voice.hear(table.guard("game.observation", seat, self._render, voice, game, seat))
             if seat == job.seat and job.epsilon > 0 and table.chance.uniform() < job.epsilon:
@@ -393,12 +445,28 @@ class _Round:
             if voice.full:
                 game.truncate()
                 return False
-            table.constraint = self._constraint(table, seat) if self._config.legal_only else None
+            restrict = self._config.legal_only and seat < game.seats
+            table.constraint = self._constraint(table, seat) if restrict else None
             if table.aside:
                 self._returning.append(table)
             else:
                 self._ask(table, voice)
             return True
+        if game.discarded is not None:
+            raise _Failed(game.discarded)
+        table.measures = table.guard("game.measures", None, game.measures)
+        return False
+
+    def _answer_outside(self, table: _Table, seat: int) -> bool:
+        """Lets a program play, or asks a remote player; returns whether it has to be waited for."""
+        if not 0 <= seat < len(table.players):
+            raise _Failed(f"game.to_move is {seat}, expected a seat from 0 to {len(table.players) - 1}")
+        player = table.players[seat]
+        if isinstance(player, Remote):
+            self._call(table, seat, player)
+            return True
+        assert not isinstance(player, str)  # noqa: S101 - policies have a voice
+        self._step(table, seat, self._scripted(table, seat, player))
         return False
 
     def _render(self, voice: Voice, game: Game, seat: int) -> list[int]:
@@ -406,7 +474,7 @@ class _Round:
         if not isinstance(observation, str):
             raise TypeError(f"an observation must be text, got {type(observation).__name__}")
         if not voice.ids:
-            return tokenizer.first_turn(observation, system=self._setting.system)
+            return tokenizer.first_turn(observation, system=self._setting.system if seat < game.seats else None)
         return tokenizer.next_turn(observation, closed=voice.closed)
 
     def _disturbance(self, table: _Table, seat: int) -> str:
@@ -422,21 +490,27 @@ class _Round:
         return table.guard("the constraint to game.legal_actions", seat, self._setting.trie, tuple(actions))
 
     def _ask(self, table: _Table, voice: Voice) -> None:
-        self._answering[voice.ask(self._config.max_reply_length, table.constraint)] = table
+        game, seat = table.game, table.game.to_move
+        player = seat is not None and seat < game.seats
+        most = self._config.max_reply_length
+        limit = min(most, game.reply_ids or most) if player else _STAFF_REPLY
+        self._answering[voice.ask(limit, table.constraint)] = table
 
-    def _scripted(self, table: _Table, seat: int) -> str:
-        player, name = self._setting.opponent, self._setting.opponent_name
-        if player is None or isinstance(player, str | Remote):
-            raise AssertionError("a seat without a voice belongs to a scripted opponent")
-        action = table.guard(f"opponent {name}", seat, player.act, table.game, table.chance)
+    def _scripted(self, table: _Table, seat: int, player: Player) -> str:
+        who = self._who(table, seat)
+        action = table.guard(who, seat, player.act, table.game, table.chance)
         if not isinstance(action, str):
-            raise _Failed(f"opponent {name} for seat {seat} must return an action as str, got {type(action).__name__}")
+            raise _Failed(f"{who} for seat {seat} must return an action as str, got {type(action).__name__}")
         return action
+
+    def _who(self, table: _Table, seat: int) -> str:
+        game = table.game
+        return f"opponent {self._setting.opponent_name}" if seat < game.seats else f"the {game.role(seat)}"
 
     def _call(self, table: _Table, seat: int, remote: Remote) -> None:
         content = table.guard("game.observation", seat, table.game.observation, seat)
-        table.messages.append(Message(role="user", content=content))
-        table.call = remote.ask(table.messages)
+        table.messages[seat].append(Message(role="user", content=content))
+        table.call = remote.ask(table.messages[seat])
         table.called_at = time.monotonic()
         self._called.append(table)
 
@@ -447,9 +521,9 @@ class _Round:
         assert call is not None  # noqa: S101 - only tables with a call are listened to
         assert seat is not None  # noqa: S101 - only a game in progress calls
         table.call = None
-        text = table.guard(f"opponent {self._setting.opponent_name}", seat, call.result)
-        table.messages.append(Message(role="assistant", content=text))
-        self._step(table, seat, text, "opponent")
+        text = table.guard(self._who(table, seat), seat, call.result)
+        table.messages[seat].append(Message(role="assistant", content=text))
+        self._step(table, seat, text)
 
     def _heard(self, table: _Table, reply: Reply) -> None:
         seat = table.game.to_move
@@ -461,11 +535,14 @@ class _Round:
         if not reply.stopped and voice.full:
             table.game.truncate()  # the context is full: no rule decided this game
             return
-        self._step(table, seat, text, "policy" if seat == table.job.seat else "opponent")
+        self._step(table, seat, text)
 
-    def _step(self, table: _Table, seat: int, text: str, speaker: Speaker) -> None:
+    def _step(self, table: _Table, seat: int, text: str, speaker: Speaker | None = None) -> None:
+        game = table.game
+        if speaker is None:
+            speaker = "policy" if seat == table.job.seat else "opponent" if seat < game.seats else "staff"
         try:
-            verdict = table.game.step(text)
+            verdict = game.step(text)
         except Exception as error:
             raise _Failed(
                 f"game.step for seat {seat}, reply {len(table.replies) + 1} of the game, raised "
@@ -474,6 +551,10 @@ class _Round:
         table.replies.append(SaidReply(seat, text, speaker))
         if verdict is Verdict.FORFEIT_MALFORMED:
             table.malformed_by = seat
+        if speaker == "staff" and game.role(seat) in game.forgetful:
+            if seat in table.voices:
+                table.voices[seat].close()
+            self._converse(table, seat)
 
     def _episode(self, table: _Table) -> Episode:
         game, job = table.game, table.job
@@ -495,5 +576,6 @@ class _Round:
             malformed=table.malformed_by == job.seat,
             policy_version=self._engine.version(self._setting.policy) if drawn is None else drawn,
             failure=table.failure,
+            measures=table.measures if table.failure is None else {},
             **voice.arrays(),
         )

@@ -1,0 +1,261 @@
+"""Games whose world answers in words: who answers for it, what they are shown, and what happens if they are of no use.
+
+The game is a riddle of five numbers; the world says whether the guess is right, the judge confirms it.
+"""
+
+import re
+import threading
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dfc.config import RolloutConfig, SamplingConfig
+from dfc.episodes import from_bytes, to_bytes
+from dfc.evaluation.replay import replay
+from dfc.games import registry
+from dfc.games.game import Game, Outcome
+from dfc.games.registry import Entry
+from dfc.models import tiny_tokenizer
+from dfc.models.chat import ChatTokenizer
+from dfc.models.decoder_config import DecoderConfig
+from dfc.models.transformer import abstract_params
+from dfc.players.remote import Remote
+from dfc.rollout.engine import Engine
+from dfc.rollout.play import Arena, Job
+
+SLOTS = 12
+ROLLOUT = RolloutConfig(
+    slots=4, max_length=384, max_reply_length=6, max_replies=200, stop=("]",), legal_only=True, prompt="bare_action"
+)
+
+
+class Riddle(Game):
+    """A number from 0 to 4; world and judge answer in words."""
+
+    seats, start, grammar = 1, "random", "[3]"
+    staff = ("world", "judge")
+    forgetful = frozenset({"judge"})
+
+    longest = 5
+
+    def _begin(self):
+        self.secret, self.said = self.chance.below(5), []
+        return 0
+
+    def _rules(self, seat):
+        return ("Guess. Reply with a number.", f"You know that it is {self.secret}.", f"Is it {self.secret}?")[seat]
+
+    def _read(self, action):
+        return action if re.fullmatch(r"\[[0-4]\]", action) else None
+
+    def _objection(self, action):
+        return "That was guessed. Try again." if action in self.said else None
+
+    def _play(self, action):
+        self.said.append(action)
+        self._tell(1, f"Guess {action}")
+        return 1
+
+    def _answered(self, seat, reply):
+        if seat == 1:
+            if reply not in {"yes", "no"}:
+                return "Say yes or no."
+            self._tell(0, reply)
+            self._tell(2, f"Guess {self.said[-1]}")
+            return 2
+        if reply not in {"valid", "invalid"}:
+            return "Say valid or invalid."
+        return (Outcome.WIN,) if reply == "valid" else 0
+
+    def legal_actions(self):
+        return [] if self.to_move != 0 else [f"[{n}]" for n in range(5) if f"[{n}]" not in self.said]
+
+    def measures(self):
+        return {"guesses": float(len(self.said))}
+
+    def _state(self):
+        return {"secret": self.secret, "said": list(self.said)}
+
+    def _restore(self, state):
+        self.secret, self.said = state["secret"], list(state["said"])
+
+
+class World:
+    def act(self, game, _):
+        return "yes" if game.said[-1] == f"[{game.secret}]" else "no"
+
+
+class Judge:
+    def act(self, game, _):
+        return "valid" if game.said[-1] == f"[{game.secret}]" else "invalid"
+
+
+SCRIPTS = {"world": World(), "judge": Judge()}
+
+
+def chat_world(messages):
+    secret = re.search(r"it is (\d)", messages[0]["content"])[1]
+    return "yes" if messages[-1]["content"].endswith(f"[{secret}]") else "no"
+
+
+def chat_judge(messages):
+    return "valid" if len(set(re.findall(r"\d", messages[-1]["content"]))) == 1 else "invalid"
+
+
+@pytest.fixture(autouse=True)
+def riddle(monkeypatch):
+    monkeypatch.setitem(registry._GAMES, "Riddle-v0", Entry(Riddle))
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tokenizer")
+    words = ["Guess. Reply with a number. You know that it is 0 1 2 3 4. Is it? Guess [0] yes no valid invalid Say or"]
+    tiny_tokenizer.build(words * 20, folder, size=400)
+    return ChatTokenizer.load(folder)
+
+
+@pytest.fixture(scope="module")
+def weights(tokenizer):
+    config = DecoderConfig(
+        vocabulary=tokenizer.vocabulary,
+        width=16,
+        layers=1,
+        heads=2,
+        kv_heads=1,
+        head_dim=8,
+        feed_forward=24,
+        rope_theta=1e4,
+        norm_epsilon=1e-5,
+        qkv_bias=False,
+        tied_embedding=True,
+    )
+    rng = np.random.default_rng(0)
+    return config, jax.tree.map(
+        lambda leaf: jnp.asarray((0.3 * rng.normal(size=leaf.shape) + (leaf.ndim == 1)).astype(np.float32)),
+        abstract_params(config),
+    )
+
+
+@pytest.fixture
+def play(tokenizer, weights):
+    """Returns a function that plays riddles with some staff, and afterwards finds every slot free."""
+
+    def played(staff, count=8, rollout=ROLLOUT, **options):
+        engine = Engine(
+            *weights,
+            slots=SLOTS,
+            rows=4,
+            max_length=ROLLOUT.max_length,
+            stop_ids=tokenizer.stop_ids(ROLLOUT.stop),
+            sampling=SamplingConfig(),
+            widths=(32,),
+            lengths=(ROLLOUT.max_length,),
+            decode_steps=8,
+        )
+        arena = Arena(rollout, tokenizer, engine, opponent_name="none", staff=staff, **options)
+        found = arena.play([Job("Riddle-v0", {}, n, 0, n, 100 + n) for n in range(count)])
+        assert engine.free == SLOTS
+        return found
+
+    return played
+
+
+def test_scripts_answer_for_the_world_and_the_record_can_be_replayed(play):
+    episodes = play(SCRIPTS)
+    for episode in episodes:
+        assert episode.outcomes == ("win",)
+        assert [reply.speaker for reply in episode.replies] == ["policy", "staff", "staff"] * episode.steps
+        assert episode.measures == {"guesses": episode.steps}
+        assert episode.record()["measures"] == episode.measures
+        assert [turn.status for turn in replay(episode.record())][:3] == ["policy", "staff", "staff"]
+    assert from_bytes(to_bytes(episodes))[3].measures == episodes[3].measures
+
+
+def test_remote_staff_plays_as_a_script_of_the_same_mind(play):
+    for found, expected in zip(
+        play({"world": Remote(chat_world), "judge": Remote(chat_judge)}), play(SCRIPTS), strict=True
+    ):
+        assert found.record() == expected.record()
+        assert found.ids.tolist() == expected.ids.tolist()
+
+
+def test_the_world_remembers_and_the_judge_does_not(play):
+    chats, lock = {"world": [], "judge": []}, threading.Lock()
+
+    def noting(role, answer):
+        def reply(messages):
+            with lock:
+                chats[role].append(messages)
+            return answer(messages)
+
+        return Remote(reply)
+
+    (episode,) = play({"world": noting("world", chat_world), "judge": noting("judge", chat_judge)}, count=1)
+    assert [len(chat) for chat in chats["world"]] == [2 * turn + 1 for turn in range(episode.steps)]
+    assert {len(chat) for chat in chats["judge"]} == {1}
+    assert all("Is it" in chat[0]["content"] for chat in chats["judge"])
+    assert "You know" not in str([turn.observation for turn in replay(episode.record()) if turn.seat == 0])
+
+
+def test_a_world_of_no_use_is_asked_five_times_and_fails_its_episode_only(play):
+    class Sometimes(World):
+        def act(self, game, chance):
+            return "hm" if game.chance.seed % 2 else super().act(game, chance)
+
+    for number, episode in enumerate(play({"world": Sometimes(), "judge": Judge()})):
+        if number % 2:
+            assert episode.failed
+            assert "the world gave 5 replies in a row that are of no use" in episode.failure
+            assert "Say yes or no." in episode.failure
+            assert episode.outcomes == ("truncated",)
+            assert [reply.speaker for reply in episode.replies] == ["policy", *["staff"] * 5]
+            assert episode.measures == {}
+        else:
+            assert episode.outcomes == ("win",)
+
+
+def test_staff_that_mends_its_reply_is_taken_at_its_word(play):
+    tries = []
+
+    class Second(World):
+        def act(self, game, chance):
+            tries.append(1)
+            return "hm" if len(tries) % 2 else super().act(game, chance)
+
+    (episode,) = play({"world": Second(), "judge": Judge()}, count=1)
+    assert episode.outcomes == ("win",)
+    assert len(tries) == 2 * episode.steps
+
+
+def test_a_policy_of_the_engine_can_be_staff(play):
+    """Random weights say nothing of use; what matters is that they are asked, greedily, and their slots come back."""
+    first = play({"world": "policy", "judge": Judge()})
+    assert {episode.failed for episode in first} == {True}
+    again = play({"world": "policy", "judge": Judge()}, count=3)
+    assert [episode.record() for episode in again] == [episode.record() for episode in first[:3]]
+    worlds = [[r.text for r in episode.replies if r.seat == 1] for episode in first]
+    assert all(len(said) == 5 for said in worlds)
+
+
+def test_a_judge_in_the_engine_is_asked_five_times_too(play):
+    episodes = play({"world": World(), "judge": "policy"}, count=2)
+    assert all("the judge gave 5 replies" in episode.failure for episode in episodes)
+
+
+def test_staff_without_a_script_has_to_be_named(play):
+    with pytest.raises(ValueError, match="no scripted staff for 'Riddle'"):
+        play({"world": World()})
+
+
+def test_a_dead_endpoint_fails_the_episodes_and_says_who(play):
+    def dead(_):
+        raise ConnectionError("nobody there")
+
+    remote = Remote(dead, retries=0, name="endpoint")
+    episodes = play({"world": remote, "judge": Judge()}, count=3)
+    for episode in episodes:
+        assert "the world for seat 1" in episode.failure
+        assert "nobody there" in episode.failure
