@@ -111,6 +111,7 @@ class RolloutConfig:
         into the slots is always mixed.
       max_length: ids of one episode's context, all turns of one seat together; a longer episode is truncated.
       max_reply_length: ids of one reply; a reply that reaches it is cut there.
+      staff_reply_length: ids of one reply of a policy that plays a world or a judge (Paprika, appendix E).
       max_replies: replies of all seats together; a longer game is truncated (the paper: 120 steps).
       decode_steps: ids drawn per row between two looks of the host, at most.
       widths: ids read per row and call, ascending; each is a compiled program for every number of rows and length.
@@ -129,6 +130,7 @@ class RolloutConfig:
     mix_games: bool = True
     max_length: int = 8192
     max_reply_length: int = 4096
+    staff_reply_length: int = 1024
     max_replies: int = 120
     decode_steps: int = 32
     widths: tuple[int, ...] = ()

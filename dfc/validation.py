@@ -50,6 +50,7 @@ _RANGES = {
     "rollout.workers": _COUNT,
     "rollout.max_length": _Range(2),
     "rollout.max_reply_length": _COUNT,
+    "rollout.staff_reply_length": _COUNT,
     "rollout.max_replies": _COUNT,
     "rollout.sampling.temperature": _NOT_NEGATIVE,
     "rollout.sampling.top_k": _NOT_NEGATIVE,

@@ -54,7 +54,8 @@ class Poker(Game):
 
     Differs from 0.7.4: matched chips, the option after a limp, the minimum, `max_actions`, the number of players,
     reading and forfeits as above, and more: there the big blind acts first before the flop in most hands, a reply that
-    is no action or an illegal check can be repeated without end, seat 1 wins a tie in chips, and a reward can exceed 1.
+    is no action or an illegal check can be repeated without end, seat 1 wins a tie in chips, of three pairs the third
+    is no kicker, and a reward can exceed 1.
 
     Attributes:
       num_rounds: hands of a match.

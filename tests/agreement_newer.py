@@ -19,7 +19,7 @@ from dfc.games import registry
 from dfc.games.chance import Chance, derive_seed
 from dfc.games.game import Outcome, Verdict
 from dfc.games.poker import Poker
-from dfc.games.poker_hands import RANKS, SUITS
+from dfc.games.poker_hands import RANKS, SUITS, strength
 from dfc.games.simple_negotiation import RESOURCES, amounts
 from dfc.games.truth_and_deception import DECEIVER
 
@@ -315,6 +315,10 @@ def card(number):
     return {"rank": "10" if rank == "T" else rank, "suit": SUITS[number & 3]}
 
 
+def number(text):
+    return 4 * RANKS.index(text[0]) + SUITS.index(text[1])
+
+
 def poker_env():
     from textarena.envs.Poker.env import PokerEnv
 
@@ -352,6 +356,12 @@ def straights(hand):
     return sum(all(low + k in present for k in range(5)) for low in range(-1, 9))
 
 
+def pairs(hand):
+    """Returns how many ranks are there twice."""
+    ranks = [c >> 2 for c in hand]
+    return sum(ranks.count(rank) == 2 for rank in set(ranks))
+
+
 def refuses_a_check(env, game):
     seat = game.to_move
     put(env, game)
@@ -380,8 +390,19 @@ def pay_there(env, state):
     return list(state["player_chips"].values())
 
 
+POKER_COUNTS = (
+    "actions",
+    "checks refused",
+    "showdowns",
+    "folds",
+    "several straights",
+    "three pairs",
+    "decided by blinds",
+)
+
+
 def test_poker_actions_cost_the_same_and_hands_are_paid_the_same():
-    counts = dict.fromkeys(("actions", "checks refused", "showdowns", "folds", "several straights"), 0)
+    counts = dict.fromkeys(POKER_COUNTS, 0)
     env = poker_env()
     for seed in range(GAMES):
         chance = Chance(derive_seed("agreement", "poker", seed))
@@ -404,6 +425,10 @@ def test_poker_actions_cost_the_same_and_hands_are_paid_the_same():
                     assert list(state["player_bets"].values()) == game.bets
             elif action != "[Fold]" and any(straights([*before.hand(s), *before._board]) > 1 for s in range(2)):
                 counts["several straights"] += 1  # there the lowest of them counts
+            elif action != "[Fold]" and any(pairs([*before.hand(s), *before._board]) > 2 for s in range(2)):
+                counts["three pairs"] += 1  # there the third is no kicker
+            elif game.hands_played > before.hands_played + 1:
+                counts["decided by blinds"] += 1  # the next hand was all-in by its blinds and is over, too
             else:
                 blinds = [0, 0] if game.over else game.bets
                 assert pay_there(env, state) == [game.chips[s] + blinds[s] for s in range(2)]
@@ -417,6 +442,16 @@ def test_of_several_straights_the_lowest_counts_there():
     env = poker_env()
     low, high = (env._evaluate_hand([card(4 * rank) for rank in ranks]) for ranks in ((0, 1, 2, 3, 4), range(6)))
     assert low == high == (9, [6])
+
+
+def test_of_three_pairs_the_third_is_no_kicker_there():
+    env = poker_env()
+    hands = (("4d", "3c"), ("7s", "7h"))
+    board = ("9d", "Td", "2s", "9c", "Tc")
+    there = [env._evaluate_hand([card(number(c)) for c in (*hand, *board)]) for hand in hands]
+    here = [strength([number(c) for c in (*hand, *board)]) for hand in hands]
+    assert there[0] > there[1]
+    assert here[0] < here[1]
 
 
 def test_a_call_with_nothing_due_is_a_check_there_and_illegal_here():

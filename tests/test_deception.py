@@ -12,7 +12,7 @@ from dfc.games.game import Outcome, Verdict
 from dfc.games.strategies.talk import _asserted
 from dfc.games.truth_and_deception import DECEIVER, GUESSER, TruthAndDeception, fact_pairs
 
-GAMES = 300  # against the oracle, per turn limit
+GAMES = 2000  # against the oracle, per turn limit
 STRATEGY_GAMES = 400
 SIGN = {"invalid": -1, "loss": -1, "win": 1}
 

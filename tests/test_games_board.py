@@ -14,7 +14,7 @@ from dfc.games.game import Outcome, Verdict
 from dfc.games.nim import Nim
 from dfc.games.tic_tac_toe import TicTacToe
 
-GAMES = 300
+GAMES = 2000
 
 # ---- agreement with TextArena -------------------------------------------------------------------------------------
 #

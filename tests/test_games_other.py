@@ -15,7 +15,7 @@ from dfc.games.guess_the_number import GuessTheNumber
 from dfc.games.liars_dice import LiarsDice
 from dfc.games.tower_of_hanoi import TowerOfHanoi
 
-GAMES = 300
+GAMES = 2000
 HANOI = [(3, 100), (4, 100)]
 GUESS = [(1, 20, 10), (1, 50, 7)]
 

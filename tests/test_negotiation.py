@@ -13,7 +13,7 @@ from dfc.games.game import Outcome, Verdict
 from dfc.games.simple_negotiation import BASE_VALUES, RESOURCES, VALUE_RANGES, SimpleNegotiation, amounts, offer_text
 from dfc.games.talk import LONGEST_GROUP, split_talk
 
-GAMES = 300  # against the oracle, per turn limit
+GAMES = 2000  # against the oracle, per turn limit
 STRATEGY_GAMES = 120  # per pairing
 OFFER = "[Offer: 3 Sheep, 2 Ore -> 5 Brick]"
 

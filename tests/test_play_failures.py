@@ -405,7 +405,7 @@ class Broken(TicTacToe):
     ],
 )
 def test_a_game_that_raises_ends_as_failed_and_no_other(tokenizer, monkeypatch, where, failure, opponent):
-    monkeypatch.setitem(registry._GAMES, "Broken-v0", (Broken, {}))
+    monkeypatch.setitem(registry._GAMES, "Broken-v0", registry.Entry(Broken))
     monkeypatch.setattr(Broken, "where", where)
     other = {"scripted": RandomLegal(), "remote": Remote(first_free), "policy": "policy"}[opponent]
     arena, engine = make(tokenizer, other)
@@ -421,14 +421,14 @@ def test_a_game_that_raises_ends_as_failed_and_no_other(tokenizer, monkeypatch, 
 
 
 def test_a_disturbance_without_a_legal_action_is_a_failure(tokenizer, monkeypatch):
-    monkeypatch.setitem(registry._GAMES, "Broken-v0", (Broken, {}))
+    monkeypatch.setitem(registry._GAMES, "Broken-v0", registry.Entry(Broken))
     monkeypatch.setattr(Broken, "legal_actions", lambda _: [])
     (episode,) = make(tokenizer, "policy")[0].play(jobs(1, "Broken-v0", epsilon=1.0))
     assert episode.failure == "game.legal_actions for seat 0 is empty, but an epsilon asks for one of them"
 
 
 def test_an_action_that_cannot_be_spelled_is_a_failure(tokenizer, monkeypatch):
-    monkeypatch.setitem(registry._GAMES, "Broken-v0", (Broken, {}))
+    monkeypatch.setitem(registry._GAMES, "Broken-v0", registry.Entry(Broken))
     monkeypatch.setattr(Broken, "legal_actions", lambda _: [""])
     (episode,) = make(tokenizer, "policy")[0].play(jobs(1, "Broken-v0"))
     assert episode.failure.startswith(
@@ -446,7 +446,7 @@ def test_a_game_that_never_ends_is_truncated(tokenizer, monkeypatch, opponent):
             self._tell_all("Nothing happened.")
             return 1 - self.to_move
 
-    monkeypatch.setitem(registry._GAMES, "Endless-v0", (Endless, {}))
+    monkeypatch.setitem(registry._GAMES, "Endless-v0", registry.Entry(Endless))
     other = RandomLegal() if opponent == "scripted" else opponent
     longer = dataclasses.replace(ROLLOUT, max_length=1024)
     for rollout, limit in ((longer, 40), (ROLLOUT, None)):

@@ -3,6 +3,7 @@
 The game is a riddle of five numbers; the world says whether the guess is right, the judge confirms it.
 """
 
+import dataclasses
 import re
 import threading
 
@@ -27,7 +28,13 @@ from dfc.rollout.play import Arena, Job
 
 SLOTS = 12
 ROLLOUT = RolloutConfig(
-    slots=4, max_length=384, max_reply_length=6, max_replies=200, stop=("]",), legal_only=True, prompt="bare_action"
+    slots=4,
+    max_length=384,
+    max_reply_length=6,
+    staff_reply_length=6,
+    max_replies=200,
+    stop=("]",),
+    legal_only=True,
 )
 
 
@@ -243,6 +250,13 @@ def test_a_policy_of_the_engine_can_be_staff(play):
 def test_a_judge_in_the_engine_is_asked_five_times_too(play):
     episodes = play({"world": World(), "judge": "policy"}, count=2)
     assert all("the judge gave 5 replies" in episode.failure for episode in episodes)
+
+
+def test_staff_that_fills_its_context_fails_the_episode_and_truncates_nobody(play):
+    for episode in play(
+        {"world": "policy", "judge": Judge()}, rollout=dataclasses.replace(ROLLOUT, staff_reply_length=999)
+    ):
+        assert episode.failure == "the world for seat 1 needs more than 384 ids"
 
 
 def test_staff_without_a_script_has_to_be_named(play):

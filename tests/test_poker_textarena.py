@@ -2,10 +2,9 @@
 
 The oracle gets our cards; then both take the same replies and are compared after each one: verdict, chips, pot, bets,
 board, who moves, how it ends. Where the rules differ only ours plays on until the hand is over, and the oracle is set
-to the next one. DFC_ORACLE_GAMES in the environment asks for more matches.
+to the next one.
 """
 
-import os
 import random
 from collections import Counter
 
@@ -15,7 +14,7 @@ from dfc.games.game import Verdict
 from dfc.games.poker import Poker
 from dfc.games.poker_hands import cards, strength, text
 
-GAMES = int(os.environ.get("DFC_ORACLE_GAMES", "300"))
+GAMES = 2000
 SYMBOLS = {"c": "\u2663", "d": "\u2666", "h": "\u2665", "s": "\u2660"}
 
 

@@ -43,7 +43,6 @@ _CACHED_TRIES = 4096
 _PAUSE = 0.01  # seconds; the least between two looks for a game to set aside, or at several remote players
 _SHOWN = 200  # characters of a reply in an error
 _GREEDY = SamplingConfig(temperature=0.0)  # of policies that answer for a game's world
-_STAFF_REPLY = 1024  # ids (Paprika, appendix E)
 _IN_FLIGHT = 2  # calls of the engine: one computes while the games of the other move on
 
 Answerer = str | Player | Remote
@@ -443,7 +442,7 @@ class _Round:
                 self._step(table, seat, action, "replaced")
                 continue
             if voice.full:
-                game.truncate()
+                self._out_of_context(table, seat)
                 return False
             restrict = self._config.legal_only and seat < game.seats
             table.constraint = self._constraint(table, seat) if restrict else None
@@ -493,7 +492,7 @@ class _Round:
         game, seat = table.game, table.game.to_move
         player = seat is not None and seat < game.seats
         most = self._config.max_reply_length
-        limit = min(most, game.reply_ids or most) if player else _STAFF_REPLY
+        limit = min(most, game.reply_ids or most) if player else self._config.staff_reply_length
         self._answering[voice.ask(limit, table.constraint)] = table
 
     def _scripted(self, table: _Table, seat: int, player: Player) -> str:
@@ -533,9 +532,15 @@ class _Round:
         voice.closed = bool(reply.ids) and reply.ids[-1] in tokenizer.end_ids
         text = tokenizer.decode(reply.ids[:-1] if voice.closed else reply.ids)
         if not reply.stopped and voice.full:
-            table.game.truncate()  # the context is full: no rule decided this game
+            self._out_of_context(table, seat)
             return
         self._step(table, seat, text)
+
+    def _out_of_context(self, table: _Table, seat: int) -> None:
+        """Ends a game that no rule decided: full of a player's words it is truncated, of staff's it has failed."""
+        if seat >= table.game.seats:
+            raise _Failed(f"{self._who(table, seat)} for seat {seat} needs more than {self._engine.max_length} ids")
+        table.game.truncate()
 
     def _step(self, table: _Table, seat: int, text: str, speaker: Speaker | None = None) -> None:
         game = table.game
