@@ -9,7 +9,7 @@ against simple. Staff follows its script. Seeds 0, 1, ... of `--split` where a g
 Expected (known from elsewhere, random-legal play): TicTacToe 58 / 13 / 29 and ConnectFour 56 / 0 / 44 for whoever
 begins, LiarsDice and Poker 50 / 0 / 50, GuessTheNumber 55 %, -hardcore 21 % (in 10 guesses), bisection 5 guesses of 20.
 
-Prints a table and one JSON line.
+Prints a table and one JSON line, or tables in Markdown.
 """
 
 import argparse
@@ -67,7 +67,7 @@ def single(game_id: str, split: str, games: int) -> list[Row]:
     for strength in STRENGTHS:
         found = played(game_id, split, [strength], games)
         solved = [game for game in found if game.outcomes == (Outcome.WIN,)]
-        turns = statistics.fmean(game.actions_played for game in solved) if solved else float("nan")
+        turns = statistics.fmean(game.actions_played for game in solved) if solved else None
         rows.append(
             {
                 "game": game_id,
@@ -105,16 +105,58 @@ def double(game_id: str, split: str, games: int) -> list[Row]:
     return rows
 
 
-def shown(row: Row) -> list[str]:
-    """Returns a row's cells."""
+def share(row: Row) -> str:
+    """Returns what was achieved: the share solved with its interval and turns, or wins / draws / losses in percent."""
     games = row["games"]
-    if "solved" in row:
-        _, low, high = row["interval"]
-        share = f"{row['solved'] / games:.1%} ({low:.0%} to {high:.0%})"
-        return [row["game"], row["player"], "", share, f"{row['turns']:.1f}" if row["solved"] else "-"]
-    share = " / ".join(f"{100 * row[end] / games:.0f}" for end in ("win", "draw", "loss"))
-    who = f"{row['player']} on seat {row['seat']}"
-    return [row["game"], who, row["opponent"], share, f"{row['actions']:.1f}"]
+    if "solved" not in row:
+        return " / ".join(f"{100 * row[end] / games:.0f}" for end in ("win", "draw", "loss"))
+    _, low, high = row["interval"]
+    turns = f", {row['turns']:.1f}" if row["solved"] else ""
+    return f"{100 * row['solved'] / games:.1f} ({100 * low:.0f} to {100 * high:.0f}){turns}"
+
+
+def line(row: Row) -> str:
+    """Returns a row of the plain table."""
+    who = row["player"] if "solved" in row else f"{row['player']} on seat {row['seat']} v {row['opponent']}"
+    return f"{row['game']:28}{who:40}{share(row):28}"
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """Returns three tables: games of one player, of two players, and the measures of the latter."""
+    one = [row for row in rows if "solved" in row]
+    two = [row for row in rows if "solved" not in row]
+    lines: list[str] = []
+    if one:
+        lines += table(("game", *STRENGTHS), by_game(one))
+    if two:
+        pairs = [
+            f"{row['player']} on {row['seat']} v {row['opponent']}" for row in two if row["game"] == two[0]["game"]
+        ]
+        lines += ["", *table(("game", *pairs), by_game(two))]
+    measured = [row for row in two if row["measures"]]
+    if measured:
+        cells = [
+            [
+                row["game"],
+                f"{row['player']} on {row['seat']} v {row['opponent']}",
+                ", ".join(f"{name} {value:.2f}" for name, value in row["measures"].items()),
+            ]
+            for row in measured
+        ]
+        lines += ["", *table(("game", "players", "means"), cells)]
+    return "\n".join(lines)
+
+
+def by_game(rows: Sequence[Row]) -> list[list[str]]:
+    """Returns a row of cells for every game."""
+    return [
+        [name, *(share(row) for row in rows if row["game"] == name)] for name in dict.fromkeys(r["game"] for r in rows)
+    ]
+
+
+def table(header: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:
+    """Returns the lines of a Markdown table."""
+    return [f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *cells)]
 
 
 def main() -> None:
@@ -123,25 +165,22 @@ def main() -> None:
     parser.add_argument("--games", type=int, default=200, help="of every row")
     parser.add_argument("--only", default="", help="ids, separated by commas; all if empty")
     parser.add_argument("--split", default="test", help="of games with tasks; their last one where they have none so")
-    parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
+    parser.add_argument("--markdown", action="store_true", help="print tables in Markdown instead")
     options = parser.parse_args()
     ids = tuple(options.only.split(",")) if options.only else registry.own_ids()
     rows: list[Row] = []
-    header = ["game", "player", "opponent", "solved, or win / draw / loss in %", "turns of solved, or actions"]
-    if options.markdown:
-        print("| " + " | ".join(header) + " |\n" + "| --- " * len(header) + "|")
     for game_id in ids:
         begun = time.perf_counter()
         kind = single if registry.make(game_id).seats == 1 else double
         for row in kind(game_id, options.split, options.games):
             rows.append(row)
-            cells = shown(row)
-            if options.markdown:
-                print("| " + " | ".join(cells) + " |", flush=True)
-            else:
-                print(f"{cells[0]:28}{cells[1]:24}{cells[2]:14}{cells[3]:26}{cells[4]:>7}", flush=True)
+            if not options.markdown:
+                print(line(row), flush=True)
         sys.stderr.write(f"{game_id}: {time.perf_counter() - begun:.1f} s\n")
-    print(json.dumps({"benchmark": "game_baselines", "rows": rows}))
+    if options.markdown:
+        print(markdown(rows))
+    else:
+        print(json.dumps({"benchmark": "game_baselines", "rows": rows}))
 
 
 if __name__ == "__main__":

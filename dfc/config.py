@@ -112,7 +112,8 @@ class RolloutConfig:
       max_length: ids of one episode's context, all turns of one seat together; a longer episode is truncated.
       max_reply_length: ids of one reply; a reply that reaches it is cut there.
       staff_reply_length: ids of one reply of a policy that plays a world or a judge (Paprika, appendix E).
-      max_replies: replies of all seats together; a longer game is truncated (the paper: 120 steps).
+      max_replies: replies of all players together, without those of a world and a judge; a longer game is truncated
+        (the paper: 120 steps).
       decode_steps: ids drawn per row between two looks of the host, at most.
       widths: ids read per row and call, ascending; each is a compiled program for every number of rows and length.
         Empty: chosen by `max_length`.
@@ -204,10 +205,50 @@ class GroupingConfig:
     Attributes:
       trials: games of the base model per id; against itself where there are two seats.
       winnable_above: a game counts as winnable if the measured win rate is above this (the paper: 0).
+      order: the kinds of groups, first to last; groups are fused in this order.
+      groups: the groups by hand, in their order, such as (("TicTacToe-v0", "Nim-v0"), ("LiarsDice-v0",)); empty:
+        measured. The base model's games are played and printed in any case.
     """
 
     trials: int = 100
     winnable_above: float = 0.0
+    order: tuple[str, ...] = ("fixed_unwinnable", "fixed_winnable", "random_unwinnable", "random_winnable")
+    groups: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class FusionConfig:
+    """How policies become one (section 3.2.2); see `dfc.fusion` for the formulas.
+
+    Attributes:
+      method: ``average`` of the parameters (the paper's), or of what training changed: ``task_arithmetic``, ``ties``.
+      weight: of the policy that comes in; the policy so far has 1 - weight (the paper: 1/2). All weigh alike `at_once`.
+      at_once: fuse all group policies at once and conquer all games in one stage, instead of group by group.
+      scale: task_arithmetic and ties: the fused change counts this much.
+      density: ties: the share of each change that is kept, largest first.
+    """
+
+    method: Literal["average", "task_arithmetic", "ties"] = "average"
+    weight: float = 0.5
+    at_once: bool = False
+    scale: float = 1.0
+    density: float = 0.2
+
+
+@dataclasses.dataclass(frozen=True)
+class OpponentPoolConfig:
+    """Past policies as opponents: ``opponent="pool"``; the initial policy is always one of them.
+
+    Attributes:
+      size: policies kept beside the initial one; the oldest makes room.
+      every: iterations after which the policy joins; a stage begins with the initial policy alone.
+      choice: how an iteration's opponent is drawn, w the policy's win rate when they last met (1/2 before):
+        ``hardest`` in proportion to (1 - w)^2, ``even`` to w (1 - w), ``uniform``.
+    """
+
+    size: int = 4
+    every: int = 10
+    choice: Literal["hardest", "even", "uniform"] = "hardest"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -249,8 +290,12 @@ class GrpoConfig:
 
     Attributes:
       clip_ratio: the likelihood ratio counts within 1 +- this.
+      clip_ratio_high: above 1 it counts within this instead; 0: the same as below.
+      ratio: of each action id (``token``), or of all of an episode's together (``sequence``, GSPO).
+      baseline: what a reward is compared with: ``group``, the mean of its group (the paper's); ``leave_one_out``, the
+        mean of the others; ``role``, the mean of all episodes of the iteration in the same game and seat.
       kl_coefficient: weight of the KL divergence to the initial policy.
-      normalize_std: divide advantages by the group's standard deviation.
+      normalize_std: divide advantages by the standard deviation of the group, or of the role.
       unit: average over all action ids (``token``) or first within each episode (``sequence``).
       updates_per_iteration: optimizer steps on one iteration's episodes, each on its share of the groups.
       importance_cap: correct for the gap between the sampler's probabilities and the trainer's of the same weights:
@@ -259,6 +304,9 @@ class GrpoConfig:
     """
 
     clip_ratio: float = 0.1
+    clip_ratio_high: float = 0.0
+    ratio: Literal["token", "sequence"] = "token"
+    baseline: Literal["group", "leave_one_out", "role"] = "group"
     kl_coefficient: float = 0.1
     normalize_std: bool = True
     unit: Literal["token", "sequence"] = "token"
@@ -268,19 +316,27 @@ class GrpoConfig:
 
 @dataclasses.dataclass(frozen=True)
 class DivideFuseConquerConfig:
-    """Algorithms 1 and 2.
+    """Algorithms 1 and 2, and what the paper compares them with.
 
     Attributes:
+      method: ``divide_fuse_conquer``; ``naive_multi``: one stage on all games (the paper's Naive-MSRL);
+        ``naive_single``: every game a policy of its own (Naive-SSRL); ``imitate_wins``: supervised training on the
+        initial policy's won games (SFT).
       divide_iterations: iterations of each group's own policy.
-      conquer_iterations: iterations after each fuse.
+      conquer_iterations: iterations after each fuse; of the one stage, or of each game's, in the other methods.
       seeds_per_game: rollout seeds per game and iteration on average (the paper's S).
       trajectories_per_seed: episodes of one seed (the paper's r): a group for the advantages.
-      opponent: who sits in the other seat of training games: the ``initial`` policy, the policy ``itself``,
-        or ``random_legal``.
+      opponent: who sits in the other seat of training games: the ``initial`` policy, the best policy so far
+        ``itself``, a ``pool`` of past ones, a program (``random_legal``, ``simple``, ``strong``) or a chat endpoint
+        (``http://HOST/v1#MODEL``).
+      key_variable: the environment variable with the endpoint's key.
+      train_both_seats: with ``itself``, learn from what both seats did.
       randomize_seeds: fresh seeds every iteration; off, the same ones each time.
       half_negative: drop half of the negative episodes at random.
       epsilon: probability that an action of the policy is replaced by a random legal one; 0 turns it off.
       grouping: the divide step.
+      fusion: the fuse step.
+      pool: opponents from the past.
       mixed_priority: how seeds are shared out.
       acceptance: which updates are kept.
       grpo: the update.
@@ -291,11 +347,16 @@ class DivideFuseConquerConfig:
     conquer_iterations: int = 100
     seeds_per_game: int = 50
     trajectories_per_seed: int = 8
-    opponent: Literal["initial", "itself", "random_legal"] = "itself"
+    method: Literal["divide_fuse_conquer", "naive_multi", "naive_single", "imitate_wins"] = "divide_fuse_conquer"
+    opponent: str = "itself"
+    key_variable: str = ""
+    train_both_seats: bool = False
     randomize_seeds: bool = True
     half_negative: bool = True
     epsilon: float = 0.05
     grouping: GroupingConfig = GroupingConfig()
+    fusion: FusionConfig = FusionConfig()
+    pool: OpponentPoolConfig = OpponentPoolConfig()
     mixed_priority: MixedPriorityConfig = MixedPriorityConfig()
     acceptance: AcceptanceConfig = AcceptanceConfig()
     grpo: GrpoConfig = GrpoConfig()
@@ -343,6 +404,56 @@ class EvaluationConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class EndpointSettings:
+    """How the chat endpoints of a tournament are asked; see `dfc.players.endpoint_config`.
+
+    Attributes:
+      key_variables: environment variables with keys: ``POLICY=VARIABLE`` each.
+      prices: money per million ids: ``POLICY=INPUT/OUTPUT`` each.
+      temperature: of their replies.
+      max_tokens: ids of one reply.
+      concurrency: requests at once, per endpoint.
+      timeout: seconds one attempt may take.
+      retries: attempts after the first one.
+      cache: folder of replies, for temperature 0; empty: none.
+      budget_money: no request is made once this much is spent, per endpoint and start; 0: no limit.
+    """
+
+    key_variables: tuple[str, ...] = ()
+    prices: tuple[str, ...] = ()
+    temperature: float = 1.0
+    max_tokens: int = 1024
+    concurrency: int = 16
+    timeout: float = 120.0
+    retries: int = 4
+    cache: str = ""
+    budget_money: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluateConfig:
+    """Tournaments.
+
+    Attributes:
+      seeds: deals per id; each is played alone, or twice by every pair of policies with seats swapped (the paper: 20).
+      anchor: the policy rated 0; empty: the mean of all is 0.
+      trained: the policy in the place of the paper's Qwen2.5 (DFC-MSRL) in its tables; empty: the first one.
+      base: in the place of Qwen2.5; empty: the second one.
+      reference: in the place of Claude3.5; empty: the third one.
+      staff: who answers for worlds and judges: ``script``, or a policy as in `policies`.
+      endpoint: how chat endpoints are asked.
+    """
+
+    seeds: int = 20
+    anchor: str = ""
+    trained: str = ""
+    base: str = ""
+    reference: str = ""
+    staff: str = "script"
+    endpoint: EndpointSettings = EndpointSettings()
+
+
+@dataclasses.dataclass(frozen=True)
 class CheckpointConfig:
     """How a run survives a stop.
 
@@ -366,12 +477,16 @@ class RunConfig:
       games: game id -> constructor values that differ from the id's defaults.
       divide_fuse_conquer: settings of that recipe.
       tiny_player: settings of that recipe.
+      policies: who plays in the recipe evaluate, each ``NAME=WHO`` or ``WHO``: ``random_legal``, ``simple``,
+        ``strong``, a folder with weights or a run, ``tiny_player``, or ``http://HOST/v1#MODEL``; A,B,C will do.
+      evaluate: settings of that recipe.
     """
 
     name: str = "run"
-    recipe: Literal["divide_fuse_conquer", "tiny_player"] = "divide_fuse_conquer"
+    recipe: Literal["divide_fuse_conquer", "tiny_player", "evaluate"] = "divide_fuse_conquer"
     seed: int = 0
     games: Mapping[str, GameOptions] = dataclasses.field(default_factory=dict)
+    policies: tuple[str, ...] = ()
     model: ModelConfig = ModelConfig()
     mesh: MeshConfig = MeshConfig()
     rollout: RolloutConfig = RolloutConfig()
@@ -382,4 +497,5 @@ class RunConfig:
     divide_fuse_conquer: DivideFuseConquerConfig = DivideFuseConquerConfig()
     tiny_player: TinyPlayerConfig = TinyPlayerConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()

@@ -45,6 +45,7 @@ class Progress:
         self._last_line = -float("inf")
         self._pending = ""
         self._line = "starting"
+        self._warning = self._told = ""
         self._win_rates: dict[str, float] = {}
         self._live: Live | None = None
         if self._output.isatty():
@@ -62,6 +63,7 @@ class Progress:
         episodes_per_second: float,
         tokens_per_second: float,
         win_rates: Mapping[str, float],
+        warning: str = "",
     ) -> None:
         """Takes the state after one iteration.
 
@@ -73,9 +75,11 @@ class Progress:
           episodes_per_second: speed of this iteration.
           tokens_per_second: ids sampled per second in this iteration.
           win_rates: latest win rate per game id, 0 to 1.
+          warning: the newest one, in one line; the panel shows it, plain lines tell it once.
         """
         self._step = step
         self._win_rates = dict(win_rates)
+        self._warning = warning
         self._line = (
             f"{stage}: iteration {iteration}/{iterations}, {episodes_per_second:.1f} episodes/s,"
             f" {tokens_per_second:,.0f} tokens/s"
@@ -115,7 +119,11 @@ class Progress:
         return f"{_duration(self._clock() - self._began)} elapsed, {'?' if left is None else _duration(left)} left"
 
     def _write_pending(self) -> None:
-        self._output.write("".join(c if c.isprintable() else " " for c in self._pending) + "\n")
+        lines = [self._pending]
+        if self._warning and self._warning != self._told:
+            lines.append(f"warning: {self._warning}")
+            self._told = self._warning
+        self._output.writelines("".join(c if c.isprintable() else " " for c in line) + "\n" for line in lines)
         self._output.flush()
         self._pending, self._last_line = "", self._clock()
 
@@ -127,6 +135,8 @@ class Progress:
         whole.add_row(Text(self._line))
         whole.add_row(ProgressBar(total=max(1, self._total), completed=self._step))
         whole.add_row(Text(f"step {self._step}/{self._total}, {self._times()}"))
+        if self._warning:
+            whole.add_row(Text(f"warning: {self._warning}", style="bold red"))
         whole.add_row(rates)
         return Panel(whole, title="dfc", title_align="left")
 

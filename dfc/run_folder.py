@@ -13,6 +13,7 @@ import math
 import os
 import platform
 import subprocess
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -168,8 +169,19 @@ class RunFolder:
 
     @property
     def report(self) -> Path:
-        """The report of the finished run."""
+        """The report; brought up to date while the run goes on."""
         return self.path / "report.html"
+
+    @property
+    def finished(self) -> Path:
+        """Exists once everything of the run has been written."""
+        return self.path / "finished.json"
+
+    def finish(self) -> None:
+        """Notes that everything has been written."""
+        self.flush()
+        if self.writes:
+            _write_json(self.finished, {"time": time.time()})
 
     def stream(self, stream: Stream) -> Path:
         """Returns the file of a stream."""

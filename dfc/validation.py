@@ -13,9 +13,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from dfc.config import RunConfig
+from dfc.config import DivideFuseConquerConfig, FusionConfig, RunConfig
 from dfc.errors import ConfigError
+from dfc.evaluation import policy_specs
 from dfc.games import registry
+from dfc.players import named
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,12 +77,18 @@ _RANGES = {
     "divide_fuse_conquer.epsilon": _SHARE,
     "divide_fuse_conquer.grouping.trials": _COUNT,
     "divide_fuse_conquer.grouping.winnable_above": _DECAY,
+    "divide_fuse_conquer.fusion.weight": _Range(0, 1, above=True, below=True),
+    "divide_fuse_conquer.fusion.scale": _POSITIVE,
+    "divide_fuse_conquer.fusion.density": _Range(0, 1, above=True),
+    "divide_fuse_conquer.pool.size": _COUNT,
+    "divide_fuse_conquer.pool.every": _COUNT,
     "divide_fuse_conquer.mixed_priority.a": _NOT_NEGATIVE,
     "divide_fuse_conquer.mixed_priority.b": _NOT_NEGATIVE,
     "divide_fuse_conquer.mixed_priority.floor": _SHARE,
     "divide_fuse_conquer.acceptance.games": _Range(2),
     "divide_fuse_conquer.acceptance.tolerance": _SHARE,
     "divide_fuse_conquer.grpo.clip_ratio": _Range(0, 1, above=True, below=True),
+    "divide_fuse_conquer.grpo.clip_ratio_high": _NOT_NEGATIVE,
     "divide_fuse_conquer.grpo.kl_coefficient": _NOT_NEGATIVE,
     "divide_fuse_conquer.grpo.updates_per_iteration": _COUNT,
     "divide_fuse_conquer.grpo.importance_cap": _NOT_NEGATIVE,
@@ -95,6 +103,13 @@ _RANGES = {
     "tiny_player.layers": _COUNT,
     "tiny_player.feed_forward": _COUNT,
     "tiny_player.vocabulary": _Range(257),  # the 256 bytes and an end mark, so that every text can be written
+    "evaluate.seeds": _COUNT,
+    "evaluate.endpoint.temperature": _Range(0, 2),
+    "evaluate.endpoint.max_tokens": _COUNT,
+    "evaluate.endpoint.concurrency": _Range(1, 1000),
+    "evaluate.endpoint.timeout": _POSITIVE,
+    "evaluate.endpoint.retries": _Range(0, 100),
+    "evaluate.endpoint.budget_money": _NOT_NEGATIVE,
     "evaluation.games": _Range(2),
     "evaluation.stage_games": _Range(2),
     "checkpoint.every": _COUNT,
@@ -249,11 +264,56 @@ def _method_contradictions(config: RunConfig) -> list[str]:
     priority = method.mixed_priority
     if priority.enabled and priority.a + priority.b == 0:
         found.append("divide_fuse_conquer.mixed_priority.a and .b are both 0: one must be above 0")
+    if method.grpo.baseline == "leave_one_out" and method.grpo.normalize_std:
+        found.append(
+            "divide_fuse_conquer.grpo.normalize_std: must be false with baseline='leave_one_out', whose advantages are"
+            " differences of rewards"
+        )
+    found += _group_contradictions(config) + _opponent_contradictions(config)
     groups = method.seeds_per_game
     if method.grpo.updates_per_iteration > groups:
         found.append(
             f"divide_fuse_conquer.grpo.updates_per_iteration={method.grpo.updates_per_iteration}: must be at most"
             f" {groups}, the groups of an iteration over one game (seeds_per_game)"
+        )
+    return found
+
+
+_KINDS = DivideFuseConquerConfig().grouping.order
+_OPPONENTS = ("initial", "itself", "pool")
+
+
+def _group_contradictions(config: RunConfig) -> list[str]:
+    grouping, fusion, found = config.divide_fuse_conquer.grouping, config.divide_fuse_conquer.fusion, []
+    if sorted(grouping.order) != sorted(_KINDS):
+        found.append(f"divide_fuse_conquer.grouping.order={grouping.order}: must hold each of {', '.join(_KINDS)} once")
+    given = [game for group in grouping.groups for game in group]
+    if given and (sorted(given) != sorted(config.games) or not all(grouping.groups)):
+        found.append(
+            f"divide_fuse_conquer.grouping.groups={grouping.groups}: must hold each id of games once"
+            f" ({', '.join(config.games)}), and no empty group"
+        )
+    if fusion.method != "average" and config.adapter.rank > 0:
+        found.append(
+            f"divide_fuse_conquer.fusion.method={fusion.method!r}: must be 'average' with adapters (adapter.rank above"
+            " 0), whose factors cannot be added one by one"
+        )
+    if fusion.method == "ties" and fusion.weight != FusionConfig().weight:
+        found.append("divide_fuse_conquer.fusion.weight: ties weighs all policies alike; leave it at 0.5")
+    return found
+
+
+def _opponent_contradictions(config: RunConfig) -> list[str]:
+    method, found = config.divide_fuse_conquer, []
+    wrong = None if method.opponent in _OPPONENTS else named.problem(method.opponent)
+    if wrong is not None:
+        found.append(
+            f"divide_fuse_conquer.opponent={method.opponent!r}: must be {', '.join(_OPPONENTS)}; or else it {wrong}"
+        )
+    if method.train_both_seats and method.opponent != "itself":
+        found.append(
+            f"divide_fuse_conquer.train_both_seats: needs opponent='itself', got {method.opponent!r}: what somebody"
+            " else said is not the policy's"
         )
     return found
 
@@ -303,11 +363,15 @@ def problems(config: RunConfig) -> list[str]:
     if not found:
         found = _range_problems(config) + _mesh_problems(config)
         found += _contradictions(config) + _method_contradictions(config)
+        if config.recipe == "evaluate":
+            found += policy_specs.problems(config)
     return _games_problems(config.games) + found
 
 
 def place_problems(config: RunConfig) -> list[str]:
     """Returns what this machine's files lack for a valid configuration: the model folder must exist."""
+    if config.recipe == "evaluate":
+        return policy_specs.place_problems(config)
     path = config.model.path
     if config.recipe == "tiny_player" or path == "tiny_player" or Path(path).is_dir():
         return []

@@ -213,6 +213,73 @@ def test_advantages_are_relative_to_the_group():
     np.testing.assert_allclose([s.advantage for s in share], [1, -1, 5 / 6, 5 / 6, -5 / 3], rtol=1e-6)
 
 
+def with_grpo(**settings):
+    return dataclasses.replace(PLAIN, grpo=GrpoConfig(normalize_std=False, **settings))
+
+
+def test_leaving_oneself_out_of_the_mean_stretches_the_advantage():
+    episodes, values = groups_of([1.0, 0.0, -1.0], [0.5, 0.5, -2.0])
+    (share,) = conquer.sequences(episodes, values, with_grpo(baseline="leave_one_out"), 0)
+    np.testing.assert_allclose([s.advantage for s in share], [1.5, -1.5, 1.25, 1.25, -2.5], rtol=1e-6)
+
+
+def test_a_roles_baseline_is_the_mean_of_all_its_episodes():
+    first, second = [episode(seat=0, group=0) for _ in range(2)], [episode(seat=1, group=1) for _ in range(2)]
+    other = [episode(game="Nim-v0", group=2) for _ in range(2)]
+    values = [1.0, 0.0, -1.0, -1.0, 1.0, 0.5]
+    members = np.arange(6).reshape(3, 2)
+    found = conquer.relative_to_baseline(
+        [*first, *second, *other], values, members, GrpoConfig(baseline="role", normalize_std=False)
+    )
+    np.testing.assert_allclose(found, [0.5, -0.5, 0, 0, 0.25, -0.25], rtol=1e-6)
+    alike = [episode(group=group) for group in (0, 0, 1, 1)]  # two groups of one role are compared with each other
+    found = conquer.relative_to_baseline(
+        alike, [1.0, 1.0, -1.0, -1.0], np.arange(4).reshape(2, 2), GrpoConfig(baseline="role", normalize_std=False)
+    )
+    np.testing.assert_allclose(found, [1, 1, -1, -1], rtol=1e-6)
+
+
+def test_the_seats_of_a_group_are_compared_apart():
+    episodes = [episode(group=0, seat=seat) for seat in (0, 1, 0, 1)]
+    (share,) = conquer.sequences(episodes, [1.0, -1.0, 0.0, -0.5], with_grpo(), 0)
+    np.testing.assert_allclose(sorted(s.advantage for s in share), [-0.5, -0.25, 0.25, 0.5], rtol=1e-6)
+
+
+def test_won_games_are_imitated_and_no_others():
+    episodes = [episode(outcome, group=n) for n, outcome in enumerate(("win", "loss", "win", "draw", "invalid", "win"))]
+    episodes.append(dataclasses.replace(episode("win", group=6), failure="broken"))
+    shares = conquer.won_sequences(episodes, with_grpo(updates_per_iteration=2), 0)
+    assert sorted(n for share in shares for n in groups_in(share)) == [0, 2, 5]
+    assert {s.advantage for share in shares for s in share} == {1.0}
+    assert [len(share) for share in shares] == [2, 1]
+    assert conquer.won_sequences(episodes[1:2], with_grpo(), 0) == []
+
+
+def test_the_loss_of_imitation_is_the_mean_over_episodes_of_their_mean():
+    tokens = np.zeros((1, 6), np.int32)
+    mask = np.asarray([[0, 1, 1, 0, 1, 0]], np.float32)
+    segments = np.asarray([[1, 1, 1, 2, 2, 0]], np.int32)
+    batch = TokenBatch(tokens, tokens, segments, mask, mask, np.zeros((1, 6), np.float32))
+    logp = np.asarray([[9, -1, -3, 9, -4, 9]], np.float32)
+    loss = conquer.method_loss(dataclasses.replace(PLAIN, method="imitate_wins"), 24)(logp, batch, None)
+    assert float(loss.mean) == pytest.approx((2 + 4) / 2)
+    assert not conquer.reads_reference(dataclasses.replace(PLAIN, method="imitate_wins"))
+
+
+def test_a_sequence_ratio_needs_the_bounds_of_packed_episodes():
+    mask = np.asarray([[1, 1, 1, 1]], np.float32)
+    segments = np.asarray([[1, 1, 2, 2]], np.int32)
+    zero = np.zeros((1, 4), np.int32)
+    batch = TokenBatch(
+        zero, zero, segments, mask, np.asarray([[1, 1, -1, -1]], np.float32), np.zeros((1, 4), np.float32)
+    )
+    logp = np.asarray([[0.3, -0.1, 0.2, 0.2]], np.float32)
+    settings = GrpoConfig(ratio="sequence", clip_ratio=0.05, clip_ratio_high=0.4, kl_coefficient=0.0)
+    loss = conquer.make_loss(settings, 16)(logp, batch, None)
+    # Ratios exp(0.1) and exp(0.2): the first is below 1.4, the second above 1 with a negative advantage.
+    assert float(loss.mean) == pytest.approx((-2 * np.exp(0.1) + 2 * np.exp(0.2)) / 4, rel=1e-5)
+
+
 def test_sequences_carry_what_was_drawn():
     episodes, values = groups_of([1.0, -1.0])
     (share,) = conquer.sequences(episodes, values, PLAIN, 0)
@@ -356,9 +423,11 @@ def test_episode_metrics_are_means_per_game_or_reply():
             "games/TicTacToe-v0/format_rate": 1 - 2 / 8,
             "games/TicTacToe-v0/response_length": 16 / 8,
             "games/TicTacToe-v0/steps": 8 / 3,
+            "games/TicTacToe-v0/dead_groups": 0.5,  # seat 1 of the group played once, seat 0 won and lost
             "games/Nim-v0/reward": 1.0,
             "games/Nim-v0/format_rate": 1.0,
             "games/Nim-v0/response_length": 5.0,
             "games/Nim-v0/steps": 1.0,
+            "games/Nim-v0/dead_groups": 1.0,
         }
     )

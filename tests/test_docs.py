@@ -42,7 +42,10 @@ def source(module):
 
 
 def defined(module):
-    """Public names that a module's own statements define, with `Class.method` for the methods of public classes."""
+    """Public names that a module's own statements define, with `Class.method` for the methods of public classes.
+
+    What a package takes from its own files counts as its own.
+    """
     for node in ast.parse(source(module).read_text()).body:
         match node:
             case ast.FunctionDef(name=name):
@@ -54,6 +57,9 @@ def defined(module):
                 names = [n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)]
             case ast.AnnAssign(target=ast.Name(id=name)):
                 names = [name]
+            case ast.ImportFrom(module=str(file), names=aliases) if file.startswith(f"{module}."):
+                taken = {alias.name for alias in aliases}
+                names = [name for name in defined(file) if name.split(".")[0] in taken]
             case _:
                 names = []
         yield from (name for name in names if not any(part.startswith("_") for part in name.split(".")))

@@ -89,6 +89,20 @@ def test_a_key_is_sent_and_none_where_there_is_none(monkeypatch):
         assert "of-another-service" not in str(server.headers)
 
 
+@pytest.mark.parametrize("key", ["", "key-123456789"])
+def test_other_variables_of_the_environment_reach_no_server(monkeypatch, key):
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-of-mine")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", "project-of-mine")
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "X-Token: of-a-gateway\nAuthorization: Bearer of-another-service")
+    monkeypatch.setenv("MY_KEY", key)
+    with serving() as server, make(server, key_variable="MY_KEY" if key else "") as endpoint:
+        endpoint.answer(HELLO)
+        sent = server.headers[0]
+        assert sent.get("authorization") == (f"Bearer {key}" if key else None)
+        assert "of-mine" not in str(sent)
+        assert "x-token" not in sent
+
+
 def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(monkeypatch):
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
@@ -181,6 +195,14 @@ def test_everything_that_matters_is_part_of_the_key_and_the_key_of_the_server_is
         assert len(server.requests) == before + 3
     with serving() as server, make(server, cache=str(tmp_path)) as endpoint:  # another address
         endpoint.answer(HELLO)
+        assert len(server.requests) == 1
+
+
+def test_a_whole_number_and_the_same_with_a_point_are_one_request(tmp_path):
+    with serving() as server:
+        for zero, one in ((0, 1), (0.0, 1.0)):
+            with make(server, cache=str(tmp_path), temperature=zero, top_p=one) as endpoint:
+                endpoint.answer(HELLO)
         assert len(server.requests) == 1
 
 
@@ -296,7 +318,14 @@ def test_ids_and_money_are_the_servers_counts_times_the_prices():
 
 @pytest.mark.parametrize(
     "usage",
-    [None, {}, {"prompt_tokens": "7", "completion_tokens": 1}, {"prompt_tokens": -1, "completion_tokens": 1}, [1]],
+    [
+        None,
+        {},
+        {"prompt_tokens": "7", "completion_tokens": 1},
+        {"prompt_tokens": -1, "completion_tokens": 1},
+        {"prompt_tokens": 10**400, "completion_tokens": 1},
+        [1],
+    ],
 )
 def test_counts_the_server_does_not_send_are_estimated_and_flagged(usage):
     with serving(says("x" * 41, usage=usage)) as server, make(server) as endpoint:

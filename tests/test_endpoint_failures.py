@@ -2,9 +2,11 @@
 
 import contextlib
 import email.utils
+import gc
 import json
 import logging
 import re
+import resource
 import socket
 import threading
 import time
@@ -122,7 +124,7 @@ def test_the_ids_of_answers_without_text_are_counted():
         assert (endpoint.report()["input_ids"], endpoint.report()["output_ids"]) == (20, 6)
 
 
-def test_waiting_times_double_and_depend_on_the_seed():
+def test_waiting_times_double():
     with serving(*[fails(500)] * 3, says("x")) as server, make(server, backoff=0.1, retries=3) as endpoint:
         endpoint.answer(HELLO)
         gaps = [after - before for before, after in zip(server.times, server.times[1:], strict=False)]
@@ -146,6 +148,21 @@ def test_a_server_that_asks_to_wait_is_left_alone_by_every_call(header):
         assert min(gaps) > 0.58
         assert max(gaps) < 3.0
         assert endpoint.report()["paused_seconds"] == pytest.approx(0.6, abs=0.01)
+
+
+def test_a_limit_that_is_not_reached_does_not_hold_up_a_passing_failure():
+    headers = {"x_ratelimit_reset_requests": "1h0m0s", "x_ratelimit_remaining_requests": "59"}
+    with serving(fails(500, b"", **headers)) as server, make(server) as endpoint:
+        assert endpoint.answer(HELLO) == "hello"
+        assert (endpoint.report()["paused_seconds"], endpoint.report()["retries"]) == (0.0, 1)
+
+
+@pytest.mark.parametrize(("remaining", "seconds"), [("0", 7), ("1", 0), (None, 0)])
+def test_without_a_refusal_for_limits_only_spent_ones_count(remaining, seconds):
+    headers = {"x-ratelimit-reset-tokens": "7s"} | (
+        {} if remaining is None else {"x-ratelimit-remaining-tokens": remaining}
+    )
+    assert read_pause(headers, limited=False) == seconds
 
 
 def test_a_server_that_asks_to_wait_too_long_ends_the_call():
@@ -284,6 +301,21 @@ def test_those_who_ask_the_same_meanwhile_hear_of_the_failure(tmp_path):
         assert endpoint.answer(HELLO) == "hello"  # a failure is not kept
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of the loop that Python half made
+def test_an_endpoint_that_could_not_begin_says_so_and_begins_later(tmp_path):
+    with serving() as server, make(server, cache=str(tmp_path)) as endpoint:
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) - 1, limits[1]))
+        try:
+            with pytest.raises(EndpointError, match=r"m: no event loop can be made: .*Too many open files"):
+                endpoint.ask(HELLO)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            gc.collect()  # what Python leaves of the loop complains now, and not in a later test
+        assert endpoint.answer(HELLO) == "hello"
+        assert (endpoint.report()["calls"], endpoint.report()["failures"], endpoint.report()["replies"]) == (2, 1, 1)
+
+
 def test_closing_ends_calls_under_way_and_those_that_wait():
     with serving(usual=hangs) as server:
         endpoint = make(server, concurrency=1)
@@ -298,6 +330,33 @@ def test_closing_ends_calls_under_way_and_those_that_wait():
         assert time.monotonic() - began < 20
         waiting.join()
         assert endpoint.report()["failures"] == 3
+
+
+def test_an_interrupt_loses_no_reply_that_is_paid_for(tmp_path):
+    with serving(fails(500), usual=says("x", after=0.3)) as server:
+        with contextlib.suppress(KeyboardInterrupt), make(server, concurrency=3, cache=str(tmp_path)) as endpoint:
+            calls = [endpoint.ask([{"role": "user", "content": str(n)}]) for n in range(9)]
+            until(lambda: server.inside == 3)
+            raise KeyboardInterrupt
+        told = [call.text or str(call.error) for call in calls]
+        assert sorted(set(told)) == ["m: the endpoint was closed before the reply came", "x"]
+        report = endpoint.report()
+        assert report["replies"] == told.count("x") == len(server.requests) - 1 == 3
+        assert report["input_ids"] == 30
+        assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 3
+
+
+def test_a_call_that_fails_while_its_endpoint_closes_is_not_tried_again():
+    def late(handler, body):
+        handler.server.release.wait(0.3)
+        fails(500)(handler, body)
+
+    with serving(usual=late) as server:
+        with make(server, retries=50) as endpoint:
+            call = endpoint.ask(HELLO)
+            until(lambda: server.inside == 1)
+        assert str(call.error) == "m: the endpoint was closed before the reply came"
+        assert len(server.requests) == 1
 
 
 # ---- the key ------------------------------------------------------------------------------------------------------
@@ -388,3 +447,20 @@ def test_a_key_in_the_wrong_place_is_refused_without_showing_it(values):
     shown = traceback.TracebackException.from_exception(raised.value)
     assert KEY[:8] not in "".join(shown.format())
     assert "gsk_" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"base_url": f"https://example.org/{KEY}/v1"},
+        {"model": f"m-{KEY}"},
+        {"extra_body": {"api_key": KEY}},
+    ],
+)
+def test_a_value_that_repeats_the_key_is_refused_without_showing_it(monkeypatch, values):
+    monkeypatch.setenv("DFC_KEY", KEY)
+    (name,) = values
+    config = EndpointConfig(**{"base_url": "https://example.org/v1", "model": "m", "key_variable": "DFC_KEY", **values})
+    with pytest.raises(ConfigError, match=rf"endpoint\.{name}: repeats the key in DFC_KEY") as raised:
+        Endpoint(config)
+    assert KEY[:8] not in str(raised.value)

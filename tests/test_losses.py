@@ -1,13 +1,11 @@
-"""What holds of every loss; SFT, DPO and RPO against loops in PyTorch. GRPO and LSP have files of their own."""
+"""What holds of every loss, and the input all of them refuse. What each computes has a file of its own."""
 
 import functools
-import math
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,87 +21,13 @@ def draw(seed, *shape, low=-4.0, high=-0.05):
     return np.random.default_rng(seed).uniform(low, high, shape or (BATCH, TIME)).astype(np.float32)
 
 
-LOGP, OLD, REF = draw(1), draw(2), draw(3)
+LOGP = draw(1)
 ADVANTAGES = np.asarray([1.5, -0.7, 0.4, 2.0, -1.1], np.float32)
 
 
 def near(array, seed, spread=0.3):
     """Log-probabilities near others, so that some ratios are clipped and some are not."""
     return (array + np.random.default_rng(seed).uniform(-spread, spread, array.shape)).astype(np.float32)
-
-
-# ---- oracles: loops over trajectories in float64, differentiated by PyTorch ---------------------------------------
-
-
-def rows_of(mask):
-    return [[t for t in range(mask.shape[1]) if mask[i, t]] for i in range(mask.shape[0])]
-
-
-def torch_sft(lp, mask):
-    per_row = [-sum(lp[i, t] for t in ids) / len(ids) for i, ids in enumerate(rows_of(mask)) if ids]
-    return sum(per_row), len(per_row)
-
-
-def torch_dpo(chosen, rejected, beta, alpha):
-    (lp_w, mask_w, ref_w), (lp_l, mask_l, ref_l) = chosen, rejected
-    total, pairs = 0, 0
-    for i, (ids_w, ids_l) in enumerate(zip(rows_of(mask_w), rows_of(mask_l), strict=True)):
-        if ids_w and ids_l:
-            margin = sum(lp_w[i, t] - ref_w[i, t] for t in ids_w) - sum(lp_l[i, t] - ref_l[i, t] for t in ids_l)
-            likelihood = sum(lp_w[i, t] for t in ids_w) / len(ids_w)
-            total = total - torch.nn.functional.logsigmoid(beta * margin) - alpha * likelihood
-            pairs += 1
-    return total, pairs
-
-
-def as_torch(*arrays):
-    return [torch.tensor(np.asarray(a, np.float64)) for a in arrays]
-
-
-def assert_agrees(loss_of, oracle_of, *policy, rtol=2e-5):
-    """Same total, weight and gradient, with respect to each of the policy's arrays."""
-    leaves = [t.requires_grad_() for t in as_torch(*policy)]
-    total, weight = oracle_of(*leaves)
-    total.backward()
-
-    def with_total(*arrays):
-        result = loss_of(*arrays)
-        return result.total, result
-
-    grads, loss = jax.jit(jax.grad(with_total, argnums=tuple(range(len(policy))), has_aux=True))(*policy)
-    np.testing.assert_allclose(loss.total, total.item(), rtol=rtol)
-    assert float(loss.weight) == weight
-    np.testing.assert_allclose(loss.mean, total.item() / weight, rtol=rtol)
-    for ours, leaf in zip(grads, leaves, strict=True):
-        np.testing.assert_allclose(ours, leaf.grad.numpy(), rtol=rtol, atol=1e-6)
-
-
-def test_sft_agrees_with_a_loop_over_trajectories():
-    assert_agrees(lambda lp: losses.sft_loss(lp, MASK), lambda lp: torch_sft(lp, MASK), LOGP)
-
-
-OTHER_MASK = np.asarray([[int(c) for c in row] for row in ("0110", "1111", "0000", "1100", "0001")])
-OTHER, OTHER_REF = draw(6, BATCH, 4), draw(7, BATCH, 4)
-
-
-def test_dpo_agrees_with_a_loop_over_pairs_of_unequal_length():
-    ref, other_ref = as_torch(REF, OTHER_REF)
-    assert_agrees(
-        lambda w, other: losses.dpo_loss(w, MASK, other, OTHER_MASK, REF, OTHER_REF, beta=0.3),
-        lambda w, other: torch_dpo((w, MASK, ref), (other, OTHER_MASK, other_ref), 0.3, 0.0),
-        LOGP,
-        OTHER,
-    )
-
-
-def test_rpo_agrees_with_a_loop_over_pairs():
-    ref, other_ref = as_torch(REF, OTHER_REF)
-    assert_agrees(
-        lambda w, other: losses.rpo_loss(w, MASK, other, OTHER_MASK, REF, OTHER_REF, beta=0.3, alpha=0.7),
-        lambda w, other: torch_dpo((w, MASK, ref), (other, OTHER_MASK, other_ref), 0.3, 0.7),
-        LOGP,
-        OTHER,
-    )
 
 
 # ---- one table of losses, many properties -------------------------------------------------------------------------
@@ -121,6 +45,18 @@ def grpo(unit, lp, old, ref, adv, mask, **packing):
 
 def corrected_grpo(unit, lp, old, ref, adv, mask, **packing):
     return losses.grpo_loss(lp, old, adv, mask, proximal_logprobs=ref, importance_cap=1.2, unit=unit, **packing)
+
+
+def gspo(unit, lp, old, ref, adv, mask, **packing):
+    return losses.grpo_loss(
+        lp, old, adv, mask, reference_logprobs=ref, kl_coefficient=0.3, ratio="sequence", unit=unit, **packing
+    )
+
+
+def corrected_gspo(lp, old, ref, adv, mask, **packing):
+    return losses.grpo_loss(
+        lp, old, adv, mask, proximal_logprobs=ref, importance_cap=1.02, ratio="sequence", unit="sequence", **packing
+    )
 
 
 def lsp(kl_gradient, lp, _old, ref, adv, mask, **packing):
@@ -141,6 +77,9 @@ PACKABLE = {
     "grpo_sequence": functools.partial(grpo, "sequence"),
     "corrected_grpo_token": functools.partial(corrected_grpo, "token"),
     "corrected_grpo_sequence": functools.partial(corrected_grpo, "sequence"),
+    "gspo_token": functools.partial(gspo, "token"),
+    "gspo_sequence": functools.partial(gspo, "sequence"),
+    "corrected_gspo": corrected_gspo,
     "lsp_published": functools.partial(lsp, "published"),
     "lsp_score_function": functools.partial(lsp, "score_function"),
 }
@@ -340,46 +279,9 @@ def test_advantages_per_id_equal_advantages_per_row():
         assert_same(value(loss, *BATCH_ARRAYS[:3], spread, MASK), value(loss, *BATCH_ARRAYS))
 
 
-def test_rpo_is_dpo_plus_alpha_times_sft():
-    chosen_mask = np.ones_like(MASK)
-    arguments = (LOGP, chosen_mask, OLD, np.maximum(MASK, MASK[:1]), REF, REF)
-    dpo_part, sft_part = losses.dpo_loss(*arguments), losses.sft_loss(LOGP, chosen_mask)
-    whole = losses.rpo_loss(*arguments, alpha=0.4)
-    np.testing.assert_allclose(whole.total, dpo_part.total + 0.4 * sft_part.total, rtol=1e-6)
-    np.testing.assert_allclose([whole.metrics["dpo"], whole.metrics["sft"]], [dpo_part.total, sft_part.total])
-    assert float(whole.weight) == float(dpo_part.weight) == BATCH
-    assert_same(losses.rpo_loss(*arguments, alpha=0.0).total, dpo_part.total)
-
-
-def test_an_untrained_pair_costs_log_two_and_has_no_margin():
-    loss = losses.dpo_loss(LOGP, np.ones_like(MASK), OLD, np.ones_like(MASK), LOGP, OLD)
-    np.testing.assert_allclose(loss.mean, math.log(2), rtol=1e-6)
-    assert float(loss.metrics["margin"]) == float(loss.metrics["accuracy"]) == 0
-
-
-def test_dpo_metrics_are_implicit_rewards():
-    beta = 0.5
-    chosen, rejected = np.asarray([[-1.0], [-1.0]], np.float32), np.asarray([[-2.0], [-2.0]], np.float32)
-    references = np.asarray([[-3.0], [-1.0]], np.float32), np.asarray([[-2.0], [-4.0]], np.float32)
-    loss = losses.dpo_loss(chosen, np.ones((2, 1)), rejected, np.ones((2, 1)), *references, beta=beta)
-    expected = {"chosen_reward": beta * (2 + 0), "rejected_reward": beta * (0 + 2), "margin": 0.0, "accuracy": 1.0}
-    assert {name: float(value) for name, value in loss.metrics.items()} == expected
-
-
-def test_dpo_stays_finite_where_the_margin_is_large():
-    lp = np.full((2, 1), -1.0, np.float32)
-    ref = np.asarray([[-1e4], [1e4]], np.float32)
-    loss, grad = value_and_grad(
-        lambda w: losses.dpo_loss(w, np.ones((2, 1)), lp, np.ones((2, 1)), ref, lp, beta=1.0), lp
-    )
-    np.testing.assert_allclose(loss.total, 1e4, rtol=1e-3)
-    assert np.isfinite(grad).all()
-
-
 # ---- bad input ------------------------------------------------------------------------------------------------------
 
 ONES = np.ones((2, 3), np.float32)
-PAIR = (ONES,) * 6
 
 
 @pytest.mark.parametrize(
@@ -393,10 +295,6 @@ PAIR = (ONES,) * 6
         (lambda: losses.sft_loss(ONES, ONES, segments=ONES, num_segments=2), "segments must have an integer dtype"),
         (lambda: losses.sft_loss(ONES, ONES, segments=MASK, num_segments=2), r"segments must be \[batch, time\]"),
         (lambda: losses.sft_loss(ONES, ONES, segments=MASK[:2, :3], num_segments=0), "num_segments must be 1 or more"),
-        (lambda: losses.dpo_loss(*PAIR, beta=0.0), "dpo_loss: beta must be above 0"),
-        (lambda: losses.dpo_loss(*PAIR[:2], ONES[:1], ONES[:1], ONES, ONES[:1]), "chosen has 2 rows and rejected 1"),
-        (lambda: losses.rpo_loss(*PAIR, alpha=-1.0), "rpo_loss: alpha must be 0 or more"),
-        (lambda: losses.rpo_loss(*PAIR[:4], ONES[:1], ONES), "chosen_reference_logprobs must be"),
     ],
 )
 def test_bad_input_is_refused_with_its_name_and_what_came(call, message):

@@ -1,6 +1,7 @@
 """Who plays what: seats, seeds, counts."""
 
 import collections
+import dataclasses
 
 import numpy as np
 import pytest
@@ -112,10 +113,16 @@ def test_counts_add_up_by_game_and_seat():
 
 
 def test_rows_can_be_read_back():
-    counts = matches.tally(played for played, _ in CASES.values())
-    rows = matches.evaluation_rows(counts, stage="final", policy="initial", opponent="random_legal")
-    assert [(row["game"], row["seat"]) for row in rows] == sorted(counts)
+    games = [played for played, _ in CASES.values()]
+    broken = [dataclasses.replace(games[0], failure=f"cause {n}", seat=1) for n in range(2)]
+    counts = matches.tally(games)
+    rows = matches.evaluation_rows([*games, *broken], stage="final", policy="initial", opponent="random_legal")
+    assert [(row["game"], row["seat"]) for row in rows] == sorted({*counts, (broken[0].game, 1)})
+    assert [(row["failed"], row["first_failure"]) for row in rows if row["failed"]] == [(2, "cause 0")]
     for row in rows:
+        if (row["game"], row["seat"]) not in counts:
+            assert row["games"] == 0
+            continue
         assert Record.from_json(row) == counts[row["game"], row["seat"]]
         assert row["games"] == row["win"] + row["draw"] + row["loss"] + row["truncated"]
         assert (row["stage"], row["policy"], row["opponent"]) == ("final", "initial", "random_legal")

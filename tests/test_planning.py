@@ -61,6 +61,19 @@ def test_everybody_takes_part_in_a_few_calls():
         assert max(waited.values()) <= 3
 
 
+@pytest.mark.parametrize("unread", [2, 3, 31])
+def test_who_has_little_to_read_does_not_wait_as_long_as_others_come_with_more(unread):
+    """Eight rows are full of those with most to read, and a ninth would double the call."""
+    ready = {slot: conversation(300, unread=32) for slot in range(8)} | {8: conversation(300, unread=unread)}
+    for call in range(1, 7):
+        plan, chosen = planned(ready)
+        assert plan.stage == FEED
+        if 8 in chosen:
+            return
+        ready |= {slot: conversation(300, unread=32, since=call) for slot in chosen}
+    raise AssertionError("it was left out of six calls")
+
+
 def test_those_that_read_behind_short_pasts_do_not_wait_for_long_ones():
     ready = {slot: conversation(300, unread=30) for slot in range(32)}
     ready |= {slot: conversation(1900, unread=30) for slot in range(32, 40)}

@@ -103,12 +103,12 @@ class Model:
             rows=rows,
         )
 
-    def arena(self, opponent=None, *, slots=8, rollout=ROLLOUT, name="other", other=None, **engine):
+    def arena(self, opponent=None, *, slots=8, rollout=ROLLOUT, name="other", other=None, both_seats=False, **engine):
         """An arena whose engine it keeps; the opponent "other" is a second policy, by default of the same weights."""
         engine = self.engine(slots, stop=rollout.stop, max_length=rollout.max_length, **engine)
         if opponent == "other":
             engine.set_params((other or self).params, 0, policy="other")
-        arena = Arena(rollout, self.tokenizer, engine, opponent=opponent, opponent_name=name)
+        arena = Arena(rollout, self.tokenizer, engine, opponent=opponent, opponent_name=name, both_seats=both_seats)
         arena.engine = engine
         return arena
 
@@ -316,6 +316,36 @@ def test_an_episode_does_not_depend_on_the_number_of_slots(tokenizer, model):
 def test_an_opponent_of_the_policys_weights_plays_as_the_policy_itself(tokenizer):
     for first, second in zip(played(tokenizer, "other"), played(tokenizer, "policy"), strict=True):
         same(first, second)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.3])
+def test_both_seats_of_the_policy_give_an_episode_each(tokenizer, model, epsilon):
+    wanted = jobs(18, epsilon=epsilon)
+    alone = model.arena("policy", name="itself").play(wanted)
+    pairs = model.arena("policy", name="itself", both_seats=True).play_all(wanted)
+    several = 0
+    for job, before, (own, *others) in zip(wanted, alone, pairs, strict=True):
+        assert own.record() == before.record()
+        assert own.ids.tolist() == before.ids.tolist()
+        assert len(others) == registry.make(job.game).seats - 1
+        for other in others:
+            assert (other.seat, other.group, other.opponent) == (1 - own.seat, own.group, "itself")
+            assert other.outcomes == own.outcomes
+            mine = [reply.text for reply in other.replies if reply.speaker == "policy"]
+            assert mine == [reply.text for reply in own.replies if reply.seat == other.seat]
+            if other.outcome != "truncated" and mine:
+                at, _, ends = rendered(tokenizer, other)
+                assert at == len(other.ids)
+                several += sum(ends.values()) > 1
+            turn_verdicts = [turn.verdict for turn in turns(other)]
+            assert other.illegal_tries == sum(v in ("illegal", "forfeit_illegal") for v in turn_verdicts)
+            assert other.malformed == (Verdict.FORFEIT_MALFORMED in turn_verdicts)
+    assert several
+
+
+def test_both_seats_need_the_policy_as_its_own_opponent(model):
+    with pytest.raises(ValueError, match="both_seats needs the policy 'policy' as its own opponent, got 'other'"):
+        model.arena("other", both_seats=True)
 
 
 def test_jobs_are_taken_as_slots_become_free(model):

@@ -3,7 +3,6 @@
 The model has random weights; replies restricted to legal actions make it play.
 """
 
-import contextlib
 import dataclasses
 import functools
 import re
@@ -26,7 +25,7 @@ from dfc.models import tiny_tokenizer
 from dfc.models.chat import ChatTokenizer
 from dfc.models.decoder_config import DecoderConfig
 from dfc.models.transformer import abstract_params
-from dfc.players.remote import Remote
+from dfc.players.remote import PlayerError, Remote
 from dfc.rollout.engine import Engine
 from dfc.rollout.play import MOST_ACTIONS, THINK_PROMPT, Arena, Job
 
@@ -292,6 +291,21 @@ def test_a_dead_endpoint_fails_its_game_and_no_other(tokenizer):
         )
         assert truncated(episode)
         assert episode.replies == whole.replies[: len(episode.replies)]
+    assert engine.free == SLOTS
+
+
+def test_a_remote_player_that_takes_no_call_fails_its_game_and_no_other(tokenizer):
+    class Leaving(Remote):
+        def ask(self, messages):
+            if len(messages) > 1:
+                raise PlayerError("closed")
+            return super().ask(messages)
+
+    arena, engine = make(tokenizer, Leaving(first_free))
+    for episode in arena.play(jobs(4)):
+        assert re.fullmatch(
+            r"opponent other for seat \d, reply \d of the game, raised PlayerError: closed", episode.failure
+        )
     assert engine.free == SLOTS
 
 
@@ -588,5 +602,4 @@ def test_a_position_that_comes_back_has_the_same_constraint(tokenizer):
     engine.ask = lambda slot, most, trie=None: seen.append(trie) or ask(slot, most, trie)
     arena.play(jobs(4, seat=0))
     assert len({id(trie) for trie in seen}) < len(seen)
-    with contextlib.suppress(AttributeError):
-        assert len({trie.nodes for trie in seen}) == len({id(trie) for trie in seen})
+    assert len({trie.nodes for trie in seen}) == len({id(trie) for trie in seen})

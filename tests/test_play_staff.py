@@ -6,6 +6,7 @@ The game is a riddle of five numbers; the world says whether the guess is right,
 import dataclasses
 import re
 import threading
+import time
 
 import jax
 import jax.numpy as jnp
@@ -257,6 +258,61 @@ def test_staff_that_fills_its_context_fails_the_episode_and_truncates_nobody(pla
         {"world": "policy", "judge": Judge()}, rollout=dataclasses.replace(ROLLOUT, staff_reply_length=999)
     ):
         assert episode.failure == "the world for seat 1 needs more than 384 ids"
+
+
+def test_a_game_that_was_set_aside_for_its_world_comes_back_to_its_judge(play):
+    """Whoever is to move is asked then, and that need not be the policy that is trained."""
+
+    def slow(messages):
+        time.sleep(0.03)
+        return chat_world(messages)
+
+    rollout = dataclasses.replace(ROLLOUT, slots=1)
+    staff = {"world": Remote(slow), "judge": "policy"}
+    found = play(staff, 4, rollout, park_after=0.001)
+    for episode, expected in zip(found, play({"world": World(), "judge": "policy"}, 4), strict=True):
+        assert episode.record() == expected.record()
+        assert "the judge gave 5 replies" in episode.failure
+
+
+def test_games_of_one_and_of_two_conversations_never_want_more_slots_than_there_are(tokenizer, weights):
+    """Two games of one conversation make room for one of two, not one of them."""
+
+    def slow(reply):
+        def answer(_):
+            time.sleep(0.05)
+            return reply
+
+        return Remote(answer)
+
+    sizes = {"rows": 3, "widths": (32,), "lengths": (ROLLOUT.max_length,), "decode_steps": 8}
+    stop = tokenizer.stop_ids(ROLLOUT.stop)
+    engine = Engine(*weights, slots=3, max_length=ROLLOUT.max_length, stop_ids=stop, sampling=SamplingConfig(), **sizes)
+    staff = {"world": "policy", "judge": slow("invalid")}
+    arena = Arena(
+        dataclasses.replace(ROLLOUT, slots=3),
+        tokenizer,
+        engine,
+        opponent=slow("[4]"),
+        opponent_name="slow",
+        staff=staff,
+        park_after=0.001,
+        most_parked=8,
+    )
+    jobs = [Job("TicTacToe-v0", {}, n, 1, n, n) for n in range(6)] + [
+        Job("Riddle-v0", {}, n, 0, n, n) for n in range(3)
+    ]
+    found = arena.play(jobs)
+    assert [episode.game for episode in found] == [job.game for job in jobs]
+    assert engine.free == 3
+
+
+def test_replies_of_staff_do_not_count_as_the_players(play):
+    episodes = play(SCRIPTS, rollout=dataclasses.replace(ROLLOUT, max_replies=5))
+    assert {episode.outcomes for episode in episodes} == {("win",)}
+    assert max(len(episode.replies) for episode in episodes) > 5
+    for episode in play(SCRIPTS, rollout=dataclasses.replace(ROLLOUT, max_replies=1)):
+        assert episode.steps == 1
 
 
 def test_staff_without_a_script_has_to_be_named(play):

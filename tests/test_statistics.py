@@ -162,12 +162,12 @@ ROW = {
 }
 
 
-def test_a_record_keeps_truncated_games_apart_and_counts_them_half():
+def test_a_record_keeps_truncated_games_apart_and_out_of_its_score():
     record = Record.from_json(ROW)
     assert record.games == 20
-    assert record.score.estimate == (11 + 0.5 * (4 + 2)) / 20
-    assert record.score == score_interval(11, 6, 3)
-    assert record.score_without_forfeits.estimate == (6 + 0.5 * 6) / 14
+    assert record.score.estimate == (11 + 0.5 * 4) / 18
+    assert record.score == score_interval(11, 4, 3)
+    assert record.score_without_forfeits.estimate == (6 + 0.5 * 4) / 12
     assert record.win_rate == wilson_interval(11, 20)
     assert (record.illegal_share, record.malformed_share, record.steps_per_game) == (0.05, 1 / 80, 3.5)
     assert math.isnan(Record().illegal_share)
@@ -177,7 +177,7 @@ def test_records_add_up_field_by_field_and_pool_by_games():
     few, many = Record(win=1, draw=1, replies=9, steps=7), Record(win=2, loss=6, lost_by_forfeit=1, truncated=2)
     total = pooled([few, many])
     assert dataclasses.asdict(total) == {k: v + dataclasses.asdict(many)[k] for k, v in dataclasses.asdict(few).items()}
-    assert pooled_score([few, many]).estimate == (3 + 0.5 * 3) / 12  # not the mean of 0.75 and 0.3
+    assert pooled_score([few, many]).estimate == (3 + 0.5) / 10  # not the mean of 0.75 and 0.25
     assert pooled([]) == Record()
 
 

@@ -80,11 +80,11 @@ def test_the_table_shows_every_pairing_with_the_initial_policy_first(folder):
         ("TicTacToe-v0", "initial", "initial"),
         ("TicTacToe-v0", "initial", "final"),
     ]
-    assert table[1][3:6] == ["7", "3", "0"]  # the truncated game stands among the draws
-    assert table[1][6] == "0.850"  # (7 + 3 / 2) / 10
-    assert table[2][3:] == ["10", "0", "10", *shown(10, 20).split(), "5.0%", "0+1"]  # 4 of 80 replies
-    assert table[3][3:] == ["15", "0", "5", *shown(15, 20).split(), "1.0%", "4+1"]
-    assert table[7][3:] == ["8", "0", "2", *shown(8, 10).split(), "0.0%", "0+0"]
+    assert table[1][3:7] == ["7", "2", "0", "1"]
+    assert table[1][7] == "0.889"  # (7 + 2 / 2) / 9: the truncated game is in no score
+    assert table[2][3:] == ["10", "0", "10", "0", *shown(10, 20).split(), "5.0%", "0+1"]  # 4 of 80 replies
+    assert table[3][3:] == ["15", "0", "5", "0", *shown(15, 20).split(), "1.0%", "4+1"]
+    assert table[7][3:] == ["8", "0", "2", "0", *shown(8, 10).split(), "0.0%", "0+0"]
 
 
 def test_pooled_lines_throw_all_games_of_an_opponent_together(folder):
@@ -114,3 +114,12 @@ def test_an_unfinished_run_has_lines_too(tmp_path):
     assert found[-1] == "GuessTheNumber-v0 solved: from 2/10 to 0/0, difference nan [-1.000, 1.000]"
     (tmp_path / "evaluations.jsonl").write_text("", encoding="utf-8")
     assert len(summary.lines(tmp_path)) == 3
+
+
+def test_failed_games_are_named_with_their_first_cause(folder):
+    with (folder / "evaluations.jsonl").open("a") as rows:
+        for seat, failed in ((0, 3), (1, 2)):
+            row = {"stage": "final", "game": "Othello-v0", "opponent": "random_legal", "policy": "final", "seat": seat}
+            row |= {"games": 0, **vars(Record()), "failed": failed, "first_failure": f"seat {seat} broke"}
+            rows.write(json.dumps(row) + "\n")
+    assert "Othello-v0: 5 games failed and count nowhere, the first: seat 0 broke" in summary.lines(folder)

@@ -33,5 +33,5 @@ def test_playing_itself_from_the_initial_weights_is_playing_the_initial_policy()
 
 def test_an_unknown_opponent_is_named_with_those_there_are():
     table = Table(RunConfig(games=GAMES, rollout=ROLLOUT))
-    with pytest.raises(ValueError, match="one of initial, itself, random_legal, got 'champion'"):
+    with pytest.raises(ValueError, match="champion: must be random_legal, simple, strong, or a chat endpoint"):
         table.play([], Policy(table.initial), "champion")

@@ -1,7 +1,7 @@
 """Matches: who plays how many games of what on which seeds, and the counts that come out."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dfc.config import GameOptions
@@ -69,9 +69,16 @@ def by_game(counts: Mapping[tuple[str, int], Record]) -> dict[str, Record]:
     return dict(games)
 
 
-def evaluation_rows(counts: Mapping[tuple[str, int], Record], **more: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - JSON values
-    """Returns one JSON-ready row per (game, seat); `more` is added to each (stage, policy, opponent)."""
-    return [
-        {**more, "game": game, "seat": seat, "games": record.games, **vars(record)}
-        for (game, seat), record in sorted(counts.items())
-    ]
+def evaluation_rows(episodes: Sequence[Episode], **more: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - JSON values
+    """Returns one JSON-ready row per (game, seat) with its counts, failed games apart; `more` is added to each."""
+    counts = tally(episodes)
+    failed: dict[tuple[str, int], list[str]] = defaultdict(list)
+    for episode in episodes:
+        if episode.failed:
+            failed[episode.game, episode.seat].append(str(episode.failure))
+    rows = []
+    for game, seat in sorted({*counts, *failed}):
+        record, causes = counts.get((game, seat), Record()), failed[game, seat]
+        row = {**more, "game": game, "seat": seat, "games": record.games, **vars(record), "failed": len(causes)}
+        rows.append(row | ({"first_failure": causes[0]} if causes else {}))
+    return rows

@@ -1,9 +1,8 @@
 """Counts of finished games and what they support: scores, intervals, differences.
 
-A win is worth 1, a draw 1/2, a loss 0. A truncated game was decided by no rule: it is counted apart, never as a win
-or a loss, and enters a score as 1/2. Every interval treats games as independent and covers about 95 % unless `z`
-says otherwise. An interval that no game supports is (nan, lowest, highest) rather than an error: an unfinished run
-has such cells.
+A win is worth 1, a draw 1/2, a loss 0. A truncated game was decided by no rule: it is counted apart and enters no
+score. Every interval treats games as independent and covers about 95 % unless `z` says otherwise. An interval that no
+game supports is (nan, lowest, highest) rather than an error: an unfinished run has such cells.
 """
 
 import dataclasses
@@ -125,6 +124,31 @@ def difference_interval(
     return interval_of_difference(first, wilson_interval(second_successes, second_trials, z))
 
 
+def sign_test(better: int, worse: int) -> float:
+    """Returns the two-sided p-value of the exact sign test on pairs; for yes-or-no outcomes it is McNemar's exact test.
+
+    With n = better + worse pairs that are no tie, and k the smaller of the two: min(1, 2 P(X <= k)) for X binomial
+    with n trials of probability 1/2. Ties say nothing and are left out before. Source: McNemar, Psychometrika 12
+    (1947), 153-157, with the binomial tail in place of its normal limit.
+
+    Args:
+      better: pairs in which the first is better.
+      worse: pairs in which the second is.
+
+    Returns:
+      Above 0, at most 1; 1 without any pair.
+
+    Raises:
+      ValueError: a count is negative.
+    """
+    if min(better, worse) < 0:
+        raise ValueError(f"counts must be 0 or more, got {better} better and {worse} worse")
+    pairs = better + worse
+    tail = sum(math.comb(pairs, k) for k in range(min(better, worse) + 1))
+    both: float = 2 * tail / 2**pairs  # of whole numbers: no rounding before, no overflow
+    return min(1.0, both)
+
+
 @dataclasses.dataclass(frozen=True)
 class Record:
     """Counts of finished games of one player; records add up.
@@ -199,14 +223,14 @@ class Record:
 
     @property
     def score(self) -> Interval:
-        """Mean score with its interval; a truncated game counts 1/2, like a draw."""
-        return score_interval(self.win, self.draw + self.truncated, self.loss)
+        """Mean score with its interval, over the games that ended by a rule; truncated ones are left out."""
+        return score_interval(self.win, self.draw, self.loss)
 
     @property
     def score_without_forfeits(self) -> Interval:
         """Mean score over the games that no invalid reply decided: skill apart from format."""
         wins, losses = self.win - self.won_by_forfeit, self.loss - self.lost_by_forfeit
-        return score_interval(wins, self.draw + self.truncated, losses)
+        return score_interval(wins, self.draw, losses)
 
     @property
     def win_rate(self) -> Interval:
@@ -242,7 +266,7 @@ def pooled_score(records: Iterable[Record], z: float = Z_95) -> Interval:
     where the ids' scores differ, never too narrow by it.
     """
     total = pooled(records)
-    return score_interval(total.win, total.draw + total.truncated, total.loss, z)
+    return score_interval(total.win, total.draw, total.loss, z)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from dfc.evaluation.statistics import Interval, Record, difference_interval, pooled, pooled_score
 
-_ROW = "{:28} {:13} {:8} {:>5} {:>5} {:>5}  {:20} {:>8} {:>9}"
-_HEADER = _ROW.format("game", "against", "policy", "W", "D", "L", "score (95 %)", "illegal", "forfeits")
+_ROW = "{:28} {:13} {:8} {:>5} {:>5} {:>5} {:>5}  {:20} {:>8} {:>9}"
+_HEADER = _ROW.format("game", "against", "policy", "W", "D", "L", "T", "score (95 %)", "illegal", "forfeits")
 
 
 def final_records(folder: Path) -> dict[tuple[str, str, str], Record]:
@@ -34,9 +34,10 @@ def lines(folder: Path) -> list[str]:
     ):
         wrong = (r.illegal_replies + r.malformed_replies) / max(1, r.replies)
         forfeits = f"{r.won_by_forfeit}+{r.lost_by_forfeit}"
-        drawn = r.draw + r.truncated
-        out.append(_ROW.format(game, opponent, policy, r.win, drawn, r.loss, _shown(r.score), f"{wrong:.1%}", forfeits))
-    out.append("D: draws and truncated games; forfeits: won by the other seat's invalid reply + lost by an own one")
+        score, counts = _shown(r.score), (r.win, r.draw, r.loss, r.truncated)
+        out.append(_ROW.format(game, opponent, policy, *counts, score, f"{wrong:.1%}", forfeits))
+    out.append("T: truncated, in no score; forfeits: won by the other seat's invalid reply + lost by an own one")
+    out += _failures(folder)
     for opponent in ("initial", "random_legal"):
         before = [r for (_, o, p), r in records.items() if o == opponent and p == "initial"]
         after = [r for (_, o, p), r in records.items() if o == opponent and p == "final"]
@@ -52,6 +53,20 @@ def lines(folder: Path) -> list[str]:
         change = difference_interval(new.win, new.games, old.win, old.games)
         out.append(f"{game} solved: from {old.win}/{old.games} to {new.win}/{new.games}, difference {_shown(change)}")
     return out
+
+
+def _failures(folder: Path) -> list[str]:
+    """Returns a line for every id of the final matches of which games failed."""
+    counts: dict[str, int] = defaultdict(int)
+    causes: dict[str, str] = {}
+    with (folder / "evaluations.jsonl").open(encoding="utf-8") as rows:
+        for row in map(json.loads, rows):
+            if row["stage"] == "final" and row.get("failed"):
+                counts[row["game"]] += row["failed"]
+                causes.setdefault(row["game"], row["first_failure"])
+    return [
+        f"{game}: {count} games failed and count nowhere, the first: {causes[game]}" for game, count in counts.items()
+    ]
 
 
 def _shown(interval: Interval) -> str:

@@ -50,7 +50,7 @@ def shown(text: str) -> str:
 
 
 def read_reply(content: bytes) -> Reply | Problem:
-    """Returns the reply in the body of a chat completion, or what is wrong with it.
+    """Returns the reply in the body of a chat completion, or what is wrong with it; blanks alone are no reply.
 
     Lone surrogates, which JSON can spell and no tokenizer reads, become question marks.
     """
@@ -67,10 +67,11 @@ def read_reply(content: bytes) -> Reply | Problem:
     message = choices[0].get("message")
     text = message.get("content") if isinstance(message, dict) else None
     finish = choices[0].get("finish_reason")
-    if finish == "length" and not text:
+    blank = not isinstance(text, str) or not text.strip()
+    if finish == "length" and blank:
         cure = "raise max_tokens (or max_completion_tokens in extra_body)"
         return Problem(f"the limit of ids was used up before the reply began: {cure}", retryable=False, usage=usage)
-    if isinstance(text, str):
+    if isinstance(text, str) and not blank:
         return Reply(text.encode("utf-8", "replace").decode(), usage)
     return Problem(f"the answer has no text: {shown(json.dumps(choices[0], ensure_ascii=False))}", usage=usage)
 
@@ -108,11 +109,16 @@ def model_names(content: bytes) -> list[str]:
     return [str(model["id"]) for model in models if isinstance(model, dict) and "id" in model]
 
 
-def read_pause(headers: Mapping[str, str]) -> float:
+def read_pause(headers: Mapping[str, str], *, limited: bool = True) -> float:
     """Returns for how many seconds a server that refused a request asks to be left alone; 0 where it says nothing.
 
     ``retry-after-ms`` comes first, then ``retry-after`` (seconds, or a date, read by the server's own clock where it
     sends that), then ``x-ratelimit-reset*``: of the limits with nothing remaining the longest, of others the shortest.
+
+    Args:
+      headers: of the answer, names in small letters.
+      limited: whether a limit is why it refused (status 429). Otherwise limits with something remaining say nothing:
+        many servers send them with every answer.
     """
     fixed = _number(headers.get("retry-after-ms"))
     if fixed is not None:
@@ -134,7 +140,9 @@ def read_pause(headers: Mapping[str, str]) -> float:
             if seconds is not None:
                 remaining = _number(headers.get(name.lower().replace("-reset", "-remaining")))
                 (spent if remaining is not None and remaining <= 0 else others).append(seconds)
-    return max(spent) if spent else min(others, default=0.0)
+    if spent:
+        return max(spent)
+    return min(others, default=0.0) if limited else 0.0
 
 
 def _number(text: str | None) -> float | None:

@@ -39,6 +39,13 @@ _LOG = logging.getLogger(__name__)
 _PASSING = (408, 409, 425, 429)  # below 500, the statuses that may be over a little later
 _LONGEST_BACKOFF = 60.0
 _LIST_LIMIT = 5.0  # seconds for the list of models in an error message
+_LAST_REPLIES = 5.0  # seconds that `close` leaves to requests under way: their replies are paid for
+# The client adds headers from variables of the environment (OPENAI_ORG_ID, OPENAI_CUSTOM_HEADERS, which may even hold
+# another key) for whichever server it is used with. Only these go out, its own `x-stainless-*`, and our key.
+_HEADERS = (
+    *("accept", "accept-encoding", "connection", "content-length", "content-type", "host", "transfer-encoding"),
+    "user-agent",
+)
 
 
 class EndpointError(PlayerError):
@@ -52,16 +59,25 @@ class _Line:
         self.client = client
         self._key = key
         self.slots = asyncio.Semaphore(concurrency)
+        self.sent: set[asyncio.Task[Any] | None] = set()  # calls whose request is with the server
+        self.closing = False
         self._stopped = asyncio.Event()
         self._ready = threading.Event()
+        self._failure: OSError | None = None
         self._thread = threading.Thread(target=self._run, name=f"dfc-{name}", daemon=True)
         self._thread.start()
         self._ready.wait()
+        if self._failure is not None:
+            raise EndpointError(f"{name}: no event loop can be made: {self._failure}") from self._failure
 
     def _run(self) -> None:
         try:
             with self._key.kept_from_logs(), asyncio.Runner() as runner:
                 runner.run(self._main())
+        except OSError as error:  # no file descriptor is left
+            if self._ready.is_set():
+                raise
+            self._failure = error
         finally:
             self._ready.set()  # also if there is no loop to be had: nobody waits for ever
 
@@ -70,8 +86,14 @@ class _Line:
         self._ready.set()
         async with self.client:
             await self._stopped.wait()
+            self.closing = True
             calls = asyncio.all_tasks() - {asyncio.current_task()}
-            for call in calls:
+            sent = calls & self.sent
+            for call in calls - sent:
+                call.cancel()
+            if sent:
+                await asyncio.wait(sent, timeout=_LAST_REPLIES)
+            for call in sent:
                 call.cancel()
             await asyncio.gather(*calls, return_exceptions=True)
 
@@ -79,7 +101,16 @@ class _Line:
         """Ends calls under way, the client, the loop and the thread; called once."""
         self.loop.call_soon_threadsafe(self._stopped.set)
         if threading.current_thread() is not self._thread:  # the last reference may be a call's
-            self._thread.join(timeout=5.0)
+            self._thread.join(timeout=_LAST_REPLIES + 5.0)
+
+
+async def _only_own_headers(key: Secret, request: Any) -> None:  # noqa: ANN401 - of the client's own transport
+    """Takes from a request what the environment has added, and gives it our key or none."""
+    for name in list(request.headers):
+        if name.lower() not in _HEADERS and not name.lower().startswith("x-stainless-"):
+            del request.headers[name]
+    if key.value:
+        request.headers["Authorization"] = f"Bearer {key.value}"
 
 
 def _unused(_: list[Message]) -> str:
@@ -105,12 +136,17 @@ class Endpoint(Remote):
           random_seed: of the waiting times between attempts; no reply depends on it.
 
         Raises:
-          ConfigError: the environment variable holds no key, or the cache folder cannot be made.
+          ConfigError: the environment variable holds no key, or one that a value of `config` repeats; or the cache
+            folder cannot be made.
         """
         # The time limit is enforced in the event loop, where calls end by themselves.
         super().__init__(_unused, name=name or config.model, concurrency=config.concurrency, timeout=None)
         self.config = config
         self._key = Secret.read(config.key_variable)
+        shown = [name for name in ("base_url", "model", "extra_body") if self._key.is_in(str(getattr(config, name)))]
+        if shown:  # they are written to run folders
+            cure = "a key belongs nowhere but into its environment variable"
+            raise ConfigError([f"endpoint.{name}: repeats the key in {config.key_variable}; {cure}" for name in shown])
         url = urllib.parse.urlsplit(config.base_url)  # two spellings of a host share their replies
         self._url = url._replace(netloc=url.netloc.lower()).geturl().rstrip("/")
         try:
@@ -144,7 +180,10 @@ class Endpoint(Remote):
         self.close()
 
     def close(self) -> None:
-        """Ends calls under way with an error, and the thread; further calls are refused. May be called twice."""
+        """Ends calls with an error, and the thread; further calls are refused. May be called twice.
+
+        Requests that are with the server have 5 seconds to bring their reply, which is then counted and cached.
+        """
         with self._changed:
             self._closed = True
             stop = self._stop
@@ -177,7 +216,7 @@ class Endpoint(Remote):
             0, otherwise how often this object was asked this very chat before.
 
         Raises:
-          PlayerError: the endpoint is closed.
+          PlayerError: the endpoint is closed, or its thread cannot begin.
         """
         call = Call(self, [Message(role=m["role"], content=m["content"]) for m in messages])
         with self._changed:
@@ -191,25 +230,27 @@ class Endpoint(Remote):
                 body["seed"] += trial
             key = None if self._cache is None else request_key(self._url, body, trial)
             if key is None or not self._known(call, key):
-                self._start(call, body, key)
+                try:
+                    self._start(call, body, key)
+                except Exception:
+                    self._spending.count(failures=1)
+                    raise
         return call
 
     # ---- under the lock -------------------------------------------------------------------------------------------
 
     def _body(self, messages: list[Message]) -> dict[str, Any]:
         config = self.config
-        values = {
-            "temperature": config.temperature,
-            "top_p": config.top_p,
-            "max_tokens": config.max_tokens,
-            "seed": config.seed,
-        }
-        sent = {name: value for name, value in values.items() if value is not None}
+        reals = {"temperature": config.temperature, "top_p": config.top_p}
+        wholes = {"max_tokens": config.max_tokens, "seed": config.seed}
+        # 0 and 0.0 are one temperature, but two JSON texts and so two keys of the cache.
+        sent: dict[str, Any] = {name: float(value) for name, value in reals.items() if value is not None}
+        sent |= {name: value for name, value in wholes.items() if value is not None}
         return {**sent, **config.extra_body, "model": config.model, "messages": [dict(m) for m in messages]}
 
     def _next_trial(self, body: Mapping[str, Any]) -> int:
-        if self.config.temperature == 0:
-            return 0
+        if self.config.temperature == 0 or (self._cache is None and self.config.seed is None):
+            return 0  # in the second case nothing depends on it, and there is nothing to remember
         request = request_key("", body, 0)
         self._trials[request] += 1
         return self._trials[request] - 1
@@ -243,6 +284,7 @@ class Endpoint(Remote):
             follow_redirects=False,  # a redirected POST may turn into a GET; the error names the new address
             timeout=None,
             trust_env=not is_loopback(host),  # no proxy reaches this machine's own addresses
+            event_hooks={"request": [functools.partial(_only_own_headers, self._key)]},
         )
         return openai.AsyncOpenAI(
             api_key=self._key.value or "none", base_url=self._url, max_retries=0, timeout=None, http_client=http_client
@@ -256,7 +298,7 @@ class Endpoint(Remote):
             followers = [] if key is None else self._under_way.pop(key)
             error = None if future.cancelled() else future.exception()
             if future.cancelled():
-                error = PlayerError(f"{self.name}: the endpoint was closed before the reply came")
+                error = self._closed_error()
             elif error is not None and not isinstance(error, PlayerError):
                 kind = type(error).__name__
                 error = EndpointError(self._key.redact(f"{self.name} at {self._url}: {kind}: {error}"))
@@ -268,6 +310,9 @@ class Endpoint(Remote):
                 settled.error = error
                 settled.text = future.result() if error is None else None
             self._changed.notify_all()
+
+    def _closed_error(self) -> PlayerError:
+        return PlayerError(f"{self.name}: the endpoint was closed before the reply came")
 
     async def _converse(self, line: _Line, call: Call, body: dict[str, Any], key: str | None) -> str:
         """Makes attempts until one of them gives a reply, which is returned."""
@@ -282,6 +327,8 @@ class Endpoint(Remote):
             if not found.retryable or attempt > self.config.retries:
                 tries = f" ({attempt} attempts)" if attempt > 1 else ""
                 raise EndpointError(f"{self.name} at {self._url}: {found.text}{tries}")
+            if line.closing:
+                raise self._closed_error()
             self._spending.count(retries=1)
             longest = min(self.config.backoff * 2.0 ** (attempt - 1), _LONGEST_BACKOFF)
             await asyncio.sleep(longest * self._random.uniform(0.5, 1.0))
@@ -312,6 +359,7 @@ class Endpoint(Remote):
 
     async def _attempt(self, line: _Line, body: dict[str, Any]) -> Reply | Problem:
         await self._turn(line)
+        line.sent.add(asyncio.current_task())
         try:
             self._spending.check()
             self._spending.count(requests=1)
@@ -332,6 +380,7 @@ class Endpoint(Remote):
                 return chat_response.read_reply(content)
             return await self._refused(line, status, headers, refused)
         finally:
+            line.sent.discard(asyncio.current_task())
             line.slots.release()
 
     async def _request(self, client: openai.AsyncOpenAI, body: dict[str, Any]) -> bytes:
@@ -341,19 +390,15 @@ class Endpoint(Remote):
             model=body["model"],
             messages=cast("Any", body["messages"]),
             extra_body=further,
-            extra_headers=self._headers(),
         )
         return response.http_response.content
-
-    def _headers(self) -> Any:  # noqa: ANN401 - the client's marker of a header left out has another type than a header
-        return {} if self._key.value else {"Authorization": openai.Omit()}
 
     async def _refused(self, line: _Line, status: int, headers: Mapping[str, str], content: bytes) -> Problem:
         """Returns what an error status means and what to do about it; starts a pause if the server asks for one."""
         said, code = chat_response.read_error(content)
         known = f"status {status}: {said}"
         if status >= 500 or (status in _PASSING and code != "insufficient_quota"):
-            pause = chat_response.read_pause(headers)
+            pause = chat_response.read_pause(headers, limited=status == 429)
             if pause > self.config.longest_pause:
                 cure = f"longer than longest_pause={self.config.longest_pause:g}"
                 return Problem(f"the server asks to wait for {pause:g} seconds, {cure} ({known})", retryable=False)
@@ -391,7 +436,7 @@ class Endpoint(Remote):
         names: list[str] = []
         try:
             async with asyncio.timeout(min(_LIST_LIMIT, self.config.timeout)):
-                response = await line.client.models.with_raw_response.list(extra_headers=self._headers())
+                response = await line.client.models.with_raw_response.list()
             names = chat_response.model_names(response.http_response.content)
         except (TimeoutError, openai.OpenAIError):
             names = []  # the list is a help, not the matter

@@ -38,6 +38,10 @@ class Secret:
     def __repr__(self) -> str:
         return "<key>"
 
+    def is_in(self, text: str) -> bool:
+        """Whether a text holds the key; never for one so short that it may be a word."""
+        return len(self.value) >= _LENGTH and self.value in text
+
     def redact(self, text: str) -> str:
         """Returns a text without the key, whole, percent-encoded, or any part of it of 8 characters or more.
 
@@ -74,4 +78,4 @@ class Secret:
 
     def redact_reply(self, text: str) -> str:
         """Returns a reply without the key; other words, also short placeholders of local servers, stay as they are."""
-        return text.replace(self.value, "<key>") if len(self.value) >= _LENGTH else text
+        return text.replace(self.value, "<key>") if self.is_in(text) else text

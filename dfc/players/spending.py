@@ -8,6 +8,8 @@ from typing import Any
 
 from dfc.players.remote import Message, PlayerError
 
+_MOST_IDS = 10**12  # of one request
+
 
 class BudgetExceeded(PlayerError):  # noqa: N818 - the word for it; it ends a call like any other PlayerError
     """The budget of an endpoint is spent: no further request is made."""
@@ -42,11 +44,12 @@ def _ids(text: str) -> int:
 
 
 def reported_usage(usage: object) -> Usage | None:
-    """Returns the counts in the ``usage`` field of an answer; None where they are missing or not whole numbers >= 0."""
+    """Returns the counts in the ``usage`` field of an answer; None where they are no whole numbers from 0 to 1e12."""
     if not isinstance(usage, Mapping):
         return None
     inputs, outputs = usage.get("prompt_tokens"), usage.get("completion_tokens")
-    if type(inputs) is int and type(outputs) is int and inputs >= 0 and outputs >= 0:  # bool is an int, but no count
+    # bool is an int, but no count; a number that no float holds would break every later sum of money.
+    if type(inputs) is int and type(outputs) is int and 0 <= inputs <= _MOST_IDS and 0 <= outputs <= _MOST_IDS:
         return Usage(inputs, outputs)
     return None
 

@@ -26,7 +26,7 @@ from dfc.evaluation import matches
 from dfc.evaluation.statistics import Record
 from dfc.games import registry
 from dfc.games.chance import derive_seed
-from dfc.losses import Loss, grpo_loss
+from dfc.losses import Loss, grpo_loss, sft_loss
 from dfc.rollout.play import Job
 from dfc.training.packing import Sequence1D
 from dfc.training.step import LossFunction
@@ -96,14 +96,11 @@ def sequences(
       config: the recipe's settings.
       seed: of the half-negative filter.
     """
-    groups: dict[int, list[int]] = defaultdict(list)
+    groups: dict[tuple[int, int], list[int]] = defaultdict(list)  # the seats of one group see different games
     for index, episode in enumerate(episodes):
-        groups[episode.group].append(index)
+        groups[episode.group, episode.seat].append(index)
     members = np.asarray(list(groups.values()))
-    failed = np.asarray([episode.failed for episode in episodes])
-    table = np.asarray(values, np.float32)[members]
-    relative = np.zeros(len(episodes), np.float32)
-    relative[members] = advantages.group_relative(table, normalize_std=config.grpo.normalize_std, mask=~failed[members])
+    relative = relative_to_baseline(episodes, values, members, config.grpo)
     keep = relative != 0
     if config.half_negative:
         keep &= rewards.keep_half_of_negatives(relative, seed)
@@ -117,13 +114,72 @@ def sequences(
     return [share for share in shares if any(sequence.mask.any() for sequence in share)]
 
 
+def relative_to_baseline(
+    episodes: Sequence[Episode], values: Sequence[float], members: np.ndarray, config: GrpoConfig
+) -> np.ndarray:
+    """Returns each episode's advantage, float32 [episodes], 0 for failed ones.
+
+    Args:
+      episodes: of one iteration.
+      values: their rewards.
+      members: int [groups, size], which episodes form a group.
+      config: which baseline.
+    """
+    counted = ~np.asarray([episode.failed for episode in episodes])
+    rewards_ = np.asarray(values, np.float32)
+    if config.baseline == "role":
+        roles = {role: number for number, role in enumerate(dict.fromkeys((e.game, e.seat) for e in episodes))}
+        numbers = np.asarray([roles[e.game, e.seat] for e in episodes])
+        return advantages.role_relative(
+            rewards_, numbers, num_roles=len(roles), normalize_std=config.normalize_std, mask=counted
+        )
+    relative = np.zeros(len(episodes), np.float32)
+    table, mask = rewards_[members], counted[members]
+    if config.baseline == "leave_one_out":
+        relative[members] = advantages.leave_one_out(table, mask=mask)
+    else:
+        relative[members] = advantages.group_relative(table, normalize_std=config.normalize_std, mask=mask)
+    return relative
+
+
+def won_sequences(episodes: Sequence[Episode], config: DivideFuseConquerConfig, seed: int) -> list[list[Sequence1D]]:
+    """Returns the won episodes, one list per optimizer update; an update for which nothing is left is left out."""
+    won = [episode for episode in episodes if not episode.failed and episode.outcome == "win"]
+    order = np.random.Generator(np.random.Philox(derive_seed("shares", seed))).permutation(len(won))
+    parts = np.array_split(order, config.grpo.updates_per_iteration)
+    shares = [[Sequence1D(e.ids, e.mask, e.logprobs, 1.0) for e in (won[i] for i in part)] for part in parts]
+    return [share for share in shares if any(sequence.mask.any() for sequence in share)]
+
+
+def reads_reference(config: DivideFuseConquerConfig) -> bool:
+    """Returns whether the update compares with the initial policy."""
+    return config.method != "imitate_wins" and config.grpo.kl_coefficient > 0
+
+
+def method_loss(config: DivideFuseConquerConfig, row_length: int) -> LossFunction:
+    """Returns the loss of a method: GRPO, or that of supervised training."""
+    return imitation_loss(row_length) if config.method == "imitate_wins" else make_loss(config.grpo, row_length)
+
+
+def imitation_loss(row_length: int) -> LossFunction:
+    """Returns the negative log-likelihood of action ids, averaged within each episode first."""
+
+    def loss(
+        logprobs: jax.Array, batch: TokenBatch, reference: jax.Array | None, proximal: jax.Array | None = None
+    ) -> Loss:
+        del reference, proximal
+        return sft_loss(logprobs, batch.mask, segments=batch.segments, num_segments=max(1, row_length // 4))
+
+    return loss
+
+
 def make_loss(config: GrpoConfig, row_length: int) -> LossFunction:
     """Returns GRPO as a trainer wants it.
 
     The fourth argument, log-probabilities under the weights that sampled as the trainer computes them, is read if
     `config.importance_cap` is above 0. None is right for the first update of an iteration only.
     """
-    packing = config.unit == "sequence"
+    packing = "sequence" in (config.unit, config.ratio)
     cap = config.importance_cap
 
     def loss(
@@ -135,6 +191,8 @@ def make_loss(config: GrpoConfig, row_length: int) -> LossFunction:
             batch.advantages,
             batch.mask,
             clip_ratio=config.clip_ratio,
+            clip_ratio_high=config.clip_ratio_high or None,
+            ratio=config.ratio,
             reference_logprobs=reference,
             kl_coefficient=config.kl_coefficient if reference is not None else 0.0,
             proximal_logprobs=proximal if cap else None,
@@ -168,15 +226,24 @@ def win_rates(episodes: Sequence[Episode]) -> dict[str, float]:
 
 
 def episode_metrics(episodes: Sequence[Episode], values: Sequence[float]) -> dict[str, float]:
-    """Returns, per id: reward, format rate (share of replies that were legal), ids per reply and steps per game."""
+    """Returns means per id.
+
+    They are: reward, format rate (share of replies that were legal), ids per reply, steps per game, and the share of
+    rollout groups whose rewards are all equal, which teach nothing.
+    """
     records: dict[str, Record] = matches.by_game(matches.tally(episodes))
     drawn: dict[str, int] = defaultdict(int)
     worth: dict[str, float] = defaultdict(float)
+    spread: dict[tuple[str, int, int], set[float]] = defaultdict(set)
     for episode, value in zip(episodes, values, strict=True):
         if episode.failed:
             continue
         drawn[episode.game] += episode.drawn
         worth[episode.game] += value
+        spread[episode.game, episode.group, episode.seat].add(value)
+    dead: dict[str, list[bool]] = defaultdict(list)
+    for (game, _, _), rewards_of_group in spread.items():
+        dead[game].append(len(rewards_of_group) == 1)
     found = {}
     for game, record in records.items():
         wrong = record.illegal_replies + record.malformed_replies
@@ -184,4 +251,5 @@ def episode_metrics(episodes: Sequence[Episode], values: Sequence[float]) -> dic
         found[f"games/{game}/format_rate"] = 1 - wrong / max(1, record.replies)
         found[f"games/{game}/response_length"] = drawn[game] / max(1, record.replies)
         found[f"games/{game}/steps"] = record.steps_per_game
+        found[f"games/{game}/dead_groups"] = sum(dead[game]) / len(dead[game])
     return found

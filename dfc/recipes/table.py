@@ -10,14 +10,18 @@ import jax
 from dfc import agreement
 from dfc.config import AdapterConfig, RunConfig
 from dfc.episodes import Episode, from_bytes, to_bytes
-from dfc.games import registry, scripted
+from dfc.errors import ConfigError
+from dfc.games import registry
 from dfc.games.game import Facts
+from dfc.games.scripted import Player
 from dfc.models import huggingface, sharding
 from dfc.models.chat import ChatTokenizer
 from dfc.models.lora import ALL_LINEAR, QKVO, LoraConfig
 from dfc.models.transformer import Adapters, Params
+from dfc.players import named
+from dfc.players.remote import Remote
 from dfc.rollout.engine import Engine
-from dfc.rollout.play import Arena, Job
+from dfc.rollout.play import THINK_PROMPT, Arena, Job
 from dfc.rollout.slots import tensor_devices_on_one_host
 from dfc.rollout.stopping import StopStrings
 
@@ -38,6 +42,10 @@ class Policy:
     adapters: Adapters | None = None
 
 
+_OTHER = "other"  # the engine's name for an opponent with weights of its own
+Opponent = str | Policy | Player | Remote
+
+
 class Table:
     """Loads the initial policy and plays any weights of its shape against any opponent.
 
@@ -55,11 +63,13 @@ class Table:
         self.model, self.initial = huggingface.load(self.source, mesh=self.mesh, dtype=config.model.dtype, nf4=nf4)
         self.tokenizer = ChatTokenizer.load(self.source)
         self.facts: dict[str, Facts] = {g: registry.make(g, **options).facts for g, options in config.games.items()}
+        _refuse_what_cannot_begin(config, self.tokenizer)
         self.device = f"{jax.device_count()} x {jax.devices()[0].device_kind}, jax {jax.__version__}"
         # Hosts play games of their own where each has whole copies of the model, or shards that no other host shares.
         self._apart = jax.process_count() > 1 and tensor_devices_on_one_host(self.mesh)
         self._first = jax.process_index() if self._apart else 0  # of the shares of every batch of games
         self._shares = jax.process_count() if self._apart else config.rollout.workers  # several hosts: one worker each
+        self._players: dict[str, Player | Remote] = {}
         self._engines = [self._engine() for _ in range(config.rollout.workers)]
 
     def close(self) -> None:
@@ -71,7 +81,15 @@ class Table:
         """Every worker's."""
         return list(self._engines)
 
-    def play(self, jobs: Sequence[Job], policy: Policy, opponent: str) -> list[Episode]:
+    def play(
+        self,
+        jobs: Sequence[Job],
+        policy: Policy,
+        opponent: Opponent,
+        *,
+        name: str = "",
+        both_seats: bool = False,
+    ) -> list[Episode]:
         """Returns the episodes of the jobs in their order.
 
         Every worker, or every host, takes each n-th job: which one plays what, and in which slot, is the same in
@@ -80,44 +98,66 @@ class Table:
         Args:
           jobs: games to play.
           policy: the weights to play with.
-          opponent: ``initial`` (the initial policy), ``itself`` or ``random_legal``.
+          opponent: ``initial`` (the initial policy), ``itself``, a program by its strength, a chat endpoint as
+            ``http://HOST/v1#MODEL``; or other weights of the same shape, a program, a remote player.
+          name: of the opponent in the records; what was given as `opponent` if empty.
+          both_seats: against ``itself``: each game of two seats gives two episodes, one for each seat, in this order.
         """
-        opponents: dict[str, str | scripted.RandomLegal] = {
-            "initial": "initial",
-            "itself": "policy",
-            "random_legal": scripted.RandomLegal(),
-        }
-        if opponent not in opponents:
-            raise ValueError(f"opponent must be one of {', '.join(opponents)}, got {opponent!r}")
+        name = name or (opponent if isinstance(opponent, str) else "other")
+        other = self._opponent(opponent)
         batches = [list(range(len(jobs)))]
         # Few games share one pass: apart, each id would leave most slots empty.
         if not self._config.rollout.mix_games and len(jobs) > self._config.rollout.slots * len(self._engines):
             games = dict.fromkeys(job.game for job in jobs)
             batches = [[i for i, job in enumerate(jobs) if job.game == game] for game in games]
 
-        def work(worker: int) -> dict[int, Episode]:
-            engine, others = self._engines[worker], opponents[opponent]
+        def work(worker: int) -> dict[int, list[Episode]]:
+            engine, seated = self._engines[worker], other
             engine.set_params(policy.params, engine.version() + 1, policy.adapters)
-            arena = Arena(self._config.rollout, self.tokenizer, engine, opponent=others, opponent_name=opponent)
-            played: dict[int, Episode] = {}
+            if isinstance(seated, Policy):
+                engine.set_params(seated.params, 0, seated.adapters, policy=_OTHER)
+                seated = _OTHER
+            arena = Arena(
+                self._config.rollout,
+                self.tokenizer,
+                engine,
+                opponent=seated,
+                opponent_name=name,
+                both_seats=both_seats,
+            )
+            games: dict[int, list[Episode]] = {}
             try:
                 for batch in batches:
                     mine = batch[worker + self._first :: self._shares]
-                    played.update(zip(mine, arena.play([jobs[i] for i in mine]), strict=True))
-            finally:  # the engine lets go of the policy: what the trainer makes next would lie beside it
+                    games.update(zip(mine, arena.play_all([jobs[i] for i in mine]), strict=True))
+            finally:  # the engine lets go of the policies: what the trainer makes next would lie beside them
                 engine.set_params(self.initial, engine.version())
-            return played
+                if seated == _OTHER:
+                    engine.set_params(self.initial, 0, policy=_OTHER)
+            return games
 
         with ThreadPoolExecutor(len(self._engines)) as pool:  # a program's run releases Python's lock
             played = {i: e for found in pool.map(work, range(len(self._engines))) for i, e in found.items()}
         if not self._apart:
-            return [played[i] for i in range(len(jobs))]
-        order, episodes = [], []
-        for data in agreement.gathered_bytes(to_bytes([played[i] for i in sorted(played)])):
-            episodes += from_bytes(data)
+            return [episode for i in range(len(jobs)) for episode in played[i]]
+        order, found = [], []
+        for data in agreement.gathered_bytes(to_bytes([episode for i in sorted(played) for episode in played[i]])):
+            found += from_bytes(data)
+        counts = [2 if both_seats and self.facts[job.game].seats > 1 else 1 for job in jobs]
         for host in range(jax.process_count()):
-            order += sorted(i for batch in batches for i in batch[host :: self._shares])
-        return [episode for _, episode in sorted(zip(order, episodes, strict=True), key=lambda pair: pair[0])]
+            mine = sorted(i for batch in batches for i in batch[host :: self._shares])
+            order += [i for i in mine for _ in range(counts[i])]
+        return [episode for _, episode in sorted(zip(order, found, strict=True), key=lambda pair: pair[0])]
+
+    def _opponent(self, opponent: Opponent) -> str | Policy | Player | Remote:
+        """Returns who that is: the name of a policy of the engine, other weights, a program or a remote player."""
+        if not isinstance(opponent, str):
+            return opponent
+        if opponent in ("initial", "itself"):
+            return {"initial": "initial", "itself": "policy"}[opponent]
+        if opponent not in self._players:
+            self._players[opponent] = named.player(opponent, self._config.divide_fuse_conquer.key_variable)
+        return self._players[opponent]
 
     def _engine(self) -> Engine:
         rollout = self._config.rollout
@@ -140,3 +180,25 @@ class Table:
         )
         engine.set_params(self.initial, 0, policy="initial")
         return engine
+
+
+def _refuse_what_cannot_begin(config: RunConfig, tokenizer: ChatTokenizer) -> None:
+    """Raises where a player's first turn leaves no room for a reply: every such game would be truncated unplayed.
+
+    Raises:
+      ConfigError: names each id and how many ids its first turn takes.
+    """
+    found = []
+    for game_id, options in config.games.items():
+        game = registry.make(game_id, **options)
+        game.reset(0)
+        seat = game.to_move or 0
+        system = THINK_PROMPT if config.rollout.prompt == "think" else None
+        length = len(tokenizer.first_turn(game.observation(seat), system=system))
+        if length >= config.rollout.max_length:
+            found.append(
+                f"games.{game_id}: its first turn takes {length} ids, so no game would begin; rollout.max_length="
+                f"{config.rollout.max_length} must be larger, and batch.row_length at least as large"
+            )
+    if found:
+        raise ConfigError(found)

@@ -264,7 +264,7 @@ def evaluate(config: RunConfig, model: DecoderConfig, params: Params, tokenizer:
     for game, options in games.items():
         jobs = matches.match_jobs({game: options}, config.evaluation.games, config.seed, "tiny player")
         episodes += arena.play(jobs)
-    rows = matches.evaluation_rows(matches.tally(episodes), stage="final", policy="final", opponent="random_legal")
+    rows = matches.evaluation_rows(episodes, stage="final", policy="final", opponent="random_legal")
     single = {game for game, options in games.items() if registry.make(game, **options).seats == 1}
     return [{**row, "opponent": "none"} if row["game"] in single else row for row in rows]
 

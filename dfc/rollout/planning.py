@@ -1,9 +1,8 @@
 """Which conversations the next call is for, and of what size it is.
 
 A call is for conversations with the same weights, and either for those that read or for those that write, whichever
-gets more done. Hosts with
-conversations of their own agree on one plan for all of them: what decides a shape or the length of a loop is the same
-everywhere, whoever has nothing to do stands idle in it.
+gets more done. Hosts with conversations of their own agree on one plan for all of them: what decides a shape or the
+length of a loop is the same everywhere, whoever has nothing to do stands idle in it.
 """
 
 import collections
@@ -95,9 +94,9 @@ class Planner:
         reading, scoring, writing = ([slot for slot in slots if ready[slot].stage == stage] for stage in STAGES)
         alike, rate = self._alike(ready, writing)
         if reading:
-            by_shard, rows, width, fed = self._feed(ready, reading)
-            waited = max(ready[slot].since for slot in slots) - ready[reading[0]].since
-            if fed < rate and waited < _PATIENCE:
+            latest = max(ready[slot].since for slot in slots)
+            by_shard, rows, width, fed = self._feed(ready, reading, latest - _PATIENCE)
+            if fed < rate and ready[reading[0]].since > latest - _PATIENCE:
                 reading = []
         if reading:
             longest = max(ready[slot].fed for shard in by_shard for slot in shard[:rows])
@@ -113,11 +112,20 @@ class Planner:
             return self._sized(Plan(SCORE, policy, rows, width), ready, chosen)
         return self._sized(Plan(DECODE, policy, rows, self.steps), ready, chosen)
 
-    def _feed(self, ready: Ready, reading: list[int]) -> tuple[list[list[int]], int, int, float]:
-        """Returns slots that read by shard, most to read first, a call's rows and width, and what it gets done."""
+    def _feed(self, ready: Ready, reading: list[int], overdue: int) -> tuple[list[list[int]], int, int, float]:
+        """Returns slots that read by shard, a call's rows and width, and what it gets done.
+
+        Those that have waited since call `overdue` or longer come first, then those with most to read: a call is often
+        for the longest alone, and whoever has little to read would wait as long as others come.
+        """
         found: tuple[list[list[int]], int, int, float] = [], 0, 0, -1.0
+
+        def order(slot: int) -> tuple[int, int]:
+            since = ready[slot].since
+            return (0, since) if since <= overdue else (1, -ready[slot].unread)
+
         for group, length in self._groups(ready, reading):
-            by_shard = self.places.by_shard(sorted(group, key=lambda slot: -ready[slot].unread))
+            by_shard = self.places.by_shard(sorted(group, key=order))
             pending = [[(ready[slot].unread, self._length(ready[slot])) for slot in shard] for shard in by_shard]
             rows, width, rate = self.shapes.best_feed(pending, self.costs, length)
             if rate > found[3]:

@@ -59,7 +59,8 @@ class Shapes:
         Done is what the ids that are fed would cost if no row had to be as wide or to read as far as another.
 
         Args:
-          pending: of every shard, ids that wait in its conversations and positions those have to read, most ids first.
+          pending: of every shard, ids that wait in its conversations and positions those have to read, in the order
+            in which they take part.
           costs: of device work.
           length: positions that all rows read.
         """

@@ -1,0 +1,133 @@
+"""Runs the Divide-Fuse-Conquer study: every comparison of the paper with the model in the box, each run by itself.
+
+    python benchmarks/dfc_study.py [--out=runs/study] [--seeds=10,11,12] [--parallel=2] [--only=TEXT] [--list]
+
+Arms: Divide-Fuse-Conquer and its rivals (`configs/study_*.py`), all with as many games to learn from. Ablations: one
+setting changed, on the games where the paper shows its effect, beside the same run without the change. One long run.
+Seeds 10, 11, 12 were not looked at when the settings were chosen.
+
+Every run is a process of one thread, `--parallel` at a time. A run that was stopped goes on where it was when this is
+called again; a finished one is left alone. `--list` prints the runs and what each has cost so far.
+`benchmarks/dfc_study_results.py` makes the tables and figures.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+METHOD = "--config.divide_fuse_conquer"
+SHORT = f"{METHOD}.conquer_iterations=40"
+
+
+def only(*games: str) -> str:
+    """Returns the override that leaves these ids of the study's games."""
+    options = {"LiarsDice-v0": {"num_dice": 2}, "TowerOfHanoi-v0": {"max_turns": 14}}
+    return f"--config.games={ ({game: options.get(game, {}) for game in games})!r}"
+
+
+CONNECT_FOUR, LIARS_DICE, HANOI = only("ConnectFour-v0"), only("LiarsDice-v0"), only("TowerOfHanoi-v0")
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One run: its folder's name without the seed, its configuration, what is changed in it."""
+
+    name: str
+    config: str
+    changes: tuple[str, ...] = ()
+
+
+ARMS = tuple(Run(name, f"study_{name}") for name in ("dfc", "naive_multi", "naive_single", "imitation"))
+FUSIONS = (
+    Run("dfc_at_once", "study_dfc", (f"{METHOD}.fusion.at_once=true",)),
+    Run("dfc_ties", "study_dfc", (f"{METHOD}.fusion.method=ties", f"{METHOD}.fusion.density=0.5")),
+)
+ABLATIONS = (
+    Run("six_games", "study_naive_multi", (SHORT,)),
+    Run("six_games-no_format_reward", "study_naive_multi", (SHORT, f"{METHOD}.reward.format=false")),
+    Run("six_games-no_mixed_priority", "study_naive_multi", (SHORT, f"{METHOD}.mixed_priority.enabled=false")),
+    Run("six_games-all_negatives", "study_naive_multi", (SHORT, f"{METHOD}.half_negative=false")),
+    Run("connect_four", "study_naive_multi", (SHORT, CONNECT_FOUR)),
+    Run("connect_four-no_epsilon", "study_naive_multi", (SHORT, CONNECT_FOUR, f"{METHOD}.epsilon=0.0")),
+    Run("liars_dice", "study_naive_multi", (SHORT, LIARS_DICE)),
+    Run("liars_dice-same_seeds", "study_naive_multi", (SHORT, LIARS_DICE, f"{METHOD}.randomize_seeds=false")),
+    Run("hanoi", "study_naive_multi", (SHORT, HANOI)),
+    Run("hanoi-no_step_penalty", "study_naive_multi", (SHORT, HANOI, f"{METHOD}.reward.hasty_action_penalty=false")),
+)
+SWEEPS = tuple(
+    Run(f"six_games-{name}={value}", "study_naive_multi", (SHORT, f"{METHOD}.grpo.{name}={value}"))
+    for name, values in (("clip_ratio", (0.05, 0.5)), ("kl_coefficient", (0.0, 0.1)))
+    for value in values
+)
+LONG = Run("long", "study_naive_multi", (f"{METHOD}.conquer_iterations=700",))
+
+
+def plan(seeds: list[int]) -> list[tuple[Run, int]]:
+    """Returns runs with their seeds, the comparisons that matter most first; the long run has one seed."""
+    order = [(LONG, seeds[0])]
+    for group in (ARMS, ABLATIONS, SWEEPS, FUSIONS):
+        order += [(run, seed) for seed in seeds for run in group]
+    return order
+
+
+def folder(out: Path, run: Run, seed: int) -> Path:
+    """Returns a run's folder."""
+    return out / f"{run.name}-{seed}"
+
+
+def seconds(path: Path) -> float:
+    """Returns what a run's iterations have taken so far."""
+    lines = path / "metrics.jsonl"
+    if not lines.exists():
+        return 0.0
+    return sum(json.loads(line)["clock"]["seconds"] for line in lines.read_text().splitlines() if line.endswith("}"))
+
+
+def carry_out(out: Path, run: Run, seed: int) -> str:
+    """Runs or continues a run; returns a line about it."""
+    path = folder(out, run, seed)
+    if (path / "finished.json").exists():
+        return f"{path.name}: finished before"
+    command = [sys.executable, "-m", "dfc.launch", f"--config=configs/{run.config}.py", f"--workdir={path}"]
+    command += [f"--config.seed={seed}", *run.changes]
+    begun = time.perf_counter()
+    with (out / f"{path.name}.log").open("a") as log:
+        # One thread each: small products gain nothing from more, and the runs share the cores.
+        threads = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "OMP_NUM_THREADS": "1"}
+        process = subprocess.run(command, stdout=log, stderr=log, env=os.environ | threads, check=False)  # noqa: S603 - our own command
+    code = process.returncode
+    state = "finished" if code == 0 else f"stopped with exit code {code}, see {path.name}.log"
+    return f"{path.name}: {state} after {(time.perf_counter() - begun) / 60:.1f} min"
+
+
+def main() -> None:
+    """Carries out the runs that are asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("runs/study"))
+    parser.add_argument("--seeds", default="10,11,12")
+    parser.add_argument("--parallel", type=int, default=2)
+    parser.add_argument("--only", default="", help="runs whose folder's name holds this text")
+    parser.add_argument("--list", action="store_true")
+    options = parser.parse_args()
+    runs = plan([int(seed) for seed in options.seeds.split(",")])
+    runs = [(run, seed) for run, seed in runs if options.only in f"{run.name}-{seed}"]
+    options.out.mkdir(parents=True, exist_ok=True)
+    if options.list:
+        for run, seed in runs:
+            path = folder(options.out, run, seed)
+            state = "finished" if (path / "finished.json").exists() else "begun" if path.exists() else ""
+            print(f"{path.name:40}{state:10}{seconds(path) / 60:8.1f} min  {' '.join(run.changes)}")
+        return
+    with ThreadPoolExecutor(options.parallel) as pool:
+        for number, line in enumerate(pool.map(lambda item: carry_out(options.out, *item), runs), start=1):
+            print(f"[{number}/{len(runs)}] {line}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,23 @@
+"""The study's rival that imitates the base model's won games, with as many games as study_dfc.py.
+
+Paper: Divide-Fuse-Conquer (arXiv 2505.16401), section 4.3, Figure 2; its SFT.
+Command: python -m dfc.launch --config=configs/study_imitation.py --config.seed=10
+Hardware: a CPU core and 2 GB of free memory.
+Time: TIME_imitation
+Score: SCORE_imitation
+Variant: --config.optimizer.learning_rate=3e-4 learns more slowly.
+"""
+
+import dataclasses
+
+from dfc.config import RunConfig
+from dfc.configs import study_dfc
+
+
+def get_config() -> RunConfig:
+    """Returns the configuration."""
+    base = study_dfc.get_config()
+    method = dataclasses.replace(
+        base.divide_fuse_conquer, method="imitate_wins", conquer_iterations=study_dfc.ITERATIONS_OF_RIVALS
+    )
+    return dataclasses.replace(base, name="study_imitation", divide_fuse_conquer=method)

@@ -1,0 +1,23 @@
+"""The study's rival with one run over all games, with as many games to learn from as study_dfc.py.
+
+Paper: Divide-Fuse-Conquer (arXiv 2505.16401), section 4.3, Figure 2; its Naive-MSRL.
+Command: python -m dfc.launch --config=configs/study_naive_multi.py --config.seed=10
+Hardware: a CPU core and 2 GB of free memory.
+Time: TIME_naive_multi
+Score: SCORE_naive_multi
+Variant: --config.divide_fuse_conquer.mixed_priority.enabled=false gives every game as many seeds.
+"""
+
+import dataclasses
+
+from dfc.config import RunConfig
+from dfc.configs import study_dfc
+
+
+def get_config() -> RunConfig:
+    """Returns the configuration."""
+    base = study_dfc.get_config()
+    method = dataclasses.replace(
+        base.divide_fuse_conquer, method="naive_multi", conquer_iterations=study_dfc.ITERATIONS_OF_RIVALS
+    )
+    return dataclasses.replace(base, name="study_naive_multi", divide_fuse_conquer=method)

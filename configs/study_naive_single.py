@@ -1,0 +1,23 @@
+"""The study's rival with a policy for every game, with as many games to learn from as study_dfc.py.
+
+Paper: Divide-Fuse-Conquer (arXiv 2505.16401), section 4.3, Figure 2; its Naive-SSRL.
+Command: python -m dfc.launch --config=configs/study_naive_single.py --config.seed=10
+Hardware: a CPU core and 2 GB of free memory.
+Time: TIME_naive_single
+Score: SCORE_naive_single
+Variant: --config.divide_fuse_conquer.conquer_iterations=20 is shorter.
+"""
+
+import dataclasses
+
+from dfc.config import RunConfig
+from dfc.configs import study_dfc
+
+
+def get_config() -> RunConfig:
+    """Returns the configuration."""
+    base = study_dfc.get_config()
+    method = dataclasses.replace(
+        base.divide_fuse_conquer, method="naive_single", conquer_iterations=study_dfc.ITERATIONS_OF_RIVALS
+    )
+    return dataclasses.replace(base, name="study_naive_single", divide_fuse_conquer=method)

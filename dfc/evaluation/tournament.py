@@ -1,0 +1,303 @@
+"""What a tournament's records say: counts per policy, opponent, id and seat; ratings; tests on pairs of games; cost.
+
+Everything is computed from the lines of the run folder and from nothing else. A win by the other side's invalid reply
+counts as a win and is also counted apart; an own invalid end, a truncated game and a game that failed (a player outside
+the rules broke down) have counts of their own and are never among the losses that the rules decided. Scores, ratings
+and tests are of games that a rule ended: neither failed nor truncated.
+"""
+
+import collections
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from dfc.evaluation.pairing import key
+from dfc.evaluation.ratings import Rating, bradley_terry
+from dfc.evaluation.replay import replay
+from dfc.evaluation.statistics import Interval, Record, sign_test, wilson_interval
+from dfc.games.game import Verdict
+
+Json = dict[str, Any]
+Pairing = Literal["head to head", "alone", "same opponents"]
+
+_ILLEGAL = (Verdict.ILLEGAL, Verdict.FORFEIT_ILLEGAL)
+_MALFORMED = (Verdict.MALFORMED, Verdict.FORFEIT_MALFORMED)
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """Finished games of one policy against one opponent.
+
+    Attributes:
+      record: the counts; games that failed are not among them.
+      failed: games that somebody outside the rules ended; they say nothing about the policies.
+    """
+
+    record: Record = Record()  # noqa: RUF009 - frozen
+    failed: int = 0
+
+    def __add__(self, other: "Cell") -> "Cell":
+        return Cell(self.record + other.record, self.failed + other.failed)
+
+    @property
+    def losses(self) -> int:
+        """Games lost by the rules, own invalid ends apart."""
+        return self.record.loss - self.record.lost_by_forfeit
+
+    @property
+    def text(self) -> str:
+        """W/D/L as the paper writes it, then what is counted apart."""
+        apart = [
+            ("invalid", self.record.lost_by_forfeit),
+            ("truncated", self.record.truncated),
+            ("failed", self.failed),
+        ]
+        wdl = f"{self.record.win}/{self.record.draw}/{self.losses}"
+        return ", ".join([wdl, *(f"{count} {name}" for name, count in apart if count)])
+
+
+Place = tuple[str, str | None, str, int]
+"""(policy, opponent or None, id, the policy's seat)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PairedTest:
+    """Two policies compared on pairs of games of the same deal.
+
+    Attributes:
+      first, second: policies.
+      pairing: what a pair is. ``head to head``: the two games of one deal against each other, seats swapped; better
+        means more points than the other from both. ``alone``: the two games of one deal of an id for one.
+        ``same opponents``: the two games of one deal in the same seat against the same third policy.
+      better: pairs in which the first did better. worse: in which the second did. ties: neither.
+      p: two-sided, exact (`dfc.evaluation.statistics.sign_test`).
+    """
+
+    first: str
+    second: str
+    pairing: Pairing
+    better: int
+    worse: int
+    ties: int
+
+    @property
+    def p(self) -> float:
+        """The two-sided p-value."""
+        return sign_test(self.better, self.worse)
+
+
+@dataclasses.dataclass(frozen=True)
+class Tournament:
+    """What came out.
+
+    Attributes:
+      policies: names, in the order of the configuration.
+      cells: counts by place.
+      ratings: of all games for two that a rule ended.
+      ratings_by_rule: of those that no invalid reply decided.
+      tests: paired tests.
+      costs: policy -> measure -> sum.
+    """
+
+    policies: tuple[str, ...]
+    cells: Mapping[Place, Cell]
+    ratings: Mapping[str, Rating]
+    ratings_by_rule: Mapping[str, Rating]
+    tests: Sequence[PairedTest]
+    costs: Mapping[str, Mapping[str, float]]
+
+    def cell(self, policy: str, opponent: str | None, game: str | None = None, seat: int | None = None) -> Cell:
+        """Returns the sum over the places that fit; None stands for every id or seat."""
+        fitting = (
+            cell
+            for (p, o, g, s), cell in self.cells.items()
+            if (p, o) == (policy, opponent) and game in (None, g) and seat in (None, s)
+        )
+        return sum(fitting, Cell())
+
+    def games(self, *, alone: bool) -> list[str]:
+        """Returns the ids that were played, those for one or those for two, in order of appearance."""
+        return list(dict.fromkeys(g for _, opponent, g, _ in self.cells if (opponent is None) == alone))
+
+
+def checked(record: Mapping[str, Any]) -> list[Json]:
+    """Plays a record again, which proves it, and returns each seat's counts: replies, illegal, malformed.
+
+    Raises:
+      ReplayError: the rules contradict it.
+    """
+    counts = [{"replies": 0, "illegal": 0, "malformed": 0} for _ in record["outcomes"]]
+    for turn in replay(record):
+        if turn.seat < len(counts):
+            counts[turn.seat]["replies"] += 1
+            counts[turn.seat]["illegal"] += turn.verdict in _ILLEGAL
+            counts[turn.seat]["malformed"] += turn.verdict in _MALFORMED
+    return counts
+
+
+def latest(records: Iterable[Json]) -> list[Json]:
+    """Returns the last record of every game: one that failed is played again by a later start."""
+    return list({key(r["game"], r["deal"], r["players"]): r for r in records}.values())
+
+
+def of_records(
+    policies: Sequence[str], records: Iterable[Json], costs: Iterable[Json] = (), *, anchor: str | None = None
+) -> Tournament:
+    """Returns what the records of a tournament say.
+
+    Args:
+      policies: names.
+      records: lines of episodes.jsonl, as `dfc.recipes.evaluate` writes them.
+      costs: lines of metrics.jsonl, likewise.
+      anchor: the policy rated 0; None: the mean of all is 0.
+    """
+    played = latest(records)
+    order = {game: number for number, game in enumerate(dict.fromkeys(r["game"] for r in played))}
+    cells: dict[Place, Cell] = collections.defaultdict(Cell)
+    for record in played:
+        for seat, policy in enumerate(record["players"]):
+            opponent = None if len(record["players"]) == 1 else record["players"][1 - seat]
+            cells[policy, opponent, record["game"], seat] += cell_of(record, seat)
+    place = {name: number for number, name in enumerate(policies)}
+    ordered = sorted(cells, key=lambda c: (place[c[0]], -1 if c[1] is None else place[c[1]], order[c[2]], c[3]))
+    decided = [r for r in played if _decided(r) and len(r["players"]) == 2]
+    by_rule = [r for r in decided if r["forfeited_by"] is None]
+    return Tournament(
+        tuple(policies),
+        {where: cells[where] for where in ordered},
+        bradley_terry(policies, _points(decided), anchor=anchor),
+        bradley_terry(policies, _points(by_rule), anchor=anchor),
+        paired_tests(policies, played),
+        _costs(policies, played, costs),
+    )
+
+
+def cell_of(record: Mapping[str, Any], seat: int) -> Cell:
+    """Returns one game as counts of the policy on a seat."""
+    if "failure" in record:
+        return Cell(failed=1)
+    outcome, forfeit, counts = record["outcomes"][seat], record["forfeited_by"], record["counts"][seat]
+    return Cell(
+        Record(
+            win=int(outcome == "win"),
+            draw=int(outcome == "draw"),
+            loss=int(outcome in ("loss", "invalid")),
+            truncated=int(outcome == "truncated"),
+            won_by_forfeit=int(forfeit is not None and forfeit != seat),
+            lost_by_forfeit=int(forfeit == seat),
+            replies=counts["replies"],
+            illegal_replies=counts["illegal"],
+            malformed_replies=counts["malformed"],
+            steps=counts["replies"],
+        )
+    )
+
+
+def points(record: Mapping[str, Any], seat: int) -> float:
+    """Returns what a game that ended by a rule is worth for a seat: a win 1, a draw 1/2, a loss 0."""
+    return {"win": 1.0, "draw": 0.5}.get(record["outcomes"][seat], 0.0)
+
+
+def _decided(record: Mapping[str, Any]) -> bool:
+    """Whether a rule ended the game: it neither failed nor was it truncated."""
+    return "failure" not in record and "truncated" not in record["outcomes"]
+
+
+def _points(records: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], float]:
+    sums: dict[tuple[str, str], float] = collections.defaultdict(float)
+    for record in records:
+        for seat, policy in enumerate(record["players"]):
+            sums[policy, record["players"][1 - seat]] += points(record, seat)
+    return dict(sums)
+
+
+def paired_tests(policies: Sequence[str], records: Iterable[Mapping[str, Any]]) -> list[PairedTest]:
+    """Returns the tests of every pair of policies; a pair with a game that failed or was truncated is left out."""
+    worth: dict[str, dict[_Seating, float]] = {name: {} for name in policies}
+    for record in records:
+        if _decided(record):
+            for seat, policy in enumerate(record["players"]):
+                opponent = None if len(record["players"]) == 1 else record["players"][1 - seat]
+                worth[policy][opponent, record["game"], record["deal"], seat] = points(record, seat)
+    tests = []
+    for first, second in itertools.combinations(policies, 2):
+        differences: dict[Pairing, list[float]] = {
+            "head to head": [
+                mine + worth[first][second, game, deal, 1] - 1
+                for (opponent, game, deal, seat), mine in worth[first].items()
+                if opponent == second and seat == 0 and (second, game, deal, 1) in worth[first]
+            ],
+            "alone": _differences(worth[first], worth[second], alone=True),
+            "same opponents": _differences(worth[first], worth[second], alone=False),
+        }
+        tests += [
+            PairedTest(first, second, kind, sum(d > 0 for d in ds), sum(d < 0 for d in ds), sum(d == 0 for d in ds))
+            for kind, ds in differences.items()
+            if ds
+        ]
+    return tests
+
+
+_Seating = tuple[str | None, str, int, int]  # opponent, id, deal, seat
+
+
+def _differences(first: Mapping[_Seating, float], second: Mapping[_Seating, float], *, alone: bool) -> list[float]:
+    """Returns what the first has more of, where both sat in the same seat on the same deal against the same."""
+    both = [place for place in first if place in second and (place[0] is None) == alone]
+    return [first[place] - second[place] for place in both]
+
+
+def _costs(policies: Sequence[str], records: Sequence[Json], costs: Iterable[Json]) -> dict[str, dict[str, float]]:
+    sums: dict[str, dict[str, float]] = {name: collections.defaultdict(float) for name in policies}
+    for record in records:
+        for seat, policy in enumerate(record["players"]):
+            sums[policy]["games"] += 1
+            sums[policy]["replies"] += record["counts"][seat]["replies"]
+    for line in costs:
+        for name in line["policies"]:
+            sums[name]["seconds"] += line["clock"]["seconds"]
+        for measure, value in line["metrics"].items():
+            what, _, name = measure.partition("/")
+            sums.setdefault(name, collections.defaultdict(float))[what] += value
+    return {name: dict(found) for name, found in sums.items()}
+
+
+def to_json(found: Tournament, **more: Any) -> Json:  # noqa: ANN401 - JSON values
+    """Returns it ready for JSON, intervals as [estimate, low, high]; nan and infinities become None."""
+
+    def interval(value: Interval) -> list[float | None]:
+        return [x if math.isfinite(x) else None for x in value]
+
+    return {
+        **more,
+        "policies": list(found.policies),
+        "games": [
+            {
+                "policy": policy,
+                "opponent": opponent,
+                "game": game,
+                "seat": seat,
+                "games": cell.record.games,
+                **vars(cell.record),
+                "loss_by_rule": cell.losses,
+                "failed": cell.failed,
+                "win_rate": interval(wilson_interval(cell.record.win, cell.record.games)),
+                "score": interval(cell.record.score),
+            }
+            for (policy, opponent, game, seat), cell in found.cells.items()
+        ],
+        "ratings": [
+            {
+                "policy": name,
+                "games": rating.games,
+                "points": rating.points,
+                "elo": interval(rating.elo),
+                "elo_by_rule": interval(found.ratings_by_rule[name].elo),
+            }
+            for name, rating in found.ratings.items()
+        ],
+        "paired_tests": [{**vars(test), "p": test.p} for test in found.tests],
+        "costs": {name: dict(costs) for name, costs in found.costs.items()},
+    }

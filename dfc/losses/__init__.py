@@ -1,0 +1,34 @@
+"""Losses of the four methods: log-probabilities in, a sum with its weight out.
+
+Every function here is pure. It takes log-probabilities that the caller computed (`dfc.logprobs`) and a mask, and
+returns a `Loss`: a sum, the number of units it runs over, and metrics summed over the same units. The trainer adds
+up micro-batches and devices and divides once, so padding, packing and the cut into micro-batches cannot change a
+result.
+
+Conventions. All `[batch, time]` arrays have the same shape. A mask is 1 (or True) at an action id, one that the
+trained policy sampled, and 0 elsewhere; every nonzero value counts as 1. What stands where the mask is 0, NaN and
+infinities included, changes neither a value nor a gradient. Sums are taken in float32 or wider. Gradients flow into
+the policy's log-probabilities only. Coefficients are Python numbers, fixed when a caller compiles.
+
+Packed rows. Without `segments` a row is one trajectory. With `segments`, int `[batch, time]`, position t of a row
+belongs to that row's trajectory 1..num_segments, and 0 is padding, never counted. An id outside 0..num_segments makes
+the total NaN: compiled code cannot raise, and a trajectory must not vanish without a trace.
+"""
+
+from dfc.losses.language_self_play import lsp_challenger_loss, lsp_solver_loss
+from dfc.losses.loss import Loss
+from dfc.losses.policy_gradient import grpo_loss
+from dfc.losses.preference import dpo_loss, rpo_loss
+from dfc.losses.sequences import Unit
+from dfc.losses.supervised import sft_loss
+
+__all__ = [
+    "Loss",
+    "Unit",
+    "dpo_loss",
+    "grpo_loss",
+    "lsp_challenger_loss",
+    "lsp_solver_loss",
+    "rpo_loss",
+    "sft_loss",
+]

@@ -1,0 +1,80 @@
+"""What comes in: checked for shape and type, widened to float32, with gradients only where they belong."""
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from dfc.losses.sequences import Packing
+
+
+def not_negative(where: str, **coefficients: float) -> None:
+    """Refuses coefficients that are below 0 or not a number."""
+    for name, value in coefficients.items():
+        if not value >= 0:
+            raise ValueError(f"{where}: {name} must be 0 or more, got {value}")
+
+
+def policy_inputs(
+    where: str, logprobs: ArrayLike, mask: ArrayLike, segments: ArrayLike | None, num_segments: int | None
+) -> tuple[jax.Array, jax.Array, Packing]:
+    """The policy's log-probabilities, which of them count, and how rows are packed."""
+    logp = logprobs_input(where, "logprobs", logprobs)
+    counted = counted_input(where, "mask", mask, logp.shape)
+    if (segments is None) != (num_segments is None):
+        raise ValueError(f"{where}: segments and num_segments are given together or not at all")
+    if segments is None or num_segments is None:
+        return logp, counted, Packing(None, 1)
+    array = jnp.asarray(segments)
+    if not jnp.issubdtype(array.dtype, jnp.integer):
+        raise ValueError(f"{where}: segments must have an integer dtype, got {array.dtype}")
+    _same_shape(where, "segments", array.shape, logp.shape)
+    if num_segments < 1:
+        raise ValueError(f"{where}: num_segments must be 1 or more, got {num_segments}")
+    return logp, counted & (array > 0), Packing(array, num_segments)
+
+
+def logprobs_input(where: str, name: str, value: ArrayLike) -> jax.Array:
+    """The policy's log-probabilities, [batch, time] in float32 or wider."""
+    array = _floating(where, name, value)
+    if array.ndim != 2:
+        raise ValueError(f"{where}: {name} must be [batch, time], got shape {list(array.shape)}")
+    return array if array.dtype.itemsize > 4 else array.astype(jnp.float32)
+
+
+def counted_input(where: str, name: str, mask: ArrayLike, shape: tuple[int, ...]) -> jax.Array:
+    """The mask as booleans."""
+    array = jnp.asarray(mask)
+    _same_shape(where, name, array.shape, shape)
+    return array.astype(bool)
+
+
+def constant_input(where: str, name: str, value: ArrayLike, like: jax.Array) -> jax.Array:
+    """Log-probabilities that carry no gradient, in the shape and dtype of the policy's."""
+    array = _floating(where, name, value)
+    _same_shape(where, name, array.shape, like.shape)
+    return jax.lax.stop_gradient(array.astype(like.dtype))
+
+
+def advantages_input(where: str, value: ArrayLike, like: jax.Array) -> jax.Array:
+    """Advantages, [batch] or [batch, time], as [batch, time] without gradient."""
+    array = _floating(where, "advantages", value)
+    if array.shape not in (like.shape[:1], like.shape):
+        raise ValueError(
+            f"{where}: advantages must be [batch] = {list(like.shape[:1])} or [batch, time] = {list(like.shape)},"
+            f" got {list(array.shape)}"
+        )
+    if array.ndim == 1:
+        array = jnp.broadcast_to(array[:, None], like.shape)
+    return jax.lax.stop_gradient(array.astype(like.dtype))
+
+
+def _floating(where: str, name: str, value: ArrayLike) -> jax.Array:
+    array = jnp.asarray(value)
+    if not jnp.issubdtype(array.dtype, jnp.floating):
+        raise ValueError(f"{where}: {name} must have a floating dtype, got {array.dtype}")
+    return array
+
+
+def _same_shape(where: str, name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    if shape != expected:
+        raise ValueError(f"{where}: {name} must be [batch, time] = {list(expected)}, got {list(shape)}")

@@ -1,0 +1,137 @@
+"""The clipped policy gradient: GRPO, GSPO and what lies between."""
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from dfc.losses.inputs import advantages_input, constant_input, not_negative, policy_inputs
+from dfc.losses.loss import Loss, summed
+from dfc.losses.sequences import Unit, sum_over_units
+
+
+def grpo_loss(
+    logprobs: ArrayLike,
+    old_logprobs: ArrayLike,
+    advantages: ArrayLike,
+    mask: ArrayLike,
+    *,
+    clip_ratio: float = 0.1,
+    clip_ratio_high: float | None = None,
+    reference_logprobs: ArrayLike | None = None,
+    kl_coefficient: float = 0.0,
+    proximal_logprobs: ArrayLike | None = None,
+    importance_cap: float = 0.0,
+    ratio: Unit = "token",
+    unit: Unit = "token",
+    segments: ArrayLike | None = None,
+    num_segments: int | None = None,
+) -> Loss:
+    r"""Clipped policy-gradient loss with group-relative advantages and a KL penalty.
+
+    Per action id, with r = exp(log pi - log pi_old), d = log pi_ref - log pi, low = clip_ratio and
+    high = clip_ratio_high (or clip_ratio)::
+
+        l = -min(r A, clip(r, 1 - low, 1 + high) A) + kl_coefficient (exp(d) - d - 1)
+
+    The weights that sampled have slightly different probabilities in the sampler, pi_old, and in the trainer, pi_prox.
+    With `importance_cap` above 0, r is exp(log pi - log pi_prox), and the first term of l is multiplied by the
+    constant w = min(pi_prox / pi_old, importance_cap).
+
+    `ratio="sequence"` is GSPO: r is the ratio of the whole sequence, the same at each of its ids. With S the sequence's
+    action ids, in an episode those of all turns::
+
+        r = exp((1 / |S|) sum_{t in S} (log pi(t) - log pi_old(t)))
+
+    It is differentiated as sg(r) pi(t) / sg(pi(t)), sg the stop-gradient, so that turns may differ in their advantage;
+    where they do not, the gradient is that of r itself. The weight w is the sequence's too: log pi_prox - log pi_old is
+    averaged over S before the exponential and the cap. The KL penalty stays that of each id. Such ratios lie closer to
+    1 than those of ids; the paper clips at 3e-4 below and 4e-4 above.
+
+    `unit="token"` sums l over action ids. `unit="sequence"` takes the mean of l within each sequence, then sums over
+    sequences, as the GRPO and GSPO papers do. Either goes with either ratio.
+
+    Args:
+      logprobs: floating [batch, time], log pi of each id under the policy being trained.
+      old_logprobs: floating [batch, time], the same under the policy that sampled.
+      advantages: floating [batch], or [batch, time] where rows are packed or turns differ.
+      mask: [batch, time], 1 at action ids.
+      clip_ratio: 0 or more and below 1.
+      clip_ratio_high: 0 or more; None takes `clip_ratio`.
+      reference_logprobs: floating [batch, time], log pi_ref; needed for a KL coefficient above 0.
+      kl_coefficient: 0 or more.
+      proximal_logprobs: floating [batch, time]; None takes log pi, right for the first update after sampling only.
+      importance_cap: 0 or more; 0 turns the correction off, infinity never cuts.
+      ratio: whose likelihood ratio is clipped and weighted, an id's or its sequence's; packed rows need `segments` to
+        tell sequences apart.
+      unit: what is averaged over.
+      segments: int [batch, time], for packed rows.
+      num_segments: the largest number of sequences in a row; given together with `segments`.
+
+    Returns:
+      Unit: an action id, or a sequence with at least one. All-masked input gives total 0 and weight 0.
+      Metrics: `ratio`, r; `clip_fraction`, 1 where clipping stops the gradient (r above 1 + high with A > 0, or below
+      1 - low with A < 0); `negative_logprob`, -log pi, on-policy an estimate of the entropy per id; with a reference,
+      `kl`, the penalty before its coefficient; with a cap, `importance_weight`, w, and `importance_capped`, 1 if cut.
+      All are taken per id and summed as l is: with `ratio="sequence"`, `unit="sequence"` and one advantage per
+      sequence, `clip_fraction` counts clipped sequences.
+
+    Raises:
+      ValueError: shapes, types or coefficients do not fit.
+
+    Source: DeepSeekMath (arXiv 2402.03300), section 4.1, eq. 3 and 4; Divide-Fuse-Conquer (arXiv 2505.16401),
+    Algorithm 2; truncated importance sampling: Yao et al., On the Rollout-Training Mismatch in Modern RL Systems
+    (workshop paper, 2025, OpenReview 8MHqvb4lK9); `ratio="sequence"`: GSPO (arXiv 2507.18071), section 4, with the
+    gradient of its GSPO-token. Departures: `unit="token"`, the default, weighs every id alike instead of every
+    sequence; the two bounds of the clip may differ; GSPO's paper has no weight w.
+
+    >>> half = jnp.log(jnp.asarray([[0.5, 0.5]]))
+    >>> loss = grpo_loss(half, half, jnp.asarray([2.0]), jnp.ones((1, 2)))
+    >>> float(loss.mean), float(loss.metric_means["ratio"])
+    (-2.0, 1.0)
+    """
+    where = "grpo_loss"
+    high = clip_ratio if clip_ratio_high is None else clip_ratio_high
+    if not 0 <= clip_ratio < 1:
+        raise ValueError(f"{where}: clip_ratio must be in [0, 1), got {clip_ratio}")
+    not_negative(where, clip_ratio_high=high, kl_coefficient=kl_coefficient, importance_cap=importance_cap)
+    if kl_coefficient and reference_logprobs is None:
+        raise ValueError(f"{where}: kl_coefficient is {kl_coefficient} but reference_logprobs is None; give both")
+    if proximal_logprobs is not None and not importance_cap:
+        raise ValueError(f"{where}: proximal_logprobs are given but importance_cap is 0; give both")
+    for name, value in (("ratio", ratio), ("unit", unit)):
+        if value not in ("token", "sequence"):
+            raise ValueError(f"{where}: {name} must be 'token' or 'sequence', got {value!r}")
+    logp, counted, packing = policy_inputs(where, logprobs, mask, segments, num_segments)
+    old = constant_input(where, "old_logprobs", old_logprobs, logp)
+    proximal = logp if proximal_logprobs is None else proximal_logprobs
+    before = constant_input(where, "proximal_logprobs", proximal, logp) if importance_cap else old
+    advantage = advantages_input(where, advantages, logp)
+
+    # Replaced before the exponentials, not after: a gradient of inf times zero is NaN.
+    logp, old, before, advantage = (jnp.where(counted, x, 0) for x in (logp, old, before, advantage))
+    log_ratio, log_weight = logp - before, before - old
+    if ratio == "sequence":
+        log_ratio, log_weight = packing.means(log_ratio, counted), packing.means(log_weight, counted)
+        log_ratio = jax.lax.stop_gradient(log_ratio) + (logp - jax.lax.stop_gradient(logp))
+    r = jnp.exp(log_ratio)
+    clipped = jnp.clip(r, 1 - clip_ratio, 1 + high)
+    values = -jnp.minimum(r * advantage, clipped * advantage)
+    stopped = ((r > 1 + high) & (advantage > 0)) | ((r < 1 - clip_ratio) & (advantage < 0))
+    per_id = {"ratio": r, "clip_fraction": stopped.astype(logp.dtype), "negative_logprob": -logp}
+    if importance_cap:
+        uncapped = jnp.exp(log_weight)
+        per_id["importance_weight"] = jnp.minimum(uncapped, importance_cap)
+        per_id["importance_capped"] = (uncapped > importance_cap).astype(logp.dtype)
+        values = values * per_id["importance_weight"]
+    if reference_logprobs is not None:
+        reference = jnp.where(counted, constant_input(where, "reference_logprobs", reference_logprobs, logp), 0)
+        gap = reference - logp
+        kl = jnp.expm1(gap) - gap
+        per_id["kl"] = kl
+        if kl_coefficient:  # else an infinite penalty times 0 would be NaN
+            values = values + kl_coefficient * kl
+
+    total = sum_over_units(values, counted, unit, packing)
+    metrics = {name: sum_over_units(x, counted, unit, packing) for name, x in per_id.items()}
+    weight = counted.sum() if unit == "token" else (packing.sums(counted.astype(logp.dtype)) > 0).sum()
+    return summed(packing.checked(total), weight, metrics)

@@ -1,0 +1,212 @@
+"""A tournament: every policy alone and against every other one, on the same fresh deals; read from top to bottom.
+
+    meetings  each policy at the ids for one, each pair at the ids for two, every deal with seats swapped
+    records   every finished game is played again from its record before it is written
+    results   results.json, tables.md, tournament.html
+
+Resume order: 1. half a last line is cut off; 2. games on record are not played again, except those that failed; 3. the
+rest is played. What a game is depends on its job and its players only (`dfc.rollout.play`), not on where a stop fell.
+"""
+
+import collections
+import itertools
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+
+from dfc.config import RunConfig
+from dfc.episodes import Episode
+from dfc.errors import DfcError, RunFolderError
+from dfc.evaluation import pairing, policy_specs, tournament, tournament_page
+from dfc.evaluation.pairing import Meeting
+from dfc.games import registry
+from dfc.interruption import Stop
+from dfc.players.remote import PlayerError
+from dfc.progress import Progress
+from dfc.recipes.contestants import Contestants
+from dfc.rollout.play import Job
+from dfc.run_folder import RunFolder
+
+_ROUNDS = 4  # of games as many as are in flight, between two writes
+_POLICIES = "policies.json"
+
+Key = tuple[str, int, tuple[str, ...]]
+
+
+def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
+    """Plays what is not on record yet, and writes the results."""
+    if jax.process_count() > 1:
+        raise DfcError("a tournament runs in one process, over all devices of its machine; start it without several")
+    _mend(folder)
+    records = {_key(record): record for record in folder.records("episodes")}
+    schedule = _schedule(config)
+    wanted = sum(len(jobs) for _, jobs in schedule)
+    todo = [(meeting, left) for meeting, jobs in schedule if (left := _left(meeting, jobs, records))]
+    done = wanted - sum(len(jobs) for _, jobs in todo)
+    print(f"{wanted} games, {done} of them on record", flush=True)  # noqa: T201 - what a person wants to know
+    if todo:
+        with Contestants(config) as contestants:
+            _refuse_others(folder, contestants.fingerprints())
+            folder.note_device(contestants.device)
+            with Progress(wanted, start_step=done) as progress:
+                for meeting, jobs in todo:
+                    _play(folder, stop, contestants, meeting, jobs, progress, done)
+                    done += len(jobs)
+    _finish(config, folder)
+
+
+def _schedule(config: RunConfig) -> list[tuple[Meeting, list[Job]]]:
+    names = [spec.name for spec in policy_specs.policies(config)]
+    return [
+        (meeting, pairing.jobs(meeting, config.evaluate.seeds, config.seed))
+        for meeting in pairing.meetings(names, config.games)
+    ]
+
+
+def _left(meeting: Meeting, jobs: list[Job], records: dict[Key, dict[str, Any]]) -> list[Job]:
+    """Returns the jobs that are not on record, or whose game failed."""
+
+    def done(job: Job) -> bool:
+        record = records.get(pairing.key(job.game, job.group, pairing.players(meeting, job)))
+        return record is not None and "failure" not in record
+
+    return [job for job in jobs if not done(job)]
+
+
+def _key(record: dict[str, Any]) -> Key:
+    return pairing.key(record["game"], record["deal"], record["players"])
+
+
+def _mend(folder: RunFolder) -> None:
+    """Cuts the streams behind their last whole line: a process that was killed may have written half of one."""
+    sizes = {}
+    for stream in ("episodes", "metrics"):
+        path = folder.stream(stream)
+        sizes[stream] = path.read_bytes().rfind(b"\n") + 1 if path.exists() else 0
+    folder.rewind(sizes)
+
+
+def _refuse_others(folder: RunFolder, found: dict[str, str]) -> None:
+    """Notes who plays, or compares: games of two different players must not be counted as one's.
+
+    Raises:
+      RunFolderError: a policy is not the one that played the games on record.
+    """
+    path = folder.path / _POLICIES
+    if not path.exists():
+        path.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        return
+    stored = json.loads(path.read_bytes())
+    changed = [name for name in found if stored.get(name) != found[name]]
+    if changed:
+        raise RunFolderError(
+            f"{path}: {', '.join(changed)} is not the policy that played the games on record, its weights have changed;"
+            " put the old ones back, or give another --workdir"
+        )
+
+
+# ---- one meeting ---------------------------------------------------------------------------------------------------
+
+
+def _play(
+    folder: RunFolder,
+    stop: Stop,
+    contestants: Contestants,
+    meeting: Meeting,
+    jobs: list[Job],
+    progress: Progress,
+    before: int,
+) -> None:
+    """Plays the games of a meeting, some at a time, and records them; `before` games of the tournament are done."""
+    if contestants.slow(meeting):
+        print(f"{meeting.title}: two kinds of models; one of them replies one game at a time")  # noqa: T201 - why slow
+    won: dict[str, list[float]] = collections.defaultdict(list)
+    done = 0
+    for some in _batched(jobs, _ROUNDS * contestants.concurrency(meeting)):
+        stop.check()  # everything so far is on disk
+        begun, spent_before = time.perf_counter(), contestants.spent()
+        played = contestants.play(meeting, some, lambda: stop.requested is not None)
+        seconds = time.perf_counter() - begun
+        records = [_record(meeting, job, episode) for job, episode in played]
+        spent = {name: value - spent_before.get(name, 0.0) for name, value in contestants.spent().items()}
+        spent = {name: value for name, value in spent.items() if value}
+        done += len(played)
+        line = {
+            "step": before + done,
+            "stage": meeting.title,
+            "iteration": done,
+            "policies": [name for name in (meeting.first, meeting.second) if name is not None],
+            "metrics": spent,
+            "clock": {"time": time.time(), "seconds": seconds},
+        }
+        folder.append("episodes", records)
+        folder.append("metrics", [line])
+        folder.positions()  # and so on disk
+        for record in records:
+            for seat, name in enumerate(record["players"]):
+                won[name].append(float(record["outcomes"][seat] == "win"))
+        progress.update(
+            stage=meeting.title,
+            iteration=done,
+            iterations=len(jobs),
+            step=before + done,
+            episodes_per_second=len(played) / seconds,
+            tokens_per_second=sum(v for n, v in spent.items() if n.startswith("ids_drawn/")) / seconds,
+            win_rates={name: sum(games) / len(games) for name, games in won.items()},
+        )
+        _refuse_all_failed(meeting, records)
+    stop.check()
+
+
+def _batched(jobs: list[Job], size: int) -> Iterator[list[Job]]:
+    rest = iter(jobs)
+    while some := list(itertools.islice(rest, size)):
+        yield some
+
+
+def _record(meeting: Meeting, job: Job, episode: Episode) -> dict[str, Any]:
+    """Returns the line of a finished game, after playing it again."""
+    players = pairing.players(meeting, job)
+    record = episode.record(
+        stage="tournament",
+        iteration=0,
+        kind="evaluate",
+        reward=None,
+        deal=job.group,
+        players=list(players),
+        policy=players[episode.seat],
+    )
+    return record | {"counts": tournament.checked(record)}
+
+
+def _refuse_all_failed(meeting: Meeting, records: list[dict[str, Any]]) -> None:
+    """Stops where going on would only spend time: an endpoint that is down, a key that is not valid.
+
+    Raises:
+      PlayerError: all of these games failed.
+    """
+    failures = [record["failure"] for record in records if "failure" in record]
+    if failures and len(failures) == len(records):
+        raise PlayerError(
+            f"{meeting.title}: all of the last {len(failures)} games failed, the first one so: {failures[0]}. "
+            "Everything else is on record; the same command goes on and plays these again"
+        )
+
+
+# ---- results -------------------------------------------------------------------------------------------------------
+
+
+def _finish(config: RunConfig, folder: RunFolder) -> None:
+    """Writes and shows the results."""
+    names = [spec.name for spec in policy_specs.policies(config)]
+    records = tournament.latest(folder.records("episodes"))
+    found = tournament.of_records(names, records, folder.records("metrics"), anchor=config.evaluate.anchor or None)
+    starts = {game: registry.make(game, **options).start for game, options in config.games.items()}
+    tables = tournament_page.tables(config, found, starts)
+    tournament_page.write(folder.path, config, found, tables)
+    for line in tournament_page.console(found):
+        print(line)  # noqa: T201 - the result
+    print(f"tables: {folder.path / 'tables.md'}\nreport: {folder.path / 'tournament.html'}", flush=True)  # noqa: T201

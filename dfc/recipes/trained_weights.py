@@ -1,0 +1,71 @@
+"""Weights of a tournament's models: from a folder in the Hugging Face layout, or from a run's newest checkpoint."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from dfc.config import AdapterConfig
+from dfc.errors import CheckpointError
+from dfc.evaluation.policy_specs import Weights
+from dfc.models import huggingface, sharding
+from dfc.models.decoder_config import DecoderConfig
+from dfc.models.lora import merge
+from dfc.models.transformer import Params, is_stacked, unstack_layers
+from dfc.recipes.table import lora_config
+from dfc.training.checkpoint import Checkpointer
+
+_SEEN = 1 << 20  # bytes at both ends of a file of weights that its fingerprint reads
+
+
+def load(weights: Weights, model: DecoderConfig, mesh: jax.sharding.Mesh) -> Params:
+    """Returns weights in the unrolled layout, spread over a mesh; adapters are merged.
+
+    A checkpoint is read whole, the optimizer's state too, into the host's memory.
+
+    Args:
+      weights: where they are.
+      model: their shape and type.
+      mesh: the devices.
+
+    Raises:
+      WeightsError: the folder is no model. CheckpointError: there is no whole checkpoint, or one of another recipe.
+    """
+    if weights.run is None:
+        return huggingface.load(weights.folder, mesh=mesh, dtype=model.dtype)[1]
+    restored = Checkpointer(weights.run / "checkpoints", keep=1).restore()
+    if restored is None or "best" not in restored.arrays:
+        raise CheckpointError(f"{weights.run / 'checkpoints'}: no checkpoint of divide_fuse_conquer that can be read")
+    best: Any = restored.arrays["best"]
+    best = unstack_layers(best) if is_stacked(best) else best
+    lora = lora_config(AdapterConfig(**(weights.config or {}).get("adapter", {})))
+    if lora is not None:
+        _, base = huggingface.load(weights.folder, mesh=mesh, dtype=model.dtype)
+        return merge(base, jax.tree.map(jnp.asarray, best), lora.scale)
+    places = sharding.param_shardings(model, mesh)
+    return jax.tree.map(lambda x, place: jax.device_put(jnp.asarray(x, model.dtype), place), best, places)
+
+
+def fingerprint(weights: Weights) -> str:
+    """Returns a digest that other weights in the same place do not have: of both ends of their files, or of a manifest.
+
+    Raises:
+      CheckpointError: there is no checkpoint.
+    """
+    digest = hashlib.sha256()
+    if weights.run is not None:
+        manifests = sorted((weights.run / "checkpoints").glob("step_*/manifest.json"))
+        if not manifests:
+            raise CheckpointError(f"{weights.run / 'checkpoints'}: no checkpoint yet; let the run go on for a while")
+        digest.update(manifests[-1].read_bytes())
+        return digest.hexdigest()
+    for file in sorted(Path(huggingface.resolve(weights.folder)).glob("*.safetensors")):
+        with file.open("rb") as data:
+            size = file.stat().st_size
+            digest.update(f"{file.name} {size}\n".encode())
+            digest.update(data.read(_SEEN))
+            data.seek(max(0, size - _SEEN))
+            digest.update(data.read(_SEEN))
+    return digest.hexdigest()

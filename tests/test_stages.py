@@ -1,0 +1,145 @@
+"""Groups and the order of stages: Algorithm 1's, and those of the methods it is compared with."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from dfc.config import AcceptanceConfig, DivideFuseConquerConfig, FusionConfig, GroupingConfig
+from dfc.recipes.divide_fuse_conquer import _close_stage
+from dfc.recipes.stages import Group, Stage, episodes, group_games, iterations, plan
+from dfc.recipes.training_run import State
+
+PAPER = DivideFuseConquerConfig()
+GROUPS = [Group(f"g{k}", (f"game{k}",), "fixed", winnable=True) for k in (1, 2, 3)]
+GAMES = ("game1", "game2", "game3")
+
+
+def measured(**games):
+    return {game: {"start": start, "wins": wins, "trials": 100} for game, (start, wins) in games.items()}
+
+
+def method(name, **more):
+    return dataclasses.replace(PAPER, method=name, **more)
+
+
+def test_groups_are_start_kind_times_winnable_in_the_papers_order():
+    groups = group_games(
+        measured(a=("random", 3), b=("fixed", 9), c=("fixed", 0), d=("random", 0), e=("fixed", 1)), GroupingConfig()
+    )
+    assert [(g.name, g.games, g.start, g.winnable) for g in groups] == [
+        ("g1", ("c",), "fixed", False),
+        ("g2", ("b", "e"), "fixed", True),
+        ("g3", ("d",), "random", False),
+        ("g4", ("a",), "random", True),
+    ]
+
+
+def test_the_order_of_groups_is_a_setting():
+    games = measured(a=("random", 3), b=("fixed", 9), c=("fixed", 0))
+    order = ("random_winnable", "fixed_winnable", "random_unwinnable", "fixed_unwinnable")
+    groups = group_games(games, GroupingConfig(order=order))
+    assert [(g.name, g.games) for g in groups] == [("g1", ("a",)), ("g2", ("b",)), ("g3", ("c",))]
+
+
+@pytest.mark.parametrize(("threshold", "winnable"), [(0.0, True), (0.02, True), (0.03, False), (0.5, False)])
+def test_a_game_is_winnable_above_the_threshold_not_at_it(threshold, winnable):
+    settings = GroupingConfig(winnable_above=threshold)
+    assert [g.winnable for g in group_games(measured(a=("fixed", 3)), settings)] == [winnable]
+
+
+def test_empty_groups_are_left_out_and_names_have_no_gaps():
+    groups = group_games(measured(a=("random", 0), b=("fixed", 5)), GroupingConfig())
+    assert [(g.name, g.games) for g in groups] == [("g1", ("b",)), ("g2", ("a",))]
+
+
+def test_groups_given_by_hand_are_taken_as_they_are():
+    settings = GroupingConfig(groups=(("b",), ("a", "c")))
+    groups = group_games(measured(a=("random", 0), b=("fixed", 5), c=("fixed", 0)), settings)
+    assert [(g.name, g.games, g.why()) for g in groups] == [("g1", ("b",), "by hand"), ("g2", ("a", "c"), "by hand")]
+
+
+def test_stages_are_every_divide_then_fuse_and_conquer_group_by_group():
+    stages = plan(GROUPS, GAMES, PAPER)
+    assert [s.name for s in stages] == ["divide g1", "divide g2", "divide g3", "conquer g1+g2", "conquer g1+g2+g3"]
+    assert [s.games for s in stages][-2:] == [("game1", "game2"), ("game1", "game2", "game3")]
+    assert [s.fuses for s in stages] == [(), (), (), ("g2",), ("g3",)]
+    assert [s.group for s in stages] == ["g1", "g2", "g3", "", ""]
+
+
+def test_fused_at_once_all_groups_are_conquered_in_one_stage():
+    stages = plan(GROUPS, GAMES, method("divide_fuse_conquer", fusion=FusionConfig(at_once=True)))
+    assert [s.name for s in stages] == ["divide g1", "divide g2", "divide g3", "conquer g1+g2+g3"]
+    assert stages[-1].fuses == ("g1", "g2", "g3")
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_one_group_alone_is_divided_and_nothing_is_fused(at_once):
+    settings = method("divide_fuse_conquer", fusion=FusionConfig(at_once=at_once))
+    assert [s.name for s in plan(GROUPS[:1], GAMES, settings)] == ["divide g1"]
+
+
+def test_the_rivals_have_stages_of_their_own():
+    assert plan(GROUPS, GAMES, method("naive_multi")) == [Stage("all games", "conquer", GAMES)]
+    assert plan(GROUPS, GAMES, method("imitate_wins")) == [Stage("imitate wins", "imitate", GAMES)]
+    single = plan(GROUPS, GAMES, method("naive_single"))
+    assert [(s.name, s.kind, s.games) for s in single] == [(f"only {g}", "single", (g,)) for g in GAMES]
+
+
+def test_only_divide_stages_have_the_iterations_of_divide():
+    settings = method("divide_fuse_conquer", divide_iterations=3, conquer_iterations=5)
+    assert [iterations(s, settings) for s in plan(GROUPS, GAMES, settings)] == [3, 3, 3, 5, 5]
+    for name, count in (("naive_multi", 1), ("naive_single", 3), ("imitate_wins", 1)):
+        other = dataclasses.replace(settings, method=name)
+        assert [iterations(s, other) for s in plan(GROUPS, GAMES, other)] == [5] * count
+
+
+def test_the_games_of_a_run_are_counted_before_it_begins():
+    settings = method(
+        "divide_fuse_conquer",
+        divide_iterations=3,
+        conquer_iterations=5,
+        seeds_per_game=2,
+        trajectories_per_seed=4,
+        acceptance=AcceptanceConfig(games=6),
+    )
+    stages = plan(GROUPS, GAMES, settings)
+    turns = 3 * 3 + 5 * (2 + 3)  # iterations times games
+    assert episodes(stages, settings) == (turns * 8, turns * 6)
+    always = dataclasses.replace(settings, acceptance=AcceptanceConfig(rule="always"))
+    assert episodes(stages, always) == (turns * 8, 0)
+
+
+def closed(stages, groups):
+    """Returns the state after every stage, the best policy of stage n being n."""
+    state = State(best=None)
+    for number, _ in enumerate(stages, start=1):
+        state.best = {"w": np.float32(number)}
+        _close_stage(stages, state, groups)
+        yield state
+
+
+def test_after_the_last_divide_the_first_groups_policy_is_the_best_one():
+    groups = GROUPS[:2]
+    states = closed(plan(groups, GAMES, PAPER), groups)
+    state = next(states)
+    assert (state.stage, state.iteration, list(state.policies)) == (1, 0, ["g1"])
+    state = next(states)
+    assert jax.tree.leaves(state.best) == [1.0]  # Algorithm 1, line 7
+    assert list(state.policies) == ["g2"]
+    assert jax.tree.leaves(state.policies["g2"]) == [2.0]
+
+
+def test_fused_at_once_every_groups_policy_waits_for_the_fuse():
+    groups = GROUPS[:2]
+    *_, state = closed(
+        plan(groups, GAMES, method("divide_fuse_conquer", fusion=FusionConfig(at_once=True)))[:2], groups
+    )
+    assert {name: jax.tree.leaves(p) for name, p in state.policies.items()} == {"g1": [1.0], "g2": [2.0]}
+
+
+def test_a_single_games_policy_is_not_kept_for_a_fuse():
+    stages = plan(GROUPS, GAMES, method("naive_single"))
+    *_, state = closed(stages, GROUPS)
+    assert (state.stage, state.policies) == (3, {})
