@@ -66,8 +66,8 @@ class RunFolder:
 
     @property
     def finished(self) -> bool:
-        """Whether the trained weights are there, which a run writes once all else is done."""
-        return (self.path / "policy" / "config.json").is_file()
+        """Whether the run noted that everything of it has been written."""
+        return (self.path / "finished.json").is_file()
 
 
 class Reader:

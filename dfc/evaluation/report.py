@@ -27,10 +27,9 @@ from dfc.evaluation.report_games import ShownGames
 from dfc.evaluation.report_views import view
 from dfc.evaluation.warnings import RunWarning
 
-__all__ = ["RunFolder", "Status", "build", "finished", "main", "read", "view", "write"]
+__all__ = ["RunFolder", "Status", "build", "main", "read", "view", "write"]
 
 _HERE = Path(__file__).parent
-_FINISHED = 'data-state="finished"'  # stands in the first line of the page of a finished run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,15 +60,6 @@ def build(folder: Path) -> Path:
     """
     run = read(folder)
     return write(run, Status("finished") if run.finished else Status("unfinished", reload_seconds=30.0))
-
-
-def finished(folder: Path) -> bool:
-    """Returns whether a run folder holds the trained weights and the report that was written after them."""
-    path = Path(folder) / "report.html"
-    if not path.is_file() or not RunFolder(Path(folder)).finished:
-        return False
-    with path.open("rb") as file:
-        return _FINISHED.encode() in file.read(512)
 
 
 def write(

@@ -120,8 +120,8 @@ def write(folder: Path, config: RunConfig, found: Tournament, every: Sequence[Te
 def _introduction(config: RunConfig) -> list[str]:
     who = "; ".join(f"{spec.name}: {spec.who}" for spec in policy_specs.policies(config))
     deals = (
-        f"{config.evaluate.seeds} deals per id, the same for every policy, from run seed {config.seed}; their seeds have "
-        "a purpose of their own and are no training game's. Every pair plays each deal twice, with seats swapped."
+        f"{config.evaluate.seeds} deals per id, the same for every policy, from run seed {config.seed}; their seeds "
+        "have a purpose of their own and are no training game's. Every pair plays each deal twice, with seats swapped."
     )
     return [f"Policies: {who}.", deals, _COUNTED, _REPLAYED]
 

@@ -239,12 +239,12 @@ class Contestants:
             players.append(_Prompted(player) if think and isinstance(player, Endpoint) else player)
         staff = self._staff(game.staff, 0)
         players += [staff[role] for role in game.staff] if staff else list(scripted.staff(game).values())
-        said: list[rounds.Said] = []
+        said: list[rounds.Said] = []  # stays empty where the game fails: it is recorded as one that never began
         failure = None
         try:
             game.reset(job.game_seed)
             chance = Chance(derive_seed("table", job.seed))
-            rounds.play_out(game, players, chance, self._config.rollout.max_replies, said=said)
+            said = rounds.play_out(game, players, chance, self._config.rollout.max_replies)
             failure = game.discarded
         except Exception as error:  # noqa: BLE001 - as in an arena: what goes wrong in a game ends this game only
             failure = f"{type(error).__name__}: {error}"
@@ -339,6 +339,5 @@ def _sides(meeting: Meeting) -> list[str]:
 def _truncated(episode: Episode) -> Episode:
     """Returns a game that a model of another engine could not read to its end as truncated instead of failed."""
     failure = episode.failure or ""
-    if not failure.startswith("opponent ") or f"{OutOfContextError.__name__}: " not in failure:  # staff's fails the game
-        return episode
-    return dataclasses.replace(episode, failure=None)
+    seated = failure.startswith("opponent ")  # and not staff, whose game has failed
+    return dataclasses.replace(episode, failure=None) if seated and OutOfContextError.__name__ in failure else episode

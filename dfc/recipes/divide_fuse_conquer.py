@@ -31,6 +31,7 @@ from dfc.config import RunConfig
 from dfc.episodes import Episode
 from dfc.errors import TrainingError
 from dfc.evaluation import matches, report
+from dfc.evaluation.live_report import LiveReport
 from dfc.games.chance import derive_seed
 from dfc.interruption import Stop
 from dfc.metrics import MetricsWriter
@@ -48,10 +49,21 @@ from dfc.training.packing import micro_batches, pack
 from dfc.training.step import Trainer
 
 
+@dataclasses.dataclass(frozen=True)
+class Watched:
+    """Where an iteration is shown: the records, the terminal, the page."""
+
+    writer: MetricsWriter
+    progress: Progress
+    live: LiveReport
+
+
 def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
     """Runs the recipe; resumes if the folder holds a checkpoint."""
     if agreement.from_first(folder.finished.exists()):
         print(f"{folder.path} holds this run, finished")  # noqa: T201 - why nothing happens
+        if folder.writes:
+            report.build(folder.path)  # a kill may have come between the last two files
         results.show(folder)
         return
     settings = config.divide_fuse_conquer
@@ -85,10 +97,15 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
     for line in _plan_lines(config, groups, stages, total):
         print(line, flush=True)  # noqa: T201 - what a person wants to know before the first step
 
-    with MetricsWriter(folder) as writer, Progress(total, start_step=state.steps) as progress:
+    with (
+        LiveReport(folder.path, total_steps=total, writes=folder.writes) as live,
+        MetricsWriter(folder) as writer,
+        Progress(total, start_step=state.steps) as progress,
+    ):
+        live.refresh()
         while state.stage < len(stages):
             stage = stages[state.stage]
-            _train(run_, stage, state, groups, writer, progress)
+            _train(run_, stage, state, groups, Watched(writer, progress, live))
             own = stage.kind == "single"
             results.measure_stage(run_, stage.name, state.best, stage.games if own else list(config.games))
             if own:
@@ -97,12 +114,11 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
             _close_stage(stages, state, groups)
             run_.save(state, groups)
             stop.check()
-
-    print("final matches", flush=True)  # noqa: T201 - progress
-    results.initial_matches(run_)
-    if stages[-1].kind != "single":
-        results.final_matches(run_, state.best, list(config.games))
-        results.save_policy(run_, state.best, folder.policy, folder.adapter)
+        print("final matches", flush=True)  # noqa: T201 - progress
+        results.initial_matches(run_)
+        if stages[-1].kind != "single":
+            results.final_matches(run_, state.best, list(config.games))
+            results.save_policy(run_, state.best, folder.policy, folder.adapter)
     folder.finish()
     if folder.writes:
         report.build(folder.path)
@@ -137,9 +153,7 @@ def _divide(run_: Run) -> list[Group]:
 # ---- one stage -----------------------------------------------------------------------------------------------------
 
 
-def _train(
-    run_: Run, stage: Stage, state: State, groups: list[Group], writer: MetricsWriter, progress: Progress
-) -> None:
+def _train(run_: Run, stage: Stage, state: State, groups: list[Group], watched: Watched) -> None:
     """Runs the iterations a stage has left; saves now and then, and when asked to stop."""
     count = iterations(stage, run_.config.divide_fuse_conquer)
     if state.iteration == 0:
@@ -148,8 +162,11 @@ def _train(
         metrics, clock = _iterate(run_, stage, state)
         state.iteration += 1
         state.steps += 1
-        writer.write(step=state.steps, stage=stage.name, iteration=state.iteration, metrics=metrics, clock=clock)
-        progress.update(
+        watched.writer.write(
+            step=state.steps, stage=stage.name, iteration=state.iteration, metrics=metrics, clock=clock
+        )
+        watched.live.refresh()
+        watched.progress.update(
             stage=stage.name,
             iteration=state.iteration,
             iterations=count,
@@ -157,6 +174,7 @@ def _train(
             episodes_per_second=clock["episodes_per_second"],
             tokens_per_second=clock["tokens_per_second"],
             win_rates=state.win_rates,
+            warning=watched.live.warning,
         )
         stopping = run_.stop.requested is not None
         if state.iteration < count and (stopping or state.iteration % run_.config.checkpoint.every == 0):
