@@ -73,6 +73,7 @@ def get_config() -> RunConfig:
             max_reply_length=4096,
             max_replies=120,
             prompt="think",
+            think_language="Chinese",
             sampling=SamplingConfig(temperature=1.0),
         ),
         optimizer=OptimizerConfig(learning_rate=2e-6),

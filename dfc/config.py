@@ -122,6 +122,7 @@ class RolloutConfig:
       stop: a reply ends with the first id whose text contains one of these strings, or with an end-of-turn id.
       prompt: ``bare_action`` shows the game's text as it is; ``think`` adds the paper's think-then-act
         instructions (its Table 4) before it.
+      think_language: with ``think``, the language of thought, such as ``Chinese`` (the paper's); empty: not said.
       sampling: how ids are drawn.
     """
 
@@ -139,6 +140,7 @@ class RolloutConfig:
     legal_only: bool = False
     stop: tuple[str, ...] = ()
     prompt: Literal["bare_action", "think"] = "bare_action"
+    think_language: str = ""
     sampling: SamplingConfig = SamplingConfig()
 
 

@@ -7,20 +7,36 @@ Each property is a function of a `Subject` that yields one sentence per fault. W
 rules are the right ones, and whether an observation lets out a secret; write tests of your own for these.
 """
 
+import contextlib
 import dataclasses
 import itertools
 import random
+import signal
+import sysconfig
+import threading
 import time
 import traceback
 import tracemalloc
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import FrameType
 
-from dfc.games import properties, reply_properties, scripted
+from dfc.games import chance as chance_module
+from dfc.games import copy_properties, extraction, properties, reply_properties, scripted, text_properties
+from dfc.games import game as game_module
 from dfc.games.chance import Chance, derive_seed
 from dfc.games.game import Game
 from dfc.games.properties import Subject
 
+SECONDS = 20.0  # of CPU that one property may take on three seeds; of this package's games none takes 1 s
 _FAULTS = 3  # sentences per property; the rest would say the same
+_OURS = frozenset(  # an error is told with the line of the game, not with one of these, if it went through both
+    str(module.__file__)
+    for module in (
+        *(chance_module, extraction, game_module, properties),
+        *(copy_properties, text_properties, reply_properties, scripted),
+    )
+) | {__file__}
+_LIBRARY = sysconfig.get_path("stdlib")
 
 Property = Callable[[Subject], Iterator[str]]
 
@@ -32,16 +48,25 @@ class Figures:
     Attributes:
       steps_per_second: steps of one core, each with `observation` and `legal_actions`; without the time of staff.
       bytes_per_game: memory that one more game in the middle takes.
+      longest_seen: most actions of players in one of the games that were played.
     """
 
     steps_per_second: float
     bytes_per_game: int
+    longest_seen: int
+
+
+class _TooLong(BaseException):
+    """A property took too long; not an Exception, which the game under test could catch."""
 
 
 def check(
     make: Callable[[], Game], seeds: Sequence[int] = range(3), staff: Mapping[str, scripted.Player] | None = None
 ) -> list[str]:
     """Returns the faults of a game, each as ``property: sentence``; [] if none was found.
+
+    A property of `FIRST` that does not hold, and one that takes too long, is the last one that is tried: what comes
+    after it would only find the same fault again. A sentence that several properties find is told once.
 
     Args:
       make: returns a new game, not yet begun; called often.
@@ -51,8 +76,11 @@ def check(
     subject = Subject(make, seeds, staff or {})
 
     def begins(subject: Subject) -> Iterator[str]:
-        subject.started(subject.seeds[0]).legal_actions()
-        yield from ()
+        game = subject.started(subject.seeds[0])
+        if not game.lists_actions:
+            yield "`lists_actions` is False; a check plays listed actions and can say nothing else"
+        elif game.to_move is not None and game.to_move < game.seats and not game.legal_actions():
+            yield "`legal_actions` is empty at the first turn; a check plays listed actions and can say nothing else"
 
     found = run("it can be made and begun", begins, subject)
     if found:
@@ -62,28 +90,91 @@ def check(
             subject = dataclasses.replace(subject, staff=scripted.staff(make()))
         except ValueError as error:
             return [f"staff has a script: {error}; hand it over as `staff`"]
-    return [finding for name, holds in PROPERTIES.items() for finding in run(name, holds, subject)]
+    by_sentence: dict[str, list[str]] = {}
+    for name, holds in PROPERTIES.items():
+        sentences, late = _tried(holds, subject, SECONDS * max(1.0, len(seeds) / 3))
+        for sentence in sentences:
+            by_sentence.setdefault(sentence, []).append(name)
+        if late or (sentences and name in FIRST):
+            break
+    return [_told(sentence, names) for sentence, names in by_sentence.items()]
 
 
-def run(name: str, holds: Property, subject: Subject) -> list[str]:
-    """Returns the first faults that one property finds; an exception of the game is one."""
+def _told(sentence: str, names: list[str]) -> str:
+    first, *others = names
+    if not others:
+        return f"{first}: {sentence}"
+    also = ", ".join(name for name in dict.fromkeys(others) if name != first)
+    return f"{first}: {sentence} ({len(names)} times{f', also of: {also}' if also else ''})"
+
+
+def run(name: str, holds: Property, subject: Subject, seconds: float = SECONDS) -> list[str]:
+    """Returns the first faults that one property finds; an exception of the game and an endless loop are some.
+
+    Args:
+      name: of the property; each fault begins with it.
+      holds: the property.
+      subject: the game.
+      seconds: of CPU time after which the property is stopped; without effect outside the main thread and where the
+        system has no such timer.
+    """
+    return [f"{name}: {sentence}" for sentence in _tried(holds, subject, seconds)[0]]
+
+
+def _tried(holds: Property, subject: Subject, seconds: float) -> tuple[list[str], bool]:
+    """Returns what a property finds, and whether it was stopped."""
     found = []
     state = random.getstate()
     try:
-        for sentence in itertools.islice(holds(subject), _FAULTS):
-            found.append(f"{name}: {sentence}")  # noqa: PERF401 (what was found before an exception counts)
+        with _limited(seconds):
+            for sentence in itertools.islice(holds(subject), _FAULTS):
+                found.append(sentence)  # noqa: PERF402 (what was found before an exception counts)
     except Exception as error:  # noqa: BLE001 (whatever a foreign game raises is a fault of it, to be told with its place)
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        place = f"{frame.filename}:{frame.lineno} in {frame.name}"
-        found.append(f"{name}: it raised {type(error).__name__}: {error} ({place})")
+        found.append(f"it raised {type(error).__name__}: {error} ({_place(error)})")
+    except _TooLong as error:
+        found.append(
+            f"it was stopped after {seconds:g} s of CPU time ({_place(error)}); the game is in an endless loop, or slow"
+        )
+        return found, True
     finally:
         random.setstate(state)
-    return found
+    return found, False
+
+
+def _place(error: BaseException) -> str:
+    """Returns where an error arose: the innermost line outside of Python, the protocol and the check, if any."""
+    frames = traceback.extract_tb(error.__traceback__)
+    inner = [frame for frame in frames if not _passed_through(frame.filename)] or frames
+    return f"{inner[-1].filename}:{inner[-1].lineno} in {inner[-1].name}"
+
+
+def _passed_through(file: str) -> bool:
+    library = file.startswith(("<frozen ", _LIBRARY)) and "site-packages" not in file
+    return library or file in _OURS
+
+
+@contextlib.contextmanager
+def _limited(seconds: float) -> Iterator[None]:
+    """Raises `_TooLong` in what runs inside once it has used so much CPU time."""
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        raise _TooLong
+
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds, 1.0)  # again and again: a bare `except:` may swallow the first
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def measure(subject: Subject, seconds: float = 0.2) -> Figures:
     """Returns what a game costs, from random play for `seconds` of CPU time."""
-    steps, spent, seed = 0, 0.0, 0
+    steps, spent, seed, longest = 0, 0.0, 0, 0
     while spent < seconds:
         game = subject.started(seed)
         chance = Chance(derive_seed("measure", seed))
@@ -102,29 +193,36 @@ def measure(subject: Subject, seconds: float = 0.2) -> Figures:
             steps += 1
         spent += time.process_time() - begun
         seed += 1
+        longest = max(longest, game.actions_played)
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
     games = [properties.midgame(subject, seed) for seed in range(8)]
     size = (tracemalloc.get_traced_memory()[0] - before) // len(games)
     tracemalloc.stop()
-    return Figures(steps / spent, size)
+    return Figures(steps / spent, size, longest)
 
 
 PROPERTIES: dict[str, Property] = {
     "it declares what it is": properties.declared,
     "it is made by keywords": properties.constructed,
     "it ends": properties.ends,
+    "its position can be written": copy_properties.written,
+    "games are apart": copy_properties.apart,
     "what is listed is legal": properties.listed,
+    "an action has one spelling": properties.spelled,
     "what is illegal changes nothing": properties.refused,
-    "copies play on alike": properties.copied,
-    "copies are independent": properties.independent,
-    "the seed alone decides": properties.seeded,
-    "the global generator is left alone": properties.alone,
-    "observations are well-formed": properties.shown,
-    "history is what was shown and said": properties.remembered,
+    "copies play on alike": copy_properties.copied,
+    "copies are independent": copy_properties.independent,
+    "the seed alone decides": copy_properties.seeded,
+    "the global generator is left alone": copy_properties.alone,
+    "observations are well-formed": text_properties.shown,
+    "history is what was shown and said": text_properties.remembered,
     "malformed replies play nothing": reply_properties.malformed,
     "huge replies are read at once": reply_properties.huge,
     "staff can fail": reply_properties.staffed,
     "measures are numbers": properties.measured,
 }
 """By name: every property, a function of a `Subject` that yields one sentence per fault."""
+
+FIRST = frozenset({"it ends", "its position can be written", "games are apart"})
+"""Properties without which the later ones find nothing but their consequences."""

@@ -48,6 +48,8 @@ def spoken(reply: str) -> str | None:
     >>> spoken("<think>hm</think> Is it alive?")
     'Is it alive?'
     """
+    if "<" not in reply:  # most replies: the two searches below would take longer than a game's step
+        return reply.strip()
     said = _END_OF_THOUGHT.split(reply)[-1]
     return None if _START_OF_THOUGHT.search(said) else said.strip()
 

@@ -64,6 +64,7 @@ class Facts:
       open_actions: whether more can be said than `legal_actions` lists.
       staff: roles that answer for the game's world and are no players, e.g. ``("world", "judge")``.
       splits: number of tasks by split, e.g. ``{"train": 1515, "test": 800}``; empty where every seed is a deal.
+      lists_actions: whether `legal_actions` names any; without, nobody can play random-legally.
     """
 
     id: str
@@ -74,6 +75,7 @@ class Facts:
     open_actions: bool = False
     staff: tuple[str, ...] = ()
     splits: Mapping[str, int] = dataclasses.field(default_factory=dict, hash=False)
+    lists_actions: bool = True
 
 
 class Common(TypedDict, total=False):
@@ -110,6 +112,8 @@ class Game(abc.ABC):
     start: ClassVar[Literal["fixed", "random"]]
     grammar: ClassVar[str] = ""
     open_actions: ClassVar[bool] = False
+    # False only where nobody knows what is legal but by trying: `legal_actions` is then always [].
+    lists_actions: ClassVar[bool] = True
     staff: ClassVar[tuple[str, ...]] = ()
     splits: ClassVar[Mapping[str, int]] = {}
     # Roles of staff that see one question at a time: each of their replies belongs to a conversation of its own.
@@ -178,7 +182,7 @@ class Game(abc.ABC):
         """Returns the legal actions of the player to move, canonical, in a fixed order; [] after the end.
 
         Every one of them, unless `open_actions`: then a selection, e.g. words from a list or sentences for free talk.
-        [] also while staff is to move.
+        [] also while staff is to move, and always where `lists_actions` is False.
         """
 
     @abc.abstractmethod
@@ -210,7 +214,15 @@ class Game(abc.ABC):
     def facts(self) -> Facts:
         """What is known before the start."""
         return Facts(
-            self.id, self.seats, self.start, self.longest, self.grammar, self.open_actions, self.staff, self.splits
+            id=self.id,
+            seats=self.seats,
+            start=self.start,
+            longest=self.longest,
+            grammar=self.grammar,
+            open_actions=self.open_actions,
+            staff=self.staff,
+            splits=self.splits,
+            lists_actions=self.lists_actions,
         )
 
     def role(self, seat: int) -> str:
@@ -250,8 +262,7 @@ class Game(abc.ABC):
         seat = self._mover()
         if seat >= self.seats:
             return self._step_staff(seat, reply)
-        extracted = self.extract(reply)
-        action = None if extracted is None else self._read(extracted)
+        action = self._canonical(reply)
         self._replied(seat, action)
         if action is None:
             self._malformed_in_a_row += 1
@@ -274,6 +285,11 @@ class Game(abc.ABC):
         self.actions_played += 1
         self._go_on(self._play(action))
         return Verdict.PLAYED
+
+    def _canonical(self, reply: str) -> str | None:
+        """Returns the canonical spelling of a reply's action, or None; games whose `extract` gives it read once."""
+        extracted = self.extract(reply)
+        return None if extracted is None else self._read(extracted)
 
     def _step_staff(self, seat: int, reply: str) -> Verdict:
         asked = self._news[seat]

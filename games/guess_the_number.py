@@ -5,6 +5,8 @@ from typing import Any, ClassVar, Literal, Unpack
 from dfc.games.extraction import read_number
 from dfc.games.game import Common, Game, Outcome
 
+_LARGEST = 100_000  # every number is listed as a legal action
+
 
 class GuessTheNumber(Game):
     """Guess the Number.
@@ -48,6 +50,8 @@ class GuessTheNumber(Game):
             raise ValueError(f"min_number must be 0 or more (guesses have no sign), got {min_number}")
         if max_number < min_number:
             raise ValueError(f"max_number must be min_number={min_number} or more, got {max_number}")
+        if max_number > _LARGEST:
+            raise ValueError(f"max_number must be {_LARGEST} or less, got {max_number}")
         if max_turns < 1:
             raise ValueError(f"max_turns must be 1 or more, got {max_turns}")
         self.min_number = min_number

@@ -10,6 +10,7 @@ _CALL = "[Call]"
 # Possessive: each run of blanks is read once, however long; backtracking over two of them is quadratic.
 _SPELLING = re.compile(r"\[(?:call|bid\s*+:?+\s*+([0-9]+)[,\s]+([0-9]+))\]", re.IGNORECASE)
 _FACES = 6
+_MOST_DICE = 100  # of a player; every bid is listed as a legal action
 
 
 class LiarsDice(Game):
@@ -50,8 +51,8 @@ class LiarsDice(Game):
 
     def __init__(self, *, num_dice: int = 5, **common: Unpack[Common]) -> None:
         super().__init__(**common)
-        if num_dice < 1:
-            raise ValueError(f"num_dice must be 1 or more, got {num_dice}")
+        if not 1 <= num_dice <= _MOST_DICE:
+            raise ValueError(f"num_dice must be from 1 to {_MOST_DICE}, got {num_dice}")
         self.num_dice = num_dice
         self.dice_left = [num_dice, num_dice]
         self.bid = (0, 0)

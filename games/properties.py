@@ -1,22 +1,22 @@
 """What a game must keep, as functions of a `Subject` that yield one sentence per fault; `dfc.games.check` runs them.
 
-Those of replies that cannot be used are in `dfc.games.reply_properties`.
+Here is what a game declares and how it is played; copies are in `dfc.games.copy_properties`, texts in
+`dfc.games.text_properties`, replies that cannot be used in `dfc.games.reply_properties`.
 """
 
 import dataclasses
 import inspect
 import json
-import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from dfc.games.chance import Chance, derive_seed
-from dfc.games.extraction import spoken
 from dfc.games.game import Game, Outcome, Verdict
 from dfc.games.scripted import Player
 
 MIDGAME = 40  # replies after which the costly properties leave a game
 _TRIED = 15  # actions tried per position
+_RESPELLED = 10  # positions per seed in which actions are spelled otherwise
 _ENDS_OF_TWO = ([Outcome.DRAW, Outcome.DRAW], [Outcome.LOSS, Outcome.WIN])
 _ENDS_OF_ONE = (Outcome.WIN, Outcome.DRAW, Outcome.LOSS)
 
@@ -65,17 +65,18 @@ def midgame(subject: Subject, seed: int, *, malformed_allowance: int = 0) -> Gam
     return game
 
 
-def _everyone(game: Game) -> range:
+def everyone(game: Game) -> range:
+    """Returns all seats, those of staff included."""
     return range(game.seats + len(game.staff))
 
 
 def seen(game: Game) -> str:
     """Returns all that can be seen of a game as one text."""
-    shown = [game.observation(seat) for seat in _everyone(game)]
+    shown = [game.observation(seat) for seat in everyone(game)]
     return json.dumps([game.legal_actions(), shown, game.measures(), game.to_json()])
 
 
-def _play(subject: Subject, game: Game, seed: object) -> Iterator[str]:
+def play(subject: Subject, game: Game, seed: object) -> Iterator[str]:
     """Plays to the end; yields all that can be seen before every reply and at the end."""
     chance = Chance(derive_seed("check", seed))
     yield seen(game)
@@ -96,6 +97,9 @@ def declared(subject: Subject) -> Iterator[str]:
         yield f"`start` must be 'fixed' or 'random', got {game.start!r}"
     if not game.grammar:
         yield "`grammar` is empty; a player whose reply cannot be read is told it"
+    example = type(game).extract is Game.extract and re.fullmatch(r"\[[^\[\]]*\]", game.grammar)
+    if example and subject.started(subject.seeds[0])._read(game.grammar) is None:  # noqa: SLF001 (a hook of every game)
+        yield f"`grammar` is {game.grammar!r}, which `_read` cannot read; give an action that can be read"
     if type(game.longest) is not int or game.longest < 1:
         yield f"`longest` must be a whole number of 1 or more, got {game.longest!r}"
     if not game.forgetful <= set(game.staff):
@@ -130,7 +134,7 @@ def measured(subject: Subject) -> Iterator[str]:
     names = set()
     for seed in subject.seeds:
         game = subject.started(seed)
-        for _ in _play(subject, game, seed):
+        for _ in play(subject, game, seed):
             wrong = {n: v for n, v in game.measures().items() if type(n) is not str or type(v) is not float}
             if wrong:
                 yield f"`measures` must be floats by name, got {wrong}"
@@ -152,8 +156,11 @@ def ends(subject: Subject) -> Iterator[str]:
         for _ in range(patience):
             if game.over:
                 break
-            if type(game.to_move) is not int or game.to_move not in _everyone(game):
-                yield f"seed {seed}: `to_move` is {game.to_move!r}, which is no seat"
+            if type(game.to_move) is not int or game.to_move not in everyone(game):
+                yield (
+                    f"seed {seed}: `to_move` is {game.to_move!r}, which is no seat; `_begin` returns who moves, "
+                    "`_play` who moves next, or the outcomes"
+                )
                 break
             if game.to_move < game.seats and not game.legal_actions():
                 yield f"seed {seed}: seat {game.to_move} is to move and `legal_actions` is empty"
@@ -174,8 +181,13 @@ def ends(subject: Subject) -> Iterator[str]:
 
 def _bad_end(game: Game) -> Iterator[str]:
     outcomes = game.outcomes or ()
-    if len(outcomes) != game.seats or not all(isinstance(outcome, Outcome) for outcome in outcomes):
-        yield f"the outcomes must be {game.seats} of Outcome, got {outcomes}"
+    right = isinstance(outcomes, tuple) and all(isinstance(outcome, Outcome) for outcome in outcomes)
+    if not right or len(outcomes) != game.seats:
+        usual = "`self._won_by(seat)`, `self._drawn()`" if game.seats > 1 else "`(Outcome.WIN,)`, `(Outcome.LOSS,)`"
+        yield (
+            f"the outcomes must be {game.seats} of Outcome, got {outcomes!r}; let `_play` return {usual} or a tuple "
+            "with one of Outcome.WIN, Outcome.DRAW, Outcome.LOSS for each player"
+        )
     elif game.seats == 1 and outcomes[0] not in _ENDS_OF_ONE:
         yield f"a game of legal actions ends in a win, draw or loss, got {outcomes[0]}"
     elif game.seats == 2 and sorted(outcomes) not in _ENDS_OF_TWO:
@@ -189,7 +201,7 @@ def listed(subject: Subject) -> Iterator[str]:
     pool: dict[str, None] = {}
     for seed in subject.seeds:
         game = subject.started(seed)
-        pool |= dict.fromkeys(action for _ in _play(subject, game, seed) for action in game.legal_actions()[:20])
+        pool |= dict.fromkeys(action for _ in play(subject, game, seed) for action in game.legal_actions()[:20])
     candidates = list(pool)
     for seed in subject.seeds:
         game = subject.started(seed)
@@ -222,10 +234,52 @@ def _listed_now(game: Game, pool: list[str], chance: Chance) -> Iterator[str]:
             yield f"{action!r} was played and is not listed in `legal_actions` (or set `open_actions`)"
 
 
-def _some(actions: list[str], chance: Chance) -> list[str]:
-    if len(actions) <= _TRIED:
+def spelled(subject: Subject) -> Iterator[str]:
+    """Other spellings of an action (more zeros, blanks, other case) are turned into the listed one, or cannot be read.
+
+    With `open_actions` whatever they are turned into must be its own spelling.
+    """
+    for seed in subject.seeds:
+        game = subject.started(seed)
+        chance = Chance(derive_seed("spelled", seed))
+        for _ in range(_RESPELLED):
+            if game.over:
+                break
+            legal = game.legal_actions()
+            for action in _some(legal, chance, 5):
+                for other in _respelled(action):
+                    yield from _accepted(game, legal, action, other)
+            game.step(subject.reply(game, chance))
+
+
+def _respelled(action: str) -> list[str]:
+    """Returns other spellings of an action, tags untouched."""
+    match = re.fullmatch(r"(<Answer>|\[)(.*)(</Answer>|\])", action, re.DOTALL)
+    opening, middle, closing = match.groups() if match else ("", action, "")
+    found = [re.sub(r"[0-9]+", "0\\g<0>", middle), f" {middle} ", middle.replace(" ", "  ")]
+    found += [middle.replace(" ", ""), middle.upper(), middle.lower()]
+    return [opening + other + closing for other in dict.fromkeys(found) if other != middle]
+
+
+def _accepted(game: Game, legal: list[str], action: str, other: str) -> Iterator[str]:
+    extracted = game.extract(other)
+    read = None if extracted is None else game._read(extracted)  # noqa: SLF001 (a hook of every game)
+    if read is None or read in legal:
+        return
+    again = game.extract(read)
+    if again is None or game._read(again) != read:  # noqa: SLF001 (as above)
+        yield f"{other!r} is read as {read!r}, which is not read as itself: `_read` must give the canonical spelling"
+    elif not game.open_actions and game.clone().step(other) is Verdict.PLAYED:
+        yield (
+            f"{other!r} is played beside {action!r} and is read as {read!r}, which is not listed; let `_read` return "
+            "the one canonical spelling (`read_number` drops leading zeros), or None"
+        )
+
+
+def _some(actions: list[str], chance: Chance, most: int = _TRIED) -> list[str]:
+    if len(actions) <= most:
         return actions
-    return [actions[chance.below(len(actions))] for _ in range(_TRIED)]
+    return [actions[chance.below(len(actions))] for _ in range(most)]
 
 
 def refused(subject: Subject) -> Iterator[str]:
@@ -254,164 +308,8 @@ def _refused_now(game: Game, action: str) -> Iterator[str]:
         yield f"the illegal action {action!r} changed whose turn it is or what is legal"
     if after.to_json()["state"] != game.to_json()["state"] or after.chance.draws != game.chance.draws:
         yield f"the illegal action {action!r} changed the position"
-    if any(after.observation(s) != game.observation(s) for s in _everyone(game) if s != seat):
+    if any(after.observation(s) != game.observation(s) for s in everyone(game) if s != seat):
         yield f"another seat was told of the illegal action {action!r}"
     said = after.observation(seat)
     if not said.endswith(" Try again.") or "\n" in said or any(c.isdigit() for c in said):
         yield f"the objection to {action!r} must be one line without digits that ends in ' Try again.', got {said!r}"
-
-
-# ---- copies, records, chance --------------------------------------------------------------------------------------
-
-
-def copied(subject: Subject) -> Iterator[str]:
-    """A game that is cloned, or written and read, at every step plays on like one that never was."""
-    for seed in subject.seeds:
-        game, cloned, restored = (subject.started(seed) for _ in range(3))
-        chance = Chance(derive_seed("copied", seed))
-        last = ""
-        while not game.over:
-            cloned = cloned.clone()
-            record = json.dumps(restored.to_json())
-            restored = subject.make()
-            restored.from_json(json.loads(record))
-            if json.dumps(restored.to_json()) != record:
-                yield f"seed {seed}: `from_json` does not restore what `to_json` wrote"
-            reply = subject.reply(game, chance)
-            # An illegal reply in between: what was played last often is one.
-            if last and chance.below(4) == 0 and game.clone().step(last) is Verdict.ILLEGAL:
-                reply = last
-            last = reply
-            for twin in (game, cloned, restored):
-                twin.step(reply)
-            if seen(cloned) != seen(game):
-                yield f"seed {seed}: after {reply!r} a clone differs from the game itself"
-                break
-            if seen(restored) != seen(game):
-                yield f"seed {seed}: after {reply!r} a game restored from JSON differs from the game itself"
-                break
-
-
-def independent(subject: Subject) -> Iterator[str]:
-    """Clones and records share nothing that changes with the game."""
-    for seed in subject.seeds:
-        game = subject.started(seed)
-        chance = Chance(derive_seed("independent", seed))
-        for _ in range(MIDGAME):
-            if game.over:
-                break
-            clone, record = game.clone(), game.to_json()
-            before = json.dumps(record)
-            reader = subject.make()
-            reader.from_json(record)
-            reader.step(subject.reply(game, chance))
-            if json.dumps(record) != before:
-                yield f"seed {seed}: a game made by `from_json` changes the record it was read from"
-                break
-            game.step(subject.reply(game, chance))
-            if json.dumps(record) != before:
-                yield f"seed {seed}: what `to_json` returned changes with the game"
-                break
-            if json.dumps(clone.to_json()) != before:
-                yield f"seed {seed}: a clone changes with the game it was made from"
-                break
-
-
-def seeded(subject: Subject) -> Iterator[str]:
-    """The seed alone decides, whatever was played before; `start` says whether games begin alike."""
-    for seed in subject.seeds:
-        random.seed(seed)
-        first = list(_play(subject, subject.started(seed), seed))
-        random.seed(seed + 1)
-        used = subject.started(seed + 1)
-        used.step(subject.reply(used, Chance(seed)))
-        if not used.over:
-            used.step("")
-        used.reset(seed)
-        if list(_play(subject, used, seed)) != first:
-            yield f"seed {seed} leads to another game when it is played again on a used game"
-            return
-    starts = {seen(subject.started(seed)) for seed in range(20)}
-    positions = set()
-    for text in starts:
-        legal, shown, _, record = json.loads(text)
-        positions.add(json.dumps([legal, shown, record["state"], record["to_move"]]))
-    if subject.make().start == "fixed" and len(positions) > 1:
-        yield f"`start` is 'fixed' and 20 seeds begin in {len(positions)} ways"
-    if subject.make().start == "random" and len(positions) == 1:
-        yield "`start` is 'random' and 20 seeds begin alike"
-
-
-def alone(subject: Subject) -> Iterator[str]:
-    """Games neither draw from nor seed Python's global generator."""
-    before = random.getstate()
-    for seed in subject.seeds:
-        for _ in _play(subject, subject.started(seed), seed):
-            pass
-    if random.getstate() != before:
-        yield "the global generator of `random` was used; draw from `self.chance`"
-
-
-# ---- what is shown ------------------------------------------------------------------------------------------------
-
-
-def shown(subject: Subject) -> Iterator[str]:
-    """Observations are well-formed: the rules once and first, then news, in ASCII lines."""
-    for seed in subject.seeds:
-        game = subject.started(seed)
-        chance = Chance(derive_seed("shown", seed))
-        replied: set[int] = set()
-        while not game.over:
-            seat = game.to_move or 0
-            before = json.dumps(game.to_json())
-            text = game.observation(seat)
-            game.legal_actions()
-            if json.dumps(game.to_json()) != before:
-                yield "`observation` or `legal_actions` changes the game"
-            if seat < game.seats:
-                yield from (f"seat {seat}: {fault} in {text!r}" for fault in _badly_shown(game, seat, seat in replied))
-            elif not text:
-                yield f"the {game.role(seat)} is to move and is shown nothing"
-            replied.add(seat)
-            game.step(subject.reply(game, chance))
-
-
-def _badly_shown(game: Game, seat: int, replied: bool) -> Iterator[str]:
-    text = game.observation(seat)
-    if not text:
-        yield "the seat to move is shown nothing"
-        return
-    if not text.isascii():
-        yield "a character that is not ASCII"
-    lines = text.split("\n")
-    if any(not line or line != line.strip() for line in lines):
-        yield "an empty line or blanks at an end of a line"
-    rules = [line for line in lines if "Reply with" in line]
-    if len(rules) != (not replied) or rules[:1] != lines[: len(rules)]:
-        yield "the rules must be one line, shown first and once, that says 'Reply with'"
-    elif rules and game.seats == 2 and f"You are Player {seat}" not in rules[0]:
-        yield f"the rules of a game of two must say 'You are Player {seat}'"
-    if re.search("Player [0-9]", "\n".join(line for line in lines if line not in rules)):
-        yield "news must say 'Opponent', never a player's number"
-
-
-def remembered(subject: Subject) -> Iterator[str]:
-    """With `history` an observation is all that its seat was shown and said, and nothing else."""
-    for seed in subject.seeds:
-        plain, whole = subject.started(seed), subject.started(seed, history=True)
-        chance = Chance(derive_seed("remembered", seed))
-        told: list[list[str]] = [[] for _ in _everyone(plain)]
-        while not plain.over:
-            seat = plain.to_move or 0
-            reply = subject.reply(plain, chance)
-            if seat < plain.seats or plain.role(seat) not in plain.forgetful:
-                said = reply if seat < plain.seats else " ".join((spoken(reply) or "").split())
-                told[seat] += [line for line in [plain.observation(seat)] if line] + [f"You: {said}"]
-            plain.step(reply)
-            whole.step(reply)
-            for s in _everyone(plain):
-                news = plain.observation(s)
-                wanted = "\n".join(told[s] + ([news] if news else []))
-                if whole.observation(s) != wanted:
-                    yield f"seed {seed}, seat {s}: shown and said was {wanted!r}, history is {whole.observation(s)!r}"
-                    return

@@ -28,16 +28,22 @@ class Entry:
       kind: makes one from keyword-only values: a class, or ``module:Class``, which is imported when it is needed.
       values: those that differ from the class's own.
       newer: those that differ in profile 0.7.4 from `values`; None where an id knows no profiles.
+      family: where the game comes from, see `family`; empty for the name of the package that brings it.
     """
 
     kind: Callable[..., Game] | str
     values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     newer: Mapping[str, Any] | None = None
+    family: str = ""
 
 
 def _textarena(kind: str, newer: Mapping[str, Any] | None = None, /, **values: Any) -> Entry:  # noqa: ANN401 (any value)
-    """An id of TextArena, with the constructor values of 0.6.4 and what 0.7.4 changed."""
-    return Entry(f"dfc.games.{kind}", values, newer or {})
+    """An id of TextArena in Divide-Fuse-Conquer, with the constructor values of 0.6.4 and what 0.7.4 changed."""
+    return Entry(f"dfc.games.{kind}", values, newer or {}, "Divide-Fuse-Conquer")
+
+
+def _paprika(kind: str) -> Entry:
+    return Entry(f"dfc.games.paprika.{kind}", family="Paprika")
 
 
 _GAMES: dict[str, Entry] = {
@@ -52,7 +58,7 @@ _GAMES: dict[str, Entry] = {
         "guess_the_number:GuessTheNumber", {"max_turns": 10}, min_number=1, max_number=50, max_turns=7
     ),
     "LiarsDice-v0": _textarena("liars_dice:LiarsDice", num_dice=5),
-    "Nim-v0": _textarena("nim:Nim", piles=(3, 4, 5)),
+    "Nim-v0": Entry("dfc.games.nim:Nim", {"piles": (3, 4, 5)}, {}, "TextArena"),
     "Poker-v0": _textarena("poker:Poker", num_rounds=10, starting_chips=1000, small_blind=10, big_blind=20),
     "Poker-v0-long": _textarena(
         "poker:Poker", num_rounds=15, starting_chips=1000, small_blind=10, big_blind=20, max_actions=300
@@ -66,16 +72,16 @@ _GAMES: dict[str, Entry] = {
     "TruthAndDeception-v0": _textarena("truth_and_deception:TruthAndDeception", max_turns=6),
     "TruthAndDeception-v0-long": _textarena("truth_and_deception:TruthAndDeception", max_turns=12),
     "TruthAndDeception-v0-extreme": _textarena("truth_and_deception:TruthAndDeception", max_turns=50),
-    "wordle": Entry("dfc.games.paprika.wordle:Wordle"),
-    "mastermind": Entry("dfc.games.paprika.mastermind:Mastermind"),
-    "bandit": Entry("dfc.games.paprika.bandit:Bandit"),
-    "cellular_automata": Entry("dfc.games.paprika.cellular_automata:CellularAutomata"),
-    "battleship": Entry("dfc.games.paprika.battleship:Battleship"),
-    "minesweeper": Entry("dfc.games.paprika.minesweeper:Minesweeper"),
-    "twenty_questions": Entry("dfc.games.paprika.twenty_questions:TwentyQuestions"),
-    "guess_my_city": Entry("dfc.games.paprika.guess_my_city:GuessMyCity"),
-    "customer_service": Entry("dfc.games.paprika.customer_service:CustomerService"),
-    "murder_mystery": Entry("dfc.games.paprika.murder_mystery:MurderMystery"),
+    "wordle": _paprika("wordle:Wordle"),
+    "mastermind": _paprika("mastermind:Mastermind"),
+    "bandit": _paprika("bandit:Bandit"),
+    "cellular_automata": _paprika("cellular_automata:CellularAutomata"),
+    "battleship": _paprika("battleship:Battleship"),
+    "minesweeper": _paprika("minesweeper:Minesweeper"),
+    "twenty_questions": _paprika("twenty_questions:TwentyQuestions"),
+    "guess_my_city": _paprika("guess_my_city:GuessMyCity"),
+    "customer_service": _paprika("customer_service:CustomerService"),
+    "murder_mystery": _paprika("murder_mystery:MurderMystery"),
 }
 
 
@@ -105,13 +111,28 @@ def entry(game_id: str) -> Entry:
     raise ValueError(_unknown("there is no game id", game_id, ids()))
 
 
-def _adapted(prefix: str, name: str) -> Entry:
-    try:
-        module = importlib.import_module(_ADAPTERS[prefix])
-    except ImportError as error:
-        raise ValueError(f"game id '{prefix}:{name}': its adapter cannot be imported: {error}") from error
-    found: Entry = module.entry(name)
+def adapter_names(prefix: str) -> tuple[str, ...]:
+    """Returns the names behind a prefix, such as ``textarena``; not every one of them can be begun.
+
+    Raises:
+      ValueError: there is no such prefix, or the package is missing.
+    """
+    if prefix not in _ADAPTERS:
+        raise ValueError(_unknown("there is no adapter", prefix, _ADAPTERS))
+    found: tuple[str, ...] = _adapter(prefix, f"{prefix}:").names()
     return found
+
+
+def _adapted(prefix: str, name: str) -> Entry:
+    found: Entry = _adapter(prefix, f"game id '{prefix}:{name}'").entry(name)
+    return found if found.family else dataclasses.replace(found, family=prefix)
+
+
+def _adapter(prefix: str, wanted: str) -> Any:  # noqa: ANN401 (a module)
+    try:
+        return importlib.import_module(_ADAPTERS[prefix])
+    except ImportError as error:
+        raise ValueError(f"{wanted}: its adapter cannot be imported: {error}") from error
 
 
 def kind(game_id: str) -> Callable[..., Game]:
@@ -128,18 +149,74 @@ def _kind(named: Callable[..., Game] | str) -> Callable[..., Game]:
     if not isinstance(named, str):
         return named
     module, _, name = named.partition(":")
-    found: Callable[..., Game] = getattr(importlib.import_module(module), name)
+    try:
+        found: Callable[..., Game] = getattr(importlib.import_module(module), name)
+    except Exception as error:  # as in `_load`
+        raise ValueError(f"importing {named!r} raised {type(error).__name__}: {error}") from error
     return found
 
 
+def family(game_id: str) -> str:
+    """Returns where a game comes from.
+
+    ``Divide-Fuse-Conquer`` for the ids of TextArena in that paper, ``TextArena`` for others of TextArena, ``Paprika``,
+    the prefix of an adapter, or the name of the installed package that brings the id.
+
+    Raises:
+      ValueError: as `entry`.
+    """
+    found = entry(game_id)
+    if found.family or game_id not in _installed():
+        return found.family
+    return _package_of(_installed()[game_id][0])
+
+
+def conflicts() -> list[str]:
+    """Returns what is wrong with the ids that installed packages name, one sentence each; nothing is imported.
+
+    An id of this package is not replaced; an id that two packages name for different things makes neither's game.
+    """
+    found = []
+    for game_id, points in _installed().items():
+        if game_id in _GAMES:
+            names = ", ".join(map(_package_of, points))
+            found.append(
+                f"game {game_id!r}: the installed package {names} names this id in the entry points "
+                f"{_ENTRY_POINTS!r}, but it is an id of dfc, which is never replaced; give the game another id"
+            )
+        elif len(points) > 1:
+            found.append(_twice(game_id, points))
+    return found
+
+
+def installed_modules() -> tuple[str, ...]:
+    """Returns the modules that installed packages name for their games; imports none."""
+    return tuple(dict.fromkeys(point.module for points in _installed().values() for point in points))
+
+
 @functools.cache
-def _installed() -> dict[str, importlib.metadata.EntryPoint]:
-    return {point.name: point for point in importlib.metadata.entry_points(group=_ENTRY_POINTS)}
+def _installed() -> dict[str, tuple[importlib.metadata.EntryPoint, ...]]:
+    """Returns what installed packages name, by id; more than one where they do not agree on what an id is."""
+    found: dict[str, dict[str, importlib.metadata.EntryPoint]] = {}
+    for point in importlib.metadata.entry_points(group=_ENTRY_POINTS):
+        found.setdefault(point.name, {}).setdefault(point.value, point)
+    return {name: tuple(points.values()) for name, points in found.items()}
+
+
+def _package_of(point: importlib.metadata.EntryPoint) -> str:
+    return point.dist.name if point.dist is not None else point.module.partition(".")[0]
+
+
+def _twice(game_id: str, points: tuple[importlib.metadata.EntryPoint, ...]) -> str:
+    named = " and ".join(f"{_package_of(point)} ({point.value})" for point in points)
+    return f"game {game_id!r}: the installed packages {named} both name this id; uninstall one, or rename its id"
 
 
 @functools.cache
 def _load(game_id: str) -> Entry:
-    point = _installed()[game_id]
+    point, *others = _installed()[game_id]
+    if others:
+        raise ValueError(_twice(game_id, (point, *others)))
     try:
         found = point.load()
     except Exception as error:  # whatever the import of another package's code raises is told with its name

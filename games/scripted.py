@@ -8,6 +8,7 @@ for the game's world and knows what is hidden.)
 import dataclasses
 import functools
 import importlib
+import sys
 from typing import Literal, Protocol
 
 from dfc.games import registry
@@ -45,6 +46,8 @@ class RandomLegal:
           ValueError: the game has not begun or is over, or staff is to move.
         """
         actions = game.legal_actions()
+        if not actions and not game.lists_actions:
+            raise ValueError(f"{game.id}: it lists no legal actions, so nobody can choose one of them at random")
         if not actions and game.to_move is not None:
             raise ValueError(f"{game.id}: the {game.role(game.to_move)} is to move, who has no list; see `staff`")
         if not actions:
@@ -82,13 +85,18 @@ def player(game: str | Game, strength: Strength) -> Player:
     """Returns a player of a strength; the docstring of each strategy says what it does.
 
     Args:
-      game: a game or its id; options do not matter.
+      game: a game or its id; options do not matter. Of a class outside this package the module that defines it, or the
+        one that its entry point names, brings the players in ``STRATEGIES``, a tuple of
+        `dfc.games.strategies.strategy.Strategies`.
       strength: ``random_legal``, ``simple`` or ``strong``.
 
     Raises:
       ValueError: there is no such player for it.
     """
     if strength == "random_legal":
+        kind = _kind(game)
+        if not kind.lists_actions:
+            raise ValueError(f"no random_legal player for {kind.__name__!r}: it lists no legal actions")
         return RandomLegal()
     if strength not in STRENGTHS:
         raise ValueError(f"strength must be one of {', '.join(STRENGTHS)}, got {strength!r}")
@@ -131,10 +139,28 @@ def _kind(game: str | Game) -> type[Game]:
 def _strategies(game: str | Game, wanted: str) -> Strategies:
     known = _all()
     kind = _kind(game)
-    if kind not in known:
+    found = known.get(kind) or _brought(kind)
+    if found is None:
         names = ", ".join(sorted(k.__name__ for k in known))
-        raise ValueError(f"no {wanted} for {kind.__name__!r}; there is one for {names}")
-    return known[kind]
+        raise ValueError(
+            f"no {wanted} for {kind.__name__!r}; there is one for {names}; a game outside this package brings its own "
+            "in STRATEGIES of its module"
+        )
+    return found
+
+
+def _brought(kind: type[Game]) -> Strategies | None:
+    """Returns how a game outside this package is played, from the modules that define and name it."""
+    for name in dict.fromkeys((kind.__module__, *registry.installed_modules())):
+        brought: object = getattr(sys.modules.get(name), "STRATEGIES", ())
+        if not isinstance(brought, (tuple, list)) or not all(isinstance(found, Strategies) for found in brought):
+            raise ValueError(
+                f"{name}.STRATEGIES must be a tuple of dfc.games.strategies.strategy.Strategies, got {brought!r}"
+            )
+        mine: list[Strategies] = [found for found in brought if found.kind is kind]
+        if mine:
+            return mine[0]
+    return None
 
 
 @functools.cache

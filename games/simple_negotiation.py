@@ -144,6 +144,9 @@ class SimpleNegotiation(Game):
         said = spoken(reply)
         return None if said is None else self._read(said)
 
+    def _canonical(self, reply: str) -> str | None:
+        return self.extract(reply)
+
     def _read(self, action: str) -> str | None:
         return read_talk(action, _OPENING, _read_group, self.max_talk)
 

@@ -29,6 +29,8 @@ def read_talk(
       max_talk: characters of talk that are kept.
     """
     line = " ".join(said.split())
+    if "[" not in line:  # words alone: nothing to search, nothing to join
+        return _printable(line, max_talk) or None
     words: list[str] = []
     actions: set[str] = set()
     end = 0
@@ -42,18 +44,23 @@ def read_talk(
         end = group.end()
     if len(actions) > 1:
         return None
-    talk = _printable(" ".join([*words, line[end:]]), max_talk)
+    talk = _printable(" ".join(" ".join([*words, line[end:]]).split()), max_talk)
     return " ".join([talk, *actions] if talk else actions) or None
 
 
 def split_talk(line: str) -> tuple[str, str]:
     """Returns the words and the action of a canonical line; either may be empty."""
+    if "[" not in line:
+        return line.rstrip(), ""
     words, bracket, rest = line.partition("[")
     return words.rstrip(), bracket + rest
 
 
 def _printable(words: str, longest: int) -> str:
-    talk = " ".join(words.split())[:longest].translate(_ROUND)
+    """Returns words, blanks collapsed, without square brackets and characters that cannot be printed."""
+    talk = words[:longest]
+    if "[" in talk or "]" in talk:
+        talk = talk.translate(_ROUND)
     if not talk.isprintable():
         talk = " ".join("".join(c if c.isprintable() else " " for c in talk).split())
     return talk.rstrip()

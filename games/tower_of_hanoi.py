@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal, Unpack
 from dfc.games.game import Common, Game, Outcome
 
 _TOWERS = "ABC"
+_MOST_DISKS = 64  # as in the legend; every observation names all of them
 _MOVES = {f"[{a} {b}]": (_TOWERS.index(a), _TOWERS.index(b)) for a in _TOWERS for b in _TOWERS}
 # Possessive: each run of blanks is read once, however long; backtracking over two of them is quadratic.
 _SPELLING = re.compile(r"\[([ABC])\s*+,?+\s*+([ABC])\]", re.IGNORECASE)
@@ -44,8 +45,8 @@ class TowerOfHanoi(Game):
 
     def __init__(self, *, num_disks: int = 3, max_turns: int = 100, **common: Unpack[Common]) -> None:
         super().__init__(**common)
-        if num_disks < 1:
-            raise ValueError(f"num_disks must be 1 or more, got {num_disks}")
+        if not 1 <= num_disks <= _MOST_DISKS:
+            raise ValueError(f"num_disks must be from 1 to {_MOST_DISKS}, got {num_disks}")
         if max_turns < 1:
             raise ValueError(f"max_turns must be 1 or more, got {max_turns}")
         self.num_disks = num_disks

@@ -176,6 +176,9 @@ class TruthAndDeception(Game):
         said = spoken(reply)
         return None if said is None else self._read(said)
 
+    def _canonical(self, reply: str) -> str | None:
+        return self.extract(reply)
+
     def _read(self, action: str) -> str | None:
         if not self.last_turn:
             return read_talk(action, _NO_ACTION, _read_guess, self.max_talk)

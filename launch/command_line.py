@@ -9,6 +9,7 @@ import ast
 import contextlib
 import dataclasses
 import difflib
+import functools
 import inspect
 import re
 import runpy
@@ -39,6 +40,7 @@ _FLAGS = {
     "process": "which of them this is, 0 to processes - 1; with --coordinator",
     "help": "show this and stop",
 }
+_LISTS = ("policies", "evaluate.endpoint.key_variables", "evaluate.endpoint.prices")  # A,B,C will do
 _OVERRIDE = re.compile(r"--?(?P<no>no)?config\.(?P<key>[^=]+)(?P<given>=(?P<value>.*))?", re.DOTALL)
 
 
@@ -308,6 +310,11 @@ def _apply(values: Any, word: str) -> str | None:  # noqa: ANN401 - ml_collectio
     problem = _key_problem(key)
     if problem:
         return problem
+    if key in _LISTS and match["given"] and not match["value"].startswith(("(", "[")):
+        *sections, name = names
+        section = functools.reduce(getattr, sections, values)
+        setattr(section, name, tuple(part.strip() for part in match["value"].split(",") if part.strip()))
+        return None
     in_games = names[0] == "games"
     kind = type(registry.defaults(names[1])[names[2]]) if in_games and len(names) > 2 else _type_of(names)
     if kind is not bool and not match["given"]:

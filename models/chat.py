@@ -7,11 +7,13 @@ with the plain text the template puts beside it (such as ``user\n``), so the ids
 over the whole conversation.
 """
 
+import contextlib
 import dataclasses
 import functools
 import json
+import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,10 +58,26 @@ def _declared_end_ids(folder: Path) -> tuple[int, ...]:
     return tuple(declared) if isinstance(declared, list) else (int(declared),)
 
 
+@contextlib.contextmanager
+def _without_advice() -> Iterator[None]:
+    """Lets transformers keep its advice to itself, such as to install PyTorch, which no tokenizer needs."""
+    variable = "TRANSFORMERS_NO_ADVISORY_WARNINGS"
+    before = os.environ.get(variable)
+    os.environ[variable] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[variable]
+        else:
+            os.environ[variable] = before
+
+
 def _pretrained(folder: Path) -> Any:  # noqa: ANN401  # transformers carries no types
     """Returns transformers' tokenizer of a folder, from local files only."""
     # Importing transformers takes over a second, and only a process that loads a model needs it.
-    from transformers import AutoTokenizer, PreTrainedTokenizerFast  # noqa: PLC0415 - slow to import
+    with _without_advice():
+        from transformers import AutoTokenizer, PreTrainedTokenizerFast  # noqa: PLC0415 - slow to import
 
     cure = "a Hugging Face folder holds tokenizer.json, tokenizer_config.json and its chat template: copy them there"
     if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model", "vocab.json")):

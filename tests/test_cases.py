@@ -179,12 +179,14 @@ def test_mysteries_are_complete_and_of_readable_length():
 
 
 def test_suspects_are_listed_without_a_hint_at_the_culprit():
-    places = collections.Counter()
-    for _, scenario in MYSTERIES:
+    places = {split: collections.Counter() for split in MurderMystery.splits}
+    for split, scenario in MYSTERIES:
         suspects = scenario.facts["suspects"]
         assert list(suspects) == sorted(suspects)
-        places[suspects.index(scenario.facts["culprit"])] += 1
-    assert all(places[place] >= 15 for place in range(3)), places
+        places[split][suspects.index(scenario.facts["culprit"])] += 1
+    for split, counts in places.items():
+        fair = MurderMystery.splits[split] / 3
+        assert all(abs(counts[place] - fair) < 1 for place in range(3)), (split, counts)
 
 
 def test_clues_single_out_the_culprit():

@@ -2,9 +2,13 @@
 
 # ruff: noqa: ARG002 (each game here breaks one rule and keeps the signatures of the hooks it overrides)
 
+import contextlib
 import random
 import re
+import signal
+import threading
 import time
+from typing import ClassVar
 
 import pytest
 
@@ -377,6 +381,79 @@ class NeverSatisfied(Answered):
         return "Say it better."
 
 
+class GrammarInWords(Countdown):
+    grammar = "[one or two]"
+
+
+class OutcomesAsTexts(Countdown):
+    def _won_by(self, seat):
+        return tuple("win" if s == seat else "loss" for s in range(2))
+
+
+class OneOutcome(Countdown):
+    def _won_by(self, seat):
+        return Outcome.WIN
+
+
+class MovesNobody(Countdown):
+    def _play(self, action):
+        super()._play(action)
+
+
+class OnTheClass(Countdown):
+    pile: ClassVar[list[int]] = []
+
+    def __init__(self, **common):
+        Game.__init__(self, **common)
+
+    @property
+    def stones(self):
+        return self.pile
+
+    @stones.setter
+    def stones(self, stones):
+        self.pile[:] = stones
+
+
+class SetInState(Countdown):
+    def _state(self):
+        return super()._state() | {"seen": [{"taken": {1, 2}}]}
+
+
+class PairAsKey(Countdown):
+    def _state(self):
+        return super()._state() | {"board": {(0, 1): "x"}}
+
+
+class StateIsAList(Countdown):
+    def _state(self):
+        return self.stones
+
+
+class SecondSpelling(Countdown):
+    def _read(self, action):
+        return action if read_number(action[1:-1]) else None
+
+    def _objection(self, action):
+        return None if 1 <= int(action[1:-1]) <= min(2, self.stones[0]) else "So many cannot be taken. Try again."
+
+
+class NeverCanonical(Countdown):
+    open_actions = True
+
+    def _read(self, action):
+        number = read_number(action[1:-1].strip())
+        return None if number is None else action if action == f"[{number}]" else f"[ {action[1:-1]}]"
+
+    def _objection(self, action):
+        return None if 1 <= int(action[1:-1]) <= min(2, self.stones[0]) else "So many cannot be taken. Try again."
+
+
+class SaysNoReply(Countdown):
+    def _rules(self, seat):
+        return f"Countdown. You are Player {seat}. Say one or two, for example [1]."
+
+
 class CountsInWholeNumbers(Countdown):
     def measures(self):
         return {"stones": self.stones[0]}
@@ -390,6 +467,7 @@ class CountsWhatThereWas(Countdown):
 BROKEN = {
     "it declares what it is": [
         (NoGrammar, "`grammar` is empty"),
+        (GrammarInWords, "`grammar` is '[one or two]', which `_read` cannot read"),
         (ThreeSeats, "`seats` must be 1 or 2, got 3"),
         (ForgetfulNobody, "`forgetful` must name roles of `staff`"),
         (LegalBeforeTheStart, "before `reset`"),
@@ -405,9 +483,33 @@ BROKEN = {
         (LongerThanSaid, "4 actions were played and `longest` is 3"),
         (TwoWinners, "one winner and one loser or in two draws, got win, win"),
         (OutcomeForOne, "the outcomes must be 2 of Outcome"),
+        (OutcomesAsTexts, "got ('win', 'loss'); let `_play` return `self._won_by(seat)`, `self._drawn()` or a tuple"),
+        (
+            OneOutcome,
+            "the outcomes must be 2 of Outcome, got <Outcome.WIN: 'win'>; let `_play` return `self._won_by(",
+        ),
+        (MovesNobody, "`to_move` is None, which is no seat; `_begin` returns who moves, `_play` who moves next, or"),
         (NothingLegal, "is to move and `legal_actions` is empty"),
         (NoSuchSeat, "`to_move` is 2, which is no seat"),
         (Raises, "it raised KeyError: 'stones'"),
+    ],
+    "its position can be written": [
+        (
+            SetInState,
+            "`_state()['seen'][0]['taken']` is {1, 2} of type set, which JSON does not have; return `sorted(...)`",
+        ),
+        (PairAsKey, "`_state()['board']` has the key (0, 1) of type tuple"),
+        (StateIsAList, "`_state` must return a dictionary, got ["),
+    ],
+    "games are apart": [
+        (OnTheClass, "two games share state: one changed while another was played; set the position in")
+    ],
+    "an action has one spelling": [
+        (
+            SecondSpelling,
+            "'[01]' is played beside '[1]' and is read as '[01]', which is not listed; let `_read` return",
+        ),
+        (NeverCanonical, "'[01]' is read as '[ 01]', which is not read as itself"),
     ],
     "what is listed is legal": [
         (ListsTooFew, "'[2]' was played and is not listed"),
@@ -442,6 +544,7 @@ BROKEN = {
         (LookingChanges, "`observation` or `legal_actions` changes the game"),
         (RulesTwice, "shown first and once"),
         (RulesForNobody, "must say 'You are Player 0'"),
+        (SaysNoReply, "shown first and once, that says 'Reply with'"),
         (NotAscii, "not ASCII"),
         (EmptyLine, "an empty line"),
         (NamesPlayers, "must say 'Opponent'"),
@@ -493,6 +596,95 @@ def test_a_broken_property_is_found_and_named(name, kind, sentence):
     assert any(sentence in finding for finding in found), found
 
 
+def test_rules_without_reply_with_are_not_taken_for_news():
+    found = check.run("texts", check.PROPERTIES["observations are well-formed"], subject(SaysNoReply))
+    assert found
+    assert not [finding for finding in found if "a player's number" in finding]
+
+
+def test_the_class_that_holds_shared_state_is_told_with_the_name():
+    (finding,) = check.check(OnTheClass)
+    assert finding.endswith("not on the class or module (the class has pile)")
+
+
+@pytest.mark.parametrize("kind", [Raises, NothingLegal, Endless, SetInState, OutcomesAsTexts])
+def test_after_a_fault_that_all_others_follow_from_nothing_else_is_tried(kind):
+    found = check.check(kind)
+    assert 1 <= len(found) <= 3
+    assert len({finding.partition(": ")[0] for finding in found}) == 1
+
+
+def test_an_error_that_several_properties_meet_is_told_once_with_a_count():
+    class Unrestored(Countdown):
+        def _restore(self, state):
+            raise KeyError("stones")
+
+    found = [finding for finding in check.check(Unrestored) if "KeyError" in finding]
+    assert len(found) == 1
+    assert re.search(r"in _restore\) \([4-9] times, also of: .*copies play on alike, ", found[0])
+
+
+def test_a_game_in_an_endless_loop_is_stopped_and_the_property_and_the_line_are_told(monkeypatch):
+    class Circles(Countdown):
+        def _play(self, action):
+            while True:
+                with contextlib.suppress(Exception):
+                    self.stones[0] += 0
+
+    begun = time.process_time()
+    (finding,) = check.run("it ends", check.PROPERTIES["it ends"], subject(Countdown)) or ["no fault"]
+    assert finding == "no fault"
+    (finding,) = check.run("it ends", check.PROPERTIES["it ends"], subject(Circles), seconds=0.3)
+    assert finding.startswith("it ends: it was stopped after 0.3 s of CPU time (")
+    assert "test_check.py:" in finding
+    assert "in _play)" in finding
+    monkeypatch.setattr(check, "SECONDS", 0.3)
+    assert len(check.check(Circles)) == 1  # the other properties would take as long
+    assert time.process_time() - begun < 10
+    assert signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)
+
+
+def test_nothing_is_tried_after_a_property_that_took_too_long(monkeypatch):
+    class NeverRestored(Countdown):
+        def _restore(self, state):
+            while True:
+                pass
+
+    monkeypatch.setattr(check, "SECONDS", 0.2)
+    (finding,) = check.check(NeverRestored)
+    assert finding.startswith("what is listed is legal: it was stopped after 0.2 s")
+    assert finding.endswith("or slow")  # not "(9 times": the other properties would take as long
+
+
+def test_a_property_is_not_limited_outside_the_main_thread():
+    found = []
+    thread = threading.Thread(
+        target=lambda: found.append(
+            check.run("it ends", check.PROPERTIES["it ends"], subject(Countdown), seconds=0.001)
+        )
+    )
+    thread.start()
+    thread.join()
+    assert found == [[]]
+
+
+def test_the_place_of_an_error_is_the_line_of_the_game():
+    class TellsNobody(Countdown):
+        def _play(self, action):
+            self._tell(5, "Well.")
+
+    (finding, *_) = check.check(TellsNobody)
+    assert re.search(r"it raised IndexError: .*test_check\.py:\d+ in _play\)", finding)
+
+
+def test_a_game_that_says_that_it_lists_no_actions_gets_one_finding():
+    class Silent(Countdown):
+        lists_actions = False
+
+    (finding,) = check.check(Silent)
+    assert finding.startswith("it can be made and begun: `lists_actions` is False")
+
+
 def test_a_game_that_cannot_be_made_gets_one_finding_with_its_place():
     class Half(Game):
         seats = 1
@@ -502,7 +694,16 @@ def test_a_game_that_cannot_be_made_gets_one_finding_with_its_place():
     assert finding.startswith("it can be made and begun: it raised TypeError: Can't instantiate abstract class Half")
     (finding,) = check.check(type("NoSeats", (Countdown,), {"seats": None}))
     assert "raised TypeError" in finding
-    assert "game.py:" in finding
+    assert finding.endswith("in __init__)")
+
+
+def test_a_game_that_lists_no_action_gets_one_finding():
+    class Unlisted(Countdown):
+        def legal_actions(self):
+            return []
+
+    (finding,) = check.check(Unlisted)
+    assert finding.startswith("it can be made and begun: `legal_actions` is empty at the first turn")
 
 
 def test_staff_without_a_script_is_a_finding():
@@ -559,6 +760,7 @@ def test_costs_are_measured_without_the_time_of_staff():
             twin.ballast = bytearray(self.ballast)
             return twin
 
+    assert 3 <= check.measure(Subject(Countdown, range(1), {}), seconds=0.01).longest_seen <= 12
     heavy = check.measure(Subject(Heavy, range(1), {}), seconds=0.01)
     light = check.measure(Subject(Countdown, range(1), {}), seconds=0.01)
     assert heavy.bytes_per_game - light.bytes_per_game == pytest.approx(100_000, rel=0.05)

@@ -7,7 +7,8 @@ import pytest
 from dfc.games.chance import Chance
 from dfc.games.game import Outcome, Verdict
 from dfc.games.paprika.customer_service import CustomerService, cases, check, topics
-from dfc.games.paprika.world import AGENT, GOAL, JUDGE, NOT_VALID, VALID, WORLD, Scenario
+from dfc.games.paprika.scenario import Scenario
+from dfc.games.paprika.world import AGENT, GOAL, JUDGE, NOT_VALID, VALID, WORLD
 from dfc.games.strategies.cases import STRATEGIES, proposals
 
 FOUND = next(found for found in STRATEGIES if found.kind is CustomerService)
@@ -167,6 +168,8 @@ def test_words_that_ask_for_nothing_get_an_honest_answer():
 def test_a_negation_reaches_three_words_and_no_further():
     assert proposals("Do not worry, just clean the port.", "phone")
     assert not proposals("Please do not clean the port.", "phone")
+    assert not proposals("Restart it instead of cleaning the port.", "phone")
+    assert proposals("Clean the port instead of restarting it.", "phone")
 
 
 # ---- what staff may say -------------------------------------------------------------------------------------------

@@ -88,6 +88,8 @@ def test_a_passing_failure_is_tried_again(status):
         (b'{"error": {"message": "no GPU left"}}', "the answer has no choices: no GPU left"),
         (b'{"object": "error", "message": "no GPU left"}', "the answer has no choices: no GPU left"),
         (json.dumps(completion(None)).encode(), 'the answer has no text: {"index": 0, "message"'),
+        (json.dumps(completion("")).encode(), 'the answer has no text: {"index": 0, "message"'),
+        (json.dumps(completion(" \n\t")).encode(), "the answer has no text: "),
         (json.dumps(completion(["parts"])).encode(), "the answer has no text: "),
         (b'{"choices": [{"message": null}]}', "the answer has no text: "),
         (b'{"choices": [{}]}', "the answer has no text: "),

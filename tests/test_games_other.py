@@ -436,12 +436,15 @@ def test_targets_and_dice_are_uniform():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: TowerOfHanoi(num_disks=0), "num_disks must be 1 or more, got 0"),
+        (lambda: TowerOfHanoi(num_disks=0), "num_disks must be from 1 to 64, got 0"),
+        (lambda: TowerOfHanoi(num_disks=65), "num_disks must be from 1 to 64, got 65"),
+        (lambda: GuessTheNumber(max_number=10**9), "max_number must be 100000 or less, got 1000000000"),
+        (lambda: LiarsDice(num_dice=10**9), "num_dice must be from 1 to 100, got 1000000000"),
         (lambda: TowerOfHanoi(max_turns=0), "max_turns must be 1 or more, got 0"),
         (lambda: GuessTheNumber(min_number=-1), "min_number must be 0 or more .*, got -1"),
         (lambda: GuessTheNumber(max_number=0), "max_number must be min_number=1 or more, got 0"),
         (lambda: GuessTheNumber(max_turns=0), "max_turns must be 1 or more, got 0"),
-        (lambda: LiarsDice(num_dice=0), "num_dice must be 1 or more, got 0"),
+        (lambda: LiarsDice(num_dice=0), "num_dice must be from 1 to 100, got 0"),
     ],
 )
 def test_constructor_values_out_of_range_are_named(make, message):

@@ -6,7 +6,8 @@ import pytest
 from dfc.games.chance import Chance
 from dfc.games.game import Outcome, Verdict
 from dfc.games.paprika.murder_mystery import MurderMystery, accusation, accused
-from dfc.games.paprika.world import AGENT, GOAL, JUDGE, NOT_VALID, VALID, WORLD, Scenario
+from dfc.games.paprika.scenario import Scenario
+from dfc.games.paprika.world import AGENT, GOAL, JUDGE, NOT_VALID, VALID, WORLD
 from dfc.games.strategies.cases import STRATEGIES
 
 FOUND = next(found for found in STRATEGIES if found.kind is MurderMystery)
@@ -73,6 +74,11 @@ def wins(agent, **options):
         "Is it Milo? No. The culprit must be Petra.",
         "Petra Vance, you are guilty.",
         "I accuse Petra, whatever Milo says.",
+        "Accuse: Petra Vance",
+        "The guilty party is Petra Vance.",
+        "Amos was killed by Petra Vance.",
+        "Milo was attacked, but Petra murdered him.",
+        "I was unsure, but I accuse Petra.",
     ],
 )
 def test_an_accusation_of_one_is_read(text):
@@ -95,6 +101,12 @@ def test_an_accusation_of_one_is_read(text):
         "Before I accuse Petra, I look at the lamp.",
         "Inspect the stairs. Petra was there.",
         "I accuse nobody.",
+        "I accuse everyone except Petra.",
+        "The killer is anybody but Petra Vance.",
+        "I doubt that Petra is the killer.",
+        "Petra is hardly the murderer.",
+        "Perhaps Petra was killed.",
+        "Amos was not killed by Petra.",
         "I accuse Petra's brother.",
         "The killer left a glove near Petra.",
         "accuse Vancer",
@@ -111,6 +123,10 @@ def test_what_is_no_accusation_is_not_read_as_one(text):
 )
 def test_an_accusation_of_several_names_them_all(text):
     assert accused(text, SUSPECTS) == {"Petra Vance", "Milo Brandt"}
+
+
+def test_who_was_killed_is_not_who_did_it():
+    assert accused("Petra Vance was murdered by Milo Brandt.", SUSPECTS) == {"Milo Brandt"}
 
 
 def test_a_part_of_a_name_that_two_suspects_have_names_neither():
@@ -130,6 +146,14 @@ def test_a_name_that_is_a_word_too_counts_with_its_capital():
 
 
 # ---- whole games --------------------------------------------------------------------------------------------------
+
+
+def test_only_listed_sentences_count_as_used():
+    game = started()
+    listed = game.legal_actions()[0]
+    turn(game, "Look around.")
+    turn(game, listed)
+    assert game.used == [listed]
 
 
 def test_a_game_goes_from_the_briefing_over_clues_to_the_accusation():
@@ -361,6 +385,17 @@ def test_replies_of_any_length_are_answered_at_once(reply):
     begun = time.process_time()
     turn(game, reply)
     assert time.process_time() - begun < 3.0
+
+
+@pytest.mark.parametrize(
+    ("said", "made"),
+    [("I accuse Bo.", 1), ("I now accuse Bo.", 1), ("I cannot accuse anybody yet.", 0), ("I never accuse early.", 0)],
+)
+def test_without_known_suspects_the_plain_word_accuses_unless_it_is_denied(said, made):
+    game = started()
+    game.scenario = Scenario("x", "A man is dead.", "Ann did it.")
+    game.step(said)
+    assert game.accusations_made == made
 
 
 def test_scenarios_without_facts_can_be_played_and_have_no_script():

@@ -24,7 +24,7 @@ from dfc.models.chat import ChatTokenizer
 from dfc.models.decoder_config import DecoderConfig
 from dfc.models.transformer import abstract_params
 from dfc.rollout.engine import Engine
-from dfc.rollout.play import THINK_PROMPT, Arena, Job
+from dfc.rollout.play import THINK_PROMPT, Arena, Job, system_prompt
 from dfc.training.packing import Sequence1D, pack
 from dfc.training.step import batch_logprobs
 
@@ -491,6 +491,14 @@ def test_the_think_prompt_stands_before_the_first_observation_only(tokenizer, mo
     start = tokenizer.first_turn(observations[0], system=THINK_PROMPT)
     assert episode.ids[: len(start)].tolist() == start
     assert tokenizer.decode(episode.ids).count("<think>") == THINK_PROMPT.count("<think>")
+
+
+def test_the_language_of_thought_is_said_where_one_is_chosen():
+    think = dataclasses.replace(ROLLOUT, prompt="think")
+    assert system_prompt(ROLLOUT) is None
+    assert system_prompt(think) == THINK_PROMPT
+    chinese = system_prompt(dataclasses.replace(think, think_language="Chinese"))
+    assert chinese == THINK_PROMPT + ". Think in Chinese."
 
 
 def test_a_game_for_two_needs_an_opponent(model):

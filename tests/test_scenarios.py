@@ -136,7 +136,22 @@ def test_few_topics_share_all_their_answers():
         ("Neil Armstrong", "human space male modern", "old female"),
         ("smartphone", "made electric small", "old organism edible"),
         ("World War II", "war death abstract", "old brief"),
-        ("violin", "strings bowed wood made old", "blown keys electric"),
+        ("violin", "strings bowed wood made old music", "blown keys electric"),
+        ("water", "edible liquid drink food", "alcohol sweet"),
+        ("harp", "plucked strings", "bowed"),
+        ("light", "light physics", "abstract"),
+        ("blue whale", "meat water big animals", "eggs legs4"),
+        ("Golden Gate Bridge", "made metal red", "old modern"),
+        ("Empire State Building", "made tall", "old"),
+        ("Burj Khalifa", "modern tall", "old"),
+        ("Nelson Mandela", "male africa rule", "english"),
+        ("Alan Turing", "killed maths", "old"),
+        ("ice hockey", "old cold team sport", "ball"),
+        ("quark", "physics tiny", "life"),
+        ("relativity", "physics", "old"),
+        ("bicycle", "old muscle twowheels", "engine"),
+        ("chair", "home furniture", "worn"),
+        ("telescope", "glass science", "home"),
         ("heart", "inside organ blood", "pair bone"),
         ("Sahara Desert", "place hot desert africa", "made water cold"),
     ],
@@ -167,13 +182,16 @@ def test_every_city_has_an_answer_to_every_open_question():
 def test_facts_about_cities_agree_with_geography():
     by_name = {city.full_name: city for city in cities()}
     capitals = collections.Counter(c.country for c in cities() if c.answers[guess_my_city.CAPITAL].startswith("Yes"))
-    assert {country for country, count in capitals.items() if count > 1} == {"South Africa"}  # which has three
+    # South Africa has three; of Bolivia's two one is the seat of government, the other the capital by its constitution.
+    assert {country for country, count in capitals.items() if count > 1} == {"South Africa", "Bolivia"}
     continents = {c.answers[guess_my_city.CONTINENT] for c in cities()}
     assert len(continents) == 6
     south = {c.full_name for c in cities() if "southern" in c.answers[guess_my_city.HEMISPHERE]}
     assert {"Sydney, Australia", "Lima, Peru", "Jakarta, Indonesia", "Nairobi, Kenya", "Quito, Ecuador"} <= south
     assert not {"Medan, Indonesia", "Bogota, Colombia", "Kampala, Uganda", "Singapore, Singapore"} & south
     assert by_name["Istanbul, Turkey"].answers[guess_my_city.CONTINENT] == "It is on this continent: Europe."
+    assert by_name["La Paz, Bolivia"].answers[guess_my_city.CAPITAL].startswith("Yes")
+    assert not by_name["Bamako, Mali"].answers[guess_my_city.CLIMATE].startswith("It is dry")  # a metre of rain a year
     assert by_name["Montreal, Canada"].answers[guess_my_city.LANGUAGE] == "Mainly French."
     assert by_name["Sydney, Australia"].answers[guess_my_city.COAST].startswith("Yes")
 

@@ -3,7 +3,9 @@
 import itertools
 import math
 import random
+import sys
 import time
+import types
 from collections import Counter, deque
 
 import pytest
@@ -17,6 +19,7 @@ from dfc.games.liars_dice import LiarsDice
 from dfc.games.nim import Nim
 from dfc.games.scripted import STRENGTHS, RandomLegal, strong
 from dfc.games.strategies.board import _Search
+from dfc.games.strategies.strategy import Strategies
 from dfc.games.tic_tac_toe import TicTacToe
 from dfc.games.tower_of_hanoi import TowerOfHanoi
 
@@ -67,6 +70,56 @@ def test_scripted_players_leave_the_global_generator_alone(game_id):
     for strength in STRENGTHS:
         scripted.player(game, strength).act(game, Chance(0))
     assert random.getstate() == before
+
+
+@pytest.fixture
+def module(monkeypatch):
+    """A module of a game outside this package."""
+    made = types.ModuleType("outside")
+
+    class Outside(Nim):
+        pass
+
+    Outside.__module__ = "outside"
+    made.Outside = Outside
+    monkeypatch.setitem(sys.modules, "outside", made)
+    return made
+
+
+def test_a_game_outside_this_package_brings_its_players_in_its_module(module):
+    game = module.Outside()
+    with pytest.raises(
+        ValueError, match=r"no strong player for 'Outside'; .* brings its own in STRATEGIES of its module"
+    ):
+        scripted.player(game, "strong")
+    module.STRATEGIES = (
+        Strategies(TicTacToe, None, None),
+        Strategies(module.Outside, lambda *_: "[0 1]", lambda *_: "[1 2]"),
+    )
+    game.reset(0)
+    assert scripted.player(game, "strong").act(game, Chance(0)) == "[1 2]"
+    assert scripted.player(game, "simple").act(game, Chance(0)) == "[0 1]"
+    assert scripted.player("TicTacToe-v0", "strong").choose is not None  # another module's words do not count
+
+
+@pytest.mark.parametrize("wrong", [3, ["strong"], {"strong": 1}])
+def test_strategies_of_another_kind_get_a_sentence(module, wrong):
+    module.STRATEGIES = wrong
+    with pytest.raises(ValueError, match=r"outside.STRATEGIES must be a tuple of dfc\.games\.strategies\.strategy"):
+        scripted.player(module.Outside(), "simple")
+
+
+def test_nobody_plays_randomly_where_no_actions_are_listed(module):
+    assert scripted.player(module.Outside(), "random_legal") == RandomLegal()
+    module.Outside.lists_actions = False
+    game = module.Outside()
+    assert game.facts.lists_actions is False
+    with pytest.raises(ValueError, match="no random_legal player for 'Outside': it lists no legal actions"):
+        scripted.player(game, "random_legal")
+    module.Outside.legal_actions = lambda _: []
+    game.reset(0)
+    with pytest.raises(ValueError, match="it lists no legal actions, so nobody can choose one"):
+        RandomLegal().act(game, Chance(0))
 
 
 BETTER = [  # game, and what share of the games the simple player wins against random play and the strong against it

@@ -6,6 +6,7 @@ Works with textarena 0.6.4 and 0.7.4; figures that differ between them are looke
 import importlib.metadata
 import json
 import random
+import re
 import sys
 import threading
 
@@ -419,8 +420,58 @@ def test_variants_that_differ_in_their_texts_only_have_no_id():
 
 
 def test_games_for_other_numbers_of_players_are_refused():
-    with pytest.raises(ValueError, match="cannot be begun here with two players or one"):
+    with pytest.raises(ValueError, match="cannot be begun here with two players or one") as caught:
         registry.make("textarena:SecretMafia-v0")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("errors", "told"),
+    [
+        (
+            ["\n****\n  Resource 'words' not found.\n  Please fetch it.\n"],
+            "): LookupError: Resource 'words' not found.",
+        ),
+        (["", ""], "): LookupError"),
+        (["Needs 3. You gave 2", "Needs 3. You gave 1"], "): LookupError: Needs 3."),
+        (["one", "two"], "): with two players, LookupError: one; with one, LookupError: two"),
+    ],
+)
+def test_why_a_game_cannot_be_begun_is_told_once_and_on_one_line(monkeypatch, errors, told):
+    left = [*errors, *errors][:2]
+
+    def fail(_):
+        raise LookupError(left.pop(0))
+
+    monkeypatch.setattr(adapter, "_make", fail)
+    with pytest.raises(ValueError, match="cannot be begun here") as caught:
+        adapter._kind.__wrapped__("Chess-v0")
+    assert str(caught.value).endswith(told)
+
+
+def test_who_a_seat_is_is_said_once():
+    for name in ("Othello-v0", "TicTacToe-v0", "KuhnPoker-v0"):
+        game = started(name)
+        for seat in range(2):
+            assert len(re.findall(rf"you are player {seat}", game._rules(seat), re.IGNORECASE)) == 1, game._rules(seat)
+
+
+def test_an_error_while_a_game_begins_discards_it_and_the_next_one_is_played(monkeypatch):
+    game = registry.make("textarena:TicTacToe-v0")
+
+    def fail(_):
+        raise KeyError("no board\nat all")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(adapter, "_make", fail)
+        game.reset(0)
+    assert game.over
+    assert game.to_move is None
+    assert game.outcomes == ("truncated", "truncated")
+    assert game.discarded == "TicTacToe-v0 of textarena raised KeyError: 'no board\\nat all'"
+    game.reset(0)
+    assert (game.discarded, game.outcomes) == (None, None)
+    assert game.step("[4]") is Verdict.PLAYED
 
 
 def test_options_are_checked_as_for_every_game():
@@ -433,6 +484,7 @@ def test_options_are_checked_as_for_every_game():
     game = registry.make("textarena:TicTacToe-v0")
     assert isinstance(game, Game)
     assert (game.facts.seats, game.facts.open_actions, game.to_move) == (2, True, None)
+    assert game.facts.lists_actions is False
     with pytest.raises(ValueError, match="before reset"):
         game.step("[4]")
 
@@ -442,7 +494,8 @@ def test_without_the_package_one_sentence_says_what_to_install(monkeypatch):
     adapter._package.cache_clear()
     monkeypatch.setitem(sys.modules, "textarena", None)
     assert registry.problems("textarena:Checkers-v0", {})[0].startswith(
-        'games with the prefix textarena: need the package textarena: pip install "dfc[textarena]"'
+        'games with the prefix textarena: need the package textarena: pip install "dfc[textarena]", or in a clone of '
+        'the repository pip install -e ".[textarena]" ('
     )
     monkeypatch.undo()
     assert "Checkers-v0" in adapter.names()

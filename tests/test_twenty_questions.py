@@ -11,6 +11,7 @@ from dfc.games.chance import Chance
 from dfc.games.game import Verdict
 from dfc.games.paprika.twenty_questions import TwentyQuestions, guess, topics
 from dfc.games.paprika.world import AGENT, GOAL, JUDGE, NOT_VALID, VALID, WORLD
+from dfc.games.strategies.question_staff import _found, _keys_by_phrase
 
 STAFF = scripted.staff(TwentyQuestions())
 WHERE = {
@@ -123,7 +124,23 @@ def test_what_is_no_single_guess_of_the_topic_is_neither_conceded_nor_valid(name
         ("tiger", "Is it bigger than a dog?", "Yes"),
         ("tiger", "Does it have stripes and can it fly?", "No"),
         ("tiger", "Does it fly or live in Asia?", "Yes"),
-        ("tiger", "Isn't it dangerous?", "No"),
+        ("tiger", "Isn't it dangerous?", "Yes"),  # in English a yes affirms what is asked
+        ("tiger", "Doesn\u2019t it have stripes?", "Yes"),
+        ("hammer", "Isn't it dangerous?", "No"),
+        ("tiger", "Is it something that is not dangerous?", "No"),
+        ("hammer", "Is it something that is not dangerous?", "Yes"),
+        ("tiger", "Is it a wild mammal?", "Yes"),
+        ("tiger", "Is this animal dangerous?", "Yes"),
+        ("penguin", "Is it a bird?", "Yes"),
+        ("penguin", "Is it a fish?", "No"),
+        ("horse", "Does it eat other animals?", "No"),
+        ("tiger", "Does it eat other animals?", "Yes"),
+        ("ship", "Is this vehicle used on the sea?", "Yes"),
+        ("beer", "Does it contain any alcohol?", "Yes"),
+        ("quark", "Is the concept part of physics?", "Yes"),
+        ("water", "Is it a liquid?", "Yes"),
+        ("chair", "Can I find it at home?", "Yes"),
+        ("Golden Gate Bridge", "Is it from before 1900?", "No"),
         ("hammer", "Would I use it in the garden?", "No"),
         ("hammer", "is it made of METAL", "Yes"),
         ("Marie Curie", "Was this person a woman?", "Yes"),
@@ -134,6 +151,14 @@ def test_what_is_no_single_guess_of_the_topic_is_neither_conceded_nor_valid(name
 )
 def test_free_questions_are_understood_by_their_words(name, asked, answer):
     assert answers(name, asked) == (answer, NOT_VALID)
+
+
+def test_the_word_for_a_category_rules_no_answer_out():
+    """ "Is this vehicle fast?" must not be a no for every vehicle because "vehicle" also stands for a key."""
+    for category, found in topics().by_category.items():
+        for word in {category, category.split()[-1]}:
+            keys = _found(f"this {word}", _keys_by_phrase())
+            assert all(key in topic.yes for key in keys for topic in found), (category, keys)
 
 
 def test_every_listed_question_is_answered_from_the_table_and_every_listed_guess_counts():

@@ -6,7 +6,8 @@ import time
 import pytest
 
 from dfc.games.game import Verdict
-from dfc.games.paprika.world import AGENT, GOAL, JUDGE, NOT_VALID, VALID, WORLD, Scenario, World, fold
+from dfc.games.paprika.scenario import Scenario
+from dfc.games.paprika.world import AGENT, GOAL, JUDGE, NOT_VALID, VALID, WORLD, World, fold
 
 TASKS = {
     "train": (
@@ -156,6 +157,10 @@ def test_a_secret_without_names_can_be_spoken_of():
         ("long " * 3000 + VALID, Verdict.PLAYED),
         (NOT_VALID, Verdict.PLAYED),
         (f"{VALID} or {NOT_VALID}", Verdict.REFUSED),
+        (f"This is not {VALID}.", Verdict.REFUSED),
+        ("It isn't <valid>", Verdict.REFUSED),
+        (f"It is not {NOT_VALID}", Verdict.REFUSED),
+        (f"It names the city, not a country: {VALID}", Verdict.PLAYED),
         ("VALID", Verdict.REFUSED),
         ("yes", Verdict.REFUSED),
         ("", Verdict.REFUSED),

@@ -35,7 +35,7 @@ from dfc.players.remote import Call, Message, Remote
 from dfc.recipes import trained_weights
 from dfc.recipes.seated_model import OutOfContextError, SeatedModel
 from dfc.rollout.engine import Engine
-from dfc.rollout.play import THINK_PROMPT, Arena, Job
+from dfc.rollout.play import Arena, Job, system_prompt
 from dfc.rollout.stopping import StopStrings
 
 _AT_THE_FIRST = "first"  # names of the two sides' weights in an engine
@@ -54,13 +54,14 @@ class _Kind:
 class _Prompted(Remote):
     """An endpoint that is told first how to play, where no arena does that."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, system: str) -> None:
         super().__init__(lambda _: "", name=endpoint.name)
         self._endpoint = endpoint
+        self._system = system
 
     def ask(self, messages: Sequence[Message]) -> Call:
         """Starts a call of the endpoint."""
-        return self._endpoint.ask([Message(role="system", content=THINK_PROMPT), *messages])
+        return self._endpoint.ask([Message(role="system", content=self._system), *messages])
 
 
 class Contestants:
@@ -232,11 +233,11 @@ class Contestants:
     def _one(self, meeting: Meeting, job: Job) -> Episode:
         game = registry.make(job.game, **job.options)
         sides = _sides(meeting) if job.seat == 0 else _sides(meeting)[::-1]
-        think = self._config.rollout.prompt == "think"
+        system = system_prompt(self._config.rollout)
         players: list[Player | Remote] = []
         for name in sides:
             player = self._player(name, 0)
-            players.append(_Prompted(player) if think and isinstance(player, Endpoint) else player)
+            players.append(_Prompted(player, system) if system and isinstance(player, Endpoint) else player)
         staff = self._staff(game.staff, 0)
         players += [staff[role] for role in game.staff] if staff else list(scripted.staff(game).values())
         said: list[rounds.Said] = []  # stays empty where the game fails: it is recorded as one that never began

@@ -14,7 +14,7 @@ from dfc.models.chat import ChatTokenizer
 from dfc.rollout.constraints import ActionTrie, action_replies
 from dfc.rollout.conversation import Voice
 from dfc.rollout.engine import Engine
-from dfc.rollout.play import MOST_ACTIONS, THINK_PROMPT
+from dfc.rollout.play import MOST_ACTIONS, system_prompt
 
 _GREEDY = SamplingConfig(temperature=0.0)  # of staff
 
@@ -61,7 +61,7 @@ class SeatedModel:
         if voice is None:
             sampling = None if player else _GREEDY
             voice = voices[seat] = Voice(self._engine, self._policy, chance.below(1 << 63), sampling=sampling)
-            system = THINK_PROMPT if player and config.prompt == "think" else None
+            system = system_prompt(config) if player else None
             voice.hear(tokenizer.first_turn(game.observation(seat), system=system))
         else:
             voice.hear(tokenizer.next_turn(game.observation(seat), closed=voice.closed))

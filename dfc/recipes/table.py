@@ -21,7 +21,7 @@ from dfc.models.transformer import Adapters, Params
 from dfc.players import named
 from dfc.players.remote import Remote
 from dfc.rollout.engine import Engine
-from dfc.rollout.play import THINK_PROMPT, Arena, Job
+from dfc.rollout.play import Arena, Job, system_prompt
 from dfc.rollout.slots import tensor_devices_on_one_host
 from dfc.rollout.stopping import StopStrings
 
@@ -193,8 +193,7 @@ def _refuse_what_cannot_begin(config: RunConfig, tokenizer: ChatTokenizer) -> No
         game = registry.make(game_id, **options)
         game.reset(0)
         seat = game.to_move or 0
-        system = THINK_PROMPT if config.rollout.prompt == "think" else None
-        length = len(tokenizer.first_turn(game.observation(seat), system=system))
+        length = len(tokenizer.first_turn(game.observation(seat), system=system_prompt(config.rollout)))
         if length >= config.rollout.max_length:
             found.append(
                 f"games.{game_id}: its first turn takes {length} ids, so no game would begin; rollout.max_length="

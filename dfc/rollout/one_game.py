@@ -47,6 +47,13 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
+def system_prompt(config: RolloutConfig) -> str | None:
+    """Returns what players are told before the first observation, the language of thought included; None: nothing."""
+    if config.prompt != "think":
+        return None
+    return f"{THINK_PROMPT}. Think in {config.think_language}." if config.think_language else THINK_PROMPT
+
+
 @dataclasses.dataclass(frozen=True)
 class Job:
     """One game to play.
@@ -105,7 +112,7 @@ class Setting:
     @functools.cached_property
     def system(self) -> str | None:
         """What players are told before the first observation; None: nothing."""
-        return THINK_PROMPT if self.config.prompt == "think" else None
+        return system_prompt(self.config)
 
     @functools.cached_property
     def trie(self) -> Callable[[tuple[str, ...]], ActionTrie]:

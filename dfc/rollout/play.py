@@ -17,9 +17,9 @@ from dfc.config import RolloutConfig
 from dfc.episodes import Episode
 from dfc.models.chat import ChatTokenizer
 from dfc.rollout.engine import Engine
-from dfc.rollout.one_game import MOST_ACTIONS, THINK_PROMPT, Answerer, Job, Setting, Table, Waits
+from dfc.rollout.one_game import MOST_ACTIONS, THINK_PROMPT, Answerer, Job, Setting, Table, Waits, system_prompt
 
-__all__ = ["MOST_ACTIONS", "THINK_PROMPT", "Answerer", "Arena", "Job"]
+__all__ = ["MOST_ACTIONS", "THINK_PROMPT", "Answerer", "Arena", "Job", "system_prompt"]
 
 _PAUSE = 0.01  # seconds; the least between two looks for a game to set aside, or at several remote players
 _IN_FLIGHT = 2  # calls of the engine: one computes while the games of the other move on

@@ -49,8 +49,8 @@ class TextArena(Game):
     Action: with `talk` all that is said, on one line, cut after 4000 characters. Else the only bracketed group of the
     reply, which alone is handed on; of more than 200 characters it is unreadable. The package decides what is legal.
 
-    `legal_actions` is always [], also while the game goes on: the package has no list. Whoever needs one (random-legal
-    play, constrained sampling, disturbance by random actions) goes without.
+    `legal_actions` is always [], also while the game goes on: the package has no list (`lists_actions` is False).
+    Whoever needs one (random-legal play, constrained sampling, disturbance by random actions) goes without.
 
     How an ending is read: two players are compared by their rewards, more wins and equal ones are a draw, so a reward
     outside [-1, 1] does no harm. One player has won with a reward of 1 or more; less is a loss, but in 0.6.4, which
@@ -61,7 +61,8 @@ class TextArena(Game):
         `illegal_allowance` says how many there may be in a row; then the offender has lost and the other one has won.
         The package's own counting is switched off, since some of its games never end by it.
       - At most `max_actions` actions, then both outcomes are TRUNCATED (some of its games have no limit).
-      - An error raised inside the package ends the game as discarded, not as lost.
+      - An error raised inside the package ends the game as discarded, not as lost, at the first step or later; one
+        that is raised while it begins leaves a game that is over at once.
       - Its own turn limits count as they do there.
 
     `start` is ``random`` for every id: the package does not say which games begin alike.
@@ -80,6 +81,7 @@ class TextArena(Game):
     start: ClassVar[Literal["fixed", "random"]] = "random"
     grammar: ClassVar[str] = "[action], with the words that the rules ask for"
     open_actions: ClassVar[bool] = True
+    lists_actions: ClassVar[bool] = False
     upstream: ClassVar[str] = ""
 
     def __init__(self, *, talk: bool = False, max_actions: int = 1000, **common: Unpack[Common]) -> None:
@@ -117,7 +119,8 @@ class TextArena(Game):
 
     def _rules(self, seat: int) -> str:
         how = "what you say, in the form these rules ask for" if self.talk else "one action in square brackets"
-        who = f" You are Player {seat}." if self.seats > 1 else ""
+        told = re.search(rf"\bYou are Player {seat}\b", self._prompts[seat], re.IGNORECASE)
+        who = f" You are Player {seat}." if self.seats > 1 and not told else ""
         return f"{self.upstream}.{who} {self._prompts[seat]} Reply with {how}."
 
     def _read(self, action: str) -> str | None:
@@ -132,8 +135,7 @@ class TextArena(Game):
             with _alone():
                 return self._tried(action)
         except Exception as error:  # noqa: BLE001 (whatever the package raises ends its game and no other)
-            self.discarded = f"{self.upstream} of textarena raised {type(error).__name__}: {error}"
-            self._env = None
+            self._fail(error)
             self._result = (Outcome.TRUNCATED,) * self.seats
             return None
 
@@ -161,6 +163,18 @@ class TextArena(Game):
         if isinstance(self._result, int) and self.actions_played >= self.max_actions:
             return (Outcome.TRUNCATED,) * self.seats
         return self._result
+
+    def _fail(self, error: Exception) -> None:
+        self.discarded = f"{self.upstream} of textarena raised {_cause(error)}"
+        self._env = None
+
+    def reset(self, seed: int) -> None:
+        """Starts a new game, as in `Game`; where the package cannot begin it, it is over at once, and discarded."""
+        try:
+            super().reset(seed)
+        except Exception as error:  # noqa: BLE001 (as in `_objection`)
+            self._fail(error)
+            self._end((Outcome.TRUNCATED,) * self.seats)
 
     def step(self, reply: str) -> Verdict:
         """Takes the reply of the seat to move, as in `Game`; DISCARDED where the package itself failed.
@@ -287,8 +301,8 @@ def entry(name: str) -> registry.Entry:
         folded = {candidate.lower(): candidate for candidate in known}
         nearest = folded[difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.0)[0]]
         raise ValueError(
-            f"the installed textarena has no game {name!r}; did you mean {nearest!r}? It has {len(known)}, see "
-            "dfc.games.adapters.textarena.names()"
+            f"the installed textarena has no game {name!r}; did you mean {nearest!r}? It has {len(known)}, which "
+            "python -m dfc.games --textarena lists"
         )
     return registry.Entry(_kind(name), {"talk": name.startswith(_TALKERS)})
 
@@ -306,19 +320,27 @@ def names() -> tuple[str, ...]:
 
 @functools.cache
 def _kind(name: str) -> type[TextArena]:
-    refused = []
-    for seats in (2, 1):
+    refused: dict[str, str] = {}
+    for seats, players in ((2, "two players"), (1, "one")):
         with _alone():
             try:
                 _make(name).reset(num_players=seats, seed=0)
             except Exception as error:  # noqa: BLE001 (the package refuses a number of players with any exception)
-                refused.append(f"with {seats}: {type(error).__name__}: {error}")
+                refused[players] = _cause(error)
             else:
                 return type(f"TextArena_{name}", (TextArena,), {"seats": seats, "upstream": name})
+    causes = set(refused.values())
     raise ValueError(
         f"textarena's {name} cannot be begun here with two players or one (other numbers are not supported): "
-        + "; ".join(refused)
+        + (causes.pop() if len(causes) == 1 else "; ".join(f"with {who}, {cause}" for who, cause in refused.items()))
     )
+
+
+def _cause(error: Exception) -> str:
+    """Returns the kind of an error and the first sentence of its text on one line; some texts have fifty lines."""
+    lines = [" ".join(line.split()) for line in str(error).splitlines() if re.search(r"\w", line)]
+    sentence = re.split(r"(?<=[.!?]) ", lines[0])[0] if lines else ""
+    return f"{type(error).__name__}: {sentence}" if sentence else type(error).__name__
 
 
 @functools.cache
@@ -329,7 +351,8 @@ def _package() -> Any:  # noqa: ANN401 (as above)
             import textarena.envs.registration  # noqa: PLC0415 (as above)
     except ImportError as error:
         raise ValueError(
-            f'games with the prefix textarena: need the package textarena: pip install "dfc[textarena]" ({error})'
+            'games with the prefix textarena: need the package textarena: pip install "dfc[textarena]", or in a '
+            f'clone of the repository pip install -e ".[textarena]" ({_cause(error)})'
         ) from error
     return textarena
 

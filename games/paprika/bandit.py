@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Unpack
 
 from dfc.games.chance import Chance, derive_seed
 from dfc.games.game import Common
+from dfc.games.paprika.guesses import USELESS, count_of
 from dfc.games.paprika.task import AnswerGame, tagged
 
-USELESS = "?"  # canonical spelling of every answer that names no arm
 GAPS = (0.1, 0.2)  # the best arm's mean is this much above one half, the others' at least as much below
 _FILE = pathlib.Path(__file__).parent / "data" / "bandit_scenarios.json"
 
@@ -116,7 +116,7 @@ class Bandit(AnswerGame):
         tries = self.max_turns - 1
         return (
             f"{text} Your choices: {', '.join(self.arms)}. Each choice gives reward 1 with a fixed probability of its "
-            f"own, which you do not know, else reward 0. Try choices for {_number(tries, 'turn')}, then name the "
+            f"own, which you do not know, else reward 0. Try choices for {count_of(tries, 'turn')}, then name the "
             "choice with the highest probability; only that last answer decides. An answer that is none of the choices "
             "wastes a turn. Reply with <Think>your thoughts, if any</Think> and one choice in tags, for example "
             f"{tagged(self.arms[0] if self.arms else '...')}."
@@ -139,7 +139,7 @@ class Bandit(AnswerGame):
             reward = int(self.chance.uniform() < self._means[arm])
             self.pulls.append((arm, reward))
             told = f"{answer}: reward {reward}."
-        self._tell(0, f"{told} {_number(left, 'try', 'tries')} left." if left else told)
+        self._tell(0, f"{told} {count_of(left, 'try', 'tries')} left." if left else told)
         if not left:
             self._tell(0, "No tries left. Decide now: answer with the choice that has the highest probability.")
         return None
@@ -156,7 +156,3 @@ class Bandit(AnswerGame):
         self._best = position["best"]
         self._means = list(position["means"])
         self.pulls = [(arm, reward) for arm, reward in position["pulls"]]
-
-
-def _number(count: int, one: str, more: str = "") -> str:
-    return f"{count} {one if count == 1 else more or one + 's'}"

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, Unpack
 
-from dfc.games.chance import Chance, derive_seed
+from dfc.games.chance import Chance
 from dfc.games.extraction import read_number
 from dfc.games.game import Common
-from dfc.games.paprika.task import AnswerGame
+from dfc.games.paprika.task import AnswerGame, distinct_tasks
 
 SHIPS = (("Carrier", 5), ("Battleship", 4), ("Destroyer", 2))
 """Names and lengths, in the order of `Battleship.hits`."""
@@ -177,26 +177,19 @@ def placements(size: int, length: int) -> tuple[int, ...]:
 
 @functools.cache
 def _tasks() -> dict[str, tuple[tuple[int, tuple[int, ...]], ...]]:
-    """Returns the boards of all splits, as size and ships; one that was drawn before is drawn again."""
-    tasks: dict[str, tuple[tuple[int, tuple[int, ...]], ...]] = {}
-    seen: set[tuple[int, tuple[int, ...]]] = set()
-    for split, count in _SPLITS.items():
-        chance = Chance(derive_seed("tasks", Battleship.__name__, split))
-        small = _SMALL_BOARDS[split]
-        boards = []
-        for task in range(count):
-            # The small boards lie evenly among the large ones, so that the first tasks of a split are a fair sample.
-            size = _SMALL if (task + 1) * small // count > task * small // count else _LARGE
-            board = (size, _draw(chance, size))
-            while board in seen:
-                board = (size, _draw(chance, size))
-            seen.add(board)
-            boards.append(board)
-        tasks[split] = tuple(boards)
-    return tasks
+    """Returns the boards of all splits, as size and ships."""
+    return distinct_tasks(Battleship.__name__, _SPLITS, _draw)
 
 
-def _draw(chance: Chance, size: int) -> tuple[int, ...]:
+def _draw(chance: Chance, split: str, task: int) -> tuple[tuple[int, tuple[int, ...]], tuple[int, tuple[int, ...]]]:
+    small, count = _SMALL_BOARDS[split], _SPLITS[split]
+    # The small boards lie evenly among the large ones, so that the first tasks of a split are a fair sample.
+    size = _SMALL if (task + 1) * small // count > task * small // count else _LARGE
+    board = (size, _ships(chance, size))
+    return board, board
+
+
+def _ships(chance: Chance, size: int) -> tuple[int, ...]:
     while True:
         ships = []
         for _, length in SHIPS:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, Unpack
 
-from dfc.games.chance import Chance, derive_seed
+from dfc.games.chance import Chance
 from dfc.games.game import Common
-from dfc.games.paprika.task import AnswerGame
+from dfc.games.paprika.task import AnswerGame, distinct_tasks
 
 NEIGHBOURHOODS = tuple(f"{number:03b}" for number in range(8))
 _SHORTEST, _LONGEST = 3, 10  # cells of an input
@@ -156,24 +156,14 @@ class CellularAutomata(AnswerGame):
 
 @functools.cache
 def _tasks() -> dict[str, tuple[Pairs, ...]]:
-    """Returns the tasks of all splits; one whose pairs, in any order, were drawn before is drawn again."""
-    tasks: dict[str, tuple[Pairs, ...]] = {}
-    seen: set[frozenset[tuple[str, str]]] = set()
-    for split, count in _SPLITS.items():
-        chance = Chance(derive_seed("tasks", CellularAutomata.__name__, split))
-        drawn: list[Pairs] = []
-        while len(drawn) < count:
-            pairs = _draw(chance, _TEST_PAIRS if split == "test" else 1 + chance.below(_TEST_PAIRS))
-            key = frozenset(pairs)
-            if key not in seen and len(key) == len(pairs):
-                seen.add(key)
-                drawn.append(pairs)
-        tasks[split] = tuple(drawn)
-    return tasks
+    """Returns the tasks of all splits; two are alike if they have the same pairs, in any order."""
+    return distinct_tasks(CellularAutomata.__name__, _SPLITS, _draw)
 
 
-def _draw(chance: Chance, count: int) -> Pairs:
+def _draw(chance: Chance, split: str, _task: int) -> tuple[Pairs, frozenset[tuple[str, str]] | None]:
+    count = _TEST_PAIRS if split == "test" else 1 + chance.below(_TEST_PAIRS)
     table = _TABLES[RULES[chance.below(len(RULES))]]
     lengths = [_SHORTEST + chance.below(_LONGEST - _SHORTEST + 1) for _ in range(count)]
     inputs = [f"{chance.below(2**length):0{length}b}" for length in lengths]
-    return tuple((before, evolve(table, before)) for before in inputs)
+    pairs = tuple((before, evolve(table, before)) for before in inputs)
+    return pairs, frozenset(pairs) if len(set(pairs)) == count else None

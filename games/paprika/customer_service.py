@@ -10,8 +10,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from dfc.games.chance import Chance
-from dfc.games.paprika.world import AGENT, GOAL, NOT_VALID, VALID, WORLD, Scenario, World
+from dfc.games.paprika.case import Case
+from dfc.games.paprika.scenario import Scenario
+from dfc.games.paprika.world import AGENT, GOAL, NOT_VALID, VALID, WORLD
 
 GENERIC = ("Switch it off and on again.", "Have it looked at in a workshop.")  # of every domain; they never help
 _OPEN_QUESTIONS = (  # for scenarios of other sources, whose domain is not known
@@ -84,7 +85,7 @@ def _scenario(case: Mapping[str, Any]) -> Scenario:
     )
 
 
-class CustomerService(World):
+class CustomerService(Case):
     """Customer service of Paprika: an agent helps a customer who knows little about the device.
 
     Rules: the agent reads a complaint. Each turn it asks the customer to look at something or proposes a remedy. The
@@ -108,6 +109,7 @@ class CustomerService(World):
         failure.
     """
 
+    lead: ClassVar[str] = "The customer says:"
     splits: ClassVar[Mapping[str, int]] = {"train": 120, "test": 40}
 
     @classmethod
@@ -115,19 +117,9 @@ class CustomerService(World):
         """Returns our own scenarios of a split; the same objects at every call."""
         return _scenarios(split)
 
-    def legal_actions(self) -> list[str]:
-        """Returns a selection of what the agent can say: the checks and remedies of the customer's domain."""
-        return list(self._listed()) if self.to_move == AGENT else []
-
     def measures(self) -> dict[str, float]:
         """Returns ``checks``: how many findings of `Scenario.facts` the agent was told."""
         return {"checks": float(len(self.seen))}
-
-    @property
-    def used(self) -> list[str]:
-        """Sentences of `legal_actions` that the agent has said, in order."""
-        listed = self._listed()
-        return [asked for asked, _ in self.heard if asked in listed]
 
     @property
     def seen(self) -> list[str]:
@@ -163,8 +155,3 @@ class CustomerService(World):
             f"a question that merely comes near is not. Reply with {VALID} if it is right, else with {NOT_VALID}, and "
             "nothing more."
         )
-
-    def _set_up(self, chance: Chance) -> None:
-        super()._set_up(chance)
-        if self.scenario is not None:
-            self._tell(AGENT, f"The customer says: {self.scenario.briefing}")

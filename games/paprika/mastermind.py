@@ -4,25 +4,19 @@ import functools
 from collections.abc import Mapping
 from typing import Any, ClassVar, Unpack
 
-from dfc.games.chance import Chance, derive_seed
+from dfc.games.chance import Chance
 from dfc.games.game import Common
+from dfc.games.paprika.guesses import USELESS, count_of, dealt
 from dfc.games.paprika.task import AnswerGame, tagged
 
 LENGTH = 4
-USELESS = "?"  # canonical spelling of every answer that is no code
 CODES = tuple(f"{number:04}" for number in range(10**LENGTH))
 
 
 @functools.cache
 def targets(split: str) -> tuple[str, ...]:
-    """Returns the hidden codes of a split by task number: the first ones of all codes in the order of a hash."""
-    order = sorted(CODES, key=lambda code: derive_seed("Mastermind", code))
-    first = 0
-    for name, size in Mastermind.splits.items():
-        if name == split:
-            return tuple(order[first : first + size])
-        first += size
-    raise ValueError(f"split must be one of {', '.join(Mastermind.splits)}, got {split!r}")
+    """Returns the hidden codes of a split by task number."""
+    return dealt("Mastermind", CODES, Mastermind.splits, split)
 
 
 def matches(guess: str, target: str) -> tuple[int, int]:
@@ -94,7 +88,7 @@ class Mastermind(AnswerGame):
 
     def _take(self, answer: str) -> bool | None:
         left = self.max_turns - self.actions_played
-        rest = "1 turn left." if left == 1 else f"{left} turns left."
+        rest = f"{count_of(left, 'turn')} left."
         if answer == USELESS:
             self._tell(0, f"That is not a code of 4 digits. {rest}")
             return None

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, Unpack
 
-from dfc.games.chance import Chance, derive_seed
+from dfc.games.chance import Chance
 from dfc.games.extraction import read_number
 from dfc.games.game import Common
-from dfc.games.paprika.task import AnswerGame
+from dfc.games.paprika.task import AnswerGame, distinct_tasks
 
 HIDDEN, ZERO = "#*"
 _SPLITS = MappingProxyType({"train": 1000, "test": 200})
@@ -186,25 +186,18 @@ def neighbours(rows: int, columns: int) -> tuple[tuple[int, ...], ...]:
 
 @functools.cache
 def _tasks() -> dict[str, tuple[tuple[int, int, tuple[int, ...]], ...]]:
-    """Returns rows, columns and the first mines + 1 cells of an order for the tasks of all splits.
+    """Returns rows, columns and the first mines + 1 cells of an order for the tasks of all splits."""
+    return distinct_tasks(Minesweeper.__name__, _SPLITS, _draw)
 
-    Two orders lay the same mines for every first cell exactly if they have the same last cell and the same ones before
-    it; of such two the second is drawn again.
-    """
-    tasks: dict[str, tuple[tuple[int, int, tuple[int, ...]], ...]] = {}
-    seen: set[tuple[int, int, frozenset[int], int]] = set()
+
+def _draw(
+    chance: Chance, _split: str, _task: int
+) -> tuple[tuple[int, int, tuple[int, ...]], tuple[int, int, frozenset[int], int]]:
     sides = _LONGEST - _SHORTEST + 1
-    for split, count in _SPLITS.items():
-        chance = Chance(derive_seed("tasks", Minesweeper.__name__, split))
-        drawn: list[tuple[int, int, tuple[int, ...]]] = []
-        while len(drawn) < count:
-            rows, columns = _SHORTEST + chance.below(sides), _SHORTEST + chance.below(sides)
-            cells = list(range(rows * columns))
-            mines = max(1, len(cells) // _CELLS_PER_MINE)
-            order = tuple(cells.pop(chance.below(len(cells))) for _ in range(mines + 1))
-            key = (rows, columns, frozenset(order[:-1]), order[-1])
-            if key not in seen:
-                seen.add(key)
-                drawn.append((rows, columns, order))
-        tasks[split] = tuple(drawn)
-    return tasks
+    rows, columns = _SHORTEST + chance.below(sides), _SHORTEST + chance.below(sides)
+    cells = list(range(rows * columns))
+    mines = max(1, len(cells) // _CELLS_PER_MINE)
+    order = tuple(cells.pop(chance.below(len(cells))) for _ in range(mines + 1))
+    # Two orders lay the same mines for every first cell exactly if they have the same last cell and the same ones
+    # before it.
+    return (rows, columns, order), (rows, columns, frozenset(order[:-1]), order[-1])

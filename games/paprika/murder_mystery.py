@@ -13,7 +13,9 @@ from typing import Any, ClassVar, Literal, Unpack
 
 from dfc.games.chance import Chance
 from dfc.games.game import Common, Outcome
-from dfc.games.paprika.world import AGENT, GOAL, JUDGE, NOT_VALID, VALID, WORLD, Scenario, World
+from dfc.games.paprika.case import Case
+from dfc.games.paprika.scenario import Scenario
+from dfc.games.paprika.world import AGENT, GOAL, JUDGE, NOT_VALID, VALID, WORLD
 
 _OPEN_ACTIONS = (  # for scenarios of other sources, whose people and places are not known
     "Inspect the body.",
@@ -98,23 +100,29 @@ def _meaning(mark: str, culprit: str) -> dict[str, str]:
 
 # In these patterns a suspect stands as @ and a number, and all blanks are single.
 _LIST = "(@[0-9](?:(?:, and |, or |, | and | or )@[0-9]){0,9})(?!'s)"
-_ROLE = "(?:murderer|killer|culprit|perpetrator)s?"
+_ROLE = "(?:(?:murderer|killer|culprit|perpetrator)s?|guilty (?:party|person|one))"
 _IS = "(?:is|are|was|were|must be|has to be|must have been)"
+_SUFFERS = "(?:is|are|was|were|be|been|being|got)"  # "Ann was killed" accuses nobody
 _ACCUSATIONS = tuple(
     re.compile(pattern, re.IGNORECASE | re.ASCII)
     for pattern in (
-        rf"\b(?:accuse|accusing|arrest|arresting|charge|charging|blame) (?:\w+ ){{0,2}}?{_LIST}",
+        rf"\b(?:accuse|accusing|arrest|arresting|charge|charging|blame):? (?:\w+ ){{0,2}}?{_LIST}",
         rf"{_LIST},? (?:{_IS} )?(?:\w+ ){{0,3}}?(?:{_ROLE}|guilty)\b",
-        rf"{_LIST},? (?:\w+ ){{0,2}}?(?:did it|did this|killed|murdered|committed)\b",
+        rf"{_LIST},? (?:(?!{_SUFFERS}\b)\w+ ){{0,2}}?(?:did it|did this|killed|murdered|committed)\b",
+        rf"\b(?:killed|murdered|committed) by (?:\w+ ){{0,2}}?{_LIST}",
         rf"\b{_ROLE} {_IS} (?:\w+ ){{0,2}}?{_LIST}",
     )
 )
-_DENIAL = re.compile(r"\b(?:not|never|no|cannot|without|before|nobody|neither|\w+n't)\b", re.IGNORECASE | re.ASCII)
+_DENIAL = re.compile(
+    r"\b(?:not|never|no|cannot|without|before|nobody|neither|hardly|doubt|unlikely|\w+n't)\b", re.IGNORECASE | re.ASCII
+)
+# "I accuse everyone except Ann": between the accusing words and the name only ("I was unsure, but I accuse Ann").
+_EXCEPTION = re.compile(r"\b(?:except|excepting|excluding|but|besides)\b", re.IGNORECASE | re.ASCII)
 _REPORT = re.compile(
     r"^(?:ask|question|interview|tell me|suppose)\b|\b(?:if|whether|says|said|claims|thinks)\b",
     re.IGNORECASE | re.ASCII,
 )
-_PLAIN = re.compile(r"(?:^|[.!,;:] )(?:i (?:\w+ )?)?accuse\b", re.IGNORECASE | re.ASCII)
+_PLAIN = re.compile(r"(?:^|[.!,;:] )(?:i (?:(?!cannot|never)\w+ )?)?accuse\b", re.IGNORECASE | re.ASCII)
 _TITLE = re.compile(r"\b(mr|mrs|ms|dr)\.", re.IGNORECASE | re.ASCII)
 _END = re.compile(r"(?<=[.!?;]) ")
 
@@ -122,10 +130,11 @@ _END = re.compile(r"(?<=[.!?;]) ")
 def accused(text: str, suspects: Sequence[str]) -> frozenset[str]:
     """Returns the suspects whom a text accuses.
 
-    "I accuse Ann Lee", "arrest Ann", "Ann is the murderer", "the culprit is Ann Lee", "Ann and Bo did it". Questions,
-    denials ("Ann is not the killer"), conditions, and what somebody else is asked or says are no accusations. A
-    suspect is named in full, or by a part of the name that no other suspect has, with its capital letters unless the
-    text has none at all. The first 4000 characters are read; the time is linear in their number.
+    "I accuse Ann Lee", "arrest Ann", "Ann is the murderer", "the culprit is Ann Lee", "Ann and Bo did it", "he was
+    killed by Ann". Questions, denials ("Ann is not the killer"), exceptions ("everyone but Ann"), conditions, and what
+    somebody else is asked or says are no accusations. A suspect is named in full, or by a part of the name that no
+    other suspect has, with its capital letters unless the text has none at all. The first 4000 characters are read; the
+    time is linear in their number.
 
     >>> sorted(accused("Bo has an alibi, so Ann is the culprit.", ("Ann Lee", "Bo Lee")))
     ['Ann Lee']
@@ -143,7 +152,7 @@ def accused(text: str, suspects: Sequence[str]) -> frozenset[str]:
             for match in pattern.finditer(sentence, 0, own):
                 before = sentence[max(match.start() - _NEARBY, 0) : match.start()]
                 nearby = " ".join(before.rpartition(",")[2].split()[-4:])
-                if not _DENIAL.search(f"{nearby} {match[0]}"):
+                if not _DENIAL.search(f"{nearby} {match[0]}") and not _EXCEPTION.search(match[0]):
                     found.update(names[int(digit)] for digit in re.findall("@([0-9])", match[1]))
     return frozenset(found)
 
@@ -176,7 +185,7 @@ def _any_of(spellings: tuple[str, ...], *, folded: bool) -> re.Pattern[str]:
     )
 
 
-class MurderMystery(World):
+class MurderMystery(Case):
     """Murder mystery of Paprika: a detective acts in words, a world tells what comes of it.
 
     Rules: the agent reads who died, where, and who is suspected. Each turn it does one thing: inspects, asks,
@@ -202,6 +211,7 @@ class MurderMystery(World):
       accusations_made: messages of the agent so far that accuse somebody.
     """
 
+    lead: ClassVar[str] = "The case:"
     splits: ClassVar[Mapping[str, int]] = {"train": 60, "test": 20}
 
     def __init__(
@@ -224,19 +234,9 @@ class MurderMystery(World):
         """Returns our own scenarios of a split; the same objects at every call."""
         return _scenarios(split)
 
-    def legal_actions(self) -> list[str]:
-        """Returns a selection of what the agent can do: asking, checking, inspecting and accusing."""
-        return list(self._listed()) if self.to_move == AGENT else []
-
     def measures(self) -> dict[str, float]:
         """Returns ``clues``: how many clues the agent was told, and ``accusations``: how many it made."""
         return {"clues": float(len(self.seen)), "accusations": float(self.accusations_made)}
-
-    @property
-    def used(self) -> list[str]:
-        """Sentences of `legal_actions` that the agent has said, in order."""
-        listed = self._listed()
-        return [asked for asked, _ in self.heard if asked in listed]
 
     @property
     def seen(self) -> list[Clue]:
@@ -292,8 +292,6 @@ class MurderMystery(World):
     def _set_up(self, chance: Chance) -> None:
         super()._set_up(chance)
         self.accusations_made = 0
-        if self.scenario is not None:
-            self._tell(AGENT, f"The case: {self.scenario.briefing}")
 
     def _play(self, action: str) -> int | tuple[Outcome, ...]:
         self.accusations_made += self._accuses(action)

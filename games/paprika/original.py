@@ -10,10 +10,8 @@ import json
 import pathlib
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from dfc.games.paprika.world import Scenario  # which imports this module
+from dfc.games.paprika.scenario import Scenario
 
 _SPLITS = {"train": "train", "eval": "test", "LMRL-Gym": "lmrl_gym"}  # theirs -> ours
 GROUPS = ("TwentyQuestions", "GuessMyCity", "CustomerService", "MurderMystery")
@@ -21,7 +19,7 @@ _LISTS = GROUPS[:2]  # groups of which LMRL-Gym has a list
 _CITY_COLUMNS = 4
 
 
-def load(path: str, group: str) -> "Mapping[str, tuple[Scenario, ...]]":
+def load(path: str, group: str) -> Mapping[str, tuple[Scenario, ...]]:
     """Returns the scenarios of a file by split, in the file's order; a file that did not change is read once.
 
     A JSON object is read as Paprika's file (splits ``train``, ``test`` for its ``eval``, ``lmrl_gym``), anything else
@@ -49,7 +47,7 @@ def load(path: str, group: str) -> "Mapping[str, tuple[Scenario, ...]]":
 
 
 @functools.lru_cache(maxsize=16)
-def _load(path: str, group: str, _changed: int, _size: int) -> "Mapping[str, tuple[Scenario, ...]]":
+def _load(path: str, group: str, _changed: int, _size: int) -> Mapping[str, tuple[Scenario, ...]]:
     try:
         text = pathlib.Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -76,7 +74,7 @@ def _wrong(path: str, group: str, came: str) -> ValueError:
     )
 
 
-def _paprika(path: str, group: str, text: str) -> "dict[str, tuple[Scenario, ...]]":
+def _paprika(path: str, group: str, text: str) -> dict[str, tuple[Scenario, ...]]:
     try:
         data = json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:
@@ -102,9 +100,7 @@ def _paprika(path: str, group: str, text: str) -> "dict[str, tuple[Scenario, ...
     return found
 
 
-def _scenario(group: str, number: str, agent: str, env: str) -> "Scenario":
-    from dfc.games.paprika.world import Scenario  # noqa: PLC0415 (that module imports this one)
-
+def _scenario(group: str, number: str, agent: str, env: str) -> Scenario:
     if group == "TwentyQuestions":
         return Scenario(env, agent, env, (env,), group=agent)
     if group == "GuessMyCity":
@@ -113,17 +109,13 @@ def _scenario(group: str, number: str, agent: str, env: str) -> "Scenario":
     return Scenario(number, agent, env)
 
 
-def _objects(text: str) -> "tuple[Scenario, ...]":
-    from dfc.games.paprika.world import Scenario  # noqa: PLC0415 (that module imports this one)
-
+def _objects(text: str) -> tuple[Scenario, ...]:
     rows = ([" ".join(name.split()) for name in line.split(";")] for line in text.splitlines())
     spellings = [tuple(name for name in row if name) for row in rows]
     return tuple(Scenario(names[0], "object", names[0], names, group="object") for names in spellings if names)
 
 
-def _cities(path: str, text: str) -> "tuple[Scenario, ...]":
-    from dfc.games.paprika.world import Scenario  # noqa: PLC0415 (that module imports this one)
-
+def _cities(path: str, text: str) -> tuple[Scenario, ...]:
     found = []
     for number, line in enumerate(text.splitlines(), 1):
         cells = [" ".join(cell.split()) for cell in line.split(";")]

@@ -5,18 +5,45 @@ and a number; it is generated when it is needed.
 """
 
 import abc
-from typing import Any, ClassVar, Literal, Unpack
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, ClassVar, Literal, TypeVar, Unpack
 
 from dfc.games.chance import Chance, derive_seed
 from dfc.games.extraction import extract_answer
 from dfc.games.game import Common, Game, Outcome
 
 OPENING, CLOSING = "<Answer>", "</Answer>"
+_T = TypeVar("_T")
 
 
 def tagged(answer: str) -> str:
     """Returns an answer as a player writes it."""
     return f"{OPENING}{answer}{CLOSING}"
+
+
+def distinct_tasks(
+    group: str, sizes: Mapping[str, int], draw: Callable[[Chance, str, int], tuple[_T, Hashable | None]]
+) -> dict[str, tuple[_T, ...]]:
+    """Returns the tasks of all splits, no two of them alike; each split has a stream of its own.
+
+    Args:
+      group: whose tasks; a part of the streams' seeds.
+      sizes: how many tasks, by split.
+      draw: (stream, split, number of the task in it) -> a task, and what two alike tasks have in common. A task that is
+        like an earlier one of any split is drawn again, and so is one with None there, which is unusable.
+    """
+    tasks: dict[str, tuple[_T, ...]] = {}
+    seen: set[Hashable] = {None}
+    for split, size in sizes.items():
+        chance = Chance(derive_seed("tasks", group, split))
+        drawn: list[_T] = []
+        while len(drawn) < size:
+            task, key = draw(chance, split, len(drawn))
+            if key not in seen:
+                seen.add(key)
+                drawn.append(task)
+        tasks[split] = tuple(drawn)
+    return tasks
 
 
 class Task(Game):

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from dfc.games.chance import derive_seed
-from dfc.games.paprika.world import GOAL, JUDGE, NOT_VALID, VALID, WORLD, Scenario, World
+from dfc.games.paprika.scenario import Scenario
+from dfc.games.paprika.world import GOAL, JUDGE, NOT_VALID, VALID, WORLD, World
 
 _DATA = pathlib.Path(__file__).parent / "data" / "topics.json"
 _FORM = re.compile(r"(?:yes|no|goal reached)\.?", re.IGNORECASE)

@@ -6,13 +6,13 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any, ClassVar, Unpack
 
-from dfc.games.chance import Chance, derive_seed
+from dfc.games.chance import Chance
 from dfc.games.game import Common, Facts
+from dfc.games.paprika.guesses import USELESS, count_of, dealt
 from dfc.games.paprika.task import AnswerGame, tagged
 
 LENGTHS = range(4, 11)
 FEEDBACKS = ("naive", "standard")
-USELESS = "?"  # canonical spelling of every answer that is no word of the right length
 IN_PLACE, ELSEWHERE, ABSENT = "+", "?", "-"
 _SIZES = {"train": 150, "test": 100}  # of every length but 5
 _EXAMPLES = {  # one for each length; never a target
@@ -43,17 +43,8 @@ def words(length: int) -> tuple[str, ...]:
 
 @functools.cache
 def targets(length: int, split: str) -> tuple[str, ...]:
-    """Returns the hidden words of a split by task number.
-
-    The words of a length are put in the order of a hash of each, and the splits cut one after the other from it.
-    """
-    order = sorted(words(length), key=lambda word: derive_seed("Wordle", word))
-    first = 0
-    for name, size in _sizes(length).items():
-        if name == split:
-            return tuple(order[first : first + size])
-        first += size
-    raise ValueError(f"split must be one of {', '.join(_sizes(length))}, got {split!r}")
+    """Returns the hidden words of a split by task number."""
+    return dealt("Wordle", words(length), _sizes(length), split)
 
 
 def marks(guess: str, target: str, *, standard: bool = False) -> str:
@@ -176,7 +167,7 @@ class Wordle(AnswerGame):
 
     def _take(self, answer: str) -> bool | None:
         left = self.max_turns - self.actions_played
-        rest = "1 turn left." if left == 1 else f"{left} turns left."
+        rest = f"{count_of(left, 'turn')} left."
         if answer == USELESS:
             self._tell(0, f"That is not a word of {self.length} letters a to z. {rest}")
             return None

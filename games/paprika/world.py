@@ -10,43 +10,21 @@ import dataclasses
 import functools
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Unpack
 
 from dfc.games.chance import Chance
 from dfc.games.extraction import spoken
 from dfc.games.game import Common, Facts, Outcome
 from dfc.games.paprika import original
+from dfc.games.paprika.scenario import Scenario
 from dfc.games.paprika.task import Task
 
 AGENT, WORLD, JUDGE = 0, 1, 2  # seats
 VALID, NOT_VALID = "<VALID>", "<NOTVALID>"
 GOAL = "Goal reached"
+_DENIED_TAG = re.compile(r"(?:\bnot|n't)\s*+<(?:NOT)?VALID>", re.IGNORECASE)  # "this is not <VALID>" says no with a yes
 _LONGEST = 4000  # characters of a reply that count; what a player says reaches the prompts of two others
-
-
-@dataclasses.dataclass(frozen=True)
-class Scenario:
-    """One task of a simulated group.
-
-    Attributes:
-      name: what the task is called in tables; the secret itself where that is a name (a topic, a city).
-      briefing: what the agent is told, e.g. the category of the topic, the customer's complaint, the crime scene.
-      truth: what only world and judge know, in full sentences or as the name to be guessed.
-      names: spellings of the secret that the world must not utter before the agent does; () where nothing is secret
-        by name.
-      group: a label for tables and curricula, e.g. a category.
-      difficulty: ``easy``, ``medium`` or ``hard``, or empty.
-      facts: what the scripted world answers from; empty for scenarios that were loaded from elsewhere.
-    """
-
-    name: str
-    briefing: str
-    truth: str
-    names: tuple[str, ...] = ()
-    group: str = ""
-    difficulty: str = ""
-    facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 class World(Task):
@@ -172,7 +150,7 @@ class World(Task):
 
     def _judged(self, said: str) -> str | int | tuple[Outcome, ...]:
         valid, not_valid = VALID in said.upper(), NOT_VALID in said.upper()
-        if valid == not_valid:
+        if valid == not_valid or _DENIED_TAG.search(said):
             return f"Reply with exactly one of {VALID} and {NOT_VALID}."
         if valid:
             return (Outcome.WIN,)

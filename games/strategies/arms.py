@@ -9,6 +9,7 @@ import math
 from dfc.games.chance import Chance
 from dfc.games.paprika.bandit import GAPS, Bandit
 from dfc.games.paprika.task import tagged
+from dfc.games.strategies.information import entropy
 from dfc.games.strategies.strategy import Strategies
 
 _GAPS = tuple(GAPS[0] + (GAPS[1] - GAPS[0]) * (k + 0.5) / 5 for k in range(5))  # midpoints that stand for U(GAPS)
@@ -59,8 +60,7 @@ def _entropy_after(counts: list[tuple[int, int]], arm: int) -> float:
     for after in ((rewards + 1, blanks), (rewards, blanks + 1)):
         # The sum of these weights is the probability of the counts, so it weighs both rewards by itself.
         weights = _weights([*counts[:arm], after, *counts[arm + 1 :]])
-        total = sum(weights)
-        expected -= sum(weight * math.log(weight / total) for weight in weights if weight > 0.0)
+        expected += sum(weights) * entropy(weights)
     return expected / sum(_weights(counts))
 
 

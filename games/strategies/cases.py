@@ -5,17 +5,20 @@ The staff answers from `Scenario.facts`, by keywords in what the agent says. The
 """
 
 import functools
+import itertools
 import re
 from collections.abc import Iterable
 
 from dfc.games.chance import Chance
 from dfc.games.paprika.customer_service import CustomerService, cases, check, topics
 from dfc.games.paprika.murder_mystery import Clue, MurderMystery, accusation, accused
-from dfc.games.paprika.world import GOAL, NOT_VALID, VALID, Scenario
+from dfc.games.paprika.scenario import Scenario
+from dfc.games.paprika.world import GOAL, NOT_VALID, VALID
 from dfc.games.strategies.strategy import Strategies
 
 _TOKEN = re.compile(r"[a-z0-9](?:[a-z0-9.'-]*[a-z0-9])?")
 _NEGATIONS = frozenset({"not", "don't", "dont", "never", "no", "without", "cannot", "can't"})
+_IN_PLACE_OF = frozenset({("instead", "of"), ("rather", "than")})
 _PREFIX = 4  # a word of so many letters is recognised at the start of a longer one: "clean" in "cleaning"
 
 
@@ -50,8 +53,9 @@ _LOOKING = re.compile(
 def proposals(text: str, domain: str) -> list[int]:
     """Returns which remedies of a domain a text proposes, as numbers in `cases(domain)`.
 
-    A remedy is proposed where one sentence holds all words of one of its keys; up to three words behind a negation do
-    not count. A sentence that asks how things are proposes nothing; "Have you tried", "Could you", "What about" do.
+    A remedy is proposed where one sentence holds all words of one of its keys; up to three words behind a negation or
+    "instead of" do not count. A sentence that asks how things are proposes nothing; "Have you tried", "Could you",
+    "What about" do.
     """
     found = []
     sentences = [part for part in re.split(r"(?<=[.!?;])\s", text.strip()) if not _LOOKING.match(part)]
@@ -64,7 +68,9 @@ def proposals(text: str, domain: str) -> list[int]:
 
 
 def _affirmed(tokens: list[str]) -> list[str]:
-    denied = {j for i, token in enumerate(tokens) if token in _NEGATIONS for j in range(i, i + 4)}
+    negated = [i for i, token in enumerate(tokens) if token in _NEGATIONS]
+    negated += [i for i, pair in enumerate(itertools.pairwise(tokens), 1) if pair in _IN_PLACE_OF]
+    denied = {j for i in negated for j in range(i, i + 4)}
     return [token for i, token in enumerate(tokens) if i not in denied]
 
 

@@ -5,13 +5,13 @@ They know the public word list or all codes, and what the player was told; of th
 
 import collections
 import functools
-import math
 from collections.abc import Iterable, Sequence
 
 from dfc.games.chance import Chance
 from dfc.games.paprika.mastermind import CODES, Mastermind, matches
 from dfc.games.paprika.task import tagged
 from dfc.games.paprika.wordle import Wordle, marks, words
+from dfc.games.strategies.information import entropy
 from dfc.games.strategies.strategy import Strategies
 
 # Bounds on the work of one choice; with them a choice takes some 10 ms.
@@ -54,7 +54,7 @@ def _best_word(length: int, standard: bool, turns: tuple[tuple[str, str], ...]) 
     worth = {letter: count * (len(found) - count) for letter, count in having.items()}
     guesses = sorted(found, key=lambda word: (-sum(worth[letter] for letter in set(word)), word))[:_GUESSES]
     sample = _spread(found, _SAMPLE)
-    return max(guesses, key=lambda guess: _entropy(marks(guess, word, standard=standard) for word in sample))
+    return max(guesses, key=lambda guess: _told(marks(guess, word, standard=standard) for word in sample))
 
 
 # ---- Mastermind ---------------------------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ def _best_code(turns: tuple[tuple[str, int, int], ...]) -> str:
         return _OPENING
     found = _possible_codes(turns)
     sample = _spread(found, _SAMPLE)
-    return max(_spread(found, _GUESSES), key=lambda guess: _entropy(matches(guess, code) for code in sample))
+    return max(_spread(found, _GUESSES), key=lambda guess: _told(matches(guess, code) for code in sample))
 
 
 def _spaced(code: str) -> str:
@@ -97,11 +97,9 @@ def _spaced(code: str) -> str:
 # ---- both ---------------------------------------------------------------------------------------------------------
 
 
-def _entropy(answers: Iterable[object]) -> float:
-    """Returns the entropy of equally likely cases by their answer, in nats."""
-    counts = collections.Counter(answers).values()
-    total = sum(counts)
-    return -sum(count / total * math.log(count / total) for count in counts)
+def _told(answers: Iterable[object]) -> float:
+    """Returns what an answer tells on average, in nats: the entropy of equally likely cases by their answer."""
+    return entropy(collections.Counter(answers).values())
 
 
 def _spread(items: Sequence[str], number: int) -> Sequence[str]:

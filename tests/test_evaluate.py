@@ -1,0 +1,475 @@
+"""Tournaments from end to end: who plays whom on which seeds, what is counted, and what survives a stop."""
+
+import collections
+import dataclasses
+import json
+import re
+import shutil
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from chat_server import completion, fails, serving
+
+from dfc.config import (
+    DivideFuseConquerConfig,
+    EndpointSettings,
+    EvaluateConfig,
+    RolloutConfig,
+    RunConfig,
+    SamplingConfig,
+)
+from dfc.errors import CheckpointError, ConfigError, RunFolderError
+from dfc.evaluation import matches, pairing, policy_specs, tournament
+from dfc.evaluation.policy_specs import PolicySpec, Weights
+from dfc.evaluation.replay import replay
+from dfc.evaluation.statistics import Record, wilson_interval
+from dfc.interruption import Interrupted
+from dfc.launch import command_line
+from dfc.models import huggingface
+from dfc.models.lora import LoraConfig, initialize_adapters, merge
+from dfc.models.transformer import initialize, stack_layers
+from dfc.players.remote import PlayerError
+from dfc.recipes import conquer, evaluate, trained_weights
+from dfc.recipes.contestants import Contestants
+from dfc.run_folder import RunFolder, config_json
+from dfc.training.checkpoint import Checkpointer
+
+GAMES = {"TicTacToe-v0": {}, "GuessTheNumber-v0": {"max_turns": 4}}
+ROLLOUT = RolloutConfig(slots=4, max_length=160, max_reply_length=4, max_replies=40, stop=("]",))
+CONFIG = RunConfig(
+    name="t",
+    recipe="evaluate",
+    games=GAMES,
+    policies=("tiny_player", "random_legal"),
+    rollout=ROLLOUT,
+    evaluate=EvaluateConfig(seeds=2),
+)
+
+
+class NeverStop:
+    requested = None
+
+    def check(self):
+        pass
+
+
+class StopAfter:
+    """Asks to stop once it was looked at so often."""
+
+    def __init__(self, looks):
+        self.looks = looks
+
+    @property
+    def requested(self):
+        self.looks -= 1
+        return 15 if self.looks < 0 else None
+
+    def check(self):
+        if self.requested:
+            raise Interrupted(15)
+
+
+def run(config, path, stop=None):
+    with RunFolder.open(path, config, command="") as folder:
+        evaluate.run(config, folder, stop or NeverStop())
+    return json.loads((path / "results.json").read_text())
+
+
+def records(path):
+    return [json.loads(line) for line in (path / "episodes.jsonl").read_bytes().splitlines()]
+
+
+def plays_a_legal_cell(handler, body):
+    """A player of TicTacToe that remembers which cells were named in the chat; says 7 to anything else."""
+    text = " ".join(m["content"] for m in body["messages"][1:])
+    taken = set(re.findall(r"\[(\d)\]", text))
+    cell = next((c for c in "402681357" if c not in taken), "0")
+    handler.send(200, json.dumps(completion(f"I take [{cell}]")).encode())
+
+
+# ---- who meets whom ------------------------------------------------------------------------------------------------
+
+
+def test_every_pair_plays_every_deal_in_both_seats_and_every_policy_gets_the_same_deals():
+    deals = collections.defaultdict(set)
+    for meeting in pairing.meetings(["a", "b", "c"], GAMES):
+        for job in pairing.jobs(meeting, 5, seed=7):
+            deals[job.game, job.group].add(job.game_seed)
+            seats = collections.Counter(pairing.players(meeting, j) for j in pairing.jobs(meeting, 5, seed=7))
+            if meeting.second is not None:
+                assert seats == {(meeting.first, meeting.second): 5, (meeting.second, meeting.first): 5}
+    assert {game for game, _ in deals} == set(GAMES)
+    assert all(len(seeds) == 1 for seeds in deals.values())
+    titles = [m.title for m in pairing.meetings(["a", "b", "c"], GAMES)]
+    assert titles == ["a alone", "b alone", "c alone", "a v.s. b", "a v.s. c", "b v.s. c"]
+
+
+def test_no_deal_is_one_of_a_training_run_whatever_its_seed():
+    method = DivideFuseConquerConfig(seeds_per_game=20, trajectories_per_seed=2)
+    fresh, trained = set(), set()
+    for seed in range(4):
+        for meeting in pairing.meetings(["a", "b"], GAMES):
+            for job in pairing.jobs(meeting, 50, seed):
+                fresh |= {job.game_seed, job.seed}
+        for purpose in (
+            "grouping",
+            "begin divide g1",
+            "accept divide g1 0",
+            "stage base",
+            "final initial",
+            "tournament",
+        ):
+            for job in matches.match_jobs(GAMES, 50, seed, purpose):
+                trained |= {job.game_seed, job.seed}
+        for iteration in range(3):
+            seeds = dict.fromkeys(GAMES, 20)
+            for job in conquer.rollout_jobs(seeds, GAMES, method, seed, "divide g1", iteration):
+                trained |= {job.game_seed, job.seed}
+    assert len(fresh) == 4 * 2 * 50 + 4 * (50 * 2 + 50)  # a deal and its draws: of each id, and of each seat
+    assert len(trained) > 2000
+    assert not fresh & trained
+
+
+# ---- words of a configuration --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "who", "kind"),
+    [
+        ("strong", "strong", "strong", "scripted"),
+        ("best=strong", "best", "strong", "scripted"),
+        ("runs/quickstart/", "quickstart", "runs/quickstart/", "model"),
+        ("a=./lr=1e-3", "a", "./lr=1e-3", "model"),
+        ("runs/lr=1e-3", "lr=1e-3", "runs/lr=1e-3", "model"),
+        ("http://h:1/v1#org/m", "org/m", "http://h:1/v1#org/m", "endpoint"),
+        ("gpt=https://h/v1#m", "gpt", "https://h/v1#m", "endpoint"),
+        ("gs://bucket/m", "m", "gs://bucket/m", "model"),
+    ],
+)
+def test_a_policy_is_named_and_sorted(text, name, who, kind):
+    assert policy_specs.parse(text) == PolicySpec(name, who, kind)
+
+
+@pytest.mark.parametrize("text", ["", "a=", "https://h/v1", "x=http://h/v1#"])
+def test_who_is_nobody_is_refused(text):
+    with pytest.raises(ConfigError):
+        policy_specs.parse(text)
+
+
+def test_a_list_on_the_command_line_needs_no_brackets():
+    words = ["--config=configs/evaluate.py"]
+    for value in ("strong, simple,r=random_legal", "('strong', 'simple', 'r=random_legal')"):
+        config = command_line.parse([*words, f"--config.policies={value}"]).config
+        assert config.policies == ("strong", "simple", "r=random_legal")
+    more = ["--config.policies=a=https://h/v1#m,strong", "--config.evaluate.endpoint.key_variables=a=KEY_A"]
+    config = command_line.parse([*words, *more]).config
+    (first, _) = policy_specs.policies(config)
+    made = policy_specs.endpoint_config(first, config.evaluate.endpoint)
+    assert (made.base_url, made.model, made.key_variable) == ("https://h/v1", "m", "KEY_A")
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"policies": ()}, "policies is empty"),
+        ({"policies": ("strong",)}, "need two policies"),
+        ({"policies": ("strong", "strong")}, "2 of them are called 'strong'"),
+        ({"policies": ("strong", "staff=simple")}, "the name of configured staff"),
+        ({"policies": ("strong", "http://h/v1")}, "name the model behind a #"),
+        ({"policies": ("strong", "a=https://u:p@h/v1#m")}, "evaluate.endpoint.base_url"),
+        ({"evaluate": EvaluateConfig(anchor="x")}, "evaluate.anchor='x': must be one of tiny_player, random_legal"),
+        ({"evaluate": EvaluateConfig(staff="strong")}, "evaluate.staff='strong': must be script"),
+        ({"evaluate": EvaluateConfig(seeds=0)}, "evaluate.seeds=0"),
+        ({"evaluate": EvaluateConfig(endpoint=EndpointSettings(cache="c"))}, "needs evaluate.endpoint.temperature=0"),
+        ({"evaluate": EvaluateConfig(endpoint=EndpointSettings(prices=("tiny_player=1/2",)))}, "NAME= of an endpoint"),
+    ],
+)
+def test_what_cannot_be_played_is_said_before_anything_starts(changes, problem):
+    found = command_line.validation.problems(dataclasses.replace(CONFIG, **changes))
+    assert any(problem in line for line in found), found
+
+
+def test_a_key_in_the_wrong_place_is_not_repeated():
+    settings = EndpointSettings(key_variables=("sk-secret",))
+    found = policy_specs.problems(dataclasses.replace(CONFIG, evaluate=EvaluateConfig(endpoint=settings)))
+    assert found
+    assert "secret" not in " ".join(found)
+
+
+def test_a_folder_that_holds_no_policy_is_said(tmp_path):
+    with pytest.raises(ConfigError, match="no such folder"):
+        policy_specs.weights_in(str(tmp_path / "gone"))
+    with pytest.raises(ConfigError, match=r"has no config\.json"):
+        policy_specs.weights_in(str(tmp_path))
+    (tmp_path / "config.json").write_text('{"recipe": "divide_fuse_conquer", "model": {"path": "tiny_player"}}')
+    with pytest.raises(ConfigError, match="without a policy or a checkpoint"):
+        policy_specs.weights_in(str(tmp_path))
+    (tmp_path / "policy").mkdir()
+    (tmp_path / "policy" / "config.json").write_text("{}")
+    assert policy_specs.weights_in(str(tmp_path)).folder == str(tmp_path / "policy")
+
+
+# ---- counts --------------------------------------------------------------------------------------------------------
+
+
+def record(players, outcomes, deal=0, game="TicTacToe-v0", forfeited_by=None, **more):
+    counts = [{"replies": 3, "illegal": 1, "malformed": 0} for _ in players]
+    base = {"players": list(players), "outcomes": list(outcomes), "deal": deal, "game": game}
+    return base | {"forfeited_by": forfeited_by, "counts": counts, **more}
+
+
+def test_invalid_truncated_and_failed_games_are_never_among_the_losses():
+    found = tournament.of_records(
+        ["a", "b"],
+        [
+            record("ab", ("loss", "win")),
+            record("ab", ("invalid", "win"), 1, forfeited_by=0),
+            record("ab", ("truncated", "truncated"), 2),
+            record("ab", ("truncated", "truncated"), 3, failure="the endpoint is gone"),
+            record("ab", ("draw", "draw"), 4),
+        ],
+    )
+    a, b = found.cell("a", "b"), found.cell("b", "a", "TicTacToe-v0", 1)
+    assert a.text == "0/1/1, 1 invalid, 1 truncated, 1 failed"
+    assert b.text == "2/1/0, 1 truncated, 1 failed"
+    assert (b.record.won_by_forfeit, a.record.replies, a.record.illegal_replies) == (1, 12, 4)
+    assert (found.ratings["a"].games, found.ratings["a"].points) == (3, 0.5)
+    assert (found.ratings_by_rule["a"].games, found.ratings_by_rule["a"].points) == (2, 0.5)
+    assert not found.cell("a", "b", seat=1).record.games
+
+
+def test_a_game_that_failed_and_was_played_again_counts_once():
+    found = tournament.of_records(
+        "ab",
+        [record("ab", ("truncated",) * 2, failure="x"), record("ab", ("win", "loss")), record("ba", ("win", "loss"))],
+    )
+    assert found.cell("a", "b").text == "1/0/1"
+
+
+def test_paired_tests_compare_games_of_one_deal():
+    games = [
+        *(record("ab", ("win", "loss"), d) for d in range(4)),
+        *(record("ba", ("loss", "win"), d) for d in range(3)),  # deals 0 to 2: a wins both games
+        record("ba", ("win", "loss"), 3),  # deal 3: one each
+        record("ab", ("loss", "win"), 4),
+        record("ba", ("draw", "draw"), 4),  # deal 4: b has more
+        record("ab", ("win", "loss"), 5),  # deal 5: its other game failed
+        record("ba", ("truncated",) * 2, 5, failure="x"),
+        *(record("a", ("win",), d, "GuessTheNumber-v0") for d in range(3)),
+        *(record("b", (o,), d, "GuessTheNumber-v0") for d, o in enumerate(("loss", "draw", "win"))),
+        record("ac", ("win", "loss"), 0),
+        record("bc", ("draw", "draw"), 0),
+        record("ca", ("win", "loss"), 0),
+        record("bc", ("win", "loss"), 1),
+        record("ac", ("truncated", "truncated"), 1),
+    ]
+    (head, alone, same, *_) = tournament.paired_tests("abc", games)
+    assert (head.pairing, head.better, head.worse, head.ties) == ("head to head", 3, 1, 1)
+    assert head.p == pytest.approx(2 * (1 + 4) / 2**4)
+    assert (alone.pairing, alone.better, alone.worse, alone.ties) == ("alone", 2, 0, 1)
+    assert (same.pairing, same.better, same.worse, same.ties) == ("same opponents", 1, 0, 0)
+
+
+# ---- from end to end -----------------------------------------------------------------------------------------------
+
+
+def test_models_programs_and_endpoints_play_each_other_and_every_game_is_on_record(tmp_path):
+    with serving(usual=plays_a_legal_cell) as server:
+        config = dataclasses.replace(
+            CONFIG,
+            policies=("tiny_player", "strong", f"api={server.url}#m", f"twin={server.url}#n"),
+            rollout=dataclasses.replace(ROLLOUT, prompt="think", max_length=384),
+            evaluate=EvaluateConfig(seeds=2, anchor="strong", endpoint=EndpointSettings(prices=("api=1/10",))),
+        )
+        results = run(config, tmp_path / "run")
+        asked = len(server.requests)
+        assert {body["messages"][0]["role"] for body in server.bodies} == {"system"}  # also where no arena plays
+        played = records(tmp_path / "run")
+        again = run(config, tmp_path / "run")
+        assert len(server.requests) == asked
+    assert len(played) == 4 * 2 + 6 * 2 * 2  # alone on two deals; pairs on two deals in two seats
+    assert again == results
+    assert records(tmp_path / "run") == played
+    for line in played:
+        list(replay(line))  # raises if the rules contradict it
+        assert "failure" not in line
+    # The same figures counted from the records by hand.
+    wins = collections.Counter()
+    for line in played:
+        for seat, name in enumerate(line["players"]):
+            other = None if len(line["players"]) == 1 else line["players"][1 - seat]
+            wins[name, other, line["game"], seat] += line["outcomes"][seat] == "win"
+    assert {(g["policy"], g["opponent"], g["game"], g["seat"]): g["win"] for g in results["games"]} == dict(wins)
+    for cell in results["games"]:
+        assert cell["win_rate"] == pytest.approx(list(wilson_interval(cell["win"], cell["games"])))
+        assert cell["win"] + cell["draw"] + cell["loss_by_rule"] + cell["lost_by_forfeit"] + cell["truncated"] == 2
+    ratings = {r["policy"]: r["elo"][0] for r in results["ratings"]}
+    assert ratings["strong"] == 0 > max(ratings["tiny_player"], ratings["api"])
+    costs = results["costs"]
+    assert costs["api"]["requests"] + costs["twin"]["requests"] == asked
+    assert costs["api"]["money"] == pytest.approx(costs["api"]["requests"] * (10 * 1 + 3 * 10) / 1e6)
+    assert costs["tiny_player"]["ids_drawn"] > costs["tiny_player"]["replies"] / 2
+    assert costs["strong"]["games"] == 2 + 3 * 4
+    tables = (tmp_path / "run" / "tables.md").read_text()
+    assert "Table 2, two-players" in tables
+    assert "paper: Qwen2.5 (DFC-MSRL) v.s. Qwen2.5" in tables
+    page = (tmp_path / "run" / "tournament.html").read_text()
+    assert page.count("<table>") == tables.count("\n### ")
+
+
+def test_a_tournament_that_was_stopped_and_killed_ends_with_the_same_games(tmp_path):
+    whole = run(CONFIG, tmp_path / "whole")
+    path = tmp_path / "cut"
+    with pytest.raises(Interrupted):
+        run(CONFIG, path, StopAfter(6))
+    first = records(path)
+    assert 0 < len(first) < len(records(tmp_path / "whole"))
+    with (path / "episodes.jsonl").open("ab") as file:
+        file.write(b'{"game": "TicTacToe-v0", "opti')  # what a kill leaves
+    results = run(CONFIG, path)
+    finished = records(path)
+    assert finished[: len(first)] == first  # none of them was played again
+    assert sorted(map(str, finished)) == sorted(map(str, records(tmp_path / "whole")))
+    assert results["games"] == whole["games"]
+    assert results["ratings"] == whole["ratings"]
+    for name in ("tiny_player", "random_legal"):
+        assert results["costs"][name]["games"] == whole["costs"][name]["games"]
+    assert results["costs"]["tiny_player"]["ids_drawn"] == whole["costs"]["tiny_player"]["ids_drawn"]
+
+
+def test_an_endpoint_that_is_down_stops_the_tournament_and_its_games_are_played_again(tmp_path):
+    with serving(usual=fails(401)) as server:
+        config = dataclasses.replace(CONFIG, policies=("random_legal", f"api={server.url}#m"))
+        with pytest.raises(PlayerError, match=r"api alone: all of the last 2 games failed, the first one so: .*401"):
+            run(config, tmp_path / "run")
+        failed = [r for r in records(tmp_path / "run") if "failure" in r]
+        assert [r["players"] for r in failed] == [["api"], ["api"]]
+        server.usual = plays_a_legal_cell
+        results = run(config, tmp_path / "run")
+    assert sum(cell["failed"] for cell in results["games"]) == 0
+    assert sum(cell["games"] for cell in results["games"] if cell["policy"] == "api") == 2 + 4
+
+
+def twin_of(folder, tokenizer_differs):
+    """The model in the box in a folder of its own."""
+    shutil.copytree(huggingface.resolve("tiny_player"), folder, ignore=shutil.ignore_patterns("__*"))
+    if tokenizer_differs:
+        settings = json.loads((folder / "tokenizer_config.json").read_text())
+        (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "note": "the same, but another file"}))
+    return str(folder)
+
+
+def test_two_kinds_of_models_play_as_they_would_in_one_engine(tmp_path):
+    """Greedy replies depend on the game alone, so which engine answers must not matter."""
+    rollout = dataclasses.replace(ROLLOUT, sampling=SamplingConfig(temperature=0.0), legal_only=True)
+    games = {"TicTacToe-v0": {}, "LiarsDice-v0": {"num_dice": 2}}
+    config = dataclasses.replace(CONFIG, rollout=rollout, games=games)
+    found = {}
+    for name, differs in (("one", False), ("two", True)):
+        other = twin_of(tmp_path / name / "other", tokenizer_differs=differs)
+        config = dataclasses.replace(config, policies=("tiny_player", f"other={other}"))
+        with Contestants(config) as contestants:
+            (meeting,) = pairing.meetings(["tiny_player", "other"], games)
+            assert contestants.slow(meeting) == differs
+        results = run(config, tmp_path / name / "run")
+        found[name] = [(r["players"], r["replies"], r["outcomes"]) for r in records(tmp_path / name / "run")]
+        assert results["costs"]["other"]["ids_drawn"] > 0
+    assert found["one"] == found["two"]
+    assert all("failure" not in r for r in records(tmp_path / "two" / "run"))
+
+
+def test_a_model_that_cannot_read_on_is_truncated_whichever_engine_it_has(tmp_path):
+    other = twin_of(tmp_path / "other", tokenizer_differs=True)
+    rollout = dataclasses.replace(ROLLOUT, max_length=14, legal_only=True)
+    config = dataclasses.replace(CONFIG, games={"TicTacToe-v0": {}}, rollout=rollout)
+    config = dataclasses.replace(config, policies=("tiny_player", f"other={other}"))
+    results = run(config, tmp_path / "run")
+    assert {(c["truncated"], c["failed"]) for c in results["games"]} == {(2, 0)}
+
+
+def test_weights_that_changed_are_not_taken_for_those_that_played(tmp_path):
+    other = twin_of(tmp_path / "other", tokenizer_differs=False)
+    config = dataclasses.replace(CONFIG, policies=("random_legal", f"other={other}"))
+    with pytest.raises(Interrupted):
+        run(config, tmp_path / "run", StopAfter(6))
+    model, params = huggingface.load(other, dtype="float32")
+    huggingface.save(other, model, jax.tree.map(lambda x: x * 2, params), copy_from=huggingface.resolve("tiny_player"))
+    with pytest.raises(RunFolderError, match="other is not the policy that played"):
+        run(config, tmp_path / "run")
+
+
+def test_an_endpoint_answers_for_the_world_and_is_counted_apart(tmp_path):
+    def answers(handler, body):
+        assert body["temperature"] == 0
+        said = "<NOTVALID>" if "NOTVALID" in body["messages"][-1]["content"] else "No"
+        handler.send(200, json.dumps(completion(said)).encode())
+
+    with serving(usual=answers) as server:
+        config = dataclasses.replace(
+            CONFIG,
+            games={"twenty_questions": {}},
+            policies=("random_legal",),
+            evaluate=EvaluateConfig(seeds=2, staff=f"{server.url}#m"),
+        )
+        results = run(config, tmp_path / "run")
+        asked = len(server.requests)
+    assert asked > 0
+    assert results["costs"]["staff"]["requests"] == asked
+    assert {speaker for r in records(tmp_path / "run") for _, _, speaker in r["replies"]} == {"policy", "staff"}
+
+
+# ---- weights of a run that goes on ---------------------------------------------------------------------------------
+
+
+def checkpointed(path, best, config):
+    Checkpointer(path / "checkpoints", keep=1).save(3, {"best": best, "optimizer": {"m": np.zeros(3)}}, {})
+    (path / "config.json").write_text(json.dumps(config_json(config)))
+    return policy_specs.weights_in(str(path))
+
+
+@pytest.mark.parametrize("stacked", [True, False])
+def test_the_newest_checkpoint_of_a_run_plays(tmp_path, stacked):
+    with Contestants(CONFIG) as contestants:
+        mesh = contestants.mesh
+    model, _ = huggingface.load("tiny_player", dtype="float32")
+    params = initialize(model, 5)
+    weights = checkpointed(tmp_path, stack_layers(params) if stacked else params, RunConfig(games=GAMES))
+    assert (weights.folder, weights.run) == ("tiny_player", tmp_path)
+    loaded = trained_weights.load(weights, model, mesh)
+    assert jax.tree.structure(loaded) == jax.tree.structure(params)
+    for mine, theirs in zip(jax.tree.leaves(loaded), jax.tree.leaves(params), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    before = trained_weights.fingerprint(weights)
+    checkpointed(tmp_path, jax.tree.map(lambda x: x + 1, params), RunConfig(games=GAMES))
+    assert trained_weights.fingerprint(weights) != before
+
+
+def test_adapters_of_a_checkpoint_are_merged(tmp_path):
+    with Contestants(CONFIG) as contestants:
+        mesh = contestants.mesh
+    model, params = huggingface.load("tiny_player", dtype="float32")
+    lora = LoraConfig(rank=2, alpha=8.0)
+    adapters = jax.tree.map(lambda x: x + jnp.asarray(0.01, x.dtype), initialize_adapters(model, lora, 1))
+    adapter = dataclasses.replace(RunConfig().adapter, rank=2, alpha=8.0)
+    weights = checkpointed(tmp_path, stack_layers(adapters), RunConfig(games=GAMES, adapter=adapter))
+    loaded = trained_weights.load(weights, model, mesh)
+    for mine, theirs in zip(jax.tree.leaves(loaded), jax.tree.leaves(merge(params, adapters, 4.0)), strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-6)
+
+
+def test_a_run_without_a_checkpoint_of_this_recipe_is_refused(tmp_path):
+    model, _ = huggingface.load("tiny_player", dtype="float32")
+    with pytest.raises(CheckpointError, match="no checkpoint"):
+        trained_weights.load(Weights("tiny_player", tmp_path, {}), model, None)
+    with pytest.raises(CheckpointError, match="no checkpoint yet"):
+        trained_weights.fingerprint(Weights("tiny_player", tmp_path, {}))
+
+
+def test_records_and_cells_are_of_the_seat_they_say():
+    line = record("ab", ("win", "invalid"), forfeited_by=1)
+    assert tournament.cell_of(line, 0).record == Record(win=1, won_by_forfeit=1, replies=3, illegal_replies=1, steps=3)
+    assert tournament.cell_of(line, 1).record == Record(
+        loss=1, lost_by_forfeit=1, replies=3, illegal_replies=1, steps=3
+    )
