@@ -1,0 +1,235 @@
+"""Tables and figures of the Divide-Fuse-Conquer study, from the run folders of `benchmarks/dfc_study.py`.
+
+    python benchmarks/dfc_study_results.py RUNS [--figures=docs/results]
+
+Prints Markdown: final scores of every arm, scores after every fuse and conquer, ablations, what the runs cost. Draws
+what the paper's Figures 1 to 4 show, where matplotlib is installed. Runs that are not finished are left out of the
+tables of final scores and named. Intervals treat games as independent; seeds are shown one by one beside them, since
+the spread between runs of one arm is more than that between games.
+"""
+
+import argparse
+import json
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dfc_study import ABLATIONS, ARMS, FUSIONS, LONG, SWEEPS, seconds
+
+from dfc.evaluation.statistics import Comparison, Interval, Record, pooled
+from dfc.games import registry
+
+LAST = 10  # iterations whose mean stands for the end of a curve
+Lines = list[dict[str, Any]]
+TITLES = {
+    "dfc": "Divide-Fuse-Conquer",
+    "naive_multi": "Naive-MSRL",
+    "naive_single": "Naive-SSRL",
+    "imitation": "SFT on wins",
+    "dfc_at_once": "fused at once",
+    "dfc_ties": "fused by TIES",
+    "initial": "base model",
+}
+
+
+def lines(path: Path, stream: str) -> Lines:
+    """Returns the whole lines of a stream."""
+    file = path / f"{stream}.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines() if line.endswith("}")] if file.exists() else []
+
+
+def runs_of(out: Path, name: str, *, finished: bool = True) -> dict[int, Path]:
+    """Returns the run folders of a name by seed."""
+    found = {int(path.name.rpartition("-")[2]): path for path in sorted(out.glob(f"{name}-[0-9]*")) if path.is_dir()}
+    return {seed: path for seed, path in found.items() if not finished or (path / "finished.json").exists()}
+
+
+def final_records(path: Path, policy: str, opponent: str) -> dict[str, Record]:
+    """Returns the final matches' counts per id."""
+    counts: dict[str, Record] = defaultdict(Record)
+    for row in lines(path, "evaluations"):
+        if row["stage"] == "final" and row["policy"] == policy and row["opponent"] in (opponent, "none"):
+            counts[row["game"]] += Record.from_json(row)
+    return dict(counts)
+
+
+def two_seats(records: Mapping[str, Record]) -> Record:
+    """Returns the sum over the ids of two seats."""
+    return pooled(record for game, record in records.items() if registry.make(game).seats > 1)
+
+
+def shown(interval: Interval) -> str:
+    """Returns an interval in words."""
+    return f"{interval.estimate:.3f} ({interval.low:.3f} to {interval.high:.3f})"
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Returns a Markdown table."""
+    return "\n".join(f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *rows))
+
+
+def arms_table(out: Path, names: Sequence[str], opponent: str) -> str:
+    """Returns pooled scores of arms against an opponent, with each seed's and the difference to the first arm."""
+    rows = []
+    first: Record | None = None
+    for name in names:
+        source = "dfc" if name == "initial" else name
+        policy = "initial" if name == "initial" else "final"
+        by_seed = {seed: two_seats(final_records(p, policy, opponent)) for seed, p in runs_of(out, source).items()}
+        if not by_seed:
+            continue
+        total = pooled(by_seed.values())
+        first = total if first is None else first
+        difference = "" if total is first else shown(Comparison(total, first).difference)
+        seeds = ", ".join(f"{record.score.estimate:.3f}" for record in by_seed.values())
+        rows.append([TITLES[name], shown(total.score), seeds, f"{total.truncated}", difference])
+    return table(["arm", "score (95 %)", "each seed", "truncated", f"{TITLES[names[0]]} minus it"], rows)
+
+
+def games_table(out: Path, names: Sequence[str]) -> str:
+    """Returns each id's score by arm against the initial policy, alone in games of one seat (share solved)."""
+    columns, header = [], []
+    for name in names:
+        source, policy = ("dfc", "initial") if name == "initial" else (name, "final")
+        counts: dict[str, Record] = defaultdict(Record)
+        for path in runs_of(out, source).values():
+            for game, record in final_records(path, policy, "initial").items():
+                counts[game] += record
+        if counts:
+            columns.append(counts)
+            header.append(TITLES[name])
+    games = list(columns[0]) if columns else []
+    rows = []
+    for game in games:
+        alone = registry.make(game).seats == 1
+        values = [column[game].win_rate if alone else column[game].score for column in columns]
+        rows.append([f"{game}{' (solved)' if alone else ''}", *(shown(value) for value in values)])
+    return table(["id", *header], rows)
+
+
+def stages_table(out: Path) -> str:
+    """Returns the score against the initial policy of every group after every stage, as the paper's Table 3."""
+    counts: dict[tuple[str, str], Record] = defaultdict(Record)
+    order: dict[str, None] = {}
+    groups: dict[str, str] = {}
+    for path in runs_of(out, "dfc").values():
+        stored = json.loads((path / "groups.json").read_text())
+        groups |= {game: group["name"] for group in stored["groups"] for game in group["games"]}
+        for row in lines(path, "evaluations"):
+            if row["stage"] != "final":
+                order.setdefault(row["stage"])
+                counts[row["game"], row["stage"]] += Record.from_json(row)
+    rows = []
+    for game in sorted(groups, key=lambda game: (groups[game], game)):
+        cells = [counts[game, stage] for stage in order]
+        texts = [f"{c.win}/{c.draw}/{c.loss}" + (f" +{c.truncated}" if c.truncated else "") for c in cells]
+        rows.append([groups[game], game, *texts])
+    return table(["group", "id", *order], rows)
+
+
+def curve(path: Path, metric: str) -> list[float]:
+    """Returns a metric of every iteration that has it."""
+    return [line["metrics"][metric] for line in lines(path, "metrics") if metric in line["metrics"]]
+
+
+def end_of(path: Path, metric: str) -> float:
+    """Returns the mean of a metric's last iterations."""
+    values = curve(path, metric)[-LAST:]
+    return statistics.fmean(values) if values else float("nan")
+
+
+def mean_over_games(path: Path, name: str) -> float:
+    """Returns the mean over ids of the end of a metric."""
+    games = json.loads((path / "config.json").read_text())["games"]
+    return statistics.fmean(end_of(path, f"games/{game}/{name}") for game in games)
+
+
+def reached(path: Path, metric: str, level: float) -> float:
+    """Returns the first iteration from which the mean of five is at least a level; infinity if none."""
+    values = curve(path, metric)
+    for start in range(len(values) - 4):
+        if statistics.fmean(values[start : start + 5]) >= level:
+            return start + 1
+    return float("inf")
+
+
+HANOI = "games/TowerOfHanoi-v0"
+MEASURES: tuple[tuple[str, str, str, Callable[[Path], float]], ...] = (
+    ("six_games", "-no_format_reward", "format rate", lambda p: mean_over_games(p, "format_rate")),
+    ("six_games", "-no_format_reward", "win rate", lambda p: mean_over_games(p, "win_rate")),
+    ("six_games", "-no_mixed_priority", "iteration with 90 % of Hanoi", lambda p: reached(p, f"{HANOI}/win_rate", 0.9)),
+    ("six_games", "-no_mixed_priority", "win rate", lambda p: mean_over_games(p, "win_rate")),
+    ("six_games", "-all_negatives", "win rate", lambda p: mean_over_games(p, "win_rate")),
+    ("six_games", "-all_negatives", "format rate", lambda p: mean_over_games(p, "format_rate")),
+    ("connect_four", "-no_epsilon", "win rate", lambda p: mean_over_games(p, "win_rate")),
+    ("liars_dice", "-same_seeds", "win rate", lambda p: mean_over_games(p, "win_rate")),
+    ("hanoi", "-no_step_penalty", "steps per game", lambda p: mean_over_games(p, "steps")),
+    ("hanoi", "-no_step_penalty", "win rate", lambda p: mean_over_games(p, "win_rate")),
+    *(
+        (
+            "six_games",
+            run.name.removeprefix("six_games"),
+            name,
+            lambda p, n=name: mean_over_games(p, n.replace(" ", "_")),
+        )
+        for run in SWEEPS
+        for name in ("win rate", "format rate")
+    ),
+)
+
+
+def ablations_table(out: Path) -> str:
+    """Returns what every change does to the measure it should show in, seed by seed."""
+    rows = []
+    for base, change, what, measure in MEASURES:
+        with_it, without = runs_of(out, base), runs_of(out, f"{base}{change}")
+        seeds = sorted(with_it.keys() & without.keys())
+        if not seeds:
+            continue
+        pairs = [(measure(with_it[seed]), measure(without[seed])) for seed in seeds]
+        cells = [", ".join(f"{value:.3g}" for value in column) for column in zip(*pairs, strict=True)]
+        better = sum(after > before for before, after in pairs)
+        rows.append([base, change.lstrip("-"), what, *cells, f"{better} of {len(pairs)}"])
+    return table(["games", "change", f"mean of the last {LAST} iterations", "base", "changed", "higher with it"], rows)
+
+
+def cost_table(out: Path) -> str:
+    """Returns what the runs took."""
+    rows = []
+    for run in (*ARMS, *FUSIONS, *ABLATIONS, *SWEEPS, LONG):
+        paths = list(runs_of(out, run.name, finished=False).values())
+        if not paths:
+            continue
+        minutes = ", ".join(f"{seconds(path) / 60:.1f}" for path in paths)
+        metrics = [lines(path, "metrics") for path in paths]
+        games = ", ".join(f"{sum(m['metrics']['episodes'] for m in found):,.0f}" for found in metrics)
+        unfinished = [path.name for path in paths if not (path / "finished.json").exists()]
+        rows.append([run.name, minutes, games, ", ".join(unfinished) or "all"])
+    return table(["run", "minutes of iterations, each seed", "games trained on", "finished, or which not"], rows)
+
+
+def main() -> None:
+    """Prints the tables and draws the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path)
+    parser.add_argument("--figures", type=Path, default=None, help="folder for the figures; none are drawn if absent")
+    options = parser.parse_args()
+    arms = ("dfc", "naive_multi", "naive_single", "imitation", "initial")
+    for opponent in ("initial", "random_legal"):
+        print(f"\n### Two-player ids against {opponent}\n\n{arms_table(options.runs, arms, opponent)}")
+    print(f"\n### Each id\n\n{games_table(options.runs, arms)}")
+    print(f"\n### Ways to fuse\n\n{arms_table(options.runs, ('dfc', 'dfc_at_once', 'dfc_ties'), 'initial')}")
+    print(f"\n### After every stage, W/D/L against the initial policy\n\n{stages_table(options.runs)}")
+    print(f"\n### Ablations\n\n{ablations_table(options.runs)}")
+    print(f"\n### Cost\n\n{cost_table(options.runs)}")
+    if options.figures is not None:
+        from dfc_study_figures import draw  # noqa: PLC0415 - needs matplotlib
+
+        for path in draw(options.runs, options.figures):
+            print(path)
+
+
+if __name__ == "__main__":
+    main()
