@@ -1,33 +1,48 @@
 """``python -m dfc.launch.play --game=ID``: play a game in the terminal, against a program, a model or an endpoint."""
 
 import argparse
+import contextlib
+import functools
 import json
+import os
+import pathlib
 import secrets
+import signal
 import sys
-from collections.abc import Sequence
+import time
+import urllib.parse
+from collections.abc import Callable, Mapping, Sequence
+from types import FrameType
 from typing import Any, TextIO, get_args
 
 from dfc.errors import ConfigError, DfcError
-from dfc.games import registry, scripted
+from dfc.games import loading, registry, scripted
 from dfc.games.chance import Chance, derive_seed
-from dfc.games.game import Game
+from dfc.games.game import Game, Verdict
 from dfc.games.scripted import Player, Strength
-from dfc.players import rounds
-from dfc.players.person import Person, Quit
-from dfc.players.remote import Remote
+from dfc.players import named, rounds
+from dfc.players.person import Person, Quit, framed, seat_name
+from dfc.players.remote import Message, PlayerError, Remote
 
 _EPILOGUE = """\
 opponents and staff:
   random_legal, simple, strong    a program (staff: script, the program that knows the game's world)
   person                          you, too
   http://HOST/v1#MODEL            a server with OpenAI's chat interface; --key_variable names where its key stands
-  FOLDER or NAME                  a model that plays with dfc's engine, e.g. tiny_player, the one in the box (opponent)
+  FOLDER or tiny_player           a model that plays with dfc's engine; tiny_player is the one in the box
 examples:
   python -m dfc.launch.play --game=ConnectFour-v0 --opponent=strong
   python -m dfc.launch.play --game=TicTacToe-v0 --opponent=tiny_player --seat=1
   python -m dfc.launch.play --game=twenty_questions --split=test --seed=3
+  python -m dfc.launch.play --game=race.py:Race --opponent=http://localhost:8000/v1#m --endpoint='{"timeout": 30}'
+exit code: 0 the game was played or left, 1 a player failed or the game was discarded, 2 wrong command line, 130 Ctrl-C
 """
 _SCRIPT = "script"
+_PERSON = "person"
+_IN_THE_BOX = "tiny_player"
+_STRONGEST_FIRST: tuple[Strength, ...] = ("strong", "simple", "random_legal")
+_FIRST_WAIT, _NEXT_WAIT = 2.0, 30.0  # seconds until a line says who is waited for, and between such lines
+_SHOWN = 200  # characters of a reply
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -39,109 +54,315 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("--game", required=True, help="its id", metavar="ID")
+    add("--game", required=True, help="its id, or FILE.py:CLASS for one of your own", metavar="ID")
     add("--options", default="{}", help='constructor values as JSON, e.g. {"num_disks": 5}', metavar="JSON")
     add("--split", help="short for the option split, where a game has tasks", metavar="NAME")
     add("--seed", type=int, help="of the deal, or the number of a task; drawn if absent")
     add("--seat", type=int, default=0, help="yours (0)")
-    add("--opponent", default="strong", help="who sits opposite (strong)", metavar="WHO")
-    add("--player", default="person", help="who sits on your seat (person)", metavar="WHO")
-    add("--world", default=_SCRIPT, help="who answers for the game's world (script)", metavar="WHO")
+    add("--opponent", help="who sits opposite (strong; random_legal where there is no such program)", metavar="WHO")
+    add("--player", default=_PERSON, help="who sits on your seat (person)", metavar="WHO")
+    add("--world", help="who answers for the game's world (script)", metavar="WHO")
+    add("--judge", help="who judges (script)", metavar="WHO")
     add("--key_variable", default="", help="environment variable with the key of an endpoint", metavar="NAME")
-    add("--judge", default=_SCRIPT, help="who judges (script)", metavar="WHO")
+    add("--endpoint", help='settings of endpoints as JSON (docs/endpoints.md), e.g. {"timeout": 30}', metavar="JSON")
     return parser
 
 
-def main(arguments: Sequence[str], read: TextIO | None = None, write: TextIO | None = None) -> int:
+def main(
+    arguments: Sequence[str],
+    read: TextIO | None = None,
+    write: TextIO | None = None,
+    players: list[Player | Remote] | None = None,
+) -> int:
     """Runs what the words after ``python -m dfc.launch.play`` ask for.
 
+    Args:
+      arguments: those words.
+      read: where a person's lines come from; the terminal if None.
+      write: where text goes; standard output if None.
+      players: an empty list that gets everybody who sits down, for a handler of signals.
+
     Returns:
-      The exit code: 0 the game was played or left, 1 a player failed, 2 wrong command line.
+      The exit code: 0 the game was played or left, 1 a player failed or the game was discarded, 2 wrong command line,
+      130 interrupted.
     """
     known = _parser().parse_args(list(arguments))
     out = sys.stdout if write is None else write
+    players = [] if players is None else players
     try:
-        game = _make(known)
-        players = _seated(known, game, Person(read, out))
-    except (DfcError, ValueError) as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
-    seed = secrets.randbelow(1 << 31) if known.seed is None else known.seed
-    game.reset(seed)
-    out.write(f"{game.id}, seed {seed}\n")
-    try:
-        said = rounds.play_out(game, players, Chance(derive_seed("play", seed)))
+        try:
+            game = _make(known)
+            _check(known, game)
+            patient = not {"illegal_allowance", "malformed_allowance"} & _object("options", known.options).keys()
+            person = Person(read, write, patient=patient)
+            _seat(known, game, person, players, out)
+        except (DfcError, ValueError, OSError) as error:
+            sys.stderr.write(f"{error}\n")
+            return 2
+        return _play(known, game, players, out)
     except Quit:
         out.write("\nLeft.\n")
         return 0
+    except KeyboardInterrupt:
+        out.write("\nLeft.\n")
+        out.flush()  # closing an endpoint may take seconds
+        return 130
+    finally:
+        _close(players)
+
+
+def _close(players: Sequence[Player | Remote]) -> None:
+    for player in players:
+        try:
+            if hasattr(player, "close"):
+                player.close()
+        except KeyboardInterrupt:  # somebody in a hurry: what it waits for is given up
+            continue
+
+
+def _interrupted(players: Sequence[Player | Remote], _number: int, _frame: FrameType | None) -> None:
+    """Leaves at Ctrl-C: by an exception at a prompt, else at once.
+
+    An exception raised while libraries are loaded or a model computes is lost in a callback, or ends in a crash. At a
+    prompt nothing of that goes on, and the terminal must be given back as it was.
+    """
+    if any(isinstance(player, Person) and player.asks for player in players):
+        raise KeyboardInterrupt
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    with contextlib.suppress(RuntimeError, OSError):  # this may be in the middle of another write
+        sys.stdout.flush()
+    os.write(1, b"\nLeft.\n")
+    _close([player for player in players if isinstance(player, Remote)])  # replies under way are paid for
+    os._exit(130)
+
+
+def _play(known: argparse.Namespace, game: Game, players: Sequence[Player | Remote], out: TextIO) -> int:
+    seed = secrets.randbelow(1 << 31) if known.seed is None else known.seed
+    game.reset(seed)
+    out.write(f"{game.id}, seed {seed}{_task(game)}\n")
+    person = next((player for player in players if isinstance(player, Person)), None)
+
+    def ask(remote: Remote, chat: list[Message]) -> str:
+        while True:
+            try:
+                return _waited(remote, chat, out)
+            except PlayerError as error:
+                if person is None or not person.agrees(f"{error}\nTry again?"):
+                    raise
+
+    try:
+        said = rounds.play_out(game, players, Chance(derive_seed("play", seed)), ask=ask)
     except DfcError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    finally:
-        for player in players:
-            if hasattr(player, "close"):
-                player.close()
-    if not any(isinstance(player, Person) for player in players):  # nobody has seen it
-        out.writelines(f"{game.role(reply.seat)} {reply.seat}: {reply.text}\n" for reply in said)
+    if person is None:  # nobody has seen it
+        out.writelines(f"{seat_name(game, reply.seat)}: {reply.text}\n" for reply in said)
     _tell_end(game, said, known.seat, out)
-    return 0
+    return 0 if game.discarded is None else 1
+
+
+def _waited(remote: Remote, chat: list[Message], out: TextIO) -> str:
+    """Returns a remote player's reply; says now and then that it is waited for."""
+    call = remote.ask(chat)
+    told_next = time.monotonic() + _FIRST_WAIT
+    while not call.done:
+        remote.wait([call], max(0.0, told_next - time.monotonic()))
+        if not call.done and time.monotonic() >= told_next:
+            out.write(f"waiting for {remote.name} ...\n")
+            out.flush()
+            told_next += _NEXT_WAIT
+    return call.result()
+
+
+# ---- the command line -----------------------------------------------------------------------------------------------
+
+
+def _object(flag: str, text: str) -> dict[str, Any]:
+    try:
+        found: Any = json.loads(text)
+    except ValueError as error:
+        raise ConfigError([f"--{flag}={text}: no JSON: {error}"]) from error
+    if not isinstance(found, dict):
+        raise ConfigError([f"--{flag}={text}: expected an object"])
+    return found
 
 
 def _make(known: argparse.Namespace) -> Game:
-    try:
-        options: Any = json.loads(known.options)
-    except ValueError as error:
-        raise ConfigError([f"--options={known.options}: no JSON: {error}"]) from error
-    if not isinstance(options, dict):
-        raise ConfigError([f"--options={known.options}: expected an object"])
+    options = _object("options", known.options)
     if known.split is not None:
         options["split"] = known.split
-    game = registry.make(known.game, **options)
+    file, _, _ = known.game.rpartition(":")
+    if not file.endswith(".py"):
+        return registry.make(known.game, **options)
+    make: Callable[..., Game] = loading.found(known.game)[0]
+    try:
+        return make(**options)
+    except TypeError as error:  # which options a class in a file has is not known before
+        raise ConfigError([f"--game={known.game}: {error}"]) from error
+
+
+def _check(known: argparse.Namespace, game: Game) -> None:
+    """Refuses what cannot be, and what would be ignored.
+
+    Raises:
+      ConfigError: lists every problem.
+    """
+    found = _place_problems(known, game)
+    wanted = {name: getattr(known, name) for name in ("player", "opponent", "world", "judge")}
+    wanted = {name: who for name, who in wanted.items() if who is not None}
+    for name, who in wanted.items():
+        wrong = _who_is_wrong(who, staff=name in ("world", "judge"))
+        if wrong is not None:
+            found.append(f"--{name}={who}: {wrong}")
+    endpoints = [who for who in wanted.values() if named.is_endpoint(who)]
+    hosts = sorted({urllib.parse.urlsplit(who).netloc.lower() for who in endpoints})
+    if known.key_variable and len(hosts) > 1:  # each would learn what opens the others
+        found.append(f"--key_variable={known.key_variable}: a key is for one server, but there are {hosts}")
+    idle = [flag for flag in ("key_variable", "endpoint") if getattr(known, flag) and not endpoints]
+    found += [f"--{flag}: no endpoint plays; name one, e.g. --opponent={named.EXAMPLE}" for flag in idle]
+    if found:
+        raise ConfigError(found)
+
+
+def _place_problems(known: argparse.Namespace, game: Game) -> list[str]:
+    """Returns what this game has no place for."""
+    found = []
     if not 0 <= known.seat < game.seats:
-        raise ConfigError([f"--seat={known.seat}: {game.id} has seats 0 to {game.seats - 1}"])
+        found.append(f"--seat={known.seat}: {game.id} has seats 0 to {game.seats - 1}")
     if known.seed is not None and not 0 <= known.seed < 1 << 63:
-        raise ConfigError([f"--seed={known.seed}: expected a number from 0 to 2 ** 63 - 1"])
-    return game
+        found.append(f"--seed={known.seed}: expected a number from 0 to 2 ** 63 - 1")
+    if known.opponent is not None and game.seats == 1:
+        found.append(f"--opponent={known.opponent}: {game.id} has one player, nobody sits opposite")
+    for role in ("world", "judge"):
+        if getattr(known, role) is not None and role not in game.staff:
+            staff = f"its staff is {' and '.join(game.staff)}" if game.staff else "no staff answers for its world"
+            found.append(f"--{role}={getattr(known, role)}: {game.id} has no {role}; {staff}")
+    return found
 
 
-def _seated(known: argparse.Namespace, game: Game, person: Person) -> list[Player | Remote]:
-    """Returns who sits on each seat."""
-    wanted = [known.player if seat == known.seat else known.opponent for seat in range(game.seats)]
-    players = [_player(who, game, person, known.key_variable) for who in wanted]
+def _who_is_wrong(who: str, *, staff: bool) -> str | None:
+    """Returns why nobody can be called so, or None."""
+    if pathlib.Path(who).is_dir():
+        return None
+    programs = (_SCRIPT,) if staff else get_args(Strength)  # programs of a strength sit on players' seats
+    return named.problem(who, (*programs, _PERSON, _IN_THE_BOX, "the folder of a model"))
+
+
+# ---- players --------------------------------------------------------------------------------------------------------
+
+
+def _seat(
+    known: argparse.Namespace,
+    game: Game,
+    person: Person,
+    players: list[Player | Remote],
+    out: TextIO,
+) -> None:
+    """Seats everybody; `players` grows one by one, so that those made before an error can be closed.
+
+    Raises:
+      ConfigError: somebody cannot play this game.
+    """
+    settings = {} if known.endpoint is None else _object("endpoint", known.endpoint)
+    for seat in range(game.seats):
+        flag, who = ("player", known.player) if seat == known.seat else ("opponent", known.opponent)
+        if who is None or who in get_args(Strength):
+            _refuse_without_list(game, flag, who)
+        if who is None:
+            who = _default_opponent(game)
+            if who != _STRONGEST_FIRST[0]:
+                out.write(f"No program plays {game.id} better than {who}, so that sits opposite.\n")
+        players.append(_player(who, game, person, known.key_variable, settings, out))
     for role in game.staff:
-        who = {"world": known.world, "judge": known.judge}.get(role, _SCRIPT)
-        players.append(scripted.staff(game)[role] if who == _SCRIPT else _player(who, game, person, known.key_variable))
-    return players
+        who = {"world": known.world, "judge": known.judge}.get(role) or _SCRIPT
+        if who == _SCRIPT:
+            players.append(scripted.staff(game)[role])
+        else:
+            players.append(_player(who, game, person, known.key_variable, settings, out, staff=True))
 
 
-def _player(who: str, game: Game, person: Person, key_variable: str) -> Player | Remote:
-    if who == "person":
+def _default_opponent(game: Game) -> Strength:
+    for strength in _STRONGEST_FIRST[:-1]:
+        try:
+            scripted.player(game, strength)
+        except ValueError:
+            continue
+        return strength
+    return _STRONGEST_FIRST[-1]
+
+
+def _refuse_without_list(game: Game, flag: str, who: str | None) -> None:
+    """Refuses a program for a game that does not say what can be played.
+
+    Raises:
+      ConfigError: it does not.
+    """
+    if game.lists_actions:
+        return
+    name = f"--{flag}={who}" if who else f"--{flag}"
+    choice = f"{_PERSON}, {_IN_THE_BOX}, the folder of a model, or a chat endpoint such as {named.EXAMPLE}"
+    raise ConfigError([f"{name}: {game.id} lists no legal actions, so no program can play it; choose {choice}"])
+
+
+def _player(
+    who: str,
+    game: Game,
+    person: Person,
+    key_variable: str = "",
+    settings: Mapping[str, Any] | None = None,
+    out: TextIO | None = None,
+    *,
+    staff: bool = False,
+) -> Player | Remote:
+    if who == _PERSON:
         return person
-    if who in get_args(Strength):
-        strength: Any = who
-        return scripted.player(game, strength)
-    if "://" in who:
-        from dfc.players.endpoint import Endpoint  # noqa: PLC0415 - imports a network client
-        from dfc.players.endpoint_config import EndpointConfig  # noqa: PLC0415 - same
+    if named.problem(who) is None:
+        return named.player(who, key_variable, settings)
+    print(f"loading {who} ...", file=out, flush=True)
+    from dfc.config import SamplingConfig  # noqa: PLC0415 - same as the next
+    from dfc.rollout.local import REPLY_IDS, LocalPlayer  # noqa: PLC0415 - imports jax and reads a checkpoint
 
-        url, _, model = who.partition("#")
-        if not model:
-            raise ConfigError([f"{who}: name the model behind a #, as in http://127.0.0.1:8000/v1#my-model"])
-        return Endpoint(EndpointConfig(base_url=url, model=model, key_variable=key_variable))
-    from dfc.rollout.local import LocalPlayer  # noqa: PLC0415 - imports jax and reads a checkpoint
+    if staff:  # answers in words, and the same words to the same question
+        return LocalPlayer(who, sampling=SamplingConfig(temperature=0.0))
+    # A reply that goes on behind the end of an action would only take time.
+    stop = ("]",) if game.grammar.endswith("]") else ()
+    return LocalPlayer(who, stop=stop, max_reply_length=game.reply_ids or REPLY_IDS)
 
-    # Every grammar of the games ends with one of these; a reply that goes on behind it would only take time.
-    return LocalPlayer(who, stop=("]",) if game.grammar.endswith("]") else ())
+
+# ---- what is told ---------------------------------------------------------------------------------------------------
+
+
+def _task(game: Game) -> str:
+    """Returns which task is played, where the game has any: seeds beyond their number begin anew."""
+    task, split = getattr(game, "task", None), getattr(game, "split", None)
+    size = game.facts.splits.get(str(split))
+    return "" if task is None or size is None else f" (task {task} of the {size} in {split}, counted from 0)"
 
 
 def _tell_end(game: Game, said: Sequence[rounds.Said], seat: int, out: TextIO) -> None:
-    out.writelines(f"  | {line}\n" if line else "" for line in game.observation(seat).split("\n"))
+    news = game.observation(seat)
+    if news:
+        out.write(f"{framed(news)}\n")
+    last = said[-1] if said else None
+    if last is not None and game.forfeited_by is not None:
+        kind = "malformed" if last.verdict is Verdict.FORFEIT_MALFORMED else "illegal"
+        why = (rounds.refusal(game, last.seat, last.text) or "").removesuffix(" Try again.")
+        out.write(f"{seat_name(game, last.seat)} forfeits by a reply that is {kind}: {_shown(last.text)}\n  {why}\n")
+    replies = sum(reply.seat < game.seats for reply in said)
     outcomes = ", ".join(f"seat {number} {outcome}" for number, outcome in enumerate(game.outcomes or ()))
-    out.write(f"Over after {len(said)} replies: {outcomes}.\n")
+    out.write(f"Over after {replies} {'reply' if replies == 1 else 'replies'}: {outcomes}.\n")
     if game.discarded is not None:
-        out.write(f"The game was discarded: {game.discarded}.\n")
+        out.write(f"The game was discarded: {game.discarded.rstrip('.')}.\n")
+        if last is not None and last.seat >= game.seats:
+            out.write(f"  The {game.role(last.seat)}'s last reply: {_shown(last.text)}\n")
     out.writelines(f"  {name}: {value:g}\n" for name, value in game.measures().items())
 
 
+def _shown(text: str) -> str:
+    return f"{text[:_SHOWN]!r}{'...' if len(text) > _SHOWN else ''}"
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    at_the_table: list[Player | Remote] = []
+    signal.signal(signal.SIGINT, functools.partial(_interrupted, at_the_table))
+    sys.exit(main(sys.argv[1:], players=at_the_table))

@@ -1,9 +1,18 @@
 """``python -m dfc.launch.play``: a person in the terminal, programs, a model in the engine."""
 
 import io
+import os
+import pty
 import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
+from chat_server import fails, hangs, says, serving
 
 from dfc.games import registry
 from dfc.games.chance import Chance
@@ -11,8 +20,10 @@ from dfc.games.game import Verdict
 from dfc.games.scripted import RandomLegal
 from dfc.launch import play
 from dfc.players import rounds
-from dfc.players.person import Person
+from dfc.players.person import Person, framed
 from dfc.players.remote import PlayerError, Remote
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def run(*words, typed=""):
@@ -33,7 +44,8 @@ def test_a_person_plays_a_whole_game():
 def test_a_question_mark_lists_what_can_be_played_and_costs_nothing():
     code, text = run("--game=TicTacToe-v0", "--seed=1", "--opponent=strong", typed="?\n\nquit\n")
     assert code == 0
-    assert "    [8]" in text
+    assert "    [0]  [1]  [2]  [3]  [4]  [5]  [6]  [7]  [8]\n" in text
+    assert "examples" not in text
     assert text.count("player 0>") == 3
     assert text.endswith("Left.\n")
 
@@ -41,6 +53,81 @@ def test_a_question_mark_lists_what_can_be_played_and_costs_nothing():
 def test_the_end_of_the_input_leaves_the_game():
     code, text = run("--game=TicTacToe-v0", "--seed=1", typed="[4]\n")
     assert (code, text.endswith("Left.\n")) == (0, True)
+
+
+def test_an_interrupt_leaves_the_game():
+    class Interrupted(io.StringIO):
+        def readline(self, *_):
+            raise KeyboardInterrupt
+
+    out = io.StringIO()
+    assert play.main(["--game=TicTacToe-v0", "--seed=1"], Interrupted(), out) == 130
+    assert out.getvalue().endswith("Left.\n")
+
+
+def started(*words, on=subprocess.PIPE):
+    command = [sys.executable, "-u", "-m", "dfc.launch.play", *words]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm"}
+    return subprocess.Popen(command, cwd=ROOT, env=environment, stdin=on, stdout=on, stderr=on)  # noqa: S603 - our own command
+
+
+def read_until(process, text):
+    seen = b""
+    while text.encode() not in seen:
+        piece = process.stdout.read(1)
+        assert piece, (seen, process.stderr.read())
+        seen += piece
+
+
+def interrupted(process):
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out.decode(), err.decode()
+
+
+def test_ctrl_c_at_the_prompt_says_one_line():
+    process = started("--game=TicTacToe-v0", "--seed=1")
+    read_until(process, "player 0> ")
+    assert interrupted(process) == (130, "\nLeft.\n", "")
+
+
+def test_ctrl_c_while_a_model_is_loaded_or_compiled_says_one_line():
+    process = started("--game=TicTacToe-v0", "--seed=1", "--seat=1", "--opponent=tiny_player")
+    read_until(process, "loading tiny_player ...\n")
+    time.sleep(0.2)
+    assert interrupted(process) == (130, "\nLeft.\n", "")
+    process = started("--game=TicTacToe-v0", "--seed=1", "--seat=1", "--opponent=tiny_player")
+    read_until(process, "seed 1\n")
+    time.sleep(0.2)
+    assert interrupted(process) == (130, "\nLeft.\n", "")
+
+
+def test_ctrl_c_while_an_endpoint_is_waited_for_says_one_line():
+    with serving(usual=hangs) as server:
+        process = started("--game=TicTacToe-v0", "--seed=1", "--seat=1", f"--opponent={server.url}#m")
+        read_until(process, "waiting for m ...\n")
+        assert interrupted(process) == (130, "\nLeft.\n", "")
+
+
+def test_an_arrow_key_recalls_the_last_line_where_python_has_readline():
+    pytest.importorskip("readline")
+    controller, terminal = pty.openpty()
+    with started("--game=TicTacToe-v0", "--seed=1", on=terminal) as process:
+        os.close(terminal)
+        seen = b""
+        for expected, typed in [
+            (b"player 0> ", b"9\r"),
+            (b"There is no such cell.", b"\x1b[A\r"),
+            (b"There is no such cell.", b"quit\r"),
+            (b"Left.", b""),
+        ]:
+            while expected not in seen:
+                assert select.select([controller], [], [], 20)[0], seen
+                seen += os.read(controller, 1)
+            seen = b""
+            os.write(controller, typed)
+        assert process.wait(20) == 0
+    os.close(controller)
 
 
 @pytest.mark.parametrize("opponent", ["random_legal", "simple", "strong"])
@@ -58,6 +145,210 @@ def test_the_model_in_the_box_sits_opposite():
     assert "Over after" in text
 
 
+def test_a_model_that_answers_for_the_world_says_the_same_to_the_same_question():
+    game = registry.make("twenty_questions", split="test")
+    game.reset(3)
+    game.step("Is it alive?")
+    model = play._player("tiny_player", game, Person(io.StringIO(), io.StringIO()), staff=True)
+    replies = set()
+    for seed in range(3):
+        replies.add(model.act(game, Chance(seed)))
+        model.close()
+    assert len(replies) == 1
+
+
+def test_a_model_begins_anew_where_the_same_object_plays_another_game():
+    game = registry.make("TicTacToe-v0")
+    model = play._player("tiny_player", game, Person(io.StringIO(), io.StringIO()))
+    conversations = []
+    for _ in range(2):
+        game.reset(0)
+        assert model.act(game, Chance(1)).endswith("]")
+        conversations.append(list(model._voices[0].ids))
+    assert conversations[0] == conversations[1]
+
+
+# ---- a person's typing errors ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("game", "typed", "told"),
+    [
+        ("TicTacToe-v0", "hello\n", "No action could be read. Reply in the form [4]. Try again."),
+        ("TicTacToe-v0", "[9]\n", "There is no such cell. Try again."),
+        ("TicTacToe-v0", "\x1b[A\n", "A key sent no text (an arrow key?). Type the line again."),
+        ("wordle", "[crane]\n", "No action could be read. Reply in the form <Answer>crane</Answer>. Try again."),
+        ("twenty_questions", "\x1b[A\n", "A key sent no text"),
+    ],
+)
+def test_a_line_that_cannot_be_played_is_asked_for_again_with_the_reason(game, typed, told):
+    code, text = run(f"--game={game}", "--seed=1", typed=5 * typed)
+    assert (code, text.endswith("Left.\n")) == (0, True)
+    assert " ".join(text.replace("  | ", "").split()).count(told) == 5
+
+
+def test_a_typing_error_costs_what_the_options_say_if_they_say_anything():
+    code, text = run("--game=TicTacToe-v0", "--seed=1", '--options={"malformed_allowance": 1}', typed="no\nnever\n")
+    assert code == 0
+    assert "player 0 forfeits by a reply that is malformed: 'never'\n  No action could be read." in text
+    assert "Over after 2 replies: seat 0 invalid, seat 1 win." in text
+
+
+@pytest.mark.parametrize(
+    ("game", "typed", "played"),
+    [
+        ("TicTacToe-v0", "4", "[4]"),
+        ("ConnectFour-v0", "col 3", "[col 3]"),
+        ("wordle", "crane", "<Answer>crane</Answer>"),
+        ("battleship", "B3", "<Answer>B3</Answer>"),
+        ("LiarsDice-v0", "Bid: 2, 4", "[Bid: 2, 4]"),
+        ("SimpleNegotiation-v0", "Hello there", "Hello there"),
+        ("TicTacToe-v0", "I take [4]", "I take [4]"),
+    ],
+)
+def test_a_bare_action_gets_what_the_grammar_wants_around_it(game, typed, played):
+    game = registry.make(game)
+    game.reset(1)
+    out = io.StringIO()
+    reply = Person(io.StringIO(f"{typed}\n"), out).act(game, Chance(0))
+    assert reply == played
+    assert game.step(reply) is Verdict.PLAYED
+
+
+@pytest.mark.parametrize("said", ["I resign.", "[9]"])
+def test_who_forfeits_is_told_with_the_reply_and_the_reason(said):
+    with serving(usual=says(said + " " * 300 + "x")) as server:
+        words = ("--game=TicTacToe-v0", "--seed=1", "--seat=1", f"--opponent={server.url}#m")
+        code, text = run(*words, "--player=random_legal", '--options={"illegal_allowance": 0}')
+    assert code == 0
+    kind, why = {
+        "I resign.": ("malformed", "No action could be read. Reply in the form [4]."),
+        "[9]": ("illegal", "There is no such cell."),
+    }[said]
+    shown = (said + " " * 300)[:200]
+    assert f"player 0 forfeits by a reply that is {kind}: {shown!r}...\n  {why}\n" in text
+
+
+# ---- who plays ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def race(tmp_path):
+    guide = (ROOT / "docs" / "add_a_game.md").read_text()
+    path = tmp_path / "race.py"
+    path.write_text(re.search(r"```python\n(.*?)```", guide, re.DOTALL)[1])
+    return path
+
+
+def test_a_game_in_a_file_is_played_against_the_best_program_there_is(race):
+    code, text = run(f"--game={race}:Race", "--seed=1", '--options={"target": 4}', typed="3\n")
+    assert code == 0
+    assert "No program plays Race better than random_legal, so that sits opposite.\n" in text
+    assert "Over after 2 replies: seat 0 win, seat 1 loss.\n" in text
+
+
+def test_a_game_without_a_list_of_actions_is_refused_with_what_works(race, capsys):
+    race.write_text(race.read_text().replace("    grammar: ", "    lists_actions = False\n    grammar: "))
+    assert run(f"--game={race}:Race")[0] == 2
+    assert "lists no legal actions, so no program can play it; choose person, tiny_player" in capsys.readouterr().err
+    code, text = run(f"--game={race}:Race", "--opponent=person", "--seed=1", typed="3\n3\n")
+    assert (code, text.count("player 1>")) == (0, 1)
+
+
+def test_a_task_is_named_by_its_number():
+    assert (
+        "wordle, seed 805 (task 5 of the 800 in test, counted from 0)\n"
+        in run("--game=wordle", "--split=test", "--seed=805")[1]
+    )
+
+
+# ---- endpoints ---------------------------------------------------------------------------------------------------
+
+
+def test_a_person_is_told_who_is_waited_for_and_may_try_again(monkeypatch):
+    monkeypatch.setattr(play, "_FIRST_WAIT", 0.05)
+    monkeypatch.setattr(play, "_NEXT_WAIT", 0.1)
+    with serving(fails(400), says("[0]", after=0.4), fails(400)) as server:
+        words = ("--game=TicTacToe-v0", "--seed=1", "--seat=1", f"--opponent={server.url}#slow")
+        code, text = run(*words, typed="what\ny\n4\nno\n")
+    assert code == 1
+    assert text.count("Try again? (yes or no)") == 3
+    assert text.count("waiting for slow ...\n") >= 2
+    assert "Opponent plays [0]." in text
+
+
+def test_nobody_is_asked_where_nobody_watches(capsys):
+    with serving(usual=fails(400)) as server:
+        code, text = run("--game=TicTacToe-v0", "--player=strong", f"--opponent={server.url}#m", typed="yes\nyes\n")
+    assert (code, "again" in text) == (1, False)
+    assert "the server does not take the request" in capsys.readouterr().err
+
+
+def test_settings_of_an_endpoint_are_its_configuration(capsys):
+    with serving(usual=says("[0]")) as server:
+        words = ("--game=TicTacToe-v0", "--seed=1", "--seat=1", f"--opponent={server.url}#m")
+        run(*words, '--endpoint={"max_tokens": 7, "temperature": 0.5}')
+        assert (server.bodies[0]["max_tokens"], server.bodies[0]["temperature"]) == (7, 0.5)
+        assert run(*words, '--endpoint={"timeout": -1}')[0] == 2
+        assert "endpoint.timeout=-1: must be a number above 0" in capsys.readouterr().err
+        assert run(*words, '--endpoint={"time_out": 1}')[0] == 2
+        assert "endpoint.time_out: there is no such setting; did you mean 'timeout'?" in capsys.readouterr().err
+
+
+def test_a_discarded_game_is_no_success_and_shows_what_was_of_no_use():
+    with serving(usual=says("perhaps " * 60)) as server:
+        words = ("--game=twenty_questions", "--seed=3", f"--judge={server.url}#m")
+        code, text = run(*words, typed="Is it alive?\n")
+    assert code == 1
+    assert re.search(r"The game was discarded: the judge gave 5 replies in a row.*[^.]\.\n", text)
+    assert f"  The judge's last reply: {('perhaps ' * 60)[:200]!r}...\n" in text
+    assert "Over after 1 reply: seat 0 truncated.\n" in text
+
+
+# ---- what is shown -----------------------------------------------------------------------------------------------
+
+
+def test_staff_has_no_number_and_a_person_can_be_it():
+    words = ("--game=twenty_questions", "--seed=3", "--world=person", "--judge=person")
+    text = run(*words, typed="Is it alive?\nI will not say.\nYes.\n<NOTVALID>\n")[1]
+    assert "player 0> " in text
+    assert text.count("\nworld> ") + text.count(" world> ") >= 1
+    assert "judge> " in text
+
+
+def test_long_lines_are_broken_between_words_and_boards_are_not(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "50")
+    rules = "word " * 40
+    shown = framed(f"{rules}\n\n 0 | 1 | 2 ").split("\n")
+    assert max(map(len, shown)) <= 50
+    assert shown[-2:] == ["  |", "  |  0 | 1 | 2 "]
+    assert " ".join(line[4:] for line in shown[:-2]).split() == rules.split()
+
+
+def test_examples_are_called_so_where_more_can_be_said():
+    text = run("--game=mastermind", "--seed=1", typed="?\n")[1]
+    assert "... and 9" in text
+    assert "These are examples, more can be said." in text
+
+
+def test_a_model_brings_no_advice_of_other_packages():
+    hide = (
+        "import importlib.util as u, sys; real = u.find_spec\n"
+        "u.find_spec = lambda name, *more: None if name == 'torch' else real(name, *more)\n"
+    )
+    use = (
+        "from dfc.models.chat import ChatTokenizer; from dfc.models.huggingface import resolve\n"
+        "ChatTokenizer.load(resolve('tiny_player'))"
+    )
+    told = {}
+    for what in ("import transformers", use):
+        command = [sys.executable, "-c", hide + what]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)  # noqa: S603 - our own
+        told[what] = done.stderr
+    assert "PyTorch was not found" in told["import transformers"]
+    assert told[use] == ""
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -68,11 +359,50 @@ def test_the_model_in_the_box_sits_opposite():
         (["--game=TicTacToe-v0", "--split=test"], "has no option 'split'"),
         (["--game=TicTacToe-v0", "--seed=-1"], "expected a number from 0"),
         (["--game=TicTacToe-v0", "--opponent=http://127.0.0.1:1/v1"], "name the model behind a #"),
+        (["--game=TicTacToe-v0", "--opponent=stong"], "did you mean 'strong'? It must be random_legal, simple, strong"),
+        (["--game=TicTacToe-v0", "--opponent=127.0.0.1:9/v1#m"], "did you mean 'http://127.0.0.1:9/v1#m'?"),
+        (["--game=wordle", "--opponent=simple"], "wordle has one player, nobody sits opposite"),
+        (["--game=wordle", "--world=script"], "wordle has no world; no staff answers for its world"),
+        (["--game=twenty_questions", "--judge=strong"], "must be script, person, tiny_player, the folder of a model"),
+        (["--game=TicTacToe-v0", "--key_variable=K"], "--key_variable: no endpoint plays"),
+        (["--game=TicTacToe-v0", '--endpoint={"timeout": 3}'], "--endpoint: no endpoint plays"),
+        (["--game=nowhere.py:Race"], "nowhere.py"),
+        (
+            [
+                "--game=TicTacToe-v0",
+                "--key_variable=K",
+                "--player=http://127.0.0.1:1/v1#a",
+                "--opponent=https://example.org/v1#b",
+            ],
+            "--key_variable=K: a key is for one server, but there are ['127.0.0.1:1', 'example.org']",
+        ),
     ],
 )
 def test_a_wrong_word_is_answered_with_its_cure(words, said, capsys):
     assert run(*words)[0] == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_game_has_to_begin_and_a_function_has_to_be_wrapped_before_it_is_played():
+    game = registry.make("TicTacToe-v0")
+    with pytest.raises(ValueError, match=r"TicTacToe-v0 has not begun: call reset\(seed\)"):
+        rounds.play_out(game, [RandomLegal(), RandomLegal()], Chance(0))
+    game.reset(0)
+    with pytest.raises(TypeError, match=r"players\[1\] must be a Remote .* got function; .*Remote\(f\)"):
+        rounds.play_out(game, [RandomLegal(), lambda _: "[4]"], Chance(0))
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_why_a_reply_is_refused_is_known_before_and_after_it(history):
+    game = registry.make("TicTacToe-v0", illegal_allowance=0, history=history)
+    game.reset(0)
+    before = game.to_json()
+    assert rounds.refusal(game, 0, "[4]") is None
+    assert rounds.refusal(game, 0, "[9]") == "There is no such cell. Try again."
+    assert game.to_json() == before
+    assert game.step("[9]") is Verdict.FORFEIT_ILLEGAL
+    assert rounds.refusal(game, 0, "[9]") == "There is no such cell. Try again."
+    assert game.over
 
 
 def test_players_of_a_game_have_to_be_as_many_as_its_seats():

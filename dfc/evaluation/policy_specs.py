@@ -142,7 +142,7 @@ def problems(config: RunConfig) -> list[str]:
     seats = [registry.make(game, **options).seats for game, options in _sound(config.games).items()]
     if not config.policies:
         found.append("policies is empty: name who plays, as in --config.policies=tiny_player,random_legal,strong")
-    elif len(specs) == 1 and max(seats, default=1) > 1:
+    elif len(config.policies) == 1 and max(seats, default=1) > 1:
         found.append(f"policies={config.policies}: the ids of two players need two policies")
     for which in _ROLES:
         named = getattr(config.evaluate, which)

@@ -1,13 +1,17 @@
 """A person at a terminal as a player."""
 
-import sys
+import shutil
+import textwrap
 from typing import TextIO
 
 from dfc.games.chance import Chance
 from dfc.games.game import Game
+from dfc.players.rounds import refusal
 
-_MOST_SHOWN = 40  # legal actions in a list
+_ROWS_SHOWN = 20  # of legal actions in a list
 _HELP = "Type your reply; ? lists what you can play, quit ends the game."
+_INDENT = 4
+_FORMS = {"[": "[{}]", "<Answer>": "<Answer>{}</Answer>"}  # what a grammar shows, and how it is put around an action
 
 
 class Quit(Exception):  # noqa: N818 - a wish, no error
@@ -15,21 +19,31 @@ class Quit(Exception):  # noqa: N818 - a wish, no error
 
 
 class Person:
-    """Shows what a seat is to see and reads one line as its reply."""
+    """Shows what a seat is to see and reads one line as its reply.
 
-    def __init__(self, read: TextIO | None = None, write: TextIO | None = None) -> None:
+    Attributes:
+      asks: whether it waits for a line at this moment.
+    """
+
+    def __init__(self, read: TextIO | None = None, write: TextIO | None = None, *, patient: bool = True) -> None:
         """Sits down.
 
         Args:
-          read: where lines come from; standard input if None.
+          read: where lines come from; the terminal if None.
           write: where text goes; standard output if None.
+          patient: whether a line that cannot be played is refused with the reason before the game hears it, so that
+            no typing error costs a try; else it costs what the game's allowances say.
         """
-        self._read = sys.stdin if read is None else read
-        self._write = sys.stdout if write is None else write
+        self._read = read
+        self._write = write
+        self._patient = patient
         self._greeted = False
+        self.asks = False
+        if read is None:
+            _import_line_editing()
 
     def act(self, game: Game, chance: Chance) -> str:
-        """Returns what the person writes.
+        """Returns what the person writes; what goes without saying (brackets, tags) is added.
 
         Raises:
           Quit: the person wrote ``quit``, or the input has ended.
@@ -40,28 +54,135 @@ class Person:
         if not self._greeted:
             self._show(f"{_HELP}\n")
             self._greeted = True
-        for line in game.observation(seat).split("\n"):
-            self._show(f"  | {line}")
+        self._show(framed(game.observation(seat)))
         while True:
-            self._write.write(f"{game.role(seat)} {seat}> ")
-            self._write.flush()
-            line = self._read.readline()
-            reply = line.strip()
-            if not line or reply.lower() in {"quit", "exit"}:
+            said = self._line(f"{seat_name(game, seat)}> ")
+            if said.lower() in {"quit", "exit"}:
                 raise Quit
-            if reply == "?":
+            if said == "?":
                 self._list(game)
-            elif reply:
-                return reply
+            elif said:
+                reply, why = _read_as(game, seat, said)
+                if why is None or not self._patient:
+                    return reply
+                self._show(framed(why))
+
+    def agrees(self, question: str) -> bool:
+        """Returns whether the person says yes; the end of the input says no."""
+        while True:
+            try:
+                said = self._line(f"{question} (yes or no) ").lower()
+            except Quit:
+                return False
+            if said in {"y", "yes"}:
+                return True
+            if said in {"n", "no", "quit", "exit"}:
+                return False
+
+    def _line(self, prompt: str) -> str:
+        """Returns the next line without surrounding blanks; "" for one with control characters, which is told.
+
+        Raises:
+          Quit: the input has ended.
+        """
+        self.asks = True
+        try:
+            if self._read is None:
+                line = input(prompt)  # unlike a file's readline it knows the keys that edit a line
+            else:
+                self._show(prompt, end="")
+                line = self._read.readline()
+                if not line:
+                    raise Quit
+        except EOFError:
+            raise Quit from None
+        finally:
+            self.asks = False
+        said = " ".join(line.split())
+        if said.isprintable():
+            return said
+        self._show("    A key sent no text (an arrow key?). Type the line again.")
+        return ""
 
     def _list(self, game: Game) -> None:
         actions = game.legal_actions()
-        for action in actions[:_MOST_SHOWN]:
-            self._show(f"    {action}")
-        if len(actions) > _MOST_SHOWN:
-            self._show(f"    ... and {len(actions) - _MOST_SHOWN} more")
-        if game.open_actions or not actions:
-            self._show("    These are examples, more can be said." if actions else "    Say anything.")
+        rows = _rows(actions)
+        self._show("".join(f"{row}\n" for row in rows[:_ROWS_SHOWN]), end="")
+        left = len(actions) - sum(_per_row(actions) for _ in rows[:_ROWS_SHOWN])
+        if left > 0:
+            self._show(f"    ... and {left} more")
+        if game.open_actions and actions:
+            self._show("    These are examples, more can be said.")
+        elif not actions:
+            self._show("    There is no list; the rules say what can be played.")
 
-    def _show(self, text: str) -> None:
-        self._write.write(f"{text}\n")
+    def _show(self, text: str, end: str = "\n") -> None:
+        print(text, end=end, file=self._write, flush=True)
+
+
+def _import_line_editing() -> None:
+    """Lets `input` edit lines and recall earlier ones, where Python has readline."""
+    try:
+        import readline  # noqa: F401, PLC0415 - importing it is all; some systems lack it
+    except ImportError:
+        return
+
+
+def seat_name(game: Game, seat: int) -> str:
+    """Returns what a seat is called: players have numbers, a role of staff is there once."""
+    return f"{game.role(seat)} {seat}" if seat < game.seats else game.role(seat)
+
+
+def framed(text: str) -> str:
+    """Returns lines behind a bar, those too long for the terminal broken between words."""
+    shown: list[str] = []
+    for line in text.split("\n"):
+        prefix = "  | " if line else ""
+        whole = prefix + line
+        if len(whole) > _columns():
+            shown += textwrap.wrap(
+                line,
+                _columns(),
+                initial_indent=prefix,
+                subsequent_indent=prefix,
+                break_long_words=False,
+                break_on_hyphens=False,
+                replace_whitespace=False,
+            )
+        else:
+            shown.append(whole or "  |")
+    return "\n".join(shown)
+
+
+def _columns() -> int:
+    return max(40, shutil.get_terminal_size().columns)
+
+
+def _read_as(game: Game, seat: int, said: str) -> tuple[str, str | None]:
+    """Returns a line as the reply it stands for, and why it cannot be played, if so.
+
+    What is readable as it stands is left alone. A bare action, ``4`` or ``crane``, gets the brackets or the tags that
+    the grammar shows.
+    """
+    why = refusal(game, seat, said)
+    if why is None or seat >= game.seats or game.extract(said) is not None:
+        return said, why
+    bare = not set("[]<>") & set(said)  # else somebody meant another form, and an answer in tags may cost a turn
+    forms = [form for mark, form in _FORMS.items() if bare and mark in game.grammar]
+    for reply in (form.format(said) for form in forms):
+        told = refusal(game, seat, reply)
+        if told is None or told != why:  # another reason: it could be read
+            return reply, told
+    return said, why
+
+
+def _per_row(actions: list[str]) -> int:
+    widest = max(map(len, actions), default=0) + 2
+    return max(1, (_columns() - _INDENT) // widest)
+
+
+def _rows(actions: list[str]) -> list[str]:
+    widest = max(map(len, actions), default=0) + 2
+    size = _per_row(actions)
+    groups = (actions[start : start + size] for start in range(0, len(actions), size))
+    return [" " * _INDENT + "".join(action.ljust(widest) for action in group).rstrip() for group in groups]

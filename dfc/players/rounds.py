@@ -1,7 +1,8 @@
 """Plays one game among programs, people and remote players, without an engine and one reply after another."""
 
 import dataclasses
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 
 from dfc.games.chance import Chance
 from dfc.games.game import Game, Verdict
@@ -9,6 +10,9 @@ from dfc.games.scripted import Player
 from dfc.players.remote import Message, Remote
 
 MOST_REPLIES = 10_000  # of one game, those that were refused included
+
+Ask = Callable[[Remote, list[Message]], str]
+"""How a remote player is asked: (player, its chat, whose last message is the game's) -> its reply."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,8 +24,17 @@ class Said:
     verdict: Verdict
 
 
+def _ask(player: Remote, chat: list[Message]) -> str:
+    return player.ask(chat).result()
+
+
 def play_out(
-    game: Game, players: Sequence[Player | Remote], chance: Chance, most_replies: int = MOST_REPLIES
+    game: Game,
+    players: Sequence[Player | Remote],
+    chance: Chance,
+    most_replies: int = MOST_REPLIES,
+    *,
+    ask: Ask = _ask,
 ) -> list[Said]:
     """Plays a game that has begun to its end; returns every reply.
 
@@ -30,14 +43,20 @@ def play_out(
       players: by seat, staff included.
       chance: the scripted players' randomness, never the stream of the game.
       most_replies: before the game is truncated.
+      ask: how remote players are asked, such as by a function that tells somebody who waits.
 
     Raises:
-      ValueError: there is not one player for each seat.
+      ValueError: there is not one player for each seat, or the game has not begun.
+      TypeError: a player is neither a program nor a remote player, such as a bare function.
       PlayerError: a remote player failed.
     """
     seats = game.seats + len(game.staff)
     if len(players) != seats:
         raise ValueError(f"{game.id} has {seats} seats, staff included; got {len(players)} players")
+    for number, given in enumerate(players):
+        _check(given, number)
+    if game.to_move is None and not game.over:
+        raise ValueError(f"{game.id} has not begun: call reset(seed) before it is played")
     chats: dict[int, list[Message]] = {}
     said: list[Said] = []
     while (seat := game.to_move) is not None:
@@ -50,9 +69,36 @@ def play_out(
                 chats.pop(seat, None)
             chat = chats.setdefault(seat, [])
             chat.append(Message(role="user", content=game.observation(seat)))
-            text = player.ask(chat).result()
+            text = ask(player, chat)
             chat.append(Message(role="assistant", content=text))
         else:
             text = player.act(game, chance)
         said.append(Said(seat, text, game.step(text)))
     return said
+
+
+def refusal(game: Game, seat: int, reply: str) -> str | None:
+    """Returns why a reply of a seat cannot be played, in the game's words for it; None if it can. Changes nothing.
+
+    Args:
+      game: with this seat to move, or just after a reply of it that ended the game without being played.
+      seat: whose reply.
+      reply: what was said.
+    """
+    twin = game.clone()
+    twin.to_move = seat
+    twin.outcomes = None
+    twin.forfeited_by = None
+    twin.illegal_allowance = twin.malformed_allowance = sys.maxsize  # the reason is told to whoever has a try left
+    if twin.step(reply) not in (Verdict.ILLEGAL, Verdict.MALFORMED, Verdict.REFUSED):
+        return None
+    return twin.observation(seat).split("\n")[-1]
+
+
+def _check(player: object, seat: int) -> None:
+    if isinstance(player, Remote) or callable(getattr(player, "act", None)):
+        return
+    cure = "wrap a function of a chat: dfc.players.remote.Remote(f)" if callable(player) else "see dfc.players.named"
+    raise TypeError(
+        f"players[{seat}] must be a Remote or have act(game, chance) -> str, got {type(player).__name__}; {cure}"
+    )

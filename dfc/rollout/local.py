@@ -10,7 +10,7 @@ from dfc.rollout.conversation import Voice
 from dfc.rollout.engine import Engine
 
 _MAX_LENGTH = 8192  # ids of a game
-_REPLY = 1024  # ids of a reply
+REPLY_IDS = 1024  # of one reply
 
 
 class LocalPlayer:
@@ -21,7 +21,7 @@ class LocalPlayer:
         path: str,
         *,
         max_length: int = _MAX_LENGTH,
-        max_reply_length: int = _REPLY,
+        max_reply_length: int = REPLY_IDS,
         stop: tuple[str, ...] = (),
         sampling: SamplingConfig | None = None,
     ) -> None:
@@ -47,7 +47,7 @@ class LocalPlayer:
             sampling=sampling or SamplingConfig(),
         )
         self._voices: dict[int, Voice] = {}
-        self._game: Game | None = None
+        self._deal: Chance | None = None  # of the game in progress; every reset makes a new one
 
     def act(self, game: Game, chance: Chance) -> str:
         """Returns the model's reply.
@@ -57,9 +57,9 @@ class LocalPlayer:
         """
         seat = game.to_move
         assert seat is not None  # noqa: S101 - only whoever is to move is asked
-        if game is not self._game:
+        if game.chance is not self._deal:
             self.close()
-            self._game = game
+            self._deal = game.chance
         if game.role(seat) in game.forgetful and seat in self._voices:
             self._voices.pop(seat).close()
         voice = self._voices.get(seat)
@@ -79,7 +79,7 @@ class LocalPlayer:
                 return tokenizer.decode(reply.ids[:-1] if voice.closed else reply.ids)
 
     def close(self) -> None:
-        """Forgets the game."""
+        """Forgets the game in progress and frees its slots."""
         for voice in self._voices.values():
             voice.close()
         self._voices.clear()

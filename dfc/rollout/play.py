@@ -16,6 +16,7 @@ import jax
 from dfc.config import RolloutConfig
 from dfc.episodes import Episode
 from dfc.models.chat import ChatTokenizer
+from dfc.players.remote import Remote
 from dfc.rollout.engine import Engine
 from dfc.rollout.one_game import MOST_ACTIONS, THINK_PROMPT, Answerer, Job, Setting, Table, Waits, system_prompt
 
@@ -82,6 +83,12 @@ class Arena:
                 f"the remote player {setting.remotes[0].name!r} cannot play in a run of {jax.process_count()} "
                 "processes: its replies reach each at another time; use one process, or an opponent in the engine"
             )
+        for who in (opponent, *(staff or {}).values()):
+            if not (who is None or isinstance(who, str | Remote) or hasattr(who, "act")):
+                raise TypeError(
+                    f"whoever answers must be a policy's name, a program with act(game, chance) or a remote player, got"
+                    f" {type(who).__name__}; wrap a function: dfc.players.remote.Remote(function)"
+                )
         if both_seats and opponent != policy:
             raise ValueError(f"both_seats needs the policy {policy!r} as its own opponent, got {opponent_name!r}")
         self._setting = setting
