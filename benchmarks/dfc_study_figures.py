@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-from dfc_study_results import TITLES, curve, final_records, lines, runs_of
+from dfc_study_runs import TITLES, curve, final_records, lines, runs_of
 
 from dfc.evaluation.statistics import Record, pooled
 

@@ -14,45 +14,14 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from dfc_study import ABLATIONS, ARMS, FUSIONS, LONG, SWEEPS, seconds
+from dfc_study_runs import TITLES, curve, final_records, lines, runs_of
 
 from dfc.evaluation.statistics import Comparison, Interval, Record, pooled
 from dfc.games import registry
 
 LAST = 10  # iterations whose mean stands for the end of a curve
-Lines = list[dict[str, Any]]
-TITLES = {
-    "dfc": "Divide-Fuse-Conquer",
-    "naive_multi": "Naive-MSRL",
-    "naive_single": "Naive-SSRL",
-    "imitation": "SFT on wins",
-    "dfc_at_once": "fused at once",
-    "dfc_ties": "fused by TIES",
-    "initial": "base model",
-}
-
-
-def lines(path: Path, stream: str) -> Lines:
-    """Returns the whole lines of a stream."""
-    file = path / f"{stream}.jsonl"
-    return [json.loads(line) for line in file.read_text().splitlines() if line.endswith("}")] if file.exists() else []
-
-
-def runs_of(out: Path, name: str, *, finished: bool = True) -> dict[int, Path]:
-    """Returns the run folders of a name by seed."""
-    found = {int(path.name.rpartition("-")[2]): path for path in sorted(out.glob(f"{name}-[0-9]*")) if path.is_dir()}
-    return {seed: path for seed, path in found.items() if not finished or (path / "finished.json").exists()}
-
-
-def final_records(path: Path, policy: str, opponent: str) -> dict[str, Record]:
-    """Returns the final matches' counts per id."""
-    counts: dict[str, Record] = defaultdict(Record)
-    for row in lines(path, "evaluations"):
-        if row["stage"] == "final" and row["policy"] == policy and row["opponent"] in (opponent, "none"):
-            counts[row["game"]] += Record.from_json(row)
-    return dict(counts)
 
 
 def two_seats(records: Mapping[str, Record]) -> Record:
@@ -127,11 +96,6 @@ def stages_table(out: Path) -> str:
         texts = [f"{c.win}/{c.draw}/{c.loss}" + (f" +{c.truncated}" if c.truncated else "") for c in cells]
         rows.append([groups[game], game, *texts])
     return table(["group", "id", *order], rows)
-
-
-def curve(path: Path, metric: str) -> list[float]:
-    """Returns a metric of every iteration that has it."""
-    return [line["metrics"][metric] for line in lines(path, "metrics") if metric in line["metrics"]]
 
 
 def end_of(path: Path, metric: str) -> float:

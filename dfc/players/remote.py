@@ -112,6 +112,9 @@ class Remote:
         self._threads = 0
         self._hanging = 0  # threads given up that have not come back
 
+    def close(self) -> None:
+        """Ends what the player keeps open: nothing here, connections elsewhere."""
+
     def ask(self, messages: Sequence[Message]) -> Call:
         """Starts a call, or queues it if `concurrency` calls run; returns at once."""
         call = Call(self, [Message(role=m["role"], content=m["content"]) for m in messages])

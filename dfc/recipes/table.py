@@ -75,6 +75,10 @@ class Table:
     def close(self) -> None:
         """Gives up the engines and their caches; nothing can be played afterwards."""
         self._engines = []
+        for player in self._players.values():
+            if isinstance(player, Remote):
+                player.close()
+        self._players = {}
 
     @property
     def engines(self) -> list[Engine]:
