@@ -1,13 +1,15 @@
 """Groups and the order of stages: Algorithm 1's, and those of the methods it is compared with."""
 
 import dataclasses
+import types
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dfc.config import AcceptanceConfig, DivideFuseConquerConfig, FusionConfig, GroupingConfig
-from dfc.recipes.divide_fuse_conquer import _close_stage
+from dfc.config import AcceptanceConfig, DivideFuseConquerConfig, FusionConfig, GroupingConfig, RunConfig
+from dfc.recipes.divide_fuse_conquer import _close_stage, _fused
 from dfc.recipes.stages import Group, Stage, episodes, group_games, iterations, plan
 from dfc.recipes.training_run import State
 
@@ -143,3 +145,53 @@ def test_a_single_games_policy_is_not_kept_for_a_fuse():
     stages = plan(GROUPS, GAMES, method("naive_single"))
     *_, state = closed(stages, GROUPS)
     assert (state.stage, state.policies) == (3, {})
+
+
+def fused(fusion, *policies, lora=None):
+    """Returns the policies of groups 1, 2, ... as the recipe fuses them, the first one being the policy so far."""
+    settings = method("divide_fuse_conquer", fusion=fusion)
+    groups = [Group(f"g{n}", (f"game{n}",)) for n in range(1, len(policies) + 1)]
+    stage = plan(groups, GAMES, settings)[-1]
+    state = State(best=policies[0], policies={f"g{n}": p for n, p in enumerate(policies, start=1)})
+    start = jax.tree.map(jnp.zeros_like, policies[0])
+    run = types.SimpleNamespace(config=RunConfig(divide_fuse_conquer=settings), lora=lora, start=start, missed=None)
+    return _fused(run, state, stage), run.missed
+
+
+def weights(value):
+    return {"w": jnp.asarray([value, 2 * value, -value], jnp.float32)}
+
+
+@pytest.mark.parametrize(
+    ("fusion", "expected"),
+    [
+        (FusionConfig(), 2.5),
+        (FusionConfig(weight=0.25), 1.75),
+        (FusionConfig(method="task_arithmetic", scale=2.0), 5.0),
+        (FusionConfig(method="task_arithmetic", weight=0.25, scale=2.0), 3.5),
+        (FusionConfig(method="ties", density=1.0), 2.5),
+    ],
+    ids=str,
+)
+def test_a_group_is_fused_into_the_policy_so_far(fusion, expected):
+    found, _ = fused(fusion, weights(1.0), weights(4.0))
+    np.testing.assert_allclose(found["w"], weights(expected)["w"], rtol=1e-6)
+
+
+def test_fused_at_once_all_policies_weigh_alike():
+    found, _ = fused(FusionConfig(at_once=True), weights(1.0), weights(4.0), weights(7.0))
+    np.testing.assert_allclose(found["w"], weights(4.0)["w"], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("at_once", "shares"), [(True, (1 / 3, 1 / 3, 1 / 3)), (False, (0.75, 0.25))])
+def test_adapters_are_fused_with_the_same_weights(at_once, shares):
+    """With one first factor for all, the average keeps the rank, and nothing is missed."""
+    rng = np.random.default_rng(0)
+    a = jnp.asarray(rng.normal(size=(6, 2)), jnp.float32)
+    bs = [jnp.asarray(rng.normal(size=(2, 5)), jnp.float32) for _ in shares]
+    adapters = [{"layers": {0: {"attention": {"query": {"a": a, "b": b}}}}} for b in bs]
+    found, missed = fused(FusionConfig(weight=0.25, at_once=at_once), *adapters, lora=object())
+    pair = found["layers"][0]["attention"]["query"]
+    expected = a @ sum(share * b for share, b in zip(shares, bs, strict=True))
+    np.testing.assert_allclose(pair["a"] @ pair["b"], expected, atol=1e-4)
+    assert missed < 1e-3

@@ -142,6 +142,8 @@ def _divide(run_: Run) -> list[Group]:
         game: {"trials": r.games, "wins": r.win, "start": table.facts[game].start}
         for game, r in matches.by_game(matches.tally(episodes)).items()
     }
+    for game, found in measured.items():
+        print(f"{game}: {found['start']} start, won {found['wins']} of {found['trials']}", flush=True)  # noqa: T201 - what decides the groups
     groups = group_games(measured, settings.grouping)
     if folder.writes:
         folder.groups.write_text(
@@ -224,9 +226,12 @@ def _fused(run_: Run, state: State, stage: Stage) -> Params:
     policies = [state.policies[name] for name in stage.fuses]
     weights = [1.0] * len(policies) if settings.at_once else [1 - settings.weight, settings.weight]
     policies = policies if settings.at_once else [state.best, *policies]
-    if run_.lora is not None:  # the nearest adapters of the same rank, noting what they miss
-        adapters, run_.missed = average(*policies)
-        return adapters
+    if run_.lora is not None:  # one after another the nearest adapters of the same rank, noting what the last ones miss
+        fused, total = policies[0], weights[0]
+        for policy, weight in zip(policies[1:], weights[1:], strict=True):
+            total += weight
+            fused, run_.missed = average(fused, policy, weight=weight / total)
+        return fused
     if settings.method == "task_arithmetic":
         shares = [weight / sum(weights) for weight in weights]
         return fusion.task_arithmetic(run_.start, *policies, weights=shares, scale=settings.scale)
