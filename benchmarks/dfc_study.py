@@ -86,7 +86,8 @@ def seconds(path: Path) -> float:
     lines = path / "metrics.jsonl"
     if not lines.exists():
         return 0.0
-    return sum(json.loads(line)["clock"]["seconds"] for line in lines.read_text().splitlines() if line.endswith("}"))
+    rows = [json.loads(line) for line in lines.read_text().splitlines() if line.endswith("}")]
+    return float(sum(row["clock"]["seconds"] for row in rows))
 
 
 def carry_out(out: Path, run: Run, seed: int) -> str:

@@ -78,13 +78,19 @@ def final_bars(out: Path) -> Any:  # noqa: ANN401 (matplotlib's types are no par
 
 
 def played(path: Path, game: str) -> tuple[list[float], list[float]]:
-    """Returns (games of this run so far in thousands, win rate) of the iterations in which an id was trained."""
-    total, places, rates = 0.0, [], []
+    """Returns (games of this run so far in thousands, win rate) of the iterations in which an id was trained.
+
+    Runs of one id each count as if they went on side by side: which comes first is nobody's merit.
+    """
+    total, own, places, rates = 0.0, 0.0, [], []
+    ids = len(games_of(path))
     for line in lines(path, "metrics"):
-        total += line["metrics"]["episodes"] / 1000
+        games = line["metrics"]["episodes"] / 1000
+        total += games
         rate = line["metrics"].get(f"games/{game}/win_rate")
         if rate is not None:
-            places.append(total)
+            own += games
+            places.append(ids * own if line["stage"].startswith("only ") else total)
             rates.append(rate)
     return places, smoothed(rates)
 

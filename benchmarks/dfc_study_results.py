@@ -40,9 +40,12 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def arms_table(out: Path, names: Sequence[str], opponent: str) -> str:
-    """Returns pooled scores of arms against an opponent, with each seed's and the difference to the first arm."""
+    """Returns pooled scores of arms against an opponent, with each seed's and the difference to the first arm.
+
+    The interval of a difference is that of games alone; differences of both signs among the seeds outweigh it.
+    """
     rows = []
-    first: Record | None = None
+    first: dict[int, Record] = {}
     for name in names:
         source = "dfc" if name == "initial" else name
         policy = "initial" if name == "initial" else "final"
@@ -50,11 +53,17 @@ def arms_table(out: Path, names: Sequence[str], opponent: str) -> str:
         if not by_seed:
             continue
         total = pooled(by_seed.values())
-        first = total if first is None else first
-        difference = "" if total is first else shown(Comparison(total, first).difference)
-        seeds = ", ".join(f"{record.score.estimate:.3f}" for record in by_seed.values())
-        rows.append([TITLES[name], shown(total.score), seeds, f"{total.truncated}", difference])
-    return table(["arm", "score (95 %)", "each seed", "truncated", f"{TITLES[names[0]]} minus it"], rows)
+        scores = {seed: record.score.estimate for seed, record in by_seed.items()}
+        row = [TITLES[name], shown(total.score), ", ".join(f"{score:.3f}" for score in scores.values())]
+        differences = ["", ""]
+        if first:
+            each = [first[seed].score.estimate - score for seed, score in scores.items() if seed in first]
+            pair = Comparison(total, pooled(first.values()))
+            differences = [shown(pair.difference), ", ".join(f"{value:+.3f}" for value in each)]
+        first = first or by_seed
+        rows.append([*row, f"{total.truncated}", *differences])
+    less = f"{TITLES[names[0]]} minus it"
+    return table(["arm", "score (95 %)", "each seed", "truncated", f"{less}, all games", f"{less}, each seed"], rows)
 
 
 def games_table(out: Path, names: Sequence[str]) -> str:
@@ -110,6 +119,21 @@ def mean_over_games(path: Path, name: str) -> float:
     return statistics.fmean(end_of(path, f"games/{game}/{name}") for game in games)
 
 
+def final_win_rate(path: Path) -> float:
+    """Returns the mean over ids of the share of final matches won against the initial policy (alone: solved)."""
+    return statistics.fmean(record.win_rate.estimate for record in final_records(path, "final", "initial").values())
+
+
+def steps_per_won_game(path: Path) -> float:
+    """Returns the mean number of own turns in the final matches that were won; lost games would hide it."""
+    final = (line for line in lines(path, "episodes") if line["stage"] == "final" and line["policy"] == "final")
+    won = (
+        line for line in final if line["opponent"] in ("initial", "none") and line["outcomes"][line["seat"]] == "win"
+    )
+    steps = [sum(seat == line["seat"] for seat, *_ in line["replies"]) for line in won]
+    return statistics.fmean(steps) if steps else float("nan")
+
+
 def reached(path: Path, metric: str, level: float) -> float:
     """Returns the first iteration from which the mean of five is at least a level; infinity if none."""
     values = curve(path, metric)
@@ -129,8 +153,13 @@ MEASURES: tuple[tuple[str, str, str, Callable[[Path], float]], ...] = (
     ("six_games", "-all_negatives", "format rate", lambda p: mean_over_games(p, "format_rate")),
     ("connect_four", "-no_epsilon", "win rate", lambda p: mean_over_games(p, "win_rate")),
     ("liars_dice", "-same_seeds", "win rate", lambda p: mean_over_games(p, "win_rate")),
-    ("hanoi", "-no_step_penalty", "steps per game", lambda p: mean_over_games(p, "steps")),
+    ("hanoi", "-no_step_penalty", "steps per won game, final", steps_per_won_game),
     ("hanoi", "-no_step_penalty", "win rate", lambda p: mean_over_games(p, "win_rate")),
+    *(
+        (base, f"-{change}", "win rate, final", final_win_rate)
+        for base, _, change in (run.name.partition("-") for run in (*ABLATIONS, *SWEEPS))
+        if change
+    ),
     *(
         (
             "six_games",
@@ -156,11 +185,11 @@ def ablations_table(out: Path) -> str:
         cells = [", ".join(f"{value:.3g}" for value in column) for column in zip(*pairs, strict=True)]
         better = sum(after > before for before, after in pairs)
         rows.append([base, change.lstrip("-"), what, *cells, f"{better} of {len(pairs)}"])
-    return table(["games", "change", f"mean of the last {LAST} iterations", "base", "changed", "higher with it"], rows)
+    return table(["games", "change", f"last {LAST} iterations, or as said", "base", "changed", "higher with it"], rows)
 
 
 def cost_table(out: Path) -> str:
-    """Returns what the runs took."""
+    """Returns what the runs took, and into how many updates their games went: equal games are not equal updates."""
     rows = []
     for run in (*ARMS, *FUSIONS, *ABLATIONS, *SWEEPS, LONG):
         paths = list(runs_of(out, run.name, finished=False).values())
@@ -169,9 +198,12 @@ def cost_table(out: Path) -> str:
         minutes = ", ".join(f"{seconds(path) / 60:.1f}" for path in paths)
         metrics = [lines(path, "metrics") for path in paths]
         games = ", ".join(f"{sum(m['metrics']['episodes'] for m in found):,.0f}" for found in metrics)
+        updates = ", ".join(f"{sum(m['metrics']['updates'] for m in found):,.0f}" for found in metrics)
+        kept = ", ".join(f"{sum(m['metrics']['accepted'] for m in found):.0f} of {len(found)}" for found in metrics)
         unfinished = [path.name for path in paths if not (path / "finished.json").exists()]
-        rows.append([run.name, minutes, games, ", ".join(unfinished) or "all"])
-    return table(["run", "minutes of iterations, each seed", "games trained on", "finished, or which not"], rows)
+        rows.append([run.name, minutes, games, updates, kept, ", ".join(unfinished) or "all"])
+    header = ["run", "minutes of iterations, each seed", "games trained on", "updates", "iterations kept"]
+    return table([*header, "finished, or which not"], rows)
 
 
 def main() -> None:

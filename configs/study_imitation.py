@@ -1,6 +1,6 @@
 """The study's rival that imitates the base model's won games, with as many games as study_dfc.py.
 
-Paper: Divide-Fuse-Conquer (arXiv 2505.16401), section 4.3, Figure 2; its SFT.
+Paper: Divide-Fuse-Conquer (arXiv 2505.16401), appendix D, Figures 10 and 11; its SFT.
 Command: python -m dfc.launch --config=configs/study_imitation.py --config.seed=10
 Hardware: a CPU core and 2 GB of free memory.
 Time: TIME_imitation

@@ -276,7 +276,8 @@ class AcceptanceConfig:
 
     Attributes:
       rule: ``previous``: the mean win rate is at least that of the iteration before; ``best``: of the best so far;
-        ``always``: every update is kept, nothing is measured, and the win rates of the training games stand in.
+        ``always``: every update is kept, nothing is measured, and the win rates of the training games stand in, those
+        against `opponent` (against itself near 1/2 whatever was learned, so that mixed priority has nothing to go by).
       games: fresh games per id against the initial policy that measure it, seats alternating.
       tolerance: a win rate lower by at most this still passes (the paper: 0).
     """
@@ -332,7 +333,7 @@ class DivideFuseConquerConfig:
         ``itself``, a ``pool`` of past ones, a program (``random_legal``, ``simple``, ``strong``) or a chat endpoint
         (``http://HOST/v1#MODEL``).
       key_variable: the environment variable with the endpoint's key.
-      train_both_seats: with ``itself``, learn from what both seats did.
+      train_both_seats: with ``itself``, learn from what both seats did: twice the episodes from as many games.
       randomize_seeds: fresh seeds every iteration; off, the same ones each time.
       half_negative: drop half of the negative episodes at random.
       epsilon: probability that an action of the policy is replaced by a random legal one; 0 turns it off.

@@ -16,7 +16,7 @@ from typing import Any
 from dfc.config import DivideFuseConquerConfig, FusionConfig, RunConfig
 from dfc.errors import ConfigError
 from dfc.evaluation import policy_specs
-from dfc.games import registry
+from dfc.games import registry, scripted
 from dfc.players import named
 
 
@@ -310,6 +310,14 @@ def _opponent_contradictions(config: RunConfig) -> list[str]:
         found.append(
             f"divide_fuse_conquer.opponent={method.opponent!r}: must be {', '.join(_OPPONENTS)}; or else it {wrong}"
         )
+    if method.opponent in scripted.STRENGTHS:
+        strength: Any = method.opponent
+        for game, options in policy_specs.sound_games(config.games).items():
+            try:
+                if registry.make(game, **options).seats > 1:
+                    scripted.player(game, strength)
+            except ValueError as error:
+                found.append(f"divide_fuse_conquer.opponent={method.opponent!r} cannot play {game}: {error}")
     if method.train_both_seats and method.opponent != "itself":
         found.append(
             f"divide_fuse_conquer.train_both_seats: needs opponent='itself', got {method.opponent!r}: what somebody"
@@ -320,6 +328,11 @@ def _opponent_contradictions(config: RunConfig) -> list[str]:
 
 def _adapter_contradictions(config: RunConfig) -> list[str]:
     adapter, found = config.adapter, []
+    if adapter.base == "nf4" and config.divide_fuse_conquer.method == "naive_single":
+        found.append(
+            "adapter.base='nf4': must be 'full' with method='naive_single', which plays on after it has written a"
+            " game's policy; there would be no room for the whole weights. Or give every game a run of its own"
+        )
     if adapter.base != "full" and adapter.rank == 0:
         found.append("adapter.base='nf4': quantized weights are not trained themselves; set adapter.rank above 0")
     if adapter.dropout > 0:

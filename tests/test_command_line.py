@@ -161,6 +161,14 @@ def test_all_problems_are_listed_together_with_key_value_allowed_and_nearest():
         (["--config.tiny_player.width=40"], "must be a multiple of 32"),
         (["--config.divide_fuse_conquer.grpo.updates_per_iteration=9"], "must be at most 2"),
         (
+            [
+                "--config.adapter.rank=4",
+                "--config.adapter.base=nf4",
+                "--config.divide_fuse_conquer.method=naive_single",
+            ],
+            "must be 'full' with method='naive_single'",
+        ),
+        (
             ["--config.divide_fuse_conquer.mixed_priority.a=0", "--config.divide_fuse_conquer.mixed_priority.b=0"],
             "are both 0",
         ),

@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import itertools
+import types
 
 import numpy as np
 import pytest
@@ -13,9 +14,14 @@ from dfc.config import (
     GrpoConfig,
     MixedPriorityConfig,
     RewardConfig,
+    RunConfig,
 )
 from dfc.episodes import Episode, Reply, TokenBatch
-from dfc.recipes import conquer
+from dfc.errors import TrainingError
+from dfc.recipes import conquer, divide_fuse_conquer
+from dfc.recipes.stages import Stage
+from dfc.recipes.training_run import State
+from dfc.training.step import Update
 
 GAMES = {"TicTacToe-v0": {}, "GuessTheNumber-v0": {"max_turns": 4}, "Nim-v0": {}}
 CONFIG = DivideFuseConquerConfig(seeds_per_game=6, trajectories_per_seed=4, epsilon=0.25)
@@ -401,6 +407,43 @@ def test_the_loss_is_the_papers_with_the_configured_numbers():
 def test_updates_are_kept_as_the_rule_says(rule, tolerance, expected):
     config = dataclasses.replace(CONFIG, acceptance=AcceptanceConfig(rule=rule, tolerance=tolerance))
     assert [conquer.accepted(rate, 0.4, 0.6, config) for rate in (0.0, 0.35, 0.4, 0.55, 0.6)] == expected
+
+
+def donated(start, state, updates=1, rule="always"):
+    """Which updates of an iteration may reuse the memory of what they were given, as the recipe tells the trainer."""
+    asked = []
+
+    def update(params, optimizer, *_, donate, **__):
+        asked.append((params, donate))
+        return Update({"new": len(asked)}, optimizer, 0.0, 0.0, 1.0, {}, {})
+
+    grpo = GrpoConfig(kl_coefficient=0.0, updates_per_iteration=updates)
+    method = dataclasses.replace(PLAIN, grpo=grpo, acceptance=AcceptanceConfig(rule=rule))
+    trainer = types.SimpleNamespace(update=update)
+    run = types.SimpleNamespace(
+        config=RunConfig(divide_fuse_conquer=method), trainer=trainer, reference=None, lora=None, start=start
+    )
+    played, values = groups_of([1.0, -1.0], [1.0, -1.0])
+    divide_fuse_conquer._update(run, Stage("all games", "conquer", ("TicTacToe-v0",)), state, played, values)
+    assert asked[0][0] is state.best
+    return [donate for _, donate in asked]
+
+
+def test_the_initial_weights_outlive_iterations_without_an_update():
+    """An iteration in which all rewards were equal leaves the initial weights in the policy's place."""
+    start, other = {"w": 1}, {"w": 2}
+    assert donated(start, State(best=start, iteration=3)) == [False]
+    assert donated(start, State(best=start, iteration=3), updates=2) == [False, True]
+    assert donated(start, State(best=other, iteration=3)) == [True]
+    assert donated(start, State(best=other, iteration=3, pool={"iteration 1": other})) == [False]
+    assert donated(start, State(best=other, iteration=3), rule="previous") == [False]
+
+
+def test_an_opponent_that_always_fails_stops_the_run():
+    broken = [dataclasses.replace(episode(), failure="opponent far raised PlayerError: 401") for _ in range(2)]
+    with pytest.raises(TrainingError, match="TicTacToe-v0: every game failed, the first with: opponent far"):
+        conquer.refuse_all_failed([*broken, episode(game="Nim-v0")])
+    conquer.refuse_all_failed([*broken, episode()])
 
 
 def test_win_rates_count_wins_only():

@@ -2,9 +2,11 @@
 
 import collections
 import dataclasses
+import gc
 import json
 import re
 import shutil
+import weakref
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +23,7 @@ from dfc.config import (
     SamplingConfig,
 )
 from dfc.errors import CheckpointError, ConfigError, RunFolderError
-from dfc.evaluation import matches, pairing, policy_specs, tournament
+from dfc.evaluation import matches, pairing, policy_specs, tournament, tournament_page
 from dfc.evaluation.policy_specs import PolicySpec, Weights
 from dfc.evaluation.replay import replay
 from dfc.evaluation.statistics import Record, wilson_interval
@@ -211,6 +213,21 @@ def test_a_folder_that_holds_no_policy_is_said(tmp_path):
     assert policy_specs.weights_in(str(tmp_path)).folder == str(tmp_path / "policy")
 
 
+def test_a_run_with_a_policy_for_every_game_is_no_policy(tmp_path):
+    """Its newest checkpoint holds that of the last game, which has not learned the others."""
+    method = DivideFuseConquerConfig(method="naive_single")
+    (tmp_path / "config.json").write_text(json.dumps(config_json(RunConfig(games=GAMES, divide_fuse_conquer=method))))
+    (tmp_path / "checkpoints" / "step_000000001").mkdir(parents=True)
+    with pytest.raises(ConfigError, match="own for every game; none is finished"):
+        policy_specs.weights_in(str(tmp_path))
+    policy = tmp_path / "policy" / "TicTacToe-v0"
+    policy.mkdir(parents=True)
+    (policy / "config.json").write_text("{}")
+    with pytest.raises(ConfigError, match=f"name one: {policy}"):
+        policy_specs.weights_in(str(tmp_path))
+    assert policy_specs.weights_in(str(policy)) == Weights(str(policy))
+
+
 # ---- counts --------------------------------------------------------------------------------------------------------
 
 
@@ -270,6 +287,13 @@ def test_paired_tests_compare_games_of_one_deal():
     assert head.p == pytest.approx(2 * (1 + 4) / 2**4)
     assert (alone.pairing, alone.better, alone.worse, alone.ties) == ("alone", 2, 0, 1)
     assert (same.pairing, same.better, same.worse, same.ties) == ("same opponents", 1, 0, 0)
+
+
+def test_what_chance_alone_brings_is_said_for_few_tests_too():
+    found = tournament.of_records("ab", [record(players, ("win", "loss")) for players in ("ab", "ba")])
+    assert len(found.tests) == 1
+    *_, note = tournament_page._tests(found).notes
+    assert note == "Number of tests: 1; 0.05 of them, on average, would have a p below 0.05 between equals."
 
 
 # ---- from end to end -----------------------------------------------------------------------------------------------
@@ -444,6 +468,44 @@ def test_the_newest_checkpoint_of_a_run_plays(tmp_path, stacked):
     before = trained_weights.fingerprint(weights)
     checkpointed(tmp_path, jax.tree.map(lambda x: x + 1, params), RunConfig(games=GAMES))
     assert trained_weights.fingerprint(weights) != before
+
+
+def test_a_run_that_went_on_is_not_taken_for_the_policy_that_began(tmp_path):
+    model, _ = huggingface.load("tiny_player", dtype="float32")
+    params = initialize(model, 5)
+    training = RunConfig(games=GAMES)
+    checkpointed(tmp_path, params, training)
+    config = dataclasses.replace(CONFIG, policies=("tiny_player", f"goes_on={tmp_path}"))
+    alone = pairing.meetings(["tiny_player", "goes_on"], GAMES)[:2]
+    with Contestants(config) as contestants:
+        contestants.fingerprints()
+        for meeting in (*alone, *alone):
+            contestants.play(meeting, [])
+        checkpointed(tmp_path, jax.tree.map(lambda x: x + 1, params), training)
+        contestants.play(alone[0], [])
+        with pytest.raises(CheckpointError, match=r"'goes_on': .* has a newer checkpoint than the one that played"):
+            contestants.play(alone[1], [])
+
+
+def test_two_models_at_most_are_in_memory(tmp_path, monkeypatch):
+    names = ["a", "b", "c", "d"]
+    folders = {name: twin_of(tmp_path / name, tokenizer_differs=name == "d") for name in names}
+    config = dataclasses.replace(CONFIG, policies=tuple(f"{name}={folders[name]}" for name in names))
+    loads, alive, most = trained_weights.load, [], []
+
+    def counted(*words):
+        params = loads(*words)
+        alive.append(weakref.ref(jax.tree.leaves(params)[0]))
+        gc.collect()
+        most.append(sum(found() is not None for found in alive))
+        return params
+
+    monkeypatch.setattr(trained_weights, "load", counted)
+    with Contestants(config) as contestants:
+        for meeting in pairing.meetings(names, {"TicTacToe-v0": {}}):
+            contestants.play(meeting, [])
+    assert len(most) == 8  # a b, c, d, b c, d, c: what the next meeting needs is not read again
+    assert max(most) == 2
 
 
 def test_adapters_of_a_checkpoint_are_merged(tmp_path):

@@ -82,6 +82,16 @@ def test_the_result_of_the_last_meeting_is_remembered_and_one_seat_games_say_not
     assert state.met == {"iteration 1": 0.75}
 
 
+def test_a_meeting_that_no_rule_decided_leaves_the_next_choice_as_it_was():
+    run, state = run_with(every=100), State(pool={"iteration 1": 1.0}, met={"iteration 1": 0.75})
+    opponents.remember(run, state, "pool iteration 1", [Met("truncated", "pool iteration 1")] * 3)
+    assert state.met == {"iteration 1": 0.75}
+    other = Met("truncated", "pool iteration 1")
+    other.game = "Nim-v0"
+    opponents.remember(run, state, "pool iteration 1", [Met("loss", "pool iteration 1"), other])
+    assert state.met == {"iteration 1": 0.0}
+
+
 def test_who_has_left_the_pool_is_forgotten():
     run, state = run_with(size=1, every=1), State(pool={"iteration 1": 1.0}, met={"iteration 1": 0.2, "initial": 0.9})
     state.iteration, state.best = 1, 2.0

@@ -324,6 +324,24 @@ def test_settings_and_options_are_shown_against_their_defaults(page):
     ]
 
 
+@pytest.mark.parametrize(
+    ("method", "opponent", "said"),
+    [
+        ("divide_fuse_conquer", "itself", "Divide-Fuse-Conquer on 2 games|24 iterations for each group and 32 after"),
+        ("naive_multi", "pool", "Reinforcement learning on 2 games|: 32 iterations. In each|one of its past policies"),
+        ("naive_single", "strong", "a policy for every game, on 2 games|32 iterations for each game. In|are strong"),
+        ("imitate_wins", "http://h/v1#<b>", "Imitation of won games on 2 games|http://h/v1#<b>. An update"),
+    ],
+)
+def test_the_setup_names_method_and_opponent(build, method, opponent, said):
+    content = files()
+    settings = {"method": method, "opponent": opponent, "divide_iterations": 24, "conquer_iterations": 32}
+    content["config.json"]["divide_fuse_conquer"] |= settings
+    text = build(content).text
+    for part in said.replace("are strong", "opponent is strong").split("|"):
+        assert part in text
+
+
 def test_curves_have_a_panel_per_game_and_place_the_points_right(page):
     panels = {a["aria-label"]: a["data-points"] for tag, a in page.tags if tag == "svg" and "data-points" in a}
     label = "Win rate, TicTacToe-v0: 3 iterations, first 0.25, last 0.438"

@@ -136,13 +136,15 @@ def test_estimators_are_settings(tmp_path):
 
 
 @pytest.mark.parametrize("method", ["naive_multi", "naive_single"])
-def test_a_stop_changes_nothing(tmp_path, method):
+def test_a_stop_changes_nothing(tmp_path, method, capsys):
     config = configured(method=method, opponent="pool", pool=OpponentPoolConfig(every=1, choice="uniform"))
     whole = run(tmp_path / "whole", config)
     for looks in (1, 3):
         with pytest.raises(Interrupted):
             run(tmp_path / "parts", config, StopsAfter(looks))
+    capsys.readouterr()
     parts = run(tmp_path / "parts", config)
+    assert "going on behind step 2;" in capsys.readouterr().out  # also where matches of a stage were stopped
     assert untimed(parts) == untimed(whole)
     assert lines(parts, "episodes") == lines(whole, "episodes")
     assert lines(parts, "evaluations") == lines(whole, "evaluations")

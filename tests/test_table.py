@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 
-from dfc.config import RolloutConfig, RunConfig
+from dfc.config import DivideFuseConquerConfig, RolloutConfig, RunConfig
+from dfc.errors import ConfigError
 from dfc.evaluation.matches import match_jobs
 from dfc.recipes.table import Policy, Table
 
@@ -29,6 +30,13 @@ def test_workers_and_mixing_do_not_change_an_episode(opponent):
 
 def test_playing_itself_from_the_initial_weights_is_playing_the_initial_policy():
     assert played(ROLLOUT, "itself") == played(ROLLOUT, "initial")
+
+
+def test_a_key_that_is_missing_shows_before_the_first_game(monkeypatch):
+    monkeypatch.delenv("NO_SUCH_KEY", raising=False)
+    method = DivideFuseConquerConfig(opponent="http://127.0.0.1:1/v1#m", key_variable="NO_SUCH_KEY")
+    with pytest.raises(ConfigError, match="NO_SUCH_KEY"):
+        Table(RunConfig(games=GAMES, rollout=ROLLOUT, divide_fuse_conquer=method))
 
 
 def test_an_unknown_opponent_is_named_with_those_there_are():

@@ -54,6 +54,14 @@ def test_neighbouring_iterations_are_one_warning_and_later_ones_another():
     assert found[0].line.endswith("(divide g1, from iteration 1)")
 
 
+def test_games_of_the_initial_policy_say_nothing_about_what_imitates_its_wins():
+    lines = rows("imitate wins", 6, A__format_rate=0.5, A__dead_groups=1.0, A__seeds=8, A__win_rate=0.1, updates=1.0)
+    assert {w.kind for w in find(lines)} == {"format_rate", "dead_groups"}
+    assert find(lines, imitates=True) == []
+    nothing = rows("imitate wins", 2, A__dead_groups=1.0, A__seeds=8, updates=0.0)
+    assert [w.title for w in find(nothing, imitates=True)] == ["nothing to learn from any game"]
+
+
 def test_a_title_says_the_same_while_the_warning_goes_on():
     lines = rows("divide g1", 9, A__format_rate=[1.0, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1])
     assert {find(lines[:n])[-1].line for n in range(2, 10)} == {find(lines)[-1].line}

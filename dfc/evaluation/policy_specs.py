@@ -139,7 +139,7 @@ def problems(config: RunConfig) -> list[str]:
     ]
     if STAFF in names:
         found.append(f"policies: {STAFF!r} is the name of configured staff; choose another one")
-    seats = [registry.make(game, **options).seats for game, options in _sound(config.games).items()]
+    seats = [registry.make(game, **options).seats for game, options in sound_games(config.games).items()]
     if not config.policies:
         found.append("policies is empty: name who plays, as in --config.policies=tiny_player,random_legal,strong")
     elif len(config.policies) == 1 and max(seats, default=1) > 1:
@@ -185,7 +185,7 @@ def weights_in(path: str) -> Weights:
     """Returns which weights a path means: its own, a finished run's policy, or a running one's newest checkpoint.
 
     Raises:
-      ConfigError: there are none; says what is there instead.
+      ConfigError: there are none, or one policy for every game; says what is there instead.
     """
     if path == "tiny_player" or "://" in path:
         return Weights(path)
@@ -198,6 +198,10 @@ def weights_in(path: str) -> Weights:
         if not (folder / "config.json").exists():
             raise ConfigError([f"policies: {path!r} has no config.json; expected a model or a run of dfc"])
         return Weights(str(folder))
+    if config.get("divide_fuse_conquer", {}).get("method") == "naive_single":
+        done = sorted(str(found.parent) for found in folder.glob("policy/*/config.json"))
+        cure = f"name one: {', '.join(done)}" if done else "none is finished yet"
+        raise ConfigError([f"policies: {path!r} is a run with a policy of its own for every game; {cure}"])
     if (folder / "policy" / "config.json").exists():
         return Weights(str(folder / "policy"))
     if config["recipe"] == "divide_fuse_conquer" and any((folder / "checkpoints").glob("step_*")):
@@ -205,7 +209,7 @@ def weights_in(path: str) -> Weights:
     raise ConfigError([f"policies: {path!r} is a run without a policy or a checkpoint of divide_fuse_conquer yet"])
 
 
-def _sound(games: Mapping[str, GameOptions]) -> Mapping[str, GameOptions]:
+def sound_games(games: Mapping[str, GameOptions]) -> Mapping[str, GameOptions]:
     """Returns the games that can be made; what is wrong with the others is said elsewhere."""
     return {g: o for g, o in games.items() if isinstance(o, Mapping) and not registry.problems(g, o)}
 
@@ -213,7 +217,7 @@ def _sound(games: Mapping[str, GameOptions]) -> Mapping[str, GameOptions]:
 def _scripted_problems(config: RunConfig, specs: Iterable[PolicySpec]) -> list[str]:
     found = []
     for spec in specs:
-        for game in _sound(config.games) if spec.kind == "scripted" else ():
+        for game in sound_games(config.games) if spec.kind == "scripted" else ():
             strength: Any = spec.who
             try:
                 scripted.player(game, strength)
@@ -226,7 +230,7 @@ def _staff_problems(config: RunConfig, helper: PolicySpec | None) -> list[str]:
     if helper is not None and helper.kind == "scripted":
         return [f"evaluate.staff={config.evaluate.staff!r}: must be {SCRIPT}, a folder with weights or an endpoint"]
     found = []
-    for game in _sound(config.games) if helper is None else ():
+    for game in sound_games(config.games) if helper is None else ():
         try:
             scripted.staff(game)
         except ValueError as error:

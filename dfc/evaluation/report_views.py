@@ -51,9 +51,10 @@ def view(run: RunFolder, games: ShownGames | None = None, found: Sequence[RunWar
 
 def warnings_of(run: RunFolder) -> list[RunWarning]:
     """Returns the warnings of a run; its configuration says how many games are behind a win rate."""
-    acceptance = (run.config or {}).get("divide_fuse_conquer", {}).get("acceptance", {})
+    method = (run.config or {}).get("divide_fuse_conquer", {})
+    acceptance = method.get("acceptance", {})
     games = acceptance.get("games") if acceptance.get("rule") != "always" else None
-    return warnings.find(run.metrics, run.groups, games=games)
+    return warnings.find(run.metrics, run.groups, games=games, imitates=method.get("method") == "imitate_wins")
 
 
 def _warnings(run: RunFolder, found: Sequence[RunWarning]) -> Json:

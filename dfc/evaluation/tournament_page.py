@@ -45,6 +45,7 @@ _CELLS = (
     "Tango's interval. Replies: illegal + unreadable, of all. A fixed start deals the same game every time: only what "
     "is drawn differs."
 )
+_LEVEL = 0.05  # of a test; that of an exact test on few pairs is lower
 _SPENT = (
     "Seconds of the games a policy took part in, its opponents' thinking included. Money: ids x prices per million. "
     "What a process that was killed had spent on games not yet on record is not in it."
@@ -163,7 +164,8 @@ def _tests(found: Tournament) -> TextTable:
     rows = tuple(
         (t.first, t.second, t.pairing, str(t.better), str(t.worse), str(t.ties), f"{t.p:.2g}") for t in found.tests
     )
-    chance = f"Of {len(rows)} tests, one p below {1 / max(20, len(rows)):.2g} is to be expected by chance alone."
+    by_chance = f"{_LEVEL * len(rows):.2g} of them, on average, would have a p below {_LEVEL} between equals"
+    chance = f"Number of tests: {len(rows)}; {by_chance}."
     header = ("first", "second", "pairs", "first better", "second better", "ties", "p")
     return TextTable("Paired tests", header, rows, (_PAIRED, chance))
 

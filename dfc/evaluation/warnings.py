@@ -114,6 +114,7 @@ def find(
     groups: Mapping[str, Any] | None = None,
     *,
     games: int | None = None,
+    imitates: bool = False,
     thresholds: Thresholds = Thresholds(),
 ) -> list[RunWarning]:
     """Returns the warnings of a run so far, the one raised last at the end.
@@ -123,6 +124,8 @@ def find(
       groups: what groups.json holds; without it no win rate can be compared.
       games: games behind one win rate of one game (acceptance.games of a recipe that plays such); None takes each
         row's ``games/<id>/seeds``: of several games on one seed only one is independent.
+      imitates: whether the initial policy played the training games, and those it won are imitated: then neither its
+        illegal replies nor groups of equal rewards say anything about what is trained.
       thresholds: when a warning is raised.
     """
     stages: dict[str, list[Row]] = {}
@@ -131,9 +134,10 @@ def find(
     found: list[RunWarning] = []
     for stage, lines in stages.items():
         earlier = {name: stages[name] for name in list(stages)[: list(stages).index(stage)]}
-        found += _format_rates(lines, thresholds)
         found += _jumps(lines, thresholds)
-        found += _dead_groups(lines, thresholds)
+        if not imitates:
+            found += _format_rates(lines, thresholds)
+            found += _dead_groups(lines, thresholds)
         found += _no_updates(lines)
         found += _drops(lines, earlier, groups or {}, games, thresholds)
     return sorted(_collapsed(found, thresholds.gap), key=lambda warning: (warning.step, warning.first_step))
@@ -257,7 +261,7 @@ def _dead_groups(lines: Sequence[Row], limits: Thresholds) -> Iterator[RunWarnin
 
 
 def _no_updates(lines: Sequence[Row]) -> Iterator[RunWarning]:
-    """Rule: an iteration made no update, because all rewards of every group were equal."""
+    """Rule: an iteration made no update: all rewards of every group were equal, or there was no win to imitate."""
     for row in lines:
         if _value(row, "updates") == 0:
             yield _raised(
@@ -265,7 +269,8 @@ def _no_updates(lines: Sequence[Row]) -> Iterator[RunWarning]:
                 "dead_groups",
                 "",
                 "nothing to learn from any game",
-                "All rewards of every rollout group were equal, so the policy was not updated. If it does not win"
+                "All rewards of every rollout group were equal (or nothing was won, where won games are imitated), so"
+                " the policy was not updated. If it does not win"
                 " everything already: in a new run, raise divide_fuse_conquer.trajectories_per_seed or"
                 " rollout.sampling.temperature, or add easier games.",
                 "updates",

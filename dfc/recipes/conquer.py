@@ -212,8 +212,8 @@ def accepted(win_rate: float, previous: float, best: float, config: DivideFuseCo
     return win_rate >= threshold - rule.tolerance
 
 
-def win_rates(episodes: Sequence[Episode]) -> dict[str, float]:
-    """Returns the share of games won, per id; failed games do not count.
+def refuse_all_failed(episodes: Sequence[Episode]) -> None:
+    """Stops where going on would only spend time: an opponent that is down, a key that is not valid.
 
     Raises:
       TrainingError: every game of an id failed.
@@ -222,6 +222,15 @@ def win_rates(episodes: Sequence[Episode]) -> dict[str, float]:
     for episode in episodes:
         if episode.game not in counted:
             raise TrainingError(f"{episode.game}: every game failed, the first with: {episode.failure}")
+
+
+def win_rates(episodes: Sequence[Episode]) -> dict[str, float]:
+    """Returns the share of games won, per id; failed games do not count.
+
+    Raises:
+      TrainingError: every game of an id failed.
+    """
+    refuse_all_failed(episodes)
     return {game: r.win / r.games for game, r in matches.by_game(matches.tally(episodes)).items()}
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from dfc.config import RunConfig
 from dfc.episodes import Episode, Reply, Speaker
-from dfc.errors import DfcError
+from dfc.errors import CheckpointError, DfcError
 from dfc.evaluation import policy_specs
 from dfc.evaluation.pairing import Meeting
 from dfc.games import registry, scripted
@@ -34,9 +34,9 @@ from dfc.players.named import AnyGame
 from dfc.players.remote import Call, Message, Remote
 from dfc.recipes import trained_weights
 from dfc.recipes.seated_model import OutOfContextError, SeatedModel
+from dfc.recipes.table import make_engine
 from dfc.rollout.engine import Engine
 from dfc.rollout.play import Arena, Job, system_prompt
-from dfc.rollout.stopping import StopStrings
 
 _AT_THE_FIRST = "first"  # names of the two sides' weights in an engine
 _AT_THE_SECOND = "second"
@@ -100,6 +100,7 @@ class Contestants:
         for name, source in self._sources.items():
             self._sort(name, huggingface.resolve(source.folder))
         self._weights: dict[str, Params] = {}
+        self._known: dict[str, str] = {}  # fingerprints
         self._drawn: dict[str, int] = {}
         self.mesh = sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
         self.device = f"{jax.device_count()} x {jax.devices()[0].device_kind}, jax {jax.__version__}"
@@ -113,8 +114,8 @@ class Contestants:
 
     def fingerprints(self) -> dict[str, str]:
         """Returns what tells each policy from another one of the same name: addresses, digests of weights."""
-        found = {name: spec.who for name, spec in self._specs.items()}
-        return found | {name: trained_weights.fingerprint(source) for name, source in self._sources.items()}
+        self._known = {name: trained_weights.fingerprint(source) for name, source in self._sources.items()}
+        return {name: spec.who for name, spec in self._specs.items()} | self._known
 
     def concurrency(self, meeting: Meeting) -> int:
         """Returns how many games of a meeting are well played at a time."""
@@ -291,46 +292,52 @@ class Contestants:
             self._kinds[kind] = _Kind(model, ChatTokenizer.load(source))
 
     def _make_ready(self, meeting: Meeting) -> None:
-        """Reads the weights a meeting needs, and lets go of all others."""
+        """Lets go of the weights a meeting has no use for, then reads those it needs."""
         wanted = [name for name in [*_sides(meeting), policy_specs.STAFF] if name in self._kind_of]
         kinds = {self._kind_of[name] for name in wanted}
         for kind_name, kind in self._kinds.items():
             if kind_name not in kinds:
                 kind.engines = []
+            _seat(kind.engines, {}, {})  # what they hold would lie beside what is read
         self._weights = {name: weights for name, weights in self._weights.items() if name in wanted}
         models = [name for name in _sides(meeting) if name in self._kind_of]
         for name in wanted:
             if name not in self._weights:
-                model = self._kinds[self._kind_of[name]].model
-                self._weights[name] = trained_weights.load(self._sources[name], model, self.mesh)
-            kind = self._kinds[self._kind_of[name]]
-            if not kind.engines:
-                kind.engines = [self._engine(kind, self._weights[name]) for _ in range(self._config.rollout.workers)]
+                self._weights[name] = self._load(name, self._kinds[self._kind_of[name]].model)
         for kind_name in kinds:
+            kind = self._kinds[kind_name]
             here = [name for name in wanted if self._kind_of[name] == kind_name]
             first = here[0]
             second = models[1] if len(models) > 1 and models[1] in here else first
-            for engine in self._kinds[kind_name].engines:
-                for at, name in (("policy", first), (_AT_THE_FIRST, first), (_AT_THE_SECOND, second)):
-                    engine.set_params(self._weights[name], 0, policy=at)
+            if not kind.engines:
+                kind.engines = [self._engine(kind, self._weights[first]) for _ in range(self._config.rollout.workers)]
+            _seat(kind.engines, self._weights[first], self._weights[second])
 
     def _engine(self, kind: _Kind, params: Params) -> Engine:
         rollout = self._config.rollout
-        longer = [text for text in rollout.stop if len(text) > 1]  # a single character is whole in one id
-        return Engine(
-            kind.model,
-            params,
-            slots=2 * rollout.slots,
-            max_length=rollout.max_length,
-            stop_ids=kind.tokenizer.stop_ids(rollout.stop),
-            sampling=rollout.sampling,
-            rows=rollout.rows or rollout.slots,
-            widths=rollout.widths or None,
-            lengths=rollout.lengths or None,
-            decode_steps=min(rollout.decode_steps, rollout.max_reply_length),
-            ends=StopStrings(longer, kind.tokenizer.decode) if longer else None,
-            mesh=self.mesh,
-        )
+        return make_engine(rollout, kind.model, kind.tokenizer, params, self.mesh, slots=2 * rollout.slots)
+
+    def _load(self, name: str, model: DecoderConfig) -> Params:
+        """Returns a policy's weights.
+
+        Raises:
+          CheckpointError: its run went on, so that they are not those it began to play with.
+        """
+        source = self._sources[name]
+        weights = trained_weights.load(source, model, self.mesh)
+        if source.run is not None and name in self._known and trained_weights.fingerprint(source) != self._known[name]:
+            raise CheckpointError(
+                f"policy {name!r}: {source.run} has a newer checkpoint than the one that played so far; let the run"
+                " end, or copy its folder and give another --workdir"
+            )
+        return weights
+
+
+def _seat(engines: Iterable[Engine], first: Params, second: Params) -> None:
+    """Gives engines the weights of the two sides."""
+    for engine in engines:
+        for at, params in (("policy", first), (_AT_THE_FIRST, first), (_AT_THE_SECOND, second)):
+            engine.set_params(params, 0, policy=at)
 
 
 def _sides(meeting: Meeting) -> list[str]:

@@ -17,6 +17,7 @@ How it departs from the paper, beside what `dfc.recipes.conquer` lists:
    any other method's, and the loss is that of the won ones' action ids; what an update makes worse is dropped as usual.
 """
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -98,6 +99,7 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
         print(line, flush=True)  # noqa: T201 - what a person wants to know before the first step
 
     with (
+        contextlib.closing(table),
         LiveReport(folder.path, total_steps=total, writes=folder.writes) as live,
         MetricsWriter(folder) as writer,
         Progress(total, start_step=state.steps) as progress,
@@ -179,7 +181,9 @@ def _train(run_: Run, stage: Stage, state: State, groups: list[Group], watched: 
             warning=watched.live.warning,
         )
         stopping = run_.stop.requested is not None
-        if state.iteration < count and (stopping or state.iteration % run_.config.checkpoint.every == 0):
+        # The end of a stage is saved behind its matches; before them too where these can be stopped.
+        due = state.iteration % run_.config.checkpoint.every == 0 if state.iteration < count else stage.kind == "single"
+        if stopping or due:
             run_.save(state, groups)
             run_.stop.check()
 
@@ -188,6 +192,7 @@ def _close_stage(stages: list[Stage], state: State, groups: list[Group]) -> None
     """Keeps a finished group policy, and goes to the next stage."""
     stage = stages[state.stage]
     state.stage, state.iteration = state.stage + 1, 0
+    state.pool, state.met = {}, {}
     if stage.kind != "divide":
         return
     state.policies = {**state.policies, stage.group: state.best}
@@ -217,7 +222,6 @@ def _begin(run_: Run, stage: Stage, state: State) -> None:
     state.optimizer = run_.trainer.initial_state(state.best)
     state.win_rates = {game: rates[game] for game in stage.games}
     state.previous = state.highest = _mean(state.win_rates)
-    state.pool, state.met = {}, {}
 
 
 def _fused(run_: Run, state: State, stage: Stage) -> Params:
@@ -258,6 +262,7 @@ def _iterate(run_: Run, stage: Stage, state: State) -> tuple[dict[str, float], d
     opponent, who = opponents.choose(run_, state, derive_seed("opponent", config.seed, *place))
     both = settings.train_both_seats and settings.opponent == "itself"
     played = table.play(jobs, player, opponent, name=who, both_seats=both)
+    conquer.refuse_all_failed(played)
     values = [conquer.reward(e, settings.reward) for e in played]
     folder.append("episodes", (e.record(**label, kind="train", reward=v) for e, v in zip(played, values, strict=True)))
     agreement.refuse_divergence("episodes", [(e.ids, e.mask) for e in played])
@@ -341,7 +346,7 @@ def _update(
             base=base,
             proximal=proximal[number],
             # What went in is wanted again if the update is dropped, the start by every group, and the past by a pool.
-            donate=number > 0 or (settings.acceptance.rule == "always" and state.iteration > 0 and not state.pool),
+            donate=number > 0 or (settings.acceptance.rule == "always" and params is not run_.start and not state.pool),
         )
         if not (math.isfinite(update.loss) and math.isfinite(update.gradient_norm)):
             raise TrainingError(

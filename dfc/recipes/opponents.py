@@ -52,9 +52,10 @@ def remember(run_: Run, state: State, who: str, played: Sequence[Episode]) -> No
     settings = run_.config.divide_fuse_conquer
     if settings.opponent != "pool":
         return
-    records = [r for r in matches.by_game(matches.tally(e for e in played if e.opponent == who)).values() if r.games]
-    if records:
-        state.met = {**state.met, who.removeprefix("pool "): sum(r.score.estimate for r in records) / len(records)}
+    records = matches.by_game(matches.tally(e for e in played if e.opponent == who)).values()
+    scores = [r.score.estimate for r in records if r.games > r.truncated]  # truncated games have no score
+    if scores:
+        state.met = {**state.met, who.removeprefix("pool "): sum(scores) / len(scores)}
     if (state.iteration + 1) % settings.pool.every == 0:
         pool = {**state.pool, f"iteration {state.iteration + 1}": state.best}
         state.pool = dict(list(pool.items())[-settings.pool.size :])

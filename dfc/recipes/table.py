@@ -4,11 +4,12 @@ import dataclasses
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Literal
 
 import jax
 
 from dfc import agreement
-from dfc.config import AdapterConfig, RunConfig
+from dfc.config import AdapterConfig, RolloutConfig, RunConfig
 from dfc.episodes import Episode, from_bytes, to_bytes
 from dfc.errors import ConfigError
 from dfc.games import registry
@@ -16,6 +17,7 @@ from dfc.games.game import Facts
 from dfc.games.scripted import Player
 from dfc.models import huggingface, sharding
 from dfc.models.chat import ChatTokenizer
+from dfc.models.decoder_config import DecoderConfig
 from dfc.models.lora import ALL_LINEAR, QKVO, LoraConfig
 from dfc.models.transformer import Adapters, Params
 from dfc.players import named
@@ -46,6 +48,35 @@ _OTHER = "other"  # the engine's name for an opponent with weights of its own
 Opponent = str | Policy | Player | Remote
 
 
+def make_engine(
+    rollout: RolloutConfig,
+    model: DecoderConfig,
+    tokenizer: ChatTokenizer,
+    params: Params,
+    mesh: jax.sharding.Mesh,
+    *,
+    slots: int,
+    hosts: Literal["same", "own"] = "same",
+) -> Engine:
+    """Returns an engine that plays as a configuration says; the last three are as in `Engine`."""
+    longer = [text for text in rollout.stop if len(text) > 1]  # a single character is whole in one id
+    return Engine(
+        model,
+        params,
+        slots=slots,
+        max_length=rollout.max_length,
+        stop_ids=tokenizer.stop_ids(rollout.stop),
+        sampling=rollout.sampling,
+        rows=rollout.rows or rollout.slots,
+        widths=rollout.widths or None,
+        lengths=rollout.lengths or None,
+        decode_steps=min(rollout.decode_steps, rollout.max_reply_length),
+        ends=StopStrings(longer, tokenizer.decode) if longer else None,
+        mesh=mesh,
+        hosts=hosts,
+    )
+
+
 class Table:
     """Loads the initial policy and plays any weights of its shape against any opponent.
 
@@ -70,6 +101,8 @@ class Table:
         self._first = jax.process_index() if self._apart else 0  # of the shares of every batch of games
         self._shares = jax.process_count() if self._apart else config.rollout.workers  # several hosts: one worker each
         self._players: dict[str, Player | Remote] = {}
+        if config.recipe == "divide_fuse_conquer" and config.divide_fuse_conquer.opponent != "pool":
+            self._opponent(config.divide_fuse_conquer.opponent)  # a key that is missing shows before the first game
         self._engines = [self._engine() for _ in range(config.rollout.workers)]
 
     def close(self) -> None:
@@ -160,28 +193,18 @@ class Table:
         if opponent in ("initial", "itself"):
             return {"initial": "initial", "itself": "policy"}[opponent]
         if opponent not in self._players:
-            self._players[opponent] = named.player(opponent, self._config.divide_fuse_conquer.key_variable)
+            player = named.player(opponent, self._config.divide_fuse_conquer.key_variable)
+            if isinstance(player, Remote) and jax.process_count() > 1:
+                why = f"needs a run of one process, this one has {jax.process_count()}, which would get other replies"
+                raise ConfigError([f"divide_fuse_conquer.opponent={opponent!r}: {why}"])
+            self._players[opponent] = player
         return self._players[opponent]
 
     def _engine(self) -> Engine:
         rollout = self._config.rollout
-        stop = self.tokenizer.stop_ids(rollout.stop)
-        longer = [text for text in rollout.stop if len(text) > 1]  # a single character is whole in one id
-        engine = Engine(
-            self.model,
-            self.initial,
-            slots=2 * rollout.slots if any(facts.seats > 1 for facts in self.facts.values()) else rollout.slots,
-            max_length=rollout.max_length,
-            stop_ids=stop,
-            sampling=rollout.sampling,
-            rows=rollout.rows or rollout.slots,
-            widths=rollout.widths or None,
-            lengths=rollout.lengths or None,
-            decode_steps=min(rollout.decode_steps, rollout.max_reply_length),
-            ends=StopStrings(longer, self.tokenizer.decode) if longer else None,
-            mesh=self.mesh,
-            hosts="own" if self._apart else "same",
-        )
+        slots = 2 * rollout.slots if any(facts.seats > 1 for facts in self.facts.values()) else rollout.slots
+        hosts: Literal["same", "own"] = "own" if self._apart else "same"
+        engine = make_engine(rollout, self.model, self.tokenizer, self.initial, self.mesh, slots=slots, hosts=hosts)
         engine.set_params(self.initial, 0, policy="initial")
         return engine
 
