@@ -309,7 +309,7 @@ def test_an_endpoint_that_could_not_begin_says_so_and_begins_later(tmp_path):
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) - 1, limits[1]))
         try:
-            with pytest.raises(EndpointError, match=r"m: no event loop can be made: .*Too many open files"):
+            with pytest.raises(EndpointError, match=r"m: .* be made: .*Too many open files"):
                 endpoint.ask(HELLO)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)

@@ -271,7 +271,11 @@ class Endpoint(Remote):
 
     def _start(self, call: Call, body: dict[str, Any], key: str | None) -> None:
         if self._line is None:
-            self._line = _Line(self._client(), self._key, self.config.concurrency, self.name)
+            try:
+                client = self._client()
+            except OSError as error:  # certificates cannot be read, or no file descriptor is left to read them with
+                raise EndpointError(f"{self.name}: the client cannot be made: {error}") from error
+            self._line = _Line(client, self._key, self.config.concurrency, self.name)
             self._stop = weakref.finalize(self, self._line.stop)
         if key is not None:
             self._under_way[key] = []

@@ -251,7 +251,7 @@ class Table:
         """Moves the game on; returns whom it waits for, None if it is over."""
         game, job, config = self.game, self.job, self.setting.config
         while (seat := game.to_move) is not None:
-            if self._played >= config.max_replies:
+            if seat < game.seats and self._played >= config.max_replies:
                 game.truncate()
                 return None
             voice = self.voices.get(seat)
