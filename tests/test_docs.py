@@ -27,7 +27,7 @@ DOCUMENTED = (
     ),
     *(
         f"dfc.{folder}.{path.stem}"
-        for folder in ("players", "rollout", "training", "evaluation")
+        for folder in ("players", "rollout", "training", "data", "evaluation")
         for path in sorted((ROOT / "dfc" / folder).glob("*.py"))
         if path.stem != "__init__"
     ),

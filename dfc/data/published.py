@@ -1,0 +1,381 @@
+"""Conversations in the layouts that others publish and train on: read, checked, written, as JSON lines or Parquet.
+
+Supervised: one conversation per row in a column `messages` (TRL's "conversational language modeling"; Paprika's data),
+or `conversation`, `chat`. Preference: `chosen` and `rejected`, each a whole conversation (TRL's "implicit prompt"), or
+what follows a `prompt` (its "explicit prompt"; Playpen's pairs of one turn).
+
+A file is checked to its end before anything of it is handed out.
+"""
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dfc.data.trajectories import Message, well_formed
+from dfc.data.trajectory_files import DatasetError, write_atomically
+from dfc.models.chat import ChatTokenizer
+
+Scalar: TypeAlias = str | int | float | bool | None
+_T = TypeVar("_T")
+Layout = Literal["explicit", "implicit"]
+CONVERSATION_COLUMNS = ("messages", "conversation", "chat")
+SUFFIXES = (".jsonl", ".json", ".parquet")
+_ROLES = ("system", "user", "assistant")
+
+
+@dataclasses.dataclass(frozen=True)
+class Conversation:
+    """Messages that end with a reply, and scalars that describe them, e.g. ``{"game": "wordle"}``."""
+
+    messages: tuple[Message, ...]
+    meta: Mapping[str, Scalar] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class ConversationPair:
+    """Two whole conversations that begin alike; the chosen one is better.
+
+    Attributes:
+      chosen: all messages. rejected: all messages.
+      meta: scalars that describe them.
+    """
+
+    chosen: tuple[Message, ...]
+    rejected: tuple[Message, ...]
+    meta: Mapping[str, Scalar] = dataclasses.field(default_factory=dict)
+
+    @property
+    def prompt(self) -> tuple[Message, ...]:
+        """What both sides are told before the first reply."""
+        return opening(self.chosen)
+
+    @property
+    def identical(self) -> bool:
+        """Whether both sides are the same: no preference, but an example for the supervised term of RPO."""
+        return self.chosen == self.rejected
+
+
+def opening(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Returns the messages before the first reply."""
+    end = next((n for n, message in enumerate(messages) if message.role == "assistant"), len(messages))
+    return tuple(messages[:end])
+
+
+class _Bad(Exception):  # noqa: N818 - carried to where file and row are known
+    """What is wrong with a row, and the cure."""
+
+
+# ---- reading --------------------------------------------------------------------------------------------------------
+
+
+def read_conversations(path: Path, *, column: str | None = None, cut_unanswered: bool = False) -> list[Conversation]:
+    """Returns the conversations of a file, all of them checked.
+
+    A `meta` column of scalars is kept, and so are other columns of scalars.
+
+    Args:
+      path: ``.jsonl``, ``.json`` (one array, or lines) or ``.parquet``.
+      column: with the messages; None for the first of `CONVERSATION_COLUMNS` that the row has.
+      cut_unanswered: whether to drop what follows the last reply instead of refusing it.
+
+    Raises:
+      DatasetError: the file is cut or empty, or a row's messages are missing, malformed, none, or end with no reply;
+        the file, the first such row (counted from 0) and the cure are named.
+    """
+
+    def parse(row: Mapping[str, Any]) -> Conversation:
+        name = column or next((c for c in CONVERSATION_COLUMNS if c in row), None)
+        if name is None or name not in row:
+            wanted = column or " or ".join(CONVERSATION_COLUMNS)
+            raise _Bad(f"no column {wanted}, it has {', '.join(row)}; name the one with the messages: column=...")
+        return Conversation(_answered(row[name], name, cut_unanswered), _meta(row))
+
+    return [_parsed(path, number, row, parse) for number, row in _rows(path)]
+
+
+def read_pairs(path: Path, *, cut_unanswered: bool = False) -> list[ConversationPair]:
+    """Returns the preference pairs of a file, all of them checked; see `read_conversations`.
+
+    `chosen` and `rejected` are lists of messages, or the text of one reply. With a `prompt`, a list of messages or the
+    text of one user message, they follow it, unless they repeat it. Without, both are whole conversations. Pairs with
+    two identical sides are kept (`ConversationPair.identical`): Paprika's published pairs very probably hold some.
+
+    Raises:
+      DatasetError: as for `read_conversations`, or the sides share no prompt.
+    """
+
+    def parse(row: Mapping[str, Any]) -> ConversationPair:
+        absent = [name for name in ("chosen", "rejected") if name not in row]
+        if absent:
+            raise _Bad(f"no column {' and no '.join(absent)}, it has {', '.join(row)}; rename the columns")
+        prompt = _prompt(row.get("prompt"))
+        chosen, rejected = (_side(row[name], name, prompt, cut_unanswered) for name in ("chosen", "rejected"))
+        if opening(chosen) != opening(rejected):
+            raise _Bad(
+                "the sides share no prompt: chosen and rejected must begin with the same messages before the first "
+                "reply; pair conversations of one task, or drop the row"
+            )
+        return ConversationPair(chosen, rejected, _meta(row))
+
+    return [_parsed(path, number, row, parse) for number, row in _rows(path)]
+
+
+def _parsed(path: Path, number: int, row: object, parse: Callable[[Mapping[str, Any]], _T]) -> _T:
+    if not isinstance(row, Mapping):
+        raise DatasetError(
+            f"{path}, row {number}: expected an object with named columns, got {type(row).__name__}; write one per line"
+        )
+    try:
+        return parse(row)
+    except _Bad as bad:
+        raise DatasetError(f"{path}, row {number}: {bad}") from None
+
+
+def _rows(path: Path) -> Iterator[tuple[int, Any]]:
+    if path.suffix not in SUFFIXES:
+        raise DatasetError(f"{path}: expected a file ending in {', '.join(SUFFIXES)}; convert it, or rename it")
+    if not path.is_file():
+        raise DatasetError(f"{path}: there is no such file; name one that was downloaded or exported")
+    number = -1
+    for number, row in enumerate(_parquet_rows(path) if path.suffix == ".parquet" else _json_rows(path)):
+        yield number, row
+    if number < 0:
+        raise DatasetError(f"{path}: no row; export it again, or leave this group out")
+
+
+def _parquet_rows(path: Path) -> Iterator[Any]:
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            for batch in file.iter_batches(batch_size=256):
+                yield from batch.to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        raise DatasetError(
+            f"{path}: cannot be read: {' '.join(str(error).split())}; the file is cut or damaged: "
+            "download or export it again"
+        ) from error
+
+
+def _json_rows(path: Path) -> Iterator[Any]:
+    with path.open("rb") as file:
+        # Files named .json hold one array, or one object per line.
+        if path.suffix == ".json" and file.read(1) == b"[":
+            try:
+                yield from json.loads(path.read_bytes())
+            except ValueError as error:
+                raise DatasetError(f"{path}: {error}; the file is cut or damaged: download it again") from error
+            return
+        file.seek(0)
+        for number, line in enumerate(file):
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise DatasetError(
+                    f"{path}, row {number}: no JSON: {error}; the file is cut or damaged there: download or export it "
+                    "again, or delete the line"
+                ) from error
+            yield row
+
+
+def _meta(row: Mapping[str, Any]) -> dict[str, Scalar]:
+    nested = row.get("meta")
+    merged = {**row, **(nested if isinstance(nested, Mapping) else {})}
+    return {
+        name: value
+        for name, value in merged.items()
+        if name != "prompt" and (value is None or isinstance(value, str | int | float)) and name not in _SIDES
+    }
+
+
+_SIDES = ("chosen", "rejected")
+
+
+def _prompt(value: object) -> tuple[Message, ...] | None:
+    if value is None:
+        return None
+    messages = (Message("user", value),) if isinstance(value, str) else _messages(value, "prompt")
+    if messages[-1].role != "user":
+        raise _Bad("prompt ends with no user message, so that nothing asks for the reply; drop its last message")
+    return messages
+
+
+def _side(value: object, name: str, prompt: tuple[Message, ...] | None, cut_unanswered: bool) -> tuple[Message, ...]:
+    own: object = [{"role": "assistant", "content": value}] if isinstance(value, str) else value
+    if prompt is None:
+        if isinstance(value, str):
+            raise _Bad(f"{name} is a text and there is no prompt; add the messages before it as `prompt`")
+        return _answered(own, name, cut_unanswered)
+    messages = _messages(own, name)
+    whole = messages if messages[: len(prompt)] == prompt else prompt + messages
+    return _checked(whole, name, cut_unanswered)
+
+
+def _answered(value: object, name: str, cut_unanswered: bool) -> tuple[Message, ...]:
+    return _checked(_messages(value, name), name, cut_unanswered)
+
+
+def _messages(value: object, name: str) -> tuple[Message, ...]:
+    if not isinstance(value, list):
+        raise _Bad(f"{name} must be a list of messages, got {type(value).__name__}; write [{{role, content}}, ...]")
+    if not value:
+        raise _Bad(f"{name} has no message; drop the row")
+    found = []
+    for place, entry in enumerate(value):
+        match entry:
+            case {"role": str(role), "content": str(content)} if role in _ROLES:
+                found.append(Message(role, well_formed(content)))
+            case _:
+                raise _Bad(
+                    f"message {place} of {name} must have a role of {', '.join(_ROLES)} and a text as content, got "
+                    f"{str(entry)[:120]}; rename its fields and roles"
+                )
+    return tuple(found)
+
+
+def _checked(messages: tuple[Message, ...], name: str, cut_unanswered: bool) -> tuple[Message, ...]:
+    if cut_unanswered:
+        replies = [place for place, message in enumerate(messages) if message.role == "assistant"]
+        messages = messages[: replies[-1] + 1] if replies else ()
+        if not messages:
+            raise _Bad(f"{name} has no reply, so there is nothing to train on; drop the row")
+    start = 1 if messages[0].role == "system" else 0
+    for place, message in enumerate(messages[start:]):
+        expected = ("user", "assistant")[place % 2]
+        if message.role != expected:
+            raise _Bad(
+                f"message {start + place} of {name} is of role {message.role}, expected {expected}: after a system "
+                "message, if any, user and assistant take turns; merge messages of one role, or drop the row"
+            )
+    if messages[-1].role != "assistant":
+        raise _Bad(
+            f"{name} ends with a {messages[-1].role} message, which nobody answers; drop it from the row, or pass "
+            "cut_unanswered=True"
+        )
+    return messages
+
+
+# ---- writing --------------------------------------------------------------------------------------------------------
+
+
+def write_conversations(path: Path, conversations: Iterable[Conversation]) -> int:
+    """Writes conversations as TRL's SFTTrainer, and `read_conversations`, read them; returns how many.
+
+    Args:
+      path: ``.jsonl`` or ``.parquet``; an existing file is replaced when the new one is complete.
+      conversations: with the same names in every `meta`, for Parquet; empty ones are left out.
+
+    Raises:
+      DatasetError: there is no conversation, or the ending is another.
+    """
+    return _write(path, ({"messages": _plain(c.messages)} | _extra(c.meta) for c in conversations))
+
+
+def write_pairs(path: Path, pairs: Iterable[ConversationPair], *, layout: Layout = "explicit") -> int:
+    """Writes pairs as TRL's DPOTrainer, and `read_pairs`, read them; returns how many.
+
+    TRL's documentation recommends the explicit layout; from an implicit one it derives a prompt: what both sides begin
+    with, earlier replies included.
+
+    Args:
+      path: ``.jsonl`` or ``.parquet``; an existing file is replaced when the new one is complete.
+      pairs: what to write.
+      layout: ``explicit``: `prompt`, and in `chosen` and `rejected` what follows; ``implicit``: whole conversations.
+
+    Raises:
+      DatasetError: there is no pair, or the ending is another.
+    """
+
+    def row(pair: ConversationPair) -> dict[str, Any]:
+        start = len(pair.prompt) if layout == "explicit" else 0
+        prompt = {"prompt": _plain(pair.prompt)} if layout == "explicit" else {}
+        return prompt | {"chosen": _plain(pair.chosen[start:]), "rejected": _plain(pair.rejected[start:])}
+
+    return _write(path, (row(pair) | _extra(pair.meta) for pair in pairs))
+
+
+def _plain(messages: Sequence[Message]) -> list[dict[str, str]]:
+    return [{"role": message.role, "content": message.content} for message in messages]
+
+
+def _extra(meta: Mapping[str, Scalar]) -> dict[str, Any]:
+    return {"meta": dict(meta)} if meta else {}
+
+
+def _write(path: Path, rows: Iterator[dict[str, Any]]) -> int:
+    if path.suffix not in (".jsonl", ".parquet"):
+        raise DatasetError(f"{path}: expected a file ending in .jsonl or .parquet; give it such a name")
+    written = 0
+    if path.suffix == ".parquet":
+        kept = list(rows)
+        written = len(kept)
+        if written:
+            write_atomically(pa.Table.from_pylist(kept), path)
+    else:
+        partial = path.with_name(f".{path.name}.partial")
+        with partial.open("w", encoding="utf-8") as file:
+            for row in rows:
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                written += 1
+        if written:
+            partial.replace(path)
+        else:
+            partial.unlink()
+    if not written:
+        raise DatasetError(f"{path}: nothing to write; select rows that exist, an empty file would train on nothing")
+    return written
+
+
+# ---- between tables, conversations and ids --------------------------------------------------------------------------
+
+_DESCRIBED = ("game", "options", "task", "seat")
+
+
+def conversations(tables: Iterable[pa.Table]) -> Iterator[Conversation]:
+    """Yields the conversations of trajectories, e.g. of `dfc.data.preferences.sft_tables`."""
+    names = (*_DESCRIBED, "sample", "turns", "outcome", "model", "messages")
+    for table in tables:
+        for row in table.select(names).to_pylist():
+            messages = row.pop("messages")
+            yield Conversation(tuple(Message(**message) for message in messages), row)
+
+
+def conversation_pairs(tables: Iterable[pa.Table]) -> Iterator[ConversationPair]:
+    """Yields the conversations of pairs, e.g. of `dfc.data.preferences.pair_tables`."""
+    sided = [f"{side}_{name}" for side in _SIDES for name in ("sample", "turns", "outcome", "messages")]
+    for table in tables:
+        for row in table.select([*_DESCRIBED, *sided]).to_pylist():
+            chosen, rejected = (tuple(Message(**message) for message in row.pop(f"{side}_messages")) for side in _SIDES)
+            yield ConversationPair(chosen, rejected, row)
+
+
+def encode(messages: Sequence[Message], tokenizer: ChatTokenizer) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the ids of a conversation as a rollout would have made them, and which are the policy's.
+
+    For conversations of others only: where ids were sampled, those are trained on. Every reply is trained on, the
+    end-of-turn id behind it included.
+
+    Args:
+      messages: as `read_conversations` gives them.
+      tokenizer: of the model to train.
+
+    Returns:
+      ids int32 [n], mask bool [n].
+    """
+    system = messages[0].content if messages[0].role == "system" else None
+    ids: list[int] = []
+    mask: list[bool] = []
+    for message in messages[0 if system is None else 1 :]:
+        if message.role == "assistant":
+            new = [*tokenizer.encode_reply(message.content), tokenizer.end_ids[0]]
+        elif ids:
+            new = [*tokenizer.next_turn(message.content, closed=True)]
+        else:
+            new = [*tokenizer.first_turn(message.content, system=system)]
+        ids += new
+        mask += [message.role == "assistant"] * len(new)
+    return np.asarray(ids, np.int32), np.asarray(mask, bool)

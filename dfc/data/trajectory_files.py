@@ -1,0 +1,374 @@
+"""A folder of trajectories as Parquet files: written part by part, read whole or by column.
+
+A part appears under its name when it is complete and is never changed again, so a reader sees whole parts only, and a
+collection that was killed goes on with the tasks of which no row is there. Hosts write parts of their own names into
+one folder. Checksums are written with every page and compared when it is read.
+"""
+
+import contextlib
+import fcntl
+import io
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dfc.data.trajectories import (
+    COLUMNS,
+    SCHEMA,
+    SCHEMA_NAME,
+    SCHEMA_VERSION,
+    Provenance,
+    Trajectory,
+    TrajectoryKey,
+    canonical_json,
+    to_table,
+    to_trajectories,
+)
+from dfc.errors import DfcError
+
+_SUFFIX, _PARTIAL = ".parquet", ".partial"  # what is being written has both endings, and is no part
+_KEPT = ("model", "model_hash", "sampling", "seed")  # of a provenance: what one data set has one of
+_COMPRESSION = "zstd"
+_CODED = frozenset(
+    ("game", "options", "split", "opponent", "world", "outcome", "failure", *_KEPT, "dfc_version", "commit")
+) - {"seed"}
+
+
+class DatasetError(DfcError, ValueError):
+    """A data set that cannot be used as it stands; names file, row and cure."""
+
+
+class Columns(NamedTuple):
+    """Columns of every row of a folder.
+
+    Attributes:
+      parts: the files, by name.
+      table: the columns asked for, texts with few values as dictionaries; a pyarrow.Table of one chunk per column.
+      part: number of each row's file, int32 [rows].
+      row: number of each row in its file, int32 [rows].
+    """
+
+    parts: list[Path]
+    table: pa.Table
+    part: np.ndarray
+    row: np.ndarray
+
+    def place(self, index: int) -> str:
+        """Returns where a row stands, for a message."""
+        return f"{self.parts[int(self.part[index])]}, row {int(self.row[index])}"
+
+
+# ---- writing --------------------------------------------------------------------------------------------------------
+
+
+def write_atomically(table: pa.Table | Iterator[pa.Table], path: Path, *, row_group_rows: int = 1024) -> None:
+    """Writes a table as one Parquet file, or a part of it nobody sees: under another name, to the disk, then renamed.
+
+    Args:
+      table: a pyarrow.Table, or an iterator of tables of one schema, written one after another.
+      path: of the file; an existing one is replaced.
+      row_group_rows: rows that are read together.
+    """
+    partial = path.with_name(f".{path.name}{_PARTIAL}")
+    tables = iter([table] if isinstance(table, pa.Table) else table)
+    first = next(tables)
+    with partial.open("wb") as file:
+        options = {"compression": _COMPRESSION, "write_page_checksum": True, "store_schema": True}
+        with pq.ParquetWriter(file, first.schema, **options) as writer:
+            writer.write_table(first, row_group_rows)
+            for more in tables:
+                writer.write_table(more, row_group_rows)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+class TrajectoryWriter:
+    """Adds trajectories to a folder, one part after another; use it as a context manager.
+
+    Rows wait in memory until `rows_per_part` are there, or until `flush` or `close`. A process that is killed loses
+    those, and nothing else: `keys` of the next writer does not name them.
+
+    Attributes:
+      folder: of the parts.
+      keys: what is there already, of every host, as of the opening; rows written since are added.
+
+    Args:
+      folder: created if it is not there.
+      provenance: where all rows come from; a folder has one model, one sampling and one seed.
+      host: number of this host, from 0. hosts: how many there are.
+      rows_per_part: rows after which a part is written.
+
+    Raises:
+      DatasetError: the folder holds rows of another provenance or a part that cannot be read, or another process
+        writes as this host.
+      ValueError: host or rows_per_part make no sense.
+    """
+
+    def __init__(
+        self, folder: Path, provenance: Provenance, *, host: int = 0, hosts: int = 1, rows_per_part: int = 1024
+    ) -> None:
+        if not 0 <= host < hosts or rows_per_part < 1:
+            raise ValueError(
+                f"expected 0 <= host < hosts and rows_per_part of 1 or more, got {host=}, {hosts=}, {rows_per_part=}"
+            )
+        self.folder = folder
+        self._provenance = provenance
+        self._rows_per_part = rows_per_part
+        self._waiting: list[Trajectory] = []
+        self._prefix = f"part-{host:05d}-of-{hosts:05d}-"
+        folder.mkdir(parents=True, exist_ok=True)
+        self._lock = _locked(folder, host, hosts)
+        try:
+            for leftover in folder.glob(f".{self._prefix}*{_PARTIAL}"):
+                leftover.unlink()
+            self.keys = _keys(folder, provenance)
+            own = [int(path.stem.removeprefix(self._prefix)) for path in folder.glob(f"{self._prefix}*{_SUFFIX}")]
+        except BaseException:
+            self._lock.close()
+            raise
+        self._next = max(own, default=-1) + 1
+
+    def write(self, row: Trajectory) -> None:
+        """Adds a row.
+
+        Raises:
+          ValueError: a row of its key is there already, or it is of another provenance.
+        """
+        if row.key in self.keys:
+            raise ValueError(f"{self.folder}: {tuple(row.key)} is there already; look into `keys` before playing it")
+        if row.provenance != self._provenance:
+            raise ValueError(f"{self.folder}: expected rows of {self._provenance}, got one of {row.provenance}")
+        self.keys.add(row.key)
+        self._waiting.append(row)
+        if len(self._waiting) >= self._rows_per_part:
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes the rows that wait as a part; they are safe when this returns."""
+        if self._waiting:
+            table = to_table(self._waiting)
+            write_atomically(table, self.folder / f"{self._prefix}{self._next:06d}{_SUFFIX}")
+            self._next += 1
+            self._waiting = []
+
+    def close(self) -> None:
+        """Writes the rows that wait and lets others write as this host."""
+        try:
+            self.flush()
+        finally:
+            self._lock.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _locked(folder: Path, host: int, hosts: int) -> io.FileIO:
+    lock = io.FileIO(folder / f".lock-{host:05d}-of-{hosts:05d}", "w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        lock.close()
+        raise DatasetError(
+            f"{folder}: another process writes as host {host} of {hosts}; stop it, or give each process its own host"
+        ) from error
+    return lock
+
+
+def _keys(folder: Path, provenance: Provenance) -> set[TrajectoryKey]:
+    wanted = {name: getattr(provenance, name) for name in _KEPT} | {"sampling": canonical_json(provenance.sampling)}
+    found: set[TrajectoryKey] = set()
+    for path in parts(folder):
+        table = read_part(path, (*TrajectoryKey._fields, *_KEPT))
+        for name in _KEPT:
+            other = next((v for v in table[name].unique().to_pylist() if v != wanted[name]), None)
+            if other is not None:
+                row = table[name].to_pylist().index(other)
+                raise DatasetError(
+                    f"{path}, row {row}: {name} is {other!r}, but this collection has {wanted[name]!r}; "
+                    "collect into another folder, or go on with the settings of this one"
+                )
+        found.update(map(TrajectoryKey._make, zip(*(table[n].to_pylist() for n in TrajectoryKey._fields), strict=True)))
+    return found
+
+
+# ---- reading --------------------------------------------------------------------------------------------------------
+
+
+def parts(folder: Path) -> list[Path]:
+    """Returns the parts of a folder by name; what is being written is not among them."""
+    return sorted(folder.glob(f"*{_SUFFIX}"))
+
+
+def read_part(path: Path, columns: Sequence[str] = COLUMNS, *, coded: bool = False) -> pa.Table:
+    """Returns columns of one part as a pyarrow.Table.
+
+    Args:
+      path: of the part.
+      columns: which; others are not read.
+      coded: whether texts with few different values come as dictionaries.
+
+    Raises:
+      DatasetError: the file is cut, damaged, of another schema version, or lacks a column.
+    """
+    with open_part(path, columns, coded=coded) as file, _damage(path):
+        return file.read(list(columns))
+
+
+@contextlib.contextmanager
+def open_part(path: Path, columns: Sequence[str] = COLUMNS, *, coded: bool = False) -> Iterator[pq.ParquetFile]:
+    """Opens a part as a pyarrow ParquetFile whose columns are what they should be; arguments as for `read_part`."""
+    dictionaries = [name for name in columns if coded and name in _CODED]
+    with _damage(path):
+        file = pq.ParquetFile(path, read_dictionary=dictionaries, page_checksum_verification=True)
+    with file:
+        _check_schema(path, file, columns)
+        yield file
+
+
+@contextlib.contextmanager
+def _damage(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        raise DatasetError(
+            f"{path}: cannot be read: {' '.join(str(error).split())}; it was cut or damaged after it was "
+            "complete: copy it again, or delete it, and its tasks are collected again"
+        ) from error
+
+
+def _check_schema(path: Path, file: pq.ParquetFile, columns: Sequence[str]) -> None:
+    schema = file.schema_arrow
+    version = (schema.metadata or {}).get(SCHEMA_NAME)
+    if version != str(SCHEMA_VERSION).encode():
+        what = "no trajectories of dfc" if version is None else f"trajectories of schema version {version.decode()}"
+        raise DatasetError(
+            f"{path}: {what}, expected version {SCHEMA_VERSION}; read it with the dfc that wrote it, or take it out of "
+            "the folder (conversations of others are for dfc.data.published)"
+        )
+    for name in columns:
+        if name not in schema.names:
+            raise DatasetError(f"{path}: no column {name}, it has {', '.join(schema.names)}; take the file out")
+        found = schema.field(name).type
+        found = found.value_type if pa.types.is_dictionary(found) else found
+        if not _alike(found, SCHEMA.field(name).type):
+            raise DatasetError(
+                f"{path}: column {name} is {found}, expected {SCHEMA.field(name).type}; collect it again, or rewrite "
+                "the file with that type"
+            )
+
+
+def _alike(one: pa.DataType, other: pa.DataType) -> bool:
+    """Whether two types are equal but for the names Parquet gives to the items of lists."""
+    if pa.types.is_list(one) and pa.types.is_list(other):
+        return _alike(one.value_type, other.value_type)
+    return bool(one.equals(other))
+
+
+def read_columns(folder: Path, columns: Sequence[str]) -> Columns:
+    """Returns some columns of every row of a folder, in the order of the files' names.
+
+    Raises:
+      DatasetError: the folder holds no row, or a part cannot be read.
+    """
+    paths = parts(folder)
+    tables = [read_part(path, columns, coded=True) for path in paths]
+    sizes = np.asarray([table.num_rows for table in tables], np.int64)
+    if not sizes.sum():
+        raise DatasetError(f"{folder}: no trajectory in {len(paths)} parts; collect some first, or name their folder")
+    table = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+    starts = np.repeat(np.cumsum(sizes) - sizes, sizes)
+    part = np.repeat(np.arange(len(paths), dtype=np.int32), sizes)
+    return Columns(paths, table, part, (np.arange(len(part)) - starts).astype(np.int32))
+
+
+def read_rows(paths: Sequence[Path], part: np.ndarray, row: np.ndarray, columns: Sequence[str] = COLUMNS) -> pa.Table:
+    """Returns chosen rows as one pyarrow.Table in the order asked for; row groups without any are not read.
+
+    Args:
+      paths: of the parts.
+      part: number of each row's file, int [n].
+      row: its number in that file, int [n].
+      columns: which.
+
+    Raises:
+      DatasetError: a part cannot be read or has fewer rows.
+    """
+    if not len(part):
+        return pa.Table.from_batches([], pa.schema([SCHEMA.field(name) for name in columns], SCHEMA.metadata))
+    order = np.lexsort((row, part))
+    pieces = []
+    for number in np.unique(part):
+        path, wanted = paths[number], row[order][part[order] == number]
+        with open_part(path, columns) as file, _damage(path):
+            pieces.append(_taken(path, file, wanted, columns))
+    back = np.empty(len(order), np.int64)
+    back[order] = np.arange(len(order))
+    return pa.concat_tables(pieces).take(pa.array(back))
+
+
+def _taken(path: Path, file: pq.ParquetFile, wanted: np.ndarray, columns: Sequence[str]) -> pa.Table:
+    sizes = [file.metadata.row_group(number).num_rows for number in range(file.metadata.num_row_groups)]
+    ends = np.cumsum(sizes)
+    if wanted[-1] >= (ends[-1] if len(ends) else 0):
+        raise DatasetError(f"{path}: no row {wanted[-1]}; it has changed since its columns were read: begin again")
+    group = np.searchsorted(ends, wanted, side="right")
+    taken = [
+        file.read_row_group(int(number), list(columns)).take(
+            pa.array(wanted[group == number] - (ends[number] - sizes[number]))
+        )
+        for number in np.unique(group)
+    ]
+    return pa.concat_tables(taken)
+
+
+def read_trajectories(folder: Path) -> Iterator[Trajectory]:
+    """Yields every row of a folder, one row group of a part in memory at a time.
+
+    Raises:
+      DatasetError: a part cannot be read, or a row contradicts itself.
+    """
+    for path in parts(folder):
+        with open_part(path) as file:
+            start = 0
+            for number in range(file.metadata.num_row_groups):
+                with _damage(path):
+                    table = file.read_row_group(number, list(COLUMNS))
+                yield from _rows(path, start, table)
+                start += table.num_rows
+
+
+def _rows(path: Path, start: int, table: pa.Table) -> list[Trajectory]:
+    try:
+        return to_trajectories(table)
+    except (ValueError, TypeError) as error:
+        row = start + next(n for n in range(table.num_rows) if not _is_row(table.slice(n, 1)))
+        raise DatasetError(f"{path}, row {row}: {error}; delete the part, and its tasks are collected again") from error
+
+
+def _is_row(table: pa.Table) -> bool:
+    try:
+        to_trajectories(table)
+    except (ValueError, TypeError):
+        return False
+    return True

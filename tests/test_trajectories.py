@@ -1,0 +1,402 @@
+"""Trajectories: made from episodes, written part by part, read back; what is broken is named."""
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from trajectory_rows import PROVENANCE, played, row, same
+
+from dfc.data.trajectories import (
+    COLUMNS,
+    Message,
+    TrajectoryKey,
+    canonical_json,
+    from_episode,
+    to_table,
+    to_trajectories,
+)
+from dfc.data.trajectory_files import (
+    DatasetError,
+    TrajectoryWriter,
+    parts,
+    read_columns,
+    read_part,
+    read_rows,
+    read_trajectories,
+)
+from dfc.evaluation.replay import ReplayError, replay
+from dfc.games import registry
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def trajectory(episode, sample=0, **options):
+    return from_episode(episode, sample=sample, provenance=PROVENANCE, **options)
+
+
+# ---- from an episode ------------------------------------------------------------------------------------------------
+
+
+def test_the_messages_are_what_the_seat_was_shown_and_what_it_said():
+    episode = played("TicTacToe-v0", 5, chance=1)
+    found = trajectory(episode, system="Play well.")
+    game = registry.make("TicTacToe-v0")
+    game.reset(5)
+    expected = [Message("system", "Play well.")]
+    for reply in episode.replies:
+        if reply.seat == 0:
+            expected += [Message("user", game.observation(0)), Message("assistant", reply.text)]
+        else:
+            game.observation(1)
+        game.step(reply.text)
+    assert list(found.messages) == expected
+    assert found.turns == sum(reply.seat == 0 for reply in episode.replies)
+
+
+@pytest.mark.parametrize("game_id", ["wordle", "mastermind", "battleship", "minesweeper", "bandit", "TicTacToe-v0"])
+def test_ids_are_the_episodes_own_and_the_row_replays(game_id):
+    episode = played(game_id, 7, chance=2)
+    found = trajectory(episode, sample=11)
+    assert np.array_equal(found.ids, episode.ids)
+    assert np.array_equal(found.mask, episode.mask)
+    assert (found.tokens, found.action_tokens) == (len(episode.ids), int(episode.mask.sum()))
+    assert [turn.reply for turn in replay(found.record())] == [reply.text for reply in episode.replies]
+    assert dict(found.measures) == dict(episode.measures)
+    assert found.sample == 11
+    assert found.success == (episode.outcomes[0] == "win")
+    assert found.failure is None
+
+
+def test_the_task_is_the_number_in_the_split_and_else_the_deal():
+    found = trajectory(played("wordle", 1515 * 3 + 8, chance=1, options={"split": "train"}))
+    assert (found.split, found.task, found.game_seed) == ("train", 8, 1515 * 3 + 8)
+    found = trajectory(played("wordle", 807, chance=1, options={"split": "test"}))
+    assert (found.split, found.task, found.options) == ("test", 7, '{"split":"test"}')
+    found = trajectory(played("Nim-v0", 807))
+    assert (found.split, found.task) == (None, 807)
+
+
+def test_every_kind_of_end_has_its_label_and_is_kept():
+    malformed = trajectory(played("wordle", 0, ["no tags here"]))
+    assert (malformed.failure, malformed.outcome, malformed.success) == ("malformed", "invalid", False)
+    illegal = trajectory(played("TicTacToe-v0", 0, ["[4]", "[0]", "[4]", "[4]"]))
+    assert (illegal.failure, illegal.outcome, illegal.illegal_tries) == ("illegal", "invalid", 2)
+    truncated = trajectory(played("wordle", 0, cut_after=2))
+    assert (truncated.failure, truncated.outcome, truncated.turns) == ("truncated", "truncated", 2)
+    discarded = trajectory(played("twenty_questions", 0, ["Is it alive?", *["Perhaps."] * 5]))
+    assert discarded.failure == "discarded"
+    assert "5 replies in a row" in discarded.failure_reason
+    failed = dataclasses.replace(
+        played("wordle", 0, cut_after=1), failure="game.step for seat 0 raised KeyError: 'x'", outcomes=("truncated",)
+    )
+    failed = trajectory(failed)
+    assert (failed.failure, failed.success, len(failed.messages)) == ("failed", False, 2)
+    rows = [malformed, illegal, truncated, discarded, failed]
+    assert all(map(same, to_trajectories(to_table(rows)), rows))
+
+
+def test_a_failure_of_the_other_seat_is_none_of_the_policys():
+    episode = played("TicTacToe-v0", 0, ["[4]", "[4]", "[4]"])
+    assert episode.forfeited_by == 1
+    found = trajectory(episode)
+    assert (found.failure, found.success) == (None, True)
+
+
+def test_a_failed_game_whose_replay_raises_keeps_what_came_before():
+    episode = played("wordle", 0, cut_after=2)
+    episode.failure, episode.outcomes = "game.measures raised", ("truncated",)
+    episode.replies.append(dataclasses.replace(episode.replies[0], seat=1))  # the rules contradict this one
+    found = trajectory(episode)
+    assert (found.failure, len(found.messages)) == ("failed", 4)
+    episode.failure = None
+    with pytest.raises(ReplayError, match="seat 1"):
+        trajectory(episode)
+
+
+def test_the_world_of_minesweeper_is_the_first_cell_that_was_opened():
+    def world(*actions):
+        replies = [f"<Answer>{action}</Answer>" for action in actions]
+        return trajectory(played("minesweeper", 3, replies, cut_after=len(replies))).world
+
+    assert world("reveal 0 1") == world("Reveal   00 01") == "reveal 0 1"
+    assert world("reveal 0 2") == "reveal 0 2"
+    assert world("reveal 9 9", "reveal 0 2") == "reveal 0 2"  # no such cell: the mines are not laid yet
+    assert world("reveal 9 9") is None
+    assert trajectory(played("minesweeper", 3, ["nothing"])).world is None
+
+
+def test_the_world_of_the_bandit_is_its_seed_and_other_games_have_none():
+    assert trajectory(played("bandit", 5)).world != trajectory(played("bandit", 5 + 81)).world
+    assert trajectory(played("bandit", 5)).task == trajectory(played("bandit", 5 + 81)).task
+    assert trajectory(played("wordle", 5)).world is None
+
+
+def test_options_have_one_spelling():
+    assert canonical_json({"b": (1, 2), "a": "é"}) == canonical_json({"a": "é", "b": [1, 2]}) == '{"a":"é","b":[1,2]}'
+    with pytest.raises(ValueError, match="expected settings that JSON can hold"):
+        canonical_json({"a": float("nan")})
+
+
+def test_lone_surrogates_do_not_stop_a_collection():
+    found = dataclasses.replace(row(), messages=(Message("user", "a\ud800b"), Message("assistant", "c")))
+    (back,) = to_trajectories(to_table([found]))
+    assert back.messages[0].content.startswith("a\ufffd")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"failure": "lost"}, "failure must be one of None, malformed"),
+        ({"failure": "truncated"}, "a success has outcome win and no failure"),
+        ({"outcome": "won"}, "outcome must be one of win"),
+        ({"mask": np.ones(3, bool)}, r"must be \[n\] each"),
+        ({"sample": -1}, "must be 0 or more"),
+        ({"messages": (Message("tool", "x"),)}, "a role must be one of system, user, assistant, got 'tool'"),
+    ],
+)
+def test_a_row_that_contradicts_itself_is_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(row(), **changes)
+
+
+# ---- files ----------------------------------------------------------------------------------------------------------
+
+
+def written(folder, rows, **options):
+    with TrajectoryWriter(folder, PROVENANCE, **options) as writer:
+        for one in rows:
+            writer.write(one)
+    return folder
+
+
+def test_what_was_written_is_read_back(tmp_path):
+    games = ("wordle", "TicTacToe-v0", "minesweeper", "bandit")
+    rows = [trajectory(played(g, n, chance=n), n, keep_logprobs=n % 2 == 0) for g in games for n in range(3)]
+    written(tmp_path, rows, rows_per_part=5)
+    assert [read_part(path).num_rows for path in parts(tmp_path)] == [5, 5, 2]
+    back = list(read_trajectories(tmp_path))
+    assert len(back) == len(rows)
+    assert all(map(same, rows, back))
+    (name,) = {path.name[:-15] for path in parts(tmp_path)}
+    assert name == "part-00000-of-00001"
+
+
+def test_a_writer_says_what_is_there_already_and_goes_on(tmp_path):
+    written(tmp_path, [row(task=0), row(task=1)])
+    with TrajectoryWriter(tmp_path, PROVENANCE) as writer:
+        assert writer.keys == {TrajectoryKey("wordle", "{}", task, 0, "none", 0) for task in (0, 1)}
+        with pytest.raises(ValueError, match="is there already"):
+            writer.write(row(task=1))
+        writer.write(row(task=1, sample=1))
+        with pytest.raises(ValueError, match="is there already"):
+            writer.write(row(task=1, sample=1))
+    assert len(parts(tmp_path)) == 2
+    assert read_columns(tmp_path, ("sample",)).table["sample"].to_pylist() == [0, 0, 1]
+
+
+def test_hosts_write_parts_of_their_own_and_see_each_others(tmp_path):
+    for host in range(3):
+        written(tmp_path, [row(task=task) for task in range(host, 9, 3)], host=host, hosts=3)
+    with TrajectoryWriter(tmp_path, PROVENANCE) as writer:
+        assert {key.task for key in writer.keys} == set(range(9))
+    assert [path.name for path in parts(tmp_path)] == [f"part-0000{n}-of-00003-000000.parquet" for n in range(3)]
+
+
+def test_only_one_process_writes_as_a_host(tmp_path):
+    with TrajectoryWriter(tmp_path, PROVENANCE):
+        with pytest.raises(DatasetError, match="another process writes as host 0 of 1"):
+            TrajectoryWriter(tmp_path, PROVENANCE)
+        TrajectoryWriter(tmp_path, PROVENANCE, host=1, hosts=2).close()
+    TrajectoryWriter(tmp_path, PROVENANCE).close()
+
+
+@pytest.mark.parametrize(
+    "changes", [{"model_hash": "def"}, {"model": "other"}, {"seed": 9}, {"sampling": {"temperature": 1.0}}]
+)
+def test_a_folder_has_rows_of_one_collection(tmp_path, changes):
+    written(tmp_path, [row(task=0), row(task=1)])
+    (name,) = changes
+    with pytest.raises(DatasetError, match=rf"part-.*parquet, row 0: {name} is .*collect into another folder"):
+        TrajectoryWriter(tmp_path, dataclasses.replace(PROVENANCE, **changes))
+    TrajectoryWriter(tmp_path, dataclasses.replace(PROVENANCE, commit="later")).close()  # a newer dfc may go on
+    with TrajectoryWriter(tmp_path, PROVENANCE) as writer, pytest.raises(ValueError, match="expected rows of"):
+        writer.write(dataclasses.replace(row(task=5), provenance=dataclasses.replace(PROVENANCE, seed=8)))
+
+
+_COLLECT = """
+import sys
+from pathlib import Path
+from trajectory_rows import PROVENANCE, row
+from dfc.data.trajectory_files import TrajectoryWriter
+with TrajectoryWriter(Path(sys.argv[1]), PROVENANCE, rows_per_part=7) as writer:
+    todo = [(t, s) for t in range(2000) for s in range(3)]
+    for task, sample in todo:
+        new = row(task=task, sample=sample)
+        if new.key not in writer.keys:
+            writer.write(new)
+"""
+
+
+def test_a_killed_collection_goes_on_with_exactly_what_is_missing(tmp_path):
+    folder = tmp_path / "set"
+    script = [sys.executable, "-c", _COLLECT, str(folder)]
+    where = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
+    process = subprocess.Popen(script, env=where, cwd=ROOT)  # noqa: S603 - our own interpreter and text
+    try:
+        until = time.monotonic() + 60
+        while len(parts(folder)) < 20 and time.monotonic() < until:
+            time.sleep(0.005)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    there = read_columns(folder, ("task", "sample")).table.num_rows
+    assert there % 7 == 0
+    assert 140 <= there < 6000
+    before = {path.name: path.read_bytes() for path in parts(folder)}
+    (folder / ".part-00000-of-00001-000999.parquet.partial").write_bytes(b"PAR1 half")
+    assert len(parts(folder)) == len(before)
+    kept = there + 300
+    with TrajectoryWriter(folder, PROVENANCE, rows_per_part=100) as writer:
+        assert len(writer.keys) == there
+        for number in range(kept):
+            new = row(task=number // 3, sample=number % 3)
+            if new.key not in writer.keys:
+                writer.write(new)
+    assert not list(folder.glob(".*.partial"))
+    table = read_columns(folder, ("task", "sample")).table
+    found = sorted(zip(table["task"].to_pylist(), table["sample"].to_pylist(), strict=True))
+    assert found == [(number // 3, number % 3) for number in range(kept)]
+    assert all((folder / name).read_bytes() == old for name, old in before.items())
+
+
+def test_chosen_rows_come_in_the_order_asked_for_and_only_their_row_groups_are_read(tmp_path, monkeypatch):
+    rows = [row(task=n, tokens=1 + n) for n in range(40)]
+    for start in (0, 20):
+        pq.write_table(to_table(rows[start : start + 20]), tmp_path / f"part-{start:03d}.parquet", row_group_size=4)
+    read = []
+    original = pq.ParquetFile.read_row_group
+    monkeypatch.setattr(
+        pq.ParquetFile, "read_row_group", lambda file, n, *a, **k: read.append(n) or original(file, n, *a, **k)
+    )
+    wanted = np.asarray([39, 0, 21, 3, 0])
+    table = read_rows(parts(tmp_path), wanted // 20, wanted % 20)
+    assert all(map(same, to_trajectories(table), [rows[n] for n in wanted]))
+    assert read == [0, 0, 4]
+    empty = read_rows(parts(tmp_path), wanted[:0], wanted[:0])
+    assert empty.num_rows == 0
+    assert empty.column_names == list(COLUMNS)
+    with pytest.raises(DatasetError, match=r"part-020.parquet: no row 20"):
+        read_rows(parts(tmp_path), np.asarray([1]), np.asarray([20]))
+
+
+# ---- broken input ---------------------------------------------------------------------------------------------------
+
+
+def test_a_cut_file_is_named(tmp_path):
+    (path,) = parts(written(tmp_path, [row()]))
+    path.write_bytes(path.read_bytes()[:-20])
+    for read in (lambda: read_columns(tmp_path, ("turns",)), lambda: list(read_trajectories(tmp_path))):
+        with pytest.raises(DatasetError, match=rf"{path.name}: cannot be read: .*copy it again, or delete it"):
+            read()
+
+
+def test_a_flipped_byte_is_noticed(tmp_path):
+    # Random ids are stored as they are: a wrong one decompresses as well as a right one.
+    noise = np.random.default_rng(0).integers(0, 2**31, (50, 400)).astype(np.int32)
+    rows = [dataclasses.replace(row(task=n, tokens=400), ids=ids) for n, ids in enumerate(noise)]
+    (path,) = parts(written(tmp_path, rows))
+    data = bytearray(path.read_bytes())
+    with pq.ParquetFile(path) as file:
+        ids = file.metadata.row_group(0).column(
+            next(n for n in range(file.metadata.num_columns) if file.schema.column(n).path.startswith("ids."))
+        )
+        start = ids.dictionary_page_offset + ids.total_compressed_size // 2
+    data[start] ^= 1
+    path.write_bytes(data)
+    assert read_columns(tmp_path, ("turns",)).table.num_rows == 50  # other columns are whole
+    with pytest.raises(DatasetError, match=path.name):
+        list(read_trajectories(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.drop_columns(["turns"]), "no column turns, it has game"),
+        (lambda t: t.set_column(11, "turns", pa.array(["3"])), "column turns is string, expected int32"),
+        (lambda t: t.replace_schema_metadata(None), "no trajectories of dfc, expected version 1"),
+        (lambda t: t.replace_schema_metadata({b"dfc.trajectories": b"2"}), "trajectories of schema version 2"),
+    ],
+)
+def test_a_file_of_another_layout_is_named(tmp_path, change, message):
+    assert COLUMNS[11] == "turns"
+    pq.write_table(change(to_table([row()])), tmp_path / "part-x.parquet")
+    with pytest.raises(DatasetError, match=rf"part-x.parquet: {message}"):
+        read_columns(tmp_path, ("turns",))
+    with pytest.raises(DatasetError, match=rf"part-x.parquet: {message}"):
+        list(read_trajectories(tmp_path))
+
+
+def test_a_row_that_contradicts_itself_is_named(tmp_path):
+    table = to_table([row(task=n) for n in range(10)])
+    turns = pa.array([3] * 7 + [-1] + [3] * 2, pa.int32())
+    pq.write_table(table.set_column(11, "turns", turns), tmp_path / "part-x.parquet", row_group_size=4)
+    with pytest.raises(DatasetError, match=r"part-x.parquet, row 7: .*turns must be 0 or more.*delete the part"):
+        list(read_trajectories(tmp_path))
+
+
+def test_a_folder_without_rows_is_named(tmp_path):
+    with pytest.raises(DatasetError, match="no trajectory in 0 parts"):
+        read_columns(tmp_path, ("turns",))
+
+
+# ---- with the engine ------------------------------------------------------------------------------------------------
+
+
+def test_the_messages_of_a_rollout_spell_its_ids():
+    # JAX is only loaded where it is needed.
+    from dfc.config import RolloutConfig, SamplingConfig
+    from dfc.data.published import encode
+    from dfc.games.scripted import RandomLegal
+    from dfc.models.chat import ChatTokenizer
+    from dfc.models.huggingface import load, resolve
+    from dfc.rollout.engine import Engine
+    from dfc.rollout.play import Arena, Job
+
+    folder = resolve("tiny_player")
+    config, params = load(folder, dtype="float32")
+    tokenizer = ChatTokenizer.load(folder)
+    limits = RolloutConfig(slots=4, max_length=192, max_reply_length=6, stop=())
+    engine = Engine(
+        config,
+        params,
+        slots=4,
+        max_length=192,
+        stop_ids=frozenset(tokenizer.end_ids),
+        sampling=SamplingConfig(temperature=1.5, min_p=0.3),
+        widths=(16,),
+        lengths=(192,),
+        rows=2,
+    )
+    arena = Arena(limits, tokenizer, engine, opponent=RandomLegal(), opponent_name="random_legal")
+    jobs = [Job(game="TicTacToe-v0", options={}, game_seed=n, seat=n % 2, group=0, seed=n) for n in range(8)]
+    rows = [trajectory(episode, n) for n, episode in enumerate(arena.play(jobs))]
+    assert all(map(same, to_trajectories(to_table(rows)), rows))
+    compared = 0
+    for found in rows:
+        ids, mask = encode(found.messages, tokenizer)
+        # A reply that no end id closed, or that the tokenizer would cut otherwise, spells other ids.
+        if len(ids) == len(found.ids) and np.array_equal(ids, found.ids):
+            assert np.array_equal(mask, found.mask)
+            compared += 1
+        assert found.messages[-1].role == "assistant"
+        assert (found.logprobs[found.mask] < 0).any()
+        assert found.opponent == "random_legal"
+    assert compared >= 4
