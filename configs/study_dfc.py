@@ -3,8 +3,9 @@
 Paper: Divide-Fuse-Conquer (arXiv 2505.16401), Algorithms 1 and 2; its DFC-MSRL.
 Command: python -m dfc.launch --config=configs/study_dfc.py --config.seed=10
 Hardware: a CPU core and 2 GB of free memory.
-Time: TIME_DFC
-Score: SCORE_DFC
+Time: 9 to 11 minutes beside two other runs on four cores.
+Score: two-player ids pooled against the initial policy 0.823 (three seeds: 0.811 to 0.835).
+  All figures: docs/results/divide_fuse_conquer.md.
 Variant: --config.divide_fuse_conquer.fusion.at_once=true fuses all groups at once.
 
 What differs from quickstart.py: one thread, so that several runs share a machine; the hasty-action penalty, the format

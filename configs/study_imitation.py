@@ -3,8 +3,9 @@
 Paper: Divide-Fuse-Conquer (arXiv 2505.16401), appendix D, Figures 10 and 11; its SFT.
 Command: python -m dfc.launch --config=configs/study_imitation.py --config.seed=10
 Hardware: a CPU core and 2 GB of free memory.
-Time: TIME_imitation
-Score: SCORE_imitation
+Time: 9 to 11 minutes beside two other runs on four cores.
+Score: two-player ids pooled against the initial policy 0.578 (three seeds: 0.564 to 0.586).
+  All figures: docs/results/divide_fuse_conquer.md.
 Variant: --config.optimizer.learning_rate=3e-4 learns more slowly.
 """
 

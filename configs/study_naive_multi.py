@@ -3,8 +3,9 @@
 Paper: Divide-Fuse-Conquer (arXiv 2505.16401), section 4.3, Figure 2; its Naive-MSRL.
 Command: python -m dfc.launch --config=configs/study_naive_multi.py --config.seed=10
 Hardware: a CPU core and 2 GB of free memory.
-Time: TIME_naive_multi
-Score: SCORE_naive_multi
+Time: 8 to 10 minutes beside two other runs on four cores.
+Score: two-player ids pooled against the initial policy 0.828 (three seeds: 0.794 to 0.859).
+  All figures: docs/results/divide_fuse_conquer.md.
 Variant: --config.divide_fuse_conquer.mixed_priority.enabled=false gives every game as many seeds.
 """
 

@@ -3,8 +3,9 @@
 Paper: Divide-Fuse-Conquer (arXiv 2505.16401), section 4.3, Figure 2; its Naive-SSRL.
 Command: python -m dfc.launch --config=configs/study_naive_single.py --config.seed=10
 Hardware: a CPU core and 2 GB of free memory.
-Time: TIME_naive_single
-Score: SCORE_naive_single
+Time: 10 to 12 minutes beside two other runs on four cores.
+Score: two-player ids pooled against the initial policy 0.813 (three seeds: 0.791 to 0.824).
+  All figures: docs/results/divide_fuse_conquer.md.
 Variant: --config.divide_fuse_conquer.conquer_iterations=20 is shorter.
 """
 
