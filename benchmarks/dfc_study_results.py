@@ -185,7 +185,7 @@ def ablations_table(out: Path) -> str:
         cells = [", ".join(f"{value:.3g}" for value in column) for column in zip(*pairs, strict=True)]
         better = sum(after > before for before, after in pairs)
         rows.append([base, change.lstrip("-"), what, *cells, f"{better} of {len(pairs)}"])
-    return table(["games", "change", f"last {LAST} iterations, or as said", "base", "changed", "changed is higher"], rows)
+    return table(["games", "change", f"last {LAST} iterations, or as said", "base", "changed", "changed higher"], rows)
 
 
 def cost_table(out: Path) -> str:
