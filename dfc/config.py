@@ -10,6 +10,15 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Literal
 
+from dfc.task_config import (
+    BuildDataConfig,
+    CollectConfig,
+    EvaluateTasksConfig,
+    OfflineConfig,
+    PaprikaConfig,
+    TaskCurriculumConfig,
+)
+
 GameOptions = Mapping[str, int | bool | str | tuple[int, ...]]
 
 
@@ -151,6 +160,7 @@ class OptimizerConfig:
     Attributes:
       learning_rate: after warm-up.
       warmup_steps: updates until the learning rate is reached; counted anew in every stage of divide_fuse_conquer.
+      warmup_ratio: the same as a share of the run's updates, rounded up; of the two, the larger number holds.
       schedule: ``constant``, or ``cosine`` to zero over the run's updates.
       b1: decay of the first moment.
       b2: decay of the second moment.
@@ -160,6 +170,7 @@ class OptimizerConfig:
 
     learning_rate: float = 2e-6
     warmup_steps: int = 0
+    warmup_ratio: float = 0.0
     schedule: Literal["constant", "cosine"] = "constant"
     b1: float = 0.9
     b2: float = 0.95
@@ -434,6 +445,19 @@ class EndpointSettings:
 
 
 @dataclasses.dataclass(frozen=True)
+class StaffConfig:
+    """Who answers for the worlds and judges of simulated games (Paprika), in every recipe but evaluate.
+
+    Attributes:
+      who: ``script``, ``initial`` (the model of the run, greedily), or a chat endpoint (``http://HOST/v1#MODEL``).
+      endpoint: how a chat endpoint is asked; its key and price as ``staff=VARIABLE`` and ``staff=INPUT/OUTPUT``.
+    """
+
+    who: str = "script"
+    endpoint: EndpointSettings = EndpointSettings(temperature=0.0)
+
+
+@dataclasses.dataclass(frozen=True)
 class EvaluateConfig:
     """Tournaments.
 
@@ -483,10 +507,27 @@ class RunConfig:
       policies: who plays in the recipe evaluate, each ``NAME=WHO`` or ``WHO``: ``random_legal``, ``simple``,
         ``strong``, a folder with weights or a run, ``tiny_player``, or ``http://HOST/v1#MODEL``; A,B,C will do.
       evaluate: settings of that recipe.
+      staff: who answers for simulated worlds.
+      collect: settings of that recipe.
+      build_data: settings of that recipe.
+      offline: settings of that recipe.
+      evaluate_tasks: settings of that recipe.
+      task_curriculum: settings of that recipe.
+      paprika: settings of that recipe.
     """
 
     name: str = "run"
-    recipe: Literal["divide_fuse_conquer", "tiny_player", "evaluate"] = "divide_fuse_conquer"
+    recipe: Literal[
+        "divide_fuse_conquer",
+        "tiny_player",
+        "evaluate",
+        "collect",
+        "build_data",
+        "offline",
+        "evaluate_tasks",
+        "task_curriculum",
+        "paprika",
+    ] = "divide_fuse_conquer"
     seed: int = 0
     games: Mapping[str, GameOptions] = dataclasses.field(default_factory=dict)
     policies: tuple[str, ...] = ()
@@ -501,4 +542,11 @@ class RunConfig:
     tiny_player: TinyPlayerConfig = TinyPlayerConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
+    staff: StaffConfig = StaffConfig()
+    collect: CollectConfig = CollectConfig()  # noqa: RUF009 - frozen
+    build_data: BuildDataConfig = BuildDataConfig()  # noqa: RUF009 - frozen
+    offline: OfflineConfig = OfflineConfig()  # noqa: RUF009 - frozen
+    evaluate_tasks: EvaluateTasksConfig = EvaluateTasksConfig()  # noqa: RUF009 - frozen
+    task_curriculum: TaskCurriculumConfig = TaskCurriculumConfig()  # noqa: RUF009 - frozen
+    paprika: PaprikaConfig = PaprikaConfig()  # noqa: RUF009 - frozen
     checkpoint: CheckpointConfig = CheckpointConfig()

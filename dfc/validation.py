@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from dfc import task_validation
 from dfc.config import DivideFuseConquerConfig, FusionConfig, RunConfig
 from dfc.errors import ConfigError
 from dfc.evaluation import policy_specs
@@ -60,6 +61,7 @@ _RANGES = {
     "rollout.sampling.min_p": _DECAY,
     "optimizer.learning_rate": _POSITIVE,
     "optimizer.warmup_steps": _NOT_NEGATIVE,
+    "optimizer.warmup_ratio": _DECAY,
     "optimizer.b1": _DECAY,
     "optimizer.b2": _DECAY,
     "optimizer.weight_decay": _NOT_NEGATIVE,
@@ -104,12 +106,44 @@ _RANGES = {
     "tiny_player.feed_forward": _COUNT,
     "tiny_player.vocabulary": _Range(257),  # the 256 bytes and an end mark, so that every text can be written
     "evaluate.seeds": _COUNT,
-    "evaluate.endpoint.temperature": _Range(0, 2),
-    "evaluate.endpoint.max_tokens": _COUNT,
-    "evaluate.endpoint.concurrency": _Range(1, 1000),
-    "evaluate.endpoint.timeout": _POSITIVE,
-    "evaluate.endpoint.retries": _Range(0, 100),
-    "evaluate.endpoint.budget_money": _NOT_NEGATIVE,
+    **{
+        f"{section}.endpoint.{name}": allowed
+        for section in ("evaluate", "staff")
+        for name, allowed in {
+            "temperature": _Range(0, 2),
+            "max_tokens": _COUNT,
+            "concurrency": _Range(1, 1000),
+            "timeout": _POSITIVE,
+            "retries": _Range(0, 100),
+            "budget_money": _NOT_NEGATIVE,
+        }.items()
+    },
+    "collect.tasks": _NOT_NEGATIVE,
+    "collect.samples": _COUNT,
+    "collect.temperature": _NOT_NEGATIVE,
+    "collect.min_p": _DECAY,
+    "collect.jobs_at_once": _NOT_NEGATIVE,
+    "build_data.sft_tokens": _COUNT,
+    "build_data.pair_tokens": _COUNT,
+    "build_data.turn_ratio": _NOT_NEGATIVE,
+    "offline.epochs": _COUNT,
+    "offline.batch_size": _COUNT,
+    "offline.beta": _POSITIVE,
+    "offline.alpha": _NOT_NEGATIVE,
+    "offline.preference_weight": _NOT_NEGATIVE,
+    "offline.margin": _NOT_NEGATIVE,
+    "evaluate_tasks.tasks": _NOT_NEGATIVE,
+    "evaluate_tasks.trajectories": _COUNT,
+    "evaluate_tasks.min_p": _DECAY,
+    "task_curriculum.rounds": _COUNT,
+    "task_curriculum.steps": _COUNT,
+    "task_curriculum.tasks_at_once": _COUNT,
+    "task_curriculum.c": _NOT_NEGATIVE,
+    "task_curriculum.samples": _Range(2),  # one trajectory has no spread
+    "paprika.sft_learning_rate": _POSITIVE,
+    "paprika.rpo_learning_rate": _POSITIVE,
+    "paprika.sft_epochs": _COUNT,
+    "paprika.rpo_epochs": _COUNT,
     "evaluation.games": _Range(2),
     "evaluation.stage_games": _Range(2),
     "checkpoint.every": _COUNT,
@@ -234,11 +268,15 @@ def _contradictions(config: RunConfig) -> list[str]:
     return found
 
 
+def _recipe_contradictions(config: RunConfig) -> list[str]:
+    if config.recipe == "divide_fuse_conquer":
+        return _method_contradictions(config)
+    if config.adapter.rank == 0 or config.recipe in task_validation.TRAINING:
+        return []
+    return [f"adapter.rank={config.adapter.rank}: {config.recipe} has no adapters"]
+
+
 def _method_contradictions(config: RunConfig) -> list[str]:
-    if config.recipe != "divide_fuse_conquer":
-        return (
-            [] if config.adapter.rank == 0 else [f"adapter.rank={config.adapter.rank}: {config.recipe} has no adapters"]
-        )
     method, found = config.divide_fuse_conquer, []
     if config.rollout.sampling.temperature == 0:
         found.append(
@@ -375,10 +413,12 @@ def problems(config: RunConfig) -> list[str]:
     found = _type_problems(config, "")
     if not found:
         found = _range_problems(config) + _mesh_problems(config)
-        found += _contradictions(config) + _method_contradictions(config)
+        found += _contradictions(config) + _recipe_contradictions(config)
         if config.recipe == "evaluate":
             found += policy_specs.problems(config)
-    return _games_problems(config.games) + found
+        found += task_validation.problems(config)
+    games = [] if config.recipe in task_validation.WITHOUT_GAMES else _games_problems(config.games)
+    return games + found
 
 
 def place_problems(config: RunConfig) -> list[str]:
@@ -386,10 +426,13 @@ def place_problems(config: RunConfig) -> list[str]:
     if config.recipe == "evaluate":
         return policy_specs.place_problems(config)
     path = config.model.path
+    found = task_validation.place_problems(config)
+    if config.recipe == "build_data":
+        return found
     if config.recipe == "tiny_player" or path == "tiny_player" or Path(path).is_dir():
-        return []
+        return found
     cure = "download the weights in the Hugging Face layout and name their folder, or use tiny_player"
-    return [f"model.path={path!r}: no such folder (current folder: {Path.cwd()}); {cure}"]
+    return [*found, f"model.path={path!r}: no such folder (current folder: {Path.cwd()}); {cure}"]
 
 
 def device_problems(config: RunConfig, devices: int) -> list[str]:

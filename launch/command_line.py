@@ -40,7 +40,12 @@ _FLAGS = {
     "process": "which of them this is, 0 to processes - 1; with --coordinator",
     "help": "show this and stop",
 }
-_LISTS = ("policies", "evaluate.endpoint.key_variables", "evaluate.endpoint.prices")  # A,B,C will do
+_LISTS = (  # A,B,C will do
+    "policies",
+    *(f"{section}.endpoint.{name}" for section in ("evaluate", "staff") for name in ("key_variables", "prices")),
+    *("collect.samples_of", "evaluate_tasks.tasks_of", "paprika.stages"),
+    *("build_data.groups", "build_data.leave_out", "build_data.rejected_failures"),
+)
 _OVERRIDE = re.compile(r"--?(?P<no>no)?config\.(?P<key>[^=]+)(?P<given>=(?P<value>.*))?", re.DOTALL)
 
 

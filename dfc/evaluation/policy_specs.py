@@ -211,6 +211,8 @@ def weights_in(path: str) -> Weights:
 
 def sound_games(games: Mapping[str, GameOptions]) -> Mapping[str, GameOptions]:
     """Returns the games that can be made; what is wrong with the others is said elsewhere."""
+    if not isinstance(games, Mapping):
+        return {}
     return {g: o for g, o in games.items() if isinstance(o, Mapping) and not registry.problems(g, o)}
 
 

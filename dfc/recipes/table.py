@@ -9,9 +9,10 @@ from typing import Literal
 import jax
 
 from dfc import agreement
-from dfc.config import AdapterConfig, RolloutConfig, RunConfig
+from dfc.config import AdapterConfig, RolloutConfig, RunConfig, SamplingConfig
 from dfc.episodes import Episode, from_bytes, to_bytes
 from dfc.errors import ConfigError
+from dfc.evaluation import policy_specs
 from dfc.games import registry
 from dfc.games.game import Facts
 from dfc.games.scripted import Player
@@ -21,9 +22,10 @@ from dfc.models.decoder_config import DecoderConfig
 from dfc.models.lora import ALL_LINEAR, QKVO, LoraConfig
 from dfc.models.transformer import Adapters, Params
 from dfc.players import named
+from dfc.players.endpoint import Endpoint
 from dfc.players.remote import Remote
 from dfc.rollout.engine import Engine
-from dfc.rollout.play import Arena, Job, system_prompt
+from dfc.rollout.play import Answerer, Arena, Job, system_prompt
 from dfc.rollout.slots import tensor_devices_on_one_host
 from dfc.rollout.stopping import StopStrings
 
@@ -101,6 +103,7 @@ class Table:
         self._first = jax.process_index() if self._apart else 0  # of the shares of every batch of games
         self._shares = jax.process_count() if self._apart else config.rollout.workers  # several hosts: one worker each
         self._players: dict[str, Player | Remote] = {}
+        self._staff = self._seated_staff()
         if config.recipe == "divide_fuse_conquer" and config.divide_fuse_conquer.opponent != "pool":
             self._opponent(config.divide_fuse_conquer.opponent)  # a key that is missing shows before the first game
         self._engines = [self._engine() for _ in range(config.rollout.workers)]
@@ -112,6 +115,14 @@ class Table:
             if isinstance(player, Remote):
                 player.close()
         self._players = {}
+        for endpoint in self.endpoints:
+            endpoint.close()
+        self._staff = {}
+
+    @property
+    def endpoints(self) -> list[Endpoint]:
+        """Chat endpoints among the staff, each once; their reports say what was spent."""
+        return list({id(who): who for who in self._staff.values() if isinstance(who, Endpoint)}.values())
 
     @property
     def engines(self) -> list[Engine]:
@@ -126,6 +137,7 @@ class Table:
         *,
         name: str = "",
         both_seats: bool = False,
+        sampling: SamplingConfig | None = None,
     ) -> list[Episode]:
         """Returns the episodes of the jobs in their order.
 
@@ -139,6 +151,7 @@ class Table:
             ``http://HOST/v1#MODEL``; or other weights of the same shape, a program, a remote player.
           name: of the opponent in the records; what was given as `opponent` if empty.
           both_seats: against ``itself``: each game of two seats gives two episodes, one for each seat, in this order.
+          sampling: how players draw ids; None: as the configuration says.
         """
         name = name or (opponent if isinstance(opponent, str) else "other")
         other = self._opponent(opponent)
@@ -160,7 +173,9 @@ class Table:
                 engine,
                 opponent=seated,
                 opponent_name=name,
+                staff=self._staff,
                 both_seats=both_seats,
+                sampling=sampling,
             )
             games: dict[int, list[Episode]] = {}
             try:
@@ -200,9 +215,24 @@ class Table:
             self._players[opponent] = player
         return self._players[opponent]
 
+    def _seated_staff(self) -> dict[str, Answerer]:
+        """Returns who answers for worlds and judges, by role; nobody where the games' scripts do."""
+        who, roles = self._config.staff.who, {role for facts in self.facts.values() for role in facts.staff}
+        if who == policy_specs.SCRIPT or not roles:
+            return {}
+        if who == "initial":
+            return dict.fromkeys(sorted(roles), "initial")
+        if jax.process_count() > 1:
+            why = f"needs a run of one process, this one has {jax.process_count()}, which would get other replies"
+            raise ConfigError([f"staff.who={who!r}: {why}"])
+        spec = policy_specs.PolicySpec(policy_specs.STAFF, who, "endpoint")
+        endpoint = Endpoint(policy_specs.endpoint_config(spec, self._config.staff.endpoint), name=policy_specs.STAFF)
+        return dict.fromkeys(sorted(roles), endpoint)
+
     def _engine(self) -> Engine:
         rollout = self._config.rollout
-        slots = 2 * rollout.slots if any(facts.seats > 1 for facts in self.facts.values()) else rollout.slots
+        voices = 2 if any(facts.seats > 1 for facts in self.facts.values()) else 1
+        slots = (voices + sum(isinstance(who, str) for who in self._staff.values())) * rollout.slots
         hosts: Literal["same", "own"] = "own" if self._apart else "same"
         engine = make_engine(rollout, self.model, self.tokenizer, self.initial, self.mesh, slots=slots, hosts=hosts)
         engine.set_params(self.initial, 0, policy="initial")

@@ -88,6 +88,7 @@ class Setting:
     staff: Mapping[str, Answerer]
     park_after: float
     most_parked: int
+    sampling: SamplingConfig | None = None
 
     def players(self, game: Game, own: int) -> list[Answerer]:
         """Returns who answers for each seat of a game, the policy for its `own`."""
@@ -286,7 +287,7 @@ class Table:
         if isinstance(player, str):
             # The number of replies tells apart the conversations of staff that begins anew with every question.
             seed = derive_seed("ids", self.job.seed, seat, *([len(self.replies)] if staff else []))
-            self.voices[seat] = Voice(setting.engine, player, seed, sampling=_GREEDY if staff else None)
+            self.voices[seat] = Voice(setting.engine, player, seed, sampling=_GREEDY if staff else setting.sampling)
         elif isinstance(player, Remote):
             system = None if staff else setting.system
             self.messages[seat] = [] if system is None else [Message(role="system", content=system)]

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 
 import jax
 
-from dfc.config import RolloutConfig
+from dfc.config import RolloutConfig, SamplingConfig
 from dfc.episodes import Episode
 from dfc.models.chat import ChatTokenizer
 from dfc.players.remote import Remote
@@ -40,6 +40,7 @@ class Arena:
         opponent_name: str,
         staff: Mapping[str, Answerer] | None = None,
         both_seats: bool = False,
+        sampling: SamplingConfig | None = None,
         park_after: float = 1.0,
         most_parked: int | None = None,
     ) -> None:
@@ -60,6 +61,7 @@ class Arena:
             greedily.
           both_seats: where the opponent is the policy itself, a game of two seats gives an episode for each of them;
             disturbances (`Job.epsilon`) are of the job's seat only.
+          sampling: how players that are policies draw ids; None: as the engine does by default.
           park_after: seconds. A game that has waited longer for a remote player gives its slot to the next job, if
             there is one; its cache waits in the host's memory.
           most_parked: games that may wait so; by default `config.slots`.
@@ -77,6 +79,7 @@ class Arena:
             dict(staff or {}),
             park_after,
             config.slots if most_parked is None else most_parked,
+            sampling,
         )
         if setting.remotes and jax.process_count() > 1:
             raise ValueError(
