@@ -1,6 +1,7 @@
 """Which games and task groups to play next. numpy in float64; no JAX."""
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -168,3 +169,56 @@ def ucb_scores(
     if visited.any():
         scores[visited] = values[visited] + c * np.sqrt(math.log(rounds) / tried[visited])
     return scores
+
+
+class UpperConfidenceBound:
+    """Chooses task groups by `ucb_scores`, several before the results of the first are known.
+
+    A choice whose result is not known yet counts as if it had brought the group's mean so far (or nothing, for a group
+    never seen), so that choices made together spread over the groups. One at a time it is the paper's Algorithm 1.
+
+    Attributes:
+      counts: results of every group so far, int64 [groups]. means: of them, float64 [groups], 0 where there are none.
+
+    Args:
+      groups: how many there are.
+      c: as for `ucb_scores`.
+
+    Raises:
+      ValueError: there is no group, or c is negative.
+
+    Source: Paprika (arXiv 2502.17543), Algorithm 1; several at a time is what section 3.4 expects to work.
+
+    >>> bound = UpperConfidenceBound(2)
+    >>> bound.choose(3)  # both groups once, then the first of equals
+    [0, 1, 0]
+    >>> bound.observe(0, 0.1); bound.observe(1, 0.9); bound.choose(1)
+    [1]
+    """
+
+    def __init__(self, groups: int, *, c: float = math.sqrt(2)) -> None:
+        if groups < 1 or not c >= 0:
+            raise ValueError(f"UpperConfidenceBound: needs a group and c of 0 or more, got {groups} and {c}")
+        self._c = c
+        self._sums = np.zeros(groups)
+        self.counts = np.zeros(groups, np.int64)
+
+    @property
+    def means(self) -> NDArray[np.float64]:
+        """Mean result of every group, 0 for those without."""
+        means: NDArray[np.float64] = self._sums / np.maximum(self.counts, 1)
+        return means
+
+    def choose(self, count: int) -> Sequence[int]:
+        """Returns the next groups; their results are to be observed before the next choice."""
+        pending, chosen = self.counts.copy(), []
+        for _ in range(count):
+            group = int(np.argmax(ucb_scores(self.means, pending, c=self._c)))
+            pending[group] += 1
+            chosen.append(group)
+        return chosen
+
+    def observe(self, group: int, result: float) -> None:
+        """Adds the result of one task of a group, such as its `coefficient_of_variation`."""
+        self._sums[group] += result
+        self.counts[group] += 1

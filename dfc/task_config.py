@@ -118,13 +118,13 @@ class TaskCurriculumConfig:
 
     Attributes:
       rounds: of collecting and training.
-      steps: choices of a group in a round; each takes `tasks_at_once` of its tasks.
-      tasks_at_once: tasks of one choice: 1 is the paper's; more are played side by side.
+      steps: tasks of a round, each of a group that is chosen for it, drawn from the group with replacement.
+      tasks_at_once: tasks chosen before the results of the first are known: 1 is the paper's; more are played together.
       strategy: ``ucb``, by the spread of turns, or ``uniform``: every task of every group is as likely.
       arms: what a group is: a ``game``, the ``difficulty`` or the ``category`` of a scenario within a game.
       c: width of the confidence bound.
       samples: trajectories of each task.
-      objective: what each round trains with: ``rpo``, or ``sft_rpo`` for supervised training before it.
+      objective: what each round trains with: ``rpo``, or supervised training before it: ``sft_rpo``.
     """
 
     rounds: int = 3
@@ -134,7 +134,7 @@ class TaskCurriculumConfig:
     arms: Literal["game", "difficulty", "category"] = "difficulty"
     c: float = math.sqrt(2)
     samples: int = 20
-    objective: Literal["rpo", "sft_rpo"] = "rpo"
+    objective: Literal["rpo", "sft_rpo"] = "sft_rpo"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from dfc import validation
-from dfc.errors import ConfigError, DfcError, RunFolderError
+from dfc.errors import ConfigError, DfcError
 from dfc.interruption import Interrupted, Stop
 from dfc.launch import command_line, distributed
 from dfc.launch.command_line import Request
 from dfc.launch.memory import keep_freed_memory
-from dfc.run_folder import RunFolder, config_json, differences
+from dfc.run_folder import config_json, differences
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -96,28 +96,12 @@ def _attempt(request: Request) -> int:
     return 1
 
 
-def _open(request: Request) -> RunFolder:
-    """Opens the run folder in the first process; the others follow it, or fail with it."""
-    from dfc import agreement  # noqa: PLC0415 - imports jax
-
-    folder, refusal = None, None
-    if agreement.is_first():
-        try:
-            folder = RunFolder.open(request.workdir, request.config, command=request.command)
-        except RunFolderError as error:
-            refusal = error
-    told = agreement.from_first({"existed": folder is not None and folder.existed, "refusal": str(refusal or "")})
-    if refusal is not None:
-        raise refusal
-    if told["refusal"]:
-        raise RunFolderError(told["refusal"])
-    return folder or RunFolder.follow(request.workdir, request.config, existed=told["existed"])
-
-
 def _run(request: Request) -> int:
     from dfc import agreement  # noqa: PLC0415 - imports jax
+    from dfc.recipes.stage_runs import open_together  # noqa: PLC0415 - same
 
-    with _open(request) as folder, Stop(agreement.largest) as stop:
+    folder_ = open_together(request.workdir, request.config, command=request.command)
+    with folder_ as folder, Stop(agreement.largest) as stop:
         try:
             importlib.import_module(f"dfc.recipes.{request.config.recipe}").run(request.config, folder, stop)
         except Interrupted as interrupted:

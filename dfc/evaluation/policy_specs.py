@@ -209,7 +209,7 @@ def weights_in(path: str) -> Weights:
     raise ConfigError([f"policies: {path!r} is a run without a policy or a checkpoint of divide_fuse_conquer yet"])
 
 
-def sound_games(games: Mapping[str, GameOptions]) -> Mapping[str, GameOptions]:
+def sound_games(games: object) -> Mapping[str, GameOptions]:
     """Returns the games that can be made; what is wrong with the others is said elsewhere."""
     if not isinstance(games, Mapping):
         return {}

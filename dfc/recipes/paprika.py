@@ -1,0 +1,90 @@
+"""Paprika (arXiv 2502.17543), sections 3.2, 3.3 and 4, as one run; read from top to bottom.
+
+    collect         several hot samples of every training task, by the initial model
+    build_data      which of them to imitate, and pairs of a better and a worse one
+    sft             supervised training on the first
+    rpo             training on the pairs, with the model after sft as the reference
+    evaluate_tasks  the initial model, and the model after each training, on tasks none of them was trained on
+
+Each stage is a recipe of its own (`dfc.recipes.stage_runs`). Leaving one game out, or training on a single one, is
+``build_data.leave_out`` or ``build_data.groups``; with ``paprika.collected`` such runs share one collection.
+
+How it departs from the paper: what each stage's module lists.
+"""
+
+import dataclasses
+from pathlib import Path
+
+from dfc.config import RunConfig
+from dfc.interruption import Stop
+from dfc.recipes.stage_runs import StageRun, run_stages
+from dfc.run_folder import RunFolder
+
+
+def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
+    """Runs the recipe; goes on where it was stopped."""
+    run_stages(folder, stages(config, folder.path), stop)
+    folder.finish()
+    tables = folder.path / "evaluate_tasks" / "tables.md"
+    if folder.writes and tables.exists():
+        print(tables.read_text(encoding="utf-8"))  # noqa: T201 - the result
+    print(f"everything is in {folder.path}; policies: {', '.join(trained(config, folder.path)) or 'none'}", flush=True)  # noqa: T201
+
+
+def stages(config: RunConfig, folder: Path) -> list[StageRun]:
+    """Returns the stages of a run as configurations of their own recipes.
+
+    Args:
+      config: of the whole run.
+      folder: of the whole run; stages read what earlier ones wrote in it.
+    """
+    wanted, found = config.paprika.stages, []
+    collected = folder / "collect" if "collect" in wanted else Path(config.paprika.collected)
+    data, model = folder / "build_data", config.model
+    policies = [f"base={config.model.path}"]
+    if "collect" in wanted:
+        found.append(StageRun("collect", dataclasses.replace(config, name="collect", recipe="collect")))
+    if "build_data" in wanted:
+        found.append(StageRun("build_data", building(config, collected)))
+    for name in ("sft", "rpo"):
+        if name in wanted:
+            start = dataclasses.replace(config, model=model)
+            found.append(StageRun(name, training(start, name, data)))
+            model = dataclasses.replace(model, path=str(folder / name / "policy"))
+            policies.append(f"{name}={folder / name}")
+    if "evaluate_tasks" in wanted:
+        evaluate = dataclasses.replace(config, name="evaluate_tasks", recipe="evaluate_tasks", policies=tuple(policies))
+        found.append(StageRun("evaluate_tasks", evaluate))
+    return found
+
+
+def building(config: RunConfig, collected: Path) -> RunConfig:
+    """Returns the configuration that builds rows from what a run collected."""
+    build = dataclasses.replace(config.build_data, trajectories=str(collected))
+    return dataclasses.replace(config, name="build_data", recipe="build_data", build_data=build)
+
+
+def training(config: RunConfig, name: str, data: Path) -> RunConfig:
+    """Returns the configuration of one training: ``sft``, or ``rpo`` from the settings of `offline` for pairs.
+
+    Args:
+      config: of the whole run, with the model to start from.
+      name: which.
+      data: the run that built the rows.
+    """
+    settings = config.paprika
+    supervised = name == "sft"
+    offline = dataclasses.replace(
+        config.offline,
+        data=str(data),
+        objective="supervised" if supervised else "preference",
+        epochs=settings.sft_epochs if supervised else settings.rpo_epochs,
+    )
+    rate = settings.sft_learning_rate if supervised else settings.rpo_learning_rate
+    optimizer = dataclasses.replace(config.optimizer, learning_rate=rate)
+    return dataclasses.replace(config, name=name, recipe="offline", offline=offline, optimizer=optimizer)
+
+
+def trained(config: RunConfig, folder: Path) -> list[str]:
+    """Returns the folders of the policies that a run has trained."""
+    return [str(folder / name / "policy") for name in ("sft", "rpo") if name in config.paprika.stages]

@@ -1,0 +1,81 @@
+"""Recipes made of others: each stage is a run of its own, in a folder inside the whole run's.
+
+A stage has its own configuration, records, checkpoints and ``finished.json``. So the whole goes on where it was
+stopped, within the stage, and any stage can be repeated or continued alone with its own recipe.
+"""
+
+import dataclasses
+import gc
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+
+from dfc import agreement
+from dfc.config import RunConfig
+from dfc.errors import RunFolderError
+from dfc.interruption import Stop
+from dfc.run_folder import RunFolder
+
+
+@dataclasses.dataclass(frozen=True)
+class StageRun:
+    """One stage.
+
+    Attributes:
+      name: of its folder, with slashes if it lies deeper.
+      config: what runs there.
+      run: what runs it; None: the recipe of its configuration.
+    """
+
+    name: str
+    config: RunConfig
+    run: Callable[[RunConfig, RunFolder, Stop], None] | None = None
+
+
+def open_together(path: Path, config: RunConfig, *, command: str) -> RunFolder:
+    """Opens a run folder in the first process; the others follow it, or fail with it.
+
+    Args:
+      path: the folder.
+      config: checked, the same in every process.
+      command: the command line, kept in the folder.
+
+    Raises:
+      RunFolderError: see `RunFolder.open`; on every process.
+    """
+    folder, refusal = None, None
+    if agreement.is_first():
+        try:
+            folder = RunFolder.open(path, config, command=command)
+        except RunFolderError as error:
+            refusal = error
+    told = agreement.from_first({"existed": folder is not None and folder.existed, "refusal": str(refusal or "")})
+    if refusal is not None:
+        raise refusal
+    if told["refusal"]:
+        raise RunFolderError(told["refusal"])
+    return folder or RunFolder.follow(path, config, existed=told["existed"])
+
+
+def run_stages(folder: RunFolder, stages: list[StageRun], stop: Stop) -> None:
+    """Runs what is not finished of some stages, one after another.
+
+    Args:
+      folder: of the whole run.
+      stages: in their order.
+      stop: asked by every stage where it has saved.
+
+    Raises:
+      Interrupted: a stage was stopped; the same call goes on with it.
+    """
+    for number, stage in enumerate(stages, start=1):
+        path = folder.path / stage.name
+        if agreement.from_first((path / "finished.json").exists()):
+            print(f"[{number}/{len(stages)}] {stage.name}: finished, in {path}", flush=True)  # noqa: T201 - progress
+            continue
+        print(f"[{number}/{len(stages)}] {stage.name}: {path}", flush=True)  # noqa: T201 - progress
+        with open_together(path, stage.config, command=f"stage {stage.name} of the run in {folder.path}") as own:
+            run = stage.run or importlib.import_module(f"dfc.recipes.{stage.config.recipe}").run
+            run(stage.config, own, stop)
+        gc.collect()  # the next stage needs the memory of this one's weights and caches
+        stop.check()
