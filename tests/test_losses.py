@@ -71,6 +71,23 @@ def rpo(lp, old, ref, _adv, mask):
     return losses.rpo_loss(lp, mask, old, mask[:, ::-1], ref, ref)
 
 
+def normalized_dpo(lp, old, ref, _adv, mask):
+    return losses.dpo_loss(lp, mask, old, mask[:, ::-1], ref, ref, beta=2.0, normalize_length=True)
+
+
+def simpo(lp, old, _ref, _adv, mask):
+    return losses.simpo_loss(lp, mask, old, mask[:, ::-1], margin=0.4)
+
+
+def packed_preference(lp, old, ref, _adv, mask):
+    """Both sides one behind the other."""
+    sides, masks, references = ((lp, old), (mask, mask[:, ::-1]), (ref, ref))
+    segments = np.repeat([[1, 2]], lp.shape[1], axis=1) + np.zeros((len(lp), 1), int)
+    return losses.packed_preference_loss(
+        *(jnp.concatenate(pair, axis=1) for pair in (sides, masks, references)), segments=segments, num_segments=2
+    )
+
+
 PACKABLE = {
     "sft": sft,
     "grpo_token": functools.partial(grpo, "token"),
@@ -83,7 +100,13 @@ PACKABLE = {
     "lsp_published": functools.partial(lsp, "published"),
     "lsp_score_function": functools.partial(lsp, "score_function"),
 }
-PAIRED = {"dpo": dpo, "rpo": rpo}  # the second array is the rejected side, under the mask read backwards
+PAIRED = {  # the second array is the rejected side, under the mask read backwards
+    "dpo": dpo,
+    "rpo": rpo,
+    "normalized_dpo": normalized_dpo,
+    "simpo": simpo,
+    "packed_preference": packed_preference,
+}
 ALL = PACKABLE | PAIRED
 every_loss = pytest.mark.parametrize("loss", ALL.values(), ids=ALL)
 every_packable_loss = pytest.mark.parametrize("loss", PACKABLE.values(), ids=PACKABLE)
@@ -122,7 +145,7 @@ def assert_same(one, other, rtol=2e-5):
 @every_loss
 def test_what_stands_at_masked_positions_changes_neither_value_nor_gradient(loss):
     clean, clean_grad = value_and_grad(loss, *BATCH_ARRAYS)
-    # dpo and rpo read the second array under the reversed mask.
+    # Losses of pairs read the second array under the reversed mask.
     other_mask = MASK[:, ::-1] if loss in PAIRED.values() else MASK
     unread = ~((MASK | other_mask).astype(bool))
     for garbage in GARBAGE:
@@ -148,7 +171,7 @@ def test_an_all_masked_batch_gives_zero_and_a_zero_gradient(loss):
 @every_loss
 def test_padding_does_not_change_the_loss(loss):
     *arrays, adv, mask = BATCH_ARRAYS
-    symmetric = ((2, 0), (3, 3))  # dpo and rpo read the mask backwards
+    symmetric = ((2, 0), (3, 3))  # losses of pairs read the mask backwards
     padded = [np.pad(a, symmetric, constant_values=-9.0) for a in arrays]
     adv_padded = np.pad(adv, (2, 0), constant_values=7.0)
     long, long_grad = value_and_grad(loss, *padded, adv_padded, np.pad(mask, symmetric))

@@ -12,13 +12,14 @@ the policy's log-probabilities only. Coefficients are Python numbers, fixed when
 
 Packed rows. Without `segments` a row is one trajectory. With `segments`, int `[batch, time]`, position t of a row
 belongs to that row's trajectory 1..num_segments, and 0 is padding, never counted. An id outside 0..num_segments makes
-the total NaN: compiled code cannot raise, and a trajectory must not vanish without a trace.
+the total NaN: compiled code cannot raise, and a trajectory must not vanish without a trace. `packed_preference_loss`
+reads segments 2k-1 and 2k of a row as the two sides of its pair k.
 """
 
 from dfc.losses.language_self_play import lsp_challenger_loss, lsp_solver_loss
 from dfc.losses.loss import Loss
 from dfc.losses.policy_gradient import grpo_loss
-from dfc.losses.preference import dpo_loss, rpo_loss
+from dfc.losses.preference import dpo_loss, packed_preference_loss, rpo_loss, simpo_loss
 from dfc.losses.sequences import Unit
 from dfc.losses.supervised import sft_loss
 
@@ -29,6 +30,8 @@ __all__ = [
     "grpo_loss",
     "lsp_challenger_loss",
     "lsp_solver_loss",
+    "packed_preference_loss",
     "rpo_loss",
     "sft_loss",
+    "simpo_loss",
 ]
