@@ -335,7 +335,7 @@ class RunFolder:
     def _note_start(self, command: str) -> None:
         packages = {name: importlib.metadata.version(name) for name in _PACKAGES if _installed(name)}
         start = {"command": command, "dfc": dfc.__version__, "python": platform.python_version(), "packages": packages}
-        self._write_starts([*self._starts(), start | {"git_commit": _git_commit()}])
+        self._write_starts([*self._starts(), start | {"git_commit": git_commit()}])
 
 
 def _holds_run(path: Path) -> bool:
@@ -404,7 +404,7 @@ def _installed(package: str) -> bool:
     return True
 
 
-def _git_commit() -> str | None:
+def git_commit() -> str | None:
     """Returns the commit of the checkout dfc runs from, ``-dirty`` if files differ from it, None outside of one."""
     checkout = Path(dfc.__file__).resolve().parents[1]
     if not (checkout / ".git").exists():

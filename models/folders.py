@@ -5,6 +5,7 @@ A folder lies on a disk, or in a bucket under an address such as ``gs://bucket/m
 """
 
 import contextlib
+import hashlib
 import json
 import os
 import pathlib
@@ -30,6 +31,7 @@ TOKENIZER_FILES = (
     "generation_config.json",
     "chat_template.jinja",
 )
+_HASHED_AT_ONCE = 1 << 22  # bytes
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
 
@@ -92,6 +94,24 @@ def _files(folder: Location) -> dict[str, set[str] | None]:
     for file in sorted(set(weight_map.values())):
         expected[file] = {tensor for tensor, place in weight_map.items() if place == file}
     return expected
+
+
+def weights_hash(folder: Location) -> str:
+    """Returns what tells the weights of a folder from all others: a blake2b digest, 32 hexadecimal digits.
+
+    Names, sizes and bytes of the safetensors files that make the model go in, in the order of their names.
+
+    Raises:
+      WeightsError: the folder has no safetensors.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    for name in sorted(_files(folder)):
+        with (folder / name).open("rb") as file:
+            digest.update(f"{name} {file.seek(0, os.SEEK_END)}\n".encode())
+            file.seek(0)
+            while data := file.read(_HASHED_AT_ONCE):
+                digest.update(data)
+    return digest.hexdigest()
 
 
 class FolderTensors:

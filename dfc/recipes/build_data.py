@@ -1,0 +1,127 @@
+"""Rows to train on from a folder of trajectories: what to imitate, pairs, and the paper's Table 4.
+
+    groups  the games that are there, those of ``build_data.groups``, without ``build_data.leave_out``
+    data    sft.parquet, pairs.parquet, statistics.json (`dfc.data.preferences`; `dfc.data.selection` has the rules)
+    tables  tables.md
+
+No model is read and nothing is played. With several processes the first one does it.
+"""
+
+from pathlib import Path
+
+import pyarrow.compute as pc
+
+from dfc import agreement
+from dfc.config import RunConfig
+from dfc.data import preferences
+from dfc.data.selection import GroupStatistics, SelectionConfig
+from dfc.data.trajectory_files import DatasetError, read_columns
+from dfc.errors import ConfigError, DfcError
+from dfc.interruption import Stop
+from dfc.recipes.collection import FOLDER
+from dfc.run_folder import RunFolder
+
+DATA = "data"  # the folder of the rows, in the run folder
+TABLES = "tables.md"
+
+
+def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
+    """Runs the recipe; a finished run is shown, and nothing is built again."""
+    del stop  # it takes minutes at most, and begins anew
+    if agreement.from_first(folder.finished.exists()):
+        print(f"{folder.path} holds this run, finished", flush=True)  # noqa: T201 - why nothing happens
+        _show(folder)
+        return
+    error: DfcError | OSError | None = None
+    if folder.writes:
+        try:
+            _build(config, folder)
+        except (DfcError, OSError) as raised:
+            error = raised
+    found = agreement.problems(None if error is None else str(error))
+    if error is not None:
+        raise error
+    if found:
+        raise DatasetError("\n".join(found))
+    folder.finish()
+    _show(folder)
+
+
+def source(config: RunConfig) -> Path:
+    """Returns the folder of parts that a configuration means: the one named, or that of the run named."""
+    named = Path(config.build_data.trajectories).expanduser()
+    return named / FOLDER if (named / FOLDER).is_dir() else named
+
+
+def _build(config: RunConfig, folder: RunFolder) -> None:
+    trajectories, settings = source(config), config.build_data
+    try:
+        selection = SelectionConfig(
+            sft_tokens=settings.sft_tokens,
+            pair_tokens=settings.pair_tokens,
+            turn_ratio=settings.turn_ratio or float("inf"),
+            rejected_failures=settings.rejected_failures,
+            seed=config.seed,
+        )
+    except ValueError as error:
+        raise ConfigError([f"build_data: {error}"]) from error
+    groups = _groups(trajectories, settings.groups, settings.leave_out)
+    print(f"choosing from {trajectories}: {', '.join(groups)}", flush=True)  # noqa: T201 - progress
+    statistics = preferences.build(trajectories, folder.path / DATA, selection, groups=groups)
+    table = preferences.statistics_table(statistics)
+    (folder.path / TABLES).write_text(table.markdown(), encoding="utf-8")
+    _refuse_nothing(trajectories, statistics)
+
+
+def _groups(trajectories: Path, wanted: tuple[str, ...], left_out: tuple[str, ...]) -> list[str]:
+    """Returns the games to choose from.
+
+    Raises:
+      DatasetError: a game that is named has no trajectory, or no game remains.
+    """
+    there = sorted(pc.unique(read_columns(trajectories, ("game",)).table["game"]).to_pylist())
+    absent = [game for game in (*wanted, *left_out) if game not in there]
+    if absent:
+        raise DatasetError(
+            f"{trajectories}: no trajectory of {', '.join(absent)}, there are {', '.join(there)}; collect the game, or "
+            "take it out of build_data.groups and build_data.leave_out"
+        )
+    groups = [game for game in wanted or there if game not in left_out]
+    if not groups:
+        raise DatasetError(f"{trajectories}: no game remains without {', '.join(left_out)}; leave out fewer")
+    return groups
+
+
+def _refuse_nothing(trajectories: Path, statistics: tuple[GroupStatistics, ...]) -> None:
+    """Raises where there is nothing to train on.
+
+    Raises:
+      DatasetError: no row to imitate, or no pair; says what there was of each game and what could be changed.
+    """
+    counts = "; ".join(
+        f"{group.game}: {group.successes} successes in {group.trajectories} trajectories, {group.solved} of "
+        f"{group.tasks} tasks solved, {group.too_long_sft} successes too long"
+        for group in statistics
+    )
+    if not sum(group.sft for group in statistics):
+        raise DatasetError(
+            f"{trajectories}: nothing to imitate ({counts}); collect more samples or easier tasks, or raise "
+            "build_data.sft_tokens"
+        )
+    if not sum(group.pairs for group in statistics):
+        counts = "; ".join(
+            f"{group.game}: {group.solved} of {group.tasks} tasks solved, {group.without_rejected} of them without a "
+            f"clearly worse trajectory, {group.too_long_pairs} trajectories too long"
+            for group in statistics
+        )
+        raise DatasetError(
+            f"{trajectories}: no pair of a better and a worse trajectory ({counts}); collect more samples of a task, "
+            "lower build_data.turn_ratio, raise build_data.pair_tokens, or name labels in build_data.rejected_failures"
+        )
+
+
+def _show(folder: RunFolder) -> None:
+    """Prints the tables and where to look."""
+    if folder.writes:
+        print((folder.path / TABLES).read_text(encoding="utf-8"))  # noqa: T201 - the result
+        print(f"rows: {folder.path / DATA}", flush=True)  # noqa: T201 - where to look

@@ -1,0 +1,453 @@
+"""Several trajectories of every task into a folder: which games that are, what is there already, and how it goes on.
+
+What a trajectory is depends on its attempt, the weights and the settings only, so a collection that was stopped plays
+exactly what is missing and ends with the same ids. With several processes all play, and each writes the rows of its own
+tasks.
+"""
+
+import collections
+import contextlib
+import dataclasses
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, NamedTuple, Self
+
+import jax
+
+from dfc import agreement, task_validation
+from dfc.config import RunConfig, SamplingConfig
+from dfc.data.trajectories import FAILURES, SAYS_NOTHING, Provenance, Trajectory, canonical_json, from_episode
+from dfc.data.trajectory_files import DatasetError, TrajectoryWriter, parts, read_columns
+from dfc.episodes import Episode
+from dfc.errors import DfcError
+from dfc.games import registry
+from dfc.games.chance import derive_seed
+from dfc.games.game import Game
+from dfc.games.paprika.world import World
+from dfc.interruption import Stop
+from dfc.models import folders
+from dfc.models.safetensors_files import Location
+from dfc.recipes.table import Policy, Table
+from dfc.rollout.play import Job, system_prompt
+from dfc.run_folder import git_commit
+
+FOLDER = "trajectories"  # of a run
+_ROUNDS = 4  # of games as many as are in flight, between two writes
+_COLUMNS = ("game", "options", "task", "seat", "opponent", "sample", "turns", "success", "failure", "action_tokens")
+_DIFFICULTIES = ("easy", "medium", "hard")
+_LOOKS, _PAUSE = 30, 2.0  # at a shared disk that shows a file to one host later than to another; seconds between them
+
+
+class Attempt(NamedTuple):
+    """One trajectory to play: a game, a task of it, and the number of the try at this task, from 0."""
+
+    game: str
+    task: int
+    sample: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """What came of an attempt.
+
+    Attributes:
+      attempt: which.
+      turns: replies of the policy.
+      max_turns: the largest number of legal actions the game can take.
+      success: whether it was a win.
+      failure: why no rule decided it, one of `dfc.data.trajectories.FAILURES`, or None.
+      drawn: ids the policy drew.
+    """
+
+    attempt: Attempt
+    turns: int
+    max_turns: int
+    success: bool
+    failure: str | None
+    drawn: int
+
+    @property
+    def says_nothing(self) -> bool:
+        """Whether something outside the policy ended it."""
+        return self.failure in SAYS_NOTHING
+
+
+# ---- which games ----------------------------------------------------------------------------------------------------
+
+
+def playing(config: RunConfig) -> RunConfig:
+    """Returns a configuration as a collection plays it: games with their split, sampling as `collect` says."""
+    games = {}
+    for game, options in config.games.items():
+        splits = registry.make(game, **options).facts.splits
+        games[game] = {**options, "split": config.collect.split} if splits else dict(options)
+    sampling = SamplingConfig(temperature=config.collect.temperature, min_p=config.collect.min_p)
+    return dataclasses.replace(config, games=games, rollout=dataclasses.replace(config.rollout, sampling=sampling))
+
+
+def tasks(config: RunConfig) -> list[tuple[str, int]]:
+    """Returns every task as (game, number), games mixed: each part of the list has its share of every game."""
+    ordered = []
+    for place, (game, options) in enumerate(playing(config).games.items()):
+        splits = registry.make(game, **options).facts.splits
+        most = config.collect.tasks
+        size = min(splits[config.collect.split], most or splits[config.collect.split]) if splits else most
+        ordered += [((task + 0.5) / size, place, game, task) for task in range(size)]
+    return [(game, task) for _, _, game, task in sorted(ordered)]
+
+
+def attempts(config: RunConfig) -> list[Attempt]:
+    """Returns every attempt in the order of `tasks`, those at one task behind each other."""
+    samples = task_validation.counts(config.collect.samples_of)
+    return [
+        Attempt(game, task, sample)
+        for game, task in tasks(config)
+        for sample in range(samples.get(game, config.collect.samples))
+    ]
+
+
+def task_arms(
+    config: RunConfig, arms: Literal["game", "difficulty", "category"] | None = None
+) -> dict[str, list[tuple[str, int]]]:
+    """Returns the tasks of every group that a curriculum chooses from, as (game, number), by the group's name.
+
+    Groups are games, or within each game the difficulties (easy to hard) or categories (by name) of its scenarios:
+    ``twenty_questions easy``. Tasks without such a label are one group with the name of their game.
+
+    Args:
+      config: of the run.
+      arms: what a group is; None: as `task_curriculum` says.
+    """
+    arms = arms or config.task_curriculum.arms
+    by_game: dict[str, list[int]] = {game: [] for game in config.games}
+    for game, task in tasks(config):
+        by_game[game].append(task)
+    games, found = playing(config).games, {}
+    for game, numbers in by_game.items():
+        labelled: dict[str, list[tuple[str, int]]] = collections.defaultdict(list)
+        world = registry.make(game, **games[game])
+        for task in numbers:
+            labelled[_label(world, task, arms)].append((game, task))
+        for label in sorted(labelled, key=lambda text: (_rank(text), text)):
+            found[f"{game} {label}" if label else game] = labelled[label]
+    return found
+
+
+def _label(game: Game, task: int, arms: str) -> str:
+    if arms == "game" or not isinstance(game, World):
+        return ""
+    game.reset(task)
+    assert game.scenario is not None  # noqa: S101 - it has begun
+    return game.scenario.difficulty if arms == "difficulty" else game.scenario.group
+
+
+def _rank(label: str) -> int:
+    return _DIFFICULTIES.index(label) if label in _DIFFICULTIES else len(_DIFFICULTIES)
+
+
+def make_provenance(config: RunConfig, source: Location) -> Provenance:
+    """Returns where the trajectories of a run come from; the first process reads the weights for it.
+
+    Args:
+      config: of the run.
+      source: the folder of the weights.
+    """
+    found = [folders.weights_hash(source), git_commit()] if agreement.is_first() else None
+    model_hash, commit = agreement.from_first(found)
+    sampling = dataclasses.asdict(playing(config).rollout.sampling)
+    return Provenance(source.name, model_hash, sampling, config.seed, commit)
+
+
+# ---- playing and writing --------------------------------------------------------------------------------------------
+
+
+class Collection:
+    """A folder of trajectories that grows; use it as a context manager.
+
+    Every process makes one, with the same arguments, and calls its methods at the same places. All of them know the
+    same attempts: what lies in the folder counts once every process sees all that the first one sees.
+
+    Args:
+      config: of the run; its games, `collect`, `rollout` and `seed` decide what an attempt is.
+      table: plays.
+      folder: of the parts; created if it is not there.
+      provenance: where all rows come from, see `make_provenance`.
+      purpose: a name for the draws; collections with different ones draw different ids for one attempt.
+      policy_version: of the weights, written to every row.
+
+    Raises:
+      DatasetError: the folder holds rows of another model, sampling or seed, or a part that cannot be read, or another
+        process writes there, or the processes see different files; on every process.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        table: Table,
+        folder: Path,
+        provenance: Provenance,
+        *,
+        purpose: str = "collect",
+        policy_version: int = 0,
+    ) -> None:
+        self._config, self._table, self._folder = playing(config), table, folder
+        self._provenance, self._purpose, self._version = provenance, purpose, policy_version
+        self._options = {game: canonical_json(options) for game, options in self._config.games.items()}
+        self._facts = {game: registry.make(game, **options).facts for game, options in self._config.games.items()}
+        self._host: int = jax.process_index()
+        self._hosts: int = jax.process_count()
+        self._writer: TrajectoryWriter | None = None
+        self._done: dict[Attempt, Summary] = {}
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # A disk that refused a part refuses it again; what was raised first says so.
+        with contextlib.nullcontext() if error is None else contextlib.suppress(OSError):
+            self.close()
+
+    def close(self) -> None:
+        """Lets others write to the folder."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def missing(self, wanted: Iterable[Attempt]) -> list[Attempt]:
+        """Returns the attempts of which no trajectory is in the folder."""
+        return [attempt for attempt in wanted if attempt not in self._done]
+
+    def summaries(self, wanted: Iterable[Attempt]) -> list[Summary]:
+        """Returns what came of attempts whose trajectories are in the folder; others are left out."""
+        return [self._done[attempt] for attempt in wanted if attempt in self._done]
+
+    def play(
+        self,
+        wanted: Sequence[Attempt],
+        policy: Policy,
+        *,
+        stop: Stop,
+        on_chunk: Callable[[list[Summary], float], None] | None = None,
+    ) -> list[Summary]:
+        """Plays and writes what is missing; returns what came of every attempt, in their order.
+
+        Args:
+          wanted: attempts; one that is named twice is played once.
+          policy: the weights to play with.
+          stop: asked before every chunk of games; all trajectories before it are on the disk then.
+          on_chunk: called after every chunk with what came of it and the seconds that playing it took.
+
+        Raises:
+          Interrupted: a stop was asked for.
+          DfcError: every game of some id in a chunk raised, such as with an endpoint that is down. The other games of
+            the chunk are written and these are not, so that the same call plays them again.
+          DatasetError: the disk cannot be written to; on every process.
+        """
+        # The chunks are those of all attempts, so that a run that goes on plays the same ones as without a stop.
+        size = self._config.collect.jobs_at_once or self._in_flight * _ROUNDS
+        for start in range(0, len(wanted), size):
+            chunk = list(dict.fromkeys(self.missing(wanted[start : start + size])))
+            if not chunk:
+                continue
+            stop.check()
+            begun = time.perf_counter()
+            episodes = self._table.play(
+                [self._job(attempt) for attempt in chunk],
+                policy,
+                self._config.collect.opponent,
+                sampling=self._config.rollout.sampling,
+            )
+            seconds = time.perf_counter() - begun
+            found, down = self._record(chunk, episodes)
+            if on_chunk is not None:
+                on_chunk(found, seconds)
+            if down:
+                raise DfcError(
+                    f"every game of {', '.join(down)} failed, the first one so: {next(iter(down.values()))}. They are "
+                    "not recorded, everything else is; the same command goes on and plays these again"
+                )
+        return self.summaries(wanted)
+
+    @property
+    def _in_flight(self) -> int:
+        rollout = self._config.rollout
+        return rollout.slots * rollout.workers * self._hosts
+
+    def _seat(self, game: str, task: int) -> int:
+        return task % 2 if self._facts[game].seats > 1 else 0
+
+    def _job(self, attempt: Attempt) -> Job:
+        game, task, sample = attempt
+        return Job(
+            game=game,
+            options=self._config.games[game],
+            game_seed=task,
+            seat=self._seat(game, task),
+            group=task,
+            seed=derive_seed(self._purpose, self._config.seed, game, task, sample),
+        )
+
+    def _record(self, chunk: list[Attempt], episodes: list[Episode]) -> tuple[list[Summary], dict[str, str]]:
+        """Writes the trajectories of a chunk; returns what came of those written, and the games that all raised."""
+        rows: dict[int, Trajectory] = {}
+        problem = None
+        try:
+            for place, (attempt, episode) in enumerate(zip(chunk, episodes, strict=True)):
+                if attempt.task % self._hosts == self._host:
+                    # The engine's count of weights depends on how often the run was started.
+                    played = dataclasses.replace(episode, policy_version=self._version)
+                    rows[place] = from_episode(
+                        played,
+                        sample=attempt.sample,
+                        provenance=self._provenance,
+                        system=system_prompt(self._config.rollout),
+                    )
+        except DfcError as error:
+            problem = f"{self._folder}: a game cannot be played again from its record: {error}"
+        _agree(problem)
+        labels = self._labels(rows)
+        down = _all_raised(chunk, episodes, labels)
+        kept = [place for place, attempt in enumerate(chunk) if attempt.game not in down]
+        self._write([rows[place] for place in kept if place in rows])
+        found = []
+        for place in kept:
+            attempt, episode = chunk[place], episodes[place]
+            success = not episode.failed and episode.outcome == "win"
+            found.append(self._summary(attempt, episode.steps, success, labels.get(place), episode.drawn))
+        self._done |= {summary.attempt: summary for summary in found}
+        return found, down
+
+    def _labels(self, rows: dict[int, Trajectory]) -> dict[int, str]:
+        """Returns the failures of a chunk by place; each process knows those of the rows it made."""
+        mine = [(place, row.failure) for place, row in rows.items() if row.failure is not None]
+        every: list[tuple[int, str]] = []
+        for data in agreement.gathered_bytes(json.dumps(mine).encode()):
+            every += json.loads(data)
+        return dict(every)
+
+    def _write(self, rows: list[Trajectory]) -> None:
+        assert self._writer is not None  # noqa: S101 - it is open
+        problem = None
+        try:
+            for row in rows:
+                self._writer.write(row)
+            self._writer.flush()
+        except OSError as error:
+            why = error.strerror or error
+            problem = f"{self._folder}: cannot be written to: {why}; free space or permissions are needed there"
+        _agree(problem)
+
+    def _summary(self, attempt: Attempt, turns: int, success: bool, failure: str | None, drawn: int) -> Summary:
+        return Summary(attempt, turns, self._facts[attempt.game].longest, success, failure, drawn)
+
+    # ---- what is there already ----------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        problem = None
+        try:
+            self._writer = TrajectoryWriter(self._folder, self._provenance, host=self._host, hosts=self._hosts)
+        except (DatasetError, OSError) as error:
+            problem = str(error)
+        _agree(problem)  # and so no process reads before all have let go of what they left behind
+        for _ in range(_LOOKS):
+            # The first process decides for all; one that sees other files would write rows twice, or never.
+            told, differs = self._look()
+            if not agreement.largest(int(differs)):
+                break
+            time.sleep(_PAUSE)
+        else:
+            what = f"{self._folder}: sees other trajectories than the first process; put the folder on a shared disk"
+            _agree(what if differs else None)
+        for game, task, sample, turns, success, failure, drawn in told:
+            attempt = Attempt(game, task, sample)
+            self._done[attempt] = self._summary(attempt, turns, success, failure, drawn)
+
+    def _look(self) -> tuple[list[list[Any]], bool]:
+        """Returns what the first process finds in the folder, and whether this one finds anything else."""
+        problem, mine = None, []
+        try:
+            mine = self._stored()
+        except (DatasetError, OSError) as error:
+            problem = str(error)
+        _agree(problem)
+        told = agreement.from_first(mine)
+        return told, mine != told
+
+    def _stored(self) -> list[list[Any]]:
+        """Returns what the folder holds of this configuration, in a fixed order, ready for JSON."""
+        if not parts(self._folder):
+            return []
+        table = read_columns(self._folder, _COLUMNS).table
+        columns = (table[name].to_pylist() for name in _COLUMNS)
+        found = []
+        for game, options, task, seat, opponent, *rest in zip(*columns, strict=True):
+            if self._options.get(game) != options:
+                continue
+            if (seat, opponent) == (self._seat(game, task), self._opponent(game)):
+                found.append([game, task, *rest])
+        return sorted(found, key=lambda row: tuple(row[:3]))
+
+    def _opponent(self, game: str) -> str:
+        return self._config.collect.opponent if self._facts[game].seats > 1 else "none"
+
+
+def _agree(problem: str | None) -> None:
+    """Raises DatasetError on every process if there is a problem on one."""
+    if found := agreement.problems(problem):
+        raise DatasetError("\n".join(found))
+
+
+def _all_raised(chunk: list[Attempt], episodes: list[Episode], labels: dict[int, str]) -> dict[str, str]:
+    """Returns what the first game raised, for games of which every one of a chunk did."""
+    raised: dict[str, str] = {}
+    fine = set()
+    for place, (attempt, episode) in enumerate(zip(chunk, episodes, strict=True)):
+        if labels.get(place) == "failed":
+            raised.setdefault(attempt.game, str(episode.failure))
+        else:
+            fine.add(attempt.game)
+    return {game: what for game, what in raised.items() if game not in fine}
+
+
+# ---- figures --------------------------------------------------------------------------------------------------------
+
+
+def by_game(found: Iterable[Summary]) -> dict[str, dict[str, Any]]:
+    """Returns the figures of trajectories by game, ready for JSON.
+
+    Of each game: ``tasks`` with a trajectory, ``trajectories``, ``successes``; ``success_rate``, ``turns`` (mean) and
+    ``best_of_n`` (share of tasks with a success) over trajectories that say something about the policy, None where
+    there are none; ``failures`` by label; ``drawn``, the ids of the policy.
+    """
+    grouped: dict[str, list[Summary]] = collections.defaultdict(list)
+    for summary in found:
+        grouped[summary.attempt.game].append(summary)
+    return {game: _figures(summaries) for game, summaries in grouped.items()}
+
+
+def _figures(summaries: Sequence[Summary]) -> dict[str, Any]:
+    counted = [summary for summary in summaries if not summary.says_nothing]
+    said = {summary.attempt.task for summary in counted}
+    solved = {summary.attempt.task for summary in counted if summary.success}
+    labels = collections.Counter(summary.failure for summary in summaries)
+    successes = sum(summary.success for summary in counted)
+    return {
+        "tasks": len({summary.attempt.task for summary in summaries}),
+        "trajectories": len(summaries),
+        "successes": successes,
+        "success_rate": successes / len(counted) if counted else None,
+        "best_of_n": len(solved) / len(said) if said else None,
+        "turns": sum(summary.turns for summary in counted) / len(counted) if counted else None,
+        "failures": {label: labels[label] for label in FAILURES},
+        "drawn": sum(summary.drawn for summary in summaries),
+    }

@@ -1,0 +1,140 @@
+"""Building rows as a recipe: which games are chosen from, what is written, refused, and not built again."""
+
+import json
+import shutil
+
+import pyarrow.parquet as pq
+import pytest
+from trajectory_rows import PROVENANCE, row
+
+from dfc.config import BuildDataConfig, RunConfig
+from dfc.data.trajectory_files import DatasetError, TrajectoryWriter
+from dfc.errors import ConfigError
+from dfc.interruption import Stop
+from dfc.recipes import build_data
+from dfc.run_folder import RunFolder
+
+
+@pytest.fixture
+def collected(tmp_path):
+    """A run of collect: in every game one task solved in 2 and in 4 turns, one solved once and failed once."""
+    with TrajectoryWriter(tmp_path / "collect" / "trajectories", PROVENANCE) as writer:
+        for game in ("wordle", "mastermind", "battleship"):
+            writer.write(row(game, 0, 0, turns=2))
+            writer.write(row(game, 0, 1, turns=4))
+            writer.write(row(game, 1, 0, turns=3))
+            writer.write(row(game, 1, 1, turns=6, success=False))
+    return tmp_path / "collect"
+
+
+def run(path, trajectories, *, seed=0, **settings):
+    build = BuildDataConfig(trajectories=str(trajectories), **settings)
+    config = RunConfig(name="b", recipe="build_data", seed=seed, build_data=build)
+    with RunFolder.open(path, config, command="test") as folder:
+        build_data.run(config, folder, Stop())
+    return path / "data"
+
+
+def games(data):
+    return pq.read_table(data / "sft.parquet")["game"].to_pylist()
+
+
+def test_rows_pairs_and_tables_are_written(tmp_path, collected, capsys):
+    data = run(tmp_path / "run", collected)
+    sft = pq.read_table(data / "sft.parquet").select(["game", "task", "turns"]).to_pylist()
+    expected = [(game, *pair) for game in ("battleship", "mastermind", "wordle") for pair in ((0, 2), (0, 4), (1, 3))]
+    assert sorted(tuple(line.values()) for line in sft) == expected
+    pairs = pq.read_table(data / "pairs.parquet")
+    assert (
+        pairs.select(["task", "chosen_turns", "rejected_turns"]).to_pylist()
+        == [
+            {"task": 0, "chosen_turns": 2, "rejected_turns": 4},
+            {"task": 1, "chosen_turns": 3, "rejected_turns": 6},
+        ]
+        * 3
+    )
+    tables = (tmp_path / "run" / "tables.md").read_text()
+    assert "| wordle | 100.0% | 3 | 2 | 2 | 4 | 3 |" in tables
+    assert "| total |  | 9 | 6 | 6 | 12 | 9 |" in tables
+    assert tables in capsys.readouterr().out
+    assert (tmp_path / "run" / "finished.json").exists()
+
+
+def test_a_run_and_its_folder_of_parts_are_the_same_place(tmp_path, collected):
+    one, other = run(tmp_path / "1", collected), run(tmp_path / "2", collected / "trajectories")
+    assert (one / "pairs.parquet").read_bytes() == (other / "pairs.parquet").read_bytes()
+
+
+def test_single_games_are_chosen_or_left_out(tmp_path, collected):
+    assert set(games(run(tmp_path / "one", collected, groups=("wordle",)))) == {"wordle"}
+    assert set(games(run(tmp_path / "out", collected, leave_out=("wordle",)))) == {"mastermind", "battleship"}
+
+
+def test_settings_and_seed_decide(tmp_path, collected):
+    data = run(tmp_path / "run", collected, seed=7, turn_ratio=0.0, sft_tokens=99, pair_tokens=98)
+    assert pq.read_table(data / "pairs.parquet")["task"].to_pylist() == [1, 1, 1]  # failures only
+    settings = json.loads((data / "statistics.json").read_text())["settings"]
+    assert settings == {
+        "sft_tokens": 99, "pair_tokens": 98, "turn_ratio": "inf", "rejected_failures": [], "seed": 7
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"groups": ("wordle", "bandit")}, "no trajectory of bandit, there are battleship, mastermind, wordle"),
+        ({"leave_out": ("bandit",)}, "no trajectory of bandit"),
+        ({"leave_out": ("wordle", "mastermind", "battleship")}, "no game remains without wordle"),
+        (
+            {"sft_tokens": 9},
+            r"nothing to imitate \(.*wordle: 3 successes in 4 trajectories, 2 of 2 tasks solved, 3 suc",
+        ),
+        ({"pair_tokens": 9}, r"no pair .*wordle: 2 of 2 tasks solved, 0 of them .*, 4 trajectories too long"),
+    ],
+)
+def test_what_leaves_nothing_is_refused(tmp_path, collected, settings, message):
+    with pytest.raises(DatasetError, match=message):
+        run(tmp_path / "run", collected, **settings)
+    assert not (tmp_path / "run" / "finished.json").exists()
+
+
+def test_labels_that_say_nothing_are_no_worse_side(tmp_path, collected):
+    with pytest.raises(ConfigError, match=r"build_data: rejected_failures must be among .* got failed"):
+        run(tmp_path / "run", collected, rejected_failures=("failed",))
+
+
+def test_a_build_that_was_refused_goes_on_with_more_trajectories(tmp_path):
+    folder = tmp_path / "trajectories"
+    with TrajectoryWriter(folder, PROVENANCE) as writer:
+        writer.write(row("wordle", 0, 0))
+    with pytest.raises(DatasetError, match="1 of 1 tasks solved, 1 of them without a clearly worse trajectory"):
+        run(tmp_path / "run", folder)
+    with TrajectoryWriter(folder, PROVENANCE) as writer:
+        writer.write(row("wordle", 0, 1, success=False))
+    assert pq.read_table(run(tmp_path / "run", folder) / "pairs.parquet").num_rows == 1
+
+
+def test_a_finished_run_builds_nothing_again(tmp_path, collected, capsys):
+    data = run(tmp_path / "run", collected)
+    before = {file.name: file.stat().st_mtime_ns for file in data.iterdir()}
+    shutil.rmtree(collected)
+    capsys.readouterr()
+    run(tmp_path / "run", collected)
+    assert {file.name: file.stat().st_mtime_ns for file in data.iterdir()} == before
+    assert "| total |" in capsys.readouterr().out
+
+
+def test_a_process_that_does_not_write_builds_nothing(tmp_path, collected):
+    config = RunConfig(recipe="build_data", build_data=BuildDataConfig(trajectories=str(collected)))
+    (tmp_path / "run").mkdir()
+    build_data.run(config, RunFolder.follow(tmp_path / "run", config, existed=True), Stop())
+    assert not list((tmp_path / "run").iterdir())
+
+
+def test_a_label_that_is_named_may_be_the_worse_side(tmp_path, collected):
+    plain = run(tmp_path / "plain", collected)
+    with TrajectoryWriter(collected / "trajectories", PROVENANCE) as writer:
+        writer.write(row("wordle", 2, 0))
+        writer.write(row("wordle", 2, 1, success=False, failure="malformed"))
+    more = run(tmp_path / "more", collected, rejected_failures=("malformed",))
+    assert pq.read_table(more / "pairs.parquet").num_rows == pq.read_table(plain / "pairs.parquet").num_rows + 1
