@@ -1,5 +1,6 @@
 """The optimizer of every recipe, from its configuration."""
 
+import math
 from typing import Any
 
 import jax
@@ -9,24 +10,37 @@ import optax
 from dfc.config import OptimizerConfig
 
 
+def learning_rate(config: OptimizerConfig, total_steps: int) -> optax.Schedule:
+    """Returns the learning rate by number of updates done.
+
+    Args:
+      config: the settings.
+      total_steps: updates of the whole run; a cosine schedule reaches zero there, `warmup_ratio` is a share of them.
+    """
+    # A ratio such as 0.07 of 100 updates is 7.000000000000001 as floating-point numbers multiply.
+    warmup = max(config.warmup_steps, math.ceil(config.warmup_ratio * total_steps - 1e-9))
+    if config.schedule == "cosine":
+        rate: optax.Schedule = optax.warmup_cosine_decay_schedule(
+            0.0 if warmup else config.learning_rate,
+            config.learning_rate,
+            warmup,
+            max(total_steps, warmup + 1),
+        )
+    elif warmup:
+        rate = optax.linear_schedule(0.0, config.learning_rate, warmup)
+    else:
+        rate = optax.constant_schedule(config.learning_rate)
+    return rate
+
+
 def make_optimizer(config: OptimizerConfig, total_steps: int) -> optax.GradientTransformation:
     """Returns AdamW behind a global-norm clip, with linear warm-up and the configured schedule.
 
     Args:
       config: the settings.
-      total_steps: updates of the whole run; a cosine schedule reaches zero there.
+      total_steps: updates of the whole run, as for `learning_rate`.
     """
-    if config.schedule == "cosine":
-        rate: optax.Schedule = optax.warmup_cosine_decay_schedule(
-            0.0 if config.warmup_steps else config.learning_rate,
-            config.learning_rate,
-            config.warmup_steps,
-            max(total_steps, config.warmup_steps + 1),
-        )
-    elif config.warmup_steps:
-        rate = optax.linear_schedule(0.0, config.learning_rate, config.warmup_steps)
-    else:
-        rate = optax.constant_schedule(config.learning_rate)
+    rate = learning_rate(config, total_steps)
     return optax.chain(
         optax.clip_by_global_norm(config.clip_norm),
         optax.adamw(rate, b1=config.b1, b2=config.b2, weight_decay=config.weight_decay),

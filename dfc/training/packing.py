@@ -1,11 +1,14 @@
 """Puts episodes of any length into rows of one length, several to a row, each its own segment."""
 
 import dataclasses
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
 from dfc.episodes import TokenBatch
+
+_TILE = 128  # positions; kernels of attention take whole ones
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,27 +47,13 @@ def pack(sequences: Sequence[Sequence1D], row_length: int, rows_multiple: int) -
             f"an episode has {len(kept[0].ids)} ids but a row holds {row_length}; "
             f"raise batch.row_length to at least rollout.max_length"
         )
-    rows: list[list[Sequence1D]] = []
-    room: list[int] = []
-    first_open = 0
-    for sequence in kept:
-        size = len(sequence.ids)
-        for row in range(first_open, len(rows)):
-            if room[row] >= size:
-                rows[row].append(sequence)
-                room[row] -= size
-                break
-        else:
-            rows.append([sequence])
-            room.append(row_length - size)
-        shortest = len(kept[-1].ids)
-        while first_open < len(rows) and room[first_open] < shortest:
-            first_open += 1
-    count = max(1, -(-len(rows) // rows_multiple)) * rows_multiple
+    lengths = [len(sequence.ids) for sequence in kept]
+    placed, _ = _first_fit(range(len(kept)), lengths, row_length, rows_multiple)
+    count = max(len(placed), rows_multiple)
     batch = empty_batch(count, row_length)
-    for row, members in enumerate(rows):
+    for row, members in enumerate(placed):
         start = 0
-        for segment, sequence in enumerate(members, start=1):
+        for segment, sequence in enumerate((kept[index] for index in members), start=1):
             end = start + len(sequence.ids)
             batch.tokens[row, start:end] = sequence.ids
             batch.positions[row, start:end] = np.arange(end - start)
@@ -87,3 +76,131 @@ def empty_batch(rows: int, row_length: int) -> TokenBatch:
 def micro_batches(batch: TokenBatch, rows: int) -> list[TokenBatch]:
     """Cuts a batch into pieces of `rows` rows."""
     return [TokenBatch(*(x[i : i + rows] for x in batch)) for i in range(0, len(batch.tokens), rows)]
+
+
+# ---- a layout from lengths alone ------------------------------------------------------------------------------------
+
+# Ids int32 [n], mask bool [n], log-probabilities float32 of the action ids (None: 0): one trajectory of a unit.
+Side = tuple[np.ndarray, np.ndarray, np.ndarray | None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Where the units of a micro-batch lie; a unit is a trajectory, or both sides of a pair.
+
+    Attributes:
+      row_length: ids of a row.
+      rows: the numbers of the units in each row, in their order; padding rows have none.
+    """
+
+    row_length: int
+    rows: tuple[tuple[int, ...], ...]
+
+
+def row_lengths(row_length: int) -> tuple[int, ...]:
+    """Returns the lengths a row may have, longest first: all, half and a quarter of it, in whole tiles of attention."""
+    return (row_length, *(row_length // part for part in (2, 4) if row_length % (part * _TILE) == 0))
+
+
+def lay_out(lengths: Sequence[int], row_length: int, micro_batch_rows: int) -> list[Layout]:
+    """Decides from lengths alone where units lie, so that every host decides the same.
+
+    Units go, longest first, into the first row with room for it. Rows are of few lengths (`row_lengths`): an id costs
+    attention over the whole of its row, so short units do not lie in long rows, but where those have room that is
+    computed anyway. Micro-batches are of few shapes, each a compiled program: as many ids as `micro_batch_rows` long
+    rows, or, for what is left of shorter ones, `micro_batch_rows` of these.
+
+    Args:
+      lengths: ids of each unit.
+      row_length: of the longest rows.
+      micro_batch_rows: rows are opened so many at a time.
+
+    Raises:
+      ValueError: a unit is longer than a row.
+    """
+    left = sorted(range(len(lengths)), key=lambda unit: -lengths[unit])
+    if left and lengths[left[0]] > row_length:
+        raise ValueError(f"expected units of at most {row_length} ids, a row, got {lengths[left[0]]}")
+    layouts = []
+    shapes = row_lengths(row_length)
+    for length, shorter in zip(shapes, (*shapes[1:], 0), strict=True):
+        placed, left = _first_fit(left, lengths, length, micro_batch_rows, above=shorter)
+        rows = [tuple(row) for row in placed]
+        whole = micro_batch_rows * (row_length // length)
+        rest = len(rows) % whole
+        if rest > whole // 2:
+            rows += [()] * (whole - rest)
+            rest = 0
+        cuts = [*range(0, len(rows) - rest, whole), *range(len(rows) - rest, len(rows), micro_batch_rows), len(rows)]
+        layouts += [Layout(length, tuple(rows[start:end])) for start, end in itertools.pairwise(cuts)]
+    return layouts
+
+
+def _first_fit(
+    order: Sequence[int], lengths: Sequence[int], row_length: int, at_once: int, *, above: int = 0
+) -> tuple[list[list[int]], list[int]]:
+    """Puts units, in their order, into rows opened `at_once`; those of at most `above` ids open none.
+
+    Returns:
+      The units of each row, and the units that are in none.
+    """
+    rows: list[list[int]] = []
+    room: list[int] = []
+    left: list[int] = []
+    first_open = 0
+    for unit in order:
+        size = lengths[unit]
+        row = next((row for row in range(first_open, len(rows)) if room[row] >= size), None)
+        if row is None and size <= above:
+            left.append(unit)
+            continue
+        if row is None:
+            row = len(rows)
+            rows += [[] for _ in range(at_once)]
+            room += [row_length] * at_once
+        rows[row].append(unit)
+        room[row] -= size
+        while first_open < len(rows) and room[first_open] < lengths[order[-1]]:
+            first_open += 1
+    return rows, left
+
+
+def fill(layout: Layout, sides: Callable[[int], Sequence[Side]], *, own: Collection[int] | None = None) -> TokenBatch:
+    """Returns a micro-batch: each side of a unit is a segment, side s of unit k of a row 1 + s + k * sides.
+
+    Args:
+      layout: where units lie.
+      sides: returns what a unit holds.
+      own: the rows to fill; others stay empty, for a host whose devices have no part of them. None: all.
+    """
+    batch = empty_batch(len(layout.rows), layout.row_length)
+    for row, units in enumerate(layout.rows):
+        if own is not None and row not in own:
+            continue
+        start = 0
+        for segment, (ids, mask, logprobs) in enumerate((s for unit in units for s in sides(unit)), start=1):
+            end = start + len(ids)
+            batch.tokens[row, start:end] = ids
+            batch.positions[row, start:end] = np.arange(end - start)
+            batch.segments[row, start:end] = segment
+            batch.mask[row, start:end] = mask
+            if logprobs is not None:
+                batch.old_logprobs[row, start:end][mask] = logprobs
+            start = end
+    return batch
+
+
+def taken_out(
+    layout: Layout, values: np.ndarray, sides: Callable[[int], Sequence[Side]]
+) -> dict[int, tuple[np.ndarray, ...]]:
+    """Returns of every unit its sides' values at action ids, from an array [B, T] of a filled micro-batch."""
+    found = {}
+    for row, units in enumerate(layout.rows):
+        start = 0
+        for unit in units:
+            own = []
+            for ids, mask, _ in sides(unit):
+                own.append(values[row, start : start + len(ids)][mask])
+                start += len(ids)
+            found[unit] = tuple(own)
+    return found

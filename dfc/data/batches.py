@@ -1,0 +1,136 @@
+"""The batches of a run over rows that lie there: a seeded order with random access, packed ahead of the device.
+
+Which rows an update has, and where they lie, is a function of its number, the seed and the lengths of all rows: the
+same after a restart and on every host. A host fills in only the rows of a batch that its devices hold.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, Protocol
+
+import grain
+import numpy as np
+
+from dfc.data.rows import Rows
+from dfc.episodes import TokenBatch
+from dfc.games.chance import derive_seed
+from dfc.training.packing import Layout, Side, fill, lay_out
+
+_AHEAD = 2  # updates packed ahead; each is as large as its micro-batches
+
+
+class SideLogprobs(Protocol):
+    """Log-probabilities of the action ids of every row and side."""
+
+    def side(self, row: int, side: int) -> np.ndarray:
+        """Returns float32 [action ids]."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """What one update trains on.
+
+    Attributes:
+      rows: their numbers, int64 [n].
+      micro_batches: packed.
+      ids: of all trajectories. actions: action ids among them. places: ids and padding, on all devices.
+    """
+
+    rows: np.ndarray
+    micro_batches: list[TokenBatch]
+    ids: int
+    actions: int
+    places: int
+
+
+def order(rows: int, batch_size: int, epochs: int, seed: int) -> Any:  # noqa: ANN401 - grain carries no types
+    """Returns the row numbers of every update, int64 [at most batch_size], as a grain MapDataset.
+
+    Each epoch has every row once, in an order of its own; its last update has what is left.
+
+    Args:
+      rows: how many there are.
+      batch_size: rows of one update.
+      epochs: passes over all rows.
+      seed: of the order.
+    """
+    numbers = grain.MapDataset.range(rows).seed(derive_seed("order of rows", seed) % 2**32).shuffle()
+    return numbers.batch(batch_size, batch_fn=lambda chosen: np.asarray(chosen, np.int64)).repeat(epochs)
+
+
+def sides_of(rows: Rows, reference: SideLogprobs | None) -> Callable[[int], list[Side]]:
+    """Returns a function that gives the sides of a row as packing wants them."""
+
+    def sides(row: int) -> list[Side]:
+        return [
+            (*side[row], None if reference is None else reference.side(row, number))
+            for number, side in enumerate(rows.sides)
+        ]
+
+    return sides
+
+
+class Batches:
+    """The batches of a whole run.
+
+    Attributes:
+      updates: how many there are.
+      lengths: ids of each row of the data.
+
+    Args:
+      rows: what to train on.
+      batch_size: rows of one update.
+      epochs: passes over all rows.
+      seed: of the order.
+      row_length: ids of a packed row.
+      micro_batch_rows: rows of a micro-batch.
+      own: which rows of a micro-batch [B, T] this host fills in, None for all.
+      reference: goes into `old_logprobs`; None leaves zeros.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        *,
+        batch_size: int,
+        epochs: int,
+        seed: int,
+        row_length: int,
+        micro_batch_rows: int,
+        own: Callable[[tuple[int, int]], Collection[int] | None] = lambda _: None,
+        reference: SideLogprobs | None = None,
+    ) -> None:
+        self.updates: int = math.ceil(len(rows) / batch_size) * epochs
+        self.lengths = rows.lengths
+        self._rows, self._own = rows, own
+        self._order = order(len(rows), batch_size, epochs, seed)
+        self._shape = row_length, micro_batch_rows
+        self._sides = sides_of(rows, reference)
+
+    def layouts(self, update: int) -> tuple[np.ndarray, list[Layout]]:
+        """Returns the row numbers of an update and where they lie; a layout's units are places in the former."""
+        chosen = self._order[update]
+        return chosen, lay_out(self._rows.lengths[chosen].tolist(), *self._shape)
+
+    def __getitem__(self, update: int) -> Batch:
+        """Returns the batch of an update, from 0."""
+        chosen, layouts = self.layouts(update)
+
+        def sides(unit: int) -> list[Side]:
+            return self._sides(int(chosen[unit]))
+
+        filled = [fill(x, sides, own=self._own((len(x.rows), x.row_length))) for x in layouts]
+        return Batch(
+            chosen,
+            filled,
+            ids=int(self._rows.lengths[chosen].sum()),
+            actions=int(self._rows.actions[chosen].sum()),
+            places=sum(batch.tokens.size for batch in filled),
+        )
+
+    def iterate(self, first: int) -> Iterator[Batch]:
+        """Yields the batches from an update on; the next ones are packed while one is trained on."""
+        ahead = grain.MapDataset.range(first, self.updates).map(self.__getitem__)
+        options = grain.ReadOptions(num_threads=1, prefetch_buffer_size=_AHEAD)
+        yield from ahead.to_iter_dataset(options)

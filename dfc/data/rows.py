@@ -1,0 +1,317 @@
+"""Rows to train on, read from files: ids and masks of trajectories, or of both sides of pairs.
+
+Files made by `dfc.data.preferences.build` hold the ids that were sampled. Conversations of others
+(`dfc.data.published`) are encoded with the model's tokenizer. A file is checked to its end before anything trains, and
+stays in memory at 5 bytes an id.
+"""
+
+import dataclasses
+import functools
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dfc.data.preferences import PAIRS_FILE, SFT_FILE
+from dfc.data.published import SUFFIXES, encode, read_conversations, read_pairs
+from dfc.data.trajectories import Message
+from dfc.data.trajectory_files import DatasetError
+from dfc.models.chat import ChatTokenizer
+
+DATA_FOLDER = "data"  # in the run folder of build_data
+_ENCODED_AT_ONCE = 256
+_SIDES = ("chosen", "rejected")
+
+
+@dataclasses.dataclass(frozen=True)
+class Sequences:
+    """One sequence of ids per row, what stands behind its last action id left out.
+
+    Attributes:
+      ids: int32, the ids of many rows behind each other, in several arrays.
+      mask: bool, which of them are action ids.
+      part: in which of the arrays each row lies, int32 [rows].
+      start: where it begins there, int64 [rows].
+      lengths: ids of each row, int32 [rows].
+      actions: action ids of each row, int32 [rows].
+    """
+
+    ids: Sequence[np.ndarray]
+    mask: Sequence[np.ndarray]
+    part: np.ndarray
+    start: np.ndarray
+    lengths: np.ndarray
+    actions: np.ndarray
+
+    def __getitem__(self, row: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns ids int32 [n] and mask bool [n] of a row."""
+        part, start = self.part[row], self.start[row]
+        place = slice(start, start + self.lengths[row])
+        return self.ids[part][place], self.mask[part][place]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """What is trained on, one row a trajectory or a pair.
+
+    Attributes:
+      path: the file they come from.
+      sides: the trajectories; or the chosen ones and the rejected ones.
+    """
+
+    path: Path
+    sides: tuple[Sequences, ...]
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @functools.cached_property
+    def lengths(self) -> np.ndarray:
+        """Ids of each row, all sides together, int64 [rows]."""
+        found: np.ndarray = np.stack([side.lengths for side in self.sides]).sum(axis=0, dtype=np.int64)
+        return found
+
+    @functools.cached_property
+    def actions(self) -> np.ndarray:
+        """Action ids of each row, all sides together, int64 [rows]."""
+        found: np.ndarray = np.stack([side.actions for side in self.sides]).sum(axis=0, dtype=np.int64)
+        return found
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """A digest of everything that training reads: other ids, masks or another order have another one."""
+        found = hashlib.blake2b(digest_size=16)
+        for side in self.sides:
+            found.update(np.int64(len(side.lengths)).tobytes() + side.lengths.tobytes())
+            for row in range(len(side.lengths)):
+                ids, mask = side[row]
+                found.update(ids.tobytes())
+                found.update(np.packbits(mask).tobytes())
+        return found.hexdigest()
+
+
+def find(path: Path, *, pairs: bool) -> Path:
+    """Returns the file that a place means: what `build` made there, in its run's ``data``, or the file itself.
+
+    Raises:
+      DatasetError: there is none.
+    """
+    name = PAIRS_FILE if pairs else SFT_FILE
+    if not path.is_dir():
+        return path
+    for file in (path / name, path / DATA_FOLDER / name):
+        if file.is_file():
+            return file
+    raise DatasetError(
+        f"{path}: no {name} in it or in its folder {DATA_FOLDER}; run build_data first and name its run, or name a "
+        f"file that ends in {', '.join(SUFFIXES)}"
+    )
+
+
+def read(path: Path, *, pairs: bool, vocabulary: int, row_length: int, tokenizer: Callable[[], ChatTokenizer]) -> Rows:
+    """Returns the rows of a file, all of them checked.
+
+    Args:
+      path: a file or a folder; see `find`.
+      pairs: whether rows are pairs.
+      vocabulary: ids of the model to train.
+      row_length: ids that a row of the batch holds; a pair must fit as a whole.
+      tokenizer: returns the model's; called for conversations only.
+
+    Raises:
+      DatasetError: the file is cut, of another layout or without rows; or a row has no action id, begins with one, has
+        ids the model does not know or too many of them, or its sides do not begin alike. The file, the first such row
+        (from 0) and the cure are named.
+    """
+    path = find(path, pairs=pairs)
+    names = _schema_names(path) if path.suffix == ".parquet" else ()
+    if any(name.endswith("ids") for name in names):
+        rows = _read_ids(path, names, pairs, vocabulary)
+    else:
+        rows = _read_conversations(path, pairs, vocabulary, tokenizer())
+    if not len(rows):
+        raise DatasetError(f"{path}: no row, so there is nothing to train on; collect more, or build with wider limits")
+    if pairs:
+        _refuse_other_prompts(rows, names)
+    too_long = np.flatnonzero(rows.lengths > row_length)
+    if len(too_long):
+        what = "both sides of it, which must lie in one row, have" if pairs else "it has"
+        limit = "build_data.pair_tokens" if pairs else "build_data.sft_tokens"
+        raise DatasetError(
+            f"{path}, row {too_long[0]}: {what} {rows.lengths[too_long[0]]} ids but batch.row_length={row_length}; "
+            f"raise it to {rows.lengths.max()}, which holds every row, or build the data with a lower {limit} "
+            f"({len(too_long)} of {len(rows)} rows are too long)"
+        )
+    return rows
+
+
+def _refuse_other_prompts(rows: Rows, names: Sequence[str]) -> None:
+    """Raises unless both sides of every pair are told the same before the first reply."""
+    # Against an opponent the first message holds its first moves, which are part of what happened, not of the task.
+    opponents = _column(rows.path, "opponent") if "opponent" in names else []
+    for row in range(len(rows)):
+        (chosen, chosen_mask), (rejected, rejected_mask) = (side[row] for side in rows.sides)
+        if opponents and opponents[row] != "none":
+            continue
+        first, other = int(chosen_mask.argmax()), int(rejected_mask.argmax())
+        if first != other or not np.array_equal(chosen[:first], rejected[:other]):
+            raise DatasetError(
+                f"{rows.path}, row {row}: the sides share no prompt: before the first action id chosen has {first} ids"
+                f" and rejected {other}, which must be the same; pair trajectories of one task, or drop the row"
+            )
+
+
+# ---- files of ids ---------------------------------------------------------------------------------------------------
+
+
+def _damaged(path: Path, error: Exception) -> DatasetError:
+    return DatasetError(
+        f"{path}: cannot be read: {' '.join(str(error).split())}; the file is cut or damaged: copy it again, or build "
+        "it again"
+    )
+
+
+def _schema_names(path: Path) -> tuple[str, ...]:
+    if not path.is_file():
+        raise DatasetError(f"{path}: there is no such file; name what build_data made, or a file that was downloaded")
+    try:
+        return tuple(pq.read_schema(path).names)
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged(path, error) from error
+
+
+def _column(path: Path, name: str) -> list[Any]:
+    found: list[Any] = pq.read_table(path, columns=[name])[name].to_pylist()
+    return found
+
+
+def _read_ids(path: Path, names: Sequence[str], pairs: bool, vocabulary: int) -> Rows:
+    prefixes = tuple(f"{side}_" for side in _SIDES) if pairs else ("",)
+    wanted = [(f"{prefix}ids", f"{prefix}mask") for prefix in prefixes]
+    absent = [name for both in wanted for name in both if name not in names]
+    if absent:
+        holds, objective = ("pairs", "preference") if "chosen_ids" in names else ("trajectories", "supervised")
+        cure = "build it again"
+        if (holds == "pairs") != pairs:
+            cure = f"it holds {holds}: set offline.objective={objective}, or name {PAIRS_FILE if pairs else SFT_FILE}"
+        raise DatasetError(f"{path}: no column {' and no '.join(absent)}, it has {', '.join(names)}; {cure}")
+    builders = [_Builder(path, prefix.rstrip("_"), vocabulary) for prefix in prefixes]
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            for number in range(file.metadata.num_row_groups):
+                table = file.read_row_group(number, [name for both in wanted for name in both])
+                for builder, (ids, mask) in zip(builders, wanted, strict=True):
+                    builder.add(
+                        builder.flat(table, ids, pa.types.is_int32, "int32"),
+                        builder.flat(table, mask, pa.types.is_boolean, "bool"),
+                    )
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged(path, error) from error
+    return Rows(path, tuple(builder.built() for builder in builders))
+
+
+class _Builder:
+    """Checks the sequences of one side, many rows at a time, and puts them together."""
+
+    def __init__(self, path: Path, side: str, vocabulary: int) -> None:
+        self._path, self._vocabulary = path, vocabulary
+        self._side = f"{side} " if side else ""
+        self._ids: list[np.ndarray] = []
+        self._mask: list[np.ndarray] = []
+        self._figures: list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = []
+        self._rows = 0
+
+    def flat(
+        self, table: pa.Table, name: str, is_kind: Callable[[pa.DataType], bool], kind: str
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the values of a column of lists behind each other, and how many each row has."""
+        column, found = table[name], table.schema.field(name).type
+        if not (pa.types.is_list(found) and is_kind(found.value_type)):
+            raise DatasetError(f"{self._path}: column {name} is {found}, expected list of {kind}; build the file again")
+        lists = column.combine_chunks()
+        values = lists.flatten()
+        if lists.null_count or values.null_count:
+            rows = [n for n, row in enumerate(lists.to_pylist()) if row is None or None in row]
+            raise DatasetError(
+                f"{self._path}, row {self._rows + rows[0]}: {name} is not there; drop the row, or build the file again"
+            )
+        lengths = lists.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)
+        return values.to_numpy(zero_copy_only=False), lengths
+
+    def add(self, ids: tuple[np.ndarray, np.ndarray], mask: tuple[np.ndarray, np.ndarray]) -> None:
+        """Adds rows: values behind each other, and how many of them each row has."""
+        values, lengths = ids
+        chosen, others = mask
+        uneven = np.flatnonzero(lengths != others)
+        if len(uneven):
+            row = uneven[0]
+            self._refuse(row, f"{lengths[row]} ids but a mask of {others[row]}; both must be of one length")
+        ends = np.cumsum(lengths)
+        starts = ends - lengths
+        unknown = np.flatnonzero((values < 0) | (values >= self._vocabulary))
+        if len(unknown):
+            row = int(np.searchsorted(ends, unknown[0], side="right"))
+            what = f"id {values[unknown[0]]}, but the model has ids 0 to {self._vocabulary - 1}"
+            self._refuse(row, f"{what}: another model's tokenizer made it; train that model, or collect with this one")
+        places = np.flatnonzero(chosen)
+        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(chosen, dtype=np.int64)])
+        actions = before[ends] - before[starts]
+        empty = np.flatnonzero(actions == 0)
+        if len(empty):
+            self._refuse(empty[0], "no action id, so there is nothing to learn from it; drop the row")
+        unpredicted = np.flatnonzero(chosen[starts])
+        if len(unpredicted):
+            self._refuse(unpredicted[0], "its first id is an action id, which nothing predicts; a prompt must precede")
+        trimmed = places[before[ends] - 1] + 1 - starts
+        self._figures.append((np.full(len(lengths), len(self._ids), np.int32), starts, trimmed, actions))
+        self._ids.append(values)
+        self._mask.append(chosen)
+        self._rows += len(lengths)
+
+    def _refuse(self, row: int, why: str) -> None:
+        raise DatasetError(f"{self._path}, row {self._rows + row}: {self._side}{why}")
+
+    def built(self) -> Sequences:
+        """Returns what was added."""
+        part, start, lengths, actions = (
+            np.concatenate([figures[n] for figures in self._figures]) if self._figures else np.zeros(0, np.int64)
+            for n in range(4)
+        )
+        return Sequences(self._ids, self._mask, part, start, lengths.astype(np.int32), actions.astype(np.int32))
+
+
+# ---- conversations of others ----------------------------------------------------------------------------------------
+
+
+def _read_conversations(path: Path, pairs: bool, vocabulary: int, tokenizer: ChatTokenizer) -> Rows:
+    if not pairs:
+        return Rows(
+            path, (_encoded(path, "", [row.messages for row in read_conversations(path)], vocabulary, tokenizer),)
+        )
+    found = read_pairs(path)
+    sides = ([pair.chosen for pair in found], [pair.rejected for pair in found])
+    return Rows(
+        path,
+        tuple(_encoded(path, name, side, vocabulary, tokenizer) for name, side in zip(_SIDES, sides, strict=True)),
+    )
+
+
+def _encoded(
+    path: Path, name: str, side: Sequence[tuple[Message, ...]], vocabulary: int, tokenizer: ChatTokenizer
+) -> Sequences:
+    builder = _Builder(path, name, vocabulary)
+    for some in _some(side):
+        encoded = [encode(messages, tokenizer) for messages in some]
+        lengths = np.asarray([len(ids) for ids, _ in encoded], np.int64)
+        ids, mask = (np.concatenate([row[n] for row in encoded]) for n in range(2))
+        builder.add((ids, lengths), (mask, lengths))
+    return builder.built()
+
+
+def _some(side: Sequence[tuple[Message, ...]]) -> Iterator[Sequence[tuple[Message, ...]]]:
+    for start in range(0, len(side), _ENCODED_AT_ONCE):
+        yield side[start : start + _ENCODED_AT_ONCE]

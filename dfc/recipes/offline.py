@@ -1,0 +1,332 @@
+"""Training on rows that lie there: supervised on trajectories, or from preferences on pairs; read from top to bottom.
+
+    rows       read and checked to the end before anything trains
+    reference  log-probabilities of the model before training, once, kept beside the data
+    updates    every row once per epoch, in a seeded order; packed while the device computes
+    policy     the trained model in the Hugging Face layout, a summary
+
+Paprika's (arXiv 2502.17543, section 3.3) first stage is ``objective="supervised"``, its second one ``"preference"``
+with ``alpha=1`` (RPO). How it departs from the paper's code:
+
+1. The loss counts the policy's ids only; its DPO counted what the environment wrote too.
+2. The mean of an update is over its trajectories, or pairs, exactly, whatever the cut into micro-batches.
+
+Resume order: 1. the run folder's streams are cut to the checkpoint's sizes; 2. weights and optimizer state are read;
+3. updates go on at the checkpoint's number. What an update trains on follows from (seed, its number) and the data.
+"""
+
+import math
+import time
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+import optax
+
+from dfc import agreement
+from dfc.config import RunConfig
+from dfc.data import rows as data_rows
+from dfc.data.batches import Batch, Batches
+from dfc.data.rows import Rows
+from dfc.episodes import TokenBatch
+from dfc.errors import CheckpointError, DfcError, TrainingError
+from dfc.games.chance import derive_seed
+from dfc.interruption import Stop
+from dfc.losses import Loss, packed_preference_loss, sft_loss
+from dfc.metrics import MetricsWriter
+from dfc.models import families, folders, huggingface
+from dfc.models.chat import ChatTokenizer
+from dfc.models.safetensors_files import Location
+from dfc.models.sharding import batch_sharding, make_mesh
+from dfc.models.transformer import Params
+from dfc.progress import Progress
+from dfc.recipes import offline_results, reference_logprobs
+from dfc.recipes.reference_logprobs import ReferenceLogprobs
+from dfc.recipes.table import lora_config
+from dfc.run_folder import RunFolder
+from dfc.task_config import OfflineConfig
+from dfc.training.checkpoint import Checkpointer
+from dfc.training.optimizer import learning_rate, make_optimizer
+from dfc.training.step import LossFunction, Trainer, Update
+
+_T = TypeVar("_T")
+_LOOKED_AT, _MUCH_PADDING = 50, 0.4
+
+
+def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
+    """Runs the recipe; resumes if the folder holds a checkpoint. The result lies in the run folder's ``policy``."""
+    if agreement.from_first(folder.finished.exists()):
+        print(f"{folder.path} holds this run, finished")  # noqa: T201 - why nothing happens
+        offline_results.show(folder)
+        return
+
+    # ---- rows ---------------------------------------------------------------------------------------------------
+    settings = config.offline
+    source = huggingface.resolve(config.model.path)
+    print(f"reading {settings.data}", flush=True)  # noqa: T201 - progress
+    rows = _together(lambda: _read(config, source))
+    agreement.refuse_divergence("rows of the data", [(s.lengths, s.actions) for s in rows.sides])
+    what = "pairs" if len(rows.sides) == 2 else "trajectories"
+    print(f"{len(rows):,} {what}, {rows.lengths.sum():,} ids, {rows.actions.sum():,} of them trained on", flush=True)  # noqa: T201 - what a person wants to know
+
+    # ---- model, update ------------------------------------------------------------------------------------------
+    print(f"loading {config.model.path}", flush=True)  # noqa: T201 - progress
+    mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
+    model, weights = huggingface.load(source, mesh=mesh, dtype=config.model.dtype, nf4=config.adapter.base == "nf4")
+    folder.note_device(f"{jax.device_count()} x {jax.devices()[0].device_kind}, jax {jax.__version__}")
+    lora = lora_config(config.adapter)
+    updates = math.ceil(len(rows) / settings.batch_size) * settings.epochs
+    trainer = Trainer(
+        model,
+        make_loss(settings, int(rows.lengths.min())),
+        make_optimizer(config.optimizer, updates),
+        training=config.training,
+        lora=lora,
+        mesh=mesh,
+        workers=config.batch.workers,
+    )
+    params = trainer.initial(weights, config.seed)
+    base = None if lora is None else trainer.frozen(weights)
+    del weights  # beside what is trained they would be a second copy
+
+    # ---- reference ----------------------------------------------------------------------------------------------
+    reference = None
+    own = _own_rows(mesh)
+    if reads_reference(settings):
+        reference = _reference(config, folder, stop, source, rows, trainer, params, base, own)
+    batches = Batches(
+        rows,
+        batch_size=settings.batch_size,
+        epochs=settings.epochs,
+        seed=config.seed,
+        row_length=config.batch.row_length,
+        micro_batch_rows=config.batch.micro_batch_rows,
+        own=own,
+        reference=reference,
+    )
+
+    _say_padding(batches)
+
+    # ---- restore, loop ------------------------------------------------------------------------------------------
+    checkpointer = Checkpointer(folder.checkpoints, keep=config.checkpoint.keep)
+    first, params, state = _restore(folder, checkpointer, trainer, params, rows)
+    rate = learning_rate(config.optimizer, updates)
+    with MetricsWriter(folder) as writer, Progress(updates, start_step=first) as progress:
+        upcoming = batches.iterate(first)
+        for number in range(first, updates):
+            begun = time.perf_counter()
+            batch = next(upcoming)
+            update = trainer.update(
+                params,
+                state,
+                batch.micro_batches,
+                base=base,
+                dropout_seed=_dropout_seed(config, number) if lora is not None and lora.dropout else None,
+                donate=True,
+            )
+            params, state = update.params, update.optimizer_state
+            _refuse_not_finite(update, number)
+            done, seconds = number + 1, time.perf_counter() - begun
+            writer.write(
+                step=done,
+                stage=settings.objective,
+                iteration=done,
+                metrics=_metrics(update, batch, rate, number, drift=reference is not None),
+                clock={
+                    "time": time.time(),
+                    "seconds": seconds,
+                    "tokens_per_second": batch.ids / seconds,
+                    "trained_ids_per_second": batch.actions / seconds,
+                },
+            )
+            progress.update(
+                stage=f"{settings.objective}, loss {update.loss:.4f}",
+                iteration=done,
+                iterations=updates,
+                step=done,
+                episodes_per_second=len(batch.rows) * len(rows.sides) / seconds,
+                tokens_per_second=batch.ids / seconds,
+                win_rates={},
+            )
+            stopping = stop.requested is not None
+            if stopping or done % config.checkpoint.every == 0 or done == updates:
+                arrays = {"params": params, "optimizer": state}
+                checkpointer.save(done, arrays, {"positions": folder.positions(), "rows": rows.digest})
+                stop.check()
+
+    # ---- policy, summary ----------------------------------------------------------------------------------------
+    del state, base
+    offline_results.save_policy(config, folder, source, trainer, params, mesh)
+    offline_results.summarize(folder, config, rows)
+    folder.finish()
+    offline_results.show(folder)
+
+
+# ---- rows and reference ----------------------------------------------------------------------------------------------
+
+
+def _read(config: RunConfig, source: Location) -> Rows:
+    """Reads the rows; the model's vocabulary and tokenizer are known before its weights are."""
+    decoder = families.from_config_json(folders.read_json(source / folders.CONFIG))
+    return data_rows.read(
+        Path(config.offline.data).expanduser(),
+        pairs=config.offline.objective == "preference",
+        vocabulary=decoder.vocabulary,
+        row_length=config.batch.row_length,
+        tokenizer=lambda: ChatTokenizer.load(source),
+    )
+
+
+def _together(work: Callable[[], _T]) -> _T:
+    """Returns what every process makes by itself; raises on all of them if one cannot."""
+    found, problem, cause = None, None, None
+    try:
+        found = work()
+    except DfcError as error:
+        problem, cause = str(error), error
+    if problems := agreement.problems(problem):
+        raise cause or TrainingError("; ".join(problems))
+    return found  # type: ignore[return-value]  # no problem: it was made
+
+
+def _own_rows(mesh: jax.sharding.Mesh) -> Callable[[tuple[int, int]], Collection[int] | None]:
+    """Returns a function that says which rows of an array [B, T] this process's devices hold."""
+
+    def own(shape: tuple[int, int]) -> Collection[int] | None:
+        if jax.process_count() == 1:
+            return None
+        places = batch_sharding(mesh).addressable_devices_indices_map(shape).values()
+        return {row for place in places if place is not None for row in range(shape[0])[place[0]]}
+
+    return own
+
+
+def _reference(
+    config: RunConfig,
+    folder: RunFolder,
+    stop: Stop,
+    source: Location,
+    rows: Rows,
+    trainer: Trainer,
+    params: Params,
+    base: Params | None,
+    own: Callable[[tuple[int, int]], Collection[int] | None],
+) -> ReferenceLogprobs:
+    def compute(batches: Sequence[TokenBatch]) -> list[np.ndarray]:
+        return [agreement.on_host(x) for x in trainer.logprobs(params, batches, base=base)]
+
+    name = ""
+    if agreement.is_first():  # reads all of the weights
+        name = reference_logprobs.key(source, rows, dtype=config.model.dtype, base=config.adapter.base)
+    return reference_logprobs.obtain(
+        rows,
+        agreement.from_first(name),
+        compute,
+        run_folder=folder.path,
+        row_length=config.batch.row_length,
+        micro_batch_rows=config.batch.micro_batch_rows,
+        own=own,
+        stop=stop,
+    )
+
+
+def _say_padding(batches: Batches) -> None:
+    """Prints how much of what is computed is padding, from the layouts of the first updates."""
+    layouts = [batches.layouts(update) for update in range(min(batches.updates, _LOOKED_AT))]
+    places = sum(len(layout.rows) * layout.row_length for _, found in layouts for layout in found)
+    padding = 1 - sum(int(batches.lengths[chosen].sum()) for chosen, _ in layouts) / places
+    cure = "; fewer batch.micro_batch_rows, or a larger offline.batch_size, lower it" if padding > _MUCH_PADDING else ""
+    print(f"{batches.updates} updates, {padding:.0%} of what they compute is padding{cure}", flush=True)  # noqa: T201 - what it costs
+
+
+# ---- one update ------------------------------------------------------------------------------------------------------
+
+
+def reads_reference(settings: OfflineConfig) -> bool:
+    """Returns whether the loss compares with the model before training."""
+    return settings.objective == "preference" and settings.reference
+
+
+def make_loss(settings: OfflineConfig, shortest: int) -> LossFunction:
+    """Returns the loss as a trainer wants it; `old_logprobs` of a batch are the reference's.
+
+    Args:
+      settings: which loss.
+      shortest: ids of the shortest row, which bounds how many lie in a packed one.
+    """
+
+    def loss(logprobs: jax.Array, batch: TokenBatch, reference: jax.Array | None) -> Loss:
+        del reference  # of `Trainer.update`, which would compute it in every update
+        most = max(1, batch.tokens.shape[1] // shortest)
+        if settings.objective == "supervised":
+            return sft_loss(logprobs, batch.mask, segments=batch.segments, num_segments=most)
+        return packed_preference_loss(
+            logprobs,
+            batch.mask,
+            batch.old_logprobs if settings.reference else None,
+            segments=batch.segments,
+            num_segments=2 * most,
+            beta=settings.beta,
+            alpha=settings.alpha,
+            preference_weight=settings.preference_weight,
+            normalize_length=settings.normalize_length,
+            margin=settings.margin,
+        )
+
+    return loss
+
+
+def _dropout_seed(config: RunConfig, update: int) -> int:
+    return derive_seed("adapter dropout", config.seed, update) % 2**32
+
+
+def _refuse_not_finite(update: Update, number: int) -> None:
+    if not (math.isfinite(update.loss) and math.isfinite(update.gradient_norm)):
+        raise TrainingError(
+            f"update {number + 1}: loss {update.loss}, gradient norm {update.gradient_norm}; lower "
+            "optimizer.learning_rate in a new run folder; the last checkpoint is untouched"
+        )
+
+
+def _metrics(update: Update, batch: Batch, rate: optax.Schedule, number: int, *, drift: bool) -> dict[str, float]:
+    found = {
+        "loss": update.loss,
+        "gradient_norm": update.gradient_norm,
+        "learning_rate": float(rate(number)),
+        "rows": float(len(batch.rows)),
+        "ids": float(batch.ids),
+        "trained_ids": float(batch.actions),
+        "padding": 1 - batch.ids / batch.places,
+        **update.metrics,
+    }
+    if drift:  # of the policy from the reference, before this update
+        found |= {name.replace("sampler_gap", "drift"): value for name, value in update.sampler_gap.items()}
+    return found
+
+
+# ---- checkpoints, results --------------------------------------------------------------------------------------------
+
+
+def _restore(
+    folder: RunFolder, checkpointer: Checkpointer, trainer: Trainer, params: Params, rows: Rows
+) -> tuple[int, Params, Any]:
+    """Returns the number of updates done, the trained tree and the optimizer's state."""
+
+    def like(_: Any) -> dict[str, Any]:  # noqa: ANN401 - any tree of arrays
+        shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), params)  # type: ignore[no-untyped-call]  # jax leaves it untyped
+        return {"params": shapes, "optimizer": trainer.abstract_state(params)}
+
+    restored = checkpointer.restore(like)
+    if restored is None:
+        folder.rewind(dict.fromkeys(folder.positions(), 0))
+        return 0, params, trainer.initial_state(params)
+    if restored.progress["rows"] != rows.digest:
+        raise CheckpointError(
+            f"{rows.path} has changed since the checkpoint of update {restored.step} in {folder.path}; put the old "
+            "file back, or train on the new one in a new --workdir"
+        )
+    folder.rewind(restored.progress["positions"])
+    print(f"going on behind update {restored.step}; records after it are made again", flush=True)  # noqa: T201 - progress
+    return restored.step, restored.arrays["params"], restored.arrays["optimizer"]

@@ -1,0 +1,78 @@
+"""What training on rows leaves behind: the policy, a summary, and the lines a person reads."""
+
+import json
+from typing import Any
+
+import jax
+
+from dfc.config import RunConfig
+from dfc.data.rows import Rows
+from dfc.models import huggingface, peft
+from dfc.models.lora import merge
+from dfc.models.safetensors_files import Location
+from dfc.models.transformer import Params
+from dfc.recipes.table import lora_config
+from dfc.run_folder import RunFolder
+from dfc.training.step import Trainer
+
+SUMMARY = "summary.json"
+
+
+def save_policy(
+    config: RunConfig, folder: RunFolder, source: Location, trainer: Trainer, params: Params, mesh: jax.sharding.Mesh
+) -> None:
+    """Writes the policy; with adapters the merged model at full precision, and the adapters as PEFT has them."""
+    trained, model, lora = trainer.policy(params), trainer.config, lora_config(config.adapter)
+    if lora is not None:
+        # The files have what four bits have lost; the weights trained beside are gone by now.
+        _, weights = huggingface.load(source, mesh=mesh, dtype=config.model.dtype)
+        if huggingface.reads_images(source):
+            print("adapter/ is left out: PEFT would look for the image model's names; policy/ has it merged")  # noqa: T201 - why a folder is missing
+        else:
+            peft.save_adapter(folder.adapter, lora, trained, model, config.model.path)
+        trained = merge(weights, trained, lora.scale)
+    huggingface.save(folder.policy, model, trained, copy_from=source)
+
+
+def summarize(folder: RunFolder, config: RunConfig, rows: Rows) -> None:
+    """Writes ``summary.json`` from what was recorded, of every start of the run."""
+    if not folder.writes:
+        return
+    records = folder.records("metrics")
+    tenth = max(1, len(records) // 10)
+
+    def mean(name: str, some: list[dict[str, Any]]) -> float:
+        return sum(float(record["metrics"][name]) for record in some) / len(some)
+
+    summary: dict[str, Any] = {
+        "objective": config.offline.objective,
+        "data": str(rows.path),
+        "rows": len(rows),
+        "updates": len(records),
+        "trained_ids": int(sum(record["metrics"]["trained_ids"] for record in records)),
+        "ids": int(sum(record["metrics"]["ids"] for record in records)),
+        "seconds": sum(record["clock"]["seconds"] for record in records),
+    }
+    for name in ("loss", "accuracy", "margin"):
+        if name in records[0]["metrics"]:
+            summary[name] = {"first": mean(name, records[:tenth]), "last": mean(name, records[-tenth:])}
+    (folder.path / SUMMARY).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+
+
+def show(folder: RunFolder) -> None:
+    """Prints the result and where to look."""
+    if not folder.writes:
+        return
+    found = json.loads((folder.path / SUMMARY).read_text(encoding="utf-8"))
+    done = f"{found['objective']}: {found['updates']} updates on {found['rows']:,} rows"
+    lines = [
+        f"{done}, {found['trained_ids']:,} ids trained on in {found['seconds']:.0f} s",
+        *(
+            f"{name}: {found[name]['first']:.4f} -> {found[name]['last']:.4f} (first and last tenth of the updates)"
+            for name in ("loss", "accuracy", "margin")
+            if name in found
+        ),
+    ]
+    if folder.adapter.exists():
+        lines.append(f"adapter: {folder.adapter}")
+    print("\n".join([*lines, f"policy: {folder.policy}"]), flush=True)  # noqa: T201 - the result

@@ -1,0 +1,346 @@
+"""Whole runs of offline training: what comes out, what a stop or a kill changes (nothing), what is computed once."""
+
+import dataclasses
+import json
+import signal
+
+import jax
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from jax.experimental.compilation_cache import compilation_cache
+from offline_rows import pairs, save_model, sequences, write_pairs, write_sft
+from trajectory_rows import PROVENANCE, row
+
+from dfc.config import (
+    AdapterConfig,
+    BatchConfig,
+    CheckpointConfig,
+    ModelConfig,
+    OptimizerConfig,
+    RunConfig,
+    TrainingConfig,
+)
+from dfc.data import preferences, published
+from dfc.data.trajectory_files import DatasetError, TrajectoryWriter, write_atomically
+from dfc.errors import CheckpointError, TrainingError
+from dfc.interruption import Interrupted, Stop
+from dfc.models import huggingface
+from dfc.recipes import offline, reference_logprobs
+from dfc.run_folder import RunFolder
+from dfc.task_config import OfflineConfig
+from dfc.training.step import Trainer
+
+PROGRAMS = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+ROWS = 20
+
+
+@pytest.fixture(scope="module", autouse=True)
+def programs(tmp_path_factory):
+    """Keeps compiled programs: the runs differ in few of them."""
+    before = {name: getattr(jax.config, name) for name in PROGRAMS}
+    for name, value in zip(PROGRAMS, (str(tmp_path_factory.mktemp("programs")), 0.0), strict=True):
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return save_model(tmp_path_factory.mktemp("model") / "small")
+
+
+@pytest.fixture
+def data(tmp_path):
+    folder = tmp_path / "built"
+    folder.mkdir()
+    write_sft(folder / "sft.parquet", sequences(ROWS))
+    write_pairs(folder / "pairs.parquet", pairs(ROWS))
+    return folder
+
+
+def configured(model, data, objective="supervised", **changes):
+    settings = {"epochs": 2, "batch_size": 8} | changes.pop("offline", {})
+    return dataclasses.replace(
+        RunConfig(
+            recipe="offline",
+            model=ModelConfig(path=str(model)),
+            optimizer=OptimizerConfig(learning_rate=1e-2, schedule="cosine", warmup_ratio=0.2),
+            batch=BatchConfig(row_length=128, micro_batch_rows=8),
+            training=TrainingConfig(scan_layers=False, remat="none"),
+            offline=OfflineConfig(data=str(data), objective=objective, **settings),
+            checkpoint=CheckpointConfig(every=2, keep=2),
+        ),
+        **changes,
+    )
+
+
+class StopsAfter(Stop):
+    """Asks for a stop at the n-th look."""
+
+    def __init__(self, looks):
+        super().__init__()
+        self.looks = looks
+
+    @property
+    def requested(self):
+        self.looks -= 1
+        if self.looks == 0:
+            self._noted = signal.SIGTERM
+        return super().requested
+
+
+def run(path, config, stop=None):
+    # optax mixes types within itself.
+    with RunFolder.open(path, config, command="test") as folder, jax.numpy_dtype_promotion("standard"):
+        offline.run(config, folder, stop or Stop())
+    return path
+
+
+def metrics(path):
+    return [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+
+
+def untimed(path):
+    return [{k: v for k, v in line.items() if k != "clock"} for line in metrics(path)]
+
+
+def weights(path):
+    return (path / "policy" / "model.safetensors").read_bytes()
+
+
+def test_supervised_training_runs_to_its_end(tmp_path, model, data, capsys):
+    path = run(tmp_path / "run", configured(model, data))
+    said = capsys.readouterr().out
+    assert "20 trajectories" in said
+    assert f"policy: {path / 'policy'}" in said
+    records = metrics(path)
+    assert [record["step"] for record in records] == [1, 2, 3, 4, 5, 6]
+    assert [record["metrics"]["rows"] for record in records] == [8, 8, 4] * 2
+    rates = [record["metrics"]["learning_rate"] for record in records]
+    assert rates[:3] == pytest.approx([0, 0.005, 0.01])  # ceil(0.2 * 6) = 2 updates of warm-up
+    assert rates[3:] == pytest.approx([0.01 * (1 + np.cos(np.pi * n / 4)) / 2 for n in (1, 2, 3)], rel=1e-5)
+    assert records[-1]["metrics"]["loss"] < records[0]["metrics"]["loss"]
+    assert not any("gap" in name or "drift" in name for name in records[0]["metrics"])
+    summary = json.loads((path / "summary.json").read_text())
+    assert summary["trained_ids"] == 2 * sum(int(mask.sum()) for _, mask in sequences(ROWS))
+    assert summary["loss"]["last"] < summary["loss"]["first"]
+    config, _ = huggingface.load(path / "policy", dtype="float32")
+    assert config == huggingface.load(model, dtype="float32")[0]
+    before = untimed(path), weights(path)
+    run(path, configured(model, data))
+    assert "finished" in capsys.readouterr().out
+    assert (untimed(path), weights(path)) == before
+
+
+def test_preferences_are_learned(tmp_path, model, data, capsys):
+    path = run(tmp_path / "run", configured(model, data, "preference", offline={"epochs": 4}))
+    first, last = (untimed(path)[n]["metrics"] for n in (0, -1))
+    assert first["margin"] == pytest.approx(0, abs=1e-4)  # the policy is the reference
+    assert first["drift/max"] == pytest.approx(0, abs=1e-4)
+    assert last["drift/mean"] > 0.1
+    assert first["dpo"] == pytest.approx(np.log(2), abs=1e-4)
+    assert last["dpo"] < first["dpo"]
+    assert last["accuracy"] > 0.8
+    assert "accuracy:" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("objective", "adapter"),
+    [
+        ("supervised", AdapterConfig()),
+        ("preference", AdapterConfig(rank=4, dropout=0.1)),
+        ("preference", AdapterConfig(rank=4, base="nf4")),
+    ],
+    ids=["supervised", "lora", "qlora"],
+)
+def test_a_stop_or_a_kill_changes_nothing(tmp_path, model, data, monkeypatch, objective, adapter):
+    config = configured(model, data, objective, adapter=adapter)
+    whole = run(tmp_path / "whole", config)
+    parts = tmp_path / "parts"
+    with pytest.raises(Interrupted):
+        run(parts, config, StopsAfter(1))  # behind the first update; a reference is there already
+    assert len(metrics(parts)) == 1
+    update, left = Trainer.update, [3]
+
+    def dies(self, *arguments, **options):
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        return update(self, *arguments, **options)
+
+    monkeypatch.setattr(Trainer, "update", dies)
+    with pytest.raises(KeyboardInterrupt):
+        run(parts, config)  # updates 2 to 4 are done and the checkpoint is of update 4: nothing more is saved
+    left[0] = 1
+    with pytest.raises(KeyboardInterrupt):
+        run(parts, config)  # update 5 is done and lost
+    assert len(metrics(parts)) == 5
+    monkeypatch.setattr(Trainer, "update", update)
+    run(parts, config)
+    assert untimed(parts) == untimed(whole)
+    assert weights(parts) == weights(whole)
+    if adapter.rank:
+        names = ("adapter_model.safetensors", "adapter_config.json")
+        assert all((parts / "adapter" / n).read_bytes() == (whole / "adapter" / n).read_bytes() for n in names)
+
+
+def test_layers_in_a_loop_give_the_same_policy(tmp_path, model, data):
+    plain = run(tmp_path / "plain", configured(model, data, "preference"))
+    looped = run(tmp_path / "looped", configured(model, data, "preference", training=TrainingConfig()))
+    for one, other in zip(untimed(plain), untimed(looped), strict=True):
+        assert one["metrics"]["loss"] == pytest.approx(other["metrics"]["loss"], abs=1e-4)
+
+
+def test_data_that_was_built_is_trained_on(tmp_path):
+    with TrajectoryWriter(tmp_path / "set", PROVENANCE) as writer:
+        for task in range(6):
+            for sample, turns in ((0, 3), (1, 9)):
+                writer.write(row(task=task, sample=sample, turns=turns, tokens=10 + 2 * task))
+    preferences.build(tmp_path / "set", tmp_path / "run of build_data" / "data")
+    changes = {"offline": {"epochs": 1, "batch_size": 3}}
+    for objective, count in (("supervised", 12), ("preference", 6)):
+        config = configured("tiny_player", tmp_path / "run of build_data", objective, **changes)
+        path = run(tmp_path / objective, config)
+        assert len(metrics(path)) == count // 3
+    assert list((tmp_path / "run of build_data" / "data").glob("reference-*"))
+
+
+def test_a_file_of_conversations_is_trained_on(tmp_path, model):
+    told = [
+        tuple(published.Message(role, text) for role, text in (("user", "guess"), ("assistant", f"[{n}]")))
+        for n in range(6)
+    ]
+    published.write_pairs(tmp_path / "p.jsonl", [published.ConversationPair(told[n], told[n + 1]) for n in range(5)])
+    path = run(tmp_path / "run", configured(model, tmp_path / "p.jsonl", "preference", offline={"epochs": 1}))
+    assert len(metrics(path)) == 1
+    assert len(list(tmp_path.glob("reference-*"))) == 1
+
+
+# ---- the reference --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """Counts micro-batches whose reference is computed; parts are small."""
+    monkeypatch.setattr(reference_logprobs, "_IDS_PER_PART", 250)
+    computed, found = [], Trainer.logprobs
+
+    def noted(self, params, batches, **options):
+        computed.append(len(batches))
+        return found(self, params, batches, **options)
+
+    monkeypatch.setattr(Trainer, "logprobs", noted)
+    return computed
+
+
+def cache(data):
+    (folder,) = data.glob("reference-*")
+    return folder, sorted(folder.glob("part-*.parquet"))
+
+
+def test_the_reference_is_computed_once_and_read_by_the_next_run(tmp_path, model, data, counted, capsys):
+    config = configured(model, data, "preference")
+    first = run(tmp_path / "first", config)
+    folder, parts = cache(data)
+    assert len(parts) == len(counted) > 3
+    stored = [part.read_bytes() for part in parts]
+    capsys.readouterr()
+    second = run(tmp_path / "second", config)
+    assert len(counted) == len(parts)
+    assert f"read from {folder}" in capsys.readouterr().out
+    assert untimed(second) == untimed(first)
+    assert [part.read_bytes() for part in cache(data)[1]] == stored
+    # Other weights, other data: other folders.
+    run(tmp_path / "other", configured(first / "policy", data, "preference", offline={"epochs": 1}))
+    write_pairs(data / "pairs.parquet", pairs(ROWS, seed=9))
+    run(tmp_path / "data", config)
+    assert len(list(data.glob("reference-*"))) == 3
+
+
+def test_a_stopped_reference_goes_on_with_what_is_missing(tmp_path, model, data, counted):
+    whole = run(tmp_path / "whole", configured(model, data, "preference"))
+    folder, parts = cache(data)
+    stored = [part.read_bytes() for part in parts]
+    for file in folder.iterdir():
+        file.unlink()
+    with pytest.raises(Interrupted):
+        run(tmp_path / "parts", configured(model, data, "preference"), StopsAfter(2))
+    assert len(cache(data)[1]) == 2
+    counted.clear()
+    resumed = run(tmp_path / "parts", configured(model, data, "preference"))
+    assert len(counted) == len(parts) - 2
+    assert [part.read_bytes() for part in cache(data)[1]] == stored
+    assert untimed(resumed) == untimed(whole)
+
+
+def test_a_damaged_part_is_computed_again(tmp_path, model, data, counted, capsys):
+    whole = run(tmp_path / "whole", configured(model, data, "preference"))
+    _, parts = cache(data)
+    stored = parts[1].read_bytes()
+    for broken in (stored[:-30], stored[:60] + bytes(b ^ 255 for b in stored[60:90]) + stored[90:]):
+        parts[1].write_bytes(broken)
+        counted.clear()
+        capsys.readouterr()
+        again = run(tmp_path / f"again {len(broken)}", configured(model, data, "preference"))
+        assert len(counted) == 1
+        assert f"{parts[1]} is damaged" in capsys.readouterr().out
+        assert parts[1].read_bytes() == stored
+        assert untimed(again) == untimed(whole)
+    table = pa.parquet.read_table(parts[0])
+    write_atomically(table.set_column(0, "row", pa.array([n + 1 for n in table["row"].to_pylist()])), parts[0])
+    run(tmp_path / "other rows", configured(model, data, "preference"))
+    assert f"{parts[0]} is of other rows" in capsys.readouterr().out
+
+
+def test_where_the_data_cannot_be_written_beside_the_run_folder_keeps_the_reference(
+    tmp_path, model, data, monkeypatch, capsys
+):
+    monkeypatch.setattr(reference_logprobs, "key", lambda *_, **__: "k")
+    (data / "reference-k").write_text("a file where the folder would be")
+    path = run(tmp_path / "run", configured(model, data, "preference"))
+    assert len(list((path / "reference-k").glob("part-*"))) == 1
+    assert f"log-probabilities of the reference go to {path}" in capsys.readouterr().out
+
+
+def test_without_reference_none_is_computed(tmp_path, model, data, counted):
+    settings = {"reference": False, "normalize_length": True, "alpha": 0.0, "margin": 0.5}
+    path = run(tmp_path / "run", configured(model, data, "preference", offline=settings))
+    assert not counted
+    assert not list(data.glob("reference-*"))
+    assert not any("drift" in name for name in metrics(path)[0]["metrics"])
+
+
+# ---- what stops a run -----------------------------------------------------------------------------------------------
+
+
+def test_broken_input_is_refused_before_weights_are_loaded(tmp_path, model, data, monkeypatch):
+    found = sequences(ROWS)
+    found[7][1][:] = False
+    write_sft(data / "sft.parquet", found)
+    monkeypatch.setattr(huggingface, "load", None)
+    with pytest.raises(DatasetError, match="row 7: no action id"):
+        run(tmp_path / "run", configured(model, data))
+
+
+def test_data_that_changed_under_a_run_is_refused(tmp_path, model, data):
+    with pytest.raises(Interrupted):
+        run(tmp_path / "run", configured(model, data), StopsAfter(2))
+    write_sft(data / "sft.parquet", sequences(ROWS, seed=8))
+    with pytest.raises(CheckpointError, match=r"sft\.parquet has changed since the checkpoint of update 2"):
+        run(tmp_path / "run", configured(model, data))
+
+
+def test_a_loss_that_is_not_finite_stops_with_the_update_named(tmp_path, model, data):
+    config = configured(model, data, optimizer=OptimizerConfig(learning_rate=1e38))
+    with pytest.raises(TrainingError, match=r"update \d: loss .*lower optimizer.learning_rate"):
+        run(tmp_path / "run", config)
+
+
+def test_parts_of_the_reference_depend_on_the_data_alone():
+    lengths = np.asarray([600_000, 500_000, 1, 2_000_000, 5])
+    assert reference_logprobs.part_rows(lengths) == [range(2), range(2, 4), range(4, 5)]

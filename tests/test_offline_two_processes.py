@@ -1,0 +1,89 @@
+"""Two processes of two devices each train on rows like one process of four: each fills in its own rows only."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from offline_rows import pairs, save_model, sequences, write_pairs, write_sft
+
+from dfc.models import huggingface
+
+ROOT = Path(__file__).parent.parent
+CONFIG = """
+from dfc import config as c
+from dfc.task_config import OfflineConfig
+
+
+def get_config():
+    return c.RunConfig(
+        recipe="offline",
+        model=c.ModelConfig(path="model"),
+        mesh=c.MeshConfig(data=2, fsdp=2),
+        optimizer=c.OptimizerConfig(learning_rate=1e-2),
+        batch=c.BatchConfig(row_length=128, micro_batch_rows=4),
+        training=c.TrainingConfig(scan_layers=False, remat="none"),
+        offline=OfflineConfig(data="data", objective="preference", epochs=2, batch_size=8),
+    )
+"""
+
+
+def start(place, name, *flags, devices):
+    environment = dict(os.environ, JAX_PLATFORMS="cpu", JAX_NUM_CPU_DEVICES=str(devices), PYTHONPATH=str(ROOT))
+    command = [sys.executable, "-m", "dfc.launch", "--config=config.py", f"--workdir={name}", *flags]
+    return subprocess.Popen(  # noqa: S603 - our own command
+        command, cwd=place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def together(place, name):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    flags = ["--distributed=auto", f"--coordinator=127.0.0.1:{port}", "--processes=2"]
+    started = [start(place, name, *flags, f"--process={index}", devices=2) for index in range(2)]
+    return [(process, *process.communicate(timeout=400)) for process in started]
+
+
+def metrics(path):
+    return [json.loads(line)["metrics"] for line in (path / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("offline")
+    save_model(folder / "model")
+    (folder / "config.py").write_text(CONFIG)
+    (folder / "data").mkdir()
+    write_pairs(folder / "data" / "pairs.parquet", pairs(20))
+    write_sft(folder / "data" / "sft.parquet", sequences(20))
+    return folder
+
+
+def test_two_processes_train_like_one(place):
+    for process, _, errors in together(place, "two"):
+        assert process.returncode == 0, errors
+    (folder,) = (place / "data").glob("reference-*")
+    stored = [part.read_bytes() for part in sorted(folder.glob("part-*"))]
+    assert len(stored) == 1
+    process = start(place, "one", devices=4)
+    output, errors = process.communicate(timeout=400)
+    assert process.returncode == 0, errors
+    assert f"read from {folder.relative_to(place)}" in output  # the key is the same
+    for one, other in zip(metrics(place / "one"), metrics(place / "two"), strict=True):
+        assert one == pytest.approx(other, abs=1e-4)
+    assert metrics(place / "two")[-1]["dpo"] < metrics(place / "two")[0]["dpo"]
+    trees = [huggingface.load(place / name / "policy", dtype="float32")[1] for name in ("one", "two")]
+    names = [tree["embed"]["embedding"] for tree in trees]
+    np.testing.assert_allclose(*map(np.asarray, names), atol=1e-3)
+
+
+def test_what_one_process_cannot_read_stops_both(place):
+    (place / "data" / "pairs.parquet").write_bytes(b"PAR1")
+    for process, _, errors in together(place, "broken"):
+        assert process.returncode == 1
+        assert "data/pairs.parquet: cannot be read" in errors

@@ -1,0 +1,208 @@
+"""Rows to train on: what is read is what was written, and every broken input is one sentence with its cure."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from offline_rows import IDS, MASK, pairs, sequences, trimmed, write_pairs, write_sft
+
+from dfc.data import published, rows
+from dfc.data.trajectories import Message
+from dfc.data.trajectory_files import DatasetError, write_atomically
+from dfc.models import huggingface
+from dfc.models.chat import ChatTokenizer
+
+
+def tokenizer():
+    return ChatTokenizer.load(huggingface.resolve("tiny_player"))
+
+
+def no_tokenizer():
+    raise AssertionError("ids are not encoded again")
+
+
+def read(path, *, pairs=False, vocabulary=1000, row_length=200, tokenizer=no_tokenizer):
+    return rows.read(path, pairs=pairs, vocabulary=vocabulary, row_length=row_length, tokenizer=tokenizer)
+
+
+def contents(found, side=0):
+    return [tuple(array.tolist() for array in found.sides[side][row]) for row in range(len(found))]
+
+
+@pytest.mark.parametrize("row_group_rows", [3, 1024])
+def test_rows_are_what_was_written_without_what_follows_the_last_action(tmp_path, row_group_rows):
+    written = sequences(20)
+    found = read(write_sft(tmp_path / "sft.parquet", written, row_group_rows=row_group_rows))
+    assert contents(found) == [trimmed(*row) for row in written]
+    assert found.lengths.tolist() == [len(trimmed(*row)[0]) for row in written]
+    assert found.actions.tolist() == [sum(row[1]) for row in written]
+
+
+def test_pairs_have_both_sides_and_are_as_long_as_both(tmp_path):
+    written = pairs(20)
+    found = read(write_pairs(tmp_path / "pairs.parquet", written, row_group_rows=7), pairs=True)
+    for side in (0, 1):
+        assert contents(found, side) == [trimmed(*pair[side]) for pair in written]
+    assert found.lengths.tolist() == [sum(len(trimmed(*side)[0]) for side in pair) for pair in written]
+
+
+def test_a_folder_of_built_data_and_the_run_that_built_it_mean_the_same(tmp_path):
+    (tmp_path / "run" / "data").mkdir(parents=True)
+    write_sft(tmp_path / "run" / "data" / "sft.parquet", sequences(5))
+    write_pairs(tmp_path / "run" / "data" / "pairs.parquet", pairs(4))
+    for place in (tmp_path / "run", tmp_path / "run" / "data"):
+        assert len(read(place)) == 5
+        assert len(read(place, pairs=True)) == 4
+
+
+def test_a_digest_names_ids_masks_and_their_order_and_nothing_else(tmp_path):
+    written = sequences(6)
+    first = read(write_sft(tmp_path / "one.parquet", written, row_group_rows=2)).digest
+    assert read(write_sft(tmp_path / "two.parquet", written)).digest == first
+    other = [(ids.copy(), mask.copy()) for ids, mask in written]
+    other[3][0][0] += 1
+    assert read(write_sft(tmp_path / "three.parquet", other)).digest != first
+    assert read(write_sft(tmp_path / "four.parquet", written[::-1])).digest != first
+
+
+def conversation(*replies):
+    told = [Message("user", "guess a number")]
+    for reply in replies:
+        told += [Message("assistant", reply), Message("user", "higher")]
+    return tuple(told[:-1])
+
+
+def test_conversations_of_others_are_encoded_as_a_rollout_would_have_made_them(tmp_path):
+    told = [conversation("[1]"), conversation("[5]", "[7]", "[9]")]
+    published.write_conversations(tmp_path / "c.jsonl", [published.Conversation(c) for c in told])
+    found = read(tmp_path / "c.jsonl", vocabulary=793, tokenizer=tokenizer)
+    coder = tokenizer()
+    expected = [published.encode(c, coder) for c in told]
+    assert contents(found) == [(ids.tolist(), mask.tolist()) for ids, mask in expected]
+    published.write_pairs(tmp_path / "p.parquet", [published.ConversationPair(*told)])
+    both = read(tmp_path / "p.parquet", pairs=True, vocabulary=793, tokenizer=tokenizer)
+    assert [contents(both, side) for side in (0, 1)] == [[row] for row in contents(found)]
+
+
+# ---- broken input ---------------------------------------------------------------------------------------------------
+
+
+def refusal(path, **options):
+    with pytest.raises(DatasetError) as found:
+        read(path, **options)
+    text = str(found.value)
+    assert "\n" not in text
+    assert str(path) in text
+    return text
+
+
+def changed(place, **values):
+    found = sequences(5)
+    ids, mask = found[place]
+    found[place] = (values.get("ids", ids), values.get("mask", mask))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [
+        (changed(3, ids=np.arange(4), mask=np.zeros(4, bool)), "row 3: no action id"),
+        (changed(2, ids=np.zeros(0, np.int32), mask=np.zeros(0, bool)), "row 2: no action id"),
+        (changed(1, ids=np.arange(4), mask=np.arange(4) % 2 == 0), "row 1: its first id is an action id"),
+        (changed(4, ids=np.asarray([1, 1000, 3]), mask=np.arange(3) == 2), "row 4: id 1000, but the model has ids 0"),
+        (
+            changed(0, ids=np.asarray([1, -1, 3]), mask=np.arange(3) == 2),
+            "row 0: id -1, but the model has",
+        ),
+        (changed(3, ids=np.arange(5), mask=np.arange(4) == 2), "row 3: 5 ids but a mask of 4"),
+        (
+            changed(3, ids=np.arange(400), mask=np.arange(400) == 399),
+            "row 3: it has 400 ids but batch.row_length=200; raise it to 400",
+        ),
+    ],
+    ids=["no action", "empty", "first id", "other tokenizer", "negative", "uneven", "too long"],
+)
+def test_a_broken_row_is_named(tmp_path, found, text):
+    for row_group_rows in (2, 1024):
+        path = write_sft(tmp_path / "sft.parquet", found, row_group_rows=row_group_rows)
+        assert text in refusal(path)
+
+
+def test_a_pair_must_fit_into_a_row_as_a_whole(tmp_path):
+    path = write_pairs(tmp_path / "pairs.parquet", pairs(8))
+    needed = int(read(path, pairs=True).lengths.max())
+    assert len(read(path, pairs=True, row_length=needed)) == 8
+    text = refusal(path, pairs=True, row_length=needed - 1)
+    assert f"raise it to {needed}" in text
+    assert "both sides" in text
+
+
+def test_sides_must_be_told_the_same_first(tmp_path):
+    found = pairs(5)
+    found[3][1][0][1] += 1
+    path = write_pairs(tmp_path / "pairs.parquet", found)
+    assert "row 3: the sides share no prompt" in refusal(path, pairs=True, vocabulary=1001)
+
+
+def test_an_opponent_may_have_begun_in_two_ways(tmp_path):
+    found = pairs(5)
+    found[3][1][0][1] += 1
+    path = write_pairs(tmp_path / "plain.parquet", found)
+    table = pa.parquet.read_table(path)
+    write_atomically(table.append_column("opponent", pa.array(["strong"] * 5)), tmp_path / "played.parquet")
+    assert len(read(tmp_path / "played.parquet", pairs=True, vocabulary=1001)) == 5
+    write_atomically(table.append_column("opponent", pa.array(["none"] * 5)), tmp_path / "alone.parquet")
+    assert "row 3" in refusal(tmp_path / "alone.parquet", pairs=True, vocabulary=1001)
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path):
+    path = write_sft(tmp_path / "sft.parquet", sequences(400))
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    assert "cut or damaged" in refusal(path)
+    middle = len(whole) // 3
+    path.write_bytes(whole[:middle] + bytes(b ^ 255 for b in whole[middle : middle + 64]) + whole[middle + 64 :])
+    assert "cut or damaged" in refusal(path)
+    # Without compression nothing but a checksum sees that a value is another one.
+    rows_ = sequences(5)
+    plain = pa.table({"ids": pa.array([i for i, _ in rows_], IDS), "mask": pa.array([m for _, m in rows_], MASK)})
+    pa.parquet.write_table(plain, path, compression="none", use_dictionary=False, write_page_checksum=True)
+    whole = path.read_bytes()
+    place = whole.index(rows_[1][0].tobytes())
+    path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+    assert "cut or damaged" in refusal(path)
+    assert "no row" in refusal(write_sft(tmp_path / "none.parquet", []))
+    assert "there is no such file" in refusal(tmp_path / "absent.parquet")
+    (tmp_path / "empty").mkdir()
+    assert "no sft.parquet" in refusal(tmp_path / "empty")
+
+
+def test_columns_of_another_kind_are_named(tmp_path):
+    def written(**columns):
+        write_atomically(pa.table(columns), tmp_path / "sft.parquet")
+        return tmp_path / "sft.parquet"
+
+    ids, mask = pa.array([[1, 2]], IDS), pa.array([[False, True]], MASK)
+    assert "no column mask" in refusal(written(ids=ids))
+    assert "column ids is list<element: int64>" in refusal(written(ids=pa.array([[1, 2]]), mask=mask))
+    assert "column mask is list<element: int32>" in refusal(written(ids=ids, mask=pa.array([[0, 1]], IDS)))
+    assert "row 0: mask is not there" in refusal(written(ids=ids, mask=pa.array([None], MASK)))
+    two = {"ids": pa.array([[1, 2]] * 2, IDS), "mask": pa.array([[False, True], [None, True]], MASK)}
+    assert "row 1: mask is not there" in refusal(written(**two))
+
+
+def test_pairs_and_trajectories_are_not_taken_for_each_other(tmp_path):
+    text = refusal(write_pairs(tmp_path / "pairs.parquet", pairs(2)))
+    assert "set offline.objective=preference, or name sft.parquet" in text
+    text = refusal(write_sft(tmp_path / "sft.parquet", sequences(2)), pairs=True)
+    assert "set offline.objective=supervised, or name pairs.parquet" in text
+
+
+def test_a_conversation_that_ends_in_a_user_turn_is_refused(tmp_path):
+    path = tmp_path / "c.jsonl"
+    good = [{"role": "user", "content": "go"}, {"role": "assistant", "content": "[1]"}]
+    path.write_text("\n".join(json.dumps({"messages": m}) for m in (good, [*good, {"role": "user", "content": "x"}])))
+    text = refusal(path, vocabulary=793, tokenizer=tokenizer)
+    assert "row 1: messages ends with a user message" in text
