@@ -1,5 +1,6 @@
 """Checks the sections of `dfc.task_config`; `dfc.validation` calls it with everything of a right type and range."""
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,6 +16,7 @@ WITHOUT_GAMES = ("build_data", "offline")  # recipes that play none
 STAGES = ("collect", "build_data", "sft", "rpo", "evaluate_tasks")
 _PLAYING = ("collect", "evaluate_tasks", "task_curriculum", "paprika")
 _COLLECTING = ("collect", "task_curriculum", "paprika")
+_LEARNING = ("divide_fuse_conquer", "tiny_player")  # from the games they play
 
 
 def counts(entries: tuple[str, ...]) -> dict[str, int]:
@@ -32,13 +34,14 @@ def problems(config: RunConfig) -> list[str]:
     if config.recipe in _COLLECTING:
         found += _count_problems("collect.samples_of", config.collect.samples_of)
         found += _collect_problems(config, games)
+    if config.recipe in (*_COLLECTING, *_LEARNING):
+        found += _forgetful_problems(games)
     if config.recipe in ("evaluate_tasks", "paprika"):
         found += _count_problems("evaluate_tasks.tasks_of", config.evaluate_tasks.tasks_of)
         found += _split_problems("evaluate_tasks.split", config.evaluate_tasks.split, games)
-    if config.recipe in ("evaluate_tasks", "paprika") and not config.evaluate_tasks.temperatures:
-        found.append("evaluate_tasks.temperatures is empty: name at least one, such as (0.7,)")
-    if any(temperature < 0 for temperature in config.evaluate_tasks.temperatures):
-        found.append(f"evaluate_tasks.temperatures={config.evaluate_tasks.temperatures}: must be 0 or more each")
+    found += _temperature_problems(config)
+    if config.recipe == "evaluate_tasks":
+        found += policy_specs.problems(config) + _evaluate_problems(config, games)
     if config.recipe in (*TRAINING, "build_data"):
         found += _build_problems(config)
     if config.recipe in TRAINING:
@@ -57,7 +60,7 @@ def place_problems(config: RunConfig) -> list[str]:
         wanted.append(("offline.data", config.offline.data, "name what build_data made, or a file of conversations"))
     if config.recipe == "paprika" and "collect" not in config.paprika.stages:
         wanted.append(("paprika.collected", config.paprika.collected, "name a run of collect, or add that stage"))
-    found = []
+    found = policy_specs.place_problems(config) if config.recipe == "evaluate_tasks" else []
     for key, path, cure in wanted:
         if not path or not Path(path).expanduser().exists():
             what = f"{key}={path!r}: there is no such place" if path else f"{key} is empty"
@@ -94,6 +97,54 @@ def _collect_problems(config: RunConfig, games: Mapping[str, GameOptions]) -> li
     known = ("initial", "itself", *STRENGTHS)
     if (wrong := named.problem(collect.opponent, known)) is not None:
         found.append(f"collect.opponent={collect.opponent!r}: {wrong}")
+    return found
+
+
+def _forgetful_problems(games: Mapping[str, GameOptions]) -> list[str]:
+    return [
+        f"games.{game}: every reply is a conversation of its own, and an episode keeps the ids of the last one only: "
+        "it cannot be learned from; play it with the recipes evaluate_tasks or evaluate"
+        for game, options in games.items()
+        if "player" in registry.make(game, **options).forgetful
+    ]
+
+
+def _temperature_problems(config: RunConfig) -> list[str]:
+    temperatures = config.evaluate_tasks.temperatures
+    if not temperatures and config.recipe in ("evaluate_tasks", "paprika"):
+        return ["evaluate_tasks.temperatures is empty: name at least one, such as (0.7,)"]
+    if any(temperature < 0 for temperature in temperatures):
+        return [f"evaluate_tasks.temperatures={temperatures}: must be 0 or more each"]
+    return []
+
+
+def _evaluate_problems(config: RunConfig, games: Mapping[str, GameOptions]) -> list[str]:
+    section, found = config.evaluate_tasks, []
+    specs = []
+    for text in config.policies:
+        with contextlib.suppress(ConfigError):  # said elsewhere
+            specs.append(policy_specs.parse(text))
+    found += [
+        f"policies: {spec.name!r} is a chat endpoint; evaluate_tasks plays models (a folder, a run, tiny_player) and "
+        "programs (random_legal, simple, strong) only; use the recipe evaluate"
+        for spec in specs
+        if spec.kind == "endpoint"
+    ]
+    for game, options in games.items():
+        facts = registry.make(game, **options).facts
+        if facts.seats > 1:
+            found.append(f"games.{game}: is for two players and has no tasks to solve; use the recipe evaluate")
+        if not facts.splits and not section.tasks and game not in counts(section.tasks_of):
+            cure = f"set evaluate_tasks.tasks, or add {game}=NUMBER to evaluate_tasks.tasks_of"
+            found.append(f"evaluate_tasks.tasks=0: {game} has no splits, so say how many deals to play; {cure}")
+        programs = [spec.name for spec in specs if spec.kind == "scripted"]
+        if facts.staff and programs and config.staff.who != policy_specs.SCRIPT:
+            found.append(
+                f"policies: {', '.join(programs)} plays {game} only with staff.who={policy_specs.SCRIPT!r}, got "
+                f"{config.staff.who!r}: a program does not read what others say"
+            )
+    if config.adapter.base != "full":
+        found.append(f"adapter.base={config.adapter.base!r}: must be 'full'; policies are played at full precision")
     return found
 
 
@@ -136,6 +187,20 @@ def _offline_problems(config: RunConfig) -> list[str]:
         found.append("offline.preference_weight and .alpha are both 0: nothing would be learned; raise one")
     if config.adapter.base == "nf4" and config.adapter.rank == 0:
         found.append("adapter.base='nf4': quantized weights are not trained themselves; set adapter.rank above 0")
+    return found + (_length_problems(config) if config.recipe != "offline" else [])
+
+
+def _length_problems(config: RunConfig) -> list[str]:
+    """Returns which rows could come out longer than training takes: said now, and not after the collection."""
+    row, longest = config.batch.row_length, config.rollout.max_length
+    trained = ("sft", "rpo") if config.recipe == "task_curriculum" else config.paprika.stages
+    found = []
+    if "sft" in trained and row < (needed := min(longest, config.build_data.sft_tokens)):
+        found.append(f"batch.row_length={row}: must be at least {needed}, the longest trajectory that may be imitated")
+    if "rpo" in trained and row < (needed := 2 * min(longest, config.build_data.pair_tokens)):
+        found.append(
+            f"batch.row_length={row}: must be at least {needed}: both sides of the longest pair are in one row"
+        )
     return found
 
 

@@ -116,7 +116,8 @@ class Game(abc.ABC):
     lists_actions: ClassVar[bool] = True
     staff: ClassVar[tuple[str, ...]] = ()
     splits: ClassVar[Mapping[str, int]] = {}
-    # Roles of staff that see one question at a time: each of their replies belongs to a conversation of its own.
+    # Roles (of staff, or ``player``) without a memory: each of their replies belongs to a conversation of its own, and
+    # begins with the rules again.
     forgetful: ClassVar[frozenset[str]] = frozenset()
     # Ids of one reply of a player that the game's source allows; None: as many as the driver does.
     reply_ids: ClassVar[int | None] = None
@@ -313,7 +314,7 @@ class Game(abc.ABC):
 
     def _replied(self, seat: int, said: str | None) -> None:
         """Notes that a seat has seen its news and replied."""
-        forgets = seat >= self.seats and self.role(seat) in self.forgetful
+        forgets = self.role(seat) in self.forgetful
         if self.history and not forgets:
             self._past[seat] += [*self._news[seat], f"You: {said or '(nothing that could be read)'}"]
         self._news[seat] = []

@@ -102,8 +102,8 @@ def declared(subject: Subject) -> Iterator[str]:
         yield f"`grammar` is {game.grammar!r}, which `_read` cannot read; give an action that can be read"
     if type(game.longest) is not int or game.longest < 1:
         yield f"`longest` must be a whole number of 1 or more, got {game.longest!r}"
-    if not game.forgetful <= set(game.staff):
-        yield f"`forgetful` must name roles of `staff`, got {sorted(game.forgetful)} and {game.staff}"
+    if not game.forgetful <= {"player", *game.staff}:
+        yield f"`forgetful` must name roles of `staff`, or player, got {sorted(game.forgetful)} and {game.staff}"
     if any(type(size) is not int or size < 1 for size in game.splits.values()):
         yield f"`splits` must hold numbers of tasks, got {dict(game.splits)}"
     if game.to_move is not None or game.legal_actions():

@@ -75,6 +75,7 @@ _GAMES: dict[str, Entry] = {
     "wordle": _paprika("wordle:Wordle"),
     "mastermind": _paprika("mastermind:Mastermind"),
     "bandit": _paprika("bandit:Bandit"),
+    "bandit_regret": _paprika("bandit_regret:BanditRegret"),
     "cellular_automata": _paprika("cellular_automata:CellularAutomata"),
     "battleship": _paprika("battleship:Battleship"),
     "minesweeper": _paprika("minesweeper:Minesweeper"),

@@ -24,7 +24,8 @@ def shown(subject: Subject) -> Iterator[str]:
             if json.dumps(game.to_json()) != before:
                 yield "`observation` or `legal_actions` changes the game"
             if seat < game.seats:
-                yield from (f"seat {seat}: {fault} in {text!r}" for fault in _badly_shown(game, seat, seat in replied))
+                told = seat in replied and game.role(seat) not in game.forgetful
+                yield from (f"seat {seat}: {fault} in {text!r}" for fault in _badly_shown(game, seat, told))
             elif not text:
                 yield f"the {game.role(seat)} is to move and is shown nothing"
             replied.add(seat)
@@ -60,7 +61,7 @@ def remembered(subject: Subject) -> Iterator[str]:
         while not plain.over:
             seat = plain.to_move or 0
             reply = subject.reply(plain, chance)
-            if seat < plain.seats or plain.role(seat) not in plain.forgetful:
+            if plain.role(seat) not in plain.forgetful:
                 said = reply if seat < plain.seats else " ".join((spoken(reply) or "").split())
                 told[seat] += [line for line in [plain.observation(seat)] if line] + [f"You: {said}"]
             plain.step(reply)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dfc import validation
-from dfc.config import ModelConfig, OptimizerConfig, RunConfig
+from dfc.config import BatchConfig, ModelConfig, OptimizerConfig, RunConfig
 from dfc.interruption import Interrupted, Stop
 from dfc.recipes import paprika
 from dfc.recipes.stage_runs import StageRun, run_stages
@@ -21,6 +21,7 @@ RUN = RunConfig(
     model=ModelConfig(path="tiny_player"),
     collect=CollectConfig(tasks=2, samples=2, samples_of=()),
     optimizer=OptimizerConfig(learning_rate=1.0),
+    batch=BatchConfig(row_length=16_384),
     offline=OfflineConfig(alpha=0.5, beta=0.3),
     paprika=PaprikaConfig(sft_learning_rate=3.0, rpo_learning_rate=4.0, sft_epochs=2, rpo_epochs=3),
 )
@@ -77,6 +78,15 @@ def test_one_flag_leaves_a_group_out_and_shares_the_collection():
 def test_wrong_stages_are_refused(change, words):
     config = dataclasses.replace(RUN, paprika=dataclasses.replace(RUN.paprika, **change))
     assert any(words in problem for problem in validation.problems(config))
+
+
+def test_rows_that_training_would_refuse_are_refused_before_anything_is_collected():
+    short = dataclasses.replace(RUN, batch=BatchConfig(row_length=12_287))
+    found = " ".join(validation.problems(short))
+    assert "must be at least 16384: both sides of the longest pair" in found
+    assert "imitated" not in found
+    found = " ".join(validation.problems(dataclasses.replace(RUN, batch=BatchConfig(row_length=8_000))))
+    assert "must be at least 8192, the longest trajectory that may be imitated" in found
 
 
 def test_without_collecting_a_collection_must_be_named():

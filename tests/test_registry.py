@@ -414,7 +414,7 @@ def test_a_family_says_where_an_id_comes_from(installed):
     assert {family: len(ids) for family, ids in by_family.items()} == {
         "Divide-Fuse-Conquer": 18,
         "TextArena": 1,
-        "Paprika": 10,
+        "Paprika": 11,
         "other-games": 1,
         "Mine": 1,
     }

@@ -284,9 +284,10 @@ class Table:
         """Begins the conversation with a seat."""
         setting, player = self.setting, self.players[seat]
         staff = seat >= self.game.seats
+        several = staff or self.game.role(seat) in self.game.forgetful
         if isinstance(player, str):
-            # The number of replies tells apart the conversations of staff that begins anew with every question.
-            seed = derive_seed("ids", self.job.seed, seat, *([len(self.replies)] if staff else []))
+            # The number of replies tells apart the conversations of whoever begins anew with every reply.
+            seed = derive_seed("ids", self.job.seed, seat, *([len(self.replies)] if several else []))
             self.voices[seat] = Voice(setting.engine, player, seed, sampling=_GREEDY if staff else setting.sampling)
         elif isinstance(player, Remote):
             system = None if staff else setting.system
@@ -387,7 +388,8 @@ class Table:
         self._played += speaker != "staff"
         if verdict is Verdict.FORFEIT_MALFORMED:
             self.malformed_by = seat
-        if speaker == "staff" and game.role(seat) in game.forgetful:
+        # The last conversation of a game stays: its ids are the episode's.
+        if game.role(seat) in game.forgetful and not (speaker != "staff" and game.over):
             if seat in self.voices:
                 self.voices[seat].close()
             self._converse(seat)

@@ -1,4 +1,4 @@
-"""Strategies for the bandit: which arm to try next, and which one to name at the end.
+"""Strategies for the bandits: which arm to try next, and which one to name at the end.
 
 They know what the player was told; the strong one also how the means are drawn (`dfc.games.paprika.bandit`).
 """
@@ -8,6 +8,7 @@ import math
 
 from dfc.games.chance import Chance
 from dfc.games.paprika.bandit import GAPS, Bandit
+from dfc.games.paprika.bandit_regret import BanditRegret
 from dfc.games.paprika.task import tagged
 from dfc.games.strategies.information import entropy
 from dfc.games.strategies.strategy import Strategies
@@ -87,4 +88,24 @@ def _likelihoods(rewards: int, blanks: int, gap: int) -> tuple[float, float]:
     return (1.0 - low) ** rewards * low**blanks, other
 
 
-STRATEGIES = (Strategies(Bandit, _simple, _strong),)
+def _greedy(game: BanditRegret, _seat: int, chance: Chance) -> str:
+    """Presses every button once, then one with the highest mean reward."""
+    values = [paid / pressed if pressed else 2.0 for pressed, paid in game.counts()]
+    return _any_of_the_best(game.arms, values, chance)
+
+
+def _most_probable(game: BanditRegret, _seat: int, chance: Chance) -> str:
+    """Presses the button that is best most probably, by the exact posterior: it knows the gap.
+
+    Of n presses that paid r times, the likelihood is (high / low)^r (low / high)^(n - r) times as large if the button
+    is the best one, high = 1 - low = 1/2 + gap / 200. So the most probable one has the largest 2 r - n.
+    """
+    return _any_of_the_best(game.arms, [2.0 * paid - pressed for pressed, paid in game.counts()], chance)
+
+
+def _any_of_the_best(arms: tuple[str, ...], values: list[float], chance: Chance) -> str:
+    best = [arm for arm, value in zip(arms, values, strict=True) if value == max(values)]
+    return tagged(best[chance.below(len(best))])
+
+
+STRATEGIES = (Strategies(Bandit, _simple, _strong), Strategies(BanditRegret, _greedy, _most_probable))

@@ -1,0 +1,159 @@
+"""Runs the Paprika study: every comparison with a model of one megabyte, each run by itself, each going on if stopped.
+
+    python benchmarks/paprika_study.py [--out=runs/paprika] [--seeds=20,21,22] [--parallel=3] [--only=TEXT] [--list]
+        [--player=runs/paprika_player/policy]
+
+Of every seed: one collection of the initial model's trajectories at the ten task groups; SFT and RPO on all of them;
+the same without one group, for five groups; SFT on as many ordinary conversations; GRPO on the ten groups with as many
+games; the curriculum over difficulties and its rival, uniform; then all of them on the same test tasks.
+`configs/paprika_player.py` makes the model first. Seeds 20, 21, 22 were not looked at when settings were chosen.
+
+Every run is a process of one thread, `--parallel` seeds side by side. `--list` prints the runs and the minutes each has
+taken. `benchmarks/paprika_study_results.py` makes the tables and figures.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+LEFT_OUT = ("minesweeper", "bandit", "wordle", "twenty_questions", "battleship")
+TRAINING = "--config.paprika.stages=build_data,sft,rpo"
+CHAT_EPOCHS = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One run: its folder in the seed's, its configuration, what is changed in it."""
+
+    name: str
+    config: str
+    changes: tuple[str, ...] = ()
+
+
+def evaluated() -> tuple[str, ...]:
+    """Returns the names of the policies that play the test tasks, the initial model first."""
+    return ("base", "sft", "rpo", *(f"without_{group}" for group in LEFT_OUT), "chat", "grpo")
+
+
+def where(out: Path, name: str, player: str) -> str:
+    """Returns the folder of a policy of a seed."""
+    if name == "base":
+        return player
+    if name in ("sft", "rpo"):
+        return str(out / "paprika" / name)
+    return str(out / name / "rpo" if name.startswith("without_") else out / name)
+
+
+def plan(out: Path, player: str) -> list[Run]:
+    """Returns the runs of one seed in their order; later ones read what earlier ones wrote.
+
+    Args:
+      out: the seed's folder.
+      player: the initial model.
+    """
+    collected = f"--config.paprika.collected={out / 'paprika' / 'collect'}"
+    found = [Run("paprika", "paprika_tiny", ("--config.paprika.stages=collect,build_data,sft,rpo",))]
+    found += [
+        Run(f"without_{group}", "paprika_tiny", (TRAINING, collected, f"--config.build_data.leave_out={group}"))
+        for group in LEFT_OUT
+    ]
+    chat = (
+        "--config.recipe=offline",
+        f"--config.offline.data={out / 'chat.jsonl'}",
+        f"--config.offline.epochs={CHAT_EPOCHS}",
+    )
+    found.append(Run("chat", "paprika_tiny", chat))
+    found.append(Run("grpo", "paprika_grpo_tiny"))
+    policies = ",".join(f"{name}={where(out, name, player)}" for name in evaluated())
+    found.append(Run("evaluated", "paprika_tiny", ("--config.recipe=evaluate_tasks", f"--config.policies={policies}")))
+    hot = ",".join(f"{name}={where(out, name, player)}" for name in ("base", "sft", "rpo"))
+    found.append(
+        Run(
+            "evaluated_hot",
+            "paprika_tiny",
+            (
+                "--config.recipe=evaluate_tasks",
+                f"--config.policies={hot}",
+                "--config.evaluate_tasks.temperatures=(0.3, 1.0)",
+            ),
+        )
+    )
+    for strategy in ("ucb", "uniform"):
+        found.append(Run(strategy, "paprika_curriculum_tiny", (f"--config.task_curriculum.strategy={strategy}",)))
+    return found
+
+
+def seconds(path: Path) -> float:
+    """Returns what a run and the stages inside it have taken so far, by their records."""
+    total = 0.0
+    for lines in path.rglob("metrics.jsonl"):
+        rows = [json.loads(line) for line in lines.read_text().splitlines() if line.endswith("}")]
+        total += float(sum(row["clock"].get("seconds", 0.0) for row in rows))
+    return total
+
+
+def write_chat(out: Path, seed: int) -> None:
+    """Writes as many ordinary conversations as the seed's collection has trajectories to imitate."""
+    import pyarrow.parquet as pq  # noqa: PLC0415 - slow to import
+
+    rows = pq.ParquetFile(out / "paprika" / "build_data" / "data" / "sft.parquet").metadata.num_rows
+    script = Path(__file__).parent / "scripted_chat.py"
+    words = [str(script), f"--conversations={rows}", f"--seed={seed}", f"--out={out / 'chat.jsonl'}"]
+    subprocess.run([sys.executable, *words], check=True)  # noqa: S603 - our own command
+
+
+def carry_out(out: Path, run: Run, seed: int, player: str) -> str:
+    """Runs or continues a run; returns a line about it."""
+    path = out / run.name
+    title = f"{out.name}/{run.name}"
+    if (path / "finished.json").exists():
+        return f"{title}: finished before"
+    if run.name == "chat" and not (out / "chat.jsonl").exists():
+        write_chat(out, seed)
+    command = [sys.executable, "-m", "dfc.launch", f"--config=configs/{run.config}.py", f"--workdir={path}"]
+    command += [f"--config.seed={seed}", f"--config.model.path={player}", *run.changes]
+    begun = time.perf_counter()
+    with (out / f"{run.name}.log").open("a") as log:
+        # One thread each: small products gain nothing from more, and the runs share the cores.
+        threads = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "OMP_NUM_THREADS": "1"}
+        process = subprocess.run(command, stdout=log, stderr=log, env=os.environ | threads, check=False)  # noqa: S603 - our own command
+    code = process.returncode
+    state = "finished" if code == 0 else f"stopped with exit code {code}, see {run.name}.log"
+    return f"{title}: {state} after {(time.perf_counter() - begun) / 60:.1f} min"
+
+
+def main() -> None:
+    """Carries out the runs that are asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("runs/paprika"))
+    parser.add_argument("--seeds", default="20,21,22")
+    parser.add_argument("--parallel", type=int, default=3)
+    parser.add_argument("--only", default="", help="runs whose SEED/NAME holds this text")
+    parser.add_argument("--player", default="runs/paprika_player/policy")
+    parser.add_argument("--list", action="store_true")
+    options = parser.parse_args()
+
+    def of_seed(seed: str) -> None:
+        out = options.out / seed
+        out.mkdir(parents=True, exist_ok=True)
+        for run in plan(out, options.player):
+            if options.only not in f"{seed}/{run.name}":
+                continue
+            if options.list:
+                done = "finished" if (out / run.name / "finished.json").exists() else ""
+                print(f"{seed}/{run.name:28}{done:10}{seconds(out / run.name) / 60:8.1f} min")
+            else:
+                print(carry_out(out, run, int(seed), options.player), flush=True)
+
+    with ThreadPoolExecutor(1 if options.list else options.parallel) as pool:
+        list(pool.map(of_seed, options.seeds.split(",")))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,272 @@
+"""Makes the tables and figures of the Paprika study from its run folders; `benchmarks/paprika_study.py` makes those.
+
+    python benchmarks/paprika_study_results.py [--out=runs/paprika] [--figures=FOLDER]
+
+Prints Markdown. A seed is a collection, its trainings and its games; every figure is given by seed, then as the mean
+over seeds with Student's interval of 95 % (three seeds: 4.30 standard errors), which is wide and does not hide how few
+they are. A claim is *held* if the interval of the difference lies on the claimed side of 0, *not held* if it lies on
+the other side or if every seed does, else *undecided*. Needs matplotlib for `--figures`.
+"""
+
+import argparse
+import json
+import math
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from paprika_study import LEFT_OUT
+
+from dfc.evaluation.statistics import Z_95
+
+T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # two-sided, by number of values
+MEAN = "mean over groups"
+NAMES = {"base": "base", "sft": "SFT", "rpo": "SFT, RPO", "chat": "SFT on chat", "grpo": "GRPO"}
+
+
+def read(path: Path) -> dict[str, Any] | None:
+    """Returns the results of an evaluation, None if there are none yet."""
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def seeds(out: Path, place: str) -> dict[str, dict[str, Any]]:
+    """Returns the results at a place of every seed that has them."""
+    found = {path.name: read(path / place / "results.json") for path in sorted(out.iterdir()) if path.is_dir()}
+    return {seed: results for seed, results in found.items() if results is not None}
+
+
+def figure(results: dict[str, Any], policy: str, group: str, metric: str, temperature: float = 0.7) -> float:
+    """Returns a mean of a policy: ``success``, ``turns`` or ``pass_at/4``."""
+    arm = next(a for a in results["arms"] if a["policy"] == policy and a["temperature"] == temperature)
+    values = arm["mean_over_groups"] if group == MEAN else arm["groups"][group]
+    for key in metric.split("/"):
+        values = values[key]
+    return float(values[0])
+
+
+def over_seeds(values: Sequence[float]) -> tuple[float, float, float]:
+    """Returns mean and Student's interval of 95 %; the interval is infinite for one value."""
+    mean = statistics.fmean(values)
+    if len(values) < 2:
+        return mean, -math.inf, math.inf
+    half = T_95[len(values)] * statistics.stdev(values) / math.sqrt(len(values))
+    return mean, mean - half, mean + half
+
+
+def verdict(values: Sequence[float], sign: int) -> str:
+    """Returns whether differences by seed show what is claimed: more (1) or less (-1)."""
+    _, low, high = over_seeds([sign * value for value in values])
+    if low > 0:
+        return "held"
+    if high < 0 or all(sign * value <= 0 for value in values):
+        return "not held"
+    return "undecided"
+
+
+def spread(values: Sequence[float], scale: float = 100.0, digits: int = 1, *, sign: bool = False) -> str:
+    """Returns mean, interval and the values by seed."""
+    mean, low, high = (scale * number for number in over_seeds(values))
+    form = f"{{:{'+' if sign else ''}.{digits}f}}"
+    each = ", ".join(form.format(scale * value) for value in values)
+    return f"{form.format(mean)} [{form.format(low)}, {form.format(high)}] ({each})"
+
+
+def table(head: Iterable[str], rows: Iterable[Sequence[str]]) -> str:
+    """Returns a table in Markdown."""
+    head = list(head)
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def main_table(found: dict[str, dict[str, Any]], metric: str, scale: float, digits: int) -> str:
+    """Returns a figure of every policy by group, as means over seeds; the last row has the intervals."""
+    first = next(iter(found.values()))
+    policies = [name for name in NAMES if name in {arm["policy"] for arm in first["arms"]}]
+    rows = []
+    for group in [*first["groups"], MEAN]:
+        by_policy = [[figure(results, name, group, metric) for results in found.values()] for name in policies]
+        form = spread if group == MEAN else lambda v, s, d: f"{s * statistics.fmean(v):.{d}f}"
+        rows.append([group, *(form(values, scale, digits) for values in by_policy)])
+    return table(["group", *(NAMES[name] for name in policies)], rows)
+
+
+def differences(found: dict[str, dict[str, Any]], one: str, other: str, group: str, metric: str) -> list[float]:
+    """Returns by how much one policy's figure is above another's, by seed."""
+    return [figure(r, one, group, metric) - figure(r, other, group, metric) for r in found.values()]
+
+
+def claim(name: str, values: Sequence[float], sign: int, scale: float = 100.0, unit: str = "points") -> list[str]:
+    """Returns the row of a claim."""
+    return [name, f"{spread(values, scale, 2 if scale == 1 else 1, sign=True)} {unit}", verdict(values, sign)]
+
+
+def left_out(found: dict[str, dict[str, Any]]) -> str:
+    """Returns what a group gains without having been trained on."""
+    rows = []
+    for group in LEFT_OUT:
+        own = [figure(r, f"without_{group}", group, "success") for r in found.values()]
+        base, full = ([figure(r, name, group, "success") for r in found.values()] for name in ("base", "rpo"))
+        gain = differences(found, f"without_{group}", "base", group, "success")
+        means = [f"{100 * statistics.fmean(values):.1f}" for values in (base, own, full)]
+        rows.append([group, *means, spread(gain, sign=True), verdict(gain, 1)])
+    return table(["group", "base", "trained without it", "trained on all", "gain without it, points", "transfer"], rows)
+
+
+def claims(out: Path, found: dict[str, dict[str, Any]]) -> str:
+    """Returns the paper's claims with what was found."""
+    rows = [
+        claim(
+            "SFT then RPO beats the base model, mean over groups", differences(found, "rpo", "base", MEAN, "success"), 1
+        ),
+        claim("RPO beats SFT alone", differences(found, "rpo", "sft", MEAN, "success"), 1),
+        claim("the same for pass@4", differences(found, "rpo", "sft", MEAN, "pass_at/4"), 1),
+        claim("fewer turns than the base model", differences(found, "rpo", "base", MEAN, "turns"), -1, 1.0, "turns"),
+        claim("SFT on ordinary chat does not help", differences(found, "chat", "base", MEAN, "success"), -1),
+        claim(
+            "GRPO on the groups beats SFT then RPO (future work)", differences(found, "grpo", "rpo", MEAN, "success"), 1
+        ),
+    ]
+    gains = [
+        statistics.fmean([differences({seed: r}, f"without_{g}", "base", g, "success")[0] for g in LEFT_OUT])
+        for seed, r in found.items()
+    ]
+    rows.append(claim(f"transfer to groups left out, mean of {len(LEFT_OUT)}", gains, 1))
+    for metric, name in (("success", "success"), ("pass_at/4", "pass@4")):
+        values = curriculum_gains(out, metric)
+        if values:
+            rows.append(claim(f"UCB beats uniform at equal trajectories, last round, {name}", values, 1))
+    return table(["claim", "difference: mean, interval (by seed)", "at this size"], rows)
+
+
+def curriculum_gains(out: Path, metric: str) -> list[float]:
+    """Returns by how much the curriculum's last round is above uniform's, by seed."""
+    ucb, uniform = (seeds(out, f"{name}/evaluate_tasks") for name in ("ucb", "uniform"))
+    return [
+        figure(ucb[seed], "round_3", MEAN, metric) - figure(uniform[seed], "round_3", MEAN, metric)
+        for seed in ucb
+        if seed in uniform
+    ]
+
+
+def rounds(out: Path) -> str:
+    """Returns success after every round of the curriculum and of its rival."""
+    rows = []
+    for name in ("ucb", "uniform"):
+        found = seeds(out, f"{name}/evaluate_tasks")
+        for policy in ("base", "round_1", "round_2", "round_3"):
+            values = [[figure(r, policy, MEAN, metric) for r in found.values()] for metric in ("success", "pass_at/4")]
+            rows.append([name, policy, *(spread(v) for v in values)])
+    return table(["strategy", "policy", "success %", "pass@4 %"], rows)
+
+
+def temperatures(found: dict[str, dict[str, Any]], hot: dict[str, dict[str, Any]]) -> str:
+    """Returns the mean over groups at every temperature."""
+    rows = []
+    for name in ("base", "sft", "rpo"):
+        row = [NAMES[name]]
+        for results, temperature in ((hot, 0.3), (found, 0.7), (hot, 1.0)):
+            row.append(spread([figure(r, name, MEAN, "success", temperature) for r in results.values()]))
+        rows.append(row)
+    return table(["policy", "0.3", "0.7", "1.0"], rows)
+
+
+def passes(found: dict[str, dict[str, Any]]) -> str:
+    """Returns pass@k of the main policies, mean over groups."""
+    rows = [
+        [NAMES[name], *(spread([figure(r, name, MEAN, f"pass_at/{k}") for r in found.values()]) for k in range(1, 5))]
+        for name in ("base", "sft", "rpo", "grpo")
+    ]
+    return table(["policy", "pass@1", "pass@2", "pass@3", "pass@4"], rows)
+
+
+def draw(out: Path, figures: Path, found: dict[str, dict[str, Any]]) -> None:
+    """Draws success by group, and groups that were left out."""
+    import matplotlib as mpl  # noqa: PLC0415 - not needed for tables
+
+    mpl.use("svg")
+    import matplotlib.pyplot as plt  # noqa: PLC0415 - same
+
+    mpl.rcParams.update({"font.size": 8, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "dfc"})
+    groups = next(iter(found.values()))["groups"]
+    colors = {"base": "#b8b8b8", "sft": "#3d5a80", "rpo": "#0b6e4f", "grpo": "#c8553d", "without": "#8d6a9f"}
+
+    def bars(axes: Any, names: list[str], series: dict[str, Callable[[dict[str, Any], str], float]]) -> None:  # noqa: ANN401 - matplotlib's types are no part of the project
+        for place, (name, value) in enumerate(series.items()):
+            shift = (place - (len(series) - 1) / 2) * 0.8 / len(series)
+            by_seed = [[100 * value(r, group) for r in found.values()] for group in names]
+            at = [i + shift for i in range(len(names))]
+            axes.bar(at, [statistics.fmean(v) for v in by_seed], 0.8 / len(series), color=colors[name], label=name)
+            for x, values in zip(at, by_seed, strict=True):
+                axes.plot([x] * len(values), values, ".", color="black", markersize=2.5)
+        axes.set_xticks(range(len(names)), [name.replace("_", "\n") for name in names])
+        axes.set_ylabel("solved, %")
+        axes.legend(frameon=False, ncols=len(series))
+
+    def of(name: str) -> Callable[[dict[str, Any], str], float]:
+        return lambda results, group: figure(results, name, group, "success")
+
+    figures.mkdir(parents=True, exist_ok=True)
+    for name, size, names, series in (
+        ("groups", (9, 2.8), groups, {key: of(key) for key in ("base", "sft", "rpo", "grpo")}),
+        (
+            "left_out",
+            (6, 2.6),
+            list(LEFT_OUT),
+            {
+                "base": of("base"),
+                "without": lambda r, group: figure(r, f"without_{group}", group, "success"),
+                "rpo": of("rpo"),
+            },
+        ),
+    ):
+        drawing, axes = plt.subplots(figsize=size)
+        bars(axes, names, series)
+        drawing.tight_layout()
+        drawing.savefig(figures / f"paprika_{name}.svg", metadata={"Date": None})
+    curves(out, figures, plt)
+
+
+def curves(out: Path, figures: Path, plt: Any) -> None:  # noqa: ANN401 - matplotlib's types are no part of the project
+    """Draws success after every round of the curriculum and of its rival."""
+    drawing, axes = plt.subplots(figsize=(4, 2.6))
+    for name, color in (("ucb", "#0b6e4f"), ("uniform", "#c8553d")):
+        found = seeds(out, f"{name}/evaluate_tasks")
+        if not found:
+            return
+        policies = ("base", "round_1", "round_2", "round_3")
+        values = [[100 * figure(r, policy, MEAN, "success") for r in found.values()] for policy in policies]
+        axes.plot(range(4), [statistics.fmean(v) for v in values], color=color, label=name)
+        for x, of_round in enumerate(values):
+            axes.plot([x] * len(of_round), of_round, ".", color=color, markersize=3)
+    axes.set_xticks(range(4), ["base", "1", "2", "3"])
+    axes.set_xlabel("round")
+    axes.set_ylabel("solved, %")
+    axes.legend(frameon=False)
+    drawing.tight_layout()
+    drawing.savefig(figures / "paprika_curriculum.svg", metadata={"Date": None})
+
+
+def main() -> None:
+    """Prints the tables; draws the figures where asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("runs/paprika"))
+    parser.add_argument("--figures", type=Path)
+    options = parser.parse_args()
+    found, hot = seeds(options.out, "evaluated"), seeds(options.out, "evaluated_hot")
+    print(f"Seeds {', '.join(found)}; interval of one evaluation: {Z_95:.2f} errors over tasks.\n")
+    print("## Claims\n\n" + claims(options.out, found))
+    print("## Success by group, percent\n\n" + main_table(found, "success", 100.0, 1))
+    print("## Turns, failures counted as the limit\n\n" + main_table(found, "turns", 1.0, 2))
+    print("## Groups left out\n\n" + left_out(found))
+    print("## pass@k, percent\n\n" + passes(found))
+    if hot:
+        print("## Temperatures, percent\n\n" + temperatures(found, hot))
+    if seeds(options.out, "ucb/evaluate_tasks"):
+        print("## Curriculum\n\n" + rounds(options.out))
+    if options.figures:
+        draw(options.out, options.figures, found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""Paprika's curriculum in miniature: twenty questions, its difficulties as arms, three rounds.
+
+Paper: Paprika (arXiv 2502.17543), section 3.4, Algorithm 1, and section 4, Figure 4.
+Command: python -m dfc.launch --config=configs/paprika_curriculum_tiny.py
+  after python -m dfc.launch --config=configs/paprika_player.py, which makes the model.
+Hardware: a CPU core and 2 GB of free memory.
+Time: see docs/results/paprika.md.
+Score: see docs/results/paprika.md.
+Variant: --config.task_curriculum.strategy=uniform is what the paper compares with; the paper's sizes are steps=250 and
+  tasks_at_once=1.
+"""
+
+import dataclasses
+
+from dfc.config import RunConfig
+from dfc.configs import paprika_tiny
+from dfc.task_config import CollectConfig, EvaluateTasksConfig, PaprikaConfig, TaskCurriculumConfig
+
+
+def get_config() -> RunConfig:
+    """Returns the configuration."""
+    base = paprika_tiny.get_config()
+    return dataclasses.replace(
+        base,
+        name="paprika_curriculum_tiny",
+        recipe="task_curriculum",
+        games={"twenty_questions": {}},
+        collect=CollectConfig(samples_of=()),
+        task_curriculum=TaskCurriculumConfig(rounds=3, steps=48, tasks_at_once=4, samples=20),
+        paprika=PaprikaConfig(sft_learning_rate=1e-3, rpo_learning_rate=2e-4),
+        evaluate_tasks=EvaluateTasksConfig(tasks=0),
+    )

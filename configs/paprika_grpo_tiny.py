@@ -1,0 +1,51 @@
+"""Reinforcement learning directly on Paprika's ten task groups, in miniature; the paper leaves it to future work.
+
+Paper: Paprika (arXiv 2502.17543), section 6, for the idea; GRPO as in Divide-Fuse-Conquer (arXiv 2505.16401) without
+dividing and fusing, on training tasks only.
+Command: python -m dfc.launch --config=configs/paprika_grpo_tiny.py
+  after python -m dfc.launch --config=configs/paprika_player.py, which makes the model. Then, on test tasks:
+  python -m dfc.launch --config=configs/paprika_tiny.py --config.recipe=evaluate_tasks
+  --config.policies=base=runs/paprika_player/policy,grpo=runs/paprika_grpo_tiny --workdir=runs/paprika_grpo_evaluated
+Hardware: a CPU core and 2 GB of free memory.
+Time: see docs/results/paprika.md.
+Score: see docs/results/paprika.md.
+Variant: --config.divide_fuse_conquer.mixed_priority.enabled=false gives every group as many seeds.
+"""
+
+import dataclasses
+
+from dfc.config import (
+    AcceptanceConfig,
+    DivideFuseConquerConfig,
+    EvaluationConfig,
+    GroupingConfig,
+    GrpoConfig,
+    OptimizerConfig,
+    RewardConfig,
+    RunConfig,
+)
+from dfc.configs import paprika_tiny
+
+
+def get_config() -> RunConfig:
+    """Returns the configuration."""
+    base = paprika_tiny.get_config()
+    return dataclasses.replace(
+        base,
+        name="paprika_grpo_tiny",
+        recipe="divide_fuse_conquer",
+        optimizer=OptimizerConfig(learning_rate=5e-4, b2=0.98),
+        divide_fuse_conquer=DivideFuseConquerConfig(
+            method="naive_multi",
+            conquer_iterations=40,
+            seeds_per_game=4,
+            trajectories_per_seed=8,
+            opponent="initial",
+            epsilon=0.0,
+            grouping=GroupingConfig(trials=8),
+            acceptance=AcceptanceConfig(rule="always"),
+            grpo=GrpoConfig(clip_ratio=0.2, kl_coefficient=0.01),
+            reward=RewardConfig(hasty_action_penalty=False, invalid=-1.0),
+        ),
+        evaluation=EvaluationConfig(games=40, stage_games=8),
+    )

@@ -1,0 +1,389 @@
+"""How often tasks are solved: every policy, at every temperature, several games of each task; read from top to bottom.
+
+    schedule  policies x temperatures x games x tasks x trajectories; each policy gets the same deals and draws
+    records   every finished game is played again from its record before it is written
+    results   results.json, tables.md, report.html
+
+Resume order: 1. half a last line is cut off; 2. games on record are not played again, except those that failed; 3. the
+rest is played. What a game is depends on its key, the weights and the sampling only, not on where a stop fell. A run
+that is finished only shows its results.
+"""
+
+import collections
+import dataclasses
+import hashlib
+import itertools
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Self
+
+import jax
+
+from dfc import agreement, task_validation
+from dfc.config import AdapterConfig, GameOptions, RunConfig
+from dfc.errors import ConfigError, RunFolderError
+from dfc.evaluation import policy_specs, success, success_page, tournament
+from dfc.evaluation.policy_specs import PolicySpec
+from dfc.evaluation.success import Arm
+from dfc.games import registry, scripted
+from dfc.games.chance import Chance, derive_seed
+from dfc.games.scripted import RandomLegal
+from dfc.interruption import Stop
+from dfc.models import families, folders, huggingface
+from dfc.models.decoder_config import DecoderConfig
+from dfc.models.folders import TOKENIZER_FILES
+from dfc.players import rounds
+from dfc.players.remote import PlayerError
+from dfc.progress import Progress
+from dfc.recipes import trained_weights
+from dfc.recipes.table import Policy, Table
+from dfc.rollout.play import Job
+from dfc.run_folder import RunFolder
+
+_ROUNDS = 4  # of games as many as are in flight, between two writes
+_POLICIES = "policies.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Play:
+    """One game of the schedule; `Job.group` is its task."""
+
+    arm: Arm
+    trajectory: int
+    job: Job
+
+    @property
+    def key(self) -> success.Key:
+        return self.arm.policy, self.arm.temperature, self.job.game, self.job.group, self.trajectory
+
+
+def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
+    """Plays what is not on record yet, and writes the results."""
+    specs = policy_specs.policies(config)
+    games = split_games(config)
+    schedule = [(spec, arm, plays(config, games, arm)) for spec in specs for arm in _arms(config, spec)]
+    finished = agreement.from_first(folder.finished.exists())
+    if not finished:
+        left = _left(folder, [play for *_, some in schedule for play in some])
+        wanted = sum(len(some) for *_, some in schedule)
+        _say(f"{wanted} games, {wanted - len(left)} of them on record")
+        if left:
+            _refuse_others(folder, _fingerprints(config, specs))
+            todo = [(spec, arm, [play for play in some if play.key in left]) for spec, arm, some in schedule]
+            done = wanted - len(left)
+            with Progress(wanted, start_step=done) as progress, _Players(config, games, folder) as who:
+                for spec, arm, some in todo:
+                    _play(_Course(folder, stop, progress, left, done), who, spec, arm, some)
+                    done += len(some)
+    if folder.writes:
+        _finish(config, folder, games, [arm for _, arm, _ in schedule])
+    if not finished:
+        folder.finish()
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)  # noqa: T201 - what a person wants to know
+
+
+# ---- what is played --------------------------------------------------------------------------------------------------
+
+
+def split_games(config: RunConfig) -> dict[str, GameOptions]:
+    """Returns the configured games with the split in the options of those that have splits."""
+    found: dict[str, GameOptions] = {}
+    for game, options in config.games.items():
+        splits = registry.make(game, **options).facts.splits
+        found[game] = {**options, **({"split": config.evaluate_tasks.split} if splits else {})}
+    return found
+
+
+def plays(config: RunConfig, games: Mapping[str, GameOptions], arm: Arm) -> list[_Play]:
+    """Returns the games of an arm: of every task all trajectories, one after another.
+
+    A task of a split is a seed of that number; more tasks than the split has, in `tasks_of`, are further trials of it.
+    Elsewhere each task is a deal of its own, and none of those that other recipes play.
+    """
+    section, found = config.evaluate_tasks, []
+    numbers = task_validation.counts(section.tasks_of)
+    for game, options in games.items():
+        splits = registry.make(game, **options).facts.splits
+        most = splits.get(section.split, section.tasks)
+        tasks = numbers.get(game, min(section.tasks or most, most))
+        for task, trajectory in itertools.product(range(tasks), range(section.trajectories)):
+            deal = task if splits else derive_seed("evaluate tasks deal", game, task)
+            draws = derive_seed("evaluate tasks", config.seed, game, task, trajectory)
+            found.append(_Play(arm, trajectory, Job(game, options, deal, 0, task, draws)))
+    return found
+
+
+def _arms(config: RunConfig, spec: PolicySpec) -> list[Arm]:
+    temperatures: tuple[float | None, ...] = config.evaluate_tasks.temperatures if spec.kind == "model" else (None,)
+    return [Arm(spec.name, temperature) for temperature in dict.fromkeys(temperatures)]
+
+
+def _left(folder: RunFolder, every: Sequence[_Play]) -> dict[success.Key, bool]:
+    """Returns the games to play, and whether each has failed before; the first process reads, all agree."""
+    left = None
+    if folder.writes:
+        _mend(folder)
+        failed = {success.key(record): "failure" in record for record in folder.records("episodes")}
+        left = [(number, play.key in failed) for number, play in enumerate(every) if failed.get(play.key, True)]
+    return {every[number].key: again for number, again in agreement.from_first(left)}
+
+
+def _mend(folder: RunFolder) -> None:
+    """Cuts the streams behind their last whole line: a process that was killed may have written half of one."""
+    sizes = {}
+    for stream in ("episodes", "metrics"):
+        path = folder.stream(stream)
+        sizes[stream] = path.read_bytes().rfind(b"\n") + 1 if path.exists() else 0
+    folder.rewind(sizes)
+
+
+# ---- who plays -------------------------------------------------------------------------------------------------------
+
+
+class _Players:
+    """Plays games for models and programs; one model's weights at a time are in memory beside the initial ones."""
+
+    def __init__(self, config: RunConfig, games: Mapping[str, GameOptions], folder: RunFolder) -> None:
+        # Policies are played merged and at full precision, whatever the run that asks for it trains.
+        self._config = dataclasses.replace(config, games=games, adapter=AdapterConfig())
+        self._folder = folder
+        self._table: Table | None = None
+        self._loaded: tuple[str, Policy] | None = None
+        apart = max(config.rollout.workers, jax.process_count())
+        self.at_once = _ROUNDS * config.rollout.slots * apart
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._table is not None:
+            self._table.close()
+
+    def play(self, spec: PolicySpec, plays: Sequence[_Play]) -> tuple[list[dict[str, Any]], int]:
+        """Returns the records of games of one arm in their order, without their keys, and how many ids were drawn."""
+        if spec.kind == "scripted":
+            return [_played_by_program(spec, play.job) for play in plays], 0
+        if self._table is None:
+            _refuse_other_kinds(self._config)
+            self._table = Table(self._config)
+            self._folder.note_device(self._table.device)
+        section = self._config.evaluate_tasks
+        sampling = dataclasses.replace(
+            self._config.rollout.sampling, temperature=plays[0].arm.temperature or 0.0, min_p=section.min_p
+        )
+        policy = self._policy(spec, self._table)
+        # Nobody sits opposite; a program keeps no conversation in the engine.
+        jobs = [play.job for play in plays]
+        episodes = self._table.play(jobs, policy, RandomLegal(), name="none", sampling=sampling)
+        records = [
+            episode.record(stage="evaluate_tasks", iteration=0, kind="evaluate", reward=None, turns=episode.steps)
+            for episode in episodes
+        ]
+        return records, sum(episode.drawn for episode in episodes)
+
+    def _policy(self, spec: PolicySpec, table: Table) -> Policy:
+        if self._loaded is None or self._loaded[0] != spec.name:
+            self._loaded = None  # what is let go makes room for what is read
+            weights = policy_specs.weights_in(spec.who)
+            same = weights.run is None and huggingface.resolve(weights.folder) == table.source
+            params = table.initial if same else trained_weights.load(weights, table.model, table.mesh)
+            self._loaded = (spec.name, Policy(params))
+        return self._loaded[1]
+
+
+def _played_by_program(spec: PolicySpec, job: Job) -> dict[str, Any]:
+    """Returns the record of a game that a program plays, a script answering for its world."""
+    strength: Any = spec.who
+    game = registry.make(job.game, **job.options)
+    players = [scripted.player(game, strength), *scripted.staff(game).values()]
+    said: list[rounds.Said] = []  # stays empty where the game fails: it is recorded as one that never began
+    failure = None
+    try:
+        game.reset(job.game_seed)
+        said = rounds.play_out(game, players, Chance(derive_seed("table", job.seed)))
+        failure = game.discarded
+    except Exception as error:  # noqa: BLE001 - as in an arena: what goes wrong in a game ends this game only
+        failure = f"{type(error).__name__}: {error}"
+    sound = failure is None
+    return {
+        "game": job.game,
+        "options": dict(job.options),
+        "seed": job.game_seed,
+        "seat": job.seat,
+        "opponent": "none",
+        "replies": [[s.seat, s.text, "policy" if s.seat == job.seat else "staff"] for s in said],
+        "outcomes": [str(outcome) for outcome in (sound and game.outcomes) or ("truncated",)],
+        "forfeited_by": game.forfeited_by if sound else None,
+        **({} if sound else {"failure": failure}),
+        **({"measures": game.measures()} if sound and game.measures() else {}),
+        "stage": "evaluate_tasks",
+        "iteration": 0,
+        "kind": "evaluate",
+        "reward": None,
+        "turns": sum(s.seat == job.seat for s in said),
+    }
+
+
+def _refuse_other_kinds(config: RunConfig) -> None:
+    """Raises where a policy is no model of the run's shape and tokenizer.
+
+    Raises:
+      ConfigError: names each of them. WeightsError: a folder is no model that is computed here.
+    """
+    model, tokenizer = _kind(config.model.path)
+    found = []
+    for spec in policy_specs.policies(config):
+        if spec.kind == "model":
+            folder = policy_specs.weights_in(spec.who).folder
+            other_model, other_tokenizer = _kind(folder)
+            what = "architecture" if other_model != model else "tokenizer" if other_tokenizer != tokenizer else None
+            if what is not None:
+                found.append(
+                    f"policies: {spec.name!r} ({folder}) has another {what} than model.path={config.model.path!r}; "
+                    "give it a run of its own, or compare them with the recipe evaluate"
+                )
+    if found:
+        raise ConfigError(found)
+
+
+def _kind(folder: str) -> tuple[DecoderConfig, str]:
+    """Returns the shape of a model and a digest of its tokenizer."""
+    source = huggingface.resolve(folder)
+    digest = hashlib.sha256()
+    for name in TOKENIZER_FILES:
+        if (source / name).exists():
+            digest.update(name.encode() + (source / name).read_bytes())
+    return families.from_config_json(folders.read_json(source / folders.CONFIG)), digest.hexdigest()
+
+
+def _fingerprints(config: RunConfig, specs: Sequence[PolicySpec]) -> dict[str, str]:
+    """Returns what tells each policy from another one of the same name, and likewise a model that is staff."""
+    found = {
+        spec.name: trained_weights.fingerprint(policy_specs.weights_in(spec.who)) if spec.kind == "model" else spec.who
+        for spec in specs
+    }
+    if config.staff.who == "initial":
+        found[policy_specs.STAFF] = trained_weights.fingerprint(policy_specs.weights_in(config.model.path))
+    return found
+
+
+def _refuse_others(folder: RunFolder, found: dict[str, str]) -> None:
+    """Notes who plays, or compares: games of two different players must not be counted as one's.
+
+    Raises:
+      RunFolderError: a policy is not the one that played the games on record.
+    """
+    path, changed = folder.path / _POLICIES, []
+    if folder.writes and path.exists():
+        stored = json.loads(path.read_bytes())
+        changed = [name for name in found if stored.get(name) != found[name]]
+    elif folder.writes:
+        partial = path.with_name(f"{path.name}.partial")
+        partial.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        partial.replace(path)
+    changed = agreement.from_first(changed)
+    if changed:
+        raise RunFolderError(
+            f"{path}: {', '.join(changed)} is not the policy that played the games on record, its weights have changed;"
+            " put the old ones back, or give another --workdir"
+        )
+
+
+# ---- one arm ---------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class _Course:
+    """How far the run is: its folder, who may stop it, what it shows, what failed before, how much is done."""
+
+    folder: RunFolder
+    stop: Stop
+    progress: Progress
+    again: Mapping[success.Key, bool]
+    before: int
+
+
+def _play(course: _Course, who: _Players, spec: PolicySpec, arm: Arm, todo: Sequence[_Play]) -> None:
+    """Plays the games of an arm, some at a time, and records them."""
+    folder = course.folder
+    solved: dict[str, list[bool]] = collections.defaultdict(list)
+    done = 0
+    for some in _batched(todo, who.at_once):
+        course.stop.check()  # everything so far is on disk
+        begun = time.perf_counter()
+        played, drawn = who.play(spec, some)
+        seconds = time.perf_counter() - begun
+        records = [_keyed(play, record) for play, record in zip(some, played, strict=True)]
+        done += len(records)
+        line = {
+            "step": course.before + done,
+            "stage": str(arm),
+            "iteration": done,
+            "policies": [spec.name],
+            "metrics": {f"ids_drawn/{spec.name}": drawn} if drawn else {},
+            "clock": {"time": time.time(), "seconds": seconds},
+        }
+        folder.append("episodes", records)
+        folder.append("metrics", [line])
+        folder.positions()  # and so on disk
+        for record in records:
+            if "failure" not in record:
+                solved[record["game"]].append(record["outcomes"][record["seat"]] == "win")
+        course.progress.update(
+            stage=str(arm),
+            iteration=done,
+            iterations=len(todo),
+            step=course.before + done,
+            episodes_per_second=len(records) / seconds,
+            tokens_per_second=drawn / seconds,
+            win_rates={game: sum(games) / len(games) for game, games in solved.items()},
+        )
+        if not all(course.again[play.key] for play in some):
+            _refuse_all_failed(arm, records)
+    course.stop.check()
+
+
+def _batched(plays: Sequence[_Play], size: int) -> Iterator[Sequence[_Play]]:
+    for first in range(0, len(plays), size):
+        yield plays[first : first + size]
+
+
+def _keyed(play: _Play, record: dict[str, Any]) -> dict[str, Any]:
+    """Returns the line of a finished game, after playing it again."""
+    policy, temperature, _, task, trajectory = play.key
+    keyed = {"policy": policy, "temperature": temperature, "task": task, "trajectory": trajectory}
+    return record | keyed | {"counts": tournament.checked(record)}
+
+
+def _refuse_all_failed(arm: Arm, records: Sequence[Mapping[str, Any]]) -> None:
+    """Stops where going on would only spend time: an endpoint that is down, a key that is not valid.
+
+    Games that have failed before do not stop a run: those that always fail would never let it end.
+
+    Raises:
+      PlayerError: all of these games failed.
+    """
+    failures = [record["failure"] for record in records if "failure" in record]
+    if failures and len(failures) == len(records):
+        raise PlayerError(
+            f"{arm}: all of the last {len(failures)} games failed, the first one so: {failures[0]}. "
+            "Everything else is on record; the same command goes on and plays these again"
+        )
+
+
+# ---- results ---------------------------------------------------------------------------------------------------------
+
+
+def _finish(config: RunConfig, folder: RunFolder, games: Mapping[str, GameOptions], arms: Sequence[Arm]) -> None:
+    """Writes the results unless they are written, and shows them."""
+    limits = {game: registry.make(game, **options).facts.longest for game, options in games.items()}
+    found = success.of_records(arms, limits, config.evaluate_tasks.trajectories, folder.records("episodes"))
+    if not folder.finished.exists():
+        success_page.write(folder.path, config, found, success_page.tables(found))
+    for line in success_page.console(found):
+        _say(line)
+    _say(f"tables: {folder.path / 'tables.md'}\nreport: {folder.path / 'report.html'}")

@@ -1,0 +1,276 @@
+"""Evaluations of tasks from end to end: what is played, with which draws, what survives a stop, what is refused."""
+
+import collections
+import dataclasses
+import json
+import shutil
+
+import jax
+import pytest
+
+from dfc import validation
+from dfc.config import AdapterConfig, RolloutConfig, RunConfig, StaffConfig
+from dfc.errors import ConfigError, RunFolderError
+from dfc.evaluation.replay import replay
+from dfc.evaluation.success import Arm
+from dfc.games import registry
+from dfc.games.chance import derive_seed
+from dfc.games.guess_the_number import GuessTheNumber
+from dfc.interruption import Interrupted
+from dfc.models import huggingface
+from dfc.players.remote import PlayerError
+from dfc.recipes import evaluate_tasks
+from dfc.run_folder import RunFolder
+from dfc.task_config import CollectConfig, EvaluateTasksConfig
+
+GAMES = {"GuessTheNumber-v0": {"max_turns": 4, "max_number": 9}, "TowerOfHanoi-v0": {"num_disks": 1, "max_turns": 3}}
+CONFIG = RunConfig(
+    name="t",
+    recipe="evaluate_tasks",
+    games=GAMES,
+    policies=("first=tiny_player", "again=tiny_player", "strong"),
+    rollout=RolloutConfig(slots=2, max_length=160, max_reply_length=4, stop=("]",)),
+    evaluate_tasks=EvaluateTasksConfig(tasks=3, trajectories=2, temperatures=(0.7,), min_p=0.1),
+)
+LONG = len(CONFIG.policies) * len(GAMES) * 3 * 2  # games of the whole run
+
+
+class NeverStop:
+    requested = None
+
+    def check(self):
+        pass
+
+
+class StopAfter(NeverStop):
+    """Stops at the n-th look."""
+
+    def __init__(self, looks):
+        self.looks = looks
+
+    def check(self):
+        self.looks -= 1
+        if self.looks < 0:
+            raise Interrupted(15)
+
+
+def run(config, path, stop=None):
+    with RunFolder.open(path, config, command="") as folder:
+        evaluate_tasks.run(config, folder, stop or NeverStop())
+    return json.loads((path / "results.json").read_text())
+
+
+def records(path):
+    return [json.loads(line) for line in (path / "episodes.jsonl").read_bytes().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    path = tmp_path_factory.mktemp("whole")
+    run(CONFIG, path)
+    return path
+
+
+def with_section(**values):
+    return dataclasses.replace(CONFIG, evaluate_tasks=dataclasses.replace(CONFIG.evaluate_tasks, **values))
+
+
+# ---- what is played --------------------------------------------------------------------------------------------------
+
+
+def test_every_policy_plays_every_trajectory_of_every_task_once(whole):
+    keys = [(r["policy"], r["temperature"], r["game"], r["task"], r["trajectory"]) for r in records(whole)]
+    assert len(keys) == len(set(keys)) == LONG
+    assert {key[:2] for key in keys} == {("first", 0.7), ("again", 0.7), ("strong", None)}
+    assert collections.Counter(key[2] for key in keys) == dict.fromkeys(GAMES, LONG // 2)
+
+
+def test_the_same_weights_under_two_names_say_the_same(whole):
+    said = collections.defaultdict(dict)
+    for r in records(whole):
+        said[r["policy"]][r["game"], r["task"], r["trajectory"]] = (r["seed"], r["replies"])
+    assert said["first"] == said["again"]
+    assert len({str(replies) for _, replies in said["first"].values()}) > 3  # and not because nothing is drawn
+    found = json.loads((whole / "results.json").read_text())
+    same = [d for d in found["differences"] if d["policy"] == "again"]
+    assert same
+    assert all((d["difference"][0], d["p"]) == (0.0, 1.0) for d in same)
+
+
+def test_the_record_is_true_and_its_figures_are_those_of_the_results(whole):
+    for r in records(whole):
+        assert sum(turn.seat == 0 for turn in replay(r)) == r["turns"] == r["counts"][0]["replies"]
+    found = json.loads((whole / "results.json").read_text())
+    for arm in found["arms"]:
+        for game, figures in arm["groups"].items():
+            mine = [r for r in records(whole) if (r["policy"], r["game"]) == (arm["policy"], game)]
+            assert figures["games"] == len(mine) == 6
+            assert figures["success"][0] == pytest.approx(sum(r["outcomes"] == ["win"] for r in mine) / 6)
+            limit = registry.make(game, **GAMES[game]).facts.longest
+            turns = [r["turns"] if r["outcomes"] == ["win"] else limit for r in mine]
+            assert figures["turns"][0] == pytest.approx(sum(turns) / 6)
+            assert figures["invalid"][0] == pytest.approx(sum(r["outcomes"] == ["invalid"] for r in mine) / 6)
+    hanoi = {arm["policy"]: arm["groups"]["TowerOfHanoi-v0"]["success"][0] for arm in found["arms"]}
+    assert hanoi["strong"] == 1.0  # one disk
+
+
+def test_the_draws_belong_to_game_task_and_trajectory_and_the_deals_of_games_without_splits_are_no_other_recipes():
+    def plays(config, arm):
+        return evaluate_tasks.plays(config, evaluate_tasks.split_games(config), arm)
+
+    one, other = plays(CONFIG, Arm("a", 0.3)), plays(CONFIG, Arm("b", 1.0))
+    assert [(p.job, p.trajectory) for p in one] == [(p.job, p.trajectory) for p in other]
+    assert len({p.job.seed for p in one}) == len(one)
+    assert {p.job.seed for p in plays(dataclasses.replace(CONFIG, seed=1), Arm("a", 0.3))}.isdisjoint(
+        p.job.seed for p in one
+    )
+    assert one[0].job.seed == derive_seed("evaluate tasks", 0, "GuessTheNumber-v0", 0, 0)
+    deals = {p.job.game_seed for p in one}
+    assert len(deals) == 6
+    assert min(deals) > 1000  # `collect` takes the first deals
+
+
+def test_tasks_of_a_split_are_its_seeds_and_more_than_it_has_are_further_trials():
+    games = {"wordle": {"length": 6}, "bandit": {}, "minesweeper": {}}
+    section = EvaluateTasksConfig(tasks=250, tasks_of=("bandit=7",), trajectories=3)
+    config = dataclasses.replace(CONFIG, games=games, evaluate_tasks=section)
+    chosen = evaluate_tasks.split_games(config)
+    assert chosen["wordle"] == {"length": 6, "split": "test"}
+    seeds = collections.defaultdict(list)
+    for play in evaluate_tasks.plays(config, chosen, Arm("a", 0.7)):
+        assert play.job.options["split"] == "test"
+        seeds[play.job.game].append(play.job.game_seed)
+    assert seeds["bandit"] == [task for task in range(7) for _ in range(3)]  # the split has one scenario
+    assert len(seeds["minesweeper"]) == 200 * 3  # all there are
+    everything = dataclasses.replace(config, evaluate_tasks=dataclasses.replace(section, tasks=0, tasks_of=()))
+    found = evaluate_tasks.plays(everything, chosen, Arm("a", 0.7))
+    assert {p.job.game_seed for p in found if p.job.game == "bandit"} == {0}
+
+
+def test_the_temperature_reaches_the_model(tmp_path):
+    config = dataclasses.replace(
+        with_section(temperatures=(0.0, 1.5), trajectories=4, tasks=2), policies=("tiny_player",)
+    )
+    run(config, tmp_path)
+    said = collections.defaultdict(set)
+    for r in records(tmp_path):
+        said[r["temperature"], r["game"], r["task"]].add(str(r["replies"]))
+    assert all(len(replies) == 1 for (temperature, *_), replies in said.items() if temperature == 0)
+    assert all(len(replies) > 1 for (temperature, *_), replies in said.items() if temperature > 0)
+
+
+# ---- what survives ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("looks", [1, 3])
+def test_a_stop_and_half_a_line_change_nothing(whole, tmp_path, looks):
+    with pytest.raises(Interrupted):
+        run(CONFIG, tmp_path, StopAfter(looks))
+    before = len(records(tmp_path))
+    assert 0 < before < LONG
+    with (tmp_path / "episodes.jsonl").open("ab") as file:
+        file.write(b'{"game":"Guess')
+    run(CONFIG, tmp_path)
+    assert records(tmp_path) == records(whole)
+    assert (tmp_path / "results.json").read_bytes() == (whole / "results.json").read_bytes()
+
+
+def test_a_finished_run_shows_its_result_and_plays_nothing(whole, tmp_path, capsys):
+    shutil.copytree(whole, tmp_path / "copy")
+    before = {p.name: p.read_bytes() for p in (tmp_path / "copy").iterdir() if p.name not in ("versions.json", ".lock")}
+    run(CONFIG, tmp_path / "copy", StopAfter(0))
+    assert "TowerOfHanoi-v0" in capsys.readouterr().out
+    after = {p.name: p.read_bytes() for p in (tmp_path / "copy").iterdir() if p.name in before}
+    assert after == before
+
+
+def test_games_that_failed_are_played_again_and_games_that_always_fail_do_not_stop_a_run(tmp_path, monkeypatch):
+    config = dataclasses.replace(CONFIG, policies=("random_legal",), games={"GuessTheNumber-v0": {}})
+    broken = True
+    step = GuessTheNumber.step
+
+    def fails(game, reply):
+        if broken:
+            raise OSError("the line is dead")
+        return step(game, reply)
+
+    monkeypatch.setattr(GuessTheNumber, "step", fails)
+    with pytest.raises(PlayerError, match="all of the last 6 games failed, the first one so: OSError"):
+        run(config, tmp_path / "a")
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    found = run(config, tmp_path / "a")  # again, in vain
+    assert (len(found["failed"]), found["arms"][0]["groups"]["GuessTheNumber-v0"]["games"]) == (6, 0)
+    assert "Games that failed" in (tmp_path / "a" / "tables.md").read_text()
+    broken = False
+    found = run(config, tmp_path / "b")
+    assert (len(found["failed"]), found["arms"][0]["groups"]["GuessTheNumber-v0"]["games"]) == (0, 6)
+
+
+def test_another_policy_in_the_same_place_is_refused(tmp_path):
+    source = huggingface.resolve("tiny_player")
+    model = tmp_path / "model"
+    shutil.copytree(source, model)
+    config = dataclasses.replace(CONFIG, policies=(f"mine={model}",))
+    with pytest.raises(Interrupted):
+        run(config, tmp_path / "run", StopAfter(1))
+    decoder, params = huggingface.load(source, dtype="float32")
+    changed = jax.tree.map(lambda x: x * 2, params)
+    shutil.rmtree(model)
+    huggingface.save(model, decoder, changed, copy_from=source)
+    with pytest.raises(RunFolderError, match="mine is not the policy that played the games on record"):
+        run(config, tmp_path / "run")
+
+
+def test_a_model_of_another_shape_or_tokenizer_is_refused(tmp_path):
+    for name in ("wider", "speaks"):
+        shutil.copytree(huggingface.resolve("tiny_player"), tmp_path / name)
+    shape = tmp_path / "wider" / "config.json"
+    shape.write_text(json.dumps(json.loads(shape.read_text()) | {"intermediate_size": 64}))
+    words = tmp_path / "speaks" / "tokenizer_config.json"
+    words.write_text(words.read_text() + " ")
+    config = dataclasses.replace(CONFIG, policies=("tiny_player", *(str(tmp_path / n) for n in ("wider", "speaks"))))
+    with pytest.raises(ConfigError) as caught:
+        run(config, tmp_path / "run")
+    wider, speaks = caught.value.problems
+    assert "'wider'" in wider
+    assert "another architecture than model.path='tiny_player'" in wider
+    assert "another tokenizer" in speaks
+
+
+# ---- words of a configuration ----------------------------------------------------------------------------------------
+
+
+def problems(**changes):
+    return " | ".join(validation.problems(dataclasses.replace(CONFIG, **changes)))
+
+
+def test_a_sound_configuration_has_no_problems():
+    assert problems() == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"policies": ()}, "policies is empty"),
+        ({"policies": ("a=tiny_player", "a=strong")}, "2 of them are called 'a'"),
+        ({"policies": ("http://h/v1#m",)}, "'m' is a chat endpoint; evaluate_tasks plays models"),
+        ({"games": {"Nim-v0": {}}}, "games.Nim-v0: is for two players"),
+        ({"evaluate_tasks": EvaluateTasksConfig()}, "GuessTheNumber-v0 has no splits, so say how many deals"),
+        ({"evaluate_tasks": EvaluateTasksConfig(tasks=1, tasks_of=("bandit",))}, "must be GAME=NUMBER"),
+        ({"games": {"wordle": {"split": "train"}}}, "leave its split to evaluate_tasks.split"),
+        (
+            {"games": {"twenty_questions": {}}, "staff": StaffConfig(who="initial")},
+            "strong plays twenty_qu",
+        ),
+        ({"adapter": AdapterConfig(base="nf4")}, "adapter.base='nf4': must be 'full'"),
+        ({"collect": CollectConfig(min_p=2.0)}, "collect.min_p"),
+    ],
+)
+def test_what_cannot_be_played_is_said(changes, words):
+    assert words in problems(**changes)
+
+
+def test_a_policy_that_is_nowhere_is_said():
+    config = dataclasses.replace(CONFIG, policies=("base=tiny_player", "runs/there_is_none"))
+    (problem,) = validation.place_problems(config)
+    assert "'runs/there_is_none': no such folder" in problem
