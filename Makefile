@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: quickstart test lint types install aot agreement
+.PHONY: quickstart test lint types install aot agreement agreement-trl
 
 quickstart: install
 	$(BIN)/python -m dfc.launch --config=configs/quickstart.py
@@ -41,3 +41,10 @@ agreement:
 	.venv-agreement/bin/python -m pip install --quiet --disable-pip-version-check --editable . \
 	  'textarena==0.7.4' 'pytest>=8.4' 'pytest-timeout>=2.3'
 	.venv-agreement/bin/python -m pytest -q -s --noconftest tests/agreement_newer.py tests/test_textarena_adapter.py
+
+# Losses, gradients and files beside TRL's. Its dependencies warn about each other, so warnings are not errors here.
+agreement-trl:
+	$(PYTHON) -m venv .venv-trl
+	.venv-trl/bin/python -m pip install --quiet --disable-pip-version-check --editable . \
+	  'trl==1.16.0' 'torch==2.13.0' 'accelerate>=1.15' 'datasets>=5.2' 'pytest>=8.4' 'pytest-timeout>=2.3'
+	.venv-trl/bin/python -m pytest -q --noconftest -W ignore tests/agreement_trl.py

@@ -5,7 +5,8 @@
 Prints Markdown. A seed is a collection, its trainings and its games; every figure is given by seed, then as the mean
 over seeds with Student's interval of 95 % (three seeds: 4.30 standard errors), which is wide and does not hide how few
 they are. A claim is *held* if the interval of the difference lies on the claimed side of 0, *not held* if it lies on
-the other side or if every seed does, else *undecided*. Needs matplotlib for `--figures`.
+the other side, else *undecided*; that something does not help is held if the interval ends below 2 points. Needs
+matplotlib for `--figures`.
 """
 
 import argparse
@@ -20,7 +21,8 @@ from paprika_study import LEFT_OUT
 
 from dfc.evaluation.statistics import Z_95
 
-T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # two-sided, by number of values
+T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365}  # two-sided, by number of values
+NO_HELP = 0.02  # of success: a smaller gain is none
 MEAN = "mean over groups"
 NAMES = {"base": "base", "sft": "SFT", "rpo": "SFT, RPO", "chat": "SFT on chat", "grpo": "GRPO"}
 
@@ -55,13 +57,11 @@ def over_seeds(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def verdict(values: Sequence[float], sign: int) -> str:
-    """Returns whether differences by seed show what is claimed: more (1) or less (-1)."""
-    _, low, high = over_seeds([sign * value for value in values])
-    if low > 0:
-        return "held"
-    if high < 0 or all(sign * value <= 0 for value in values):
-        return "not held"
-    return "undecided"
+    """Returns whether differences by seed show what is claimed: more (1), less (-1), or no gain to speak of (0)."""
+    _, low, high = over_seeds(values) if sign >= 0 else over_seeds([-value for value in values])
+    if sign == 0:
+        low, high = NO_HELP - high, NO_HELP - low
+    return "held" if low > 0 else "not held" if high < 0 else "undecided"
 
 
 def spread(values: Sequence[float], scale: float = 100.0, digits: int = 1, *, sign: bool = False) -> str:
@@ -122,7 +122,7 @@ def claims(out: Path, found: dict[str, dict[str, Any]]) -> str:
         claim("RPO beats SFT alone", differences(found, "rpo", "sft", MEAN, "success"), 1),
         claim("the same for pass@4", differences(found, "rpo", "sft", MEAN, "pass_at/4"), 1),
         claim("fewer turns than the base model", differences(found, "rpo", "base", MEAN, "turns"), -1, 1.0, "turns"),
-        claim("SFT on ordinary chat does not help", differences(found, "chat", "base", MEAN, "success"), -1),
+        claim("SFT on ordinary chat does not help", differences(found, "chat", "base", MEAN, "success"), 0),
         claim(
             "GRPO on the groups beats SFT then RPO (future work)", differences(found, "grpo", "rpo", MEAN, "success"), 1
         ),

@@ -5,10 +5,11 @@
 Measured: `dfc.data.selection.select` (which rows: columns of a few bytes per row) and `dfc.data.preferences.build`
 (the same, then reading the selected rows and writing ``sft.parquet`` and ``pairs.parquet``), each in a process of its
 own on 2 cores: wall time, processor time, peak resident memory. Nothing is compared against; the goal for a million
-trajectories of about 2 KB is 2 minutes and 2 GB.
+trajectories of about 2.5 kB is 2 minutes and 2 GB.
 
-The limit: selecting is bound by opening files and sorting; building by decompressing the messages of every row group
-that holds a selected row, which with one pair per 20 trajectories are all of them.
+The limit: decompressing every column of every row group that holds a selected row, once; with one pair per 20
+trajectories those are all row groups. Next come writing the two files, and the rows' way through a temporary file,
+which puts them in order: it takes the uncompressed size of the selected rows on the disk of the result.
 
 The set is made first and not timed: tasks of ten groups, 20 trajectories each, 1,024 per file, about 300 ids and 1 kB
 of text per trajectory, one third of them successes. Its random words compress worse than a model's. The page cache is

@@ -1,4 +1,4 @@
-"""Paprika's curriculum in miniature: twenty questions, its difficulties as arms, three rounds.
+"""Paprika's curriculum in miniature: task groups as arms, three rounds.
 
 Paper: Paprika (arXiv 2502.17543), section 3.4, Algorithm 1, and section 4, Figure 4.
 Command: python -m dfc.launch --config=configs/paprika_curriculum_tiny.py
@@ -6,15 +6,15 @@ Command: python -m dfc.launch --config=configs/paprika_curriculum_tiny.py
 Hardware: a CPU core and 2 GB of free memory.
 Time: see docs/results/paprika.md.
 Score: see docs/results/paprika.md.
-Variant: --config.task_curriculum.strategy=uniform is what the paper compares with; the paper's sizes are steps=250 and
-  tasks_at_once=1.
+Variant: --config.task_curriculum.strategy=uniform is what the paper compares with. The paper's sizes are steps=250 and
+  tasks_at_once=1, its arms the difficulties of twenty questions, at which the small model never succeeds.
 """
 
 import dataclasses
 
 from dfc.config import RunConfig
 from dfc.configs import paprika_tiny
-from dfc.task_config import CollectConfig, EvaluateTasksConfig, PaprikaConfig, TaskCurriculumConfig
+from dfc.task_config import CollectConfig, TaskCurriculumConfig
 
 
 def get_config() -> RunConfig:
@@ -24,9 +24,6 @@ def get_config() -> RunConfig:
         base,
         name="paprika_curriculum_tiny",
         recipe="task_curriculum",
-        games={"twenty_questions": {}},
-        collect=CollectConfig(samples_of=()),
-        task_curriculum=TaskCurriculumConfig(rounds=3, steps=48, tasks_at_once=4, samples=20),
-        paprika=PaprikaConfig(sft_learning_rate=1e-3, rpo_learning_rate=2e-4),
-        evaluate_tasks=EvaluateTasksConfig(tasks=0),
+        collect=CollectConfig(tasks=paprika_tiny.TASKS, samples_of=()),
+        task_curriculum=TaskCurriculumConfig(rounds=3, steps=24, tasks_at_once=8, samples=16, arms="game"),
     )

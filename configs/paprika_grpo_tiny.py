@@ -1,4 +1,4 @@
-"""Reinforcement learning directly on Paprika's ten task groups, in miniature; the paper leaves it to future work.
+"""Reinforcement learning directly on Paprika's task groups, in miniature; the paper leaves it to future work.
 
 Paper: Paprika (arXiv 2502.17543), section 6, for the idea; GRPO as in Divide-Fuse-Conquer (arXiv 2505.16401) without
 dividing and fusing, on training tasks only.
@@ -37,7 +37,8 @@ def get_config() -> RunConfig:
         optimizer=OptimizerConfig(learning_rate=5e-4, b2=0.98),
         divide_fuse_conquer=DivideFuseConquerConfig(
             method="naive_multi",
-            conquer_iterations=40,
+            conquer_iterations=20,  # x 6 groups x 4 x 8: as many games as the collection of paprika_tiny.py
+            tasks=paprika_tiny.TASKS,
             seeds_per_game=4,
             trajectories_per_seed=8,
             opponent="initial",

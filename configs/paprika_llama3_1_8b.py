@@ -24,7 +24,7 @@ from dfc.config import (
     StaffConfig,
     TrainingConfig,
 )
-from dfc.configs.paprika_player import GROUPS
+from dfc.configs.evaluate_tasks import GROUPS
 from dfc.task_config import BuildDataConfig, CollectConfig, EvaluateTasksConfig, OfflineConfig, PaprikaConfig
 
 

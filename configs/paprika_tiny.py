@@ -1,4 +1,4 @@
-"""Paprika in miniature: all stages on a CPU, with the small model of paprika_player.py on the ten task groups.
+"""Paprika in miniature: all stages on a CPU, with the small model of paprika_player.py on six task groups.
 
 Paper: Paprika (arXiv 2502.17543), sections 3.2, 3.3 and 4.
 Command: python -m dfc.launch --config=configs/paprika_tiny.py
@@ -14,14 +14,25 @@ Variant: --config.build_data.leave_out=wordle --config.paprika.stages=build_data
 from dfc.config import (
     BatchConfig,
     CheckpointConfig,
+    GameOptions,
     ModelConfig,
     OptimizerConfig,
     RolloutConfig,
     RunConfig,
     TrainingConfig,
 )
-from dfc.configs.paprika_player import GROUPS
 from dfc.task_config import BuildDataConfig, CollectConfig, EvaluateTasksConfig, OfflineConfig, PaprikaConfig
+
+# The groups at which the small model sometimes succeeds; at the other four it never does, so there is nothing to learn.
+GROUPS: dict[str, GameOptions] = {
+    "guess_my_city": {},
+    "customer_service": {},
+    "murder_mystery": {},
+    "cellular_automata": {},
+    "minesweeper": {},
+    "bandit": {},
+}
+TASKS = 40  # of each group that are collected from; those behind them are evaluated
 
 
 def get_config() -> RunConfig:
@@ -31,14 +42,14 @@ def get_config() -> RunConfig:
         recipe="paprika",
         games=GROUPS,
         model=ModelConfig(path="runs/paprika_player/policy"),
-        rollout=RolloutConfig(slots=64, max_length=1024, max_reply_length=40, decode_steps=16),
-        collect=CollectConfig(tasks=40, samples=12, samples_of=()),
-        build_data=BuildDataConfig(sft_tokens=1024, pair_tokens=1024),
+        rollout=RolloutConfig(slots=64, max_length=640, max_reply_length=40, decode_steps=16),
+        collect=CollectConfig(tasks=TASKS, samples=16, samples_of=()),
+        build_data=BuildDataConfig(sft_tokens=640, pair_tokens=640),
         offline=OfflineConfig(batch_size=32),
         optimizer=OptimizerConfig(learning_rate=1e-3, schedule="cosine", warmup_ratio=0.04, b2=0.999),
-        batch=BatchConfig(row_length=2048, micro_batch_rows=4),
+        batch=BatchConfig(row_length=1280, micro_batch_rows=4),
         training=TrainingConfig(scan_layers=False, remat="none"),
-        paprika=PaprikaConfig(sft_learning_rate=1e-3, rpo_learning_rate=2e-4, sft_epochs=3, rpo_epochs=2),
-        evaluate_tasks=EvaluateTasksConfig(tasks=30, tasks_of=("bandit=30",)),
+        paprika=PaprikaConfig(sft_learning_rate=1e-3, rpo_learning_rate=2e-4, sft_epochs=3, rpo_epochs=3),
+        evaluate_tasks=EvaluateTasksConfig(split="train", first=TASKS, tasks=20, tasks_of=()),
         checkpoint=CheckpointConfig(every=20, keep=2),
     )

@@ -346,6 +346,7 @@ class DivideFuseConquerConfig:
       key_variable: the environment variable with the endpoint's key.
       train_both_seats: with ``itself``, learn from what both seats did: twice the episodes from as many games.
       randomize_seeds: fresh seeds every iteration; off, the same ones each time.
+      tasks: draw training deals from 0 to tasks - 1 only, so that later ones are new to the policy; 0: from all.
       half_negative: drop half of the negative episodes at random.
       epsilon: probability that an action of the policy is replaced by a random legal one; 0 turns it off.
       grouping: the divide step.
@@ -366,6 +367,7 @@ class DivideFuseConquerConfig:
     key_variable: str = ""
     train_both_seats: bool = False
     randomize_seeds: bool = True
+    tasks: int = 0
     half_negative: bool = True
     epsilon: float = 0.05
     grouping: GroupingConfig = GroupingConfig()
@@ -379,10 +381,17 @@ class DivideFuseConquerConfig:
 
 @dataclasses.dataclass(frozen=True)
 class TinyPlayerConfig:
-    """How the model in the box is made: tokenizer and weights from random-legal transcripts.
+    """How the model in the box is made: tokenizer and weights from transcripts of programs.
 
     Attributes:
-      ids_per_game: ids of transcripts made per id; a quarter as many for each variant.
+      ids_per_game: ids of transcripts made per id, at seven a turn; a quarter as many for each variant.
+      transcripts_per_game: transcripts made per id instead, a quarter as many for a variant or a novice's id; 0:
+        `ids_per_game` holds.
+      skill: bounds of the skill of a transcript's player: the probability of a turn that the strong program acts, and
+        not random legal play; (0, 0) is random legal play only.
+      novice: ids whose player has a skill between 0 and the lower bound instead.
+      pieces: what the tokenizer's pieces are: ``phrases``, the frequent parts of messages around numbers and cells, or
+        ``words``, sentences that are always the same, and words, for games of many words.
       illegal_share: share of replies preceded by an illegal try, so that the second answer is learned too.
       steps: optimizer updates.
       transcripts_per_step: transcripts of one update.
@@ -394,6 +403,10 @@ class TinyPlayerConfig:
     """
 
     ids_per_game: int = 250_000
+    transcripts_per_game: int = 0
+    skill: tuple[float, ...] = (0.0, 0.0)
+    novice: tuple[str, ...] = ()
+    pieces: Literal["phrases", "words"] = "phrases"
     illegal_share: float = 0.05
     steps: int = 5000
     transcripts_per_step: int = 48

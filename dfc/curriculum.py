@@ -175,10 +175,12 @@ class UpperConfidenceBound:
     """Chooses task groups by `ucb_scores`, several before the results of the first are known.
 
     A choice whose result is not known yet counts as if it had brought the group's mean so far (or nothing, for a group
-    never seen), so that choices made together spread over the groups. One at a time it is the paper's Algorithm 1.
+    never seen), so that choices made together spread over the groups. One at a time it is the paper's Algorithm 1. A
+    choice that brought no result counts as one (n_k of `ucb_scores`), but not in the mean.
 
     Attributes:
-      counts: results of every group so far, int64 [groups]. means: of them, float64 [groups], 0 where there are none.
+      counts: choices of every group so far, with a result or without, int64 [groups].
+      means: of the results, float64 [groups], 0 where there are none.
 
     Args:
       groups: how many there are.
@@ -201,16 +203,17 @@ class UpperConfidenceBound:
             raise ValueError(f"UpperConfidenceBound: needs a group and c of 0 or more, got {groups} and {c}")
         self._c = c
         self._sums = np.zeros(groups)
+        self._results = np.zeros(groups, np.int64)
         self.counts = np.zeros(groups, np.int64)
 
     @property
     def means(self) -> NDArray[np.float64]:
         """Mean result of every group, 0 for those without."""
-        means: NDArray[np.float64] = self._sums / np.maximum(self.counts, 1)
+        means: NDArray[np.float64] = self._sums / np.maximum(self._results, 1)
         return means
 
     def choose(self, count: int) -> Sequence[int]:
-        """Returns the next groups; their results are to be observed before the next choice."""
+        """Returns the next groups; their results, or that there is none, are to be observed before the next choice."""
         pending, chosen = self.counts.copy(), []
         for _ in range(count):
             group = int(np.argmax(ucb_scores(self.means, pending, c=self._c)))
@@ -221,4 +224,9 @@ class UpperConfidenceBound:
     def observe(self, group: int, result: float) -> None:
         """Adds the result of one task of a group, such as its `coefficient_of_variation`."""
         self._sums[group] += result
+        self._results[group] += 1
+        self.counts[group] += 1
+
+    def observe_nothing(self, group: int) -> None:
+        """Notes that a choice of a group brought no result: it was made, and its group is no longer an unknown one."""
         self.counts[group] += 1

@@ -45,7 +45,7 @@ class Progress:
         self._last_line = -float("inf")
         self._pending = ""
         self._line = "starting"
-        self._warning = self._told = ""
+        self._warning = self._told = self._cost = ""
         self._win_rates: dict[str, float] = {}
         self._live: Live | None = None
         if self._output.isatty():
@@ -64,6 +64,7 @@ class Progress:
         tokens_per_second: float,
         win_rates: Mapping[str, float],
         warning: str = "",
+        cost: str = "",
     ) -> None:
         """Takes the state after one iteration.
 
@@ -76,10 +77,12 @@ class Progress:
           tokens_per_second: ids sampled per second in this iteration.
           win_rates: latest win rate per game id, 0 to 1.
           warning: the newest one, in one line; the panel shows it, plain lines tell it once.
+          cost: what the run has cost so far, in words; nothing is shown of an empty one.
         """
         self._step = step
         self._win_rates = dict(win_rates)
         self._warning = warning
+        self._cost = f"cost so far: {cost}" if cost else ""
         self._line = (
             f"{stage}: iteration {iteration}/{iterations}, {episodes_per_second:.1f} episodes/s,"
             f" {tokens_per_second:,.0f} tokens/s"
@@ -87,7 +90,8 @@ class Progress:
         if self._live is None:
             rates = "".join(f" {name} {rate:.0%}" for name, rate in self._win_rates.items())
             won = f"; won:{rates}" if rates else ""
-            self._pending = f"[{self._step}/{self._total}] {self._line}, {self._times()}{won}"
+            spent = f"; {self._cost}" if self._cost else ""
+            self._pending = f"[{self._step}/{self._total}] {self._line}, {self._times()}{won}{spent}"
             if self._clock() - self._last_line >= self._between:
                 self._write_pending()
 
@@ -135,6 +139,8 @@ class Progress:
         whole.add_row(Text(self._line))
         whole.add_row(ProgressBar(total=max(1, self._total), completed=self._step))
         whole.add_row(Text(f"step {self._step}/{self._total}, {self._times()}"))
+        if self._cost:
+            whole.add_row(Text(self._cost))
         if self._warning:
             whole.add_row(Text(f"warning: {self._warning}", style="bold red"))
         whole.add_row(rates)

@@ -27,6 +27,7 @@ Stream = Literal["metrics", "evaluations", "episodes"]
 STREAMS: tuple[Stream, ...] = get_args(Stream)
 
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "transformers", "tokenizers", "safetensors")
+_BLOCK = 1 << 16  # bytes read at a time
 _OURS_BEFORE_CONFIG = {".lock", "config.json.partial"}  # what an opening that was cut short can leave
 
 
@@ -282,6 +283,18 @@ class RunFolder:
                 except OSError as error:
                     raise RunFolderError(_cannot_write(path, error)) from error
 
+    def mend(self) -> None:
+        """Cuts every stream behind its last whole line: a process that was killed may have written half of one.
+
+        Nothing happens where this process does not write.
+
+        Raises:
+          RunFolderError: a file cannot be written to.
+        """
+        if self.writes:
+            self._close_streams()
+            self.rewind({stream: _size_of_lines(self.stream(stream)) for stream in STREAMS})
+
     # ---- start and end ----------------------------------------------------------------------------------------
 
     def note_device(self, text: str) -> None:
@@ -382,6 +395,19 @@ def _refuse_other_run(path: Path, given: Mapping[str, Any]) -> None:
         )
 
 
+def write_whole(path: Path, text: str) -> None:
+    """Writes a text to the disk at once and whole: whoever reads it, after whatever ended the process, sees no half.
+
+    Half of a surrogate pair, as a reply may hold, becomes a question mark.
+    """
+    partial = path.with_name(f".{path.name}.partial")
+    with partial.open("w", encoding="utf-8", errors="replace") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
 def _write_json(path: Path, data: object) -> None:
     partial = path.with_name(f"{path.name}.partial")
     partial.write_text(json.dumps(data, indent=2, sort_keys=True) + "\n", encoding="utf-8")
@@ -390,6 +416,22 @@ def _write_json(path: Path, data: object) -> None:
 
 def _cannot_write(path: object, error: OSError) -> str:
     return f"cannot write to {path}: {error.strerror or error}; free space or permissions are needed there"
+
+
+def _size_of_lines(path: Path) -> int:
+    """Returns the size of a file up to the end of its last whole line."""
+    size = _size(path)
+    if not size:
+        return 0
+    with path.open("rb") as file:
+        while size:
+            first = max(0, size - _BLOCK)
+            file.seek(first)
+            end = file.read(size - first).rfind(b"\n") + 1
+            if end:
+                return first + end
+            size = first
+    return 0
 
 
 def _size(path: Path) -> int:

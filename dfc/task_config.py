@@ -73,7 +73,8 @@ class OfflineConfig:
       batch_size: trajectories, or pairs, of one update.
       beta: how strongly preferences pull.
       alpha: weight of the likelihood of the chosen side, per id of it.
-      preference_weight: weight of the preference itself.
+      preference_weight: weight of the preference itself; at 0 the model before training is not computed, so the drift
+        from it is not measured, and `accuracy` and `margin` are of plain log-probabilities.
       normalize_length: rewards are means over the ids of a side instead of sums.
       reference: whether rewards are relative to the model before training.
       margin: by how much the better side's reward is to be larger.
@@ -97,14 +98,17 @@ class EvaluateTasksConfig:
 
     Attributes:
       split: whose tasks, for games that have splits.
-      tasks: per game, the first ones; 0: all of the split.
-      tasks_of: other numbers for single games, ``GAME=TASKS`` each; more than the split has are further trials.
+      first: number of the first task; with the split that was collected from, tasks behind those of the collection.
+      tasks: per game, from the first one on; 0: all that the split has.
+      tasks_of: ends of single games, ``GAME=TASKS`` each: tasks up to that number, also beyond the split, as further
+        trials.
       trajectories: of each task.
       temperatures: of sampling; everything is played at each of them.
       min_p: as in `dfc.config.SamplingConfig`.
     """
 
     split: str = "test"
+    first: int = 0
     tasks: int = 0
     tasks_of: tuple[str, ...] = ("bandit=100",)
     trajectories: int = 4

@@ -76,6 +76,7 @@ _RANGES = {
     "divide_fuse_conquer.conquer_iterations": _NOT_NEGATIVE,
     "divide_fuse_conquer.seeds_per_game": _COUNT,
     "divide_fuse_conquer.trajectories_per_seed": _Range(2),  # one episode has nothing to be compared with
+    "divide_fuse_conquer.tasks": _NOT_NEGATIVE,
     "divide_fuse_conquer.epsilon": _SHARE,
     "divide_fuse_conquer.grouping.trials": _COUNT,
     "divide_fuse_conquer.grouping.winnable_above": _DECAY,
@@ -97,6 +98,7 @@ _RANGES = {
     "divide_fuse_conquer.reward.invalid": _Range(-1e6, 0, below=True),
     "divide_fuse_conquer.reward.illegal_try": _NOT_NEGATIVE,
     "tiny_player.ids_per_game": _COUNT,
+    "tiny_player.transcripts_per_game": _NOT_NEGATIVE,
     "tiny_player.illegal_share": _SHARE,
     "tiny_player.steps": _COUNT,
     "tiny_player.transcripts_per_step": _COUNT,
@@ -132,6 +134,7 @@ _RANGES = {
     "offline.alpha": _NOT_NEGATIVE,
     "offline.preference_weight": _NOT_NEGATIVE,
     "offline.margin": _NOT_NEGATIVE,
+    "evaluate_tasks.first": _NOT_NEGATIVE,
     "evaluate_tasks.tasks": _NOT_NEGATIVE,
     "evaluate_tasks.trajectories": _COUNT,
     "evaluate_tasks.min_p": _DECAY,
@@ -263,17 +266,40 @@ def _contradictions(config: RunConfig) -> list[str]:
             found.append(f"rollout.{name}={numbers}: must ascend, from {least} or more")
     if "" in rollout.stop:
         found.append(f"rollout.stop={rollout.stop!r}: must hold no empty text, which would end every reply at once")
+    return found + _tiny_player_problems(config)
+
+
+def _tiny_player_problems(config: RunConfig) -> list[str]:
+    found = []
     if config.tiny_player.width % 32:
         found.append(f"tiny_player.width={config.tiny_player.width}: must be a multiple of 32, the size of a head")
+    skill = config.tiny_player.skill
+    if len(skill) != 2 or not 0 <= skill[0] <= skill[-1] <= 1:
+        found.append(f"tiny_player.skill={skill}: must be two numbers from 0 to 1, the lower one first")
+    if config.recipe == "tiny_player":
+        strangers = [game for game in config.tiny_player.novice if game not in config.games]
+        if strangers:
+            found.append(f"tiny_player.novice: {', '.join(strangers)} must be among this run's games")
     return found
 
 
 def _recipe_contradictions(config: RunConfig) -> list[str]:
     if config.recipe == "divide_fuse_conquer":
-        return _method_contradictions(config)
-    if config.adapter.rank == 0 or config.recipe in task_validation.TRAINING:
+        return _method_contradictions(config) + _attention_problems(config)
+    if config.recipe in task_validation.TRAINING:
+        return _attention_problems(config)
+    if config.adapter.rank == 0:
         return []
     return [f"adapter.rank={config.adapter.rank}: {config.recipe} has no adapters"]
+
+
+def _attention_problems(config: RunConfig) -> list[str]:
+    found = []
+    if config.training.attention == "splash" and config.batch.row_length % 128:
+        found.append(f"batch.row_length={config.batch.row_length}: must be a multiple of 128 for splash attention")
+    if config.training.attention == "cudnn" and config.model.dtype != "bfloat16":
+        found.append(f"training.attention='cudnn': takes 16-bit numbers; model.dtype is {config.model.dtype!r}")
+    return found
 
 
 def _method_contradictions(config: RunConfig) -> list[str]:
@@ -294,11 +320,12 @@ def _method_contradictions(config: RunConfig) -> list[str]:
             "optimizer.schedule='cosine': must be 'constant' in divide_fuse_conquer, whose optimizer starts anew"
             " at every stage and is undone with a dropped update"
         )
+    if config.optimizer.warmup_ratio:
+        found.append(
+            f"optimizer.warmup_ratio={config.optimizer.warmup_ratio}: must be 0 in divide_fuse_conquer, which warms up"
+            " anew at every stage; set optimizer.warmup_steps"
+        )
     found += _adapter_contradictions(config)
-    if config.training.attention == "splash" and config.batch.row_length % 128:
-        found.append(f"batch.row_length={config.batch.row_length}: must be a multiple of 128 for splash attention")
-    if config.training.attention == "cudnn" and config.model.dtype != "bfloat16":
-        found.append(f"training.attention='cudnn': takes 16-bit numbers; model.dtype is {config.model.dtype!r}")
     priority = method.mixed_priority
     if priority.enabled and priority.a + priority.b == 0:
         found.append("divide_fuse_conquer.mixed_priority.a and .b are both 0: one must be above 0")

@@ -43,7 +43,7 @@ CHAT_TEMPLATE = """\
 
 _BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
 _CHARACTERS = ("\n", *map(chr, range(0x20, 0x7F)))
-_SMALLEST = len(SPECIAL_TOKENS) + len(_BYTES) + len(_CHARACTERS)
+SMALLEST = len(SPECIAL_TOKENS) + len(_BYTES) + len(_CHARACTERS)
 _SCORE = -1.0
 # The names of special and byte pieces are ordinary strings to tokenizers' Unigram model. At this score their spelling
 # never beats single characters, so a message cannot forge one; sentencepiece never matches them at all.
@@ -107,7 +107,7 @@ def _vocabulary(texts: Iterable[str], size: int) -> list[str]:
             literals[literal] += times
     pieces = dict.fromkeys(_CHARACTERS)
     allowed = frozenset(_CHARACTERS)
-    room = size - _SMALLEST + len(_CHARACTERS)
+    room = size - SMALLEST + len(_CHARACTERS)
     for ranked in (counts, literals):
         for piece, _ in sorted(ranked.items(), key=lambda entry: (-entry[1], entry[0])):
             usable = allowed.issuperset(piece) and items(piece) <= 1 and not any(s in piece for s in SPECIAL_TOKENS)
@@ -167,8 +167,8 @@ def build(texts: Iterable[str], folder: Path, *, size: int) -> None:
     Raises:
       ValueError: `size` has no room for special tokens, bytes and characters.
     """
-    if size < _SMALLEST:
-        raise ValueError(f"size must be at least {_SMALLEST} (special tokens, bytes, ASCII characters), got {size}")
+    if size < SMALLEST:
+        raise ValueError(f"size must be at least {SMALLEST} (special tokens, bytes, ASCII characters), got {size}")
     pieces = _vocabulary(texts, size)
     names = {"unk_token": UNKNOWN, "bos_token": BEGIN, "eos_token": END, "pad_token": PAD}
     config = {

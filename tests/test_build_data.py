@@ -1,5 +1,6 @@
 """Building rows as a recipe: which games are chosen from, what is written, refused, and not built again."""
 
+import dataclasses
 import json
 import shutil
 
@@ -8,6 +9,7 @@ import pytest
 from trajectory_rows import PROVENANCE, row
 
 from dfc.config import BuildDataConfig, RunConfig
+from dfc.data import rows
 from dfc.data.trajectory_files import DatasetError, TrajectoryWriter
 from dfc.errors import ConfigError
 from dfc.interruption import Stop
@@ -27,11 +29,12 @@ def collected(tmp_path):
     return tmp_path / "collect"
 
 
-def run(path, trajectories, *, seed=0, **settings):
+def run(path, trajectories, *, seed=0, known=(), needed=(), **settings):
     build = BuildDataConfig(trajectories=str(trajectories), **settings)
-    config = RunConfig(name="b", recipe="build_data", seed=seed, build_data=build)
+    games = {game: {} for game in known}
+    config = RunConfig(name="b", recipe="build_data", seed=seed, games=games, build_data=build)
     with RunFolder.open(path, config, command="test") as folder:
-        build_data.run(config, folder, Stop())
+        build_data.run(config, folder, Stop(), needed=needed)
     return path / "data"
 
 
@@ -86,16 +89,69 @@ def test_settings_and_seed_decide(tmp_path, collected):
         ({"leave_out": ("bandit",)}, "no trajectory of bandit"),
         ({"leave_out": ("wordle", "mastermind", "battleship")}, "no game remains without wordle"),
         (
-            {"sft_tokens": 9},
+            {"sft_tokens": 9, "pair_tokens": 9},
             r"nothing to imitate \(.*wordle: 3 successes in 4 trajectories, 2 of 2 tasks solved, 3 suc",
         ),
-        ({"pair_tokens": 9}, r"no pair .*wordle: 2 of 2 tasks solved, 0 of them .*, 4 trajectories too long"),
+        (
+            {"sft_tokens": 9, "pair_tokens": 9},
+            r"nothing to imitate .*no pair .*wordle: 2 of 2 tasks solved, 0 of them .*, 4 trajectories too long",
+        ),
     ],
 )
 def test_what_leaves_nothing_is_refused(tmp_path, collected, settings, message):
     with pytest.raises(DatasetError, match=message):
         run(tmp_path / "run", collected, **settings)
     assert not (tmp_path / "run" / "finished.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("limit", "empty", "other", "words"),
+    [("sft_tokens", "sft", "pairs", "nothing to imitate"), ("pair_tokens", "pairs", "sft", "no pair")],
+)
+def test_rows_for_one_training_suffice_unless_the_other_is_needed(
+    tmp_path, collected, capsys, limit, empty, other, words
+):
+    with pytest.raises(DatasetError, match=words):
+        run(tmp_path / "needed", collected, needed=(f"{empty}.parquet",), **{limit: 9})
+    assert not (tmp_path / "needed" / "finished.json").exists()
+    data = run(tmp_path / "run", collected, needed=(f"{other}.parquet",), **{limit: 9})
+    assert f"{empty}.parquet has no row: {words}" in capsys.readouterr().out
+    assert pq.read_table(data / f"{empty}.parquet").num_rows == 0
+    assert pq.read_table(data / f"{other}.parquet").num_rows > 0
+    with pytest.raises(DatasetError, match=rf"{empty}\.parquet: no row, so there is nothing to train on"):
+        rows.read(data, pairs=empty == "pairs", vocabulary=100, row_length=100, tokenizer=None)
+
+
+def test_a_game_of_the_run_that_was_not_collected_may_be_left_out(tmp_path, collected):
+    data = run(tmp_path / "run", collected, leave_out=("bandit", "wordle"), known=("bandit", "wordle"))
+    assert set(games(data)) == {"mastermind", "battleship"}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"model_hash": "def456"}, "model_hash is 'def456', but 'abc123' in"),
+        ({"sampling": {"temperature": 1.0}}, r"sampling is '{\"temperature\":1.0}', but '{\"min_p\":0.3,"),
+        ({"seed": 4}, "seed is 4, but 3 in"),
+    ],
+)
+def test_parts_of_two_collections_are_not_mixed(tmp_path, collected, change, words):
+    provenance = dataclasses.replace(PROVENANCE, **change)
+    with TrajectoryWriter(tmp_path / "other", provenance) as writer:
+        writer.write(dataclasses.replace(row("wordle", 5, 0), provenance=provenance))
+    (part,) = (tmp_path / "other").glob("*.parquet")
+    part.rename(collected / "trajectories" / "part-00001-of-00002-000000.parquet")
+    with pytest.raises(DatasetError, match=rf"part-00001-of-00002-000000\.parquet, row 0: {words}"):
+        run(tmp_path / "run", collected)
+
+
+def test_a_collection_that_is_not_finished_is_refused_unless_its_parts_are_named(tmp_path, collected):
+    (collected / "config.json").write_text("{}")
+    with pytest.raises(DatasetError, match="collect: is not finished, 12 trajectories are there; start its command"):
+        run(tmp_path / "run", collected)
+    parts = run(tmp_path / "parts", collected / "trajectories")
+    (collected / "finished.json").write_text("{}")
+    assert games(run(tmp_path / "run", collected)) == games(parts)
 
 
 def test_labels_that_say_nothing_are_no_worse_side(tmp_path, collected):
@@ -108,7 +164,7 @@ def test_a_build_that_was_refused_goes_on_with_more_trajectories(tmp_path):
     with TrajectoryWriter(folder, PROVENANCE) as writer:
         writer.write(row("wordle", 0, 0))
     with pytest.raises(DatasetError, match="1 of 1 tasks solved, 1 of them without a clearly worse trajectory"):
-        run(tmp_path / "run", folder)
+        run(tmp_path / "run", folder, needed=("pairs.parquet",))
     with TrajectoryWriter(folder, PROVENANCE) as writer:
         writer.write(row("wordle", 0, 1, success=False))
     assert pq.read_table(run(tmp_path / "run", folder) / "pairs.parquet").num_rows == 1

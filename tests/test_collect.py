@@ -168,8 +168,8 @@ def test_the_result_counts_what_lies_in_the_folder(whole):
             "trajectories": len(own),
             "successes": sum(row.outcome == "win" for row in own),
             "success_rate": sum(row.outcome == "win" for row in own) / len(own),
-            "best_of_n": len(solved) / 3,
-            "turns": sum(row.turns for row in own) / len(own),
+            "best_of_k": len(solved) / 3,
+            "turns_played": sum(row.turns for row in own) / len(own),
             "failures": {
                 label: sum(row.failure == label for row in own)
                 for label in ("malformed", "illegal", "truncated", "discarded", "failed")
@@ -497,10 +497,13 @@ def test_a_game_of_which_few_were_played_is_given_time():
     lost = [
         Summary(Attempt("wordle", task, 0), 1, 6, success=False, failure="discarded", drawn=1) for task in range(19)
     ]
-    wanted = [Attempt("wordle", task, 0) for task in range(100)]
-    collect.refuse_if_nothing_is_said(lost, wanted)
-    said = dataclasses.replace(lost[0], attempt=wanted[50], failure="malformed")
-    more = dataclasses.replace(lost[0], attempt=wanted[51])
-    collect.refuse_if_nothing_is_said([*lost, said, more], wanted)
-    with pytest.raises(DfcError, match="none of 20 trajectories"):
-        collect.refuse_if_nothing_is_said([*lost, more], wanted)
+    planned = {"wordle": 100}
+    collect.refuse_if_nothing_is_said(lost, planned)
+    said = dataclasses.replace(lost[0], attempt=Attempt("wordle", 50, 0), failure="malformed")
+    more = dataclasses.replace(lost[0], attempt=Attempt("wordle", 51, 0))
+    collect.refuse_if_nothing_is_said([*lost, said, more], planned)
+    for known in (planned, {}):
+        with pytest.raises(DfcError, match="none of 20 trajectories"):
+            collect.refuse_if_nothing_is_said([*lost, more], known)
+    with pytest.raises(DfcError, match="none of 3 trajectories"):
+        collect.refuse_if_nothing_is_said(lost[:3], {"wordle": 3})

@@ -113,6 +113,26 @@ def test_ucb_finds_the_best_group():
     assert counts.min() >= 1
 
 
+def test_a_group_without_results_counts_its_choices_and_not_in_its_mean():
+    bound = curriculum.UpperConfidenceBound(2)
+    for result in (0.4, None, 0.2):
+        bound.observe_nothing(0) if result is None else bound.observe(0, result)
+    bound.observe_nothing(1)
+    assert bound.counts.tolist() == [3, 1]
+    np.testing.assert_allclose(bound.means, [0.3, 0.0])
+
+
+def test_a_group_that_never_brings_a_result_does_not_take_the_budget():
+    bound, chosen = curriculum.UpperConfidenceBound(2, c=0.5), []
+    for _ in range(200):
+        (group,) = bound.choose(1)
+        chosen.append(group)
+        bound.observe_nothing(0) if group == 0 else bound.observe(1, 0.5)
+    assert chosen[:2] == [0, 1]
+    # The bounds meet where 0.5 sqrt(log 200 / n) = 0.5 + 0.5 sqrt(log 200 / (200 - n)): at n = 4.
+    assert 3 <= chosen.count(0) <= 6
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

@@ -7,9 +7,10 @@ import shutil
 
 import jax
 import pytest
+from chat_server import completion, serving
 
 from dfc import validation
-from dfc.config import AdapterConfig, RolloutConfig, RunConfig, StaffConfig
+from dfc.config import AdapterConfig, EndpointSettings, RolloutConfig, RunConfig, StaffConfig
 from dfc.errors import ConfigError, RunFolderError
 from dfc.evaluation.replay import replay
 from dfc.evaluation.success import Arm
@@ -235,6 +236,50 @@ def test_a_model_of_another_shape_or_tokenizer_is_refused(tmp_path):
     assert "'wider'" in wider
     assert "another architecture than model.path='tiny_player'" in wider
     assert "another tokenizer" in speaks
+
+
+def test_a_model_of_another_shape_is_refused_before_the_first_game_of_anybody(tmp_path):
+    shutil.copytree(huggingface.resolve("tiny_player"), tmp_path / "wider")
+    shape = tmp_path / "wider" / "config.json"
+    shape.write_text(json.dumps(json.loads(shape.read_text()) | {"intermediate_size": 64}))
+    config = dataclasses.replace(CONFIG, policies=("random_legal", "tiny_player", str(tmp_path / "wider")))
+    with pytest.raises(ConfigError, match="'wider'"):
+        run(config, tmp_path / "run")
+    assert not (tmp_path / "run" / "episodes.jsonl").exists()
+
+
+def test_a_game_for_two_is_refused_whoever_asks(tmp_path):
+    with pytest.raises(ConfigError, match=r"games\.Nim-v0: is for two players"):
+        run(dataclasses.replace(CONFIG, games={**GAMES, "Nim-v0": {}}), tmp_path)
+
+
+def test_what_staff_cost_is_counted_over_all_starts(tmp_path, capsys):
+    def answers(handler, body):
+        judged = "referee" in body["messages"][0]["content"]
+        handler.send(200, json.dumps(completion("<NOTVALID>" if judged else "No")).encode())
+
+    with serving(usual=answers) as server:
+        config = dataclasses.replace(
+            with_section(tasks=3, trajectories=4),
+            games={"twenty_questions": {"max_turns": 2}},
+            policies=("tiny_player",),
+            rollout=dataclasses.replace(CONFIG.rollout, max_length=448, widths=(64,), lengths=(0, 448)),
+            staff=StaffConfig(who=f"{server.url}#m", endpoint=EndpointSettings(temperature=0.0, prices=("staff=1/2",))),
+        )
+        with pytest.raises(Interrupted):
+            run(config, tmp_path, StopAfter(1))
+        first = len(server.requests)
+        assert first > 0
+        found = run(config, tmp_path)
+        requests = len(server.requests)
+    assert requests > first
+    assert found["cost"]["requests/staff"] == requests
+    assert found["cost"]["money/staff"] == pytest.approx(requests * 16e-6)
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["metrics"]["requests/staff"] for line in lines] == [first, requests - first]
+    said = capsys.readouterr().out
+    assert f"cost so far: {first} requests" in said
+    assert f"\ncost: {requests} requests, money {requests * 16e-6:.6g}" in said
 
 
 # ---- words of a configuration ----------------------------------------------------------------------------------------

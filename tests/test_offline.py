@@ -1,8 +1,10 @@
 """Whole runs of offline training: what comes out, what a stop or a kill changes (nothing), what is computed once."""
 
 import dataclasses
+import errno
 import json
 import signal
+import types
 
 import jax
 import numpy as np
@@ -27,6 +29,7 @@ from dfc.data.trajectory_files import DatasetError, TrajectoryWriter, write_atom
 from dfc.errors import CheckpointError, TrainingError
 from dfc.interruption import Interrupted, Stop
 from dfc.models import huggingface
+from dfc.models.chat import ChatTokenizer
 from dfc.recipes import offline, reference_logprobs
 from dfc.run_folder import RunFolder
 from dfc.task_config import OfflineConfig
@@ -122,8 +125,8 @@ def test_supervised_training_runs_to_its_end(tmp_path, model, data, capsys):
     assert [record["step"] for record in records] == [1, 2, 3, 4, 5, 6]
     assert [record["metrics"]["rows"] for record in records] == [8, 8, 4] * 2
     rates = [record["metrics"]["learning_rate"] for record in records]
-    assert rates[:3] == pytest.approx([0, 0.005, 0.01])  # ceil(0.2 * 6) = 2 updates of warm-up
-    assert rates[3:] == pytest.approx([0.01 * (1 + np.cos(np.pi * n / 4)) / 2 for n in (1, 2, 3)], rel=1e-5)
+    assert rates[:2] == pytest.approx([0.005, 0.01])  # ceil(0.2 * 6) = 2 updates of warm-up
+    assert rates[2:] == pytest.approx([0.01 * (1 + np.cos(np.pi * n / 5)) / 2 for n in (1, 2, 3, 4)], rel=1e-5)
     assert records[-1]["metrics"]["loss"] < records[0]["metrics"]["loss"]
     assert not any("gap" in name or "drift" in name for name in records[0]["metrics"])
     summary = json.loads((path / "summary.json").read_text())
@@ -196,13 +199,19 @@ def test_layers_in_a_loop_give_the_same_policy(tmp_path, model, data):
         assert one["metrics"]["loss"] == pytest.approx(other["metrics"]["loss"], abs=1e-4)
 
 
+def told(trajectory):
+    """A row with the ids that the model in the box makes of its messages."""
+    ids, mask = published.encode(trajectory.messages, ChatTokenizer.load(huggingface.resolve("tiny_player")))
+    return dataclasses.replace(trajectory, ids=ids, mask=mask)
+
+
 def test_data_that_was_built_is_trained_on(tmp_path):
     with TrajectoryWriter(tmp_path / "set", PROVENANCE) as writer:
         for task in range(6):
             for sample, turns in ((0, 3), (1, 9)):
-                writer.write(row(task=task, sample=sample, turns=turns, tokens=10 + 2 * task))
+                writer.write(told(row(task=task, sample=sample, turns=turns)))
     preferences.build(tmp_path / "set", tmp_path / "run of build_data" / "data")
-    changes = {"offline": {"epochs": 1, "batch_size": 3}}
+    changes = {"offline": {"epochs": 1, "batch_size": 3}, "batch": BatchConfig(row_length=256, micro_batch_rows=8)}
     for objective, count in (("supervised", 12), ("preference", 6)):
         config = configured("tiny_player", tmp_path / "run of build_data", objective, **changes)
         path = run(tmp_path / objective, config)
@@ -313,6 +322,23 @@ def test_without_reference_none_is_computed(tmp_path, model, data, counted):
     assert not counted
     assert not list(data.glob("reference-*"))
     assert not any("drift" in name for name in metrics(path)[0]["metrics"])
+
+
+def test_supervised_training_on_the_chosen_sides_computes_no_reference(tmp_path, model, data, counted):
+    path = run(tmp_path / "run", configured(model, data, "preference", offline={"preference_weight": 0.0}))
+    assert not counted
+    first, last = (metrics(path)[n]["metrics"] for n in (0, -1))
+    assert last["sft"] < first["sft"]
+    assert not any("drift" in name for name in first)
+
+
+def test_a_file_system_without_locks_is_told_and_does_not_stop_a_run(tmp_path, model, data, monkeypatch, capsys):
+    def flock(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(reference_logprobs, "fcntl", types.SimpleNamespace(flock=flock, LOCK_EX=2, LOCK_NB=4))
+    run(tmp_path / "run", configured(model, data, "preference", offline={"epochs": 1}))
+    assert capsys.readouterr().out.count("the file system has no locks") == 1
 
 
 # ---- what stops a run -----------------------------------------------------------------------------------------------

@@ -40,12 +40,14 @@ def start(place, name, *flags, devices):
     )
 
 
-def together(place, name):
+def together(place, name, other=None):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     flags = ["--distributed=auto", f"--coordinator=127.0.0.1:{port}", "--processes=2"]
-    started = [start(place, name, *flags, f"--process={index}", devices=2) for index in range(2)]
+    started = [
+        start(where, name, *flags, f"--process={n}", devices=2) for n, where in enumerate((place, other or place))
+    ]
     return [(process, *process.communicate(timeout=400)) for process in started]
 
 
@@ -80,6 +82,21 @@ def test_two_processes_train_like_one(place):
     trees = [huggingface.load(place / name / "policy", dtype="float32")[1] for name in ("one", "two")]
     names = [tree["embed"]["embedding"] for tree in trees]
     np.testing.assert_allclose(*map(np.asarray, names), atol=1e-3)
+
+
+def test_hosts_whose_data_differ_in_one_id_stop(place, tmp_path):
+    (tmp_path / "config.py").write_text(CONFIG)
+    (tmp_path / "model").symlink_to(place / "model")
+    (tmp_path / "data").mkdir()
+    found = pairs(20)
+    found[7][1][0][-1] += 1
+    found[7][1][1][-1] = True  # so that the id is read
+    for folder in (place, tmp_path):
+        write_pairs(folder / "data" / "pairs.parquet", found)
+        found[7][1][0][-1] += 1
+    for process, _, errors in together(place, str(tmp_path / "differ"), tmp_path):
+        assert process.returncode == 1
+        assert "rows of the data: process 1 has others than the first one" in errors
 
 
 def test_what_one_process_cannot_read_stops_both(place):

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trajectory_rows import PROVENANCE, row, same
 
-from dfc.data import preferences
+from dfc.data import preferences, trajectory_files
 from dfc.data.selection import SelectionConfig, select
 from dfc.data.trajectories import to_table, to_trajectories
 from dfc.data.trajectory_files import DatasetError, TrajectoryWriter, read_part
@@ -304,8 +304,28 @@ def test_files_hold_whole_rows_and_both_sides_of_every_pair(tmp_path, monkeypatc
     assert record["groups"][0]["pairs"] == 9 == statistics[0].pairs
     assert json.loads(whole.schema.metadata[b"dfc.selection"])["pair_tokens"] == 8192
     monkeypatch.setattr(preferences, "_TOKENS_AT_ONCE", 20)  # in many chunks instead of one
+    monkeypatch.setattr(trajectory_files, "_BYTES_AT_ONCE", 2000)  # and not all in memory
     preferences.build(tmp_path / "set", tmp_path / "chunks")
-    assert pq.read_table(tmp_path / "chunks" / preferences.PAIRS_FILE).equals(whole)
+    names = {preferences.PAIRS_FILE, preferences.SFT_FILE, preferences.STATISTICS_FILE}
+    assert {path.name for path in (tmp_path / "chunks").iterdir()} == names
+    for name in names - {preferences.STATISTICS_FILE}:
+        one, other = (pq.read_table(tmp_path / folder / name) for folder in ("built", "chunks"))
+        assert one.equals(other, check_metadata=True)
+
+
+def test_every_row_group_is_read_once_for_both_files(tmp_path, monkeypatch):
+    # Games alternate in the set and follow one another in the files.
+    rows = [row(game, t, s, success=s < 1) for t in range(8) for game in ("wordle", "bandit") for s in range(3)]
+    stored(tmp_path / "set", rows, [12, 12, 12])
+    read = []
+    original = pq.ParquetFile.read_row_group
+    monkeypatch.setattr(
+        pq.ParquetFile, "read_row_group", lambda file, n, *a, **k: read.append(n) or original(file, n, *a, **k)
+    )
+    monkeypatch.setattr(preferences, "_TOKENS_AT_ONCE", 20)
+    (bandit, wordle) = preferences.build(tmp_path / "set", tmp_path / "built")
+    assert (bandit.pairs, wordle.pairs) == (8, 8)
+    assert len(read) == len(rows) // 3
 
 
 def test_a_set_without_a_success_gives_empty_files_and_says_so(tmp_path):

@@ -6,9 +6,11 @@ import types
 from pathlib import Path
 
 import pytest
+from trajectory_rows import PROVENANCE, row
 
 from dfc import validation
-from dfc.config import BatchConfig, ModelConfig, OptimizerConfig, RunConfig
+from dfc.config import AdapterConfig, BatchConfig, ModelConfig, OptimizerConfig, RunConfig
+from dfc.data.trajectory_files import DatasetError, TrajectoryWriter
 from dfc.interruption import Interrupted, Stop
 from dfc.recipes import paprika
 from dfc.recipes.stage_runs import StageRun, run_stages
@@ -64,6 +66,35 @@ def test_one_flag_leaves_a_group_out_and_shares_the_collection():
     assert stages["build_data"].build_data.trajectories == "other/collect"
     assert stages["build_data"].build_data.leave_out == ("wordle",)
     assert stages["rpo"].model.path == "tiny_player"  # nothing came before
+
+
+def test_adapters_are_for_training_only():
+    stages = by_name(dataclasses.replace(RUN, adapter=AdapterConfig(rank=4, base="nf4")))
+    assert {name for name, config in stages.items() if config.adapter.rank} == {"build_data", "sft", "rpo"}
+
+
+def test_rows_that_are_there_are_trained_on_without_building():
+    stages = by_name(
+        dataclasses.replace(
+            RUN, paprika=PaprikaConfig(stages=("sft", "rpo")), offline=OfflineConfig(data="other/build_data")
+        )
+    )
+    assert stages["sft"].offline.data == stages["rpo"].offline.data == "other/build_data"
+
+
+def test_building_refuses_what_a_later_training_would_find_empty(tmp_path):
+    with TrajectoryWriter(tmp_path / "trajectories", PROVENANCE) as writer:
+        writer.write(row("wordle", 0, 0))  # a success: something to imitate, no pair
+    settings = PaprikaConfig(stages=("build_data", "sft", "rpo"), collected=str(tmp_path / "trajectories"))
+    config = dataclasses.replace(RUN, paprika=settings)
+    stages = paprika.stages(config, tmp_path / "run")
+    with (
+        RunFolder.open(tmp_path / "run", config, command="") as folder,
+        Stop() as stop,
+        pytest.raises(DatasetError, match="no pair of a better and a worse trajectory"),
+    ):
+        run_stages(folder, stages[:1], stop)
+    assert not (tmp_path / "run" / "build_data" / "finished.json").exists()
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,33 @@ def test_conversations_of_others_are_encoded_as_a_rollout_would_have_made_them(t
     assert [contents(both, side) for side in (0, 1)] == [[row] for row in contents(found)]
 
 
+def collected(told, system=None):
+    """Rows of a collection: the ids that the model in the box makes of messages, and the messages."""
+    coder = tokenizer()
+    own = [Message("system", system)] if system else []
+    ids = [[*coder.first_turn(text, system=system), *coder.encode_reply("[1]"), coder.end_ids[0]] for text in told]
+    first = [len(coder.first_turn(text, system=system)) for text in told]
+    mask = [[n >= start for n in range(len(row))] for start, row in zip(first, ids, strict=True)]
+    messages = [[m._asdict() for m in (*own, Message("user", text), Message("assistant", "[1]"))] for text in told]
+    return pa.array(ids, IDS), pa.array(mask, MASK), pa.array(messages)
+
+
+@pytest.mark.parametrize("system", [None, "be brief"])
+def test_ids_of_the_model_s_own_tokenizer_are_trained_on_and_others_are_not(tmp_path, system):
+    ids, mask, messages = collected(["guess a number", "and another one"], system)
+    told = [m.as_py() for m in messages]
+    told[0][-2]["content"] = "guess a word"
+    for sides in (("",), ("chosen_", "rejected_")):
+        pairs_ = len(sides) == 2
+        columns = {f"{side}{name}": c for side in sides for name, c in (("ids", ids), ("mask", mask))}
+        path = tmp_path / f"{len(sides)}.parquet"
+        write_atomically(pa.table(columns | {f"{side}messages": messages for side in sides}), path)
+        assert len(read(path, pairs=pairs_, tokenizer=tokenizer)) == 2
+        write_atomically(pa.table(columns | {f"{side}messages": pa.array(told) for side in sides}), path)
+        text = refusal(path, pairs=pairs_, tokenizer=tokenizer)
+        assert "row 0: another tokenizer or chat template" in text
+
+
 # ---- broken input ---------------------------------------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@ import threading
 import numpy as np
 import pytest
 
+from dfc import run_folder
 from dfc.config import OptimizerConfig, RunConfig
 from dfc.errors import CheckpointError, RunFolderError
 from dfc.interruption import Interrupted, Stop
@@ -193,3 +194,34 @@ def test_the_second_ctrl_c_stops_at_once():
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert threading.current_thread() is threading.main_thread()
+
+
+@pytest.mark.parametrize("filler", [1, 1 << 16, 200_000])
+def test_mending_cuts_half_a_line_off_every_stream_and_leaves_whole_ones(tmp_path, filler):
+    with RunFolder.open(tmp_path, CONFIG, command="") as folder:
+        folder.append("metrics", [{"n": 1}, {"text": "x" * filler}])
+        folder.append("episodes", [{"n": 2}])
+        folder.flush()
+        whole = {name: folder.stream(name).read_bytes() for name in ("metrics", "episodes")}
+        for name, half in (("metrics", b'{"n":' + b"1" * filler), ("evaluations", b'{"a'), ("episodes", b"")):
+            with folder.stream(name).open("ab") as file:
+                file.write(half)
+        folder.mend()
+        assert {name: folder.stream(name).read_bytes() for name in whole} == whole
+        assert folder.stream("evaluations").read_bytes() == b""
+        folder.append("metrics", [{"n": 3}])
+        assert [record.get("n") for record in folder.records("metrics")] == [1, None, 3]
+
+
+def test_a_text_is_whole_or_what_it_was(tmp_path, monkeypatch):
+    path = tmp_path / "results.json"
+    run_folder.write_whole(path, "before \ud83d")  # half of a pair
+    assert path.read_text(encoding="utf-8") == "before ?"
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(run_folder.os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        run_folder.write_whole(path, "after")
+    assert path.read_text(encoding="utf-8") == "before ?"

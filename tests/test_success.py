@@ -48,7 +48,7 @@ def test_the_error_is_that_of_the_mean_of_tasks():
     assert found.mean == pytest.approx(rates.mean())
     assert found.error == pytest.approx(rates.std(ddof=1) / np.sqrt(23))
     assert found.over == 23
-    assert found.interval.low == pytest.approx(rates.mean() - 1.96 * found.error)
+    assert found.interval.low == pytest.approx(rates.mean() - 2.074 * found.error)  # t of 22 degrees
     assert math.isnan(estimate([0.5]).error)
     assert math.isnan(estimate([]).mean)
 
@@ -63,8 +63,38 @@ def test_the_error_counts_tasks_and_not_games():
 
 def test_groups_weigh_the_same_and_their_errors_add_in_squares():
     found = success.over_groups([Estimate(0.2, 0.03, 400), Estimate(0.8, 0.04, 4)])
-    assert found == pytest.approx((0.5, 0.025, 2))
+    assert found[:3] == pytest.approx((0.5, 0.025, 2))
     assert math.isnan(success.over_groups([Estimate(0.2, 0.03, 4), Estimate(math.nan, math.nan, 0)]).mean)
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 3, 10, 19, 28])
+def test_the_interval_of_few_tasks_is_students(freedom):
+    low = Estimate(0.0, 1.0, freedom + 1, freedom).interval.low
+    # The share of the density of t within the interval, by Simpson's rule.
+    x, step = np.linspace(low, -low, 20_001, retstep=True)
+    density = math.gamma((freedom + 1) / 2) / math.gamma(freedom / 2) / math.sqrt(freedom * math.pi)
+    density *= (1 + x**2 / freedom) ** (-(freedom + 1) / 2)
+    assert step / 3 * (density[0] + 4 * density[1:-1:2].sum() + 2 * density[2:-1:2].sum() + density[-1]) == (
+        pytest.approx(0.95, abs=1e-4)
+    )
+
+
+def test_the_interval_of_many_tasks_is_normal_and_no_spread_is_none():
+    assert Estimate(0.0, 1.0, 29, 28).interval.high == 2.048
+    assert Estimate(0.0, 1.0, 30, 29).interval.high == 1.96
+    assert estimate([0.5] * 3).interval == (0.5, 0.5, 0.5)
+    assert estimate([0.0, 1.0, 0.0]).freedom == 2
+
+
+def test_degrees_of_freedom_over_groups():
+    alike = [Estimate(0.5, 0.1, 6, 5)] * 4
+    assert success.over_groups(alike).freedom == pytest.approx(20)  # as of all tasks together
+    known = [Estimate(0.5, 0.1, 6, 5), Estimate(0.9, 0.0, 6)]  # one group in which all tasks came out alike
+    assert success.over_groups(known).freedom == pytest.approx(5)
+    assert success.over_groups(known[1:]).freedom == math.inf
+    # Of two unlike groups Welch's formula: between the smaller one's and the sum.
+    unlike = [Estimate(0.5, 0.3, 4, 3), Estimate(0.5, 0.1, 11, 10)]
+    assert success.over_groups(unlike).freedom == pytest.approx((0.09 + 0.01) ** 2 / (0.0081 / 3 + 0.0001 / 10))
 
 
 def test_a_summary_counts_what_it_says():
@@ -229,6 +259,19 @@ def test_the_page_the_tables_and_the_json_hold_the_same_figures(tmp_path):
     assert arm["groups"]["h"]["pass_at"] == {"1": [0.5, 0.0, 3], "2": [1.0, 0.0, 3]}
     assert arm["mean_over_groups"]["invalid"] == [0.5, 0.0, 2]
     assert data["failed"][0]["task"] == 0
+    # Half of the games of every task are won, so one of two always is; in the cell with a failed game, of two tasks.
+    assert arm["mean_over_groups"]["pass_at"] == {"1": [0.5, 0.0, 2], "2": [1.0, 0.0, 2]}
+    (other,) = [a for a in data["arms"] if (a["policy"], a["temperature"]) == ("second", 0.3)]
+    groups = [np.asarray(g["pass_at"]["1"]) for g in other["groups"].values()]
+    mean, error = (groups[0][0] + groups[1][0]) / 2, math.hypot(groups[0][1], groups[1][1]) / 2
+    assert other["mean_over_groups"]["pass_at"]["1"] == pytest.approx([mean, error, 2])
+    (table,) = [table for table in every if table.title.startswith("Tasks solved within k games")]
+    assert ("first, temperature 1", "50.0 ± 0.0", "100.0 ± 0.0") in table.rows
+    # 4 pairs, 2 groups and their mean, 2 metrics; measures that differ in no task are left out of their table.
+    for words in ("This table holds 24 tests, the whole evaluation 32.", "not corrected for their number"):
+        assert words in text
+        assert words in (tmp_path / "tables.md").read_text(encoding="utf-8")
+    assert len(data["differences"]) == 32
     lines = success_page.console(found)
     assert lines[-1] == "1 games failed and are in no figure"
     assert any(line.startswith(ALL_GROUPS) for line in lines)
@@ -238,8 +281,9 @@ def test_nothing_played_gives_dashes(tmp_path):
     found = success.of_records([Arm("a", 0.7), Arm("b", 0.7)], {"g": 6}, 20, [])
     every = success_page.tables(found)
     assert every[0].rows == (("g", "-", "-"),)
-    assert [h for h in every[1].header if h.startswith("pass")] == [
-        f"pass@{k} %" for k in (1, 2, 3, 4, 5, 6, 7, 8, 16, 20)
-    ]
+    for table in (every[1], every[-1]):
+        assert [h for h in table.header if h.startswith("pass")] == [
+            f"pass@{k} %" for k in (1, 2, 3, 4, 5, 6, 7, 8, 16, 20)
+        ]
     success_page.write(tmp_path, RunConfig(policies=("a", "b")), found, every)
     assert json.loads((tmp_path / "results.json").read_text())["arms"][0]["groups"]["g"]["success"] == [None, None, 0]

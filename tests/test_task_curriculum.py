@@ -1,19 +1,28 @@
-"""The curriculum over task groups: which tasks are chosen, from what, and what a round is made of."""
+"""The curriculum over task groups: which tasks are chosen, from what, what a round is made of, what a stop changes."""
 
 import dataclasses
+import json
 import math
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+from chat_server import completion, serving
 
 from dfc import curriculum, validation
-from dfc.config import ModelConfig, RunConfig
+from dfc.config import AdapterConfig, EndpointSettings, ModelConfig, RolloutConfig, RunConfig, StaffConfig
 from dfc.curriculum import UpperConfidenceBound
-from dfc.recipes import task_curriculum
+from dfc.data.trajectory_files import read_trajectories
+from dfc.errors import ConfigError, DfcError
+from dfc.interruption import Interrupted
+from dfc.progress import Progress
+from dfc.recipes import collection, task_curriculum
 from dfc.recipes.collection import Attempt, Summary, task_arms
+from dfc.recipes.table import Table
 from dfc.recipes.task_curriculum import Chooser
-from dfc.task_config import CollectConfig, TaskCurriculumConfig
+from dfc.run_folder import RunFolder
+from dfc.task_config import BuildDataConfig, CollectConfig, TaskCurriculumConfig
 
 ARMS = {"easy": [("g", 0), ("g", 1)], "medium": [("g", 2), ("g", 3), ("g", 4)], "hard": [("g", 5)]}
 
@@ -119,6 +128,19 @@ def test_a_task_about_which_nothing_is_known_scores_nothing():
     assert chooser.choose(1)  # and the next choice is possible
 
 
+def test_a_group_whose_staff_breaks_down_does_not_take_the_whole_budget():
+    chooser = Chooser(config(), {"broken": [("g", 0)], "sound": [("g", 5)]})
+    for _ in range(60):
+        (attempts,) = chooser.choose(1)
+        if attempts[0].task == 0:
+            chooser.observe([summary(attempt, 3, success=False, failure="discarded") for attempt in attempts])
+        else:
+            chooser.observe([summary(attempt, 4 + 12 * (n % 2)) for n, attempt in enumerate(attempts)])
+    assert chooser.chosen["broken"] + chooser.chosen["sound"] == 60
+    assert 1 <= chooser.chosen["broken"] < 30
+    assert chooser.means["broken"] == 0.0
+
+
 def test_the_group_with_more_spread_is_chosen_more_often():
     chooser = Chooser(config(c=0.3), ARMS)
     for _ in range(120):
@@ -176,3 +198,211 @@ def test_attempts_name_the_game_and_task():
     (attempts,) = Chooser(config(), {"hard": [("g", 5)]}).choose(1)
     assert attempts[0] == Attempt("g", 5, 0)
     assert curriculum.coefficient_of_variation([3, 3]) == 0.0
+
+
+def test_tasks_are_chosen_from_the_games_that_are_learned_from_and_all_are_evaluated():
+    games = {game: {} for game in ("TowerOfHanoi-v0", "GuessTheNumber-v0", "twenty_questions")}
+    for build, learned in (
+        (BuildDataConfig(), [*games]),
+        (BuildDataConfig(leave_out=("GuessTheNumber-v0",)), ["TowerOfHanoi-v0", "twenty_questions"]),
+        (BuildDataConfig(groups=("twenty_questions",)), ["twenty_questions"]),
+    ):
+        run = dataclasses.replace(config(rounds=1), games=games, build_data=build)
+        stages = {stage.name: stage.config for stage in task_curriculum.stages(run, Path("x"))}
+        assert list(stages["round_1/collect"].games) == learned
+        assert list(stages["evaluate_tasks"].games) == list(games)
+    nothing = dataclasses.replace(run, build_data=BuildDataConfig(groups=("bandit",)))
+    with pytest.raises(ConfigError, match="leave no game to collect from; games has TowerOfHanoi-v0"):
+        task_curriculum.stages(nothing, Path("x"))
+
+
+def test_what_is_played_is_the_weights_as_they_are_stored():
+    adapter = AdapterConfig(rank=2, base="nf4")
+    run = dataclasses.replace(config(rounds=1), adapter=adapter)
+    stages = {stage.name: stage.config for stage in task_curriculum.stages(run, Path("x"))}
+    played = {"round_1/collect", "evaluate_tasks"}
+    assert {name for name, stage in stages.items() if stage.adapter == AdapterConfig()} == played
+    assert stages["round_1/sft"].adapter == adapter
+
+
+# ---- a round that plays ---------------------------------------------------------------------------------------------
+
+ROLLOUT = RolloutConfig(slots=4, max_length=96, max_reply_length=4, stop=("]",), widths=(16,), lengths=(0, 96))
+ROUND = RunConfig(
+    name="round_1",
+    recipe="collect",
+    games={
+        "TowerOfHanoi-v0": {"num_disks": 1, "max_turns": 3},
+        "GuessTheNumber-v0": {"max_turns": 4, "max_number": 9},
+    },
+    rollout=ROLLOUT,
+    collect=CollectConfig(tasks=2, samples_of=(), jobs_at_once=2),
+    task_curriculum=TaskCurriculumConfig(steps=5, tasks_at_once=2, samples=2),
+)  # steps of 2, 2 and 1 tasks; a chunk is one task
+
+
+class StopsAfter:
+    """Stops at the n-th look; never with None."""
+
+    requested = None
+
+    def __init__(self, looks=None):
+        self.looks = looks
+
+    def check(self):
+        if self.looks is not None:
+            self.looks -= 1
+            if self.looks < 0:
+                raise Interrupted(15)
+
+
+def collect(path, config=ROUND, looks=None):
+    with RunFolder.open(path, config, command="test") as folder:
+        task_curriculum.collect(config, folder, StopsAfter(looks))
+    return path
+
+
+def rows(path):
+    """Rows by attempt, without what depends on the batch they were played in."""
+    found = list(read_trajectories(path / "trajectories"))
+    by_attempt = {(row.game, row.task, row.sample): (row.ids.tolist(), row.outcome, row.game_seed) for row in found}
+    assert len(found) == len(by_attempt)
+    return by_attempt
+
+
+def lines(path):
+    return [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+
+
+def untimed(path):
+    return [{name: value for name, value in line.items() if name != "clock"} for line in lines(path)]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return collect(tmp_path_factory.mktemp("whole") / "run")
+
+
+@pytest.mark.parametrize("looks", [2, 3])  # between two steps, and within one
+def test_a_stop_changes_neither_rows_nor_lines_and_no_step_is_written_twice(tmp_path, whole, monkeypatch, looks):
+    path = tmp_path / "parts"
+    with pytest.raises(Interrupted):
+        collect(path, looks=looks)
+    before = lines(path)
+    assert [line["step"] for line in before] == [2]
+    with (path / "metrics.jsonl").open("ab") as file:
+        file.write(b'{"step":4,"sta')
+    started = []
+
+    def noting(self, *args, **options):
+        started.append(options["start_step"])
+        made(self, *args, **options)
+
+    made = Progress.__init__
+    monkeypatch.setattr(Progress, "__init__", noting)
+    collect(path)
+    assert started == [2]
+    assert rows(path) == rows(whole)
+    assert len(rows(path)) == 10
+    assert untimed(path) == untimed(whole)
+    assert lines(path)[0] == before[0]  # with its clock
+    results = [json.loads((place / "choices.json").read_text()) for place in (path, whole)]
+    assert [line["step"] for line in lines(whole)] == [2, 4, 5]
+    assert results[0]["seconds"] == sum(line["clock"]["seconds"] for line in lines(path)) > 0
+    for result in results:
+        result.pop("seconds")
+    assert results[0] == results[1]
+    assert any(results[0]["scores"].values())  # so that what is chosen depends on what was played
+
+
+def test_a_step_whose_trajectories_are_gone_is_played_again(tmp_path, whole):
+    path = shutil.copytree(whole, tmp_path / "run")
+    (path / "finished.json").unlink()
+    parts = sorted((path / "trajectories").glob("*.parquet"))
+    parts[2].unlink()  # of the second step
+    first = lines(path)[0]
+    collect(path)
+    assert rows(path) == rows(whole)
+    assert untimed(path) == untimed(whole)
+    assert lines(path)[0] == first
+
+
+def test_the_table_is_closed_where_the_weights_cannot_be_told(tmp_path, monkeypatch):
+    closed, close = [], Table.close
+
+    def closing(self):
+        closed.append(self)
+        close(self)
+
+    def fails(*_):
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(Table, "close", closing)
+    monkeypatch.setattr(collection, "make_provenance", fails)
+    with pytest.raises(OSError, match="the disk is gone"):
+        collect(tmp_path / "run")
+    assert len(closed) == 1
+
+
+def test_games_for_two_are_refused_before_anything_is_made(tmp_path):
+    run = dataclasses.replace(ROUND, recipe="task_curriculum", games={"Nim-v0": {}, **ROUND.games})
+    with (
+        RunFolder.open(tmp_path, run, command="") as folder,
+        pytest.raises(ConfigError, match=r"games\.Nim-v0: is for two players"),
+    ):
+        task_curriculum.run(run, folder, StopsAfter())
+    assert not (tmp_path / "round_1").exists()
+
+
+# ---- staff ----------------------------------------------------------------------------------------------------------
+
+
+def staffed(url):
+    endpoint = EndpointSettings(temperature=0.0, prices=("staff=1/2",), retries=0)
+    return dataclasses.replace(
+        ROUND,
+        games={"twenty_questions": {"max_turns": 2}},
+        rollout=dataclasses.replace(ROLLOUT, max_length=448, max_reply_length=8, widths=(64,), lengths=(0, 448)),
+        staff=StaffConfig(who=f"{url}#m", endpoint=endpoint),
+        collect=dataclasses.replace(ROUND.collect, tasks=0),
+        task_curriculum=dataclasses.replace(ROUND.task_curriculum, steps=2, tasks_at_once=2),
+    )
+
+
+def test_money_of_all_starts_is_counted_and_shown(tmp_path, capsys):
+    def answers(handler, body):
+        judged = "referee" in body["messages"][0]["content"]
+        handler.send(200, json.dumps(completion("<NOTVALID>" if judged else "No")).encode())
+
+    with serving(usual=answers) as server:
+        run = staffed(server.url)
+        with pytest.raises(Interrupted):
+            collect(tmp_path, run, looks=1)  # after one task of a step of two
+        first = len(server.requests)
+        assert first > 0
+        assert json.loads((tmp_path / "costs.json").read_text())["requests/staff"] == first
+        collect(tmp_path, run)
+        requests = len(server.requests)
+    assert requests > first
+    result = json.loads((tmp_path / "choices.json").read_text())
+    assert result["cost"]["requests/staff"] == requests
+    assert result["cost"]["money/staff"] == pytest.approx(requests * (10 * 1 + 3 * 2) / 1e6)
+    (line,) = lines(tmp_path)
+    assert line["metrics"]["requests/staff"] == requests
+    said = capsys.readouterr().out
+    assert f"cost so far: {requests} requests, money {requests * 16e-6:.6g}" in said
+    assert f"\ncost: {requests} requests" in said
+
+
+def test_staff_of_no_use_stops_a_round(tmp_path):
+    def useless(handler, _):
+        handler.send(200, json.dumps(completion("Perhaps")).encode())
+
+    with serving(usual=useless) as server:
+        run = staffed(server.url)
+        long = dataclasses.replace(run.task_curriculum, steps=40, tasks_at_once=4, samples=3)
+        with pytest.raises(DfcError, match=r"twenty_questions: none of 24 trajectories says anything .*\(24 discarded"):
+            collect(tmp_path / "long", dataclasses.replace(run, task_curriculum=long))
+        with pytest.raises(DfcError, match=r"twenty_questions: none of 4 trajectories says anything"):
+            collect(tmp_path / "short", run)
+    assert not (tmp_path / "long" / "choices.json").exists()

@@ -1,5 +1,7 @@
 """The model in the box: it loads in transformers with the same logits and ids, knows the rules, and is no expert."""
 
+import dataclasses
+import json
 import warnings
 from pathlib import Path
 
@@ -8,16 +10,23 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from dfc import validation
 from dfc.config import RolloutConfig
+from dfc.configs import paprika_player
+from dfc.configs import tiny_player as box
 from dfc.configs.tiny_player import IDS
-from dfc.data import transcripts
+from dfc.data import pieces, transcripts
 from dfc.evaluation import matches
 from dfc.games import registry, scripted
+from dfc.interruption import Stop
 from dfc.models import huggingface, tiny_tokenizer
 from dfc.models.chat import ChatTokenizer
-from dfc.models.transformer import bind
+from dfc.models.transformer import bind, initialize
+from dfc.recipes import tiny_player
 from dfc.rollout.engine import Engine
 from dfc.rollout.play import Arena
+from dfc.run_folder import RunFolder
+from dfc.training.optimizer import make_optimizer
 
 FOLDER = huggingface.resolve("tiny_player")
 TWO_PLAYERS = [game for game in IDS if registry.make(game).seats == 2]
@@ -115,3 +124,122 @@ def test_its_replies_are_legal(records, game):
 @pytest.mark.parametrize("game", TWO_PLAYERS)
 def test_it_plays_roughly_like_a_random_legal_player(records, game):
     assert 0.40 <= records[game].score.estimate <= 0.55
+
+
+# ---- how it is made --------------------------------------------------------------------------------------------------
+
+GROUPS = {"bandit": {"max_turns": 4}, "twenty_questions": {"max_turns": 3}}  # the second with a world and a judge
+
+
+def small(**settings):
+    base = paprika_player.get_config()
+    made = {"transcripts_per_game": 12, "steps": 2, "transcripts_per_step": 6, "long_every": 2, "novice": ()}
+    sizes = {"width": 32, "layers": 1, "feed_forward": 32, "vocabulary": 600}
+    return dataclasses.replace(
+        base,
+        games=GROUPS,
+        rollout=dataclasses.replace(base.rollout, slots=4, max_length=256, max_reply_length=8),
+        optimizer=dataclasses.replace(base.optimizer, warmup_steps=0),
+        batch=dataclasses.replace(base.batch, row_length=128, micro_batch_rows=2),
+        tiny_player=dataclasses.replace(base.tiny_player, **{**made, **sizes, **settings}),
+        evaluation=dataclasses.replace(base.evaluation, games=2),
+    )
+
+
+def test_the_recipe_makes_a_player_of_games_with_staff_and_evaluates_it(tmp_path):
+    with RunFolder.open(tmp_path / "run", small(), command="test") as folder, jax.numpy_dtype_promotion("standard"):
+        tiny_player.run(folder_config := small(), folder, Stop())
+    rows = json.loads((tmp_path / "run" / "evaluation.json").read_text())
+    assert {row["game"] for row in rows} == set(folder_config.games)
+    assert all(row["opponent"] == "none" and row["games"] == 2 and row["replies"] >= 2 for row in rows)
+    model, _ = huggingface.load(tmp_path / "run" / "policy", dtype="float32")
+    assert (model.width, model.layers) == (32, 1)
+
+
+@pytest.fixture(scope="module")
+def batches(tmp_path_factory):
+    config = small(transcripts_per_game=6)
+    data = tiny_player.make_transcripts(config)
+    folder = tmp_path_factory.mktemp("words")
+    chosen = pieces.choose(transcripts.texts(iter(data)), config.tiny_player.vocabulary - tiny_tokenizer.SMALLEST)
+    tiny_tokenizer.build(chosen, folder, size=config.tiny_player.vocabulary)
+    tokenizer = ChatTokenizer.load(folder)
+    return config, data, tokenizer, tiny_player.Batches(config, data, tokenizer)
+
+
+def test_a_step_is_the_loss_of_its_transcripts_one_by_one(batches):
+    """Oracle: each transcript alone in a row, its distribution against those of the whole vocabulary."""
+    config, data, tokenizer, source = batches
+    model = tiny_player.shape(config, tokenizer.vocabulary)
+    params = initialize(model, 1)
+    by_ids = {tuple(transcripts.encode(t, tokenizer).ids.tolist()): t for t in data}
+    positions = jnp.arange(256, dtype=jnp.int32)[None]
+
+    @jax.jit
+    def logprobs_of(ids, segments):
+        module = bind(model, params)
+        return jax.nn.log_softmax(module(ids, positions, segments) @ module.output_embedding.T, axis=-1)[0]
+
+    chosen, total, weight = [], 0.0, 0.0
+    for batch in source.step(0):
+        for tokens, segments in zip(batch.tokens, batch.segments, strict=True):
+            chosen += [by_ids[tuple(tokens[segments == s].tolist())] for s in range(1, segments.max() + 1)]
+    for transcript in chosen:
+        encoded = transcripts.encode(transcript, tokenizer)
+        ids, segments = np.zeros((2, 1, 256), np.int32)
+        ids[0, : len(encoded.ids)], segments[0, : len(encoded.ids)] = encoded.ids, 1
+        logprobs = np.asarray(logprobs_of(ids, segments))
+        shares = [d for e in transcript.exchanges if e.imitate for d in transcripts.choices(e, tokenizer)]
+        for place, distribution in zip(np.flatnonzero(encoded.mask), shares, strict=True):
+            total -= sum(share * logprobs[place - 1, id_] for id_, share in distribution.items())
+            weight += 1
+    optimizer = make_optimizer(config.optimizer, 2)
+    with jax.numpy_dtype_promotion("standard"):  # optax mixes types within itself
+        update = tiny_player.make_update(model, optimizer)
+        _, _, loss = update(params, optimizer.init(params), source.step(0))
+    assert len(chosen) >= 2
+    assert loss == pytest.approx(total / weight, rel=1e-5)
+
+
+def test_a_step_holds_as_many_transcripts_as_configured(batches):
+    config, _, _, source = batches
+    assert sum(int(b.segments.max(axis=1).sum()) for b in source.step(0)) == config.tiny_player.transcripts_per_step
+    again = source.step(0)
+    for one, other in zip(source.step(0), again, strict=True):
+        assert all(np.array_equal(x, y) for x, y in zip(one, other, strict=True))
+
+
+def test_novices_have_less_skill_and_fewer_transcripts():
+    config = small(novice=("bandit",), transcripts_per_game=16, skill=(0.5, 1.0))
+    found = tiny_player.make_transcripts(config)
+    counts = {game: sum(t.game == game for t in found) for game in GROUPS}
+    assert counts == {"bandit": 4, "twenty_questions": 16}
+    skills = {e.skill for t in found if t.game == "bandit" for e in t.exchanges}
+    assert 0 < min(skills) < max(skills) <= 0.5
+    adept = tiny_player.make_transcripts(small(transcripts_per_game=16, skill=(0.5, 1.0)))
+    skills = {e.skill for t in adept if t.game == "bandit" for e in t.exchanges}
+    assert 0.5 <= min(skills) < max(skills) <= 1
+
+
+def test_the_box_is_made_of_random_legal_play_of_its_ids_and_variants():
+    config = box.get_config()
+    config = dataclasses.replace(config, tiny_player=dataclasses.replace(config.tiny_player, ids_per_game=280))
+    found = tiny_player.make_transcripts(config)
+    assert {t.game for t in found} == set(IDS)
+    assert all(not e.skilled for t in found for e in t.exchanges)
+    hanoi = [t for t in found if t.game == "TowerOfHanoi-v0"]
+    assert sum(len(t.exchanges) for t in hanoi) >= 40 + 2 * 10  # 7 ids a turn; a quarter for each of two variants
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"skill": (0.5,)}, "must be two numbers from 0 to 1"),
+        ({"skill": (0.8, 0.2)}, "the lower one first"),
+        ({"skill": (0.5, 1.5)}, "must be two numbers from 0 to 1"),
+        ({"novice": ("wordle",)}, "wordle must be among this run's games"),
+        ({"transcripts_per_game": -1}, "tiny_player.transcripts_per_game=-1"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings, told):
+    assert any(told in problem for problem in validation.problems(small(**settings)))

@@ -15,7 +15,7 @@ from dfc.models.sharding import make_mesh
 from dfc.models.transformer import abstract_params, bind
 from dfc.recipes.conquer import make_loss
 from dfc.training import step
-from dfc.training.optimizer import make_optimizer
+from dfc.training.optimizer import learning_rate, make_optimizer
 from dfc.training.packing import Sequence1D, empty_batch, micro_batches, pack
 from dfc.training.step import Trainer, action_capacity, batch_logprobs
 
@@ -296,19 +296,26 @@ def adamw(config, rates, values, gradients):
 
 
 @pytest.mark.usefixtures("optax_promotion")
+def test_no_update_of_a_short_run_is_at_the_rate_zero():
+    for total in (1, 2, 3):
+        rate = learning_rate(OptimizerConfig(learning_rate=0.1, schedule="cosine", warmup_ratio=0.04), total)
+        assert all(float(rate(n)) > 0.01 for n in range(total))
+
+
+@pytest.mark.usefixtures("optax_promotion")
 @pytest.mark.parametrize(
     ("config", "rates"),
     [
         (OptimizerConfig(learning_rate=0.1), [0.1] * 6),
         (OptimizerConfig(learning_rate=0.1, weight_decay=0.3, clip_norm=0.5, b1=0.8, b2=0.9), [0.1] * 6),
-        (OptimizerConfig(learning_rate=0.1, warmup_steps=4), [0, 0.025, 0.05, 0.075, 0.1, 0.1]),
+        (OptimizerConfig(learning_rate=0.1, warmup_steps=4), [0.025, 0.05, 0.075, 0.1, 0.1, 0.1]),
         (
             OptimizerConfig(learning_rate=0.1, schedule="cosine"),
             [0.1 * (1 + np.cos(np.pi * n / 6)) / 2 for n in range(6)],
         ),
         (
             OptimizerConfig(learning_rate=0.1, schedule="cosine", warmup_steps=2),
-            [0, 0.05, *(0.1 * (1 + np.cos(np.pi * n / 4)) / 2 for n in range(4))],
+            [0.05, *(0.1 * (1 + np.cos(np.pi * n / 5)) / 2 for n in range(5))],
         ),
     ],
     ids=["plain", "all numbers", "warm-up", "cosine", "both"],

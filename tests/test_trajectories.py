@@ -14,8 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 from trajectory_rows import PROVENANCE, played, row, same
 
+from dfc.data import trajectory_files
 from dfc.data.trajectories import (
     COLUMNS,
+    SCHEMA,
     Message,
     TrajectoryKey,
     canonical_json,
@@ -277,7 +279,10 @@ def test_a_killed_collection_goes_on_with_exactly_what_is_missing(tmp_path):
     assert all((folder / name).read_bytes() == old for name, old in before.items())
 
 
-def test_chosen_rows_come_in_the_order_asked_for_and_only_their_row_groups_are_read(tmp_path, monkeypatch):
+@pytest.mark.parametrize("at_once", [2**20, 1000, 1])
+def test_chosen_rows_come_in_the_order_asked_for_and_only_their_row_groups_are_read_once(
+    tmp_path, monkeypatch, at_once
+):
     rows = [row(task=n, tokens=1 + n) for n in range(40)]
     for start in (0, 20):
         pq.write_table(to_table(rows[start : start + 20]), tmp_path / f"part-{start:03d}.parquet", row_group_size=4)
@@ -286,15 +291,30 @@ def test_chosen_rows_come_in_the_order_asked_for_and_only_their_row_groups_are_r
     monkeypatch.setattr(
         pq.ParquetFile, "read_row_group", lambda file, n, *a, **k: read.append(n) or original(file, n, *a, **k)
     )
-    wanted = np.asarray([39, 0, 21, 3, 0])
-    table = read_rows(parts(tmp_path), wanted // 20, wanted % 20)
-    assert all(map(same, to_trajectories(table), [rows[n] for n in wanted]))
+    monkeypatch.setattr(trajectory_files, "_BYTES_AT_ONCE", at_once)  # one run, a few, one per row group
+    columns = read_columns(tmp_path, ("task",))
+    wanted = [np.asarray(numbers, np.int64) for numbers in ([39, 0, 21, 3, 0], [], [20, 38, 1], [2])]
+    (tmp_path / "spill").mkdir()
+    tables = list(read_rows(columns, wanted, spill=tmp_path / "spill"))
+    for table, chunk in zip(tables, wanted, strict=True):
+        assert all(map(same, to_trajectories(table), [rows[n] for n in chunk]))
+        assert table.num_rows == len(chunk)
+        assert table.schema.equals(SCHEMA, check_metadata=True)
     assert read == [0, 0, 4]
-    empty = read_rows(parts(tmp_path), wanted[:0], wanted[:0])
-    assert empty.num_rows == 0
-    assert empty.column_names == list(COLUMNS)
+    assert not list((tmp_path / "spill").iterdir())
+    assert list(read_rows(columns, [])) == []
+    gone = columns._replace(row=columns.row + 16)
     with pytest.raises(DatasetError, match=r"part-020.parquet: no row 20"):
-        read_rows(parts(tmp_path), np.asarray([1]), np.asarray([20]))
+        next(read_rows(gone, [np.asarray([24])]))
+
+
+def test_chosen_rows_of_files_whose_texts_are_dictionaries_stand_beside_others(tmp_path):
+    rows = [row(task=n) for n in range(4)]
+    pq.write_table(to_table(rows[:2]), tmp_path / "part-0.parquet")
+    other = to_table(rows[2:])
+    pq.write_table(other.set_column(0, "game", other["game"].dictionary_encode()), tmp_path / "part-1.parquet")
+    (table,) = read_rows(read_columns(tmp_path, ("task",)), [np.asarray([3, 0, 2])])
+    assert all(map(same, to_trajectories(table), [rows[3], rows[0], rows[2]]))
 
 
 # ---- broken input ---------------------------------------------------------------------------------------------------

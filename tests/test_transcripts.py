@@ -7,11 +7,12 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from dfc.configs.tiny_player import IDS
-from dfc.data import transcripts
-from dfc.data.transcripts import random_legal
-from dfc.games import registry
-from dfc.games.chance import derive_seed
+from dfc.data import pieces, transcripts
+from dfc.data.transcripts import mixed_skill, random_legal
+from dfc.games import registry, scripted
+from dfc.games.chance import Chance, derive_seed
 from dfc.games.game import Verdict
+from dfc.games.paprika.mastermind import targets
 from dfc.models import tiny_tokenizer
 from dfc.models.chat import ChatTokenizer
 
@@ -126,3 +127,110 @@ def test_the_shares_of_ids_are_those_of_a_player_who_takes_every_legal_action_eq
             assert shares == pytest.approx({id_: going_on.count(id_) / len(going_on) for id_ in going_on})
         longest = max(longest, len(exchange.legal))
     assert longest > 2
+
+
+# ---- players of mixed skill -----------------------------------------------------------------------------------------
+
+ONE_SEAT_EACH = ("bandit", "minesweeper", "twenty_questions", "murder_mystery")  # the last two with a world and a judge
+
+
+def mixed(game_id, seed, low, high):
+    return mixed_skill(game_id, {}, seed, skill=(low, high), illegal_share=0.0)
+
+
+@pytest.mark.parametrize("game_id", IDS)
+def test_no_skill_is_random_legal_play(game_id):
+    options = OPTIONS.get(game_id, {})
+    assert mixed_skill(game_id, options, 4, skill=(0.0, 0.0), illegal_share=0.3) == made(game_id, 4)
+
+
+@pytest.mark.parametrize("game_id", ONE_SEAT_EACH)
+def test_full_skill_is_the_strong_program_and_staff_follows_its_script(game_id):
+    (found,) = mixed(game_id, 3, 1.0, 1.0)
+    game = registry.make(game_id)
+    game.reset(derive_seed("transcript deal", game_id, 3))
+    staff, player = scripted.staff(game), scripted.strong(game)
+    draws = Chance(derive_seed("transcript skill", game_id, 3))
+    draws.uniform()  # the skill
+    turns = []
+    while not game.over:
+        if game.to_move >= game.seats:
+            game.step(staff[game.role(game.to_move)].act(game, Chance(0)))
+            continue
+        draws.uniform()  # who acts
+        turns.append((game.observation(0), player.act(game, draws)))
+        game.step(turns[-1][1])
+    assert [(e.observation, e.reply) for e in found.exchanges] == turns
+    assert found.seat == 0
+    assert all(e.imitate for e in found.exchanges)
+
+
+def test_skill_decides_how_often_the_program_acts():
+    """Of the cases of customer service the program solves all in two or three turns, random talk needs far more."""
+    turns = []
+    for bound in (0.0, 0.5, 1.0):
+        found = [mixed("customer_service", seed, bound, bound)[0] for seed in range(40)]
+        turns.append(sum(len(t.exchanges) for t in found))
+    assert turns[0] > 1.2 * turns[1] > 1.2 * turns[2]
+
+
+def test_shares_are_those_of_a_player_who_is_skilled_now_and_then(folder):
+    tokenizer = ChatTokenizer.load(folder)
+    end = tokenizer.end_ids[0]
+    (found,) = mixed("minesweeper", 1, 0.4, 0.4)
+    for exchange in found.exchanges:
+        count = len(exchange.legal)
+        shares = sorted(map(exchange.share, exchange.legal))
+        assert shares == pytest.approx([0.6 / count] * (count - 1) + [0.4 + 0.6 / count])
+        # The chain rule: the shares of its ids multiply to the share of the action.
+        ids = [*tokenizer.encode_reply(exchange.reply), end]
+        product = np.prod([f[id_] for f, id_ in zip(transcripts.choices(exchange, tokenizer), ids, strict=True)])
+        np.testing.assert_allclose(product, exchange.share(exchange.reply))
+
+
+def test_of_many_legal_actions_only_those_of_the_program_are_targets():
+    (found,) = mixed("mastermind", 1, 0.5, 0.5)
+    assert {e.legal for e in found.exchanges} == {(), *((e.reply,) for e in found.exchanges if e.imitate)}
+    assert () in {e.legal for e in found.exchanges}  # a random code
+    (skilled,) = mixed("mastermind", 1, 1.0, 1.0)
+    assert all(e.legal == (e.reply,) for e in skilled.exchanges)
+    (random,) = mixed("mastermind", 1, 0.0, 0.0)
+    assert all(e.legal == (e.reply,) for e in random.exchanges)
+
+
+def test_only_tasks_of_the_training_split_are_played():
+    secrets = set(targets("train"))
+    won = [t.exchanges[-1].reply for seed in range(6) for t in mixed("mastermind", seed, 1.0, 1.0)]
+    assert {"".join(c for c in reply if c.isdigit()) for reply in won} <= secrets
+
+
+# ---- pieces of a tokenizer for words --------------------------------------------------------------------------------
+
+
+def test_pieces_are_whole_sentences_and_words_but_no_part_of_a_hidden_word_and_no_row_of_a_board():
+    games = ("wordle", "minesweeper", "twenty_questions")
+    found = [t for game_id in games for s in range(30) for t in mixed(game_id, s, 1.0, 1.0)]
+    chosen = pieces.choose(transcripts.texts(iter(found)), 400)
+    assert len(set(chosen)) == len(chosen) <= 400
+    assert "</Answer>" in chosen
+    assert any(piece.endswith("?") for piece in chosen)  # a question that is always the same
+    assert max(map(tiny_tokenizer.items, chosen)) == 1
+    guesses = {e.reply for t in found if t.game == "wordle" for e in t.exchanges}
+    words = {guess.removeprefix("<Answer>").removesuffix("</Answer>") for guess in guesses}
+    assert not [piece for piece in chosen if any(piece in word for word in words)]
+    assert not [piece for piece in chosen if sum(piece.count(cell) for cell in "#*") > 1]
+
+
+def test_pieces_do_not_depend_on_the_order_of_messages():
+    messages = [m for s in range(5) for m in transcripts.texts(iter(mixed("murder_mystery", s, 1.0, 1.0)))]
+    assert pieces.choose(messages, 150) == pieces.choose(messages[::-1], 150)
+
+
+def test_the_text_of_a_single_task_is_no_piece():
+    cases = [t for s in range(60) for t in mixed("murder_mystery", s, 1.0, 1.0)]
+    cities = [t for s in range(60) for t in mixed("guess_my_city", s, 1.0, 1.0)]
+    messages = [*transcripts.texts(iter(cases)), *transcripts.texts(iter(cities))] + ["Yes."] * 10_000
+    told = "".join(e.observation for t in cases for e in t.exchanges[:1])
+    whole = [piece for piece in pieces.choose(messages, 800) if piece in told and piece.count(" ") > 12]
+    assert whole  # the rules
+    assert all(told.count(piece) == len(cases) for piece in whole)

@@ -5,6 +5,7 @@ Supervised rows have the columns of trajectories. A pair has the columns of its 
 """
 
 import dataclasses
+import itertools
 import json
 import math
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from dfc.data.selection import GroupStatistics, Selection, SelectionConfig, select
-from dfc.data.trajectories import COLUMNS, FAILURES, SCHEMA
+from dfc.data.trajectories import COLUMNS, FAILURES
 from dfc.data.trajectory_files import read_rows, write_atomically
 from dfc.evaluation.text_tables import TextTable
 
@@ -46,8 +47,12 @@ def build(
     folder.mkdir(parents=True, exist_ok=True)
     settings = dataclasses.asdict(config) | {"turn_ratio": str(config.turn_ratio)}  # JSON has no infinity
     note = {b"dfc.selection": json.dumps(settings).encode()}
-    write_atomically(_noted(sft_tables(selection), note), folder / SFT_FILE)
-    write_atomically(_noted(pair_tables(selection), note), folder / PAIRS_FILE)
+    sft = list(_chunks(selection, selection.sft))
+    pairs = list(_chunks(selection, selection.chosen, selection.rejected))
+    # One pass over the files for both: decompressing messages is most of the work.
+    tables = _read(selection, [*sft, *pairs], spill=folder)
+    write_atomically(_noted(itertools.islice(tables, len(sft)), note), folder / SFT_FILE)
+    write_atomically(_noted(_side_by_side(tables), note), folder / PAIRS_FILE)
     record = {"settings": settings, "groups": [dataclasses.asdict(group) for group in selection.statistics]}
     partial = folder / f".{STATISTICS_FILE}.partial"
     partial.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
@@ -62,24 +67,28 @@ def _noted(tables: Iterator[pa.Table], note: dict[bytes, bytes]) -> Iterator[pa.
 
 def sft_tables(selection: Selection) -> Iterator[pa.Table]:
     """Yields the rows for supervised training as pyarrow tables of `dfc.data.trajectories.SCHEMA`; at least one."""
-    for (rows,) in _chunks(selection, selection.sft):
-        yield _read(selection, rows)
+    return _read(selection, list(_chunks(selection, selection.sft)))
 
 
 def pair_tables(selection: Selection) -> Iterator[pa.Table]:
     """Yields the preference pairs as pyarrow tables: `TASK_COLUMNS`, then both sides' `SIDE_COLUMNS`; at least one."""
-    for chosen, rejected in _chunks(selection, selection.chosen, selection.rejected):
-        # One pass over the files for both sides: they mostly lie side by side.
-        both = _read(selection, np.concatenate([chosen, rejected]))
-        sides = {"chosen": both.slice(0, len(chosen)), "rejected": both.slice(len(chosen))}
+    return _side_by_side(_read(selection, list(_chunks(selection, selection.chosen, selection.rejected))))
+
+
+def _side_by_side(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """Yields pairs of tables whose first half are the chosen and whose second half the rejected sides."""
+    for both in tables:
+        half = both.num_rows // 2
+        sides = {"chosen": both.slice(0, half), "rejected": both.slice(half)}
         columns = {name: sides["chosen"][name] for name in TASK_COLUMNS}
         columns |= {f"{side}_{name}": rows[name] for side, rows in sides.items() for name in SIDE_COLUMNS}
         yield pa.table(columns).replace_schema_metadata({PAIRS_NAME: str(PAIRS_VERSION)})
 
 
-def _read(selection: Selection, rows: np.ndarray) -> pa.Table:
-    columns = selection.columns
-    return read_rows(columns.parts, columns.part[rows], columns.row[rows]).replace_schema_metadata(SCHEMA.metadata)
+def _read(
+    selection: Selection, chunks: Sequence[tuple[np.ndarray, ...]], spill: Path | None = None
+) -> Iterator[pa.Table]:
+    return read_rows(selection.columns, [np.concatenate(sides) for sides in chunks], spill=spill)
 
 
 def _chunks(selection: Selection, *sides: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:

@@ -1,8 +1,9 @@
 """Rows to train on, read from files: ids and masks of trajectories, or of both sides of pairs.
 
 Files made by `dfc.data.preferences.build` hold the ids that were sampled. Conversations of others
-(`dfc.data.published`) are encoded with the model's tokenizer. A file is checked to its end before anything trains, and
-stays in memory at 5 bytes an id.
+(`dfc.data.published`) are encoded with the model's tokenizer, as is the first prompt of the former, which tells whether
+the ids are of this tokenizer and chat template. A file is checked to its end before anything trains, and stays in
+memory at 5 bytes an id.
 """
 
 import dataclasses
@@ -120,17 +121,19 @@ def read(path: Path, *, pairs: bool, vocabulary: int, row_length: int, tokenizer
       pairs: whether rows are pairs.
       vocabulary: ids of the model to train.
       row_length: ids that a row of the batch holds; a pair must fit as a whole.
-      tokenizer: returns the model's; called for conversations only.
+      tokenizer: returns the model's; called where the file has messages.
 
     Raises:
       DatasetError: the file is cut, of another layout or without rows; or a row has no action id, begins with one, has
-        ids the model does not know or too many of them, or its sides do not begin alike. The file, the first such row
-        (from 0) and the cure are named.
+        ids the model does not know or too many of them, or its sides do not begin alike; or the first one's prompt has
+        other ids than the model's tokenizer gives it. The file, the first such row (from 0) and the cure are named.
     """
     path = find(path, pairs=pairs)
     names = _schema_names(path) if path.suffix == ".parquet" else ()
     if any(name.endswith("ids") for name in names):
         rows = _read_ids(path, names, pairs, vocabulary)
+        if len(rows) and (messages := "chosen_messages" if pairs else "messages") in names:
+            _refuse_other_tokenizer(rows, messages, tokenizer())
     else:
         rows = _read_conversations(path, pairs, vocabulary, tokenizer())
     if not len(rows):
@@ -147,6 +150,28 @@ def read(path: Path, *, pairs: bool, vocabulary: int, row_length: int, tokenizer
             f"({len(too_long)} of {len(rows)} rows are too long)"
         )
     return rows
+
+
+def _refuse_other_tokenizer(rows: Rows, column: str, tokenizer: ChatTokenizer) -> None:
+    """Raises unless the first row begins with the ids that the tokenizer gives to its first messages."""
+    try:
+        with pq.ParquetFile(rows.path, page_checksum_verification=True) as file:
+            (messages,) = next(file.iter_batches(1, columns=[column]))[column].to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged(rows.path, error) from error
+    system = messages[0]["content"] if messages[0]["role"] == "system" else None
+    first = messages[0 if system is None else 1]
+    expected = tokenizer.first_turn(first["content"], system=system)
+    found = rows.sides[0][0][0][: len(expected)].tolist()
+    if found != expected:
+        place = next(
+            (n for n, (one, other) in enumerate(zip(found, expected, strict=False)) if one != other), len(found)
+        )
+        came = f"{found[place]} instead of {expected[place]}" if place < len(found) else "none"
+        raise DatasetError(
+            f"{rows.path}, row 0: another tokenizer or chat template than the model's made its ids: id {place} of its "
+            f"first message is {came}; train the model that collected it, or one with its tokenizer, or collect again"
+        )
 
 
 def _refuse_other_prompts(rows: Rows, names: Sequence[str]) -> None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dfc.data.trajectories import FAILURES, SAYS_NOTHING
-from dfc.data.trajectory_files import Columns, DatasetError, read_columns
+from dfc.data.trajectory_files import KEPT, Columns, DatasetError, read_columns
 from dfc.games.chance import derive_seed
 
 _TEXTS = ("game", "options", "opponent", "world", "failure")
@@ -125,18 +125,34 @@ def select(folder: Path, config: SelectionConfig | None = None, *, groups: Seque
       groups: games to choose from; None for all.
 
     Raises:
-      DatasetError: a part cannot be read, a group has no trajectory, or one key occurs twice.
+      DatasetError: a part cannot be read, a group has no trajectory, one key occurs twice, or not all rows are of one
+        model, one sampling and one seed.
 
     Source: Paprika (arXiv 2502.17543), section 3.2 and appendix C.
     """
     config = config or SelectionConfig()
-    columns = _of_groups(read_columns(folder, _NEEDED), folder, groups)
+    columns = _of_groups(_of_one_collection(read_columns(folder, (*_NEEDED, *KEPT))), folder, groups)
     rows = _Rows.of(columns, config.seed)
     sft = _supervised(rows, config)
     chosen, rejected, without = _pairs(rows, config)
     statistics = _statistics(rows, config, sft, chosen, without)
     place = rows.order
     return Selection(columns, place[sft], place[chosen], place[rejected], statistics)
+
+
+def _of_one_collection(columns: Columns) -> Columns:
+    """Returns the columns without those of the collection, of which every row must have the same."""
+    for name in KEPT:
+        column = columns.table[name]
+        codes, _ = _coded(column)
+        if len(others := np.flatnonzero(codes != codes[0])):
+            other = int(others[0])
+            raise DatasetError(
+                f"{columns.place(other)}: {name} is {column[other].as_py()!r}, but {column[0].as_py()!r} in "
+                f"{columns.place(0)}; a folder holds one collection: move the parts of the other one into a folder of "
+                "their own, and build from each"
+            )
+    return columns._replace(table=columns.table.drop_columns(list(KEPT)))
 
 
 def _of_groups(columns: Columns, folder: Path, groups: Sequence[str] | None) -> Columns:

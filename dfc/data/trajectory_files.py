@@ -9,6 +9,7 @@ import contextlib
 import fcntl
 import io
 import os
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -33,10 +34,11 @@ from dfc.data.trajectories import (
 from dfc.errors import DfcError
 
 _SUFFIX, _PARTIAL = ".parquet", ".partial"  # what is being written has both endings, and is no part
-_KEPT = ("model", "model_hash", "sampling", "seed")  # of a provenance: what one data set has one of
+KEPT = ("model", "model_hash", "sampling", "seed")  # of a provenance: what one data set has one of
 _COMPRESSION = "zstd"
+_BYTES_AT_ONCE = 64 * 2**20  # of chosen rows, before they are put in order
 _CODED = frozenset(
-    ("game", "options", "split", "opponent", "world", "outcome", "failure", *_KEPT, "dfc_version", "commit")
+    ("game", "options", "split", "opponent", "world", "outcome", "failure", *KEPT, "dfc_version", "commit")
 ) - {"seed"}
 
 
@@ -196,11 +198,11 @@ def _locked(folder: Path, host: int, hosts: int) -> io.FileIO:
 
 
 def _keys(folder: Path, provenance: Provenance) -> set[TrajectoryKey]:
-    wanted = {name: getattr(provenance, name) for name in _KEPT} | {"sampling": canonical_json(provenance.sampling)}
+    wanted = {name: getattr(provenance, name) for name in KEPT} | {"sampling": canonical_json(provenance.sampling)}
     found: set[TrajectoryKey] = set()
     for path in parts(folder):
-        table = read_part(path, (*TrajectoryKey._fields, *_KEPT))
-        for name in _KEPT:
+        table = read_part(path, (*TrajectoryKey._fields, *KEPT))
+        for name in KEPT:
             other = next((v for v in table[name].unique().to_pylist() if v != wanted[name]), None)
             if other is not None:
                 row = table[name].to_pylist().index(other)
@@ -302,44 +304,87 @@ def read_columns(folder: Path, columns: Sequence[str]) -> Columns:
     return Columns(paths, table, part, (np.arange(len(part)) - starts).astype(np.int32))
 
 
-def read_rows(paths: Sequence[Path], part: np.ndarray, row: np.ndarray, columns: Sequence[str] = COLUMNS) -> pa.Table:
-    """Returns chosen rows as one pyarrow.Table in the order asked for; row groups without any are not read.
+def read_rows(
+    columns: Columns, chunks: Sequence[np.ndarray], names: Sequence[str] = COLUMNS, *, spill: Path | None = None
+) -> Iterator[pa.Table]:
+    """Yields chosen rows, one pyarrow.Table per chunk, in the order asked for.
+
+    Every row group that holds a chosen row is read once, whatever the order; others are not read. Memory holds
+    `_BYTES_AT_ONCE` of rows, a few copies of them, and one chunk; more rows than that wait in a temporary file, which
+    takes the uncompressed size of the rows and is gone when the process ends, however it ends.
 
     Args:
-      paths: of the parts.
-      part: number of each row's file, int [n].
-      row: its number in that file, int [n].
-      columns: which.
+      columns: of the folder: which file and row every number means.
+      chunks: row numbers of `columns`, int [n] each; a row may be asked for more than once.
+      names: columns that are read.
+      spill: folder of the temporary file; None for the system's.
 
     Raises:
       DatasetError: a part cannot be read or has fewer rows.
     """
-    if not len(part):
-        return pa.Table.from_batches([], pa.schema([SCHEMA.field(name) for name in columns], SCHEMA.metadata))
-    order = np.lexsort((row, part))
-    pieces = []
+    schema = pa.schema([SCHEMA.field(name) for name in names], SCHEMA.metadata)
+    wanted = np.concatenate([*chunks, np.empty(0, np.int64)]).astype(np.int64)
+    ends = np.cumsum([len(chunk) for chunk in chunks])
+    # The places of the result, by where their rows lie.
+    by_file = np.lexsort((columns.row[wanted], columns.part[wanted]))
+    found: list[list[tuple[np.ndarray, int]]] = [[] for _ in chunks]  # per chunk: places and number of their batch
+    with tempfile.TemporaryFile(dir=spill) as file:
+        with pa.ipc.new_file(file, schema) as writer:
+            written = 0
+            for unsorted, table in _runs(columns, wanted, by_file, names, schema):
+                order = np.argsort(unsorted)
+                batch, places = table.take(pa.array(order)).to_batches()[0], unsorted[order]
+                for number, start, stop in _spans(places, ends):
+                    writer.write_batch(batch.slice(start, stop - start))
+                    found[number].append((places[start:stop], written))
+                    written += 1
+        batches = pa.ipc.open_file(file)
+        for pieces in found:
+            if not pieces:
+                yield schema.empty_table()
+                continue
+            table = pa.Table.from_batches([batches.get_batch(number) for _, number in pieces]).combine_chunks()
+            yield table.take(pa.array(np.argsort(np.concatenate([places for places, _ in pieces]))))
+
+
+def _spans(places: np.ndarray, ends: np.ndarray) -> Iterator[tuple[int, int, int]]:
+    """Yields the chunks that sorted places touch, and from where to where."""
+    stops = np.searchsorted(places, ends)
+    starts = np.concatenate([[0], stops[:-1]])
+    for number in np.flatnonzero(stops > starts):
+        yield int(number), int(starts[number]), int(stops[number])
+
+
+def _runs(
+    columns: Columns, wanted: np.ndarray, by_file: np.ndarray, names: Sequence[str], schema: pa.Schema
+) -> Iterator[tuple[np.ndarray, pa.Table]]:
+    """Yields places of the result and their rows, a bounded number of bytes at a time, in the order of the files."""
+    part = columns.part[wanted[by_file]]
+    pieces: list[pa.Table] = []
+    size = start = stop = 0
     for number in np.unique(part):
-        path, wanted = paths[number], row[order][part[order] == number]
-        with open_part(path, columns) as file, _damage(path):
-            pieces.append(_taken(path, file, wanted, columns))
-    back = np.empty(len(order), np.int64)
-    back[order] = np.arange(len(order))
-    return pa.concat_tables(pieces).take(pa.array(back))
+        path, last = columns.parts[number], int(np.searchsorted(part, number, side="right"))
+        with open_part(path, names) as file, _damage(path):
+            for piece in _taken(path, file, columns.row[wanted[by_file[stop:last]]], names):
+                pieces.append(piece if piece.schema.equals(schema) else piece.cast(schema))
+                size, stop = size + piece.nbytes, stop + piece.num_rows
+                if size >= _BYTES_AT_ONCE:
+                    yield by_file[start:stop], pa.concat_tables(pieces).combine_chunks()
+                    pieces, size, start = [], 0, stop
+    if pieces:
+        yield by_file[start:stop], pa.concat_tables(pieces).combine_chunks()
 
 
-def _taken(path: Path, file: pq.ParquetFile, wanted: np.ndarray, columns: Sequence[str]) -> pa.Table:
+def _taken(path: Path, file: pq.ParquetFile, wanted: np.ndarray, names: Sequence[str]) -> Iterator[pa.Table]:
+    """Yields the rows of one file that are wanted, sorted, row group by row group."""
     sizes = [file.metadata.row_group(number).num_rows for number in range(file.metadata.num_row_groups)]
     ends = np.cumsum(sizes)
     if wanted[-1] >= (ends[-1] if len(ends) else 0):
         raise DatasetError(f"{path}: no row {wanted[-1]}; it has changed since its columns were read: begin again")
     group = np.searchsorted(ends, wanted, side="right")
-    taken = [
-        file.read_row_group(int(number), list(columns)).take(
-            pa.array(wanted[group == number] - (ends[number] - sizes[number]))
-        )
-        for number in np.unique(group)
-    ]
-    return pa.concat_tables(taken)
+    for number in np.unique(group):
+        own = wanted[group == number] - (ends[number] - sizes[number])
+        yield file.read_row_group(int(number), list(names)).take(pa.array(own))
 
 
 def read_trajectories(folder: Path) -> Iterator[Trajectory]:

@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from dfc.games import registry
+from dfc.games import registry, scripted
 from dfc.games.chance import Chance, derive_seed
-from dfc.games.game import Verdict
+from dfc.games.game import Game, Verdict
 from dfc.models.chat import ChatTokenizer
 from dfc.training.packing import Sequence1D
+
+MOST_CHOICES = 64  # of more legal actions (words, codes, questions) only the one that was said is the target
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,16 +23,24 @@ class Exchange:
       observation: what was new.
       reply: the action.
       legal: all actions the player chose from with equal probability; empty for a reply not worth imitating.
+      skilled: one of them that it took with the probability `skill` instead of choosing at random.
+      skill: that probability.
     """
 
     observation: str
     reply: str
     legal: tuple[str, ...]
+    skilled: str = ""
+    skill: float = 0.0
 
     @property
     def imitate(self) -> bool:
         """Whether the reply is worth imitating."""
         return bool(self.legal)
+
+    def share(self, action: str) -> float:
+        """Returns the probability of one of the legal actions."""
+        return (1.0 - self.skill) / len(self.legal) + self.skill * (action == self.skilled)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,25 +64,79 @@ def random_legal(game_id: str, options: Mapping[str, Any], seed: int, *, illegal
       seed: of the deal and of every choice.
       illegal_share: probability of an illegal try before a turn, where one exists.
     """
+    return mixed_skill(game_id, options, seed, skill=(0.0, 0.0), illegal_share=illegal_share)
+
+
+def mixed_skill(
+    game_id: str, options: Mapping[str, Any], seed: int, *, skill: tuple[float, float], illegal_share: float
+) -> list[Transcript]:
+    """Plays one game of a player who is as skilful as the seed wants; returns one transcript per seat.
+
+    The player's skill q is uniform between the bounds, the same for all turns and seats of the game. On every turn the
+    `strong` program acts with probability q, else a legal action is drawn, each with the same probability; where more
+    than `MOST_CHOICES` are legal, such a random one is not to be imitated. Illegal tries are those of `random_legal`.
+    Staff is played by its script and has no transcript.
+
+    Args:
+      game_id: registered id.
+      options: constructor values that differ from the id's own.
+      seed: of the deal and of every choice.
+      skill: bounds of q; (0, 0) is random legal play, of games without a program, too.
+      illegal_share: probability of an illegal try before a turn, where one exists.
+    """
     game = registry.make(game_id, **options)
     game.reset(derive_seed("transcript deal", game_id, seed))
     chance = Chance(derive_seed("transcript moves", game_id, seed))
+    mixed = _Mixed(game, skill, Chance(derive_seed("transcript skill", game_id, seed)))
+    staff, answers = scripted.staff(game), Chance(derive_seed("transcript staff", game_id, seed))
     exchanges: list[list[Exchange]] = [[] for _ in range(game.seats)]
     seen: dict[str, None] = {}
     while game.to_move is not None:
-        seat, legal = game.to_move, game.legal_actions()
-        seen.update(dict.fromkeys(legal))
-        if game.illegal_allowance > 0 and chance.uniform() < illegal_share:
-            wrong = [action for action in seen if action not in legal]
-            if wrong:
-                action = wrong[chance.below(len(wrong))]
-                exchanges[seat].append(Exchange(game.observation(seat), action, ()))
-                if game.step(action) is not Verdict.ILLEGAL:
-                    raise AssertionError(f"{game_id}: {action} is not among the legal actions but was played")
-        action = legal[chance.below(len(legal))]
-        exchanges[seat].append(Exchange(game.observation(seat), action, tuple(legal)))
-        game.step(action)
+        seat = game.to_move
+        if seat >= game.seats:
+            game.step(staff[game.role(seat)].act(game, answers))
+            continue
+        legal = game.legal_actions()
+        if game.illegal_allowance > 0 and not game.open_actions:
+            seen.update(dict.fromkeys(legal))
+            if chance.uniform() < illegal_share:
+                wrong = [action for action in seen if action not in legal]
+                if wrong:
+                    action = wrong[chance.below(len(wrong))]
+                    exchanges[seat].append(Exchange(game.observation(seat), action, ()))
+                    if game.step(action) is not Verdict.ILLEGAL:
+                        raise AssertionError(f"{game_id}: {action} is not among the legal actions but was played")
+        exchange = mixed.exchange(game, legal, chance)
+        exchanges[seat].append(exchange)
+        game.step(exchange.reply)
     return [Transcript(game_id, seat, tuple(turns)) for seat, turns in enumerate(exchanges) if turns]
+
+
+class _Mixed:
+    """Acts as the strong program with a probability, else at random."""
+
+    def __init__(self, game: Game, skill: tuple[float, float], chance: Chance) -> None:
+        low, high = skill
+        self._q = low + (high - low) * chance.uniform()
+        self._program = scripted.strong(game) if high > 0 else None
+        self._chance = chance
+
+    def exchange(self, game: Game, legal: list[str], chance: Chance) -> Exchange:
+        """Returns the turn of the seat to move, with a stream for random moves; the game is not changed."""
+        observation = game.observation(game.to_move or 0)
+        action = legal[chance.below(len(legal))]
+        skilled, acts, many = action, self._chance.uniform() < self._q, len(legal) > MOST_CHOICES
+        if self._program is not None and (acts or not many):
+            skilled = self._program.act(game, self._chance)
+        if acts:
+            action = skilled
+        if many and self._program is not None and not acts:
+            return Exchange(observation, action, ())
+        if many or action not in legal:
+            return Exchange(observation, action, (action,))
+        if self._program is None:
+            return Exchange(observation, action, tuple(legal))
+        return Exchange(observation, action, tuple(legal), skilled, self._q)
 
 
 def texts(transcripts: Iterator[Transcript]) -> Iterator[str]:
@@ -86,19 +150,21 @@ def texts(transcripts: Iterator[Transcript]) -> Iterator[str]:
 def choices(exchange: Exchange, tokenizer: ChatTokenizer) -> list[dict[int, float]]:
     """Returns, for each id of an imitated reply (its end-of-turn id included), the distribution of that id.
 
-    The player chose among the legal actions with equal probability; given the ids before it, an id has the share of
+    The player chose among the legal actions with known probabilities; given the ids before it, an id has the share of
     the legal actions that go on with it. Training on these shares instead of the one action that was drawn has the
     same expected gradient and much less noise.
     """
     end = tokenizer.end_ids[0]
-    spelled = [(*tokenizer.encode_reply(action), end) for action in exchange.legal]
+    weighed = ((action, exchange.share(action)) for action in exchange.legal)
+    spelled = [((*tokenizer.encode_reply(action), end), weight) for action, weight in weighed if weight > 0]
     found: list[dict[int, float]] = []
     for place, own in enumerate((*tokenizer.encode_reply(exchange.reply), end)):
+        total = sum(weight for _, weight in spelled)
         shares: dict[int, float] = {}
-        for ids in spelled:
-            shares[ids[place]] = shares.get(ids[place], 0.0) + 1.0 / len(spelled)
+        for ids, weight in spelled:
+            shares[ids[place]] = shares.get(ids[place], 0.0) + weight / total
         found.append(shares)
-        spelled = [ids for ids in spelled if ids[place] == own]
+        spelled = [(ids, weight) for ids, weight in spelled if ids[place] == own]
     return found
 
 

@@ -21,6 +21,11 @@ ALL_GROUPS = "mean over groups"
 SUCCESS, TURNS = "success", "turns"
 _EXACT_BITS = 1 << 24  # of the table of all sums of an exact test; beyond it, signs are drawn
 _DRAWS = 20_000
+# Student's t, two-sided 95 %, of 1 to 28 degrees of freedom: Fisher and Yates, Statistical Tables, table III.
+_T_95 = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145),
+    *(2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048),
+)
 
 
 class Estimate(NamedTuple):
@@ -30,16 +35,20 @@ class Estimate(NamedTuple):
       mean: nan where there is nothing to average.
       error: standard error; nan where fewer than two tasks support it.
       over: how many tasks, or groups.
+      freedom: degrees of freedom of the error; infinite where it is 0 or nan.
     """
 
     mean: float
     error: float
     over: int
+    freedom: float = math.inf
 
     @property
     def interval(self) -> Interval:
-        """The normal interval of 95 %: mean +- 1.96 errors."""
-        return Interval(self.mean, self.mean - Z_95 * self.error, self.mean + Z_95 * self.error)
+        """Student's interval of 95 %, mean +- t errors; from 29 degrees of freedom, 30 tasks, with t = 1.96."""
+        # A table for whole numbers, rounded down: a little too wide, never too narrow.
+        quantile = _T_95[max(1, int(self.freedom)) - 1] if self.freedom < len(_T_95) + 1 else Z_95
+        return Interval(self.mean, self.mean - quantile * self.error, self.mean + quantile * self.error)
 
 
 class Arm(NamedTuple):
@@ -140,7 +149,10 @@ def pass_at_k(games: int, successes: int, k: int) -> float:
 
 
 def estimate(values: Iterable[float | Fraction]) -> Estimate:
-    """Returns the mean of values, one per task, and s / sqrt(T), where s^2 = sum (x - mean)^2 / (T - 1)."""
+    """Returns the mean of T values, one per task, and s / sqrt(T), where s^2 = sum (x - mean)^2 / (T - 1).
+
+    The error has T - 1 degrees of freedom.
+    """
     found = [float(value) for value in values]
     count = len(found)
     if not count:
@@ -148,19 +160,24 @@ def estimate(values: Iterable[float | Fraction]) -> Estimate:
     mean = math.fsum(found) / count
     if count == 1:
         return Estimate(mean, math.nan, 1)
-    return Estimate(mean, math.sqrt(math.fsum((x - mean) ** 2 for x in found) / (count - 1) / count), count)
+    error = math.sqrt(math.fsum((x - mean) ** 2 for x in found) / (count - 1) / count)
+    return Estimate(mean, error, count, count - 1 if error else math.inf)
 
 
 def over_groups(estimates: Sequence[Estimate]) -> Estimate:
     """Returns the mean over G groups, each weighing the same, and sqrt(sum of squared errors) / G.
 
-    The groups are those there are, no sample of groups; nan in one of them gives nan.
+    The groups are those there are, no sample of groups; nan in one of them gives nan. The degrees of freedom are
+    (sum e_g^2)^2 / sum(e_g^4 / f_g) of the groups' errors e_g and degrees f_g: Satterthwaite, Biometrics Bulletin 2
+    (1946), 110-114.
     """
     if not estimates:
         return Estimate(math.nan, math.nan, 0)
     count = len(estimates)
     mean = math.fsum(e.mean for e in estimates) / count
-    return Estimate(mean, math.sqrt(math.fsum(e.error**2 for e in estimates)) / count, count)
+    variance = math.fsum(e.error**2 for e in estimates)
+    spread = math.fsum(e.error**4 / e.freedom for e in estimates)
+    return Estimate(mean, math.sqrt(variance) / count, count, variance**2 / spread if spread > 0 else math.inf)
 
 
 def sign_flip_p(differences: Iterable[Fraction]) -> float:
@@ -335,6 +352,10 @@ class Successes:
     def over_groups(self, arm: Arm, figure: Callable[[Summary], Estimate]) -> Estimate:
         """Returns the mean of a figure over all groups."""
         return over_groups([figure(self.summaries[arm, group]) for group in self.groups])
+
+    def pass_at(self, arm: Arm, k: int) -> Estimate:
+        """Returns the mean of pass@k over all groups; k is 1 to `trajectories`."""
+        return self.over_groups(arm, lambda summary: summary.pass_at[k - 1])
 
 
 def of_records(

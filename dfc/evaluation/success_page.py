@@ -3,9 +3,9 @@
 import dataclasses
 import json
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jinja2
@@ -23,9 +23,9 @@ from dfc.evaluation.success import (
     Estimate,
     Successes,
     Summary,
-    over_groups,
 )
 from dfc.evaluation.text_tables import TextTable
+from dfc.run_folder import write_whole
 
 _HERE = Path(__file__).parent
 _FEW = 8  # pass@k is shown for every k up to this, then where k doubles, and for all trajectories
@@ -42,23 +42,28 @@ _ERRORS = (
     "s / sqrt(tasks), s the standard deviation of the tasks' means. Mean over groups: every group weighs the same, and "
     "the error is sqrt(sum of squared errors) / groups. An error of 0 says that all tasks came out alike."
 )
-_FIGURES = (
+_AT_LEAST_ONE = (
     "pass@k: the chance that at least one of k games solves a task, 1 - C(n - c, k) / C(n, k) for c of n games "
-    "(arXiv 2107.03374), averaged over tasks. Turns: a game that was not solved counts as the turn limit. Turns "
-    "solved: of solved games, averaged within the tasks that have any."
+    "(arXiv 2107.03374), averaged over tasks."
+)
+_FIGURES = (
+    f"{_AT_LEAST_ONE} Turns: a game that was not solved counts as the turn limit. Turns solved: of solved games, "
+    "averaged within the tasks that have any."
 )
 _PAIRED = (
     "Per task, the mean of a policy's games less that of the first policy's, on the same deals and the same draws; "
-    "± standard error over tasks and the normal interval of 95 %, cut where no rate can be. p: two-sided sign-flip "
-    "test over tasks, exact where all signs can be counted, else of 20 000 drawn ones, where it is 5e-05 at least. "
-    "Fewer turns are better."
+    "± standard error over tasks and the interval of 95 %, cut where no rate can be: Student's t where tasks are fewer "
+    "than 30, otherwise normal; over groups with Satterthwaite's degrees of freedom. p: two-sided sign-flip test over "
+    "tasks, exact where all signs can be counted, else of 20 000 drawn ones, where it is 5e-05 at least. Fewer turns "
+    "are better."
 )
 
 
 def tables(found: Successes) -> list[TextTable]:
     """Returns every table of an evaluation, the shortest summary first."""
-    every = [_rates(found), _comparison(found), *(_details(found, arm) for arm in found.arms), _measures(found)]
-    return [table for table in [*every, _measures_compared(found), _failures(found)] if table.rows]
+    summaries = [_rates(found), _pass_at(found), _comparison(found)]
+    details = [*(_details(found, arm) for arm in found.arms), _measures(found), _measures_compared(found)]
+    return [table for table in [*summaries, *details, _failures(found)] if table.rows]
 
 
 def console(found: Successes) -> list[str]:
@@ -77,7 +82,7 @@ def to_json(found: Successes, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - 
             {
                 **arm._asdict(),
                 "groups": {group: _summary_json(found.summaries[arm, group]) for group in found.groups},
-                "mean_over_groups": {name: _numbers(found.over_groups(arm, figure)) for name, figure in _MEANS.items()},
+                "mean_over_groups": _means_json(found, arm),
             }
             for arm in found.arms
         ],
@@ -100,7 +105,13 @@ def to_json(found: Successes, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - 
     }
 
 
-def write(folder: Path, config: RunConfig, found: Successes, every: Sequence[TextTable]) -> None:
+def write(
+    folder: Path,
+    config: RunConfig,
+    found: Successes,
+    every: Sequence[TextTable],
+    cost: Mapping[str, float] = MappingProxyType({}),
+) -> None:
     """Writes ``results.json``, ``tables.md`` and ``report.html``, each at once and whole.
 
     Args:
@@ -108,6 +119,7 @@ def write(folder: Path, config: RunConfig, found: Successes, every: Sequence[Tex
       config: its configuration.
       found: its results.
       every: its tables.
+      cost: of chat endpoints, as ``measure/endpoint``.
     """
     section = config.evaluate_tasks
     conditions = {
@@ -117,15 +129,16 @@ def write(folder: Path, config: RunConfig, found: Successes, every: Sequence[Tex
         "min_p": section.min_p,
         "staff": config.staff.who,
         "who": {spec.name: spec.who for spec in policy_specs.policies(config)},
+        "cost": dict(cost),
     }
-    _whole(folder / "results.json", json.dumps(to_json(found, **conditions), indent=1, allow_nan=False) + "\n")
+    write_whole(folder / "results.json", json.dumps(to_json(found, **conditions), indent=1, allow_nan=False) + "\n")
     introduction = _introduction(config, found)
     parts = [
         f"# Success rates {config.name}\n",
         *(f"{line}\n" for line in introduction),
         *(t.markdown() for t in every),
     ]
-    _whole(folder / "tables.md", "\n".join(parts))
+    write_whole(folder / "tables.md", "\n".join(parts))
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
@@ -137,7 +150,7 @@ def write(folder: Path, config: RunConfig, found: Successes, every: Sequence[Tex
         tables=every,
         css=Markup((_HERE / "report.css").read_text(encoding="utf-8")),  # noqa: S704 - our own file
     )
-    _whole(folder / "report.html", page)
+    write_whole(folder / "report.html", page)
 
 
 def _introduction(config: RunConfig, found: Successes) -> list[str]:
@@ -171,6 +184,14 @@ def _rates(found: Successes) -> TextTable:
     return TextTable("Tasks solved, in percent", ("group", *map(str, found.arms)), tuple(rows), (_ERRORS,))
 
 
+def _pass_at(found: Successes) -> TextTable:
+    """Returns pass@k by arm, over groups; nothing where k can only be 1."""
+    ks = _ks(found.trajectories) if found.trajectories > 1 else []
+    rows = [(str(arm), *(_percent(found.pass_at(arm, k)) for k in ks)) for arm in found.arms if ks]
+    header = ("policy", *(f"pass@{k} %" for k in ks))
+    return TextTable(f"Tasks solved within k games, {ALL_GROUPS}", header, tuple(rows), (_AT_LEAST_ONE,))
+
+
 def _ks(trajectories: int) -> list[int]:
     doubled = [2**n for n in range(3, trajectories.bit_length()) if _FEW < 2**n < trajectories]
     return sorted({*range(1, min(_FEW, trajectories) + 1), *doubled, trajectories})
@@ -188,7 +209,7 @@ def _details(found: Successes, arm: Arm) -> TextTable:
         shares = (_percent(s.invalid), _percent(s.truncated))
         rows.append((group, str(s.tasks), str(s.games), *figures, *shares, str(failed)))
     if len(found.groups) > 1:
-        each = [over_groups([found.summaries[arm, group].pass_at[k - 1] for group in found.groups]) for k in ks]
+        each = [found.pass_at(arm, k) for k in ks]
         others = {name: found.over_groups(arm, figure) for name, figure in _MEANS.items()}
         figures = (*map(_percent, each), _mean(others[TURNS]), _mean(others["turns_of_successes"]))
         rows.append((ALL_GROUPS, "", "", *figures, _percent(others["invalid"]), _percent(others["truncated"]), ""))
@@ -207,7 +228,17 @@ def _comparison(found: Successes) -> TextTable:
         rows.append((*compared, *_compared(success, 100, 1, bound=100), *_compared(turns, 1, 2)))
     header = ("policy", "less", "group", "tasks", "solved, points", "95 %", "p", "turns", "turns 95 %", "turns p")
     note = "The row of the mean counts groups instead of tasks."
-    return TextTable("Against the first policy", header, tuple(rows), (_PAIRED, note))
+    return TextTable("Against the first policy", header, tuple(rows), (_PAIRED, note, _tests(found, 2 * len(rows))))
+
+
+def _tests(found: Successes, here: int) -> str:
+    """Returns how many tests there are, in this table and in all."""
+    every = len(found.differences)
+    return (
+        f"This table holds {here} tests, the whole evaluation {every}. The p values are those of single tests and not "
+        f"corrected for their number: with {every} of them, {0.05 * every:.1f} are expected below 0.05 where nothing "
+        "differs."
+    )
 
 
 def _compared(difference: Difference, scale: float, digits: int, bound: float = math.inf) -> tuple[str, str, str]:
@@ -240,7 +271,8 @@ def _measures_compared(found: Successes) -> TextTable:
     )
     header = ("policy", "less", "group", "figure", "tasks", "difference", "95 %", "p")
     alike = "Figures in which no task differs are left out."
-    return TextTable("Other figures, against the first policy", header, rows, (_PAIRED, alike))
+    notes = (_PAIRED, alike, _tests(found, len(rows)))
+    return TextTable("Other figures, against the first policy", header, rows, notes)
 
 
 def _failures(found: Successes) -> TextTable:
@@ -306,7 +338,13 @@ def _plus_minus(value: Estimate, scale: float, digits: int, *, sign: bool = Fals
 
 
 def _numbers(values: Estimate | Interval) -> list[float | None]:
-    return [x if math.isfinite(x) else None for x in values]
+    return [x if math.isfinite(x) else None for x in values[:3]]
+
+
+def _means_json(found: Successes, arm: Arm) -> dict[str, Any]:
+    means: dict[str, Any] = {name: _numbers(found.over_groups(arm, figure)) for name, figure in _MEANS.items()}
+    every = range(1, found.trajectories + 1)
+    return means | {"pass_at": {str(k): _numbers(found.pass_at(arm, k)) for k in every}}
 
 
 def _summary_json(summary: Summary) -> dict[str, Any]:
@@ -322,12 +360,3 @@ def _summary_json(summary: Summary) -> dict[str, Any]:
         else:
             found[field.name] = value
     return found
-
-
-def _whole(path: Path, text: str) -> None:
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("w", encoding="utf-8", errors="replace") as file:  # a reason may hold half a surrogate pair
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from dfc.evaluation import paper_tables, policy_specs
 from dfc.evaluation.statistics import wilson_interval
 from dfc.evaluation.text_tables import TextTable, number
 from dfc.evaluation.tournament import Cell, Tournament, to_json
+from dfc.run_folder import write_whole
 
 _HERE = Path(__file__).parent
 _MEASURES = (("seconds", "seconds"), ("ids_drawn", "ids drawn"), ("requests", "requests"), ("input_ids", "ids sent"))
@@ -102,10 +102,10 @@ def write(folder: Path, config: RunConfig, found: Tournament, every: Sequence[Te
         "who": {spec.name: spec.who for spec in policy_specs.policies(config)},
     }
     data = to_json(found, conditions=conditions)
-    _whole(folder / "results.json", json.dumps(data, indent=1, allow_nan=False) + "\n")
+    write_whole(folder / "results.json", json.dumps(data, indent=1, allow_nan=False) + "\n")
     introduction = _introduction(config)
     parts = [f"# Tournament {config.name}\n", *(f"{line}\n" for line in introduction), *(t.markdown() for t in every)]
-    _whole(folder / "tables.md", "\n".join(parts))
+    write_whole(folder / "tables.md", "\n".join(parts))
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
@@ -115,7 +115,7 @@ def write(folder: Path, config: RunConfig, found: Tournament, every: Sequence[Te
         tables=every,
         css=Markup((_HERE / "report.css").read_text(encoding="utf-8")),  # noqa: S704 - our own file
     )
-    _whole(folder / "tournament.html", page)
+    write_whole(folder / "tournament.html", page)
 
 
 def _introduction(config: RunConfig) -> list[str]:
@@ -195,12 +195,3 @@ def _costs(config: RunConfig, found: Tournament) -> TextTable:
     priced = "; ".join(config.evaluate.endpoint.prices) or "none given"
     header = ("policy", "games", "replies", *(words for _, words in measures))
     return TextTable("Cost", header, tuple(rows), (f"{_SPENT} Prices: {priced}.",))
-
-
-def _whole(path: Path, text: str) -> None:
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("w", encoding="utf-8", errors="replace") as file:  # a reply may hold half a surrogate pair
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)

@@ -7,6 +7,7 @@
 No model is read and nothing is played. With several processes the first one does it.
 """
 
+from collections.abc import Collection
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -14,8 +15,9 @@ import pyarrow.compute as pc
 from dfc import agreement
 from dfc.config import RunConfig
 from dfc.data import preferences
+from dfc.data.preferences import PAIRS_FILE, SFT_FILE
 from dfc.data.selection import GroupStatistics, SelectionConfig
-from dfc.data.trajectory_files import DatasetError, read_columns
+from dfc.data.trajectory_files import DatasetError, parts, read_columns, read_part
 from dfc.errors import ConfigError, DfcError
 from dfc.interruption import Stop
 from dfc.recipes.collection import FOLDER
@@ -25,8 +27,15 @@ DATA = "data"  # the folder of the rows, in the run folder
 TABLES = "tables.md"
 
 
-def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
-    """Runs the recipe; a finished run is shown, and nothing is built again."""
+def run(config: RunConfig, folder: RunFolder, stop: Stop, *, needed: Collection[str] = ()) -> None:
+    """Runs the recipe; a finished run is shown, and nothing is built again.
+
+    Args:
+      config: of the run.
+      folder: of the run.
+      stop: not asked.
+      needed: files that must have a row; without a name one of them must.
+    """
     del stop  # it takes minutes at most, and begins anew
     if agreement.from_first(folder.finished.exists()):
         print(f"{folder.path} holds this run, finished", flush=True)  # noqa: T201 - why nothing happens
@@ -35,7 +44,7 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
     error: DfcError | OSError | None = None
     if folder.writes:
         try:
-            _build(config, folder)
+            _build(config, folder, needed)
         except (DfcError, OSError) as raised:
             error = raised
     found = agreement.problems(None if error is None else str(error))
@@ -53,8 +62,9 @@ def source(config: RunConfig) -> Path:
     return named / FOLDER if (named / FOLDER).is_dir() else named
 
 
-def _build(config: RunConfig, folder: RunFolder) -> None:
+def _build(config: RunConfig, folder: RunFolder, needed: Collection[str]) -> None:
     trajectories, settings = source(config), config.build_data
+    _refuse_unfinished(trajectories, Path(settings.trajectories).expanduser())
     try:
         selection = SelectionConfig(
             sft_tokens=settings.sft_tokens,
@@ -65,22 +75,40 @@ def _build(config: RunConfig, folder: RunFolder) -> None:
         )
     except ValueError as error:
         raise ConfigError([f"build_data: {error}"]) from error
-    groups = _groups(trajectories, settings.groups, settings.leave_out)
+    groups = _groups(trajectories, config)
     print(f"choosing from {trajectories}: {', '.join(groups)}", flush=True)  # noqa: T201 - progress
     statistics = preferences.build(trajectories, folder.path / DATA, selection, groups=groups)
     table = preferences.statistics_table(statistics)
     (folder.path / TABLES).write_text(table.markdown(), encoding="utf-8")
-    _refuse_nothing(trajectories, statistics)
+    _refuse_nothing(trajectories, statistics, needed)
 
 
-def _groups(trajectories: Path, wanted: tuple[str, ...], left_out: tuple[str, ...]) -> list[str]:
+def _refuse_unfinished(trajectories: Path, named: Path) -> None:
+    """Raises where a run is meant that has not collected everything; its folder of parts may be named instead.
+
+    Raises:
+      DatasetError: the run is not finished.
+    """
+    if trajectories == named or not (named / "config.json").is_file() or (named / "finished.json").exists():
+        return
+    there = sum(read_part(path, ("sample",)).num_rows for path in parts(trajectories))
+    raise DatasetError(
+        f"{named}: is not finished, {there} trajectories are there; start its command again, which collects the rest, "
+        f"or name {trajectories} to build from what is there"
+    )
+
+
+def _groups(trajectories: Path, config: RunConfig) -> list[str]:
     """Returns the games to choose from.
 
     Raises:
       DatasetError: a game that is named has no trajectory, or no game remains.
     """
+    wanted, left_out = config.build_data.groups, config.build_data.leave_out
     there = sorted(pc.unique(read_columns(trajectories, ("game",)).table["game"]).to_pylist())
-    absent = [game for game in (*wanted, *left_out) if game not in there]
+    # A game that the run knows may well be left out where it was not collected.
+    absent = [game for game in wanted if game not in there]
+    absent += [game for game in left_out if game not in there and game not in config.games]
     if absent:
         raise DatasetError(
             f"{trajectories}: no trajectory of {', '.join(absent)}, there are {', '.join(there)}; collect the game, or "
@@ -92,21 +120,22 @@ def _groups(trajectories: Path, wanted: tuple[str, ...], left_out: tuple[str, ..
     return groups
 
 
-def _refuse_nothing(trajectories: Path, statistics: tuple[GroupStatistics, ...]) -> None:
-    """Raises where there is nothing to train on.
+def _refuse_nothing(trajectories: Path, statistics: tuple[GroupStatistics, ...], needed: Collection[str]) -> None:
+    """Raises where there is nothing to train on; says where there is nothing for one kind of training.
 
     Raises:
-      DatasetError: no row to imitate, or no pair; says what there was of each game and what could be changed.
+      DatasetError: a file that is needed has no row, or none has one; says what there was of each game and what could
+        be changed.
     """
-    counts = "; ".join(
-        f"{group.game}: {group.successes} successes in {group.trajectories} trajectories, {group.solved} of "
-        f"{group.tasks} tasks solved, {group.too_long_sft} successes too long"
-        for group in statistics
-    )
+    lacking = {}
     if not sum(group.sft for group in statistics):
-        raise DatasetError(
-            f"{trajectories}: nothing to imitate ({counts}); collect more samples or easier tasks, or raise "
-            "build_data.sft_tokens"
+        counts = "; ".join(
+            f"{group.game}: {group.successes} successes in {group.trajectories} trajectories, {group.solved} of "
+            f"{group.tasks} tasks solved, {group.too_long_sft} successes too long"
+            for group in statistics
+        )
+        lacking[SFT_FILE] = (
+            f"nothing to imitate ({counts}); collect more samples or easier tasks, or raise build_data.sft_tokens"
         )
     if not sum(group.pairs for group in statistics):
         counts = "; ".join(
@@ -114,10 +143,14 @@ def _refuse_nothing(trajectories: Path, statistics: tuple[GroupStatistics, ...])
             f"clearly worse trajectory, {group.too_long_pairs} trajectories too long"
             for group in statistics
         )
-        raise DatasetError(
-            f"{trajectories}: no pair of a better and a worse trajectory ({counts}); collect more samples of a task, "
-            "lower build_data.turn_ratio, raise build_data.pair_tokens, or name labels in build_data.rejected_failures"
+        lacking[PAIRS_FILE] = (
+            f"no pair of a better and a worse trajectory ({counts}); collect more samples of a task, lower "
+            "build_data.turn_ratio, raise build_data.pair_tokens, or name labels in build_data.rejected_failures"
         )
+    if refused := [file for file in lacking if file in needed or len(lacking) > 1]:
+        raise DatasetError("; ".join(f"{trajectories}: {lacking[file]}" for file in refused))
+    for file, why in lacking.items():
+        print(f"{file} has no row: {why}", flush=True)  # noqa: T201 - what is not there
 
 
 def _show(folder: RunFolder) -> None:

@@ -17,7 +17,6 @@ import dataclasses
 import json
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from dfc import agreement
@@ -32,11 +31,11 @@ from dfc.metrics import MetricsWriter
 from dfc.progress import Progress
 from dfc.recipes import collection
 from dfc.recipes.collection import Attempt, Collection, Summary
+from dfc.recipes.costs import Costs
 from dfc.recipes.table import Policy, Table
-from dfc.run_folder import STREAMS, RunFolder
+from dfc.run_folder import RunFolder, write_whole
 
 RESULT = "collection.json"
-_SPENT = ("requests", "input_ids", "output_ids", "money")
 _ENOUGH = 20  # trajectories of a game, none of which says anything, after which going on is a waste
 
 
@@ -52,7 +51,8 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
     with contextlib.closing(table):
         folder.note_device(table.device)
         provenance = collection.make_provenance(config, table.source)
-        _mend(folder)
+        folder.mend()
+        costs = Costs(folder)
         with Collection(config, table, folder.path / collection.FOLDER, provenance) as collected:
             done = len(wanted) - len(collected.missing(wanted))
             if folder.writes:
@@ -62,11 +62,11 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
                 MetricsWriter(folder) as writer,
                 Progress(len(wanted), start_step=done) as progress,
             ):
-                watched = _Watched(wanted, collected, table, writer, progress, live)
+                watched = _Watched(wanted, collected, table, costs, writer, progress, live)
                 found = collected.play(wanted, Policy(table.initial), stop=stop, on_chunk=watched.chunk)
-    refuse_if_nothing_is_said(found, wanted)
+    refuse_if_nothing_is_said(found, collections.Counter(attempt.game for attempt in wanted))
     if folder.writes:
-        _write_result(folder, found, provenance)
+        _write_result(folder, found, provenance, costs)
     folder.finish()
     if folder.writes:
         report.build(folder.path)
@@ -78,17 +78,6 @@ def _counted(wanted: list[Attempt]) -> str:
     return f"{len(wanted)} trajectories of {len(tasks)} tasks of {len({game for game, _ in tasks})} games"
 
 
-def _mend(folder: RunFolder) -> None:
-    """Cuts the records behind their last whole line: a process that was killed may have written half of one."""
-    if not folder.writes:
-        return
-    sizes: dict[str, int] = {}
-    for stream in STREAMS:
-        path = folder.stream(stream)
-        sizes[stream] = path.read_bytes().rfind(b"\n") + 1 if path.exists() else 0
-    folder.rewind(sizes)
-
-
 @dataclasses.dataclass
 class _Watched:
     """Records and shows every chunk of a collection."""
@@ -96,10 +85,10 @@ class _Watched:
     wanted: list[Attempt]
     collected: Collection
     table: Table
+    costs: Costs
     writer: MetricsWriter
     progress: Progress
     live: LiveReport
-    spent: dict[str, float] = dataclasses.field(default_factory=dict)
 
     def chunk(self, found: list[Summary], seconds: float) -> None:
         """Takes what came of a chunk and the seconds that playing it took.
@@ -111,18 +100,19 @@ class _Watched:
         rates = {g: figures["success_rate"] for g, figures in collection.by_game(every).items()}
         rates = {game: rate for game, rate in rates.items() if rate is not None}
         drawn = sum(summary.drawn for summary in found)
+        self.costs.note(self.table.endpoints)
         metrics = {f"games/{game}/success_rate": rate for game, rate in rates.items()}
         metrics |= {
             f"games/{game}/{name}": float(figures[name])
             for game, figures in collection.by_game(found).items()
-            for name in ("trajectories", "turns", "drawn")
+            for name in ("trajectories", "turns_played", "drawn")
             if figures[name] is not None
         }
         self.writer.write(
             step=len(every),
             stage="collect",
             iteration=len(every),
-            metrics=metrics | {"trajectories": len(found), "drawn": drawn} | self._spent_since(),
+            metrics=metrics | {"trajectories": len(found), "drawn": drawn} | self.costs.untold(),
             clock={"time": time.time(), "seconds": seconds, "tokens_per_second": drawn / seconds},
         )
         self.progress.update(
@@ -133,30 +123,25 @@ class _Watched:
             episodes_per_second=len(found) / seconds,
             tokens_per_second=drawn / seconds,
             win_rates=rates,
+            cost=str(self.costs),
         )
         self.live.refresh()
-        refuse_if_nothing_is_said(every, self.wanted)
-
-    def _spent_since(self) -> dict[str, float]:
-        """Returns what chat endpoints have cost since the last call, as ``measure/endpoint``."""
-        before, now = self.spent, dict[str, float]()
-        for endpoint in self.table.endpoints:
-            counts = endpoint.report()
-            now |= {f"{measure}/{counts['name']}": float(counts[measure]) for measure in _SPENT}
-        self.spent = now
-        return {name: value - before.get(name, 0.0) for name, value in now.items()}
+        refuse_if_nothing_is_said(every, collections.Counter(attempt.game for attempt in self.wanted))
 
 
-def refuse_if_nothing_is_said(found: list[Summary], wanted: list[Attempt]) -> None:
+def refuse_if_nothing_is_said(found: list[Summary], planned: Mapping[str, int]) -> None:
     """Stops where going on would only spend time: staff that cannot play its part, a game that raises.
+
+    Args:
+      found: what came of the trajectories so far.
+      planned: trajectories by game; games whose number is not known yet are left out.
 
     Raises:
       DfcError: a game has no trajectory that says anything about the policy, although all or many were played.
     """
-    planned = collections.Counter(attempt.game for attempt in wanted)
     for game, figures in collection.by_game(found).items():
         count = figures["trajectories"]
-        if figures["success_rate"] is None and count >= min(_ENOUGH, planned[game]):
+        if figures["success_rate"] is None and count >= min(_ENOUGH, planned.get(game, _ENOUGH)):
             labels = ", ".join(f"{number} {label}" for label, number in figures["failures"].items() if number)
             raise DfcError(
                 f"{game}: none of {count} trajectories says anything about the policy ({labels}; failure_reason in the "
@@ -167,29 +152,17 @@ def refuse_if_nothing_is_said(found: list[Summary], wanted: list[Attempt]) -> No
 # ---- the result -----------------------------------------------------------------------------------------------------
 
 
-def _write_result(folder: RunFolder, found: list[Summary], provenance: Provenance) -> None:
-    lines = folder.records("metrics")
-    cost: dict[str, float] = {}
-    for line in lines:
-        for name, value in line["metrics"].items():
-            if name.partition("/")[0] in _SPENT:
-                cost[name] = cost.get(name, 0.0) + float(value)
+def _write_result(folder: RunFolder, found: list[Summary], provenance: Provenance, costs: Costs) -> None:
     result = {
         "model": provenance.model,
         "model_hash": provenance.model_hash,
         "sampling": dict(provenance.sampling),
         "seed": provenance.seed,
         "games": collection.by_game(found),
-        "seconds": sum(float(line["clock"]["seconds"]) for line in lines),
-        "cost": cost,
+        "seconds": sum(float(line["clock"]["seconds"]) for line in folder.records("metrics")),
+        "cost": costs.total,
     }
-    _whole(folder.path / RESULT, json.dumps(result, indent=1, allow_nan=False) + "\n")
-
-
-def _whole(path: Path, text: str) -> None:
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
+    write_whole(folder.path / RESULT, json.dumps(result, indent=1, allow_nan=False) + "\n")
 
 
 def result_table(games: Mapping[str, Mapping[str, Any]]) -> TextTable:
@@ -200,14 +173,14 @@ def result_table(games: Mapping[str, Mapping[str, Any]]) -> TextTable:
             f"{figures['tasks']:,}",
             f"{figures['trajectories']:,}",
             _share(figures["success_rate"]),
-            _share(figures["best_of_n"]),
-            "-" if figures["turns"] is None else f"{figures['turns']:.1f}",
+            _share(figures["best_of_k"]),
+            "-" if figures["turns_played"] is None else f"{figures['turns_played']:.1f}",
             *(f"{figures['failures'][label]:,}" for label in FAILURES),
             f"{figures['drawn']:,}",
         )
         for game, figures in games.items()
     ]
-    head = ("game", "tasks", "trajectories", "success", "best of n", "turns", *FAILURES, "ids drawn")
+    head = ("game", "tasks", "trajectories", "success", "best of k", "turns played", *FAILURES, "ids drawn")
     return TextTable("Collected trajectories", head, tuple(rows))
 
 

@@ -425,9 +425,10 @@ def _all_raised(chunk: list[Attempt], episodes: list[Episode], labels: dict[int,
 def by_game(found: Iterable[Summary]) -> dict[str, dict[str, Any]]:
     """Returns the figures of trajectories by game, ready for JSON.
 
-    Of each game: ``tasks`` with a trajectory, ``trajectories``, ``successes``; ``success_rate``, ``turns`` (mean) and
-    ``best_of_n`` (share of tasks with a success) over trajectories that say something about the policy, None where
-    there are none; ``failures`` by label; ``drawn``, the ids of the policy.
+    Of each game: ``tasks`` with a trajectory, ``trajectories``, ``successes``; ``success_rate``, ``turns_played``
+    (mean; of a failure those it had, not the limit) and ``best_of_k`` (share of tasks with a success, as
+    `dfc.data.selection.GroupStatistics`) over trajectories that say something about the policy, None where there are
+    none; ``failures`` by label; ``drawn``, the ids of the policy.
     """
     grouped: dict[str, list[Summary]] = collections.defaultdict(list)
     for summary in found:
@@ -446,8 +447,8 @@ def _figures(summaries: Sequence[Summary]) -> dict[str, Any]:
         "trajectories": len(summaries),
         "successes": successes,
         "success_rate": successes / len(counted) if counted else None,
-        "best_of_n": len(solved) / len(said) if said else None,
-        "turns": sum(summary.turns for summary in counted) / len(counted) if counted else None,
+        "best_of_k": len(solved) / len(said) if said else None,
+        "turns_played": sum(summary.turns for summary in counted) / len(counted) if counted else None,
         "failures": {label: labels[label] for label in FAILURES},
         "drawn": sum(summary.drawn for summary in summaries),
     }

@@ -64,6 +64,7 @@ def rollout_jobs(
         seats = registry.make(game, **options[game]).seats
         for index in range(count):
             deal = derive_seed("rollout deal", seed, stage, game, place, index)
+            deal = deal % config.tasks if config.tasks else deal
             for copy in range(config.trajectories_per_seed):
                 draw = derive_seed("rollout draws", seed, stage, game, iteration, index, copy)
                 job = Job(game, options[game], deal, (index + iteration) % seats, group, draw, config.epsilon)

@@ -40,7 +40,7 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
     """Plays what is not on record yet, and writes the results."""
     if jax.process_count() > 1:
         raise DfcError("a tournament runs in one process, over all devices of its machine; start it without several")
-    _mend(folder)
+    folder.mend()
     records = {_key(record): record for record in folder.records("episodes")}
     schedule = _schedule(config)
     wanted = sum(len(jobs) for _, jobs in schedule)
@@ -78,15 +78,6 @@ def _left(meeting: Meeting, jobs: list[Job], records: dict[Key, dict[str, Any]])
 
 def _key(record: dict[str, Any]) -> Key:
     return pairing.key(record["game"], record["deal"], record["players"])
-
-
-def _mend(folder: RunFolder) -> None:
-    """Cuts the streams behind their last whole line: a process that was killed may have written half of one."""
-    sizes = {}
-    for stream in ("episodes", "metrics"):
-        path = folder.stream(stream)
-        sizes[stream] = path.read_bytes().rfind(b"\n") + 1 if path.exists() else 0
-    folder.rewind(sizes)
 
 
 def _refuse_others(folder: RunFolder, found: dict[str, str]) -> None:

@@ -34,12 +34,14 @@ from dfc.models import families, folders, huggingface
 from dfc.models.decoder_config import DecoderConfig
 from dfc.models.folders import TOKENIZER_FILES
 from dfc.players import rounds
+from dfc.players.endpoint import Endpoint
 from dfc.players.remote import PlayerError
 from dfc.progress import Progress
 from dfc.recipes import trained_weights
+from dfc.recipes.costs import Costs
 from dfc.recipes.table import Policy, Table
 from dfc.rollout.play import Job
-from dfc.run_folder import RunFolder
+from dfc.run_folder import RunFolder, write_whole
 
 _ROUNDS = 4  # of games as many as are in flight, between two writes
 _POLICIES = "policies.json"
@@ -59,7 +61,12 @@ class _Play:
 
 
 def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
-    """Plays what is not on record yet, and writes the results."""
+    """Plays what is not on record yet, and writes the results.
+
+    Raises:
+      ConfigError: a game is for two players, or a policy is no model of the run's shape and tokenizer; before any game.
+    """
+    refuse_games_for_two(config)
     specs = policy_specs.policies(config)
     games = split_games(config)
     schedule = [(spec, arm, plays(config, games, arm)) for spec in specs for arm in _arms(config, spec)]
@@ -69,12 +76,14 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
         wanted = sum(len(some) for *_, some in schedule)
         _say(f"{wanted} games, {wanted - len(left)} of them on record")
         if left:
+            _refuse_other_kinds(config)
             _refuse_others(folder, _fingerprints(config, specs))
             todo = [(spec, arm, [play for play in some if play.key in left]) for spec, arm, some in schedule]
             done = wanted - len(left)
             with Progress(wanted, start_step=done) as progress, _Players(config, games, folder) as who:
+                costs = Costs(folder)
                 for spec, arm, some in todo:
-                    _play(_Course(folder, stop, progress, left, done), who, spec, arm, some)
+                    _play(_Course(folder, stop, progress, costs, left, done), who, spec, arm, some)
                     done += len(some)
     if folder.writes:
         _finish(config, folder, games, [arm for _, arm, _ in schedule])
@@ -84,6 +93,18 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
 
 def _say(line: str) -> None:
     print(line, flush=True)  # noqa: T201 - what a person wants to know
+
+
+def refuse_games_for_two(config: RunConfig) -> None:
+    """Raises where a game has no tasks to solve because somebody else plays, too.
+
+    Raises:
+      ConfigError: names each of them.
+    """
+    two = [game for game, options in config.games.items() if registry.make(game, **options).facts.seats > 1]
+    if two:
+        what = "is for two players and has no tasks to solve; use the recipe evaluate"
+        raise ConfigError([f"games.{game}: {what}" for game in two])
 
 
 # ---- what is played --------------------------------------------------------------------------------------------------
@@ -108,9 +129,10 @@ def plays(config: RunConfig, games: Mapping[str, GameOptions], arm: Arm) -> list
     numbers = task_validation.counts(section.tasks_of)
     for game, options in games.items():
         splits = registry.make(game, **options).facts.splits
-        most = splits.get(section.split, section.tasks)
-        tasks = numbers.get(game, min(section.tasks or most, most))
-        for task, trajectory in itertools.product(range(tasks), range(section.trajectories)):
+        size = splits.get(section.split)
+        last = section.first + section.tasks if section.tasks else size or 0
+        end = numbers.get(game, last if size is None else min(last, size))
+        for task, trajectory in itertools.product(range(section.first, end), range(section.trajectories)):
             deal = task if splits else derive_seed("evaluate tasks deal", game, task)
             draws = derive_seed("evaluate tasks", config.seed, game, task, trajectory)
             found.append(_Play(arm, trajectory, Job(game, options, deal, 0, task, draws)))
@@ -126,19 +148,10 @@ def _left(folder: RunFolder, every: Sequence[_Play]) -> dict[success.Key, bool]:
     """Returns the games to play, and whether each has failed before; the first process reads, all agree."""
     left = None
     if folder.writes:
-        _mend(folder)
+        folder.mend()
         failed = {success.key(record): "failure" in record for record in folder.records("episodes")}
         left = [(number, play.key in failed) for number, play in enumerate(every) if failed.get(play.key, True)]
     return {every[number].key: again for number, again in agreement.from_first(left)}
-
-
-def _mend(folder: RunFolder) -> None:
-    """Cuts the streams behind their last whole line: a process that was killed may have written half of one."""
-    sizes = {}
-    for stream in ("episodes", "metrics"):
-        path = folder.stream(stream)
-        sizes[stream] = path.read_bytes().rfind(b"\n") + 1 if path.exists() else 0
-    folder.rewind(sizes)
 
 
 # ---- who plays -------------------------------------------------------------------------------------------------------
@@ -163,12 +176,16 @@ class _Players:
         if self._table is not None:
             self._table.close()
 
+    @property
+    def endpoints(self) -> list[Endpoint]:
+        """Those that were asked for worlds and judges."""
+        return self._table.endpoints if self._table is not None else []
+
     def play(self, spec: PolicySpec, plays: Sequence[_Play]) -> tuple[list[dict[str, Any]], int]:
         """Returns the records of games of one arm in their order, without their keys, and how many ids were drawn."""
         if spec.kind == "scripted":
             return [_played_by_program(spec, play.job) for play in plays], 0
         if self._table is None:
-            _refuse_other_kinds(self._config)
             self._table = Table(self._config)
             self._folder.note_device(self._table.device)
         section = self._config.evaluate_tasks
@@ -229,23 +246,23 @@ def _played_by_program(spec: PolicySpec, job: Job) -> dict[str, Any]:
 
 
 def _refuse_other_kinds(config: RunConfig) -> None:
-    """Raises where a policy is no model of the run's shape and tokenizer.
+    """Raises where a policy that is a model is none of the run's shape and tokenizer.
 
     Raises:
       ConfigError: names each of them. WeightsError: a folder is no model that is computed here.
     """
-    model, tokenizer = _kind(config.model.path)
+    models = [spec for spec in policy_specs.policies(config) if spec.kind == "model"]
+    model, tokenizer = _kind(config.model.path) if models else (None, "")
     found = []
-    for spec in policy_specs.policies(config):
-        if spec.kind == "model":
-            folder = policy_specs.weights_in(spec.who).folder
-            other_model, other_tokenizer = _kind(folder)
-            what = "architecture" if other_model != model else "tokenizer" if other_tokenizer != tokenizer else None
-            if what is not None:
-                found.append(
-                    f"policies: {spec.name!r} ({folder}) has another {what} than model.path={config.model.path!r}; "
-                    "give it a run of its own, or compare them with the recipe evaluate"
-                )
+    for spec in models:
+        folder = policy_specs.weights_in(spec.who).folder
+        other_model, other_tokenizer = _kind(folder)
+        what = "architecture" if other_model != model else "tokenizer" if other_tokenizer != tokenizer else None
+        if what is not None:
+            found.append(
+                f"policies: {spec.name!r} ({folder}) has another {what} than model.path={config.model.path!r}; give it "
+                "a run of its own, or compare them with the recipe evaluate"
+            )
     if found:
         raise ConfigError(found)
 
@@ -282,9 +299,7 @@ def _refuse_others(folder: RunFolder, found: dict[str, str]) -> None:
         stored = json.loads(path.read_bytes())
         changed = [name for name in found if stored.get(name) != found[name]]
     elif folder.writes:
-        partial = path.with_name(f"{path.name}.partial")
-        partial.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-        partial.replace(path)
+        write_whole(path, json.dumps(found, indent=2) + "\n")
     changed = agreement.from_first(changed)
     if changed:
         raise RunFolderError(
@@ -298,11 +313,12 @@ def _refuse_others(folder: RunFolder, found: dict[str, str]) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class _Course:
-    """How far the run is: its folder, who may stop it, what it shows, what failed before, how much is done."""
+    """How far the run is: its folder, who may stop it, what it shows, costs, what failed before, how much is done."""
 
     folder: RunFolder
     stop: Stop
     progress: Progress
+    costs: Costs
     again: Mapping[success.Key, bool]
     before: int
 
@@ -319,12 +335,13 @@ def _play(course: _Course, who: _Players, spec: PolicySpec, arm: Arm, todo: Sequ
         seconds = time.perf_counter() - begun
         records = [_keyed(play, record) for play, record in zip(some, played, strict=True)]
         done += len(records)
+        course.costs.note(who.endpoints)
         line = {
             "step": course.before + done,
             "stage": str(arm),
             "iteration": done,
             "policies": [spec.name],
-            "metrics": {f"ids_drawn/{spec.name}": drawn} if drawn else {},
+            "metrics": ({f"ids_drawn/{spec.name}": drawn} if drawn else {}) | course.costs.untold(),
             "clock": {"time": time.time(), "seconds": seconds},
         }
         folder.append("episodes", records)
@@ -341,6 +358,7 @@ def _play(course: _Course, who: _Players, spec: PolicySpec, arm: Arm, todo: Sequ
             episodes_per_second=len(records) / seconds,
             tokens_per_second=drawn / seconds,
             win_rates={game: sum(games) / len(games) for game, games in solved.items()},
+            cost=str(course.costs),
         )
         if not all(course.again[play.key] for play in some):
             _refuse_all_failed(arm, records)
@@ -383,7 +401,9 @@ def _finish(config: RunConfig, folder: RunFolder, games: Mapping[str, GameOption
     limits = {game: registry.make(game, **options).facts.longest for game, options in games.items()}
     found = success.of_records(arms, limits, config.evaluate_tasks.trajectories, folder.records("episodes"))
     if not folder.finished.exists():
-        success_page.write(folder.path, config, found, success_page.tables(found))
+        success_page.write(folder.path, config, found, success_page.tables(found), Costs(folder).total)
     for line in success_page.console(found):
         _say(line)
+    if spent := str(Costs(folder)):
+        _say(f"cost: {spent}")
     _say(f"tables: {folder.path / 'tables.md'}\nreport: {folder.path / 'report.html'}")

@@ -67,7 +67,7 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
     source = huggingface.resolve(config.model.path)
     print(f"reading {settings.data}", flush=True)  # noqa: T201 - progress
     rows = _together(lambda: _read(config, source))
-    agreement.refuse_divergence("rows of the data", [(s.lengths, s.actions) for s in rows.sides])
+    agreement.refuse_divergence("rows of the data", [(np.frombuffer(bytes.fromhex(rows.digest), np.uint8),)])
     what = "pairs" if len(rows.sides) == 2 else "trajectories"
     print(f"{len(rows):,} {what}, {rows.lengths.sum():,} ids, {rows.actions.sum():,} of them trained on", flush=True)  # noqa: T201 - what a person wants to know
 
@@ -245,8 +245,8 @@ def _say_padding(batches: Batches) -> None:
 
 
 def reads_reference(settings: OfflineConfig) -> bool:
-    """Returns whether the loss compares with the model before training."""
-    return settings.objective == "preference" and settings.reference
+    """Returns whether the loss compares with the model before training; a preference of weight 0 does not."""
+    return settings.objective == "preference" and settings.reference and settings.preference_weight > 0
 
 
 def make_loss(settings: OfflineConfig, shortest: int) -> LossFunction:
@@ -265,7 +265,7 @@ def make_loss(settings: OfflineConfig, shortest: int) -> LossFunction:
         return packed_preference_loss(
             logprobs,
             batch.mask,
-            batch.old_logprobs if settings.reference else None,
+            batch.old_logprobs if reads_reference(settings) else None,
             segments=batch.segments,
             num_segments=2 * most,
             beta=settings.beta,

@@ -7,16 +7,21 @@
     evaluate_tasks  the initial model, and the model after each training, on tasks none of them was trained on
 
 Each stage is a recipe of its own (`dfc.recipes.stage_runs`). Leaving one game out, or training on a single one, is
-``build_data.leave_out`` or ``build_data.groups``; with ``paprika.collected`` such runs share one collection.
+``build_data.leave_out`` or ``build_data.groups``; with ``paprika.collected`` such runs share one collection. Without
+``build_data`` among the stages, the trainings read ``offline.data``.
 
 How it departs from the paper: what each stage's module lists.
 """
 
 import dataclasses
+import functools
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from dfc.config import RunConfig
+from dfc.config import AdapterConfig, RunConfig
+from dfc.data.preferences import PAIRS_FILE, SFT_FILE
 from dfc.interruption import Stop
+from dfc.recipes import build_data
 from dfc.recipes.stage_runs import StageRun, run_stages
 from dfc.run_folder import RunFolder
 
@@ -42,20 +47,34 @@ def stages(config: RunConfig, folder: Path) -> list[StageRun]:
     collected = folder / "collect" if "collect" in wanted else Path(config.paprika.collected)
     data, model = folder / "build_data", config.model
     policies = [f"base={config.model.path}"]
+    trainings = [name for name in ("sft", "rpo") if name in wanted]
+    # Nothing is trained where games are played: the model is played as it is, at full precision.
+    plays = dataclasses.replace(config, adapter=AdapterConfig())
     if "collect" in wanted:
-        found.append(StageRun("collect", dataclasses.replace(config, name="collect", recipe="collect")))
+        found.append(StageRun("collect", dataclasses.replace(plays, name="collect", recipe="collect")))
     if "build_data" in wanted:
-        found.append(StageRun("build_data", building(config, collected)))
-    for name in ("sft", "rpo"):
-        if name in wanted:
-            start = dataclasses.replace(config, model=model)
-            found.append(StageRun(name, training(start, name, data)))
-            model = dataclasses.replace(model, path=str(folder / name / "policy"))
-            policies.append(f"{name}={folder / name}")
+        found.append(StageRun("build_data", building(config, collected), builder(trainings)))
+    else:
+        data = Path(config.offline.data)
+    for name in trainings:
+        start = dataclasses.replace(config, model=model)
+        found.append(StageRun(name, training(start, name, data)))
+        model = dataclasses.replace(model, path=str(folder / name / "policy"))
+        policies.append(f"{name}={folder / name}")
     if "evaluate_tasks" in wanted:
-        evaluate = dataclasses.replace(config, name="evaluate_tasks", recipe="evaluate_tasks", policies=tuple(policies))
+        evaluate = dataclasses.replace(plays, name="evaluate_tasks", recipe="evaluate_tasks", policies=tuple(policies))
         found.append(StageRun("evaluate_tasks", evaluate))
     return found
+
+
+def builder(trainings: Sequence[str]) -> Callable[[RunConfig, RunFolder, Stop], None]:
+    """Returns what runs a `build_data` stage: it refuses data in which one of the trainings behind it has no row.
+
+    Args:
+      trainings: some of ``sft`` and ``rpo``.
+    """
+    files = {"sft": SFT_FILE, "rpo": PAIRS_FILE}
+    return functools.partial(build_data.run, needed=tuple(files[name] for name in trainings))
 
 
 def building(config: RunConfig, collected: Path) -> RunConfig:

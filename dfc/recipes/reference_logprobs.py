@@ -8,13 +8,13 @@ compute together, the first one writes, and all read.
 
 import contextlib
 import dataclasses
+import errno
 import fcntl
 import hashlib
 import io
 import json
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +27,7 @@ from dfc.data.rows import Rows
 from dfc.data.trajectory_files import DatasetError, write_atomically
 from dfc.episodes import TokenBatch
 from dfc.interruption import Stop
-from dfc.models.folders import CONFIG
+from dfc.models import folders
 from dfc.models.safetensors_files import Location
 from dfc.progress import Progress
 from dfc.training.packing import Side, fill, lay_out, taken_out
@@ -35,7 +35,7 @@ from dfc.training.packing import Side, fill, lay_out, taken_out
 Compute = Callable[[Sequence[TokenBatch]], Sequence[np.ndarray]]  # micro-batches -> float32 [B, T] of each, whole
 _FORMAT = 1
 _IDS_PER_PART = 1 << 20
-_READ_AT_ONCE = 1 << 24  # bytes
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,19 +67,10 @@ def key(source: Location, rows: Rows, *, dtype: str, base: str) -> str:
       dtype: the type computed with.
       base: how the weights are stored.
     """
-    files = [file for file in sorted(source.iterdir()) if file.name == CONFIG or file.suffix == ".safetensors"]
-    with ThreadPoolExecutor(8) as pool:  # hashing releases Python's lock
-        digests = dict(zip([file.name for file in files], pool.map(_digest, files), strict=True))
-    facts = {"format": _FORMAT, "weights": digests, "dtype": dtype, "base": base, "rows": rows.digest}
+    shape = hashlib.blake2b((source / folders.CONFIG).read_bytes(), digest_size=16).hexdigest()
+    weights = folders.weights_hash(source)
+    facts = {"format": _FORMAT, "weights": weights, "model": shape, "dtype": dtype, "base": base, "rows": rows.digest}
     return hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=8).hexdigest()
-
-
-def _digest(file: Location) -> str:
-    found = hashlib.blake2b(digest_size=16)
-    with file.open("rb") as data:
-        while block := data.read(_READ_AT_ONCE):
-            found.update(block)
-    return found.hexdigest()
 
 
 def part_rows(lengths: np.ndarray) -> list[range]:
@@ -276,8 +267,13 @@ def _only_writer(folder: Path, stop: Stop) -> Iterator[None]:
 
 
 def _locked(lock: io.FileIO) -> bool:
+    """Returns whether nobody else writes; where the file system has no locks that is not known, and told."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        print(f"{lock.name}: the file system has no locks; start no other run on this data meanwhile", flush=True)  # noqa: T201 - what could go wrong
     return True

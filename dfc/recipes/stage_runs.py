@@ -1,7 +1,8 @@
 """Recipes made of others: each stage is a run of its own, in a folder inside the whole run's.
 
-A stage has its own configuration, records, checkpoints and ``finished.json``. So the whole goes on where it was
-stopped, within the stage, and any stage can be repeated or continued alone with its own recipe.
+A stage has its own configuration, records, checkpoints and ``finished.json``, so the whole goes on where it was
+stopped, within the stage. A stage's folder belongs to the configuration that the whole run gave it; a stage alone, or
+with other settings, is its own recipe in another folder.
 """
 
 import dataclasses

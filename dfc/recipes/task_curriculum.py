@@ -10,7 +10,7 @@ the turn limit. With ``strategy="uniform"`` every task is as likely, whatever it
 
 How it departs from the paper: several tasks may be chosen before the results of the first are known
 (`dfc.curriculum.UpperConfidenceBound`); a game that failed, about which nothing is known, counts as no result, and a
-task with fewer than two results counts nothing.
+task with fewer than two results as a choice of its group without a result.
 """
 
 import collections
@@ -21,25 +21,34 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from dfc import curriculum
-from dfc.config import RunConfig
+from dfc import agreement, curriculum
+from dfc.config import AdapterConfig, GameOptions, RunConfig
 from dfc.curriculum import UpperConfidenceBound
+from dfc.errors import ConfigError
 from dfc.games.chance import Chance, derive_seed
 from dfc.interruption import Stop
 from dfc.metrics import MetricsWriter
 from dfc.progress import Progress
 from dfc.recipes import collection
+from dfc.recipes.collect import refuse_if_nothing_is_said
 from dfc.recipes.collection import Attempt, Collection, Summary, task_arms
+from dfc.recipes.costs import Costs
+from dfc.recipes.evaluate_tasks import refuse_games_for_two
 from dfc.recipes.paprika import building, training
 from dfc.recipes.stage_runs import StageRun, run_stages
 from dfc.recipes.table import Policy, Table
-from dfc.run_folder import RunFolder
+from dfc.run_folder import RunFolder, write_whole
 
 CHOICES = "choices.json"  # of a round's collection: how often which group was chosen, and its score
 
 
 def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
-    """Runs the recipe; goes on where it was stopped."""
+    """Runs the recipe; goes on where it was stopped.
+
+    Raises:
+      ConfigError: a game is for two players, or `build_data` leaves none to learn from.
+    """
+    refuse_games_for_two(config)
     run_stages(folder, stages(config, folder.path), stop)
     folder.finish()
     tables = folder.path / "evaluate_tasks" / "tables.md"
@@ -51,11 +60,17 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
 def stages(config: RunConfig, folder: Path) -> list[StageRun]:
     """Returns the stages of a run: those of every round in a folder of its own, then the evaluation.
 
+    Tasks are chosen from the games that `build_data` learns from; all games are evaluated. Collecting and evaluating
+    play the weights as they are stored, at full precision, whatever the trainings do with them.
+
     Args:
       config: of the whole run.
       folder: of the whole run.
+
+    Raises:
+      ConfigError: `build_data` leaves no game to learn from.
     """
-    found, model = [], config.model
+    found, model, learned = [], config.model, _learned(config)
     policies = [f"base={config.model.path}"]
     trainings = ("sft", "rpo") if config.task_curriculum.objective == "sft_rpo" else ("rpo",)
     for number in range(1, config.task_curriculum.rounds + 1):
@@ -63,77 +78,153 @@ def stages(config: RunConfig, folder: Path) -> list[StageRun]:
         # A seed of its own: the same task drawn again in another round is another draw.
         seed = derive_seed("round", config.seed, number) % 2**32
         own = dataclasses.replace(config, model=model, seed=seed, name=place)
-        found.append(StageRun(f"{place}/collect", dataclasses.replace(own, recipe="collect"), collect))
+        collecting = dataclasses.replace(own, recipe="collect", games=learned, adapter=AdapterConfig())
+        found.append(StageRun(f"{place}/collect", collecting, collect))
         found.append(StageRun(f"{place}/build_data", building(own, folder / place / "collect")))
         for name in trainings:
             start = dataclasses.replace(own, model=model)
             found.append(StageRun(f"{place}/{name}", training(start, name, folder / place / "build_data")))
             model = dataclasses.replace(model, path=str(folder / place / name / "policy"))
         policies.append(f"{place}={folder / place / trainings[-1]}")
-    evaluate = dataclasses.replace(config, recipe="evaluate_tasks", name="evaluate_tasks", policies=tuple(policies))
+    evaluate = dataclasses.replace(
+        config,
+        recipe="evaluate_tasks",
+        name="evaluate_tasks",
+        policies=tuple(policies),
+        adapter=AdapterConfig(),
+    )
     return [*found, StageRun("evaluate_tasks", evaluate)]
+
+
+def _learned(config: RunConfig) -> dict[str, GameOptions]:
+    build = config.build_data
+    found = {
+        game: options
+        for game, options in config.games.items()
+        if game not in build.leave_out and (not build.groups or game in build.groups)
+    }
+    if not found:
+        said = f"build_data.groups={build.groups} and .leave_out={build.leave_out}"
+        raise ConfigError([f"{said} leave no game to collect from; games has {', '.join(config.games) or 'none'}"])
+    return found
 
 
 def collect(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
     """Collects the trajectories of one round from groups chosen as it goes; goes on where it was stopped.
 
     What was chosen follows from the seed and from the trajectories that lie there, so nothing else is stored.
+
+    Raises:
+      DfcError: no trajectory of a game says anything about the policy, although many were played.
     """
-    settings = config.task_curriculum
+    steps = config.task_curriculum.steps
     arms = task_arms(config)
     print(f"{len(arms)} groups: " + ", ".join(f"{name} {len(tasks)}" for name, tasks in arms.items()), flush=True)  # noqa: T201 - what is chosen from
     table = Table(collection.playing(config))
-    folder.note_device(table.device)
-    folder.rewind(dict.fromkeys(folder.positions(), 0))  # every step is gone through again, played or not
-    provenance = collection.make_provenance(config, table.source)
-    policy = Policy(table.initial)
-    chooser = Chooser(config, arms)
-    everything: list[Summary] = []
-    with (
-        contextlib.closing(table),
-        Collection(config, table, folder.path / collection.FOLDER, provenance) as collected,
-        MetricsWriter(folder) as writer,
-        Progress(settings.steps) as progress,
-    ):
-        while chooser.step < settings.steps:
-            begun = time.perf_counter()
-            wanted = chooser.choose(min(settings.tasks_at_once, settings.steps - chooser.step))
-            found = collected.play([attempt for task in wanted for attempt in task], policy, stop=stop)
-            everything += found
-            chooser.observe(found)
-            seconds = time.perf_counter() - begun
-            drawn = sum(summary.drawn for summary in found)
-            figures = collection.by_game(everything)
-            writer.write(
-                step=chooser.step,
-                stage=config.name,
-                iteration=chooser.step,
-                metrics={f"chosen/{name}": chooser.chosen[name] for name in arms}
-                | {f"score/{name}": mean for name, mean in chooser.means.items()},
-                clock={"time": time.time(), "seconds": seconds},
-            )
-            progress.update(
-                stage=config.name,
-                iteration=chooser.step,
-                iterations=settings.steps,
-                step=chooser.step,
-                episodes_per_second=len(found) / seconds,
-                tokens_per_second=drawn / seconds,
-                win_rates={game: row["success_rate"] or 0.0 for game, row in figures.items()},
-            )
+    with contextlib.closing(table):
+        folder.note_device(table.device)
+        provenance = collection.make_provenance(config, table.source)
+        policy = Policy(table.initial)
+        with Collection(config, table, folder.path / collection.FOLDER, provenance) as collected:
+            chooser = Chooser(config, arms)
+            everything = _went_on(folder, chooser, collected)
+            costs = Costs(folder)
+            done = chooser.step - len(chooser.waiting)
+            with MetricsWriter(folder) as writer, Progress(steps, start_step=done) as progress:
+                while chooser.step < steps or chooser.waiting:
+                    played = _Played(table, costs)
+                    found = collected.play(_next(chooser), policy, stop=stop, on_chunk=played.chunk)
+                    everything += found
+                    chooser.observe(found)
+                    figures = collection.by_game(everything)
+                    writer.write(
+                        step=chooser.step,
+                        stage=config.name,
+                        iteration=chooser.step,
+                        metrics={f"chosen/{name}": chooser.chosen[name] for name in arms}
+                        | {f"score/{name}": mean for name, mean in chooser.means.items()}
+                        | costs.untold(),
+                        clock={"time": time.time(), "seconds": played.seconds},
+                    )
+                    progress.update(
+                        stage=config.name,
+                        iteration=chooser.step,
+                        iterations=steps,
+                        step=chooser.step,
+                        episodes_per_second=played.games / played.seconds if played.games else 0.0,
+                        tokens_per_second=played.drawn / played.seconds if played.games else 0.0,
+                        win_rates={game: row["success_rate"] or 0.0 for game, row in figures.items()},
+                        cost=str(costs),
+                    )
+                    refuse_if_nothing_is_said(everything, {})  # how many are to come of a game is not known
+    refuse_if_nothing_is_said(everything, collections.Counter(summary.attempt.game for summary in everything))
     if folder.writes:
-        record = {"chosen": dict(chooser.chosen), "scores": chooser.means, "games": figures}
-        (folder.path / CHOICES).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        record = {
+            "chosen": dict(chooser.chosen),
+            "scores": chooser.means,
+            "games": collection.by_game(everything),
+            "seconds": sum(float(line["clock"]["seconds"]) for line in folder.records("metrics")),
+            "cost": costs.total,
+        }
+        write_whole(folder.path / CHOICES, json.dumps(record, indent=1) + "\n")
         for name in arms:
             print(f"{name}: chosen {chooser.chosen[name]} times, score {chooser.means[name]:.3f}", flush=True)  # noqa: T201 - the result
+        if str(costs):
+            print(f"cost: {costs}", flush=True)  # noqa: T201 - the result
     folder.finish()
+
+
+def _next(chooser: "Chooser") -> list[Attempt]:
+    """Returns the attempts that were chosen and not played yet, otherwise those at the next tasks."""
+    return [attempt for task in chooser.waiting or chooser.choose_next() for attempt in task]
+
+
+def _went_on(folder: RunFolder, chooser: "Chooser", collected: Collection) -> list[Summary]:
+    """Takes the steps that are done, without playing or writing anything; returns what came of them.
+
+    A step is done if its line and all of its trajectories are on record. Lines behind the last such one are cut off.
+    """
+    folder.mend()
+    lines = agreement.from_first(len(folder.records("metrics")) if folder.writes else None)
+    found: list[Summary] = []
+    done = 0
+    while done < lines and not collected.missing(wanted := _next(chooser)):
+        summaries = collected.summaries(wanted)
+        chooser.observe(summaries)
+        found += summaries
+        done += 1
+        if chooser.step == chooser.steps:
+            break
+    if folder.writes:
+        path = folder.stream("metrics")
+        kept = path.read_bytes().splitlines(keepends=True)[:done] if path.exists() else []
+        folder.rewind({"metrics": sum(map(len, kept))})
+    return found
+
+
+@dataclasses.dataclass
+class _Played:
+    """What one step took to play; nothing where its trajectories lay there already."""
+
+    table: Table
+    costs: Costs
+    games: int = 0
+    drawn: int = 0
+    seconds: float = 0.0
+
+    def chunk(self, found: list[Summary], seconds: float) -> None:
+        """Takes what came of a chunk of games, and notes what it cost: a stop before the step's end loses nothing."""
+        self.games += len(found)
+        self.drawn += sum(summary.drawn for summary in found)
+        self.seconds += seconds
+        self.costs.note(self.table.endpoints)
 
 
 class Chooser:
     """Chooses groups and draws tasks of them; what it does follows from the seed and from what it observes.
 
     Attributes:
-      step: tasks chosen so far. chosen: of every group, by its name.
+      step: tasks chosen so far, of `steps`. chosen: of every group, by its name.
 
     Args:
       config: of the round; its seed decides the draws.
@@ -147,13 +238,22 @@ class Chooser:
         self._bound = UpperConfidenceBound(len(arms), c=self._settings.c)
         self._drawn: collections.Counter[tuple[str, int]] = collections.Counter()
         self._waiting: list[tuple[int, list[Attempt]]] = []
-        self.step = 0
+        self.step, self.steps = 0, self._settings.steps
         self.chosen: collections.Counter[str] = collections.Counter()
 
     @property
     def means(self) -> dict[str, float]:
         """Mean score of every group so far, 0 for those without a result."""
         return dict(zip(self._names, self._bound.means.tolist(), strict=True))
+
+    @property
+    def waiting(self) -> list[list[Attempt]]:
+        """The attempts that were chosen and not observed yet, by task."""
+        return [attempts for _, attempts in self._waiting]
+
+    def choose_next(self) -> list[list[Attempt]]:
+        """Chooses as many tasks as are played together, or as are left; see `choose`."""
+        return self.choose(min(self._settings.tasks_at_once, self.steps - self.step))
 
     def choose(self, count: int) -> list[list[Attempt]]:
         """Returns the attempts at each of the next tasks; their results are to be observed before the next choice."""
@@ -172,7 +272,7 @@ class Chooser:
             self.chosen[self._names[arm]] += 1
             self.step += 1
             self._waiting.append((arm, [Attempt(*task, first + n) for n in range(self._settings.samples)]))
-        return [attempts for _, attempts in self._waiting]
+        return self.waiting
 
     def observe(self, found: Sequence[Summary]) -> None:
         """Takes what came of the attempts chosen last."""
@@ -182,4 +282,6 @@ class Chooser:
             if len(said) > 1:
                 turns = [summary.turns if summary.success else summary.max_turns for summary in said]
                 self._bound.observe(arm, curriculum.coefficient_of_variation(turns))
+            else:
+                self._bound.observe_nothing(arm)
         self._waiting = []

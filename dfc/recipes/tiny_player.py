@@ -1,12 +1,14 @@
 """Makes the model in the box: a tokenizer and a small decoder that knows the games' words, format and legal moves.
 
-1. Games of random legal moves are played for every id, and for the shortened variants that small runs use.
+1. Games of random legal moves, or of a player of mixed skill, are played for every id, and for the shortened variants
+   that small runs use.
 2. A tokenizer is built from their messages.
 3. A decoder is trained on the replies, illegal tries excepted. The player of the transcripts is known, so the loss is
-   the cross-entropy to its distribution over legal actions and not to the one action it drew.
+   the cross-entropy to its distribution over legal actions and not to the one action it drew (but where there are too
+   many to list, such as words).
 4. It is saved in the Hugging Face layout, loaded again, and plays: against a random legal player, for its legality.
 
-The player is meant to be weak: it imitates random play, so that what a later run learns is its own.
+The player is meant to be weak: it imitates random or mixed play, so that what a later run learns is its own.
 """
 
 import functools
@@ -23,8 +25,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from dfc.config import RolloutConfig, RunConfig
-from dfc.data import transcripts
+from dfc.config import GameOptions, RolloutConfig, RunConfig
+from dfc.data import pieces, transcripts
 from dfc.evaluation import matches
 from dfc.games import registry, scripted
 from dfc.games.chance import derive_seed
@@ -40,9 +42,10 @@ from dfc.rollout.play import Arena
 from dfc.run_folder import RunFolder
 from dfc.training.checkpoint import Checkpointer
 from dfc.training.optimizer import make_optimizer
+from dfc.training.packing import Sequence1D
 
 # Variants that shortened runs play, beside every id's own rules: the numbers in the rules must not be new to the model.
-VARIANTS: tuple[tuple[str, Mapping[str, Any]], ...] = (
+VARIANTS: tuple[tuple[str, GameOptions], ...] = (
     ("TowerOfHanoi-v0", {"max_turns": 14}),
     ("TowerOfHanoi-v0", {"max_turns": 20}),
     ("TowerOfHanoi-v0-medium", {"max_turns": 30}),
@@ -57,27 +60,18 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
     settings = config.tiny_player
 
     # ---- transcripts and tokenizer (cheap and seeded: made again after a stop) ------------------------------------
-    data = list(_transcripts(config))
+    data = make_transcripts(config)
     built = folder.path / "tokenizer"
     if not (built / "tokenizer.json").exists():
-        tiny_tokenizer.build(transcripts.texts(iter(data)), built, size=settings.vocabulary)
+        messages = transcripts.texts(iter(data))
+        if settings.pieces == "words":
+            messages = iter(pieces.choose(messages, settings.vocabulary - tiny_tokenizer.SMALLEST))
+        tiny_tokenizer.build(messages, built, size=settings.vocabulary)
     tokenizer = ChatTokenizer.load(built)
-    source = _Batches(config, data, tokenizer)
+    source = Batches(config, data, tokenizer)
 
     # ---- model and update -----------------------------------------------------------------------------------------
-    model = DecoderConfig(
-        vocabulary=tokenizer.vocabulary,
-        width=settings.width,
-        layers=settings.layers,
-        heads=settings.width // 32,
-        kv_heads=settings.width // 32,
-        head_dim=32,
-        feed_forward=settings.feed_forward,
-        rope_theta=10_000.0,
-        norm_epsilon=1e-5,
-        qkv_bias=False,
-        tied_embedding=True,
-    )
+    model = shape(config, tokenizer.vocabulary)
     optimizer = make_optimizer(config.optimizer, settings.steps)
     update = make_update(model, optimizer)
     params = initialize(model, config.seed)
@@ -137,20 +131,47 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
     shutil.rmtree(built)
 
 
-def _transcripts(config: RunConfig) -> list[transcripts.Transcript]:
-    """Returns transcripts of every configured id, and fewer of every variant; about 7 ids are a turn."""
+def shape(config: RunConfig, vocabulary: int) -> DecoderConfig:
+    """Returns the decoder that a configuration describes."""
     settings = config.tiny_player
+    return DecoderConfig(
+        vocabulary=vocabulary,
+        width=settings.width,
+        layers=settings.layers,
+        heads=settings.width // 32,
+        kv_heads=settings.width // 32,
+        head_dim=32,
+        feed_forward=settings.feed_forward,
+        rope_theta=10_000.0,
+        norm_epsilon=1e-5,
+        qkv_bias=False,
+        tied_embedding=True,
+    )
+
+
+def make_transcripts(config: RunConfig) -> list[transcripts.Transcript]:
+    """Returns transcripts of every configured id, and fewer of every variant and of novices' ids."""
+    settings = config.tiny_player
+    wanted = [(game, options, 4) for game, options in config.games.items()]
+    wanted += [(game, options, 1) for game, options in VARIANTS if game in config.games]
+    low, high = settings.skill
     made = []
-    wanted: list[tuple[str, Mapping[str, Any], int]] = [(game, {}, settings.ids_per_game) for game in config.games]
-    wanted += [(game, options, settings.ids_per_game // 4) for game, options in VARIANTS]
-    for game, options, ids in wanted:
+    for game, options, quarters in wanted:
+        novice = game in settings.novice
+        skill = (0.0, low) if novice else (low, high)
+        found: list[transcripts.Transcript] = []
         turns, index = 0, 0
-        while turns * 7 < ids:
+        while (
+            4 * len(found) < settings.transcripts_per_game * (1 if novice else quarters)
+            if settings.transcripts_per_game
+            else turns * 7 < settings.ids_per_game * quarters // 4  # about 7 ids are a turn
+        ):
             seed = derive_seed("tiny player", config.seed, game, sorted(options.items()), index)
-            new = transcripts.random_legal(game, options, seed, illegal_share=settings.illegal_share)
+            new = transcripts.mixed_skill(game, options, seed, skill=skill, illegal_share=settings.illegal_share)
             turns += sum(len(t.exchanges) for t in new)
-            made += new
+            found += new
             index += 1
+        made += found
     return made
 
 
@@ -160,29 +181,42 @@ def _shuffled(data: list[transcripts.Transcript], seed: int) -> "grain.MapDatase
 
 
 class SoftBatch(NamedTuple):
-    """Packed transcripts [B, T] with the distribution of every imitated id, float32 [B, T, V] (0 elsewhere)."""
+    """Packed transcripts [B, T], and the distributions of the ids to imitate.
+
+    Attributes:
+      tokens: int32 [B, T]; positions, segments: as the decoder takes them.
+      places: int32 [N], flat indices into [B, T] of what each of these ids is predicted from; far fewer than
+        B * T, since most of a transcript is what the player reads.
+      targets: float32 [N, V], with which probability each id comes next there; 0 where nothing is imitated.
+    """
 
     tokens: np.ndarray
     positions: np.ndarray
     segments: np.ndarray
+    places: np.ndarray
     targets: np.ndarray
 
 
-class _Batches:
-    """Makes the micro-batches of a step: transcripts in the seeded order, packed row by row."""
+_AT_ONCE = 3  # micro-batches
+_PLACES = 256  # N is a multiple of it, so that few shapes are compiled
+
+
+class Batches:
+    """Makes the micro-batches of a step: transcripts in the seeded order, packed into rows."""
 
     def __init__(self, config: RunConfig, data: list[transcripts.Transcript], tokenizer: ChatTokenizer) -> None:
         self._config, self._tokenizer = config, tokenizer
         lengths = [len(transcripts.encode(t, tokenizer).ids) for t in data]
         limit = config.batch.row_length
         self._short = _shuffled([t for t, n in zip(data, lengths, strict=True) if n <= limit], config.seed)
-        self._long = _shuffled([t for t, n in zip(data, lengths, strict=True) if limit < n <= LONG_ROW], config.seed)
+        longer = [t for t, n in zip(data, lengths, strict=True) if limit < n <= LONG_ROW]
+        self._long = _shuffled(longer, config.seed) if longer else None
         self._choices = functools.lru_cache(100_000)(lambda exchange: transcripts.choices(exchange, tokenizer))
 
     def step(self, step: int) -> list[SoftBatch]:
         """Returns the micro-batches of a step."""
         settings = self._config.tiny_player
-        if step % settings.long_every == settings.long_every - 1:
+        if self._long is not None and step % settings.long_every == settings.long_every - 1:
             count = max(2, settings.transcripts_per_step // 12)
             return self._pack([self._long[step * count + i] for i in range(count)], LONG_ROW, 1)
         count = settings.transcripts_per_step
@@ -190,30 +224,43 @@ class _Batches:
         return self._pack(chosen, self._config.batch.row_length, self._config.batch.micro_batch_rows)
 
     def _pack(self, chosen: list[transcripts.Transcript], length: int, rows: int) -> list[SoftBatch]:
-        batches: list[SoftBatch] = []
-        row, start, segment = rows, 0, 0  # full: the first transcript opens a batch
-        for transcript in sorted(chosen, key=lambda t: len(t.exchanges)):
-            encoded = transcripts.encode(transcript, self._tokenizer)
-            size = len(encoded.ids)
-            if row == rows or start + size > length:
-                row, start, segment = row + 1, 0, 0
-                if row >= rows:
-                    batches.append(self._empty(rows, length))
-                    row = 0
-            batch, segment = batches[-1], segment + 1
-            batch.tokens[row, start : start + size] = encoded.ids
-            batch.positions[row, start : start + size] = np.arange(size)
-            batch.segments[row, start : start + size] = segment
-            shares = [d for e in transcript.exchanges if e.imitate for d in self._choices(e)]
-            for place, distribution in zip(np.flatnonzero(encoded.mask), shares, strict=True):
-                batch.targets[row, start + place, list(distribution)] = list(distribution.values())
-            start += size
-        return batches
+        """Packs transcripts, the longest first, each into the first row that has room for it."""
+        encoded = [(transcripts.encode(t, self._tokenizer), t) for t in chosen]
+        packed: list[list[tuple[Sequence1D, transcripts.Transcript]]] = []
+        room: list[int] = []
+        for sequence, transcript in sorted(encoded, key=lambda pair: -len(pair[0].ids)):
+            size = len(sequence.ids)
+            row = next((row for row, left in enumerate(room) if left >= size), len(room))
+            if row == len(room):
+                packed.append([])
+                room.append(length)
+            packed[row].append((sequence, transcript))
+            room[row] -= size
+        return [self._batch(packed[first : first + rows], length, rows) for first in range(0, len(packed), rows)]
 
-    def _empty(self, rows: int, length: int) -> SoftBatch:
+    def _batch(
+        self, packed: list[list[tuple[Sequence1D, transcripts.Transcript]]], length: int, rows: int
+    ) -> SoftBatch:
         tokens, positions, segments = (np.zeros((rows, length), np.int32) for _ in range(3))
-        targets = np.zeros((rows, length, self._tokenizer.vocabulary), np.float32)
-        return SoftBatch(tokens, positions, segments, targets)
+        places: list[int] = []
+        shares: list[dict[int, float]] = []
+        for row, sequences in enumerate(packed):
+            start = 0
+            for segment, (sequence, transcript) in enumerate(sequences, start=1):
+                size = len(sequence.ids)
+                tokens[row, start : start + size] = sequence.ids
+                positions[row, start : start + size] = np.arange(size)
+                segments[row, start : start + size] = segment
+                places += (row * length + start - 1 + np.flatnonzero(sequence.mask)).tolist()
+                shares += [d for e in transcript.exchanges if e.imitate for d in self._choices(e)]
+                start += size
+        count = -(-len(places) // _PLACES) * _PLACES
+        targets = np.zeros((count, self._tokenizer.vocabulary), np.float32)
+        for number, distribution in enumerate(shares):
+            targets[number, list(distribution)] = list(distribution.values())
+        padded = np.zeros(count, np.int32)
+        padded[: len(places)] = places
+        return SoftBatch(tokens, positions, segments, padded, targets)
 
 
 def make_update(model: DecoderConfig, optimizer: optax.GradientTransformation) -> Callable[..., Any]:
@@ -221,10 +268,12 @@ def make_update(model: DecoderConfig, optimizer: optax.GradientTransformation) -
 
     def objective(params: Params, batch: SoftBatch) -> jax.Array:
         module = bind(model, params)
-        tokens, positions, segments, _ = map(jnp.asarray, batch)
-        hidden = module(tokens, positions, segments)[:, :-1]
+        tokens, positions, segments, places, targets = map(jnp.asarray, batch)
+        hidden = module(tokens, positions, segments)
+        # Only the places that predict an imitated id need the vocabulary: about a third of all.
+        hidden = hidden.reshape(-1, hidden.shape[-1])[places]
         logits = jnp.matmul(hidden, module.output_embedding.T, preferred_element_type=jnp.float32)
-        return -jnp.sum(batch.targets[:, 1:] * jax.nn.log_softmax(logits, axis=-1))
+        return -jnp.sum(targets * jax.nn.log_softmax(logits, axis=-1))
 
     @jax.jit
     def gradient(params: Params, batch: SoftBatch) -> tuple[jax.Array, Params]:
@@ -235,11 +284,13 @@ def make_update(model: DecoderConfig, optimizer: optax.GradientTransformation) -
         updates, state = optimizer.update(jax.tree.map(lambda g: g / weight, total), state, params)
         return optax.apply_updates(params, updates), state
 
+    threads = ThreadPoolExecutor(_AT_ONCE)
+
     def update(params: Params, state: optax.OptState, batches: list[SoftBatch]) -> tuple[Params, optax.OptState, float]:
         loss, total = 0.0, None
         weight = np.float32(sum(float(batch.targets.sum()) for batch in batches))
-        for batch in batches:
-            value, found = gradient(params, batch)
+        # One small batch does not keep a CPU's cores busy; several at once do. They are added in their order.
+        for value, found in threads.map(functools.partial(gradient, params), batches):
             loss += float(value)
             total = found if total is None else jax.tree.map(jnp.add, total, found)
         return *apply(params, state, total, weight), loss / float(weight)

@@ -13,24 +13,25 @@ from dfc.config import OptimizerConfig
 def learning_rate(config: OptimizerConfig, total_steps: int) -> optax.Schedule:
     """Returns the learning rate by number of updates done.
 
+    With W updates of warm-up, update n (from 0) has the share (n + 1) / W of the rate; then it stays, or falls as a
+    cosine that reaches zero behind the last update. Transformers' schedules begin with an update at zero.
+
     Args:
       config: the settings.
-      total_steps: updates of the whole run; a cosine schedule reaches zero there, `warmup_ratio` is a share of them.
+      total_steps: updates of the whole run, of which `warmup_ratio` is a share.
     """
     # A ratio such as 0.07 of 100 updates is 7.000000000000001 as floating-point numbers multiply.
     warmup = max(config.warmup_steps, math.ceil(config.warmup_ratio * total_steps - 1e-9))
     if config.schedule == "cosine":
-        rate: optax.Schedule = optax.warmup_cosine_decay_schedule(
-            0.0 if warmup else config.learning_rate,
-            config.learning_rate,
-            warmup,
-            max(total_steps, warmup + 1),
-        )
+        end = max(total_steps, warmup + 1) + bool(warmup)
+        first = 0.0 if warmup else config.learning_rate
+        rate: optax.Schedule = optax.warmup_cosine_decay_schedule(first, config.learning_rate, warmup, end)
     elif warmup:
         rate = optax.linear_schedule(0.0, config.learning_rate, warmup)
     else:
-        rate = optax.constant_schedule(config.learning_rate)
-    return rate
+        return optax.constant_schedule(config.learning_rate)
+    # An update at the rate 0, with which warm-up would begin, is none; of a run of two updates it would be half.
+    return lambda updates: rate(updates + bool(warmup))
 
 
 def make_optimizer(config: OptimizerConfig, total_steps: int) -> optax.GradientTransformation:

@@ -1,0 +1,122 @@
+"""Paprika from end to end on a tiny model: every stage for real, once undisturbed and once with stops in it."""
+
+import json
+import signal
+
+import jax
+import numpy as np
+import pytest
+from jax.experimental.compilation_cache import compilation_cache
+from safetensors.numpy import load_file
+
+from dfc.config import BatchConfig, MeshConfig, RolloutConfig, RunConfig, TrainingConfig
+from dfc.data.trajectory_files import read_trajectories
+from dfc.interruption import Interrupted, Stop
+from dfc.models import huggingface
+from dfc.recipes import paprika
+from dfc.run_folder import RunFolder
+from dfc.task_config import BuildDataConfig, CollectConfig, EvaluateTasksConfig, OfflineConfig, PaprikaConfig
+
+PROGRAMS = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+STAGES = ("collect", "build_data", "sft", "rpo", "evaluate_tasks")
+CONFIG = RunConfig(
+    name="p",
+    recipe="paprika",
+    games={"TowerOfHanoi-v0": {"max_turns": 14}, "GuessTheNumber-v0": {}},
+    rollout=RolloutConfig(slots=32, max_length=256, max_reply_length=4, stop=("]",), widths=(32,), lengths=(0, 256)),
+    mesh=MeshConfig(data=-1, fsdp=1),
+    batch=BatchConfig(row_length=512),
+    training=TrainingConfig(scan_layers=False, remat="none"),
+    collect=CollectConfig(tasks=8, samples=6, samples_of=(), jobs_at_once=48),
+    build_data=BuildDataConfig(rejected_failures=("malformed", "illegal", "truncated")),
+    offline=OfflineConfig(batch_size=8),
+    evaluate_tasks=EvaluateTasksConfig(tasks=6, tasks_of=(), trajectories=2),
+    paprika=PaprikaConfig(sft_learning_rate=3e-3, rpo_learning_rate=1e-3, rpo_epochs=2),
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def programs(tmp_path_factory):
+    """Keeps compiled programs: the runs share them."""
+    before = {name: getattr(jax.config, name) for name in PROGRAMS}
+    for name, value in zip(PROGRAMS, (str(tmp_path_factory.mktemp("programs")), 0.0), strict=True):
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+
+
+class StopsIn(Stop):
+    """Asks for a stop within a stage: at the second look after the stage has begun."""
+
+    def __init__(self, path, stage):
+        super().__init__()
+        self.begun, self.looks = path / stage / "config.json", 2
+
+    @property
+    def requested(self):
+        if self.looks and self.begun.exists():
+            self.looks -= 1
+        if not self.looks:
+            self._noted = signal.SIGTERM
+        return super().requested
+
+
+def run(path, stop=None):
+    with RunFolder.open(path, CONFIG, command="test") as folder, jax.numpy_dtype_promotion("standard"):
+        paprika.run(CONFIG, folder, stop or Stop())
+    return path
+
+
+def results(path):
+    """Returns the results of the evaluation without the names of folders."""
+    found = json.loads((path / "evaluate_tasks" / "results.json").read_text())
+    found.pop("who")
+    return found
+
+
+def policies(path):
+    return [path / stage / "policy" for stage in ("sft", "rpo")]
+
+
+def weights(folder):
+    return {name: values for part in folder.glob("*.safetensors") for name, values in load_file(part).items()}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return run(tmp_path_factory.mktemp("whole") / "run")
+
+
+def test_every_stage_does_its_part(whole):
+    assert all((whole / stage / "finished.json").exists() for stage in STAGES)
+    rows = list(read_trajectories(whole / "collect" / "trajectories"))
+    assert len(rows) == 2 * 8 * 6
+    base, sft, rpo = (weights(place) for place in (huggingface.resolve("tiny_player"), *policies(whole)))
+    assert base.keys() == sft.keys() == rpo.keys()
+    for one, other in ((base, sft), (sft, rpo)):
+        assert any(not np.array_equal(one[name], other[name]) for name in one)
+    found = results(whole)
+    assert [arm["policy"] for arm in found["arms"]] == ["base", "sft", "rpo"]
+    for arm in found["arms"]:
+        assert {game: figures["games"] for game, figures in arm["groups"].items()} == dict.fromkeys(CONFIG.games, 12)
+
+
+def test_stops_within_stages_change_nothing(whole, tmp_path):
+    path = tmp_path / "run"
+    for stage in STAGES:
+        if stage == "build_data":  # in one go
+            continue
+        with pytest.raises(Interrupted):
+            run(path, StopsIn(path, stage))
+        assert (path / stage / "config.json").exists()
+        assert not (path / stage / "finished.json").exists()
+    run(path)
+    for stopped, undisturbed in zip(policies(path), policies(whole), strict=True):
+        mine, expected = weights(stopped), weights(undisturbed)
+        assert mine.keys() == expected.keys()
+        for name in expected:
+            np.testing.assert_array_equal(mine[name], expected[name], err_msg=f"{undisturbed.parent.name} {name}")
+    assert results(path) == results(whole)
