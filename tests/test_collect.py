@@ -147,7 +147,13 @@ def test_rows_prove_themselves_and_say_where_they_come_from(whole):
         assert list(replay(row.record()))
         assert (row.provenance.model, row.provenance.seed) == ("tiny_player", 5)
         assert row.provenance.model_hash == folders.weights_hash(huggingface.resolve("tiny_player"))
-        assert row.provenance.sampling == {"temperature": 1.5, "min_p": 0.3, "top_k": 0, "top_p": 1.0}
+        drawn = {name: row.provenance.sampling[name] for name in ("temperature", "min_p", "top_k", "top_p")}
+        assert drawn == {"temperature": 1.5, "min_p": 0.3, "top_k": 0, "top_p": 1.0}
+        assert row.provenance.sampling["staff"] == "script"
+        assert (
+            row.provenance.sampling["max_length"]
+            == json.loads((whole / "config.json").read_text())["rollout"]["max_length"]
+        )
 
 
 def test_the_samples_of_a_task_differ_and_the_coldest_do_not(tmp_path, whole):

@@ -37,6 +37,9 @@ from dfc.run_folder import git_commit
 FOLDER = "trajectories"  # of a run
 _ROUNDS = 4  # of games as many as are in flight, between two writes
 _COLUMNS = ("game", "options", "task", "seat", "opponent", "sample", "turns", "success", "failure", "action_tokens")
+# Settings beside those of sampling that decide what a trajectory is; they stand in every row with them.
+_LIMITS = ("max_length", "max_reply_length", "staff_reply_length", "max_replies")
+_SHAPING = (*_LIMITS, "legal_only", "prompt", "think_language")
 _DIFFICULTIES = ("easy", "medium", "hard")
 _LOOKS, _PAUSE = 30, 2.0  # at a shared disk that shows a file to one host later than to another; seconds between them
 
@@ -157,7 +160,9 @@ def make_provenance(config: RunConfig, source: Location) -> Provenance:
     """
     found = [folders.weights_hash(source), git_commit()] if agreement.is_first() else None
     model_hash, commit = agreement.from_first(found)
-    sampling = dataclasses.asdict(playing(config).rollout.sampling)
+    rollout = playing(config).rollout
+    limits = {name: getattr(rollout, name) for name in _SHAPING}
+    sampling = {**dataclasses.asdict(rollout.sampling), **limits, "staff": config.staff.who}
     return Provenance(source.name, model_hash, sampling, config.seed, commit)
 
 
