@@ -6,9 +6,9 @@ Command: python -m dfc.launch --config=configs/paprika_tiny.py
 Hardware: a CPU core and 2 GB of free memory.
 Time: see docs/results/paprika.md.
 Score: see docs/results/paprika.md.
-Variant: --config.build_data.leave_out=wordle --config.paprika.stages=build_data,sft,rpo,evaluate_tasks
-  --config.paprika.collected=runs/paprika_tiny/collect leaves a group out and shares the collection;
-  the name in build_data.groups instead trains on a single one.
+Variant: --config.build_data.leave_out=minesweeper --config.paprika.stages=build_data,sft,rpo,evaluate_tasks
+  --config.paprika.collected=runs/paprika_tiny/collect leaves a group out and shares the collection, in another
+  workdir; the name in build_data.groups instead trains on a single one.
 """
 
 from dfc.config import (

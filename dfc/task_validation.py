@@ -90,6 +90,10 @@ def problems(config: RunConfig) -> list[str]:
     return found
 
 
+# Where a run of several stages has what a setting names; such a run is easily named by mistake.
+_STAGE_OF = {"paprika.collected": "collect", "build_data.trajectories": "collect", "offline.data": "build_data"}
+
+
 def place_problems(config: RunConfig) -> list[str]:
     """Returns which folders that these recipes read do not exist."""
     wanted = []
@@ -115,6 +119,8 @@ def place_problems(config: RunConfig) -> list[str]:
         if not path or not Path(path).expanduser().exists():
             what = f"{key}={path!r}: there is no such place" if path else f"{key} is empty"
             found.append(f"{what} (current folder: {Path.cwd()}); {cure}")
+        elif (inside := Path(path).expanduser() / _STAGE_OF.get(key, "")) != Path(path) and inside.is_dir():
+            found.append(f"{key}={path!r}: is a run of several stages; name {inside}")
     return found
 
 
@@ -214,9 +220,12 @@ def _overlap_problems(config: RunConfig, games: Mapping[str, GameOptions]) -> li
         if section.split == collect.split and (not collect.tasks or section.first < collect.tasks):
             same.append(game)
     if "collect" in stages(config) and same:
+        cure = (
+            f"set evaluate_tasks.first={collect.tasks}" if collect.tasks else "set collect.tasks and a first one behind"
+        )
         found.append(
             f"evaluate_tasks.split={section.split!r}: is collect.split as well, so tasks that were trained on would be "
-            f"evaluated ({', '.join(same)}); name another split, or a first task behind those of collect.tasks"
+            f"evaluated ({', '.join(same)}); name another split, or {cure}"
         )
     return found
 

@@ -169,3 +169,10 @@ def test_checking_loads_no_jax():
     )
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120)  # noqa: S603 - our own interpreter and text
     assert found.stdout.strip() == "False"
+
+
+def test_a_run_of_several_stages_is_not_taken_for_one_of_them(tmp_path):
+    (tmp_path / "run" / "collect").mkdir(parents=True)
+    config = RunConfig(recipe="build_data", build_data=BuildDataConfig(trajectories=str(tmp_path / "run")))
+    (found,) = validation.place_problems(config)
+    assert found.endswith(f"is a run of several stages; name {tmp_path / 'run' / 'collect'}")

@@ -206,7 +206,9 @@ def weights_in(path: str) -> Weights:
         return Weights(str(folder / "policy"))
     if config["recipe"] == "divide_fuse_conquer" and any((folder / "checkpoints").glob("step_*")):
         return Weights(str(config["model"]["path"]), folder, config)
-    raise ConfigError([f"policies: {path!r} is a run without a policy or a checkpoint of divide_fuse_conquer yet"])
+    what = f"policies: {path!r} is a run without a policy or a checkpoint of divide_fuse_conquer yet"
+    inside = sorted(str(found.parents[1]) for found in folder.glob("**/policy/config.json"))
+    raise ConfigError([f"{what}; it has stages with one: {', '.join(inside)}" if inside else what])
 
 
 def sound_games(games: object) -> Mapping[str, GameOptions]:

@@ -30,9 +30,9 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
     """Runs the recipe; goes on where it was stopped."""
     run_stages(folder, stages(config, folder.path), stop)
     folder.finish()
-    tables = folder.path / "evaluate_tasks" / "tables.md"
-    if folder.writes and tables.exists():
-        print(tables.read_text(encoding="utf-8"))  # noqa: T201 - the result
+    report = folder.path / "evaluate_tasks" / "report.html"
+    if folder.writes and report.exists():
+        print(f"tables: {report.with_name('tables.md')}\nreport: {report}")  # noqa: T201 - where to look
     print(f"everything is in {folder.path}; policies: {', '.join(trained(config, folder.path)) or 'none'}", flush=True)  # noqa: T201
 
 

@@ -51,9 +51,9 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
     refuse_games_for_two(config)
     run_stages(folder, stages(config, folder.path), stop)
     folder.finish()
-    tables = folder.path / "evaluate_tasks" / "tables.md"
+    report = folder.path / "evaluate_tasks" / "report.html"
     if folder.writes:
-        print(tables.read_text(encoding="utf-8"))  # noqa: T201 - the result
+        print(f"tables: {report.with_name('tables.md')}\nreport: {report}")  # noqa: T201 - where to look
         print(f"everything is in {folder.path}", flush=True)  # noqa: T201 - where to look
 
 
