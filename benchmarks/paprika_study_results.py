@@ -154,10 +154,30 @@ def rounds(out: Path) -> str:
     rows = []
     for name in ("ucb", "uniform"):
         found = seeds(out, f"{name}/evaluate_tasks")
-        for policy in ("base", "round_1", "round_2", "round_3"):
+        for policy in ("base", "round_1", "round_2", "round_3") if found else ():
             values = [[figure(r, policy, MEAN, metric) for r in found.values()] for metric in ("success", "pass_at/4")]
             rows.append([name, policy, *(spread(v) for v in values)])
     return table(["strategy", "policy", "success %", "pass@4 %"], rows)
+
+
+def gentle(out: Path, found: dict[str, dict[str, Any]]) -> str:
+    """Returns success and turns of the trainings at smaller rates, and by how much they are above the base model's."""
+    rows = []
+    other = seeds(out, "evaluated_gentle")
+    both = [seed for seed in other if seed in found]
+    for name, title in (("gentle_sft", "SFT"), ("gentle_rpo", "SFT, RPO")):
+        row = [title]
+        for metric, scale, digits in (("success", 100.0, 1), ("pass_at/4", 100.0, 1), ("turns", 1.0, 2)):
+            own = [figure(other[seed], name, MEAN, metric) for seed in both]
+            gain = [value - figure(found[seed], "base", MEAN, metric) for value, seed in zip(own, both, strict=True)]
+            row.append(f"{scale * statistics.fmean(own):.{digits}f}; {spread(gain, scale, digits, sign=True)}")
+        rows.append(row)
+    row = ["RPO less SFT"]
+    for metric, scale, digits in (("success", 100.0, 1), ("pass_at/4", 100.0, 1), ("turns", 1.0, 2)):
+        gain = differences({seed: other[seed] for seed in both}, "gentle_rpo", "gentle_sft", MEAN, metric)
+        row.append(spread(gain, scale, digits, sign=True))
+    rows.append(row)
+    return table(["policy", "success %; less base", "pass@4 %; less base", "turns; less base"], rows)
 
 
 def temperatures(found: dict[str, dict[str, Any]], hot: dict[str, dict[str, Any]]) -> str:
@@ -260,6 +280,8 @@ def main() -> None:
     print("## Turns, failures counted as the limit\n\n" + main_table(found, "turns", 1.0, 2))
     print("## Groups left out\n\n" + left_out(found))
     print("## pass@k, percent\n\n" + passes(found))
+    if seeds(options.out, "evaluated_gentle"):
+        print("## Smaller rates\n\n" + gentle(options.out, found))
     if hot:
         print("## Temperatures, percent\n\n" + temperatures(found, hot))
     if seeds(options.out, "ucb/evaluate_tasks"):

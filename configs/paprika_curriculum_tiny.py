@@ -4,7 +4,7 @@ Paper: Paprika (arXiv 2502.17543), section 3.4, Algorithm 1, and section 4, Figu
 Command: python -m dfc.launch --config=configs/paprika_curriculum_tiny.py
   after python -m dfc.launch --config=configs/paprika_player.py, which makes the model.
 Hardware: a CPU core and 2 GB of free memory.
-Time: see docs/results/paprika.md.
+Time: 7 to 21 minutes on one of four busy cores.
 Score: see docs/results/paprika.md.
 Variant: --config.task_curriculum.strategy=uniform is what the paper compares with. The paper's sizes are steps=250 and
   tasks_at_once=1, its arms the difficulties of twenty questions, at which the small model never succeeds.

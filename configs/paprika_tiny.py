@@ -4,8 +4,9 @@ Paper: Paprika (arXiv 2502.17543), sections 3.2, 3.3 and 4.
 Command: python -m dfc.launch --config=configs/paprika_tiny.py
   after python -m dfc.launch --config=configs/paprika_player.py, which makes the model.
 Hardware: a CPU core and 2 GB of free memory.
-Time: see docs/results/paprika.md.
-Score: see docs/results/paprika.md.
+Time: half an hour on one of four busy cores, of which collecting 18 minutes.
+Score: mean success over the six groups at temperature 0.7, three seeds: base 15.6 %, SFT 15.9 %, SFT and RPO 16.9 %;
+  pass@4 28.6, 30.3, 31.9 %. All figures: docs/results/paprika.md.
 Variant: --config.build_data.leave_out=minesweeper --config.paprika.stages=build_data,sft,rpo,evaluate_tasks
   --config.paprika.collected=runs/paprika_tiny/collect leaves a group out and shares the collection, in another
   workdir; the name in build_data.groups instead trains on a single one.
@@ -49,7 +50,7 @@ def get_config() -> RunConfig:
         optimizer=OptimizerConfig(learning_rate=1e-3, schedule="cosine", warmup_ratio=0.04, b2=0.999),
         batch=BatchConfig(row_length=1280, micro_batch_rows=4),
         training=TrainingConfig(scan_layers=False, remat="none"),
-        paprika=PaprikaConfig(sft_learning_rate=1e-3, rpo_learning_rate=2e-4, sft_epochs=3, rpo_epochs=3),
+        paprika=PaprikaConfig(sft_learning_rate=1e-4, rpo_learning_rate=5e-5, sft_epochs=3, rpo_epochs=3),
         evaluate_tasks=EvaluateTasksConfig(split="train", first=TASKS, tasks=20, tasks_of=()),
         checkpoint=CheckpointConfig(every=20, keep=2),
     )

@@ -7,6 +7,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import jax
 
+# Needs TRL, which is no dependency of the tests; doctests are looked for in every other file.
+collect_ignore = ["agreement_trl.py"]
+
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_numpy_dtype_promotion", "strict")

@@ -105,7 +105,14 @@ def seat_at_a_table(config, weights, mesh):
     facts = {name: registry.make(name).facts for name in config.games}
     tokenizer = types.SimpleNamespace(stop_ids=lambda _: frozenset())
     table = types.SimpleNamespace(
-        _config=config, tokenizer=tokenizer, model=MODEL, initial=weights, facts=facts, mesh=mesh, _apart=False
+        _config=config,
+        tokenizer=tokenizer,
+        model=MODEL,
+        initial=weights,
+        facts=facts,
+        mesh=mesh,
+        _apart=False,
+        _staff={},
     )
     engine = Table._engine(table)
     own = engine._programs
