@@ -1,4 +1,4 @@
-"""Runs the Paprika study: every comparison with a model of one megabyte, each run by itself, each going on if stopped.
+"""Runs the Paprika study: every comparison with a small model, each run by itself, each going on if stopped.
 
     python benchmarks/paprika_study.py [--out=runs/paprika] [--seeds=20,21,22] [--parallel=3] [--only=TEXT] [--list]
         [--player=runs/paprika_player/policy]

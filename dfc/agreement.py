@@ -8,15 +8,16 @@ at the same place. With one process they return what they were given and touch n
 
 import json
 import zlib
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from dfc.errors import TrainingError
+from dfc.errors import DfcError, TrainingError
 
+_T = TypeVar("_T")
 _LONGEST_PROBLEM = 2000  # bytes of one process's message; the rest is cut
 
 
@@ -90,6 +91,26 @@ def problems(problem: str | None) -> list[str]:
         for index, (row, failed) in enumerate(zip(texts, flags, strict=True))
         if failed
     ]
+
+
+def together(work: Callable[[], _T]) -> _T:
+    """Returns what this process's part of some work makes, once every process has done its own.
+
+    Args:
+      work: this process's part; it calls nothing that waits for another process.
+
+    Raises:
+      DfcError: as `work` raised it; on every process, also those where only another one's did.
+    """
+    result: _T | None = None
+    cause: DfcError | None = None
+    try:
+        result = work()
+    except DfcError as error:
+        cause = error
+    if found := problems(None if cause is None else str(cause)):
+        raise cause or DfcError("\n".join(found))
+    return result  # type: ignore[return-value]  # no problem anywhere: it was made
 
 
 def gathered(numbers: tuple[int, ...]) -> list[tuple[int, ...]]:

@@ -28,6 +28,7 @@ STREAMS: tuple[Stream, ...] = get_args(Stream)
 
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "transformers", "tokenizers", "safetensors")
 _BLOCK = 1 << 16  # bytes read at a time
+_WRITTEN_AT_ONCE = {"config.json", "versions.json", "report.html"}  # by every start, whatever comes of it
 _OURS_BEFORE_CONFIG = {".lock", "config.json.partial"}  # what an opening that was cut short can leave
 
 
@@ -104,7 +105,8 @@ class RunFolder:
 
         Args:
           path: the folder; its parents are created.
-          config: a checked configuration; only `name` may differ from the one stored.
+          config: a checked configuration; only `name` may differ from the one stored, unless that one's run failed
+            before anything was recorded: then the folder is this one's from now on.
           command: the command line, kept in ``versions.json``.
 
         Raises:
@@ -117,9 +119,8 @@ class RunFolder:
             path.mkdir(parents=True, exist_ok=True)
             lock = _locked(path)
             try:
-                if existed:
-                    _refuse_other_run(path, given)
-                else:
+                existed = existed and not _takes_over(path, given)
+                if not existed:
                     _write_json(path / "config.json", given)
                 folder = cls(path, config, existed=existed, lock=lock)
                 folder._note_start(command)
@@ -379,7 +380,12 @@ def _locked(path: Path) -> io.FileIO:
     return lock
 
 
-def _refuse_other_run(path: Path, given: Mapping[str, Any]) -> None:
+def _takes_over(path: Path, given: Mapping[str, Any]) -> bool:
+    """Returns whether the folder is another configuration's that recorded nothing, as one that failed at once leaves.
+
+    Raises:
+      RunFolderError: the other configuration's run has begun, or the stored one cannot be read.
+    """
     try:
         stored = json.loads((path / "config.json").read_bytes())
     except ValueError as error:
@@ -387,12 +393,21 @@ def _refuse_other_run(path: Path, given: Mapping[str, Any]) -> None:
     if not isinstance(stored, dict):
         raise RunFolderError(f"{path / 'config.json'} holds no configuration; give another --workdir")
     found = [line for line in differences(stored, given) if not line.startswith("name:")]
-    if found:
+    if found and _has_begun(path):
         raise RunFolderError(
             f"{path} holds the run of another configuration:\n"
             + "\n".join(f"  - {line}" for line in found)
             + "\nGive another --workdir, or the values the folder has to go on with that run."
         )
+    return bool(found)
+
+
+def _has_begun(path: Path) -> bool:
+    """Returns whether anything lies in a run folder, or in one within it, that a run works for."""
+    return any(
+        entry.is_file() and entry.stat().st_size and entry.name not in _WRITTEN_AT_ONCE and entry.name[0] != "."
+        for entry in path.rglob("*")
+    )
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -47,6 +47,9 @@ _DRAWN = {  # settings of rollout.sampling
     "top_p": "a collection is drawn with collect.temperature and collect.min_p",
 }
 
+# Where a run of several stages has what a setting names; such a run is easily named by mistake.
+_STAGE_OF = {"paprika.collected": "collect", "build_data.trajectories": "collect", "offline.data": "build_data"}
+
 
 def counts(entries: tuple[str, ...]) -> dict[str, int]:
     """Returns what ``GAME=NUMBER`` entries say, by game; entries that say something else are left out."""
@@ -90,10 +93,6 @@ def problems(config: RunConfig) -> list[str]:
     return found
 
 
-# Where a run of several stages has what a setting names; such a run is easily named by mistake.
-_STAGE_OF = {"paprika.collected": "collect", "build_data.trajectories": "collect", "offline.data": "build_data"}
-
-
 def place_problems(config: RunConfig) -> list[str]:
     """Returns which folders that these recipes read do not exist."""
     wanted = []
@@ -119,7 +118,7 @@ def place_problems(config: RunConfig) -> list[str]:
         if not path or not Path(path).expanduser().exists():
             what = f"{key}={path!r}: there is no such place" if path else f"{key} is empty"
             found.append(f"{what} (current folder: {Path.cwd()}); {cure}")
-        elif (inside := Path(path).expanduser() / _STAGE_OF.get(key, "")) != Path(path) and inside.is_dir():
+        elif (inside := Path(path).expanduser() / _STAGE_OF[key]).is_dir():
             found.append(f"{key}={path!r}: is a run of several stages; name {inside}")
     return found
 

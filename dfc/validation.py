@@ -99,6 +99,7 @@ _RANGES = {
     "divide_fuse_conquer.reward.illegal_try": _NOT_NEGATIVE,
     "tiny_player.ids_per_game": _COUNT,
     "tiny_player.transcripts_per_game": _NOT_NEGATIVE,
+    "tiny_player.tasks": _NOT_NEGATIVE,
     "tiny_player.illegal_share": _SHARE,
     "tiny_player.steps": _COUNT,
     "tiny_player.transcripts_per_step": _COUNT,

@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -21,14 +22,15 @@ from jax.experimental.compilation_cache import compilation_cache
 from dfc.config import CollectConfig, EndpointSettings, MeshConfig, RolloutConfig, RunConfig, StaffConfig
 from dfc.data import trajectory_files
 from dfc.data.trajectory_files import DatasetError, read_trajectories
-from dfc.errors import DfcError
+from dfc.errors import ConfigError, DfcError
 from dfc.evaluation.replay import replay
 from dfc.games import registry
 from dfc.games.paprika.twenty_questions import TwentyQuestions
 from dfc.interruption import Interrupted, Stop
 from dfc.models import folders, huggingface
-from dfc.recipes import collect, collection
-from dfc.recipes.collection import Attempt, Collection, Summary
+from dfc.recipes import attempts, collect, collection
+from dfc.recipes.attempts import Attempt, Figures, Summary
+from dfc.recipes.collection import Collection
 from dfc.recipes.table import Policy, Table
 from dfc.run_folder import RunFolder
 
@@ -162,6 +164,22 @@ def test_the_samples_of_a_task_differ_and_the_coldest_do_not(tmp_path, whole):
     settings = dataclasses.replace(CONFIG.collect, temperature=0.0, tasks=1, samples=3, samples_of=())
     config = dataclasses.replace(CONFIG, games={"TowerOfHanoi-v0": {"max_turns": 3}}, collect=settings)
     assert len({row.ids.tobytes() for row in rows(run(tmp_path / "cold", config)).values()}) == 1
+
+
+def test_the_report_shows_what_was_collected_and_no_sections_of_matches(whole):
+    result = json.loads((whole / "collection.json").read_text())
+    page = (whole / "report.html").read_text()
+    assert "Not evaluated yet" not in page
+    assert 'id="stages"' not in page
+    assert 'id="episodes"' not in page
+    assert f"{sum(row['trajectories'] for row in result['games'].values()):,} trajectories" in page
+    for game, row in result["games"].items():
+        assert re.search(
+            rf'{game}</th><td class="n">{row["trajectories"]}</td>\s*'
+            rf'<td class="n">{100 * row["success_rate"]:.1f} %</td>'
+            rf'\s*<td class="n">{row["turns_played"]:.1f}</td><td class="n">{row["drawn"]:,}</td>',
+            page,
+        )
 
 
 def test_the_result_counts_what_lies_in_the_folder(whole):
@@ -451,7 +469,7 @@ def configured(**games):
 
 @pytest.mark.parametrize(("arms", "label"), [("difficulty", "difficulty"), ("category", "group")])
 def test_arms_are_the_labels_of_scenarios_within_each_game(arms, label):
-    found = collection.task_arms(configured(twenty_questions={}, wordle={}), arms)
+    found = attempts.task_arms(configured(twenty_questions={}, wordle={}), arms)
     oracle = collections.defaultdict(set)
     for task, scenario in enumerate(TwentyQuestions.scenarios("train")):
         oracle[f"twenty_questions {getattr(scenario, label)}"].add(("twenty_questions", task))
@@ -465,20 +483,45 @@ def test_arms_are_the_labels_of_scenarios_within_each_game(arms, label):
 def test_arms_are_games_of_the_first_tasks_where_that_is_configured():
     config = configured(twenty_questions={}, **{"Nim-v0": {}})
     config = dataclasses.replace(config, collect=CollectConfig(tasks=2))
-    assert collection.task_arms(config, "game") == {
+    assert attempts.task_arms(config, "game") == {
         "twenty_questions": [("twenty_questions", 0), ("twenty_questions", 1)],
         "Nim-v0": [("Nim-v0", 0), ("Nim-v0", 1)],
     }
 
 
+def arms_of(*joined):
+    config = configured(twenty_questions={}, wordle={}, mastermind={})
+    config = dataclasses.replace(config, collect=CollectConfig(tasks=4))
+    curriculum = dataclasses.replace(config.task_curriculum, arms="game", joined=joined)
+    return attempts.task_arms(dataclasses.replace(config, task_curriculum=curriculum))
+
+
+def test_joined_arms_are_one_with_all_their_tasks():
+    apart = arms_of()
+    assert arms_of("codes=mastermind + wordle") == {
+        "twenty_questions": apart["twenty_questions"],
+        "codes": apart["wordle"] + apart["mastermind"],
+    }
+    assert list(arms_of("wordle=wordle+mastermind")) == ["twenty_questions", "wordle"]
+
+
+@pytest.mark.parametrize(
+    "joined",
+    [("codes",), ("=wordle",), ("codes=wordle+chess",), ("a=wordle", "b=wordle"), ("twenty_questions=wordle",)],
+)
+def test_joined_arms_that_are_none_are_refused(joined):
+    with pytest.raises(ConfigError, match=r"1 problem(.|\n)*task_curriculum.joined: "):
+        arms_of(*joined)
+
+
 def test_the_split_is_the_collections_and_has_its_size():
     config = dataclasses.replace(configured(mastermind={}), collect=CollectConfig(split="test"))
-    assert collection.tasks(config) == [("mastermind", task) for task in range(500)]
-    assert collection.playing(config).games == {"mastermind": {"split": "test"}}
+    assert attempts.tasks(config) == [("mastermind", task) for task in range(500)]
+    assert attempts.playing(config).games == {"mastermind": {"split": "test"}}
 
 
 def test_every_part_of_the_list_has_its_share_of_every_game():
-    found = collection.tasks(configured(wordle={}, bandit={}, customer_service={}))
+    found = attempts.tasks(configured(wordle={}, bandit={}, customer_service={}))
     sizes = collections.Counter(game for game, _ in found)
     assert sizes == {"wordle": 1515, "bandit": 81, "customer_service": 120}
     so_far = collections.Counter()
@@ -491,7 +534,7 @@ def test_every_part_of_the_list_has_its_share_of_every_game():
 def test_samples_of_single_games_differ_and_stand_together():
     config = configured(mastermind={}, bandit={})
     config = dataclasses.replace(config, collect=CollectConfig(tasks=2, samples=3, samples_of=("mastermind=5",)))
-    found = collection.attempts(config)
+    found = attempts.planned(config)
     assert collections.Counter(attempt.game for attempt in found) == {"mastermind": 10, "bandit": 6}
     runs = [
         attempt[:2] for attempt, before in zip(found, [None, *found], strict=False) if attempt[:2] != (before or ())[:2]
@@ -504,12 +547,12 @@ def test_a_game_of_which_few_were_played_is_given_time():
         Summary(Attempt("wordle", task, 0), 1, 6, success=False, failure="discarded", drawn=1) for task in range(19)
     ]
     planned = {"wordle": 100}
-    collect.refuse_if_nothing_is_said(lost, planned)
+    collect.refuse_if_nothing_is_said(Figures(lost).rows(), planned)
     said = dataclasses.replace(lost[0], attempt=Attempt("wordle", 50, 0), failure="malformed")
     more = dataclasses.replace(lost[0], attempt=Attempt("wordle", 51, 0))
-    collect.refuse_if_nothing_is_said([*lost, said, more], planned)
+    collect.refuse_if_nothing_is_said(Figures([*lost, said, more]).rows(), planned)
     for known in (planned, {}):
         with pytest.raises(DfcError, match="none of 20 trajectories"):
-            collect.refuse_if_nothing_is_said([*lost, more], known)
+            collect.refuse_if_nothing_is_said(Figures([*lost, more]).rows(), known)
     with pytest.raises(DfcError, match="none of 3 trajectories"):
-        collect.refuse_if_nothing_is_said(lost[:3], {"wordle": 3})
+        collect.refuse_if_nothing_is_said(Figures(lost[:3]).rows(), {"wordle": 3})

@@ -138,6 +138,7 @@ def recipe(monkeypatch):
         del stop
         module.seen.append(config.name)
         if config.name == module.stops_in:
+            folder.append("metrics", [{"step": 1}])
             raise Interrupted(15)
         folder.finish()
 

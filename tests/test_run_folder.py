@@ -41,8 +41,26 @@ def test_the_same_configuration_opens_a_folder_again_whatever_its_name(tmp_path)
     assert len(json.loads((folder.path / "versions.json").read_text())["starts"]) == 2
 
 
+def test_a_folder_whose_run_recorded_nothing_takes_corrected_settings(tmp_path):
+    with opened(tmp_path / "run") as folder:
+        folder.append("metrics", [])
+        (folder.path / "trajectories").mkdir()
+        (folder.path / "trajectories" / ".lock").write_text("1")
+        folder.report.write_text("<html>")
+    other = dataclasses.replace(CONFIG, seed=4)
+    with opened(tmp_path / "run", other) as folder:
+        assert not folder.existed
+        assert json.loads((folder.path / "config.json").read_text())["seed"] == 4
+    with opened(tmp_path / "run", other) as folder:
+        assert folder.existed
+        (folder.path / "trajectories" / "part-0.parquet").write_text("rows")
+    with pytest.raises(RunFolderError, match="seed: the folder has 4, this run has 3"):
+        opened(tmp_path / "run")
+
+
 def test_another_configuration_is_refused_with_every_difference_named(tmp_path):
-    opened(tmp_path / "run").close()
+    with opened(tmp_path / "run") as folder:
+        folder.append("metrics", [{"step": 1}])
     other = dataclasses.replace(CONFIG, seed=4, games={"Nim-v0": {}}, optimizer=OptimizerConfig(b2=0.5))
     before = {path: path.read_bytes() for path in (tmp_path / "run").iterdir()}
     with pytest.raises(RunFolderError, match="holds the run of another configuration") as caught:

@@ -11,7 +11,8 @@ import pytest
 
 from dfc.config import RunConfig
 from dfc.evaluation import success, success_page
-from dfc.evaluation.success import ALL_GROUPS, Arm, Estimate, Trial, estimate, pass_at_k, sign_flip_p, summary
+from dfc.evaluation.success import ALL_GROUPS, Arm, Trial, summary
+from dfc.evaluation.task_statistics import Estimate, estimate, over_groups, pass_at_k, sign_flip_p
 
 WIN, LOSS = Trial("win", 3), Trial("loss", 6)
 
@@ -62,9 +63,9 @@ def test_the_error_counts_tasks_and_not_games():
 
 
 def test_groups_weigh_the_same_and_their_errors_add_in_squares():
-    found = success.over_groups([Estimate(0.2, 0.03, 400), Estimate(0.8, 0.04, 4)])
+    found = over_groups([Estimate(0.2, 0.03, 400), Estimate(0.8, 0.04, 4)])
     assert found[:3] == pytest.approx((0.5, 0.025, 2))
-    assert math.isnan(success.over_groups([Estimate(0.2, 0.03, 4), Estimate(math.nan, math.nan, 0)]).mean)
+    assert math.isnan(over_groups([Estimate(0.2, 0.03, 4), Estimate(math.nan, math.nan, 0)]).mean)
 
 
 @pytest.mark.parametrize("freedom", [1, 2, 3, 10, 19, 28])
@@ -88,13 +89,13 @@ def test_the_interval_of_many_tasks_is_normal_and_no_spread_is_none():
 
 def test_degrees_of_freedom_over_groups():
     alike = [Estimate(0.5, 0.1, 6, 5)] * 4
-    assert success.over_groups(alike).freedom == pytest.approx(20)  # as of all tasks together
+    assert over_groups(alike).freedom == pytest.approx(20)  # as of all tasks together
     known = [Estimate(0.5, 0.1, 6, 5), Estimate(0.9, 0.0, 6)]  # one group in which all tasks came out alike
-    assert success.over_groups(known).freedom == pytest.approx(5)
-    assert success.over_groups(known[1:]).freedom == math.inf
+    assert over_groups(known).freedom == pytest.approx(5)
+    assert over_groups(known[1:]).freedom == math.inf
     # Of two unlike groups Welch's formula: between the smaller one's and the sum.
     unlike = [Estimate(0.5, 0.3, 4, 3), Estimate(0.5, 0.1, 11, 10)]
-    assert success.over_groups(unlike).freedom == pytest.approx((0.09 + 0.01) ** 2 / (0.0081 / 3 + 0.0001 / 10))
+    assert over_groups(unlike).freedom == pytest.approx((0.09 + 0.01) ** 2 / (0.0081 / 3 + 0.0001 / 10))
 
 
 def test_a_summary_counts_what_it_says():

@@ -18,7 +18,7 @@ from dfc.errors import ConfigError, DfcError
 from dfc.interruption import Interrupted
 from dfc.progress import Progress
 from dfc.recipes import collection, task_curriculum
-from dfc.recipes.collection import Attempt, Summary, task_arms
+from dfc.recipes.attempts import Attempt, Summary, task_arms
 from dfc.recipes.table import Table
 from dfc.recipes.task_curriculum import Chooser
 from dfc.run_folder import RunFolder

@@ -1,5 +1,6 @@
 """The model in the box: it loads in transformers with the same logits and ids, knows the rules, and is no expert."""
 
+import collections
 import dataclasses
 import json
 import warnings
@@ -219,6 +220,22 @@ def test_novices_have_less_skill_and_fewer_transcripts():
     adept = tiny_player.make_transcripts(small(transcripts_per_game=16, skill=(0.5, 1.0)))
     skills = {e.skill for t in adept if t.game == "bandit" for e in t.exchanges}
     assert 0.5 <= min(skills) < max(skills) <= 1
+
+
+def test_transcripts_show_the_first_tasks_of_every_split_equally_often():
+    """Oracle: every game opens with what the task of its number hides; that of bandit is told in its rules."""
+    found = tiny_player.make_transcripts(small(tasks=2, transcripts_per_game=12))
+    openings = {}
+    for split, task in (("train", 0), ("train", 1), ("test", 0)):  # the test has a single task
+        game = registry.make("bandit", **GROUPS["bandit"], split=split)
+        game.reset(task)
+        openings[game.observation(0)] = 4
+    told = collections.Counter(t.exchanges[0].observation for t in found if t.game == "bandit")
+    assert told == openings
+    rewards = {t.exchanges[1].observation for t in found if t.game == "bandit"}
+    assert len(rewards) > 4  # trials of a task differ
+    with pytest.raises(ValueError, match="bandit: task 81 is none of its 81"):
+        transcripts.mixed_skill("bandit", {}, 1, skill=(0.0, 0.0), illegal_share=0.0, task=81)
 
 
 def test_the_box_is_made_of_random_legal_play_of_its_ids_and_variants():

@@ -9,6 +9,7 @@ import numpy as np
 from dfc.games import registry, scripted
 from dfc.games.chance import Chance, derive_seed
 from dfc.games.game import Game, Verdict
+from dfc.games.paprika.task import Task
 from dfc.models.chat import ChatTokenizer
 from dfc.training.packing import Sequence1D
 
@@ -68,7 +69,13 @@ def random_legal(game_id: str, options: Mapping[str, Any], seed: int, *, illegal
 
 
 def mixed_skill(
-    game_id: str, options: Mapping[str, Any], seed: int, *, skill: tuple[float, float], illegal_share: float
+    game_id: str,
+    options: Mapping[str, Any],
+    seed: int,
+    *,
+    skill: tuple[float, float],
+    illegal_share: float,
+    task: int | None = None,
 ) -> list[Transcript]:
     """Plays one game of a player who is as skilful as the seed wants; returns one transcript per seat.
 
@@ -83,9 +90,16 @@ def mixed_skill(
       seed: of the deal and of every choice.
       skill: bounds of q; (0, 0) is random legal play, of games without a program, too.
       illegal_share: probability of an illegal try before a turn, where one exists.
+      task: number of the task to play, of a game of numbered tasks; None: the one that the seed deals.
     """
     game = registry.make(game_id, **options)
-    game.reset(derive_seed("transcript deal", game_id, seed))
+    deal = derive_seed("transcript deal", game_id, seed)
+    if task is not None:
+        number = game.facts.splits[game.split] if isinstance(game, Task) else 0
+        if not 0 <= task < number:
+            raise ValueError(f"{game_id}: task {task} is none of its {number}")
+        deal += task - deal % number  # what happens on the way depends on the whole seed
+    game.reset(deal)
     chance = Chance(derive_seed("transcript moves", game_id, seed))
     mixed = _Mixed(game, skill, Chance(derive_seed("transcript skill", game_id, seed)))
     staff, answers = scripted.staff(game), Chance(derive_seed("transcript staff", game_id, seed))

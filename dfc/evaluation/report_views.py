@@ -7,7 +7,7 @@ from typing import Any
 
 from dfc.config import RunConfig
 from dfc.evaluation import warnings
-from dfc.evaluation.reading import Json, RunFolder
+from dfc.evaluation.reading import Json, RunFolder, game_metrics
 from dfc.evaluation.report_curves import PANEL, bands, curves
 from dfc.evaluation.report_games import ShownGames
 from dfc.evaluation.report_words import score, text
@@ -35,6 +35,7 @@ def view(run: RunFolder, games: ShownGames | None = None, found: Sequence[RunWar
         "starts": [_flat(start) for start in (run.versions or {}).get("starts", [])],
         "last": run.metrics[-1] if run.metrics else None,
         "verdict": _verdict(run),
+        "collected": _collected(run),
         "comparisons": _comparisons(run),
         "matches": _matches(run),
         "stages": _stages(run),
@@ -47,6 +48,34 @@ def view(run: RunFolder, games: ShownGames | None = None, found: Sequence[RunWar
         "episodes": (games or ShownGames()).to_json(run),
         "clock": _clock(run.metrics),
     }
+
+
+def _collected(run: RunFolder) -> list[Json]:
+    """What a collection has of every game so far; empty for any other run."""
+    if (run.config or {}).get("recipe") != "collect":
+        return []
+    sums: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+    rates: dict[str, float | None] = {}
+    for line in run.metrics:
+        of_game: dict[str, Json] = collections.defaultdict(dict)
+        for game, name in game_metrics(line["metrics"]):
+            of_game[game][name] = line["metrics"][f"games/{game}/{name}"]
+        for game, figures in of_game.items():
+            rates[game] = figures.get("success_rate", rates.get(game))
+            count = figures.get("trajectories", 0)
+            sums[game]["trajectories"] += count
+            sums[game]["drawn"] += figures.get("drawn", 0)
+            sums[game]["turns"] += count * figures.get("turns_played", 0)
+    return [
+        {
+            "game": game,
+            "trajectories": int(total["trajectories"]),
+            "success": rates[game],
+            "turns": total["turns"] / total["trajectories"] if total["trajectories"] else None,
+            "drawn": int(total["drawn"]),
+        }
+        for game, total in sums.items()
+    ]
 
 
 def warnings_of(run: RunFolder) -> list[RunWarning]:

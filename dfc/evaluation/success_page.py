@@ -20,10 +20,10 @@ from dfc.evaluation.success import (
     TURNS,
     Arm,
     Difference,
-    Estimate,
     Successes,
     Summary,
 )
+from dfc.evaluation.task_statistics import Estimate
 from dfc.evaluation.text_tables import TextTable
 from dfc.run_folder import write_whole
 
@@ -67,9 +67,11 @@ def tables(found: Successes) -> list[TextTable]:
 
 
 def console(found: Successes) -> list[str]:
-    """Returns a compact summary: the success rates, and what failed."""
+    """Returns a compact summary: the success rates, of a single group its other figures too, and what failed."""
+    measures = _measures(found)
+    others = ["", *measures.lines()] if len(found.groups) == 1 and measures.rows else []
     failed = [f"{len(found.failed)} games failed and are in no figure"] if found.failed else []
-    return ["", *_rates(found).lines(), *failed]
+    return ["", *_rates(found).lines(), *others, *failed]
 
 
 def to_json(found: Successes, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON values

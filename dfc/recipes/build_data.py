@@ -16,14 +16,14 @@ from dfc import agreement
 from dfc.config import RunConfig
 from dfc.data import preferences
 from dfc.data.preferences import PAIRS_FILE, SFT_FILE
+from dfc.data.rows import DATA_FOLDER
 from dfc.data.selection import GroupStatistics, SelectionConfig
 from dfc.data.trajectory_files import DatasetError, parts, read_columns, read_part
-from dfc.errors import ConfigError, DfcError
+from dfc.errors import ConfigError
 from dfc.interruption import Stop
 from dfc.recipes.collection import FOLDER
-from dfc.run_folder import RunFolder
+from dfc.run_folder import RunFolder, write_whole
 
-DATA = "data"  # the folder of the rows, in the run folder
 TABLES = "tables.md"
 
 
@@ -41,17 +41,15 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop, *, needed: Collection[
         print(f"{folder.path} holds this run, finished", flush=True)  # noqa: T201 - why nothing happens
         _show(folder)
         return
-    error: DfcError | OSError | None = None
-    if folder.writes:
+
+    def build() -> None:
         try:
             _build(config, folder, needed)
-        except (DfcError, OSError) as raised:
-            error = raised
-    found = agreement.problems(None if error is None else str(error))
-    if error is not None:
-        raise error
-    if found:
-        raise DatasetError("\n".join(found))
+        except OSError as error:
+            why = error.strerror or error
+            raise DatasetError(f"{folder.path}: cannot be written to: {why}; free space is needed there") from error
+
+    agreement.together(lambda: build() if folder.writes else None)
     folder.finish()
     _show(folder)
 
@@ -77,9 +75,9 @@ def _build(config: RunConfig, folder: RunFolder, needed: Collection[str]) -> Non
         raise ConfigError([f"build_data: {error}"]) from error
     groups = _groups(trajectories, config)
     print(f"choosing from {trajectories}: {', '.join(groups)}", flush=True)  # noqa: T201 - progress
-    statistics = preferences.build(trajectories, folder.path / DATA, selection, groups=groups)
+    statistics = preferences.build(trajectories, folder.path / DATA_FOLDER, selection, groups=groups)
     table = preferences.statistics_table(statistics)
-    (folder.path / TABLES).write_text(table.markdown(), encoding="utf-8")
+    write_whole(folder.path / TABLES, table.markdown())
     _refuse_nothing(trajectories, statistics, needed)
 
 
@@ -157,4 +155,4 @@ def _show(folder: RunFolder) -> None:
     """Prints the tables and where to look."""
     if folder.writes:
         print((folder.path / TABLES).read_text(encoding="utf-8"))  # noqa: T201 - the result
-        print(f"rows: {folder.path / DATA}", flush=True)  # noqa: T201 - where to look
+        print(f"rows: {folder.path / DATA_FOLDER}", flush=True)  # noqa: T201 - where to look

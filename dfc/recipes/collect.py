@@ -13,7 +13,6 @@ world, so that they can be compared (`docs/data.md`).
 
 import collections
 import contextlib
-import dataclasses
 import json
 import time
 from collections.abc import Mapping
@@ -29,8 +28,9 @@ from dfc.evaluation.text_tables import TextTable
 from dfc.interruption import Stop
 from dfc.metrics import MetricsWriter
 from dfc.progress import Progress
-from dfc.recipes import collection
-from dfc.recipes.collection import Attempt, Collection, Summary
+from dfc.recipes import attempts, collection
+from dfc.recipes.attempts import Attempt, Figures, Summary
+from dfc.recipes.collection import Collection
 from dfc.recipes.costs import Costs
 from dfc.recipes.table import Policy, Table
 from dfc.run_folder import RunFolder, write_whole
@@ -45,9 +45,9 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
         print(f"{folder.path} holds this run, finished", flush=True)  # noqa: T201 - why nothing happens
         _show(folder)
         return
-    wanted = collection.attempts(config)
+    wanted = attempts.planned(config)
     print(f"loading {config.model.path}", flush=True)  # noqa: T201 - progress
-    table = Table(collection.playing(config))
+    table = Table(attempts.playing(config))
     with contextlib.closing(table):
         folder.note_device(table.device)
         provenance = collection.make_provenance(config, table.source)
@@ -62,11 +62,12 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
                 MetricsWriter(folder) as writer,
                 Progress(len(wanted), start_step=done) as progress,
             ):
-                watched = _Watched(wanted, collected, table, costs, writer, progress, live)
-                found = collected.play(wanted, Policy(table.initial), stop=stop, on_chunk=watched.chunk)
-    refuse_if_nothing_is_said(found, collections.Counter(attempt.game for attempt in wanted))
+                so_far = Figures(collected.summaries(wanted))
+                watched = _Watched(wanted, so_far, table, costs, writer, progress, live)
+                watched.refuse_if_nothing_is_said()
+                collected.play(wanted, Policy(table.initial), stop=stop, on_chunk=watched.chunk)
     if folder.writes:
-        _write_result(folder, found, provenance, costs)
+        _write_result(folder, so_far, provenance, costs)
     folder.finish()
     if folder.writes:
         report.build(folder.path)
@@ -78,17 +79,26 @@ def _counted(wanted: list[Attempt]) -> str:
     return f"{len(wanted)} trajectories of {len(tasks)} tasks of {len({game for game, _ in tasks})} games"
 
 
-@dataclasses.dataclass
 class _Watched:
     """Records and shows every chunk of a collection."""
 
-    wanted: list[Attempt]
-    collected: Collection
-    table: Table
-    costs: Costs
-    writer: MetricsWriter
-    progress: Progress
-    live: LiveReport
+    def __init__(
+        self,
+        wanted: list[Attempt],
+        so_far: Figures,
+        table: Table,
+        costs: Costs,
+        writer: MetricsWriter,
+        progress: Progress,
+        live: LiveReport,
+    ) -> None:
+        self._so_far, self._table, self._costs = so_far, table, costs
+        self._writer, self._progress, self._live = writer, progress, live
+        self._planned = collections.Counter(attempt.game for attempt in wanted)
+
+    def refuse_if_nothing_is_said(self) -> None:
+        """Stops a collection of nothing; see `refuse_if_nothing_is_said`."""
+        refuse_if_nothing_is_said(self._so_far.rows(), self._planned)
 
     def chunk(self, found: list[Summary], seconds: float) -> None:
         """Takes what came of a chunk and the seconds that playing it took.
@@ -96,50 +106,55 @@ class _Watched:
         Raises:
           DfcError: nothing of a game says anything about the policy, although many were played.
         """
-        every = self.collected.summaries(self.wanted)
-        rates = {g: figures["success_rate"] for g, figures in collection.by_game(every).items()}
-        rates = {game: rate for game, rate in rates.items() if rate is not None}
+        every = self._so_far.add(found).rows()
+        rates = {game: row["success_rate"] for game, row in every.items() if row["success_rate"] is not None}
+        done = sum(row["trajectories"] for row in every.values())
         drawn = sum(summary.drawn for summary in found)
-        self.costs.note(self.table.endpoints)
+        self._costs.note(self._table.endpoints)
         metrics = {f"games/{game}/success_rate": rate for game, rate in rates.items()}
         metrics |= {
-            f"games/{game}/{name}": float(figures[name])
-            for game, figures in collection.by_game(found).items()
+            f"games/{game}/{name}": float(row[name])
+            for game, row in Figures(found).rows().items()
             for name in ("trajectories", "turns_played", "drawn")
-            if figures[name] is not None
+            if row[name] is not None
         }
-        self.writer.write(
-            step=len(every),
+        self._writer.write(
+            step=done,
             stage="collect",
-            iteration=len(every),
-            metrics=metrics | {"trajectories": len(found), "drawn": drawn} | self.costs.untold(),
-            clock={"time": time.time(), "seconds": seconds, "tokens_per_second": drawn / seconds},
+            iteration=done,
+            metrics=metrics | {"trajectories": len(found), "drawn": drawn} | self._costs.untold(),
+            clock={
+                "time": time.time(),
+                "seconds": seconds,
+                "episodes_per_second": len(found) / seconds,
+                "tokens_per_second": drawn / seconds,
+            },
         )
-        self.progress.update(
+        self._progress.update(
             stage="collect",
-            iteration=len(every),
-            iterations=len(self.wanted),
-            step=len(every),
+            iteration=done,
+            iterations=self._planned.total(),
+            step=done,
             episodes_per_second=len(found) / seconds,
             tokens_per_second=drawn / seconds,
             win_rates=rates,
-            cost=str(self.costs),
+            cost=str(self._costs),
         )
-        self.live.refresh()
-        refuse_if_nothing_is_said(every, collections.Counter(attempt.game for attempt in self.wanted))
+        self._live.refresh()
+        refuse_if_nothing_is_said(every, self._planned)
 
 
-def refuse_if_nothing_is_said(found: list[Summary], planned: Mapping[str, int]) -> None:
+def refuse_if_nothing_is_said(so_far: Mapping[str, Mapping[str, Any]], planned: Mapping[str, int]) -> None:
     """Stops where going on would only spend time: staff that cannot play its part, a game that raises.
 
     Args:
-      found: what came of the trajectories so far.
+      so_far: what came of the trajectories, the rows of `dfc.recipes.attempts.Figures`.
       planned: trajectories by game; games whose number is not known yet are left out.
 
     Raises:
       DfcError: a game has no trajectory that says anything about the policy, although all or many were played.
     """
-    for game, figures in collection.by_game(found).items():
+    for game, figures in so_far.items():
         count = figures["trajectories"]
         if figures["success_rate"] is None and count >= min(_ENOUGH, planned.get(game, _ENOUGH)):
             labels = ", ".join(f"{number} {label}" for label, number in figures["failures"].items() if number)
@@ -152,13 +167,13 @@ def refuse_if_nothing_is_said(found: list[Summary], planned: Mapping[str, int]) 
 # ---- the result -----------------------------------------------------------------------------------------------------
 
 
-def _write_result(folder: RunFolder, found: list[Summary], provenance: Provenance, costs: Costs) -> None:
+def _write_result(folder: RunFolder, figures: Figures, provenance: Provenance, costs: Costs) -> None:
     result = {
         "model": provenance.model,
         "model_hash": provenance.model_hash,
         "sampling": dict(provenance.sampling),
         "seed": provenance.seed,
-        "games": collection.by_game(found),
+        "games": figures.rows(),
         "seconds": sum(float(line["clock"]["seconds"]) for line in folder.records("metrics")),
         "cost": costs.total,
     }
@@ -166,7 +181,7 @@ def _write_result(folder: RunFolder, found: list[Summary], provenance: Provenanc
 
 
 def result_table(games: Mapping[str, Mapping[str, Any]]) -> TextTable:
-    """Returns the figures of a collection by game, as `dfc.recipes.collection.by_game` gives them, as a table."""
+    """Returns the figures of a collection by game, the rows of `dfc.recipes.attempts.Figures`, as a table."""
     rows = [
         (
             game,

@@ -1,35 +1,34 @@
-"""Several trajectories of every task into a folder: which games that are, what is there already, and how it goes on.
+"""Several trajectories of every task into a folder: what is there already, and how it goes on.
 
-What a trajectory is depends on its attempt, the weights and the settings only, so a collection that was stopped plays
-exactly what is missing and ends with the same ids. With several processes all play, and each writes the rows of its own
-tasks.
+What a trajectory is depends on its attempt (`dfc.recipes.attempts`), the weights and the settings only, so a collection
+that was stopped plays exactly what is missing and ends with the same ids. With several processes all play, and each
+writes the rows of its own tasks.
 """
 
-import collections
 import contextlib
 import dataclasses
+import functools
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Self
 
 import jax
 
-from dfc import agreement, task_validation
-from dfc.config import RunConfig, SamplingConfig
-from dfc.data.trajectories import FAILURES, SAYS_NOTHING, Provenance, Trajectory, canonical_json, from_episode
+from dfc import agreement
+from dfc.config import RunConfig
+from dfc.data.trajectories import Provenance, Trajectory, canonical_json, from_episode
 from dfc.data.trajectory_files import DatasetError, TrajectoryWriter, parts, read_columns
 from dfc.episodes import Episode
 from dfc.errors import DfcError
 from dfc.games import registry
 from dfc.games.chance import derive_seed
-from dfc.games.game import Game
-from dfc.games.paprika.world import World
 from dfc.interruption import Stop
 from dfc.models import folders
 from dfc.models.safetensors_files import Location
+from dfc.recipes.attempts import Attempt, Summary, playing
 from dfc.recipes.table import Policy, Table
 from dfc.rollout.play import Job, system_prompt
 from dfc.run_folder import git_commit
@@ -40,115 +39,7 @@ _COLUMNS = ("game", "options", "task", "seat", "opponent", "sample", "turns", "s
 # Settings beside those of sampling that decide what a trajectory is; they stand in every row with them.
 _LIMITS = ("max_length", "max_reply_length", "staff_reply_length", "max_replies")
 _SHAPING = (*_LIMITS, "legal_only", "prompt", "think_language")
-_DIFFICULTIES = ("easy", "medium", "hard")
 _LOOKS, _PAUSE = 30, 2.0  # at a shared disk that shows a file to one host later than to another; seconds between them
-
-
-class Attempt(NamedTuple):
-    """One trajectory to play: a game, a task of it, and the number of the try at this task, from 0."""
-
-    game: str
-    task: int
-    sample: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Summary:
-    """What came of an attempt.
-
-    Attributes:
-      attempt: which.
-      turns: replies of the policy.
-      max_turns: the largest number of legal actions the game can take.
-      success: whether it was a win.
-      failure: why no rule decided it, one of `dfc.data.trajectories.FAILURES`, or None.
-      drawn: ids the policy drew.
-    """
-
-    attempt: Attempt
-    turns: int
-    max_turns: int
-    success: bool
-    failure: str | None
-    drawn: int
-
-    @property
-    def says_nothing(self) -> bool:
-        """Whether something outside the policy ended it."""
-        return self.failure in SAYS_NOTHING
-
-
-# ---- which games ----------------------------------------------------------------------------------------------------
-
-
-def playing(config: RunConfig) -> RunConfig:
-    """Returns a configuration as a collection plays it: games with their split, sampling as `collect` says."""
-    games = {}
-    for game, options in config.games.items():
-        splits = registry.make(game, **options).facts.splits
-        games[game] = {**options, "split": config.collect.split} if splits else dict(options)
-    sampling = SamplingConfig(temperature=config.collect.temperature, min_p=config.collect.min_p)
-    return dataclasses.replace(config, games=games, rollout=dataclasses.replace(config.rollout, sampling=sampling))
-
-
-def tasks(config: RunConfig) -> list[tuple[str, int]]:
-    """Returns every task as (game, number), games mixed: each part of the list has its share of every game."""
-    ordered = []
-    for place, (game, options) in enumerate(playing(config).games.items()):
-        splits = registry.make(game, **options).facts.splits
-        most = config.collect.tasks
-        size = min(splits[config.collect.split], most or splits[config.collect.split]) if splits else most
-        ordered += [((task + 0.5) / size, place, game, task) for task in range(size)]
-    return [(game, task) for _, _, game, task in sorted(ordered)]
-
-
-def attempts(config: RunConfig) -> list[Attempt]:
-    """Returns every attempt in the order of `tasks`, those at one task behind each other."""
-    samples = task_validation.counts(config.collect.samples_of)
-    return [
-        Attempt(game, task, sample)
-        for game, task in tasks(config)
-        for sample in range(samples.get(game, config.collect.samples))
-    ]
-
-
-def task_arms(
-    config: RunConfig, arms: Literal["game", "difficulty", "category"] | None = None
-) -> dict[str, list[tuple[str, int]]]:
-    """Returns the tasks of every group that a curriculum chooses from, as (game, number), by the group's name.
-
-    Groups are games, or within each game the difficulties (easy to hard) or categories (by name) of its scenarios:
-    ``twenty_questions easy``. Tasks without such a label are one group with the name of their game.
-
-    Args:
-      config: of the run.
-      arms: what a group is; None: as `task_curriculum` says.
-    """
-    arms = arms or config.task_curriculum.arms
-    by_game: dict[str, list[int]] = {game: [] for game in config.games}
-    for game, task in tasks(config):
-        by_game[game].append(task)
-    games, found = playing(config).games, {}
-    for game, numbers in by_game.items():
-        labelled: dict[str, list[tuple[str, int]]] = collections.defaultdict(list)
-        world = registry.make(game, **games[game])
-        for task in numbers:
-            labelled[_label(world, task, arms)].append((game, task))
-        for label in sorted(labelled, key=lambda text: (_rank(text), text)):
-            found[f"{game} {label}" if label else game] = labelled[label]
-    return found
-
-
-def _label(game: Game, task: int, arms: str) -> str:
-    if arms == "game" or not isinstance(game, World):
-        return ""
-    game.reset(task)
-    assert game.scenario is not None  # noqa: S101 - it has begun
-    return game.scenario.difficulty if arms == "difficulty" else game.scenario.group
-
-
-def _rank(label: str) -> int:
-    return _DIFFICULTIES.index(label) if label in _DIFFICULTIES else len(_DIFFICULTIES)
 
 
 def make_provenance(config: RunConfig, source: Location) -> Provenance:
@@ -164,9 +55,6 @@ def make_provenance(config: RunConfig, source: Location) -> Provenance:
     limits = {name: getattr(rollout, name) for name in _SHAPING}
     sampling = {**dataclasses.asdict(rollout.sampling), **limits, "staff": config.staff.who}
     return Provenance(source.name, model_hash, sampling, config.seed, commit)
-
-
-# ---- playing and writing --------------------------------------------------------------------------------------------
 
 
 class Collection:
@@ -304,26 +192,11 @@ class Collection:
 
     def _record(self, chunk: list[Attempt], episodes: list[Episode]) -> tuple[list[Summary], dict[str, str]]:
         """Writes the trajectories of a chunk; returns what came of those written, and the games that all raised."""
-        rows: dict[int, Trajectory] = {}
-        problem = None
-        try:
-            for place, (attempt, episode) in enumerate(zip(chunk, episodes, strict=True)):
-                if attempt.task % self._hosts == self._host:
-                    # The engine's count of weights depends on how often the run was started.
-                    played = dataclasses.replace(episode, policy_version=self._version)
-                    rows[place] = from_episode(
-                        played,
-                        sample=attempt.sample,
-                        provenance=self._provenance,
-                        system=system_prompt(self._config.rollout),
-                    )
-        except DfcError as error:
-            problem = f"{self._folder}: a game cannot be played again from its record: {error}"
-        _agree(problem)
+        rows = agreement.together(lambda: self._rows(chunk, episodes))
         labels = self._labels(rows)
         down = _all_raised(chunk, episodes, labels)
         kept = [place for place, attempt in enumerate(chunk) if attempt.game not in down]
-        self._write([rows[place] for place in kept if place in rows])
+        agreement.together(lambda: self._write([rows[place] for place in kept if place in rows]))
         found = []
         for place in kept:
             attempt, episode = chunk[place], episodes[place]
@@ -331,6 +204,22 @@ class Collection:
             found.append(self._summary(attempt, episode.steps, success, labels.get(place), episode.drawn))
         self._done |= {summary.attempt: summary for summary in found}
         return found, down
+
+    def _rows(self, chunk: list[Attempt], episodes: list[Episode]) -> dict[int, Trajectory]:
+        """Returns this process's trajectories of a chunk by place."""
+        rows = {}
+        for place, (attempt, episode) in enumerate(zip(chunk, episodes, strict=True)):
+            if attempt.task % self._hosts != self._host:
+                continue
+            # The engine's count of weights depends on how often the run was started.
+            played = dataclasses.replace(episode, policy_version=self._version)
+            system = system_prompt(self._config.rollout)
+            try:
+                rows[place] = from_episode(played, sample=attempt.sample, provenance=self._provenance, system=system)
+            except DfcError as error:
+                what = f"{self._folder}: a game cannot be played again from its record: {error}"
+                raise DatasetError(what) from error
+        return rows
 
     def _labels(self, rows: dict[int, Trajectory]) -> dict[int, str]:
         """Returns the failures of a chunk by place; each process knows those of the rows it made."""
@@ -342,15 +231,16 @@ class Collection:
 
     def _write(self, rows: list[Trajectory]) -> None:
         assert self._writer is not None  # noqa: S101 - it is open
-        problem = None
         try:
             for row in rows:
                 self._writer.write(row)
             self._writer.flush()
         except OSError as error:
-            why = error.strerror or error
-            problem = f"{self._folder}: cannot be written to: {why}; free space or permissions are needed there"
-        _agree(problem)
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: OSError) -> DatasetError:
+        why = error.strerror or error
+        return DatasetError(f"{self._folder}: cannot be written to: {why}; free space or permissions are needed there")
 
     def _summary(self, attempt: Attempt, turns: int, success: bool, failure: str | None, drawn: int) -> Summary:
         return Summary(attempt, turns, self._facts[attempt.game].longest, success, failure, drawn)
@@ -358,12 +248,7 @@ class Collection:
     # ---- what is there already ----------------------------------------------------------------------------------
 
     def _open(self) -> None:
-        problem = None
-        try:
-            self._writer = TrajectoryWriter(self._folder, self._provenance, host=self._host, hosts=self._hosts)
-        except (DatasetError, OSError) as error:
-            problem = str(error)
-        _agree(problem)  # and so no process reads before all have let go of what they left behind
+        agreement.together(self._open_own)  # so no process reads before all have let go of what they left behind
         for _ in range(_LOOKS):
             # The first process decides for all; one that sees other files would write rows twice, or never.
             told, differs = self._look()
@@ -371,20 +256,25 @@ class Collection:
                 break
             time.sleep(_PAUSE)
         else:
-            what = f"{self._folder}: sees other trajectories than the first process; put the folder on a shared disk"
-            _agree(what if differs else None)
+            agreement.together(functools.partial(self._refuse_other_sight, differs))
         for game, task, sample, turns, success, failure, drawn in told:
             attempt = Attempt(game, task, sample)
             self._done[attempt] = self._summary(attempt, turns, success, failure, drawn)
 
+    def _open_own(self) -> None:
+        try:
+            self._writer = TrajectoryWriter(self._folder, self._provenance, host=self._host, hosts=self._hosts)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _refuse_other_sight(self, differs: bool) -> None:
+        if differs:
+            what = "sees other trajectories than the first process; put the folder on a shared disk"
+            raise DatasetError(f"{self._folder}: {what}")
+
     def _look(self) -> tuple[list[list[Any]], bool]:
         """Returns what the first process finds in the folder, and whether this one finds anything else."""
-        problem, mine = None, []
-        try:
-            mine = self._stored()
-        except (DatasetError, OSError) as error:
-            problem = str(error)
-        _agree(problem)
+        mine = agreement.together(self._stored)
         told = agreement.from_first(mine)
         return told, mine != told
 
@@ -406,12 +296,6 @@ class Collection:
         return self._config.collect.opponent if self._facts[game].seats > 1 else "none"
 
 
-def _agree(problem: str | None) -> None:
-    """Raises DatasetError on every process if there is a problem on one."""
-    if found := agreement.problems(problem):
-        raise DatasetError("\n".join(found))
-
-
 def _all_raised(chunk: list[Attempt], episodes: list[Episode], labels: dict[int, str]) -> dict[str, str]:
     """Returns what the first game raised, for games of which every one of a chunk did."""
     raised: dict[str, str] = {}
@@ -422,38 +306,3 @@ def _all_raised(chunk: list[Attempt], episodes: list[Episode], labels: dict[int,
         else:
             fine.add(attempt.game)
     return {game: what for game, what in raised.items() if game not in fine}
-
-
-# ---- figures --------------------------------------------------------------------------------------------------------
-
-
-def by_game(found: Iterable[Summary]) -> dict[str, dict[str, Any]]:
-    """Returns the figures of trajectories by game, ready for JSON.
-
-    Of each game: ``tasks`` with a trajectory, ``trajectories``, ``successes``; ``success_rate``, ``turns_played``
-    (mean; of a failure those it had, not the limit) and ``best_of_k`` (share of tasks with a success, as
-    `dfc.data.selection.GroupStatistics`) over trajectories that say something about the policy, None where there are
-    none; ``failures`` by label; ``drawn``, the ids of the policy.
-    """
-    grouped: dict[str, list[Summary]] = collections.defaultdict(list)
-    for summary in found:
-        grouped[summary.attempt.game].append(summary)
-    return {game: _figures(summaries) for game, summaries in grouped.items()}
-
-
-def _figures(summaries: Sequence[Summary]) -> dict[str, Any]:
-    counted = [summary for summary in summaries if not summary.says_nothing]
-    said = {summary.attempt.task for summary in counted}
-    solved = {summary.attempt.task for summary in counted if summary.success}
-    labels = collections.Counter(summary.failure for summary in summaries)
-    successes = sum(summary.success for summary in counted)
-    return {
-        "tasks": len({summary.attempt.task for summary in summaries}),
-        "trajectories": len(summaries),
-        "successes": successes,
-        "success_rate": successes / len(counted) if counted else None,
-        "best_of_k": len(solved) / len(said) if said else None,
-        "turns_played": sum(summary.turns for summary in counted) / len(counted) if counted else None,
-        "failures": {label: labels[label] for label in FAILURES},
-        "drawn": sum(summary.drawn for summary in summaries),
-    }

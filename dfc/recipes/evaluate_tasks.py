@@ -400,10 +400,11 @@ def _finish(config: RunConfig, folder: RunFolder, games: Mapping[str, GameOption
     """Writes the results unless they are written, and shows them."""
     limits = {game: registry.make(game, **options).facts.longest for game, options in games.items()}
     found = success.of_records(arms, limits, config.evaluate_tasks.trajectories, folder.records("episodes"))
+    costs = Costs(folder)
     if not folder.finished.exists():
-        success_page.write(folder.path, config, found, success_page.tables(found), Costs(folder).total)
+        success_page.write(folder.path, config, found, success_page.tables(found), costs.total)
     for line in success_page.console(found):
         _say(line)
-    if spent := str(Costs(folder)):
-        _say(f"cost: {spent}")
+    if str(costs):
+        _say(f"cost: {costs}")
     _say(f"tables: {folder.path / 'tables.md'}\nreport: {folder.path / 'report.html'}")

@@ -19,7 +19,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import numpy as np
@@ -31,7 +31,7 @@ from dfc.data import rows as data_rows
 from dfc.data.batches import Batch, Batches
 from dfc.data.rows import Rows
 from dfc.episodes import TokenBatch
-from dfc.errors import CheckpointError, DfcError, TrainingError
+from dfc.errors import CheckpointError, TrainingError
 from dfc.games.chance import derive_seed
 from dfc.interruption import Stop
 from dfc.losses import Loss, packed_preference_loss, sft_loss
@@ -51,7 +51,6 @@ from dfc.training.checkpoint import Checkpointer
 from dfc.training.optimizer import learning_rate, make_optimizer
 from dfc.training.step import LossFunction, Trainer, Update
 
-_T = TypeVar("_T")
 _LOOKED_AT, _MUCH_PADDING = 50, 0.4
 
 
@@ -66,7 +65,7 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
     settings = config.offline
     source = huggingface.resolve(config.model.path)
     print(f"reading {settings.data}", flush=True)  # noqa: T201 - progress
-    rows = _together(lambda: _read(config, source))
+    rows = agreement.together(lambda: _read(config, source))
     agreement.refuse_divergence("rows of the data", [(np.frombuffer(bytes.fromhex(rows.digest), np.uint8),)])
     what = "pairs" if len(rows.sides) == 2 else "trajectories"
     print(f"{len(rows):,} {what}, {rows.lengths.sum():,} ids, {rows.actions.sum():,} of them trained on", flush=True)  # noqa: T201 - what a person wants to know
@@ -177,18 +176,6 @@ def _read(config: RunConfig, source: Location) -> Rows:
         row_length=config.batch.row_length,
         tokenizer=lambda: ChatTokenizer.load(source),
     )
-
-
-def _together(work: Callable[[], _T]) -> _T:
-    """Returns what every process makes by itself; raises on all of them if one cannot."""
-    found, problem, cause = None, None, None
-    try:
-        found = work()
-    except DfcError as error:
-        problem, cause = str(error), error
-    if problems := agreement.problems(problem):
-        raise cause or TrainingError("; ".join(problems))
-    return found  # type: ignore[return-value]  # no problem: it was made
 
 
 def _own_rows(mesh: jax.sharding.Mesh) -> Callable[[tuple[int, int]], Collection[int] | None]:

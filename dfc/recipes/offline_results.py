@@ -12,7 +12,7 @@ from dfc.models.lora import merge
 from dfc.models.safetensors_files import Location
 from dfc.models.transformer import Params
 from dfc.recipes.table import lora_config
-from dfc.run_folder import RunFolder
+from dfc.run_folder import RunFolder, write_whole
 from dfc.training.step import Trainer
 
 SUMMARY = "summary.json"
@@ -56,7 +56,7 @@ def summarize(folder: RunFolder, config: RunConfig, rows: Rows) -> None:
     for name in ("loss", "accuracy", "margin"):
         if name in records[0]["metrics"]:
             summary[name] = {"first": mean(name, records[:tenth]), "last": mean(name, records[-tenth:])}
-    (folder.path / SUMMARY).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    write_whole(folder.path / SUMMARY, json.dumps(summary, indent=2) + "\n")
 
 
 def show(folder: RunFolder) -> None:

@@ -190,8 +190,8 @@ def _name(part: int) -> str:
 
 def _write(folder: Path, part: int, rows: Rows, numbers: range, found: dict[int, tuple[np.ndarray, ...]]) -> None:
     """Writes a part in the first process; raises on every process if that fails."""
-    problem = None
-    if agreement.is_first():
+
+    def write() -> None:
         kind = pa.list_(pa.float32())
         columns = {
             f"side_{side}": pa.array([found[row][side] for row in numbers], kind) for side in range(len(rows.sides))
@@ -199,9 +199,10 @@ def _write(folder: Path, part: int, rows: Rows, numbers: range, found: dict[int,
         try:
             write_atomically(pa.table({"row": pa.array(numbers, pa.int64()), **columns}), folder / _name(part))
         except OSError as error:
-            problem = f"{folder / _name(part)}: cannot be written: {error.strerror or error}; free space is needed"
-    if problems := agreement.problems(problem):
-        raise DatasetError("; ".join(problems))
+            why = error.strerror or error
+            raise DatasetError(f"{folder / _name(part)}: cannot be written: {why}; free space is needed") from error
+
+    agreement.together(lambda: write() if agreement.is_first() else None)
 
 
 def _missing(folder: Path, rows: Rows, parts: Sequence[range]) -> list[int]:
@@ -237,13 +238,14 @@ def _values(path: Path, rows: Rows, part: range) -> list[np.ndarray]:
 
 
 def _read(folder: Path, rows: Rows, parts: Sequence[range]) -> ReferenceLogprobs:
-    found, problem = [], None
-    try:
-        found = [_values(folder / _name(number), rows, part) for number, part in enumerate(parts)]
-    except DatasetError as error:
-        problem = f"{error}; every host must see this folder: use a shared disk, or delete it to compute it again"
-    if problems := agreement.problems(problem):
-        raise DatasetError("; ".join(problems))
+    def read() -> list[list[np.ndarray]]:
+        try:
+            return [_values(folder / _name(number), rows, part) for number, part in enumerate(parts)]
+        except DatasetError as error:
+            cure = "every host must see this folder: use a shared disk, or delete it to compute it again"
+            raise DatasetError(f"{error}; {cure}") from error
+
+    found = agreement.together(read)
     values = tuple(np.concatenate([part[side] for part in found]) for side in range(len(rows.sides)))
     return ReferenceLogprobs(folder, values, tuple(np.cumsum(s.actions, dtype=np.int64) for s in rows.sides))
 

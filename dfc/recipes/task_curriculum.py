@@ -21,7 +21,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from dfc import agreement, curriculum
+from dfc import agreement, curriculum, task_validation
 from dfc.config import AdapterConfig, GameOptions, RunConfig
 from dfc.curriculum import UpperConfidenceBound
 from dfc.errors import ConfigError
@@ -30,11 +30,12 @@ from dfc.interruption import Stop
 from dfc.metrics import MetricsWriter
 from dfc.progress import Progress
 from dfc.recipes import collection
+from dfc.recipes.attempts import Attempt, Figures, Summary, playing, task_arms
 from dfc.recipes.collect import refuse_if_nothing_is_said
-from dfc.recipes.collection import Attempt, Collection, Summary, task_arms
+from dfc.recipes.collection import Collection
 from dfc.recipes.costs import Costs
 from dfc.recipes.evaluate_tasks import refuse_games_for_two
-from dfc.recipes.paprika import building, training
+from dfc.recipes.paprika import builder, building, training
 from dfc.recipes.stage_runs import StageRun, run_stages
 from dfc.recipes.table import Policy, Table
 from dfc.run_folder import RunFolder, write_whole
@@ -68,11 +69,12 @@ def stages(config: RunConfig, folder: Path) -> list[StageRun]:
       folder: of the whole run.
 
     Raises:
-      ConfigError: `build_data` leaves no game to learn from.
+      ConfigError: `build_data` leaves no game to learn from, or `task_curriculum.joined` is wrong.
     """
     found, model, learned = [], config.model, _learned(config)
+    task_arms(dataclasses.replace(config, games=learned))  # what is wrong with them is said before anything starts
     policies = [f"base={config.model.path}"]
-    trainings = ("sft", "rpo") if config.task_curriculum.objective == "sft_rpo" else ("rpo",)
+    trainings = [name for name in task_validation.stages(config) if name in ("sft", "rpo")]
     for number in range(1, config.task_curriculum.rounds + 1):
         place = f"round_{number}"
         # A seed of its own: the same task drawn again in another round is another draw.
@@ -80,7 +82,8 @@ def stages(config: RunConfig, folder: Path) -> list[StageRun]:
         own = dataclasses.replace(config, model=model, seed=seed, name=place)
         collecting = dataclasses.replace(own, recipe="collect", games=learned, adapter=AdapterConfig())
         found.append(StageRun(f"{place}/collect", collecting, collect))
-        found.append(StageRun(f"{place}/build_data", building(own, folder / place / "collect")))
+        build = building(own, folder / place / "collect")
+        found.append(StageRun(f"{place}/build_data", build, builder(trainings)))
         for name in trainings:
             start = dataclasses.replace(own, model=model)
             found.append(StageRun(f"{place}/{name}", training(start, name, folder / place / "build_data")))
@@ -120,23 +123,22 @@ def collect(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
     steps = config.task_curriculum.steps
     arms = task_arms(config)
     print(f"{len(arms)} groups: " + ", ".join(f"{name} {len(tasks)}" for name, tasks in arms.items()), flush=True)  # noqa: T201 - what is chosen from
-    table = Table(collection.playing(config))
+    table = Table(playing(config))
     with contextlib.closing(table):
         folder.note_device(table.device)
         provenance = collection.make_provenance(config, table.source)
         policy = Policy(table.initial)
         with Collection(config, table, folder.path / collection.FOLDER, provenance) as collected:
             chooser = Chooser(config, arms)
-            everything = _went_on(folder, chooser, collected)
+            so_far = Figures(_went_on(folder, chooser, collected))
             costs = Costs(folder)
             done = chooser.step - len(chooser.waiting)
             with MetricsWriter(folder) as writer, Progress(steps, start_step=done) as progress:
                 while chooser.step < steps or chooser.waiting:
                     played = _Played(table, costs)
                     found = collected.play(_next(chooser), policy, stop=stop, on_chunk=played.chunk)
-                    everything += found
                     chooser.observe(found)
-                    figures = collection.by_game(everything)
+                    figures = so_far.add(found).rows()
                     writer.write(
                         step=chooser.step,
                         stage=config.name,
@@ -156,13 +158,14 @@ def collect(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
                         win_rates={game: row["success_rate"] or 0.0 for game, row in figures.items()},
                         cost=str(costs),
                     )
-                    refuse_if_nothing_is_said(everything, {})  # how many are to come of a game is not known
-    refuse_if_nothing_is_said(everything, collections.Counter(summary.attempt.game for summary in everything))
+                    refuse_if_nothing_is_said(figures, {})  # how many are to come of a game is not known
+    games = so_far.rows()
+    refuse_if_nothing_is_said(games, {game: row["trajectories"] for game, row in games.items()})
     if folder.writes:
         record = {
             "chosen": dict(chooser.chosen),
             "scores": chooser.means,
-            "games": collection.by_game(everything),
+            "games": games,
             "seconds": sum(float(line["clock"]["seconds"]) for line in folder.records("metrics")),
             "cost": costs.total,
         }

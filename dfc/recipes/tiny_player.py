@@ -11,6 +11,7 @@
 The player is meant to be weak: it imitates random or mixed play, so that what a later run learns is its own.
 """
 
+import dataclasses
 import functools
 import json
 import shutil
@@ -38,6 +39,7 @@ from dfc.models.decoder_config import DecoderConfig
 from dfc.models.transformer import Params, bind, initialize
 from dfc.progress import Progress
 from dfc.rollout.engine import Engine
+from dfc.rollout.one_game import Job
 from dfc.rollout.play import Arena
 from dfc.run_folder import RunFolder
 from dfc.training.checkpoint import Checkpointer
@@ -159,6 +161,7 @@ def make_transcripts(config: RunConfig) -> list[transcripts.Transcript]:
     for game, options, quarters in wanted:
         novice = game in settings.novice
         skill = (0.0, low) if novice else (low, high)
+        shown = _shown(game, options, settings.tasks)
         found: list[transcripts.Transcript] = []
         turns, index = 0, 0
         while (
@@ -167,12 +170,22 @@ def make_transcripts(config: RunConfig) -> list[transcripts.Transcript]:
             else turns * 7 < settings.ids_per_game * quarters // 4  # about 7 ids are a turn
         ):
             seed = derive_seed("tiny player", config.seed, game, sorted(options.items()), index)
-            new = transcripts.mixed_skill(game, options, seed, skill=skill, illegal_share=settings.illegal_share)
+            own, task = shown[index % len(shown)]
+            new = transcripts.mixed_skill(game, own, seed, skill=skill, illegal_share=settings.illegal_share, task=task)
             turns += sum(len(t.exchanges) for t in new)
             found += new
             index += 1
         made += found
     return made
+
+
+def _shown(game: str, options: GameOptions, tasks: int) -> list[tuple[GameOptions, int | None]]:
+    """Returns the options and task numbers that transcripts of an id walk through; None where the seed deals."""
+    splits = registry.make(game, **options).facts.splits if tasks else {}
+    found: list[tuple[GameOptions, int | None]] = [
+        ({**options, "split": split}, task) for split, size in splits.items() for task in range(min(tasks, size))
+    ]
+    return found or [(options, None)]
 
 
 def _shuffled(data: list[transcripts.Transcript], seed: int) -> "grain.MapDataset[transcripts.Transcript]":
@@ -314,10 +327,20 @@ def evaluate(config: RunConfig, model: DecoderConfig, params: Params, tokenizer:
     episodes = []
     for game, options in games.items():
         jobs = matches.match_jobs({game: options}, config.evaluation.games, config.seed, "tiny player")
-        episodes += arena.play(jobs)
+        # Of the tasks that it was shown, as many of each split as the games divide into.
+        shown = _shown(game, options, config.tiny_player.tasks)
+        episodes += arena.play([_dealt(job, *shown[i * len(shown) // len(jobs)]) for i, job in enumerate(jobs)])
     rows = matches.evaluation_rows(episodes, stage="final", policy="final", opponent="random_legal")
     single = {game for game, options in games.items() if registry.make(game, **options).seats == 1}
     return [{**row, "opponent": "none"} if row["game"] in single else row for row in rows]
+
+
+def _dealt(job: Job, options: GameOptions, task: int | None) -> Job:
+    """Returns a game of the task, or as it was without one."""
+    if task is None:
+        return job
+    number = registry.make(job.game, **options).facts.splits[str(options["split"])]
+    return dataclasses.replace(job, options=options, game_seed=job.game_seed - job.game_seed % number + task)
 
 
 def _line(row: Mapping[str, Any]) -> str:
