@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 
 from dfc.losses.sequences import Packing
@@ -42,9 +43,14 @@ def logprobs_input(where: str, name: str, value: ArrayLike) -> jax.Array:
 
 
 def counted_input(where: str, name: str, mask: ArrayLike, shape: tuple[int, ...]) -> jax.Array:
-    """The mask as booleans."""
+    """The mask as booleans; where its values are known, outside of a trace, others than 0 and 1 are refused."""
     array = jnp.asarray(mask)
     _same_shape(where, name, array.shape, shape)
+    # Log-probabilities have the same shape and type: arguments in another library's order would pass silently.
+    if not isinstance(array, jax.core.Tracer) and array.dtype != bool:
+        wrong = np.asarray(array)[~np.isin(np.asarray(array), (0, 1))]
+        if wrong.size:
+            raise ValueError(f"{where}: {name} must be 1 at action ids and 0 elsewhere, got {wrong[0]:.6g}")
     return array.astype(bool)
 
 
