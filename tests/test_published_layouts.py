@@ -109,7 +109,7 @@ def test_what_follows_the_last_reply_can_be_cut(tmp_path):
 )
 def test_a_bad_conversation_is_named_with_its_row_and_nothing_is_handed_out(tmp_path, bad, message):
     path = lines(tmp_path / "a.jsonl", {"messages": TALK}, {"messages": TALK}, bad, {"messages": TALK})
-    with pytest.raises(DatasetError, match=rf"a.jsonl, row 2: {message}"):
+    with pytest.raises(DatasetError, match=rf"a.jsonl, row 2 \(line 3\): {message}"):
         published.read_conversations(path)
 
 
@@ -128,7 +128,7 @@ def test_a_bad_conversation_is_named_with_its_row_and_nothing_is_handed_out(tmp_
 )
 def test_a_bad_pair_is_named_with_its_row(tmp_path, bad, message):
     good = {"chosen": [ASK, SAY], "rejected": [ASK, ALSO]}
-    with pytest.raises(DatasetError, match=rf"a.jsonl, row 1: {message}"):
+    with pytest.raises(DatasetError, match=rf"a.jsonl, row 1 \(line 2\): {message}"):
         published.read_pairs(lines(tmp_path / "a.jsonl", good, bad))
     pq.write_table(pa.Table.from_pylist([bad]), tmp_path / "a.parquet")
     with pytest.raises(DatasetError, match=rf"a.parquet, row 0: {message}"):
@@ -138,7 +138,7 @@ def test_a_bad_pair_is_named_with_its_row(tmp_path, bad, message):
 def test_a_cut_an_empty_and_an_absent_file_are_named(tmp_path):
     path = lines(tmp_path / "a.jsonl", {"messages": TALK}, {"messages": TALK})
     path.write_bytes(path.read_bytes()[:-30])
-    with pytest.raises(DatasetError, match=r"a.jsonl, row 1: no JSON: .*download or export it again"):
+    with pytest.raises(DatasetError, match=r"a.jsonl, row 1 \(line 2\): no JSON: .*download or export it again"):
         published.read_conversations(path)
     (tmp_path / "b.json").write_text('[{"messages": [')
     with pytest.raises(DatasetError, match=r"b.json: .*cut or damaged"):
@@ -166,7 +166,7 @@ def test_half_a_character_pair_is_replaced(tmp_path):
 def test_bytes_that_are_no_text_are_named(tmp_path):
     path = lines(tmp_path / "a.jsonl", {"messages": TALK})
     path.write_bytes(path.read_bytes() + b'{"messages": "\xff\xfe"}\n')
-    with pytest.raises(DatasetError, match=r"a.jsonl, row 1: no JSON"):
+    with pytest.raises(DatasetError, match=r"a.jsonl, row 1 \(line 2\): no JSON"):
         published.read_conversations(path)
 
 

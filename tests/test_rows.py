@@ -232,4 +232,4 @@ def test_a_conversation_that_ends_in_a_user_turn_is_refused(tmp_path):
     good = [{"role": "user", "content": "go"}, {"role": "assistant", "content": "[1]"}]
     path.write_text("\n".join(json.dumps({"messages": m}) for m in (good, [*good, {"role": "user", "content": "x"}])))
     text = refusal(path, vocabulary=793, tokenizer=tokenizer)
-    assert "row 1: messages ends with a user message" in text
+    assert "row 1 (line 2): messages ends with a user message" in text

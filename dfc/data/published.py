@@ -128,13 +128,17 @@ def read_pairs(path: Path, *, cut_unanswered: bool = False) -> list[Conversation
 
 def _parsed(path: Path, number: int, row: object, parse: Callable[[Mapping[str, Any]], _T]) -> _T:
     if not isinstance(row, Mapping):
-        raise DatasetError(
-            f"{path}, row {number}: expected an object with named columns, got {type(row).__name__}; write one per line"
-        )
+        what = f"expected an object with named columns, got {type(row).__name__}"
+        raise DatasetError(f"{_place(path, number)}: {what}; write one per line")
     try:
         return parse(row)
     except _Bad as bad:
-        raise DatasetError(f"{path}, row {number}: {bad}") from None
+        raise DatasetError(f"{_place(path, number)}: {bad}") from None
+
+
+def _place(path: Path, number: int) -> str:
+    """Returns where a row is, as messages name it: rows count from 0, and the lines of an editor from 1."""
+    return f"{path}, row {number}" + (f" (line {number + 1})" if path.suffix == ".jsonl" else "")
 
 
 def _rows(path: Path) -> Iterator[tuple[int, Any]]:
@@ -176,8 +180,8 @@ def _json_rows(path: Path) -> Iterator[Any]:
                 row = json.loads(line)
             except ValueError as error:
                 raise DatasetError(
-                    f"{path}, row {number}: no JSON: {error}; the file is cut or damaged there: download or export it "
-                    "again, or delete the line"
+                    f"{_place(path, number)}: no JSON: {error}; the file is cut or damaged there: download or export "
+                    "it again, or delete the line"
                 ) from error
             yield row
 
