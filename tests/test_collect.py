@@ -542,6 +542,16 @@ def test_samples_of_single_games_differ_and_stand_together():
     assert len(runs) == len(set(runs)) == 4
 
 
+def test_a_limit_that_cuts_many_trajectories_is_named():
+    some = [
+        Summary(Attempt("wordle", task, 0), 1, 6, success=False, failure="truncated" if task < 3 else None, drawn=1)
+        for task in range(20)
+    ]
+    (said,) = collect.hints(Figures(some).rows(), CONFIG.rollout)
+    assert said.startswith(f"wordle: 15% reached rollout.max_length={CONFIG.rollout.max_length} ids")
+    assert collect.hints(Figures(some[2:]).rows(), CONFIG.rollout) == []
+
+
 def test_a_game_of_which_few_were_played_is_given_time():
     lost = [
         Summary(Attempt("wordle", task, 0), 1, 6, success=False, failure="discarded", drawn=1) for task in range(19)

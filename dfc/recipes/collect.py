@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dfc import agreement
-from dfc.config import RunConfig
+from dfc.config import RolloutConfig, RunConfig
 from dfc.data.trajectories import FAILURES, Provenance
 from dfc.errors import DfcError
 from dfc.evaluation import report
@@ -36,6 +36,7 @@ from dfc.recipes.table import Policy, Table
 from dfc.run_folder import RunFolder, write_whole
 
 RESULT = "collection.json"
+_MANY_CUT = 0.1  # of a game's trajectories, cut by limits outside of its rules, that are worth a word
 _ENOUGH = 20  # trajectories of a game, none of which says anything, after which going on is a waste
 
 
@@ -199,6 +200,25 @@ def result_table(games: Mapping[str, Mapping[str, Any]]) -> TextTable:
     return TextTable("Collected trajectories", head, tuple(rows))
 
 
+def hints(games: Mapping[str, Mapping[str, Any]], rollout: RolloutConfig) -> list[str]:
+    """Returns a line for every game of which limits outside of its rules ended many trajectories.
+
+    Args:
+      games: the rows of `dfc.recipes.attempts.Figures`.
+      rollout: whose limits they are.
+    """
+    found = []
+    for game, figures in games.items():
+        cut, count = figures["failures"]["truncated"], figures["trajectories"]
+        if cut > _MANY_CUT * count:
+            found.append(
+                f"{game}: {cut / count:.0%} reached rollout.max_length={rollout.max_length} ids or "
+                f"rollout.max_replies={rollout.max_replies} before their end: they count as failures and are in no "
+                "pair; raise these"
+            )
+    return found
+
+
 def _share(value: float | None) -> str:
     return "-" if value is None else f"{value:.1%}"
 
@@ -210,6 +230,8 @@ def _show(folder: RunFolder) -> None:
     result = json.loads((folder.path / RESULT).read_bytes())
     for line in result_table(result["games"]).lines():
         print(line)  # noqa: T201 - the result
+    for hint in hints(result["games"], folder.config.rollout):
+        print(hint)  # noqa: T201 - the result
     if result["cost"]:
         print("cost: " + ", ".join(f"{name} {value:,.6g}" for name, value in result["cost"].items()))  # noqa: T201 - the result
     print(f"trajectories: {folder.path / collection.FOLDER}, played in {result['seconds']:.0f} s", flush=True)  # noqa: T201
