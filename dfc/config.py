@@ -387,6 +387,7 @@ class TinyPlayerConfig:
       ids_per_game: ids of transcripts made per id, at seven a turn; a quarter as many for each variant.
       transcripts_per_game: transcripts made per id instead, a quarter as many for a variant or a novice's id; 0:
         `ids_per_game` holds.
+      transcripts_of: other numbers for single ids, ``GAME=NUMBER`` each.
       skill: bounds of the skill of a transcript's player: the probability of a turn that the strong program acts, and
         not random legal play; (0, 0) is random legal play only.
       novice: ids whose player has a skill between 0 and the lower bound instead.
@@ -406,6 +407,7 @@ class TinyPlayerConfig:
 
     ids_per_game: int = 250_000
     transcripts_per_game: int = 0
+    transcripts_of: tuple[str, ...] = ()
     skill: tuple[float, ...] = (0.0, 0.0)
     novice: tuple[str, ...] = ()
     tasks: int = 0

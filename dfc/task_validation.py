@@ -123,7 +123,8 @@ def place_problems(config: RunConfig) -> list[str]:
     return found
 
 
-def _count_problems(key: str, entries: tuple[str, ...]) -> list[str]:
+def count_problems(key: str, entries: tuple[str, ...]) -> list[str]:
+    """Returns what is wrong with ``GAME=NUMBER`` entries."""
     return [
         f"{key}: {entry!r} must be GAME=NUMBER with a game's id and a number from 1, such as mastermind=100"
         for entry in entries
@@ -144,7 +145,7 @@ def _split_problems(key: str, split: str, games: Mapping[str, GameOptions]) -> l
 
 def _collect_problems(config: RunConfig, games: Mapping[str, GameOptions]) -> list[str]:
     collect = config.collect
-    found = _count_problems("collect.samples_of", collect.samples_of)
+    found = count_problems("collect.samples_of", collect.samples_of)
     found += _split_problems("collect.split", collect.split, games)
     for game, options in games.items():
         facts = registry.make(game, **options).facts
@@ -184,7 +185,7 @@ def _forgetful_problems(games: Mapping[str, GameOptions]) -> list[str]:
 
 def _evaluate_problems(config: RunConfig, games: Mapping[str, GameOptions]) -> list[str]:
     section = config.evaluate_tasks
-    found = _count_problems("evaluate_tasks.tasks_of", section.tasks_of)
+    found = count_problems("evaluate_tasks.tasks_of", section.tasks_of)
     found += _split_problems("evaluate_tasks.split", section.split, games)
     if not section.temperatures:
         found.append("evaluate_tasks.temperatures is empty: name at least one, such as (0.7,)")

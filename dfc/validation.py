@@ -277,10 +277,13 @@ def _tiny_player_problems(config: RunConfig) -> list[str]:
     skill = config.tiny_player.skill
     if len(skill) != 2 or not 0 <= skill[0] <= skill[-1] <= 1:
         found.append(f"tiny_player.skill={skill}: must be two numbers from 0 to 1, the lower one first")
+    found += task_validation.count_problems("tiny_player.transcripts_of", config.tiny_player.transcripts_of)
     if config.recipe == "tiny_player":
-        strangers = [game for game in config.tiny_player.novice if game not in config.games]
-        if strangers:
-            found.append(f"tiny_player.novice: {', '.join(strangers)} must be among this run's games")
+        numbers = task_validation.counts(config.tiny_player.transcripts_of)
+        for key, games in (("novice", config.tiny_player.novice), ("transcripts_of", numbers)):
+            strangers = [game for game in games if game not in config.games]
+            if strangers:
+                found.append(f"tiny_player.{key}: {', '.join(strangers)} must be among this run's games")
     return found
 
 

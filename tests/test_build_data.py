@@ -170,6 +170,19 @@ def test_a_build_that_was_refused_goes_on_with_more_trajectories(tmp_path):
     assert pq.read_table(run(tmp_path / "run", folder) / "pairs.parquet").num_rows == 1
 
 
+def test_nothing_to_train_on_is_told_where_nothing_is_needed(tmp_path, capsys):
+    folder = tmp_path / "trajectories"
+    with TrajectoryWriter(folder, PROVENANCE) as writer:
+        writer.write(row("wordle", 0, 0, success=False))
+    with pytest.raises(DatasetError, match=r"nothing to imitate.*no pair"):
+        run(tmp_path / "run", folder)
+    data = run(tmp_path / "run", folder, needed=None)
+    assert pq.read_table(data / "sft.parquet").num_rows == pq.read_table(data / "pairs.parquet").num_rows == 0
+    told = capsys.readouterr().out
+    assert "sft.parquet has no row: nothing to imitate" in told
+    assert "pairs.parquet has no row: no pair" in told
+
+
 def test_a_finished_run_builds_nothing_again(tmp_path, collected, capsys):
     data = run(tmp_path / "run", collected)
     before = {file.name: file.stat().st_mtime_ns for file in data.iterdir()}

@@ -93,7 +93,7 @@ def test_building_refuses_what_a_later_training_would_find_empty(tmp_path):
         Stop() as stop,
         pytest.raises(DatasetError, match="no pair of a better and a worse trajectory"),
     ):
-        run_stages(folder, stages[:1], stop)
+        run_stages(folder, lambda: stages[:1], stop)
     assert not (tmp_path / "run" / "build_data" / "finished.json").exists()
 
 
@@ -156,9 +156,9 @@ def test_a_stopped_chain_goes_on_with_the_stage_that_was_stopped(tmp_path, recip
     with RunFolder.open(tmp_path / "run", RUN, command="") as folder, Stop() as stop:
         recipe.stops_in = "b"
         with pytest.raises(Interrupted):
-            run_stages(folder, stages, stop)
+            run_stages(folder, lambda: stages, stop)
         recipe.stops_in = None
-        run_stages(folder, stages, stop)
+        run_stages(folder, lambda: stages, stop)
     assert recipe.seen == ["a", "b", "b", "c"]
     assert "[1/3] deep/a: finished" in capsys.readouterr().out
 
@@ -167,7 +167,7 @@ def test_a_stage_of_other_settings_is_not_continued(tmp_path, recipe):
     recipe.stops_in = "a"
     with RunFolder.open(tmp_path / "run", RUN, command="") as folder, Stop() as stop:
         with pytest.raises(Interrupted):
-            run_stages(folder, [stage("a")], stop)
+            run_stages(folder, lambda: [stage("a")], stop)
         changed = StageRun("deep/a", RunConfig(name="a", recipe="build_data", seed=5))
         with pytest.raises(Exception, match="seed: the folder has 0, this run has 5"):
-            run_stages(folder, [changed], stop)
+            run_stages(folder, lambda: [changed], stop)

@@ -7,6 +7,8 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from chat_server import completion, serving
 
@@ -188,6 +190,35 @@ def test_pairs_alone_leave_supervised_training_out():
     run = config(rounds=1, objective="rpo")
     names = [stage.name for stage in task_curriculum.stages(run, Path("x"))]
     assert names == ["round_1/collect", "round_1/build_data", "round_1/rpo", "evaluate_tasks"]
+
+
+@pytest.mark.parametrize(
+    ("empty", "trained", "second", "policy"),
+    [
+        (("sft", "pairs"), [], "start", "start"),
+        (("sft",), ["rpo"], "{}/round_1/rpo/policy", "{}/round_1/rpo"),
+        (("pairs",), ["sft"], "{}/round_1/sft/policy", "{}/round_1/sft"),
+    ],
+)
+def test_a_round_without_rows_trains_nothing_and_the_next_starts_from_the_same_policy(
+    tmp_path, empty, trained, second, policy
+):
+    run = dataclasses.replace(config(rounds=2), model=ModelConfig(path="start"))
+    built = tmp_path / "round_1" / "build_data"
+    (built / "data").mkdir(parents=True)
+    for name in ("sft", "pairs"):
+        rows_ = pa.table({"ids": pa.array([[]] * (name not in empty), pa.list_(pa.int32()))})
+        pq.write_table(rows_, built / "data" / f"{name}.parquet")
+    assert len(task_curriculum.stages(run, tmp_path)) == 9  # the build is not finished: not known yet
+    (built / "finished.json").write_text("{}")
+    stages = {stage.name: stage.config for stage in task_curriculum.stages(run, tmp_path)}
+    assert [name for name in stages if name.startswith("round_1/")] == [
+        "round_1/collect",
+        "round_1/build_data",
+        *(f"round_1/{name}" for name in trained),
+    ]
+    assert stages["round_2/collect"].model.path == second.format(tmp_path)
+    assert stages["evaluate_tasks"].policies[1] == f"round_1={policy.format(tmp_path)}"
 
 
 def test_one_trajectory_of_a_task_is_refused():

@@ -134,7 +134,15 @@ GROUPS = {"bandit": {"max_turns": 4}, "twenty_questions": {"max_turns": 3}}  # t
 
 def small(**settings):
     base = paprika_player.get_config()
-    made = {"transcripts_per_game": 12, "steps": 2, "transcripts_per_step": 6, "long_every": 2, "novice": ()}
+    made = {
+        "transcripts_per_game": 12,
+        "transcripts_of": (),
+        "tasks": 0,
+        "steps": 2,
+        "transcripts_per_step": 6,
+        "long_every": 2,
+        "novice": (),
+    }
     sizes = {"width": 32, "layers": 1, "feed_forward": 32, "vocabulary": 600}
     return dataclasses.replace(
         base,
@@ -217,6 +225,8 @@ def test_novices_have_less_skill_and_fewer_transcripts():
     assert counts == {"bandit": 4, "twenty_questions": 16}
     skills = {e.skill for t in found if t.game == "bandit" for e in t.exchanges}
     assert 0 < min(skills) < max(skills) <= 0.5
+    fewer = tiny_player.make_transcripts(small(transcripts_per_game=16, transcripts_of=("bandit=6",)))
+    assert [sum(t.game == game for t in fewer) for game in GROUPS] == [6, 16]
     adept = tiny_player.make_transcripts(small(transcripts_per_game=16, skill=(0.5, 1.0)))
     skills = {e.skill for t in adept if t.game == "bandit" for e in t.exchanges}
     assert 0.5 <= min(skills) < max(skills) <= 1
@@ -255,6 +265,8 @@ def test_the_box_is_made_of_random_legal_play_of_its_ids_and_variants():
         ({"skill": (0.8, 0.2)}, "the lower one first"),
         ({"skill": (0.5, 1.5)}, "must be two numbers from 0 to 1"),
         ({"novice": ("wordle",)}, "wordle must be among this run's games"),
+        ({"transcripts_of": ("wordle=4",)}, "tiny_player.transcripts_of: wordle must be among this run's games"),
+        ({"transcripts_of": ("bandit",)}, "tiny_player.transcripts_of: 'bandit' must be GAME=NUMBER"),
         ({"transcripts_per_game": -1}, "tiny_player.transcripts_per_game=-1"),
     ],
 )

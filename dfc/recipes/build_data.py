@@ -27,14 +27,14 @@ from dfc.run_folder import RunFolder, write_whole
 TABLES = "tables.md"
 
 
-def run(config: RunConfig, folder: RunFolder, stop: Stop, *, needed: Collection[str] = ()) -> None:
+def run(config: RunConfig, folder: RunFolder, stop: Stop, *, needed: Collection[str] | None = ()) -> None:
     """Runs the recipe; a finished run is shown, and nothing is built again.
 
     Args:
       config: of the run.
       folder: of the run.
       stop: not asked.
-      needed: files that must have a row; without a name one of them must.
+      needed: files that must have a row; without a name one of them must; None: none must.
     """
     del stop  # it takes minutes at most, and begins anew
     if agreement.from_first(folder.finished.exists()):
@@ -60,7 +60,7 @@ def source(config: RunConfig) -> Path:
     return named / FOLDER if (named / FOLDER).is_dir() else named
 
 
-def _build(config: RunConfig, folder: RunFolder, needed: Collection[str]) -> None:
+def _build(config: RunConfig, folder: RunFolder, needed: Collection[str] | None) -> None:
     trajectories, settings = source(config), config.build_data
     _refuse_unfinished(trajectories, Path(settings.trajectories).expanduser())
     try:
@@ -118,7 +118,9 @@ def _groups(trajectories: Path, config: RunConfig) -> list[str]:
     return groups
 
 
-def _refuse_nothing(trajectories: Path, statistics: tuple[GroupStatistics, ...], needed: Collection[str]) -> None:
+def _refuse_nothing(
+    trajectories: Path, statistics: tuple[GroupStatistics, ...], needed: Collection[str] | None
+) -> None:
     """Raises where there is nothing to train on; says where there is nothing for one kind of training.
 
     Raises:
@@ -145,7 +147,7 @@ def _refuse_nothing(trajectories: Path, statistics: tuple[GroupStatistics, ...],
             f"no pair of a better and a worse trajectory ({counts}); collect more samples of a task, lower "
             "build_data.turn_ratio, raise build_data.pair_tokens, or name labels in build_data.rejected_failures"
         )
-    if refused := [file for file in lacking if file in needed or len(lacking) > 1]:
+    if needed is not None and (refused := [file for file in lacking if file in needed or len(lacking) > 1]):
         raise DatasetError("; ".join(f"{trajectories}: {lacking[file]}" for file in refused))
     for file, why in lacking.items():
         print(f"{file} has no row: {why}", flush=True)  # noqa: T201 - what is not there

@@ -25,10 +25,12 @@ from dfc.recipes import build_data
 from dfc.recipes.stage_runs import StageRun, run_stages
 from dfc.run_folder import RunFolder
 
+FILES = {"sft": SFT_FILE, "rpo": PAIRS_FILE}  # what each training reads
+
 
 def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
     """Runs the recipe; goes on where it was stopped."""
-    run_stages(folder, stages(config, folder.path), stop)
+    run_stages(folder, functools.partial(stages, config, folder.path), stop)
     folder.finish()
     report = folder.path / "evaluate_tasks" / "report.html"
     if folder.writes and report.exists():
@@ -73,8 +75,7 @@ def builder(trainings: Sequence[str]) -> Callable[[RunConfig, RunFolder, Stop], 
     Args:
       trainings: some of ``sft`` and ``rpo``.
     """
-    files = {"sft": SFT_FILE, "rpo": PAIRS_FILE}
-    return functools.partial(build_data.run, needed=tuple(files[name] for name in trainings))
+    return functools.partial(build_data.run, needed=tuple(FILES[name] for name in trainings))
 
 
 def building(config: RunConfig, collected: Path) -> RunConfig:

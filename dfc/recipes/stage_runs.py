@@ -8,7 +8,7 @@ with other settings, is its own recipe in another folder.
 import dataclasses
 import gc
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dfc import agreement
@@ -58,18 +58,22 @@ def open_together(path: Path, config: RunConfig, *, command: str) -> RunFolder:
     return folder or RunFolder.follow(path, config, existed=told["existed"])
 
 
-def run_stages(folder: RunFolder, stages: list[StageRun], stop: Stop) -> None:
+def run_stages(folder: RunFolder, plan: Callable[[], Sequence[StageRun]], stop: Stop) -> None:
     """Runs what is not finished of some stages, one after another.
 
     Args:
       folder: of the whole run.
-      stages: in their order.
+      plan: returns the stages in their order. It is asked before each of them, since what one of them found may decide
+        about those behind it, and gives the finished ones as before.
       stop: asked by every stage where it has saved.
 
     Raises:
       Interrupted: a stage was stopped; the same call goes on with it.
     """
-    for number, stage in enumerate(stages, start=1):
+    number = 0
+    while number < len(stages := plan()):
+        stage = stages[number]
+        number += 1
         path = folder.path / stage.name
         if agreement.from_first((path / "finished.json").exists()):
             print(f"[{number}/{len(stages)}] {stage.name}: finished, in {path}", flush=True)  # noqa: T201 - progress

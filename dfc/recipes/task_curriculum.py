@@ -16,26 +16,30 @@ task with fewer than two results as a choice of its group without a result.
 import collections
 import contextlib
 import dataclasses
+import functools
 import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow.parquet as pq
+
 from dfc import agreement, curriculum, task_validation
 from dfc.config import AdapterConfig, GameOptions, RunConfig
 from dfc.curriculum import UpperConfidenceBound
+from dfc.data.rows import DATA_FOLDER
 from dfc.errors import ConfigError
 from dfc.games.chance import Chance, derive_seed
 from dfc.interruption import Stop
 from dfc.metrics import MetricsWriter
 from dfc.progress import Progress
-from dfc.recipes import collection
+from dfc.recipes import build_data, collection
 from dfc.recipes.attempts import Attempt, Figures, Summary, playing, task_arms
 from dfc.recipes.collect import refuse_if_nothing_is_said
 from dfc.recipes.collection import Collection
 from dfc.recipes.costs import Costs
 from dfc.recipes.evaluate_tasks import refuse_games_for_two
-from dfc.recipes.paprika import builder, building, training
+from dfc.recipes.paprika import FILES, building, training
 from dfc.recipes.stage_runs import StageRun, run_stages
 from dfc.recipes.table import Policy, Table
 from dfc.run_folder import RunFolder, write_whole
@@ -50,7 +54,7 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
       ConfigError: a game is for two players, or `build_data` leaves none to learn from.
     """
     refuse_games_for_two(config)
-    run_stages(folder, stages(config, folder.path), stop)
+    run_stages(folder, functools.partial(stages, config, folder.path), stop)
     folder.finish()
     report = folder.path / "evaluate_tasks" / "report.html"
     if folder.writes:
@@ -60,6 +64,8 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
 
 def stages(config: RunConfig, folder: Path) -> list[StageRun]:
     """Returns the stages of a run: those of every round in a folder of its own, then the evaluation.
+
+    A training for which a round has built no row is left out, and what follows starts from the policy before it.
 
     Tasks are chosen from the games that `build_data` learns from; all games are evaluated. Collecting and evaluating
     play the weights as they are stored, at full precision, whatever the trainings do with them.
@@ -73,7 +79,8 @@ def stages(config: RunConfig, folder: Path) -> list[StageRun]:
     """
     found, model, learned = [], config.model, _learned(config)
     task_arms(dataclasses.replace(config, games=learned))  # what is wrong with them is said before anything starts
-    policies = [f"base={config.model.path}"]
+    policy = config.model.path
+    policies = [f"base={policy}"]
     trainings = [name for name in task_validation.stages(config) if name in ("sft", "rpo")]
     for number in range(1, config.task_curriculum.rounds + 1):
         place = f"round_{number}"
@@ -83,12 +90,15 @@ def stages(config: RunConfig, folder: Path) -> list[StageRun]:
         collecting = dataclasses.replace(own, recipe="collect", games=learned, adapter=AdapterConfig())
         found.append(StageRun(f"{place}/collect", collecting, collect))
         build = building(own, folder / place / "collect")
-        found.append(StageRun(f"{place}/build_data", build, builder(trainings)))
+        found.append(StageRun(f"{place}/build_data", build, functools.partial(build_data.run, needed=None)))
         for name in trainings:
+            if not _has_rows(folder / place / "build_data", name):
+                continue
             start = dataclasses.replace(own, model=model)
             found.append(StageRun(f"{place}/{name}", training(start, name, folder / place / "build_data")))
-            model = dataclasses.replace(model, path=str(folder / place / name / "policy"))
-        policies.append(f"{place}={folder / place / trainings[-1]}")
+            policy = str(folder / place / name)
+            model = dataclasses.replace(model, path=f"{policy}/policy")
+        policies.append(f"{place}={policy}")
     evaluate = dataclasses.replace(
         config,
         recipe="evaluate_tasks",
@@ -97,6 +107,16 @@ def stages(config: RunConfig, folder: Path) -> list[StageRun]:
         adapter=AdapterConfig(),
     )
     return [*found, StageRun("evaluate_tasks", evaluate)]
+
+
+def _has_rows(built: Path, name: str) -> bool:
+    """Returns whether a training has anything to learn from; yes where that is not known yet."""
+
+    def rows() -> int | None:
+        file = built / DATA_FOLDER / FILES[name]
+        return pq.read_metadata(file).num_rows if (built / "finished.json").exists() else None
+
+    return bool(agreement.from_first(rows() if agreement.is_first() else None) != 0)
 
 
 def _learned(config: RunConfig) -> dict[str, GameOptions]:

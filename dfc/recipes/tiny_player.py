@@ -26,6 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from dfc import task_validation
 from dfc.config import GameOptions, RolloutConfig, RunConfig
 from dfc.data import pieces, transcripts
 from dfc.evaluation import matches
@@ -157,16 +158,18 @@ def make_transcripts(config: RunConfig) -> list[transcripts.Transcript]:
     wanted = [(game, options, 4) for game, options in config.games.items()]
     wanted += [(game, options, 1) for game, options in VARIANTS if game in config.games]
     low, high = settings.skill
+    of_game = task_validation.counts(settings.transcripts_of)
     made = []
     for game, options, quarters in wanted:
         novice = game in settings.novice
         skill = (0.0, low) if novice else (low, high)
         shown = _shown(game, options, settings.tasks)
+        count = of_game.get(game, settings.transcripts_per_game)
         found: list[transcripts.Transcript] = []
         turns, index = 0, 0
         while (
-            4 * len(found) < settings.transcripts_per_game * (1 if novice else quarters)
-            if settings.transcripts_per_game
+            4 * len(found) < count * (1 if novice else quarters)
+            if count
             else turns * 7 < settings.ids_per_game * quarters // 4  # about 7 ids are a turn
         ):
             seed = derive_seed("tiny player", config.seed, game, sorted(options.items()), index)
