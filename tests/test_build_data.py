@@ -71,6 +71,7 @@ def test_a_run_and_its_folder_of_parts_are_the_same_place(tmp_path, collected):
 def test_single_games_are_chosen_or_left_out(tmp_path, collected):
     assert set(games(run(tmp_path / "one", collected, groups=("wordle",)))) == {"wordle"}
     assert set(games(run(tmp_path / "out", collected, leave_out=("wordle",)))) == {"mastermind", "battleship"}
+    assert "Without wordle, of which" in (tmp_path / "out" / "tables.md").read_text()
 
 
 def test_settings_and_seed_decide(tmp_path, collected):

@@ -7,6 +7,7 @@
 No model is read and nothing is played. With several processes the first one does it.
 """
 
+import dataclasses
 from collections.abc import Collection
 from pathlib import Path
 
@@ -73,10 +74,14 @@ def _build(config: RunConfig, folder: RunFolder, needed: Collection[str] | None)
         )
     except ValueError as error:
         raise ConfigError([f"build_data: {error}"]) from error
-    groups = _groups(trajectories, config)
-    print(f"choosing from {trajectories}: {', '.join(groups)}", flush=True)  # noqa: T201 - progress
+    there = sorted(pc.unique(read_columns(trajectories, ("game",)).table["game"]).to_pylist())
+    groups = _groups(trajectories, config, there)
+    unused = [game for game in there if game not in groups]
+    without = f"Without {', '.join(unused)}, of which there are trajectories too." if unused else ""
+    print(f"choosing from {trajectories}: {', '.join(groups)}. {without}", flush=True)  # noqa: T201 - progress
     statistics = preferences.build(trajectories, folder.path / DATA_FOLDER, selection, groups=groups)
     table = preferences.statistics_table(statistics)
+    table = dataclasses.replace(table, notes=(*table.notes, *filter(None, [without])))
     write_whole(folder.path / TABLES, table.markdown())
     _refuse_nothing(trajectories, statistics, needed)
 
@@ -96,14 +101,13 @@ def _refuse_unfinished(trajectories: Path, named: Path) -> None:
     )
 
 
-def _groups(trajectories: Path, config: RunConfig) -> list[str]:
-    """Returns the games to choose from.
+def _groups(trajectories: Path, config: RunConfig, there: list[str]) -> list[str]:
+    """Returns the games to choose from, of those that there are trajectories of.
 
     Raises:
       DatasetError: a game that is named has no trajectory, or no game remains.
     """
     wanted, left_out = config.build_data.groups, config.build_data.leave_out
-    there = sorted(pc.unique(read_columns(trajectories, ("game",)).table["game"]).to_pylist())
     # A game that the run knows may well be left out where it was not collected.
     absent = [game for game in wanted if game not in there]
     absent += [game for game in left_out if game not in there and game not in config.games]
