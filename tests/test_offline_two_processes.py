@@ -77,7 +77,8 @@ def test_two_processes_train_like_one(place):
     assert process.returncode == 0, errors
     assert f"read from {folder.relative_to(place)}" in output  # the key is the same
     for one, other in zip(metrics(place / "one"), metrics(place / "two"), strict=True):
-        assert one == pytest.approx(other, abs=1e-4)
+        assert one == pytest.approx(other, abs=1e-4)  # later updates start from weights whose last bits differ
+    assert metrics(place / "one")[0] == pytest.approx(metrics(place / "two")[0], rel=1e-6, abs=1e-6)
     assert metrics(place / "two")[-1]["dpo"] < metrics(place / "two")[0]["dpo"]
     trees = [huggingface.load(place / name / "policy", dtype="float32")[1] for name in ("one", "two")]
     names = [tree["embed"]["embedding"] for tree in trees]
