@@ -160,26 +160,6 @@ def rounds(out: Path) -> str:
     return table(["strategy", "policy", "success %", "pass@4 %"], rows)
 
 
-def gentle(out: Path, found: dict[str, dict[str, Any]]) -> str:
-    """Returns success and turns of the trainings at smaller rates, and by how much they are above the base model's."""
-    rows = []
-    other = seeds(out, "evaluated_gentle")
-    both = [seed for seed in other if seed in found]
-    for name, title in (("gentle_sft", "SFT"), ("gentle_rpo", "SFT, RPO")):
-        row = [title]
-        for metric, scale, digits in (("success", 100.0, 1), ("pass_at/4", 100.0, 1), ("turns", 1.0, 2)):
-            own = [figure(other[seed], name, MEAN, metric) for seed in both]
-            gain = [value - figure(found[seed], "base", MEAN, metric) for value, seed in zip(own, both, strict=True)]
-            row.append(f"{scale * statistics.fmean(own):.{digits}f}; {spread(gain, scale, digits, sign=True)}")
-        rows.append(row)
-    row = ["RPO less SFT"]
-    for metric, scale, digits in (("success", 100.0, 1), ("pass_at/4", 100.0, 1), ("turns", 1.0, 2)):
-        gain = differences({seed: other[seed] for seed in both}, "gentle_rpo", "gentle_sft", MEAN, metric)
-        row.append(spread(gain, scale, digits, sign=True))
-    rows.append(row)
-    return table(["policy", "success %; less base", "pass@4 %; less base", "turns; less base"], rows)
-
-
 def temperatures(found: dict[str, dict[str, Any]], hot: dict[str, dict[str, Any]]) -> str:
     """Returns the mean over groups at every temperature."""
     rows = []
@@ -273,15 +253,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/paprika"))
     parser.add_argument("--figures", type=Path)
     options = parser.parse_args()
-    found, hot = seeds(options.out, "evaluated"), seeds(options.out, "evaluated_hot")
+    found, hot = seeds(options.out, "evaluated"), seeds(options.out, "cold_and_hot")
     print(f"Seeds {', '.join(found)}; interval of one evaluation: {Z_95:.2f} errors over tasks.\n")
     print("## Claims\n\n" + claims(options.out, found))
     print("## Success by group, percent\n\n" + main_table(found, "success", 100.0, 1))
     print("## Turns, failures counted as the limit\n\n" + main_table(found, "turns", 1.0, 2))
     print("## Groups left out\n\n" + left_out(found))
     print("## pass@k, percent\n\n" + passes(found))
-    if seeds(options.out, "evaluated_gentle"):
-        print("## Smaller rates\n\n" + gentle(options.out, found))
     if hot:
         print("## Temperatures, percent\n\n" + temperatures(found, hot))
     if seeds(options.out, "ucb/evaluate_tasks"):

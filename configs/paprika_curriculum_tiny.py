@@ -1,4 +1,4 @@
-"""Paprika's curriculum in miniature: task groups as arms, three rounds.
+"""Paprika's curriculum in miniature: the difficulties of twenty questions as arms, three rounds.
 
 Paper: Paprika (arXiv 2502.17543), section 3.4, Algorithm 1, and section 4, Figure 4.
 Command: python -m dfc.launch --config=configs/paprika_curriculum_tiny.py
@@ -7,7 +7,7 @@ Hardware: a CPU core and 2 GB of free memory.
 Time: 7 to 21 minutes on one of four busy cores.
 Score: see docs/results/paprika.md.
 Variant: --config.task_curriculum.strategy=uniform is what the paper compares with. The paper's sizes are steps=250 and
-  tasks_at_once=1, its arms the difficulties of twenty questions, at which the small model never succeeds.
+  tasks_at_once=1. With several games, --config.task_curriculum.arms=game makes each of them an arm.
 """
 
 import dataclasses
@@ -24,6 +24,7 @@ def get_config() -> RunConfig:
         base,
         name="paprika_curriculum_tiny",
         recipe="task_curriculum",
+        games={"twenty_questions": {}},
         collect=CollectConfig(tasks=paprika_tiny.TASKS, samples_of=()),
-        task_curriculum=TaskCurriculumConfig(rounds=3, steps=24, tasks_at_once=8, samples=16, arms="game"),
+        task_curriculum=TaskCurriculumConfig(rounds=3, steps=40, tasks_at_once=8, samples=16),
     )

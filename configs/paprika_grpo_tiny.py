@@ -38,7 +38,7 @@ def get_config() -> RunConfig:
         optimizer=OptimizerConfig(learning_rate=5e-4, b2=0.98),
         divide_fuse_conquer=DivideFuseConquerConfig(
             method="naive_multi",
-            conquer_iterations=20,  # x 6 groups x 4 x 8: as many games as the collection of paprika_tiny.py
+            conquer_iterations=20,  # x 10 groups x 4 x 8: as many games as the collection of paprika_tiny.py
             tasks=paprika_tiny.TASKS,
             seeds_per_game=4,
             trajectories_per_seed=8,
