@@ -100,13 +100,14 @@ def together(work: Callable[[], _T]) -> _T:
       work: this process's part; it calls nothing that waits for another process.
 
     Raises:
-      DfcError: as `work` raised it; on every process, also those where only another one's did.
+      DfcError, OSError: as `work` raised it.
+      DfcError: only another process's did; it has that one's words.
     """
     result: _T | None = None
-    cause: DfcError | None = None
+    cause: DfcError | OSError | None = None
     try:
         result = work()
-    except DfcError as error:
+    except (DfcError, OSError) as error:
         cause = error
     if found := problems(None if cause is None else str(cause)):
         raise cause or DfcError("\n".join(found))

@@ -391,8 +391,8 @@ class TinyPlayerConfig:
       skill: bounds of the skill of a transcript's player: the probability of a turn that the strong program acts, and
         not random legal play; (0, 0) is random legal play only.
       novice: ids whose player has a skill between 0 and the lower bound instead.
-      tasks: how many tasks of each split, from the first on, the transcripts show of games of numbered tasks, all
-        equally often; 0: all of the split that a game's options name.
+      tasks: how many tasks of each split, those of the test too, from the first on, the transcripts show of games of
+        numbered tasks, all equally often; 0: all of the split that a game's options name.
       pieces: what the tokenizer's pieces are: ``phrases``, the frequent parts of messages around numbers and cells, or
         ``words``, sentences that are always the same, and words, for games of many words.
       illegal_share: share of replies preceded by an illegal try, so that the second answer is learned too.

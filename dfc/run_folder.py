@@ -28,7 +28,7 @@ STREAMS: tuple[Stream, ...] = get_args(Stream)
 
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "transformers", "tokenizers", "safetensors")
 _BLOCK = 1 << 16  # bytes read at a time
-_WRITTEN_AT_ONCE = {"config.json", "versions.json", "report.html"}  # by every start, whatever comes of it
+_WRITTEN_AT_ONCE = ("config.json", "versions.json", "report.html")  # by every start, whatever comes of it
 _OURS_BEFORE_CONFIG = {".lock", "config.json.partial"}  # what an opening that was cut short can leave
 
 
@@ -393,7 +393,8 @@ def _takes_over(path: Path, given: Mapping[str, Any]) -> bool:
     if not isinstance(stored, dict):
         raise RunFolderError(f"{path / 'config.json'} holds no configuration; give another --workdir")
     found = [line for line in differences(stored, given) if not line.startswith("name:")]
-    if found and _has_begun(path):
+    ours = stored.keys() == given.keys() and (path / "versions.json").is_file()
+    if found and (not ours or _has_begun(path)):
         raise RunFolderError(
             f"{path} holds the run of another configuration:\n"
             + "\n".join(f"  - {line}" for line in found)
@@ -404,10 +405,15 @@ def _takes_over(path: Path, given: Mapping[str, Any]) -> bool:
 
 def _has_begun(path: Path) -> bool:
     """Returns whether anything lies in a run folder, or in one within it, that a run works for."""
-    return any(
-        entry.is_file() and entry.stat().st_size and entry.name not in _WRITTEN_AT_ONCE and entry.name[0] != "."
-        for entry in path.rglob("*")
-    )
+    for entry in path.iterdir():
+        if entry.is_symlink():  # where large files lie elsewhere
+            return True
+        if entry.is_dir():
+            if entry.name != "tensorboard" and _has_begun(entry):
+                return True
+        elif entry.stat().st_size and entry.name[0] != "." and not entry.name.startswith(_WRITTEN_AT_ONCE):
+            return True
+    return False
 
 
 def write_whole(path: Path, text: str) -> None:

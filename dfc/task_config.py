@@ -126,7 +126,7 @@ class TaskCurriculumConfig:
       tasks_at_once: tasks chosen before the results of the first are known: 1 is the paper's; more are played together.
       strategy: ``ucb``, by the spread of turns, or ``uniform``: every task of every group is as likely.
       arms: what a group is: a ``game``, the ``difficulty`` or the ``category`` of a scenario within a game.
-      joined: groups that are one, ``NAME=GROUP+GROUP`` each, such as ``codes=wordle+mastermind``.
+      join_groups: groups that are one, ``NAME=GROUP+GROUP`` each, such as ``codes=wordle+mastermind``.
       c: width of the confidence bound.
       samples: trajectories of each task.
       objective: what each round trains with: ``rpo``, or supervised training before it: ``sft_rpo``.
@@ -137,7 +137,7 @@ class TaskCurriculumConfig:
     tasks_at_once: int = 1
     strategy: Literal["ucb", "uniform"] = "ucb"
     arms: Literal["game", "difficulty", "category"] = "difficulty"
-    joined: tuple[str, ...] = ()
+    join_groups: tuple[str, ...] = ()
     c: float = math.sqrt(2)
     samples: int = 20
     objective: Literal["rpo", "sft_rpo"] = "sft_rpo"

@@ -5,9 +5,11 @@ each recipe that has it.
 """
 
 import contextlib
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 
+from dfc import task_groups
 from dfc.config import GameOptions, RunConfig
 from dfc.errors import ConfigError
 from dfc.evaluation import policy_specs
@@ -154,7 +156,18 @@ def _collect_problems(config: RunConfig, games: Mapping[str, GameOptions]) -> li
     known = ("initial", "itself", *STRENGTHS)
     if (wrong := named.problem(collect.opponent, known)) is not None:
         found.append(f"collect.opponent={collect.opponent!r}: {wrong}")
-    return found + _samples_problems(config, games)
+    found += _samples_problems(config, games)
+    return found or _group_problems(config)
+
+
+def _group_problems(config: RunConfig) -> list[str]:
+    if config.recipe != "task_curriculum":
+        return []
+    try:
+        task_groups.task_groups(dataclasses.replace(config, games=task_groups.learned_games(config)))
+    except ConfigError as error:
+        return list(error.problems)
+    return []
 
 
 def _samples_problems(config: RunConfig, games: Mapping[str, GameOptions]) -> list[str]:

@@ -43,7 +43,8 @@ _FLAGS = {
 _LISTS = (  # A,B,C will do
     "policies",
     *(f"{section}.endpoint.{name}" for section in ("evaluate", "staff") for name in ("key_variables", "prices")),
-    *("collect.samples_of", "evaluate_tasks.tasks_of", "paprika.stages"),
+    *("collect.samples_of", "evaluate_tasks.tasks_of", "paprika.stages", "task_curriculum.join_groups"),
+    *("tiny_player.novice", "tiny_player.transcripts_of"),
     *("build_data.groups", "build_data.leave_out", "build_data.rejected_failures"),
 )
 _OVERRIDE = re.compile(r"--?(?P<no>no)?config\.(?P<key>[^=]+)(?P<given>=(?P<value>.*))?", re.DOTALL)

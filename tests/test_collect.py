@@ -19,6 +19,7 @@ import pytest
 from chat_server import completion, fails, serving
 from jax.experimental.compilation_cache import compilation_cache
 
+from dfc import task_groups
 from dfc.config import CollectConfig, EndpointSettings, MeshConfig, RolloutConfig, RunConfig, StaffConfig
 from dfc.data import trajectory_files
 from dfc.data.trajectory_files import DatasetError, read_trajectories
@@ -29,7 +30,7 @@ from dfc.games.paprika.twenty_questions import TwentyQuestions
 from dfc.interruption import Interrupted, Stop
 from dfc.models import folders, huggingface
 from dfc.recipes import attempts, collect, collection
-from dfc.recipes.attempts import Attempt, Figures, Summary
+from dfc.recipes.attempts import Attempt, AttemptResult, Figures
 from dfc.recipes.collection import Collection
 from dfc.recipes.table import Policy, Table
 from dfc.run_folder import RunFolder
@@ -447,7 +448,9 @@ def test_attempts_that_are_there_are_not_played_again_and_have_their_summaries(t
     table.close()
     assert jobs == {("TowerOfHanoi-v0", 3): 1}
     row = rows(whole)["TowerOfHanoi-v0", 0, 0]
-    assert found[1] == Summary(wanted[1], row.turns, 3, success=False, failure=row.failure, drawn=row.action_tokens)
+    assert found[1] == AttemptResult(
+        wanted[1], row.turns, 3, success=False, failure=row.failure, drawn=row.action_tokens
+    )
     assert found[0] == found[2]
     assert found[0].attempt == wanted[0]
     assert found[0].turns == 3
@@ -469,7 +472,7 @@ def configured(**games):
 
 @pytest.mark.parametrize(("arms", "label"), [("difficulty", "difficulty"), ("category", "group")])
 def test_arms_are_the_labels_of_scenarios_within_each_game(arms, label):
-    found = attempts.task_arms(configured(twenty_questions={}, wordle={}), arms)
+    found = task_groups.task_groups(configured(twenty_questions={}, wordle={}), arms)
     oracle = collections.defaultdict(set)
     for task, scenario in enumerate(TwentyQuestions.scenarios("train")):
         oracle[f"twenty_questions {getattr(scenario, label)}"].add(("twenty_questions", task))
@@ -483,7 +486,7 @@ def test_arms_are_the_labels_of_scenarios_within_each_game(arms, label):
 def test_arms_are_games_of_the_first_tasks_where_that_is_configured():
     config = configured(twenty_questions={}, **{"Nim-v0": {}})
     config = dataclasses.replace(config, collect=CollectConfig(tasks=2))
-    assert attempts.task_arms(config, "game") == {
+    assert task_groups.task_groups(config, "game") == {
         "twenty_questions": [("twenty_questions", 0), ("twenty_questions", 1)],
         "Nim-v0": [("Nim-v0", 0), ("Nim-v0", 1)],
     }
@@ -492,8 +495,8 @@ def test_arms_are_games_of_the_first_tasks_where_that_is_configured():
 def arms_of(*joined):
     config = configured(twenty_questions={}, wordle={}, mastermind={})
     config = dataclasses.replace(config, collect=CollectConfig(tasks=4))
-    curriculum = dataclasses.replace(config.task_curriculum, arms="game", joined=joined)
-    return attempts.task_arms(dataclasses.replace(config, task_curriculum=curriculum))
+    curriculum = dataclasses.replace(config.task_curriculum, arms="game", join_groups=joined)
+    return task_groups.task_groups(dataclasses.replace(config, task_curriculum=curriculum))
 
 
 def test_joined_arms_are_one_with_all_their_tasks():
@@ -510,18 +513,18 @@ def test_joined_arms_are_one_with_all_their_tasks():
     [("codes",), ("=wordle",), ("codes=wordle+chess",), ("a=wordle", "b=wordle"), ("twenty_questions=wordle",)],
 )
 def test_joined_arms_that_are_none_are_refused(joined):
-    with pytest.raises(ConfigError, match=r"1 problem(.|\n)*task_curriculum.joined: "):
+    with pytest.raises(ConfigError, match=r"1 problem(.|\n)*task_curriculum.join_groups: "):
         arms_of(*joined)
 
 
 def test_the_split_is_the_collections_and_has_its_size():
     config = dataclasses.replace(configured(mastermind={}), collect=CollectConfig(split="test"))
-    assert attempts.tasks(config) == [("mastermind", task) for task in range(500)]
-    assert attempts.playing(config).games == {"mastermind": {"split": "test"}}
+    assert task_groups.tasks(config) == [("mastermind", task) for task in range(500)]
+    assert task_groups.playing(config).games == {"mastermind": {"split": "test"}}
 
 
 def test_every_part_of_the_list_has_its_share_of_every_game():
-    found = attempts.tasks(configured(wordle={}, bandit={}, customer_service={}))
+    found = task_groups.tasks(configured(wordle={}, bandit={}, customer_service={}))
     sizes = collections.Counter(game for game, _ in found)
     assert sizes == {"wordle": 1515, "bandit": 81, "customer_service": 120}
     so_far = collections.Counter()
@@ -544,17 +547,20 @@ def test_samples_of_single_games_differ_and_stand_together():
 
 def test_a_limit_that_cuts_many_trajectories_is_named():
     some = [
-        Summary(Attempt("wordle", task, 0), 1, 6, success=False, failure="truncated" if task < 3 else None, drawn=1)
+        AttemptResult(
+            Attempt("wordle", task, 0), 1, 6, success=False, failure="truncated" if task < 3 else None, drawn=1
+        )
         for task in range(20)
     ]
     (said,) = collect.hints(Figures(some).rows(), CONFIG.rollout)
-    assert said.startswith(f"wordle: 15% reached rollout.max_length={CONFIG.rollout.max_length} ids")
+    assert said.startswith("wordle: 15% were cut by a limit outside the rules (rollout.max_length=")
     assert collect.hints(Figures(some[2:]).rows(), CONFIG.rollout) == []
 
 
 def test_a_game_of_which_few_were_played_is_given_time():
     lost = [
-        Summary(Attempt("wordle", task, 0), 1, 6, success=False, failure="discarded", drawn=1) for task in range(19)
+        AttemptResult(Attempt("wordle", task, 0), 1, 6, success=False, failure="discarded", drawn=1)
+        for task in range(19)
     ]
     planned = {"wordle": 100}
     collect.refuse_if_nothing_is_said(Figures(lost).rows(), planned)

@@ -299,8 +299,8 @@ def test_a_wrong_configuration_touches_no_folder(here, capsys):
     assert list(here.iterdir()) == []
 
 
-@pytest.mark.usefixtures("recipe")
-def test_another_configurations_folder_is_refused_with_exit_code_1(capsys):
+def test_another_configurations_folder_is_refused_with_exit_code_1(capsys, recipe):
+    recipe.run = lambda _config, folder, _stop: folder.append("metrics", [{"step": 1}])
     assert main([SMOKE, "--workdir=w"]) == 0
     assert main([SMOKE, "--workdir=w", "--config.seed=1"]) == 1
     assert "seed: the folder has 0, this run has 1" in capsys.readouterr().err

@@ -163,6 +163,20 @@ def test_a_stopped_chain_goes_on_with_the_stage_that_was_stopped(tmp_path, recip
     assert "[1/3] deep/a: finished" in capsys.readouterr().out
 
 
+def test_what_a_stage_found_decides_which_come_behind_it(tmp_path, recipe):
+    def plan():
+        found = (tmp_path / "run" / "deep" / "a" / "finished.json").exists()
+        return [stage(name) for name in ("acd" if found else "abcd")]
+
+    with RunFolder.open(tmp_path / "run", RUN, command="") as folder, Stop() as stop:
+        recipe.stops_in = "c"
+        with pytest.raises(Interrupted):
+            run_stages(folder, plan, stop)
+        recipe.stops_in = None
+        run_stages(folder, plan, stop)
+    assert recipe.seen == ["a", "c", "c", "d"]
+
+
 def test_a_stage_of_other_settings_is_not_continued(tmp_path, recipe):
     recipe.stops_in = "a"
     with RunFolder.open(tmp_path / "run", RUN, command="") as folder, Stop() as stop:

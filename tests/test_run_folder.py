@@ -11,6 +11,7 @@ from dfc import run_folder
 from dfc.config import OptimizerConfig, RunConfig
 from dfc.errors import CheckpointError, RunFolderError
 from dfc.interruption import Interrupted, Stop
+from dfc.metrics import MetricsWriter
 from dfc.run_folder import RunFolder, json_line
 
 CONFIG = RunConfig(name="a", seed=3, games={"Nim-v0": {"piles": (1, 2)}})
@@ -43,8 +44,10 @@ def test_the_same_configuration_opens_a_folder_again_whatever_its_name(tmp_path)
 
 def test_a_folder_whose_run_recorded_nothing_takes_corrected_settings(tmp_path):
     with opened(tmp_path / "run") as folder:
-        folder.append("metrics", [])
+        with MetricsWriter(folder):
+            pass
         (folder.path / "trajectories").mkdir()
+        (folder.path / "versions.json.partial").write_text("{")
         (folder.path / "trajectories" / ".lock").write_text("1")
         folder.report.write_text("<html>")
     other = dataclasses.replace(CONFIG, seed=4)
@@ -56,6 +59,18 @@ def test_a_folder_whose_run_recorded_nothing_takes_corrected_settings(tmp_path):
         (folder.path / "trajectories" / "part-0.parquet").write_text("rows")
     with pytest.raises(RunFolderError, match="seed: the folder has 4, this run has 3"):
         opened(tmp_path / "run")
+
+
+def test_settings_that_are_not_a_runs_own_or_whose_rows_lie_elsewhere_are_not_replaced(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text('{"model_type": "llama"}')
+    with pytest.raises(RunFolderError, match="model_type: the folder has 'llama'"):
+        opened(tmp_path / "model")
+    opened(tmp_path / "run").close()
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "run" / "trajectories").symlink_to(tmp_path / "rows")
+    with pytest.raises(RunFolderError, match="seed: the folder has 3, this run has 4"):
+        opened(tmp_path / "run", dataclasses.replace(CONFIG, seed=4))
 
 
 def test_another_configuration_is_refused_with_every_difference_named(tmp_path):

@@ -7,24 +7,23 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from chat_server import completion, serving
 
 from dfc import curriculum, validation
 from dfc.config import AdapterConfig, EndpointSettings, ModelConfig, RolloutConfig, RunConfig, StaffConfig
 from dfc.curriculum import UpperConfidenceBound
-from dfc.data.trajectory_files import read_trajectories
+from dfc.data.trajectory_files import DatasetError, read_trajectories
 from dfc.errors import ConfigError, DfcError
 from dfc.interruption import Interrupted
 from dfc.progress import Progress
 from dfc.recipes import collection, task_curriculum
-from dfc.recipes.attempts import Attempt, Summary, task_arms
+from dfc.recipes.attempts import Attempt, AttemptResult
 from dfc.recipes.table import Table
 from dfc.recipes.task_curriculum import Chooser
 from dfc.run_folder import RunFolder
 from dfc.task_config import BuildDataConfig, CollectConfig, TaskCurriculumConfig
+from dfc.task_groups import task_groups
 
 ARMS = {"easy": [("g", 0), ("g", 1)], "medium": [("g", 2), ("g", 3), ("g", 4)], "hard": [("g", 5)]}
 
@@ -39,7 +38,7 @@ def config(**settings):
 
 
 def summary(attempt, turns, *, success=True, failure=None):
-    return Summary(attempt, turns, 20, success, failure, 5)
+    return AttemptResult(attempt, turns, 20, success, failure, 5)
 
 
 # ---- upper confidence bounds ----------------------------------------------------------------------------------------
@@ -154,7 +153,7 @@ def test_the_group_with_more_spread_is_chosen_more_often():
 
 
 def test_the_arms_of_twenty_questions_are_its_difficulties():
-    arms = task_arms(config())
+    arms = task_groups(config())
     assert list(arms) == [f"twenty_questions {label}" for label in ("easy", "medium", "hard")]
     tasks = [task for members in arms.values() for task in members]
     assert len(tasks) == len(set(tasks)) == 1055
@@ -192,25 +191,28 @@ def test_pairs_alone_leave_supervised_training_out():
     assert names == ["round_1/collect", "round_1/build_data", "round_1/rpo", "evaluate_tasks"]
 
 
+def built(folder, *, sft, pairs):
+    """Puts the files of a round's build that is finished."""
+    (folder / "build_data" / "data").mkdir(parents=True)
+    statistics = {"groups": [{"game": "g", "sft": sft, "pairs": pairs}, {"game": "h", "sft": 0, "pairs": 0}]}
+    (folder / "build_data" / "data" / "statistics.json").write_text(json.dumps(statistics))
+    (folder / "build_data" / "finished.json").write_text("{}")
+
+
 @pytest.mark.parametrize(
-    ("empty", "trained", "second", "policy"),
+    ("rows", "trained", "second", "policies"),
     [
-        (("sft", "pairs"), [], "start", "start"),
-        (("sft",), ["rpo"], "{}/round_1/rpo/policy", "{}/round_1/rpo"),
-        (("pairs",), ["sft"], "{}/round_1/sft/policy", "{}/round_1/sft"),
+        ({"sft": 0, "pairs": 0}, [], "start", ("base=start",)),
+        ({"sft": 0, "pairs": 4}, ["rpo"], "{}/round_1/rpo/policy", ("base=start", "round_1={}/round_1/rpo")),
+        ({"sft": 2, "pairs": 0}, ["sft"], "{}/round_1/sft/policy", ("base=start", "round_1={}/round_1/sft")),
     ],
 )
 def test_a_round_without_rows_trains_nothing_and_the_next_starts_from_the_same_policy(
-    tmp_path, empty, trained, second, policy
+    tmp_path, rows, trained, second, policies
 ):
     run = dataclasses.replace(config(rounds=2), model=ModelConfig(path="start"))
-    built = tmp_path / "round_1" / "build_data"
-    (built / "data").mkdir(parents=True)
-    for name in ("sft", "pairs"):
-        rows_ = pa.table({"ids": pa.array([[]] * (name not in empty), pa.list_(pa.int32()))})
-        pq.write_table(rows_, built / "data" / f"{name}.parquet")
-    assert len(task_curriculum.stages(run, tmp_path)) == 9  # the build is not finished: not known yet
-    (built / "finished.json").write_text("{}")
+    assert len(task_curriculum.stages(run, tmp_path)) == 9  # what is built is not known yet
+    built(tmp_path / "round_1", **rows)
     stages = {stage.name: stage.config for stage in task_curriculum.stages(run, tmp_path)}
     assert [name for name in stages if name.startswith("round_1/")] == [
         "round_1/collect",
@@ -218,7 +220,32 @@ def test_a_round_without_rows_trains_nothing_and_the_next_starts_from_the_same_p
         *(f"round_1/{name}" for name in trained),
     ]
     assert stages["round_2/collect"].model.path == second.format(tmp_path)
-    assert stages["evaluate_tasks"].policies[1] == f"round_1={policy.format(tmp_path)}"
+    expected = tuple(policy.format(tmp_path) for policy in policies)
+    assert stages["evaluate_tasks"].policies == (*expected, f"round_2={tmp_path}/round_2/rpo")
+
+
+def test_a_training_that_is_finished_does_not_need_its_rows_any_more(tmp_path):
+    built(tmp_path / "round_1", sft=1, pairs=1)
+    whole = [stage.name for stage in task_curriculum.stages(config(rounds=1), tmp_path)]
+    for name in ("sft", "rpo"):
+        (tmp_path / "round_1" / name).mkdir()
+        (tmp_path / "round_1" / name / "finished.json").write_text("{}")
+    (tmp_path / "round_1" / "build_data" / "data" / "statistics.json").unlink()
+    assert [stage.name for stage in task_curriculum.stages(config(rounds=1), tmp_path)] == whole
+
+
+def test_a_build_that_cannot_be_read_is_named_with_the_cure(tmp_path):
+    built(tmp_path / "round_1", sft=1, pairs=1)
+    (tmp_path / "round_1" / "build_data" / "data" / "statistics.json").write_text("{")
+    with pytest.raises(DatasetError, match=r"statistics\.json: cannot be read .*delete .*build_data to build it again"):
+        task_curriculum.stages(config(rounds=1), tmp_path)
+
+
+def test_rounds_that_have_all_built_nothing_end_the_run_with_the_place_of_the_reasons(tmp_path):
+    for number in (1, 2):
+        built(tmp_path / f"round_{number}", sft=0, pairs=0)
+    with pytest.raises(DatasetError, match=r"no round built a row to train on, see .*round_2/build_data/tables\.md"):
+        task_curriculum.stages(config(rounds=2), tmp_path)
 
 
 def test_one_trajectory_of_a_task_is_refused():
@@ -242,9 +269,6 @@ def test_tasks_are_chosen_from_the_games_that_are_learned_from_and_all_are_evalu
         stages = {stage.name: stage.config for stage in task_curriculum.stages(run, Path("x"))}
         assert list(stages["round_1/collect"].games) == learned
         assert list(stages["evaluate_tasks"].games) == list(games)
-    nothing = dataclasses.replace(run, build_data=BuildDataConfig(groups=("bandit",)))
-    with pytest.raises(ConfigError, match="leave no game to collect from; games has TowerOfHanoi-v0"):
-        task_curriculum.stages(nothing, Path("x"))
 
 
 def test_what_is_played_is_the_weights_as_they_are_stored():

@@ -33,6 +33,7 @@ class RunFolder:
       config: config.json, or None.
       versions: versions.json, or None; under `starts` one entry for each time the run was started.
       groups: groups.json, or None.
+      collection: collection.json, or of a curriculum's round choices.json, or None.
       metrics: lines of metrics.jsonl by step, the last one of each (stage, iteration).
       evaluations: (line, its counts) of evaluations.jsonl, the last one of each match.
       episodes: (line number, line) of a small sample of episodes.jsonl.
@@ -43,6 +44,7 @@ class RunFolder:
     config: Json | None = None
     versions: Json | None = None
     groups: Json | None = None
+    collection: Json | None = None
     metrics: list[Json] = dataclasses.field(default_factory=list)
     evaluations: list[tuple[Json, Record]] = dataclasses.field(default_factory=list)
     episodes: list[tuple[int, Json]] = dataclasses.field(default_factory=list)
@@ -94,9 +96,11 @@ class Reader:
         if any(stream.was_cut for stream in self._streams):
             self._forget()
         run = RunFolder(self._folder)
-        run.config, run.versions, run.groups = (
-            _read_json(self._folder / name, run.problems) for name in ("config.json", "versions.json", "groups.json")
+        run.config, run.versions, run.groups, collection, choices = (
+            _read_json(self._folder / f"{name}.json", run.problems)
+            for name in ("config", "versions", "groups", "collection", "choices")
         )
+        run.collection = collection or choices
         metrics, matches, episodes = self._streams
         for _, line in metrics.new():
             values = {name: float(value) for name, value in line["metrics"].items()}  # not finite: written as text

@@ -54,27 +54,19 @@ def _collected(run: RunFolder) -> list[Json]:
     """What a collection has of every game so far; empty for any other run."""
     if (run.config or {}).get("recipe") != "collect":
         return []
-    sums: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
-    rates: dict[str, float | None] = {}
-    for line in run.metrics:
-        of_game: dict[str, Json] = collections.defaultdict(dict)
-        for game, name in game_metrics(line["metrics"]):
-            of_game[game][name] = line["metrics"][f"games/{game}/{name}"]
-        for game, figures in of_game.items():
-            rates[game] = figures.get("success_rate", rates.get(game))
-            count = figures.get("trajectories", 0)
-            sums[game]["trajectories"] += count
-            sums[game]["drawn"] += figures.get("drawn", 0)
-            sums[game]["turns"] += count * figures.get("turns_played", 0)
+    found: dict[str, Json] = dict((run.collection or {}).get("games", {}))
+    if not found:  # every line has the figures of all before it
+        for game, name in game_metrics(run.metrics[-1]["metrics"] if run.metrics else ()):
+            found.setdefault(game, {})[name] = run.metrics[-1]["metrics"][f"games/{game}/{name}"]
     return [
         {
             "game": game,
-            "trajectories": int(total["trajectories"]),
-            "success": rates[game],
-            "turns": total["turns"] / total["trajectories"] if total["trajectories"] else None,
-            "drawn": int(total["drawn"]),
+            "trajectories": int(row.get("trajectories", 0)),
+            "success": row.get("success_rate"),
+            "turns": row.get("turns_played"),
+            "drawn": int(row.get("drawn", 0)),
         }
-        for game, total in sums.items()
+        for game, row in found.items()
     ]
 
 

@@ -52,8 +52,8 @@ _FIGURES = (
 )
 _PAIRED = (
     "Per task, the mean of a policy's games less that of the first policy's, on the same deals and the same draws; "
-    "± standard error over tasks and the interval of 95 %, cut where no rate can be: Student's t where tasks are fewer "
-    "than 30, otherwise normal; over groups with Satterthwaite's degrees of freedom. p: two-sided sign-flip test over "
+    "± standard error over tasks and the interval of 95 %, cut where no rate can be: Student's t; "
+    "over groups with Satterthwaite's degrees of freedom. p: two-sided sign-flip test over "
     "tasks, exact where all signs can be counted, else of 20 000 drawn ones, where it is 5e-05 at least. Fewer turns "
     "are better."
 )

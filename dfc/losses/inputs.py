@@ -47,8 +47,9 @@ def counted_input(where: str, name: str, mask: ArrayLike, shape: tuple[int, ...]
     array = jnp.asarray(mask)
     _same_shape(where, name, array.shape, shape)
     # Log-probabilities have the same shape and type: arguments in another library's order would pass silently.
-    if not isinstance(array, jax.core.Tracer) and array.dtype != bool:
-        wrong = np.asarray(array)[~np.isin(np.asarray(array), (0, 1))]
+    if not isinstance(array, jax.core.Tracer) and array.dtype != bool and array.is_fully_addressable:
+        values = np.asarray(array.astype(jnp.float32))
+        wrong = values[(values != 0) & (values != 1)]
         if wrong.size:
             raise ValueError(f"{where}: {name} must be 1 at action ids and 0 elsewhere, got {wrong[0]:.6g}")
     return array.astype(bool)

@@ -29,11 +29,12 @@ from dfc.interruption import Stop
 from dfc.metrics import MetricsWriter
 from dfc.progress import Progress
 from dfc.recipes import attempts, collection
-from dfc.recipes.attempts import Attempt, Figures, Summary
+from dfc.recipes.attempts import Attempt, AttemptResult, Figures
 from dfc.recipes.collection import Collection
 from dfc.recipes.costs import Costs
 from dfc.recipes.table import Policy, Table
 from dfc.run_folder import RunFolder, write_whole
+from dfc.task_groups import playing
 
 RESULT = "collection.json"
 _MANY_CUT = 0.1  # of a game's trajectories, cut by limits outside of its rules, that are worth a word
@@ -48,7 +49,7 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
         return
     wanted = attempts.planned(config)
     print(f"loading {config.model.path}", flush=True)  # noqa: T201 - progress
-    table = Table(attempts.playing(config))
+    table = Table(playing(config))
     with contextlib.closing(table):
         folder.note_device(table.device)
         provenance = collection.make_provenance(config, table.source)
@@ -65,7 +66,7 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
             ):
                 so_far = Figures(collected.summaries(wanted))
                 watched = _Watched(wanted, so_far, table, costs, writer, progress, live)
-                watched.refuse_if_nothing_is_said()
+                refuse_if_nothing_is_said(so_far.rows(), collections.Counter(attempt.game for attempt in wanted))
                 collected.play(wanted, Policy(table.initial), stop=stop, on_chunk=watched.chunk)
     if folder.writes:
         _write_result(folder, so_far, provenance, costs)
@@ -97,26 +98,24 @@ class _Watched:
         self._writer, self._progress, self._live = writer, progress, live
         self._planned = collections.Counter(attempt.game for attempt in wanted)
 
-    def refuse_if_nothing_is_said(self) -> None:
-        """Stops a collection of nothing; see `refuse_if_nothing_is_said`."""
-        refuse_if_nothing_is_said(self._so_far.rows(), self._planned)
-
-    def chunk(self, found: list[Summary], seconds: float) -> None:
+    def chunk(self, found: list[AttemptResult], seconds: float) -> None:
         """Takes what came of a chunk and the seconds that playing it took.
 
         Raises:
           DfcError: nothing of a game says anything about the policy, although many were played.
         """
+        self._costs.note(self._table.endpoints)
+        if not found:  # every game raised; the caller says so
+            return
         every = self._so_far.add(found).rows()
         rates = {game: row["success_rate"] for game, row in every.items() if row["success_rate"] is not None}
         done = sum(row["trajectories"] for row in every.values())
-        drawn = sum(summary.drawn for summary in found)
-        self._costs.note(self._table.endpoints)
-        metrics = {f"games/{game}/success_rate": rate for game, rate in rates.items()}
-        metrics |= {
+        drawn = sum(result.drawn for result in found)
+        # Of all so far, not of the chunk: the last line says what there is, whatever a kill has kept from being told.
+        metrics = {
             f"games/{game}/{name}": float(row[name])
-            for game, row in Figures(found).rows().items()
-            for name in ("trajectories", "turns_played", "drawn")
+            for game, row in every.items()
+            for name in ("success_rate", "trajectories", "turns_played", "drawn")
             if row[name] is not None
         }
         self._writer.write(
@@ -212,9 +211,9 @@ def hints(games: Mapping[str, Mapping[str, Any]], rollout: RolloutConfig) -> lis
         cut, count = figures["failures"]["truncated"], figures["trajectories"]
         if cut > _MANY_CUT * count:
             found.append(
-                f"{game}: {cut / count:.0%} reached rollout.max_length={rollout.max_length} ids or "
-                f"rollout.max_replies={rollout.max_replies} before their end: they count as failures and are in no "
-                "pair; raise these"
+                f"{game}: {cut / count:.0%} were cut by a limit outside the rules (rollout.max_length="
+                f"{rollout.max_length} ids, rollout.max_replies={rollout.max_replies}, or one of the game's package) "
+                "and count as failures; collect with larger limits in another --workdir"
             )
     return found
 

@@ -28,10 +28,11 @@ from dfc.games.chance import derive_seed
 from dfc.interruption import Stop
 from dfc.models import folders
 from dfc.models.safetensors_files import Location
-from dfc.recipes.attempts import Attempt, Summary, playing
+from dfc.recipes.attempts import Attempt, AttemptResult
 from dfc.recipes.table import Policy, Table
 from dfc.rollout.play import Job, system_prompt
 from dfc.run_folder import git_commit
+from dfc.task_groups import playing
 
 FOLDER = "trajectories"  # of a run
 _ROUNDS = 4  # of games as many as are in flight, between two writes
@@ -73,7 +74,7 @@ class Collection:
 
     Raises:
       DatasetError: the folder holds rows of another model, sampling or seed, or a part that cannot be read, or another
-        process writes there, or the processes see different files; on every process.
+        process writes there, or the processes see different files. A process that only hears of it raises DfcError.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class Collection:
         self._host: int = jax.process_index()
         self._hosts: int = jax.process_count()
         self._writer: TrajectoryWriter | None = None
-        self._done: dict[Attempt, Summary] = {}
+        self._done: dict[Attempt, AttemptResult] = {}
         try:
             self._open()
         except BaseException:
@@ -120,7 +121,7 @@ class Collection:
         """Returns the attempts of which no trajectory is in the folder."""
         return [attempt for attempt in wanted if attempt not in self._done]
 
-    def summaries(self, wanted: Iterable[Attempt]) -> list[Summary]:
+    def summaries(self, wanted: Iterable[Attempt]) -> list[AttemptResult]:
         """Returns what came of attempts whose trajectories are in the folder; others are left out."""
         return [self._done[attempt] for attempt in wanted if attempt in self._done]
 
@@ -130,8 +131,8 @@ class Collection:
         policy: Policy,
         *,
         stop: Stop,
-        on_chunk: Callable[[list[Summary], float], None] | None = None,
-    ) -> list[Summary]:
+        on_chunk: Callable[[list[AttemptResult], float], None] | None = None,
+    ) -> list[AttemptResult]:
         """Plays and writes what is missing; returns what came of every attempt, in their order.
 
         Args:
@@ -144,7 +145,7 @@ class Collection:
           Interrupted: a stop was asked for.
           DfcError: every game of some id in a chunk raised, such as with an endpoint that is down. The other games of
             the chunk are written and these are not, so that the same call plays them again.
-          DatasetError: the disk cannot be written to; on every process.
+          DatasetError: the disk cannot be written to. A process that only hears of it raises DfcError.
         """
         # The chunks are those of all attempts, so that a run that goes on plays the same ones as without a stop.
         size = self._config.collect.jobs_at_once or self._in_flight * _ROUNDS
@@ -190,7 +191,7 @@ class Collection:
             seed=derive_seed(self._purpose, self._config.seed, game, task, sample),
         )
 
-    def _record(self, chunk: list[Attempt], episodes: list[Episode]) -> tuple[list[Summary], dict[str, str]]:
+    def _record(self, chunk: list[Attempt], episodes: list[Episode]) -> tuple[list[AttemptResult], dict[str, str]]:
         """Writes the trajectories of a chunk; returns what came of those written, and the games that all raised."""
         rows = agreement.together(lambda: self._rows(chunk, episodes))
         labels = self._labels(rows)
@@ -242,8 +243,8 @@ class Collection:
         why = error.strerror or error
         return DatasetError(f"{self._folder}: cannot be written to: {why}; free space or permissions are needed there")
 
-    def _summary(self, attempt: Attempt, turns: int, success: bool, failure: str | None, drawn: int) -> Summary:
-        return Summary(attempt, turns, self._facts[attempt.game].longest, success, failure, drawn)
+    def _summary(self, attempt: Attempt, turns: int, success: bool, failure: str | None, drawn: int) -> AttemptResult:
+        return AttemptResult(attempt, turns, self._facts[attempt.game].longest, success, failure, drawn)
 
     # ---- what is there already ----------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@
     build_data      which of them to imitate, and pairs of a better and a worse one
     sft             supervised training on the first
     rpo             training on the pairs, with the model after sft as the reference
-    evaluate_tasks  the initial model, and the model after each training, on tasks none of them was trained on
+    evaluate_tasks  the initial model, and the model after each training, on tasks that no stage trained on
 
 Each stage is a recipe of its own (`dfc.recipes.stage_runs`). Leaving one game out, or training on a single one, is
 ``build_data.leave_out`` or ``build_data.groups``; with ``paprika.collected`` such runs share one collection. Without
@@ -24,8 +24,6 @@ from dfc.interruption import Stop
 from dfc.recipes import build_data
 from dfc.recipes.stage_runs import StageRun, run_stages
 from dfc.run_folder import RunFolder
-
-FILES = {"sft": SFT_FILE, "rpo": PAIRS_FILE}  # what each training reads
 
 
 def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
@@ -75,7 +73,8 @@ def builder(trainings: Sequence[str]) -> Callable[[RunConfig, RunFolder, Stop], 
     Args:
       trainings: some of ``sft`` and ``rpo``.
     """
-    return functools.partial(build_data.run, needed=tuple(FILES[name] for name in trainings))
+    files = {"sft": SFT_FILE, "rpo": PAIRS_FILE}
+    return functools.partial(build_data.run, needed=tuple(files[name] for name in trainings))
 
 
 def building(config: RunConfig, collected: Path) -> RunConfig:

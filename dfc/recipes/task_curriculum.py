@@ -22,27 +22,28 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import pyarrow.parquet as pq
-
 from dfc import agreement, curriculum, task_validation
-from dfc.config import AdapterConfig, GameOptions, RunConfig
+from dfc.config import AdapterConfig, RunConfig
 from dfc.curriculum import UpperConfidenceBound
+from dfc.data.preferences import STATISTICS_FILE
 from dfc.data.rows import DATA_FOLDER
-from dfc.errors import ConfigError
+from dfc.data.trajectory_files import DatasetError
 from dfc.games.chance import Chance, derive_seed
 from dfc.interruption import Stop
 from dfc.metrics import MetricsWriter
 from dfc.progress import Progress
 from dfc.recipes import build_data, collection
-from dfc.recipes.attempts import Attempt, Figures, Summary, playing, task_arms
+from dfc.recipes.attempts import Attempt, AttemptResult, Figures
+from dfc.recipes.build_data import TABLES
 from dfc.recipes.collect import refuse_if_nothing_is_said
 from dfc.recipes.collection import Collection
 from dfc.recipes.costs import Costs
 from dfc.recipes.evaluate_tasks import refuse_games_for_two
-from dfc.recipes.paprika import FILES, building, training
+from dfc.recipes.paprika import building, training
 from dfc.recipes.stage_runs import StageRun, run_stages
 from dfc.recipes.table import Policy, Table
 from dfc.run_folder import RunFolder, write_whole
+from dfc.task_groups import learned_games, playing, task_groups
 
 CHOICES = "choices.json"  # of a round's collection: how often which group was chosen, and its score
 
@@ -51,7 +52,8 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
     """Runs the recipe; goes on where it was stopped.
 
     Raises:
-      ConfigError: a game is for two players, or `build_data` leaves none to learn from.
+      ConfigError: a game is for two players.
+      DatasetError: no round has anything to train on.
     """
     refuse_games_for_two(config)
     run_stages(folder, functools.partial(stages, config, folder.path), stop)
@@ -75,10 +77,9 @@ def stages(config: RunConfig, folder: Path) -> list[StageRun]:
       folder: of the whole run.
 
     Raises:
-      ConfigError: `build_data` leaves no game to learn from, or `task_curriculum.joined` is wrong.
+      DatasetError: no round has built anything to train on, or what was built cannot be read.
     """
-    found, model, learned = [], config.model, _learned(config)
-    task_arms(dataclasses.replace(config, games=learned))  # what is wrong with them is said before anything starts
+    found, model, learned = [], config.model, learned_games(config)
     policy = config.model.path
     policies = [f"base={policy}"]
     trainings = [name for name in task_validation.stages(config) if name in ("sft", "rpo")]
@@ -92,13 +93,20 @@ def stages(config: RunConfig, folder: Path) -> list[StageRun]:
         build = building(own, folder / place / "collect")
         found.append(StageRun(f"{place}/build_data", build, functools.partial(build_data.run, needed=None)))
         for name in trainings:
-            if not _has_rows(folder / place / "build_data", name):
+            if not _has_rows(folder / place, name):
                 continue
             start = dataclasses.replace(own, model=model)
             found.append(StageRun(f"{place}/{name}", training(start, name, folder / place / "build_data")))
             policy = str(folder / place / name)
             model = dataclasses.replace(model, path=f"{policy}/policy")
-        policies.append(f"{place}={policy}")
+        if not policies[-1].endswith(f"={policy}"):
+            policies.append(f"{place}={policy}")
+    if len(policies) == 1:
+        tables = folder / place / "build_data" / TABLES
+        raise DatasetError(
+            f"{folder}: no round built a row to train on, see {tables}; begin anew with more steps or samples, easier "
+            "tasks or other limits in build_data"
+        )
     evaluate = dataclasses.replace(
         config,
         recipe="evaluate_tasks",
@@ -109,27 +117,21 @@ def stages(config: RunConfig, folder: Path) -> list[StageRun]:
     return [*found, StageRun("evaluate_tasks", evaluate)]
 
 
-def _has_rows(built: Path, name: str) -> bool:
-    """Returns whether a training has anything to learn from; yes where that is not known yet."""
+def _has_rows(place: Path, name: str) -> bool:
+    """Returns whether a training of a round has anything to learn from; yes where that is not known yet."""
 
-    def rows() -> int | None:
-        file = built / DATA_FOLDER / FILES[name]
-        return pq.read_metadata(file).num_rows if (built / "finished.json").exists() else None
+    def rows() -> int:
+        built = place / "build_data"
+        if (place / name / "finished.json").exists() or not (built / "finished.json").exists():
+            return 1
+        file = built / DATA_FOLDER / STATISTICS_FILE
+        try:
+            groups = json.loads(file.read_bytes())["groups"]
+            return sum(int(group[{"sft": "sft", "rpo": "pairs"}[name]]) for group in groups)
+        except (OSError, ValueError, KeyError) as error:
+            raise DatasetError(f"{file}: cannot be read ({error}); delete {built} to build it again") from error
 
-    return bool(agreement.from_first(rows() if agreement.is_first() else None) != 0)
-
-
-def _learned(config: RunConfig) -> dict[str, GameOptions]:
-    build = config.build_data
-    found = {
-        game: options
-        for game, options in config.games.items()
-        if game not in build.leave_out and (not build.groups or game in build.groups)
-    }
-    if not found:
-        said = f"build_data.groups={build.groups} and .leave_out={build.leave_out}"
-        raise ConfigError([f"{said} leave no game to collect from; games has {', '.join(config.games) or 'none'}"])
-    return found
+    return bool(agreement.from_first(agreement.together(lambda: rows() if agreement.is_first() else 0)))
 
 
 def collect(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
@@ -141,7 +143,7 @@ def collect(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
       DfcError: no trajectory of a game says anything about the policy, although many were played.
     """
     steps = config.task_curriculum.steps
-    arms = task_arms(config)
+    arms = task_groups(config)
     print(f"{len(arms)} groups: " + ", ".join(f"{name} {len(tasks)}" for name, tasks in arms.items()), flush=True)  # noqa: T201 - what is chosen from
     table = Table(playing(config))
     with contextlib.closing(table):
@@ -151,6 +153,7 @@ def collect(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
         with Collection(config, table, folder.path / collection.FOLDER, provenance) as collected:
             chooser = Chooser(config, arms)
             so_far = Figures(_went_on(folder, chooser, collected))
+            refuse_if_nothing_is_said(so_far.rows(), {})
             costs = Costs(folder)
             done = chooser.step - len(chooser.waiting)
             with MetricsWriter(folder) as writer, Progress(steps, start_step=done) as progress:
@@ -175,7 +178,9 @@ def collect(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
                         step=chooser.step,
                         episodes_per_second=played.games / played.seconds if played.games else 0.0,
                         tokens_per_second=played.drawn / played.seconds if played.games else 0.0,
-                        win_rates={game: row["success_rate"] or 0.0 for game, row in figures.items()},
+                        win_rates={
+                            g: row["success_rate"] for g, row in figures.items() if row["success_rate"] is not None
+                        },
                         cost=str(costs),
                     )
                     refuse_if_nothing_is_said(figures, {})  # how many are to come of a game is not known
@@ -202,14 +207,14 @@ def _next(chooser: "Chooser") -> list[Attempt]:
     return [attempt for task in chooser.waiting or chooser.choose_next() for attempt in task]
 
 
-def _went_on(folder: RunFolder, chooser: "Chooser", collected: Collection) -> list[Summary]:
+def _went_on(folder: RunFolder, chooser: "Chooser", collected: Collection) -> list[AttemptResult]:
     """Takes the steps that are done, without playing or writing anything; returns what came of them.
 
     A step is done if its line and all of its trajectories are on record. Lines behind the last such one are cut off.
     """
     folder.mend()
     lines = agreement.from_first(len(folder.records("metrics")) if folder.writes else None)
-    found: list[Summary] = []
+    found: list[AttemptResult] = []
     done = 0
     while done < lines and not collected.missing(wanted := _next(chooser)):
         summaries = collected.summaries(wanted)
@@ -235,7 +240,7 @@ class _Played:
     drawn: int = 0
     seconds: float = 0.0
 
-    def chunk(self, found: list[Summary], seconds: float) -> None:
+    def chunk(self, found: list[AttemptResult], seconds: float) -> None:
         """Takes what came of a chunk of games, and notes what it cost: a stop before the step's end loses nothing."""
         self.games += len(found)
         self.drawn += sum(summary.drawn for summary in found)
@@ -297,7 +302,7 @@ class Chooser:
             self._waiting.append((arm, [Attempt(*task, first + n) for n in range(self._settings.samples)]))
         return self.waiting
 
-    def observe(self, found: Sequence[Summary]) -> None:
+    def observe(self, found: Sequence[AttemptResult]) -> None:
         """Takes what came of the attempts chosen last."""
         by_attempt = {summary.attempt: summary for summary in found}
         for arm, attempts in self._waiting:
