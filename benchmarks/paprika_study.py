@@ -4,10 +4,11 @@
         [--player=runs/paprika_player/policy]
 
 Of every seed: one collection of the initial model's trajectories at the ten task groups; SFT and RPO on all of them;
-the same without one group, for four groups, and on a single one; SFT on as many ordinary conversations; GRPO on the ten
-groups with as many games; then all of them on the same test tasks; the curriculum over the difficulties of twenty
-questions with its rival, uniform; test tasks at other temperatures, words of another length, and the bandit with
-regret. `configs/paprika_player.py` makes the model first. Settings were chosen without looking at these seeds.
+the same without one group, for four groups, and on a single one; SFT on as many ordinary conversations; GRPO on the
+ten groups with as many games; then all of them on the same test tasks; the curriculum over the difficulties of twenty
+questions with its rival, uniform; the tasks that were trained on; test tasks at other temperatures, words of another
+length, and the bandit with regret. `configs/paprika_player.py` makes the model first. Settings were chosen without
+looking at these seeds.
 
 Every run is a process of one thread, `--parallel` seeds side by side. `--list` prints the runs and the minutes each has
 taken. `benchmarks/paprika_study_results.py` makes the tables and figures.
@@ -77,6 +78,7 @@ def plan(out: Path, player: str) -> list[Run]:
             Run(strategy, "paprika_curriculum_tiny", (f"--config.task_curriculum.strategy={strategy}",))
             for strategy in ("ucb", "uniform")
         ),
+        _evaluation("trained_tasks", out, player, (*MAIN, "grpo"), "--config.evaluate_tasks.split=train"),
         _evaluation("cold_and_hot", out, player, MAIN, "--config.evaluate_tasks.temperatures=(0.3, 1.0)"),
         _evaluation("four_letters", out, player, MAIN, "--config.games={'wordle': {'length': 4, 'max_turns': 10}}"),
         _evaluation("regret", out, player, MAIN, "--config.games={'bandit_regret': {}}"),

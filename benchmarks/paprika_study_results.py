@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from paprika_study import LEFT_OUT
+from paprika_study import LEFT_OUT, MAIN, SINGLE
 
 from dfc.evaluation.statistics import Z_95
 
@@ -113,6 +113,19 @@ def left_out(found: dict[str, dict[str, Any]]) -> str:
     return table(["group", "base", "trained without it", "trained on all", "gain without it, points", "transfer"], rows)
 
 
+def single(found: dict[str, dict[str, Any]]) -> str:
+    """Returns what training on one group alone does to it, and to the mean of the others."""
+    rows = []
+    for name in ("base", "rpo", f"only_{SINGLE}"):
+        others = [
+            statistics.fmean([figure(r, name, group, "success") for group in r["groups"] if group != SINGLE])
+            for r in found.values()
+        ]
+        own = [figure(r, name, SINGLE, "success") for r in found.values()]
+        rows.append([NAMES.get(name, "on it alone"), spread(own), spread(others)])
+    return table(["policy", f"{SINGLE}, %", "mean over the others, %"], rows)
+
+
 def claims(out: Path, found: dict[str, dict[str, Any]]) -> str:
     """Returns the paper's claims with what was found."""
     rows = [
@@ -163,12 +176,40 @@ def rounds(out: Path) -> str:
 def temperatures(found: dict[str, dict[str, Any]], hot: dict[str, dict[str, Any]]) -> str:
     """Returns the mean over groups at every temperature."""
     rows = []
-    for name in ("base", "sft", "rpo"):
+    for name in MAIN:
         row = [NAMES[name]]
         for results, temperature in ((hot, 0.3), (found, 0.7), (hot, 1.0)):
             row.append(spread([figure(r, name, MEAN, "success", temperature) for r in results.values()]))
         rows.append(row)
     return table(["policy", "0.3", "0.7", "1.0"], rows)
+
+
+def by_place(out: Path, found: dict[str, dict[str, Any]]) -> str:
+    """Returns success on the tasks that were trained on beside that on test tasks, mean over groups."""
+    trained = seeds(out, "trained_tasks")
+    both = {seed: results for seed, results in found.items() if seed in trained}
+    rows = []
+    for name in (*MAIN, "grpo"):
+        row = [NAMES[name]]
+        for place in (trained, both):
+            row.append(spread([figure(place[seed], name, MEAN, "success") for seed in both]))
+            if name != "base":
+                gain = [differences({seed: place[seed]}, name, "base", MEAN, "success")[0] for seed in both]
+                row[-1] += f"; less base {spread(gain, sign=True)}"
+        rows.append(row)
+    return table(["policy", "tasks trained on, %", "test tasks, %"], rows)
+
+
+def appendices(out: Path) -> str:
+    """Returns words of another length, and the bandit with regret."""
+    four, regret = seeds(out, "four_letters"), seeds(out, "regret")
+    rows = []
+    for name in MAIN:
+        solved = [figure(r, name, "wordle", "success") for r in four.values()]
+        lost = [figure(r, name, "bandit_regret", "measures/regret") for r in regret.values()]
+        best = [figure(r, name, "bandit_regret", "measures/best_arm_share") for r in regret.values()]
+        rows.append([NAMES[name], spread(solved), spread(lost, 1, 1), spread(best)])
+    return table(["policy", "words of four letters, %", "regret", "best button, % of turns"], rows)
 
 
 def passes(found: dict[str, dict[str, Any]]) -> str:
@@ -259,9 +300,14 @@ def main() -> None:
     print("## Success by group, percent\n\n" + main_table(found, "success", 100.0, 1))
     print("## Turns, failures counted as the limit\n\n" + main_table(found, "turns", 1.0, 2))
     print("## Groups left out\n\n" + left_out(found))
+    print("## A single group\n\n" + single(found))
     print("## pass@k, percent\n\n" + passes(found))
     if hot:
         print("## Temperatures, percent\n\n" + temperatures(found, hot))
+    if seeds(options.out, "trained_tasks"):
+        print("## Tasks that were trained on\n\n" + by_place(options.out, found))
+    if seeds(options.out, "regret"):
+        print("## Other lengths of words, and regret\n\n" + appendices(options.out))
     if seeds(options.out, "ucb/evaluate_tasks"):
         print("## Curriculum\n\n" + rounds(options.out))
     if options.figures:

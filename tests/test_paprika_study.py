@@ -98,6 +98,6 @@ def test_results_become_tables(scripts, tmp_path):
         (place / "results.json").write_text(json.dumps(found))
     results = scripts[1]
     found = results.seeds(tmp_path, "evaluated")
-    page = results.claims(tmp_path, found) + results.passes(found) + results.left_out(found)
+    page = results.claims(tmp_path, found) + results.passes(found) + results.left_out(found) + results.single(found)
     assert "RPO beats SFT alone" in page
     assert "murder_mystery" in page
