@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet
+import pyarrow.parquet as pq
 import pytest
 from offline_rows import IDS, MASK, pairs, sequences, trimmed, write_pairs, write_sft
 
@@ -111,6 +111,13 @@ def test_ids_of_the_model_s_own_tokenizer_are_trained_on_and_others_are_not(tmp_
         write_atomically(pa.table(columns | {f"{side}messages": pa.array(told) for side in sides}), path)
         text = refusal(path, pairs=pairs_, tokenizer=tokenizer)
         assert "row 0: another tokenizer or chat template" in text
+    # Each row in a group of its own: some of the others are looked at, too.
+    ids, mask, messages = collected(["guess a number"] * 20, system)
+    told = [m.as_py() for m in messages]
+    told[17][-2]["content"] = "guess a word"
+    path = tmp_path / "many.parquet"
+    pq.write_table(pa.table({"ids": ids, "mask": mask, "messages": pa.array(told)}), path, row_group_size=1)
+    assert "row 17: another tokenizer or chat template" in refusal(path, pairs=False, tokenizer=tokenizer)
 
 
 # ---- broken input ---------------------------------------------------------------------------------------------------
@@ -177,7 +184,7 @@ def test_an_opponent_may_have_begun_in_two_ways(tmp_path):
     found = pairs(5)
     found[3][1][0][1] += 1
     path = write_pairs(tmp_path / "plain.parquet", found)
-    table = pa.parquet.read_table(path)
+    table = pq.read_table(path)
     write_atomically(table.append_column("opponent", pa.array(["strong"] * 5)), tmp_path / "played.parquet")
     assert len(read(tmp_path / "played.parquet", pairs=True, vocabulary=1001)) == 5
     write_atomically(table.append_column("opponent", pa.array(["none"] * 5)), tmp_path / "alone.parquet")
@@ -195,7 +202,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
     # Without compression nothing but a checksum sees that a value is another one.
     rows_ = sequences(5)
     plain = pa.table({"ids": pa.array([i for i, _ in rows_], IDS), "mask": pa.array([m for _, m in rows_], MASK)})
-    pa.parquet.write_table(plain, path, compression="none", use_dictionary=False, write_page_checksum=True)
+    pq.write_table(plain, path, compression="none", use_dictionary=False, write_page_checksum=True)
     whole = path.read_bytes()
     place = whole.index(rows_[1][0].tobytes())
     path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])

@@ -25,6 +25,7 @@ from dfc.models.chat import ChatTokenizer
 
 DATA_FOLDER = "data"  # in the run folder of build_data
 _ENCODED_AT_ONCE = 256
+_LOOKED_AT = 8  # rows whose messages are compared with their ids
 _SIDES = ("chosen", "rejected")
 
 
@@ -153,25 +154,30 @@ def read(path: Path, *, pairs: bool, vocabulary: int, row_length: int, tokenizer
 
 
 def _refuse_other_tokenizer(rows: Rows, column: str, tokenizer: ChatTokenizer) -> None:
-    """Raises unless the first row begins with the ids that the tokenizer gives to its first messages."""
+    """Raises unless some rows, spread over the file, begin with the ids that the tokenizer gives to their messages."""
+    looked_at: dict[int, list[dict[str, str]]] = {}
     try:
         with pq.ParquetFile(rows.path, page_checksum_verification=True) as file:
-            (messages,) = next(file.iter_batches(1, columns=[column]))[column].to_pylist()
+            number = file.metadata.num_row_groups
+            starts = np.cumsum([0, *(file.metadata.row_group(group).num_rows for group in range(number))])
+            for group in sorted({part * number // _LOOKED_AT for part in range(_LOOKED_AT)}):
+                looked_at[int(starts[group])] = file.read_row_group(group, [column])[column][0].as_py()
     except (pa.ArrowException, OSError) as error:
         raise _damaged(rows.path, error) from error
-    system = messages[0]["content"] if messages[0]["role"] == "system" else None
-    first = messages[0 if system is None else 1]
-    expected = tokenizer.first_turn(first["content"], system=system)
-    found = rows.sides[0][0][0][: len(expected)].tolist()
-    if found != expected:
-        place = next(
-            (n for n, (one, other) in enumerate(zip(found, expected, strict=False)) if one != other), len(found)
-        )
-        came = f"{found[place]} instead of {expected[place]}" if place < len(found) else "none"
-        raise DatasetError(
-            f"{rows.path}, row 0: another tokenizer or chat template than the model's made its ids: id {place} of its "
-            f"first message is {came}; train the model that collected it, or one with its tokenizer, or collect again"
-        )
+    for row, messages in looked_at.items():
+        system = messages[0]["content"] if messages[0]["role"] == "system" else None
+        first = messages[0 if system is None else 1]
+        expected = tokenizer.first_turn(first["content"], system=system)
+        found = rows.sides[0][row][0][: len(expected)].tolist()
+        if found != expected:
+            alike = (one == other for one, other in zip(found, expected, strict=False))
+            place = next((n for n, same in enumerate(alike) if not same), len(found))
+            came = f"{found[place]} instead of {expected[place]}" if place < len(found) else "none"
+            raise DatasetError(
+                f"{rows.path}, row {row}: another tokenizer or chat template than the model's made its ids: id {place} "
+                f"of its first message is {came}; train the model that collected it, or one with its tokenizer, or "
+                "collect again"
+            )
 
 
 def _refuse_other_prompts(rows: Rows, names: Sequence[str]) -> None:
