@@ -144,6 +144,15 @@ def claims(out: Path, found: dict[str, dict[str, Any]]) -> str:
         statistics.fmean([differences({seed: r}, f"without_{g}", "base", g, "success")[0] for g in LEFT_OUT])
         for seed, r in found.items()
     ]
+    if trained := seeds(out, "trained_tasks"):
+        for one, other, name in (
+            ("rpo", "base", "SFT then RPO beats the base model on the tasks trained on"),
+            ("rpo", "sft", "RPO beats SFT alone there"),
+            ("grpo", "rpo", "GRPO beats SFT then RPO there"),
+        ):
+            rows.append(claim(name, differences(trained, one, other, MEAN, "success"), 1))
+        turns = differences(trained, "rpo", "base", MEAN, "turns")
+        rows.append(claim("fewer turns than the base model there", turns, -1, 1.0, "turns"))
     rows.append(claim(f"transfer to groups left out, mean of {len(LEFT_OUT)}", gains, 1))
     for metric, name in (("success", "success"), ("pass_at/4", "pass@4")):
         values = curriculum_gains(out, metric)

@@ -4,8 +4,9 @@ Paper: Paprika (arXiv 2502.17543), section 3.4, Algorithm 1, and section 4, Figu
 Command: python -m dfc.launch --config=configs/paprika_curriculum_tiny.py
   after python -m dfc.launch --config=configs/paprika_player.py, which makes the model.
 Hardware: a CPU core and 2 GB of free memory.
-Time: 7 to 21 minutes on one of four busy cores.
-Score: see docs/results/paprika.md.
+Time: 5 minutes on one of four busy cores.
+Score: success on test topics after three rounds, three seeds: ucb 11.5 %, uniform 15.4 %, before 22.1 %; see
+  docs/results/paprika.md.
 Variant: --config.task_curriculum.strategy=uniform is what the paper compares with. The paper's sizes are steps=250 and
   tasks_at_once=1. With several games, --config.task_curriculum.arms=game makes each of them an arm.
 """
