@@ -78,7 +78,7 @@ def _build(config: RunConfig, folder: RunFolder, needed: Collection[str] | None)
     groups = _groups(trajectories, config, there)
     unused = [game for game in there if game not in groups]
     without = f"Without {', '.join(unused)}, of which there are trajectories too." if unused else ""
-    print(f"choosing from {trajectories}: {', '.join(groups)}. {without}", flush=True)  # noqa: T201 - progress
+    print(f"choosing from {trajectories}: {', '.join(groups)}. {without}".rstrip(), flush=True)  # noqa: T201 - progress
     statistics = preferences.build(trajectories, folder.path / DATA_FOLDER, selection, groups=groups)
     table = preferences.statistics_table(statistics)
     table = dataclasses.replace(table, notes=(*table.notes, *filter(None, [without])))
