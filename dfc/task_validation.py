@@ -177,7 +177,8 @@ def _samples_problems(config: RunConfig, games: Mapping[str, GameOptions]) -> li
     if config.recipe == "task_curriculum":
         samples = dict.fromkeys(games, config.task_curriculum.samples)
     several = [game for game, count in samples.items() if count > 1]
-    if games and not several and "rpo" in stages(config):
+    # A curriculum's own number is checked with its range.
+    if games and not several and "rpo" in stages(config) and config.recipe != "task_curriculum":
         found.append(f"collect.samples={collect.samples}: must be at least 2; one sample of a task makes no pair")
     if several and collect.temperature == 0:
         found.append(
@@ -364,6 +365,11 @@ def _ignored_problems(config: RunConfig) -> list[str]:
     for recipes, key, instead in _IGNORED:
         if config.recipe in recipes and _changed(config, key):
             found.append(f"{key}: {config.recipe} ignores it; {instead}")
+    if config.recipe == "paprika" and "collect" in config.paprika.stages and config.paprika.collected:
+        found.append(
+            "paprika.collected: paprika ignores it where collect is a stage; take collect out of paprika.stages "
+            f"({','.join(stage for stage in config.paprika.stages if stage != 'collect')}), or this out"
+        )
     if config.recipe == "paprika" and "build_data" in config.paprika.stages and config.offline.data:
         found.append("offline.data: paprika ignores it where build_data is a stage; take one of the two out")
     if config.recipe == "task_curriculum" and config.collect.samples_of not in ((), CollectConfig().samples_of):

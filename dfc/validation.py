@@ -460,7 +460,11 @@ def place_problems(config: RunConfig) -> list[str]:
     found = task_validation.place_problems(config)
     if config.recipe == "build_data":
         return found
-    if config.recipe == "tiny_player" or path == "tiny_player" or Path(path).is_dir():
+    if config.recipe == "tiny_player" or path == "tiny_player":
+        return found
+    if Path(path).is_dir():
+        if (Path(path) / "policy").is_dir():
+            found.append(f"model.path={path!r}: is a run; name its weights, {Path(path) / 'policy'}")
         return found
     cure = "download the weights in the Hugging Face layout and name their folder, or use tiny_player"
     return [*found, f"model.path={path!r}: no such folder (current folder: {Path.cwd()}); {cure}"]

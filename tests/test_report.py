@@ -500,6 +500,16 @@ def test_the_last_start_tells_versions_and_device(page):
     assert "Commit0123456789ab " in page.text
 
 
+@pytest.mark.parametrize("recipe", ["evaluate", "evaluate_tasks"])
+def test_a_report_of_a_recipe_s_own_is_not_replaced(tmp_path, capsys, recipe):
+    (tmp_path / "config.json").write_text(json.dumps({"recipe": recipe}))
+    (tmp_path / "report.html").write_text("its own")
+    with pytest.raises(SystemExit):
+        report.main([str(tmp_path)])
+    assert f"the recipe {recipe} writes a report of its own" in capsys.readouterr().err
+    assert (tmp_path / "report.html").read_text() == "its own"
+
+
 def test_the_command_line_builds_the_report_and_names_a_missing_folder(tmp_path, capsys):
     report.main([str(tmp_path)])
     assert capsys.readouterr().out == f"{tmp_path / 'report.html'}\n"

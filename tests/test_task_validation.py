@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from dfc import validation
-from dfc.config import AdapterConfig, BatchConfig, RolloutConfig, RunConfig, SamplingConfig
+from dfc.config import AdapterConfig, BatchConfig, ModelConfig, RolloutConfig, RunConfig, SamplingConfig
 from dfc.task_config import (
     BuildDataConfig,
     CollectConfig,
@@ -101,6 +101,7 @@ def test_the_rest_of_each_configuration_is_sound(recipe):
         ("paprika", offline(data="runs/x"), "offline.data: paprika ignores it where build_data is a stage"),
         ("task_curriculum", offline(data="runs/x"), "offline.data: task_curriculum ignores it"),
         ("paprika", build(trajectories="runs/x"), "build_data.trajectories: paprika ignores it; set paprika.collected"),
+        ("paprika", {"paprika": PaprikaConfig(collected="runs/x")}, "(build_data,sft,rpo,evaluate_tasks), or this out"),
         ("task_curriculum", build(trajectories="runs/x"), "every round builds from what it collects"),
         ("paprika", {"policies": ("simple",)}, "policies: paprika ignores it"),
         ("task_curriculum", {"policies": ("simple",)}, "policies: task_curriculum ignores it"),
@@ -159,6 +160,13 @@ def test_rows_to_train_on_must_be_there(tmp_path):
     file.touch()
     assert "is one file, but sft reads trajectories and rpo reads pairs" in missing("sft", "rpo", data=str(file))
     assert "offline.data" not in missing("rpo", data=str(file))
+
+
+def test_a_run_in_place_of_its_weights_is_told_where_they_are(tmp_path):
+    (tmp_path / "run" / "policy").mkdir(parents=True)
+    for path, told in ((tmp_path / "run", True), (tmp_path / "run" / "policy", False)):
+        found = validation.place_problems(config("collect", model=ModelConfig(path=str(path))))
+        assert any("is a run; name its weights" in problem for problem in found) == told
 
 
 def test_checking_loads_no_jax():

@@ -179,8 +179,10 @@ def _json_rows(path: Path) -> Iterator[Any]:
             try:
                 row = json.loads(line)
             except ValueError as error:
+                # Its own text counts lines from this one.
+                why = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
                 raise DatasetError(
-                    f"{_place(path, number)}: no JSON: {error}; the file is cut or damaged there: download or export "
+                    f"{_place(path, number)}: no JSON: {why}; the file is cut or damaged there: download or export "
                     "it again, or delete the line"
                 ) from error
             yield row

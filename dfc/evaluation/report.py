@@ -30,6 +30,7 @@ from dfc.evaluation.warnings import RunWarning
 __all__ = ["RunFolder", "Status", "build", "main", "read", "view", "write"]
 
 _HERE = Path(__file__).parent
+_OWN_PAGE = ("evaluate", "evaluate_tasks")  # recipes whose report this one would replace
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,9 +57,12 @@ def build(folder: Path) -> Path:
     A run that is not finished gets a page that loads itself again every half minute.
 
     Raises:
-      RunFolderError: the folder does not exist.
+      RunFolderError: the folder does not exist, or its recipe writes a page of its own.
     """
     run = read(folder)
+    recipe = (run.config or {}).get("recipe")
+    if recipe in _OWN_PAGE:
+        raise RunFolderError(f"{folder}: the recipe {recipe} writes a report of its own, {folder / 'report.html'}")
     return write(run, Status("finished") if run.finished else Status("unfinished", reload_seconds=30.0))
 
 

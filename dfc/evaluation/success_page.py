@@ -247,7 +247,7 @@ def _compared(difference: Difference, scale: float, digits: int, bound: float = 
     value, bounds = difference.value, difference.value.interval
     low, high = max(-bound, scale * bounds.low), min(bound, scale * bounds.high)
     interval = f"[{low:+.{digits}f}, {high:+.{digits}f}]"
-    shown = "-" if math.isnan(value.error) else interval
+    shown = interval if value.error > 0 else "-"  # where all tasks differ alike, few of them are no proof of 0 width
     return _plus_minus(value, scale, digits, sign=True), shown, f"{difference.p:.2g}"
 
 
