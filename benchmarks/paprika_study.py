@@ -42,7 +42,7 @@ class Run:
 
 def evaluated() -> tuple[str, ...]:
     """Returns the names of the policies that play the test tasks, the initial model first."""
-    return ("base", "sft", "rpo", *(f"without_{group}" for group in LEFT_OUT), f"only_{SINGLE}", "chat", "grpo")
+    return (*MAIN, *(f"without_{group}" for group in LEFT_OUT), f"only_{SINGLE}", "chat", "grpo")
 
 
 def where(out: Path, name: str, player: str) -> str:

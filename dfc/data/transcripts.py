@@ -9,7 +9,7 @@ import numpy as np
 from dfc.games import registry, scripted
 from dfc.games.chance import Chance, derive_seed
 from dfc.games.game import Game, Verdict
-from dfc.games.paprika.task import Task
+from dfc.games.paprika.task import Task, task_seed
 from dfc.models.chat import ChatTokenizer
 from dfc.training.packing import Sequence1D
 
@@ -98,7 +98,7 @@ def mixed_skill(
         number = game.facts.splits[game.split] if isinstance(game, Task) else 0
         if not 0 <= task < number:
             raise ValueError(f"{game_id}: task {task} is none of its {number}")
-        deal += task - deal % number  # what happens on the way depends on the whole seed
+        deal = task_seed(deal, task, number)
     game.reset(deal)
     chance = Chance(derive_seed("transcript moves", game_id, seed))
     mixed = _Mixed(game, skill, Chance(derive_seed("transcript skill", game_id, seed)))

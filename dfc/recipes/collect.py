@@ -65,8 +65,9 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
                 Progress(len(wanted), start_step=done) as progress,
             ):
                 so_far = Figures(collected.summaries(wanted))
-                watched = _Watched(wanted, so_far, table, costs, writer, progress, live)
-                refuse_if_nothing_is_said(so_far.rows(), collections.Counter(attempt.game for attempt in wanted))
+                planned = collections.Counter(attempt.game for attempt in wanted)
+                refuse_if_nothing_is_said(so_far.rows(), planned)
+                watched = _Watched(planned, so_far, table, costs, writer, progress, live)
                 collected.play(wanted, Policy(table.initial), stop=stop, on_chunk=watched.chunk)
     if folder.writes:
         _write_result(folder, so_far, provenance, costs)
@@ -86,7 +87,7 @@ class _Watched:
 
     def __init__(
         self,
-        wanted: list[Attempt],
+        planned: "collections.Counter[str]",
         so_far: Figures,
         table: Table,
         costs: Costs,
@@ -96,7 +97,7 @@ class _Watched:
     ) -> None:
         self._so_far, self._table, self._costs = so_far, table, costs
         self._writer, self._progress, self._live = writer, progress, live
-        self._planned = collections.Counter(attempt.game for attempt in wanted)
+        self._planned = planned
 
     def chunk(self, found: list[AttemptResult], seconds: float) -> None:
         """Takes what came of a chunk and the seconds that playing it took.

@@ -32,6 +32,7 @@ from dfc.data import pieces, transcripts
 from dfc.evaluation import matches
 from dfc.games import registry, scripted
 from dfc.games.chance import derive_seed
+from dfc.games.paprika.task import task_seed
 from dfc.interruption import Interrupted, Stop
 from dfc.metrics import MetricsWriter
 from dfc.models import huggingface, tiny_tokenizer
@@ -343,7 +344,7 @@ def _dealt(job: Job, options: GameOptions, task: int | None) -> Job:
     if task is None:
         return job
     number = registry.make(job.game, **options).facts.splits[str(options["split"])]
-    return dataclasses.replace(job, options=options, game_seed=job.game_seed - job.game_seed % number + task)
+    return dataclasses.replace(job, options=options, game_seed=task_seed(job.game_seed, task, number))
 
 
 def _line(row: Mapping[str, Any]) -> str:

@@ -46,6 +46,11 @@ def distinct_tasks(
     return tasks
 
 
+def task_seed(seed: int, task: int, number: int) -> int:
+    """Returns a seed near another one that deals a task of a split of `number` tasks; see `Task`."""
+    return seed - seed % number + task
+
+
 class Task(Game):
     """A game whose secret is one of a fixed number of tasks; one player, success or failure within a turn limit.
 
