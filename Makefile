@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: quickstart test lint types install aot agreement agreement-trl
+.PHONY: quickstart test lint types install aot agreement agreement-trl config-fields
 
 quickstart: install
 	$(BIN)/python -m dfc.launch --config=configs/quickstart.py
@@ -41,6 +41,10 @@ agreement:
 	.venv-agreement/bin/python -m pip install --quiet --disable-pip-version-check --editable . \
 	  'textarena==0.7.4' 'pytest>=8.4' 'pytest-timeout>=2.3'
 	.venv-agreement/bin/python -m pytest -q -s --noconftest tests/agreement_newer.py tests/test_textarena_adapter.py
+
+# The fields of a config.json that the installed transformers reads: after an update of it, and looked through by hand.
+config-fields: $(VENV)/.test
+	$(BIN)/python tests/config_fields.py
 
 # Losses, gradients and files beside TRL's. Its dependencies warn about each other, so warnings are not errors here.
 agreement-trl:

@@ -51,6 +51,12 @@ FUSIONS = (
 ABLATIONS = (
     Run("six_games", "study_naive_multi", (SHORT,)),
     Run("six_games-no_format_reward", "study_naive_multi", (SHORT, f"{METHOD}.reward.format=false")),
+    Run("six_games-no_price", "study_naive_multi", (SHORT, f"{METHOD}.reward.illegal_try=0.0")),
+    Run(
+        "six_games-no_price_no_format_reward",
+        "study_naive_multi",
+        (SHORT, f"{METHOD}.reward.illegal_try=0.0", f"{METHOD}.reward.format=false"),
+    ),
     Run("six_games-no_mixed_priority", "study_naive_multi", (SHORT, f"{METHOD}.mixed_priority.enabled=false")),
     Run("six_games-all_negatives", "study_naive_multi", (SHORT, f"{METHOD}.half_negative=false")),
     Run("connect_four", "study_naive_multi", (SHORT, CONNECT_FOUR)),

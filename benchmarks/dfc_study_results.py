@@ -147,6 +147,8 @@ HANOI = "games/TowerOfHanoi-v0"
 MEASURES: tuple[tuple[str, str, str, Callable[[Path], float]], ...] = (
     ("six_games", "-no_format_reward", "format rate", lambda p: mean_over_games(p, "format_rate")),
     ("six_games", "-no_format_reward", "win rate", lambda p: mean_over_games(p, "win_rate")),
+    ("six_games", "-no_price", "format rate", lambda p: mean_over_games(p, "format_rate")),
+    ("six_games", "-no_price_no_format_reward", "format rate", lambda p: mean_over_games(p, "format_rate")),
     ("six_games", "-no_mixed_priority", "iteration with 90 % of Hanoi", lambda p: reached(p, f"{HANOI}/win_rate", 0.9)),
     ("six_games", "-no_mixed_priority", "win rate", lambda p: mean_over_games(p, "win_rate")),
     ("six_games", "-all_negatives", "win rate", lambda p: mean_over_games(p, "win_rate")),

@@ -115,7 +115,9 @@ def trainer_of(
         "disable_tqdm": True,
         "max_length": None,
     }
-    loaded = transformers.AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, attn_implementation="sdpa")
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(
+        model, dtype=torch.float32, attn_implementation="sdpa", trust_remote_code=False
+    )
     losses = Losses()
     given = {"model": loaded, "train_dataset": rows, "processing_class": processing(), "callbacks": [losses]}
     if objective == "rpo":

@@ -7,8 +7,8 @@ Of every seed: one collection of the initial model's trajectories at the ten tas
 the same without one group, for four groups, and on a single one; SFT on as many ordinary conversations; GRPO on the
 ten groups with as many games; then all of them on the same test tasks; the curriculum over the difficulties of twenty
 questions with its rival, uniform; the tasks that were trained on; test tasks at other temperatures, words of another
-length, and the bandit with regret. `configs/paprika_player.py` makes the model first. Settings were chosen without
-looking at these seeds.
+length, and the bandit with regret. `configs/paprika_player.py` makes the model first. The rates of SFT and RPO were
+chosen after an earlier study's results on these seeds were known; docs/results/paprika.md says which.
 
 Every run is a process of one thread, `--parallel` seeds side by side. `--list` prints the runs and the minutes each has
 taken. `benchmarks/paprika_study_results.py` makes the tables and figures.

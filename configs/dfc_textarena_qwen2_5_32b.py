@@ -5,8 +5,10 @@ those are listed that dfc has; the paper's Qwen2.5-32B-Align is not public, Qwen
 Command: python -m dfc.launch --config=configs/dfc_textarena_qwen2_5_32b.py --config.model.path=FOLDER
   where FOLDER holds the weights in the Hugging Face layout.
 Hardware: 64 devices of 80 GB (the paper: 64 A100).
-Time: never run. Every program of it was compiled for these devices without having them (docs/fit.md): it fits, with a
-  floor of time per iteration. What is smaller (another --config.model.path, shorter contexts) runs on one host.
+Time: never run. By the analytic estimate it fits these devices, with a floor of 11 minutes per iteration over all ids
+  on H100 (docs/fit.md). Its programs were compiled for such devices without having them, for contexts of 8,192. What
+  is smaller (another --config.model.path, shorter contexts) runs on one host.
+Lengths: a call reads up to 8,192 tokens and writes up to 4,096, as in the paper; a conversation has room for both.
 Score: the paper's Table 2, against the initial model over 20 games each, wins/draws/losses: TicTacToe 19/1/0,
   ConnectFour 15/0/5, ConnectFour-blind 19/0/1, ConnectFour-large 15/0/5, LiarsDice 8/11/1; GuessTheNumber,
   TowerOfHanoi and their harder variants 20/0/0.
@@ -53,10 +55,15 @@ PAPER_IDS = (
 )
 
 
+STEPS = 120
+
+
 def _options(game_id: str) -> GameOptions:
-    """A chat model reads the board, unless the id hides it; the small model in the box does without."""
+    """A chat model reads the board, unless the id hides it, and in poker when the match ends."""
     defaults = registry.defaults(game_id)
-    return {"show_board": True} if "show_board" in defaults and defaults.get("is_open", True) else {}
+    if "show_board" in defaults and defaults.get("is_open", True):
+        return {"show_board": True}
+    return {"max_actions": STEPS} if "max_actions" in defaults else {}
 
 
 def get_config() -> RunConfig:
@@ -69,15 +76,16 @@ def get_config() -> RunConfig:
         mesh=MeshConfig(data=1, fsdp=16, tensor=4),
         rollout=RolloutConfig(
             slots=256,
-            max_length=8192,
+            max_length=12288,
+            max_prompt_length=8192,
             max_reply_length=4096,
-            max_replies=120,
+            max_actions=STEPS,
             prompt="think",
             think_language="Chinese",
             sampling=SamplingConfig(temperature=1.0),
         ),
         optimizer=OptimizerConfig(learning_rate=2e-6),
-        batch=BatchConfig(row_length=8192, micro_batch_rows=64),
+        batch=BatchConfig(row_length=12288, micro_batch_rows=64),
         divide_fuse_conquer=DivideFuseConquerConfig(
             divide_iterations=100,
             conquer_iterations=100,

@@ -28,6 +28,6 @@ def get_config() -> RunConfig:
             "GuessTheNumber-v0": {},
             "TowerOfHanoi-v0": {"max_turns": 14},
         },
-        rollout=RolloutConfig(slots=64, workers=2, max_length=160, max_reply_length=4, max_replies=120, stop=("]",)),
+        rollout=RolloutConfig(slots=64, workers=2, max_length=160, max_reply_length=4, stop=("]",)),
         evaluate=EvaluateConfig(seeds=20),
     )

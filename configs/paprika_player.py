@@ -52,7 +52,6 @@ def get_config() -> RunConfig:
             slots=64,
             max_length=640,
             max_reply_length=40,
-            max_replies=40,
             sampling=SamplingConfig(temperature=1.5, min_p=0.3),
         ),
         optimizer=OptimizerConfig(learning_rate=3e-3, warmup_steps=60, schedule="cosine", b2=0.98),

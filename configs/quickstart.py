@@ -40,9 +40,7 @@ def get_config() -> RunConfig:
             "TowerOfHanoi-v0": {"max_turns": 14},
         },
         model=ModelConfig(path="tiny_player", dtype="float32"),
-        rollout=RolloutConfig(
-            slots=64, workers=2, mix_games=False, max_length=160, max_reply_length=4, max_replies=120, stop=("]",)
-        ),
+        rollout=RolloutConfig(slots=64, workers=2, mix_games=False, max_length=160, max_reply_length=4, stop=("]",)),
         optimizer=OptimizerConfig(learning_rate=1e-3, b2=0.98),
         batch=BatchConfig(row_length=160, micro_batch_rows=4, workers=2),
         training=TrainingConfig(scan_layers=False, remat="none"),

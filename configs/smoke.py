@@ -30,9 +30,7 @@ def get_config() -> RunConfig:
         recipe="divide_fuse_conquer",
         games={"TicTacToe-v0": {}, "GuessTheNumber-v0": {}},
         model=ModelConfig(path="tiny_player", dtype="float32"),
-        rollout=RolloutConfig(
-            slots=16, max_length=256, max_reply_length=4, max_replies=120, stop=("]",), prompt="bare_action"
-        ),
+        rollout=RolloutConfig(slots=16, max_length=256, max_reply_length=4, stop=("]",), prompt="bare_action"),
         optimizer=OptimizerConfig(learning_rate=1e-3, b2=0.98),
         batch=BatchConfig(row_length=256, micro_batch_rows=8),
         training=TrainingConfig(scan_layers=False, remat="none"),

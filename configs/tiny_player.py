@@ -41,9 +41,7 @@ def get_config() -> RunConfig:
         recipe="tiny_player",
         games={game_id: {} for game_id in IDS},
         model=ModelConfig(path="tiny_player", dtype="float32"),
-        rollout=RolloutConfig(
-            slots=64, max_length=1024, max_reply_length=8, max_replies=240, stop=("]",), prompt="bare_action"
-        ),
+        rollout=RolloutConfig(slots=64, max_length=1024, max_reply_length=8, stop=("]",), prompt="bare_action"),
         optimizer=OptimizerConfig(learning_rate=4e-3, warmup_steps=60, schedule="cosine", b2=0.98),
         batch=BatchConfig(row_length=160, micro_batch_rows=4),
         training=TrainingConfig(scan_layers=False, remat="none"),

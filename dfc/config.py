@@ -37,7 +37,9 @@ class ModelConfig:
 
 @dataclasses.dataclass(frozen=True)
 class TrainingConfig:
-    """How an update is computed: memory against speed. Results change by rounding only.
+    """How an update is computed, memory against speed, and when it is refused.
+
+    Results change by rounding only, but for `max_growth` and `max_update`.
 
     Attributes:
       scan_layers: compute the layers as one loop over stacked weights: compiled once, and a layer's activations can be
@@ -47,12 +49,19 @@ class TrainingConfig:
       attention: the program for whole sequences; ``auto`` takes cuDNN's on NVIDIA, splash on TPUs, XLA's elsewhere.
       master_dtype: the type the trained weights are kept and updated in; ``float32`` beside a bfloat16 model keeps
         steps that bfloat16 would round away, for 2 more bytes per weight while training.
+      max_growth: an update that leaves the largest absolute value of a trained array above this times what it was
+        before training, or above this where that was below 1, is refused and ends the run: training has diverged.
+      max_update: the same for an update that changes the weights by more than this times their own norm, Euclidean over
+        all trained arrays together; weights of a root mean square below 0.01 count as of 0.01. Adam's updates have
+        about the norm of the learning rate times the root of the number of weights: ordinary training stays below 0.1.
     """
 
     scan_layers: bool = True
     remat: Literal["none", "dots", "layer", "offload"] = "layer"
     attention: Literal["auto", "xla", "cudnn", "splash"] = "auto"
     master_dtype: Literal["float32", "bfloat16"] = "float32"
+    max_growth: float = 10.0
+    max_update: float = 0.5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,19 +127,25 @@ class RolloutConfig:
       mix_games: whether games of different ids are in flight together; off, one id is played after another, so that
         short conversations do not share calls, which read as much for all, with long ones; a list of games that fits
         into the slots is always mixed.
-      max_length: ids of one episode's context, all turns of one seat together; a longer episode is truncated.
+      max_length: ids of one episode's context, all turns of one seat together. A seat whose context has no room left
+        has overrun it: the game ends as a loss of that seat (`RewardConfig.overrun`) and is no result of the other one.
+      max_prompt_length: tokens of one input, the conversation of a player's seat so far with the new observation; a
+        longer one is an overrun like a full context. 0: only max_length limits it.
       max_reply_length: ids of one reply; a reply that reaches it is cut there.
       staff_reply_length: ids of one reply of a policy that plays a world or a judge (Paprika, appendix E).
-      max_replies: replies of all players together, without those of a world and a judge; a longer game is truncated
-        (the paper: 120 steps).
+      max_actions: legal actions of all players together (the paper: 120 steps); 0: the game's own longest play. A game
+        that is longer is stopped there: whoever is ahead wins where the game has a measure of it (`Game.standing`,
+        chips in poker), and otherwise it is no result. Illegal and unreadable replies are bounded by the allowances.
       decode_steps: ids drawn per row between two looks of the host, at most.
       widths: ids read per row and call, ascending; each is a compiled program for every number of rows and length.
         Empty: chosen by `max_length`.
       lengths: cache lengths that calls read, ascending; max_length is always the last; a program each. Empty: chosen.
-      legal_only: restrict replies to the game's legal actions, where it can list them (512 at most).
+      legal_only: restrict replies to the game's legal actions, where it can list them (512 at most). Every one must
+        fit into `max_reply_length`.
       stop: a reply ends with the first id whose text contains one of these strings, or with an end-of-turn id.
-      prompt: ``bare_action`` shows the game's text as it is; ``think`` adds the paper's think-then-act
-        instructions (its Table 4) before it.
+      prompt: ``bare_action`` shows the game's text as it is; ``think`` adds our wording of the paper's think-then-act
+        instructions (its Table 4) before it, and counts a model's reply as malformed unless it is one block of
+        thought, ``<think>...</think>``, and one action behind it with nothing else.
       think_language: with ``think``, the language of thought, such as ``Chinese`` (the paper's); empty: not said.
       sampling: how ids are drawn.
     """
@@ -140,9 +155,10 @@ class RolloutConfig:
     workers: int = 1
     mix_games: bool = True
     max_length: int = 8192
+    max_prompt_length: int = 0
     max_reply_length: int = 4096
     staff_reply_length: int = 1024
-    max_replies: int = 120
+    max_actions: int = 0
     decode_steps: int = 32
     widths: tuple[int, ...] = ()
     lengths: tuple[int, ...] = ()
@@ -195,20 +211,23 @@ class BatchConfig:
 
 @dataclasses.dataclass(frozen=True)
 class RewardConfig:
-    """Rewards of Table 1, with what a first illegal reply costs.
+    """Rewards of Table 1, with what a reply costs that is answered with another try.
 
     Attributes:
       format: whether an invalid end costs `invalid`; off, it counts as a loss.
       invalid: reward of a game this seat ended by an invalid reply.
       hasty_action_penalty: whether a win is worth 1 / steps instead of 1.
-      illegal_try: taken off for every illegal reply that was answered with another try (not in the paper, where
-        such a try is free and therefore exploited).
+      illegal_try: taken off for every illegal and for every malformed reply that was answered with another try (not
+        in the paper, where such a try is free and therefore exploited).
+      overrun: reward of a game this seat ended by filling its own context, in place of an outcome; at most 0. By
+        default a loss, so that a game that goes badly is not talked to its end; above `invalid`, as a loss is.
     """
 
     format: bool = True
     invalid: float = -2.0
     hasty_action_penalty: bool = True
     illegal_try: float = 0.25
+    overrun: float = -1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -504,7 +523,7 @@ class CheckpointConfig:
 
     Attributes:
       every: iterations between checkpoints; the end of a stage is always saved.
-      keep: how many to keep.
+      keep: how many to keep, 2 at least: the newest is known to be of use only once the next one is saved.
     """
 
     every: int = 10

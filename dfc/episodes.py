@@ -23,11 +23,17 @@ class Reply:
       text: what was said.
       speaker: ``policy``, ``opponent``, ``staff`` (who answers for the game's world), or ``replaced``: the policy's
         turn, but a random legal action was played instead of asking it (the epsilon-greedy disturbance).
+      well_formed: whether it has the form that the prompt asks for; the game counts every other one as malformed.
     """
 
     seat: int
     text: str
     speaker: Speaker
+    well_formed: bool = True
+
+    def entry(self) -> list[Any]:
+        """Returns it as records keep it: [seat, text, speaker], and False behind that where it is not well formed."""
+        return [self.seat, self.text, self.speaker, *([] if self.well_formed else [False])]
 
 
 @dataclasses.dataclass
@@ -40,8 +46,11 @@ class Episode:
       group: episodes of one group share game, options, seed and seat.
       replies: every reply in the order played; with game, options and game_seed it replays the game.
       outcomes: per seat, as `dfc.games.game.Outcome` values. forfeited_by: seat that ended it by an invalid reply.
+      overrun_by: seat whose own context had no room left, which ended the game; all outcomes are truncated then, which
+        is a loss of this seat and says nothing about the other one.
       illegal_tries: of the policy's seat.
       malformed: whether the policy's last reply could not be read.
+      malformed_tries: malformed replies of the policy's seat, the last one included; 0 in records without this count.
       ids: the policy's whole context: observations, markup and replies, int32 [n].
       mask: 1 where an id was drawn by the policy (and may be trained on), bool [n].
       logprobs: of those ids under the distribution they were drawn from, float32 [n], 0 elsewhere.
@@ -72,6 +81,8 @@ class Episode:
     versions: np.ndarray | None = None
     failure: str | None = None
     measures: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    overrun_by: int | None = None
+    malformed_tries: int = 0
 
     @property
     def failed(self) -> bool:
@@ -82,6 +93,25 @@ class Episode:
     def outcome(self) -> str:
         """The policy's outcome."""
         return self.outcomes[self.seat]
+
+    @property
+    def overran(self) -> bool:
+        """Whether the policy's own context had no room left, which ended the game: a loss."""
+        return not self.failed and self.overrun_by == self.seat
+
+    @property
+    def ran_out(self) -> bool:
+        """Whether a one-player game was stopped by a limit of actions: nobody else can have used it up, so a loss."""
+        return not self.failed and not self.overran and self.outcomes == ("truncated",)
+
+    @property
+    def counted(self) -> bool:
+        """Whether the end says something about the policy: a rule decided it, or its own overrun or delay did.
+
+        A game that failed, or one for two that was stopped by the other seat's context or by a limit of actions, is in
+        no mean.
+        """
+        return not self.failed and (self.overran or self.ran_out or self.outcome != "truncated")
 
     @property
     def steps(self) -> int:
@@ -96,7 +126,7 @@ class Episode:
     def record(self, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON values
         """Returns the episode as JSON-ready data without its ids; `more` is added (stage, iteration, reward...).
 
-        A failed one also has its `failure`.
+        A failed one also has its `failure`, one that a full context ended its `overrun_by`.
         """
         return {
             "game": self.game,
@@ -104,9 +134,10 @@ class Episode:
             "seed": self.game_seed,
             "seat": self.seat,
             "opponent": self.opponent,
-            "replies": [[r.seat, r.text, r.speaker] for r in self.replies],
+            "replies": [reply.entry() for reply in self.replies],
             "outcomes": list(self.outcomes),
             "forfeited_by": self.forfeited_by,
+            **({} if self.overrun_by is None else {"overrun_by": self.overrun_by}),
             **({} if self.failure is None else {"failure": self.failure}),
             **({"measures": dict(self.measures)} if self.measures else {}),
             **more,
@@ -124,7 +155,7 @@ def to_bytes(episodes: Sequence[Episode]) -> bytes:
         for name in _ARRAYS:
             if (array := fields.pop(name)) is not None:
                 arrays[f"{number}/{name}"] = array
-        facts.append({**fields, "replies": [[r.seat, r.text, r.speaker] for r in episode.replies]})
+        facts.append({**fields, "replies": [reply.entry() for reply in episode.replies]})
     buffer = io.BytesIO()
     np.savez(buffer, facts=np.frombuffer(json.dumps(facts).encode(), np.uint8), **arrays)
     return buffer.getvalue()

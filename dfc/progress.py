@@ -4,14 +4,18 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Self, TextIO
+from typing import Any, Self, TextIO, cast
 
 from rich.console import Console, RenderableType
+from rich.file_proxy import FileProxy
 from rich.live import Live
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
+
+from dfc.games.printable import printable
+from dfc.printing import Printed
 
 
 class Progress:
@@ -49,9 +53,12 @@ class Progress:
         self._win_rates: dict[str, float] = {}
         self._live: Live | None = None
         if self._output.isatty():
-            console = Console(file=self._output)
-            self._live = Live(get_renderable=self._panel, console=console, refresh_per_second=2)
+            drawn: Any = self._output.unescaped() if isinstance(self._output, Printed) else self._output
+            self._live = Live(get_renderable=self._panel, console=Console(file=drawn), refresh_per_second=2)
             self._live.start()
+            for name in ("stdout", "stderr"):  # what others print goes above the panel, past the stream it had
+                if isinstance(above := getattr(sys, name), FileProxy):
+                    setattr(sys, name, Printed(cast("TextIO", above)))
 
     def update(
         self,
@@ -127,24 +134,30 @@ class Progress:
         if self._warning and self._warning != self._told:
             lines.append(f"warning: {self._warning}")
             self._told = self._warning
-        self._output.writelines("".join(c if c.isprintable() else " " for c in line) + "\n" for line in lines)
+        self._output.writelines(f"{_one_line(line)}\n" for line in lines)
         self._output.flush()
         self._pending, self._last_line = "", self._clock()
 
     def _panel(self) -> RenderableType:
         rates = Table.grid(padding=(0, 2))
         for name, rate in self._win_rates.items():
-            rates.add_row(Text(name), ProgressBar(total=1.0, completed=rate, width=30), Text(f"{rate:.0%} won"))
+            rates.add_row(
+                Text(_one_line(name)), ProgressBar(total=1.0, completed=rate, width=30), Text(f"{rate:.0%} won")
+            )
         whole = Table.grid(expand=True)
-        whole.add_row(Text(self._line))
+        whole.add_row(Text(_one_line(self._line)))
         whole.add_row(ProgressBar(total=max(1, self._total), completed=self._step))
         whole.add_row(Text(f"step {self._step}/{self._total}, {self._times()}"))
         if self._cost:
-            whole.add_row(Text(self._cost))
+            whole.add_row(Text(_one_line(self._cost)))
         if self._warning:
-            whole.add_row(Text(f"warning: {self._warning}", style="bold red"))
+            whole.add_row(Text(_one_line(f"warning: {self._warning}"), style="bold red"))
         whole.add_row(rates)
         return Panel(whole, title="dfc", title_align="left")
+
+
+def _one_line(text: str) -> str:
+    return printable(" ".join(text.split()))
 
 
 def _duration(seconds: float) -> str:

@@ -22,6 +22,7 @@ from typing import Any, Literal, Self, get_args
 import dfc
 from dfc.config import RunConfig
 from dfc.errors import CheckpointError, RunFolderError
+from dfc.players import key_search
 
 Stream = Literal["metrics", "evaluations", "episodes"]
 STREAMS: tuple[Stream, ...] = get_args(Stream)
@@ -107,7 +108,7 @@ class RunFolder:
           path: the folder; its parents are created.
           config: a checked configuration; only `name` may differ from the one stored, unless that one's run failed
             before anything was recorded: then the folder is this one's from now on.
-          command: the command line, kept in ``versions.json``.
+          command: the command line, kept in ``versions.json`` without the keys and passwords that are recognised.
 
         Raises:
           RunFolderError: the folder belongs to another configuration, holds other files, is in use by another
@@ -158,6 +159,11 @@ class RunFolder:
     def adapter(self) -> Path:
         """The trained adapter as PEFT has it, if one was trained."""
         return self.path / "adapter"
+
+    @property
+    def last_good(self) -> Path:
+        """The policy before an update that was refused, in the Hugging Face layout; there only after such an end."""
+        return self.path / "last_good"
 
     @property
     def tensorboard(self) -> Path:
@@ -247,13 +253,23 @@ class RunFolder:
         Where this process does not write, all are 0; a checkpoint keeps those of the process that does.
         """
         if not self.writes:
-            return dict.fromkeys(STREAMS, 0)
+            return self.sizes()
         self.flush()
         for stream, file in self._files.items():
             try:
                 os.fsync(file.fileno())
             except OSError as error:
                 raise RunFolderError(_cannot_write(self.stream(stream), error)) from error
+        return self.sizes()
+
+    def sizes(self) -> dict[str, int]:
+        """Returns the size of each stream in bytes, which `rewind` takes; unlike `positions` it waits for no disk.
+
+        Where this process does not write, all are 0.
+        """
+        if not self.writes:
+            return dict.fromkeys(STREAMS, 0)
+        self.flush()
         return {stream: _size(self.stream(stream)) for stream in STREAMS}
 
     def rewind(self, positions: Mapping[str, int]) -> None:
@@ -348,7 +364,8 @@ class RunFolder:
 
     def _note_start(self, command: str) -> None:
         packages = {name: importlib.metadata.version(name) for name in _PACKAGES if _installed(name)}
-        start = {"command": command, "dfc": dfc.__version__, "python": platform.python_version(), "packages": packages}
+        kept = key_search.redacted(command, self.config)  # the command line refuses keys; other callers may not
+        start = {"command": kept, "dfc": dfc.__version__, "python": platform.python_version(), "packages": packages}
         self._write_starts([*self._starts(), start | {"git_commit": git_commit()}])
 
 

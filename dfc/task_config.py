@@ -78,6 +78,7 @@ class OfflineConfig:
       normalize_length: rewards are means over the ids of a side instead of sums.
       reference: whether rewards are relative to the model before training.
       margin: by how much the better side's reward is to be larger.
+      max_row_bytes: a row of a file of conversations that takes more is refused, before it is read whole.
     """
 
     data: str = ""
@@ -90,6 +91,7 @@ class OfflineConfig:
     normalize_length: bool = False
     reference: bool = True
     margin: float = 0.0
+    max_row_bytes: int = 16 * 2**20
 
 
 @dataclasses.dataclass(frozen=True)

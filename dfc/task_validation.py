@@ -6,7 +6,7 @@ each recipe that has it.
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from dfc import task_groups
@@ -70,16 +70,23 @@ def stages(config: RunConfig) -> tuple[str, ...]:
     return (config.recipe,) if config.recipe in STAGES else ()
 
 
+def seats_staff(config: RunConfig) -> bool:
+    """Returns whether a recipe plays games whose worlds and judges `RunConfig.staff` answers for."""
+    return config.recipe == "divide_fuse_conquer" or bool({"collect", "evaluate_tasks"} & set(stages(config)))
+
+
 def problems(config: RunConfig) -> list[str]:
     """Returns every problem of these sections, one sentence each."""
     found = _stage_problems(config) + _ignored_problems(config)
     games, does = policy_specs.sound_games(config.games), stages(config)
-    if "collect" in does or "evaluate_tasks" in does:
+    if "collect" in does or config.recipe in _LEARNING:
+        unlearnable = _unlearnable(games)
+        found += unlearnable.values()
+        games = {game: options for game, options in games.items() if game not in unlearnable}  # one problem each
+    if seats_staff(config):
         found += _staff_problems(config, games)
     if "collect" in does:
         found += _collect_problems(config, games)
-    if "collect" in does or config.recipe in _LEARNING:
-        found += _forgetful_problems(games)
     if "build_data" in does:
         found += _build_problems(config)
     if config.recipe in TRAINING:
@@ -157,7 +164,7 @@ def _collect_problems(config: RunConfig, games: Mapping[str, GameOptions]) -> li
     if (wrong := named.problem(collect.opponent, known)) is not None:
         found.append(f"collect.opponent={collect.opponent!r}: {wrong}")
     found += _samples_problems(config, games)
-    return found or _group_problems(config)
+    return found or _group_problems(dataclasses.replace(config, games=games))
 
 
 def _group_problems(config: RunConfig) -> list[str]:
@@ -188,13 +195,28 @@ def _samples_problems(config: RunConfig, games: Mapping[str, GameOptions]) -> li
     return found
 
 
-def _forgetful_problems(games: Mapping[str, GameOptions]) -> list[str]:
-    return [
-        f"games.{game}: every reply is a conversation of its own, and an episode keeps the ids of the last one only: "
-        "it cannot be learned from; play it with the recipes evaluate_tasks or evaluate"
-        for game, options in games.items()
-        if "player" in registry.make(game, **options).forgetful
-    ]
+def _unlearnable(games: Mapping[str, GameOptions]) -> dict[str, str]:
+    """Returns the games that nothing can be learned from, with the reason."""
+    found = {}
+    for game, options in games.items():
+        made = registry.make(game, **options)
+        if made.facts.evaluation_only:
+            why = "is for evaluation only and is neither trained on nor collected from"
+        elif "player" in made.forgetful:
+            why = (
+                "every reply is a conversation of its own, and an episode keeps the ids of the last one only: it "
+                "cannot be learned from"
+            )
+        else:
+            continue
+        found[game] = f"games.{game}: {why}; play it with the recipes evaluate_tasks or evaluate"
+    return found
+
+
+def evaluation_only(games: Iterable[str]) -> list[str]:
+    """Returns those games that declare themselves to be for evaluation only; a name that is no id is none of them."""
+    known = [game for game in games if not registry.problems(game, {})]
+    return [game for game in known if registry.make(game).facts.evaluation_only]
 
 
 def _evaluate_problems(config: RunConfig, games: Mapping[str, GameOptions]) -> list[str]:
@@ -302,6 +324,11 @@ def _build_problems(config: RunConfig) -> list[str]:
                 f"build_data.{key}={names}: {', '.join(absent)} must be among this run's games, of which it collects "
                 f"({', '.join(config.games)})"
             )
+    if measured := evaluation_only(build.groups):
+        found.append(
+            f"build_data.groups={build.groups}: {', '.join(measured)} is for evaluation only and makes no rows to "
+            "train on; leave it out"
+        )
     if collects and config.games and not set(build.groups or config.games) - set(build.leave_out):
         found.append(f"build_data.leave_out={build.leave_out}: leaves no game to train on; leave out fewer")
     if config.recipe == "task_curriculum" and build.groups:

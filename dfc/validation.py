@@ -6,19 +6,21 @@ devices: the first two need no JAX, so that a mistake is answered at once.
 
 import dataclasses
 import difflib
+import functools
 import math
+import sys
 import types
 import typing
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from dfc import task_validation
+from dfc import endpoint_validation, task_validation
 from dfc.config import DivideFuseConquerConfig, FusionConfig, RunConfig
-from dfc.errors import ConfigError
+from dfc.errors import ConfigError, shown, told
 from dfc.evaluation import policy_specs
 from dfc.games import registry, scripted
-from dfc.players import named
+from dfc.players import key_search, named
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,50 +35,61 @@ class _Range:
         return above_low and (value < self.high if self.below else value <= self.high)
 
     def __str__(self) -> str:
-        low = f"above {self.low:g}" if self.above else f"at least {self.low:g}"
+        low = f"above {_plain(self.low)}" if self.above else f"at least {_plain(self.low)}"
         if math.isinf(self.high):
             return low
-        return f"{low} and {'below' if self.below else 'at most'} {self.high:g}"
+        return f"{low} and {'below' if self.below else 'at most'} {_plain(self.high)}"
+
+
+def _plain(bound: float) -> str:
+    return f"{bound:,}" if isinstance(bound, int) else f"{bound:g}"
 
 
 _POSITIVE = _Range(0, above=True)
 _NOT_NEGATIVE = _Range(0)
-_COUNT = _Range(1)
+# No machine runs what is beyond these; a digit too many is said before the memory for it is asked for.
+_COUNT = _Range(1, 10**9)
+_COUNT_OR_ZERO = _Range(0, 10**9)
+_THREADS = _Range(1, 1024)
+_LENGTH = _Range(2, 2**24)
 _SHARE = _Range(0, 1)
 _DECAY = _Range(0, 1, below=True)
 
 _RANGES = {
     "seed": _Range(0, 2**32, below=True),
-    "rollout.slots": _COUNT,
-    "rollout.rows": _NOT_NEGATIVE,
+    "rollout.slots": _Range(1, 100_000),
+    "rollout.rows": _COUNT_OR_ZERO,
     "rollout.decode_steps": _COUNT,
-    "rollout.workers": _COUNT,
-    "rollout.max_length": _Range(2),
+    "rollout.workers": _THREADS,
+    "rollout.max_length": _LENGTH,
     "rollout.max_reply_length": _COUNT,
     "rollout.staff_reply_length": _COUNT,
-    "rollout.max_replies": _COUNT,
+    "rollout.max_prompt_length": _NOT_NEGATIVE,
+    "rollout.max_actions": _NOT_NEGATIVE,
     "rollout.sampling.temperature": _NOT_NEGATIVE,
-    "rollout.sampling.top_k": _NOT_NEGATIVE,
+    "rollout.sampling.top_k": _COUNT_OR_ZERO,
     "rollout.sampling.top_p": _Range(0, 1, above=True),
     "rollout.sampling.min_p": _DECAY,
     "optimizer.learning_rate": _POSITIVE,
-    "optimizer.warmup_steps": _NOT_NEGATIVE,
+    "optimizer.warmup_steps": _COUNT_OR_ZERO,
     "optimizer.warmup_ratio": _DECAY,
     "optimizer.b1": _DECAY,
     "optimizer.b2": _DECAY,
     "optimizer.weight_decay": _NOT_NEGATIVE,
     "optimizer.clip_norm": _POSITIVE,
-    "batch.row_length": _Range(2),
+    "batch.row_length": _LENGTH,
     "batch.micro_batch_rows": _COUNT,
-    "batch.workers": _COUNT,
-    "adapter.rank": _NOT_NEGATIVE,
+    "batch.workers": _THREADS,
+    "training.max_growth": _Range(1, 1e30, above=True),
+    "training.max_update": _Range(0, 1e30, above=True),
+    "adapter.rank": _Range(0, 2**16),
     "adapter.alpha": _POSITIVE,
     "adapter.dropout": _DECAY,
-    "divide_fuse_conquer.divide_iterations": _NOT_NEGATIVE,
-    "divide_fuse_conquer.conquer_iterations": _NOT_NEGATIVE,
+    "divide_fuse_conquer.divide_iterations": _COUNT_OR_ZERO,
+    "divide_fuse_conquer.conquer_iterations": _COUNT_OR_ZERO,
     "divide_fuse_conquer.seeds_per_game": _COUNT,
-    "divide_fuse_conquer.trajectories_per_seed": _Range(2),  # one episode has nothing to be compared with
-    "divide_fuse_conquer.tasks": _NOT_NEGATIVE,
+    "divide_fuse_conquer.trajectories_per_seed": _Range(2, 10**9),  # one episode has nothing to be compared with
+    "divide_fuse_conquer.tasks": _COUNT_OR_ZERO,
     "divide_fuse_conquer.epsilon": _SHARE,
     "divide_fuse_conquer.grouping.trials": _COUNT,
     "divide_fuse_conquer.grouping.winnable_above": _DECAY,
@@ -88,7 +101,7 @@ _RANGES = {
     "divide_fuse_conquer.mixed_priority.a": _NOT_NEGATIVE,
     "divide_fuse_conquer.mixed_priority.b": _NOT_NEGATIVE,
     "divide_fuse_conquer.mixed_priority.floor": _SHARE,
-    "divide_fuse_conquer.acceptance.games": _Range(2),
+    "divide_fuse_conquer.acceptance.games": _Range(2, 10**9),
     "divide_fuse_conquer.acceptance.tolerance": _SHARE,
     "divide_fuse_conquer.grpo.clip_ratio": _Range(0, 1, above=True, below=True),
     "divide_fuse_conquer.grpo.clip_ratio_high": _NOT_NEGATIVE,
@@ -97,17 +110,18 @@ _RANGES = {
     "divide_fuse_conquer.grpo.importance_cap": _NOT_NEGATIVE,
     "divide_fuse_conquer.reward.invalid": _Range(-1e6, 0, below=True),
     "divide_fuse_conquer.reward.illegal_try": _NOT_NEGATIVE,
+    "divide_fuse_conquer.reward.overrun": _Range(-1e6, 0),
     "tiny_player.ids_per_game": _COUNT,
-    "tiny_player.transcripts_per_game": _NOT_NEGATIVE,
-    "tiny_player.tasks": _NOT_NEGATIVE,
+    "tiny_player.transcripts_per_game": _COUNT_OR_ZERO,
+    "tiny_player.tasks": _COUNT_OR_ZERO,
     "tiny_player.illegal_share": _SHARE,
     "tiny_player.steps": _COUNT,
     "tiny_player.transcripts_per_step": _COUNT,
     "tiny_player.long_every": _COUNT,
-    "tiny_player.width": _Range(32),
-    "tiny_player.layers": _COUNT,
-    "tiny_player.feed_forward": _COUNT,
-    "tiny_player.vocabulary": _Range(257),  # the 256 bytes and an end mark, so that every text can be written
+    "tiny_player.width": _Range(32, 2**16),
+    "tiny_player.layers": _Range(1, 1000),
+    "tiny_player.feed_forward": _Range(1, 2**20),
+    "tiny_player.vocabulary": _Range(257, 2**20),  # the 256 bytes and an end mark, so that every text can be written
     "evaluate.seeds": _COUNT,
     **{
         f"{section}.endpoint.{name}": allowed
@@ -121,11 +135,11 @@ _RANGES = {
             "budget_money": _NOT_NEGATIVE,
         }.items()
     },
-    "collect.tasks": _NOT_NEGATIVE,
+    "collect.tasks": _COUNT_OR_ZERO,
     "collect.samples": _COUNT,
     "collect.temperature": _NOT_NEGATIVE,
     "collect.min_p": _DECAY,
-    "collect.jobs_at_once": _NOT_NEGATIVE,
+    "collect.jobs_at_once": _COUNT_OR_ZERO,
     "build_data.sft_tokens": _COUNT,
     "build_data.pair_tokens": _COUNT,
     "build_data.turn_ratio": _NOT_NEGATIVE,
@@ -135,21 +149,22 @@ _RANGES = {
     "offline.alpha": _NOT_NEGATIVE,
     "offline.preference_weight": _NOT_NEGATIVE,
     "offline.margin": _NOT_NEGATIVE,
-    "evaluate_tasks.first": _NOT_NEGATIVE,
-    "evaluate_tasks.tasks": _NOT_NEGATIVE,
+    "offline.max_row_bytes": _Range(1000, 2**31 - 1),
+    "evaluate_tasks.first": _COUNT_OR_ZERO,
+    "evaluate_tasks.tasks": _COUNT_OR_ZERO,
     "evaluate_tasks.trajectories": _COUNT,
     "evaluate_tasks.min_p": _DECAY,
     "task_curriculum.rounds": _COUNT,
     "task_curriculum.steps": _COUNT,
     "task_curriculum.tasks_at_once": _COUNT,
     "task_curriculum.c": _NOT_NEGATIVE,
-    "task_curriculum.samples": _Range(2),  # one trajectory has no spread
+    "task_curriculum.samples": _Range(2, 10**9),  # one trajectory has no spread
     "paprika.sft_learning_rate": _POSITIVE,
     "paprika.rpo_learning_rate": _POSITIVE,
     "paprika.sft_epochs": _COUNT,
     "paprika.rpo_epochs": _COUNT,
-    "evaluation.games": _Range(2),
-    "evaluation.stage_games": _Range(2),
+    "evaluation.games": _Range(2, 10**9),
+    "evaluation.stage_games": _Range(2, 10**9),
     "checkpoint.every": _COUNT,
     "checkpoint.keep": _COUNT,
 }
@@ -159,7 +174,11 @@ _EVEN = ("divide_fuse_conquer.acceptance.games", "evaluation.games", "evaluation
 
 def fields_of(section: object) -> dict[str, Any]:
     """Returns the field types of a configuration class (or instance) by name, in the order of the class."""
-    section = section if isinstance(section, type) else type(section)
+    return dict(_fields_of_class(section if isinstance(section, type) else type(section)))
+
+
+@functools.cache
+def _fields_of_class(section: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass of the schema
     hints = typing.get_type_hints(section)
     return {field.name: hints[field.name] for field in dataclasses.fields(section)}
 
@@ -183,6 +202,9 @@ def nearest(name: str, allowed: Iterable[str]) -> str:
     return f"; did you mean '{match[0]}'?" if match else f"; allowed: {', '.join(allowed) or 'nothing'}"
 
 
+_LARGEST = sys.float_info.max
+
+
 def _fits(value: object, hint: object) -> bool:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Literal:
@@ -192,9 +214,10 @@ def _fits(value: object, hint: object) -> bool:
     if origin is tuple:
         return isinstance(value, tuple) and all(_fits(item, arguments[0]) for item in value)
     if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        fits = isinstance(value, int | float) and not isinstance(value, bool)
+        return fits and bool(-_LARGEST <= typing.cast("float", value) <= _LARGEST)  # neither infinite nor NaN
     if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
+        return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
     return isinstance(hint, type) and isinstance(value, hint)
 
 
@@ -203,28 +226,57 @@ def _type_problems(section: object, path: str) -> list[str]:
     for name, hint in fields_of(section).items():
         key, value = f"{path}{name}", getattr(section, name)
         if dataclasses.is_dataclass(hint):
-            if isinstance(hint, type) and isinstance(value, hint):
+            if isinstance(hint, type) and is_section(value, hint):
                 found += _type_problems(value, f"{key}.")
             else:
-                found.append(f"{key}={value!r}: must be {describe_type(hint)}")
+                found.append(f"{key}={shown(value)}: must be {describe_type(hint)}")
         elif key != "games" and not _fits(value, hint):
-            found.append(f"{key}={value!r} ({type(value).__name__}): must be {describe_type(hint)}")
+            found.append(f"{key}={shown(value)} ({type(value).__name__}): must be {describe_type(hint)}")
     return found
 
 
-def _games_problems(games: object) -> list[str]:
+def has_sections(config: object) -> bool:
+    """Returns whether every section of a configuration is one of its class; what is in it may be anything."""
+    sections = (
+        (hint, getattr(config, name)) for name, hint in fields_of(config).items() if dataclasses.is_dataclass(hint)
+    )
+    return all(isinstance(hint, type) and is_section(value, hint) and has_sections(value) for hint, value in sections)
+
+
+def is_section(value: object, kind: type) -> bool:
+    """Returns whether a value is a section of a configuration with the fields of its class, none less and none more."""
+    return isinstance(value, kind) and fields_of(value).keys() == fields_of(kind).keys()
+
+
+def games_problems(games: object) -> list[str]:
+    """Returns what is wrong with the games of a configuration, one sentence each."""
     if not isinstance(games, Mapping):
-        return [f"games={games!r}: must be a mapping from a game's id to its options, such as {{'TicTacToe-v0': {{}}}}"]
+        return [f"games={shown(games)}: must be a mapping from an id to its options, such as {{'TicTacToe-v0': {{}}}}"]
     if not games:
         return [f"games is empty: name at least one id; allowed: {', '.join(registry.ids())}"]
     found = []
     for game_id, options in games.items():
         if not isinstance(options, Mapping):
-            found.append(f"games.{game_id}={options!r}: must be a mapping of options; {{}} takes the id's defaults")
+            found.append(
+                f"games.{game_id}={shown(options)}: must be a mapping of options; {{}} takes the id's defaults"
+            )
+        elif is_file(game_id):
+            found.append(f"games.{game_id}: {OF_A_FILE}")
         else:
             complaints = registry.problems(game_id, options)
             found += [f"games.{game_id}: {problem.removeprefix(f'{game_id}: ')}" for problem in complaints]
     return found
+
+
+OF_A_FILE = (
+    "a file cannot be named here; a run takes a game of your own by its id, which the entry point of an installed "
+    "package names: docs/add_a_game.md"
+)
+
+
+def is_file(game_id: object) -> bool:
+    """Returns whether a game is named as ``FILE.py:CLASS``, which single games are played and checked by."""
+    return isinstance(game_id, str) and ".py:" in game_id
 
 
 def value_at(config: object, key: str) -> Any:  # noqa: ANN401 - the type depends on the key
@@ -245,17 +297,28 @@ def _range_problems(config: RunConfig) -> list[str]:
     return found
 
 
+_LONGEST_NAME = 200  # of the 255 that file systems allow: temporary files add to it
+_UP = (".", "..")
+
+
 def _contradictions(config: RunConfig) -> list[str]:
     rollout, batch = config.rollout, config.batch
     found = []
-    if not config.name or config.name in {".", ".."} or "/" in config.name or "\\" in config.name:
-        found.append(f"name={config.name!r}: must be one folder name; runs go to runs/<name>, --workdir takes a path")
+    name = config.name
+    if not name.isprintable() or not 0 < len(name.encode()) <= _LONGEST_NAME or {"/", "\\"} & set(name) or name in _UP:
+        allowed = f"one folder name of at most {_LONGEST_NAME} bytes, without control characters"
+        found.append(f"name={name!r}: must be {allowed}; runs go to runs/<name>, --workdir takes a path")
     if not config.model.path:
         found.append("model.path is empty: must be a folder in the Hugging Face layout, or tiny_player")
     if rollout.max_reply_length > rollout.max_length:
         found.append(
             f"rollout.max_reply_length={rollout.max_reply_length}: must be at most"
             f" rollout.max_length={rollout.max_length}, the whole context"
+        )
+    if rollout.max_prompt_length > rollout.max_length:
+        found.append(
+            f"rollout.max_prompt_length={rollout.max_prompt_length}: must be at most"
+            f" rollout.max_length={rollout.max_length}, the whole context; 0 for no limit of its own"
         )
     if config.recipe == "divide_fuse_conquer" and batch.row_length < rollout.max_length:
         found.append(
@@ -265,6 +328,11 @@ def _contradictions(config: RunConfig) -> list[str]:
     for name, numbers, least in (("widths", rollout.widths, 1), ("lengths", rollout.lengths, 0)):
         if list(numbers) != sorted(set(numbers)) or any(n < least for n in numbers):
             found.append(f"rollout.{name}={numbers}: must ascend, from {least} or more")
+    if rollout.legal_only and rollout.prompt == "think":
+        found.append(
+            "rollout.legal_only=true leaves no room for the thought that rollout.prompt='think' asks for: every reply"
+            " would be malformed; set one of the two"
+        )
     if "" in rollout.stop:
         found.append(f"rollout.stop={rollout.stop!r}: must hold no empty text, which would end every reply at once")
     return found + _tiny_player_problems(config)
@@ -439,21 +507,44 @@ def _rows_problem(config: RunConfig, shards: int) -> str:
 def problems(config: RunConfig) -> list[str]:
     """Returns every problem of a configuration, one sentence each: the key, what came, what is allowed.
 
-    Values are only compared with each other once every type is right.
+    Values are only compared with each other once every type is right and no key or password is among them, which no
+    sentence repeats (`dfc.players.key_search`; the environment is read).
     """
-    found = _type_problems(config, "")
+    found = [*key_search.problems(config), *_type_problems(config, "")]
     if not found:
         found = _range_problems(config) + _mesh_problems(config)
         found += _contradictions(config) + _recipe_contradictions(config)
         if config.recipe == "evaluate":
             found += policy_specs.problems(config)
-        found += task_validation.problems(config)
-    games = [] if config.recipe in task_validation.WITHOUT_GAMES else _games_problems(config.games)
-    return games + found
+        found += task_validation.problems(config) + endpoint_validation.problems(config)
+    if config.recipe not in task_validation.WITHOUT_GAMES:
+        found = games_problems(config.games) + found
+    search = key_search.KeySearch(key_search.variables_of(config))
+    return [search.redact(problem) for problem in found]
+
+
+def notices(config: RunConfig) -> list[str]:
+    """Returns what a person should know of a valid configuration before it runs, one line each."""
+    limit = config.rollout.max_actions
+    if not limit or config.recipe in task_validation.WITHOUT_GAMES:
+        return []
+    longest = {game_id: registry.make(game_id, **options).longest for game_id, options in config.games.items()}
+    stopped = [f"{game_id} {actions}" for game_id, actions in longest.items() if actions > limit]
+    if not stopped:
+        return []
+    what = "longer games are stopped there; whoever is ahead wins where the game can tell, otherwise they do not count"
+    return [f"rollout.max_actions={limit} is below the longest play of {', '.join(stopped)}: {what}"]
 
 
 def place_problems(config: RunConfig) -> list[str]:
-    """Returns what this machine's files lack for a valid configuration: the model folder must exist."""
+    """Returns what this machine lacks for a valid configuration: the model's folder, the keys of endpoints."""
+    try:
+        return _folder_problems(config) + endpoint_validation.key_problems(config)
+    except (OSError, RuntimeError) as error:  # a name that is too long, a folder that may not be read, ~nobody
+        return [f"a path of the configuration cannot be looked at: {told(error)}"]
+
+
+def _folder_problems(config: RunConfig) -> list[str]:
     if config.recipe == "evaluate":
         return policy_specs.place_problems(config)
     path = config.model.path

@@ -10,18 +10,26 @@ import contextlib
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from dfc.games import check, loading, processes, registry, scripted
 from dfc.games.game import Game
+from dfc.games.printable import printable
 from dfc.games.properties import Subject
 
 _Found = tuple[Callable[[], Game], Mapping[str, scripted.Player] | None]
 
 
+class _Parser(argparse.ArgumentParser):
+    """Repeats a wrong word in a form that moves no cursor."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(printable(message))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status: 1 if a check found a fault, else 0."""
-    parser = argparse.ArgumentParser(prog="python -m dfc.games", description="Lists the games, or checks some.")
+    parser = _Parser(prog="python -m dfc.games", description="Lists the games, or checks some.")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--check", nargs="+", metavar="GAME", help="ids or FILE.py:CLASS; 'all' is every registered id")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="games played per property (3)")
@@ -47,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 status = int(any(report["findings"] for report in rows))
         except (ValueError, OSError) as error:
             parser.error(str(error))
-    sys.stdout.write((json.dumps(rows, indent=2) if wanted.json else text) + "\n")
+    sys.stdout.write((json.dumps(rows, indent=2) if wanted.json else printable(text)) + "\n")
     return status
 
 
@@ -72,6 +80,7 @@ def _row(game_id: str) -> dict[str, Any]:
         "grammar": facts.grammar,
         "open_actions": facts.open_actions,
         "lists_actions": facts.lists_actions,
+        "evaluation_only": facts.evaluation_only,
         "splits": dict(facts.splits),
         "staff": list(facts.staff),
     }
@@ -107,7 +116,7 @@ def _reports(names: Sequence[str], *, every: bool, seeds: Sequence[int]) -> list
             reports[name] = {"game": name, "findings": [f"it can be imported: {error}"]}
     for name, (make, staff) in found.items():
         if len(names) > 1:
-            sys.stderr.write(f"checking {name}\n")
+            sys.stderr.write(printable(f"checking {name}\n"))
         reports[name] = {"game": name, "findings": check.check(make, seeds, staff)}
     clean = [name for name in found if not reports[name]["findings"]]
     for name, difference in processes.differences(clean, seeds[:2]).items():
@@ -140,7 +149,7 @@ def _told(report: dict[str, Any]) -> str:
 
 
 def _warn(text: str) -> None:
-    sys.stderr.write(f"warning: {text}\n")
+    sys.stderr.write(printable(f"warning: {text}\n"))
 
 
 if __name__ == "__main__":

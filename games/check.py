@@ -219,6 +219,7 @@ PROPERTIES: dict[str, Property] = {
     "history is what was shown and said": text_properties.remembered,
     "malformed replies play nothing": reply_properties.malformed,
     "huge replies are read at once": reply_properties.huge,
+    "what is not seen is not handed on": reply_properties.unseen,
     "staff can fail": reply_properties.staffed,
     "measures are numbers": properties.measured,
 }

@@ -1,15 +1,23 @@
 """Reads the one action out of a reply: a bracketed group, a tagged answer, or all that is said.
 
 A reply may think aloud before ``</think>``; what counts is the text behind it. That text must hold exactly one
-group, which is the action. No group, or two different ones, is no action: nothing is guessed.
+group, which is the action. No group, or two different ones, is no action: nothing is guessed. Characters that nobody
+sees are removed before anything is read (`dfc.games.printable.without_unseen`), so none of them reaches another seat.
+
+Where players are told to think first, a reply is of the form asked for only if one block of thought comes first and
+everything behind it is one action (`behind_thought`, `dfc.games.game.Game.well_formed`).
 """
 
 import re
+
+from dfc.games.printable import without_unseen
 
 _OPENING, _CLOSING = "<Answer>", "</Answer>"
 _BRACKETS = re.compile(r"\[[^\[\]]*\]")
 _START_OF_THOUGHT = re.compile(r"<think>", re.IGNORECASE | re.ASCII)
 _END_OF_THOUGHT = re.compile(r"</think>", re.IGNORECASE | re.ASCII)
+THOUGHT = "<think>your thoughts</think>"
+"""What a player is told that a block of thought looks like."""
 
 
 def extract_action(reply: str) -> str | None:
@@ -43,15 +51,35 @@ def extract_answer(reply: str) -> str | None:
 
 
 def spoken(reply: str) -> str | None:
-    """Returns what a reply says aloud: the text behind its thoughts, stripped; None if a thought is not closed.
+    """Returns what a reply says aloud: the visible text behind its thoughts, stripped; None if one is not closed.
 
     >>> spoken("<think>hm</think> Is it alive?")
     'Is it alive?'
     """
+    reply = without_unseen(reply)  # first: a tag must not come about by what is removed
     if "<" not in reply:  # most replies: the two searches below would take longer than a game's step
         return reply.strip()
     said = _END_OF_THOUGHT.split(reply)[-1]
     return None if _START_OF_THOUGHT.search(said) else said.strip()
+
+
+def behind_thought(reply: str) -> str | None:
+    """Returns what a reply says behind its only block of thought, stripped; None if it does not begin with just one.
+
+    A second tag anywhere, such as a block within or behind the first, makes it None: nothing is guessed. What is
+    thought does not matter, it may be nothing. Tags are looked for in what `spoken` would read, without unseen
+    characters, so that both find the same ones.
+
+    >>> behind_thought("<think>not [col 1]</think> [col 3]")
+    '[col 3]'
+    >>> behind_thought("[col 3]"), behind_thought("a</think>[col 3]")
+    (None, None)
+    """
+    reply = without_unseen(reply)
+    if len(_START_OF_THOUGHT.findall(reply)) != 1 or len(_END_OF_THOUGHT.findall(reply)) != 1:
+        return None
+    thought, said = _END_OF_THOUGHT.split(reply)
+    return said.strip() if _START_OF_THOUGHT.match(thought.lstrip()) else None
 
 
 def read_number(text: str) -> str | None:

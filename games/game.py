@@ -16,14 +16,14 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self, TypedDict
 
 from dfc.games.chance import Chance
-from dfc.games.extraction import extract_action, spoken
+from dfc.games.extraction import THOUGHT, behind_thought, extract_action, spoken
 
 
 class Outcome(enum.StrEnum):
     """How a game ended for one seat, apart from any reward.
 
-    INVALID: this seat lost by a malformed or a repeatedly illegal reply. TRUNCATED: an outside limit (context,
-    step cap) or unusable staff stopped the game; no rule decided it.
+    INVALID: this seat lost by a malformed or a repeatedly illegal reply. TRUNCATED: an outside limit (a player's
+    context, a number of actions) or unusable staff stopped the game; no rule decided it.
     """
 
     WIN = "win"
@@ -37,9 +37,10 @@ class Verdict(enum.StrEnum):
     """What became of one reply.
 
     PLAYED: legal, the game moved on. ILLEGAL: readable but against the rules, the same seat is asked again.
-    FORFEIT_ILLEGAL: illegal with no try left. MALFORMED: no single action of this game could be read, the same seat is
-    asked again. FORFEIT_MALFORMED: the same with no try left. REFUSED: a reply of staff that cannot be used, it is
-    asked again. DISCARDED: the same with no try left; the game is over and says nothing about its players.
+    FORFEIT_ILLEGAL: illegal with no try left. MALFORMED: no single action of this game could be read, or the reply is
+    not of the form that its player was asked for; the same seat is asked again. FORFEIT_MALFORMED: the same with no
+    try left. REFUSED: a reply of staff that cannot be used, it is asked again. DISCARDED: the same with no try left;
+    the game is over and says nothing about its players.
     """
 
     PLAYED = "played"
@@ -65,6 +66,7 @@ class Facts:
       staff: roles that answer for the game's world and are no players, e.g. ``("world", "judge")``.
       splits: number of tasks by split, e.g. ``{"train": 1515, "test": 800}``; empty where every seed is a deal.
       lists_actions: whether `legal_actions` names any; without, nobody can play random-legally.
+      evaluation_only: whether a policy may be measured by this game but not trained on it.
     """
 
     id: str
@@ -76,6 +78,7 @@ class Facts:
     staff: tuple[str, ...] = ()
     splits: Mapping[str, int] = dataclasses.field(default_factory=dict, hash=False)
     lists_actions: bool = True
+    evaluation_only: bool = False
 
 
 class Common(TypedDict, total=False):
@@ -91,18 +94,19 @@ class Game(abc.ABC):
 
     A subclass sets the class variables `seats`, `start` and `grammar`, defines keyword-only constructor values with
     defaults, and implements `longest`, `_begin`, `_rules`, `_read`, `_objection`, `_play`, `legal_actions`, `_state`
-    and `_restore`. Where actions are no single bracketed group it also sets `extract`; where more can be said than can
-    be listed, `open_actions`; where staff answers, `staff` and `_answered`.
+    and `_restore`. Where actions are no single bracketed group it also sets `extract`, and `is_action` if words are
+    free; where more can be said than can be listed, `open_actions`; where staff answers, `staff` and `_answered`.
 
     Attributes:
       id: the registered id.
       illegal_allowance: how many illegal replies in a row are answered with another try; the next one forfeits.
-      malformed_allowance: the same for replies in which no action could be read.
+      malformed_allowance: the same for replies in which no action could be read, or that are not of the form asked for.
       history: whether an observation repeats everything since the start, the seat's own actions included, instead of
         what is new since its last reply; for players without a memory.
       to_move: the seat to move, or None before `reset` and after the end.
       outcomes: one per player after the end, else None.
       illegal_tries: per seat, illegal replies so far (a legal move does not clear this count).
+      malformed_tries: the same of malformed replies; as there, one that forfeits counts.
       forfeited_by: the seat whose invalid reply ended the game, or None.
       discarded: why staff could not be used, which ended the game, or None.
       actions_played: number of legal actions of players so far.
@@ -114,6 +118,9 @@ class Game(abc.ABC):
     open_actions: ClassVar[bool] = False
     # False only where nobody knows what is legal but by trying: `legal_actions` is then always [].
     lists_actions: ClassVar[bool] = True
+    # True where training would be worth nothing: a win needs no skill, or the game is kept to measure what was learned
+    # elsewhere. Recipes that train on what they play, or collect data to train on, refuse it.
+    evaluation_only: ClassVar[bool] = False
     staff: ClassVar[tuple[str, ...]] = ()
     splits: ClassVar[Mapping[str, int]] = {}
     # Roles (of staff, or ``player``) without a memory: each of their replies belongs to a conversation of its own, and
@@ -141,6 +148,7 @@ class Game(abc.ABC):
         everyone = range(self.seats + len(self.staff))
         self.outcomes: tuple[Outcome, ...] | None = None
         self.illegal_tries = [0] * self.seats
+        self.malformed_tries = [0] * self.seats
         self.forfeited_by: int | None = None
         self.discarded: str | None = None
         self.actions_played = 0
@@ -205,9 +213,32 @@ class Game(abc.ABC):
         """Returns the one action written in a reply, as `_read` takes it, or None; the only bracketed group here."""
         return extract_action(reply)
 
+    def is_action(self, said: str) -> bool:
+        """Returns whether a text is, as a whole, what this game's grammar calls one action: nothing stands beside it.
+
+        Here: it is what `extract` finds in it, white space aside. Games of free words override this.
+        """
+        found = self.extract(said)
+        return found is not None and "".join(found.split()) == "".join(said.split())
+
+    def well_formed(self, reply: str) -> bool:
+        """Returns whether a reply is one block of thought, ``<think>...</think>``, and behind it one action alone.
+
+        Whoever was told to think first is held to it by the driver (`step`); the rules know of no prompt.
+        """
+        said = behind_thought(reply)
+        return said is not None and self.is_action(said)
+
     def measures(self) -> dict[str, float]:
         """Returns figures of this game beside its outcome, such as the number of trades; {} where there are none."""
         return {}
+
+    def standing(self) -> tuple[Outcome, ...] | None:
+        """Returns what the game's own measure, such as chips, says of an unfinished game; None where it has none.
+
+        WIN and LOSS, or DRAW for all, one per player. It changes nothing.
+        """
+        return None
 
     # ---- playing ----------------------------------------------------------------------------------------------
 
@@ -224,6 +255,7 @@ class Game(abc.ABC):
             staff=self.staff,
             splits=self.splits,
             lists_actions=self.lists_actions,
+            evaluation_only=self.evaluation_only,
         )
 
     def role(self, seat: int) -> str:
@@ -254,8 +286,13 @@ class Game(abc.ABC):
         lines = [self._rules(seat)] if self._rules_pending[seat] or self.history else []
         return "\n".join(lines + self._past[seat] + self._news[seat])
 
-    def step(self, reply: str) -> Verdict:
+    def step(self, reply: str, *, well_formed: bool = True) -> Verdict:
         """Takes the reply of the seat to move: reads one action, plays it, or asks again, or ends the game.
+
+        Args:
+          reply: what was said.
+          well_formed: whether it is of the form that this player was asked for; otherwise a player's reply counts as
+            malformed, whatever it says.
 
         Raises:
           ValueError: the game has not begun or is over.
@@ -263,14 +300,19 @@ class Game(abc.ABC):
         seat = self._mover()
         if seat >= self.seats:
             return self._step_staff(seat, reply)
-        action = self._canonical(reply)
+        action = self._canonical(reply) if well_formed else None
         self._replied(seat, action)
         if action is None:
+            self.malformed_tries[seat] += 1
             self._malformed_in_a_row += 1
             if self._malformed_in_a_row > self.malformed_allowance:
                 self._forfeit(seat)
                 return Verdict.FORFEIT_MALFORMED
-            self._tell(seat, f"No action could be read. Reply in the form {self.grammar}. Try again.")
+            if well_formed:
+                self._tell(seat, f"No action could be read. Reply in the form {self.grammar}. Try again.")
+            else:
+                form = f"Think once, {THOUGHT}, then write {self.grammar} and nothing else."
+                self._tell(seat, f"The reply does not have the form asked for. {form} Try again.")
             return Verdict.MALFORMED
         self._malformed_in_a_row = 0
         objection = self._objection(action)
@@ -331,6 +373,22 @@ class Game(abc.ABC):
         if not self.over:
             self._end((Outcome.TRUNCATED,) * self.seats)
 
+    def stop(self) -> None:
+        """Stops the game at a driver's limit of actions: `standing` decides, and without one it is truncated.
+
+        Raises:
+          ValueError: `standing` is not one WIN, DRAW or LOSS per player.
+        """
+        if self.over:
+            return
+        found = self.standing()
+        if found is None:
+            self.truncate()
+            return
+        if len(found) != self.seats or not {*found} <= {Outcome.WIN, Outcome.DRAW, Outcome.LOSS}:
+            raise ValueError(f"{self.id}: standing() must be win, draw or loss for each of {self.seats}, got {found}")
+        self._end(found)
+
     # ---- copies and records -----------------------------------------------------------------------------------
 
     def clone(self) -> Self:
@@ -339,6 +397,7 @@ class Game(abc.ABC):
         # deepcopy would also copy the tables that every game of a class shares and is 20 times slower.
         twin.chance = Chance(self.chance.seed, self.chance.draws)
         twin.illegal_tries = list(self.illegal_tries)
+        twin.malformed_tries = list(self.malformed_tries)
         twin._news = [list(lines) for lines in self._news]  # noqa: SLF001 (its own class)
         twin._past = [list(lines) for lines in self._past]  # noqa: SLF001 (its own class)
         twin._rules_pending = list(self._rules_pending)  # noqa: SLF001 (its own class)
@@ -352,6 +411,7 @@ class Game(abc.ABC):
             "to_move": self.to_move,
             "outcomes": None if self.outcomes is None else [str(o) for o in self.outcomes],
             "illegal_tries": list(self.illegal_tries),
+            "malformed_tries": list(self.malformed_tries),
             "forfeited_by": self.forfeited_by,
             "actions_played": self.actions_played,
             "discarded": self.discarded,
@@ -368,6 +428,7 @@ class Game(abc.ABC):
         self.to_move = data["to_move"]
         self.outcomes = None if data["outcomes"] is None else tuple(Outcome(o) for o in data["outcomes"])
         self.illegal_tries = list(data["illegal_tries"])
+        self.malformed_tries = list(data["malformed_tries"])
         self.forfeited_by = data["forfeited_by"]
         self.actions_played = data["actions_played"]
         self.discarded = data["discarded"]

@@ -10,6 +10,8 @@ from types import ModuleType
 from dfc.games import registry, scripted
 from dfc.games.game import Game
 
+_TOLD = 500  # characters of an error's text
+
 
 def found(name: str) -> tuple[Callable[[], Game], Mapping[str, scripted.Player] | None]:
     """Returns what makes a game, and its staff: {} without, None for that of `dfc.games.scripted`.
@@ -42,7 +44,9 @@ def _imported(path: pathlib.Path) -> ModuleType:
     sys.modules[module_name] = module  # dataclasses look their module up there
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:  # Ctrl-C while a file takes long
+        raise
+    except BaseException as error:
         del sys.modules[module_name]
         raise ValueError(f"{_place(path, error)}: importing this file raised {_told(error)}") from error
     return module
@@ -57,5 +61,10 @@ def _place(path: pathlib.Path, error: BaseException) -> str:
 
 
 def _told(error: BaseException) -> str:
-    text = error.msg if isinstance(error, SyntaxError) else " ".join(str(error).split())
+    try:
+        text = error.msg if isinstance(error, SyntaxError) else " ".join(str(error).split())
+    except Exception:  # noqa: BLE001 (of a class in the file)
+        text = ""
+    if len(text) > _TOLD:
+        text = f"{text[:_TOLD]} ..."
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

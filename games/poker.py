@@ -25,7 +25,8 @@ class Poker(Game):
     the board is dealt and the hands are compared: the best five of seven cards win. The pot holds as much of one
     player as of the other, so it is even, and equal hands share it with no odd chip.
     The match ends after the last hand, or when a player has no chips, or after `max_actions` actions, when the bets of
-    an unfinished hand go back. More chips win; equal chips are a draw.
+    an unfinished hand go back. More chips win; equal chips are a draw. A driver that stops the match earlier ends it
+    in the same way (`standing`).
 
     Action: ``[Check]``, ``[Fold]``, ``[Call]``, ``[Bet N]`` (brings one's chips on this street to N) or ``[Raise N]``
     (to N above the highest bet); any case, and a number behind the word Call is ignored. Bet and Raise mean the same
@@ -258,9 +259,13 @@ class Poker(Game):
         return self._turn(self.dealer)
 
     def _end_match(self) -> tuple[Outcome, ...]:
-        own, other = self.chips
         for seat in range(2):
             self._tell(seat, f"The match ends: you have {self.chips[seat]} chips, Opponent {self.chips[1 - seat]}.")
+        return self.standing()
+
+    def standing(self) -> tuple[Outcome, ...]:
+        """Returns who has more chips, those in the pot of an unfinished hand given back; equal chips are a draw."""
+        own, other = (chips + paid for chips, paid in zip(self.chips, self.paid, strict=True))
         return self._drawn() if own == other else self._won_by(0 if own > other else 1)
 
     # ---- what is said -----------------------------------------------------------------------------------------

@@ -104,6 +104,8 @@ def declared(subject: Subject) -> Iterator[str]:
         yield f"`longest` must be a whole number of 1 or more, got {game.longest!r}"
     if not game.forgetful <= {"player", *game.staff}:
         yield f"`forgetful` must name roles of `staff`, or player, got {sorted(game.forgetful)} and {game.staff}"
+    if game.evaluation_only not in (True, False):
+        yield f"`evaluation_only` must be True or False, got {game.evaluation_only!r}"
     if any(type(size) is not int or size < 1 for size in game.splits.values()):
         yield f"`splits` must hold numbers of tasks, got {dict(game.splits)}"
     if game.to_move is not None or game.legal_actions():

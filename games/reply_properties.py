@@ -1,4 +1,4 @@
-"""What a game must do with replies that cannot be used: malformed and huge ones, and those of staff."""
+"""What a game must do with replies that cannot be used: malformed and huge ones, unseen characters, and staff's."""
 
 import json
 import re
@@ -7,8 +7,11 @@ from collections.abc import Iterator
 
 from dfc.games.chance import Chance, derive_seed
 from dfc.games.game import Game, Outcome, Verdict
-from dfc.games.properties import MIDGAME, Subject, midgame
+from dfc.games.properties import MIDGAME, Subject, everyone, midgame
 
+# One of each kind that `printable.without_unseen` removes: control, zero-width, bidirectional, tag, surrogate, private,
+# unassigned, variation selector, filler.
+UNSEEN = "\0\x1b\x7f\x9b\xad\u200b\u200d\u202e\u2066\ufeff\U000e0041\ud800\ue000\uffff\ufe0f\U000e0100\u3164"
 _SECONDS = 0.2  # of CPU that reading one reply may take
 _HUGE = "9" * 5000  # more digits than int() takes
 
@@ -45,6 +48,27 @@ def malformed(subject: Subject) -> Iterator[str]:
             yield f"with malformed_allowance=1 an empty reply got the verdict {verdict}"
         elif not patient.observation(seat).endswith(" Try again."):
             yield f"after a malformed reply the seat reads {patient.observation(seat)!r}"
+
+
+def unseen(subject: Subject) -> Iterator[str]:
+    """Characters that are not seen do not pass from the reply of one seat to another one."""
+    for seed in subject.seeds:
+        game = subject.started(seed)
+        chance = Chance(derive_seed("unseen", seed))
+        for _ in range(MIDGAME):
+            if game.over:
+                break
+            reply = subject.reply(game, chance)
+            seat = game.to_move or 0
+            for hidden in (UNSEEN.join(reply), f"{reply[:1]}{UNSEEN}{reply[1:]}{UNSEEN}"):
+                after = game.clone()
+                after.step(hidden)
+                for other in everyone(game):
+                    held = sorted(set(UNSEEN) & set(after.observation(other))) if other != seat else []
+                    if held:
+                        yield f"seat {other} is shown {held[0]!r}, which the {game.role(seat)} on seat {seat} wrote"
+                        return
+            game.step(reply)
 
 
 def huge_replies(action: str, size: int) -> Iterator[str]:

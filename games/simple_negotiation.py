@@ -144,6 +144,10 @@ class SimpleNegotiation(Game):
         said = spoken(reply)
         return None if said is None else self._read(said)
 
+    def is_action(self, said: str) -> bool:
+        """Returns whether anything can be read: words are free, beside an offer too."""
+        return self.extract(said) is not None
+
     def _canonical(self, reply: str) -> str | None:
         return self.extract(reply)
 

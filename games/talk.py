@@ -7,6 +7,8 @@ gives the same line, and no player can write a line that looks like news of the 
 import re
 from collections.abc import Callable
 
+from dfc.games.printable import without_unseen
+
 LONGEST_GROUP = 300  # characters of a group, blanks collapsed; more is no action
 _GROUP = re.compile(r"\[[^\[\]]*\]")
 _ROUND = str.maketrans("[]", "()")
@@ -19,8 +21,8 @@ def read_talk(
 
     A bracket that begins like an action must be one: a group that `read_group` refuses, one that is never closed, and
     two different ones make the whole reply unreadable. All other square brackets are talk and become round ones. Runs
-    of blanks and line breaks, and characters that cannot be printed, become one blank; words beyond `max_talk`
-    characters are cut.
+    of blanks and line breaks become one blank, characters that are not seen are removed (`without_unseen`); words
+    beyond `max_talk` characters are cut.
 
     Args:
       said: the reply without its thoughts.
@@ -28,9 +30,9 @@ def read_talk(
       read_group: (group, brackets included) -> its canonical spelling, or None.
       max_talk: characters of talk that are kept.
     """
-    line = " ".join(said.split())
+    line = " ".join(without_unseen(said).split())
     if "[" not in line:  # words alone: nothing to search, nothing to join
-        return _printable(line, max_talk) or None
+        return _cut(line, max_talk) or None
     words: list[str] = []
     actions: set[str] = set()
     end = 0
@@ -44,7 +46,7 @@ def read_talk(
         end = group.end()
     if len(actions) > 1:
         return None
-    talk = _printable(" ".join(" ".join([*words, line[end:]]).split()), max_talk)
+    talk = _cut(" ".join(" ".join([*words, line[end:]]).split()), max_talk)
     return " ".join([talk, *actions] if talk else actions) or None
 
 
@@ -56,11 +58,7 @@ def split_talk(line: str) -> tuple[str, str]:
     return words.rstrip(), bracket + rest
 
 
-def _printable(words: str, longest: int) -> str:
-    """Returns words, blanks collapsed, without square brackets and characters that cannot be printed."""
+def _cut(words: str, longest: int) -> str:
+    """Returns so many characters of words, square brackets turned into round ones."""
     talk = words[:longest]
-    if "[" in talk or "]" in talk:
-        talk = talk.translate(_ROUND)
-    if not talk.isprintable():
-        talk = " ".join("".join(c if c.isprintable() else " " for c in talk).split())
-    return talk.rstrip()
+    return (talk.translate(_ROUND) if "[" in talk or "]" in talk else talk).rstrip()

@@ -176,6 +176,10 @@ class TruthAndDeception(Game):
         said = spoken(reply)
         return None if said is None else self._read(said)
 
+    def is_action(self, said: str) -> bool:
+        """Returns whether anything can be read: words are free."""
+        return self.extract(said) is not None
+
     def _canonical(self, reply: str) -> str | None:
         return self.extract(reply)
 

@@ -228,7 +228,16 @@ WITH_IMAGES = WithImages(
     model_type="gemma3",
     text=GEMMA3,
     without_effect=frozenset(
-        {"vision_config", "mm_tokens_per_image", "boi_token_index", "eoi_token_index", "image_token_index"}
+        {
+            "vision_config",
+            "mm_tokens_per_image",
+            "boi_token_id",  # the newer names of the next three
+            "eoi_token_id",
+            "image_token_id",
+            "boi_token_index",
+            "eoi_token_index",
+            "image_token_index",
+        }
     ),
     prefixes={
         "language_model.model.": "model.",

@@ -2,28 +2,37 @@ r"""Chat messages to ids and back, always by appending: what was sampled or show
 
 A conversation's ids are `first_turn`, the reply's own ids, `next_turn`, the next reply's own ids, and so on. The fixed
 strings around messages are read off the folder's own chat template once (`dfc.models.chat_templates`). Special tokens
-of those fixed strings become ids; a message that spells a special token stays text. A message is tokenized together
-with the plain text the template puts beside it (such as ``user\n``), so the ids are those of `apply_chat_template`
-over the whole conversation.
+of those fixed strings become ids; a message that spells one, or any other token that was added to the vocabulary, stays
+text. A message is tokenized together with the plain text the template puts beside it (such as ``user\n``), so the ids
+are those of `apply_chat_template` over the whole conversation.
 """
 
+import base64
 import contextlib
 import dataclasses
 import functools
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import tokenizers
 
 from dfc.errors import WeightsError
-from dfc.models import chat_templates
+from dfc.models import chat_templates, folders
+from dfc.models.safetensors_files import BrokenFileError, parse_json, refuse_special, shortened
 
 _CACHED_MESSAGES = 65_536
 _FOLD = "\n\n"
+_OPENED, _CLOSED, _BEHIND_THOUGHT = "<think>", "</think>", "\n\n"
+_LARGEST_FILE = 256 * 2**20  # bytes; the tokenizers of the largest vocabularies have 40 MB
+_HIGHEST_ID = 2**31 - 1  # ids are int32
+_MOST_STEPS = 64  # of a tokenizer; Gemma, Llama, Mistral and Qwen have 1 to 4
+_MOST_GROWTH = 64  # times; Unicode's own normal forms make 18 characters of one
+_LARGEST_TABLE = 4 * 2**20  # characters; that of Unicode's normal form NFKC has 0.3 million
+_FILES = "a Hugging Face folder holds tokenizer.json, tokenizer_config.json and its chat template: copy them there"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,24 +47,34 @@ class _Slot:
 
 def _declared_vocabulary(folder: Path) -> int | None:
     """Returns vocab_size of the folder's config.json or of its text_config, None if neither declares one."""
-    path = folder / "config.json"
-    if not path.is_file():
+    path = folder / folders.CONFIG
+    if not path.exists():
         return None
-    config = json.loads(path.read_text(encoding="utf-8"))
+    config = folders.read_json(path)
     # A model with an image tower (Gemma 3) keeps its decoder's entries in text_config.
-    size = config.get("vocab_size", (config.get("text_config") or {}).get("vocab_size"))
-    return None if size is None else int(size)
+    text = config.get("text_config")
+    size = config.get("vocab_size", text.get("vocab_size") if isinstance(text, Mapping) else None)
+    if size is not None and not _is_id(size):
+        raise WeightsError(f"{path}: vocab_size: expected a number of ids, got {shortened(repr(size))}")
+    return size
 
 
 def _declared_end_ids(folder: Path) -> tuple[int, ...]:
     """Returns eos_token_id of the folder's generation_config.json, a number or a list there."""
     path = folder / "generation_config.json"
-    if not path.is_file():
+    if not path.exists():
         return ()
-    declared = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id")
+    declared = folders.read_json(path).get("eos_token_id")
     if declared is None:
         return ()
-    return tuple(declared) if isinstance(declared, list) else (int(declared),)
+    ids = tuple(declared) if isinstance(declared, list) else (declared,)
+    if not all(map(_is_id, ids)):
+        raise WeightsError(f"{path}: eos_token_id: expected an id or a list of ids, got {shortened(repr(declared))}")
+    return ids
+
+
+def _is_id(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _HIGHEST_ID
 
 
 @contextlib.contextmanager
@@ -73,23 +92,139 @@ def _without_advice() -> Iterator[None]:
             os.environ[variable] = before
 
 
+@contextlib.contextmanager
+def _libraries_at(folder: Path, what: str) -> Iterator[None]:
+    """Turns whatever the tokenizer's libraries raise into a WeightsError with what could not be done.
+
+    On files of a stranger they raise errors of every kind. A panic of the Rust library, such as when a regular
+    expression of ``tokenizer.json`` gives up on a text, is no `Exception`, and its class cannot be imported.
+    """
+    try:
+        yield
+    except WeightsError:  # says all of it
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        came = shortened(" ".join(f"{type(error).__name__}: {error}".split()), 400)
+        if "trust_remote_code" in came:
+            came = "it asks for code of its own (auto_map), which is never run; save its tokenizer as tokenizer.json"
+        raise WeightsError(f"{folder}: {what} ({came}): {_FILES}") from error
+
+
+def _refuse_files(folder: Path) -> None:
+    """Refuses a folder with a file that a reader would wait for (a pipe) or that is beyond all bounds."""
+    for file in sorted([*folder.glob("*"), *folder.glob("additional_chat_templates/*")]):
+        if file.suffix not in (".json", ".jinja", ".model", ".txt") or file.name.endswith(".index.json"):
+            continue
+        try:
+            refuse_special(file)
+        except BrokenFileError as error:
+            raise WeightsError(f"{file}: {error}") from error
+        if file.is_file() and file.stat().st_size > _LARGEST_FILE:
+            raise WeightsError(f"{file}: expected at most {_LARGEST_FILE} bytes, got {file.stat().st_size}: {_FILES}")
+
+
+def _growth(step: Mapping[str, Any]) -> float:
+    """Returns by how much one step of a tokenizer may lengthen a text at most, 1 for a step that does not.
+
+    Readers ignore fields of other kinds of steps, so each counts, whatever the step calls itself.
+    """
+    growth = 1.0
+    pattern, content = step.get("pattern"), step.get("content")
+    if isinstance(content, str) and pattern is not None:  # Replace
+        fixed = pattern.get("String") if isinstance(pattern, Mapping) else None
+        # An expression, like an empty string, may match between any two characters.
+        growth *= max(1.0, len(content) / len(fixed) if isinstance(fixed, str) and fixed else 1.0 + len(content))
+    if isinstance(step.get("prepend"), str):
+        growth *= max(1, len(step["prepend"]))
+    if "precompiled_charsmap" in step:
+        growth *= _longest_text(step["precompiled_charsmap"])
+    if "replacement" in step:
+        growth *= 2.0  # Metaspace puts a character before each piece, and another step may cut pieces anew
+    if step.get("type") == "ByteLevel" or "trim_offsets" in step:
+        growth *= 3.0  # one character per byte, most of which have two bytes again; and a space before each piece
+    if "suffix" in step or "word_delimiter_token" in step:
+        growth *= 3.0  # BPEDecoder and CTC make a space of it; an empty one is between any two characters
+    return growth
+
+
+def _longest_text(table: object) -> float:
+    """Returns the length of the longest text that SentencePiece's table of characters (in base64) puts for one."""
+    if not isinstance(table, str) or len(table) > _LARGEST_TABLE:
+        return float("inf")
+    # The size of an index, the index, and the texts with zeros between.
+    data = base64.b64decode(table)
+    texts = data[4 + int.from_bytes(data[:4], "little") :].split(b"\0")
+    return float(max(1, *(len(text.decode(errors="replace")) for text in texts)))
+
+
+def _refuse_growth(file: Path) -> None:
+    """Refuses a ``tokenizer.json`` whose steps may lengthen a text without bound, before any of them runs.
+
+    Steps run in this process, also on the tokens that are added while the file is read: 45 that replace ``i`` by
+    ``ii`` take all memory there is. Those before the model multiply with each other, those of the decoder too.
+
+    Raises:
+      WeightsError: there are more than 64 steps, or their factors multiply to more than 64.
+      ValueError: the file cannot be read.
+    """
+    data = parse_json(file.read_bytes())
+    if not isinstance(data, dict):
+        raise ValueError(f"{file.name}: expected a JSON object, got a {type(data).__name__}")  # noqa: TRY004
+    for parts in (("normalizer", "pre_tokenizer", "post_processor"), ("decoder",)):
+        count, growth = 0, 1.0
+        for name in parts:
+            left = [data.get(name)]
+            while left:
+                step = left.pop()
+                if isinstance(step, Mapping):
+                    # What a template of ids consists of are dictionaries too; a step has a type, or had before 0.6.
+                    count += "type" in step or "pattern" in step or "prepend" in step
+                    growth *= 1.0 if name == "post_processor" else _growth(step)
+                    left.extend(step.values())
+                elif isinstance(step, list):
+                    left.extend(step)
+                if count > _MOST_STEPS or growth > _MOST_GROWTH:
+                    raise WeightsError(
+                        f"{file}: {' and '.join(parts)}: expected at most {_MOST_STEPS} steps that lengthen a text at "
+                        f"most {_MOST_GROWTH} times, got {'more' if count > _MOST_STEPS else f'{growth:.3g} times'}: "
+                        "texts would take time and memory without bound; use the tokenizer of the model's publisher"
+                    )
+
+
 def _pretrained(folder: Path) -> Any:  # noqa: ANN401  # transformers carries no types
-    """Returns transformers' tokenizer of a folder, from local files only."""
+    """Returns transformers' tokenizer of a folder, from local files only; no code that lies there is run."""
     # Importing transformers takes over a second, and only a process that loads a model needs it.
     with _without_advice():
         from transformers import AutoTokenizer, PreTrainedTokenizerFast  # noqa: PLC0415 - slow to import
 
-    cure = "a Hugging Face folder holds tokenizer.json, tokenizer_config.json and its chat template: copy them there"
+    _refuse_files(folder)
     if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model", "vocab.json")):
-        raise WeightsError(f"{folder}: no tokenizer (tokenizer.json, tokenizer.model or vocab.json) found: {cure}")
+        raise WeightsError(f"{folder}: no tokenizer (tokenizer.json, tokenizer.model or vocab.json) found: {_FILES}")
     # tokenizer.json states the whole pipeline; the model-specific classes behind AutoTokenizer may replace parts of it.
     kind = PreTrainedTokenizerFast if (folder / "tokenizer.json").is_file() else AutoTokenizer
-    pretrained = kind.from_pretrained(str(folder), local_files_only=True)
+    named = {"tokenizer_file": str(folder / "tokenizer.json")} if kind is PreTrainedTokenizerFast else {}
+    with _libraries_at(folder, "its tokenizer cannot be read"):
+        for file in sorted(folder.glob("tokenizer*.json")):
+            if file.name != "tokenizer_config.json":
+                _refuse_growth(file)
+        # Left open, a person would be asked in the middle of a start, and a "y" runs what lies in the folder.
+        pretrained = kind.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False, **named)
     if not isinstance(pretrained, PreTrainedTokenizerFast):
-        raise WeightsError(f"{folder}: {type(pretrained).__name__} has no form of the `tokenizers` library: {cure}")
+        raise WeightsError(f"{folder}: {type(pretrained).__name__} has no form of the `tokenizers` library: {_FILES}")
     if not pretrained.chat_template:
-        raise WeightsError(f"{folder}: no chat template (chat_template.jinja or in tokenizer_config.json): {cure}")
+        raise WeightsError(f"{folder}: no chat template (chat_template.jinja or in tokenizer_config.json): {_FILES}")
     return pretrained
+
+
+def _template(pretrained: Any, folder: Path) -> str:  # noqa: ANN401  # transformers carries no types
+    """Returns the chat template that transformers would take."""
+    with _libraries_at(folder, "it has no chat template for plain messages"):
+        text = pretrained.get_chat_template()
+    if not isinstance(text, str):
+        raise WeightsError(f"{folder}: expected a chat template as a string, got a {type(text).__name__}: {_FILES}")
+    return text
 
 
 def _inside(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
@@ -110,6 +245,11 @@ def _inside(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
     return inside
 
 
+def _any_of(names: Iterable[str]) -> re.Pattern[str]:
+    """Returns what finds the longest of some texts."""
+    return re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))) or r"(?!)")
+
+
 class ChatTokenizer:
     r"""The tokenizer and the chat template of one model folder; make one with `load`.
 
@@ -125,13 +265,28 @@ class ChatTokenizer:
       it stays in every turn.
     * Mistral shows the system message in the last user message, wherever that is. Here it stays in the first.
 
+    A message that spells a token which was added to the vocabulary stays text, where the template makes that token of
+    it: nobody can put an end of a turn, or Qwen's ``</think>`` and ``<tool_call>``, into what a policy is told. (What
+    the ordinary vocabulary spells, such as Gemma's ``<table>`` if its merges reach it, is text anyway; added tokens
+    of white space stay tokens.) In replies only special tokens stay text: thoughts of rows that are imitated are the
+    ids a policy samples.
+
+    A template may end its prompt with ``<think>``, so that every reply begins inside a thought (Qwen 3 Thinking,
+    DeepSeek R1's distillates): `opens_thought`. A sampled reply closes the thought itself. `encode_reply` closes it
+    for replies that nobody sampled: ``[4]`` becomes ``</think>\n\n[4]``; a text that holds ``</think>`` goes on inside
+    the thought, and its own ``<think>`` at the beginning is left out.
+
     A system message goes where the template puts it. Where the template refuses the role or ignores it (Gemma 2, the
     first template of Mistral 7B v0.3), it goes before the first user message, with a blank line between.
 
     Attributes:
-      vocabulary: number of ids, the highest one plus 1; the model may have more (padding).
+      vocabulary: number of ids, the highest one plus 1; the model may have more (padding), or fewer by special tokens
+        that no text and no template yields.
       end_ids: ids that end a reply, the template's own first.
       departure: one sentence on where the template would change earlier turns; None if it never does.
+      thought: what the template itself writes of a block of thought where a reply begins, such as ``<think>\\n``
+        (DeepSeek R1) or a whole empty block; mostly nothing.
+      opens_thought: whether it leaves that block open: every reply begins inside the thought and must close it.
     """
 
     def __init__(
@@ -143,18 +298,28 @@ class ChatTokenizer:
         enable_thinking: bool | None = None,
     ) -> None:
         self._folder = folder
-        self._special = tokenizers.Tokenizer.from_str(pretrained.backend_tokenizer.to_str())
-        self._special.no_truncation()
-        self._special.no_padding()
-        self._plain = _inside(self._special)
-        added = self._special.get_added_tokens_decoder()
-        names = sorted((token.content for token in added.values() if token.special), key=len, reverse=True)
-        self._names = re.compile("|".join(map(re.escape, names)) or r"(?!)")
-        self.vocabulary: int = max(self._special.get_vocab(with_added_tokens=True).values()) + 1
+        with _libraries_at(folder, "its tokenizer cannot be used"):
+            self._special = tokenizers.Tokenizer.from_str(pretrained.backend_tokenizer.to_str())
+            self._special.no_truncation()
+            self._special.no_padding()
+            self._plain = _inside(self._special)
+            added = self._special.get_added_tokens_decoder()
+            vocabulary = self._special.get_vocab(with_added_tokens=True)
+        if not vocabulary:
+            raise WeightsError(f"{folder}: its tokenizer has an empty vocabulary: {_FILES}")
+        self.vocabulary: int = max(vocabulary.values()) + 1
+        # White space that was added (Gemma's runs of newlines) is text like any other.
+        self._markup = {i: token for i, token in added.items() if not token.special and token.content.strip()}
+        self._names = _any_of(token.content for token in added.values() if token.special)
+        self._cuts = _any_of(token.content for i, token in added.items() if token.special or i in self._markup)
         self._stop_ids: dict[tuple[str, ...], frozenset[int]] = {}
         self._refuse_forgeable(added)
-        self._template = chat_templates.read(chat_templates.renderer(pretrained, enable_thinking), folder)
+        template, named = _template(pretrained, folder), pretrained.special_tokens_map
+        self._template = chat_templates.parts(template, named, enable_thinking, folder)
         self.departure: str | None = self._template.departure
+        _, tag, rest = self._template.tail.rpartition(_OPENED)
+        self.thought: str = tag + rest if tag else ""
+        self.opens_thought: bool = self._template.opens_thought
         self._read_slots()
         end_ids = (self._close[-1], *declared_end_ids, pretrained.eos_token_id)
         self.end_ids: tuple[int, ...] = tuple(dict.fromkeys(id_ for id_ in end_ids if id_ is not None))
@@ -173,13 +338,13 @@ class ChatTokenizer:
             an empty block of thoughts); None leaves the template its default.
 
         Raises:
-          WeightsError: the folder has no tokenizer or chat template, its ids do not fit its config.json, or its
-            template cannot be appended to.
+          WeightsError: the folder has no tokenizer or chat template or broken ones, asks for code of its own, its
+            ids do not fit its config.json, or its template cannot be appended to, or takes too long.
         """
         folder = Path(folder)
         tokenizer = cls(_pretrained(folder), folder, _declared_end_ids(folder), enable_thinking=enable_thinking)
         size = _declared_vocabulary(folder)
-        highest = max(tokenizer.vocabulary - 1, *tokenizer.end_ids)
+        highest = 0 if size is None else tokenizer._highest_id()
         if size is not None and highest >= size:
             raise WeightsError(
                 f"{folder}: the tokenizer's highest id is {highest}, but config.json declares vocab_size {size} (ids 0 "
@@ -215,13 +380,15 @@ class ChatTokenizer:
         """Returns the ids of a reply's text, without an end-of-turn id.
 
         They are those the template gives a reply of this text: where it strips replies, so is this one, and where a
-        reply begins with a space (Mistral), so does this one. A sampled reply needs no such thing: keep its ids.
+        reply begins with a space (Mistral), so does this one. Where `opens_thought`, the thought is closed first
+        unless the text closes it. A sampled reply needs no such thing: keep its ids.
         """
         return list(self._reply(text))
 
     def decode(self, ids: Iterable[int]) -> str:
         """Returns the text of ids; special tokens and ids beyond the vocabulary have none."""
-        text: str = self._special.decode(list(ids), skip_special_tokens=True)
+        with _libraries_at(self._folder, "its tokenizer fails on ids"):
+            text: str = self._special.decode(list(ids), skip_special_tokens=True)
         return text
 
     def stop_ids(self, stop: Sequence[str]) -> frozenset[int]:
@@ -243,20 +410,59 @@ class ChatTokenizer:
 
     # ---- encoding ---------------------------------------------------------------------------------------------
 
+    def _encode(self, tokenizer: tokenizers.Tokenizer, text: str) -> tuple[int, ...]:
+        with _libraries_at(self._folder, f"its tokenizer fails on a text of {len(text)} characters"):
+            return tuple(tokenizer.encode(text, add_special_tokens=False).ids)
+
     def _encode_plain(self, text: str) -> tuple[int, ...]:
-        return tuple(self._plain.encode(text, add_special_tokens=False).ids)
+        return self._encode(self._plain, text)
 
     def _encode_special(self, text: str) -> tuple[int, ...]:
-        return tuple(self._special.encode(text, add_special_tokens=False).ids)
+        return self._encode(self._special, text)
+
+    def _encode_message(self, text: str) -> tuple[int, ...]:
+        """Returns the ids of a message and the plain text beside it; no added token comes out of it."""
+        ids = self._encode_plain(text)
+        return ids if self._markup.keys().isdisjoint(ids) else self._encode(self._strict, text)
+
+    @functools.cached_property
+    def _strict(self) -> tokenizers.Tokenizer:
+        """A copy that takes every added token for a special one, none of which it makes from text."""
+        tokenizer = _inside(self._special)
+        tokenizer.add_special_tokens(
+            [
+                tokenizers.AddedToken(
+                    token.content,
+                    single_word=token.single_word,
+                    lstrip=token.lstrip,
+                    rstrip=token.rstrip,
+                    normalized=token.normalized,
+                    special=True,
+                )
+                for token in self._markup.values()
+            ]
+        )
+        return tokenizer
 
     def _fill(self, slot: _Slot, message: str) -> tuple[int, ...]:
-        return (*slot.before, *self._encode_plain(f"{slot.left}{message}{slot.right}"), *slot.after)
+        return (*slot.before, *self._encode_message(f"{slot.left}{message}{slot.right}"), *slot.after)
 
     def _encode_next(self, content: str) -> tuple[int, ...]:
         return self._fill(self._next_slot, self._template.user_trim(content))
 
     def _encode_reply(self, text: str) -> tuple[int, ...]:
-        return self._behind(self._context, f"{self._template.lead}{self._template.reply_trim(text)}")
+        said = self._template.reply_trim(text)
+        if not self.opens_thought:
+            return self._encode_said(said)
+        if said.startswith(_OPENED):  # the prompt has opened it
+            said = said.removeprefix(_OPENED)
+            said = said.removeprefix("\n") if self._template.tail.endswith("\n") else said
+        if _CLOSED in said:
+            return self._encode_said(said)
+        return (*self._encode_special(_CLOSED + _BEHIND_THOUGHT), *self._behind(_BEHIND_THOUGHT, said))
+
+    def _encode_said(self, said: str) -> tuple[int, ...]:
+        return self._behind(self._context, f"{self._template.lead}{said}")
 
     def _behind(self, context: str, text: str) -> tuple[int, ...]:
         """Returns the ids of a text that continues another; if the two melt into one piece, those of the text alone."""
@@ -276,20 +482,34 @@ class ChatTokenizer:
             return self._fill(self._first_slot, template.user_trim(content))
         head, middle = template.system.before, template.system.middle
         message, content = template.system.trim(system), template.system.user_trim(content)
-        marks = list(self._names.finditer(middle))
+        marks = list(self._cuts.finditer(middle))
         if not marks:
             # No special token lies between the two messages: they are one stretch of text.
             return self._fill(self._slot(head, template.tail), f"{message}{middle}{content}")
         start = marks[0].start()
         slot = self._slot(head, "")
-        opening = self._encode_plain(f"{slot.left}{message}{middle[:start]}")
+        opening = self._encode_message(f"{slot.left}{message}{middle[:start]}")
         return (*slot.before, *opening, *self._fill(self._slot(middle[start:], template.tail), content))
+
+    def _highest_id(self) -> int:
+        """Returns the highest id that a text, the template or the end of a reply can have.
+
+        Special tokens that the template does not write never come out of a text. Gemma 3 1B has one for images behind
+        its model's vocabulary.
+        """
+        parts = self._template
+        written = [parts.head, parts.tail, parts.between, parts.lead, *([_CLOSED] if self.opens_thought else [])]
+        if parts.system is not None:
+            written += [parts.system.before, parts.system.middle]
+        special = {i for i, token in self._special.get_added_tokens_decoder().items() if token.special}
+        ids = set(self._special.get_vocab(with_added_tokens=True).values()) - special
+        return max(ids.union(self.end_ids, *map(self._encode_special, written)))
 
     def _slot(self, before: str, after: str) -> _Slot:
         """Splits the fixed strings around a message into ids and the plain text next to it."""
-        matches = list(self._names.finditer(before))
+        matches = list(self._cuts.finditer(before))
         cut = matches[-1].end() if matches else 0
-        match = self._names.search(after)
+        match = self._cuts.search(after)
         stop = match.start() if match else len(after)
         return _Slot(self._encode_special(before[:cut]), before[cut:], after[:stop], self._encode_special(after[stop:]))
 
@@ -306,16 +526,18 @@ class ChatTokenizer:
         self._next_slot = dataclasses.replace(following, before=following.before[1:])
         # Llama 2 writes a space between a reply and the end of its turn.
         self._close = (*self._behind("x", template.between[: end.start()]), following.before[0])
-        marks = list(self._names.finditer(template.tail))
+        marks = list(self._cuts.finditer(template.tail))
         self._context = template.tail[marks[-1].end() if marks else 0 :]
         text = f"{template.head}Hi.{template.tail}{template.lead}Yes.{template.between}Go.{template.tail}"
         whole = self._encode_special(text)
         pieces = (
             *self._encode_first("Hi.", None),
-            *self._encode_reply("Yes."),
+            *self._encode_said("Yes."),
             *self._close,
             *self._encode_next("Go."),
         )
+        if not self._encode_said("Yes."):
+            raise WeightsError(f"{self._folder}: its tokenizer makes no ids of a text: {_FILES}")
         if whole != pieces:
             raise chat_templates.refusal(
                 self._folder,

@@ -5,15 +5,24 @@ first user message, between a message and its reply, between a reply and the nex
 conversations, checks that these parts explain all of them, and names where the template would change earlier text.
 """
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import jinja2
+import markupsafe
 
 from dfc.errors import WeightsError
+from dfc.models import template_process
+from dfc.models.safetensors_files import shortened
 
 Trim = Callable[[str], str]
 Render = Callable[..., str]
@@ -25,6 +34,10 @@ _PADDING = "\n "
 _THOUGHT = "<think>\nTHOUGHT\n</think>\n\n"
 # The default of Llama 3.1's and 3.2's own templates; without it Llama 3.2 would show every model the day of the run.
 _DATE = "26 Jul 2024"
+_OPENED, _CLOSED = "<think>", "</think>"
+_SECONDS = 60  # until the process is ended from outside; it ends itself after much less of work
+_LONGEST_ANSWER = 13 * template_process.LONGEST_TEXT  # bytes of a line: JSON writes some characters as 12 of them
+_KEPT_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")  # what an interpreter may need to start, no keys
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +87,19 @@ class ChatTemplate:
     foldable: bool
     departure: str | None
 
+    @property
+    def opens_thought(self) -> bool:
+        """Whether ``tail`` ends inside a block of thoughts, so that a model begins by thinking."""
+        return self.tail.rfind(_OPENED) > self.tail.rfind(_CLOSED)
+
+
+_REMEMBERED = 64
+_PARTS: dict[tuple[str, tuple[tuple[str, str], ...], bool | None], ChatTemplate] = {}  # starting a process takes 0.1 s
+
+
+class RefusedConversationError(Exception):
+    """A template that raised something instead of rendering a conversation; says what."""
+
 
 def refusal(folder: Path, expected: str) -> WeightsError:
     """Returns the error for a template that cannot be appended to, with what it must do and the cure."""
@@ -83,30 +109,104 @@ def refusal(folder: Path, expected: str) -> WeightsError:
     )
 
 
-def renderer(pretrained: Any, enable_thinking: bool | None) -> Render:  # noqa: ANN401  # transformers carries no types
-    """Returns a function from (role, content) pairs to the template's text.
+def parts(template: str, special_tokens: dict[str, str], enable_thinking: bool | None, folder: Path) -> ChatTemplate:
+    """Returns the parts of a template, from memory if it was read before; arguments and errors as for `rendering`."""
+    key = (template, tuple(sorted(special_tokens.items())), enable_thinking)
+    if key not in _PARTS:
+        with rendering(template, special_tokens, enable_thinking, folder) as render:
+            found = read(render, folder)
+        if len(_PARTS) >= _REMEMBERED:
+            _PARTS.clear()
+        _PARTS[key] = found
+    return _PARTS[key]
+
+
+@contextlib.contextmanager
+def rendering(
+    template: str, special_tokens: dict[str, str], enable_thinking: bool | None, folder: Path
+) -> Iterator[Render]:
+    """Gives a function from (role, content) pairs to the template's text, as `apply_chat_template` makes it.
+
+    The template runs in a process of its own (`dfc.models.template_process`), which a template that takes more than
+    2 seconds of processor time, 512 MiB of memory or a million characters of output does not outlive. Nothing of it
+    runs here, so it does not matter in which thread this is called.
 
     Args:
-      pretrained: transformers' tokenizer.
+      template: a Jinja template.
+      special_tokens: the tokenizer's, by name (``bos_token``).
       enable_thinking: passed to the template; None leaves it undefined, so that the template's own default holds.
+      folder: named in errors.
+
+    Raises:
+      WeightsError: the template does not compile or exceeds a limit, then or when a conversation is rendered, or the
+        process does not start. The function itself raises `RefusedConversationError` if the template raises something.
     """
     options = {} if enable_thinking is None else {"enable_thinking": enable_thinking}
+    paths = sorted({str(Path(module.__file__ or "").parents[1]) for module in (jinja2, markupsafe)})
+    command = [sys.executable, "-I", "-S", template_process.__file__, json.dumps(paths)]
+    kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+    pipe = subprocess.PIPE
+    try:
+        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, env=kept)  # noqa: S603 - this interpreter and our file
+    except OSError as error:
+        raise WeightsError(f"{folder}: cannot start {sys.executable} to render the chat template ({error})") from error
+    end = threading.Timer(_SECONDS, process.kill)
+    end.daemon = True
+    try:
+        end.start()
+        if _answer(process) is None:
+            raise WeightsError(
+                f"{folder}: {sys.executable} ended with status {process.wait()} before it could render the chat "
+                f"template; it must be an interpreter that can import jinja2 from {', '.join(paths)}"
+            )
 
-    def render(*messages: tuple[str, str], add_generation_prompt: bool = True) -> str:
-        rows = [{"role": role, "content": content} for role, content in messages]
-        text: str = pretrained.apply_chat_template(
-            rows, tokenize=False, add_generation_prompt=add_generation_prompt, date_string=_DATE, **options
-        )
-        return text
+        def asked(request: dict[str, Any]) -> str:
+            answer = _answer(process, request)
+            if answer is None:
+                raise refusal(
+                    folder,
+                    f"it must render a few words within {template_process.PROCESSOR_SECONDS} seconds and "
+                    f"{template_process.MEMORY_BYTES >> 20} MiB of memory",
+                )
+            if "error" in answer:
+                raise RefusedConversationError(shortened(str(answer["error"]), 400))
+            return str(answer["text"])
 
-    return render
+        def render(*messages: tuple[str, str], add_generation_prompt: bool = True) -> str:
+            rows = [{"role": role, "content": content} for role, content in messages]
+            return asked({"messages": rows, "add_generation_prompt": add_generation_prompt})
+
+        try:
+            asked({"template": template, "variables": {**special_tokens, "date_string": _DATE, **options}})
+        except RefusedConversationError as error:
+            raise refusal(folder, f"it must be a Jinja template ({error})") from error
+        yield render
+    finally:
+        end.cancel()
+        process.kill()
+        process.communicate()  # closes its pipes and waits for it
+
+
+def _answer(process: "subprocess.Popen[bytes]", request: dict[str, Any] | None = None) -> dict[str, Any] | None:
+    """Sends a request and returns the answer, None if the process ended instead; without a request only waits."""
+    assert process.stdin is not None  # noqa: S101 - both are pipes
+    assert process.stdout is not None  # noqa: S101
+    try:
+        if request is not None:
+            process.stdin.write(json.dumps(request).encode() + b"\n")
+            process.stdin.flush()
+        line = process.stdout.readline(_LONGEST_ANSWER)
+    except BrokenPipeError:
+        return None
+    found: dict[str, Any] | None = json.loads(line) if line.endswith(b"\n") else None
+    return found
 
 
 def read(render: Render, folder: Path) -> ChatTemplate:
     """Finds the parts of a template.
 
     Args:
-      render: (role, content) pairs -> text, as `renderer` returns it.
+      render: (role, content) pairs -> text, as `rendering` gives it.
       folder: named in errors.
 
     Raises:
@@ -121,7 +221,7 @@ def read(render: Render, folder: Path) -> ChatTemplate:
         padded_user = render(("user", f"{_PADDING}{user1}{_PADDING}"))
         padded_reply = render(*one, ("assistant", f"{_PADDING}{reply1}{_PADDING}"), *two[2:])
         thinking = render(*one, ("assistant", _THOUGHT + reply1), *two[2:])
-    except jinja2.TemplateError as error:
+    except RefusedConversationError as error:
         raise refusal(folder, f"it fails on plain user and assistant messages ({error})") from error
     parts = _split(first, user1)
     if parts is None:
@@ -248,5 +348,5 @@ def _attempt(render: Render, *messages: tuple[str, str], add_generation_prompt: 
     """Returns what a conversation becomes; None if the template refuses it."""
     try:
         return render(*messages, add_generation_prompt=add_generation_prompt)
-    except jinja2.TemplateError:
+    except RefusedConversationError:
         return None

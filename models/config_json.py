@@ -6,8 +6,11 @@ transformers 4 and 5. Which family reads which of them is in `dfc.models.familie
 
 import dataclasses
 import math
-from collections.abc import Mapping
+import reprlib
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from dfc.models.decoder_config import LinearRope, Llama3Rope
 
@@ -24,6 +27,35 @@ _SCALING_FIELDS: Mapping[str, Mapping[str, str]] = {  # by rope_type: our field 
         "original_context": "original_max_position_embeddings",
     },
 }
+
+# No released model comes near: beyond them a number is a mistake, or meant to make us compute for ever.
+LARGEST = 2**31 - 1
+MOST_LAYERS = 10_000
+_PROBLEMS_SHOWN = 20
+
+_TINY, _HUGE = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 100
+_SHORT.maxdict = _SHORT.maxlist = 6
+
+
+def shown(value: object) -> str:
+    """Returns a value for a message, of at most a few hundred characters."""
+    return _SHORT.repr(value)
+
+
+def shown_name(name: str) -> str:
+    """Returns a field's name for a message: as it is, unless it is long or would act on a terminal."""
+    return name if len(name) <= _SHORT.maxstring and name.isprintable() else _SHORT.repr(name)
+
+
+def listed(problems: Sequence[str]) -> str:
+    """Returns problems one in a line; of many the first ones, and how many more there are."""
+    lines = [f"  - {problem}" for problem in problems[:_PROBLEMS_SHOWN]]
+    if len(problems) > _PROBLEMS_SHOWN:
+        lines.append(f"  - and {len(problems) - _PROBLEMS_SHOWN:,} more")
+    return "\n".join(lines)
 
 
 class Reader:
@@ -42,23 +74,29 @@ class Reader:
 
     def refuse(self, name: str, reason: str) -> None:
         """Notes that field `name` cannot be used."""
-        self.problems.append(f"{self._inside}{name}: {reason}")
+        self.problems.append(f"{self._inside}{shown_name(name)}: {reason}")
 
-    def integer(self, name: str, default: int | None = None, *, least: int = 1) -> int:
-        """Returns the whole number in a field, at least `least`; `default` stands for an absent or null one."""
+    def integer(self, name: str, default: int | None = None, *, least: int = 1, most: int = LARGEST) -> int:
+        """Returns the whole number in a field, from `least` to `most`; `default` stands for an absent or null one."""
         value = self.config.get(name)
         if value is None and default is not None:
             return default
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             kind = "a positive whole number" if least == 1 else f"a whole number of at least {least}"
-            self.refuse(name, f"expected {kind}, got {_shown(value)}")
+            self.refuse(name, f"expected {kind}, got {_came(value)}")
+            return 1
+        if value > most:
+            self.refuse(name, f"expected a whole number of at most {most}, got {shown(value)}")
             return 1
         return value
 
     def number(self, name: str, value: object) -> float:
-        """Returns `value` if it is a positive number; messages call it `name`."""
+        """Returns `value` if it is a positive number that float32 holds; messages call it `name`."""
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
-            self.refuse(name, f"expected a positive number, got {_shown(value)}")
+            self.refuse(name, f"expected a positive number, got {_came(value)}")
+            return 1.0
+        if not _TINY <= value <= _HUGE:
+            self.refuse(name, f"expected a number from {_TINY:.1e} to {_HUGE:.1e}, got {shown(value)}")
             return 1.0
         return float(value)
 
@@ -66,7 +104,7 @@ class Reader:
         """Returns true or false; `default` stands for an absent field."""
         value = self.config.get(name, default)
         if not isinstance(value, bool):
-            self.refuse(name, f"expected true or false, got {value!r}")
+            self.refuse(name, f"expected true or false, got {shown(value)}")
             return default
         return value
 
@@ -75,12 +113,12 @@ class Reader:
         if isinstance(value, Mapping):
             return value
         if value is not None:
-            self.refuse(name, f"expected an object, got {value!r}")
+            self.refuse(name, f"expected an object, got {shown(value)}")
         return {}
 
 
-def _shown(value: object) -> str:
-    return "nothing" if value is None else repr(value)
+def _came(value: object) -> str:
+    return "nothing" if value is None else shown(value)
 
 
 # Rotary settings
@@ -112,7 +150,7 @@ def layered_rope(reader: Reader, *, default_theta: float, default_local_theta: f
         elif kind == SLIDING:
             local[place] = reader.mapping(place, value)
         else:
-            reader.refuse(place, f"expected one object for {FULL} and one for {SLIDING}, got {value!r}")
+            reader.refuse(place, f"expected one object for {FULL} and one for {SLIDING}, got {shown(value)}")
     if reader.config.get("rope_scaling") is not None:
         full["rope_scaling"] = reader.mapping("rope_scaling", reader.config["rope_scaling"])
     theta, scaling = _rope_of(reader, "rope_theta", full, default_theta)
@@ -129,7 +167,7 @@ def _rope_of(
     given = (reader.config.get(base), *(place.get("rope_theta") for place in settings.values()))
     thetas = [theta for theta in given if theta is not None]
     if any(theta != thetas[0] for theta in thetas):
-        reader.refuse(base, f"given several times, as {', '.join(map(repr, thetas))}; keep the right one")
+        reader.refuse(base, f"given several times, as {', '.join(map(shown, thetas))}; keep the right one")
     theta = reader.number(base, thetas[0] if thetas else default_theta)
     scalings = [_scaling(reader, place, value) for place, value in settings.items()]
     if any(scaling != scalings[0] for scaling in scalings):
@@ -142,25 +180,28 @@ def _scaling(reader: Reader, place: str, settings: Mapping[str, Any]) -> Scaling
     kind = settings.get("rope_type", settings.get("type", "default"))  # "type" before transformers 4.43
     if not isinstance(kind, str) or kind not in _SCALING_FIELDS:
         kinds = " or ".join(map(repr, _SCALING_FIELDS))
-        reader.refuse(f"{place}.rope_type", f"only {kinds} is computed, got {kind!r}")
+        reader.refuse(f"{place}.rope_type", f"only {kinds} is computed, got {shown(kind)}")
         return None
     whole = settings.get("partial_rotary_factor", 1.0)
     if whole != 1.0:
-        reader.refuse(f"{place}.partial_rotary_factor", f"only 1.0 is computed, got {whole!r}")
+        reader.refuse(f"{place}.partial_rotary_factor", f"only 1.0 is computed, got {shown(whole)}")
     fields = _SCALING_FIELDS[kind]
     known = {*fields.values(), "rope_type", "type", "rope_theta", "partial_rotary_factor"}
     for name in sorted(settings.keys() - known):
-        reader.refuse(f"{place}.{name}", f"unknown to rope type {kind!r}, got {settings[name]!r}")
+        reader.refuse(f"{place}.{name}", f"unknown to rope type {kind!r}, got {shown(settings[name])}")
     values = {ours: reader.number(f"{place}.{theirs}", settings.get(theirs)) for ours, theirs in fields.items()}
     if kind == "default":
         return None
     if kind == "linear":
         return LinearRope(values["factor"])
+    context = values["original_context"]
+    if not context.is_integer():
+        reader.refuse(f"{place}.original_max_position_embeddings", f"expected a whole number, got {shown(context)}")
     scaling = Llama3Rope(
         factor=values["factor"],
         low_freq_factor=values["low_freq_factor"],
         high_freq_factor=values["high_freq_factor"],
-        original_context=int(values["original_context"]),
+        original_context=int(context),
     )
     if scaling.high_freq_factor <= scaling.low_freq_factor:
         reader.refuse(
@@ -188,7 +229,7 @@ def layer_types(reader: Reader, layers: int) -> tuple[bool, ...] | None:
     if types is None:
         return None
     if not isinstance(types, list) or any(kind not in (FULL, SLIDING) for kind in types):
-        reader.refuse("layer_types", f"expected a list of {FULL!r} and {SLIDING!r}, got {types!r}")
+        reader.refuse("layer_types", f"expected a list of {FULL!r} and {SLIDING!r}, got {shown(types)}")
         return None
     if len(types) != layers:
         reader.refuse("layer_types", f"expected one entry for each of the {layers} layers, got {len(types)}")

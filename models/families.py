@@ -1,21 +1,23 @@
 """Model families: how a Hugging Face ``config.json`` and its tensor names map to `DecoderConfig` and our weights.
 
 A family is data (`dfc.models.architectures`), not code. A configuration is either computed exactly as its family
-defines it or refused; a field this file does not know is refused too, because a field that is silently ignored is a
-different model.
+defines it or refused. So is a field that no family reads, unless it is known to change nothing, or nothing in
+transformers reads it either (`dfc.models.config_fields`): a field that is silently ignored is a different model.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax
 
 from dfc.errors import WeightsError
-from dfc.models import config_json
+from dfc.models import config_fields, config_json
 from dfc.models.architectures import FAMILIES, GEMMA3, PLAIN_KIND, WITH_IMAGES, Family, TensorName
 from dfc.models.decoder_config import DecoderConfig
 from dfc.models.transformer import abstract_params
 
+_LAYER = re.compile(r"model\.layers\.(\d{1,9})\.")
 Path = tuple[str, ...]  # keys from the root of the weights to one array: ("layers", "0", "mlp", "up", "kernel")
 
 # Read below for every family, field by field.
@@ -37,39 +39,12 @@ _READ = frozenset(
         "rope_parameters",
     }
 )
-# No part of the function from ids to logits at inference: names, ids, the initializer, limits, library settings.
-# Attention dropout belongs to a trainer, and ours has none; pretraining_tp only changes the order of a sum. The
-# padding id is one: which ids are padding, and so where a score is taken, is said by the caller's segments.
-_WITHOUT_EFFECT = frozenset(
-    {
-        "_name_or_path",
-        "_attn_implementation",
-        "_sliding_window_pattern",  # written by transformers 5, which reads layer_types
-        "attention_dropout",
-        "bos_token_id",
-        "cache_implementation",
-        "chunk_size_feed_forward",
-        "dtype",
-        "eos_token_id",
-        "id2label",
-        "initializer_range",
-        "is_encoder_decoder",
-        "label2id",
-        "max_position_embeddings",
-        "num_labels",
-        "output_attentions",
-        "output_hidden_states",
-        "pad_token_id",
-        "pretraining_tp",
-        "problem_type",
-        "return_dict",
-        "torch_dtype",
-        "transformers_version",
-        "unsloth_fixed",
-        "unsloth_version",
-        "use_cache",
-    }
-)
+_READ_WITH_IMAGES = WITH_IMAGES.without_effect | {
+    "architectures",
+    "model_type",
+    "text_config",
+    "tie_word_embeddings",
+}
 _DEFAULT_ROPE_THETA = 10000.0  # Llama 1 and 2 were released without the field
 _GEMMA3_ROPE_THETA = 1000000.0
 _DEFAULT_LABELS = 2  # what an absent id2label means in transformers
@@ -121,24 +96,20 @@ def family_of(config: DecoderConfig) -> Family:
 
 
 def _listed_problems(what: str, problems: list[str]) -> WeightsError:
-    return WeightsError(f"config.json of a {what} cannot be used:\n" + "\n".join(f"  - {line}" for line in problems))
+    return WeightsError(f"config.json of a {what} cannot be used:\n{config_json.listed(problems)}")
 
 
 def _text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns the text model's part of the configuration of a Gemma 3 that also reads images."""
     reader = config_json.Reader(config)
     if config.get("model_type", WITH_IMAGES.model_type) != WITH_IMAGES.model_type:
-        reader.refuse("model_type", f"expected {WITH_IMAGES.model_type!r}, got {config['model_type']!r}")
+        shown = config_json.shown(config["model_type"])
+        reader.refuse("model_type", f"expected {WITH_IMAGES.model_type!r}, got {shown}")
     text = config.get("text_config")
     if not isinstance(text, Mapping):
-        reader.refuse("text_config", f"expected an object, got {text!r}")
+        reader.refuse("text_config", f"expected an object, got {config_json.shown(text)}")
         text = {}
-    known = (
-        _WITHOUT_EFFECT
-        | WITH_IMAGES.without_effect
-        | {"architectures", "model_type", "text_config", "tie_word_embeddings"}
-    )
-    _refuse_unknown(reader, known)
+    _refuse_unread(reader, _READ_WITH_IMAGES)
     tied = reader.boolean("tie_word_embeddings", default=True)
     if tied != text.get("tie_word_embeddings", True):
         reader.refuse("tie_word_embeddings", f"it is {tied!r} here and the opposite in text_config; keep the right one")
@@ -156,34 +127,58 @@ def _family_named(config: Mapping[str, Any]) -> Family:
         return WITH_IMAGES.text
     if not isinstance(name, str) or name not in FAMILIES:
         raise WeightsError(
-            f"config.json: architectures is {architectures!r}; expected one of {', '.join(known)}. "
+            f"config.json: architectures is {config_json.shown(architectures)}; expected one of {', '.join(known)}. "
             "docs/add_a_model_family.md says how to add a family."
         )
     return FAMILIES[name]
 
 
-def _refuse_unknown(reader: config_json.Reader, known: frozenset[str]) -> None:
-    """Notes fields nobody reads; null or false switches something off, which is what not knowing it amounts to."""
-    for name in sorted(reader.config.keys() - known):
-        value = reader.config[name]
-        if value is not None and value is not False:
-            reader.refuse(
-                name,
-                f"unknown field with value {value!r}; if it does not change the computation, "
-                "remove it from config.json",
-            )
+def _refuse_unread(reader: config_json.Reader, read: frozenset[str]) -> None:
+    """Notes fields that the family does not read and that are not known to change nothing."""
+    for name in sorted(reader.config.keys() - read):
+        objection = config_fields.objection(name, reader.config[name])
+        if objection is not None:
+            reader.refuse(name, objection)
+
+
+def _read_of(family: Family) -> frozenset[str]:
+    return _READ | family.reads | family.fixed.keys()
+
+
+def passed_over(config: Mapping[str, Any]) -> list[str]:
+    """Returns the fields of a ``config.json`` nobody knows: no family and no table here, and nothing in transformers.
+
+    They change nothing that transformers computes. A person should hear of them all the same: a fork may read them.
+
+    Raises:
+      WeightsError: if `from_config_json` refuses the architecture.
+    """
+    family = _family_named(config)
+    if not _has_images(config):
+        return sorted(name for name in config.keys() - _read_of(family) if config_fields.unknown(name))
+    text = config["text_config"].keys() - _read_of(family)
+    return sorted(
+        [name for name in config.keys() - _READ_WITH_IMAGES if config_fields.unknown(name)]
+        + [f"text_config.{name}" for name in text if config_fields.unknown(name)]
+    )
+
+
+def _has_images(config: Mapping[str, Any]) -> bool:
+    return config.get("architectures") in ([WITH_IMAGES.architecture], WITH_IMAGES.architecture)
 
 
 def _check_values(reader: config_json.Reader, family: Family) -> None:
     """Notes model_type, fixed values and unknown fields that the family cannot compute."""
     config = reader.config
     if config.get("model_type", family.model_type) != family.model_type:
-        reader.refuse("model_type", f"expected {family.model_type!r}, got {config['model_type']!r}")
+        reader.refuse("model_type", f"expected {family.model_type!r}, got {config_json.shown(config['model_type'])}")
     for name, allowed in family.fixed.items():
         if name in config and config[name] not in allowed:
             values = " or ".join(map(repr, allowed))
-            reader.refuse(name, f"only {values} is computed for {family.architecture}, got {config[name]!r}")
-    _refuse_unknown(reader, _READ | _WITHOUT_EFFECT | family.reads | family.fixed.keys())
+            reader.refuse(
+                name, f"only {values} is computed for {family.architecture}, got {config_json.shown(config[name])}"
+            )
+    _refuse_unread(reader, _read_of(family))
 
 
 def _windows(reader: config_json.Reader, family: Family, layers: int) -> tuple[int | None, tuple[bool, ...]]:
@@ -226,7 +221,7 @@ def from_config_json(config: Mapping[str, Any]) -> DecoderConfig:
         not computed here (another activation, other biases, other rope types, quantization).
     """
     family = _family_named(config)
-    with_images = config.get("architectures") in ([WITH_IMAGES.architecture], WITH_IMAGES.architecture)
+    with_images = _has_images(config)
     text = _text_part(config) if with_images else config
     reader = config_json.Reader({**family.defaults, **text}, inside="text_config." if with_images else "")
     _check_values(reader, family)
@@ -238,7 +233,7 @@ def from_config_json(config: Mapping[str, Any]) -> DecoderConfig:
     else:
         theta, scaling = config_json.rope(reader, default_theta=_DEFAULT_ROPE_THETA)
     width, heads = reader.integer("hidden_size"), reader.integer("num_attention_heads")
-    layers = reader.integer("num_hidden_layers")
+    layers = reader.integer("num_hidden_layers", most=config_json.MOST_LAYERS)
     window, windowed = _windows(reader, family, layers)
     cap = reader.config.get("final_logit_softcapping")
     decoder = DecoderConfig(
@@ -347,7 +342,11 @@ def to_config_json(config: DecoderConfig, *, base: Mapping[str, Any] | None = No
         }
     if family.scores:
         special |= _label_fields(config, base)
-    kept = {name: value for name, value in base.items() if name in _WITHOUT_EFFECT - family.reads}
+    kept = {
+        name: value
+        for name, value in base.items()
+        if name in config_fields.PASSED - config_fields.NOT_WRITTEN - family.reads
+    }
     return kept | {
         "architectures": [family.architecture],
         "model_type": family.model_type,
@@ -379,6 +378,26 @@ def tensor_names(config: DecoderConfig) -> dict[Path, TensorName]:
         kind = by_path["/".join(("layers", "{layer}", *path[2:]) if layer else path)]
         result[path] = TensorName("/".join(path), kind.tensor.format(layer=layer), kind.transpose)
     return result
+
+
+def check_layers(config: DecoderConfig, folder: object, tensors: Iterable[str]) -> None:
+    """Compares how many layers a decoder has with what its files hold, before anything is built for each of them.
+
+    Args:
+      config: the decoder.
+      folder: where it lies, for the message.
+      tensors: names of all tensors in its files; none leaves the question open.
+
+    Raises:
+      WeightsError: the highest layer of the files is not the decoder's last one.
+    """
+    names = [canonical_name(name) for name in tensors]
+    held = max((int(match[1]) + 1 for match in map(_LAYER.match, names) if match), default=0)
+    if names and held != config.layers:
+        raise WeightsError(
+            f"{folder}: num_hidden_layers is {config.layers} in config.json, but the files hold the tensors of "
+            f"{held} layers; keep the config.json that was saved with them"
+        )
 
 
 def canonical_name(tensor: str) -> str:

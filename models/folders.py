@@ -10,14 +10,22 @@ import json
 import os
 import pathlib
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from etils import epath  # type: ignore[import-untyped]  # the package carries no types
 
 from dfc import agreement
 from dfc.errors import WeightsError
-from dfc.models.safetensors_files import BrokenFileError, Location, StoredTensor, read_header
+from dfc.models.safetensors_files import (
+    BrokenFileError,
+    Location,
+    StoredTensor,
+    parse_json,
+    read_header,
+    refuse_special,
+    shortened,
+)
 
 CONFIG, SINGLE, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 TOKENIZER_FILES = (
@@ -32,6 +40,8 @@ TOKENIZER_FILES = (
     "chat_template.jinja",
 )
 _HASHED_AT_ONCE = 1 << 22  # bytes
+_LONGEST_JSON = 100 * 2**20  # bytes; the index of a very large model has a few megabytes
+_NAMED_AT_ONCE = 40  # problems in one message; a wrong number of layers is one per tensor
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
 
@@ -50,15 +60,31 @@ def read_json(path: Location) -> dict[str, Any]:
     """Returns the JSON object in a file.
 
     Raises:
-      WeightsError: if it cannot be read or is something else.
+      WeightsError: if it cannot be read, is something else, is nested too deeply or names a key twice.
     """
     try:
-        value = json.loads(path.read_bytes())
+        value = parse_json(_bounded(path))
     except (OSError, ValueError) as error:
-        raise WeightsError(f"{path}: expected a JSON file, cannot read it ({error})") from error
+        raise WeightsError(f"{path}: expected a JSON file, cannot read it ({shortened(str(error))})") from error
     if not isinstance(value, dict):
         raise WeightsError(f"{path}: expected a JSON object, got a {type(value).__name__}")
     return value
+
+
+def _bounded(path: Location) -> bytes:
+    refuse_special(path)
+    with path.open("rb") as handle:
+        data = bytes(handle.read(_LONGEST_JSON + 1))
+    if len(data) > _LONGEST_JSON:
+        raise ValueError(f"it has more than {_LONGEST_JSON} bytes")
+    return data
+
+
+def listed(problems: Sequence[str]) -> str:
+    """Returns problems as the lines of a message, the first ones of very many, none of them very long."""
+    lines = [f"\n  - {shortened(problem, 1000)}" for problem in problems[:_NAMED_AT_ONCE]]
+    more = len(problems) - len(lines)
+    return "".join(lines) + (f"\n  - and {more:,} more" if more else "")
 
 
 def write_json(path: Location, value: Mapping[str, Any]) -> None:
@@ -84,16 +110,23 @@ def _files(folder: Location) -> dict[str, set[str] | None]:
     weight_map = read_json(folder / INDEX).get("weight_map")
     if not isinstance(weight_map, dict) or not all(isinstance(file, str) for file in weight_map.values()):
         raise WeightsError(f"{folder / INDEX}: expected an object 'weight_map' from tensor names to file names")
-    outside = sorted({file for file in weight_map.values() if pathlib.PurePath(file).name != file})
-    if outside:
-        raise WeightsError(f"{folder / INDEX}: file names must not lead out of the folder, got {', '.join(outside)}")
-    other = sorted({file for file in weight_map.values() if not file.endswith(".safetensors")})
-    if other:
-        raise WeightsError(f"{folder / INDEX}: only safetensors files are ever read, got {', '.join(other)}")
-    expected: dict[str, set[str] | None] = {}
-    for file in sorted(set(weight_map.values())):
-        expected[file] = {tensor for tensor, place in weight_map.items() if place == file}
-    return expected
+    names = sorted(set(weight_map.values()))
+    # A NUL, or half of a pair of surrogates, is in no file's name; other unprintable ones have no business there.
+    _refuse_names(folder, "file names must be printable", [name for name in names if not name.isprintable()])
+    outside = [name for name in names if pathlib.PurePath(name).name != name or "\\" in name]
+    _refuse_names(folder, "file names must not lead out of the folder", outside)
+    other = [name for name in names if not name.endswith(".safetensors")]
+    _refuse_names(folder, "only safetensors files are ever read", other)
+    expected: dict[str, set[str]] = {name: set() for name in names}
+    for tensor, name in weight_map.items():
+        expected[name].add(tensor)
+    return {**expected}
+
+
+def _refuse_names(folder: Location, expected: str, names: Sequence[str]) -> None:
+    if names:
+        came = shortened(", ".join(name if name.isprintable() else ascii(name) for name in names))
+        raise WeightsError(f"{folder / INDEX}: {expected}, got {came}")
 
 
 def weights_hash(folder: Location) -> str:
@@ -106,6 +139,10 @@ def weights_hash(folder: Location) -> str:
     """
     digest = hashlib.blake2b(digest_size=16)
     for name in sorted(_files(folder)):
+        try:
+            refuse_special(folder / name)
+        except BrokenFileError as error:
+            raise WeightsError(f"{folder / name}: {error}") from error
         with (folder / name).open("rb") as file:
             digest.update(f"{name} {file.seek(0, os.SEEK_END)}\n".encode())
             file.seek(0)
@@ -118,19 +155,25 @@ class FolderTensors:
     """The tensors of a folder's files; only headers are read.
 
     Attributes:
+      folder: where they are.
       stored: what can be read, by name.
       problems: one sentence per file or tensor that an index names and that is not where it should be.
       reported: tensors that `problems` already speaks for.
+      notes: one sentence per tensor that lies in two files: from which it is read.
 
     Raises:
       WeightsError: if the folder has no safetensors, or an index that cannot be used.
     """
 
     def __init__(self, folder: Location) -> None:
+        self.folder = folder
         self.stored: dict[str, StoredTensor] = {}
         self.problems: list[str] = []
         self.reported: set[str] = set()
-        for file, indexed in _files(folder).items():
+        self.notes: list[str] = []
+        files = _files(folder)
+        place = {tensor: file for file, indexed in files.items() for tensor in indexed or ()}
+        for file, indexed in files.items():
             try:
                 held = read_header(folder / file)
             except FileNotFoundError:
@@ -138,7 +181,7 @@ class FolderTensors:
             except (BrokenFileError, OSError) as error:
                 self.problems.append(f"{file}: not a whole safetensors file ({error}); download or save it again")
             else:
-                self.stored |= held
+                self._add(file, held, place)
                 missing = (indexed or set()) - held.keys()
                 self.problems += [
                     f"{tensor}: {INDEX} expects it in {file}, which does not hold it" for tensor in sorted(missing)
@@ -146,6 +189,19 @@ class FolderTensors:
                 self.reported |= missing
                 continue
             self.reported |= indexed or set()
+
+    def _add(self, file: str, held: Mapping[str, StoredTensor], place: Mapping[str, str]) -> None:
+        """Takes the tensors of a file; of one that lies in two files, that of the file the index names for it."""
+        for name, tensor in held.items():
+            before = self.stored.get(name)
+            if before is not None:
+                taken = before.file.name if place.get(name) == before.file.name else file
+                other = file if taken == before.file.name else before.file.name
+                why = f"as {INDEX} says" if place.get(name) == taken else f"{INDEX} names neither"
+                self.notes.append(f"{name}: lies in {before.file.name} and in {file}; {taken} is read, {why}")
+                if other == file:
+                    continue
+            self.stored[name] = tensor
 
 
 def check_target(folder: Location, is_ours: Callable[[str], bool], what: str) -> None:

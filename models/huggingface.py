@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import os
 import pathlib
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,17 @@ import numpy as np
 
 from dfc import agreement
 from dfc.errors import WeightsError
-from dfc.models import architectures, families, folders, gathering, safetensors_files, shard_reading, verification
+from dfc.models import (
+    architectures,
+    config_fields,
+    config_json,
+    families,
+    folders,
+    gathering,
+    safetensors_files,
+    shard_reading,
+    verification,
+)
 from dfc.models.decoder_config import DecoderConfig
 from dfc.models.quantization import Nf4Kernel, is_quantized, quantize, quantize_params, quantized_shardings
 from dfc.models.safetensors_files import Location
@@ -27,7 +38,9 @@ from dfc.models.transformer import Params, abstract_params
 TOKENIZER_FILES = folders.TOKENIZER_FILES
 _QUANTIZED_AT_ONCE = 8  # tensors at full precision on the devices while the others are in four bits
 _DTYPES = ("float32", "bfloat16")
+_NAMES_TOLD = 10
 _TINY_PLAYER = "tiny_player"
+_EMBEDDING, _HEAD = ("embed", "embedding"), "lm_head.weight"
 
 
 def resolve(path: str) -> Location:
@@ -92,30 +105,38 @@ def load(
 
     Raises:
       WeightsError: if there is no such folder, ``config.json`` cannot be computed, or the tensors do not fit it; lists
-        every missing, extra or misshapen tensor and every truncated file. Nothing is placed on a device before.
+        every missing, extra or misshapen tensor and every truncated file (the first 40 of very many). Nothing is
+        placed on a device before. Also if an output embedding that is said to be tied differs from the embedding, or a
+        weight is NaN or infinite in `dtype`: names the tensor.
+
+    Warns:
+      UserWarning: a tensor lies in two files: the one that the index names is read.
     """
     if dtype not in _DTYPES:
         raise WeightsError(f"dtype: expected one of {', '.join(_DTYPES)}, got {dtype!r}")
     folder = resolve(folder) if isinstance(folder, str) else folders.location(folder)
     try:
-        config = families.from_config_json(folders.read_json(folder / folders.CONFIG))
+        said = folders.read_json(folder / folders.CONFIG)
+        config = families.from_config_json(said)
     except WeightsError as error:
         raise WeightsError(f"{folder}: {error}") from error
+    _tell_passed_over(said)
     config = dataclasses.replace(config, dtype=dtype)
+    tensors = folders.FolderTensors(folder)
+    _check_layers(tensors, config)
     abstract = abstract_params(config)
     if mesh is None:
         place = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
         shardings = jax.tree.map(lambda _: place, abstract)
     else:
         shardings = param_shardings(config, mesh)
-    tensors = folders.FolderTensors(folder)
-    # A model that also reads images puts a prefix before the names of its text model's tensors.
-    tensors.stored = {families.canonical_name(name): tensor for name, tensor in tensors.stored.items()}
-    tensors.reported = {families.canonical_name(name) for name in tensors.reported}
+    if reads_images(folder):
+        _take_prefixes(tensors)
     problems = _check(tensors, config)
     if problems:
-        listed = "\n".join(f"  - {problem}" for problem in problems)
-        raise WeightsError(f"{folder}: the weights cannot be loaded:\n{listed}")
+        raise WeightsError(f"{folder}: the weights cannot be loaded:{folders.listed(problems)}")
+    for note in tensors.notes:
+        warnings.warn(f"{folder}: {safetensors_files.shortened(note, 1000)}", stacklevel=2)
     shapes, places = gathering.flatten(abstract), gathering.flatten(shardings)
     names = families.tensor_names(config)
     wanted = [
@@ -126,18 +147,100 @@ def load(
     ]
     quantized = None if not nf4 else jax.tree.leaves(_nf4_places(config, mesh), is_leaf=is_quantized)
     step = len(wanted) if quantized is None else _QUANTIZED_AT_ONCE
+    tied = names[_EMBEDDING].tensor if config.tied_embedding and config.labels is None else None
     arrays: list[Any] = []
-    try:
-        for start in range(0, len(wanted), step):
-            arrays += shard_reading.read_arrays(wanted[start : start + step])
-            if quantized is not None:
-                arrays[start:] = [
-                    _quantizer(place)(array) if is_quantized(place) else array
-                    for array, place in zip(arrays[start:], quantized[start : start + step], strict=True)
-                ]
-    except (safetensors_files.BrokenFileError, OSError) as error:
-        raise WeightsError(f"{folder}: the weights could not be read to their end: {error}") from error
+    for start in range(0, len(wanted), step):
+        read = functools.partial(_read, tensors, wanted[start : start + step], None if start else tied)
+        # A host may read what no other reads: the others must not wait for it if it ends here.
+        arrays += agreement.together(read) if shard_reading.spans_hosts(mesh) else read()
+        if quantized is not None:
+            arrays[start:] = [
+                _quantizer(place)(array) if is_quantized(place) else array
+                for array, place in zip(arrays[start:], quantized[start : start + step], strict=True)
+            ]
     return config, jax.tree.unflatten(jax.tree.structure(abstract), arrays)
+
+
+def _check_layers(tensors: folders.FolderTensors, config: DecoderConfig) -> None:
+    """Refuses another number of layers than the files have; where a file is missing, that is what must be mended."""
+    try:
+        families.check_layers(config, tensors.folder, [*tensors.stored, *tensors.reported])
+    except WeightsError as error:
+        if not tensors.problems:
+            raise
+        problems = folders.listed(tensors.problems)
+        raise WeightsError(f"{tensors.folder}: the weights cannot be loaded:{problems}") from error
+
+
+def _tell_passed_over(config: Mapping[str, Any]) -> None:
+    """Prints the fields of a ``config.json`` that nobody knows, the first time a process sees them."""
+    names = [config_json.shown_name(name) for name in families.passed_over(config)]
+    if names and agreement.is_first():
+        more = f" and {len(names) - _NAMES_TOLD:,} more" if len(names) > _NAMES_TOLD else ""
+        _tell(
+            f"config.json: passed over, as nothing in transformers {config_fields.transformers_version()} reads it: "
+            f"{', '.join(names[:_NAMES_TOLD])}{more}"
+        )
+
+
+@functools.lru_cache(maxsize=64)
+def _tell(line: str) -> None:
+    print(line, flush=True)  # noqa: T201 - what a person should know of the model
+
+
+def _read(
+    tensors: folders.FolderTensors, wanted: Sequence[shard_reading.WantedArray], tied: str | None
+) -> list[jax.Array]:
+    """Returns the arrays; before that compares the tensor named `tied` with an output embedding, if there is one."""
+    try:
+        if tied is not None:
+            _refuse_untied(tensors, tied)
+        return shard_reading.read_arrays(wanted)
+    except shard_reading.NotFiniteError as error:
+        raise WeightsError(f"{tensors.folder}: the weights cannot be used: {error}") from error
+    except (safetensors_files.BrokenFileError, OSError) as error:
+        raise WeightsError(f"{tensors.folder}: the weights could not be read to their end: {error}") from error
+
+
+def _take_prefixes(tensors: folders.FolderTensors) -> None:
+    """Calls the tensors what the text model calls them: a model that also reads images puts a prefix before that."""
+    stored: dict[str, safetensors_files.StoredTensor] = {}
+    for name, tensor in tensors.stored.items():
+        canonical = families.canonical_name(name)
+        other = stored.setdefault(canonical, tensor)
+        if other is not tensor:
+            tensors.problems.append(f"{other.name} and {name}: both are {canonical} of the text model; remove one")
+    tensors.stored = stored
+    tensors.reported = {families.canonical_name(name) for name in tensors.reported}
+
+
+def _refuse_untied(tensors: folders.FolderTensors, embedding: str) -> None:
+    """Refuses an output embedding that is no copy of the embedding it is said to be tied to; reads a piece at a time.
+
+    Raises:
+      WeightsError: they differ.
+      BrokenFileError, OSError: they cannot be read.
+    """
+    head, tied = tensors.stored.get(_HEAD), tensors.stored[embedding]
+    if head is None:
+        return
+    how = None
+    if head.shape != tied.shape or head.dtype not in safetensors_files.NUMPY_DTYPES:
+        how = f"{head.dtype} {list(head.shape)} and {tied.dtype} {list(tied.shape)}"
+    else:
+        rows = max(head.piece_rows(), tied.piece_rows())  # one dtype may be wider than the other
+        pieces = (stored.pieces(0, tied.shape[0], multiple=rows) for stored in (head, tied))
+        for (first, one), (_, other) in zip(*pieces, strict=True):
+            if not np.array_equal(one.astype(np.float32), other.astype(np.float32), equal_nan=True):
+                how = f"they differ in rows {first} to {first + len(one) - 1}"
+                break
+    if how is None:
+        return
+    raise WeightsError(
+        f"{tensors.folder}: config.json says tie_word_embeddings: true, but {head.name} is no copy of {tied.name} "
+        f"({how}). If the model was trained with an output embedding of its own, set tie_word_embeddings to false in "
+        f"config.json; if not, remove {head.name} from the files"
+    )
 
 
 def _nf4_places(config: DecoderConfig, mesh: jax.sharding.Mesh | None) -> Params:
@@ -155,8 +258,10 @@ def _quantizer(place: Nf4Kernel) -> Callable[[jax.Array], Nf4Kernel]:
 
 def reads_images(folder: Location) -> bool:
     """Returns whether a folder holds a model with an image part, of which `load` takes the text model."""
-    named = folders.read_json(folder / folders.CONFIG).get("architectures") or []
-    return architectures.WITH_IMAGES.architecture in named
+    named = folders.read_json(folder / folders.CONFIG).get("architectures")
+    return named == architectures.WITH_IMAGES.architecture or (
+        isinstance(named, list) and architectures.WITH_IMAGES.architecture in named
+    )
 
 
 def _check_params(config: DecoderConfig, params: Params) -> dict[families.Path, gathering.Weight]:

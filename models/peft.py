@@ -10,7 +10,7 @@ Source: Hu et al., arXiv 2106.09685, and the fields of ``LoraConfig`` of PEFT 0.
 import functools
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -28,6 +28,7 @@ _WRITTEN_BESIDE = ("README.md", *folders.TOKENIZER_FILES)  # by PEFT and trainer
 _PREFIX, _KERNEL = "base_model.model.", ".weight"
 _MATRICES = {"a": ".lora_A.weight", "b": ".lora_B.weight"}
 _DTYPES = ("float32", "bfloat16")
+_TOO_LARGE = 1e30  # JSON may hold integers that no float can, and NaN
 _READ = frozenset({"peft_type", "r", "lora_alpha", "lora_dropout", "use_rslora", "bias", "init_lora_weights"})
 # Names, versions, modes; patterns whose outcome is the tensors in the file; settings of what is switched off.
 _WITHOUT_EFFECT = frozenset(
@@ -85,7 +86,7 @@ def load_adapter(
 
     Raises:
       WeightsError: if there is no adapter, it asks for something that is not computed here (listed by field), or its
-        tensors are missing, misshapen, or adapt something else (all listed).
+        tensors are missing, misshapen, adapt something else (all listed), or hold NaN or infinite numbers.
     """
     if dtype not in _DTYPES:
         raise WeightsError(f"dtype: expected one of {', '.join(_DTYPES)}, got {dtype!r}")
@@ -109,8 +110,7 @@ def load_adapter(
     shapes = abstract_adapters(config, lora)
     problems = _misfits(stored, {names[path]: shape.shape[::-1] for path, shape in gathering.flatten(shapes).items()})
     if problems:
-        listed = "\n".join(f"  - {problem}" for problem in problems)
-        raise WeightsError(f"{folder / WEIGHTS}: the adapter cannot be loaded:\n{listed}")
+        raise WeightsError(f"{folder / WEIGHTS}: the adapter cannot be loaded:{folders.listed(problems)}")
     if mesh is None:
         place = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
         places = jax.tree.map(lambda _: place, shapes)
@@ -121,11 +121,18 @@ def load_adapter(
         shard_reading.WantedArray(stored[names[path]], shape.shape, np.dtype(dtype), by_path[path], transpose=True)
         for path, shape in gathering.flatten(shapes).items()
     ]
-    try:
-        arrays = shard_reading.read_arrays(wanted)
-    except (safetensors_files.BrokenFileError, OSError) as error:
-        raise WeightsError(f"{folder / WEIGHTS}: could not be read to its end: {error}") from error
+    read = functools.partial(_read, folder / WEIGHTS, wanted)
+    arrays = agreement.together(read) if shard_reading.spans_hosts(mesh) else read()
     return lora, jax.tree.unflatten(jax.tree.structure(shapes), arrays)
+
+
+def _read(file: Location, wanted: Sequence[shard_reading.WantedArray]) -> list[jax.Array]:
+    try:
+        return shard_reading.read_arrays(wanted)
+    except shard_reading.NotFiniteError as error:
+        raise WeightsError(f"{file}: the adapter cannot be used: {error}") from error
+    except (safetensors_files.BrokenFileError, OSError) as error:
+        raise WeightsError(f"{file}: could not be read to its end: {error}") from error
 
 
 def _settings(folder: Location) -> dict[str, Any]:
@@ -155,11 +162,12 @@ def _settings(folder: Location) -> dict[str, Any]:
     problems += [
         f"{name}: expected a number, got {value!r}"
         for name, value in numbers.items()
-        if isinstance(value, bool) or not isinstance(value, int if name == "r" else int | float)
+        if isinstance(value, bool)
+        or not isinstance(value, int if name == "r" else int | float)
+        or not abs(value) < _TOO_LARGE
     ]
     if problems:
-        listed = "\n".join(f"  - {problem}" for problem in problems)
-        raise WeightsError(f"{folder / CONFIG}: this adapter cannot be used:\n{listed}")
+        raise WeightsError(f"{folder / CONFIG}: this adapter cannot be used:{folders.listed(problems)}")
     rank, alpha = numbers["r"], float(numbers["lora_alpha"])
     if given.get("use_rslora"):
         alpha *= math.sqrt(rank)

@@ -8,6 +8,7 @@ memory, and a file that shrinks while it is read gives an error instead of killi
 Source: the format's description in https://github.com/huggingface/safetensors, "Format".
 """
 
+import collections
 import contextlib
 import dataclasses
 import io
@@ -39,17 +40,57 @@ class BrokenFileError(ValueError):
     """A file that is not a whole safetensors file; says what is wrong with it."""
 
 
+def parse_json(data: bytes) -> Any:  # noqa: ANN401 - any JSON value
+    """Returns what JSON of a stranger says.
+
+    Raises:
+      ValueError: it is no JSON, is nested too deeply to be read, or names a key twice in one object, of which readers
+        take different ones.
+    """
+    try:
+        return json.loads(data, object_pairs_hook=_without_duplicates)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        counts = collections.Counter(name for name, _ in pairs)
+        raise ValueError(f"the key {shortened(repr(counts.most_common(1)[0][0]))} occurs twice in one object")
+    return found
+
+
+def shortened(text: str, length: int = 200) -> str:
+    """Returns a text for a message, cut in the middle if it is longer than `length` characters."""
+    if len(text) <= length:
+        return text
+    return f"{text[: length // 2]} ... {text[-length // 4 :]}"
+
+
+def refuse_special(file: Location) -> None:
+    """Refuses what is there under the name of a file and is none: a pipe, whose reader would wait, a socket, a folder.
+
+    Raises:
+      BrokenFileError: it is there and no regular file.
+    """
+    if isinstance(file, pathlib.Path) and file.exists() and not file.is_file():
+        raise BrokenFileError("expected a regular file, it is a folder, pipe, socket or device")
+
+
 @dataclasses.dataclass(frozen=True)
 class StoredTensor:
     """One tensor of a file.
 
     Attributes:
+      name: what the file calls it.
       file: where it is.
       dtype: the format's name of its dtype: ``F32``, ``BF16``, ...
       shape: its shape.
       begin: its first byte, counted from the start of the file.
     """
 
+    name: str
     file: Location
     dtype: str
     shape: tuple[int, ...]
@@ -131,6 +172,7 @@ def read_header(file: Location) -> dict[str, StoredTensor]:
       BrokenFileError: if the file is not whole: the header or bytes are missing, or do not agree.
       OSError: if it cannot be read.
     """
+    refuse_special(file)
     with _open(file) as handle:
         size = handle.seek(0, os.SEEK_END) or handle.tell()
         handle.seek(0)
@@ -143,9 +185,9 @@ def read_header(file: Location) -> dict[str, StoredTensor]:
         text = np.empty(length, np.uint8)
         _read_into(handle, text, file)
     try:
-        header = json.loads(text.tobytes())
+        header = parse_json(text.tobytes())
     except ValueError as error:
-        raise BrokenFileError(f"its header is no JSON: {error}") from error
+        raise BrokenFileError(f"its header cannot be read: {shortened(str(error))}") from error
     if not isinstance(header, dict):
         raise BrokenFileError("its header is no JSON object")
     header.pop("__metadata__", None)
@@ -160,7 +202,7 @@ def read_header(file: Location) -> dict[str, StoredTensor]:
             raise BrokenFileError(f"its header gives no dtype and shape of {name}")
         if dtype in _BITS and (stop - begin) * 8 != math.prod(shape) * _BITS[dtype]:
             raise BrokenFileError(f"{name} has {stop - begin} bytes, which is not {dtype} {shape}")
-        tensors[name] = StoredTensor(file, dtype, tuple(shape), 8 + length + begin)
+        tensors[name] = StoredTensor(name, file, dtype, tuple(shape), 8 + length + begin)
         end = stop
     if size != 8 + length + end:
         raise BrokenFileError(f"it has {size} bytes where its header promises {8 + length + end}")

@@ -27,10 +27,15 @@ from dfc.models.safetensors_files import NUMPY_DTYPES, StoredTensor
 
 _TILE_ROWS, _TILE_COLUMNS, _STRIP = 256, 512, 32
 _PADDING = 32  # elements between scratch rows: they must not lie a power of two apart
+_CHECKED_AT_ONCE = 2**18  # bytes; both they and what is computed from them stay in the processor's cache
 _ALIGNMENT = 64  # bytes; an array that begins there becomes a device array on the CPU without a copy
 _LOCAL_THREADS, _REMOTE_THREADS = 16, 32  # the first is also bound by the processors; a bucket answers slowly
 _Index: TypeAlias = tuple[slice, ...]
 _Key: TypeAlias = tuple[tuple[int, int], ...]
+
+
+class NotFiniteError(ValueError):
+    """A tensor that holds a NaN or an infinite number; says which."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +81,7 @@ def read_arrays(wanted: Sequence[WantedArray]) -> list[jax.Array]:
     """Returns the arrays, in the order asked for.
 
     Raises:
+      NotFiniteError: a number is NaN, or infinite in the wanted dtype.
       BrokenFileError: if a file ends early.
       OSError: if a file cannot be read.
     """
@@ -95,6 +101,11 @@ def read_arrays(wanted: Sequence[WantedArray]) -> list[jax.Array]:
         return [futures[i].result() for i in range(len(wanted))]
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def spans_hosts(mesh: jax.sharding.Mesh | None) -> bool:
+    """Returns whether a mesh has devices of several hosts, of which one may read what no other does."""
+    return mesh is not None and len({device.process_index for device in mesh.devices.flat}) > 1
 
 
 class _Budget:
@@ -121,6 +132,11 @@ def _read_one(wanted: WantedArray, budget: _Budget) -> jax.Array:
     with budget.hold(wanted.host_bytes):
         parts = {key: _aligned(tuple(stop - start for start, stop in key), wanted.dtype) for key in wanted.parts()}
         _fill(parts, wanted)
+        if not all(map(_finite, parts.values())):
+            raise NotFiniteError(
+                f"{wanted.stored.name}: expected finite numbers, but some are NaN, or infinite in {wanted.dtype}; take "
+                "an earlier state of the model, or another dtype if they are beyond the range of this one"
+            )
 
         def part(index: _Index | None) -> np.ndarray:
             assert index is not None  # noqa: S101 - only asked for devices of this host
@@ -172,6 +188,29 @@ def _convert(source: np.ndarray, target: np.ndarray) -> None:
         return
     with np.errstate(over="ignore", invalid="ignore"):  # a number too large becomes infinite, a NaN stays one
         np.copyto(target, source, casting="unsafe")
+
+
+# Of bfloat16 and float32, by their bytes: the bits of the exponent, all of them ones in a number that is not finite.
+_EXPONENT: dict[int, tuple[np.dtype[Any], int]] = {
+    2: (np.dtype(np.uint16), 0x7F80),
+    4: (np.dtype(np.uint32), 0x7F800000),
+}
+
+
+def _finite(part: np.ndarray) -> bool:
+    """Returns whether all numbers are finite; as plain integers, since numpy calls a function per bfloat16."""
+    if not part.size:
+        return True
+    kind, exponent = _EXPONENT[part.dtype.itemsize]
+    bits = part.reshape(-1).view(kind)
+    scratch = np.empty(min(_CHECKED_AT_ONCE // kind.itemsize, bits.size), kind)
+    for start in range(0, bits.size, scratch.size):
+        piece = bits[start : start + scratch.size]
+        masked = scratch[: piece.size]
+        np.bitwise_and(piece, exponent, out=masked)
+        if masked.max() == exponent:
+            return False
+    return True
 
 
 class _Scratch:

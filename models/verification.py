@@ -87,7 +87,9 @@ def _their_logits(folder: str | os.PathLike[str], config: DecoderConfig, tokens:
     if config.labels is not None:
         kind = transformers.AutoModelForSequenceClassification
     try:
-        model = kind.from_pretrained(os.fspath(folder), dtype=torch.float32, local_files_only=True).eval()
+        model = kind.from_pretrained(
+            os.fspath(folder), dtype=torch.float32, local_files_only=True, trust_remote_code=False
+        ).eval()
     except (OSError, ValueError, RuntimeError) as error:
         raise WeightsError(f"{folder}: transformers cannot load what was saved: {error}") from error
     model.config.pad_token_id = None  # rows are whole; a drawn id may happen to be the padding id

@@ -26,7 +26,7 @@ def get_config():
         games={"TicTacToe-v0": {}, "GuessTheNumber-v0": {"max_turns": 3}},
         model=c.ModelConfig(path="model"),
         adapter=c.AdapterConfig(rank=4, base="nf4"),
-        rollout=c.RolloutConfig(slots=8, max_length=64, max_reply_length=4, max_replies=40, stop=("]",)),
+        rollout=c.RolloutConfig(slots=8, max_length=64, max_reply_length=4, stop=("]",)),
         optimizer=c.OptimizerConfig(learning_rate=1e-2),
         batch=c.BatchConfig(row_length=64, micro_batch_rows=4),
         divide_fuse_conquer=c.DivideFuseConquerConfig(

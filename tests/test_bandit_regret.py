@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dfc import validation
-from dfc.config import RolloutConfig, RunConfig
+from dfc.config import BuildDataConfig, RolloutConfig, RunConfig
 from dfc.evaluation.replay import replay
 from dfc.games import registry, scripted
 from dfc.games.chance import Chance
@@ -201,10 +201,44 @@ def test_a_remote_player_is_shown_one_message_at_a_time():
     assert chats == [1] * 5
 
 
-@pytest.mark.parametrize("recipe", ["collect", "task_curriculum", "paprika", "divide_fuse_conquer", "tiny_player"])
-def test_it_cannot_be_learned_from(recipe):
+LEARNING = ["collect", "task_curriculum", "paprika", "divide_fuse_conquer", "tiny_player"]
+
+
+def test_every_button_in_turn_wins_so_the_game_is_for_evaluation_only():
+    for seed in range(20):
+        game = started(seed)
+        while not game.over:
+            press(game, game.arms[game.actions_played % len(game.arms)])
+        assert game.outcomes == (Outcome.WIN,)
+    assert game.facts.evaluation_only is True
+    measured = [game_id for game_id in registry.own_ids() if registry.make(game_id).facts.evaluation_only]
+    assert measured == ["bandit_regret"]
+
+
+@pytest.mark.parametrize("recipe", LEARNING)
+def test_a_run_that_would_train_on_it_is_refused_with_one_message(recipe):
+    alone = [p for p in validation.problems(RunConfig(recipe=recipe, games={"bandit_regret": {}})) if "regret" in p]
+    (told,) = alone
+    assert told.startswith("games.bandit_regret: is for evaluation only and is neither trained on nor collected from")
+    beside = validation.problems(RunConfig(recipe=recipe, games={"bandit": {}, "bandit_regret": {"arms": 4}}))
+    assert [p for p in beside if "bandit_regret" in p] == alone
+
+
+def test_it_can_be_evaluated():
+    config = RunConfig(recipe="evaluate_tasks", policies=("simple",), games={"bandit_regret": {}})
+    assert validation.problems(config) == []
+    assert validation.problems(dataclasses.replace(config, recipe="evaluate")) == []
+    assert registry.make("bandit_regret").facts.splits == {"test": 100}
+
+
+def test_rows_of_it_are_not_built():
+    build = BuildDataConfig(trajectories="there", groups=("bandit_regret",))
+    (found,) = validation.problems(RunConfig(recipe="build_data", build_data=build))
+    assert found.startswith("build_data.groups=('bandit_regret',): bandit_regret is for evaluation only")
+
+
+@pytest.mark.parametrize("recipe", LEARNING)
+def test_a_game_without_a_memory_cannot_be_learned_from_either(monkeypatch, recipe):
+    monkeypatch.setattr(BanditRegret, "evaluation_only", False)
     config = RunConfig(recipe=recipe, games={"bandit_regret": {}})
     assert any("bandit_regret: every reply is a conversation of its own" in p for p in validation.problems(config))
-    evaluated = dataclasses.replace(config, recipe="evaluate_tasks", policies=("simple",))
-    assert validation.problems(evaluated) == []
-    assert registry.make("bandit_regret").facts.splits == {"test": 100}

@@ -123,6 +123,16 @@ def test_rows_for_one_training_suffice_unless_the_other_is_needed(
         rows.read(data, pairs=empty == "pairs", vocabulary=100, row_length=100, tokenizer=None)
 
 
+def test_trajectories_of_a_game_for_evaluation_only_make_no_rows(tmp_path, collected):
+    with TrajectoryWriter(collected / "trajectories", PROVENANCE) as writer:
+        writer.write(row("bandit_regret", 0, 0, turns=2))
+    wanted = r"trajectories of bandit_regret, which is for evaluation only; leave .*leave_out=wordle,bandit_regret"
+    with pytest.raises(DatasetError, match=wanted):
+        run(tmp_path / "run", collected, leave_out=("wordle",))
+    data = run(tmp_path / "run", collected, leave_out=("bandit_regret",))
+    assert set(games(data)) == {"mastermind", "battleship", "wordle"}
+
+
 def test_a_game_of_the_run_that_was_not_collected_may_be_left_out(tmp_path, collected):
     data = run(tmp_path / "run", collected, leave_out=("bandit", "wordle"), known=("bandit", "wordle"))
     assert set(games(data)) == {"mastermind", "battleship"}

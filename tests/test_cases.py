@@ -10,10 +10,11 @@ import pytest
 
 from dfc.games.chance import Chance
 from dfc.games.paprika import customer_service, murder_mystery
-from dfc.games.paprika.customer_service import GENERIC, CustomerService, cases, check, topics
-from dfc.games.paprika.murder_mystery import MurderMystery, accusation, accused
+from dfc.games.paprika.accusations import accused
+from dfc.games.paprika.customer_service import GENERIC, CustomerService, cases, check, proposals, topics
+from dfc.games.paprika.murder_mystery import NO_ACCUSATION, MurderMystery, accusation
 from dfc.games.paprika.world import GOAL, JUDGE, NOT_VALID, VALID, WORLD
-from dfc.games.strategies.cases import STRATEGIES, proposals
+from dfc.games.strategies.cases import STRATEGIES
 
 STAFF = {found.kind: found.staff for found in STRATEGIES}
 SERVICE = [(split, s) for split in CustomerService.splits for s in CustomerService.scenarios(split)]
@@ -236,7 +237,7 @@ def test_every_listed_look_is_answered_with_its_clue():
     for split in MurderMystery.splits:
         for task, scenario in enumerate(MurderMystery.scenarios(split)):
             for clue in scenario.facts["clues"]:
-                assert judged(MurderMystery, split, task, clue.action) == (clue.text, NOT_VALID), scenario.name
+                assert judged(MurderMystery, split, task, clue.action) == (clue.text, NO_ACCUSATION), scenario.name
 
 
 def test_scenarios_are_made_once():

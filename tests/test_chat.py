@@ -177,9 +177,16 @@ def test_content_that_spells_a_special_token_stays_text(loaded, oracles, name):
     assert set(oracle(spelled, add_special_tokens=False)["input_ids"]) & special
 
 
-def test_an_added_token_that_is_not_special_keeps_its_id(loaded, oracles):
-    id_ = oracles["chatml"].convert_tokens_to_ids("<tool>")
-    assert id_ in loaded["chatml"].first_turn("use <tool> now")
+@pytest.mark.parametrize("name", ["chatml", "llama3", "plain"])
+def test_an_added_token_that_is_not_special_stays_text_in_messages_and_is_an_id_in_replies(loaded, oracles, name):
+    chat, id_ = loaded[name], oracles[name].convert_tokens_to_ids("<tool>")
+    system = None if name == "plain" else "use <tool>"
+    for ids in (chat.first_turn("use <tool> now", system=system), chat.next_turn("use <tool> now", closed=False)):
+        assert id_ not in ids
+        assert "use <tool> now" in chat.decode(ids)
+    assert chat.encode_reply("use <tool> now").count(id_) == 1
+    # Guard of this test: transformers makes the token of that text.
+    assert id_ in oracles[name]("use <tool> now", add_special_tokens=False)["input_ids"]
 
 
 @every_kind
@@ -354,6 +361,21 @@ def test_a_template_that_rewrites_earlier_turns_is_appended_to_and_says_so(tmp_p
     assert chat.departure is None if departure is None else departure in chat.departure
     assert " and " not in (chat.departure or "")
     assert chat.next_turn("x", closed=True)[-1:] == chat.first_turn("x")[-1:]
+
+
+@pytest.mark.parametrize(
+    ("template", "thought"),
+    [
+        (CHATML, ""),
+        (CHATML.replace("assistant\\n", "assistant\\n<think>\\n"), "<think>\n"),
+        (CHATML.replace("assistant\\n", "assistant\\n<think>\\n</think>\\n"), "<think>\n</think>\n"),
+    ],
+)
+def test_it_is_known_whether_a_reply_begins_inside_a_thought(tmp_path, template, thought):
+    write_chatml(tmp_path, template)
+    chat = ChatTokenizer.load(tmp_path)
+    assert chat.thought == thought
+    assert thought in chat.decode(chat.first_turn("x"))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ system message goes, which thoughts are dropped, where SentencePiece puts spaces
 """
 
 import dataclasses
+import inspect
 import itertools
 import json
 
@@ -393,6 +394,69 @@ def test_qwen3_without_thinking_keeps_the_empty_block_of_every_turn(folders, ora
     assert second == oracle(text, add_special_tokens=False)["input_ids"]
     assert f"removes {EMPTY_BLOCK!r} before earlier replies" in chat.departure
     assert "only while it is the last message" not in chat.departure
+
+
+THINKING = QWEN3.replace("{{- '<|im_start|>assistant\\n' }}", "{{- '<|im_start|>assistant\\n<think>\\n' }}")
+
+
+@pytest.fixture(scope="module")
+def thinking(tmp_path_factory):
+    """A template that opens a thought before every reply, as that of Qwen 3 Thinking does."""
+    folder = tmp_path_factory.mktemp("thinking") / "model"
+    write(folder, dataclasses.replace(FAMILIES["qwen3"], template=THINKING))
+    tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    if tokenizer.token_to_id("</think>") is None:
+        tokenizer.add_tokens([tokenizers.AddedToken(t, special=False, normalized=False) for t in THINK])
+        tokenizer.save(str(folder / "tokenizer.json"))
+    return ChatTokenizer.load(folder), tokenizer
+
+
+def test_only_a_prompt_that_ends_in_an_open_thought_opens_one(folders, loaded, thinking):
+    assert thinking[0].opens_thought
+    assert not any(chat.opens_thought for chat in loaded.values())
+    assert not ChatTokenizer.load(folders / "qwen3", enable_thinking=False).opens_thought
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[4]", "<think>\n</think>\n\n[4]"),
+        ("", "<think>\n</think>\n\n"),
+        ("take 4</think>\n\n[4]", "<think>\ntake 4</think>\n\n[4]"),
+        ("<think>\ntake 4\n</think>\n\n[4]", "<think>\ntake 4\n</think>\n\n[4]"),
+        ("<think>take 4", "<think>\n</think>\n\ntake 4"),
+    ],
+)
+def test_a_reply_that_nobody_sampled_is_not_taught_inside_an_open_thought(thinking, text, expected):
+    chat, tokenizer = thinking
+    ids = [*chat.first_turn("Hi"), *chat.encode_reply(text), *chat.next_turn("Go", closed=False)]
+    opening, closing = (tokenizer.token_to_id(token) for token in THINK)
+    whole_text = tokenizer.decode(ids, skip_special_tokens=False)
+    assert f"<|im_start|>assistant\n{expected}<|im_end|>\n<|im_start|>user\nGo" in whole_text
+    assert whole_text.endswith("<|im_start|>assistant\n<think>\n")
+    # Both marks are the ids that a policy samples: one opened and closed in the reply, one opened for the next.
+    assert [i for i in ids if i in (opening, closing)] == [opening, closing, opening]
+    assert ids.count(chat.end_ids[0]) == 3  # of both messages and of the reply
+
+
+def test_a_thought_spelled_in_an_observation_is_text(thinking, loaded, oracles):
+    spelled = "Opponent says: </think>\n\n[4] <think>"
+    for chat in (thinking[0], loaded["qwen3"]):
+        marks = [thinking[1].token_to_id(token) for token in THINK]
+        ids = [*chat.first_turn(spelled, system=spelled), *chat.next_turn(spelled, closed=True)]
+        harmless = [*chat.first_turn("x", system="x"), *chat.next_turn("x", closed=True)]
+        assert [i for i in ids if i in marks] == [i for i in harmless if i in marks]
+        assert chat.decode(ids).count(spelled) == 3
+    [ids] = appended(loaded["qwen3"], [], spelled, None)
+    oracle = oracles["qwen3"]
+    assert ids != whole(oracle, rows([], spelled))
+    if "sanitize_control_tokens" in inspect.signature(oracle.apply_chat_template).parameters:
+        assert ids == whole(oracle, rows([], spelled), sanitize_control_tokens=True)
+
+
+def test_newlines_that_are_added_tokens_stay_tokens(loaded, oracles):
+    id_ = oracles["gemma2"].convert_tokens_to_ids("\n\n\n")
+    assert id_ in loaded["gemma2"].first_turn("a\n\n\nb")
 
 
 @every_family

@@ -360,6 +360,14 @@ class Backtracks(Countdown):
         return match and super()._read(f"[{match[1]}]")
 
 
+class TellsTheReply(Countdown):
+    def step(self, reply):
+        seat = self.to_move
+        verdict = super().step(reply)
+        self._tell(1 - seat, f"Opponent: {reply}")
+        return verdict
+
+
 class ConvertsHuge(Countdown):
     def _read(self, action):
         return f"[{int(action[1:-1])}]" if action[1:-1].isdecimal() and action.isascii() else None
@@ -558,6 +566,9 @@ BROKEN = {
     "huge replies are read at once": [
         (Backtracks, "s to read"),
         (ConvertsHuge, "it raised ValueError: Exceeds the limit"),
+    ],
+    "what is not seen is not handed on": [
+        (TellsTheReply, "is shown '\\x00', which the player on seat 0 wrote"),
     ],
     "staff can fail": [
         (TakesEmptyAnswers, "empty replies of the world got the verdicts played"),

@@ -230,3 +230,10 @@ def test_a_checkpoint_without_arrays_keeps_its_progress(tmp_path):
     restored = checkpointer.restore()
     assert restored.arrays == {"a": {}, "b": None}
     assert json.dumps(restored.progress) == '{"nan": Infinity}'
+
+
+def test_the_checkpoint_before_the_newest_stays_whatever_is_to_be_kept(tmp_path):
+    checkpointer = Checkpointer(tmp_path / "c", keep=1)
+    for step in (1, 2, 3):
+        checkpointer.save(step, small(step), {})
+    assert checkpointer.steps() == [2, 3]

@@ -38,9 +38,7 @@ from dfc.run_folder import RunFolder
 ROOT = Path(__file__).parent.parent
 PROGRAMS = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
 GAMES = {"Nim-v0": {}, "TicTacToe-v0": {}, "TowerOfHanoi-v0": {"max_turns": 3}}
-ROLLOUT = RolloutConfig(
-    slots=8, max_length=96, max_reply_length=4, max_replies=30, stop=("]",), widths=(16,), lengths=(0, 96)
-)
+ROLLOUT = RolloutConfig(slots=8, max_length=96, max_reply_length=4, stop=("]",), widths=(16,), lengths=(0, 96))
 CONFIG = RunConfig(
     name="c",
     recipe="collect",

@@ -150,6 +150,14 @@ def test_all_problems_are_listed_together_with_key_value_allowed_and_nearest():
         (["--config.divide_fuse_conquer.acceptance.games=5"], "acceptance.games=5: must be even"),
         (["--config.divide_fuse_conquer.trajectories_per_seed=1"], "must be at least 2"),
         (["--config.rollout.slots=0"], "rollout.slots=0: must be at least 1"),
+        (["--config.rollout.max_actions=-1"], "rollout.max_actions=-1: must be at least 0"),
+        (["--config.rollout.max_prompt_length=-1"], "rollout.max_prompt_length=-1: must be at least 0"),
+        (
+            ["--config.rollout.max_prompt_length=300"],
+            "rollout.max_prompt_length=300: must be at most rollout.max_length=256, the whole context",
+        ),
+        (["--config.rollout.max_replies=120"], "there is no 'max_replies' in rollout; did you mean"),
+        (["--config.divide_fuse_conquer.reward.overrun=0.5"], "overrun=0.5: must be at least -1e+06 and at most 0"),
         (["--config.rollout.sampling.top_p=0"], "top_p=0.0: must be above 0 and at most 1"),
         (["--config.divide_fuse_conquer.epsilon=1.2"], "epsilon=1.2: must be at least 0 and at most 1"),
         (["--config.rollout.sampling.temperature=0"], "nothing to compare"),
@@ -278,7 +286,7 @@ def test_the_recipe_gets_configuration_folder_and_stop(recipe):
         (CheckpointError("no space for it"), 1, "error: no space for it"),
         (OSError(28, "No space left on device", "/some/file"), 1, "error: /some/file: No space left on device"),
         (OSError(28, "No space left on device"), 1, "error: runs/smoke: No space left on device"),
-        (Interrupted(15), 143, "stopped by SIGTERM; everything is saved."),
+        (Interrupted(15), 143, "stopped by SIGTERM; everything finished is saved, what was under way begins again."),
         (Interrupted(2), 130, "run the same command:\npython -m dfc.launch --config=configs/smoke.py '--config.games="),
         (KeyboardInterrupt(), 130, "stopped at once"),
     ],
@@ -287,6 +295,19 @@ def test_a_run_that_ends_early_says_why_and_has_its_exit_code(recipe, capsys, er
     recipe.run = raising(error)
     assert main([SMOKE, "--config.games={'Nim-v0': {}}"]) == code
     assert text in capsys.readouterr().err
+
+
+def test_a_limit_below_a_games_longest_play_is_said_once_before_the_run(recipe, capsys):
+    recipe.run = lambda *_: print("begins")  # noqa: T201 - what a recipe says first
+    games = "--config.games={'Poker-v0': {}, 'TicTacToe-v0': {}, 'Nim-v0': {}}"
+    assert main([SMOKE, games, "--config.rollout.max_actions=10"]) == 0
+    notice, after = capsys.readouterr().out.splitlines()
+    assert notice.startswith(
+        "rollout.max_actions=10 is below the longest play of Nim-v0 12, Poker-v0 200: longer games"
+    )
+    assert after == "begins"
+    assert main([SMOKE, "--workdir=w", "--config.rollout.max_actions=200"]) == 0
+    assert capsys.readouterr().out == "begins\n"
 
 
 @pytest.mark.usefixtures("recipe")

@@ -55,12 +55,22 @@ def test_the_paper_run_has_the_values_of_section_4_2():
     assert (method.divide_iterations, method.conquer_iterations) == (100, 100)
     assert (method.seeds_per_game, method.trajectories_per_seed) == (50, 8)
     assert (config.optimizer.learning_rate, config.rollout.sampling.temperature) == (2e-6, 1.0)
-    assert (config.rollout.max_length, config.rollout.max_reply_length, config.rollout.max_replies) == (8192, 4096, 120)
+    rollout = config.rollout
+    assert (rollout.max_prompt_length, rollout.max_reply_length, rollout.max_actions) == (8192, 4096, 120)  # of a call
+    assert rollout.max_length == config.batch.row_length == 8192 + 4096  # so that the last reply has its room, too
     assert dataclasses.astuple(method.mixed_priority) == (True, 0.2, 0.8, 0.1)
     assert (method.grpo.clip_ratio, method.grpo.kl_coefficient, config.evaluation.games) == (0.1, 0.1, 20)
     assert config.rollout.prompt == "think"
     assert len(config.games) == 18
     assert validation.device_problems(config, 64) == []
+
+
+def test_a_limit_below_a_games_longest_play_is_named_and_no_other_shipped_file_has_one():
+    (notice,) = validation.notices(load("dfc_textarena_qwen2_5_32b"))
+    assert notice.startswith("rollout.max_actions=120 is below the longest play of ConnectFour-v0-large 180: longer ga")
+    assert {name: validation.notices(load(name)) for name in NAMES if name != "dfc_textarena_qwen2_5_32b"} == {
+        name: [] for name in NAMES if name != "dfc_textarena_qwen2_5_32b"
+    }
 
 
 def test_the_smoke_run_is_small():

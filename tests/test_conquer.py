@@ -27,7 +27,9 @@ GAMES = {"TicTacToe-v0": {}, "GuessTheNumber-v0": {"max_turns": 4}, "Nim-v0": {}
 CONFIG = DivideFuseConquerConfig(seeds_per_game=6, trajectories_per_seed=4, epsilon=0.25)
 
 
-def episode(outcome="win", steps=1, seat=0, *, illegal=0, malformed=False, group=0, game="TicTacToe-v0", drawn=3):
+def episode(
+    outcome="win", steps=1, seat=0, *, illegal=0, malformed=False, group=0, game="TicTacToe-v0", drawn=3, by=None
+):
     other = {"win": "loss", "loss": "win", "invalid": "win"}.get(outcome, outcome)
     n = drawn + 2
     return Episode(
@@ -47,7 +49,13 @@ def episode(outcome="win", steps=1, seat=0, *, illegal=0, malformed=False, group
         logprobs=np.linspace(-1, -2, n, dtype=np.float32),
         plain_logprobs=np.zeros(n, np.float32),
         policy_version=0,
+        overrun_by=by,
     )
+
+
+def overrun(steps=1, seat=0, **more):
+    """A game that the policy ended by filling its own context."""
+    return episode("truncated", steps, seat, by=seat, **more)
 
 
 # ---- rewards ----------------------------------------------------------------------------------------------------
@@ -86,6 +94,23 @@ def test_rewards_are_those_of_table_1(played, worth):
 )
 def test_every_forgiven_illegal_try_costs_once(played, worth):
     assert conquer.reward(played, RewardConfig()) == pytest.approx(worth)
+
+
+def test_filling_ones_own_context_is_a_loss_and_illegal_tries_still_cost():
+    assert conquer.reward(overrun(9), RewardConfig()) == conquer.reward(episode("loss", 9), RewardConfig()) == -1.0
+    assert conquer.reward(overrun(1, seat=1), RewardConfig()) == -1.0
+    assert conquer.reward(overrun(4, illegal=3), RewardConfig()) == pytest.approx(-1.75)
+    assert conquer.reward(overrun(4), RewardConfig(overrun=-1.5)) == -1.5
+
+
+@pytest.mark.parametrize("form", [True, False])
+@pytest.mark.parametrize("hasty", [True, False])
+@pytest.mark.parametrize("invalid", [-2.0, -0.1])
+@pytest.mark.parametrize("malformed", [True, False])
+def test_no_other_part_of_the_reward_makes_an_overrun_cheaper(form, hasty, invalid, malformed):
+    config = RewardConfig(format=form, hasty_action_penalty=hasty, invalid=invalid)
+    for steps in (0, 1, 9):
+        assert conquer.reward(overrun(steps, malformed=malformed), config) == -1.0
 
 
 def test_each_part_of_the_reward_can_be_changed():
@@ -421,12 +446,95 @@ def donated(start, state, updates=1, rule="always"):
     method = dataclasses.replace(PLAIN, grpo=grpo, acceptance=AcceptanceConfig(rule=rule))
     trainer = types.SimpleNamespace(update=update)
     run = types.SimpleNamespace(
-        config=RunConfig(divide_fuse_conquer=method), trainer=trainer, reference=None, lora=None, start=start
+        config=RunConfig(divide_fuse_conquer=method),
+        trainer=trainer,
+        reference=None,
+        lora=None,
+        start=start,
+        bounds=None,
+        stop=types.SimpleNamespace(look=lambda _: None),
     )
     played, values = groups_of([1.0, -1.0], [1.0, -1.0])
     divide_fuse_conquer._update(run, Stage("all games", "conquer", ("TicTacToe-v0",)), state, played, values)
     assert asked[0][0] is state.best
     return [donate for _, donate in asked]
+
+
+def of_one_seed(*ends):
+    """A group of games with their advantages, by kind of end, under each baseline."""
+    kinds = {
+        "win": lambda: episode("win", 10),
+        "loss": lambda: episode("loss", 10),
+        "overrun": lambda: overrun(3),
+        "stopped": lambda: episode("truncated", 3, by=1),  # the other seat's context was full
+        "limit": lambda: episode("truncated", 3),
+        "failed": lambda: dataclasses.replace(overrun(3), failure="the world raised"),
+    }
+    played = [kinds[end]() for end in ends]
+    values = [conquer.reward(e, RewardConfig()) for e in played]
+    found = {}
+    for baseline in ("group", "leave_one_out", "role"):
+        config = GrpoConfig(baseline=baseline, normalize_std=baseline != "leave_one_out")
+        found[baseline] = conquer.relative_to_baseline(played, values, np.arange(len(ends))[None], config)
+    return played, values, found
+
+
+def test_a_one_player_game_that_a_limit_of_actions_stops_is_a_loss_and_no_way_out():
+    """Nobody else can have used up the limit: who cannot solve a game gains nothing by delay."""
+    config = RewardConfig()
+    stalled, lost, won = (
+        dataclasses.replace(episode(outcome, 5), game="TowerOfHanoi-v0", seat=0, outcomes=(outcome,))
+        for outcome in ("truncated", "loss", "win")
+    )
+    assert conquer.reward(stalled, config) == conquer.reward(lost, config) < 0
+    assert stalled.counted
+    assert stalled.ran_out
+    assert conquer.win_rates([won, *[stalled] * 15]) == {"TowerOfHanoi-v0": 1 / 16}
+    assert not dataclasses.replace(stalled, failure="the judge is gone").ran_out
+    assert not episode("truncated", 5).ran_out  # for two: the other seat may have delayed it
+
+
+def test_an_overrun_is_never_worth_more_than_a_loss():
+    """Two wins in ten steps are worth 0.1 each: beside them a reward of 0 would teach to ramble."""
+    _, _, found = of_one_seed("win", "win", *["loss"] * 4, "overrun", "overrun")
+    for relative in found.values():
+        assert (relative[:2] > 0).all()
+        assert (relative[6:] < 0).all()
+        assert relative[6:].max() <= relative[2:6].min()
+
+
+@pytest.mark.parametrize("end", ["stopped", "limit", "failed"])
+def test_a_game_stopped_from_outside_has_no_advantage_and_changes_no_other(end):
+    played, values, found = of_one_seed("win", end, "win", *["loss"] * 4, end)
+    _, _, without = of_one_seed("win", "win", *["loss"] * 4)
+    for baseline, relative in found.items():
+        np.testing.assert_array_equal(relative[[1, 7]], 0)
+        np.testing.assert_array_equal(relative[[0, 2, 3, 4, 5, 6]], without[baseline])
+    (share,) = conquer.sequences(played, values, PLAIN, 0)
+    assert len(share) == 6
+    for seed in range(8):  # half-negative drops two of the four losses, never of six
+        (share,) = conquer.sequences(played, values, CONFIG, seed)
+        assert sorted(s.advantage > 0 for s in share) == [False] * 2 + [True] * 2
+
+
+def test_both_seats_are_told_apart_where_one_overran():
+    """With `train_both_seats` the seat that filled its context has lost, and the other one has no result."""
+    own, other = overrun(seat=1), episode("truncated", seat=0, by=1)
+    assert (own.overran, own.counted, other.overran, other.counted) == (True, True, False, False)
+    values = [conquer.reward(e, RewardConfig()) for e in (own, other, episode("win", seat=1), episode("win", seat=0))]
+    found = conquer.relative_to_baseline(
+        [own, other, episode("win", seat=1), episode("win", seat=0)],
+        values,
+        np.asarray([[0, 2], [1, 3]]),
+        GrpoConfig(normalize_std=False),
+    )
+    np.testing.assert_allclose(found, [-1, 0, 1, 0])
+
+
+def test_only_wins_are_imitated():
+    ends = [overrun(), episode("truncated", by=1), episode("truncated"), episode("loss"), episode("win", drawn=7)]
+    (share,) = conquer.won_sequences(ends, CONFIG, 0)
+    assert [int(sequence.mask.sum()) for sequence in share] == [7]
 
 
 def test_the_initial_weights_outlive_iterations_without_an_update():
@@ -449,7 +557,15 @@ def test_an_opponent_that_always_fails_stops_the_run():
 def test_win_rates_count_wins_only():
     played = [episode(o, seat=n % 2) for n, o in enumerate(["win", "win", "draw", "loss", "invalid", "truncated"])]
     played += [episode("win", game="Nim-v0")]
-    assert conquer.win_rates(played) == {"TicTacToe-v0": pytest.approx(2 / 6), "Nim-v0": 1.0}
+    assert conquer.win_rates(played) == {"TicTacToe-v0": pytest.approx(2 / 5), "Nim-v0": 1.0}
+    played += [overrun(), overrun(seat=1), episode("truncated", by=1), episode("truncated", seat=1, by=0)]
+    assert conquer.win_rates(played) == {"TicTacToe-v0": pytest.approx(2 / 7), "Nim-v0": 1.0}
+
+
+def test_a_game_of_which_nothing_counts_keeps_its_win_rate():
+    stopped = [episode("truncated", by=1), episode("truncated", game="Nim-v0"), episode("win", game="Nim-v0")]
+    assert conquer.win_rates(stopped) == {"TicTacToe-v0": 0.0, "Nim-v0": 1.0}
+    assert conquer.win_rates(stopped, {"TicTacToe-v0": 0.4, "Nim-v0": 0.3}) == {"TicTacToe-v0": 0.4, "Nim-v0": 1.0}
 
 
 def test_episode_metrics_are_means_per_game_or_reply():
@@ -458,19 +574,25 @@ def test_episode_metrics_are_means_per_game_or_reply():
         episode("loss", 4, seat=1, drawn=7, illegal=1),
         episode("invalid", 2, drawn=3, malformed=True),
         episode("win", 1, game="Nim-v0", drawn=5),
+        overrun(3, game="Nim-v0", drawn=7),
+        # Stopped from outside: in no mean.
+        episode("truncated", 4, by=1, drawn=90, illegal=3),
+        episode("truncated", 9, game="LiarsDice-v0"),
     ]
-    found = conquer.episode_metrics(played, [0.5, -1.25, -2.0, 1.0])
+    found = conquer.episode_metrics(played, [0.5, -1.25, -2.0, 1.0, -1.0, 0.0, 0.0])
     assert found == pytest.approx(
         {
             "games/TicTacToe-v0/reward": -2.75 / 3,
             "games/TicTacToe-v0/format_rate": 1 - 2 / 8,
             "games/TicTacToe-v0/response_length": 16 / 8,
             "games/TicTacToe-v0/steps": 8 / 3,
+            "games/TicTacToe-v0/overruns": 0.0,
             "games/TicTacToe-v0/dead_groups": 0.5,  # seat 1 of the group played once, seat 0 won and lost
-            "games/Nim-v0/reward": 1.0,
+            "games/Nim-v0/reward": 0.0,
             "games/Nim-v0/format_rate": 1.0,
-            "games/Nim-v0/response_length": 5.0,
-            "games/Nim-v0/steps": 1.0,
-            "games/Nim-v0/dead_groups": 1.0,
+            "games/Nim-v0/response_length": 12 / 4,
+            "games/Nim-v0/steps": 2.0,
+            "games/Nim-v0/overruns": 0.5,
+            "games/Nim-v0/dead_groups": 0.0,
         }
     )

@@ -3,50 +3,13 @@ import json
 import time
 
 import pytest
+from service_turns import FOUND, played, random_agent, staff, started, turn
 
 from dfc.games.chance import Chance
 from dfc.games.game import Outcome, Verdict
-from dfc.games.paprika.customer_service import CustomerService, cases, check, topics
+from dfc.games.paprika.customer_service import CustomerService, cases, check, proposals, topics
 from dfc.games.paprika.scenario import Scenario
 from dfc.games.paprika.world import AGENT, GOAL, JUDGE, NOT_VALID, VALID, WORLD
-from dfc.games.strategies.cases import STRATEGIES, proposals
-
-FOUND = next(found for found in STRATEGIES if found.kind is CustomerService)
-PHONE = 0  # task of the phone that does not charge: lint packed in the socket
-
-
-def started(task=PHONE, **options):
-    game = CustomerService(**options)
-    game.reset(task)
-    return game
-
-
-def staff(game):
-    return FOUND.staff[game.role(game.to_move)](game, game.to_move, Chance(0))
-
-
-def random_agent(game, _seat, chance):
-    actions = game.legal_actions()
-    return actions[chance.below(len(actions))]
-
-
-def turn(game, message):
-    """One message of the agent and the answers of scripted staff; what the customer said."""
-    assert game.step(message) is Verdict.PLAYED
-    said = staff(game)
-    assert game.step(said) is Verdict.PLAYED
-    assert game.step(staff(game)) is Verdict.PLAYED
-    return said
-
-
-def played(task, agent, seed=0, **options):
-    game = started(task, **options)
-    chance = Chance(seed)
-    while not game.over:
-        reply = agent(game, AGENT, chance) if game.to_move == AGENT else staff(game)
-        assert game.step(reply) is Verdict.PLAYED
-    return game
-
 
 # ---- whole games --------------------------------------------------------------------------------------------------
 
@@ -83,7 +46,7 @@ def test_the_judge_alone_makes_a_success():
     game = started()
     game.step("Clean it.")
     game.step("I see nothing.")
-    game.step(f"I think {VALID}")
+    game.step(f"**{VALID}**")
     assert game.outcomes == (Outcome.WIN,)
 
 
@@ -137,7 +100,8 @@ def test_a_remedy_in_free_words_is_understood(message):
         "Never use a toothpick.",
         "Clean the screen.",
         "Look at the port. Clean hands help.",
-        "Delete old videos, switch off airplane mode, unblock the friend, and clean the port.",
+        "Is there airplane mode, or is it off?",
+        "Airplane mode on?",
         VALID,
         f"{GOAL}. {VALID}",
         "The problem is solved.",
@@ -149,9 +113,7 @@ def test_what_proposes_no_single_remedy_is_not_valid(message):
     assert not game.over
 
 
-def test_many_remedies_at_once_are_refused_by_the_customer():
-    said = turn(started(), "Delete old videos. Switch off airplane mode. Clean the port.")
-    assert said == "That is a lot at once. One thing at a time, please."
+# ---- more of the scripted customer --------------------------------------------------------------------------------
 
 
 def test_the_customer_reports_at_most_two_findings_to_free_words():
@@ -280,7 +242,7 @@ def test_only_what_was_told_is_counted_as_seen():
     turn(game, check(topic))
     assert game.seen == [topic]
     assert game.used == [check(topic)] * 2
-    assert game.measures() == {"checks": 1.0}
+    assert game.measures() == {"checks": 1.0, "wrong_remedies": 0.0}
 
 
 # ---- copies, records, odd replies ---------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import contextlib
 import email.utils
 import gc
+import gzip
 import json
 import logging
 import re
@@ -12,12 +13,14 @@ import threading
 import time
 import traceback
 import urllib.parse
+import zlib
 from pathlib import Path
 
 import pytest
 from chat_server import completion, fails, hangs, says, sends, serving
 
 from dfc.errors import ConfigError
+from dfc.players import cache
 from dfc.players.chat_response import read_pause
 from dfc.players.endpoint import Endpoint, EndpointConfig, EndpointError
 from dfc.players.remote import PlayerError
@@ -466,3 +469,109 @@ def test_a_value_that_repeats_the_key_is_refused_without_showing_it(monkeypatch,
     with pytest.raises(ConfigError, match=rf"endpoint\.{name}: repeats the key in DFC_KEY") as raised:
         Endpoint(config)
     assert KEY[:8] not in str(raised.value)
+
+
+# ---- answers that are too large -----------------------------------------------------------------------------------
+
+
+def large(size, *, packed=False, announced=True, status=200):
+    """Answers with `size` bytes, as one gzip bomb, or piece by piece until the client is gone."""
+
+    def act(handler, _):
+        handler.send_response(status)
+        if packed:
+            body = gzip.compress(bytes(size), 9)
+            handler.send_header("Content-Encoding", "gzip")
+            handler.send_header("Content-Length", str(len(body)))
+            handler.end_headers()
+            handler.wfile.write(body)
+            return
+        if announced:
+            handler.send_header("Content-Length", str(size))
+        handler.end_headers()
+        with contextlib.suppress(OSError):
+            for _ in range(size >> 16):
+                handler.wfile.write(b" " * (1 << 16))
+                handler.server.sent += 1 << 16
+        handler.close_connection = True
+
+    return act
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({}, "the answer has more than max_answer_bytes=1000000; lower max_tokens"),
+        ({"announced": False}, "the answer has more than max_answer_bytes=1000000; lower max_tokens"),
+        ({"announced": False, "status": 500}, "the answer has more than max_answer_bytes=1000000; lower max_tokens"),
+        ({"packed": True}, "the answer has more than max_answer_bytes=1000000; lower max_tokens"),
+    ],
+)
+def test_a_large_answer_is_not_read_to_its_end(options, why):
+    with serving(large(1 << 28, **options)) as server, make(server, max_answer_bytes=1_000_000) as endpoint:
+        server.sent = 0
+        found = message_of(endpoint)
+        assert found.startswith(f"m at {server.url}: {why}")
+        assert len(server.requests) == 1  # the next one would be as large
+        assert server.headers[0]["accept-encoding"] == "identity"
+        until(lambda: not server.inside)
+        assert server.sent < 1 << 25  # what sockets hold between both
+
+
+def packed_reply(encoding, pack):
+    def act(handler, _):
+        reply = {"choices": [{"message": {"role": "assistant", "content": "hello " * 1000}, "finish_reason": "stop"}]}
+        body = pack(json.dumps(reply).encode())
+        handler.send_response(200)
+        handler.send_header("Content-Type", "application/json")
+        handler.send_header("Content-Encoding", encoding)
+        handler.send_header("Content-Length", str(len(body)))
+        handler.end_headers()
+        handler.wfile.write(body)
+
+    return act
+
+
+def raw_deflate(text):
+    return zlib.compress(text)[2:-4]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "pack"),
+    [
+        ("gzip", gzip.compress),
+        ("GZIP, identity", gzip.compress),
+        ("deflate", zlib.compress),
+        ("deflate", raw_deflate),
+        ("none", bytes),
+        ("utf-8", bytes),
+    ],
+)
+def test_an_answer_that_a_gateway_compressed_is_unpacked_within_the_limit(encoding, pack):
+    with serving(*[packed_reply(encoding, pack)] * 2) as server:
+        with make(server) as endpoint:
+            assert endpoint.answer(HELLO).strip() == ("hello " * 1000).strip()
+        with make(server, max_answer_bytes=5000) as endpoint:
+            assert "the answer has more than max_answer_bytes=5000" in message_of(endpoint)
+
+
+@pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip"])
+def test_a_compression_that_is_not_unpacked_is_refused_at_once(encoding):
+    with serving(packed_reply(encoding, bytes)) as server, make(server) as endpoint:
+        assert f"the answer is compressed ({encoding}), which was not asked for" in message_of(endpoint)
+        assert len(server.requests) == 1
+
+
+def test_an_answer_within_the_limit_is_read_whole():
+    text = "x" * 900_000
+    with serving(says(text)) as server, make(server, max_answer_bytes=1_000_000) as endpoint:
+        assert endpoint.answer(HELLO) == text
+
+
+def test_a_cache_entry_of_any_size_is_no_reply(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache, "_LARGEST", 1000)
+    replies = cache.ReplyCache(tmp_path)
+    replies.put("ab" * 32, cache.CachedReply("x" * 500, 1, 1))
+    assert replies.get("ab" * 32) is not None
+    replies.put("ab" * 32, cache.CachedReply("x" * 1000, 1, 1))
+    assert replies.get("ab" * 32) is None

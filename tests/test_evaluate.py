@@ -39,7 +39,7 @@ from dfc.run_folder import RunFolder, config_json
 from dfc.training.checkpoint import Checkpointer
 
 GAMES = {"TicTacToe-v0": {}, "GuessTheNumber-v0": {"max_turns": 4}}
-ROLLOUT = RolloutConfig(slots=4, max_length=160, max_reply_length=4, max_replies=40, stop=("]",))
+ROLLOUT = RolloutConfig(slots=4, max_length=160, max_reply_length=4, stop=("]",))
 CONFIG = RunConfig(
     name="t",
     recipe="evaluate",
@@ -56,21 +56,27 @@ class NeverStop:
     def check(self):
         pass
 
+    def look(self):
+        pass
+
 
 class StopAfter:
-    """Asks to stop once it was looked at so often."""
+    """Asks to stop once it was looked at so often between calls of the engine."""
 
     def __init__(self, looks):
         self.looks = looks
 
     @property
     def requested(self):
-        self.looks -= 1
         return 15 if self.looks < 0 else None
 
     def check(self):
         if self.requested:
             raise Interrupted(15)
+
+    def look(self):
+        self.looks -= 1
+        self.check()
 
 
 def run(config, path, stop=None):
@@ -160,7 +166,8 @@ def test_who_is_nobody_is_refused(text):
         policy_specs.parse(text)
 
 
-def test_a_list_on_the_command_line_needs_no_brackets():
+def test_a_list_on_the_command_line_needs_no_brackets(monkeypatch):
+    monkeypatch.setenv("KEY_A", "a-key-of-a")
     words = ["--config=configs/evaluate.py"]
     for value in ("strong, simple,r=random_legal", "('strong', 'simple', 'r=random_legal')"):
         config = command_line.parse([*words, f"--config.policies={value}"]).config
@@ -180,7 +187,8 @@ def test_a_list_on_the_command_line_needs_no_brackets():
         ({"policies": ("strong", "strong")}, "2 of them are called 'strong'"),
         ({"policies": ("strong", "staff=simple")}, "the name of configured staff"),
         ({"policies": ("strong", "http://h/v1")}, "name the model behind a #"),
-        ({"policies": ("strong", "a=https://u:p@h/v1#m")}, "evaluate.endpoint.base_url"),
+        ({"policies": ("strong", "a=https://u:p@h/v1#m")}, "policies: holds a user name or a password in an address"),
+        ({"policies": ("strong", "a=https://h/v1?u#m")}, "evaluate.endpoint.base_url"),
         ({"evaluate": EvaluateConfig(anchor="x")}, "evaluate.anchor='x': must be one of tiny_player, random_legal"),
         ({"evaluate": EvaluateConfig(staff="strong")}, "evaluate.staff='strong': must be script"),
         ({"evaluate": EvaluateConfig(seeds=0)}, "evaluate.seeds=0"),
@@ -255,6 +263,22 @@ def test_invalid_truncated_and_failed_games_are_never_among_the_losses():
     assert (found.ratings["a"].games, found.ratings["a"].points) == (3, 0.5)
     assert (found.ratings_by_rule["a"].games, found.ratings_by_rule["a"].points) == (2, 0.5)
     assert not found.cell("a", "b", seat=1).record.games
+
+
+def test_an_overrun_is_a_loss_of_its_policy_and_no_result_of_the_other():
+    games = [
+        record("ab", ("truncated",) * 2, overrun_by=0),
+        record("ba", ("win", "loss")),
+        record("a", ("win",), game="GuessTheNumber-v0"),
+        record("b", ("truncated",), game="GuessTheNumber-v0", overrun_by=0),
+    ]
+    found = tournament.of_records(["a", "b"], games)
+    a, b = found.cell("a", "b", seat=0), found.cell("b", "a", seat=1)
+    assert (a.text, a.record.loss, a.record.score.estimate) == ("0/0/0, 1 overrun", 1, 0.0)
+    assert (b.text, b.record.decided) == ("0/0/0, 1 truncated", 0)
+    assert found.ratings["a"].games == 1
+    # Head to head needs both games; alone the one who overran did worse.
+    assert [(t.pairing, t.better, t.worse) for t in found.tests] == [("alone", 1, 0)]
 
 
 def test_a_game_that_failed_and_was_played_again_counts_once():
@@ -347,7 +371,7 @@ def test_a_tournament_that_was_stopped_and_killed_ends_with_the_same_games(tmp_p
     whole = run(CONFIG, tmp_path / "whole")
     path = tmp_path / "cut"
     with pytest.raises(Interrupted):
-        run(CONFIG, path, StopAfter(6))
+        run(CONFIG, path, StopAfter(15))
     first = records(path)
     assert 0 < len(first) < len(records(tmp_path / "whole"))
     with (path / "episodes.jsonl").open("ab") as file:
@@ -410,14 +434,16 @@ def test_a_model_that_cannot_read_on_is_truncated_whichever_engine_it_has(tmp_pa
     config = dataclasses.replace(CONFIG, games={"TicTacToe-v0": {}}, rollout=rollout)
     config = dataclasses.replace(config, policies=("tiny_player", f"other={other}"))
     results = run(config, tmp_path / "run")
-    assert {(c["truncated"], c["failed"]) for c in results["games"]} == {(2, 0)}
+    # Every game ends with one side's own overrun and is no result of the other side.
+    assert {c["failed"] for c in results["games"]} == {0}
+    assert sum(c["lost_by_overrun"] for c in results["games"]) == sum(c["truncated"] for c in results["games"]) == 4
 
 
 def test_weights_that_changed_are_not_taken_for_those_that_played(tmp_path):
     other = twin_of(tmp_path / "other", tokenizer_differs=False)
     config = dataclasses.replace(CONFIG, policies=("random_legal", f"other={other}"))
     with pytest.raises(Interrupted):
-        run(config, tmp_path / "run", StopAfter(6))
+        run(config, tmp_path / "run", StopAfter(15))
     model, params = huggingface.load(other, dtype="float32")
     huggingface.save(other, model, jax.tree.map(lambda x: x * 2, params), copy_from=huggingface.resolve("tiny_player"))
     with pytest.raises(RunFolderError, match="other is not the policy that played"):

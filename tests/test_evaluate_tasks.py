@@ -42,6 +42,9 @@ class NeverStop:
     def check(self):
         pass
 
+    def look(self):
+        pass
+
 
 class StopAfter(NeverStop):
     """Stops at the n-th look."""
@@ -96,6 +99,16 @@ def test_the_same_weights_under_two_names_say_the_same(whole):
     same = [d for d in found["differences"] if d["policy"] == "again"]
     assert same
     assert all((d["difference"][0], d["p"]) == (0.0, 1.0) for d in same)
+
+
+def test_a_scripted_player_has_no_more_actions_than_a_model(tmp_path):
+    rollout = dataclasses.replace(CONFIG.rollout, max_actions=1)
+    run(dataclasses.replace(CONFIG, policies=("strong",), rollout=rollout), tmp_path)
+    guesses = [r for r in records(tmp_path) if r["game"] == "GuessTheNumber-v0"]
+    assert guesses
+    for r in guesses:
+        assert r["turns"] == 1
+        assert len(list(replay(r))) == 1
 
 
 def test_the_record_is_true_and_its_figures_are_those_of_the_results(whole):

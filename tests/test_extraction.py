@@ -1,7 +1,9 @@
 """Reading of replies: which text is the action."""
 
 import doctest
+import sys
 import time
+import unicodedata
 
 import pytest
 from hypothesis import given, settings
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 
 from dfc.games import extraction
 from dfc.games.extraction import extract_action, extract_answer, read_number, spoken
+from dfc.games.printable import without_unseen
 
 
 @pytest.mark.parametrize(
@@ -70,6 +73,39 @@ def test_what_is_said_is_the_text_behind_the_thoughts(reply, said):
     assert spoken(reply) == said
 
 
+def test_every_character_that_is_not_seen_is_removed_and_all_others_stay():
+    ignorable = {0x34F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180B, 0x180C, 0x180D, 0x180F, 0x3164, 0xFFA0}
+    ignorable |= {*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)}
+    ignorable |= {0x2800, 0xFFFC, 0x16FE4, 0x1D159}  # drawn as nothing, though Unicode counts them as symbols
+
+    def kept(character):
+        kind = unicodedata.category(character)[0]
+        if kind == "Z" or character in "\t\r\v\f\x1c\x1d\x1e\x1f\x85":
+            return " "
+        return "" if character != "\n" and (kind == "C" or ord(character) in ignorable) else character
+
+    for start in range(0, sys.maxunicode + 1, 128):
+        characters = [chr(code) for code in range(start, start + 128)]
+        for between in ("a", "\u00e9"):
+            assert without_unseen(between.join(characters)) == between.join(map(kept, characters)), hex(start)
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        ("<thi\u200bnk>secret</think>aloud", "aloud"),
+        ("<thi\0nk>secret", None),
+        ("aloud</th\u00adink>", ""),
+        ("\ufeff[col\u00a03]\u202e", "[col 3]"),
+        ("\u0915\u094d\u200d\u0937", "\u0915\u094d\u0937"),  # a joiner of Hindi is lost
+        ("\u2764\ufe0f", "\u2764"),  # and the colour of a heart
+        ("ti\u2800g\ufffce\U00016fe4r\U0001d159", "tiger"),
+    ],
+)
+def test_what_is_not_seen_is_removed_before_anything_is_read(reply, said):
+    assert spoken(reply) == said
+
+
 @pytest.mark.parametrize(
     ("text", "number"),
     [
@@ -106,7 +142,7 @@ def test_both_readers_agree_with_a_search_for_every_group(reply):
 
 
 @pytest.mark.parametrize(
-    "piece", ["[", "]", "[]", "<Answer>", "</Answer>", "<think>", "</think>", " ", "<", "[a", "\u20ac"]
+    "piece", ["[", "]", "[]", "<Answer>", "</Answer>", "<think>", "</think>", " ", "<", "[a", "\u20ac", "\u200b"]
 )
 def test_reading_takes_time_in_proportion_to_the_length(piece):
     reply = piece * (1_000_000 // len(piece))

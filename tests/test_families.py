@@ -30,6 +30,8 @@ PARAMETERS = {
     "llama-3.1-8b": 8_030_261_248,
     "llama-2-7b": 6_738_415_616,
     "skywork-reward-v2-llama-3.1-8b": 8_030_261_248 - 128256 * 4096 + 4096,
+    "smollm2-135m-instruct": 134_515_008,
+    "tinyllama-1.1b-chat": 1_100_048_384,
     "qwen2.5-0.5b": 494_032_768,
     "qwen2.5-7b": 7_615_616_512,
     "qwen2.5-32b": 32_763_876_352,
@@ -132,7 +134,7 @@ REFUSED = {
         {"layer_types": ["full_attention"] * 31 + ["sliding_attention"]},
         "layer_types: only 'full_attention' is computed for the layers of this model",
     ),
-    "a sliding window": ({"sliding_window": 4096}, "sliding_window: unknown field with value 4096"),
+    "a sliding window": ({"sliding_window": 4096}, "sliding_window: only None is computed, got 4096"),
     "layers of a wrong kind": ({"layer_types": 5}, "layer_types: expected a list of 'full_attention' and"),
     "unknown layers": ({"layer_types": ["chunked_attention"] * 32}, "layer_types: expected a list of"),
     "too few layers": ({"layer_types": ["full_attention"]}, "expected one entry for each of the 32 layers, got 1"),
@@ -140,10 +142,13 @@ REFUSED = {
         {"rope_scaling": {"rope_type": []}},
         "rope_scaling.rope_type: only 'default' or 'linear' or 'llama3'",
     ),
-    "quantized": ({"quantization_config": {"bits": 4}}, "quantization_config: unknown field with value {'bits': 4}"),
-    "unknown field": ({"logit_scale": 0.5}, "logit_scale: unknown field with value 0.5"),
-    "zero is a value": ({"logit_scale": 0}, "logit_scale: unknown field with value 0"),
-    "custom code": ({"auto_map": {"AutoModel": "x"}}, "auto_map: unknown field"),
+    "quantized": ({"quantization_config": {"bits": 4}}, "quantization_config: only None is computed, got {'bits': 4}"),
+    "unknown field": (
+        {"unpadded_vocab_size": 5},
+        "unpadded_vocab_size: unknown field with value 5; transformers reads",
+    ),
+    "zero is a value": ({"unpadded_vocab_size": 0}, "unpadded_vocab_size: unknown field with value 0"),
+    "custom code": ({"auto_map": {"AutoModel": "x"}}, "auto_map: only an entry AutoTokenizer is passed over"),
     "other rope": (
         {"rope_scaling": {"rope_type": "yarn"}},
         "rope_scaling.rope_type: only 'default' or 'linear' or 'llama3'",
@@ -222,14 +227,14 @@ REFUSED_ELSEWHERE = {
         {"rope_parameters": {FULL: {}}, "rope_scaling": {"rope_type": "linear", "factor": 8.0}},
         "rope_parameters.full_attention and rope_scaling: they say different things",
     ),
-    "images, unknown": (GEMMA_3_12B, {"audio_config": {"a": 1}}, "audio_config: unknown field with value {'a': 1}"),
+    "images, unknown": (GEMMA_3_12B, {"hidden_size": 8}, "hidden_size: unknown field with value 8"),
     "images, type": (GEMMA_3_12B, {"model_type": "gemma3n"}, "model_type: expected 'gemma3', got 'gemma3n'"),
     "images, no text": (GEMMA_3_12B, {"text_config": None}, "text_config: expected an object, got None"),
     "images, head": (GEMMA_3_12B, {"tie_word_embeddings": False}, "tie_word_embeddings: it is False here"),
     "images, text": (
         GEMMA_3_12B,
-        {"text_config": GEMMA_3_12B["text_config"] | {"altup": 4}},
-        "text_config.altup: unknown field with value 4",
+        {"text_config": GEMMA_3_12B["text_config"] | {"unpadded_vocab_size": 4}},
+        "text_config.unpadded_vocab_size: unknown field with value 4",
     ),
     "score, no labels": (SKYWORK_REWARD_V2, {"id2label": {}}, "id2label: expected one entry for each of the 2 labels"),
     "score, two counts": (SKYWORK_REWARD_V2, {"num_labels": 3}, "expected one entry for each of the 3 labels, got 1"),
@@ -286,8 +291,10 @@ def test_an_absent_field_means_what_its_family_means_by_it():
 
 def test_all_problems_come_in_one_error():
     with pytest.raises(WeightsError) as caught:
-        families.from_config_json(LLAMA_2_7B | {"hidden_act": "gelu", "mlp_bias": True, "vocab_size": 0, "odd": 1})
-    assert all(f"- {name}: " in str(caught.value) for name in ("hidden_act", "mlp_bias", "vocab_size", "odd"))
+        families.from_config_json(
+            LLAMA_2_7B | {"hidden_act": "gelu", "mlp_bias": True, "vocab_size": 0, "is_causal": 1}
+        )
+    assert all(f"- {name}: " in str(caught.value) for name in ("hidden_act", "mlp_bias", "vocab_size", "is_causal"))
 
 
 SCALINGS = (

@@ -210,6 +210,22 @@ def test_the_nearest_setting_fits_and_names_configuration_keys():
     assert found.setting.rows % (found.setting.data * found.setting.fsdp) == 0
 
 
+def test_a_suggested_context_has_room_for_the_longest_input_and_for_a_reply():
+    least = {"fsdp": 1, "rows": 1, "slots": 1, "lora": ADAPTERS, "nf4": True, "remat": "layer"}
+    asked = large("llama-3.1-8b", row_length=12288, positions=12288, prompt=8192, **least)
+    half = dataclasses.replace(asked, row_length=6144, positions=6144)
+    available = 1.0001 * analytic.memory(half).peak
+    changes = analytic.nearest_fitting(asked, available, margin=0.0).changes
+    assert changes == {
+        "--config.batch.row_length": 6144,
+        "--config.rollout.max_length": 6144,
+        "--config.rollout.max_reply_length": 3072,
+        "--config.rollout.max_prompt_length": 3072,
+    }
+    unlimited = analytic.nearest_fitting(dataclasses.replace(asked, prompt=0), available, margin=0.0).changes
+    assert unlimited.keys() == changes.keys() - {"--config.rollout.max_prompt_length"}
+
+
 def test_where_nothing_fits_there_is_no_suggestion():
     assert analytic.nearest_fitting(large("llama-3.1-70b"), 1e9) is None
 

@@ -1,9 +1,16 @@
 """The command from its words to its exit code; nothing is compiled here."""
 
+import dataclasses
 import json
+import math
+import os
+import sys
+import typing
+from pathlib import Path
 
 import pytest
 
+from dfc.config import RunConfig
 from dfc.errors import ConfigError
 from dfc.fit import command, published, report
 from dfc.fit.analytic import Work
@@ -11,7 +18,8 @@ from dfc.fit.collectives import Traffic
 from dfc.fit.compilation import Compiled, refused
 from dfc.fit.hardware import parse_topology
 from dfc.fit.traced import Count
-from dfc.launch import fit
+from dfc.launch import command_line, fit
+from dfc.models import families
 
 PAPER = "--config=configs/dfc_textarena_qwen2_5_32b.py"
 ROWS = "--config.batch.micro_batch_rows=64"
@@ -37,7 +45,7 @@ def test_a_run_that_fits_says_so_with_every_part_and_a_margin(capsys):
 def test_games_of_two_seats_keep_two_conversations_and_calls_take_their_rows_out(capsys):
     words = PAPER, "--model=qwen2.5-32b", "--topology=v5p:4x4x4", BF16
     _, out, _ = ask(capsys, *words)
-    assert "256 games, 512 conversations x 8192 positions; a call: 256 of them, 32 steps or 128 ids read" in out
+    assert "256 games, 512 conversations x 12288 positions; a call: 256 of them, 32 steps or 128 ids read" in out
     assert "rows taken out" in out
     # All of them lie where a call wants them, unless every host has conversations of its own.
     all_rows = "--config.rollout.rows=512", "--config.rollout.decode_steps=8"
@@ -90,8 +98,95 @@ def test_adapters_make_a_large_model_fit(capsys):
     words = PAPER, "--model=llama-3.1-70b", "--topology=v5e:8x8", ROWS, BF16, "--config.rollout.slots=8"
     assert ask(capsys, *words)[0] == 1
     adapted = "--config.adapter.rank=16", "--config.adapter.base=nf4"
-    shorter = "batch.row_length=2048", "rollout.max_length=2048", "rollout.max_reply_length=1024"
+    lengths = {"max_length": 2048, "max_prompt_length": 1024, "max_reply_length": 1024}
+    shorter = "batch.row_length=2048", *(f"rollout.{name}={length}" for name, length in lengths.items())
     assert ask(capsys, *words, *adapted, *(f"--config.{word}" for word in shorter))[0] == 0
+
+
+FILES = sorted(path.name for path in Path("configs").glob("*.py"))
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_shipped_configuration_is_counted_or_refused_by_the_name_of_its_recipe(file, capsys):
+    config = command_line.load(f"configs/{file}")
+    devices = math.prod(size for size in dataclasses.astuple(config.mesh) if size != -1)
+    words = f"--config=configs/{file}", "--model=qwen2.5-0.5b", f"--topology=h100:{devices}"
+    code, out, err = ask(capsys, *words)
+    if config.recipe == "divide_fuse_conquer":
+        assert code in (0, 1)
+        assert "0.49 billion parameters" in out
+        return
+    assert (code, out) == (2, "")
+    assert err.startswith(f"1 problem in the configuration:\n  - recipe='{config.recipe}': ")
+    assert "only divide_fuse_conquer is counted" in err
+
+
+def test_every_other_recipe_is_refused_before_anything_is_looked_at():
+    recipes = typing.get_args(typing.get_type_hints(RunConfig)["recipe"])
+    assert set(command.COUNTED) < set(recipes)
+    for recipe in set(recipes) - set(command.COUNTED):
+        request = command.Request(dataclasses.replace(RunConfig(), recipe=recipe), topology="nowhere")
+        with pytest.raises(ConfigError, match=rf"recipe='{recipe}': .* only divide_fuse_conquer is counted"):
+            command.answer(request, sys.stdout)
+
+
+@pytest.mark.parametrize(
+    ("method", "games", "others"),
+    [
+        ("divide_fuse_conquer", 18, 3),
+        ("divide_fuse_conquer", 2, 1),
+        ("divide_fuse_conquer", 1, 0),
+        ("naive_multi", 18, 0),
+        ("naive_single", 18, 0),
+        ("imitate_wins", 18, 0),
+    ],
+)
+def test_only_a_method_that_divides_keeps_policies_of_other_groups(method, games, others, capsys):
+    config = command_line.load(PAPER.removeprefix("--config="))
+    settings = dataclasses.replace(config.divide_fuse_conquer, method=method)
+    config = dataclasses.replace(config, divide_fuse_conquer=settings, games=dict(list(config.games.items())[:games]))
+    decoder = families.from_config_json(published.CONFIGS["qwen2.5-0.5b"])
+    setting = command.setting_of(config, decoder, parse_topology("h100:64"), 1)
+    assert setting.group_policies == others
+    assert setting.reference == (method != "imitate_wins")  # which compares with nothing
+    words = PAPER, "--model=qwen2.5-32b", "--topology=h100:64", f"--config.divide_fuse_conquer.method={method}"
+    _, out, _ = ask(capsys, *words)
+    assert ("policies of other groups" in out) == (method == "divide_fuse_conquer")
+
+
+@pytest.mark.parametrize("content", ["[" * 200_000, "[]", "5", "{"], ids=["nested", "list", "number", "cut"])
+@pytest.mark.parametrize("named", [True, False])
+def test_a_config_json_that_is_none_is_a_sentence(content, named, capsys, tmp_path):
+    (tmp_path / "config.json").write_text(content)
+    word = f"--model_config={tmp_path / 'config.json'}" if named else f"--config.model.path={tmp_path}"
+    code, _, err = ask(capsys, PAPER, "--topology=h100:64", word)
+    assert code == 2
+    assert str(tmp_path) in err
+    assert len(err) < 2000
+
+
+def test_a_pipe_or_a_huge_file_as_config_json_is_refused_and_not_waited_for(capsys, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with (tmp_path / "huge").open("wb") as handle:
+        handle.truncate(2**31)  # a hole: it takes no room on the disk
+    for name in ("pipe", "huge"):
+        code, _, err = ask(capsys, PAPER, "--topology=h100:64", f"--model_config={tmp_path / name}")
+        assert code == 2
+        assert str(tmp_path / name) in err
+
+
+@pytest.mark.parametrize(
+    "words", [[PAPER, "--topology=h100:64", "--\x1b[2Jcolour=red"], [PAPER, "--topology=h100:64", "--compile=\x1b[2J"]]
+)
+def test_nothing_that_is_printed_moves_the_cursor(words, capsys):
+    try:
+        code = fit.main(words)
+    except SystemExit as error:  # argparse's own
+        code = error.code
+    captured = capsys.readouterr()
+    assert code == 2
+    assert "\x1b" not in captured.out + captured.err
+    assert r"\x1b[2J" in captured.err
 
 
 @pytest.mark.parametrize(

@@ -212,6 +212,16 @@ def test_every_program_lowers_from_shapes_and_has_the_arithmetic_of_the_analytic
     found["optimizer step"].trace().lower()
 
 
+def test_imitation_trains_by_its_own_loss_and_has_no_reference(mesh):
+    method = dataclasses.replace(CONFIG.divide_fuse_conquer, method="imitate_wins")
+    config = dataclasses.replace(CONFIG, divide_fuse_conquer=method)
+    setting = dataclasses.replace(SETTING, reference=False)
+    trainer = programs.make_trainer(config, setting, mesh)
+    found = {p.name: p for p in programs._training(trainer, setting, programs.shapes_of(trainer, setting, mesh), 1, 1)}
+    assert set(found) == {"gradient", "optimizer step", "weight hand-over"}
+    assert set(found["gradient"].trace().out_info["loss"].metrics) == {"length"}  # GRPO's loss reports clipping too
+
+
 def test_an_update_in_place_reuses_all_it_is_given(made):
     trainer, shapes, _ = made
     setting = dataclasses.replace(SETTING, compares=False)

@@ -35,6 +35,7 @@ def test_the_list_as_json_holds_the_same_facts(capsys):
         assert row["splits"] == dict(facts.splits)
         assert row["family"] == registry.family(row["id"])
         assert row["lists_actions"] is facts.lists_actions is True
+        assert row["evaluation_only"] is facts.evaluation_only
         assert (row["seats"], row["start"], row["longest"], row["grammar"], row["open_actions"]) == (
             *(facts.seats, facts.start, facts.longest, facts.grammar),
             facts.open_actions,
@@ -50,6 +51,15 @@ def test_the_check_of_ids_exits_with_0_and_tells_their_costs(capsys):
         first,
     )
     assert second.startswith("GuessTheNumber-v0: ")
+
+
+@pytest.mark.parametrize("words", [["\x1b[2Jfoo"], ["--seeds", "\x1b[2J"], ["--check", "\x1b[2J"]])
+def test_a_wrong_word_is_repeated_in_a_form_that_moves_no_cursor(words, capsys):
+    with pytest.raises(SystemExit):
+        command.main(words)
+    captured = capsys.readouterr()
+    assert "\x1b" not in captured.out + captured.err
+    assert "x1b[2J" in captured.err
 
 
 @pytest.fixture

@@ -444,6 +444,32 @@ def test_a_game_without_an_end_is_truncated():
     assert game.outcomes == ("truncated",)
 
 
+def test_illegal_and_unreadable_replies_are_bounded_however_they_take_turns():
+    """Up to `malformed_allowance` unreadable replies stand before each illegal one, and before the legal one, too."""
+
+    class Wasteful:
+        """Wastes all it may before each of its actions; from action `last` on even the last try."""
+
+        def __init__(self, last):
+            self.turns, self.last = 0, last
+
+        def act(self, game, _):
+            action, place = divmod(self.turns, 22)  # 10 unreadable, 1 illegal, 10 unreadable, 1 legal
+            self.turns += 1
+            return "hm" if place not in (10, 21) else "[9]" if place == 10 or action >= self.last else first_free(game)
+
+    def first_free(game):
+        return game.legal_actions()[0]
+
+    for last, actions, verdict in ((99, 7, Verdict.PLAYED), (3, 3, Verdict.FORFEIT_ILLEGAL)):
+        game = registry.make("TicTacToe-v0", illegal_allowance=1, malformed_allowance=10)
+        game.reset(0)
+        said = rounds.play_out(game, [Wasteful(last)] * 2, Chance(0))
+        assert (game.actions_played, said[-1].verdict) == (actions, verdict)
+        bound = (1 + game.illegal_allowance) * (1 + game.malformed_allowance)
+        assert len(said) == bound * (actions + (verdict is not Verdict.PLAYED))  # the bound is reached
+
+
 def test_a_remote_player_that_fails_is_named():
     def dead(_):
         raise ConnectionError("nobody there")

@@ -68,6 +68,14 @@ CASES = {
     "draw": (episode(1, ("draw", "draw"), "opop"), Record(draw=1, replies=2, steps=2)),
     "loss": (episode(1, ("win", "loss"), "opo"), Record(loss=1, replies=1, steps=1)),
     "truncated": (episode(0, ("truncated",) * 2, "ppp"), Record(truncated=1, replies=3, steps=3)),
+    "overrun": (
+        episode(1, ("truncated",) * 2, "opp", overrun_by=1),
+        Record(loss=1, lost_by_overrun=1, replies=2, steps=2),
+    ),
+    "stopped by the other's overrun": (
+        episode(0, ("truncated",) * 2, "po", overrun_by=1),
+        Record(truncated=1, replies=1, steps=1),
+    ),
     "malformed": (
         episode(0, ("invalid", "win"), "pop", forfeited_by=0, malformed=True),
         Record(loss=1, lost_by_forfeit=1, replies=2, malformed_replies=1, steps=2),
@@ -103,7 +111,15 @@ def test_counts_add_up_by_game_and_seat():
     counts = matches.tally(played)
     assert set(counts) == {("TicTacToe-v0", 0), ("TicTacToe-v0", 1), ("GuessTheNumber-v0", 0)}
     assert counts["TicTacToe-v0", 1] == Record(
-        win=1, draw=1, loss=2, won_by_forfeit=1, lost_by_forfeit=1, replies=5, illegal_replies=2, steps=5
+        win=1,
+        draw=1,
+        loss=3,
+        won_by_forfeit=1,
+        lost_by_forfeit=1,
+        replies=7,
+        illegal_replies=2,
+        steps=7,
+        lost_by_overrun=1,
     )
     games = matches.by_game(counts)
     assert list(games) == ["TicTacToe-v0", "GuessTheNumber-v0"]

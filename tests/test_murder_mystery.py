@@ -5,7 +5,8 @@ import pytest
 
 from dfc.games.chance import Chance
 from dfc.games.game import Outcome, Verdict
-from dfc.games.paprika.murder_mystery import MurderMystery, accusation, accused
+from dfc.games.paprika.accusations import accused
+from dfc.games.paprika.murder_mystery import NO_ACCUSATION, MurderMystery, accusation
 from dfc.games.paprika.scenario import Scenario
 from dfc.games.paprika.world import AGENT, GOAL, JUDGE, NOT_VALID, VALID, WORLD
 from dfc.games.strategies.cases import STRATEGIES
@@ -182,6 +183,115 @@ def test_a_wrong_accusation_ends_the_case_whatever_the_world_says():
     assert game.outcomes == (Outcome.LOSS,)
 
 
+def said(game, *replies):
+    """The game after these replies, whoever gives them."""
+    for reply in replies:
+        assert game.step(reply) is Verdict.PLAYED
+    return game
+
+
+UNFORESEEN = "All that we found points to {}."
+
+
+@pytest.mark.parametrize(
+    ("name", "tag", "outcome", "made"),
+    [
+        ("Petra Vance", VALID, Outcome.WIN, 1),
+        ("Milo Brandt", NOT_VALID, Outcome.LOSS, 1),
+        ("Milo Brandt", NO_ACCUSATION, None, 0),
+        ("Milo Brandt", VALID, None, 0),  # a judge who errs gives no win for another name
+    ],
+)
+def test_an_accusation_in_unforeseen_words_is_the_judges_to_find(name, tag, outcome, made):
+    message = UNFORESEEN.format(name)
+    assert accused(message, SUSPECTS) == frozenset()
+    game = said(started(), message, "The wind howls.", tag)
+    assert game.outcomes == (None if outcome is None else (outcome,))
+    assert game.accusations_made == made
+
+
+@pytest.mark.parametrize(
+    ("message", "tag", "outcome"),
+    [
+        ("I accuse Petra Vance.", VALID, Outcome.WIN),
+        ("I accuse Petra Vance.", NOT_VALID, Outcome.LOSS),
+        ("I accuse Petra Vance.", NO_ACCUSATION, Outcome.LOSS),
+        ("I accuse Milo Brandt.", VALID, Outcome.LOSS),
+        ("I accuse Milo Brandt.", NO_ACCUSATION, Outcome.LOSS),
+        ("I accuse Petra Vance and Milo Brandt.", VALID, Outcome.LOSS),
+        ("It was Petra. It was Milo.", VALID, Outcome.LOSS),
+        ("Everything points to Petra or Milo.", VALID, None),
+        ("Petra Vance might be the killer.", VALID, None),
+        ("Ask Petra Vance whether she is the killer.", VALID, None),
+        ("Is it Petra Vance?", VALID, None),
+        ("Ask Petra Vance where she was.", NOT_VALID, None),  # a judge with two tags in mind ends no case
+        ("Inspect the stairs.", NOT_VALID, None),
+        ("I climb the stairs.", NOT_VALID, None),
+        ("I climb the stairs.", VALID, None),
+    ],
+)
+def test_what_rules_and_judge_make_of_a_message_together(message, tag, outcome):
+    game = said(started(), message, "The wind howls.", tag)
+    assert game.outcomes == (None if outcome is None else (outcome,))
+
+
+@pytest.mark.parametrize("words", ["I accuse {}.", "It must be {}.", "My verdict is {}.", UNFORESEEN, "Hang {}!"])
+def test_trying_all_suspects_through_a_judge_that_reads_wins_no_more_than_the_first_try(words):
+    wins_ = 0
+    for task in range(20):
+        game = started(task, split="test")
+        facts = game.scenario.facts
+        for name in facts["suspects"]:
+            if not game.over:
+                said(game, words.format(name), "I see.", VALID if name == facts["culprit"] else NOT_VALID)
+        assert game.accusations_made == 1
+        wins_ += game.outcomes == (Outcome.WIN,)
+    assert wins_ == sum(s.facts["suspects"][0] == s.facts["culprit"] for s in MurderMystery.scenarios("test")) < 10
+
+
+def test_accusations_in_unforeseen_words_count_up_to_the_allowed_number():
+    game = said(started(accusations=2), UNFORESEEN.format("Milo Brandt"), "Hm.", NOT_VALID)
+    assert not game.over
+    said(game, "I accuse Dora Finch.", "Hm.", NOT_VALID)
+    assert game.outcomes == (Outcome.LOSS,)
+    game = started(accusations=0)
+    for _ in range(5):
+        said(game, "I accuse Dora Finch.", "Hm.", NOT_VALID)
+    assert not game.over
+
+
+@pytest.mark.parametrize("tag", ["<NONE>", "<none>", "**<NONE>**", "<NONE>."])
+def test_the_judge_may_find_no_accusation(tag):
+    game = said(started(), "Look around.", "It is dark.", tag)
+    assert game.to_move == AGENT
+
+
+@pytest.mark.parametrize("tag", ["none", "", "<NONE> or <VALID>"])
+def test_the_judge_must_say_one_of_three_tags(tag):
+    game = said(started(), "I climb the stairs.", "It is dark.")
+    assert game.step(tag if "or" not in tag else "<NONE> <VALID> <NOTVALID>") is Verdict.REFUSED
+    assert "<VALID>, <NOTVALID> and <NONE>" in game.observation(JUDGE)
+
+
+def test_script_and_rules_read_every_message_alike():
+    for message in (
+        "It was Petra Vance.",
+        "It was Milo.",
+        "Petra and Milo did it.",
+        "Ask Petra.",
+        "It was Petra or Milo.",
+    ):
+        game = started()
+        turn(game, message)
+        assert game.accusations_made == bool(accused(message, SUSPECTS))
+        assert (game.outcomes == (Outcome.WIN,)) == (accused(message, SUSPECTS) == {"Petra Vance"})
+
+
+def test_the_world_may_say_that_it_was_somebody_who_left_a_room():
+    game = said(started(), "Ask Dora who was on the stairs at ten.", "It was Petra Vance.")
+    assert game.to_move == JUDGE
+
+
 def test_accusations_up_to_the_allowed_number_can_be_wrong():
     game = started(accusations=2)
     assert turn(game, "I accuse Milo Brandt.") == "The evidence does not support this."
@@ -302,6 +412,7 @@ def test_staff_is_told_the_truth_and_the_forms_of_its_replies():
     assert GOAL in game.observation(WORLD)
     assert VALID in game.observation(JUDGE)
     assert NOT_VALID in game.observation(JUDGE)
+    assert NO_ACCUSATION in game.observation(JUDGE)
     assert started(accusations=0).observation(WORLD) != game.observation(WORLD)
 
 

@@ -355,7 +355,7 @@ def test_bad_limits_are_refused():
         ("[Offering] [Acceptable]", "(Offering) (Acceptable)"),
         ("[[Accept]]", "( ) [Accept]"),
         ("Je t'offre du bl\u00e9 \U0001f33e", "Je t'offre du bl\u00e9 \U0001f33e"),
-        ("a\u2028b\x00c\u202ed\ud800e", "a b c d e"),
+        ("a\u2028b\x00c\u202ed\ud800e", "a bcde"),
         ("<think>[Accept]</think>[Deny]", "[Deny]"),
         ("<think>[Accept]", None),
         ("", None),

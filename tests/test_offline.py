@@ -3,6 +3,7 @@
 import dataclasses
 import errno
 import json
+import re
 import signal
 import types
 
@@ -361,10 +362,69 @@ def test_data_that_changed_under_a_run_is_refused(tmp_path, model, data):
         run(tmp_path / "run", configured(model, data))
 
 
-def test_a_loss_that_is_not_finite_stops_with_the_update_named(tmp_path, model, data):
-    config = configured(model, data, optimizer=OptimizerConfig(learning_rate=1e38))
-    with pytest.raises(TrainingError, match=r"update \d: loss .*lower optimizer.learning_rate"):
+@pytest.mark.parametrize("rate", [10.0, 1e38])
+def test_a_rate_that_explodes_stops_at_the_first_update_and_nothing_of_it_is_saved(tmp_path, model, data, rate):
+    config = configured(model, data, optimizer=OptimizerConfig(learning_rate=rate))
+    with pytest.raises(TrainingError) as found:
         run(tmp_path / "run", config)
+    message = str(found.value)
+    assert message.startswith("update 1: the update is refused: the largest weight of ")
+    assert (
+        f"Begin anew: the same command with optimizer.learning_rate (or that of paprika) lower than {rate:g}" in message
+    )
+    assert not (tmp_path / "run" / "checkpoints").exists()
+    assert not (tmp_path / "run" / "last_good").exists()
+
+
+def test_the_policy_before_a_refused_update_can_be_gone_on_from(tmp_path, model, data):
+    settings = {"checkpoint": CheckpointConfig(every=1, keep=1), "offline": {"epochs": 3}}
+    config = configured(
+        model,
+        data,
+        optimizer=OptimizerConfig(learning_rate=0.3),
+        training=TrainingConfig(scan_layers=False, remat="none", max_growth=1.5, max_update=1e30),
+        **settings,
+    )
+    path = tmp_path / "run"
+    with pytest.raises(TrainingError, match=r"max_growth.*Up to step \d every update was finite") as found:
+        run(path, config)
+    step = int(re.search(r"Up to step (\d)", str(found.value))[1])
+    assert f"update {step + 1}: " in str(found.value)
+    assert f"--config.model.path={path / 'last_good'}" in str(found.value)
+    assert [record["step"] for record in metrics(path)] == list(range(1, step + 1))
+    with pytest.raises(TrainingError) as again:  # the same command ends in the same way
+        run(path, config)
+    assert str(again.value) == str(found.value)
+    # What the message says to do.
+    run(tmp_path / "other", configured(path / "last_good", data, optimizer=OptimizerConfig(learning_rate=1e-3)))
+    assert (tmp_path / "other" / "policy" / "model.safetensors").exists()
+
+
+def test_a_stop_within_an_update_saves_those_before_it(tmp_path, model, data):
+    config = configured(model, data, checkpoint=CheckpointConfig(every=10, keep=2))
+
+    class Stops(Stop):
+        def __init__(self):
+            super().__init__()
+            self.records = tmp_path / "run" / "metrics.jsonl"
+
+        def look(self):
+            if self.records.exists() and len(self.records.read_bytes().splitlines()) == 3:
+                raise Interrupted(15)
+
+    with pytest.raises(Interrupted):
+        run(tmp_path / "run", config, Stops())
+    (checkpoint,) = (tmp_path / "run" / "checkpoints").iterdir()
+    assert checkpoint.name == "step_000000003"
+    run(tmp_path / "run", config)
+    run(tmp_path / "whole", config)
+    for name in ("run", "whole"):
+        for record in (found := metrics(tmp_path / name)):
+            del record["clock"]
+        (tmp_path / name / "metrics").write_text(json.dumps(found))
+    assert (tmp_path / "run" / "metrics").read_text() == (tmp_path / "whole" / "metrics").read_text()
+    files = [(tmp_path / name / "policy" / "model.safetensors").read_bytes() for name in ("run", "whole")]
+    assert files[0] == files[1]
 
 
 def test_parts_of_the_reference_depend_on_the_data_alone():

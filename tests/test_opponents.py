@@ -13,9 +13,9 @@ from dfc.recipes.training_run import State
 class Met:
     """An episode of which only the result counts."""
 
-    failed = False
+    failed = overran = ran_out = False
     forfeited_by = None
-    illegal_tries = 0
+    illegal_tries = malformed_tries = 0
     malformed = False
     steps = 3
     replies = ()
@@ -24,6 +24,7 @@ class Met:
 
     def __init__(self, outcome, opponent):
         self.outcome = outcome
+        self.counted = outcome != "truncated"
         self.opponent = opponent
 
 

@@ -165,6 +165,16 @@ def test_the_scripted_world_refuses_scenarios_without_facts_and_names_the_cure(t
     assert staff["judge"].act(game, Chance(0)) == VALID  # names are enough for the judge
 
 
+@pytest.mark.parametrize(
+    ("kind", "asked"), [(TwentyQuestions, "Is it a tiger or a lion?"), (GuessMyCity, "Is it Rome or Paris?")]
+)
+def test_several_names_are_left_to_the_world_where_the_pool_is_not_known(tmp_path, kind, asked):
+    game = kind(scenarios=written(tmp_path, [{"agent": "animal", "env": "Yak"}]))
+    game.reset(0)
+    assert game.step(asked) is Verdict.PLAYED
+    assert game.observation(1).endswith(f"<player>{asked}</player>")
+
+
 @pytest.mark.parametrize("kind", [TwentyQuestions, GuessMyCity])
 @pytest.mark.parametrize("strength", scripted.STRENGTHS)
 def test_agents_play_loaded_scenarios_to_the_end(tmp_path, kind, strength):

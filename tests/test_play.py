@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dfc.config import RolloutConfig, SamplingConfig
+from dfc.config import RewardConfig, RolloutConfig, SamplingConfig
 from dfc.data import transcripts
 from dfc.evaluation.replay import replay
 from dfc.games import registry
@@ -23,6 +23,7 @@ from dfc.models import tiny_tokenizer
 from dfc.models.chat import ChatTokenizer
 from dfc.models.decoder_config import DecoderConfig
 from dfc.models.transformer import abstract_params
+from dfc.recipes import conquer
 from dfc.rollout.engine import Engine
 from dfc.rollout.play import THINK_PROMPT, Arena, Job, system_prompt
 from dfc.training.packing import Sequence1D, pack
@@ -34,7 +35,7 @@ GAMES = {
     "Nim-v0": {"illegal_allowance": 3},
 }
 MAX_LENGTH = 128
-ROLLOUT = RolloutConfig(slots=4, max_length=MAX_LENGTH, max_reply_length=4, max_replies=40, stop=("]",))
+ROLLOUT = RolloutConfig(slots=4, max_length=MAX_LENGTH, max_reply_length=4, stop=("]",))
 
 
 @pytest.fixture(scope="module")
@@ -211,7 +212,8 @@ def test_every_id_is_what_the_replay_of_the_game_says(tokenizer, kind):
         if episode.outcome == "truncated":  # what it was asked, or nothing if the other seat was to move
             asked = tokenizer.next_turn(last_observation(episode), closed=closed)
             rest = episode.ids[at:][~episode.mask[at:]].tolist()
-            if len(episode.ids) > MAX_LENGTH:  # a replaced action found no room
+            if rest[len(asked) :]:  # a replaced action found no room
+                assert len(episode.ids) > MAX_LENGTH
                 assert tokenizer.decode(rest[len(asked) :]).startswith("[")
                 del rest[len(asked) :]
             assert rest in ([], asked)
@@ -409,17 +411,20 @@ def test_replaced_actions_are_drawn_uniformly_and_as_often_as_asked_for(model):
 
 
 @pytest.mark.parametrize("limit", [1, 3])
-def test_too_many_replies_truncate(tokenizer, model, limit):
-    arena = model.arena(RandomLegal(), rollout=dataclasses.replace(ROLLOUT, max_replies=limit))
+def test_a_game_for_two_without_a_lead_that_takes_too_many_actions_is_no_result(tokenizer, model, limit):
+    arena = model.arena(RandomLegal(), rollout=dataclasses.replace(ROLLOUT, max_actions=limit))
     longer = {e.game_seed: e for e in played(tokenizer, "scripted")}
     cut = 0
     for episode in arena.play(jobs(36, epsilon=0.2)):
         whole = longer[episode.game_seed]
-        assert episode.replies == whole.replies[:limit]
-        if len(whole.replies) > limit:
+        legal = np.cumsum([turn.verdict is Verdict.PLAYED for turn in replay(whole.record())])
+        within = int(np.searchsorted(legal, limit)) + 1  # illegal tries are replies, but no actions
+        assert episode.replies == whole.replies[:within]
+        if len(whole.replies) > within:
             cut += 1
             assert set(episode.outcomes) == {"truncated"}
-            assert episode.forfeited_by is None
+            assert (episode.forfeited_by, episode.overrun_by) == (None, None)
+            assert episode.counted == (len(episode.outcomes) == 1)  # alone nobody else can have delayed it
         else:
             assert episode.outcomes == whole.outcomes
         list(replay(episode.record()))
@@ -450,11 +455,62 @@ def test_a_reply_cut_by_a_full_context_truncates_instead_of_forfeiting(tokenizer
     arena = talker.arena(rollout=dataclasses.replace(ROLLOUT, max_length=limit))
     for episode in arena.play(jobs(3, ("GuessTheNumber-v0",))):
         assert (episode.outcome, episode.malformed, episode.forfeited_by) == ("truncated", False, None)
+        assert (episode.overrun_by, episode.overran, conquer.reward(episode, RewardConfig())) == (0, True, -1.0)
+        assert episode.record()["overrun_by"] == 0
         assert len(episode.ids) == limit
         assert episode.mask[-3:].all()
         assert episode.replies == []
         list(replay(episode.record()))
     assert arena.engine.free == 8
+
+
+def test_a_reply_that_had_all_its_room_is_unreadable_whatever_the_context(tokenizer):
+    """Cut by its own limit, it must not be worth more because the context is full as well."""
+    talker = Model(tokenizer, only="x", end=-9.0)
+    limit = len(tokenizer.first_turn(first_observation("GuessTheNumber-v0"))) + ROLLOUT.max_reply_length
+    arena = talker.arena(rollout=dataclasses.replace(ROLLOUT, max_length=limit))
+    for episode in arena.play(jobs(3, ("GuessTheNumber-v0",))):
+        assert (episode.outcome, episode.malformed, episode.overrun_by) == ("invalid", True, None)
+        assert conquer.reward(episode, RewardConfig()) == -2.0
+
+
+def test_a_policy_that_rambles_has_lost_and_its_opponent_has_won_nothing(tokenizer):
+    talker = Model(tokenizer, only="x", end=-9.0)
+    limit = len(tokenizer.first_turn(first_observation("TicTacToe-v0"))) + 3
+    rollout = dataclasses.replace(ROLLOUT, max_length=limit)
+    pairs = talker.arena("policy", name="itself", both_seats=True, rollout=rollout).play_all(jobs(4, ("TicTacToe-v0",)))
+    for pair in pairs:
+        first, second = sorted(pair, key=lambda e: e.seat)  # seat 0 moves first and never gets to its action
+        assert {first.overrun_by, second.overrun_by} == {0}
+        assert (first.overran, first.counted, second.overran, second.counted) == (True, True, False, False)
+        assert (conquer.reward(first, RewardConfig()), second.drawn) == (-1.0, 0)
+    assert conquer.win_rates([first for first, *_ in pairs]) == {"TicTacToe-v0": 0.0}
+    rival = Model(tokenizer).arena("other", other=talker, rollout=rollout)  # the other seat rambles
+    (episode,) = rival.play([dataclasses.replace(jobs(1, ("TicTacToe-v0",))[0], seat=1)])
+    assert (episode.overrun_by, episode.counted) == (0, False)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1.0])
+def test_an_input_above_its_limit_ends_the_game_before_the_engine_is_asked(tokenizer, model, epsilon):
+    first = len(tokenizer.first_turn(first_observation("TicTacToe-v0")))
+    rollout = dataclasses.replace(ROLLOUT, max_prompt_length=first)
+    ended = 0
+    for episode in model.arena(RandomLegal(), rollout=rollout).play(jobs(8, ("TicTacToe-v0",), epsilon=epsilon)):
+        own = [turn for turn in turns(episode) if turn.seat == episode.seat]
+        if episode.seat == 0 and episode.outcome == "truncated":
+            ended += 1
+            assert (episode.overrun_by, len(own), episode.overran) == (0, 1, True)
+            assert len(episode.ids) > first
+            assert not episode.mask[-1]  # the new observation is there, and no reply to it
+        list(replay(episode.record()))
+    assert ended == 4
+
+
+def test_a_seat_that_could_not_even_begin_has_not_overrun_its_context(model):
+    """What fills the context before a player's first word is not the player's doing."""
+    rollout = dataclasses.replace(ROLLOUT, max_prompt_length=1)
+    for episode in model.arena(RandomLegal(), rollout=rollout).play(jobs(4, ("TicTacToe-v0",))):
+        assert (episode.outcome, episode.overrun_by, episode.counted) == ("truncated", None, False)
 
 
 def test_a_reply_without_an_action_is_malformed_and_ends_the_game(tokenizer):

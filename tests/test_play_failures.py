@@ -17,7 +17,7 @@ import pytest
 
 from dfc.config import RolloutConfig, SamplingConfig
 from dfc.data import transcripts
-from dfc.evaluation.replay import replay
+from dfc.evaluation.replay import ReplayError, replay
 from dfc.games import registry
 from dfc.games.scripted import RandomLegal
 from dfc.games.tic_tac_toe import TicTacToe
@@ -31,9 +31,7 @@ from dfc.rollout.play import MOST_ACTIONS, THINK_PROMPT, Arena, Job
 
 GAMES = {"TicTacToe-v0": {}, "Nim-v0": {"piles": (2, 2)}}
 MAX_LENGTH, SLOTS = 128, 8
-ROLLOUT = RolloutConfig(
-    slots=4, max_length=MAX_LENGTH, max_reply_length=6, max_replies=40, stop=("]",), legal_only=True
-)
+ROLLOUT = RolloutConfig(slots=4, max_length=MAX_LENGTH, max_reply_length=6, stop=("]",), legal_only=True)
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +179,8 @@ def test_a_remote_player_reads_what_the_rules_show_its_seat_and_nothing_else(tok
 
     def noting(messages):
         chats.append(messages)
-        return first_free(messages)
+        thought = "<think>The first free cell.</think>" if prompt == "think" else ""
+        return thought + first_free(messages)
 
     rollout = dataclasses.replace(ROLLOUT, prompt=prompt, max_length=1024)
     arena, _ = make(tokenizer, Remote(noting), rollout=rollout)
@@ -460,17 +459,52 @@ def test_a_game_that_never_ends_is_truncated(tokenizer, monkeypatch, opponent):
             self._tell_all("Nothing happened.")
             return 1 - self.to_move
 
+    class Miscounting(Endless):
+        def _play(self, _):
+            self.actions_played = 0
+            return 1 - self.to_move
+
     monkeypatch.setitem(registry._GAMES, "Endless-v0", registry.Entry(Endless))
+    monkeypatch.setitem(registry._GAMES, "Miscounting-v0", registry.Entry(Miscounting))
     other = RandomLegal() if opponent == "scripted" else opponent
     longer = dataclasses.replace(ROLLOUT, max_length=1024)
-    for rollout, limit in ((longer, 40), (ROLLOUT, None)):
+    # By default the game's own longest play; one that does not count its actions, the replies these could take at most.
+    for game, rollout, limit in (
+        ("Endless-v0", longer, 9),
+        ("Endless-v0", dataclasses.replace(longer, max_actions=40), 40),
+        ("Miscounting-v0", longer, 9 * 2),
+        ("Endless-v0", dataclasses.replace(ROLLOUT, max_actions=40), None),
+    ):
         arena, engine = make(tokenizer, other, rollout=rollout)
-        for episode in arena.play(jobs(6, "Endless-v0")):
+        for episode in arena.play(jobs(6, game)):
             assert (truncated(episode), episode.failed) == (True, False)
             assert limit is None or len(episode.replies) == limit
+            assert (episode.overrun_by is None) == (limit is not None)
             assert limit is not None or len(episode.replies) < 40  # the context was full before
             assert not episode.mask[rollout.max_length :].any()
         assert engine.free == SLOTS
+
+
+def test_who_is_ahead_at_the_limit_of_actions_has_won(tokenizer, monkeypatch):
+    class Centre(TicTacToe):
+        def measures(self):
+            return {"lead": 1.0}
+
+        def standing(self):
+            return self._won_by(1)
+
+    monkeypatch.setitem(registry._GAMES, "Centre-v0", registry.Entry(Centre))
+    arena, _ = make(tokenizer, FirstFree(), rollout=dataclasses.replace(ROLLOUT, max_actions=2))
+    for episode in arena.play(jobs(4, "Centre-v0")):
+        assert (len(episode.replies), episode.outcomes, episode.counted) == (2, ("loss", "win"), True)
+        assert episode.measures == {"lead": 1.0}
+        list(replay(episode.record()))
+        for outcomes in (["win", "loss"], ["draw", "draw"]):
+            with pytest.raises(ReplayError, match="ended with outcomes"):
+                list(replay(episode.record() | {"outcomes": outcomes}))
+    monkeypatch.setattr(Centre, "standing", lambda _: ("win",))
+    for episode in arena.play(jobs(2, "Centre-v0")):
+        assert "the end at rollout.max_actions raised ValueError: Centre-v0: standing() must be" in episode.failure
 
 
 # ---- what ends the play -----------------------------------------------------------------------------------------

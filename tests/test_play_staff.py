@@ -33,7 +33,6 @@ ROLLOUT = RolloutConfig(
     max_length=384,
     max_reply_length=6,
     staff_reply_length=6,
-    max_replies=200,
     stop=("]",),
     legal_only=True,
 )
@@ -180,6 +179,9 @@ def test_scripts_answer_for_the_world_and_the_record_can_be_replayed(play):
         assert episode.record()["measures"] == episode.measures
         assert [turn.status for turn in replay(episode.record())][:3] == ["policy", "staff", "staff"]
     assert from_bytes(to_bytes(episodes))[3].measures == episodes[3].measures
+    episodes[3].overrun_by = 0
+    assert from_bytes(to_bytes(episodes))[3].record() == episodes[3].record()
+    assert (episodes[3].record()["overrun_by"], "overrun_by" in episodes[0].record()) == (0, False)
 
 
 def test_remote_staff_plays_as_a_script_of_the_same_mind(play):
@@ -308,10 +310,10 @@ def test_games_of_one_and_of_two_conversations_never_want_more_slots_than_there_
 
 
 def test_replies_of_staff_do_not_count_as_the_players(play):
-    episodes = play(SCRIPTS, rollout=dataclasses.replace(ROLLOUT, max_replies=5))
+    episodes = play(SCRIPTS, rollout=dataclasses.replace(ROLLOUT, max_actions=5))
     assert {episode.outcomes for episode in episodes} == {("win",)}
     assert max(len(episode.replies) for episode in episodes) > 5
-    for episode in play(SCRIPTS, rollout=dataclasses.replace(ROLLOUT, max_replies=1)):
+    for episode in play(SCRIPTS, rollout=dataclasses.replace(ROLLOUT, max_actions=1)):
         assert episode.steps == 1
 
 

@@ -1,13 +1,17 @@
 """The scripted players of Poker: their estimates against dealing, and whom they beat."""
 
+import collections
+import itertools
 import random
 
+from dfc.games import registry, scripted
 from dfc.games.chance import Chance, derive_seed
 from dfc.games.game import Verdict
 from dfc.games.poker import Poker
 from dfc.games.poker_hands import RANKS, cards, strength, text
 from dfc.games.scripted import RandomLegal, Scripted
 from dfc.games.strategies import poker as strategies
+from dfc.players import rounds
 
 
 def started(seed=0, **options):
@@ -88,3 +92,44 @@ def test_a_board_that_nobody_can_beat_is_worth_half_on_the_river():
     game.street = 3
     game._hands[0], game._board = cards("3c 2d"), cards("Th Jh Qh Kh Ah")
     assert strategies.win_share(game, 0, Chance(0)) == 0.5
+
+
+class FirstLegal:
+    """Checks or calls; folds, if `tight`, where more than 60 is due."""
+
+    def __init__(self, *, tight):
+        self.tight = tight
+
+    def act(self, game, _):
+        legal = game.legal_actions()
+        return "[Fold]" if self.tight and "[Fold]" in legal and game.due(game.to_move) > 60 else legal[0]
+
+
+def test_waiting_for_the_limit_of_actions_does_not_save_who_is_behind():
+    """Passive play does not end 50 hands within 120 actions: undecided, it would never lose."""
+    strong = scripted.player("Poker-v0-extreme", "strong")
+    ends = {True: collections.Counter(), False: collections.Counter()}
+    for tight, seed in itertools.product(ends, range(5)):
+        game = registry.make("Poker-v0-extreme")
+        game.reset(seed)
+        seat = seed % 2
+        players = [FirstLegal(tight=tight), strong] if seat == 0 else [strong, FirstLegal(tight=tight)]
+        said = rounds.play_out(game, players, Chance(seed), max_actions=120)
+        assert len(said) <= 120
+        behind = game.chips[seat] + game.paid[seat] < game.chips[1 - seat] + game.paid[1 - seat]
+        assert game.outcomes[seat] == ("loss" if behind else "win")
+        ends[tight][str(game.outcomes[seat])] += 1
+    assert all(found["loss"] >= 3 for found in ends.values()), ends
+
+
+def test_chips_decide_a_match_that_is_stopped_and_bets_go_back():
+    game = started(starting_chips=100)
+    assert game.standing() == ("draw", "draw")  # the blinds are in the pot of a hand that nobody has won
+    for seat, chips in ((0, [120, 40]), (1, [40, 120])):
+        game.chips = chips
+        game.paid = [20, 20]
+        twin = game.clone()
+        twin.stop()
+        assert twin.outcomes == tuple("win" if s == seat else "loss" for s in range(2))
+        assert twin.to_move is None
+    assert not game.over

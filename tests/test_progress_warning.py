@@ -30,7 +30,7 @@ def test_plain_lines_tell_a_warning_once_and_a_new_one_again():
     assert [line.split("]")[0] for line in lines] == [
         "[1/9",
         "[2/9",
-        "warning: KL  [31mjumped",
+        "warning: KL \\x1b[31mjumped",
         "[3/9",
         "[4/9",
         "warning: entropy fell",

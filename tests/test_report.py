@@ -133,7 +133,7 @@ MATCHES = [
     match("final", "initial", "TicTacToe-v0", 0, (90, 0, 10, 0), won_by_forfeit=17, illegal_replies=6),
     match("final", "initial", "TicTacToe-v0", 1, (70, 0, 30, 0)),
     match("initial", "none", "TowerOfHanoi-v0", 0, (20, 0, 180, 0)),
-    match("final", "none", "TowerOfHanoi-v0", 0, (98, 3, 95, 4)),
+    match("final", "none", "TowerOfHanoi-v0", 0, (98, 3, 99, 0)),
     match("final", "random_legal", "TicTacToe-v0", 0, (55, 0, 45, 0)),
     match("final", "initial", "TicTacToe-v0", 0, (11, 0, 9, 0), stage="divide g1"),
     match("final", "initial", "TicTacToe-v0", 1, (13, 0, 7, 0), stage="divide g1"),
@@ -260,12 +260,12 @@ def interval(low, high):
 
 
 def test_the_outcome_sentence_pools_the_games_of_both_policies(page):
-    # final: 90 + 70 wins of 200, and 98 wins and 3 draws worth a half each of 196; 4 truncated games count nowhere.
-    assert "The policy got better. Against the initial policy (alone in games for one) it scores 0.66" in page.text
-    assert round((160 + 98 + 1.5) / 396, 2) == 0.66
-    _, low, high = wilson_interval(100 + 20, 400)
-    assert f"in its place scores 0.30 ({interval(low, high)})" in page.text
-    assert "played 400 times by the final policy and 400 times by the initial one" in page.text
+    # final: 90 + 70 wins of 200 for two; for one 98 of 200, however the other 102 ended.
+    assert "The policy got better. Against the initial policy it scores 0.80 per game" in page.text
+    assert "Solved: TowerOfHanoi-v0 20 of 200 → 98 of 200. A win is worth 1" in page.text
+    _, low, high = wilson_interval(100, 200)
+    assert f"in its place scores 0.50 ({interval(low, high)})" in page.text
+    assert "The score pools 1 two-player game, played 200 times by the final policy and 200 times by the" in page.text
     assert "2 of 2 improved clearly" in page.text
 
 
@@ -291,15 +291,16 @@ def test_the_match_table_shows_forfeits_and_truncated_games_apart(page):
     expected = ["100", "90", "0", "10", "·", "17", "·", f"0.90 {interval(low, high)}", "1.5 %", "0.0 %", "3.5"]
     assert by_key["TicTacToe-v0", "final", "initial", "0"] == expected
     assert by_key["TicTacToe-v0", "initial", "initial", "0"][6] == "30"
-    assert by_key["TowerOfHanoi-v0", "final", "–", "0"][:5] == ["200", "98", "3", "95", "4"]  # noqa: RUF001 - the dash and quotes the page shows
+    assert by_key["TowerOfHanoi-v0", "final", "–", "0"][:5] == ["200", "98", "3", "99", "·"]  # noqa: RUF001 - the dash and quotes the page shows
 
 
 def test_the_stage_table_puts_games_against_stages(page):
     header, *rows = page.table("Game", "base")
     assert header == ["Game", "base", "divide g1", "final"]
     assert rows[0] == ["TicTacToe-v0", "0.50", "0.60", "0.80"]
-    assert rows[1] == ["TowerOfHanoi-v0", "0.10", "–", f"{99.5 / 196:.2f}"]  # noqa: RUF001 - the dash and quotes the page shows
-    assert rows[2] == ["Mean of the games", "0.30", "0.60", f"{(0.8 + 99.5 / 196) / 2:.2f}"]
+    assert rows[1] == ["TowerOfHanoi-v0", "0.10", "–", f"{98 / 200:.2f}"]  # noqa: RUF001 - the dash and quotes the page shows
+    assert rows[2] == ["Mean score, two players", "0.50", "0.60", "0.80"]
+    assert rows[3] == ["Mean share solved, one player", "0.10", "–", "0.49"]  # noqa: RUF001 - as above
 
 
 def test_updates_are_counted_once_after_a_restart(page):

@@ -21,7 +21,7 @@ from dfc import config as c
 def get_config():
     return c.RunConfig(
         games={"TicTacToe-v0": {}, "GuessTheNumber-v0": {"max_turns": 3}},
-        rollout=c.RolloutConfig(slots=8, max_length=64, max_reply_length=4, max_replies=40, stop=("]",)),
+        rollout=c.RolloutConfig(slots=8, max_length=64, max_reply_length=4, stop=("]",)),
         optimizer=c.OptimizerConfig(learning_rate=1e-3),
         batch=c.BatchConfig(row_length=64, micro_batch_rows=4),
         divide_fuse_conquer=c.DivideFuseConquerConfig(
@@ -29,7 +29,7 @@ def get_config():
             grouping=c.GroupingConfig(trials=8), acceptance=c.AcceptanceConfig(games=4, tolerance=0.3),
         ),
         evaluation=c.EvaluationConfig(games=4, stage_games=4),
-        checkpoint=c.CheckpointConfig(every=1, keep=2),
+        checkpoint=c.CheckpointConfig(every=2, keep=2),
     )
 '''
 
@@ -110,9 +110,12 @@ def test_sigterm_saves_says_how_to_go_on_and_loses_nothing(workplace, uninterrup
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 128 + signal.SIGTERM, output
     assert "run the same command" in output
+    assert "SIGTERM: stopping; waiting for " in output
+    done = lines(folder / "metrics.jsonl")
     process = start(workplace, "stopped")
     output, _ = process.communicate(timeout=400)
     assert process.returncode == 0, output
+    assert f"going on behind step {done};" in output  # the iteration under way, and no other, was made again
     assert result(folder) == result(uninterrupted)
 
 

@@ -168,9 +168,19 @@ def test_a_record_keeps_truncated_games_apart_and_out_of_its_score():
     assert record.score.estimate == (11 + 0.5 * 4) / 18
     assert record.score == score_interval(11, 4, 3)
     assert record.score_without_forfeits.estimate == (6 + 0.5 * 4) / 12
-    assert record.win_rate == wilson_interval(11, 20)
+    assert record.win_rate == wilson_interval(11, 18)
     assert (record.illegal_share, record.malformed_share, record.steps_per_game) == (0.05, 1 / 80, 3.5)
     assert math.isnan(Record().illegal_share)
+
+
+def test_an_overrun_is_a_loss_that_lines_of_earlier_versions_do_not_name():
+    assert Record.from_json(ROW).lost_by_overrun == 0
+    record = Record.from_json(ROW | {"lost_by_overrun": 2})
+    assert (record.loss, record.decided, record.games) == (3, 18, 20)
+    with pytest.raises(
+        RunFolderError, match=r"lost_by_forfeit \(1\) and lost_by_overrun \(3\) cannot exceed loss \(3\)"
+    ):
+        Record.from_json(ROW | {"lost_by_overrun": 3})
 
 
 def test_records_add_up_field_by_field_and_pool_by_games():

@@ -81,7 +81,7 @@ def test_the_table_shows_every_pairing_with_the_initial_policy_first(folder):
         ("TicTacToe-v0", "initial", "final"),
     ]
     assert table[1][3:7] == ["7", "2", "0", "1"]
-    assert table[1][7] == "0.889"  # (7 + 2 / 2) / 9: the truncated game is in no score
+    assert table[1][7:] == [*shown(7, 9).split(), "0.0%", "0+0"]  # solved, of those that were decided
     assert table[2][3:] == ["10", "0", "10", "0", *shown(10, 20).split(), "5.0%", "0+1"]  # 4 of 80 replies
     assert table[3][3:] == ["15", "0", "5", "0", *shown(15, 20).split(), "1.0%", "4+1"]
     assert table[7][3:] == ["8", "0", "2", "0", *shown(8, 10).split(), "0.0%", "0+0"]
@@ -98,11 +98,12 @@ def test_pooled_lines_throw_all_games_of_an_opponent_together(folder):
 
 
 def test_single_player_ids_show_the_difference_of_solved_rates(folder):
-    (low1, high1), (low0, high0) = wilson(7, 10), wilson(2, 10)
-    low, high = 0.5 - math.hypot(0.7 - low1, high0 - 0.2), 0.5 + math.hypot(high1 - 0.7, 0.2 - low0)
+    (low1, high1), (low0, high0) = wilson(7, 9), wilson(2, 10)
+    new, change = 7 / 9, 7 / 9 - 0.2  # of ten one was truncated
+    low, high = change - math.hypot(new - low1, high0 - 0.2), change + math.hypot(high1 - new, 0.2 - low0)
     assert (
         summary.lines(folder)[-1]
-        == f"GuessTheNumber-v0 solved: from 2/10 to 7/10, difference 0.500 [{low:.3f}, {high:.3f}]"
+        == f"GuessTheNumber-v0 solved: from 2/10 to 7/9, difference {change:.3f} [{low:.3f}, {high:.3f}]"
     )
 
 
@@ -111,7 +112,8 @@ def test_an_unfinished_run_has_lines_too(tmp_path):
     (tmp_path / "evaluations.jsonl").write_text("".join(json.dumps(r) + "\n" for r in kept), encoding="utf-8")
     found = summary.lines(tmp_path)
     assert not any("pooled" in line for line in found)
-    assert found[-1] == "GuessTheNumber-v0 solved: from 2/10 to 0/0, difference nan [-1.000, 1.000]"
+    assert found[-1] == "GuessTheNumber-v0 solved: initial 2/10"
+    assert not any("nan" in line for line in found)
     (tmp_path / "evaluations.jsonl").write_text("", encoding="utf-8")
     assert len(summary.lines(tmp_path)) == 3
 

@@ -10,7 +10,7 @@ from dfc.evaluation.matches import match_jobs
 from dfc.recipes.table import Policy, Table
 
 GAMES = {"TicTacToe-v0": {}, "GuessTheNumber-v0": {}, "Nim-v0": {}}
-ROLLOUT = RolloutConfig(slots=4, max_length=96, max_reply_length=4, max_replies=40, stop=("]",), mix_games=False)
+ROLLOUT = RolloutConfig(slots=4, max_length=96, max_reply_length=4, stop=("]",), mix_games=False)
 
 
 def played(rollout, opponent):

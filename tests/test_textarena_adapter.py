@@ -21,6 +21,7 @@ from dfc.games.chance import Chance, derive_seed
 from dfc.games.check import PROPERTIES, run
 from dfc.games.game import Game, Outcome, Verdict
 from dfc.games.properties import Subject
+from dfc.games.reply_properties import UNSEEN
 
 OLD = importlib.metadata.version("textarena") < "0.6.9"
 PAPER = [name for name in registry.own_ids() if "-v0" in name and name != "Nim-v0"]
@@ -217,6 +218,8 @@ def test_talk_reaches_the_opponent_on_one_line_without_thoughts():
     assert "Reply with what you say" in lines[0]
     assert game.step("x" * 100_000) is Verdict.PLAYED
     assert game.observation(0).count("x") == 4000
+    assert game.step(f"Fact{UNSEEN} 2{UNSEEN}") is Verdict.PLAYED
+    assert "Opponent: Fact 2" in game.observation(1).split("\n")
     assert game.step("\n ") is Verdict.FORFEIT_MALFORMED
 
 

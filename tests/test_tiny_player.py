@@ -17,6 +17,7 @@ from dfc.configs import paprika_player
 from dfc.configs import tiny_player as box
 from dfc.configs.tiny_player import IDS
 from dfc.data import pieces, transcripts
+from dfc.errors import DivergenceError
 from dfc.evaluation import matches
 from dfc.games import registry, scripted
 from dfc.interruption import Stop
@@ -103,7 +104,7 @@ def test_no_piece_holds_more_than_one_number_cell_disk_die_or_card(loaded):
 def records(loaded):
     """Games against a random legal player: few of the long ones, enough of the others to tell 97 % from 95 %."""
     model, params, tokenizer = loaded
-    config = RolloutConfig(slots=32, max_length=1024, max_reply_length=8, max_replies=240, stop=("]",))
+    config = RolloutConfig(slots=32, max_length=1024, max_reply_length=8, stop=("]",))
     stop = tokenizer.stop_ids(config.stop)
     found = {}
     for game in IDS:
@@ -204,8 +205,11 @@ def test_a_step_is_the_loss_of_its_transcripts_one_by_one(batches):
             weight += 1
     optimizer = make_optimizer(config.optimizer, 2)
     with jax.numpy_dtype_promotion("standard"):  # optax mixes types within itself
-        update = tiny_player.make_update(model, optimizer)
-        _, _, loss = update(params, optimizer.init(params), source.step(0))
+        update = tiny_player.make_update(model, optimizer, 0.5)
+        batches, wide = source.step(0), np.full(len(jax.tree.leaves(params)), 1e9, np.float32)
+        _, _, loss = update(params, optimizer.init(params), batches, wide)
+        with pytest.raises(DivergenceError, match=r"the largest weight of \['embed'\].* would be"):
+            update(params, optimizer.init(params), batches, wide * 0)
     assert len(chosen) >= 2
     assert loss == pytest.approx(total / weight, rel=1e-5)
 

@@ -9,12 +9,13 @@ import optax
 import pytest
 
 from dfc.config import GrpoConfig, OptimizerConfig
+from dfc.errors import DivergenceError
 from dfc.losses import Loss
 from dfc.models.decoder_config import DecoderConfig
 from dfc.models.sharding import make_mesh
 from dfc.models.transformer import abstract_params, bind
 from dfc.recipes.conquer import make_loss
-from dfc.training import step
+from dfc.training import divergence, step
 from dfc.training.optimizer import learning_rate, make_optimizer
 from dfc.training.packing import Sequence1D, empty_batch, micro_batches, pack
 from dfc.training.step import Trainer, action_capacity, batch_logprobs
@@ -330,3 +331,93 @@ def test_the_optimizer_is_adamw_with_clip_and_schedule(config, rates):
         updates, state = optimizer.update(jnp.asarray(gradient), state, found)
         found = optax.apply_updates(found, updates)
     np.testing.assert_allclose(found, adamw(config, rates, values, gradients), atol=1e-5)
+
+
+# ---- what is refused, and what a stop leaves ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def optax_types():
+    """Optax mixes types within itself."""
+    with jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+def trainer_of(rate):
+    return Trainer(CONFIG, make_loss(GRPO, ROW), make_optimizer(OptimizerConfig(learning_rate=rate, clip_norm=1e30), 9))
+
+
+@pytest.mark.usefixtures("optax_types")
+@pytest.mark.parametrize("rate", [10.0, 1e30, 3e38])
+def test_the_first_update_at_a_rate_that_explodes_is_refused(params, rate):
+    trainer = trainer_of(rate)
+    start = trainer.initial(params)
+    trainer.bound_growth(start)
+    batches = micro_batches(pack(sequences(), ROW, 4), 4)
+    with pytest.raises(DivergenceError, match=r"the largest weight of \['\w+'\].* would be .* training.max_growth"):
+        trainer.update(start, trainer.initial_state(start), batches, reference=trainer.frozen(params))
+
+
+@pytest.mark.usefixtures("optax_types")
+def test_an_update_several_times_the_size_of_the_model_is_refused(params):
+    trainer = trainer_of(0.3)
+    start = trainer.initial(params)
+    trainer.bound_growth(start)
+    batches = micro_batches(pack(sequences(), ROW, 4), 4)
+    with pytest.raises(
+        DivergenceError, match=r"change the weights by \S+ of their norm, above training.max_update=0.5"
+    ):
+        trainer.update(start, trainer.initial_state(start), batches, reference=trainer.frozen(params))
+
+
+def test_the_size_of_an_update_is_that_of_all_arrays_together():
+    tree = {"a": np.float32([3.0, 0.0]), "b": np.float32([[4.0, 0.0]])}
+    changes = {"a": np.float32([0.0, 6.0]), "b": np.float32([[0.0, 8.0]])}
+    assert float(divergence.share(tree, changes)) == 2.0
+    # Adapters whose arrays are 0, and models that begin near it, are measured as if their weights were 0.01.
+    nothing = jax.tree.map(np.zeros_like, tree)
+    np.testing.assert_allclose(divergence.share(nothing, changes), 10.0 / (0.01 * 2), rtol=1e-6)
+    assert float(divergence.share(nothing, nothing)) == 0.0
+
+
+@pytest.mark.usefixtures("optax_types")
+def test_a_stop_between_micro_batches_changes_nothing(params):
+    trainer = trainer_of(1e-2)
+    start = trainer.initial(params)
+    state = trainer.initial_state(start)
+    batches = micro_batches(pack(sequences(), ROW, 2), 2)
+    assert len(batches) > 1
+    looks = []
+
+    def look():
+        looks.append(None)
+        if len(looks) == 2:
+            raise KeyboardInterrupt
+
+    frozen = trainer.frozen(params)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.update(start, state, batches, reference=frozen, donate=True, look=look)
+    assert len(looks) == 2
+    whole = trainer.update(start, state, batches, reference=frozen, look=lambda: None)
+    expected = trainer.update(start, state, batches, reference=frozen)
+    jax.tree.map(np.testing.assert_array_equal, whole.params, expected.params)
+
+
+def test_weights_may_grow_within_bounds_only_and_must_be_finite():
+    tree = {"a": np.zeros(2), "b": np.zeros(3)}
+    allowed = divergence.bounds(np.float32([0.02, 300.0]), 10.0)
+    np.testing.assert_array_equal(allowed, np.float32([10.0, 3000.0]))
+    fine = {"loss": 1.0, "gradient_norm": 2.0, "moved": 0.5, "most": 0.5}
+    divergence.refuse(tree, np.float32([10.0, 3000.0]), allowed, **fine)
+    divergence.refuse(tree, np.float32([1e9, 1e9]), None, **fine)
+    for found, name in (([10.1, 1.0], "a"), ([1.0, 3001.0], "b"), ([np.nan, 1.0], "a"), ([1.0, np.inf], "b")):
+        with pytest.raises(DivergenceError, match=rf"the largest weight of \['{name}'\] would be"):
+            divergence.refuse(tree, np.float32(found), allowed, **fine)
+    for moved in (0.51, np.inf, np.nan):
+        with pytest.raises(DivergenceError, match=r"change the weights by .* above training.max_update=0.5 \(loss 1"):
+            divergence.refuse(tree, np.float32([1.0, 1.0]), allowed, **(fine | {"moved": moved}))
+    divergence.refuse(tree, np.float32([1.0, 1.0]), None, **(fine | {"moved": 9.0}))
+    for wrong in ({"loss": np.nan}, {"gradient_norm": np.inf}):
+        with pytest.raises(DivergenceError, match="the update is refused: loss"):
+            divergence.refuse(tree, np.float32([1.0, 1.0]), allowed, **(fine | wrong))
+    assert divergence.bounds(np.float32([1e30]), 1e30)[0] == np.finfo(np.float32).max

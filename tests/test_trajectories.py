@@ -105,6 +105,14 @@ def test_every_kind_of_end_has_its_label_and_is_kept():
     assert all(map(same, to_trajectories(to_table(rows)), rows))
 
 
+def test_only_the_policys_own_overrun_is_its_failure():
+    alone = dataclasses.replace(played("wordle", 0, cut_after=2), overrun_by=0)
+    assert trajectory(alone).failure == "truncated"
+    for by, label in ((0, "truncated"), (1, "discarded"), (None, "discarded")):
+        found = trajectory(dataclasses.replace(played("TicTacToe-v0", 0, cut_after=2), overrun_by=by))
+        assert (found.failure, found.outcome, found.success) == (label, "truncated", False)
+
+
 def test_a_failure_of_the_other_seat_is_none_of_the_policys():
     episode = played("TicTacToe-v0", 0, ["[4]", "[4]", "[4]"])
     assert episode.forfeited_by == 1

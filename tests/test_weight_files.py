@@ -154,13 +154,34 @@ def test_every_part_of_a_mesh_gets_its_numbers(tmp_path, monkeypatch, stored, wa
             np.testing.assert_array_equal(np.asarray(array), (value.T if transpose else value).astype(wanted))
 
 
-def test_numbers_beyond_the_range_become_infinite_without_a_warning(tmp_path):
-    safetensors.numpy.save_file({"a": np.array([3.4e38, np.nan, 1.0], np.float32)}, tmp_path / "x.safetensors")
+@pytest.mark.parametrize("stored", [np.float32, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("wanted", [np.float32, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 65504.0, -0.0])
+def test_numbers_that_are_not_finite_are_refused_wherever_they_lie(tmp_path, monkeypatch, *, stored, wanted, value):
+    monkeypatch.setattr(shard_reading, "_CHECKED_AT_ONCE", 64)
+    place = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    for position in (0, 63, 69):
+        values = numbers((10, 7), stored)
+        values.reshape(-1)[position] = value
+        safetensors.numpy.save_file({"a": values}, tmp_path / "x.safetensors")
+        held = read_header(tmp_path / "x.safetensors")["a"]
+        asked = [shard_reading.WantedArray(held, (7, 10), np.dtype(wanted), place, transpose=True)]
+        if np.isfinite(value):
+            np.testing.assert_array_equal(shard_reading.read_arrays(asked)[0], values.T.astype(wanted))
+        else:
+            with pytest.raises(shard_reading.NotFiniteError, match="a: expected finite numbers, but some are NaN"):
+                shard_reading.read_arrays(asked)
+
+
+def test_a_number_beyond_the_range_of_the_wanted_dtype_is_refused_without_a_warning(tmp_path):
+    safetensors.numpy.save_file({"a": np.array([3.4e38, 1.0], np.float32)}, tmp_path / "x.safetensors")
     place = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     stored = read_header(tmp_path / "x.safetensors")["a"]
-    wanted = shard_reading.WantedArray(stored, (3,), np.dtype(ml_dtypes.bfloat16), place, transpose=False)
-    found = np.asarray(shard_reading.read_arrays([wanted])[0], np.float32)
-    np.testing.assert_array_equal(found, [np.inf, np.nan, 1.0])
+    wanted = shard_reading.WantedArray(stored, (2,), np.dtype(ml_dtypes.bfloat16), place, transpose=False)
+    with pytest.raises(shard_reading.NotFiniteError, match="infinite in bfloat16"):
+        shard_reading.read_arrays([wanted])
+    same = dataclasses.replace(wanted, dtype=np.dtype(np.float32))
+    np.testing.assert_array_equal(shard_reading.read_arrays([same])[0], np.array([3.4e38, 1.0], np.float32))
 
 
 MEMORY = """
@@ -540,6 +561,16 @@ except WeightsError as error:
     assert "notes.md" in str(error), error
 else:
     raise AssertionError("every host has to hear of it")
+for load in (
+    lambda: huggingface.load(folder + "/broken", mesh=mesh, dtype="float32"),
+    lambda: peft.load_adapter(folder + "/broken_adapter", config, mesh=mesh),
+):
+    try:
+        load()
+    except Exception as error:
+        assert "expected finite numbers" in str(error), error
+    else:
+        raise AssertionError("every host has to hear of it")
 """
 
 
@@ -551,6 +582,14 @@ def test_two_hosts_save_what_one_does(tmp_path):
     peft.save_adapter(tmp_path / "adapter", mine, lora.initialize_adapters(CONFIG, mine, 0), CONFIG, "base")
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "notes.md").write_text("mine")
+    # One number of one host's shard is none.
+    for source, broken, file in (
+        ("source", "broken", "model.safetensors"),
+        ("adapter", "broken_adapter", peft.WEIGHTS),
+    ):
+        tensors = safetensors.numpy.load_file(shutil.copytree(tmp_path / source, tmp_path / broken) / file)
+        next(value for name, value in tensors.items() if "q_proj" in name)[-1, -1] = np.nan
+        safetensors.numpy.save_file(tensors, tmp_path / broken / file)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

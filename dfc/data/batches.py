@@ -77,6 +77,7 @@ class Batches:
     Attributes:
       updates: how many there are.
       lengths: ids of each row of the data.
+      rows: what is trained on.
 
     Args:
       rows: what to train on.
@@ -103,7 +104,7 @@ class Batches:
     ) -> None:
         self.updates: int = math.ceil(len(rows) / batch_size) * epochs
         self.lengths = rows.lengths
-        self._rows, self._own = rows, own
+        self.rows, self._own = rows, own
         self._order = order(len(rows), batch_size, epochs, seed)
         self._shape = row_length, micro_batch_rows
         self._sides = sides_of(rows, reference)
@@ -111,7 +112,7 @@ class Batches:
     def layouts(self, update: int) -> tuple[np.ndarray, list[Layout]]:
         """Returns the row numbers of an update and where they lie; a layout's units are places in the former."""
         chosen = self._order[update]
-        return chosen, lay_out(self._rows.lengths[chosen].tolist(), *self._shape)
+        return chosen, lay_out(self.rows.lengths[chosen].tolist(), *self._shape)
 
     def __getitem__(self, update: int) -> Batch:
         """Returns the batch of an update, from 0."""
@@ -124,8 +125,8 @@ class Batches:
         return Batch(
             chosen,
             filled,
-            ids=int(self._rows.lengths[chosen].sum()),
-            actions=int(self._rows.actions[chosen].sum()),
+            ids=int(self.rows.lengths[chosen].sum()),
+            actions=int(self.rows.actions[chosen].sum()),
             places=sum(batch.tokens.size for batch in filled),
         )
 

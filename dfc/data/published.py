@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dfc.data.trajectories import Message, well_formed
-from dfc.data.trajectory_files import DatasetError, write_atomically
+from dfc.data.trajectory_files import DatasetError, refuse_inflated, write_atomically
 from dfc.models.chat import ChatTokenizer
 
 Scalar: TypeAlias = str | int | float | bool | None
@@ -26,7 +26,10 @@ _T = TypeVar("_T")
 Layout = Literal["explicit", "implicit"]
 CONVERSATION_COLUMNS = ("messages", "conversation", "chat")
 SUFFIXES = (".jsonl", ".json", ".parquet")
+MAX_ROW_BYTES = 16 * 2**20  # of a row, unless the caller says otherwise
 _ROLES = ("system", "user", "assistant")
+_LARGEST_ARRAY = 2**30  # bytes of a file that is one JSON array, which is read whole
+_ROWS_AT_ONCE = 16  # of Parquet: as many times the largest row may be in memory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +77,9 @@ class _Bad(Exception):  # noqa: N818 - carried to where file and row are known
 # ---- reading --------------------------------------------------------------------------------------------------------
 
 
-def read_conversations(path: Path, *, column: str | None = None, cut_unanswered: bool = False) -> list[Conversation]:
+def read_conversations(
+    path: Path, *, column: str | None = None, cut_unanswered: bool = False, max_row_bytes: int = MAX_ROW_BYTES
+) -> list[Conversation]:
     """Returns the conversations of a file, all of them checked.
 
     A `meta` column of scalars is kept, and so are other columns of scalars.
@@ -83,10 +88,11 @@ def read_conversations(path: Path, *, column: str | None = None, cut_unanswered:
       path: ``.jsonl``, ``.json`` (one array, or lines) or ``.parquet``.
       column: with the messages; None for the first of `CONVERSATION_COLUMNS` that the row has.
       cut_unanswered: whether to drop what follows the last reply instead of refusing it.
+      max_row_bytes: a row that takes more is refused.
 
     Raises:
-      DatasetError: the file is cut or empty, or a row's messages are missing, malformed, none, or end with no reply;
-        the file, the first such row (counted from 0) and the cure are named.
+      DatasetError: the file is cut, empty or too large, or a row's messages are missing, malformed, none, or end with
+        no reply; the file, the first such row (counted from 0) and the cure are named.
     """
 
     def parse(row: Mapping[str, Any]) -> Conversation:
@@ -96,10 +102,12 @@ def read_conversations(path: Path, *, column: str | None = None, cut_unanswered:
             raise _Bad(f"no column {wanted}, it has {', '.join(row)}; name the one with the messages: column=...")
         return Conversation(_answered(row[name], name, cut_unanswered), _meta(row))
 
-    return [_parsed(path, number, row, parse) for number, row in _rows(path)]
+    return [_parsed(path, number, row, parse) for number, row in _rows(path, max_row_bytes)]
 
 
-def read_pairs(path: Path, *, cut_unanswered: bool = False) -> list[ConversationPair]:
+def read_pairs(
+    path: Path, *, cut_unanswered: bool = False, max_row_bytes: int = MAX_ROW_BYTES
+) -> list[ConversationPair]:
     """Returns the preference pairs of a file, all of them checked; see `read_conversations`.
 
     `chosen` and `rejected` are lists of messages, or the text of one reply. With a `prompt`, a list of messages or the
@@ -123,7 +131,7 @@ def read_pairs(path: Path, *, cut_unanswered: bool = False) -> list[Conversation
             )
         return ConversationPair(chosen, rejected, _meta(row))
 
-    return [_parsed(path, number, row, parse) for number, row in _rows(path)]
+    return [_parsed(path, number, row, parse) for number, row in _rows(path, max_row_bytes)]
 
 
 def _parsed(path: Path, number: int, row: object, parse: Callable[[Mapping[str, Any]], _T]) -> _T:
@@ -141,23 +149,27 @@ def _place(path: Path, number: int) -> str:
     return f"{path}, row {number}" + (f" (line {number + 1})" if path.suffix == ".jsonl" else "")
 
 
-def _rows(path: Path) -> Iterator[tuple[int, Any]]:
+def _rows(path: Path, largest: int) -> Iterator[tuple[int, Any]]:
     if path.suffix not in SUFFIXES:
         raise DatasetError(f"{path}: expected a file ending in {', '.join(SUFFIXES)}; convert it, or rename it")
     if not path.is_file():
         raise DatasetError(f"{path}: there is no such file; name one that was downloaded or exported")
     number = -1
-    for number, row in enumerate(_parquet_rows(path) if path.suffix == ".parquet" else _json_rows(path)):
+    rows = _parquet_rows(path, largest) if path.suffix == ".parquet" else _json_rows(path, largest)
+    for number, row in enumerate(rows):
         yield number, row
     if number < 0:
         raise DatasetError(f"{path}: no row; export it again, or leave this group out")
 
 
-def _parquet_rows(path: Path) -> Iterator[Any]:
+def _parquet_rows(path: Path, largest: int) -> Iterator[Any]:
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            for batch in file.iter_batches(batch_size=256):
-                yield from batch.to_pylist()
+            refuse_inflated(path, file.metadata)
+            start = 0
+            for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE):
+                yield from _values(path, start, batch, largest)
+                start += batch.num_rows
     except (pa.ArrowException, OSError) as error:
         raise DatasetError(
             f"{path}: cannot be read: {' '.join(str(error).split())}; the file is cut or damaged: "
@@ -165,27 +177,76 @@ def _parquet_rows(path: Path) -> Iterator[Any]:
         ) from error
 
 
-def _json_rows(path: Path) -> Iterator[Any]:
+def _values(path: Path, start: int, batch: pa.RecordBatch, largest: int) -> list[Any]:
+    """Returns the rows of a batch; `start` is the number of the first.
+
+    Raises:
+      DatasetError: a row is too large, or holds what cannot be read: a text that is not UTF-8, an unknown time zone.
+    """
+    if batch.nbytes > largest:
+        for place in range(batch.num_rows):
+            if batch.slice(place, 1).nbytes > largest:
+                raise _too_large(path, start + place, largest)
+    try:
+        return list(batch.to_pylist())
+    # The zones of times are looked up when a value is read, which raises whatever the library of zones does.
+    except (pa.ArrowException, ValueError, KeyError, OSError) as error:
+        names = [f"{field.name} ({field.type})" for field in batch.schema if not _readable(batch.column(field.name))]
+        what = " ".join(str(error).split())[:200]
+        raise DatasetError(
+            f"{path}: column {', '.join(names)}, rows {start} to {start + batch.num_rows - 1}: holds what cannot be "
+            f"read ({type(error).__name__}: {what}); write that column as text in UTF-8, or leave it out"
+        ) from error
+
+
+def _readable(column: pa.Array) -> bool:
+    try:
+        column.to_pylist()
+    except (pa.ArrowException, ValueError, KeyError, OSError):
+        return False
+    return True
+
+
+def _too_large(path: Path, number: int, largest: int) -> DatasetError:
+    return DatasetError(
+        f"{_place(path, number)}: takes more than {largest} bytes; leave the row out, or raise the limit "
+        "(offline.max_row_bytes) if it is meant"
+    )
+
+
+def _json_rows(path: Path, largest: int) -> Iterator[Any]:
     with path.open("rb") as file:
         # Files named .json hold one array, or one object per line.
         if path.suffix == ".json" and file.read(1) == b"[":
+            if (size := path.stat().st_size) > _LARGEST_ARRAY:
+                raise DatasetError(
+                    f"{path}: one JSON array of {size} bytes, more than the {_LARGEST_ARRAY} that are read at once; "
+                    "write one object per line into a .jsonl file"
+                )
             try:
                 yield from json.loads(path.read_bytes())
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise DatasetError(f"{path}: {error}; the file is cut or damaged: download it again") from error
             return
         file.seek(0)
-        for number, line in enumerate(file):
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                # Its own text counts lines from this one.
-                why = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
-                raise DatasetError(
-                    f"{_place(path, number)}: no JSON: {why}; the file is cut or damaged there: download or export "
-                    "it again, or delete the line"
-                ) from error
-            yield row
+        number = 0
+        while line := file.readline(largest + 1):
+            if len(line) > largest:
+                raise _too_large(path, number, largest)
+            yield _row(path, number, line)
+            number += 1
+
+
+def _row(path: Path, number: int, line: bytes) -> Any:  # noqa: ANN401 - of JSON
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        # Its own text counts lines from this one.
+        why = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
+        raise DatasetError(
+            f"{_place(path, number)}: no JSON: {why}; the file is cut or damaged there: download or export "
+            "it again, or delete the line"
+        ) from error
 
 
 def _meta(row: Mapping[str, Any]) -> dict[str, Scalar]:

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dfc.data.preferences import PAIRS_FILE, SFT_FILE
-from dfc.data.published import SUFFIXES, encode, read_conversations, read_pairs
+from dfc.data.published import MAX_ROW_BYTES, SUFFIXES, encode, read_conversations, read_pairs
 from dfc.data.trajectories import Message
-from dfc.data.trajectory_files import DatasetError
+from dfc.data.trajectory_files import DatasetError, refuse_inflated
 from dfc.models.chat import ChatTokenizer
 
 DATA_FOLDER = "data"  # in the run folder of build_data
@@ -114,7 +114,15 @@ def find(path: Path, *, pairs: bool) -> Path:
     )
 
 
-def read(path: Path, *, pairs: bool, vocabulary: int, row_length: int, tokenizer: Callable[[], ChatTokenizer]) -> Rows:
+def read(
+    path: Path,
+    *,
+    pairs: bool,
+    vocabulary: int,
+    row_length: int,
+    tokenizer: Callable[[], ChatTokenizer],
+    max_row_bytes: int = MAX_ROW_BYTES,
+) -> Rows:
     """Returns the rows of a file, all of them checked.
 
     Args:
@@ -123,11 +131,13 @@ def read(path: Path, *, pairs: bool, vocabulary: int, row_length: int, tokenizer
       vocabulary: ids of the model to train.
       row_length: ids that a row of the batch holds; a pair must fit as a whole.
       tokenizer: returns the model's; called where the file has messages.
+      max_row_bytes: of conversations of others.
 
     Raises:
-      DatasetError: the file is cut, of another layout or without rows; or a row has no action id, begins with one, has
-        ids the model does not know or too many of them, or its sides do not begin alike; or the first one's prompt has
-        other ids than the model's tokenizer gives it. The file, the first such row (from 0) and the cure are named.
+      DatasetError: the file is cut, inflated, of another layout or without rows; or a row has no action id, begins with
+        one, has ids the model does not know or too many of them, or its sides do not begin alike; or the first one's
+        prompt has other ids than the model's tokenizer gives it. The file, the first such row (from 0) and the cure are
+        named.
     """
     path = find(path, pairs=pairs)
     names = _schema_names(path) if path.suffix == ".parquet" else ()
@@ -136,7 +146,7 @@ def read(path: Path, *, pairs: bool, vocabulary: int, row_length: int, tokenizer
         if len(rows) and (messages := "chosen_messages" if pairs else "messages") in names:
             _refuse_other_tokenizer(rows, messages, tokenizer())
     else:
-        rows = _read_conversations(path, pairs, vocabulary, tokenizer())
+        rows = _read_conversations(path, pairs, vocabulary, tokenizer(), max_row_bytes)
     if not len(rows):
         raise DatasetError(f"{path}: no row, so there is nothing to train on; collect more, or build with wider limits")
     if pairs:
@@ -162,7 +172,7 @@ def _refuse_other_tokenizer(rows: Rows, column: str, tokenizer: ChatTokenizer) -
             starts = np.cumsum([0, *(file.metadata.row_group(group).num_rows for group in range(number))])
             for group in sorted({part * number // _LOOKED_AT for part in range(_LOOKED_AT)}):
                 looked_at[int(starts[group])] = file.read_row_group(group, [column])[column][0].as_py()
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise _damaged(rows.path, error) from error
     for row, messages in looked_at.items():
         system = messages[0]["content"] if messages[0]["role"] == "system" else None
@@ -216,7 +226,10 @@ def _schema_names(path: Path) -> tuple[str, ...]:
 
 
 def _column(path: Path, name: str) -> list[Any]:
-    found: list[Any] = pq.read_table(path, columns=[name])[name].to_pylist()
+    try:
+        found: list[Any] = pq.read_table(path, columns=[name])[name].to_pylist()
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise _damaged(path, error) from error
     return found
 
 
@@ -233,6 +246,7 @@ def _read_ids(path: Path, names: Sequence[str], pairs: bool, vocabulary: int) ->
     builders = [_Builder(path, prefix.rstrip("_"), vocabulary) for prefix in prefixes]
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            refuse_inflated(path, file.metadata)
             for number in range(file.metadata.num_row_groups):
                 table = file.read_row_group(number, [name for both in wanted for name in both])
                 for builder, (ids, mask) in zip(builders, wanted, strict=True):
@@ -318,12 +332,11 @@ class _Builder:
 # ---- conversations of others ----------------------------------------------------------------------------------------
 
 
-def _read_conversations(path: Path, pairs: bool, vocabulary: int, tokenizer: ChatTokenizer) -> Rows:
+def _read_conversations(path: Path, pairs: bool, vocabulary: int, tokenizer: ChatTokenizer, max_row_bytes: int) -> Rows:
     if not pairs:
-        return Rows(
-            path, (_encoded(path, "", [row.messages for row in read_conversations(path)], vocabulary, tokenizer),)
-        )
-    found = read_pairs(path)
+        rows = [row.messages for row in read_conversations(path, max_row_bytes=max_row_bytes)]
+        return Rows(path, (_encoded(path, "", rows, vocabulary, tokenizer),))
+    found = read_pairs(path, max_row_bytes=max_row_bytes)
     sides = ([pair.chosen for pair in found], [pair.rejected for pair in found])
     return Rows(
         path,

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 import dfc
-from dfc.episodes import Episode
+from dfc.episodes import Episode, Reply, Speaker
 from dfc.evaluation.replay import ReplayedTurn, replay
 from dfc.games import registry
 from dfc.games.game import Game, Outcome, Verdict
@@ -24,16 +24,20 @@ from dfc.games.paprika.bandit import Bandit
 from dfc.games.paprika.minesweeper import HIDDEN, Minesweeper
 
 FAILURES = ("malformed", "illegal", "truncated", "discarded", "failed")
-"""Why no rule decided a game for the policy: its reply could not be read, or was against the rules with no try left; an
-outside limit stopped it; the staff could not be used; something outside the rules raised. The last two say nothing
-about the policy."""
+"""Why no rule decided a game for the policy: its reply could not be read, or was against the rules with no try left;
+its context was full, or a limit stopped a task that it plays alone; the staff could not be used, or a game for two was
+stopped by something else than its own context; something outside the rules raised. The last two say nothing about the
+policy."""
 SAYS_NOTHING = frozenset({"discarded", "failed"})
 SCHEMA_NAME, SCHEMA_VERSION = b"dfc.trajectories", 1
 
 _ROLES = ("system", "user", "assistant")
 _OUTCOMES = tuple(str(outcome) for outcome in Outcome)
 _MESSAGE = pa.struct([("role", pa.string()), ("content", pa.string())])
-_REPLY = pa.struct([("seat", pa.int32()), ("text", pa.string()), ("speaker", pa.string())])
+_SAID = [("seat", pa.int32()), ("text", pa.string()), ("speaker", pa.string())]
+_REPLY = pa.struct([*_SAID, ("well_formed", pa.bool_())])
+OLDER = {"replies": pa.list_(pa.struct(_SAID))}
+"""Types that columns of files written before had: there every reply had the form asked for."""
 SCHEMA = pa.schema(
     [
         ("game", pa.string()),
@@ -146,8 +150,8 @@ class Trajectory:
       messages: what the seat was told and what it replied, as far as the game took it.
       ids: the policy's whole context, int32 [n]. mask: 1 where it drew an id, bool [n]. logprobs: of drawn ids under
         the distribution they were drawn from, 0 elsewhere, float32 [n], or None.
-      replies: of every seat as (seat, text, speaker). outcomes: by seat. forfeited_by: the seat that ended the game by
-        an invalid reply, or None.
+      replies: of every seat as (seat, text, speaker, whether it had the form asked for). outcomes: by seat.
+        forfeited_by: the seat that ended the game by an invalid reply, or None.
 
     Raises:
       ValueError: values that contradict each other.
@@ -175,7 +179,7 @@ class Trajectory:
     ids: np.ndarray
     mask: np.ndarray
     logprobs: np.ndarray | None
-    replies: tuple[tuple[int, str, str], ...]
+    replies: tuple[tuple[int, str, Speaker, bool], ...]
     outcomes: tuple[str, ...]
     forfeited_by: int | None
 
@@ -204,7 +208,7 @@ class Trajectory:
             "game": self.game,
             "options": json.loads(self.options),
             "seed": self.game_seed,
-            "replies": [list(reply) for reply in self.replies],
+            "replies": [Reply(*reply).entry() for reply in self.replies],
             "outcomes": list(self.outcomes),
             "forfeited_by": self.forfeited_by,
         }
@@ -266,7 +270,7 @@ def from_episode(
         opponent=episode.opponent,
         sample=sample,
         game_seed=episode.game_seed,
-        world=world(game, episode.game_seed, [turn.reply for turn in turns]),
+        world=world(game, episode.game_seed, [turn.reply for turn in turns if turn.well_formed]),
         outcome=episode.outcome,
         success=not episode.failed and episode.outcome == Outcome.WIN,
         turns=episode.steps,
@@ -280,7 +284,7 @@ def from_episode(
         ids=episode.ids,
         mask=episode.mask,
         logprobs=episode.logprobs if keep_logprobs else None,
-        replies=tuple((reply.seat, reply.text, reply.speaker) for reply in episode.replies),
+        replies=tuple((reply.seat, reply.text, reply.speaker, reply.well_formed) for reply in episode.replies),
         outcomes=episode.outcomes,
         forfeited_by=episode.forfeited_by,
     )
@@ -301,7 +305,9 @@ def _failure(episode: Episode, turns: Sequence[ReplayedTurn]) -> str | None:
         return "discarded" if turns and turns[-1].verdict is Verdict.DISCARDED else "failed"
     if episode.forfeited_by == episode.seat:
         return "malformed" if episode.malformed else "illegal"
-    return "truncated" if episode.outcome == Outcome.TRUNCATED else None
+    if episode.outcome != Outcome.TRUNCATED:
+        return None
+    return "truncated" if episode.counted else "discarded"
 
 
 def world(game: Game, game_seed: int, replies: Sequence[str]) -> str | None:
@@ -313,7 +319,7 @@ def world(game: Game, game_seed: int, replies: Sequence[str]) -> str | None:
     Args:
       game: as made for this trajectory; it is played on.
       game_seed: the deal.
-      replies: of all seats, in the order played.
+      replies: of all seats, in the order played, without those that had not the form asked for: they play nothing.
     """
     if isinstance(game, Bandit):
         return f"seed {game_seed}"
@@ -366,7 +372,9 @@ def to_trajectories(table: pa.Table) -> list[Trajectory]:
             plain[name] = None if plain[name] is None else np.asarray(plain[name], dtype)
         plain["measures"] = dict(plain["measures"])
         plain["messages"] = tuple(Message(**message) for message in plain["messages"])
-        plain["replies"] = tuple((r["seat"], r["text"], r["speaker"]) for r in plain["replies"])
+        plain["replies"] = tuple(
+            (r["seat"], r["text"], r["speaker"], r.get("well_formed") is not False) for r in plain["replies"]
+        )
         plain["outcomes"] = tuple(plain["outcomes"])
         found.append(Trajectory(provenance=provenance, **plain))
     return found
@@ -380,8 +388,11 @@ def _messages(messages: Sequence[Message]) -> list[dict[str, str]]:
     return [{"role": message.role, "content": well_formed(message.content)} for message in messages]
 
 
-def _replies(replies: Sequence[tuple[int, str, str]]) -> list[dict[str, Any]]:
-    return [{"seat": seat, "text": well_formed(text), "speaker": speaker} for seat, text, speaker in replies]
+def _replies(replies: Sequence[tuple[int, str, str, bool]]) -> list[dict[str, Any]]:
+    return [
+        {"seat": seat, "text": well_formed(text), "speaker": speaker, "well_formed": formed}
+        for seat, text, speaker, formed in replies
+    ]
 
 
 _STORED: Mapping[str, Callable[[Any], Any]] = MappingProxyType(

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from dfc.data.trajectories import (
     COLUMNS,
+    OLDER,
     SCHEMA,
     SCHEMA_NAME,
     SCHEMA_VERSION,
@@ -37,6 +38,8 @@ _SUFFIX, _PARTIAL = ".parquet", ".partial"  # what is being written has both end
 KEPT = ("model", "model_hash", "sampling", "seed")  # of a provenance: what one data set has one of
 _COMPRESSION = "zstd"
 _BYTES_AT_ONCE = 64 * 2**20  # of chosen rows, before they are put in order
+_INFLATED, _MOST_RATIO = 16 * 2**20, 500  # bytes that any row group may unpack to; times its packed size beyond that
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT96": 12}  # bytes of a value in memory, at least; of others 8
 _CODED = frozenset(
     ("game", "options", "split", "opponent", "world", "outcome", "failure", *KEPT, "dfc_version", "commit")
 ) - {"seed"}
@@ -237,6 +240,31 @@ def read_part(path: Path, columns: Sequence[str] = COLUMNS, *, coded: bool = Fal
         return file.read(list(columns))
 
 
+def refuse_inflated(path: Path, metadata: pq.FileMetaData) -> None:
+    """Raises where a file of some kilobytes says that it unpacks to gigabytes; nothing of it is unpacked for that.
+
+    Text and ids in Parquet become 3 to 30 times as large, and rows that repeat themselves 100 times.
+
+    Raises:
+      DatasetError: a row group is larger than 16 MiB and 500 times what is stored of it.
+    """
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        columns = [group.column(place) for place in range(group.num_columns)]
+        packed = sum(column.total_compressed_size for column in columns)
+        # A dictionary of few values, repeated, takes next to nothing before it is unpacked.
+        unpacked = sum(
+            max(column.total_uncompressed_size, column.num_values * _WIDTHS.get(column.physical_type, 8))
+            for column in columns
+        )
+        if unpacked > max(_INFLATED, _MOST_RATIO * packed):
+            raise DatasetError(
+                f"{path}: its row group {number} holds {packed:,} bytes that unpack to {unpacked:,}, more than "
+                f"{_MOST_RATIO} times as much, as no data does that is worth training on; if it is meant, write the "
+                "file again without compression"
+            )
+
+
 @contextlib.contextmanager
 def open_part(path: Path, columns: Sequence[str] = COLUMNS, *, coded: bool = False) -> Iterator[pq.ParquetFile]:
     """Opens a part as a pyarrow ParquetFile whose columns are what they should be; arguments as for `read_part`."""
@@ -244,6 +272,7 @@ def open_part(path: Path, columns: Sequence[str] = COLUMNS, *, coded: bool = Fal
     with _damage(path):
         file = pq.ParquetFile(path, read_dictionary=dictionaries, page_checksum_verification=True)
     with file:
+        refuse_inflated(path, file.metadata)
         _check_schema(path, file, columns)
         yield file
 
@@ -273,7 +302,7 @@ def _check_schema(path: Path, file: pq.ParquetFile, columns: Sequence[str]) -> N
             raise DatasetError(f"{path}: no column {name}, it has {', '.join(schema.names)}; take the file out")
         found = schema.field(name).type
         found = found.value_type if pa.types.is_dictionary(found) else found
-        if not _alike(found, SCHEMA.field(name).type):
+        if not _alike(found, SCHEMA.field(name).type) and not _alike(found, OLDER.get(name, pa.null())):
             raise DatasetError(
                 f"{path}: column {name} is {found}, expected {SCHEMA.field(name).type}; collect it again, or rewrite "
                 "the file with that type"

@@ -99,8 +99,8 @@ TABLE_8: dict[str, tuple[str, ...]] = {
 }
 
 _WDL = (
-    "W/D/L; games lost by an own invalid reply, truncated and failed ones follow and are not in L. The paper's column"
-    " has its printed figures, of 20 games."
+    "W/D/L; games lost by an own invalid reply or an own overrun of the context, truncated and failed ones follow and"
+    " are not in L. The paper's column has its printed figures, of 20 games."
 )
 
 

@@ -52,10 +52,14 @@ class RunFolder:
 
     @functools.cached_property
     def stages(self) -> list[str]:
-        """The stages met so far, ``base`` first and ``final`` last."""
-        lines = itertools.chain(self.metrics, (row for row, _ in self.evaluations), (line for _, line in self.episodes))
-        names = dict.fromkeys(str(line["stage"]) for line in lines)
-        return sorted(names, key=lambda name: {"base": 0, "final": 2}.get(name, 1))
+        """The stages met so far in the order in which they ran, ``base`` first and ``final`` last.
+
+        Every file has its lines in that order, but none has all stages: a fuse has no metrics, a stage that is under
+        way no evaluations.
+        """
+        games = (line for _, line in sorted(self.episodes, key=lambda pair: pair[0]))
+        names = _merged(_names(row for row, _ in self.evaluations), _names(self.metrics))
+        return sorted(_merged(names, _names(games)), key=lambda name: {"base": 0, "final": 2}.get(name, 1))
 
     @functools.cached_property
     def games(self) -> list[str]:
@@ -154,6 +158,20 @@ def policy_outcome(episode: Mapping[str, Any]) -> str:
     outcomes, seat = episode["outcomes"], episode.get("seat")
     known = isinstance(outcomes, list) and isinstance(seat, int) and 0 <= seat < len(outcomes)
     return str(outcomes[seat]) if known else "unknown"
+
+
+def _names(lines: Iterable[Json]) -> list[str]:
+    return list(dict.fromkeys(str(line["stage"]) for line in lines))
+
+
+def _merged(first: list[str], second: list[str]) -> list[str]:
+    """Returns two orders as one; where they leave it open, the names that only the first one has come first."""
+    merged: list[str] = []
+    while first or second:
+        take = first[0] if first and (first[0] not in second or first[0] == second[0]) else second[0]
+        merged.append(take)
+        first, second = ([name for name in names if name != take] for names in (first, second))
+    return merged
 
 
 def _read_json(path: Path, problems: list[str]) -> Json | None:

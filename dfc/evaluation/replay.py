@@ -28,6 +28,7 @@ class ReplayedTurn:
       status: ``policy``, ``opponent`` or ``staff``: who wrote it; ``replaced``: a random legal action was played
         instead of the policy's own.
       verdict: what the game made of it.
+      well_formed: whether it had the form that its player was asked for.
     """
 
     seat: int
@@ -35,17 +36,19 @@ class ReplayedTurn:
     reply: str
     status: ReplyStatus
     verdict: Verdict
+    well_formed: bool = True
 
 
 def replay(record: Mapping[str, Any]) -> Iterator[ReplayedTurn]:
     """Plays a line of episodes.jsonl again and yields its turns; the end of the iteration proves the record.
 
     The seed alone determines every deal and roll, so the same replies must lead to the same outcomes. A record whose
-    outcomes are all ``truncated`` is truncated after its last reply.
+    outcomes are all ``truncated`` is truncated after its last reply; an unfinished game with other ones was stopped at
+    a limit of actions, and its standing (`Game.standing`) must be those.
 
     Args:
-      record: `game`, `options`, `seed`, `replies` as [seat, text, status] each, `outcomes`, `forfeited_by`; other
-        keys are ignored.
+      record: `game`, `options`, `seed`, `replies` as [seat, text, status] each, with False behind that for a reply of a
+        player that did not have the form asked for, `outcomes`, `forfeited_by`; other keys are ignored.
 
     Raises:
       ReplayError: a key is absent or malformed, the game cannot be made, a reply comes from a seat that is not to
@@ -57,13 +60,14 @@ def replay(record: Mapping[str, Any]) -> Iterator[ReplayedTurn]:
         raise ReplayError(f"the record lacks {', '.join(absent)}; expected a line of episodes.jsonl")
     game = _begin(record)
     for number, entry in enumerate(record["replies"]):
-        seat, reply, status = _reply(entry, number)
+        seat, reply, status, formed = _reply(entry, number)
         if game.over:
             raise ReplayError(f"{game.id}: over after {number} replies, but {len(record['replies'])} are recorded")
         if seat != game.to_move:
             raise ReplayError(f"{game.id}, reply {number}: recorded from seat {seat}, but seat {game.to_move} moves")
         observation = game.observation(seat)
-        yield ReplayedTurn(seat, observation, reply, status, game.step(reply))
+        verdict = game.step(reply) if formed else game.step(reply, well_formed=False)
+        yield ReplayedTurn(seat, observation, reply, status, verdict, formed)
     _check_end(game, record)
 
 
@@ -79,22 +83,29 @@ def _begin(record: Mapping[str, Any]) -> Game:
     return game
 
 
-def _reply(entry: object, number: int) -> tuple[int, str, ReplyStatus]:
+def _reply(entry: object, number: int) -> tuple[int, str, ReplyStatus, bool]:
     match entry:
         case [int(seat), str(text), str(status)] if status in _STATUSES:
-            return seat, text, cast("ReplyStatus", status)
+            return seat, text, cast("ReplyStatus", status), True
+        case [int(seat), str(text), str(status), False] if status in ("policy", "opponent"):
+            return seat, text, cast("ReplyStatus", status), False
         case _:
-            raise ReplayError(f"reply {number}: expected [seat, text, one of {', '.join(_STATUSES)}], got {entry!r}")
+            raise ReplayError(
+                f"reply {number}: expected [seat, text, one of {', '.join(_STATUSES)}], and behind that at most False "
+                f"(of a policy or opponent), got {entry!r}"
+            )
 
 
 def _check_end(game: Game, record: Mapping[str, Any]) -> None:
     recorded = record["outcomes"]
+    if not game.over and recorded and all(outcome == Outcome.TRUNCATED for outcome in recorded):
+        game.truncate()
     if not game.over:
-        if not recorded or any(outcome != Outcome.TRUNCATED for outcome in recorded):
+        if game.standing() is None:
             raise ReplayError(
                 f"{game.id}: not over after all {len(record['replies'])} replies, but {recorded!r} is recorded"
             )
-        game.truncate()
+        game.stop()
     outcomes = [str(outcome) for outcome in game.outcomes or ()]
     if outcomes != list(recorded):
         raise ReplayError(f"{game.id}: ended with outcomes {outcomes}, but {recorded!r} is recorded")

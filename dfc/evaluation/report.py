@@ -26,6 +26,7 @@ from dfc.evaluation.reading import RunFolder, read
 from dfc.evaluation.report_games import ShownGames
 from dfc.evaluation.report_views import view
 from dfc.evaluation.warnings import RunWarning
+from dfc.games.printable import printable
 
 __all__ = ["RunFolder", "Status", "build", "main", "read", "view", "write"]
 
@@ -107,7 +108,7 @@ def _template() -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    names = ("number", "interval", "score", "signed", "duration", "text")
+    names = ("number", "interval", "measured", "signed", "duration", "text")
     environment.filters.update({name: getattr(report_words, name) for name in names})
     return environment.get_template("report.html.jinja")
 
@@ -124,8 +125,8 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         path = build(parser.parse_args(arguments).folder)
     except RunFolderError as error:
-        parser.error(str(error))
-    sys.stdout.write(f"{path}\n")
+        parser.error(printable(str(error)))
+    sys.stdout.write(printable(f"{path}\n"))
 
 
 if __name__ == "__main__":

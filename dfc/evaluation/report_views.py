@@ -10,7 +10,7 @@ from dfc.evaluation import warnings
 from dfc.evaluation.reading import Json, RunFolder, game_metrics
 from dfc.evaluation.report_curves import PANEL, bands, curves
 from dfc.evaluation.report_games import ShownGames
-from dfc.evaluation.report_words import score, text
+from dfc.evaluation.report_words import measured, text
 from dfc.evaluation.statistics import Comparison, Record, pooled
 from dfc.evaluation.warnings import RunWarning
 from dfc.games import registry
@@ -138,28 +138,44 @@ def _comparisons(run: RunFolder) -> list[Json]:
         # Together: the ids both played, or all if only one of the two has played.
         both = [game for game in ids if game in before and game in after] or ids
         if ids:
-            rows = [(game, Comparison(before.get(game, Record()), after.get(game, Record()))) for game in ids]
-            total = Comparison(*(pooled(side[g] for g in both if g in side) for side in (before, after)))
+            alone = opponent == "none"
+            rows = [(game, Comparison(before.get(game, Record()), after.get(game, Record()), alone)) for game in ids]
+            first, last = (pooled(side[g] for g in both if g in side) for side in (before, after))
+            total = Comparison(first, last, alone)
             tables.append({"opponent": opponent, "rows": rows, "total": total, "ids": len(both)})
     return tables
 
 
 def _verdict(run: RunFolder) -> Json:
-    """Whether the policy got better: final less initial score, all ids played by both, games pooled."""
-    before, after = (_final(run, policy, ("initial", "none")) for policy in ("initial", "final"))
-    both = [game for game in after if game in before]
-    if not both:
+    """Whether the policy got better: what both policies played, two-player games pooled, one-player games apart.
+
+    The two-player ids are pooled into a score against the initial policy, which is what the console prints as well; of
+    every one-player id there is the share solved. Better is what got better in one of the two and worse in neither.
+    """
+    found: dict[str, list[tuple[str, Comparison]]] = {}
+    for opponent in ("initial", "none"):
+        before, after = (_final(run, policy, (opponent,)) for policy in ("initial", "final"))
+        both = [game for game in after if game in before]
+        found[opponent] = [(game, Comparison(before[game], after[game], opponent == "none")) for game in both]
+    paired, alone = found["initial"], found["none"]
+    if not paired and not alone:
         return {"kind": "unfinished", "last": run.metrics[-1] if run.metrics else None}
-    total = Comparison(pooled(before[g] for g in both), pooled(after[g] for g in both))
-    each = [Comparison(before[g], after[g]).verdict for g in both]
+    totals = [_total([pair for _, pair in pairs]) for pairs in (paired, alone) if pairs]
+    verdicts = {total.verdict for total in totals}
+    each = [pair.verdict for _, pair in (*paired, *alone)]
     return {
-        "kind": total.verdict,
-        "total": total,
-        "ids": len(both),
+        "kind": "mixed" if verdicts >= {"better", "worse"} else min(verdicts, key=("better", "worse", "unclear").index),
+        "paired": totals[0] if paired else None,
+        "paired_ids": len(paired),
+        "alone": alone,
+        "ids": len(each),
         "ids_better": each.count("better"),
         "ids_worse": each.count("worse"),
-        "alone": any(game in _final(run, "final", ("none",)) for game in both),
     }
+
+
+def _total(pairs: Sequence[Comparison]) -> Comparison:
+    return Comparison(pooled(p.before for p in pairs), pooled(p.after for p in pairs), pairs[0].alone)
 
 
 def _matches(run: RunFolder) -> list[Json]:
@@ -196,8 +212,9 @@ def _stages(run: RunFolder) -> list[Json]:
 
 
 def _stage_table(run: RunFolder) -> Json | None:
-    """Scores of id x stage against the initial policy (alone where there is one seat), as in the paper's Table 3."""
+    """Scores of id x stage against the initial policy, as in the paper's Table 3; for one player the share solved."""
     cells: dict[tuple[str, str], Record] = collections.defaultdict(Record)
+    alone = {row["game"] for row, _ in run.evaluations if row["opponent"] == "none"}
     has_base = any(row["stage"] == "base" for row, _ in run.evaluations)
     for row, record in run.evaluations:
         initial = row["policy"] == "initial"
@@ -211,11 +228,18 @@ def _stage_table(run: RunFolder) -> Json | None:
         return None
     members = {g["name"]: set(g["games"]) for g in (run.groups or {}).get("groups", [])}
     trained = {s: set().union(*(members.get(m, set()) for m in _group_names(s))) for s in stages}
-    rows = [{"game": game, "cells": [(cells.get((game, s)), game in trained[s]) for s in stages]} for game in games]
+    rows = [
+        {"game": game, "alone": game in alone, "cells": [(cells.get((game, s)), game in trained[s]) for s in stages]}
+        for game in games
+    ]
     means = []
-    for stage in stages:
-        scores = [score(cells[g, stage]).estimate for g in games if (g, stage) in cells]
-        means.append({"mean": sum(scores) / len(scores), "ids": len(scores)})
+    for kind in (False, True):  # a score and a share have no mean
+        values = [
+            [measured(cells[g, stage], kind).estimate for g in games if (g in alone) == kind and (g, stage) in cells]
+            for stage in stages
+        ]
+        if any(values):
+            means.append({"alone": kind, "means": [sum(v) / len(v) if v else None for v in values]})
     return {"stages": stages, "rows": rows, "means": means}
 
 

@@ -12,6 +12,11 @@ def score(record: Record) -> Interval:
     return record.score
 
 
+def measured(record: Record, alone: bool) -> Interval:
+    """Returns `Record.measured`, as quickly."""
+    return record.win_rate if alone else score(record)
+
+
 def number(value: float | None, digits: int = 2) -> str:
     """Returns a number with thousands separators; a dash where none is."""
     if value is None or math.isnan(value):

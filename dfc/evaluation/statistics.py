@@ -1,8 +1,9 @@
 """Counts of finished games and what they support: scores, intervals, differences.
 
 A win is worth 1, a draw 1/2, a loss 0. A truncated game was decided by no rule: it is counted apart and enters no
-score. Every interval treats games as independent and covers about 95 % unless `z` says otherwise. An interval that no
-game supports is (nan, lowest, highest) rather than an error: an unfinished run has such cells.
+score. A one-player game is judged by the share solved instead, of the decided games. Every interval treats games as
+independent and covers about 95 % unless `z` says otherwise. An interval that no game supports is (nan, lowest,
+highest) rather than an error: an unfinished run has such cells.
 """
 
 import dataclasses
@@ -156,14 +157,15 @@ class Record:
     Attributes:
       win: games won, `won_by_forfeit` among them.
       draw: games drawn.
-      loss: games lost, `lost_by_forfeit` among them.
+      loss: games lost, `lost_by_forfeit` and `lost_by_overrun` among them.
       truncated: games stopped from outside; not among the three above.
       won_by_forfeit: games the other seat ended by an invalid reply.
       lost_by_forfeit: games this player ended by an invalid reply.
       replies: replies this player gave.
       illegal_replies: of these, readable but against the rules.
-      malformed_replies: of these, without one readable action.
+      malformed_replies: of these, without one readable action, or not of the form asked for.
       steps: own turns.
+      lost_by_overrun: games this player ended by filling its own context.
     """
 
     win: int = 0
@@ -176,6 +178,7 @@ class Record:
     illegal_replies: int = 0
     malformed_replies: int = 0
     steps: int = 0
+    lost_by_overrun: int = 0
 
     def __post_init__(self) -> None:
         negative = [f"{name} {count}" for name, count in dataclasses.asdict(self).items() if count < 0]
@@ -189,6 +192,9 @@ class Record:
         ):
             if getattr(self, part) > getattr(self, whole):
                 raise ValueError(f"{part} ({getattr(self, part)}) cannot exceed {whole} ({getattr(self, whole)})")
+        if self.lost_by_forfeit + self.lost_by_overrun > self.loss:
+            both = f"lost_by_forfeit ({self.lost_by_forfeit}) and lost_by_overrun ({self.lost_by_overrun})"
+            raise ValueError(f"{both} cannot exceed loss ({self.loss})")
 
     def __add__(self, other: Self) -> Self:
         return type(self)(
@@ -203,6 +209,7 @@ class Record:
           RunFolderError: a count is absent, is no whole number or contradicts another one.
         """
         names = [f.name for f in dataclasses.fields(cls)]
+        row = {"lost_by_overrun": 0, **row}  # which earlier versions counted as truncated
         wrong = [f"{n} = {row.get(n, 'absent')!r}" for n in names if type(row.get(n)) is not int]
         if wrong:
             raise RunFolderError(f"evaluations.jsonl: expected whole numbers, got {', '.join(wrong)}")
@@ -222,8 +229,13 @@ class Record:
         return self.win + self.draw + self.loss + self.truncated
 
     @property
+    def decided(self) -> int:
+        """Games that say something about the player: win + draw + loss."""
+        return self.win + self.draw + self.loss
+
+    @property
     def score(self) -> Interval:
-        """Mean score with its interval, over the games that ended by a rule; truncated ones are left out."""
+        """Mean score with its interval, over the games that were decided; truncated ones are left out."""
         return score_interval(self.win, self.draw, self.loss)
 
     @property
@@ -234,8 +246,17 @@ class Record:
 
     @property
     def win_rate(self) -> Interval:
-        """Share of games won, with Wilson's interval."""
-        return wilson_interval(self.win, self.games)
+        """Share of the decided games that were won, with Wilson's interval."""
+        return wilson_interval(self.win, self.decided)
+
+    def measured(self, *, alone: bool) -> Interval:
+        """Returns what a game for so many is judged by: for one player the share solved, for two the score."""
+        return self.win_rate if alone else self.score
+
+    @property
+    def forfeits(self) -> int:
+        """Games that an invalid reply of either seat decided."""
+        return self.won_by_forfeit + self.lost_by_forfeit
 
     @property
     def illegal_share(self) -> float:
@@ -276,20 +297,29 @@ class Comparison:
     Attributes:
       before: the reference.
       after: what is compared with it.
+      alone: whether of one-player games, of which the share solved is compared, not the score: a game that ran out of
+        turns is unsolved, not half solved.
     """
 
     before: Record
     after: Record
+    alone: bool = False
 
     @property
     def difference(self) -> Interval:
-        """Score of `after` less score of `before`."""
-        return interval_of_difference(self.after.score, self.before.score)
+        """Score, or share solved, of `after` less that of `before`."""
+        return interval_of_difference(self.after.measured(alone=self.alone), self.before.measured(alone=self.alone))
 
     @property
     def difference_without_forfeits(self) -> Interval:
         """The same over the games that no invalid reply decided."""
-        return interval_of_difference(self.after.score_without_forfeits, self.before.score_without_forfeits)
+        after, before = (
+            wilson_interval(record.win - record.won_by_forfeit, record.decided - record.forfeits)
+            if self.alone
+            else record.score_without_forfeits
+            for record in (self.after, self.before)
+        )
+        return interval_of_difference(after, before)
 
     @property
     def verdict(self) -> Literal["better", "worse", "unclear"]:

@@ -1,13 +1,20 @@
 """The result of a run as text: who won how often before and after, from the run folder's own files."""
 
 import json
+import math
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 from dfc.evaluation.statistics import Interval, Record, difference_interval, pooled, pooled_score
 
 _ROW = "{:28} {:13} {:8} {:>5} {:>5} {:>5} {:>5}  {:20} {:>8} {:>9}"
 _HEADER = _ROW.format("game", "against", "policy", "W", "D", "L", "T", "score (95 %)", "illegal", "forfeits")
+_BOTH = ("initial", "final")
+_NOTES = (
+    "T: truncated, in no score; forfeits: won by the other seat's invalid reply + lost by an own one",
+    "against none: one player, the share of games solved instead of a score",
+)
 
 
 def final_records(folder: Path) -> dict[tuple[str, str, str], Record]:
@@ -24,8 +31,9 @@ def final_records(folder: Path) -> dict[tuple[str, str, str], Record]:
 def lines(folder: Path) -> list[str]:
     """Returns the table of final matches and what follows from it, one line each.
 
-    Two-player ids are pooled into a score (win 1, draw 1/2) with and without the games an invalid reply decided;
-    single-player ids get the difference of solved rates with its interval.
+    Two-player ids are pooled into a score (win 1, draw 1/2) with and without the games an invalid reply decided, those
+    that both policies have played; single-player ids get the difference of solved rates with its interval. What no
+    game supports is left out.
     """
     records = final_records(folder)
     out = ["", _HEADER]
@@ -34,24 +42,28 @@ def lines(folder: Path) -> list[str]:
     ):
         wrong = (r.illegal_replies + r.malformed_replies) / max(1, r.replies)
         forfeits = f"{r.won_by_forfeit}+{r.lost_by_forfeit}"
-        score, counts = _shown(r.score), (r.win, r.draw, r.loss, r.truncated)
+        score, counts = _shown(r.measured(alone=opponent == "none")), (r.win, r.draw, r.loss, r.truncated)
         out.append(_ROW.format(game, opponent, policy, *counts, score, f"{wrong:.1%}", forfeits))
-    out.append("T: truncated, in no score; forfeits: won by the other seat's invalid reply + lost by an own one")
+    out += _NOTES if any(opponent == "none" for _, opponent, _ in records) else _NOTES[:1]
     out += _failures(folder)
     for opponent in ("initial", "random_legal"):
-        before = [r for (_, o, p), r in records.items() if o == opponent and p == "initial"]
-        after = [r for (_, o, p), r in records.items() if o == opponent and p == "final"]
+        before, after = ({g: r for (g, o, p), r in records.items() if (o, p) == (opponent, policy)} for policy in _BOTH)
+        ids = [game for game in after if game in before] or list(after)  # one policy alone is compared with nothing
         if after:
-            out.append(
-                f"two-player ids pooled against {opponent}: from {_shown(pooled_score(before))} "
-                f"to {_shown(pooled_score(after))}; "
-                f"without games decided by an invalid reply from {_shown(pooled(before).score_without_forfeits)} "
-                f"to {_shown(pooled(after).score_without_forfeits)}"
-            )
+            sides = [[side[game] for game in ids if game in side] for side in (before, after)]
+            line = f"two-player ids pooled against {opponent}: {_change([pooled_score(side) for side in sides])}"
+            without = [pooled(side).score_without_forfeits for side in sides]
+            if not math.isnan(without[1].estimate):
+                line += f"; without games decided by an invalid reply {_change(without)}"
+            out.append(line)
     for game in dict.fromkeys(g for g, o, _ in records if o == "none"):
-        old, new = (records.get((game, "none", policy), Record()) for policy in ("initial", "final"))
-        change = difference_interval(new.win, new.games, old.win, old.games)
-        out.append(f"{game} solved: from {old.win}/{old.games} to {new.win}/{new.games}, difference {_shown(change)}")
+        old, new = (records.get((game, "none", policy), Record()) for policy in _BOTH)
+        if old.decided and new.decided:
+            change = difference_interval(new.win, new.decided, old.win, old.decided)
+            both = f"from {old.win}/{old.decided} to {new.win}/{new.decided}, difference {_shown(change)}"
+        else:
+            both = ", ".join(f"{p} {r.win}/{r.decided}" for p, r in zip(_BOTH, (old, new), strict=True) if r.decided)
+        out.append(f"{game} solved: {both}")
     return out
 
 
@@ -67,6 +79,12 @@ def _failures(folder: Path) -> list[str]:
     return [
         f"{game}: {count} games failed and count nowhere, the first: {causes[game]}" for game, count in counts.items()
     ]
+
+
+def _change(sides: Sequence[Interval]) -> str:
+    """Returns the interval before and after, or only the one after."""
+    before, after = sides
+    return _shown(after) if math.isnan(before.estimate) else f"from {_shown(before)} to {_shown(after)}"
 
 
 def _shown(interval: Interval) -> str:

@@ -1,9 +1,10 @@
 """What a tournament's records say: counts per policy, opponent, id and seat; ratings; tests on pairs of games; cost.
 
 Everything is computed from the lines of the run folder and from nothing else. A win by the other side's invalid reply
-counts as a win and is also counted apart; an own invalid end, a truncated game and a game that failed (a player outside
-the rules broke down) have counts of their own and are never among the losses that the rules decided. Scores, ratings
-and tests are of games that a rule ended: neither failed nor truncated.
+counts as a win and is also counted apart; an own invalid end, an own overrun of the context, a truncated game and a
+game that failed (a player outside the rules broke down) have counts of their own and are never among the losses that
+the rules decided. Ratings are of games that a rule ended: neither failed nor truncated. For its own score, and where it
+is compared with another policy in the same place, an overrun is a loss of the policy that overran.
 """
 
 import collections
@@ -16,7 +17,7 @@ from typing import Any, Literal
 from dfc.evaluation.pairing import key
 from dfc.evaluation.ratings import Rating, bradley_terry
 from dfc.evaluation.replay import replay
-from dfc.evaluation.statistics import Interval, Record, sign_test, wilson_interval
+from dfc.evaluation.statistics import Interval, Record, sign_test
 from dfc.games.game import Verdict
 
 Json = dict[str, Any]
@@ -43,14 +44,15 @@ class Cell:
 
     @property
     def losses(self) -> int:
-        """Games lost by the rules, own invalid ends apart."""
-        return self.record.loss - self.record.lost_by_forfeit
+        """Games lost by the rules, own invalid ends and overruns apart."""
+        return self.record.loss - self.record.lost_by_forfeit - self.record.lost_by_overrun
 
     @property
     def text(self) -> str:
         """W/D/L as the paper writes it, then what is counted apart."""
         apart = [
             ("invalid", self.record.lost_by_forfeit),
+            ("overrun", self.record.lost_by_overrun),
             ("truncated", self.record.truncated),
             ("failed", self.failed),
         ]
@@ -179,18 +181,21 @@ def cell_of(record: Mapping[str, Any], seat: int) -> Cell:
     if "failure" in record:
         return Cell(failed=1)
     outcome, forfeit, counts = record["outcomes"][seat], record["forfeited_by"], record["counts"][seat]
+    overran = record.get("overrun_by") == seat
+    ran_out = len(record["outcomes"]) == 1 and outcome == "truncated" and not overran  # nobody else delayed it
     return Cell(
         Record(
             win=int(outcome == "win"),
             draw=int(outcome == "draw"),
-            loss=int(outcome in ("loss", "invalid")),
-            truncated=int(outcome == "truncated"),
+            loss=int(outcome in ("loss", "invalid") or overran or ran_out),
+            truncated=int(outcome == "truncated" and not overran and not ran_out),
             won_by_forfeit=int(forfeit is not None and forfeit != seat),
             lost_by_forfeit=int(forfeit == seat),
             replies=counts["replies"],
             illegal_replies=counts["illegal"],
             malformed_replies=counts["malformed"],
             steps=counts["replies"],
+            lost_by_overrun=int(overran),
         )
     )
 
@@ -214,20 +219,29 @@ def _points(records: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], float
 
 
 def paired_tests(policies: Sequence[str], records: Iterable[Mapping[str, Any]]) -> list[PairedTest]:
-    """Returns the tests of every pair of policies; a pair with a game that failed or was truncated is left out."""
+    """Returns the tests of every pair of policies; a pair with a game that failed or was truncated is left out.
+
+    An overrun is worth 0 for the policy that overran, and nothing for the one against it.
+    """
     worth: dict[str, dict[_Seating, float]] = {name: {} for name in policies}
     for record in records:
-        if _decided(record):
-            for seat, policy in enumerate(record["players"]):
+        for seat, policy in enumerate(record["players"]):
+            if _decided(record) or ("failure" not in record and record.get("overrun_by") == seat):
                 opponent = None if len(record["players"]) == 1 else record["players"][1 - seat]
-                worth[policy][opponent, record["game"], record["deal"], seat] = points(record, seat)
+                won = float(record["outcomes"][seat] == "win")  # alone a game is solved or it is not
+                worth[policy][opponent, record["game"], record["deal"], seat] = (
+                    won if opponent is None else points(record, seat)
+                )
     tests = []
     for first, second in itertools.combinations(policies, 2):
         differences: dict[Pairing, list[float]] = {
             "head to head": [
                 mine + worth[first][second, game, deal, 1] - 1
                 for (opponent, game, deal, seat), mine in worth[first].items()
-                if opponent == second and seat == 0 and (second, game, deal, 1) in worth[first]
+                if opponent == second
+                and seat == 0
+                and (second, game, deal, 1) in worth[first]
+                and all((first, game, deal, side) in worth[second] for side in (0, 1))  # results of both sides
             ],
             "alone": _differences(worth[first], worth[second], alone=True),
             "same opponents": _differences(worth[first], worth[second], alone=False),
@@ -283,7 +297,7 @@ def to_json(found: Tournament, **more: Any) -> Json:  # noqa: ANN401 - JSON valu
                 **vars(cell.record),
                 "loss_by_rule": cell.losses,
                 "failed": cell.failed,
-                "win_rate": interval(wilson_interval(cell.record.win, cell.record.games)),
+                "win_rate": interval(cell.record.win_rate),
                 "score": interval(cell.record.score),
             }
             for (policy, opponent, game, seat), cell in found.cells.items()

@@ -10,7 +10,6 @@ from markupsafe import Markup
 
 from dfc.config import RunConfig
 from dfc.evaluation import paper_tables, policy_specs
-from dfc.evaluation.statistics import wilson_interval
 from dfc.evaluation.text_tables import TextTable, number
 from dfc.evaluation.tournament import Cell, Tournament, to_json
 from dfc.run_folder import write_whole
@@ -20,10 +19,10 @@ _MEASURES = (("seconds", "seconds"), ("ids_drawn", "ids drawn"), ("requests", "r
 _MORE_MEASURES = (("output_ids", "ids received"), ("money", "money"))
 
 _COUNTED = (
-    "A win by the other side's invalid reply is a win. An own invalid end, a truncated game (stopped by a limit) and a "
-    "failed one (a player outside the rules broke down) are counted apart and never among the losses. Scores, ratings "
-    "and tests are of games that a rule ended: an own invalid end is worth 0 there, truncated and failed games do not "
-    "enter."
+    "A win by the other side's invalid reply is a win. An own invalid end, an own overrun (the policy filled its own "
+    "context), a truncated game (stopped by the other side's context or another limit) and a failed one (a player "
+    "outside the rules broke down) are counted apart and never among the losses. In scores and tests an own invalid "
+    "end and an own overrun are worth 0, truncated and failed games do not enter. Ratings take games that a rule ended."
 )
 _REPLAYED = "Every game lies in episodes.jsonl and was played again from its record before it was counted."
 _RATED = (
@@ -41,9 +40,9 @@ _PAIRED = (
     "alone, the same deal of an id for one; same opponents, the same deal in the same seat against a third policy."
 )
 _CELLS = (
-    "Won: share of games won, truncated ones among them, with Wilson's interval of 95 %. Score: win 1, draw 1/2, with "
-    "Tango's interval. Replies: illegal + unreadable, of all. A fixed start deals the same game every time: only what "
-    "is drawn differs."
+    "Won: share of games won, without truncated ones, with Wilson's interval of 95 %. Score: win 1, draw 1/2, with "
+    "Tango's interval; alone a game is solved or it is not, and has none. Replies: illegal + unreadable, of all. A "
+    "fixed start deals the same game every time: only what is drawn differs."
 )
 _LEVEL = 0.05  # of a test; that of an exact test on few pairs is lower
 _SPENT = (
@@ -73,17 +72,18 @@ def tables(config: RunConfig, found: Tournament, starts: Mapping[str, str]) -> l
 
 def console(found: Tournament) -> list[str]:
     """Returns a compact summary: one line per policy."""
-    header = ("policy", "games", "W/D/L", "invalid", "truncated", "failed", "solved alone", "Elo (95 %)")
+    header = ("policy", "games", "W/D/L", "invalid", "overrun", "truncated", "failed", "solved alone", "Elo (95 %)")
     rows = []
     for name in found.policies:
         paired, alone = _total(found, name, alone=False), _total(found, name, alone=True)
-        solved = "-" if not alone.record.games else f"{alone.record.win}/{alone.record.games}"
+        solved = "-" if not alone.record.decided else f"{alone.record.win}/{alone.record.decided}"
         both = paired + alone
         wdl = f"{paired.record.win}/{paired.record.draw}/{paired.losses}" if paired.record.games else "-"
-        apart = (str(both.record.lost_by_forfeit), str(both.record.truncated), str(both.failed))
+        lost = (both.record.lost_by_forfeit, both.record.lost_by_overrun)
+        apart = tuple(map(str, (*lost, both.record.truncated, both.failed)))
         elo = number(found.ratings[name].elo, 0) if paired.record.games else "-"
         rows.append((name, str(both.record.games), wdl, *apart, solved, elo))
-    return ["", *TextTable("W/D/L of games for two; the next three counts of all games", header, tuple(rows)).lines()]
+    return ["", *TextTable("W/D/L of games for two; the next four counts of all games", header, tuple(rows)).lines()]
 
 
 def write(folder: Path, config: RunConfig, found: Tournament, every: Sequence[TextTable]) -> None:
@@ -148,12 +148,12 @@ def _ratings(config: RunConfig, found: Tournament) -> list[TextTable]:
     return [TextTable("Ratings", header, tuple(rows), notes)]
 
 
-_APART = ("W by the other's invalid", "own invalid", "truncated", "failed")
+_APART = ("W by the other's invalid", "own invalid", "own overrun", "truncated", "failed")
 
 
 def _apart(cell: Cell) -> tuple[str, ...]:
     r = cell.record
-    return tuple(map(str, (r.won_by_forfeit, r.lost_by_forfeit, r.truncated, cell.failed)))
+    return tuple(map(str, (r.won_by_forfeit, r.lost_by_forfeit, r.lost_by_overrun, r.truncated, cell.failed)))
 
 
 def _order(value: float) -> float:
@@ -175,10 +175,10 @@ def _by_seat(found: Tournament, starts: Mapping[str, str]) -> TextTable:
     for (policy, opponent, game, seat), cell in found.cells.items():
         record = cell.record
         counts = (str(record.win), str(record.draw), str(cell.losses), *_apart(cell))
-        won = number(wilson_interval(record.win, record.games))
+        won = number(record.win_rate)
         wrong = f"{record.illegal_replies} + {record.malformed_replies} of {record.replies}"
-        start = starts.get(game, "")
-        rows.append((policy, opponent or "alone", game, start, str(seat), *counts, won, number(record.score), wrong))
+        start, score = starts.get(game, ""), "-" if opponent is None else number(record.score)
+        rows.append((policy, opponent or "alone", game, start, str(seat), *counts, won, score, wrong))
     header = ("policy", "against", "id", "start", "seat", "W", "D", "L", *_APART, "won (Wilson)", "score", "replies")
     return TextTable("By id and seat", header, tuple(rows), (_CELLS,))
 

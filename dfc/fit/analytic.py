@@ -65,6 +65,8 @@ class Setting:
       conversations: of a game, in the cache: two where a model may play either seat.
       call_rows: conversations computed in one call, over all devices; 0: as many as games.
       positions: of one conversation.
+      prompt: positions of the input to one reply at most; 0: no limit of its own. It costs nothing; what is suggested
+        has to keep to it.
       prefill: ids fed to a row in the engine's widest reading call.
       steps: ids drawn per row in one call at most.
       apart: whether hosts play games of their own: several hosts, and tensor devices share one.
@@ -92,6 +94,7 @@ class Setting:
     conversations: int = 1
     call_rows: int = 0
     positions: int = 8192
+    prompt: int = 0
     prefill: int = 128
     steps: int = 32
     apart: bool = False
@@ -541,4 +544,6 @@ def _changes(old: Setting, new: Setting) -> dict[str, int | str]:
         changed[_WORDS["lora"]] = _RANK
     if new.positions != old.positions:
         changed["--config.rollout.max_reply_length"] = new.positions // 2  # a reply must fit its context
+        if old.prompt > new.positions:
+            changed["--config.rollout.max_prompt_length"] = new.positions // 2  # and so must what comes before it
     return changed

@@ -1,10 +1,8 @@
 """The answer of ``python -m dfc.launch.fit``: from a configuration and a topology to tables and an exit code."""
 
 import dataclasses
-import json
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, TextIO
 
 import jax.numpy as jnp
@@ -17,11 +15,13 @@ from dfc.fit.analytic import Setting
 from dfc.fit.hardware import Topology, parse_topology
 from dfc.fit.iteration import Lengths
 from dfc.games import registry
-from dfc.models import families, huggingface
+from dfc.models import families, folders, huggingface
 from dfc.models.decoder_config import DecoderConfig
+from dfc.recipes import conquer
 from dfc.recipes.table import lora_config
 from dfc.rollout import shapes
 
+COUNTED = ("divide_fuse_conquer",)  # the recipes whose iterations and copies of weights are known here
 _GROUPS = 4  # start fixed or random, winnable or not: as many policies at most
 
 
@@ -56,8 +56,10 @@ def answer(request: Request, out: TextIO) -> int:
     """Writes the answer; returns 0 if everything fits, else 1.
 
     Raises:
-      ConfigError: the model or the mesh cannot be what the request says.
+      ConfigError: the recipe is not counted, or the model or the mesh cannot be what the request says.
     """
+    if request.config.recipe not in COUNTED:
+        raise ConfigError([_not_counted(request.config.recipe)])
     topology = parse_topology(request.topology)
     decoder, name = model_of(request)
     problems = validation.device_problems(request.config, topology.devices)
@@ -83,6 +85,13 @@ def answer(request: Request, out: TextIO) -> int:
         )
         return 0 if good else 1
     return _compiled(request, setting, topology, lengths, out)
+
+
+def _not_counted(recipe: str) -> str:
+    return (
+        f"recipe={recipe!r}: what it keeps on a device and how often it runs each program is not known here; only "
+        f"{', '.join(COUNTED)} is counted. Sizes of that recipe would be wrong for another, so none are given"
+    )
 
 
 def _compiled(request: Request, setting: Setting, topology: Topology, lengths: Lengths, out: TextIO) -> int:
@@ -150,9 +159,8 @@ def model_of(request: Request) -> tuple[DecoderConfig, str]:
         values, name = request.model_config, "the model of --model_config"
     else:
         try:
-            file = huggingface.resolve(path) / "config.json"
-            values, name = json.loads(Path(file).read_text(encoding="utf-8")), path
-        except (OSError, ValueError) as error:
+            values, name = folders.read_json(huggingface.resolve(path) / folders.CONFIG), path
+        except (OSError, ValueError, RecursionError) as error:
             known = ", ".join(published.CONFIGS)
             problem = (
                 f"model.path={path!r}: no config.json can be read there ({error}); a folder with that file alone is "
@@ -169,6 +177,8 @@ def setting_of(config: RunConfig, decoder: DecoderConfig, topology: Topology, mi
     known = math.prod(size for size in sizes.values() if size != -1)
     mesh = {axis: topology.devices // known if size == -1 else size for axis, size in sizes.items()}
     training, method = config.training, config.divide_fuse_conquer
+    # Only this method has groups, of a game each at the least; the others' policies wait while the last is trained.
+    groups = min(_GROUPS, max(1, len(config.games))) if method.method == "divide_fuse_conquer" else 1
     rollout, attention = config.rollout, training.attention
     widths = rollout.widths or shapes.default_widths(rollout.max_length)
     two = any(registry.make(game_id, **options).facts.seats > 1 for game_id, options in config.games.items())
@@ -189,14 +199,15 @@ def setting_of(config: RunConfig, decoder: DecoderConfig, topology: Topology, mi
         scan_layers=training.scan_layers,
         lora=lora_config(config.adapter),
         nf4=config.adapter.base == "nf4",
-        reference=method.grpo.kl_coefficient > 0,
-        group_policies=_GROUPS - 1,
+        reference=conquer.reads_reference(method),
+        group_policies=groups - 1,
         compares=method.acceptance.rule != "always",
         engines=rollout.workers,
         slots=rollout.slots,
         conversations=2 if two else 1,
         call_rows=rollout.rows,
         positions=rollout.max_length,
+        prompt=rollout.max_prompt_length,
         prefill=widths[-1],
         steps=min(rollout.decode_steps, rollout.max_reply_length),
         apart=topology.devices > topology.of_a_host and topology.of_a_host % mesh["tensor"] == 0,

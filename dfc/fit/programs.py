@@ -118,7 +118,7 @@ def make_trainer(config: RunConfig, setting: Setting, mesh: Mesh) -> Trainer:
     method = config.divide_fuse_conquer
     return Trainer(
         setting.model,
-        conquer.make_loss(method.grpo, config.batch.row_length),
+        conquer.method_loss(method, config.batch.row_length),
         make_optimizer(config.optimizer, total_steps=1),
         temperature=config.rollout.sampling.temperature,
         training=config.training,

@@ -7,6 +7,8 @@ from jax.typing import ArrayLike
 
 from dfc.losses.sequences import Packing
 
+_LOWEST = -1e30  # of a log-probability: differences and sums of such stay finite, those of minus infinity are NaN
+
 
 def not_negative(where: str, **coefficients: float) -> None:
     """Refuses coefficients that are below 0 or not a number."""
@@ -35,11 +37,11 @@ def policy_inputs(
 
 
 def logprobs_input(where: str, name: str, value: ArrayLike) -> jax.Array:
-    """The policy's log-probabilities, [batch, time] in float32 or wider."""
+    """The policy's log-probabilities, [batch, time] in float32 or wider, none below `_LOWEST`."""
     array = _floating(where, name, value)
     if array.ndim != 2:
         raise ValueError(f"{where}: {name} must be [batch, time], got shape {list(array.shape)}")
-    return array if array.dtype.itemsize > 4 else array.astype(jnp.float32)
+    return jnp.maximum(array if array.dtype.itemsize > 4 else array.astype(jnp.float32), _LOWEST)
 
 
 def counted_input(where: str, name: str, mask: ArrayLike, shape: tuple[int, ...]) -> jax.Array:
@@ -56,10 +58,10 @@ def counted_input(where: str, name: str, mask: ArrayLike, shape: tuple[int, ...]
 
 
 def constant_input(where: str, name: str, value: ArrayLike, like: jax.Array) -> jax.Array:
-    """Log-probabilities that carry no gradient, in the shape and dtype of the policy's."""
+    """Log-probabilities that carry no gradient, in the shape and dtype of the policy's, none below `_LOWEST`."""
     array = _floating(where, name, value)
     _same_shape(where, name, array.shape, like.shape)
-    return jax.lax.stop_gradient(array.astype(like.dtype))
+    return jax.lax.stop_gradient(jnp.maximum(array.astype(like.dtype), _LOWEST))
 
 
 def advantages_input(where: str, value: ArrayLike, like: jax.Array) -> jax.Array:

@@ -1,9 +1,12 @@
 """The clipped policy gradient: GRPO, GSPO and what lies between."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from dfc.losses.exponentials import k3_divergence, scaled_exp
 from dfc.losses.inputs import advantages_input, constant_input, not_negative, policy_inputs
 from dfc.losses.loss import Loss, summed
 from dfc.losses.sequences import Unit, sum_over_units
@@ -46,6 +49,12 @@ def grpo_loss(
     where they do not, the gradient is that of r itself. The weight w is the sequence's too: log pi_prox - log pi_old is
     averaged over S before the exponential and the cap. The KL penalty stays that of each id. Such ratios lie closer to
     1 than those of ids; the paper clips at 3e-4 below and 4e-4 above.
+
+    The gradient is that of the branch that the minimum takes; where both are equal, at r = 1 - low and r = 1 + high
+    exactly, it is the unclipped one's. Of each id, w r A and the KL penalty are right up to half of the largest number
+    of the dtype (1.7e38 in float32); beyond, the term stays there and its derivative by log pi is as large: never NaN,
+    and for a single id never infinite (a sum over many such ids may be). Log-probabilities below -1e30, minus infinity
+    among them, count as -1e30 and get no gradient.
 
     `unit="token"` sums l over action ids. `unit="sequence"` takes the mean of l within each sequence, then sums over
     sequences, as the GRPO and GSPO papers do. Either goes with either ratio.
@@ -113,25 +122,29 @@ def grpo_loss(
     if ratio == "sequence":
         log_ratio, log_weight = packing.means(log_ratio, counted), packing.means(log_weight, counted)
         log_ratio = jax.lax.stop_gradient(log_ratio) + (logp - jax.lax.stop_gradient(logp))
-    r = jnp.exp(log_ratio)
-    clipped = jnp.clip(r, 1 - clip_ratio, 1 + high)
-    values = -jnp.minimum(r * advantage, clipped * advantage)
+    r = scaled_exp(log_ratio, 1.0)
     stopped = ((r > 1 + high) & (advantage > 0)) | ((r < 1 - clip_ratio) & (advantage < 0))
     per_id = {"ratio": r, "clip_fraction": stopped.astype(logp.dtype), "negative_logprob": -logp}
+    log_capped = jnp.zeros_like(logp)
     if importance_cap:
-        uncapped = jnp.exp(log_weight)
-        per_id["importance_weight"] = jnp.minimum(uncapped, importance_cap)
-        per_id["importance_capped"] = (uncapped > importance_cap).astype(logp.dtype)
-        values = values * per_id["importance_weight"]
+        log_capped = jnp.minimum(log_weight, math.log(importance_cap))
+        per_id["importance_weight"] = scaled_exp(log_capped, 1.0)
+        per_id["importance_capped"] = (log_weight > math.log(importance_cap)).astype(logp.dtype)
+    # The branch is chosen before the exponentials: that of a branch not taken may overflow. `minimum` of the two
+    # products would also halve the gradient where they are equal.
+    bound = jnp.where(advantage > 0, 1 + high, 1 - clip_ratio)
+    kept = scaled_exp(jnp.where(stopped, 0, log_ratio) + log_capped, advantage)
+    values = -jnp.where(stopped, jax.lax.stop_gradient(scaled_exp(log_capped, bound * advantage)), kept)
     if reference_logprobs is not None:
         reference = jnp.where(counted, constant_input(where, "reference_logprobs", reference_logprobs, logp), 0)
         gap = reference - logp
-        kl = jnp.expm1(gap) - gap
-        per_id["kl"] = kl
-        if kl_coefficient:  # else an infinite penalty times 0 would be NaN
-            values = values + kl_coefficient * kl
+        per_id["kl"] = k3_divergence(gap)
+        if kl_coefficient:
+            values = values + k3_divergence(gap, kl_coefficient)
 
     total = sum_over_units(values, counted, unit, packing)
+    # Bounded terms of both signs may overflow in the sum: infinity less infinity.
+    total = jnp.where(jnp.isnan(total) & jnp.isfinite(values).all(), jnp.inf, total)
     metrics = {name: sum_over_units(x, counted, unit, packing) for name, x in per_id.items()}
     weight = counted.sum() if unit == "token" else (packing.sums(counted.astype(logp.dtype)) > 0).sum()
     return summed(packing.checked(total), weight, metrics)

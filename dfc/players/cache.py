@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 _FORMAT = 1
+_LARGEST = 64 * 2**20  # bytes of an entry; no reply of an endpoint is near that
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +57,11 @@ class ReplyCache:
     def get(self, key: str) -> CachedReply | None:
         """Returns the reply to a request; None where there is none, or one that cannot be read."""
         try:
-            entry = json.loads(self._path(key).read_bytes())
+            with self._path(key).open("rb") as file:
+                data = file.read(_LARGEST + 1)
+            if len(data) > _LARGEST:
+                return None
+            entry = json.loads(data)
         except (OSError, ValueError, RecursionError):  # absent, cut short, not UTF-8, not JSON
             return None
         if not isinstance(entry, dict) or (entry.get("format"), entry.get("key")) != (_FORMAT, key):

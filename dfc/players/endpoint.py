@@ -12,13 +12,15 @@ import collections
 import concurrent.futures
 import dataclasses
 import functools
+import importlib
 import itertools
 import logging
 import random
 import threading
 import urllib.parse
 import weakref
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import AsyncIterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, cast
 
@@ -36,6 +38,8 @@ from dfc.players.spending import Spending, estimated_usage
 __all__ = ["Endpoint", "EndpointConfig", "EndpointError"]
 
 _LOG = logging.getLogger(__name__)
+_NO_PACKING = ("", "identity", "none", "utf-8")  # the last two are no encodings, but are sent as such
+_PACKINGS = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "deflate"}
 _PASSING = (408, 409, 425, 429)  # below 500, the statuses that may be over a little later
 _LONGEST_BACKOFF = 60.0
 _LIST_LIMIT = 5.0  # seconds for the list of models in an error message
@@ -111,6 +115,77 @@ async def _only_own_headers(key: Secret, request: Any) -> None:  # noqa: ANN401 
             del request.headers[name]
     if key.value:
         request.headers["Authorization"] = f"Bearer {key.value}"
+
+
+class _TooLargeError(Exception):
+    """An answer that is not read; the text says why, and what to do."""
+
+
+@functools.cache
+def _counted(library: str) -> Any:  # noqa: ANN401 - a class of the client's own transport
+    """Returns the class of a body that ends with an error behind so many bytes, made of the library's own streams.
+
+    With an unpacker the bytes are counted on both sides of it, and no more than the limit is ever unpacked.
+    """
+    base: Any = importlib.import_module(library).AsyncByteStream  # which library it is depends on the client's version
+
+    class Counted(base):  # type: ignore[misc]  # a class found when it is needed
+        def __init__(self, stream: Any, limit: int, packing: str | None) -> None:  # noqa: ANN401 - of the library
+            self._stream, self._limit, self._packing = stream, limit, packing
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            left = unpacked_left = self._limit
+            unpacker: Any = None
+            async for part in self._stream:
+                left -= len(part)
+                if left < 0:
+                    raise _too_large(self._limit)
+                if self._packing is None:
+                    yield part
+                elif part:
+                    unpacker = unpacker or zlib.decompressobj(_window(self._packing, part[0]))
+                    plain = unpacker.decompress(part, unpacked_left + 1)
+                    unpacked_left -= len(plain)
+                    if unpacked_left < 0:
+                        raise _too_large(self._limit)
+                    yield plain
+
+        async def aclose(self) -> None:
+            await self._stream.aclose()
+
+    return Counted
+
+
+def _window(packing: str, first: int) -> int:
+    """What zlib calls a format. Some servers send "deflate" without its header, whose first byte ends in 8."""
+    if packing == "gzip":
+        return 16 + zlib.MAX_WBITS
+    return zlib.MAX_WBITS if first & 15 == 8 else -zlib.MAX_WBITS
+
+
+def _too_large(limit: int) -> _TooLargeError:
+    cure = "lower max_tokens, or raise max_answer_bytes if such answers are meant"
+    return _TooLargeError(f"the answer has more than max_answer_bytes={limit}; {cure}")
+
+
+async def _bounded(limit: int, response: Any) -> None:  # noqa: ANN401 - of the client's own transport
+    """Lets no more of a body in than the limit; called when an answer's headers have come.
+
+    Raises:
+      _TooLargeError: it is announced as larger, or compressed in a way that cannot be unpacked piece by piece here.
+    """
+    # No compression is asked for, but gateways exist that compress all the same.
+    encoding = response.headers.pop("content-encoding", "")  # gone, or the client would unpack without a limit
+    named = [name for name in (part.strip().lower() for part in encoding.split(",")) if name not in _NO_PACKING]
+    packing = _PACKINGS.get(named[0]) if len(named) == 1 else None
+    if named and packing is None:
+        raise _TooLargeError(
+            f"the answer is compressed ({encoding[:40]}), which was not asked for; turn that off there, or use gzip"
+        )
+    announced = response.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced) > limit:
+        raise _too_large(limit)
+    response.stream = _counted(type(response).__module__.partition(".")[0])(response.stream, limit, packing)
 
 
 def _unused(_: list[Message]) -> str:
@@ -288,7 +363,11 @@ class Endpoint(Remote):
             follow_redirects=False,  # a redirected POST may turn into a GET; the error names the new address
             timeout=None,
             trust_env=not is_loopback(host),  # no proxy reaches this machine's own addresses
-            event_hooks={"request": [functools.partial(_only_own_headers, self._key)]},
+            headers={"Accept-Encoding": "identity"},
+            event_hooks={
+                "request": [functools.partial(_only_own_headers, self._key)],
+                "response": [functools.partial(_bounded, self.config.max_answer_bytes)],
+            },
         )
         return openai.AsyncOpenAI(
             api_key=self._key.value or "none", base_url=self._url, max_retries=0, timeout=None, http_client=http_client
@@ -376,8 +455,12 @@ class Endpoint(Remote):
             except openai.APIStatusError as error:
                 response = error.response
                 status, headers, refused = response.status_code, dict(response.headers), response.content
+            except _TooLargeError as error:
+                return Problem(str(error), retryable=False)
             except openai.APIConnectionError as error:
                 cause = error.__cause__
+                if isinstance(cause, _TooLargeError):  # raised while the client read the body
+                    return Problem(str(cause), retryable=False)
                 why = f"{type(cause).__name__}: {cause}" if cause is not None else str(error)
                 return Problem(f"the connection failed: {why or 'no explanation'}; does the server run there?")
             else:

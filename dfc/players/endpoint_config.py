@@ -2,13 +2,13 @@
 
 import dataclasses
 import ipaddress
-import re
 import urllib.parse
 from collections.abc import Mapping
 from typing import Any
 
 from dfc.errors import ConfigError
 from dfc.players.chat_response import as_json
+from dfc.players.key_search import is_variable
 
 _OWN_FIELDS = ("model", "messages", "stream", "n", "temperature", "top_p", "max_tokens", "seed")
 
@@ -32,6 +32,8 @@ class EndpointConfig:
       retries: attempts after the first one.
       backoff: seconds before the first retry, doubled for each further one up to 60, times a draw from [0.5, 1].
       longest_pause: seconds; a server that asks to wait longer ends the call.
+      max_answer_bytes: an answer's body of more bytes is not read to its end, and is no reply. Requests
+        ask for no compression; of a body that comes with gzip or deflate all the same both sizes are limited.
       cache: folder of replies; None: no cache.
       input_price: money per million ids of chats.
       output_price: money per million ids of replies.
@@ -56,6 +58,7 @@ class EndpointConfig:
     retries: int = 4
     backoff: float = 1.0
     longest_pause: float = 120.0
+    max_answer_bytes: int = 4 * 2**20
     cache: str | None = None
     input_price: float = 0.0
     output_price: float = 0.0
@@ -82,6 +85,7 @@ _NUMBERS: dict[str, tuple[bool, bool, float, bool, float]] = {
     "retries": (False, True, 0, False, 100),
     "backoff": (False, False, 0, False, 60),
     "longest_pause": (False, False, 0, False, 1e6),
+    "max_answer_bytes": (False, True, 1000, False, 1e9),
     "input_price": (False, False, 0, False, 1e9),
     "output_price": (False, False, 0, False, 1e9),
     "budget_money": (False, False, 0, False, 1e12),
@@ -147,7 +151,7 @@ def _other_problems(config: EndpointConfig) -> list[str]:
     if not isinstance(model, str) or not model:
         found.append(f"model={model!r}: must be the name the server knows the model by")
     # Not repeated in the message: it may be the key itself, which is why small letters are refused.
-    if not isinstance(variable, str) or not re.fullmatch(r"([A-Z_][A-Z0-9_]*)?", variable):
+    if not isinstance(variable, str) or not (variable == "" or is_variable(variable)):
         found.append(
             "key_variable: must be the name of an environment variable in capital letters, such as OPENAI_API_KEY, "
             "and not the key itself"

@@ -11,6 +11,7 @@ from dfc.games import scripted
 from dfc.games.chance import Chance
 from dfc.games.game import Game
 from dfc.games.scripted import STRENGTHS, Player, Strength
+from dfc.players.endpoint_config import EndpointConfig
 from dfc.players.remote import Remote
 
 EXAMPLE = "http://127.0.0.1:8000/v1#my-model"
@@ -80,14 +81,22 @@ def player(name: str, key_variable: str = "", settings: Mapping[str, Any] | None
         strength: Any = name
         return AnyGame(strength)
     from dfc.players.endpoint import Endpoint  # noqa: PLC0415 - imports a network client
-    from dfc.players.endpoint_config import EndpointConfig  # noqa: PLC0415 - same
 
+    return Endpoint(endpoint_config(name, key_variable, settings))
+
+
+def endpoint_config(name: str, key_variable: str = "", settings: Mapping[str, Any] | None = None) -> EndpointConfig:
+    """Returns how the endpoint that a name means is asked; the arguments are those of `player`.
+
+    Raises:
+      ConfigError: the name or the settings fit no endpoint; lists every problem.
+    """
     known = [field.name for field in dataclasses.fields(EndpointConfig) if field.name not in _OWN]
     unknown = [setting for setting in settings or () if setting not in known]
     if unknown:
         raise ConfigError([f"endpoint.{setting}: {_no_setting(setting, known)}" for setting in unknown])
     url, _, model = name.partition("#")
-    return Endpoint(EndpointConfig(base_url=url, model=model, key_variable=key_variable, **(settings or {})))
+    return EndpointConfig(base_url=url, model=model, key_variable=key_variable, **(settings or {}))
 
 
 def _no_setting(name: str, known: Sequence[str]) -> str:

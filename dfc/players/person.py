@@ -6,6 +6,7 @@ from typing import TextIO
 
 from dfc.games.chance import Chance
 from dfc.games.game import Game
+from dfc.games.printable import printable
 from dfc.players.rounds import refusal
 
 _ROWS_SHOWN = 20  # of legal actions in a list
@@ -88,7 +89,7 @@ class Person:
         self.asks = True
         try:
             if self._read is None:
-                line = input(prompt)  # unlike a file's readline it knows the keys that edit a line
+                line = input(printable(prompt))  # unlike a file's readline it knows the keys that edit a line
             else:
                 self._show(prompt, end="")
                 line = self._read.readline()
@@ -117,7 +118,7 @@ class Person:
             self._show("    There is no list; the rules say what can be played.")
 
     def _show(self, text: str, end: str = "\n") -> None:
-        print(text, end=end, file=self._write, flush=True)
+        print(printable(text), end=end, file=self._write, flush=True)
 
 
 def _import_line_editing() -> None:

@@ -17,15 +17,36 @@ Ask = Callable[[Remote, list[Message]], str]
 
 @dataclasses.dataclass(frozen=True)
 class Said:
-    """One reply: whose, what it was, and what became of it."""
+    """One reply: whose, what it was, what became of it, and whether it had the form that was asked for."""
 
     seat: int
     text: str
     verdict: Verdict
+    well_formed: bool = True
+
+
+_LONGEST_WAIT = 1.0  # seconds for a remote player, between two looks whether to stop
 
 
 def _ask(player: Remote, chat: list[Message]) -> str:
     return player.ask(chat).result()
+
+
+def asked(look: Callable[[], None]) -> Ask:
+    """Returns how remote players are asked where a stop does not wait for their replies.
+
+    Args:
+      look: called at least once a second; what it raises ends the wait (`dfc.interruption.Stop.look`).
+    """
+
+    def ask(player: Remote, chat: list[Message]) -> str:
+        call = player.ask(chat)
+        while not call.done:
+            look()
+            call.remote.wait([call], _LONGEST_WAIT)
+        return call.result()
+
+    return ask
 
 
 def play_out(
@@ -34,16 +55,21 @@ def play_out(
     chance: Chance,
     most_replies: int = MOST_REPLIES,
     *,
+    max_actions: int = 0,
     ask: Ask = _ask,
+    think: bool = False,
 ) -> list[Said]:
     """Plays a game that has begun to its end; returns every reply.
 
     Args:
-      game: after `reset`; it is over afterwards, truncated if `most_replies` did not end it.
+      game: after `reset`; it is over afterwards, by its rules or by one of the limits.
       players: by seat, staff included.
       chance: the scripted players' randomness, never the stream of the game.
       most_replies: before the game is truncated.
+      max_actions: legal actions of players after which it is stopped (`Game.stop`); 0: its own longest play.
       ask: how remote players are asked, such as by a function that tells somebody who waits.
+      think: whether remote players in players' seats were told to think first; what they say must then have that form
+        (`dfc.games.game.Game.well_formed`).
 
     Raises:
       ValueError: there is not one player for each seat, or the game has not begun.
@@ -59,7 +85,11 @@ def play_out(
         raise ValueError(f"{game.id} has not begun: call reset(seed) before it is played")
     chats: dict[int, list[Message]] = {}
     said: list[Said] = []
+    most_actions = max_actions or game.longest
     while (seat := game.to_move) is not None:
+        if seat < game.seats and game.actions_played >= most_actions:
+            game.stop()
+            break
         if len(said) >= most_replies:
             game.truncate()
             break
@@ -73,7 +103,9 @@ def play_out(
             chat.append(Message(role="assistant", content=text))
         else:
             text = player.act(game, chance)
-        said.append(Said(seat, text, game.step(text)))
+        formed = not (think and isinstance(player, Remote) and seat < game.seats) or game.well_formed(text)
+        verdict = game.step(text) if formed else game.step(text, well_formed=False)
+        said.append(Said(seat, text, verdict, formed))
     return said
 
 

@@ -24,6 +24,7 @@ from dfc.errors import ConfigError
 from dfc.interruption import Stop
 from dfc.recipes.collection import FOLDER
 from dfc.run_folder import RunFolder, write_whole
+from dfc.task_validation import evaluation_only
 
 TABLES = "tables.md"
 
@@ -117,6 +118,12 @@ def _groups(trajectories: Path, config: RunConfig, there: list[str]) -> list[str
             "take it out of build_data.groups and build_data.leave_out"
         )
     groups = [game for game in wanted or there if game not in left_out]
+    if measured := evaluation_only(groups):
+        names = ", ".join(measured)
+        raise DatasetError(
+            f"{trajectories}: holds trajectories of {names}, which is for evaluation only; leave it out with "
+            f"--config.build_data.leave_out={','.join(dict.fromkeys((*left_out, *measured)))}"
+        )
     if not groups:
         raise DatasetError(f"{trajectories}: no game remains without {', '.join(left_out)}; leave out fewer")
     return groups

@@ -49,7 +49,7 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
         return
     wanted = attempts.planned(config)
     print(f"loading {config.model.path}", flush=True)  # noqa: T201 - progress
-    table = Table(playing(config))
+    table = Table(playing(config), stop.look)
     with contextlib.closing(table):
         folder.note_device(table.device)
         provenance = collection.make_provenance(config, table.source)
@@ -213,8 +213,9 @@ def hints(games: Mapping[str, Mapping[str, Any]], rollout: RolloutConfig) -> lis
         if cut > _MANY_CUT * count:
             found.append(
                 f"{game}: {cut / count:.0%} were cut by a limit outside the rules (rollout.max_length="
-                f"{rollout.max_length} ids, rollout.max_replies={rollout.max_replies}, or one of the game's package) "
-                "and count as failures; collect with larger limits in another --workdir"
+                f"{rollout.max_length} ids, rollout.max_prompt_length={rollout.max_prompt_length}, rollout.max_actions="
+                f"{rollout.max_actions}, or one of the game's package) and count as failures; collect with larger "
+                "limits in another --workdir"
             )
     return found
 

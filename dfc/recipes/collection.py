@@ -25,7 +25,7 @@ from dfc.episodes import Episode
 from dfc.errors import DfcError
 from dfc.games import registry
 from dfc.games.chance import derive_seed
-from dfc.interruption import Stop
+from dfc.interruption import Interrupted, Stop
 from dfc.models import folders
 from dfc.models.safetensors_files import Location
 from dfc.recipes.attempts import Attempt, AttemptResult
@@ -38,7 +38,7 @@ FOLDER = "trajectories"  # of a run
 _ROUNDS = 4  # of games as many as are in flight, between two writes
 _COLUMNS = ("game", "options", "task", "seat", "opponent", "sample", "turns", "success", "failure", "action_tokens")
 # Settings beside those of sampling that decide what a trajectory is; they stand in every row with them.
-_LIMITS = ("max_length", "max_reply_length", "staff_reply_length", "max_replies")
+_LIMITS = ("max_length", "max_prompt_length", "max_reply_length", "staff_reply_length", "max_actions")
 _SHAPING = (*_LIMITS, "legal_only", "prompt", "think_language")
 _LOOKS, _PAUSE = 30, 2.0  # at a shared disk that shows a file to one host later than to another; seconds between them
 
@@ -138,8 +138,10 @@ class Collection:
         Args:
           wanted: attempts; one that is named twice is played once.
           policy: the weights to play with.
-          stop: asked before every chunk of games; all trajectories before it are on the disk then.
-          on_chunk: called after every chunk with what came of it and the seconds that playing it took.
+          stop: asked before every chunk of games; all trajectories before it are on the disk then. Made with its
+            `look`, the table ends a chunk under way, of which nothing is kept.
+          on_chunk: called after every chunk with what came of it, nothing after a stop within it, and the seconds that
+            playing it took.
 
         Raises:
           Interrupted: a stop was asked for.
@@ -155,12 +157,17 @@ class Collection:
                 continue
             stop.check()
             begun = time.perf_counter()
-            episodes = self._table.play(
-                [self._job(attempt) for attempt in chunk],
-                policy,
-                self._config.collect.opponent,
-                sampling=self._config.rollout.sampling,
-            )
+            try:
+                episodes = self._table.play(
+                    [self._job(attempt) for attempt in chunk],
+                    policy,
+                    self._config.collect.opponent,
+                    sampling=self._config.rollout.sampling,
+                )
+            except Interrupted:  # nothing came of the chunk, but it may have cost money
+                if on_chunk is not None:
+                    on_chunk([], time.perf_counter() - begun)
+                raise
             seconds = time.perf_counter() - begun
             found, down = self._record(chunk, episodes)
             if on_chunk is not None:

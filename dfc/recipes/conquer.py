@@ -5,11 +5,16 @@
 How it departs from the paper:
 
 1. Groups whose rewards are all equal carry no signal and are left out of the update; their KL term with them.
-2. An illegal reply that is answered with another try costs `reward.illegal_try`; in the paper it is free, and a
-   policy learns to use it.
+2. An illegal or malformed reply that is answered with another try costs `reward.illegal_try`; in the paper it is
+   free, and a policy learns to use it.
 3. The paper drops half of the "negative" samples without saying negative in what; here it is the advantage.
 4. The disturbance of an action is decided before the policy is asked, which gives the same games and saves a reply.
 5. A game won before the policy's first turn, by the other seat's invalid reply, counts as one step.
+6. A game that the policy ends by filling its own context is worth `reward.overrun`, a loss: otherwise rambling would
+   pay where a game goes badly. One that was stopped from outside (the other seat's context, `rollout.max_actions`
+   where nobody is measurably ahead) is like one that failed: no advantage, and in no mean. The paper names neither.
+7. The policy's earlier thoughts stay in the conversation and count against `rollout.max_prompt_length`; the paper does
+   not say whether its 8,192 tokens of input hold them.
 """
 
 from collections import defaultdict
@@ -74,13 +79,18 @@ def rollout_jobs(
 
 
 def reward(episode: Episode, config: RewardConfig) -> float:
-    """Returns what an episode is worth: Table 1, less what illegal tries cost."""
+    """Returns what an episode is worth: Table 1, or an overrun's price in its place, less what retried replies cost.
+
+    A reply that forfeits, illegal or malformed, is answered with none: the format reward is its price.
+    """
     invalid = episode.outcome == "invalid"
     form = rewards.format_reward(not invalid, invalid=config.invalid) if config.format else 0.0
-    outcome = rewards.outcome_reward(episode.outcome)
+    outcome = rewards.outcome_reward("loss" if episode.ran_out else episode.outcome)
     steps = max(1, episode.steps) if config.hasty_action_penalty else 1
     forgiven = episode.illegal_tries - int(invalid and not episode.malformed)
-    return rewards.step_reward(form, outcome, steps) - config.illegal_try * forgiven
+    forgiven += max(0, episode.malformed_tries - int(invalid and episode.malformed))
+    worth = config.overrun if episode.overran else rewards.step_reward(form, outcome, steps)
+    return worth - config.illegal_try * forgiven
 
 
 def sequences(
@@ -118,7 +128,7 @@ def sequences(
 def relative_to_baseline(
     episodes: Sequence[Episode], values: Sequence[float], members: np.ndarray, config: GrpoConfig
 ) -> np.ndarray:
-    """Returns each episode's advantage, float32 [episodes], 0 for failed ones.
+    """Returns each episode's advantage, float32 [episodes]; 0 for those that do not count, whose rewards are not read.
 
     Args:
       episodes: of one iteration.
@@ -126,7 +136,7 @@ def relative_to_baseline(
       members: int [groups, size], which episodes form a group.
       config: which baseline.
     """
-    counted = ~np.asarray([episode.failed for episode in episodes])
+    counted = np.asarray([episode.counted for episode in episodes])
     rewards_ = np.asarray(values, np.float32)
     if config.baseline == "role":
         roles = {role: number for number, role in enumerate(dict.fromkeys((e.game, e.seat) for e in episodes))}
@@ -145,7 +155,7 @@ def relative_to_baseline(
 
 def won_sequences(episodes: Sequence[Episode], config: DivideFuseConquerConfig, seed: int) -> list[list[Sequence1D]]:
     """Returns the won episodes, one list per optimizer update; an update for which nothing is left is left out."""
-    won = [episode for episode in episodes if not episode.failed and episode.outcome == "win"]
+    won = [episode for episode in episodes if episode.counted and episode.outcome == "win"]
     order = np.random.Generator(np.random.Philox(derive_seed("shares", seed))).permutation(len(won))
     parts = np.array_split(order, config.grpo.updates_per_iteration)
     shares = [[Sequence1D(e.ids, e.mask, e.logprobs, 1.0) for e in (won[i] for i in part)] for part in parts]
@@ -225,28 +235,36 @@ def refuse_all_failed(episodes: Sequence[Episode]) -> None:
             raise TrainingError(f"{episode.game}: every game failed, the first with: {episode.failure}")
 
 
-def win_rates(episodes: Sequence[Episode]) -> dict[str, float]:
-    """Returns the share of games won, per id; failed games do not count.
+def win_rates(episodes: Sequence[Episode], known: Mapping[str, float] | None = None) -> dict[str, float]:
+    """Returns the share of games won, per id, of those that count; an own overrun is a loss.
+
+    An id of which no game counts keeps the rate that was known, or has 0: nothing was won.
+
+    Args:
+      episodes: games that were played.
+      known: rates of before.
 
     Raises:
       TrainingError: every game of an id failed.
     """
     refuse_all_failed(episodes)
-    return {game: r.win / r.games for game, r in matches.by_game(matches.tally(episodes)).items()}
+    before = known or {}
+    records = matches.by_game(matches.tally(episodes))
+    return {game: r.win / r.decided if r.decided else before.get(game, 0.0) for game, r in records.items()}
 
 
 def episode_metrics(episodes: Sequence[Episode], values: Sequence[float]) -> dict[str, float]:
-    """Returns means per id.
+    """Returns means per id over the episodes that count.
 
-    They are: reward, format rate (share of replies that were legal), ids per reply, steps per game, and the share of
-    rollout groups whose rewards are all equal, which teach nothing.
+    They are: reward, format rate (share of replies that were legal), ids per reply, steps per game, the share of games
+    lost by an own overrun, and the share of rollout groups whose rewards are all equal, which teach nothing.
     """
-    records: dict[str, Record] = matches.by_game(matches.tally(episodes))
+    records: dict[str, Record] = matches.by_game(matches.tally(e for e in episodes if e.counted))
     drawn: dict[str, int] = defaultdict(int)
     worth: dict[str, float] = defaultdict(float)
     spread: dict[tuple[str, int, int], set[float]] = defaultdict(set)
     for episode, value in zip(episodes, values, strict=True):
-        if episode.failed:
+        if not episode.counted:
             continue
         drawn[episode.game] += episode.drawn
         worth[episode.game] += value
@@ -261,5 +279,6 @@ def episode_metrics(episodes: Sequence[Episode], values: Sequence[float]) -> dic
         found[f"games/{game}/format_rate"] = 1 - wrong / max(1, record.replies)
         found[f"games/{game}/response_length"] = drawn[game] / max(1, record.replies)
         found[f"games/{game}/steps"] = record.steps_per_game
+        found[f"games/{game}/overruns"] = record.lost_by_overrun / record.games
         found[f"games/{game}/dead_groups"] = sum(dead[game]) / len(dead[game])
     return found

@@ -4,6 +4,7 @@ Weights of the same architecture and tokenizer share engines. Only what the pres
 models at most, and configured staff.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import itertools
@@ -21,7 +22,9 @@ from dfc.evaluation import policy_specs
 from dfc.evaluation.pairing import Meeting
 from dfc.games import registry, scripted
 from dfc.games.chance import Chance, derive_seed
+from dfc.games.game import Verdict
 from dfc.games.scripted import Player
+from dfc.interruption import Interrupted
 from dfc.models import families, folders, huggingface, sharding
 from dfc.models.chat import ChatTokenizer
 from dfc.models.decoder_config import DecoderConfig
@@ -34,7 +37,7 @@ from dfc.players.named import AnyGame
 from dfc.players.remote import Call, Message, Remote
 from dfc.recipes import trained_weights
 from dfc.recipes.seated_model import OutOfContextError, SeatedModel
-from dfc.recipes.table import make_engine
+from dfc.recipes.table import load_tokenizer, make_engine, refuse_cut_actions
 from dfc.rollout.engine import Engine
 from dfc.rollout.play import Arena, Job, system_prompt
 
@@ -140,21 +143,22 @@ class Contestants:
     # ---- playing ------------------------------------------------------------------------------------------------
 
     def play(
-        self, meeting: Meeting, jobs: Sequence[Job], stopping: Callable[[], bool] = lambda: False
+        self, meeting: Meeting, jobs: Sequence[Job], look: Callable[[], None] = lambda: None
     ) -> list[tuple[Job, Episode]]:
-        """Plays jobs of a meeting; returns those that were played with their episodes.
+        """Plays jobs of a meeting; returns those that were played to their end with their episodes.
 
         An episode is seen by a model where one plays, otherwise by the meeting's first policy.
 
         Args:
           meeting: who plays.
           jobs: `Job.seat` is that of the meeting's first policy.
-          stopping: once it says so, no further game begins; those in flight are played to their end.
+          look: once it raises `Interrupted` (`dfc.interruption.Stop.look`), games in flight are given up, and no
+            further one begins.
         """
         self._make_ready(meeting)
         models = [name for name in _sides(meeting) if name in self._kind_of]
         if not models:
-            return self._play_outside(meeting, jobs, stopping)
+            return self._play_outside(meeting, jobs, look)
         own = models[0]
         other = next((name for name in _sides(meeting) if name != own), None)
         workers = len(self._kinds[self._kind_of[own]].engines)
@@ -162,9 +166,8 @@ class Contestants:
         def work(worker: int) -> tuple[list[tuple[Job, Episode]], dict[str, int]]:
             mine = jobs[worker::workers]
             seen = mine if own == meeting.first else [dataclasses.replace(job, seat=1 - job.seat) for job in mine]
-            begun = itertools.takewhile(lambda _: not stopping(), seen)
-            episodes, drawn = self._play_inside(own, other, begun, seen, worker)
-            return list(zip(mine, episodes, strict=False)), drawn  # fewer episodes than jobs after a stop
+            ended, drawn = self._play_inside(own, other, seen, worker, look)
+            return [(mine[number], ended[number]) for number in sorted(ended)], drawn
 
         with ThreadPoolExecutor(workers) as pool:  # a program's run releases Python's lock
             shares = list(pool.map(work, range(workers)))
@@ -175,14 +178,14 @@ class Contestants:
         return [pair for turn in turns for pair in turn if pair is not None]
 
     def _play_inside(
-        self, own: str, other: str | None, jobs: Iterable[Job], known: Sequence[Job], worker: int
-    ) -> tuple[list[Episode], dict[str, int]]:
-        """Plays games of a model in its engine; returns them, and how many ids each side drew."""
+        self, own: str, other: str | None, jobs: Sequence[Job], worker: int, look: Callable[[], None]
+    ) -> tuple[dict[int, Episode], dict[str, int]]:
+        """Plays games of a model in its engine; returns those that ended by job, and how many ids each side drew."""
         kind = self._kinds[self._kind_of[own]]
         engine = kind.engines[worker]
         together = other is not None and self._kind_of.get(other) == self._kind_of[own]
         opposite = None if other is None else _AT_THE_SECOND if together else self._player(other, worker)
-        roles = {role for job in known for role in registry.make(job.game, **job.options).staff}
+        roles = {role for job in jobs for role in registry.make(job.game, **job.options).staff}
         staff = self._staff(roles, worker)
         arena = Arena(
             self._config.rollout,
@@ -192,16 +195,20 @@ class Contestants:
             opponent=opposite,
             opponent_name=other or "none",
             staff=staff,
+            look=look,
         )
         players = [(other or "none", opposite), (policy_specs.STAFF, next(iter(staff.values()), None))]
         seated = {name: player for name, player in players if isinstance(player, SeatedModel)}
         before = engine.counts.drawn
+        ended: dict[int, list[Episode]] = {}
         try:
-            episodes = [_truncated(episode) for episode in arena.play(jobs)]
+            with contextlib.suppress(Interrupted):
+                arena.play_all(jobs, ended=ended)
         finally:
             for player in seated.values():
                 player.close()
-        drawn = {own: sum(episode.drawn for episode in episodes)}
+        episodes = {number: _truncated(episode) for number, (episode,) in ended.items()}
+        drawn = {own: sum(episode.drawn for episode in episodes.values())}
         if other is not None and together:
             drawn[other] = max(0, engine.counts.drawn - before - drawn[own])
         return episodes, drawn | {name: player.drawn for name, player in seated.items()}
@@ -222,16 +229,23 @@ class Contestants:
         return dict.fromkeys(roles, self._player(policy_specs.STAFF, worker)) if self._has_staff else {}
 
     def _play_outside(
-        self, meeting: Meeting, jobs: Sequence[Job], stopping: Callable[[], bool]
+        self, meeting: Meeting, jobs: Sequence[Job], look: Callable[[], None]
     ) -> list[tuple[Job, Episode]]:
         """Plays games without a model among the players, several side by side where they wait for endpoints."""
+
+        def one(job: Job) -> tuple[Job, Episode] | None:
+            try:
+                look()
+                return job, self._one(meeting, job, look)
+            except Interrupted:
+                return None
+
         waits = any(name in self._endpoints for name in _sides(meeting))
         seated_staff = self._has_staff and policy_specs.STAFF not in self._endpoints
         with ThreadPoolExecutor(self.concurrency(meeting) if waits and not seated_staff else 1) as pool:
-            played = pool.map(lambda job: None if stopping() else (job, self._one(meeting, job)), jobs)
-            return [pair for pair in played if pair is not None]
+            return [pair for pair in pool.map(one, jobs) if pair is not None]
 
-    def _one(self, meeting: Meeting, job: Job) -> Episode:
+    def _one(self, meeting: Meeting, job: Job, look: Callable[[], None]) -> Episode:
         game = registry.make(job.game, **job.options)
         sides = _sides(meeting) if job.seat == 0 else _sides(meeting)[::-1]
         system = system_prompt(self._config.rollout)
@@ -246,8 +260,14 @@ class Contestants:
         try:
             game.reset(job.game_seed)
             chance = Chance(derive_seed("table", job.seed))
-            said = rounds.play_out(game, players, chance, self._config.rollout.max_replies)
+            rollout = self._config.rollout
+            think = rollout.prompt == "think"
+            said = rounds.play_out(
+                game, players, chance, max_actions=rollout.max_actions, think=think, ask=rounds.asked(look)
+            )
             failure = game.discarded
+        except Interrupted:
+            raise
         except Exception as error:  # noqa: BLE001 - as in an arena: what goes wrong in a game ends this game only
             failure = f"{type(error).__name__}: {error}"
         speakers: list[Speaker] = ["policy" if seat == job.seat else "opponent" for seat in range(game.seats)]
@@ -260,11 +280,14 @@ class Contestants:
             seat=job.seat,
             opponent=meeting.second or "none",
             group=job.group,
-            replies=[Reply(s.seat, s.text, speakers[s.seat] if s.seat < game.seats else "staff") for s in said],
+            replies=[
+                Reply(s.seat, s.text, speakers[s.seat] if s.seat < game.seats else "staff", s.well_formed) for s in said
+            ],
             outcomes=tuple(str(outcome) for outcome in outcomes or ("truncated",) * game.seats),
             forfeited_by=None if failure is not None else game.forfeited_by,
             illegal_tries=game.illegal_tries[job.seat],
-            malformed=False,
+            malformed=any(s.seat == job.seat and s.verdict is Verdict.FORFEIT_MALFORMED for s in said),
+            malformed_tries=game.malformed_tries[job.seat],
             ids=nothing.astype(np.int32),
             mask=nothing.astype(bool),
             logprobs=nothing,
@@ -289,7 +312,9 @@ class Contestants:
         kind = name if name == policy_specs.STAFF else f"{model}/{digest}"
         self._kind_of[name] = kind
         if kind not in self._kinds:
-            self._kinds[kind] = _Kind(model, ChatTokenizer.load(source))
+            self._kinds[kind] = _Kind(model, load_tokenizer(source))
+            if name != policy_specs.STAFF:  # which is never restricted
+                refuse_cut_actions(self._config, self._kinds[kind].tokenizer)
 
     def _make_ready(self, meeting: Meeting) -> None:
         """Lets go of the weights a meeting has no use for, then reads those it needs."""
@@ -348,4 +373,7 @@ def _truncated(episode: Episode) -> Episode:
     """Returns a game that a model of another engine could not read to its end as truncated instead of failed."""
     failure = episode.failure or ""
     seated = failure.startswith("opponent ")  # and not staff, whose game has failed
-    return dataclasses.replace(episode, failure=None) if seated and OutOfContextError.__name__ in failure else episode
+    if not seated or OutOfContextError.__name__ not in failure:
+        return episode
+    said = any(reply.seat != episode.seat and reply.speaker == "opponent" for reply in episode.replies)
+    return dataclasses.replace(episode, failure=None, overrun_by=1 - episode.seat if said else None)

@@ -20,7 +20,6 @@ How it departs from the paper, beside what `dfc.recipes.conquer` lists:
 import contextlib
 import dataclasses
 import json
-import math
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -30,7 +29,7 @@ import jax
 from dfc import agreement, fusion
 from dfc.config import RunConfig
 from dfc.episodes import Episode
-from dfc.errors import TrainingError
+from dfc.errors import DivergenceError
 from dfc.evaluation import matches, report
 from dfc.evaluation.live_report import LiveReport
 from dfc.games.chance import derive_seed
@@ -69,7 +68,7 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
         return
     settings = config.divide_fuse_conquer
     print(f"loading {config.model.path}", flush=True)  # noqa: T201 - progress
-    table = Table(config)
+    table = Table(config, stop.look)
     optimizer = make_optimizer(config.optimizer, total_steps=1)  # constant after warm-up: see dfc.validation
     trainer = Trainer(
         table.model,
@@ -83,6 +82,7 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
     )
     checkpointer = Checkpointer(folder.checkpoints, keep=config.checkpoint.keep)
     start = trainer.initial(table.initial, config.seed)
+    trainer.bound_growth(start)
     read = config.adapter.rank > 0 or conquer.reads_reference(settings)
     reference = trainer.frozen(table.initial) if read else None
     run_ = Run(config, folder, stop, table, trainer, checkpointer, start, reference)
@@ -109,10 +109,12 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
             stage = stages[state.stage]
             _train(run_, stage, state, groups, Watched(writer, progress, live))
             own = stage.kind == "single"
-            results.measure_stage(run_, stage.name, state.best, stage.games if own else list(config.games))
-            if own:
-                results.final_matches(run_, state.best, stage.games)
-                results.save_policy(run_, state.best, folder.policy / stage.games[0], folder.adapter / stage.games[0])
+            with run_.interruptible(state, groups):
+                results.measure_stage(run_, stage.name, state.best, stage.games if own else list(config.games))
+                if own:
+                    name = stage.games[0]
+                    results.final_matches(run_, state.best, stage.games)
+                    results.save_policy(run_, state.best, folder.policy / name, folder.adapter / name)
             _close_stage(stages, state, groups)
             run_.save(state, groups)
             stop.check()
@@ -141,7 +143,7 @@ def _divide(run_: Run) -> list[Group]:
     rows = matches.evaluation_rows(episodes, stage="base", policy="initial", opponent="initial")
     folder.append("evaluations", results.without_opponent(rows, table))
     measured = {
-        game: {"trials": r.games, "wins": r.win, "start": table.facts[game].start}
+        game: {"trials": r.decided, "wins": r.win, "start": table.facts[game].start}
         for game, r in matches.by_game(matches.tally(episodes)).items()
     }
     for game, found in measured.items():
@@ -163,7 +165,7 @@ def _train(run_: Run, stage: Stage, state: State, groups: list[Group], watched: 
     if state.iteration == 0:
         _begin(run_, stage, state)
     while state.iteration < count:
-        metrics, clock = _iterate(run_, stage, state)
+        metrics, clock = _iterated(run_, stage, state, groups)
         state.iteration += 1
         state.steps += 1
         watched.writer.write(
@@ -244,6 +246,20 @@ def _fused(run_: Run, state: State, stage: Stage) -> Params:
     return fusion.average(*policies, weights=weights)
 
 
+def _iterated(run_: Run, stage: Stage, state: State, groups: list[Group]) -> tuple[dict[str, float], dict[str, float]]:
+    """Runs one iteration, or leaves the run as it was before: saved for whoever goes on, or with its last good policy.
+
+    Raises:
+      Interrupted: a stop was asked for. TrainingError: training has diverged; says how to go on.
+    """
+    try:
+        with run_.interruptible(state, groups):
+            return _iterate(run_, stage, state)
+    except DivergenceError as error:
+        why = f"{stage.name}, iteration {state.iteration + 1}: {error}"
+    raise results.diverged(run_, state, why)  # here, where the error holds the refused weights no more
+
+
 # ---- one iteration -------------------------------------------------------------------------------------------------
 
 
@@ -280,7 +296,7 @@ def _iterate(run_: Run, stage: Stage, state: State) -> tuple[dict[str, float], d
         fresh = matches.match_jobs(games, settings.acceptance.games, config.seed, purpose)
         judged = table.play(fresh, run_.policy(params), "initial")
         folder.append("episodes", (e.record(**label, kind="accept", reward=None) for e in judged))
-    rates = conquer.win_rates(judged)
+    rates = conquer.win_rates(judged, state.win_rates)
     win_rate = _mean({game: rates[game] for game in stage.games})
     kept = conquer.accepted(win_rate, state.previous, state.highest, settings)
     if kept:
@@ -290,12 +306,14 @@ def _iterate(run_: Run, stage: Stage, state: State) -> tuple[dict[str, float], d
     opponents.remember(run_, state, who, played)
 
     seconds = time.perf_counter() - begun
-    count = len(played) + (len(judged) if judged is not played else 0)
+    both_kinds = [*played, *(judged if judged is not played else [])]
+    count = len(both_kinds)
     metrics = {
         "win_rate": win_rate,
         "accepted": float(kept),
         "episodes": float(len(played)),
-        "failed_episodes": float(sum(e.failed for e in [*played, *(judged if judged is not played else [])])),
+        "failed_episodes": float(sum(e.failed for e in both_kinds)),
+        "stopped_episodes": float(sum(not e.failed and not e.counted for e in both_kinds)),
         "generated_ids": float(sum(e.drawn for e in played)),
         **losses,
         **{f"games/{game}/win_rate": rate for game, rate in state.win_rates.items()},
@@ -336,8 +354,14 @@ def _update(
     batches = [micro_batches(pack(share, config.batch.row_length, rows), rows) for share in shares]
     # Later updates are corrected by what the trainer makes of the weights that sampled; the first one is at them.
     corrects = settings.grpo.importance_cap > 0
-    proximal = [trainer.logprobs(params, b, base=base) if corrects and n else None for n, b in enumerate(batches)]
+    proximal = [
+        trainer.logprobs(params, batch, base=base, look=run_.stop.look) if corrects and number else None
+        for number, batch in enumerate(batches)
+    ]
+    kept = True  # the state that the iteration began with
     for number, batch in enumerate(batches):
+        # What went in is wanted again if the update is dropped, the start by every group, and the past by a pool.
+        donate = number > 0 or (settings.acceptance.rule == "always" and params is not run_.start and not state.pool)
         update = trainer.update(
             params,
             optimizer,
@@ -345,15 +369,10 @@ def _update(
             reference,
             base=base,
             proximal=proximal[number],
-            # What went in is wanted again if the update is dropped, the start by every group, and the past by a pool.
-            donate=number > 0 or (settings.acceptance.rule == "always" and params is not run_.start and not state.pool),
+            donate=donate,
+            look=run_.stop.look if kept else None,
         )
-        if not (math.isfinite(update.loss) and math.isfinite(update.gradient_norm)):
-            raise TrainingError(
-                f"{stage.name}, iteration {state.iteration + 1}: "
-                f"loss {update.loss}, gradient norm {update.gradient_norm}; "
-                "lower optimizer.learning_rate in a new run folder; the last checkpoint is untouched"
-            )
+        kept = kept and not (number == 0 and donate)
         params, optimizer = update.params, update.optimizer_state
         found = {
             "loss": update.loss,

@@ -119,8 +119,10 @@ def _play(
     for some in _batched(jobs, _ROUNDS * contestants.concurrency(meeting)):
         stop.check()  # everything so far is on disk
         begun, spent_before = time.perf_counter(), contestants.spent()
-        played = contestants.play(meeting, some, lambda: stop.requested is not None)
+        played = contestants.play(meeting, some, stop.look)
         seconds = time.perf_counter() - begun
+        if not played:  # stopped before a game had ended
+            break
         records = [_record(meeting, job, episode) for job, episode in played]
         spent = {name: value - spent_before.get(name, 0.0) for name, value in contestants.spent().items()}
         spent = {name: value for name, value in spent.items() if value}

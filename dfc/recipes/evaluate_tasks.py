@@ -29,7 +29,7 @@ from dfc.evaluation.success import Arm
 from dfc.games import registry, scripted
 from dfc.games.chance import Chance, derive_seed
 from dfc.games.scripted import RandomLegal
-from dfc.interruption import Stop
+from dfc.interruption import Interrupted, Stop
 from dfc.models import families, folders, huggingface
 from dfc.models.decoder_config import DecoderConfig
 from dfc.models.folders import TOKENIZER_FILES
@@ -80,7 +80,7 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
             _refuse_others(folder, _fingerprints(config, specs))
             todo = [(spec, arm, [play for play in some if play.key in left]) for spec, arm, some in schedule]
             done = wanted - len(left)
-            with Progress(wanted, start_step=done) as progress, _Players(config, games, folder) as who:
+            with Progress(wanted, start_step=done) as progress, _Players(config, games, folder, stop) as who:
                 costs = Costs(folder)
                 for spec, arm, some in todo:
                     _play(_Course(folder, stop, progress, costs, left, done), who, spec, arm, some)
@@ -160,10 +160,10 @@ def _left(folder: RunFolder, every: Sequence[_Play]) -> dict[success.Key, bool]:
 class _Players:
     """Plays games for models and programs; one model's weights at a time are in memory beside the initial ones."""
 
-    def __init__(self, config: RunConfig, games: Mapping[str, GameOptions], folder: RunFolder) -> None:
+    def __init__(self, config: RunConfig, games: Mapping[str, GameOptions], folder: RunFolder, stop: Stop) -> None:
         # Policies are played merged and at full precision, whatever the run that asks for it trains.
         self._config = dataclasses.replace(config, games=games, adapter=AdapterConfig())
-        self._folder = folder
+        self._folder, self._stop = folder, stop
         self._table: Table | None = None
         self._loaded: tuple[str, Policy] | None = None
         apart = max(config.rollout.workers, jax.process_count())
@@ -184,9 +184,11 @@ class _Players:
     def play(self, spec: PolicySpec, plays: Sequence[_Play]) -> tuple[list[dict[str, Any]], int]:
         """Returns the records of games of one arm in their order, without their keys, and how many ids were drawn."""
         if spec.kind == "scripted":
-            return [_played_by_program(spec, play.job) for play in plays], 0
+            return [
+                _played_by_program(spec, play.job, self._config.rollout.max_actions, self._stop) for play in plays
+            ], 0
         if self._table is None:
-            self._table = Table(self._config)
+            self._table = Table(self._config, self._stop.look)
             self._folder.note_device(self._table.device)
         section = self._config.evaluate_tasks
         sampling = dataclasses.replace(
@@ -212,8 +214,9 @@ class _Players:
         return self._loaded[1]
 
 
-def _played_by_program(spec: PolicySpec, job: Job) -> dict[str, Any]:
+def _played_by_program(spec: PolicySpec, job: Job, max_actions: int, stop: Stop) -> dict[str, Any]:
     """Returns the record of a game that a program plays, a script answering for its world."""
+    stop.look()
     strength: Any = spec.who
     game = registry.make(job.game, **job.options)
     players = [scripted.player(game, strength), *scripted.staff(game).values()]
@@ -221,7 +224,7 @@ def _played_by_program(spec: PolicySpec, job: Job) -> dict[str, Any]:
     failure = None
     try:
         game.reset(job.game_seed)
-        said = rounds.play_out(game, players, Chance(derive_seed("table", job.seed)))
+        said = rounds.play_out(game, players, Chance(derive_seed("table", job.seed)), max_actions=max_actions)
         failure = game.discarded
     except Exception as error:  # noqa: BLE001 - as in an arena: what goes wrong in a game ends this game only
         failure = f"{type(error).__name__}: {error}"
@@ -331,7 +334,11 @@ def _play(course: _Course, who: _Players, spec: PolicySpec, arm: Arm, todo: Sequ
     for some in _batched(todo, who.at_once):
         course.stop.check()  # everything so far is on disk
         begun = time.perf_counter()
-        played, drawn = who.play(spec, some)
+        try:
+            played, drawn = who.play(spec, some)
+        except Interrupted:  # nothing came of these games, but they may have cost money
+            course.costs.note(who.endpoints)
+            raise
         seconds = time.perf_counter() - begun
         records = [_keyed(play, record) for play, record in zip(some, played, strict=True)]
         done += len(records)

@@ -15,6 +15,7 @@ Resume order: 1. the run folder's streams are cut to the checkpoint's sizes; 2. 
 3. updates go on at the checkpoint's number. What an update trains on follows from (seed, its number) and the data.
 """
 
+import dataclasses
 import math
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -31,20 +32,19 @@ from dfc.data import rows as data_rows
 from dfc.data.batches import Batch, Batches
 from dfc.data.rows import Rows
 from dfc.episodes import TokenBatch
-from dfc.errors import CheckpointError, TrainingError
+from dfc.errors import CheckpointError, DivergenceError, TrainingError
 from dfc.games.chance import derive_seed
-from dfc.interruption import Stop
+from dfc.interruption import Interrupted, Stop
 from dfc.losses import Loss, packed_preference_loss, sft_loss
 from dfc.metrics import MetricsWriter
 from dfc.models import families, folders, huggingface
-from dfc.models.chat import ChatTokenizer
 from dfc.models.safetensors_files import Location
 from dfc.models.sharding import batch_sharding, make_mesh
-from dfc.models.transformer import Params
+from dfc.models.transformer import Params, is_stacked
 from dfc.progress import Progress
-from dfc.recipes import offline_results, reference_logprobs
+from dfc.recipes import offline_results, reference_logprobs, trained_weights
 from dfc.recipes.reference_logprobs import ReferenceLogprobs
-from dfc.recipes.table import lora_config
+from dfc.recipes.table import load_tokenizer, lora_config
 from dfc.run_folder import RunFolder
 from dfc.task_config import OfflineConfig
 from dfc.training.checkpoint import Checkpointer
@@ -66,6 +66,7 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
     source = huggingface.resolve(config.model.path)
     print(f"reading {settings.data}", flush=True)  # noqa: T201 - progress
     rows = agreement.together(lambda: _read(config, source))
+    stop.look()
     agreement.refuse_divergence("rows of the data", [(np.frombuffer(bytes.fromhex(rows.digest), np.uint8),)])
     what = "pairs" if len(rows.sides) == 2 else "trajectories"
     print(f"{len(rows):,} {what}, {rows.lengths.sum():,} ids, {rows.actions.sum():,} of them trained on", flush=True)  # noqa: T201 - what a person wants to know
@@ -77,6 +78,7 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
     folder.note_device(f"{jax.device_count()} x {jax.devices()[0].device_kind}, jax {jax.__version__}")
     lora = lora_config(config.adapter)
     updates = math.ceil(len(rows) / settings.batch_size) * settings.epochs
+    stop.look()
     trainer = Trainer(
         model,
         make_loss(settings, int(rows.lengths.min())),
@@ -87,6 +89,7 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
         workers=config.batch.workers,
     )
     params = trainer.initial(weights, config.seed)
+    trainer.bound_growth(params)
     base = None if lora is None else trainer.frozen(weights)
     del weights  # beside what is trained they would be a second copy
 
@@ -108,56 +111,19 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
 
     _say_padding(batches)
 
-    # ---- restore, loop ------------------------------------------------------------------------------------------
+    # ---- updates ------------------------------------------------------------------------------------------------
     checkpointer = Checkpointer(folder.checkpoints, keep=config.checkpoint.keep)
-    first, params, state = _restore(folder, checkpointer, trainer, params, rows)
-    rate = learning_rate(config.optimizer, updates)
-    with MetricsWriter(folder) as writer, Progress(updates, start_step=first) as progress:
-        upcoming = batches.iterate(first)
-        for number in range(first, updates):
-            begun = time.perf_counter()
-            batch = next(upcoming)
-            update = trainer.update(
-                params,
-                state,
-                batch.micro_batches,
-                base=base,
-                dropout_seed=_dropout_seed(config, number) if lora is not None and lora.dropout else None,
-                donate=True,
-            )
-            params, state = update.params, update.optimizer_state
-            _refuse_not_finite(update, number)
-            done, seconds = number + 1, time.perf_counter() - begun
-            writer.write(
-                step=done,
-                stage=settings.objective,
-                iteration=done,
-                metrics=_metrics(update, batch, rate, number, drift=reference is not None),
-                clock={
-                    "time": time.time(),
-                    "seconds": seconds,
-                    "tokens_per_second": batch.ids / seconds,
-                    "trained_ids_per_second": batch.actions / seconds,
-                },
-            )
-            progress.update(
-                stage=f"{settings.objective}, loss {update.loss:.4f}",
-                iteration=done,
-                iterations=updates,
-                step=done,
-                episodes_per_second=len(batch.rows) * len(rows.sides) / seconds,
-                tokens_per_second=batch.ids / seconds,
-                win_rates={},
-            )
-            stopping = stop.requested is not None
-            if stopping or done % config.checkpoint.every == 0 or done == updates:
-                arrays = {"params": params, "optimizer": state}
-                checkpointer.save(done, arrays, {"positions": folder.positions(), "rows": rows.digest})
-                stop.check()
+    why = ""
+    try:
+        params = _train(config, folder, stop, checkpointer, trainer, batches, params, base)
+    except DivergenceError as error:
+        why = str(error)
+    del base
+    if why:  # here, where the error holds the refused weights no more
+        raise _diverged(config, folder, source, trainer, checkpointer, mesh, why)
 
     # ---- policy, summary ----------------------------------------------------------------------------------------
-    del state, base
-    offline_results.save_policy(config, folder, source, trainer, params, mesh)
+    offline_results.save_policy(config, source, trainer, params, mesh, folder.policy, folder.adapter)
     offline_results.summarize(folder, config, rows)
     folder.finish()
     offline_results.show(folder)
@@ -174,7 +140,8 @@ def _read(config: RunConfig, source: Location) -> Rows:
         pairs=config.offline.objective == "preference",
         vocabulary=decoder.vocabulary,
         row_length=config.batch.row_length,
-        tokenizer=lambda: ChatTokenizer.load(source),
+        tokenizer=lambda: load_tokenizer(source),
+        max_row_bytes=config.offline.max_row_bytes,
     )
 
 
@@ -202,7 +169,7 @@ def _reference(
     own: Callable[[tuple[int, int]], Collection[int] | None],
 ) -> ReferenceLogprobs:
     def compute(batches: Sequence[TokenBatch]) -> list[np.ndarray]:
-        return [agreement.on_host(x) for x in trainer.logprobs(params, batches, base=base)]
+        return [agreement.on_host(x) for x in trainer.logprobs(params, batches, base=base, look=stop.look)]
 
     name = ""
     if agreement.is_first():  # reads all of the weights
@@ -226,6 +193,70 @@ def _say_padding(batches: Batches) -> None:
     padding = 1 - sum(int(batches.lengths[chosen].sum()) for chosen, _ in layouts) / places
     cure = "; fewer batch.micro_batch_rows, or a larger offline.batch_size, lower it" if padding > _MUCH_PADDING else ""
     print(f"{batches.updates} updates, {padding:.0%} of what they compute is padding{cure}", flush=True)  # noqa: T201 - what it costs
+
+
+# ---- updates ---------------------------------------------------------------------------------------------------------
+
+
+def _train(
+    config: RunConfig,
+    folder: RunFolder,
+    stop: Stop,
+    checkpointer: Checkpointer,
+    trainer: Trainer,
+    batches: Batches,
+    params: Params,
+    base: Params | None,
+) -> Params:
+    """Makes the updates that are left; returns the trained tree.
+
+    Raises:
+      Interrupted: a stop was asked for; what is done is saved. DivergenceError: an update is refused.
+    """
+    settings, rows, updates = config.offline, batches.rows, batches.updates
+    first, params, state = _restore(folder, checkpointer, trainer, params, rows)
+    rate = learning_rate(config.optimizer, updates)
+    checkpoints = _Checkpoints(checkpointer, folder, rows, first)
+    with MetricsWriter(folder) as writer, Progress(updates, start_step=first) as progress:
+        upcoming = batches.iterate(first)
+        for number in range(first, updates):
+            begun = time.perf_counter()
+            batch = next(upcoming)
+            try:
+                update = _update(config, trainer, params, state, base, batch, number, stop)
+            except Interrupted:  # the update begins again
+                checkpoints.save(number, params, state)
+                raise
+            except DivergenceError as error:
+                raise DivergenceError(f"update {number + 1}: {error}") from None
+            params, state = update.params, update.optimizer_state
+            done, seconds = number + 1, time.perf_counter() - begun
+            writer.write(
+                step=done,
+                stage=settings.objective,
+                iteration=done,
+                metrics=_metrics(update, batch, rate, number, drift=reads_reference(settings)),
+                clock={
+                    "time": time.time(),
+                    "seconds": seconds,
+                    "tokens_per_second": batch.ids / seconds,
+                    "trained_ids_per_second": batch.actions / seconds,
+                },
+            )
+            progress.update(
+                stage=f"{settings.objective}, loss {update.loss:.4f}",
+                iteration=done,
+                iterations=updates,
+                step=done,
+                episodes_per_second=len(batch.rows) * len(rows.sides) / seconds,
+                tokens_per_second=batch.ids / seconds,
+                win_rates={},
+            )
+            stopping = stop.requested is not None
+            if stopping or done % config.checkpoint.every == 0 or done == updates:
+                checkpoints.save(done, params, state)
+                stop.check()
+    return params
 
 
 # ---- one update ------------------------------------------------------------------------------------------------------
@@ -265,16 +296,30 @@ def make_loss(settings: OfflineConfig, shortest: int) -> LossFunction:
     return loss
 
 
+def _update(
+    config: RunConfig,
+    trainer: Trainer,
+    params: Params,
+    state: Any,  # noqa: ANN401 - of the optimizer
+    base: Params | None,
+    batch: Batch,
+    number: int,
+    stop: Stop,
+) -> Update:
+    dropout = config.adapter.rank and config.adapter.dropout
+    return trainer.update(
+        params,
+        state,
+        batch.micro_batches,
+        base=base,
+        dropout_seed=_dropout_seed(config, number) if dropout else None,
+        donate=True,
+        look=stop.look,
+    )
+
+
 def _dropout_seed(config: RunConfig, update: int) -> int:
     return derive_seed("adapter dropout", config.seed, update) % 2**32
-
-
-def _refuse_not_finite(update: Update, number: int) -> None:
-    if not (math.isfinite(update.loss) and math.isfinite(update.gradient_norm)):
-        raise TrainingError(
-            f"update {number + 1}: loss {update.loss}, gradient norm {update.gradient_norm}; lower "
-            "optimizer.learning_rate in a new run folder; the last checkpoint is untouched"
-        )
 
 
 def _metrics(update: Update, batch: Batch, rate: optax.Schedule, number: int, *, drift: bool) -> dict[str, float]:
@@ -294,6 +339,48 @@ def _metrics(update: Update, batch: Batch, rate: optax.Schedule, number: int, *,
 
 
 # ---- checkpoints, results --------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class _Checkpoints:
+    """Where the updates are saved, and how many of them were saved last."""
+
+    checkpointer: Checkpointer
+    folder: RunFolder
+    rows: Rows
+    saved: int
+
+    def save(self, done: int, params: Params, state: Any) -> None:  # noqa: ANN401 - of the optimizer
+        """Saves what so many updates have made, unless it is saved."""
+        if done != self.saved:
+            progress = {"positions": self.folder.positions(), "rows": self.rows.digest}
+            self.checkpointer.save(done, {"params": params, "optimizer": state}, progress)
+            self.saved = done
+
+
+def _diverged(
+    config: RunConfig,
+    folder: RunFolder,
+    source: Location,
+    trainer: Trainer,
+    checkpointer: Checkpointer,
+    mesh: jax.sharding.Mesh,
+    why: str,
+) -> TrainingError:
+    """Writes the policy of the newest checkpoint, and returns what to tell whoever started the run.
+
+    The weights before the refused update are gone: it took their memory.
+    """
+    key, rate = "optimizer.learning_rate (or that of paprika)", config.optimizer.learning_rate
+    restored = checkpointer.restore()
+    if restored is None:
+        return TrainingError(trained_weights.way_on(why, key, rate))
+    place = trainer.shardings(stacked=is_stacked(restored.arrays["params"]))
+    params = jax.device_put(restored.arrays["params"], place)
+    offline_results.save_policy(
+        config, source, trainer, params, mesh, folder.last_good, folder.path / "last_good_adapter"
+    )
+    return TrainingError(trained_weights.way_on(why, key, rate, folder.last_good, restored.step))
 
 
 def _restore(

@@ -1,6 +1,7 @@
 """What training on rows leaves behind: the policy, a summary, and the lines a person reads."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -19,7 +20,13 @@ SUMMARY = "summary.json"
 
 
 def save_policy(
-    config: RunConfig, folder: RunFolder, source: Location, trainer: Trainer, params: Params, mesh: jax.sharding.Mesh
+    config: RunConfig,
+    source: Location,
+    trainer: Trainer,
+    params: Params,
+    mesh: jax.sharding.Mesh,
+    path: Path,
+    adapter: Path,
 ) -> None:
     """Writes the policy; with adapters the merged model at full precision, and the adapters as PEFT has them."""
     trained, model, lora = trainer.policy(params), trainer.config, lora_config(config.adapter)
@@ -29,9 +36,9 @@ def save_policy(
         if huggingface.reads_images(source):
             print("adapter/ is left out: PEFT would look for the image model's names; policy/ has it merged")  # noqa: T201 - why a folder is missing
         else:
-            peft.save_adapter(folder.adapter, lora, trained, model, config.model.path)
+            peft.save_adapter(adapter, lora, trained, model, config.model.path)
         trained = merge(weights, trained, lora.scale)
-    huggingface.save(folder.policy, model, trained, copy_from=source)
+    huggingface.save(path, model, trained, copy_from=source)
 
 
 def summarize(folder: RunFolder, config: RunConfig, rows: Rows) -> None:

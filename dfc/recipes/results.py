@@ -4,13 +4,14 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from dfc.errors import TrainingError
 from dfc.evaluation import matches, summary
 from dfc.models import huggingface, peft
 from dfc.models.lora import merge
 from dfc.models.transformer import Params
-from dfc.recipes import conquer
+from dfc.recipes import conquer, trained_weights
 from dfc.recipes.table import Policy, Table
-from dfc.recipes.training_run import Run
+from dfc.recipes.training_run import Run, State
 from dfc.run_folder import RunFolder
 
 
@@ -67,6 +68,22 @@ def _matches(run_: Run, name: str, policy: Policy, ids: Collection[str]) -> None
 def without_opponent(rows: list[dict[str, Any]], table: Table) -> list[dict[str, Any]]:
     """Returns rows in which games of one seat name no opponent."""
     return [{**row, "opponent": "none"} if table.facts[row["game"]].seats == 1 else row for row in rows]
+
+
+def diverged(run_: Run, state: State, why: str) -> TrainingError:
+    """Writes the last good policy, and returns what to tell whoever started the run.
+
+    Args:
+      run_: of the run.
+      state: before the update.
+      why: which update is refused, and for what.
+    """
+    policy, step = run_.last_good(state)
+    folder, rate = run_.folder, run_.config.optimizer.learning_rate
+    if policy is run_.start or step == 0:
+        return TrainingError(trained_weights.way_on(why, "optimizer.learning_rate", rate))
+    save_policy(run_, policy, folder.last_good, folder.path / "last_good_adapter")
+    return TrainingError(trained_weights.way_on(why, "optimizer.learning_rate", rate, folder.last_good, step))
 
 
 def save_policy(run_: Run, trained: Params, path: Path, adapter: Path) -> None:

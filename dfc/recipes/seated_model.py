@@ -11,7 +11,7 @@ from dfc.errors import DfcError
 from dfc.games.chance import Chance
 from dfc.games.game import Game
 from dfc.models.chat import ChatTokenizer
-from dfc.rollout.constraints import ActionTrie, action_replies
+from dfc.rollout.constraints import ActionTrie, action_replies, cut_reply
 from dfc.rollout.conversation import Voice
 from dfc.rollout.engine import Engine
 from dfc.rollout.play import MOST_ACTIONS, system_prompt
@@ -30,6 +30,7 @@ class SeatedModel:
 
     Attributes:
       drawn: ids so far.
+      thought: what the model's template writes of a block of thought where a reply begins; see `ChatTokenizer`.
     """
 
     def __init__(self, config: RolloutConfig, tokenizer: ChatTokenizer, engine: Engine, policy: str = "policy") -> None:
@@ -43,6 +44,7 @@ class SeatedModel:
         """
         self._config, self._tokenizer, self._engine, self._policy = config, tokenizer, engine, policy
         self.drawn = 0
+        self.thought = tokenizer.thought
         self._games: list[tuple[weakref.ref[Game], dict[int, Voice]]] = []
 
     def act(self, game: Game, chance: Chance) -> str:
@@ -65,17 +67,17 @@ class SeatedModel:
             voice.hear(tokenizer.first_turn(game.observation(seat), system=system))
         else:
             voice.hear(tokenizer.next_turn(game.observation(seat), closed=voice.closed))
-        if voice.full:
+        if voice.full or (player and 0 < config.max_prompt_length < len(voice.ids)):
             raise self._full(game)
         most = config.max_reply_length
         limit = min(most, game.reply_ids or most) if player else config.staff_reply_length
-        voice.ask(limit, self._constraint(game) if player and config.legal_only else None)
+        voice.ask(limit, self._constraint(game, limit) if player and config.legal_only else None)
         while True:
             for reply in self._engine.step():
                 voice.said(reply)
                 self.drawn += len(reply.ids)
                 voice.closed = bool(reply.ids) and reply.ids[-1] in tokenizer.end_ids
-                if not reply.stopped and voice.full:
+                if not reply.stopped and len(reply.ids) < limit and voice.full:
                     raise self._full(game)
                 return tokenizer.decode(reply.ids[:-1] if voice.closed else reply.ids)
 
@@ -105,18 +107,24 @@ class SeatedModel:
         return fresh
 
     def _full(self, game: Game) -> OutOfContextError:
-        return OutOfContextError(f"{game.id} needs more than the {self._engine.max_length} ids that are read")
+        most = f"{self._engine.max_length} ids that are read"
+        if self._config.max_prompt_length:
+            most += f", or {self._config.max_prompt_length} before a reply"
+        return OutOfContextError(f"{game.id} needs more than the {most}")
 
-    def _constraint(self, game: Game) -> ActionTrie | None:
+    def _constraint(self, game: Game, limit: int) -> ActionTrie | None:
         actions = game.legal_actions()
-        return self._trie(tuple(actions)) if 0 < len(actions) <= MOST_ACTIONS else None
+        return self._trie(tuple(actions), limit) if 0 < len(actions) <= MOST_ACTIONS else None
 
     @functools.cached_property
     def _trie(self) -> "functools._lru_cache_wrapper[ActionTrie]":
-        tokenizer = self._tokenizer
+        tokenizer, stop = self._tokenizer, self._config.stop
 
         @functools.lru_cache(maxsize=4096)
-        def build(actions: tuple[str, ...]) -> ActionTrie:
+        def build(actions: tuple[str, ...], limit: int) -> ActionTrie:
+            cut = cut_reply(actions, tokenizer.encode_reply, tokenizer.decode, limit=limit, stop=stop)
+            if cut is not None:
+                raise ValueError(f"{cut}; with rollout.legal_only every action must fit")
             return ActionTrie.build(action_replies(actions, tokenizer.encode_reply, tokenizer.end_ids[:1]))
 
         return build

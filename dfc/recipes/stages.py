@@ -55,7 +55,7 @@ def group_games(measured: Mapping[str, Mapping[str, Any]], settings: GroupingCon
     """Returns the groups: those given by hand, else the non-empty ones by (start kind) x (can it be won).
 
     Args:
-      measured: id -> trials, wins and start kind.
+      measured: id -> trials (games that count), wins and start kind.
       settings: a game counts as winnable if wins / trials is above `winnable_above` (the paper: 0).
     """
     if settings.groups:
@@ -66,7 +66,7 @@ def group_games(measured: Mapping[str, Mapping[str, Any]], settings: GroupingCon
         games = tuple(
             game
             for game, m in measured.items()
-            if m["start"] == start and (m["wins"] / m["trials"] > settings.winnable_above) == winnable
+            if m["start"] == start and (m["wins"] / max(1, m["trials"]) > settings.winnable_above) == winnable
         )
         if games:
             groups.append(Group(f"g{len(groups) + 1}", games, start, winnable))

@@ -1,7 +1,8 @@
 """Model, tokenizer, engines and players of a run, ready to play."""
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
@@ -13,8 +14,9 @@ from dfc.config import AdapterConfig, RolloutConfig, RunConfig, SamplingConfig
 from dfc.episodes import Episode, from_bytes, to_bytes
 from dfc.errors import ConfigError
 from dfc.evaluation import policy_specs
-from dfc.games import registry
-from dfc.games.game import Facts
+from dfc.games import registry, scripted
+from dfc.games.chance import Chance
+from dfc.games.game import Facts, Game
 from dfc.games.scripted import Player
 from dfc.models import huggingface, sharding
 from dfc.models.chat import ChatTokenizer
@@ -24,8 +26,9 @@ from dfc.models.transformer import Adapters, Params
 from dfc.players import named
 from dfc.players.endpoint import Endpoint
 from dfc.players.remote import Remote
+from dfc.rollout.constraints import cut_reply
 from dfc.rollout.engine import Engine
-from dfc.rollout.play import Answerer, Arena, Job, system_prompt
+from dfc.rollout.play import MOST_ACTIONS, Answerer, Arena, Job, system_prompt
 from dfc.rollout.slots import tensor_devices_on_one_host
 from dfc.rollout.stopping import StopStrings
 
@@ -46,6 +49,7 @@ class Policy:
     adapters: Adapters | None = None
 
 
+_TRIAL_GAMES, _TRIAL_STEPS = 3, 200  # random-legal games per id that show what its actions look like, and their length
 _OTHER = "other"  # the engine's name for an opponent with weights of its own
 Opponent = str | Policy | Player | Remote
 
@@ -79,6 +83,27 @@ def make_engine(
     )
 
 
+def load_tokenizer(source: Path) -> ChatTokenizer:
+    """Returns a model folder's tokenizer; where it departs from the chat template is printed once in a process."""
+    tokenizer = ChatTokenizer.load(source)
+    _say_departures(str(source), tokenizer.departure, tokenizer.opens_thought)
+    return tokenizer
+
+
+@functools.cache
+def _say_departures(source: str, departure: str | None, opens_thought: bool) -> None:
+    if not agreement.is_first():
+        return
+    if departure is not None:
+        print(f"{source}: {departure}", flush=True)  # noqa: T201 - what a person wants to know before the first step
+    if opens_thought:
+        print(  # noqa: T201 - the same
+            f"{source}: The chat template opens a thought (<think>) before every reply; replies of scripted players, "
+            "disturbances and rows that do not close it begin with </think>.",
+            flush=True,
+        )
+
+
 class Table:
     """Loads the initial policy and plays any weights of its shape against any opponent.
 
@@ -88,15 +113,22 @@ class Table:
       facts: what is known of each configured game. device: the hardware, in words.
     """
 
-    def __init__(self, config: RunConfig) -> None:
-        self._config = config
+    def __init__(self, config: RunConfig, look: Callable[[], None] | None = None) -> None:
+        """Loads model and tokenizer, and makes the engines.
+
+        Args:
+          config: of the run.
+          look: ends a play between two calls of the engine by what it raises (`dfc.interruption.Stop.look`).
+        """
+        self._config, self._look = config, look
         self.source: Path = huggingface.resolve(config.model.path)
         self.mesh = sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
         nf4 = config.adapter.base == "nf4"
         self.model, self.initial = huggingface.load(self.source, mesh=self.mesh, dtype=config.model.dtype, nf4=nf4)
-        self.tokenizer = ChatTokenizer.load(self.source)
+        self.tokenizer = load_tokenizer(self.source)
         self.facts: dict[str, Facts] = {g: registry.make(g, **options).facts for g, options in config.games.items()}
         _refuse_what_cannot_begin(config, self.tokenizer)
+        refuse_cut_actions(config, self.tokenizer)
         self.device = f"{jax.device_count()} x {jax.devices()[0].device_kind}, jax {jax.__version__}"
         # Hosts play games of their own where each has whole copies of the model, or shards that no other host shares.
         self._apart = jax.process_count() > 1 and tensor_devices_on_one_host(self.mesh)
@@ -176,6 +208,7 @@ class Table:
                 staff=self._staff,
                 both_seats=both_seats,
                 sampling=sampling,
+                look=self._look,
             )
             games: dict[int, list[Episode]] = {}
             try:
@@ -251,10 +284,69 @@ def _refuse_what_cannot_begin(config: RunConfig, tokenizer: ChatTokenizer) -> No
         game.reset(0)
         seat = game.to_move or 0
         length = len(tokenizer.first_turn(game.observation(seat), system=system_prompt(config.rollout)))
+        most = config.rollout.max_prompt_length
         if length >= config.rollout.max_length:
             found.append(
                 f"games.{game_id}: its first turn takes {length} ids, so no game would begin; rollout.max_length="
                 f"{config.rollout.max_length} must be larger, and batch.row_length at least as large"
             )
+        elif 0 < most < length:
+            found.append(
+                f"games.{game_id}: its first turn takes {length} ids, so no game would begin; "
+                f"rollout.max_prompt_length={most} must be at least that, or 0 for no limit of its own"
+            )
     if found:
         raise ConfigError(found)
+
+
+def refuse_cut_actions(config: RunConfig, tokenizer: ChatTokenizer) -> None:
+    """Raises where replies are restricted to legal actions of which one cannot be written to its end.
+
+    A few random-legal games of each id show what its actions look like; an action that only comes up later ends its
+    own game as failed (`dfc.rollout.one_game`).
+
+    Raises:
+      ConfigError: names for each such id the action, its tokens, the limit and what to do.
+    """
+    rollout, found = config.rollout, []
+    for game_id, options in config.games.items() if rollout.legal_only else ():
+        game = registry.make(game_id, **options)
+        limit = min(rollout.max_reply_length, game.reply_ids or rollout.max_reply_length)
+        actions = _actions_met(game)
+        cut = cut_reply(actions, tokenizer.encode_reply, tokenizer.decode, limit=limit, stop=rollout.stop)
+        if cut is not None:
+            longest = max(len(tokenizer.encode_reply(action)) for action in actions)
+            cure = f"set rollout.max_reply_length to {longest} or more" if limit < longest else "change rollout.stop"
+            if limit < longest and limit < rollout.max_reply_length:
+                cure = f"the game itself allows no more than {limit}: set rollout.legal_only=false"
+            found.append(f"games.{game_id}: {cut}, so that with rollout.legal_only=true it would be cut; {cure}")
+    if found:
+        raise ConfigError(found)
+
+
+def _actions_met(game: Game) -> list[str]:
+    """Returns the legal actions that a few random-legal games show, each once, where a reply would be restricted."""
+    met: dict[str, None] = {}
+    if not game.lists_actions:
+        return []
+    chance = Chance(0)
+    try:
+        staff = scripted.staff(game) if game.staff else {}
+        for seed in range(_TRIAL_GAMES):
+            game.reset(seed)
+            for _ in range(_TRIAL_STEPS):
+                seat = game.to_move
+                if seat is None:
+                    break
+                if seat >= game.seats:
+                    game.step(staff[game.role(seat)].act(game, chance))
+                    continue
+                actions = game.legal_actions()
+                if not actions:
+                    break
+                if len(actions) <= MOST_ACTIONS:
+                    met.update(dict.fromkeys(actions))
+                game.step(actions[chance.below(len(actions))])
+    except Exception:  # noqa: BLE001 - a game that raises fails the games it does so in, with its cause, and no run
+        return list(met)
+    return list(met)

@@ -145,7 +145,7 @@ def collect(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
     steps = config.task_curriculum.steps
     arms = task_groups(config)
     print(f"{len(arms)} groups: " + ", ".join(f"{name} {len(tasks)}" for name, tasks in arms.items()), flush=True)  # noqa: T201 - what is chosen from
-    table = Table(playing(config))
+    table = Table(playing(config), stop.look)
     with contextlib.closing(table):
         folder.note_device(table.device)
         provenance = collection.make_provenance(config, table.source)

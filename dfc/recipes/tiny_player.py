@@ -29,6 +29,7 @@ import optax
 from dfc import task_validation
 from dfc.config import GameOptions, RolloutConfig, RunConfig
 from dfc.data import pieces, transcripts
+from dfc.errors import DivergenceError, TrainingError
 from dfc.evaluation import matches
 from dfc.games import registry, scripted
 from dfc.games.chance import derive_seed
@@ -40,10 +41,13 @@ from dfc.models.chat import ChatTokenizer
 from dfc.models.decoder_config import DecoderConfig
 from dfc.models.transformer import Params, bind, initialize
 from dfc.progress import Progress
+from dfc.recipes import trained_weights
+from dfc.recipes.table import refuse_cut_actions
 from dfc.rollout.engine import Engine
 from dfc.rollout.one_game import Job
 from dfc.rollout.play import Arena
 from dfc.run_folder import RunFolder
+from dfc.training import divergence
 from dfc.training.checkpoint import Checkpointer
 from dfc.training.optimizer import make_optimizer
 from dfc.training.packing import Sequence1D
@@ -61,10 +65,18 @@ LONG_ROW = 1024  # the longest transcripts: 100 moves of a tower
 
 def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
     """Runs the recipe; the result lies in the run folder's ``policy``."""
+    try:
+        _run(config, folder, stop)
+    except DivergenceError as error:
+        rate = config.optimizer.learning_rate
+        raise TrainingError(trained_weights.way_on(str(error), "optimizer.learning_rate", rate)) from None
+
+
+def _run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
     settings = config.tiny_player
 
     # ---- transcripts and tokenizer (cheap and seeded: made again after a stop) ------------------------------------
-    data = make_transcripts(config)
+    data = make_transcripts(config, stop.look)
     built = folder.path / "tokenizer"
     if not (built / "tokenizer.json").exists():
         messages = transcripts.texts(iter(data))
@@ -72,14 +84,16 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
             messages = iter(pieces.choose(messages, settings.vocabulary - tiny_tokenizer.SMALLEST))
         tiny_tokenizer.build(messages, built, size=settings.vocabulary)
     tokenizer = ChatTokenizer.load(built)
+    refuse_cut_actions(config, tokenizer)
     source = Batches(config, data, tokenizer)
 
     # ---- model and update -----------------------------------------------------------------------------------------
     model = shape(config, tokenizer.vocabulary)
     optimizer = make_optimizer(config.optimizer, settings.steps)
-    update = make_update(model, optimizer)
+    update = make_update(model, optimizer, config.training.max_update)
     params = initialize(model, config.seed)
     state = optimizer.init(params)
+    bounds = divergence.bounds(np.asarray(divergence.largest(params)), config.training.max_growth)
 
     # ---- restore, loop --------------------------------------------------------------------------------------------
     checkpointer = Checkpointer(folder.checkpoints, keep=config.checkpoint.keep)
@@ -96,7 +110,7 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
             begun = time.perf_counter()
             batches = upcoming.result()
             upcoming = ahead.submit(source.step, step + 1)
-            params, state, loss = update(params, state, batches)
+            params, state, loss = update(params, state, batches, bounds)
             done = step + 1
             ids = sum(int((b.segments > 0).sum()) for b in batches)
             seconds = time.perf_counter() - begun
@@ -126,7 +140,7 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
     # ---- save, load back, play --------------------------------------------------------------------------------------
     huggingface.save(folder.policy, model, params, copy_from=built)
     loaded_model, loaded = huggingface.load(folder.policy, dtype=config.model.dtype)
-    rows = evaluate(config, loaded_model, loaded, ChatTokenizer.load(folder.policy))
+    rows = evaluate(config, loaded_model, loaded, ChatTokenizer.load(folder.policy), stop.look)
     folder.append("evaluations", rows)
     folder.flush()
     (folder.path / "evaluation.json").write_text(json.dumps(rows, indent=1))
@@ -153,8 +167,13 @@ def shape(config: RunConfig, vocabulary: int) -> DecoderConfig:
     )
 
 
-def make_transcripts(config: RunConfig) -> list[transcripts.Transcript]:
-    """Returns transcripts of every configured id, and fewer of every variant and of novices' ids."""
+def make_transcripts(config: RunConfig, look: Callable[[], None] = lambda: None) -> list[transcripts.Transcript]:
+    """Returns transcripts of every configured id, and fewer of every variant and of novices' ids.
+
+    Args:
+      config: of the run.
+      look: called for every game; what it raises ends the making (`dfc.interruption.Stop.look`).
+    """
     settings = config.tiny_player
     wanted = [(game, options, 4) for game, options in config.games.items()]
     wanted += [(game, options, 1) for game, options in VARIANTS if game in config.games]
@@ -173,6 +192,7 @@ def make_transcripts(config: RunConfig) -> list[transcripts.Transcript]:
             if count
             else turns * 7 < settings.ids_per_game * quarters // 4  # about 7 ids are a turn
         ):
+            look()
             seed = derive_seed("tiny player", config.seed, game, sorted(options.items()), index)
             own, task = shown[index % len(shown)]
             new = transcripts.mixed_skill(game, own, seed, skill=skill, illegal_share=settings.illegal_share, task=task)
@@ -280,8 +300,12 @@ class Batches:
         return SoftBatch(tokens, positions, segments, padded, targets)
 
 
-def make_update(model: DecoderConfig, optimizer: optax.GradientTransformation) -> Callable[..., Any]:
-    """Returns update(params, state, batches) -> params, state, mean cross-entropy per imitated id."""
+def make_update(model: DecoderConfig, optimizer: optax.GradientTransformation, most: float) -> Callable[..., Any]:
+    """Returns update(params, state, batches, bounds) -> params, state, mean cross-entropy per imitated id.
+
+    It raises DivergenceError where the result must not be kept; `bounds` are those of `dfc.training.divergence`, `most`
+    is `TrainingConfig.max_update`.
+    """
 
     def objective(params: Params, batch: SoftBatch) -> jax.Array:
         module = bind(model, params)
@@ -297,25 +321,51 @@ def make_update(model: DecoderConfig, optimizer: optax.GradientTransformation) -
         return jax.value_and_grad(objective)(params, batch)
 
     @jax.jit
-    def apply(params: Params, state: optax.OptState, total: Params, weight: jax.Array) -> tuple[Params, optax.OptState]:
-        updates, state = optimizer.update(jax.tree.map(lambda g: g / weight, total), state, params)
-        return optax.apply_updates(params, updates), state
+    def apply(
+        params: Params, state: optax.OptState, total: Params, weight: jax.Array
+    ) -> tuple[Params, optax.OptState, jax.Array, jax.Array, jax.Array]:
+        mean = jax.tree.map(lambda g: g / weight, total)
+        updates, state = optimizer.update(mean, state, params)
+        moved = divergence.share(params, updates)
+        params = optax.apply_updates(params, updates)
+        return (
+            params,
+            state,
+            jnp.sqrt(sum(jnp.square(g).sum() for g in jax.tree.leaves(mean))),
+            divergence.largest(params),
+            moved,
+        )
 
     threads = ThreadPoolExecutor(_AT_ONCE)
 
-    def update(params: Params, state: optax.OptState, batches: list[SoftBatch]) -> tuple[Params, optax.OptState, float]:
+    def update(
+        params: Params, state: optax.OptState, batches: list[SoftBatch], bounds: np.ndarray
+    ) -> tuple[Params, optax.OptState, float]:
         loss, total = 0.0, None
         weight = np.float32(sum(float(batch.targets.sum()) for batch in batches))
         # One small batch does not keep a CPU's cores busy; several at once do. They are added in their order.
         for value, found in threads.map(functools.partial(gradient, params), batches):
             loss += float(value)
             total = found if total is None else jax.tree.map(jnp.add, total, found)
-        return *apply(params, state, total, weight), loss / float(weight)
+        params, state, norm, largest, moved = apply(params, state, total, weight)
+        loss /= float(weight)
+        divergence.refuse(
+            params,
+            np.asarray(largest),
+            bounds,
+            loss=loss,
+            gradient_norm=float(norm),
+            moved=float(moved),
+            most=most,
+        )
+        return params, state, loss
 
     return update
 
 
-def evaluate(config: RunConfig, model: DecoderConfig, params: Params, tokenizer: ChatTokenizer) -> list[dict[str, Any]]:
+def evaluate(
+    config: RunConfig, model: DecoderConfig, params: Params, tokenizer: ChatTokenizer, look: Callable[[], None]
+) -> list[dict[str, Any]]:
     """Plays every configured id against a random legal player; returns the rows of evaluations.jsonl."""
     rollout: RolloutConfig = config.rollout
     engine = Engine(
@@ -326,7 +376,8 @@ def evaluate(config: RunConfig, model: DecoderConfig, params: Params, tokenizer:
         stop_ids=tokenizer.stop_ids(rollout.stop),
         sampling=rollout.sampling,
     )
-    arena = Arena(rollout, tokenizer, engine, opponent=scripted.RandomLegal(), opponent_name="random_legal")
+    opponent = scripted.RandomLegal()
+    arena = Arena(rollout, tokenizer, engine, opponent=opponent, opponent_name="random_legal", look=look)
     games = config.games
     episodes = []
     for game, options in games.items():
@@ -349,5 +400,7 @@ def _dealt(job: Job, options: GameOptions, task: int | None) -> Job:
 
 def _line(row: Mapping[str, Any]) -> str:
     legal = 1 - (row["illegal_replies"] + row["malformed_replies"]) / max(1, row["replies"])
-    score = (row["win"] + 0.5 * row["draw"]) / max(1, row["games"])
-    return f"{row['game']:28} seat {row['seat']}  score {score:.2f}  legal replies {legal:.1%}  of {row['replies']}"
+    alone = row["opponent"] == "none"
+    score = (row["win"] + (0 if alone else 0.5 * row["draw"])) / max(1, row["games"])
+    result = f"{'solved' if alone else 'score'} {score:.2f}"
+    return f"{row['game']:28} seat {row['seat']}  {result}  legal replies {legal:.1%}  of {row['replies']}"

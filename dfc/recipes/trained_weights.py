@@ -1,4 +1,4 @@
-"""Weights of a tournament's models: from a folder in the Hugging Face layout, or from a run's newest checkpoint."""
+"""Weights that a run left: a tournament's models, from a folder or a run's newest checkpoint; those to go on from."""
 
 import hashlib
 from pathlib import Path
@@ -46,6 +46,28 @@ def load(weights: Weights, model: DecoderConfig, mesh: jax.sharding.Mesh) -> Par
         return merge(base, jax.tree.map(jnp.asarray, best), lora.scale)
     places = sharding.param_shardings(model, mesh)
     return jax.tree.map(lambda x, place: jax.device_put(jnp.asarray(x, model.dtype), place), best, places)
+
+
+def way_on(why: str, key: str, rate: float, policy: Path | None = None, step: int = 0) -> str:
+    """Returns what to tell whoever started a run that diverged: what happened, what is left, how to go on.
+
+    Args:
+      why: which update is refused, and for what.
+      key: of the learning rate.
+      rate: its value.
+      policy: the last one that is finite and within bounds, in the Hugging Face layout; None where there is none.
+      step: after which it is that.
+    """
+    again = f"the same command with {key} lower than {rate:g} and another --workdir"
+    folder = "since a run folder belongs to one configuration"
+    text = f"{why}. Training has diverged: nothing of this update is saved, and the same command would end here again."
+    if policy is None:
+        return f"{text} Begin anew: {again}, {folder}."
+    return (
+        f"{text} Up to step {step} every update was finite and within bounds, which does not say that its policy plays"
+        f" well; it is in {policy}. To go on from it: {again}, {folder}, and"
+        f" --config.model.path={policy}. Without model.path it begins anew."
+    )
 
 
 def fingerprint(weights: Weights) -> str:

@@ -3,15 +3,21 @@
 Resume order: 1. the run folder's streams are cut to the checkpoint's sizes; 2. weights, optimizer state, finished
 group policies and past policies are read; 3. the loop goes on at the checkpoint's stage and iteration. Every random
 number is derived from (seed, stage, iteration), so what follows is the same, bit for bit, as without the stop.
+
+A stop does not wait for the end of an iteration: its games are thrown away, the state before it is saved, and the
+iteration begins again when the run goes on.
 """
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 
 from dfc.config import RunConfig
-from dfc.interruption import Stop
+from dfc.errors import CheckpointError, DivergenceError
+from dfc.interruption import Interrupted, Stop
 from dfc.models.lora import LoraConfig
 from dfc.models.transformer import Adapters, Params
 from dfc.recipes.stages import Group
@@ -54,6 +60,7 @@ class Run:
     start: Params  # the initial policy as the trainer trains it
     reference: Params  # the initial policy as the trainer reads it, or None if it does not
     missed: float | None = None  # share of the last average of adapters that their rank could not hold
+    saved: int | None = None  # number of the newest checkpoint
 
     @property
     def lora(self) -> LoraConfig | None:
@@ -75,8 +82,40 @@ class Run:
             "groups": [{**dataclasses.asdict(group), "games": list(group.games)} for group in groups],
             "state": {name: value for name, value in vars(state).items() if name not in arrays},
         }
-        # Increases from save to save: the end of a stage is iteration 0 of the next.
-        self.checkpointer.save(state.stage * (1 << 20) + state.iteration, arrays, progress)
+        self.saved = _number(state)
+        self.checkpointer.save(self.saved, arrays, progress)
+
+    @contextlib.contextmanager
+    def interruptible(self, state: State, groups: list[Group]) -> Iterator[None]:
+        """Saves the state as it was before, if a stop or a refused update ends what is done inside.
+
+        Until its last call that may be interrupted, the inside changes neither the state nor its arrays. At the
+        beginning of a stage, where it does (a fuse), the checkpoint that the last stage ended with is the one to go on
+        from.
+        """
+        before = self.folder.sizes()
+        try:
+            yield
+        except (Interrupted, DivergenceError):
+            self.folder.rewind(before)
+            if self.saved != _number(state) and not _gone(state.best):
+                self.save(state, groups)
+            raise
+
+    def last_good(self, state: State) -> tuple[Params, int]:
+        """Returns the policy to go on from after an update was refused, and its step: the newest that is saved.
+
+        Args:
+          state: before the update, which may have taken its arrays.
+        """
+        if not _gone(state.best):
+            return state.best, state.steps
+        restored = self.checkpointer.restore(like=lambda saved: _template(saved, self.start, self.trainer))
+        if restored is None:
+            raise CheckpointError(
+                f"{self.folder.checkpoints}: there is no checkpoint, although the run saves one first"
+            )
+        return restored.arrays["best"], restored.progress["state"]["steps"]
 
     def restore(self) -> tuple[State, list[Group]] | None:
         """Returns the state and groups of the newest checkpoint; without one, empties the streams and returns None."""
@@ -85,10 +124,21 @@ class Run:
             self.folder.rewind(dict.fromkeys(self.folder.positions(), 0))
             return None
         self.folder.rewind(restored.progress["positions"])
+        self.saved = restored.step
         state = restored.progress["state"]
         print(f"going on behind step {state['steps']}; records after it are made again", flush=True)  # noqa: T201 - progress
         groups = [Group(**{**group, "games": tuple(group["games"])}) for group in restored.progress["groups"]]
         return State(**state, **restored.arrays), groups
+
+
+def _gone(params: Params) -> bool:
+    """Returns whether an update has taken the memory of these weights."""
+    return any(leaf.is_deleted() for leaf in jax.tree.leaves(params))
+
+
+def _number(state: State) -> int:
+    """Returns the number of a state's checkpoint: it grows, as the end of a stage is iteration 0 of the next."""
+    return state.stage * (1 << 20) + state.iteration
 
 
 def _template(saved: dict[str, Any], params: Params, trainer: Trainer) -> dict[str, Any]:

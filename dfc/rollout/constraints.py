@@ -16,6 +16,7 @@ import numpy as np
 
 _END = -1  # where a reply's last id leads
 _PADDING = -1
+_SHOWN = 80  # characters of an action in an error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,6 +150,37 @@ def action_replies(
     return replies
 
 
+def cut_reply(
+    actions: Sequence[str],
+    encode: Callable[[str], Sequence[int]],
+    decode: Callable[[Sequence[int]], str],
+    *,
+    limit: int,
+    stop: Sequence[str] = (),
+) -> str | None:
+    """Returns why one of some actions cannot be written to its end, in words that follow its name; None if all can.
+
+    The end id needs no room: an action that fills the reply is whole.
+
+    Args:
+      actions: texts, e.g. a game's `legal_actions()`.
+      encode: text to ids without an end id, e.g. `dfc.models.chat.ChatTokenizer.encode_reply`.
+      decode: ids to text, e.g. `dfc.models.chat.ChatTokenizer.decode`.
+      limit: tokens of one reply at most.
+      stop: a reply ends with the first id whose text completes one of these strings.
+    """
+    spelled = [(action, list(encode(action))) for action in actions]
+    longest, ids = max(spelled, key=lambda pair: len(pair[1]), default=("", []))
+    if len(ids) > limit:
+        return f"the legal action {_shown(longest)} takes {len(ids)} tokens, and a reply has {limit} at most"
+    for action, ids in spelled if stop else ():
+        begun = decode(ids[:-1]) if any(string in action for string in stop) else ""
+        found = next((string for string in stop if string in begun), None)
+        if found is not None:
+            return f"the legal action {_shown(action)} holds the stop string {found!r} before its last token"
+    return None
+
+
 def pack(rows: Sequence[ActionTrie | Position | None], *, least_nodes: int = 1, least_choices: int = 1) -> PackedTries:
     """Lays the tries of a batch into one table; equal tries share their nodes.
 
@@ -230,6 +262,11 @@ def _shared(children: list[dict[int, int]]) -> tuple[tuple[tuple[int, int], ...]
         tuple((id_, _END if following == _END else last - following) for id_, following in edges)
         for edges in reversed(known)
     )
+
+
+def _shown(action: str) -> str:
+    """Returns an action as an error names it, of bounded length."""
+    return repr(action if len(action) <= _SHOWN else f"{action[:_SHOWN]}...")
 
 
 def _power_of_two(number: int) -> int:

@@ -571,7 +571,8 @@ class Engine:
         if np.isnan(logprobs).any():
             raise DecodingError(
                 f"policy {state.policy!r}, version {self.version(state.policy)}: its probabilities are not numbers, so "
-                "its weights are not either; go on from an earlier checkpoint, with a new engine"
+                "its weights are not either, or are far too large: training has diverged, or the model's files are "
+                "damaged; train again with a lower optimizer.learning_rate in another --workdir, or get the files again"
             )
 
     def _state(self, slot: int) -> Conversation:

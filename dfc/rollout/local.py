@@ -14,7 +14,11 @@ REPLY_IDS = 1024  # of one reply
 
 
 class LocalPlayer:
-    """Plays with a model; one game at a time, the whole conversation in the engine's cache."""
+    """Plays with a model; one game at a time, the whole conversation in the engine's cache.
+
+    Attributes:
+      departure: one sentence on where the chat template would change earlier turns; None if it never does.
+    """
 
     def __init__(
         self,
@@ -37,6 +41,7 @@ class LocalPlayer:
         source = huggingface.resolve(path)
         model, params = huggingface.load(source, dtype="float32")
         self._tokenizer = ChatTokenizer.load(source)
+        self.departure = self._tokenizer.departure
         self._max_reply_length = max_reply_length
         self._engine = Engine(
             model,

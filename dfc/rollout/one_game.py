@@ -21,7 +21,7 @@ from dfc.games.game import Game, Outcome, Verdict
 from dfc.games.scripted import Player
 from dfc.models.chat import ChatTokenizer
 from dfc.players.remote import Call, Message, Remote
-from dfc.rollout.constraints import ActionTrie, action_replies
+from dfc.rollout.constraints import ActionTrie, action_replies, cut_reply
 from dfc.rollout.conversation import NO_VERSION, Voice
 from dfc.rollout.engine import Engine
 from dfc.rollout.slots import Reply
@@ -116,12 +116,18 @@ class Setting:
         return system_prompt(self.config)
 
     @functools.cached_property
-    def trie(self) -> Callable[[tuple[str, ...]], ActionTrie]:
-        """Returns the constraint to a set of actions; positions come back, so each is built once."""
+    def trie(self) -> Callable[[tuple[str, ...], int], ActionTrie]:
+        """Returns the constraint to a set of actions that fit into a reply; positions come back, so each is built once.
+
+        It raises ValueError for an action that would be cut: half an action is none, and would forfeit the game.
+        """
 
         @functools.lru_cache(maxsize=_CACHED_TRIES)
-        def build(actions: tuple[str, ...]) -> ActionTrie:
+        def build(actions: tuple[str, ...], limit: int) -> ActionTrie:
             tokenizer = self.tokenizer
+            cut = cut_reply(actions, tokenizer.encode_reply, tokenizer.decode, limit=limit, stop=self.config.stop)
+            if cut is not None:
+                raise ValueError(f"{cut}; with rollout.legal_only every action must fit")
             return ActionTrie.build(action_replies(actions, tokenizer.encode_reply, tokenizer.end_ids[:1]))
 
         return build
@@ -149,6 +155,7 @@ class Table:
       messages: by seat, conversations with remote players.
       replies: so far.
       malformed_by: the seat that forfeited by a reply that could not be read.
+      overrun_by: the seat whose context had no room left after it had said something.
       constraint: of the reply the engine is asked for.
       call: of the remote player that is waited for.
       called_at: since when, in seconds of the monotonic clock.
@@ -168,6 +175,7 @@ class Table:
     replies: list[SaidReply] = dataclasses.field(default_factory=list)
     _played: int = 0  # replies of players
     malformed_by: int | None = None
+    overrun_by: int | None = None
     constraint: ActionTrie | None = None
     call: Call | None = None
     called_at: float = 0.0
@@ -207,10 +215,7 @@ class Table:
 
     def ask(self) -> int:
         """Asks the engine for the reply that the game waits for; returns the slot."""
-        game, seat, config = self.game, self._mover, self.setting.config
-        most = config.max_reply_length
-        limit = min(most, game.reply_ids or most) if seat < game.seats else config.staff_reply_length
-        return self.voices[seat].ask(limit, self.constraint)
+        return self.voices[self._mover].ask(self._limit, self.constraint)
 
     def park(self) -> None:
         """Gives its slots away; the caches wait in the host's memory."""
@@ -221,6 +226,43 @@ class Table:
         """Gives its slots away for ever; the ids stay."""
         for voice in self.voices.values():
             voice.close()
+
+    # ---- limits -----------------------------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def _most_actions(self) -> int:
+        """Legal actions of players after which the game is stopped."""
+        return self.setting.config.max_actions or self.game.longest
+
+    @property
+    def _most_replies(self) -> int:
+        """Replies of players after which it is stopped; no game of `_most_actions` that keeps its allowances has more.
+
+        Before each legal action there are at most `illegal_allowance` illegal replies in a row, and before each of
+        those and of the legal one at most `malformed_allowance` that cannot be read.
+        """
+        return self._most_actions * (1 + self.game.illegal_allowance) * (1 + self.game.malformed_allowance)
+
+    def _stopped(self) -> bool:
+        """Stops a game that is at a limit of actions; returns whether it was."""
+        game = self.game
+        if game.actions_played < self._most_actions and self._played < self._most_replies:
+            return False
+        game.stop()
+        return True
+
+    @property
+    def _limit(self) -> int:
+        """Tokens of the reply of the seat to move."""
+        config, own = self.setting.config, self.game.reply_ids
+        if self._mover >= self.game.seats:
+            return config.staff_reply_length
+        return min(config.max_reply_length, own or config.max_reply_length)
+
+    def _overrun(self, seat: int) -> bool:
+        """Whether a seat's context is too long for another reply."""
+        voice, most = self.voices[seat], self.setting.config.max_prompt_length
+        return voice.full or (seat < self.game.seats and 0 < most < len(voice.ids))
 
     # ---- its course -------------------------------------------------------------------------------------------------
 
@@ -252,27 +294,28 @@ class Table:
         """Moves the game on; returns whom it waits for, None if it is over."""
         game, job, config = self.game, self.job, self.setting.config
         while (seat := game.to_move) is not None:
-            if seat < game.seats and self._played >= config.max_replies:
-                game.truncate()
-                return None
+            if seat < game.seats and self._guard("the end at rollout.max_actions", None, self._stopped):
+                if Outcome.TRUNCATED in (game.outcomes or ()):
+                    return None
+                break
             voice = self.voices.get(seat)
             if voice is None:
                 if self._answer_outside(seat):
                     return "remote"
                 continue
             voice.hear(self._guard("game.observation", seat, self._render, voice, seat))
+            if self._overrun(seat):
+                self._out_of_context(seat)
+                return None
             if seat == job.seat and job.epsilon > 0 and self.chance.uniform() < job.epsilon:
                 action = self._disturbance(seat)
                 voice.hear(self._guard("game.legal_actions", seat, self.setting.tokenizer.encode_reply, action))
                 voice.closed = False
                 if len(voice.ids) > self.setting.engine.max_length:
-                    game.truncate()
+                    self._out_of_context(seat)
                     return None
                 self._step(seat, action, "replaced")
                 continue
-            if voice.full:
-                self._out_of_context(seat)
-                return None
             self.constraint = self._constrained(seat) if config.legal_only and seat < game.seats else None
             return "engine"
         if game.discarded is not None:
@@ -312,7 +355,7 @@ class Table:
         actions = self._guard("game.legal_actions", seat, self.game.legal_actions)
         if not actions or len(actions) > MOST_ACTIONS:  # a game may have none to list
             return None
-        return self._guard("the constraint to game.legal_actions", seat, self.setting.trie, tuple(actions))
+        return self._guard("the constraint to game.legal_actions", seat, self.setting.trie, tuple(actions), self._limit)
 
     # ---- players outside the engine ---------------------------------------------------------------------------------
 
@@ -361,30 +404,37 @@ class Table:
         voice.said(reply)
         voice.closed = bool(reply.ids) and reply.ids[-1] in tokenizer.end_ids
         text = tokenizer.decode(reply.ids[:-1] if voice.closed else reply.ids)
-        if not reply.stopped and voice.full:
+        # A reply that had all the room a reply may have is taken as it is, like any other that is cut there.
+        if not reply.stopped and voice.full and len(reply.ids) < self._limit:
             self._out_of_context(seat)
             return
         self._step(seat, text)
 
     def _out_of_context(self, seat: int) -> None:
-        """Ends a game that no rule decided: full of a player's words it is truncated, of staff's it has failed."""
+        """Ends a game that no rule decided: full of a player's words it is truncated, of staff's it has failed.
+
+        A player that has said nothing was not the one who filled its context.
+        """
         if seat >= self.game.seats:
             limit = self.setting.engine.max_length
             raise _Failed(f"{self._who(seat)} for seat {seat} needs more than {limit} ids")
+        if any(self.voices[seat].mask) or any(reply.seat == seat for reply in self.replies):
+            self.overrun_by = seat
         self.game.truncate()
 
     def _step(self, seat: int, text: str, speaker: Speaker | None = None) -> None:
         game = self.game
         if speaker is None:
             speaker = "policy" if seat == self.job.seat else "opponent" if seat < game.seats else "staff"
+        formed = speaker in ("replaced", "staff") or self._well_formed(seat, text)
         try:
-            verdict = game.step(text)
+            verdict = game.step(text) if formed else game.step(text, well_formed=False)
         except Exception as error:
             raise _Failed(
                 f"game.step for seat {seat}, reply {len(self.replies) + 1} of the game, raised "
                 f"{type(error).__name__}: {error}; the reply was {text[:_SHOWN]!r}"
             ) from error
-        self.replies.append(SaidReply(seat, text, speaker))
+        self.replies.append(SaidReply(seat, text, speaker, formed))
         self._played += speaker != "staff"
         if verdict is Verdict.FORFEIT_MALFORMED:
             self.malformed_by = seat
@@ -393,6 +443,17 @@ class Table:
             if seat in self.voices:
                 self.voices[seat].close()
             self._converse(seat)
+
+    def _well_formed(self, seat: int, text: str) -> bool:
+        """Whether a player's reply has the form that the prompt asks for; only models are asked for one."""
+        setting, player = self.setting, self.players[seat]
+        restricted = isinstance(player, str) and self.constraint is not None  # to bare actions: it could not think
+        if setting.config.prompt != "think" or restricted:
+            return True
+        # Where the template has opened the block, the reply begins inside it. Scripted players have no such thing.
+        outside = "" if isinstance(player, Remote) else getattr(player, "thought", None)
+        begun = setting.tokenizer.thought if isinstance(player, str) else outside
+        return begun is None or self._guard("game.well_formed", seat, self.game.well_formed, begun + text)
 
     def episodes(self, *, both_seats: bool = False) -> list[Episode]:
         """Returns the records of a game that is over: of the job's seat, then if wanted of the other one."""
@@ -419,9 +480,11 @@ class Table:
             forfeited_by=game.forfeited_by if self.failure is None else None,
             illegal_tries=game.illegal_tries[seat],
             malformed=self.malformed_by == seat,
+            malformed_tries=game.malformed_tries[seat],
             policy_version=setting.engine.version(setting.policy) if drawn is None else drawn,
             failure=self.failure,
             measures=self.measures if self.failure is None else {},
+            overrun_by=self.overrun_by if self.failure is None else None,
             **voice.arrays(),
         )
 

@@ -4,12 +4,13 @@ One engine answers for every seat that a model plays, whatever weights it plays 
 at a time: while the device works on one, the games of the other move on. A remote player is waited for by its own game
 only. What happens within a game is in `dfc.rollout.one_game`.
 
-A game that fails ends its own episode, and all others go on. Errors of the engine and interrupts end the play.
+A game that fails ends its own episode, and all others go on. Errors of the engine and interrupts end the play, as does
+whoever asks for a stop between two calls of the engine.
 """
 
 import collections
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import jax
 
@@ -23,6 +24,7 @@ from dfc.rollout.one_game import MOST_ACTIONS, THINK_PROMPT, Answerer, Job, Sett
 __all__ = ["MOST_ACTIONS", "THINK_PROMPT", "Answerer", "Arena", "Job", "system_prompt"]
 
 _PAUSE = 0.01  # seconds; the least between two looks for a game to set aside, or at several remote players
+_LONGEST_WAIT = 1.0  # seconds for remote players, between two looks whether to stop
 _IN_FLIGHT = 2  # calls of the engine: one computes while the games of the other move on
 
 
@@ -43,6 +45,7 @@ class Arena:
         sampling: SamplingConfig | None = None,
         park_after: float = 1.0,
         most_parked: int | None = None,
+        look: Callable[[], None] | None = None,
     ) -> None:
         """Sets the table.
 
@@ -65,6 +68,8 @@ class Arena:
           park_after: seconds. A game that has waited longer for a remote player gives its slot to the next job, if
             there is one; its cache waits in the host's memory.
           most_parked: games that may wait so; by default `config.slots`.
+          look: called before every call of the engine, and at least once a second while remote players are waited for;
+            what it raises ends the play (`dfc.interruption.Stop.look`). All processes of a run call it equally often.
 
         Raises:
           ValueError: a remote player in a run of several processes, which must all do the same in the same order.
@@ -96,6 +101,7 @@ class Arena:
             raise ValueError(f"both_seats needs the policy {policy!r} as its own opponent, got {opponent_name!r}")
         self._setting = setting
         self._both_seats = both_seats
+        self._look = look or _nobody
 
     def play(self, jobs: Iterable[Job]) -> list[Episode]:
         """Plays every job; returns the episodes in the order of the jobs.
@@ -115,23 +121,44 @@ class Arena:
         """
         return [episodes[0] for episodes in self.play_all(jobs)]
 
-    def play_all(self, jobs: Iterable[Job]) -> list[list[Episode]]:
-        """Plays every job, as `play` does; returns each job's episodes: one, or with `both_seats` one for each seat."""
-        return _Round(self._setting, jobs, both_seats=self._both_seats).play()
+    def play_all(self, jobs: Iterable[Job], *, ended: dict[int, list[Episode]] | None = None) -> list[list[Episode]]:
+        """Plays every job, as `play` does; returns each job's episodes: one, or with `both_seats` one for each seat.
+
+        Args:
+          jobs: as for `play`.
+          ended: filled with the episodes of every game that ended, by the number of its job: what there is of a play
+            that was stopped.
+        """
+        return _Round(self._setting, jobs, self._look, ended, both_seats=self._both_seats).play()
+
+
+def _nobody() -> None:
+    """Nobody asks for a stop."""
 
 
 class _Round:
     """One call of `Arena.play`: the games in flight and what each of them waits for."""
 
-    def __init__(self, setting: Setting, jobs: Iterable[Job], *, both_seats: bool) -> None:
+    def __init__(
+        self,
+        setting: Setting,
+        jobs: Iterable[Job],
+        look: Callable[[], None],
+        ended: dict[int, list[Episode]] | None,
+        *,
+        both_seats: bool,
+    ) -> None:
         self._setting = setting
+        self._look = look
+        # Hosts take the same number of turns, since they agree on every call; within a turn each has games of its own.
+        self._look_within = look if jax.process_count() == 1 else _nobody
         self._both_seats = both_seats
         self._engine = setting.engine
         self._most_seats = setting.voices  # that one game keeps in the engine
         self._capacity = setting.engine.free
         self._jobs = enumerate(jobs)
         self._exhausted = False
-        self._done: dict[int, list[Episode]] = {}
+        self._done: dict[int, list[Episode]] = {} if ended is None else ended
         self._answering: dict[int, Table] = {}  # by slot: the engine answers
         self._called: list[Table] = []  # a remote player answers, the longest wait first
         self._returning: collections.deque[Table] = collections.deque()  # were set aside and want a slot again
@@ -157,11 +184,13 @@ class _Round:
 
     def _turn(self) -> bool:
         """Lets games begin, keeps the device busy, moves on the games that were answered; False at the end."""
+        self._look()
         self._admit()
         while self._engine.in_flight < _IN_FLIGHT and self._engine.launch():
             pass
         if self._engine.in_flight:
             for reply in self._engine.collect():
+                self._look_within()  # a player of another engine may take as long as a call for each reply
                 table = self._answering.pop(reply.slot)
                 self._go_on(table, table.heard(reply))
         elif self._called:
@@ -193,7 +222,8 @@ class _Round:
     # ---- remote players ---------------------------------------------------------------------------------------------
 
     def _wait(self, limit: float | None) -> None:
-        """Waits until a remote player may have answered, `limit` seconds at most."""
+        """Waits until a remote player may have answered, `limit` seconds and `_LONGEST_WAIT` at most."""
+        limit = _LONGEST_WAIT if limit is None else min(limit, _LONGEST_WAIT)
         calls = [table.call for table in self._called if table.call is not None]
         remotes = self._setting.remotes
         if len(remotes) > 1:  # none of them knows of the others: a look at each in turn

@@ -62,12 +62,13 @@ class Checkpointer:
 
     Args:
       directory: where the checkpoints lie; created by the first save.
-      keep: how many to keep; older ones are deleted after a save.
+      keep: how many to keep; older ones are deleted after a save. The one before the newest always stays: a run that
+        has gone on from a checkpoint and saved the next has shown that its weights can be used.
     """
 
     def __init__(self, directory: Path, *, keep: int) -> None:
         self._directory = directory.absolute()  # Orbax refuses relative paths
-        self._keep = keep
+        self._keep = max(2, keep)
         self._orbax = ocp.Checkpointer(ocp.PyTreeCheckpointHandler(use_compression=False))
 
     def steps(self) -> list[int]:

@@ -21,6 +21,7 @@ from dfc.models.execution import Execution
 from dfc.models.lora import LoraConfig, adapter_shardings, initialize_adapters
 from dfc.models.sharding import batch_sharding, param_shardings, stacked_shardings, vocabulary_shards
 from dfc.models.transformer import Adapters, Params, bind, is_stacked, stack_layers, unstack_layers
+from dfc.training import divergence
 from dfc.training.optimizer import in_float32
 
 Tree = Any  # a pytree of arrays
@@ -182,7 +183,9 @@ class Trainer:
             "apply": jax.jit(self._apply),
             "apply_in_place": jax.jit(self._apply, donate_argnames=("params", "state")),
             "policy": jax.jit(self._policy),
+            "largest": jax.jit(self._largest),
         }
+        self._bounds: np.ndarray | None = None  # of the largest values, known once training has a beginning
 
     # ---- what is trained ----------------------------------------------------------------------------------------
 
@@ -198,6 +201,14 @@ class Trainer:
             return self.programs["initial"](jax.tree.map(np.asarray, drawn))
         return params if self._as_is() else self.programs["initial"](params)
 
+    def bound_growth(self, start: Params) -> None:
+        """Lets `update` refuse what leaves the bounds of `TrainingConfig`, seen from a tree of `initial`.
+
+        Without it, or before it, only numbers that are not finite are refused.
+        """
+        largest = np.asarray(self.programs["largest"](start))
+        self._bounds = divergence.bounds(largest, self._training.max_growth)
+
     def initial_state(self, params: Params) -> optax.OptState:
         """Returns the optimizer's state before the first update of a tree made by `initial`."""
         return self.programs["initial_state"](params)
@@ -205,8 +216,7 @@ class Trainer:
     def abstract_state(self, params: Params) -> optax.OptState:
         """Returns shapes and places of the optimizer's state of such a tree; nothing is allocated."""
         shapes = jax.eval_shape(self._initial_state, params)
-        one = jax.tree.leaves(params)[0].sharding
-        whole = one if self._mesh is None else NamedSharding(self._mesh, PartitionSpec())  # type: ignore[no-untyped-call]  # jax leaves it untyped
+        whole = jax.tree.leaves(params)[0].sharding if self._mesh is None else self._whole()
 
         def place(part: Tree) -> Tree:
             places = jax.tree.map(lambda x: x.sharding, params) if _is_tree(part) else whole
@@ -242,6 +252,10 @@ class Trainer:
     def _initial_state(self, params: Params) -> optax.OptState:
         return self._place_state(self._optimizer.init(params))
 
+    def _largest(self, params: Params) -> jax.Array:
+        found = divergence.largest(params)
+        return found if self._mesh is None else _constrained(found, self._whole())
+
     # ---- placement ----------------------------------------------------------------------------------------------
 
     def shardings(self, *, stacked: bool) -> Params:
@@ -263,12 +277,17 @@ class Trainer:
     def _place_state(self, state: optax.OptState) -> optax.OptState:
         if self._mesh is None:
             return state
-        whole = NamedSharding(self._mesh, PartitionSpec())  # type: ignore[no-untyped-call]  # jax leaves it untyped
+        whole = self._whole()
 
         def place(part: Tree) -> Tree:
             return self._place(part) if _is_tree(part) else _constrained(part, whole)
 
         return jax.tree.map(place, state, is_leaf=_is_tree)
+
+    def _whole(self) -> NamedSharding:
+        """Returns the place of what every device has."""
+        assert self._mesh is not None  # noqa: S101 - asked for with one only
+        return NamedSharding(self._mesh, PartitionSpec())  # type: ignore[no-untyped-call]  # jax leaves it untyped
 
     # ---- programs -----------------------------------------------------------------------------------------------
 
@@ -322,14 +341,21 @@ class Trainer:
         updates, state = self._optimizer.update(gradients, state, params)
         squares = (jnp.square(g).sum() for g in jax.tree.leaves(gradients))
         numbers = {"loss": result.mean, "gradient_norm": jnp.sqrt(sum(squares)), "weight": result.weight}
+        numbers["share"] = divergence.share(params, updates)
         # Added in float32 and rounded once: in bfloat16 a step below 1/256 of a weight is lost.
         params = jax.tree.map(lambda p, u: (p.astype(jnp.float32) + u).astype(p.dtype), params, updates)
+        numbers["largest"] = self._largest(params)
         return self._place(params), self._place_state(state), numbers, result.metric_means
 
     # ---- log-probabilities of what is trained ---------------------------------------------------------------------
 
     def logprobs(
-        self, params: Params, micro_batches: Sequence[TokenBatch], *, base: Params | None = None
+        self,
+        params: Params,
+        micro_batches: Sequence[TokenBatch],
+        *,
+        base: Params | None = None,
+        look: Callable[[], None] | None = None,
     ) -> list[jax.Array]:
         """Returns log-probabilities float32 [B, T] of the action ids of each micro-batch, 0 elsewhere.
 
@@ -340,6 +366,7 @@ class Trainer:
           params: the trained tree.
           micro_batches: of one shape.
           base: with `lora`, the weights beside the adapters.
+          look: as for `update`.
 
         Raises:
           ValueError: `base` is missing or not wanted.
@@ -351,8 +378,12 @@ class Trainer:
             found: jax.Array = self.programs["own_logprobs"](params, base, self._placed(batch), capacity=capacity)
             return found
 
+        scored: list[jax.Array] = []
         with ThreadPoolExecutor(self._workers) as pool:
-            return list(pool.map(score, micro_batches))
+            for start in range(0, len(micro_batches), self._workers):
+                _look_behind(look, scored, self._workers)
+                scored += pool.map(score, micro_batches[start : start + self._workers])
+        return scored
 
     # ---- one update ---------------------------------------------------------------------------------------------
 
@@ -367,6 +398,7 @@ class Trainer:
         proximal: Sequence[jax.Array] | None = None,
         dropout_seed: int | None = None,
         donate: bool = False,
+        look: Callable[[], None] | None = None,
     ) -> Update:
         """Returns the trained tree after one update on all micro-batches together.
 
@@ -381,9 +413,13 @@ class Trainer:
             the loss as its fourth argument; None hands it three.
           dropout_seed: with `lora`, of the adapters' dropout; None turns it off.
           donate: reuse the memory of `params` and `state`, which are gone afterwards.
+          look: called between micro-batches, while `params` and `state` are what they were; what it raises ends the
+            update (`dfc.interruption.Stop.look`). All processes of a run call it equally often.
 
         Raises:
           ValueError: `base` is missing or not wanted; `proximal` is not one array per micro-batch.
+          DivergenceError: the loss, the gradient or a weight is not finite, or a weight or the change has left
+            the range of `TrainingConfig.max_growth` or `max_update`; what `donate` gave away is gone all the same.
         """
         self._check_base(base)
         if proximal is not None and len(proximal) != len(micro_batches):
@@ -403,20 +439,33 @@ class Trainer:
             before = None if proximal is None else proximal[number]
             return self.programs["gradient"](params, base, placed, old, chance, before, capacity=capacity)
 
-        total, gaps = None, []
+        total: Tree = None
+        gaps: list[Tree] = []
         numbered = list(enumerate(micro_batches))
         with ThreadPoolExecutor(self._workers) as pool:  # a program's run releases Python's lock
             for start in range(0, len(numbered), self._workers):
+                _look_behind(look, gaps, self._workers)
                 for found in pool.map(gradient, numbered[start : start + self._workers]):
                     gaps.append(found.pop("gap"))  # apart: a maximum does not add up
                     total = _widened(found, len(numbered)) if total is None else self.programs["add"](total, found)
         apply = self.programs["apply_in_place" if donate else "apply"]
         params, state, numbers, metrics = apply(params, state, total)
+        loss, norm = float(numbers["loss"]), float(numbers["gradient_norm"])
+        # Waits for the program, so that a caller's clock is right.
+        divergence.refuse(
+            params,
+            np.asarray(numbers["largest"]),
+            self._bounds,
+            loss=loss,
+            gradient_norm=norm,
+            moved=float(numbers["share"]),
+            most=self._training.max_update,
+        )
         return Update(
             params,
             state,
-            loss=float(numbers["loss"]),  # waits for the program, so that a caller's clock is right
-            gradient_norm=float(numbers["gradient_norm"]),
+            loss=loss,
+            gradient_norm=norm,
             weight=float(numbers["weight"]),
             metrics={name: float(value) for name, value in metrics.items()},
             sampler_gap=_joined(jax.device_get(gaps)),
@@ -433,6 +482,14 @@ class Trainer:
         # Every process holds the whole batch and hands its own devices their rows.
         arrays = [jax.make_array_from_callback(x.shape, rows, x.__getitem__) for x in map(np.asarray, batch)]
         return TokenBatch(*arrays)  # type: ignore[arg-type]  # arrays of either kind serve
+
+
+def _look_behind(look: Callable[[], None] | None, done: Sequence[Tree], workers: int) -> None:
+    """Calls `look` when all but the last micro-batches are computed; the host alone would be through at once."""
+    if look is not None:
+        if len(done) > workers:
+            jax.block_until_ready(done[-workers - 1])  # type: ignore[no-untyped-call]  # jax leaves it untyped
+        look()
 
 
 def _sampler_gap(logprobs: jax.Array, batch: TokenBatch) -> dict[str, jax.Array]:

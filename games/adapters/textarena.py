@@ -176,13 +176,17 @@ class TextArena(Game):
             self._fail(error)
             self._end((Outcome.TRUNCATED,) * self.seats)
 
-    def step(self, reply: str) -> Verdict:
+    def step(self, reply: str, *, well_formed: bool = True) -> Verdict:
         """Takes the reply of the seat to move, as in `Game`; DISCARDED where the package itself failed.
+
+        Args:
+          reply: what was said.
+          well_formed: as in `Game`.
 
         Raises:
           ValueError: the game has not begun or is over.
         """
-        verdict = super().step(reply)
+        verdict = super().step(reply, well_formed=well_formed)
         return verdict if self.discarded is None else Verdict.DISCARDED
 
     def legal_actions(self) -> list[str]:

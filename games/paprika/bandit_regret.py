@@ -24,7 +24,8 @@ class BanditRegret(AnswerGame):
     button so far.
 
     Outcome: success if the best button is pressed at least once in the second half of the turns; the share of failures
-    is the source's frequency of suffix failures at T/2. What counts beside it are the `measures`.
+    is the source's frequency of suffix failures at T/2. Pressing every button in turn succeeds always, so the outcome
+    rewards no skill and the game is for evaluation only; what counts are the `measures`.
 
     Action: a button's name, ``<Answer>blue</Answer>``; any case, runs of blanks count as one. Any other answer is the
     action ``<Answer>?</Answer>``: it costs a turn and earns nothing.
@@ -49,6 +50,7 @@ class BanditRegret(AnswerGame):
     grammar: ClassVar[str] = tagged("...")
     splits: ClassVar[Mapping[str, int]] = {"test": 100}
     forgetful: ClassVar[frozenset[str]] = frozenset({"player"})
+    evaluation_only: ClassVar[bool] = True  # whoever presses every button in turn wins
 
     def __init__(
         self, *, split: str = "test", arms: int = 5, gap: int = 20, max_turns: int = 100, **common: Unpack[Common]

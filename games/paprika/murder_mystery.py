@@ -13,10 +13,13 @@ from typing import Any, ClassVar, Literal, Unpack
 
 from dfc.games.chance import Chance
 from dfc.games.game import Common, Outcome
+from dfc.games.paprika.accusations import accused, read, told
 from dfc.games.paprika.case import Case
 from dfc.games.paprika.scenario import Scenario
-from dfc.games.paprika.world import AGENT, GOAL, JUDGE, NOT_VALID, VALID, WORLD
+from dfc.games.paprika.world import AGENT, GOAL, NOT_VALID, VALID, WORLD, marked_words, one_of
 
+NO_ACCUSATION = "<NONE>"
+"""What the judge says of a message that accuses nobody."""
 _OPEN_ACTIONS = (  # for scenarios of other sources, whose people and places are not known
     "Inspect the body.",
     "Inspect the scene of the crime.",
@@ -26,8 +29,6 @@ _OPEN_ACTIONS = (  # for scenarios of other sources, whose people and places are
     "Look for the weapon.",
     "Ask who had a motive.",
 )
-_LONGEST = 4000  # characters of a text in which accusations are looked for
-_NEARBY = 60  # characters before an accusation that can deny it
 _FILE = pathlib.Path(__file__).parent / "data" / "mysteries.json"
 
 
@@ -96,93 +97,7 @@ def _meaning(mark: str, culprit: str) -> dict[str, str]:
     return {"clears": mark[1:]} if mark else {}
 
 
-# ---- reading an accusation ------------------------------------------------------------------------------------------
-
-# In these patterns a suspect stands as @ and a number, and all blanks are single.
-_LIST = "(@[0-9](?:(?:, and |, or |, | and | or )@[0-9]){0,9})(?!'s)"
-_ROLE = "(?:(?:murderer|killer|culprit|perpetrator)s?|guilty (?:party|person|one))"
-_IS = "(?:is|are|was|were|must be|has to be|must have been)"
-_SUFFERS = "(?:is|are|was|were|be|been|being|got)"  # "Ann was killed" accuses nobody
-_ACCUSATIONS = tuple(
-    re.compile(pattern, re.IGNORECASE | re.ASCII)
-    for pattern in (
-        rf"\b(?:accuse|accusing|arrest|arresting|charge|charging|blame):? (?:\w+ ){{0,2}}?{_LIST}",
-        rf"{_LIST},? (?:{_IS} )?(?:\w+ ){{0,3}}?(?:{_ROLE}|guilty)\b",
-        rf"{_LIST},? (?:(?!{_SUFFERS}\b)\w+ ){{0,2}}?(?:did it|did this|killed|murdered|committed)\b",
-        rf"\b(?:killed|murdered|committed) by (?:\w+ ){{0,2}}?{_LIST}",
-        rf"\b{_ROLE} {_IS} (?:\w+ ){{0,2}}?{_LIST}",
-    )
-)
-_DENIAL = re.compile(
-    r"\b(?:not|never|no|cannot|without|before|nobody|neither|hardly|doubt|unlikely|\w+n't)\b", re.IGNORECASE | re.ASCII
-)
-# "I accuse everyone except Ann": between the accusing words and the name only ("I was unsure, but I accuse Ann").
-_EXCEPTION = re.compile(r"\b(?:except|excepting|excluding|but|besides)\b", re.IGNORECASE | re.ASCII)
-_REPORT = re.compile(
-    r"^(?:ask|question|interview|tell me|suppose)\b|\b(?:if|whether|says|said|claims|thinks)\b",
-    re.IGNORECASE | re.ASCII,
-)
 _PLAIN = re.compile(r"(?:^|[.!,;:] )(?:i (?:(?!cannot|never)\w+ )?)?accuse\b", re.IGNORECASE | re.ASCII)
-_TITLE = re.compile(r"\b(mr|mrs|ms|dr)\.", re.IGNORECASE | re.ASCII)
-_END = re.compile(r"(?<=[.!?;]) ")
-
-
-def accused(text: str, suspects: Sequence[str]) -> frozenset[str]:
-    """Returns the suspects whom a text accuses.
-
-    "I accuse Ann Lee", "arrest Ann", "Ann is the murderer", "the culprit is Ann Lee", "Ann and Bo did it", "he was
-    killed by Ann". Questions, denials ("Ann is not the killer"), exceptions ("everyone but Ann"), conditions, and what
-    somebody else is asked or says are no accusations. A suspect is named in full, or by a part of the name that no
-    other suspect has, with its capital letters unless the text has none at all. The first 4000 characters are read; the
-    time is linear in their number.
-
-    >>> sorted(accused("Bo has an alibi, so Ann is the culprit.", ("Ann Lee", "Bo Lee")))
-    ['Ann Lee']
-    """
-    names = suspects[:10]
-    marked = " ".join(text[:_LONGEST].replace("@", " ").replace("\u2019", "'").split())
-    marked = _marked(_TITLE.sub(r"\1", marked), tuple(names))
-    found: set[str] = set()
-    for sentence in _END.split(marked):
-        if sentence.endswith("?"):
-            continue
-        report = _REPORT.search(sentence)
-        own = len(sentence) if report is None else report.start()  # behind it stand others' words and conditions
-        for pattern in _ACCUSATIONS:
-            for match in pattern.finditer(sentence, 0, own):
-                before = sentence[max(match.start() - _NEARBY, 0) : match.start()]
-                nearby = " ".join(before.rpartition(",")[2].split()[-4:])
-                if not _DENIAL.search(f"{nearby} {match[0]}") and not _EXCEPTION.search(match[0]):
-                    found.update(names[int(digit)] for digit in re.findall("@([0-9])", match[1]))
-    return frozenset(found)
-
-
-def _marked(text: str, suspects: tuple[str, ...]) -> str:
-    """Returns the text with each mention of a suspect replaced by @ and the suspect's number, e.g. ``@0``."""
-    full, parts = _mentions(suspects)
-    by_name = {spelling.lower(): i for spelling, i in full.items()}
-    text = _any_of(tuple(full), folded=True).sub(lambda m: f"@{by_name[m[0].lower()]}", text)
-    if not parts:
-        return text
-    folded = {part.lower(): i for part, i in parts.items()}
-    # "Best" is a name and "best" is not, unless the writer uses no capitals.
-    return _any_of(tuple(parts), folded=text == text.lower()).sub(lambda m: f"@{folded[m[0].lower()]}", text)
-
-
-@functools.cache
-def _mentions(suspects: tuple[str, ...]) -> tuple[dict[str, int], dict[str, int]]:
-    """Returns full names and those parts of names that belong to one suspect, with the suspects' numbers."""
-    parts = [part for name in suspects for part in name.split()]
-    single = {part: i for i, name in enumerate(suspects) for part in name.split() if parts.count(part) == 1}
-    return {name: i for i, name in enumerate(suspects)}, single
-
-
-@functools.cache
-def _any_of(spellings: tuple[str, ...], *, folded: bool) -> re.Pattern[str]:
-    longest_first = sorted(spellings, key=len, reverse=True)
-    return re.compile(
-        rf"(?<!\w)(?:{'|'.join(map(re.escape, longest_first))})(?!\w)", re.ASCII | (re.IGNORECASE if folded else 0)
-    )
 
 
 class MurderMystery(Case):
@@ -190,11 +105,21 @@ class MurderMystery(Case):
 
     Rules: the agent reads who died, where, and who is suspected. Each turn it does one thing: inspects, asks,
     checks, accuses. The world narrates; it knows everything. The judge says whether the agent's last message accuses
-    the culprit. The agent has `max_turns` turns.
+    the culprit and nobody else (`VALID`), anybody else (`NOT_VALID`), or nobody (`NO_ACCUSATION`). The agent has
+    `max_turns` turns, and its first accusation ends the case (`accusations`).
 
     Action: anything in words; what stands behind the last ``</think>`` counts. `legal_actions` lists sentences that
     ask each suspect, check each alibi, inspect each thing, and accuse each suspect. It depends on the scene and not on
-    who did it. Every sentence of it is understood by the scripted world. Which texts accuse somebody: `accused`.
+    who did it. Every sentence of it is understood by the scripted world. Which texts accuse somebody says
+    `dfc.games.paprika.accusations.accused`, to the rules and to the script alike.
+
+    Trying all suspects shall not pay, whoever plays world and judge, so an accusation is counted if the rules read one
+    or the judge finds one. In detail, the judge's `VALID` wins only if the rules read that the culprit alone is
+    accused, or read no accusation and a statement about the culprit that may be one in unforeseen words. A message that
+    accuses several suspects is one accusation and never wins. `NOT_VALID` is an accusation if the message states
+    something of a suspect; for a question, an order ("Ask ...") or a message without a suspect it is taken as
+    `NO_ACCUSATION`, so a judge with two tags in mind ends no case at its first look around. What remains open: a judge
+    that finds right accusations in unforeseen words right, and calls wrong ones in the same words none.
 
     Our scenarios: 60 in ``train``, 20 in ``test``. `Scenario.facts` holds ``culprit``, ``suspects`` and ``clues`` (of
     `Clue`). At least two clues point to the culprit and every other suspect is cleared by one.
@@ -204,11 +129,13 @@ class MurderMystery(Case):
         is always one of the suspects.
       * `accusations` is enforced here. The paper says that an accusation ends the game and leaves this to its world;
         where the world does not, an agent wins by accusing all in turn. 1 is the paper's rule, 0 allows any number.
+      * The judge has three tags. The paper's has two, which cannot tell a wrong accusation from none; without that, the
+        limit would hold for accusations in foreseen words only.
       * A reply of the world that itself accuses the culprit, before the agent does, is refused and asked for again.
 
     Attributes:
       accusations: how many accusations a task allows, 0 for any number.
-      accusations_made: messages of the agent so far that accuse somebody.
+      accusations_made: messages of the agent so far that accuse somebody, by the rules' reading or the judge's.
     """
 
     lead: ClassVar[str] = "The case:"
@@ -279,14 +206,14 @@ class MurderMystery(Case):
                 f"You tell the world of a murder mystery. The detective knows: {self.scenario.briefing} What really "
                 f"happened: {self.scenario.truth} The detective acts; tell in one to three short sentences what comes "
                 "of it: only what this one action brings to light, and always in keeping with the truth. People hide "
-                f"their guilt and may lie, things do not. Never say yourself who did it. {accuses} Reply with what "
-                "the detective sees or hears only."
+                f"their guilt and may lie, things do not. Never say yourself who did it. {accuses} "
+                f"{marked_words('answer')} Reply with what the detective sees or hears only."
             )
         return (
             f"You judge a detective. The case: {self.scenario.briefing} What really happened: {self.scenario.truth} "
             "You see the detective's last message. It is right only if it accuses the true culprit and nobody else; a "
-            f"suspicion or a question is not enough. Reply with {VALID} if it is right, else with {NOT_VALID}, and "
-            "nothing more."
+            f"suspicion or a question is not enough. {marked_words('judge')} Reply with {VALID} if it is right, with "
+            f"{NOT_VALID} if it accuses anybody else, with {NO_ACCUSATION} if it accuses nobody, and nothing more."
         )
 
     def _set_up(self, chance: Chance) -> None:
@@ -306,15 +233,39 @@ class MurderMystery(Case):
         suspects = self._suspects
         if suspects:
             culprit = frozenset({self.scenario.facts["culprit"]}) if self.scenario is not None else frozenset()
-            if accused(reply, suspects) == culprit != accused(self.asked, suspects):
+            if told(reply, suspects) == culprit != accused(self.asked, suspects):
                 return "Your reply says who did it. Answer again without that."
         return None
 
-    def _answered(self, seat: int, reply: str) -> str | int | tuple[Outcome, ...]:
-        result = super()._answered(seat, reply)
-        if seat == JUDGE and result == AGENT and 0 < self.accusations <= self.accusations_made:
+    def _judged(self, said: str) -> str | int | tuple[Outcome, ...]:
+        nobody = one_of(said, (NO_ACCUSATION,)) is not None
+        result = super()._judged(NOT_VALID if nobody else said)
+        if isinstance(result, str):
+            return f"Reply with exactly one of {VALID}, {NOT_VALID} and {NO_ACCUSATION}, and nothing else."
+        read_here, found, right = self._accuses(self.asked), False, result == (Outcome.WIN,)
+        if not nobody:
+            found = self._may_be_right() if right else self._may_accuse()
+        self.accusations_made += found and not read_here  # one that was read is counted since it was made
+        if right and found:
+            return result
+        if right:
+            result = super()._judged(NOT_VALID)
+        if result == AGENT and (read_here or found) and 0 < self.accusations <= self.accusations_made:
             return (Outcome.LOSS,)
         return result
+
+    def _may_be_right(self) -> bool:
+        """Whether the agent's last message can be an accusation of the culprit alone."""
+        reading = read(self.asked, self._suspects)
+        if self.scenario is None or not self._suspects:
+            return reading.states
+        culprit = self.scenario.facts["culprit"]
+        return reading.accused == {culprit} or (not reading.accused and culprit in reading.named)
+
+    def _may_accuse(self) -> bool:
+        """Whether the agent's last message can be an accusation of anybody."""
+        reading = read(self.asked, self._suspects)
+        return bool(reading.accused or reading.named) if self._suspects else reading.states
 
     def _position(self) -> dict[str, Any]:
         return super()._position() | {"accusations_made": self.accusations_made}

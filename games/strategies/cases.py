@@ -5,21 +5,17 @@ The staff answers from `Scenario.facts`, by keywords in what the agent says. The
 """
 
 import functools
-import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
+from typing import Any
 
 from dfc.games.chance import Chance
-from dfc.games.paprika.customer_service import CustomerService, cases, check, topics
-from dfc.games.paprika.murder_mystery import Clue, MurderMystery, accusation, accused
+from dfc.games.paprika.accusations import accused
+from dfc.games.paprika.customer_service import CustomerService, cases, check, mentions, proposals, tokens, topics
+from dfc.games.paprika.murder_mystery import NO_ACCUSATION, Clue, MurderMystery, accusation
 from dfc.games.paprika.scenario import Scenario
 from dfc.games.paprika.world import GOAL, NOT_VALID, VALID
 from dfc.games.strategies.strategy import Strategies
-
-_TOKEN = re.compile(r"[a-z0-9](?:[a-z0-9.'-]*[a-z0-9])?")
-_NEGATIONS = frozenset({"not", "don't", "dont", "never", "no", "without", "cannot", "can't"})
-_IN_PLACE_OF = frozenset({("instead", "of"), ("rather", "than")})
-_PREFIX = 4  # a word of so many letters is recognised at the start of a longer one: "clean" in "cleaning"
 
 
 def _facts(scenario: Scenario | None) -> Scenario:
@@ -31,54 +27,13 @@ def _facts(scenario: Scenario | None) -> Scenario:
     return scenario
 
 
-def _tokens(text: str) -> list[str]:
-    return _TOKEN.findall(text.lower())
-
-
-def _mentions(word: str, tokens: Iterable[str]) -> bool:
-    if len(word) < _PREFIX:
-        return any(token in (word, f"{word}s") for token in tokens)
-    return any(token.startswith(word) for token in tokens)
-
-
 # ---- customer service -----------------------------------------------------------------------------------------------
 
 
-_LOOKING = re.compile(
-    r"(?:tell me|describe)\b|(?:is|are|does|do you|what(?! about)|when|which|where|how(?! about)|has|was|were)\b.*\?$",
-    re.IGNORECASE | re.ASCII | re.DOTALL,
-)
-
-
-def proposals(text: str, domain: str) -> list[int]:
-    """Returns which remedies of a domain a text proposes, as numbers in `cases(domain)`.
-
-    A remedy is proposed where one sentence holds all words of one of its keys; up to three words behind a negation or
-    "instead of" do not count. A sentence that asks how things are proposes nothing; "Have you tried", "Could you",
-    "What about" do.
-    """
-    found = []
-    sentences = [part for part in re.split(r"(?<=[.!?;])\s", text.strip()) if not _LOOKING.match(part)]
-    affirmed = [[word for clause in part.split(",") for word in _affirmed(_tokens(clause))] for part in sentences]
-    for number, case in enumerate(cases(domain)):
-        keys = case.facts["keys"]
-        if any(all(_mentions(word, said) for word in key) for said in affirmed for key in keys):
-            found.append(number)
-    return found
-
-
-def _affirmed(tokens: list[str]) -> list[str]:
-    negated = [i for i, token in enumerate(tokens) if token in _NEGATIONS]
-    negated += [i for i, pair in enumerate(itertools.pairwise(tokens), 1) if pair in _IN_PLACE_OF]
-    denied = {j for i in negated for j in range(i, i + 4)}
-    return [token for i, token in enumerate(tokens) if i not in denied]
-
-
 def _solves(game: CustomerService) -> bool:
-    """Whether the agent's last message proposes the remedy, and not three at once."""
+    """Whether the agent's last message proposes the remedy; one that proposes several never comes here."""
     scenario = _facts(game.scenario)
-    proposed = proposals(game.asked, scenario.group)
-    return len(proposed) <= 2 and any(cases(scenario.group)[number] is scenario for number in proposed)
+    return [cases(scenario.group)[number] for number in proposals(game.asked, scenario.group)] == [scenario]
 
 
 _HELPLESS = re.compile(r"\b(?:restart|reboot|reset|off and on|on and off|repair|workshop|replace|reinstall)", re.ASCII)
@@ -90,22 +45,20 @@ def _customer(game: CustomerService, _seat: int, _chance: Chance) -> str:
         return GOAL
     scenario = _facts(game.scenario)
     proposed = proposals(game.asked, scenario.group)
-    if len(proposed) > 2:
-        return "That is a lot at once. One thing at a time, please."
     said = game.asked
     listed = {check(topic): topic for topic in topics(scenario.group)}
     if said in listed:
         return str(scenario.facts["checks"][listed[said]])
     if proposed or _HELPLESS.search(said.lower()):
         return "I have tried that, but it did not help."
-    tokens = _tokens(said)
-    hits = {t: sum(_mentions(word, tokens) for word in words) for t, words in topics(scenario.group).items()}
+    spoken = tokens(said)
+    hits = {t: sum(mentions(word, spoken) for word in words) for t, words in topics(scenario.group).items()}
     best = [topic for topic in sorted(hits, key=lambda t: -hits[t]) if hits[topic]][:2]
     return " ".join(scenario.facts["checks"][topic] for topic in best) or "I do not know. What should I look at?"
 
 
 def _service_judge(game: CustomerService, _seat: int, _chance: Chance) -> str:
-    """VALID if and only if the agent's last message proposes the remedy and at most one other."""
+    """VALID if and only if the agent's last message proposes the remedy."""
     return VALID if _solves(game) else NOT_VALID
 
 
@@ -114,9 +67,24 @@ def _unused(game: CustomerService | MurderMystery) -> list[str]:
     return [action for action in actions if action not in game.used] or actions
 
 
+def _fitting(game: CustomerService) -> list[Mapping[str, Any]]:
+    """Returns the facts of the cases of the domain that fit all findings told so far and whose remedy was not said."""
+    scenario = _facts(game.scenario)
+    told = {topic: scenario.facts["checks"][topic] for topic in game.seen}
+    return [
+        case.facts
+        for case in cases(scenario.group)
+        if case.facts["remedy"] not in game.used and all(case.facts["checks"][t] == told[t] for t in told)
+    ]
+
+
 def _simple_service(game: CustomerService, _seat: int, chance: Chance) -> str:
-    """Says any listed sentence that it has not said before."""
-    actions = _unused(game)
+    """Asks about every topic in any order, then proposes any remedy that fits the findings."""
+    scenario, actions = game.scenario, []
+    if scenario is not None and scenario.facts:
+        actions = [check(topic) for topic in topics(scenario.group) if check(topic) not in game.used]
+        actions = actions or [str(facts["remedy"]) for facts in _fitting(game)]
+    actions = actions or _unused(game)
     return actions[chance.below(len(actions))]
 
 
@@ -128,12 +96,7 @@ def _strong_service(game: CustomerService, seat: int, chance: Chance) -> str:
     scenario = game.scenario
     if scenario is None or not scenario.facts:
         return _simple_service(game, seat, chance)
-    told = {topic: scenario.facts["checks"][topic] for topic in game.seen}
-    left = [
-        case.facts
-        for case in cases(scenario.group)
-        if case.facts["remedy"] not in game.used and all(case.facts["checks"][t] == told[t] for t in told)
-    ]
+    left = _fitting(game)
     if not left:
         return _simple_service(game, seat, chance)
 
@@ -177,9 +140,9 @@ def _asked_for(said: str, clues: tuple[Clue, ...], suspects: tuple[str, ...]) ->
     if named and (_ALIBI.search(text) or _ASKING.search(text)):
         kind = "alibi" if _ALIBI.search(text) else "says"
         return next(clue for clue in clues if (clue.kind, clue.subject) == (kind, named))
-    tokens = _tokens(said)
+    spoken = tokens(said)
     things = [clue for clue in clues if clue.kind == "thing"]
-    hits = [sum(_mentions(word, tokens) for word in {*_tokens(clue.subject), *clue.words}) for clue in things]
+    hits = [sum(mentions(word, spoken) for word in {*tokens(clue.subject), *clue.words}) for clue in things]
     if max(hits, default=0):
         return things[hits.index(max(hits))]
     return next((clue for clue in clues if (clue.kind, clue.subject) == ("says", named)), None)
@@ -201,9 +164,12 @@ def _spellings(name: str) -> re.Pattern[str]:
 
 
 def _mystery_judge(game: MurderMystery, _seat: int, _chance: Chance) -> str:
-    """VALID if and only if the agent's last message accuses the culprit and nobody else."""
+    """Says what the rules read as well: whether the agent's last message accuses the culprit alone, others, nobody."""
     facts = _facts(game.scenario).facts
-    return VALID if accused(game.asked, facts["suspects"]) == {facts["culprit"]} else NOT_VALID
+    blamed = accused(game.asked, facts["suspects"])
+    if not blamed:
+        return NO_ACCUSATION
+    return VALID if blamed == {facts["culprit"]} else NOT_VALID
 
 
 def _told(game: MurderMystery) -> tuple[list[str], dict[str, int], list[str]]:

@@ -1,4 +1,9 @@
-"""World and judge of Twenty Questions and Guess My City: they answer from the scenario's facts."""
+"""World and judge of Twenty Questions and Guess My City: they answer from the scenario's facts.
+
+Which candidates of the pool some words name, and whether as a guess, is read by `dfc.games.paprika.candidates`, which
+knows the pool and not the secret. So an answer depends on the secret in two ways only: by the table of its facts, and
+by the one candidate that is guessed. Words that name several candidates are answered by the games themselves.
+"""
 
 import functools
 import re
@@ -6,14 +11,13 @@ from collections.abc import Iterable, Mapping
 
 from dfc.games.chance import Chance
 from dfc.games.paprika import guess_my_city, twenty_questions
-from dfc.games.paprika.guess_my_city import GuessMyCity
+from dfc.games.paprika.candidates import ARTICLES, Pool, Reading, read
+from dfc.games.paprika.guess_my_city import GuessMyCity, places, read_places
 from dfc.games.paprika.scenario import Scenario
-from dfc.games.paprika.twenty_questions import TwentyQuestions
-from dfc.games.paprika.world import GOAL, NOT_VALID, VALID, World, fold
+from dfc.games.paprika.twenty_questions import TwentyQuestions, key_of, read_topics
+from dfc.games.paprika.world import GOAL, NOT_VALID, VALID, World, fold, words_of
 
-_WORD = re.compile(r"[^\W_]+")
 _LONGEST_PHRASE = 7  # words
-_ARTICLES = frozenset(("a", "an", "the"))
 _ASKS_BACK = re.compile(r"^[a-z]{1,6}n't ")
 
 # ---- words ------------------------------------------------------------------------------------------------------
@@ -21,9 +25,9 @@ _ASKS_BACK = re.compile(r"^[a-z]{1,6}n't ")
 
 def _words(text: str) -> list[str]:
     """Returns the words of a text, without accents, articles and the s of a plural."""
-    words = _WORD.findall(fold(text).replace("'", ""))
+    words = words_of(fold(text).replace("'", ""))
     return [
-        w[:-1] if len(w) > 3 and w.endswith("s") and not w.endswith("ss") else w for w in words if w not in _ARTICLES
+        w[:-1] if len(w) > 3 and w.endswith("s") and not w.endswith("ss") else w for w in words if w not in ARTICLES
     ]
 
 
@@ -48,41 +52,7 @@ def _found(text: str, phrases: Mapping[str, str]) -> list[str]:
     return list(found)
 
 
-@functools.lru_cache(maxsize=4096)
-def _guessing(names: tuple[str, ...], kind: str, country: str) -> re.Pattern[str]:
-    """Returns what finds one of the names as a guess: "is it a X?", "my guess is X.", "X!"; not "bigger than a X"."""
-    singular = [re.sub(r"(?<=\w\w\w[^suoi])s$", "", fold(name)) for name in names]  # "a glove" names gloves
-    name = "|".join(filter(None, map(_spelled, singular))) or "(?!)"
-    leads = ["it", "is", "was", "be", "guess", "answer", "topic", "say", "mean", "called", "thinking of"]
-    leads += ["this", "that", "these", "those", "they", *([kind] if kind else [])]
-    if kind == "city":
-        leads += ["come from", "you from", "are from", "re from", "live in"]  # not "far from", "south from"
-    before = rf"(?:^|[.;:!?,\"(]|(?<![^\W_])(?:{'|'.join(map(_spelled, leads))}))"
-    article = r"[\s\"'*(]{0,4}(?:(?:an?|the)\s{1,4})?[\"'*(]{0,4}"
-    ends = ["because", "since", "given", "based", "the"]
-    if kind == "city":
-        ends += ["in", *([country] if country else [])]
-    behind = rf"(?:e?s)?(?![^\W_])[\s\"'*)]{{0,4}}(?=$|[.,;:!?)]|(?:{'|'.join(map(_spelled, ends))})(?![^\W_]))"
-    return re.compile(f"{before}{article}(?:{name}){behind}")
-
-
-def _spelled(name: str) -> str:
-    """Returns a pattern of a name's words with whatever may stand between them."""
-    return r"[\W_]+".join(map(re.escape, _WORD.findall(fold(name))))
-
-
-def _names_it(scenario: Scenario, asked: str, kind: str, country: str, pool: Mapping[str, str]) -> bool:
-    """Whether words name the secret as their guess, and no other name of the pool but its country's."""
-    others = set(_found(asked, pool)) - {scenario.name, country}
-    return not others and _guessing(scenario.names, kind, country).search(fold(asked)) is not None
-
-
 # ---- Twenty Questions: world and judge --------------------------------------------------------------------------
-
-
-@functools.cache
-def _keys_by_question() -> dict[str, str]:
-    return {question: key for key, question in twenty_questions.topics().questions.items()}
 
 
 @functools.cache
@@ -92,42 +62,26 @@ def _keys_by_phrase() -> dict[str, str]:
 
 
 @functools.cache
-def _topic_names(category: str) -> dict[str, str]:
-    found = twenty_questions.topics().by_category.get(category, ())
-    return _phrases((name, topic.name) for topic in found for name in (topic.name, *topic.aliases))
-
-
-def _names_topic(game: TwentyQuestions) -> bool:
-    scenario = scenario_of(game)
-    return _names_it(scenario, game.asked, scenario.briefing, "", _topic_names(scenario.briefing))
-
-
-@functools.cache
-def _kinds() -> dict[str, str]:
-    return _phrases((name, name) for name in twenty_questions.topics().by_category)
-
-
-def _is_guess(asked: str, name: str) -> bool:
-    return _guessing((name,), "", "").search(fold(asked)) is not None
+def _kinds() -> dict[str, Pool]:
+    return {name: Pool([(name, name)], kind="") for name in twenty_questions.topics().by_category}
 
 
 def answer_topic(game: TwentyQuestions, _seat: int, _chance: Chance) -> str:
     """Answers the questions of the table from it, free text by the words in it, all else with no.
 
     Several keys in one question must all hold, or one of them if it says "or"; "not" turns the answer round, but for
-    questions that begin with it ("Isn't it big?"), where a yes means that it is big.
+    questions that begin with it ("Isn't it big?"), where a yes means that it is big. The guess of another topic
+    gets a no; a topic named in passing ("Is it like a tiger?") is a word like any other.
     """
     scenario = _with_facts(game)
     yes, category = scenario.facts["yes"], scenario.facts["category"]
-    key = _keys_by_question().get(game.asked)
-    if key is not None:
-        return "Yes" if key in yes else "No"
-    if _names_topic(game):
-        return GOAL
-    for name in _found(game.asked, _topic_names(category)):
-        if name == scenario.name or _is_guess(game.asked, name):
-            return "No"  # the secret in a comparison or among others, or another topic
-    kinds = [name for name in _found(game.asked, _kinds()) if _is_guess(game.asked, name)]
+    topics = read_topics(game.asked, scenario)
+    if topics.guess:
+        return GOAL if scenario.name in topics.named else "No"
+    listed = key_of(game.asked)
+    if listed is not None:
+        return "Yes" if listed in yes else "No"
+    kinds = [name for name, pool in _kinds().items() if read(game.asked, pool).guess]
     if kinds:
         return "Yes" if category in kinds else "No"
     keys = _found(game.asked, _keys_by_phrase())
@@ -140,7 +94,9 @@ def answer_topic(game: TwentyQuestions, _seat: int, _chance: Chance) -> str:
 
 def judge_topic(game: TwentyQuestions, _seat: int, _chance: Chance) -> str:
     """Valid if and only if the words name the topic or an alias as a guess, and no other topic of its category."""
-    return VALID if _names_topic(game) else NOT_VALID
+    scenario = scenario_of(game)
+    topics = read_topics(game.asked, scenario)
+    return VALID if topics.guess and scenario.name in topics.named else NOT_VALID
 
 
 # ---- Guess My City: world and judge -----------------------------------------------------------------------------
@@ -179,14 +135,6 @@ def _countries() -> dict[str, str]:
 
 
 @functools.cache
-def _places() -> dict[str, str]:
-    """Returns by name every country and city, a city as its full name; of one name for both, the city."""
-    found = guess_my_city.cities()
-    countries = _phrases((country, country) for country in _countries().values())
-    return countries | _phrases((name, city.full_name) for city in found for name in (city.name, *city.aliases))
-
-
-@functools.cache
 def _values(question: str) -> dict[str, str]:
     """Returns all that answers of the pool name, by their words: continents or languages."""
     named = {value for city in guess_my_city.cities() for value in _named(question, city.answers[question])}
@@ -197,12 +145,6 @@ def _named(question: str, answer: str) -> list[str]:
     """Returns the continent or the languages that an answer names."""
     start = len("It is on this continent: ") if question == guess_my_city.CONTINENT else len("Mainly ")
     return re.split(", | and ", answer[start:-1])
-
-
-def _names_city(game: GuessMyCity) -> bool:
-    scenario = scenario_of(game)
-    country = scenario.group or scenario.name.partition(",")[2]
-    return _names_it(scenario, game.asked, "city", country, _places())
 
 
 def answer_city(game: GuessMyCity, _seat: int, _chance: Chance) -> str:
@@ -216,18 +158,18 @@ def answer_city(game: GuessMyCity, _seat: int, _chance: Chance) -> str:
         return str(answers[game.asked])
     if game.asked in _countries():
         return guess_my_city.IN_COUNTRY[country == _countries()[game.asked]]
-    if _names_city(game):
-        return GOAL
-    places = _found(game.asked, _places())
-    return _about_places(places, scenario, country) if places else _about_words(game.asked, answers)
+    return _about_places(read_places(game.asked, scenario), scenario.name, country) or _about_words(game.asked, answers)
 
 
-def _about_places(places: list[str], scenario: Scenario, country: str) -> str:
-    if scenario.name in places:
-        return "I can only confirm a single guess."
-    if any(place not in _countries().values() for place in places):
-        return "No, it is another city."
-    return guess_my_city.IN_COUNTRY[country in places]
+def _about_places(reading: Reading, city: str, country: str) -> str | None:
+    """Returns the answer to words that name a place; None if there is none, or a city in passing ("near Rome")."""
+    home = places().home
+    for place in reading.named:
+        if reading.guess and place in home:
+            return GOAL if place == city else "No, it is another city."
+        if place == home.get(place, place) or place == f"{home[place]}, {home[place]}":  # a country; the last is both
+            return guess_my_city.IN_COUNTRY[country == home.get(place, place)]
+    return None
 
 
 def _about_words(asked: str, answers: Mapping[str, str]) -> str:
@@ -244,8 +186,10 @@ def _about_words(asked: str, answers: Mapping[str, str]) -> str:
 
 
 def judge_city(game: GuessMyCity, _seat: int, _chance: Chance) -> str:
-    """Valid if and only if the words name the city or an alias as a guess, and no other city of the pool."""
-    return VALID if _names_city(game) else NOT_VALID
+    """Valid if and only if the words name the city or an alias as a guess, and no other city or country of the pool."""
+    scenario = scenario_of(game)
+    reading = read_places(game.asked, scenario)
+    return VALID if reading.guess and scenario.name in reading.named else NOT_VALID
 
 
 def scenario_of(game: World) -> Scenario:
