@@ -10,12 +10,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from dfc import validation
-from dfc.errors import ConfigError, DfcError
+from dfc.errors import ConfigError, DfcError, cut
 from dfc.interruption import Interrupted, Stop
 from dfc.launch import command_line, distributed
 from dfc.launch.command_line import Request
 from dfc.launch.memory import keep_freed_memory
+from dfc.printing import guarded
 from dfc.run_folder import config_json, differences
+
+_MESSAGE = 20_000  # characters of an error: a few hundred lines
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -24,31 +27,49 @@ def main(arguments: Sequence[str]) -> int:
     With several processes only the first one prints its progress, all of them their errors. After an error that the
     others may not know of this process ends at once instead of returning (`dfc.launch.distributed.leave`).
 
+    Whoever reads what is printed may go away: the run goes on (`dfc.printing`).
+
     Returns:
       The exit code: 0 finished, 1 failed for a cause outside the code, 2 wrong command line or configuration, 128 plus
       the number of the signal that stopped it.
     """
+    with guarded():
+        return _main(arguments)
+
+
+def _main(arguments: Sequence[str]) -> int:
     try:
         request = command_line.parse(arguments)
         if request is None:
             sys.stdout.write(command_line.help_text())
             return 0
         distributed.connect(request.processes)
-        _check_devices(request)
+        if request.processes.mode == "off":
+            _check_devices(request)
     except ConfigError as error:
-        sys.stderr.write(f"{error}\nNothing was started. python -m dfc.launch --help lists every flag and key.\n")
-        return 2
+        return _refused(error)
     keep_freed_memory()
     if request.processes.mode == "off":
         return _attempt(request)
     try:
+        _check_devices(request)
         code = _attempt_together(request)
-    except Exception:  # noqa: BLE001 - whatever it is, an orderly end would wait for processes that wait for this one
+    except ConfigError as error:
+        return _refused(error)
+    except Exception as error:  # noqa: BLE001 - an orderly end would wait for processes that wait for this one
+        lost = distributed.lost_contact(error)
         traceback.print_exc()
+        if lost is not None:  # last, where it is read first
+            sys.stderr.write(f"error: {lost}:\n{request.command}\n")
         code = 1
     if code == 1:
         distributed.leave(code)
     return code
+
+
+def _refused(error: ConfigError) -> int:
+    sys.stderr.write(f"{error}\nNothing was started. python -m dfc.launch --help lists every flag and key.\n")
+    return 2
 
 
 def _check_devices(request: Request) -> None:
@@ -89,26 +110,39 @@ def _attempt(request: Request) -> int:
     try:
         return _run(request)
     except DfcError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {cut(str(error), _MESSAGE)}\n")
     except OSError as error:
         place = error.filename or request.workdir
         sys.stderr.write(f"error: {place}: {error.strerror or error}\n")
     return 1
 
 
-def _run(request: Request) -> int:
+_LOOKS = 8  # of several processes inside an iteration, between two questions whether one of them was asked to stop
+
+
+def _stop() -> Stop:
+    import jax  # noqa: PLC0415 - takes a second; a mistake in the configuration is answered without it
+
     from dfc import agreement  # noqa: PLC0415 - imports jax
+
+    return Stop(agreement.largest, every=_LOOKS if jax.process_count() > 1 else 1)
+
+
+def _run(request: Request) -> int:
     from dfc.recipes.stage_runs import open_together  # noqa: PLC0415 - same
 
+    for notice in validation.notices(request.config):
+        sys.stdout.write(f"{notice}\n")
     folder_ = open_together(request.workdir, request.config, command=request.command)
-    with folder_ as folder, Stop(agreement.largest) as stop:
+    with folder_ as folder, _stop() as stop:
         try:
             importlib.import_module(f"dfc.recipes.{request.config.recipe}").run(request.config, folder, stop)
         except Interrupted as interrupted:
             if folder.writes:
                 where = "" if request.processes.mode == "off" else " in every process"
                 sys.stderr.write(
-                    f"{interrupted}; everything is saved. To go on, run the same command{where}:\n{request.command}\n"
+                    f"{interrupted}; everything finished is saved, what was under way begins again. To go on, run the"
+                    f" same command{where}:\n{request.command}\n"
                 )
             return 128 + interrupted.signal_number
         except KeyboardInterrupt:

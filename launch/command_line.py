@@ -11,12 +11,15 @@ import dataclasses
 import difflib
 import functools
 import inspect
+import operator
+import os
 import re
 import runpy
 import shlex
+import sys
 import textwrap
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +29,11 @@ from ml_collections import config_dict, config_flags
 import dfc
 from dfc import validation
 from dfc.config import RunConfig
-from dfc.errors import ConfigError
+from dfc.errors import ConfigError, told
 from dfc.games import registry
 from dfc.launch import distributed
 from dfc.launch.distributed import Processes
+from dfc.players import key_search
 
 _FLAGS = {
     "config": "the configuration file, looked up in the current folder, then among those that come with dfc",
@@ -79,7 +83,7 @@ def parse(arguments: Sequence[str]) -> Request | None:
         return None
     processes, more = distributed.read(values)
     found += more
-    config = None
+    config, workdir = None, Path()
     if values["config"] is None:
         if not any(problem.startswith("--config") for problem in found):
             found.append(f"--config is missing: name a file, e.g. --config=configs/quickstart.py ({_shipped_text()})")
@@ -94,9 +98,15 @@ def parse(arguments: Sequence[str]) -> Request | None:
     if config is not None:
         checked = validation.problems(config)
         found += checked or validation.place_problems(config)
+        if not checked:
+            workdir = Path(values["workdir"]) if values["workdir"] else Path("runs") / config.name
+            found += _path_problems("--workdir", workdir)
+            if config.model.path != "tiny_player":
+                found += _path_problems("model.path", Path(config.model.path))
+    variables = [] if config is None else key_search.variables_of(config)
+    found = _with_key_problems(dict.fromkeys(found), [*words, *overrides], variables)
     if found or config is None:
         raise ConfigError(found)
-    workdir = Path(values["workdir"]) if values["workdir"] else Path("runs") / config.name
     return Request(config, workdir, shlex.join(["python", "-m", "dfc.launch", *arguments]), processes)
 
 
@@ -138,12 +148,16 @@ def load(name: str) -> RunConfig:
         # Compiled anew each time: a cached file of the same second and size would be taken for the edited one.
         get_config = runpy.run_path(str(path), run_name="dfc_config").get("get_config")
         config = get_config() if callable(get_config) else None
-    except Exception as error:  # the file is the user's code and may raise anything
-        raise ConfigError([f"--config={name}: {_where(path, error)}{_constructor_hint(error)}"]) from error
+    except BaseException as error:  # the file is the user's code: it may raise anything, or call sys.exit
+        # Which variables hold keys stands in the configuration that is not there.
+        came = key_search.redacted_by_environment(f"{_where(path, error)}{_constructor_hint(error)}")
+        raise ConfigError([f"--config={name}: {came}"]) from error
     if not callable(get_config):
         raise ConfigError([f"--config={name}: {path} has no get_config(); define one that returns a RunConfig"])
-    if not isinstance(config, RunConfig):
+    if not isinstance(config, RunConfig) or not validation.is_section(config, RunConfig):
         came = type(config).__name__
+        if isinstance(config, RunConfig):
+            came += ", which has other fields"
         raise ConfigError([f"--config={name}: get_config() must return a dfc.config.RunConfig, not {came}"])
     return config
 
@@ -165,7 +179,13 @@ def override(config: RunConfig, overrides: Sequence[str]) -> tuple[RunConfig, li
     Returns:
       The configuration with every override that could be applied, and one problem for each that could not.
     """
-    values = to_config_dict(config)
+    if not validation.has_sections(config):
+        return config, _unknown_keys(overrides)
+    try:
+        values = to_config_dict(config)
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:  # of names no game can have
+        why = validation.games_problems(config.games) or [f"the file's values are of a kind no key has: {told(error)}"]
+        return config, _unknown_keys(overrides) + why
     found = []
     for word in overrides:
         problem = _apply(values, word)
@@ -215,6 +235,14 @@ def _read_flags(words: Sequence[str]) -> tuple[dict[str, str | None], list[str]]
     return {name: holder[name].value for name in _FLAGS}, found
 
 
+def _with_key_problems(found: Iterable[str], words: Sequence[str], variables: Sequence[str]) -> list[str]:
+    """Adds which words hold a key or a password, also where a later one replaces them; no sentence repeats it."""
+    search = key_search.KeySearch([*variables, *key_search.variables_in(words)])
+    shown = [search.redact(problem) for problem in found]
+    more = key_search.word_problems(words, variables)
+    return shown + [problem for problem in more if problem.removeprefix("--config.") not in shown]
+
+
 # ---- files ----------------------------------------------------------------------------------------------------
 
 
@@ -230,25 +258,50 @@ def _shipped_text() -> str:
 def _find(name: str) -> Path:
     here = Path(name)
     shipped = _shipped().parent / name
-    for path in (here, shipped):
-        if path.is_file():
-            return path
-    candidates = {f"configs/{path.name}": path for path in _shipped().glob("*.py")}
-    near = difflib.get_close_matches(name, candidates, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}?" if near else f"dfc comes with {_shipped_text()}"
-    kind = "a folder, not a file" if here.is_dir() else "no such file"
+    try:
+        for path in (here, shipped):
+            if path.is_file():
+                return path
+        is_folder = here.is_dir()
+    except OSError as error:  # a name that is too long, a folder that may not be read
+        raise ConfigError([f"--config={name}: {error.strerror or error}"]) from error
+    names = {form: f"configs/{path.name}" for path in _shipped().glob("*.py") for form in (path.stem, path.name)}
+    names |= {full: full for full in names.values()}
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f"did you mean {names[near[0]]}?" if near else f"dfc comes with {_shipped_text()}"
+    kind = "a folder, not a file" if is_folder else "no such file"
     raise ConfigError([f"--config={name}: {kind} (looked at {here.absolute()} and {shipped}); {hint}"])
 
 
-def _where(path: Path, error: Exception) -> str:
+def _path_problems(key: str, path: Path) -> list[str]:
+    """Returns why no run can use a path: no file system takes it, or the libraries in C++ would look elsewhere."""
+    if "\0" in str(path):
+        return [f"{key}={path}: holds a zero byte, which no path can"]
+    try:
+        whole = path.absolute()
+        whole.exists()
+        same = str(whole).encode() == os.fsencode(whole)
+    except UnicodeEncodeError:
+        same = False
+    except OSError as error:
+        return [f"{key}={path}: {error.strerror or error}"]
+    if same:
+        return []
+    # Checkpoints and weights are read and written by code that takes UTF-8, whatever Python takes.
+    cure = "set PYTHONUTF8=1 or a locale such as LC_ALL=C.UTF-8, or use a folder whose whole path is plain ASCII"
+    encoding = sys.getfilesystemencoding()
+    return [f"{key}={path}: {whole} is no UTF-8 for a Python whose file system encoding is {encoding}; {cure}"]
+
+
+def _where(path: Path, error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename == str(path):
         return f"line {error.lineno} is no Python: {error.msg}"
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-    return f"{'line ' + str(lines[-1]) if lines else 'the file'} raised {type(error).__name__}: {error}"
+    return f"{'line ' + str(lines[-1]) if lines else 'the file'} raised {type(error).__name__}: {told(error)}"
 
 
-def _constructor_hint(error: Exception) -> str:
-    match = re.match(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", str(error))
+def _constructor_hint(error: BaseException) -> str:
+    match = re.match(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", told(error))
     kind = getattr(dfc.config, match[1], None) if match else None
     if not (match and dataclasses.is_dataclass(kind)):
         return ""
@@ -295,6 +348,8 @@ def _nearest_key(key: str, name: str, fields: Mapping[str, Any]) -> str:
 
 
 def _game_key_problem(key: str, names: Sequence[str]) -> str | None:
+    if validation.is_file(".".join(names)):
+        return f"--config.{key}: {validation.OF_A_FILE}"
     if names and names[0] not in registry.ids():
         return f"--config.{key}: there is no game '{names[0]}'{validation.nearest(names[0], registry.ids())}"
     if len(names) > 1 and names[1] not in registry.defaults(names[0]):
@@ -327,29 +382,32 @@ def _apply(values: Any, word: str) -> str | None:  # noqa: ANN401 - ml_collectio
         return f"--config.{key}: a value is missing; write --config.{key}=VALUE"
     if in_games and len(names) < 3:
         return _apply_games(values, names, match["value"] or "")
-    path, allowed = key, validation.describe_type(kind)
+    allowed = validation.describe_type(kind)
     if in_games:
         _, game_id, option = names
         default = registry.defaults(game_id)[option]
-        path, allowed = f'games["{game_id}"].{option}', f"of the kind of {default!r}"
+        allowed = f"of the kind of {default!r}"
         if game_id not in values.games:
             return f"--config.{key}: {game_id} is not among this run's games; add it: --config.games.{game_id}={{}}"
         with values.unlocked():  # config_flags reads a value by the type of the one it replaces
             if option not in values.games[game_id]:
                 values.games[game_id][option] = default
-    return _set(values, match, path, allowed)
+    *sections, name = names
+    return _set(functools.reduce(operator.getitem, sections, values), name, match, allowed)
 
 
-def _set(values: Any, match: re.Match[str], path: str, allowed: str) -> str | None:  # noqa: ANN401 - ml_collections
-    """Lets config_flags read the value and set it at the path."""
+def _set(section: Any, name: str, match: re.Match[str], allowed: str) -> str | None:  # noqa: ANN401 - ml_collections
+    """Lets config_flags read the value and set it under a name of a section."""
     key = match["key"]
+    values = config_dict.ConfigDict({name: section[name]})  # alone: config_flags writes out all that it is given
     kind: Any = flags.FlagValues  # absl has no types
     holder = kind()
-    changed = f"--{match['no'] or ''}config.{path}{match['given'] or ''}"
+    changed = f"--{match['no'] or ''}config.{name}{match['given'] or ''}"
     try:
         config_flags.DEFINE_config_dict("config", values, flag_values=holder, sys_argv=[changed])
         holder(["dfc.launch", changed])
-    except (flags.Error, TypeError, ValueError):
+        section[name] = values[name]
+    except Exception:  # noqa: BLE001 - it prints the value before, which in a file may be of any class
         return f"--config.{key}={match['value'] if match['given'] else ''}: must be {allowed}"
     return None
 
@@ -357,16 +415,21 @@ def _set(values: Any, match: re.Match[str], path: str, allowed: str) -> str | No
 def _apply_games(values: Any, names: Sequence[str], text: str) -> str | None:  # noqa: ANN401 - ml_collections has no types
     """Replaces all games, or all options of one; an id that is not in the file is added."""
     given: Any = None
-    with contextlib.suppress(ValueError, SyntaxError):
+    with contextlib.suppress(ValueError, SyntaxError, TypeError, RecursionError, MemoryError):  # as its page says
         given = ast.literal_eval(text)
     if not isinstance(given, dict) or not all(isinstance(key, str) for key in given):
         example = "{'Nim-v0': {}, 'TowerOfHanoi-v0': {'max_turns': 14}}" if len(names) == 1 else "{'max_turns': 14}"
         return f'--config.{".".join(names)}={text}: must be a mapping such as "{example}"'
+    wanted = given if len(names) == 1 else {names[1]: given}
+    try:
+        made = config_dict.ConfigDict(given)
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):  # of names no game and no option can have
+        return f"--config.{'.'.join(names)}: {'; '.join(validation.games_problems(wanted))}"
     with values.unlocked():
         if len(names) == 1:
-            values.games = config_dict.ConfigDict(given)
+            values.games = made
         else:
-            values.games[names[1]] = config_dict.ConfigDict(given)
+            values.games[names[1]] = made
     return None
 
 
@@ -383,7 +446,7 @@ def _plain(section: Any) -> dict[str, Any]:  # noqa: ANN401 - any dataclass of t
             plain[name] = {
                 key: dict(options) if isinstance(options, Mapping) else options for key, options in value.items()
             }
-        elif kind is float and type(value) is int:
+        elif kind is float and type(value) is int and abs(value) < 2**1000:  # else validation says so
             plain[name] = float(value)
         else:
             plain[name] = value

@@ -6,8 +6,10 @@ is answered at once.
 """
 
 import dataclasses
+import faulthandler
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Mapping
 from typing import Any, NoReturn
@@ -20,6 +22,27 @@ _FROM_ENVIRONMENT = {
     "processes": "JAX_NUM_PROCESSES",
     "process": "JAX_PROCESS_ID",
 }
+# What JAX raises where a process of the run is gone is a ValueError or a RuntimeError with the words of gloo, NCCL or
+# the coordination service behind the name of a status.
+_LOST = re.compile(
+    r"(UNKNOWN|UNAVAILABLE|DEADLINE_EXCEEDED|INTERNAL|ABORTED|CANCELLED|FAILED_PRECONDITION): .*"
+    r"(gloo|nccl|connection (closed|reset|refused)|socket closed|heartbeat|coordination|barrier timed out|broken pipe)",
+    re.IGNORECASE | re.DOTALL,
+)
+# Of what NCCL reports, only these tell of another process; memory that is short, or a driver that fails, is its own.
+_LOST_IN_NCCL = re.compile(
+    r"remote process (has )?(exited|terminated)|connection (was )?(closed|reset)|socket|timed[ -]?out", re.IGNORECASE
+)
+# Passes on what `faulthandler` says, and adds a text where it was abort().
+_SPEAKER = (
+    "import os, sys\n"
+    "whole = b''\n"
+    "while said := os.read(0, 65536):\n"
+    "    os.write(2, said)\n"
+    "    whole += said\n"
+    "if b'Fatal Python error: Aborted' in whole:\n"
+    "    os.write(2, sys.argv[1].encode())\n"
+)
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:]+\]|[^:\s]+):(?P<port>\d{1,5})")
 
 
@@ -118,6 +141,70 @@ def connect(processes: Processes) -> None:
                 " port of the first one's host must be free there and open to the others"
             )
         raise ConfigError([problem]) from error
+    _speak_when_aborted()
+
+
+def lost_contact(error: BaseException) -> str | None:
+    """Returns what to tell where an error means that another process of the run is gone; None for any other error.
+
+    A run of one process has no other to lose.
+    """
+    text = str(error)
+    if not isinstance(error, ValueError | RuntimeError) or not _LOST.search(text):
+        return None
+    if "nccl" in text.lower() and not _LOST_IN_NCCL.search(text):
+        return None
+    if _count() > 1:
+        reason = " ".join(text.split())[:200]
+        return f"{_place()} lost contact with another one ({reason}); {_CURE}"
+    return None
+
+
+_CURE = (
+    "that one has failed, was ended, or cannot be reached: its own output says more. Nothing that was saved is lost. To"
+    " go on from the newest checkpoint, run the same command in every process"
+)
+
+
+def _count() -> int:
+    import jax  # noqa: PLC0415 - takes a second; a mistake in the configuration is answered without it
+
+    count: int = jax.process_count()
+    return count
+
+
+def _place() -> str:
+    import jax  # noqa: PLC0415 - takes a second; a mistake in the configuration is answered without it
+
+    return f"process {jax.process_index()} of {jax.process_count()}"
+
+
+def _speak_when_aborted() -> None:
+    """Lets a sentence follow where this process ends by abort(), as JAX's coordination service ends it.
+
+    That one does so from a thread of its own, behind a dump of its stack, once the first process is gone or the
+    heartbeats of another one are missing; it has no hook that can be used from Python (its callback ends in
+    std::bad_cast). A failed check of XLA or of the allocator ends a process by abort() too, so the sentence leaves open
+    which it was, and the end stays what it is: exit code 134, with a core where they are kept.
+
+    Nothing of Python may run in the process by then: its lock, or that of the allocator, may never be let go. What runs
+    is `faulthandler`, which is C and takes neither; it writes where Python was to a pipe, and raises the signal again.
+    A small process at the other end passes that on, and says the sentence.
+    """
+    text = (
+        f"error: {_place()} was ended by abort(), see above. If the lines there name another process, the coordination"
+        f" service or a heartbeat, it lost contact: {_CURE}. Otherwise this process itself failed\n"
+    )
+    reader, writer = os.pipe()
+    # In a session of its own: a Ctrl-C is not meant for it. It ends when the pipe is closed, with this process.
+    subprocess.Popen(  # noqa: S603 - our own
+        [sys.executable, "-I", "-S", "-c", _SPEAKER, text],
+        stdin=reader,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    os.close(reader)
+    faulthandler.enable(file=writer)
 
 
 def problems(config: RunConfig, count: int) -> list[str]:

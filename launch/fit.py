@@ -5,7 +5,6 @@ described devices. No accelerator is needed, no weights are read.
 """
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -13,8 +12,9 @@ from pathlib import Path
 
 from dfc import validation
 from dfc.config import RunConfig
-from dfc.errors import ConfigError, DfcError
+from dfc.errors import ConfigError, DfcError, WeightsError
 from dfc.launch import command_line
+from dfc.printing import guarded
 
 _EPILOGUE = """\
 Any key of the configuration can be set with --config.KEY=VALUE, as for dfc.launch.
@@ -26,7 +26,8 @@ example: python -m dfc.launch.fit --config=configs/dfc_textarena_qwen2_5_32b.py 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m dfc.launch.fit",
-        description="Says whether a run fits devices that are not here, and how long it takes at the least.",
+        description="Says whether a run fits devices that are not here, and how long it takes at the least. "
+        "Knows the recipe divide_fuse_conquer, all four methods of it.",
         epilog=_EPILOGUE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -50,6 +51,11 @@ def main(arguments: Sequence[str]) -> int:
     Returns:
       The exit code: 0 everything fits, 1 something does not fit, 2 wrong command line or configuration.
     """
+    with guarded():
+        return _main(arguments)
+
+
+def _main(arguments: Sequence[str]) -> int:
     known, rest = _parser().parse_known_args(list(arguments))
     try:
         config = _config(known, rest)
@@ -95,15 +101,12 @@ def _config(known: argparse.Namespace, rest: Sequence[str]) -> RunConfig:
 def _read(name: str | None) -> dict[str, object] | None:
     if name is None:
         return None
+    from dfc.models import folders  # noqa: PLC0415 - imports jax
+
     try:
-        values = json.loads(Path(name).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError([f"--model_config={name}: {error.strerror}"]) from error
-    except ValueError as error:
-        raise ConfigError([f"--model_config={name}: no JSON: {error}"]) from error
-    if not isinstance(values, dict):
-        raise ConfigError([f"--model_config={name}: expected an object"])
-    return values
+        return folders.read_json(Path(name))
+    except WeightsError as error:
+        raise ConfigError([f"--model_config={name}: {error}"]) from error
 
 
 if __name__ == "__main__":

@@ -20,9 +20,10 @@ from dfc.games import loading, registry, scripted
 from dfc.games.chance import Chance, derive_seed
 from dfc.games.game import Game, Verdict
 from dfc.games.scripted import Player, Strength
-from dfc.players import named, rounds
+from dfc.players import key_search, named, rounds
 from dfc.players.person import Person, Quit, framed, seat_name
 from dfc.players.remote import Message, PlayerError, Remote
+from dfc.printing import Printed, guarded
 
 _EPILOGUE = """\
 opponents and staff:
@@ -86,15 +87,26 @@ def main(
       The exit code: 0 the game was played or left, 1 a player failed or the game was discarded, 2 wrong command line,
       130 interrupted.
     """
-    known = _parser().parse_args(list(arguments))
-    out = sys.stdout if write is None else write
-    players = [] if players is None else players
+    with guarded():
+        known = _parser().parse_args(list(arguments))
+        out: Any = sys.stdout if write is None else Printed(write)
+        return _main(known, arguments, read, out, [] if players is None else players)
+
+
+def _main(
+    known: argparse.Namespace,
+    words: Sequence[str],
+    read: TextIO | None,
+    out: TextIO,
+    players: list[Player | Remote],
+) -> int:
     try:
         try:
+            _refuse_keys(known, words)
             game = _make(known)
             _check(known, game)
             patient = not {"illegal_allowance", "malformed_allowance"} & _object("options", known.options).keys()
-            person = Person(read, write, patient=patient)
+            person = Person(read, out, patient=patient)
             _seat(known, game, person, players, out)
         except (DfcError, ValueError, OSError) as error:
             sys.stderr.write(f"{error}\n")
@@ -180,11 +192,22 @@ def _waited(remote: Remote, chat: list[Message], out: TextIO) -> str:
 def _object(flag: str, text: str) -> dict[str, Any]:
     try:
         found: Any = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError([f"--{flag}={text}: no JSON: {error}"]) from error
     if not isinstance(found, dict):
         raise ConfigError([f"--{flag}={text}: expected an object"])
     return found
+
+
+def _refuse_keys(known: argparse.Namespace, words: Sequence[str]) -> None:
+    """Refuses a key or a password in the place of anything else, before a message repeats it.
+
+    Raises:
+      ConfigError: names the words without what they hold.
+    """
+    wrong = key_search.word_problems([*words, f"--key_variable={known.key_variable}"], [known.key_variable])
+    if wrong:
+        raise ConfigError(wrong)
 
 
 def _make(known: argparse.Namespace) -> Game:
@@ -323,10 +346,14 @@ def _player(
     from dfc.rollout.local import REPLY_IDS, LocalPlayer  # noqa: PLC0415 - imports jax and reads a checkpoint
 
     if staff:  # answers in words, and the same words to the same question
-        return LocalPlayer(who, sampling=SamplingConfig(temperature=0.0))
-    # A reply that goes on behind the end of an action would only take time.
-    stop = ("]",) if game.grammar.endswith("]") else ()
-    return LocalPlayer(who, stop=stop, max_reply_length=game.reply_ids or REPLY_IDS)
+        player = LocalPlayer(who, sampling=SamplingConfig(temperature=0.0))
+    else:
+        # A reply that goes on behind the end of an action would only take time.
+        stop = ("]",) if game.grammar.endswith("]") else ()
+        player = LocalPlayer(who, stop=stop, max_reply_length=game.reply_ids or REPLY_IDS)
+    if player.departure is not None:
+        print(f"{who}: {player.departure}", file=out, flush=True)
+    return player
 
 
 # ---- what is told ---------------------------------------------------------------------------------------------------
