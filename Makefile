@@ -3,13 +3,17 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: quickstart test lint types install aot agreement agreement-trl config-fields
+.PHONY: quickstart test test-optimized lint types install aot agreement agreement-trl config-fields
 
 quickstart: install
 	$(BIN)/python -m dfc.launch --config=configs/quickstart.py
 
 test: $(VENV)/.test lint types
 	$(BIN)/python -m pytest -q --numprocesses=2 --dist=loadfile
+
+# The same with the programs that users run; the other tests compile with few optimizations (tests/conftest.py).
+test-optimized: $(VENV)/.test
+	XLA_FLAGS= $(BIN)/python -m pytest -q --numprocesses=2 --dist=loadfile
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
