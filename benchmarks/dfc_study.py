@@ -1,12 +1,12 @@
-"""Runs the Divide-Fuse-Conquer study: every comparison of the paper with the model in the box, each run by itself.
+"""Runs the Divide-Fuse-Conquer study: every comparison of the paper with the bundled model, each run by itself.
 
     python benchmarks/dfc_study.py [--out=runs/study] [--seeds=10,11,12] [--parallel=2] [--only=TEXT] [--list]
 
-Arms: Divide-Fuse-Conquer and its rivals (`configs/study_*.py`), all with as many games to learn from. Ablations: one
-setting changed, on the games where the paper shows its effect, beside the same run without the change. One long run.
-Seeds 10, 11, 12 were not looked at when the settings were chosen.
+Methods: Divide-Fuse-Conquer and its baselines (`configs/study_*.py`), all with as many games to learn from. Ablations:
+one setting changed, on the games where the paper shows its effect, beside the same run without the change. One long
+run. Seeds 10, 11, 12 were not looked at when the settings were chosen.
 
-Every run is a process of one thread, `--parallel` at a time. A run that was stopped goes on where it was when this is
+Every run is a process of one thread, `--parallel` at a time. A run that was stopped resumes where it was when this is
 called again; a finished one is left alone. `--list` prints the runs and what each has cost so far.
 `benchmarks/dfc_study_results.py` makes the tables and figures.
 """
@@ -26,7 +26,7 @@ SHORT = f"{METHOD}.conquer_iterations=40"
 
 
 def only(*games: str) -> str:
-    """Returns the override that leaves these ids of the study's games."""
+    """Returns the override that leaves these of the study's games."""
     options = {"LiarsDice-v0": {"num_dice": 2}, "TowerOfHanoi-v0": {"max_turns": 14}}
     return f"--config.games={ ({game: options.get(game, {}) for game in games})!r}"
 

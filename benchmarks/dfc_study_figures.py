@@ -33,7 +33,7 @@ def smoothed(values: Sequence[float], width: int = 5) -> list[float]:
 
 
 def games_of(path: Path) -> list[str]:
-    """Returns a run's ids."""
+    """Returns a run's games."""
     return list(json.loads((path / "config.json").read_text())["games"])
 
 
@@ -58,7 +58,7 @@ def draw(out: Path, figures: Path) -> list[Path]:
 
 
 def final_bars(out: Path) -> Any:  # noqa: ANN401 (matplotlib's types are no part of the project)
-    """Returns win rates of base and trained model per id, as the paper's Figure 1."""
+    """Returns win rates of base and trained model per game, as the paper's Figure 1."""
     paths = list(runs_of(out, "dfc").values())
     if not paths:
         return None
@@ -78,25 +78,25 @@ def final_bars(out: Path) -> Any:  # noqa: ANN401 (matplotlib's types are no par
 
 
 def played(path: Path, game: str) -> tuple[list[float], list[float]]:
-    """Returns (games of this run so far in thousands, win rate) of the iterations in which an id was trained.
+    """Returns (games of this run so far in thousands, win rate) of the iterations in which a game was trained.
 
-    Runs of one id each count as if they went on side by side: which comes first is nobody's merit.
+    Runs of one game each count as if they ran side by side: which comes first is nobody's merit.
     """
     total, own, places, rates = 0.0, 0.0, [], []
-    ids = len(games_of(path))
+    num_games = len(games_of(path))
     for line in lines(path, "metrics"):
         games = line["metrics"]["episodes"] / 1000
         total += games
         rate = line["metrics"].get(f"games/{game}/win_rate")
         if rate is not None:
             own += games
-            places.append(ids * own if line["stage"].startswith("only ") else total)
+            places.append(num_games * own if line["stage"].startswith("only ") else total)
             rates.append(rate)
     return places, smoothed(rates)
 
 
 def curves(out: Path) -> Any:  # noqa: ANN401 (as above)
-    """Returns win rates over the games trained on, per id and arm, as the paper's Figure 2."""
+    """Returns win rates over the games trained on, per game and method, as the paper's Figure 2."""
     arms = {name: list(runs_of(out, name, finished=False).values()) for name in COLORS}
     paths = arms["dfc"]
     if not paths:
@@ -117,7 +117,7 @@ def curves(out: Path) -> Any:  # noqa: ANN401 (as above)
 
 
 def mean_curve(path: Path, metric: str, game: str | None) -> list[float]:
-    """Returns the mean of a metric over one id or all of a run's, per iteration."""
+    """Returns the mean of a metric over one game or all of a run's, per iteration."""
     columns = [curve(path, f"games/{name}/{metric}") for name in ([game] if game else games_of(path))]
     return smoothed([statistics.fmean(values) for values in zip(*columns, strict=False)])
 

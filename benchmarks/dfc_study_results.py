@@ -2,10 +2,10 @@
 
     python benchmarks/dfc_study_results.py RUNS [--figures=docs/results]
 
-Prints Markdown: final scores of every arm, scores after every fuse and conquer, ablations, what the runs cost. Draws
+Prints Markdown: final scores of every method, scores after every fuse and conquer, ablations, what the runs cost. Draws
 what the paper's Figures 1 to 4 show, where matplotlib is installed. Runs that are not finished are left out of the
 tables of final scores and named. Intervals treat games as independent; seeds are shown one by one beside them, since
-the spread between runs of one arm is more than that between games.
+the spread between runs of one method is more than that between games.
 """
 
 import argparse
@@ -25,7 +25,7 @@ LAST = 10  # iterations whose mean stands for the end of a curve
 
 
 def two_seats(records: Mapping[str, Record]) -> Record:
-    """Returns the sum over the ids of two seats."""
+    """Returns the sum over the games of two seats."""
     return pooled(record for game, record in records.items() if registry.make(game).seats > 1)
 
 
@@ -40,7 +40,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def arms_table(out: Path, names: Sequence[str], opponent: str) -> str:
-    """Returns pooled scores of arms against an opponent, with each seed's and the difference to the first arm.
+    """Returns pooled scores of methods against an opponent, with each seed's and the difference to the first method.
 
     The interval of a difference is that of games alone; differences of both signs among the seeds outweigh it.
     """
@@ -67,7 +67,7 @@ def arms_table(out: Path, names: Sequence[str], opponent: str) -> str:
 
 
 def games_table(out: Path, names: Sequence[str]) -> str:
-    """Returns each id's score by arm against the initial policy, alone in games of one seat (share solved)."""
+    """Returns each game's score by method against the initial policy, alone in games of one seat (share solved)."""
     columns, header = [], []
     for name in names:
         source, policy = ("dfc", "initial") if name == "initial" else (name, "final")
@@ -114,13 +114,13 @@ def end_of(path: Path, metric: str) -> float:
 
 
 def mean_over_games(path: Path, name: str) -> float:
-    """Returns the mean over ids of the end of a metric."""
+    """Returns the mean over games of the end of a metric."""
     games = json.loads((path / "config.json").read_text())["games"]
     return statistics.fmean(end_of(path, f"games/{game}/{name}") for game in games)
 
 
 def final_win_rate(path: Path) -> float:
-    """Returns the mean over ids of the share of final matches won against the initial policy (alone: solved)."""
+    """Returns the mean over games of the share of final matches won against the initial policy (alone: solved)."""
     return statistics.fmean(record.win_rate.estimate for record in final_records(path, "final", "initial").values())
 
 

@@ -31,7 +31,7 @@ def runs_of(out: Path, name: str, *, finished: bool = True) -> dict[int, Path]:
 
 
 def final_records(path: Path, policy: str, opponent: str) -> dict[str, Record]:
-    """Returns the final matches' counts per id."""
+    """Returns the final matches' counts per game."""
     counts: dict[str, Record] = defaultdict(Record)
     for row in lines(path, "evaluations"):
         if row["stage"] == "final" and row["policy"] == policy and row["opponent"] in (opponent, "none"):

@@ -1,10 +1,10 @@
-"""What programs of three strengths achieve in every game: the lines between which a model's results lie.
+"""What scripted players of three strengths achieve in every game: the lines between which a model's results lie.
 
     python benchmarks/game_baselines.py [--games=200] [--only=ID,...] [--split=test] [--markdown]
 
 Random-legal, simple and strong players (`dfc.games.scripted`). One player: share of solved games and turns of the
 solved ones. Two players: wins / draws / losses of the first-named on either seat against random-legal play, and strong
-against simple. Staff follows its script. Seeds 0, 1, ... of `--split` where a game has tasks: its first tasks.
+against simple. Simulators follow their scripts. Seeds 0, 1, ... of `--split` where a game has tasks: its first tasks.
 
 Expected (known from elsewhere, random-legal play): TicTacToe 58 / 13 / 29 and ConnectFour 56 / 0 / 44 for whoever
 begins, LiarsDice and Poker 50 / 0 / 50, GuessTheNumber 55 %, -hardcore 21 % (in 10 guesses), bisection 5 guesses of 20.
@@ -22,10 +22,10 @@ from typing import Any
 
 from dfc.evaluation.statistics import wilson_interval
 from dfc.games import registry, scripted
-from dfc.games.chance import Chance, derive_seed
 from dfc.games.game import Game, Outcome
+from dfc.games.rng import GameRng, derive_seed
 from dfc.games.scripted import STRENGTHS, Player, Strength
-from dfc.players.rounds import play_out
+from dfc.players.sequential import play_sequentially
 
 PAIRS: tuple[tuple[Strength, Strength], ...] = (
     ("random_legal", "random_legal"),
@@ -45,12 +45,12 @@ def make(game_id: str, split: str) -> Game:
 def played(game_id: str, split: str, players: Sequence[Strength], games: int) -> list[Game]:
     """Returns games that players, by seat, have played."""
     seated: list[Player] = [scripted.player(game_id, strength) for strength in players]
-    seated += scripted.staff(game_id).values()
+    seated += scripted.simulators(game_id).values()
     found = []
     for number in range(games):
         game = make(game_id, split)
         game.reset(number)
-        play_out(game, seated, Chance(derive_seed("baselines", game_id, *players, number)))
+        play_sequentially(game, seated, GameRng(derive_seed("baselines", game_id, *players, number)))
         found.append(game)
     return found
 
@@ -167,9 +167,9 @@ def main() -> None:
     parser.add_argument("--split", default="test", help="of games with tasks; their last one where they have none so")
     parser.add_argument("--markdown", action="store_true", help="print tables in Markdown instead")
     options = parser.parse_args()
-    ids = tuple(options.only.split(",")) if options.only else registry.own_ids()
+    game_ids = tuple(options.only.split(",")) if options.only else registry.own_game_ids()
     rows: list[Row] = []
-    for game_id in ids:
+    for game_id in game_ids:
         begun = time.perf_counter()
         kind = single if registry.make(game_id).seats == 1 else double
         for row in kind(game_id, options.split, options.games):

@@ -3,8 +3,8 @@
     python benchmarks/games.py [--repeats=5] [--only=ID,...] [--quick]
 
 Steps per second: whole games in which the player to move is shown its observation, the legal actions are listed and
-one of them, chosen at random beforehand, is played; made and begun anew for every game. Staff follows its script,
-whose own time is left out.
+one of them, chosen at random beforehand, is played; made and begun again for every game. Simulators follow their
+scripts, whose own time is left out.
 
 Alike and TextArena: the same games without the list, which TextArena's environments do not have, and without making
 them; beside it TextArena's environment of the same id, without wrappers: reset, then its observation joined to one
@@ -36,8 +36,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from dfc.games import registry, scripted
-from dfc.games.chance import Chance, derive_seed
 from dfc.games.game import Game
+from dfc.games.rng import GameRng, derive_seed
 
 STEPS, STEPS_OF_LONG = 20_000, 10_000  # aims, per second
 LONG = ("Poker", "SimpleNegotiation")
@@ -52,23 +52,23 @@ def started(game_id: str, seed: int) -> Game:
     return game
 
 
-def reply(game: Game, staff: Mapping[str, scripted.Player], chance: Chance) -> str:
-    """Returns a random legal action, or what staff says."""
+def reply(game: Game, simulators: Mapping[str, scripted.Player], rng: GameRng) -> str:
+    """Returns a random legal action, or what a simulator says."""
     seat = game.to_move
     if seat is not None and seat >= game.seats:
-        return staff[game.role(seat)].act(game, chance)
+        return simulators[game.role(seat)].act(game, rng)
     actions = game.legal_actions()
-    return actions[chance.below(len(actions))]
+    return actions[rng.randrange(len(actions))]
 
 
 def scripts(game_id: str, games: int) -> list[list[str]]:
-    """Returns the replies of whole games with seeds 0, 1, ...: random legal actions and what staff says."""
-    staff = scripted.staff(game_id)
+    """Returns the replies of whole games with seeds 0, 1, ...: random legal actions and what simulators say."""
+    simulators = scripted.simulators(game_id)
     found = []
     for seed in range(games):
-        game, chance, said = started(game_id, seed), Chance(derive_seed("games", game_id, seed)), []
+        game, rng, said = started(game_id, seed), GameRng(derive_seed("games", game_id, seed)), []
         while not game.over:
-            said.append(reply(game, staff, chance))
+            said.append(reply(game, simulators, rng))
             game.step(said[-1])
         found.append(said)
     return found
@@ -170,11 +170,11 @@ SECRETS: dict[str, Callable[[Any, Any], None]] = {
 
 def live(game_id: str, seed: int) -> Game:
     """Returns a game in its middle: after half of the replies of a random one, at most 20."""
-    staff, chance = scripted.staff(game_id), Chance(derive_seed("live", game_id, seed))
+    simulators, rng = scripted.simulators(game_id), GameRng(derive_seed("live", game_id, seed))
     game = started(game_id, seed)
-    for _ in range(min(game.longest // 2, 20)):
+    for _ in range(min(game.max_game_length // 2, 20)):
         after = game.clone()
-        after.step(reply(after, staff, chance))
+        after.step(reply(after, simulators, rng))
         if after.over:
             break
         game = after
@@ -211,26 +211,26 @@ def measured(game_id: str, repeats: int, *, quick: bool) -> Row:
     said = scripts(game_id, 5)
     steps = sum(map(len, said)) / len(said)
     said = scripts(game_id, max(5, int((1000 if quick else 5000) / steps)))  # about as many steps for every game
-    rival = has_rival(game_id)
+    baseline = has_baseline(game_id)
     ours(game_id, said[:5])  # tables and caches are filled
     rates: list[float] = []
     alike: list[float] = []
-    rival_rates: list[float] = []
+    baseline_rates: list[float] = []
     short = 0
     for _ in range(repeats):
         rates.append(ours(game_id, said))
-        if rival:
+        if baseline:
             alike.append(ours_alike(game_id, said))
             rate, short = theirs(game_id, said)
-            rival_rates.append(rate)
+            baseline_rates.append(rate)
     games = [live(game_id, seed) for seed in range(200)]
     row: Row = {
         "game": game_id,
         "steps_per_game": steps,
         "steps_per_second": spread(rates),
-        "alike": spread(alike) if rival else None,
-        "textarena": spread(rival_rates) if rival else None,
-        "textarena_unfinished": short / len(said) if rival else None,
+        "alike": spread(alike) if baseline else None,
+        "textarena": spread(baseline_rates) if baseline else None,
+        "textarena_unfinished": short / len(said) if baseline else None,
         "bytes": size(game_id, 200 if quick else 1000),
         "clone_us": spread([microseconds([game.clone for game in games]) for _ in range(repeats)]),
         "to_json_us": spread([microseconds([game.to_json for game in games]) for _ in range(repeats)]),
@@ -241,14 +241,14 @@ def measured(game_id: str, repeats: int, *, quick: bool) -> Row:
         for name, missed in (
             (f"{aim} steps/s", row["steps_per_second"]["median"] < aim),
             (f"{BYTES} bytes", row["bytes"] > BYTES),
-            ("TextArena", rival and row["alike"]["median"] < row["textarena"]["median"]),
+            ("TextArena", baseline and row["alike"]["median"] < row["textarena"]["median"]),
         )
         if missed
     ]
     return row
 
 
-def has_rival(game_id: str) -> bool:
+def has_baseline(game_id: str) -> bool:
     """Returns whether the installed TextArena has a game of this id."""
     if importlib.util.find_spec("textarena") is None:
         return False
@@ -278,12 +278,12 @@ def main() -> None:
     parser.add_argument("--only", default="", help="ids, separated by commas; all of this package if empty")
     parser.add_argument("--quick", action="store_true", help="a fifth of the steps and of the live games")
     options = parser.parse_args()
-    ids = tuple(options.only.split(",")) if options.only else registry.own_ids()
+    game_ids = tuple(options.only.split(",")) if options.only else registry.own_game_ids()
     version = importlib.metadata.version("textarena") if importlib.util.find_spec("textarena") else "not installed"
     rates = "".join(f"{title:>28}" for title in ("steps/s", "alike, steps/s", f"TextArena {version}"))
     print(f"{'game':28}{rates}{'KB/game':>9}{'clone us':>20}{'to_json us':>20}")
     rows = []
-    for game_id in ids:
+    for game_id in game_ids:
         rows.append(measured(game_id, options.repeats, quick=options.quick))
         print(shown(rows[-1]), flush=True)
     missed = {row["game"]: row["missed"] for row in rows if row["missed"]}

@@ -31,13 +31,13 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from dfc.models import families, huggingface, safetensors_files, shard_reading
-from dfc.models.decoder_config import DecoderConfig
+from dfc.models import families, huggingface, safetensors_format, shard_reading
+from dfc.models.config import DecoderConfig
 from dfc.models.transformer import abstract_params
 
 _SEED = 0
 _BLOCK = np.random.default_rng(_SEED).standard_normal(2**21).astype("float32")
-_BFLOAT16 = safetensors_files.NUMPY_DTYPES["BF16"]
+_BFLOAT16 = safetensors_format.NUMPY_DTYPES["BF16"]
 
 
 def model_of(gigabytes: float) -> DecoderConfig:
@@ -63,9 +63,9 @@ def model_of(gigabytes: float) -> DecoderConfig:
 
 def write_checkpoint(folder: Path, config: DecoderConfig) -> list[Path]:
     """Writes the model, its bytes a repeated block, one file per layer; returns the files."""
-    shapes = huggingface.gathering.flatten(abstract_params(config))
+    shapes = huggingface.weight_gathering.flatten(abstract_params(config))
     block = _BLOCK.astype(_BFLOAT16)
-    groups: dict[str, list[safetensors_files.TensorToWrite]] = {}
+    groups: dict[str, list[safetensors_format.TensorToWrite]] = {}
     for path, name in families.tensor_names(config).items():
         shape = shapes[path].shape[::-1] if name.transpose else shapes[path].shape
 
@@ -73,12 +73,12 @@ def write_checkpoint(folder: Path, config: DecoderConfig) -> list[Path]:
             return np.resize(block, shape)
 
         group = path[1] if path[0] == "layers" else "ends"
-        tensor = safetensors_files.TensorToWrite(name.tensor, _BFLOAT16, shape, values)
+        tensor = safetensors_format.TensorToWrite(name.tensor, _BFLOAT16, shape, values)
         groups.setdefault(group, []).append(tensor)
     files, weight_map = [], {}
     for group, tensors in groups.items():
         files.append(folder / f"model-{group}.safetensors")
-        safetensors_files.write_file(files[-1], tensors)
+        safetensors_format.write_file(files[-1], tensors)
         weight_map |= {tensor.name: files[-1].name for tensor in tensors}
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
     (folder / "config.json").write_text(json.dumps(families.to_config_json(config)))
@@ -113,7 +113,7 @@ def alternating(
 
 def read_kind(folder: Path, dtype: str, *, transpose: bool) -> tuple[Callable[[], object], int]:
     """Returns a load of the tensors that are, or are not, transposed, and their bytes."""
-    tensors = huggingface.folders.FolderTensors(folder)
+    tensors = huggingface.model_folders.FolderTensors(folder)
     place = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     chosen = [stored for name, stored in tensors.stored.items() if name.endswith("_proj.weight")]
     wanted = [

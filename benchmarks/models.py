@@ -1,16 +1,16 @@
-"""How fast a decoder computes and trains beside transformers + torch, same weights, ids, shapes and threads.
+"""How fast a decoder computes and trains beside transformers + torch, same weights, tokens, shapes and threads.
 
     python benchmarks/models.py [--sizes=5M,33M,120M] [--lengths=512,2048] [--repeats=7]
 
 Measured, in one process and taking turns: a forward pass to the final hidden states, and a training step (forward,
-backward, AdamW with a clip) on 2,048 ids, float32 on a CPU. torch runs `LlamaForCausalLM` with its fused attention and
-`AdamW(fused=True)`, and takes the loss of all ids as transformers does; ours is `Trainer.update` with the likelihood of
-all ids but each row's first. Both see the same number of threads. The weights are drawn once by transformers, saved,
-and read by both.
+backward, AdamW with a clip) on 2,048 tokens, float32 on a CPU. torch runs `LlamaForCausalLM` with its fused attention
+and `AdamW(fused=True)`, and takes the loss of all tokens as transformers does; ours is `Trainer.update` with the
+likelihood of all tokens but each row's first. Both see the same number of threads. The weights are drawn once by
+transformers, saved, and read by both.
 
 The limit: the rate of a 2048 x 2048 x 2048 float32 product, the better of both libraries', measured here. Operations
-of a training step: 6 per weight of a layer and id, 6 per weight of the output projection and id; attention's products
-and recomputation are not counted, so that the shares err on the low side.
+of a training step: 6 per weight of a layer and token, 6 per weight of the output projection and token; attention's
+products and recomputation are not counted, so that the shares err on the low side.
 
 With a GPU the same for 1B (full) and 8B (LoRA of rank 16 over all projections) in bfloat16, ours alone, with the
 share of the card's published dense bfloat16 rate (model FLOPs utilisation). Medians; everything runs once before the
@@ -38,13 +38,13 @@ from dfc.episodes import TokenBatch
 from dfc.fit import published
 from dfc.losses import Loss, sft_loss
 from dfc.models import families, huggingface, lora
-from dfc.models.decoder_config import DecoderConfig
+from dfc.models.config import DecoderConfig
 from dfc.models.execution import Execution
 from dfc.models.transformer import abstract_params, bind, stack_layers
 from dfc.training.optimizer import make_optimizer
-from dfc.training.step import Trainer
+from dfc.training.trainer import Trainer
 
-IDS = 2048
+TOKENS = 2048
 SIZES = {  # vocabulary, width, layers, heads, key heads, feed-forward
     "5M": (4096, 256, 5, 4, 2, 704),
     "33M": (8192, 512, 10, 8, 4, 1408),
@@ -56,7 +56,7 @@ GPU_RATE = {"H100": 989e12, "H200": 989e12, "A100": 312e12}  # dense bfloat16, p
 
 
 def matmul_weights(config: DecoderConfig) -> int:
-    """Returns the weights that take part in a product with every id."""
+    """Returns the weights that take part in a product with every token."""
     attention = config.width * config.head_dim * 2 * (config.heads + config.kv_heads)
     layer = attention + 3 * config.width * config.feed_forward
     return config.layers * layer + config.vocabulary * config.width
@@ -68,7 +68,7 @@ def weight_count(config: DecoderConfig) -> int:
 
 
 def batch_of(rows: int, length: int, vocabulary: int) -> TokenBatch:
-    """Returns rows of random ids, all but the first of each an action."""
+    """Returns rows of random tokens, all but the first of each an action."""
     rng = np.random.default_rng(0)
     tokens = rng.integers(0, vocabulary, (rows, length), dtype=np.int32)
     positions = np.broadcast_to(np.arange(length, dtype=np.int32), tokens.shape).copy()
@@ -118,7 +118,7 @@ class Ours:
         self._forward = jax.jit(
             lambda params: bind(self.config, params, None, Execution())(batch.tokens, batch.positions, batch.segments)
         )
-        self._params = self._trainer.initial(params)
+        self._params = self._trainer.initial_params(params)
         self._state = self._trainer.initial_state(self._params)
 
     def forward(self) -> None:
@@ -150,17 +150,17 @@ class Theirs:
             fused=True,
         )
         self._clip = settings.clip_norm
-        self._ids = torch.tensor(batch.tokens.astype(np.int64))
+        self._token_ids = torch.tensor(batch.tokens.astype(np.int64))
 
     def forward(self) -> None:
         """Computes the hidden states."""
         with self._torch.no_grad():
-            self._model.model(self._ids, use_cache=False)
+            self._model.model(self._token_ids, use_cache=False)
 
     def step(self) -> float:
         """Makes one update; returns its loss."""
         self._optimizer.zero_grad()
-        loss = self._model(self._ids, labels=self._ids, use_cache=False).loss
+        loss = self._model(self._token_ids, labels=self._token_ids, use_cache=False).loss
         loss.backward()
         self._torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._clip)
         self._optimizer.step()
@@ -188,7 +188,7 @@ def save_random(size: str, folder: Path) -> None:
 
 def on_cpu(sizes: list[str], lengths: list[int], repeats: int) -> list[dict[str, Any]]:
     """Returns one row per size and length."""
-    import torch  # noqa: PLC0415 - the rival is wanted here only
+    import torch  # noqa: PLC0415 - the baseline is wanted here only
 
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     rate = matrix_rate(torch, repeats)
@@ -201,7 +201,7 @@ def on_cpu(sizes: list[str], lengths: list[int], repeats: int) -> list[dict[str,
             folder = Path(name)
             save_random(size, folder)
             for length in lengths:
-                batch = batch_of(IDS // length, length, SIZES[size][0])
+                batch = batch_of(TOKENS // length, length, SIZES[size][0])
                 ours, theirs = Ours(folder, batch, training), Theirs(folder, batch, torch)
                 weights = matmul_weights(ours.config)
                 gap = abs(ours.step() - theirs.step())
@@ -218,10 +218,10 @@ def on_cpu(sizes: list[str], lengths: list[int], repeats: int) -> list[dict[str,
                         "weights": weight_count(ours.config),
                         "length": length,
                         "program": program,
-                        "ours": IDS / found["ours"],
-                        "torch": IDS / found["torch"],
+                        "ours": TOKENS / found["ours"],
+                        "torch": TOKENS / found["torch"],
                         "ratio": found["torch"] / found["ours"],
-                        "share": factor * counted * IDS / found["ours"] / rate,
+                        "share": factor * counted * TOKENS / found["ours"] / rate,
                     }
                     rows.append(row)
                     print(
@@ -244,30 +244,34 @@ def on_gpu(repeats: int) -> list[dict[str, Any]]:
         trainer = Trainer(
             config, likelihood, make_optimizer(OptimizerConfig(), 1), training=TrainingConfig(), lora=adapters
         )
-        drawn = jax.jit(
+        initialized = jax.jit(
             lambda config=config: stack_layers(
                 jax.tree.map(lambda x: jnp.full(x.shape, 0.01, x.dtype), abstract_params(config))
             )
         )()
-        params = trainer.initial(drawn) if adapters is not None else jax.tree.map(lambda x: x.astype("float32"), drawn)
-        base = drawn if adapters is not None else None
+        params = (
+            trainer.initial_params(initialized)
+            if adapters is not None
+            else jax.tree.map(lambda x: x.astype("float32"), initialized)
+        )
+        base_params = initialized if adapters is not None else None
         state = trainer.initial_state(params)
         batch = batch_of(*shape, config.vocabulary)
 
-        def step(trainer: Trainer = trainer, batch: TokenBatch = batch, base: Any = base) -> None:  # noqa: ANN401 - a tree
+        def step(trainer: Trainer = trainer, batch: TokenBatch = batch, base_params: Any = base_params) -> None:  # noqa: ANN401 - a tree
             nonlocal params, state
-            update = trainer.update(params, state, [batch], base=base, donate=True)
+            update = trainer.update(params, state, [batch], base_params=base_params, donate=True)
             params, state = update.params, update.optimizer_state
             jax.block_until_ready(params)
 
         seconds = median_seconds({"ours": step}, repeats)["ours"]
-        ids = batch.tokens.size
+        tokens = batch.tokens.size
         factor = 6 if adapters is None else 4  # frozen weights have no gradient of their own
-        operations = factor * matmul_weights(config) * ids
+        operations = factor * matmul_weights(config) * tokens
         row = {
             "size": name,
             "shape": shape,
-            "ids_per_second": ids / seconds,
+            "tokens_per_second": tokens / seconds,
             "operations_per_second": operations / seconds,
         }
         row["utilisation"] = None if peak is None else operations / seconds / peak

@@ -6,21 +6,21 @@
 PATH is an interpreter with trl and its torch (a virtual environment of its own). Both sides run in processes of their
 own, one after another, pinned to the same 2 cores with 2 threads, and take turns.
 
-Rows: conversations of 8 turns and 150 to 900 ids, a quarter of them action ids, ragged, random, fixed seed. sft: packed
-supervised training on the action ids. rpo: pairs, beta 0.1, alpha 1, log-probabilities of the reference computed once
-before the clock starts. One epoch in updates of 32 trajectories or pairs, AdamW behind a clip, nothing recomputed in
-the backward pass. The model is a Llama with random weights drawn by transformers, saved, and read by both.
+Rows: conversations of 8 turns and 150 to 900 tokens, a quarter of them action tokens, ragged, random, fixed seed. sft:
+packed supervised training on the action tokens. rpo: pairs, beta 0.1, alpha 1, log-probabilities of the reference
+computed once before the clock starts. One epoch in updates of 32 trajectories or pairs, AdamW after a clip, nothing
+recomputed in the backward pass. The model is a Llama with random weights made by transformers, saved, and read by both.
 
-Ours is what the recipe `offline` runs: `dfc.data.batches` and `dfc.training.step.Trainer`. The rival is TRL's
-`SFTTrainer` and `DPOTrainer` (see `offline_training_trl.py`), whose DPO counts every id behind the prompt. Each side
+Ours is what the recipe `offline` runs: `dfc.data.batches` and `dfc.training.trainer.Trainer`. The baseline is TRL's
+`SFTTrainer` and `DPOTrainer` (see `offline_training_trl.py`), whose DPO counts every token after the prompt. Each side
 takes the cut into micro-batches that needed least time for an update of 8, tried before for each objective and size;
 the table names it.
 
-Measured: ids of all rows, prompts and environment included, per second of the epoch, the same number for both sides,
-and action ids per second. Not counted: loading, preparing rows, compiling or a first update; those stand beside it.
+Measured: tokens of all rows, prompts and environment included, per second of the epoch, the same number for both sides,
+and action tokens per second. Not counted: loading, preparing rows, compiling or a first update; those stand beside it.
 Goal: 1.3 times. Medians with the smallest and largest value; a table and one JSON line. On a machine that others use
 too, look at the ratio of the fastest runs: threads of torch wait for each other busily, so that a taken core costs the
-rival more than ours, in processor time as well.
+baseline more than ours, in processor time as well.
 """
 
 import argparse
@@ -53,13 +53,13 @@ from dfc.models import huggingface
 from dfc.recipes.offline import make_loss
 from dfc.training.optimizer import make_optimizer
 from dfc.training.packing import taken_out
-from dfc.training.step import Trainer, action_capacity
+from dfc.training.trainer import Trainer, action_capacity
 
 CORES = 2
 TURNS, SHORTEST, LONGEST, ACTIONS = 8, 150, 900, 0.25
 BATCH_SIZE = 32
 TRIAL = 4  # by which a trial's update is smaller
-RIVAL = Path(__file__).with_name("offline_training_trl.py")
+BASELINE = Path(__file__).with_name("offline_training_trl.py")
 OBJECTIVES = ("sft", "rpo")
 # Row length, rows of a micro-batch, micro-batches side by side; a row of pairs holds both sides of the longest.
 OUR_CUTS = {
@@ -78,15 +78,15 @@ def split(numbers: np.random.Generator, total: int, parts: int) -> np.ndarray:
 
 
 def conversation(numbers: np.random.Generator, vocabulary: int, prompt: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns ids int32 [n] and mask bool [n] of a prompt and turns of reply and observation, the last a reply."""
+    """Returns tokens int32 [n] and mask bool [n] of a prompt and turns of reply and observation, the last a reply."""
     length = int(numbers.integers(SHORTEST, LONGEST + 1))
     actions = round(ACTIONS * length)
     replies = split(numbers, actions, TURNS)
     heard = [len(prompt), *split(numbers, length - actions - len(prompt), TURNS - 1)]
     mask = np.repeat([False, True] * TURNS, np.stack([heard, replies], axis=1).ravel())
-    ids = numbers.integers(2, vocabulary, length).astype(np.int32)  # 0 and 1 are padding and end
-    ids[: len(prompt)] = prompt
-    return ids, mask
+    token_ids = numbers.integers(2, vocabulary, length).astype(np.int32)  # 0 and 1 are padding and end
+    token_ids[: len(prompt)] = prompt
+    return token_ids, mask
 
 
 def write_rows(folder: Path, vocabulary: int, count: int) -> None:
@@ -101,13 +101,16 @@ def write_rows(folder: Path, vocabulary: int, count: int) -> None:
         return pa.array(values, pa.list_(kind))
 
     single = [conversation(numbers, vocabulary, prompt()) for _ in range(count)]
-    table = {"ids": column([ids for ids, _ in single], pa.int32()), "mask": column([m for _, m in single], pa.bool_())}
+    table = {
+        "token_ids": column([token_ids for token_ids, _ in single], pa.int32()),
+        "mask": column([m for _, m in single], pa.bool_()),
+    }
     pq.write_table(pa.table(table), folder / "sft.parquet")
     prompts = [prompt() for _ in range(count)]
     table = {}
     for side in ("chosen", "rejected"):
         own = [conversation(numbers, vocabulary, begin) for begin in prompts]
-        table[f"{side}_ids"] = column([ids for ids, _ in own], pa.int32())
+        table[f"{side}_token_ids"] = column([token_ids for token_ids, _ in own], pa.int32())
         table[f"{side}_mask"] = column([mask for _, mask in own], pa.bool_())
     pq.write_table(pa.table(table), folder / "pairs.parquet")
 
@@ -122,7 +125,7 @@ class Reference:
     values: dict[int, tuple[np.ndarray, ...]]
 
     def side(self, row: int, side: int) -> np.ndarray:
-        """Returns those of one side, float32 [action ids]."""
+        """Returns those of one side, float32 [action tokens]."""
         return self.values[row][side]
 
 
@@ -162,7 +165,7 @@ class Ours:
         )
 
     def _logprobs(self) -> Reference:
-        params, source = self.trainer.initial(self._weights), self.batches(None)
+        params, source = self.trainer.initial_params(self._weights), self.batches(None)
         found = {}
         for update in range(source.updates):
             chosen, layouts = source.layouts(update)
@@ -188,7 +191,7 @@ class Ours:
 
     def updated(self, updates: Sequence[Sequence[TokenBatch]] | None = None) -> list[float]:
         """Makes updates from fresh weights, those of the epoch if none are given; returns their losses."""
-        params = self.trainer.initial(jax.tree.map(np.copy, self._weights))
+        params = self.trainer.initial_params(jax.tree.map(np.copy, self._weights))
         state = self.trainer.initial_state(params)
         losses = []
         given = (b.micro_batches for b in self.batches(self._reference).iterate(0)) if updates is None else updates
@@ -235,9 +238,9 @@ def our_side(options: argparse.Namespace) -> dict[str, Any]:
 def in_process(side: str, trl_python: str, arguments: Sequence[str]) -> dict[str, Any]:
     """Runs one side on its cores and returns its figures."""
     cores = sorted(os.sched_getaffinity(0))[:CORES]
-    command = [sys.executable, __file__, "--side"] if side == "ours" else [trl_python, str(RIVAL)]
+    command = [sys.executable, __file__, "--side"] if side == "ours" else [trl_python, str(BASELINE)]
     environment = os.environ | {"OMP_NUM_THREADS": str(CORES), "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run(  # noqa: S603 - this file or its rival
+    done = subprocess.run(  # noqa: S603 - this file or its baseline
         [*command, *arguments],
         env=environment,
         capture_output=True,
@@ -264,7 +267,7 @@ def compared(objective: str, size: str, work: Path, options: argparse.Namespace)
     """Returns one row of the table: both sides on the rows of a folder."""
     rows = pq.read_table(work / "rows" / ("pairs.parquet" if objective == "rpo" else "sft.parquet"))
     flags = [name for name in rows.column_names if name.endswith("mask")]
-    ids = sum(len(row) for name in flags for row in rows[name].to_pylist())
+    tokens = sum(len(row) for name in flags for row in rows[name].to_pylist())
     actions = sum(sum(row) for name in flags for row in rows[name].to_pylist())
     common = [f"--objective={objective}", f"--model={work / 'model'}"]
     trial = [*common, f"--rows={work / 'trial'}", f"--batch-size={options.batch_size // TRIAL}"]
@@ -281,16 +284,16 @@ def compared(objective: str, size: str, work: Path, options: argparse.Namespace)
     losses = [runs[side][0]["first_loss"] for side in runs]
     if abs(losses[0] - losses[1]) > 0.05 * max(losses):
         raise SystemExit(f"{objective}, {size}: the first losses are {losses}: not the same work")
-    rates = {side: [ids / run["seconds"] for run in own] for side, own in runs.items()}
+    rates = {side: [tokens / run["seconds"] for run in own] for side, own in runs.items()}
     return {
         "objective": objective,
         "size": size,
-        "ids": ids,
-        "action_ids": actions,
+        "tokens": tokens,
+        "action_tokens": actions,
         "rows": rows.num_rows,
         "cuts": cuts,
         "tried_seconds": tried,
-        "ids_per_second": rates,
+        "tokens_per_second": rates,
         "ratio": statistics.median(rates["ours"]) / statistics.median(rates["trl"]),
         "fastest_ratio": max(rates["ours"]) / max(rates["trl"]),
         "cpu_ratio": statistics.median(r["cpu_seconds"] for r in runs["trl"])
@@ -302,7 +305,7 @@ def compared(objective: str, size: str, work: Path, options: argparse.Namespace)
 def shown(row: dict[str, Any]) -> list[str]:
     """Returns the lines of one row of the table."""
     lines = []
-    for side, rates in row["ids_per_second"].items():
+    for side, rates in row["tokens_per_second"].items():
         runs, middle = row["runs"][side], statistics.median(rates)
         before = {
             name: statistics.median(run.get(f"{name}_seconds", 0) for run in runs)
@@ -311,8 +314,8 @@ def shown(row: dict[str, Any]) -> list[str]:
         lines.append(
             f"{row['objective']:5}{row['size']:6}{side:6}{row['cuts'][side]:10}{middle:10,.0f} "
             f"({min(rates):,.0f}..{max(rates):,.0f})".ljust(56)
-            + f"{middle * row['action_ids'] / row['ids']:9,.0f}"
-            + f"{statistics.median(run['cpu_seconds'] for run in runs) / (row['ids'] / 1000):12.2f}"
+            + f"{middle * row['action_tokens'] / row['tokens']:9,.0f}"
+            + f"{statistics.median(run['cpu_seconds'] for run in runs) / (row['tokens'] / 1000):12.2f}"
             + f"{before['preparation']:9.1f}{before['compile'] + before['warm_up']:9.1f}"
             + f"{statistics.median(run['peak_mib'] for run in runs):10,.0f}"
             + (f"{row['ratio']:8.2f}{row['fastest_ratio']:9.2f}{row['cpu_ratio']:8.2f}" if side == "ours" else "")

@@ -1,10 +1,10 @@
-"""The rival of `offline_training.py`: TRL's trainers on the same rows, run by an interpreter that has trl and no dfc.
+"""The baseline of `offline_training.py`: TRL's trainers on the same rows, run by an interpreter with trl alone.
 
     PYTHON benchmarks/offline_training_trl.py --objective=sft --model=FOLDER --rows=FOLDER --mode=padded-1
         --batch-size=32
 
-Rows come as ids, so TRL prepares and tokenizes nothing. Modes: ``packed-N``, TRL's best-fit packing into rows of 1,024,
-N of them flattened to one sequence without padding (attention gets a mask of their square); ``padded-N``, N
+Rows come as token ids, so TRL prepares and tokenizes nothing. Modes: ``packed-N``, TRL's best-fit packing into rows of
+1,024, N of them flattened to one sequence without padding (attention gets a mask of their square); ``padded-N``, N
 trajectories, or pairs, padded to the longest. Either way gradients are summed until an update has the same number of
 trajectories as ours, up to what packing cannot divide.
 
@@ -37,34 +37,34 @@ PREPARATION_BATCH = 1000
 
 
 class Prepared(trl.DPOTrainer):
-    """Preference training on rows that are ids already."""
+    """Preference training on rows that are token ids already."""
 
     def _prepare_dataset(self, dataset: Any, *_: Any) -> Any:  # noqa: ANN401 - as TRL declares it
         return dataset
 
 
 def processing() -> transformers.PreTrainedTokenizerFast:
-    """Returns a tokenizer that is asked for the id of padding only."""
+    """Returns a tokenizer that is asked for the token id of padding only."""
     words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"<pad>": 0, "<end>": 1}, unk_token="<pad>"))  # noqa: S106 - an id
     return transformers.PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>", eos_token="<end>")  # noqa: S106 - ids
 
 
 def supervised_rows(path: Path) -> list[dict[str, Any]]:
-    """Returns ids and labels, -100 where the environment wrote."""
+    """Returns token ids and labels, -100 where the environment wrote."""
     rows = pq.read_table(path).to_pylist()
     return [
-        {"input_ids": row["ids"], "labels": np.where(row["mask"], row["ids"], -100).tolist()}  # TRL's mark
+        {"input_ids": row["token_ids"], "labels": np.where(row["mask"], row["token_ids"], -100).tolist()}  # TRL's mark
         for row in rows
     ]
 
 
 def preference_rows(path: Path) -> list[dict[str, Any]]:
-    """Returns the prompt and both sides behind it; TRL has no mask for what the environment wrote later."""
+    """Returns the prompt and both sides after it; TRL has no mask for what the environment wrote later."""
     found = []
     for row in pq.read_table(path).to_pylist():
         start = row["chosen_mask"].index(True)
-        ids = {f"{side}_ids": row[f"{side}_ids"][start:] for side in ("chosen", "rejected")}
-        found.append({"prompt_ids": row["chosen_ids"][:start], **ids})
+        sides = {f"{side}_ids": row[f"{side}_token_ids"][start:] for side in ("chosen", "rejected")}
+        found.append({"prompt_ids": row["chosen_token_ids"][:start], **sides})
     return found
 
 

@@ -1,4 +1,4 @@
-"""Runs the Paprika study: every comparison with a small model, each run by itself, each going on if stopped.
+"""Runs the Paprika study: every comparison with a small model, each run by itself, each resumed if stopped.
 
     python benchmarks/paprika_study.py [--out=runs/paprika] [--seeds=20,21,22] [--parallel=3] [--only=TEXT] [--list]
         [--player=runs/paprika_player/policy]
@@ -6,7 +6,7 @@
 Of every seed: one collection of the initial model's trajectories at the ten task groups; SFT and RPO on all of them;
 the same without one group, for four groups, and on a single one; SFT on as many ordinary conversations; GRPO on the
 ten groups with as many games; then all of them on the same test tasks; the curriculum over the difficulties of twenty
-questions with its rival, uniform; the tasks that were trained on; test tasks at other temperatures, words of another
+questions with its baseline, uniform; the tasks that were trained on; test tasks at other temperatures, words of another
 length, and the bandit with regret. `configs/paprika_player.py` makes the model first. The rates of SFT and RPO were
 chosen after an earlier study's results on these seeds were known; docs/results/paprika.md says which.
 

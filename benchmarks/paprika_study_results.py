@@ -40,8 +40,8 @@ def seeds(out: Path, place: str) -> dict[str, dict[str, Any]]:
 
 def figure(results: dict[str, Any], policy: str, group: str, metric: str, temperature: float = 0.7) -> float:
     """Returns a mean of a policy: ``success``, ``turns`` or ``pass_at/4``."""
-    arm = next(a for a in results["arms"] if a["policy"] == policy and a["temperature"] == temperature)
-    values = arm["mean_over_groups"] if group == MEAN else arm["groups"][group]
+    setting = next(a for a in results["arms"] if a["policy"] == policy and a["temperature"] == temperature)
+    values = setting["mean_over_groups"] if group == MEAN else setting["groups"][group]
     for key in metric.split("/"):
         values = values[key]
     return float(values[0])
@@ -82,7 +82,7 @@ def table(head: Iterable[str], rows: Iterable[Sequence[str]]) -> str:
 def main_table(found: dict[str, dict[str, Any]], metric: str, scale: float, digits: int) -> str:
     """Returns a figure of every policy by group, as means over seeds; the last row has the intervals."""
     first = next(iter(found.values()))
-    policies = [name for name in NAMES if name in {arm["policy"] for arm in first["arms"]}]
+    policies = [name for name in NAMES if name in {setting["policy"] for setting in first["arms"]}]
     rows = []
     for group in [*first["groups"], MEAN]:
         by_policy = [[figure(results, name, group, metric) for results in found.values()] for name in policies]
@@ -172,7 +172,7 @@ def curriculum_gains(out: Path, metric: str) -> list[float]:
 
 
 def rounds(out: Path) -> str:
-    """Returns success after every round of the curriculum and of its rival."""
+    """Returns success after every round of the curriculum and of its baseline."""
     rows = []
     for name in ("ucb", "uniform"):
         found = seeds(out, f"{name}/evaluate_tasks")
@@ -278,7 +278,7 @@ def draw(out: Path, figures: Path, found: dict[str, dict[str, Any]]) -> None:
 
 
 def curves(out: Path, figures: Path, plt: Any) -> None:  # noqa: ANN401 - matplotlib's types are no part of the project
-    """Draws success after every round of the curriculum and of its rival."""
+    """Draws success after every round of the curriculum and of its baseline."""
     drawing, axes = plt.subplots(figsize=(4, 2.6))
     for name, color in (("ucb", "#0b6e4f"), ("uniform", "#c8553d")):
         found = seeds(out, f"{name}/evaluate_tasks")

@@ -2,7 +2,7 @@
 
     python benchmarks/preference_pairs.py [--trajectories=1000000] [--samples=20] [--repeats=1] [--folder=]
 
-Measured: `dfc.data.selection.select` (which rows: columns of a few bytes per row) and `dfc.data.preferences.build`
+Measured: `dfc.data.selection.select` (which rows: columns of a few bytes per row) and `dfc.data.preference_pairs.build`
 (the same, then reading the selected rows and writing ``sft.parquet`` and ``pairs.parquet``), each in a process of its
 own on 2 cores: wall time, processor time, peak resident memory. Nothing is compared against; the goal for a million
 trajectories of about 2.5 kB is 2 minutes and 2 GB.
@@ -11,9 +11,9 @@ The limit: decompressing every column of every row group that holds a selected r
 trajectories those are all row groups. Next come writing the two files, and the rows' way through a temporary file,
 which puts them in order: it takes the uncompressed size of the selected rows on the disk of the result.
 
-The set is made first and not timed: tasks of ten groups, 20 trajectories each, 1,024 per file, about 300 ids and 1 kB
-of text per trajectory, one third of them successes. Its random words compress worse than a model's. The page cache is
-warm. Prints a table and one JSON line.
+The set is made first and not timed: tasks of ten groups, 20 trajectories each, 1,024 per file, about 300 tokens and 1
+kB of text per trajectory, one third of them successes. Its random words compress worse than a model's. The page cache
+is warm. Prints a table and one JSON line.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from dfc.data import preferences
+from dfc.data import preference_pairs
 from dfc.data.selection import select
 from dfc.data.trajectories import SCHEMA
 from dfc.data.trajectory_files import write_atomically
@@ -41,16 +41,16 @@ _ROWS_PER_PART = 1024  # as the writer does
 _GROUPS = 10
 _CORES = 2
 _WORDS = np.asarray([f"word{n}" for n in range(4000)])
-_MEAN_IDS, _TURNS, _WORDS_PER_MESSAGE = 300, 5, 13
+_MEAN_TOKENS, _TURNS, _WORDS_PER_MESSAGE = 300, 5, 13
 
 
 def make_set(folder: Path, trajectories: int, samples: int) -> int:
-    """Writes a made-up set; returns the bytes of its ids and messages."""
+    """Writes a made-up set; returns the bytes of its tokens and messages."""
     content = 0
     for number, start in enumerate(range(0, trajectories, _ROWS_PER_PART)):
         rows = np.arange(start, min(start + _ROWS_PER_PART, trajectories))
         table = _part(np.random.default_rng(number), rows, samples)
-        content += sum(table[name].nbytes for name in ("messages", "ids", "mask"))
+        content += sum(table[name].nbytes for name in ("messages", "token_ids", "mask"))
         write_atomically(table, folder / f"part-00000-of-00001-{number:06d}.parquet")
     return content
 
@@ -60,8 +60,8 @@ def _part(numbers: np.random.Generator, rows: np.ndarray, samples: int) -> pa.Ta
     task = rows // samples
     turns = numbers.integers(1, 2 * _TURNS, count).astype(np.int32)
     success = numbers.random(count) < 1 / 3
-    lengths = numbers.integers(_MEAN_IDS // 2, _MEAN_IDS * 3 // 2, count)
-    ids = numbers.integers(0, 128_000, lengths.sum()).astype(np.int32)
+    lengths = numbers.integers(_MEAN_TOKENS // 2, _MEAN_TOKENS * 3 // 2, count)
+    token_ids = numbers.integers(0, 128_000, lengths.sum()).astype(np.int32)
     offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
     messages = 2 * int(turns.sum())
     words = numbers.choice(_WORDS, (messages, _WORDS_PER_MESSAGE))
@@ -81,8 +81,8 @@ def _part(numbers: np.random.Generator, rows: np.ndarray, samples: int) -> pa.Ta
         "tokens": pa.array(lengths.astype(np.int32)),
         "action_tokens": pa.array((lengths // 2).astype(np.int32)),
         "messages": pa.ListArray.from_arrays(message_offsets, message),
-        "ids": pa.ListArray.from_arrays(offsets, pa.array(ids)),
-        "mask": pa.ListArray.from_arrays(offsets, pa.array(np.arange(len(ids)) % 2 == 1)),
+        "token_ids": pa.ListArray.from_arrays(offsets, pa.array(token_ids)),
+        "mask": pa.ListArray.from_arrays(offsets, pa.array(np.arange(len(token_ids)) % 2 == 1)),
     }
     same = {
         "options": "{}",
@@ -115,7 +115,7 @@ def measured(what: str, folder: str) -> dict[str, float]:
         pairs = len(select(Path(folder)).chosen)
     else:
         with tempfile.TemporaryDirectory(dir=folder) as out:
-            found = preferences.build(Path(folder), Path(out))
+            found = preference_pairs.build(Path(folder), Path(out))
             pairs = sum(group.pairs for group in found)
     return {
         "seconds": time.perf_counter() - started,

@@ -2,26 +2,26 @@
 
     python benchmarks/quickstart.py [--iterations=3] [--games=256] [--model=FOLDER]
 
-Measured: iterations of Divide-Fuse-Conquer as `configs/quickstart.py` shapes them, all its ids in one stage: rollouts,
-rewards and packing, the update with its reference forward, the games that judge the update. Left out: writing records
-and checkpoints, which is little; and the second worker that the quickstart has, so that shares of time add up.
+Measured: iterations of Divide-Fuse-Conquer as `configs/quickstart.py` shapes them, all its games in one stage:
+rollouts, rewards and packing, the update with its reference forward, the games that judge the update. Left out: writing
+records and checkpoints, which is little; and the second worker of the quickstart, so that shares of time sum to one.
 
 The limit: at these sizes weights and caches stay in the processor's own caches, so that arithmetic is the bound, not
 memory. The limit is the rate of dense float32 matrix products between the model's width and its feed-forward width,
-measured here, the best of three row counts. Useful operations: 2 per weight of a layer and id fed, 2 per weight of the
-output projection and id drawn; training: 3 times that (6 per weight) plus once for the reference, on the ids and action
-ids of episodes, padding not counted. Attention's own products, norms and sampling are not counted, so that the
-fractions err on the low side.
+measured here, the best of three row counts. Useful operations: 2 per weight of a layer and token processed, 2 per
+weight of the output projection and token generated; training: 3 times that (6 per weight) plus once for the reference,
+on the tokens and action tokens of episodes, padding not counted. Attention's own products, norms and sampling are not
+counted, so that the fractions err on the low side.
 
-How time is attributed: a call of the engine either reads (prefill) or writes (decode). Its seconds run from its
-dispatch until its results are ready, waited for here one by one, so that a call does not hide behind another. What else
-passes while games are played is the host's: rules, rendering, tokenizing, the engine's book-keeping; in a run that does
-not wait, part of it passes while the device works.
+How time is attributed: a call of the engine either prefills or decodes. Its seconds run from its dispatch until its
+results are ready, waited for here one by one, so that no call hides another. What else passes while games are
+played is the host's: rules, rendering, tokenizing, the engine's book-keeping; in a run that does not wait, part of it
+passes while the device works.
 
-The rival: the same games of TicTacToe (same weights, same random numbers), 64 at once, played as one does with a
-model and a ``generate`` function: at each turn the whole conversation is fed again into an empty cache. Its batch is
-refilled as games end, and its rows are padded to the next multiple of 32 ids only. The share of games that came out
-reply for reply alike is printed: both sides do the same work.
+The baseline: the same games of TicTacToe (same weights, same random numbers), 64 at once, played as one does with a
+model and a ``generate`` function: at each turn the whole conversation is prefilled again into an empty cache. Its batch
+is refilled as games end, and its rows are padded to the next multiple of 32 tokens only. The share of games that came
+out reply for reply alike is printed: both sides do the same work.
 
 Fixed seeds; everything is compiled and run once before the clock starts; medians with the smallest and largest value.
 """
@@ -48,37 +48,37 @@ from dfc.configs.quickstart import get_config
 from dfc.episodes import Episode, TokenBatch
 from dfc.evaluation import matches
 from dfc.games import registry
-from dfc.games.chance import derive_seed
 from dfc.games.game import Game
+from dfc.games.rng import derive_seed
+from dfc.inference.engine import Engine
+from dfc.inference.sampling import filters_of, row_sampling, sample_tokens, uniforms
 from dfc.models.cache import empty_cache
-from dfc.models.decoder_config import DecoderConfig
+from dfc.models.config import DecoderConfig
 from dfc.models.transformer import Params, bind
 from dfc.recipes import conquer
-from dfc.recipes.table import Policy, Table
-from dfc.rollout.engine import Engine
-from dfc.rollout.play import Job
-from dfc.rollout.sampling import draw, filters_of, row_sampling, uniforms
+from dfc.rollout.runner import EpisodeSpec
+from dfc.rollout.workers import PolicyWeights, RolloutWorkers
 from dfc.training.optimizer import make_optimizer
 from dfc.training.packing import empty_batch, micro_batches, pack
-from dfc.training.step import Trainer
+from dfc.training.trainer import Trainer
 
-RIVAL_GAME = "TicTacToe-v0"
-RIVAL_ROWS = 64
-RIVAL_MULTIPLE = 32
+BASELINE_GAME = "TicTacToe-v0"
+BASELINE_ROWS = 64
+BASELINE_MULTIPLE = 32
 
 
 # ---- clocks --------------------------------------------------------------------------------------------------------
 
 
 class TimedEngine(Engine):
-    """An engine that waits for every call and knows how many of its seconds were reading."""
+    """An engine that waits for every call and knows how many of its seconds were prefill."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:  # noqa: ANN401 - passed on as they are
         super().__init__(*arguments, **settings)
         self.seconds = self.prefill_seconds = 0.0
 
     def launch(self) -> bool:
-        """Runs one call to its end and adds up its seconds."""
+        """Runs one call to its end and sums its seconds."""
         begun = time.perf_counter()
         launched = super().launch()
         if launched:
@@ -112,8 +112,9 @@ class Sample:
       seconds: of the whole iteration.
       play: of both series of games; calls and prefill: parts of it.
       train: of the update, reference forward included.
-      episodes, calls_made, fed, drawn, computed: of both series and both seats; `computed` counts padding, too.
-      ids: of the episodes trained on; actions: those that carry loss.
+      episodes, calls_made, processed_tokens, generated_tokens, computed: of both series and both seats; `computed`
+        counts padding, too.
+      trained_tokens: of the episodes trained on; actions: those that carry loss.
     """
 
     seconds: float
@@ -123,45 +124,52 @@ class Sample:
     train: float
     episodes: int
     calls_made: int
-    fed: int
-    drawn: int
+    processed_tokens: int
+    generated_tokens: int
     computed: int
-    ids: int
+    trained_tokens: int
     actions: int
 
 
 class Method:
-    """Iterations of the recipe on all ids, every update kept."""
+    """Iterations of the recipe on all games, every update kept."""
 
     def __init__(self, config: RunConfig) -> None:
         self.config = config
-        with mock.patch("dfc.recipes.table.Engine", TimedEngine):
-            self.table = Table(config)
+        with mock.patch("dfc.rollout.workers.Engine", TimedEngine):
+            self.workers = RolloutWorkers(config)
         settings = config.divide_fuse_conquer
         loss = conquer.make_loss(settings.grpo, config.batch.row_length)
         optimizer = make_optimizer(config.optimizer, total_steps=1)
-        self.trainer = Trainer(self.table.model, loss, optimizer, training=config.training)
-        self.params: Params = self.table.initial
+        self.trainer = Trainer(self.workers.model, loss, optimizer, training=config.training)
+        self.params: Params = self.workers.initial_params
         self.optimizer = self.trainer.initial_state(self.params)
         self.rates = dict.fromkeys(config.games, 0.5)
-        self.reference = self.table.initial if settings.grpo.kl_coefficient > 0 else None
+        self.reference_params = self.workers.initial_params if settings.grpo.kl_coefficient > 0 else None
 
     @property
     def engines(self) -> list[TimedEngine]:
         """Every worker's."""
-        return [engine for engine in self.table.engines if isinstance(engine, TimedEngine)]
+        return [engine for engine in self.workers.engines if isinstance(engine, TimedEngine)]
 
     def totals(self) -> np.ndarray:
-        """What the engines have done: device seconds, prefill seconds, calls, ids fed, drawn, computed."""
+        """What the engines have done: device seconds, prefill seconds, calls, tokens processed, generated, computed."""
         rows = [
-            (e.seconds, e.prefill_seconds, e.counts.calls, e.counts.fed, e.counts.drawn, e.counts.computed)
+            (
+                e.seconds,
+                e.prefill_seconds,
+                e.counts.calls,
+                e.counts.processed_tokens,
+                e.counts.generated_tokens,
+                e.counts.computed,
+            )
             for e in self.engines
         ]
         return np.asarray(rows, np.float64).sum(axis=0)  # type: ignore[no-any-return]  # numpy's sum is Any
 
     def update(self, batches: Sequence[TokenBatch]) -> None:
         """Runs one update and keeps it."""
-        done = self.trainer.update(self.params, self.optimizer, batches, self.reference)
+        done = self.trainer.update(self.params, self.optimizer, batches, self.reference_params)
         self.params, self.optimizer = done.params, done.optimizer_state
 
     def iterate(self, iteration: int) -> Sample:
@@ -169,23 +177,23 @@ class Method:
         config, settings = self.config, self.config.divide_fuse_conquer
         before, begun = self.totals(), time.perf_counter()
         seeds = conquer.allocate(tuple(config.games), self.rates, settings)
-        jobs = conquer.rollout_jobs(seeds, config.games, settings, config.seed, "benchmark", iteration)
-        episodes, play = timed(lambda: self.table.play(jobs, Policy(self.params), settings.opponent))
+        specs = conquer.rollout_specs(seeds, config.games, settings, config.seed, "benchmark", iteration)
+        episodes, play = timed(lambda: self.workers.play(specs, PolicyWeights(self.params), settings.opponent))
         values = [conquer.reward(episode, settings.reward) for episode in episodes]
         shares = conquer.sequences(episodes, values, settings, derive_seed("benchmark", config.seed, iteration))
         rows = config.batch.micro_batch_rows
-        train, ids, actions = 0.0, 0, 0
+        train, trained_tokens, actions = 0.0, 0, 0
         for share in shares:
             packed = pack(share, config.batch.row_length, rows)
             train += timed(lambda packed=packed: self.update(micro_batches(packed, rows)))[1]
-            ids += int((packed.segments > 0).sum())
+            trained_tokens += int((packed.segments > 0).sum())
             actions += int(packed.mask.sum())
-        judges = matches.match_jobs(config.games, settings.acceptance.games, config.seed, f"benchmark {iteration}")
-        judged, more = timed(lambda: self.table.play(judges, Policy(self.params), "initial"))
+        judges = matches.match_specs(config.games, settings.acceptance.games, config.seed, f"benchmark {iteration}")
+        judged, more = timed(lambda: self.workers.play(judges, PolicyWeights(self.params), "initial"))
         self.rates = conquer.win_rates(judged)
         seconds = time.perf_counter() - begun
         calls, prefill, *counts = (self.totals() - before).tolist()
-        calls_made, fed, drawn, computed = map(int, counts)
+        calls_made, processed_tokens, generated_tokens, computed = map(int, counts)
         return Sample(
             seconds=seconds,
             play=play + more,
@@ -194,34 +202,37 @@ class Method:
             train=train,
             episodes=len(episodes) + len(judged),
             calls_made=calls_made,
-            fed=fed,
-            drawn=drawn,
+            processed_tokens=processed_tokens,
+            generated_tokens=generated_tokens,
             computed=computed,
-            ids=ids,
+            trained_tokens=trained_tokens,
             actions=actions,
         )
 
     def warm_up(self) -> None:
         """Runs every program once, with fresh and with updated weights, then one iteration."""
         batch = self.config.batch
-        for divisor in (1, 2, 4):  # the shares of action ids that programs are compiled for
+        for divisor in (1, 2, 4):  # the shares of action tokens that programs are compiled for
             empty = empty_batch(batch.micro_batch_rows, batch.row_length)
             empty.segments[:] = 1
             empty.mask.reshape(-1)[: empty.mask.size // divisor] = 1
             self.update([empty, empty])
-        for params in (self.table.initial, self.params):
+        for params in (self.workers.initial_params, self.params):
             for engine in self.engines:
                 engine.set_params(params, engine.version() + 1)
                 engine.warm_up()
-        self.params, self.optimizer = self.table.initial, self.trainer.initial_state(self.table.initial)
+        self.params, self.optimizer = (
+            self.workers.initial_params,
+            self.trainer.initial_state(self.workers.initial_params),
+        )
         self.iterate(-1)
 
 
-# ---- the rival -----------------------------------------------------------------------------------------------------
+# ---- the baseline --------------------------------------------------------------------------------------------------
 
 
 @functools.partial(jax.jit, static_argnames=("config", "sampling", "room"))
-def feed_all(
+def prefill_all(
     params: Params,
     tokens: jax.Array,
     lengths: jax.Array,
@@ -231,14 +242,14 @@ def feed_all(
     sampling: SamplingConfig,
     room: int,
 ) -> tuple[jax.Array, Any]:
-    """Feeds whole conversations [B, T] into an empty cache with `room` places more; draws one id per row."""
+    """Prefills whole conversations [B, T] into an empty cache with `room` positions more; samples one token per row."""
     rows, width = tokens.shape
     cache = empty_cache(config, rows, width + room)
-    return _draw_behind(params, tokens, jnp.zeros_like(lengths), lengths - 1, cache, uniform, config, sampling)
+    return _sample_next(params, tokens, jnp.zeros_like(lengths), lengths - 1, cache, uniform, config, sampling)
 
 
 @functools.partial(jax.jit, static_argnames=("config", "sampling"), donate_argnames=("cache",))
-def feed_one(
+def decode_one(
     params: Params,
     tokens: jax.Array,
     start: jax.Array,
@@ -248,11 +259,11 @@ def feed_one(
     config: DecoderConfig,
     sampling: SamplingConfig,
 ) -> tuple[jax.Array, Any]:
-    """Feeds one id per row [B, 1] behind `start` and draws the next."""
-    return _draw_behind(params, tokens, start, jnp.zeros_like(start), cache, uniform, config, sampling)
+    """Decodes one token per row [B, 1] after `start` and samples the next."""
+    return _sample_next(params, tokens, start, jnp.zeros_like(start), cache, uniform, config, sampling)
 
 
-def _draw_behind(
+def _sample_next(
     params: Params,
     tokens: jax.Array,
     start: jax.Array,
@@ -267,7 +278,7 @@ def _draw_behind(
     final = jnp.take_along_axis(hidden, last[:, None, None], axis=1)[:, 0]
     logits = jnp.matmul(final, model.output_embedding.T, preferred_element_type=jnp.float32)
     rows = row_sampling([sampling] * len(start))
-    return draw(logits, uniform, rows, filters_of([sampling]))[0], cache
+    return sample_tokens(logits, uniform, rows, filters_of([sampling]))[0], cache
 
 
 @dataclasses.dataclass
@@ -275,7 +286,7 @@ class PlainSeat:
     """One seat's conversation."""
 
     seed: int
-    ids: list[int] = dataclasses.field(default_factory=list)
+    token_ids: list[int] = dataclasses.field(default_factory=list)
     closed: bool = False
 
 
@@ -288,79 +299,79 @@ class PlainGame:
     said: list[str] = dataclasses.field(default_factory=list)
 
 
-class Rival:
-    """Plays games by feeding the whole conversation at every turn."""
+class Baseline:
+    """Plays games by prefilling the whole conversation at every turn."""
 
-    def __init__(self, table: Table, config: RunConfig) -> None:
-        self.tokenizer = table.tokenizer
-        self.model = table.model
+    def __init__(self, workers: RolloutWorkers, config: RunConfig) -> None:
+        self.tokenizer = workers.tokenizer
+        self.model = workers.model
         self.rollout = config.rollout
-        self.stop_ids = table.tokenizer.stop_ids(config.rollout.stop)
-        self.fed = 0
+        self.stop_token_ids = workers.tokenizer.stop_token_ids(config.rollout.stop)
+        self.processed_tokens = 0
 
-    def play(self, jobs: Sequence[Job], params: Params) -> list[PlainGame]:
-        """Returns the finished games in the order of the jobs."""
-        games = list(map(self._seat, jobs))
+    def play(self, specs: Sequence[EpisodeSpec], params: Params) -> list[PlainGame]:
+        """Returns the finished games in the order of the specs."""
+        games = list(map(self._seat, specs))
         waiting: Iterator[PlainGame] = iter(games)
         playing: list[PlainGame] = []
         while True:
-            while len(playing) < RIVAL_ROWS and (game := next(waiting, None)) is not None:
+            while len(playing) < BASELINE_ROWS and (game := next(waiting, None)) is not None:
                 playing.append(game)
             if not playing:
                 return games
             seats = [self._listen(game) for game in playing]
             for game, seat, reply in zip(playing, seats, self._generate(params, seats), strict=True):
-                seat.ids += reply
-                seat.closed = reply[-1] in self.tokenizer.end_ids
+                seat.token_ids += reply
+                seat.closed = reply[-1] in self.tokenizer.end_token_ids
                 text = self.tokenizer.decode(reply[:-1] if seat.closed else reply)
                 game.said.append(text)
                 game.game.step(text)
             playing = [game for game in playing if not game.game.over]
 
-    def _seat(self, job: Job) -> PlainGame:
-        game = registry.make(job.game, **job.options)
-        game.reset(job.game_seed)
-        return PlainGame(game, [PlainSeat(derive_seed("ids", job.seed, seat)) for seat in range(game.seats)])
+    def _seat(self, spec: EpisodeSpec) -> PlainGame:
+        game = registry.make(spec.game, **spec.options)
+        game.reset(spec.game_seed)
+        return PlainGame(game, [PlainSeat(derive_seed("ids", spec.seed, seat)) for seat in range(game.seats)])
 
-    def _listen(self, table: PlainGame) -> PlainSeat:
-        mover = table.game.to_move
+    def _listen(self, game: PlainGame) -> PlainSeat:
+        mover = game.game.to_move
         if mover is None:
             raise AssertionError("a game that is over is not played on")
-        seat, text = table.seats[mover], table.game.observation(mover)
-        if seat.ids:
-            seat.ids += self.tokenizer.next_turn(text, closed=seat.closed)
+        seat, text = game.seats[mover], game.game.observation(mover)
+        if seat.token_ids:
+            seat.token_ids += self.tokenizer.next_turn(text, closed=seat.closed)
         else:
-            seat.ids += self.tokenizer.first_turn(text)
+            seat.token_ids += self.tokenizer.first_turn(text)
         return seat
 
     def _generate(self, params: Params, seats: Sequence[PlainSeat]) -> list[list[int]]:
-        longest = max(len(seat.ids) for seat in seats)
-        width = -(-longest // RIVAL_MULTIPLE) * RIVAL_MULTIPLE
-        tokens = np.zeros((RIVAL_ROWS, width), np.int32)
-        lengths = np.ones(RIVAL_ROWS, np.int32)
-        seeds = np.zeros(RIVAL_ROWS, np.uint64)
+        longest = max(len(seat.token_ids) for seat in seats)
+        width = -(-longest // BASELINE_MULTIPLE) * BASELINE_MULTIPLE
+        tokens = np.zeros((BASELINE_ROWS, width), np.int32)
+        lengths = np.ones(BASELINE_ROWS, np.int32)
+        seeds = np.zeros(BASELINE_ROWS, np.uint64)
         for row, seat in enumerate(seats):
-            tokens[row, : len(seat.ids)] = seat.ids
-            lengths[row], seeds[row] = len(seat.ids), seat.seed
-            self.fed += len(seat.ids)
+            tokens[row, : len(seat.token_ids)] = seat.token_ids
+            lengths[row], seeds[row] = len(seat.token_ids), seat.seed
+            self.processed_tokens += len(seat.token_ids)
         settings = {"config": self.model, "sampling": self.rollout.sampling}
         room = self.rollout.max_reply_length
-        ids, cache = feed_all(
+        token_ids, cache = prefill_all(
             params, tokens, lengths, uniforms(seeds, lengths.astype(np.uint64)), room=room, **settings
         )
         replies: list[list[int]] = [[] for _ in seats]
         open_ = set(range(len(seats)))
         for index in range(room):
-            host = np.asarray(ids)
+            host = np.asarray(token_ids)
             for row in list(open_):
                 replies[row].append(int(host[row]))
-                if replies[row][-1] in self.stop_ids:
+                if replies[row][-1] in self.stop_token_ids:
                     open_.remove(row)
             if not open_ or index == room - 1:
                 break
-            self.fed += len(open_)
+            self.processed_tokens += len(open_)
             later = uniforms(seeds, (lengths + index + 1).astype(np.uint64))
-            ids, cache = feed_one(params, host[:, None], lengths + np.int32(index), cache, later, **settings)
+            token_ids, cache = decode_one(params, host[:, None], lengths + np.int32(index), cache, later, **settings)
         return replies
 
 
@@ -406,24 +417,24 @@ def figures(sample: Sample, model: DecoderConfig, params: Params, limit: float) 
     embedding = model.vocabulary * model.width
     total = sum(leaf.size for leaf in jax.tree.leaves(params))
     body = total - embedding * (1 if model.tied_embedding else 2)
-    played = 2 * (body * sample.fed + embedding * sample.drawn)
-    trained = 8 * (body * sample.ids + embedding * sample.actions)
+    played = 2 * (body * sample.processed_tokens + embedding * sample.generated_tokens)
+    trained = 8 * (body * sample.trained_tokens + embedding * sample.actions)
     s = sample.seconds
     return {
         "seconds": s,
         "episodes_per_second": sample.episodes / s,
-        "generated_ids_per_second": sample.drawn / s,
-        "fed_ids_per_second": sample.fed / s,
-        "trained_ids_per_second": sample.ids / s,
+        "generated_tokens_per_second": sample.generated_tokens / s,
+        "processed_tokens_per_second": sample.processed_tokens / s,
+        "trained_tokens_per_second": sample.trained_tokens / s,
         "share_decode": (sample.calls - sample.prefill) / s,
         "share_prefill": sample.prefill / s,
         "share_host": (sample.play - sample.calls) / s,
         "share_training": sample.train / s,
         "share_other": (s - sample.play - sample.train) / s,
         "milliseconds_per_call": 1e3 * sample.calls / sample.calls_made,
-        "fed_of_computed": sample.fed / sample.computed,
-        "fed_ids_per_call_second": sample.fed / sample.calls,
-        "trained_ids_per_training_second": sample.ids / sample.train,
+        "processed_of_computed": sample.processed_tokens / sample.computed,
+        "processed_tokens_per_call_second": sample.processed_tokens / sample.calls,
+        "trained_tokens_per_training_second": sample.trained_tokens / sample.train,
         "engine_of_limit": played / sample.calls / limit,
         "training_of_limit": trained / sample.train / limit,
     }
@@ -451,37 +462,37 @@ def main() -> None:
     # What `python -m dfc.launch` does first; run by name, since nothing imports the command line.
     runpy.run_module("dfc.launch.memory")["keep_freed_memory"]()
     config = get_config()
-    # One worker, so that the parts of an iteration follow each other and their shares add up.
+    # One worker, so that the parts of an iteration follow each other and their shares sum to one.
     config = dataclasses.replace(config, rollout=dataclasses.replace(config.rollout, workers=1))
     if options.model is not None:
         config = dataclasses.replace(config, model=dataclasses.replace(config.model, path=options.model))
 
     compilations = Compilations()
     method = Method(config)
-    table = method.table
-    rival = Rival(table, config)
-    jobs = matches.match_jobs({RIVAL_GAME: {}}, options.games, config.seed, "benchmark rival")
+    workers = method.workers
+    baseline = Baseline(workers, config)
+    specs = matches.match_specs({BASELINE_GAME: {}}, options.games, config.seed, "benchmark rival")
     _, warm_up = timed(method.warm_up)
-    rival.play(jobs, table.initial)
+    baseline.play(specs, workers.initial_params)
     programs = compilations.count
-    print(f"{table.device}; warm-up: {programs} programs compiled, {warm_up:.0f} s", flush=True)
+    print(f"{workers.device}; warm-up: {programs} programs compiled, {warm_up:.0f} s", flush=True)
 
     samples = [method.iterate(iteration) for iteration in range(options.iterations)]
-    ours, theirs, fed, refed, same = [], [], 0, 0, 1.0
+    ours, theirs, processed_tokens, baseline_tokens, same = [], [], 0, 0, 1.0
     for _ in range(options.iterations):
-        before, rival.fed = method.totals()[3], 0
-        episodes, seconds = timed(lambda: table.play(jobs, Policy(table.initial), "itself"))
+        before, baseline.processed_tokens = method.totals()[3], 0
+        episodes, seconds = timed(lambda: workers.play(specs, PolicyWeights(workers.initial_params), "itself"))
         ours.append(seconds)
-        fed = int(method.totals()[3] - before)
-        games, seconds = timed(lambda: rival.play(jobs, table.initial))
+        processed_tokens = int(method.totals()[3] - before)
+        games, seconds = timed(lambda: baseline.play(specs, workers.initial_params))
         theirs.append(seconds)
-        refed, same = rival.fed, min(same, alike(episodes, games))
+        baseline_tokens, same = baseline.processed_tokens, min(same, alike(episodes, games))
     late = compilations.count - programs
 
-    model, rows = table.model, config.batch.micro_batch_rows * config.batch.row_length
+    model, rows = workers.model, config.batch.micro_batch_rows * config.batch.row_length
     rates = {n: matmul_rate(n, model.width, model.feed_forward) for n in (config.rollout.slots, 512, rows)}
     limit = max(rates.values())
-    found = [figures(sample, model, table.initial, limit) for sample in samples]
+    found = [figures(sample, model, workers.initial_params, limit) for sample in samples]
     result = {name: spread([f[name] for f in found]) for name in found[0]}
     match = {
         "games_per_second": spread([options.games / s for s in ours]),
@@ -489,23 +500,29 @@ def main() -> None:
         "times_faster": spread([b / a for a, b in zip(ours, theirs, strict=True)]),
     }
     print_table("iteration of the quickstart", result)
-    print_table(f"{options.games} games of {RIVAL_GAME}", match)
-    print(f"ids fed: {fed:,}, plain {refed:,}; games alike reply for reply: {same:.1%}")
+    print_table(f"{options.games} games of {BASELINE_GAME}", match)
+    print(f"ids fed: {processed_tokens:,}, plain {baseline_tokens:,}; games alike reply for reply: {same:.1%}")
     shown = ", ".join(f"{rate / 1e9:.1f} at {n} rows" for n, rate in rates.items())
     print(f"limit, float32 products of {model.width} x {model.feed_forward}, 1e9 operations per second: {shown}")
     print(f"compilations after warm-up: {late}\n")
     line = {
         "benchmark": "quickstart",
         "dfc": dfc.__version__,
-        "device": table.device,
+        "device": workers.device,
         "iterations": options.iterations,
-        "parameters": sum(leaf.size for leaf in jax.tree.leaves(table.initial)),
+        "parameters": sum(leaf.size for leaf in jax.tree.leaves(workers.initial_params)),
         "warm_up_programs": programs,
         "warm_up_seconds": warm_up,
         "compilations_after_warm_up": late,
         "limit_operations_per_second": limit,
         **result,
-        "rival": {**match, "games": options.games, "fed": fed, "plain_fed": refed, "alike": same},
+        "rival": {
+            **match,
+            "games": options.games,
+            "processed_tokens": processed_tokens,
+            "plain_processed_tokens": baseline_tokens,
+            "alike": same,
+        },
     }
     print(json.dumps(line, default=float))
     if late:

@@ -2,15 +2,16 @@
 
     python benchmarks/rollout_growth.py [--repeats=3] [--plot=docs/performance_growth.svg] [--quick]
 
-Measured: 32 ids drawn by every conversation, float32, temperature 1 and min-p 0.1, no stop ids. One of three is varied
-around a middle point (5M weights, 64 conversations, 1,024 ids each): conversations in flight, ids each already has,
-weights. The conversations of a point are forks of one, so that the point does not take the time of reading all of them;
-a fork has a cache of its own, and what is drawn differs. After every run all are rolled back to where they were.
+Measured: 32 tokens sampled by every conversation, float32, temperature 1 and min-p 0.1, no stop tokens. One of three is
+varied around a middle point (5M weights, 64 conversations, 1,024 tokens each): conversations in flight, tokens each
+already has, weights. The conversations of a point are forks of one, so that the point does not take the time of
+prefilling all of them; a fork has a cache of its own, and what is sampled differs. After every run all are rolled back
+to where they were.
 
 Memory is the process's largest resident size, beside what must be there: weights and the cache of all conversations
 at the point's length. Every point runs in a process of its own, which decodes once before the clock starts; medians
-with the smallest and largest value. There is no rival: these are curves. Expected is that a step for some tens of
-conversations costs little more than for one, since weights are read once for all, and that from there ids per second
+with the smallest and largest value. There is no baseline: these are curves. Expected is that a step for some tens of
+conversations costs little more than for one, since weights are read once for all, and that from there tokens per second
 stay level; that memory is weights and cache and little beside; that the cost of the context is attention's alone.
 
 Prints a table, one JSON line, and draws the three curves where matplotlib is installed.
@@ -43,7 +44,7 @@ class Point:
     """One measurement.
 
     Attributes:
-      size: name of the model's shape. slots: conversations in flight. context: ids of each, those drawn included.
+      size: name of the model's shape. slots: conversations in flight. context: tokens of each, those sampled included.
     """
 
     size: str = "5M"
@@ -67,16 +68,18 @@ QUICK: dict[str, tuple[Point, ...]] = {
 def measured(point: Point, folder: Path, repeats: int) -> dict[str, Any]:
     """Returns one point's figures, measured in this process."""
     config, params = workloads.load(folder)
-    ids = workloads.random_ids(config.vocabulary, 1)
+    token_ids = workloads.random_tokens(config.vocabulary, 1)
     engine = workloads.make_engine(config, params, slots=point.slots, max_length=point.context)
     slots: list[int] = []
-    fill_seconds = seconds_of(lambda: slots.extend(workloads.fill(engine, point.slots, point.context - STEPS - 1, ids)))
+    fill_seconds = seconds_of(
+        lambda: slots.extend(workloads.fill(engine, point.slots, point.context - STEPS - 1, token_ids))
+    )
     times = workloads.decode_seconds(engine, slots, STEPS, repeats)
     cache = config.layers * 2 * config.kv_heads * config.head_dim * point.slots * point.context * 4
     return {
         **dataclasses.asdict(point),
         "weights": workloads.weight_count(params),
-        "ids_per_second": spread([point.slots * STEPS / t for t in times]),
+        "tokens_per_second": spread([point.slots * STEPS / t for t in times]),
         "milliseconds_per_step": 1e3 * statistics.median(times) / STEPS,
         "fill_seconds": fill_seconds,
         "weight_bytes": 4 * workloads.weight_count(params),
@@ -98,7 +101,7 @@ def in_a_process(point: Point, folder: Path, repeats: int) -> dict[str, Any]:
 
 
 def draw(found: dict[str, list[dict[str, Any]]], path: Path) -> bool:
-    """Draws ids per second and memory along each axis; returns False where matplotlib is not installed."""
+    """Draws tokens per second and memory along each axis; returns False where matplotlib is not installed."""
     try:
         import matplotlib as mpl  # noqa: PLC0415 - optional
     except ImportError:
@@ -111,7 +114,7 @@ def draw(found: dict[str, list[dict[str, Any]]], path: Path) -> bool:
     figure, axes = plt.subplots(2, len(found), figsize=(11, 6), sharex="col", sharey="row", layout="constrained")
     for column, (axis, rows) in enumerate(found.items()):
         x = [row["weights"] / 1e6 if axis == "size" else row[axis] for row in rows]
-        rates = [row["ids_per_second"] for row in rows]
+        rates = [row["tokens_per_second"] for row in rows]
         middle = [rate["median"] for rate in rates]
         reach = [[m - r["min"] for m, r in zip(middle, rates, strict=True)]]
         reach.append([r["max"] - m for m, r in zip(middle, rates, strict=True)])
@@ -150,7 +153,8 @@ def main() -> None:
     device = f"{jax.device_count()} x {jax.devices()[0].device_kind}"
     print(f"{device}, {workloads.threads()} threads, load average {os.getloadavg()[0]:.1f} before the start\n")
     print(
-        f"{'varied':9}{'size':6}{'slots':>6}{'context':>9}{'ids/s':>28}{'ms/step':>9}{'process GB':>12}{'least GB':>10}"
+        f"{'varied':9}{'size':6}{'slots':>6}{'context':>9}{'tokens/s':>28}{'ms/step':>9}"
+        f"{'process GB':>12}{'least GB':>10}"
     )
     known: dict[Point, dict[str, Any]] = {}
     found: dict[str, list[dict[str, Any]]] = {}
@@ -166,7 +170,7 @@ def main() -> None:
                 row = known[point]
                 found[axis].append(row)
                 print(
-                    f"{axis:9}{point.size:6}{point.slots:6}{point.context:9,}{shown(row['ids_per_second']):>28}"
+                    f"{axis:9}{point.size:6}{point.slots:6}{point.context:9,}{shown(row['tokens_per_second']):>28}"
                     f"{row['milliseconds_per_step']:9.2f}{row['largest_bytes'] / 1e9:12.2f}"
                     f"{(row['weight_bytes'] + row['cache_bytes']) / 1e9:10.2f}",
                     flush=True,

@@ -1,8 +1,8 @@
-"""What `rollouts.py` and `rollout_growth.py` share: models, conversations of fixed lengths, the rival, the limits.
+"""What `rollouts.py` and `rollout_growth.py` share: models, conversations of fixed lengths, the baseline, the limits.
 
 A model here is a Llama with random weights, drawn once by transformers, saved, and read by both sides. A conversation
-is a list of turns (observation ids, action ids); the ids are random, only their number matters, and no id stops a
-reply. Ours holds it in a slot; the rival calls `transformers`' `generate` at every turn.
+is a list of turns (observation tokens, action tokens); the tokens are random, only their number matters, and no token
+stops a reply. Ours holds it in a slot; the baseline calls `transformers`' `generate` at every turn.
 """
 
 import dataclasses
@@ -21,11 +21,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from dfc.config import SamplingConfig
+from dfc.inference.engine import Engine
+from dfc.inference.slots import EngineReply
 from dfc.models import huggingface
-from dfc.models.decoder_config import DecoderConfig
+from dfc.models.config import DecoderConfig
 from dfc.models.transformer import Params
-from dfc.rollout.engine import Engine
-from dfc.rollout.slots import Reply
 
 SIZES = {  # vocabulary, width, layers, heads, key heads, feed-forward; embeddings are tied
     "0.5M": (2048, 96, 3, 3, 1, 256),
@@ -37,16 +37,16 @@ SIZES = {  # vocabulary, width, layers, heads, key heads, feed-forward; embeddin
 SAMPLING = SamplingConfig(temperature=1.0, min_p=0.1)
 LONGEST = 16_384  # positions the rotary embedding of a saved model is declared for
 
-Turns = Sequence[tuple[int, int]]  # of one conversation: ids of the observation, ids of the reply
-IdSource = Callable[[int], list[int]]
+Turns = Sequence[tuple[int, int]]  # of one conversation: tokens of the observation, tokens of the reply
+TokenSource = Callable[[int], list[int]]
 
 
 # ---- models --------------------------------------------------------------------------------------------------------
 
 
 def save_random(size: str, folder: Path) -> None:
-    """Writes a checkpoint with random weights and no stop ids."""
-    import torch  # noqa: PLC0415 - the rival's library is wanted by some parts only
+    """Writes a checkpoint with random weights and no stop tokens."""
+    import torch  # noqa: PLC0415 - the baseline's library is wanted by some parts only
     from transformers import LlamaConfig, LlamaForCausalLM  # noqa: PLC0415 - slow to import
     from transformers.utils import logging  # noqa: PLC0415 - slow to import
 
@@ -102,19 +102,19 @@ def make_engine(
 ) -> Engine:
     """Returns an engine whose replies end by their length only; its shapes are the default ones unless given."""
     return Engine(
-        config, params, slots=slots, max_length=max_length, stop_ids=frozenset(), sampling=sampling, **settings
+        config, params, slots=slots, max_length=max_length, stop_token_ids=frozenset(), sampling=sampling, **settings
     )
 
 
-def replies(engine: Engine, in_flight: int = 1) -> list[Reply]:
+def replies(engine: Engine, in_flight: int = 1) -> list[EngineReply]:
     """Returns the replies of the oldest call; up to `in_flight` are launched before it is waited for."""
     while engine.in_flight < in_flight and engine.launch():
         pass
     return engine.collect()
 
 
-def random_ids(vocabulary: int, seed: int) -> IdSource:
-    """Returns a function that gives so many random ids at each call."""
+def random_tokens(vocabulary: int, seed: int) -> TokenSource:
+    """Returns a function that gives so many random tokens at each call."""
     rng = np.random.default_rng(seed)
     return lambda count: rng.integers(0, vocabulary, count).tolist()
 
@@ -129,24 +129,24 @@ class _Talk:
 
 
 def converse(
-    engine: Engine, talks: Iterable[Turns], ids: IdSource, *, resident: bool = True, in_flight: int = 1
+    engine: Engine, talks: Iterable[Turns], token_ids: TokenSource, *, resident: bool = True, in_flight: int = 1
 ) -> int:
-    """Holds conversations, as many at once as there are slots; returns how many ids were drawn.
+    """Holds conversations, as many at once as there are slots; returns how many tokens were sampled.
 
     Args:
       engine: all its slots free.
       talks: the conversations; the next one starts where a slot falls free.
-      ids: of the observations.
-      resident: False closes the slot after every reply and feeds the whole history into a new one.
+      token_ids: of the observations.
+      resident: False closes the slot after every reply and prefills the whole history into a new one.
       in_flight: calls launched before the oldest is waited for.
     """
     waiting = iter(enumerate(talks))
     talking: dict[int, _Talk] = {}
-    drawn = 0
+    generated = 0
 
     def listen(slot: int, talk: _Talk) -> None:
         observation, action = talk.turns[talk.done]
-        heard = ids(observation)
+        heard = token_ids(observation)
         engine.append(slot, heard if resident else [*talk.history, *heard])
         talk.history += heard
         _ask(engine, slot, action)
@@ -156,12 +156,12 @@ def converse(
         while engine.free and (item := next(waiting, None)) is not None:
             listen(engine.open(item[0]), _Talk(item[1]))
         if not talking:
-            return drawn
+            return generated
         for reply in replies(engine, in_flight):
             talk = talking.pop(reply.slot)
-            drawn += len(reply.ids)
+            generated += len(reply.token_ids)
             talk.done += 1
-            talk.history += reply.ids
+            talk.history += reply.token_ids
             over = talk.done == len(talk.turns)
             if over or not resident:
                 engine.close(reply.slot)
@@ -174,19 +174,19 @@ def _ask(engine: Engine, slot: int, count: int) -> None:
         raise SystemExit(f"no room for {count} ids behind {engine.length(slot)}: max_length is too small")
 
 
-def fill(engine: Engine, rows: int, context: int, ids: IdSource) -> list[int]:
-    """Opens conversations of `context` ids and one drawn id each; returns the slots.
+def fill(engine: Engine, rows: int, context: int, token_ids: TokenSource) -> list[int]:
+    """Opens conversations of `context` tokens and one sampled token each; returns the slots.
 
     All but the first are forks of it: a cache of their own with the same content, without computing it again.
     """
     first = engine.open(0)
-    engine.append(first, ids(context))
+    engine.append(first, token_ids(context))
     ask_all(engine, [first], 1)
     return [first, *(engine.fork(first, row) for row in range(1, rows))]
 
 
 def ask_all(engine: Engine, slots: Sequence[int], count: int) -> None:
-    """Draws `count` ids in every slot."""
+    """Samples `count` tokens in every slot."""
     for slot in slots:
         _ask(engine, slot, count)
     left = set(slots)
@@ -195,7 +195,7 @@ def ask_all(engine: Engine, slots: Sequence[int], count: int) -> None:
 
 
 def decode_seconds(engine: Engine, slots: Sequence[int], count: int, repeats: int) -> list[float]:
-    """Returns the wall seconds of drawing `count` ids in every slot, again and again from where the slots are now.
+    """Returns the wall seconds of sampling `count` tokens in every slot, again and again from where the slots are now.
 
     It happens once before the clock starts. Afterwards the slots are where they were.
     """
@@ -209,14 +209,14 @@ def decode_seconds(engine: Engine, slots: Sequence[int], count: int, repeats: in
     return seconds
 
 
-# ---- the rival -----------------------------------------------------------------------------------------------------
+# ---- the baseline --------------------------------------------------------------------------------------------------
 
 
 class Generate:
     """The same checkpoint behind `transformers`' `generate` on torch, in float32."""
 
     def __init__(self, folder: Path, attention: str) -> None:
-        import torch  # noqa: PLC0415 - slow to import, and not every part has a rival
+        import torch  # noqa: PLC0415 - slow to import, and not every part has a baseline
         from transformers import LlamaForCausalLM  # noqa: PLC0415 - slow to import
 
         torch.set_num_threads(threads())
@@ -234,19 +234,19 @@ class Generate:
         *,
         sampling: SamplingConfig = SAMPLING,
     ) -> tuple[np.ndarray, Any]:
-        """Draws `count` ids behind each row of tokens [B, T]; returns all ids [B, T + count] and the cache.
+        """Samples `count` tokens after each row of tokens [B, T]; returns all tokens [B, T + count] and the cache.
 
         Args:
           tokens: the whole history.
-          count: ids to draw.
+          count: tokens to sample.
           cache: of an earlier call on the beginning of the same history, or None.
           sampling: temperature and min-p are used.
         """
         with self._torch.inference_mode():
-            ids = self._torch.from_numpy(np.ascontiguousarray(tokens, np.int64))
+            token_ids = self._torch.from_numpy(np.ascontiguousarray(tokens, np.int64))
             found = self._model.generate(
-                ids,
-                attention_mask=self._torch.ones_like(ids),
+                token_ids,
+                attention_mask=self._torch.ones_like(token_ids),
                 past_key_values=cache,
                 use_cache=True,
                 do_sample=True,
@@ -258,42 +258,42 @@ class Generate:
                 min_new_tokens=count,
                 return_dict_in_generate=True,
             )
-        drawn: np.ndarray = found.sequences.numpy()
-        if drawn.shape[1] != tokens.shape[1] + count:
-            raise SystemExit(f"generate drew {drawn.shape[1] - tokens.shape[1]} ids instead of {count}")
-        return drawn, found.past_key_values
+        generated: np.ndarray = found.sequences.numpy()
+        if generated.shape[1] != tokens.shape[1] + count:
+            raise SystemExit(f"generate drew {generated.shape[1] - tokens.shape[1]} ids instead of {count}")
+        return generated, found.past_key_values
 
     def logprobs(self, tokens: np.ndarray) -> np.ndarray:
-        """Returns the log-probability of each id [B, T] but the first of a row, given those before it: [B, T - 1]."""
+        """Returns the log-probability of each token [B, T] but a row's first, given those before it: [B, T - 1]."""
         with self._torch.inference_mode():
-            ids = self._torch.from_numpy(np.ascontiguousarray(tokens, np.int64))
-            logits = self._model(ids, use_cache=False).logits[:, :-1].float()
-            found = self._torch.log_softmax(logits, -1).gather(-1, ids[:, 1:, None])[..., 0]
-        drawn: np.ndarray = found.numpy()
-        return drawn
+            token_ids = self._torch.from_numpy(np.ascontiguousarray(tokens, np.int64))
+            logits = self._model(token_ids, use_cache=False).logits[:, :-1].float()
+            found = self._torch.log_softmax(logits, -1).gather(-1, token_ids[:, 1:, None])[..., 0]
+        values: np.ndarray = found.numpy()
+        return values
 
-    def converse(self, rows: int, turns: Turns, ids: IdSource, *, keep_cache: bool = False) -> int:
-        """Holds `rows` conversations of the same lengths side by side, no padding; returns how many ids were drawn."""
+    def converse(self, rows: int, turns: Turns, token_ids: TokenSource, *, keep_cache: bool = False) -> int:
+        """Holds `rows` conversations of equal lengths side by side, unpadded; returns how many tokens were sampled."""
         history, cache = np.zeros((rows, 0), np.int64), None
         for observation, action in turns:
-            seen = np.asarray([ids(observation) for _ in range(rows)], np.int64)
+            seen = np.asarray([token_ids(observation) for _ in range(rows)], np.int64)
             history, made = self(np.concatenate([history, seen], axis=1), action, cache)
             cache = made if keep_cache else None
         return rows * sum(action for _, action in turns)
 
 
-def require_same_weights(engine: Engine, rival: Generate, ids: IdSource) -> float:
+def require_same_weights(engine: Engine, baseline: Generate, token_ids: TokenSource) -> float:
     """Returns the largest difference of log-probabilities of one reply of ours; ends the program if it is large."""
     count = min(16, engine.max_length // 3)
-    prompt = ids(count)
+    prompt = token_ids(count)
     slot = engine.open(1)
     engine.append(slot, prompt)
     _ask(engine, slot, count)
-    found: list[Reply] = []
+    found: list[EngineReply] = []
     while not found:
         found = replies(engine)
     engine.close(slot)
-    theirs = rival.logprobs(np.asarray([prompt + found[0].ids]))[0, len(prompt) - 1 :]
+    theirs = baseline.logprobs(np.asarray([prompt + found[0].token_ids]))[0, len(prompt) - 1 :]
     gap = float(np.abs(theirs - np.asarray(found[0].plain_logprobs)).max())
     if gap > 1e-3:
         raise SystemExit(f"log-probabilities of the same ids differ by {gap:g}: not the same work")
@@ -332,7 +332,7 @@ def read_rate(size: float, repeats: int = 7) -> float:
     The ways: numpy's dot product of halves in threads of Python, jax's row sums, torch's sum. An array as large as a
     model's weights stays in the processor's caches if they do, so that the rate is the one that a step could have.
     """
-    import torch  # noqa: PLC0415 - the rival's library is wanted by some parts only
+    import torch  # noqa: PLC0415 - the baseline's library is wanted by some parts only
 
     torch.set_num_threads(threads())
     rows = 64 * threads()

@@ -4,27 +4,27 @@
 
 Both sides of a comparison run in one process and take turns: the same weights (random, drawn by transformers, saved,
 read by both; log-probabilities of one reply are compared first), the same lengths, the same number of threads,
-float32, temperature 1 and min-p 0.1, no stop ids. The rival is `transformers`' `generate` on torch with a key/value
-cache, under `torch.inference_mode`.
+float32, temperature 1 and min-p 0.1, no stop tokens. The baseline is `transformers`' `generate` on torch with a
+key/value cache, under `torch.inference_mode`.
 
-single    32 rows of 128 ids get 64 new ids each. New ids per second over the whole call; reading the prompt (a call
-          for one id) and decoding (the difference, 63 ids) apart. The rival's attention is eager or fused, whichever
-          took less time in one trial. Aim: 3 times.
-turns     64 conversations of 10 and of 20 turns, 60 ids heard and 16 said in each, 5M. Ours keeps every
-          conversation's cache; the rival gets the whole history at every turn, rows of equal length, no padding. Aims:
-          5 times at 10 turns, 9 at 20. Beside them, without an aim: `generate` with the cache of the turn before
+single    32 rows of 128 tokens get 64 new tokens each. New tokens per second over the whole call; prefilling the prompt
+          (a call for one token) and decoding (the difference, 63 tokens) apart. The baseline's attention is eager or
+          fused, whichever took less time in one trial. Aim: 3 times.
+turns     64 conversations of 10 and of 20 turns, 60 tokens of observation and 16 of reply in each, 5M. Ours keeps every
+          conversation's cache; the baseline gets the whole history at every turn, rows of equal length, no padding.
+          Aims: 5 times at 10 turns, 9 at 20. Beside them, without an aim: `generate` with the cache of the turn before
           handed on, which equal lengths allow; and our engine with its slot closed at every turn (aim 4 at 20).
-ragged    192 conversations of 3 to 20 turns, 20 to 100 ids heard and 4 to 64 said, drawn once, over 64 slots, 5M.
-          Rows x decode steps that drew an id out of all computed (aim 85 %), and wall time an id against conversations
-          that are all equal and have as many turns and ids in total (aim at most 1.25). At most two runs; before the
-          clock starts only the first two turns of some conversations.
-limit     A decode step of 1, 8, 32 and 128 rows with 256 ids each on average against the longer of two times: the
+ragged    192 conversations of 3 to 20 turns, 20 to 100 tokens of observation and 4 to 64 of reply, sampled once, over
+          64 slots, 5M. Rows x decode steps that sampled a token out of all computed (aim 85 %), and wall time a token
+          against conversations that are all equal and have as many turns and tokens in total (aim at most 1.25). At
+          most two runs; before the clock starts only the first two turns of some conversations.
+limit     A decode step of 1, 8, 32 and 128 rows with 256 tokens each on average against the longer of two times: the
           bytes it must read (weights once, live cache once) at the measured rate of reading as many bytes as the
           weights have; its operations (2 per weight and row, and attention's own) at the measured rate of the model's
           own float32 products. Aim: half at 33M.
 host      Native games on one core by a model of nearly no cost, both seats played by it: game turns per second, and
-          how much of that time passed inside the engine. Every reply is drawn, among the legal actions
-          (`legal_only`), so that games go on. Aim: 5,000 a second.
+          how much of that time passed inside the engine. Every reply is sampled, among the legal actions
+          (`legal_only`), so that games continue. Aim: 5,000 a second.
 compiles  Programs compiled after `warm_up` while games, limits, opponents and weights change. Aim: 0. Replies
           restricted to legal actions come last.
 
@@ -57,13 +57,13 @@ from dfc.config import RolloutConfig
 from dfc.configs import quickstart
 from dfc.evaluation import matches
 from dfc.games import scripted
+from dfc.inference.engine import Engine
+from dfc.inference.slots import EngineReply
 from dfc.models import huggingface
 from dfc.models.chat import ChatTokenizer
-from dfc.models.decoder_config import DecoderConfig
+from dfc.models.config import DecoderConfig
 from dfc.models.transformer import Params, initialize
-from dfc.rollout.engine import Engine
-from dfc.rollout.play import Arena
-from dfc.rollout.slots import Reply
+from dfc.rollout.runner import RolloutRunner
 
 Row = dict[str, Any]
 
@@ -107,7 +107,7 @@ class Checkpoints:
 def single(options: Options, checkpoints: Checkpoints) -> list[Row]:
     """Returns one row per size: a batch of prompts and their replies, beside `generate`."""
     rows, prompt, reply = (4, 16, 4) if options.quick else (32, 128, 64)
-    print(f"\nsingle: {rows} rows, prompt {prompt}, {reply} new ids each; ids/s, median (smallest..largest)")
+    print(f"\nsingle: {rows} rows, prompt {prompt}, {reply} new ids each; tokens/s, median (smallest..largest)")
     print(f"{'size':6}{'side':18}{'whole call':>24}{'reading':>10}{'decoding':>10}{'ratio':>8}  (aim 3; at most)")
     return [_single(checkpoints[size], size, (rows, prompt, reply), options.repeats) for size in options.sizes]
 
@@ -115,20 +115,20 @@ def single(options: Options, checkpoints: Checkpoints) -> list[Row]:
 def _single(folder: Path, size: str, shape: tuple[int, int, int], repeats: int) -> Row:
     rows, prompt, reply = shape
     config, params = workloads.load(folder)
-    ids = workloads.random_ids(config.vocabulary, 1)
-    tokens = np.asarray([ids(prompt) for _ in range(rows)])
+    token_ids = workloads.random_tokens(config.vocabulary, 1)
+    tokens = np.asarray([token_ids(prompt) for _ in range(rows)])
     engine = workloads.make_engine(config, params, slots=rows, max_length=prompt + reply + 1)
-    rivals = {name: Generate(folder, name) for name in ("eager", "sdpa")}
-    gap = workloads.require_same_weights(engine, rivals["sdpa"], ids)
-    trial = {name: workloads.best_seconds(functools.partial(g, tokens, reply), 1) for name, g in rivals.items()}
+    baselines = {name: Generate(folder, name) for name in ("eager", "sdpa")}
+    gap = workloads.require_same_weights(engine, baselines["sdpa"], token_ids)
+    trial = {name: workloads.best_seconds(functools.partial(g, tokens, reply), 1) for name, g in baselines.items()}
     attention = min(trial, key=trial.__getitem__)
-    rival = rivals[attention]
+    baseline = baselines[attention]
     seconds = workloads.take_turns(
         {
-            "ours": lambda: workloads.converse(engine, [[(prompt, reply)]] * rows, ids),
-            "ours 1": lambda: workloads.converse(engine, [[(prompt, 1)]] * rows, ids),
-            "rival": lambda: rival(tokens, reply),
-            "rival 1": lambda: rival(tokens, 1),
+            "ours": lambda: workloads.converse(engine, [[(prompt, reply)]] * rows, token_ids),
+            "ours 1": lambda: workloads.converse(engine, [[(prompt, 1)]] * rows, token_ids),
+            "rival": lambda: baseline(tokens, reply),
+            "rival 1": lambda: baseline(tokens, 1),
         },
         repeats,
     )
@@ -139,23 +139,23 @@ def _single(folder: Path, size: str, shape: tuple[int, int, int], repeats: int) 
         "weights": workloads.weight_count(params),
         "rows": rows,
         "prompt": prompt,
-        "new_ids": reply,
-        "rival_attention": attention,
-        "rival_trials": {name: rows * reply / s for name, s in trial.items()},
+        "new_tokens": reply,
+        "baseline_attention": attention,
+        "baseline_trials": {name: rows * reply / s for name, s in trial.items()},
         "largest_logprob_difference": gap,
         "ratio": spread([b / a for a, b in zip(seconds["ours"], seconds["rival"], strict=True)]),
-        "limit_ids_per_second": rows * reply / limit,
+        "limit_tokens_per_second": rows * reply / limit,
         "limit_of_ratio": statistics.median(seconds["rival"]) / limit,
     }
     for side, name in (("ours", "ours"), ("rival", f"generate, {attention}")):
         one, whole = statistics.median(seconds[f"{side} 1"]), statistics.median(seconds[side])
         row[side] = {
-            "ids_per_second": spread([rows * reply / s for s in seconds[side]]),
+            "tokens_per_second": spread([rows * reply / s for s in seconds[side]]),
             "read_per_second": rows * prompt / one,
             "decoded_per_second": rows * (reply - 1) / (whole - one),
         }
         print(
-            f"{size:6}{name:18}{shown(row[side]['ids_per_second']):>24}{row[side]['read_per_second']:10,.0f}"
+            f"{size:6}{name:18}{shown(row[side]['tokens_per_second']):>24}{row[side]['read_per_second']:10,.0f}"
             f"{row[side]['decoded_per_second']:10,.0f}"
             + (f"{row['ratio']['median']:8.2f}  (limit {row['limit_of_ratio']:.2f})" if side == "ours" else ""),
             flush=True,
@@ -164,12 +164,12 @@ def _single(folder: Path, size: str, shape: tuple[int, int, int], repeats: int) 
 
 
 def _bounds(config: DecoderConfig, params: Params, rows: int, prompt: int, live: float) -> tuple[float, float]:
-    """Returns seconds that reading the prompts and one decode step take at least on this machine."""
+    """Returns seconds that prefilling the prompts and one decode step take at least on this machine."""
     rate = workloads.product_rate(config)
     bandwidth = workloads.read_rate(4.0 * workloads.weight_count(params))
     step = workloads.decode_work(config, rows, live)
     body = workloads.decode_work(config, rows * prompt, prompt / 2).operations
-    body -= 2.0 * config.vocabulary * config.width * rows * (prompt - 1)  # only a prompt's last id needs logits
+    body -= 2.0 * config.vocabulary * config.width * rows * (prompt - 1)  # only a prompt's last token needs logits
     return body / rate, max(step.bytes / bandwidth, step.operations / rate)
 
 
@@ -177,27 +177,27 @@ def _bounds(config: DecoderConfig, params: Params, rows: int, prompt: int, live:
 
 
 def turns(options: Options, checkpoints: Checkpoints) -> list[Row]:
-    """Returns one row per number of turns: resident caches beside feeding the whole history anew."""
+    """Returns one row per number of turns: resident caches beside prefilling the whole history again."""
     rows, heard, said, counts = (4, 12, 4, (2, 3)) if options.quick else (64, 60, 16, (10, 20))
     config, params = workloads.load(checkpoints[MIDDLE])
-    ids = workloads.random_ids(config.vocabulary, 2)
-    rival = Generate(checkpoints[MIDDLE], "sdpa")
+    token_ids = workloads.random_tokens(config.vocabulary, 2)
+    baseline = Generate(checkpoints[MIDDLE], "sdpa")
     engine = workloads.make_engine(config, params, slots=rows, max_length=max(counts) * (heard + said) + 1)
     programs = engine.warm_up()
-    gap = workloads.require_same_weights(engine, rival, ids)
-    rival.converse(rows, [(heard, said)], ids)
+    gap = workloads.require_same_weights(engine, baseline, token_ids)
+    baseline.converse(rows, [(heard, said)], token_ids)
     print(f"\nturns: {rows} conversations, {heard} ids heard and {said} said a turn, {MIDDLE}; seconds for all")
-    print(f"{'turns':>5}  {'side':34}{'seconds':>22}{'ids/s':>9}{'ratio':>8}")
+    print(f"{'turns':>5}  {'side':34}{'seconds':>22}{'tokens/s':>9}{'ratio':>8}")
     found = []
     for count in counts:
         talk: Turns = [(heard, said)] * count
         aims = {10: {"generate": "aim 5"}, 20: {"generate": "aim 9", "ours, fed anew": "aim 4"}}.get(count, {})
 
         def ours(talk: Turns = talk, *, resident: bool = True) -> None:
-            workloads.converse(engine, [talk] * rows, ids, resident=resident)
+            workloads.converse(engine, [talk] * rows, token_ids, resident=resident)
 
         def theirs(talk: Turns = talk, *, keep_cache: bool = False) -> None:
-            rival.converse(rows, talk, ids, keep_cache=keep_cache)
+            baseline.converse(rows, talk, token_ids, keep_cache=keep_cache)
 
         once: dict[str, Callable[[], None]] = {
             "ours, fed anew": functools.partial(ours, resident=False),
@@ -225,7 +225,7 @@ def turns(options: Options, checkpoints: Checkpoints) -> list[Row]:
 
 
 def ragged_talks(count: int) -> list[Turns]:
-    """Returns conversations of 3 to 20 turns, 20 to 100 ids heard and 4 to 64 said in each; always the same."""
+    """Returns conversations of 3 to 20 turns, 20 to 100 tokens observed and 4 to 64 replied each; always the same."""
     rng = np.random.default_rng(3)
     return [
         [(int(rng.integers(20, 101)), int(rng.integers(4, 65))) for _ in range(rng.integers(3, 21))]
@@ -234,7 +234,7 @@ def ragged_talks(count: int) -> list[Turns]:
 
 
 def equal_talks(talks: Sequence[Turns]) -> list[Turns]:
-    """Returns as many conversations, all equal, with the same number of turns, ids heard and ids said, rounded."""
+    """Returns as many conversations, all equal, with the same number of turns, tokens observed and replied, rounded."""
     number = round(sum(map(len, talks)) / len(talks))
     heard, said = (
         np.diff(np.linspace(0, sum(turn[part] for talk in talks for turn in talk) / len(talks), number + 1).round())
@@ -247,27 +247,27 @@ def ragged(options: Options, checkpoints: Checkpoints) -> list[Row]:
     """Returns how full the rows are, and the time of conversations of all lengths beside that of equal ones."""
     count, slots = (8, 4) if options.quick else (192, 64)
     config, params = workloads.load(checkpoints[MIDDLE])
-    ids = workloads.random_ids(config.vocabulary, 4)
-    drawn = [talk[:3] for talk in ragged_talks(count)] if options.quick else ragged_talks(count)
-    talks = {"ragged": drawn, "equal": equal_talks(drawn)}
+    token_ids = workloads.random_tokens(config.vocabulary, 4)
+    sampled = [talk[:3] for talk in ragged_talks(count)] if options.quick else ragged_talks(count)
+    talks = {"ragged": sampled, "equal": equal_talks(sampled)}
     totals = {name: [sum(t[part] for talk in found for t in talk) for part in (0, 1)] for name, found in talks.items()}
     longest = max(sum(map(sum, talk)) for found in talks.values() for talk in found)
     # Few lengths: conversations of all lengths use every program, and some hundred exhaust a process's memory maps.
-    lengths = None if options.quick else (256, 512, 1024, 1536, longest + 1)
-    engine = workloads.make_engine(config, params, slots=slots, max_length=longest + 1, lengths=lengths)
+    cache_buckets = None if options.quick else (256, 512, 1024, 1536, longest + 1)
+    engine = workloads.make_engine(config, params, slots=slots, max_length=longest + 1, cache_buckets=cache_buckets)
     programs = engine.warm_up()
     seconds: dict[str, list[float]] = {name: [] for name in talks}
     useful: dict[str, list[float]] = {name: [] for name in talks}
-    hold = functools.partial(workloads.converse, engine, ids=ids, in_flight=options.in_flight)
-    hold([talk[:2] for talk in drawn[: slots + slots // 2]])
+    hold = functools.partial(workloads.converse, engine, token_ids=token_ids, in_flight=options.in_flight)
+    hold([talk[:2] for talk in sampled[: slots + slots // 2]])
     for _ in range(min(options.repeats, 2)):  # a minute or more each
         for name, found in talks.items():
             before = dataclasses.replace(engine.counts)
             seconds[name].append(seconds_of(functools.partial(hold, found)))
             row_steps = engine.counts.row_steps - before.row_steps
             useful[name].append((engine.counts.useful_steps - before.useful_steps) / row_steps)
-    per_id = {name: [s / sum(totals[name]) for s in found] for name, found in seconds.items()}
-    ratio = spread([a / b for a, b in zip(per_id["ragged"], per_id["equal"], strict=True)])
+    per_token = {name: [s / sum(totals[name]) for s in found] for name, found in seconds.items()}
+    ratio = spread([a / b for a, b in zip(per_token["ragged"], per_token["equal"], strict=True)])
     print(f"\nragged: {count} conversations over {slots} slots, {MIDDLE}, the longest {longest} ids")
     print(f"{'':10}{'heard':>9}{'said':>9}{'seconds':>24}{'said/s':>9}{'useful decode rows':>22}")
     for name in talks:
@@ -285,7 +285,7 @@ def ragged(options: Options, checkpoints: Checkpoints) -> list[Row]:
             "totals": totals,
             "seconds": {name: spread(found) for name, found in seconds.items()},
             "useful": {name: spread(found) for name, found in useful.items()},
-            "time_per_id_over_equal": ratio,
+            "time_per_token_over_equal": ratio,
         }
     ]
 
@@ -297,16 +297,16 @@ def limit(options: Options, checkpoints: Checkpoints) -> list[Row]:
     """Returns, per size and batch, the share of the machine's limit that decode steps reach."""
     context, steps = (24, 16) if options.quick else (224, 64)
     print(f"\nlimit: decode steps of rows with {context + steps // 2} ids each on average")
-    print(f"{'size':6}{'rows':>5}{'ms a step':>22}{'at least':>10}{'bound by':>12}{'share':>8}{'ids/s':>10}")
+    print(f"{'size':6}{'rows':>5}{'ms a step':>22}{'at least':>10}{'bound by':>12}{'share':>8}{'tokens/s':>10}")
     found = []
     for size in options.sizes:
         config, params = workloads.load(checkpoints[size])
-        ids = workloads.random_ids(config.vocabulary, 5)
+        token_ids = workloads.random_tokens(config.vocabulary, 5)
         rate = workloads.product_rate(config)
         bandwidth = workloads.read_rate(4.0 * workloads.weight_count(params))
         for rows in (1, 4) if options.quick else (1, 8, 32, 128):
             engine = workloads.make_engine(config, params, slots=rows, max_length=64 if options.quick else 512)
-            slots = workloads.fill(engine, rows, context - 1, ids)
+            slots = workloads.fill(engine, rows, context - 1, token_ids)
             times = [took / steps for took in workloads.decode_seconds(engine, slots, steps, options.repeats)]
             work = workloads.decode_work(config, rows, context + steps / 2)
             bounds = {"reading": work.bytes / bandwidth, "products": work.operations / rate}
@@ -319,14 +319,14 @@ def limit(options: Options, checkpoints: Checkpoints) -> list[Row]:
                 "least_seconds": bounds[bound],
                 "bound": bound,
                 "share": bounds[bound] / statistics.median(times),
-                "ids_per_second": rows / statistics.median(times),
+                "tokens_per_second": rows / statistics.median(times),
                 "bytes": work.bytes,
                 "operations": work.operations,
             }
             found.append(row)
             print(
                 f"{size:6}{rows:5}{shown(spread([1e3 * t for t in times]), '.2f'):>22}{1e3 * bounds[bound]:10.2f}"
-                f"{bound:>12}{row['share']:8.0%}{row['ids_per_second']:10,.0f}",
+                f"{bound:>12}{row['share']:8.0%}{row['tokens_per_second']:10,.0f}",
                 flush=True,
             )
         far = workloads.read_rate(4e7 if options.quick else 1e9)
@@ -357,7 +357,7 @@ class ClockedEngine(Engine):
         self.seconds += time.perf_counter() - begun
         return launched
 
-    def collect(self) -> list[Reply]:
+    def collect(self) -> list[EngineReply]:
         """Waits for a call."""
         begun = time.perf_counter()
         found = super().collect()
@@ -399,7 +399,7 @@ def host(options: Options, checkpoints: Checkpoints) -> list[Row]:
     print(
         f"\nhost: {row['games']} games, {len(GAMES)} ids, one core, both seats by a model of {row['weights']} weights"
     )
-    print(f"game turns/s {shown(row['turns_per_second'])} (aim 5,000); ids drawn/s {shown(row['ids_per_second'])}")
+    print(f"game turns/s {shown(row['turns_per_second'])} (aim 5,000); ids drawn/s {shown(row['tokens_per_second'])}")
     print(f"inside the engine {row['engine_share']:.0%}, games, text and tokenizing {1 - row['engine_share']:.0%}")
     return [row]
 
@@ -417,33 +417,33 @@ def host_child(options: Options, checkpoints: Checkpoints) -> list[Row]:
         params,
         slots=2 * rollout.slots,
         max_length=rollout.max_length,
-        stop_ids=tokenizer.stop_ids(rollout.stop),
+        stop_token_ids=tokenizer.stop_token_ids(rollout.stop),
         sampling=rollout.sampling,
         rows=rollout.slots,
         decode_steps=rollout.max_reply_length,
     )
     engine.warm_up()
-    arena = Arena(rollout, tokenizer, engine, opponent="policy", opponent_name="itself")
+    runner = RolloutRunner(rollout, tokenizer, engine, opponent="policy", opponent_name="itself")
     games = 4 if options.quick else 200
-    rates, drawn, shares = [], [], []
+    rates, generated_tokens, shares = [], [], []
     counter, late = Compilations(), 0
     for repeat in range(options.repeats + 1):
-        jobs = matches.match_jobs(GAMES, games, 0, "host")  # the same every time: constraints compile by need
+        specs = matches.match_specs(GAMES, games, 0, "host")  # the same every time: constraints compile by need
         late = counter.count if repeat == 1 else late
-        engine.seconds, before = 0.0, engine.counts.drawn
+        engine.seconds, before = 0.0, engine.counts.generated_tokens
         begun = time.perf_counter()
-        episodes = arena.play(jobs)
+        episodes = runner.play(specs)
         took = time.perf_counter() - begun
         if repeat:
             rates.append(sum(len(episode.replies) for episode in episodes) / took)
-            drawn.append((engine.counts.drawn - before) / took)
+            generated_tokens.append((engine.counts.generated_tokens - before) / took)
             shares.append(engine.seconds / took)
     return [
         {
             "games": games * len(GAMES),
             "weights": workloads.weight_count(params),
             "turns_per_second": spread(rates),
-            "ids_per_second": spread(drawn),
+            "tokens_per_second": spread(generated_tokens),
             "engine_share": statistics.median(shares),
             "compiled_meanwhile": counter.count - late,
         }
@@ -467,7 +467,7 @@ def compiles(options: Options, checkpoints: Checkpoints) -> list[Row]:
         params,
         slots=2 * rollout.slots,
         max_length=rollout.max_length,
-        stop_ids=tokenizer.stop_ids(rollout.stop),
+        stop_token_ids=tokenizer.stop_token_ids(rollout.stop),
         sampling=rollout.sampling,
         rows=rollout.slots,
     )
@@ -478,10 +478,10 @@ def compiles(options: Options, checkpoints: Checkpoints) -> list[Row]:
 
     def play(name: str, games: Sequence[str], opponent: Any = "initial", **settings: Any) -> None:  # noqa: ANN401 - any player, any field
         before = counter.count
-        arena = Arena(
+        runner = RolloutRunner(
             dataclasses.replace(rollout, **settings), tokenizer, engine, opponent=opponent, opponent_name=name
         )
-        arena.play(matches.match_jobs({game: GAMES[game] for game in games}, count, len(late), "compiles"))
+        runner.play(matches.match_specs({game: GAMES[game] for game in games}, count, len(late), "compiles"))
         late[name] = counter.count - before
 
     for game in GAMES:

@@ -16,7 +16,7 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from dfc.data.published import Conversation, write_conversations
+from dfc.data.conversations import Conversation, write_conversations
 from dfc.data.trajectories import Message
 from dfc.data.trajectory_files import DatasetError
 
@@ -99,7 +99,7 @@ _SMALL_TALK = (
 
 
 def scripted_conversation(rng: np.random.Generator) -> Conversation:
-    """Returns one conversation of 2 to 5 turns, drawn from `rng`."""
+    """Returns one conversation of 2 to 5 turns, sampled from `rng`."""
     length = int(rng.integers(TURNS[0], TURNS[1] + 1))
     turns: list[Turn] = [_greeting(rng)] if rng.random() < 0.5 else []
     goodbye = [_pick(rng, _GOODBYES)] if rng.random() < 0.3 and len(turns) + 1 < length else []

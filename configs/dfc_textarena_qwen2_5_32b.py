@@ -1,11 +1,11 @@
 """The paper's run: Divide-Fuse-Conquer with Qwen2.5-32B on TextArena's games.
 
-Paper: Divide-Fuse-Conquer (arXiv 2505.16401), section 4.2 for every value below, Table 2 for the games. Of its 18 ids
+Paper: Divide-Fuse-Conquer (arXiv 2505.16401), section 4.2 for every value below, Table 2 for the games. Of its 18 games
 those are listed that dfc has; the paper's Qwen2.5-32B-Align is not public, Qwen2.5-32B-Instruct takes its place.
 Command: python -m dfc.launch --config=configs/dfc_textarena_qwen2_5_32b.py --config.model.path=FOLDER
   where FOLDER holds the weights in the Hugging Face layout.
 Hardware: 64 devices of 80 GB (the paper: 64 A100).
-Time: never run. By the analytic estimate it fits these devices, with a floor of 11 minutes per iteration over all ids
+Time: never run. By the analytic estimate it fits these devices, with a floor of 11 minutes per iteration over all games
   on H100 (docs/fit.md). Its programs were compiled for such devices without having them, for contexts of 8,192. What
   is smaller (another --config.model.path, shorter contexts) runs on one host.
 Lengths: a call reads up to 8,192 tokens and writes up to 4,096, as in the paper; a conversation has room for both.
@@ -33,7 +33,7 @@ from dfc.config import (
 )
 from dfc.games import registry
 
-PAPER_IDS = (
+PAPER_GAMES = (
     "GuessTheNumber-v0",
     "GuessTheNumber-v0-hardcore",
     "TowerOfHanoi-v0",
@@ -71,7 +71,7 @@ def get_config() -> RunConfig:
     return RunConfig(
         name="dfc_textarena_qwen2_5_32b",
         recipe="divide_fuse_conquer",
-        games={game_id: _options(game_id) for game_id in PAPER_IDS if game_id in registry.ids()},
+        games={game_id: _options(game_id) for game_id in PAPER_GAMES if game_id in registry.game_ids()},
         model=ModelConfig(path="Qwen2.5-32B-Instruct", dtype="bfloat16"),
         mesh=MeshConfig(data=1, fsdp=16, tensor=4),
         rollout=RolloutConfig(

@@ -5,7 +5,7 @@ Command: python -m dfc.launch --config=configs/evaluate.py --config.policies=tin
   A policy is random_legal, simple, strong, tiny_player, a folder with weights or a run (runs/quickstart; its Table 3
   comes with it), or http://HOST/v1#MODEL; with NAME= in front it has another name. The first three stand in the places
   of the paper's Qwen2.5 (DFC-MSRL), Qwen2.5 and Claude3.5.
-Hardware: a CPU for the model in the box; for models of your own what playing them needs, two at a time.
+Hardware: a CPU for the bundled model; for models of your own what playing them needs, two at a time.
 Time: 54 s on two cores beside other work for the command above (480 games), half of it compilation.
 Score: Elo 365 [291, 438] for strong, -164 [-210, -117] for random_legal, -201 [-249, -153] for tiny_player, which
   imitates random play; the mean is 0.

@@ -1,4 +1,4 @@
-"""How often tasks are solved: success rates, pass@k and turns of models and programs on the same tasks and draws.
+"""How often tasks are solved: success rates, pass@k and turns of models and scripted players on the same tasks.
 
 Paper: Paprika (arXiv 2502.17543), section 4: 4 games of each test task of ten groups at temperature 0.7 and min-p 0.3,
   bandit over 100 trials. Appendix I plays Wordle with other lengths, appendix J a bandit that counts regret.
@@ -8,7 +8,7 @@ Command: python -m dfc.launch --config=configs/evaluate_tasks.py --config.polici
   --config.model.path=FOLDER --config.policies=base=FOLDER,trained=runs/NAME
   All others are compared with the first policy, task by task. A game stands once in a run, so these are runs of their
   own: --config.games="{'wordle': {'length': 6}}" (4 and 6 to 10), --config.games="{'bandit_regret': {'arms': 5}}".
-Hardware: a CPU core for programs; for models what playing them needs.
+Hardware: a CPU core for scripted players; for models what playing them needs.
 Time: 1.6 minutes for the command above (32 124 games) on one core beside other work.
 Score: mean over ten groups, in percent: random_legal 15.0, simple 73.6, strong 97.1 (standard errors 0.7, 0.8, 0.3).
 Variant: --config.evaluate_tasks.temperatures=0.3,0.7,1.0 --config.evaluate_tasks.tasks=50 for the paper's three

@@ -1,10 +1,10 @@
 """The paper's run: Paprika with Llama-3.1-8B-Instruct on ten task groups.
 
 Paper: Paprika (arXiv 2502.17543), section 4 and appendices C and E for every value below. The paper's simulated worlds
-and judges are gpt-4o-mini; `staff.who` names the endpoint that takes their place, the scripts in the box are weaker.
-Task sets are dfc's own, smaller in the simulated groups; dfc.games.paprika.original reads the paper's.
+and judges are gpt-4o-mini; `simulators.who` names the endpoint that takes their place, the bundled scripts are
+weaker. Task sets are dfc's own, smaller in the simulated groups; dfc.games.paprika.original reads the paper's.
 Command: python -m dfc.launch --config=configs/paprika_llama3_1_8b.py --config.model.path=FOLDER
-  --config.staff.who=https://HOST/v1#MODEL --config.staff.endpoint.key_variables=staff=OPENAI_API_KEY
+  --config.simulators.who=https://HOST/v1#MODEL --config.simulators.endpoint.key_variables=simulators=OPENAI_API_KEY
 Hardware: 8 devices of 80 GB (the paper: 8 GPUs).
 Time: never run.
 Score: the paper's Figure 2: success at temperature 0.7 over ten groups rises by 47 % of the initial model's.
@@ -21,7 +21,7 @@ from dfc.config import (
     OptimizerConfig,
     RolloutConfig,
     RunConfig,
-    StaffConfig,
+    SimulatorConfig,
     TrainingConfig,
 )
 from dfc.configs.evaluate_tasks import GROUPS
@@ -36,7 +36,7 @@ def get_config() -> RunConfig:
         games={group: {} for group in GROUPS},
         model=ModelConfig(path="Llama-3.1-8B-Instruct", dtype="bfloat16"),
         mesh=MeshConfig(fsdp=8),
-        staff=StaffConfig(who="script"),
+        simulators=SimulatorConfig(who="script"),
         rollout=RolloutConfig(slots=64, max_length=16384, max_reply_length=1024),
         collect=CollectConfig(samples=20, samples_of=("mastermind=100",), temperature=1.5, min_p=0.3),
         build_data=BuildDataConfig(sft_tokens=12_000, pair_tokens=8_192),

@@ -1,7 +1,7 @@
 """Makes a small model that writes the actions of Paprika's ten task groups and succeeds now and then in some of them.
 
-Paper: none; the model stands in for the paper's base model where there is no accelerator. It imitates programs that
-  play the first 40 tasks of every split, each with a skill of its own. The test split is among them, as a pretrained
+Paper: none; the model stands in for the paper's base model where there is no accelerator. It imitates scripted players
+  in the first 40 tasks of every split, each with a skill of its own. The test split is among them, as a pretrained
   model has heard of the words, cities and crimes of both: how well it plays test tasks says nothing about this model,
   only what later training changes in it does.
 Command: python -m dfc.launch --config=configs/paprika_player.py
@@ -32,7 +32,7 @@ GROUPS = {
     "mastermind": {},
     "bandit": {},
     "cellular_automata": {},
-    "battleship": {"show_board": False},  # the words of each shot tell the same, in fewer ids
+    "battleship": {"show_board": False},  # the words of each shot tell the same, in fewer tokens
     "minesweeper": {},
     "twenty_questions": {},
     "guess_my_city": {},

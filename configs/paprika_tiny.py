@@ -32,7 +32,7 @@ GROUPS: dict[str, GameOptions] = {
     "customer_service": {},
     "murder_mystery": {},
     "mastermind": {},
-    "battleship": {"show_board": False},  # the words of each shot tell the same, in fewer ids
+    "battleship": {"show_board": False},  # the words of each shot tell the same, in fewer tokens
     "minesweeper": {},
     "bandit": {},
 }

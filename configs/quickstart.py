@@ -1,4 +1,4 @@
-"""Quickstart: all of Divide-Fuse-Conquer on one machine without an accelerator, with the model in the box.
+"""Quickstart: all of Divide-Fuse-Conquer on one machine without an accelerator, with the bundled model.
 
 Paper: Divide-Fuse-Conquer (arXiv 2505.16401), Algorithms 1 and 2, on six games.
 Command: python -m dfc.launch --config=configs/quickstart.py

@@ -1,10 +1,10 @@
-"""The study's Divide-Fuse-Conquer arm: six games, one core, a budget of games that its rivals share.
+"""The study's Divide-Fuse-Conquer run: six games, one core, a budget of games that its baselines share.
 
 Paper: Divide-Fuse-Conquer (arXiv 2505.16401), Algorithms 1 and 2; its DFC-MSRL.
 Command: python -m dfc.launch --config=configs/study_dfc.py --config.seed=10
 Hardware: a CPU core and 2 GB of free memory.
 Time: 9 to 11 minutes beside two other runs on four cores.
-Score: two-player ids pooled against the initial policy 0.823 (three seeds: 0.811 to 0.835).
+Score: two-player games pooled against the initial policy 0.823 (three seeds: 0.811 to 0.835).
   All figures: docs/results/divide_fuse_conquer.md.
 Variant: --config.divide_fuse_conquer.fusion.at_once=true fuses all groups at once.
 
@@ -18,8 +18,8 @@ import dataclasses
 from dfc.config import GroupingConfig, RunConfig
 from dfc.configs import quickstart
 
-# Iterations x games of this arm: divide 24 x (1 + 3 + 2), conquer 32 x (4 + 6). The rivals have 77 x 6 = 462.
-ITERATIONS_OF_RIVALS = 77
+# Iterations x games of this run: divide 24 x (1 + 3 + 2), conquer 32 x (4 + 6). The baselines have 77 x 6 = 462.
+ITERATIONS_OF_BASELINES = 77
 
 
 def get_config() -> RunConfig:

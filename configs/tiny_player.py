@@ -1,11 +1,11 @@
-"""Makes the model in the box: a tokenizer and a small decoder that know the words of nine games but not how to win.
+"""Makes the bundled model: a tokenizer and a small decoder that know the words of nine games but not how to win.
 
 Paper: none; the model stands in for a base model where there is no accelerator. It is trained on transcripts of
 random legal play, so that it writes legal actions and leaves the winning to be learned.
 Command: python -m dfc.launch --config=configs/tiny_player.py
 Hardware: a CPU with two cores.
 Time: 21 minutes on two cores shared with other work.
-Score: at least 99 % legal replies in five ids, 96 to 97 % in ConnectFour and GuessTheNumber-hardcore, 91 % in
+Score: at least 99 % legal replies in five tokens, 96 to 97 % in ConnectFour and GuessTheNumber-hardcore, 91 % in
   GuessTheNumber; 0.46 to 0.50 against random legal play.
 Variant: --config.tiny_player.steps=400 for a quick and worse one.
 """
@@ -21,7 +21,7 @@ from dfc.config import (
     TrainingConfig,
 )
 
-IDS = (  # the weights in the box were made from these; another list makes another model
+GAME_IDS = (  # the bundled weights were made from these; another list makes another model
     "TicTacToe-v0",
     "ConnectFour-v0",
     "ConnectFour-v0-blind",
@@ -39,7 +39,7 @@ def get_config() -> RunConfig:
     return RunConfig(
         name="tiny_player",
         recipe="tiny_player",
-        games={game_id: {} for game_id in IDS},
+        games={game_id: {} for game_id in GAME_IDS},
         model=ModelConfig(path="tiny_player", dtype="float32"),
         rollout=RolloutConfig(slots=64, max_length=1024, max_reply_length=8, stop=("]",), prompt="bare_action"),
         optimizer=OptimizerConfig(learning_rate=4e-3, warmup_steps=60, schedule="cosine", b2=0.98),

@@ -1,3 +1,3 @@
 """dfc: open-weights chat models become better agents by playing language games (JAX/Flax)."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"

@@ -27,7 +27,7 @@ class ModelConfig:
     """Which weights to start from.
 
     Attributes:
-      path: a folder in the Hugging Face layout, or ``tiny_player`` for the model in the box.
+      path: a folder in the Hugging Face layout, or ``tiny_player`` for the bundled model.
       dtype: the type weights are computed with and kept in, ``float32`` or ``bfloat16``.
     """
 
@@ -100,13 +100,13 @@ class MeshConfig:
 
 @dataclasses.dataclass(frozen=True)
 class SamplingConfig:
-    """How one id is drawn; the filters apply in the order temperature, top-k, top-p, min-p.
+    """How one token is sampled; the filters apply in the order temperature, top-k, top-p, min-p.
 
     Attributes:
-      temperature: logits are divided by it; 0 takes the most probable id.
-      top_k: keep the k most probable ids; 0 keeps all.
-      top_p: keep the smallest set of most probable ids whose probabilities sum to at least this; 1 keeps all.
-      min_p: keep ids at least this fraction as probable as the most probable one; 0 keeps all.
+      temperature: logits are divided by it; 0 takes the most probable token.
+      top_k: keep the k most probable tokens; 0 keeps all.
+      top_p: keep the smallest set of most probable tokens whose probabilities sum to at least this; 1 keeps all.
+      min_p: keep tokens at least this fraction as probable as the most probable one; 0 keeps all.
     """
 
     temperature: float = 1.0
@@ -124,30 +124,31 @@ class RolloutConfig:
       rows: conversations computed in one call of the device; 0: as many as games. Fewer than are in flight keep every
         call full while the games of the others move on.
       workers: threads that play side by side, each with its own slots; on a CPU one per core, otherwise 1.
-      mix_games: whether games of different ids are in flight together; off, one id is played after another, so that
+      mix_games: whether different games are in flight together; off, one game id is played after another, so that
         short conversations do not share calls, which read as much for all, with long ones; a list of games that fits
         into the slots is always mixed.
-      max_length: ids of one episode's context, all turns of one seat together. A seat whose context has no room left
+      max_length: tokens of one episode's context, all turns of one seat together. A seat whose context has no room left
         has overrun it: the game ends as a loss of that seat (`RewardConfig.overrun`) and is no result of the other one.
       max_prompt_length: tokens of one input, the conversation of a player's seat so far with the new observation; a
         longer one is an overrun like a full context. 0: only max_length limits it.
-      max_reply_length: ids of one reply; a reply that reaches it is cut there.
-      staff_reply_length: ids of one reply of a policy that plays a world or a judge (Paprika, appendix E).
+      max_reply_length: tokens of one reply; a reply that reaches it is cut there.
+      simulator_reply_length: tokens of one reply of a policy that is a simulator (Paprika, appendix E).
       max_actions: legal actions of all players together (the paper: 120 steps); 0: the game's own longest play. A game
         that is longer is stopped there: whoever is ahead wins where the game has a measure of it (`Game.standing`,
         chips in poker), and otherwise it is no result. Illegal and unreadable replies are bounded by the allowances.
-      decode_steps: ids drawn per row between two looks of the host, at most.
-      widths: ids read per row and call, ascending; each is a compiled program for every number of rows and length.
-        Empty: chosen by `max_length`.
-      lengths: cache lengths that calls read, ascending; max_length is always the last; a program each. Empty: chosen.
+      decode_steps: tokens sampled per row between two looks of the host, at most.
+      prefill_buckets: tokens prefilled per row and call, ascending; each is a compiled program for every number of rows
+        and length. Empty: chosen by `max_length`.
+      cache_buckets: cache lengths that calls read, ascending; max_length is always the last; a program each. Empty:
+        chosen.
       legal_only: restrict replies to the game's legal actions, where it can list them (512 at most). Every one must
         fit into `max_reply_length`.
-      stop: a reply ends with the first id whose text contains one of these strings, or with an end-of-turn id.
+      stop: a reply ends with the first token whose text contains one of these strings, or with an end-of-turn token.
       prompt: ``bare_action`` shows the game's text as it is; ``think`` adds our wording of the paper's think-then-act
         instructions (its Table 4) before it, and counts a model's reply as malformed unless it is one block of
-        thought, ``<think>...</think>``, and one action behind it with nothing else.
+        thought, ``<think>...</think>``, and one action after it with nothing else.
       think_language: with ``think``, the language of thought, such as ``Chinese`` (the paper's); empty: not said.
-      sampling: how ids are drawn.
+      sampling: how tokens are sampled.
     """
 
     slots: int = 64
@@ -157,11 +158,11 @@ class RolloutConfig:
     max_length: int = 8192
     max_prompt_length: int = 0
     max_reply_length: int = 4096
-    staff_reply_length: int = 1024
+    simulator_reply_length: int = 1024
     max_actions: int = 0
     decode_steps: int = 32
-    widths: tuple[int, ...] = ()
-    lengths: tuple[int, ...] = ()
+    prefill_buckets: tuple[int, ...] = ()
+    cache_buckets: tuple[int, ...] = ()
     legal_only: bool = False
     stop: tuple[str, ...] = ()
     prompt: Literal["bare_action", "think"] = "bare_action"
@@ -175,7 +176,7 @@ class OptimizerConfig:
 
     Attributes:
       learning_rate: after warm-up.
-      warmup_steps: updates until the learning rate is reached; counted anew in every stage of divide_fuse_conquer.
+      warmup_steps: updates until the learning rate is reached; counted again in every stage of divide_fuse_conquer.
       warmup_ratio: the same as a share of the run's updates, rounded up; of the two, the larger number holds.
       schedule: ``constant``, or ``cosine`` to zero over the run's updates.
       b1: decay of the first moment.
@@ -196,10 +197,10 @@ class OptimizerConfig:
 
 @dataclasses.dataclass(frozen=True)
 class BatchConfig:
-    """Static shapes of an update: rows of `row_length` ids, episodes packed into them.
+    """Static shapes of an update: rows of `row_length` tokens, episodes packed into them.
 
     Attributes:
-      row_length: ids of one row; the longest episode must fit.
+      row_length: tokens of one row; the longest episode must fit.
       micro_batch_rows: rows of one forward and backward pass; gradients of several are added up.
       workers: micro-batches computed side by side; on a CPU one per core, otherwise 1.
     """
@@ -235,7 +236,7 @@ class GroupingConfig:
     """The divide step: groups by (start kind) x (can the base model win at all).
 
     Attributes:
-      trials: games of the base model per id; against itself where there are two seats.
+      trials: games of the base model per game id; against itself where there are two seats.
       winnable_above: a game counts as winnable if the measured win rate is above this (the paper: 0).
       order: the kinds of groups, first to last; groups are fused in this order.
       groups: the groups by hand, in their order, such as (("TicTacToe-v0", "Nim-v0"), ("LiarsDice-v0",)); empty:
@@ -274,7 +275,7 @@ class OpponentPoolConfig:
     Attributes:
       size: policies kept beside the initial one; the oldest makes room.
       every: iterations after which the policy joins; a stage begins with the initial policy alone.
-      choice: how an iteration's opponent is drawn, w the policy's win rate when they last met (1/2 before):
+      choice: how an iteration's opponent is sampled, w the policy's win rate when they last met (1/2 before):
         ``hardest`` in proportion to (1 - w)^2, ``even`` to w (1 - w), ``uniform``.
     """
 
@@ -308,7 +309,7 @@ class AcceptanceConfig:
       rule: ``previous``: the mean win rate is at least that of the iteration before; ``best``: of the best so far;
         ``always``: every update is kept, nothing is measured, and the win rates of the training games stand in, those
         against `opponent` (against itself near 1/2 whatever was learned, so that mixed priority has nothing to go by).
-      games: fresh games per id against the initial policy that measure it, seats alternating.
+      games: fresh games per game id against the initial policy that measure it, seats alternating.
       tolerance: a win rate lower by at most this still passes (the paper: 0).
     """
 
@@ -324,15 +325,15 @@ class GrpoConfig:
     Attributes:
       clip_ratio: the likelihood ratio counts within 1 +- this.
       clip_ratio_high: above 1 it counts within this instead; 0: the same as below.
-      ratio: of each action id (``token``), or of all of an episode's together (``sequence``, GSPO).
+      ratio: of each action token (``token``), or of all of an episode's together (``sequence``, GSPO).
       baseline: what a reward is compared with: ``group``, the mean of its group (the paper's); ``leave_one_out``, the
         mean of the others; ``role``, the mean of all episodes of the iteration in the same game and seat.
       kl_coefficient: weight of the KL divergence to the initial policy.
       normalize_std: divide advantages by the standard deviation of the group, or of the role.
-      unit: average over all action ids (``token``) or first within each episode (``sequence``).
+      unit: average over all action tokens (``token``) or first within each episode (``sequence``).
       updates_per_iteration: optimizer steps on one iteration's episodes, each on its share of the groups.
       importance_cap: correct for the gap between the sampler's probabilities and the trainer's of the same weights:
-        each action id's policy gradient is weighted by their ratio, trainer over sampler, and by no more than this.
+        each action token's policy gradient is weighted by their ratio, trainer over sampler, and by no more than this.
         0 turns it off.
     """
 
@@ -360,12 +361,12 @@ class DivideFuseConquerConfig:
       seeds_per_game: rollout seeds per game and iteration on average (the paper's S).
       trajectories_per_seed: episodes of one seed (the paper's r): a group for the advantages.
       opponent: who sits in the other seat of training games: the ``initial`` policy, the best policy so far
-        ``itself``, a ``pool`` of past ones, a program (``random_legal``, ``simple``, ``strong``) or a chat endpoint
-        (``http://HOST/v1#MODEL``).
+        ``itself``, a ``pool`` of past ones, a scripted player (``random_legal``, ``simple``, ``strong``) or a
+        chat endpoint (``http://HOST/v1#MODEL``).
       key_variable: the environment variable with the endpoint's key.
       train_both_seats: with ``itself``, learn from what both seats did: twice the episodes from as many games.
       randomize_seeds: fresh seeds every iteration; off, the same ones each time.
-      tasks: draw training deals from 0 to tasks - 1 only, so that later ones are new to the policy; 0: from all.
+      tasks: sample training deals from 0 to tasks - 1 only, so that later ones are new to the policy; 0: from all.
       half_negative: drop half of the negative episodes at random.
       epsilon: probability that an action of the policy is replaced by a random legal one; 0 turns it off.
       grouping: the divide step.
@@ -400,16 +401,16 @@ class DivideFuseConquerConfig:
 
 @dataclasses.dataclass(frozen=True)
 class TinyPlayerConfig:
-    """How the model in the box is made: tokenizer and weights from transcripts of programs.
+    """How the bundled model is made: tokenizer and weights from transcripts of scripted players.
 
     Attributes:
-      ids_per_game: ids of transcripts made per id, at seven a turn; a quarter as many for each variant.
-      transcripts_per_game: transcripts made per id instead, a quarter as many for a variant or a novice's id; 0:
-        `ids_per_game` holds.
-      transcripts_of: other numbers for single ids, ``GAME=NUMBER`` each.
-      skill: bounds of the skill of a transcript's player: the probability of a turn that the strong program acts, and
-        not random legal play; (0, 0) is random legal play only.
-      novice: ids whose player has a skill between 0 and the lower bound instead.
+      tokens_per_game: tokens of transcripts made per game id, at seven a turn; a quarter as many for each variant.
+      transcripts_per_game: transcripts made per game id instead, a quarter as many for a variant or a novice's game; 0:
+        `tokens_per_game` holds.
+      transcripts_of: other numbers for single games, ``GAME=NUMBER`` each.
+      skill: bounds of the skill of a transcript's player: the probability of a turn that the strong scripted player
+        acts, and not random legal play; (0, 0) is random legal play only.
+      novice: games whose player has a skill between 0 and the lower bound instead.
       tasks: how many tasks of each split, those of the test too, from the first on, the transcripts show of games of
         numbered tasks, all equally often; 0: all of the split that a game's options name.
       pieces: what the tokenizer's pieces are: ``phrases``, the frequent parts of messages around numbers and cells, or
@@ -424,7 +425,7 @@ class TinyPlayerConfig:
       vocabulary: largest number of pieces.
     """
 
-    ids_per_game: int = 250_000
+    tokens_per_game: int = 250_000
     transcripts_per_game: int = 0
     transcripts_of: tuple[str, ...] = ()
     skill: tuple[float, ...] = (0.0, 0.0)
@@ -446,8 +447,8 @@ class EvaluationConfig:
     """The matches at the end of a run.
 
     Attributes:
-      games: per id and opponent, seats alternating, on seeds no training game used.
-      stage_games: per id after each stage, against the initial policy, for the table of stages.
+      games: per game id and opponent, seats alternating, on seeds no training game used.
+      stage_games: per game id after each stage, against the initial policy, for the table of stages.
     """
 
     games: int = 200
@@ -460,9 +461,9 @@ class EndpointSettings:
 
     Attributes:
       key_variables: environment variables with keys: ``POLICY=VARIABLE`` each.
-      prices: money per million ids: ``POLICY=INPUT/OUTPUT`` each.
+      prices: money per million tokens: ``POLICY=INPUT/OUTPUT`` each.
       temperature: of their replies.
-      max_tokens: ids of one reply.
+      max_tokens: tokens of one reply.
       concurrency: requests at once, per endpoint.
       timeout: seconds one attempt may take.
       retries: attempts after the first one.
@@ -482,12 +483,13 @@ class EndpointSettings:
 
 
 @dataclasses.dataclass(frozen=True)
-class StaffConfig:
-    """Who answers for the worlds and judges of simulated games (Paprika), in every recipe but evaluate.
+class SimulatorConfig:
+    """Who plays the simulators of games that have them (Paprika), in every recipe but evaluate.
 
     Attributes:
       who: ``script``, ``initial`` (the model of the run, greedily), or a chat endpoint (``http://HOST/v1#MODEL``).
-      endpoint: how a chat endpoint is asked; its key and price as ``staff=VARIABLE`` and ``staff=INPUT/OUTPUT``.
+      endpoint: how a chat endpoint is asked; its key and price as ``simulators=VARIABLE`` and
+        ``simulators=INPUT/OUTPUT``.
     """
 
     who: str = "script"
@@ -499,12 +501,12 @@ class EvaluateConfig:
     """Tournaments.
 
     Attributes:
-      seeds: deals per id; each is played alone, or twice by every pair of policies with seats swapped (the paper: 20).
+      seeds: deals per game; each is played alone, or twice by every pair of policies with seats swapped (paper: 20).
       anchor: the policy rated 0; empty: the mean of all is 0.
       trained: the policy in the place of the paper's Qwen2.5 (DFC-MSRL) in its tables; empty: the first one.
       base: in the place of Qwen2.5; empty: the second one.
       reference: in the place of Claude3.5; empty: the third one.
-      staff: who answers for worlds and judges: ``script``, or a policy as in `policies`.
+      simulators: who plays them: ``script``, or a policy as in `policies`.
       endpoint: how chat endpoints are asked.
     """
 
@@ -513,7 +515,7 @@ class EvaluateConfig:
     trained: str = ""
     base: str = ""
     reference: str = ""
-    staff: str = "script"
+    simulators: str = "script"
     endpoint: EndpointSettings = EndpointSettings()
 
 
@@ -544,7 +546,7 @@ class RunConfig:
       policies: who plays in the recipe evaluate, each ``NAME=WHO`` or ``WHO``: ``random_legal``, ``simple``,
         ``strong``, a folder with weights or a run, ``tiny_player``, or ``http://HOST/v1#MODEL``; A,B,C will do.
       evaluate: settings of that recipe.
-      staff: who answers for simulated worlds.
+      simulators: who plays the games' simulators.
       collect: settings of that recipe.
       build_data: settings of that recipe.
       offline: settings of that recipe.
@@ -579,7 +581,7 @@ class RunConfig:
     tiny_player: TinyPlayerConfig = TinyPlayerConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
-    staff: StaffConfig = StaffConfig()
+    simulators: SimulatorConfig = SimulatorConfig()
     collect: CollectConfig = CollectConfig()  # noqa: RUF009 - frozen
     build_data: BuildDataConfig = BuildDataConfig()  # noqa: RUF009 - frozen
     offline: OfflineConfig = OfflineConfig()  # noqa: RUF009 - frozen

@@ -3,8 +3,7 @@
 from dfc import task_validation
 from dfc.config import RunConfig
 from dfc.errors import ConfigError
-from dfc.evaluation import policy_specs
-from dfc.players import named
+from dfc.players import factory, player_specs
 from dfc.players.secret import Secret
 
 _KEY_VARIABLE = "divide_fuse_conquer.key_variable"  # of whoever sits opposite, in a collection too
@@ -13,13 +12,13 @@ _KEY_VARIABLE = "divide_fuse_conquer.key_variable"  # of whoever sits opposite, 
 def problems(config: RunConfig) -> list[str]:
     """Returns why the opponent of this recipe's games cannot be asked; the other endpoints are checked by their names.
 
-    The rest: `dfc.evaluation.policy_specs` for those of tournaments, `dfc.task_validation` for simulated worlds.
+    The rest: `dfc.players.player_specs` for those of tournaments, `dfc.task_validation` for simulators.
     """
     key, name = _opponent(config)
-    if not named.is_endpoint(name) or named.problem(name) is not None:
+    if not factory.is_endpoint(name) or factory.problem(name) is not None:
         return []
     try:
-        named.endpoint_config(name, config.divide_fuse_conquer.key_variable)
+        factory.endpoint_config(name, config.divide_fuse_conquer.key_variable)
     except ConfigError as error:
         return [f"{key}: {problem.removeprefix('endpoint.')}" for problem in error.problems]
     return []
@@ -48,15 +47,15 @@ def _opponent(config: RunConfig) -> tuple[str, str]:
 def _variables(config: RunConfig) -> list[tuple[str, str]]:
     """Returns (setting, variable) for every endpoint that this recipe asks with a key."""
     found = []
-    if named.is_endpoint(_opponent(config)[1]):
+    if factory.is_endpoint(_opponent(config)[1]):
         found.append((_KEY_VARIABLE, config.divide_fuse_conquer.key_variable))
     if config.recipe in ("evaluate", "evaluate_tasks"):
-        helper = policy_specs.staff(config.evaluate)
-        specs = [*policy_specs.policies(config), *([] if helper is None else [helper])]
-        asked = [policy_specs.endpoint_config(s, config.evaluate.endpoint) for s in specs if s.kind == "endpoint"]
+        helper = player_specs.simulators(config.evaluate)
+        specs = [*player_specs.policies(config), *([] if helper is None else [helper])]
+        asked = [player_specs.endpoint_config(s, config.evaluate.endpoint) for s in specs if s.kind == "endpoint"]
         found += [("evaluate.endpoint.key_variables", how.key_variable) for how in asked]
-    if task_validation.seats_staff(config) and named.is_endpoint(config.staff.who):
-        spec = policy_specs.PolicySpec(policy_specs.STAFF, config.staff.who, "endpoint")
-        how = policy_specs.endpoint_config(spec, config.staff.endpoint)
-        found.append(("staff.endpoint.key_variables", how.key_variable))
+    if task_validation.uses_simulators(config) and factory.is_endpoint(config.simulators.who):
+        spec = player_specs.PolicySpec(player_specs.SIMULATORS, config.simulators.who, "endpoint")
+        how = player_specs.endpoint_config(spec, config.simulators.endpoint)
+        found.append(("simulators.endpoint.key_variables", how.key_variable))
     return list(dict.fromkeys(found))

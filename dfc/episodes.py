@@ -1,6 +1,6 @@
 """The data that travels between rooms: an episode as it was played, and the arrays a trainer sees.
 
-Ids are the truth: what was drawn is what is trained on, id for id; text is never tokenized a second time.
+Tokens are the truth: what was sampled is what is trained on, token for token; text is never tokenized a second time.
 """
 
 import dataclasses
@@ -11,17 +11,17 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-Speaker = Literal["policy", "opponent", "replaced", "staff"]
+Speaker = Literal["policy", "opponent", "replaced", "simulator"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Reply:
+class PlayedReply:
     """One reply as the game took it.
 
     Attributes:
       seat: whose.
       text: what was said.
-      speaker: ``policy``, ``opponent``, ``staff`` (who answers for the game's world), or ``replaced``: the policy's
+      speaker: ``policy``, ``opponent``, ``simulator`` (who answers for the game's world), or ``replaced``: the policy's
         turn, but a random legal action was played instead of asking it (the epsilon-greedy disturbance).
       well_formed: whether it has the form that the prompt asks for; the game counts every other one as malformed.
     """
@@ -32,7 +32,7 @@ class Reply:
     well_formed: bool = True
 
     def entry(self) -> list[Any]:
-        """Returns it as records keep it: [seat, text, speaker], and False behind that where it is not well formed."""
+        """Returns it as records keep it: [seat, text, speaker], and False after that where it is not well formed."""
         return [self.seat, self.text, self.speaker, *([] if self.well_formed else [False])]
 
 
@@ -47,16 +47,16 @@ class Episode:
       replies: every reply in the order played; with game, options and game_seed it replays the game.
       outcomes: per seat, as `dfc.games.game.Outcome` values. forfeited_by: seat that ended it by an invalid reply.
       overrun_by: seat whose own context had no room left, which ended the game; all outcomes are truncated then, which
-        is a loss of this seat and says nothing about the other one.
+        is a loss of this seat and is inconclusive for the other one.
       illegal_tries: of the policy's seat.
       malformed: whether the policy's last reply could not be read.
       malformed_tries: malformed replies of the policy's seat, the last one included; 0 in records without this count.
-      ids: the policy's whole context: observations, markup and replies, int32 [n].
-      mask: 1 where an id was drawn by the policy (and may be trained on), bool [n].
-      logprobs: of those ids under the distribution they were drawn from, float32 [n], 0 elsewhere.
-      plain_logprobs: of those ids under the untruncated distribution, float32 [n], 0 elsewhere.
-      policy_version: of the weights that drew the first of them (the policy's current ones if none was drawn).
-      versions: of the weights that drew each id, int32 [n], -1 elsewhere; None where nobody kept them.
+      token_ids: the policy's whole context: observations, markup and replies, int32 [n].
+      mask: 1 where a token was sampled by the policy (and may be trained on), bool [n].
+      sampled_logprobs: of those tokens under the distribution they were sampled from, float32 [n], 0 elsewhere.
+      plain_logprobs: of those tokens under the untruncated distribution, float32 [n], 0 elsewhere.
+      policy_version: of the weights that sampled the first of them (the policy's current ones if none was sampled).
+      versions: of the weights that sampled each token, int32 [n], -1 elsewhere; None where nobody kept them.
       failure: why this game could not be played to its end, e.g. an opponent that raised; all outcomes are truncated
         then, and the replies are those before. None for every other episode.
       measures: figures of the game beside its outcome, by name; see `dfc.games.game.Game.measures`.
@@ -68,14 +68,14 @@ class Episode:
     seat: int
     opponent: str
     group: int
-    replies: list[Reply]
+    replies: list[PlayedReply]
     outcomes: tuple[str, ...]
     forfeited_by: int | None
     illegal_tries: int
     malformed: bool
-    ids: np.ndarray
+    token_ids: np.ndarray
     mask: np.ndarray
-    logprobs: np.ndarray
+    sampled_logprobs: np.ndarray
     plain_logprobs: np.ndarray
     policy_version: int
     versions: np.ndarray | None = None
@@ -86,7 +86,7 @@ class Episode:
 
     @property
     def failed(self) -> bool:
-        """Whether something outside the rules ended the game; such an episode says nothing about the policy."""
+        """Whether something outside the rules ended the game; such an episode is inconclusive."""
         return self.failure is not None
 
     @property
@@ -106,7 +106,7 @@ class Episode:
 
     @property
     def counted(self) -> bool:
-        """Whether the end says something about the policy: a rule decided it, or its own overrun or delay did.
+        """Whether the end is conclusive about the policy: a rule decided it, or its own overrun or delay did.
 
         A game that failed, or one for two that was stopped by the other seat's context or by a limit of actions, is in
         no mean.
@@ -119,12 +119,12 @@ class Episode:
         return sum(reply.seat == self.seat for reply in self.replies)
 
     @property
-    def drawn(self) -> int:
-        """Ids the policy drew."""
+    def generated_tokens(self) -> int:
+        """Tokens the policy sampled."""
         return int(self.mask.sum())
 
     def record(self, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON values
-        """Returns the episode as JSON-ready data without its ids; `more` is added (stage, iteration, reward...).
+        """Returns the episode as JSON-ready data without its tokens; `more` is added (stage, iteration, reward...).
 
         A failed one also has its `failure`, one that a full context ended its `overrun_by`.
         """
@@ -144,7 +144,7 @@ class Episode:
         }
 
 
-_ARRAYS = ("ids", "mask", "logprobs", "plain_logprobs", "versions")  # of an episode, [n] each
+_ARRAYS = ("token_ids", "mask", "sampled_logprobs", "plain_logprobs", "versions")  # of an episode, [n] each
 
 
 def to_bytes(episodes: Sequence[Episode]) -> bytes:
@@ -168,7 +168,7 @@ def from_bytes(data: bytes) -> list[Episode]:
         found = []
         for number, fields in enumerate(facts):
             arrays: dict[str, Any] = {name: file.get(f"{number}/{name}") for name in _ARRAYS}
-            fields["replies"] = [Reply(*reply) for reply in fields["replies"]]
+            fields["replies"] = [PlayedReply(*reply) for reply in fields["replies"]]
             fields["outcomes"] = tuple(fields["outcomes"])
             fields["options"] = {k: tuple(v) if isinstance(v, list) else v for k, v in fields["options"].items()}
             found.append(Episode(**fields, **arrays))
@@ -182,9 +182,9 @@ class TokenBatch(NamedTuple):
       tokens: int32.
       positions: int32, from 0 within each episode.
       segments: int32, 1, 2, ... per episode within a row; 0 is padding.
-      mask: float32, 1 at action ids: the log-probability of token t is read at t - 1.
-      advantages: float32, the episode's, at its action ids.
-      old_logprobs: float32, under the distribution the ids were drawn from.
+      mask: float32, 1 at action tokens: the log-probability of token t is read at t - 1.
+      advantages: float32, the episode's, at its action tokens.
+      old_logprobs: float32, under the distribution the tokens were sampled from.
     """
 
     tokens: np.ndarray

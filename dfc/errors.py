@@ -1,4 +1,4 @@
-"""Errors that a user can act on: what was expected, what came, where, and the cure."""
+"""Errors that a user can act on: what was expected, what came, where, and how to fix it."""
 
 import re
 
@@ -23,7 +23,7 @@ def shown(value: object) -> str:
         return f"<a value of type {type(value).__name__}>"
 
 
-def told(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Returns the text of any exception; its class may be the user's, and raise in place of a text."""
     try:
         return str(error)
@@ -50,7 +50,7 @@ class ConfigError(DfcError, ValueError):
 
 
 class TrainingError(DfcError):
-    """Training that cannot go on, such as a loss that is not finite."""
+    """Training that cannot continue, such as a loss that is not finite."""
 
 
 class DivergenceError(TrainingError):

@@ -77,7 +77,7 @@ def task_arithmetic(base: Tree, *params: Tree, scale: float = 1.0, weights: Sequ
     that scale is usually below 1. A negative weight or scale unlearns what a tree learned.
 
     Arithmetic is done in float32 (float64 for float64 leaves) and cast back to the leaf's dtype. Works eagerly and
-    under jit; another scale or other weights compile nothing anew. A leaf that is a jax array outside jit keeps the
+    under jit; another scale or other weights compile nothing new. A leaf that is a jax array outside jit keeps the
     sharding it has in the base; a leaf that is numpy in all trees stays numpy. For adapters see the head of this file.
 
     Args:

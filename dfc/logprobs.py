@@ -1,9 +1,9 @@
-"""Log-probabilities of chosen ids, without ever holding the logits of all tokens or of all ids at once.
+"""Log-probabilities of chosen tokens, without ever holding the logits of all positions or of the whole vocabulary.
 
-Logits of [tokens, vocabulary] are usually the largest array of a training step: 65,536 tokens and 150,000 ids in
-float32 take 39 GB. Here one tile of them, [token_chunk, vocab_chunk], is projected, reduced to a few numbers per token
-and forgotten; the backward pass projects it again. Sums of exponentials over tiles are kept relative to the largest
-logit so far, and rescaled when that grows (Milakov and Gimelshein 2018, arXiv:1805.02867, algorithm 3).
+Logits of [tokens, vocabulary] are usually the largest array of a training step: 65,536 tokens and a vocabulary of
+150,000 in float32 take 39 GB. Here one tile of them, [token_chunk, vocab_chunk], is projected, reduced to a few numbers
+per token and forgotten; the backward pass projects it again. Sums of exponentials over tiles are kept relative to the
+largest logit so far, and rescaled when that grows (Milakov and Gimelshein 2018, arXiv:1805.02867, algorithm 3).
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ def token_logprobs(
     temperature: float = 1.0,
     soft_cap: float | None = None,
 ) -> jax.Array:
-    """Log-probability of one target id per token.
+    """Log-probability of one target token id per token.
 
     With z = hidden @ output_embedding^T, capped to soft_cap * tanh(z / soft_cap) if a cap is given, and
     l = z / temperature::
@@ -44,10 +44,11 @@ def token_logprobs(
       hidden: floating [tokens, width], the final hidden states; a batch is flattened first.
       output_embedding: floating [vocabulary, width].
       targets: int [tokens]. An id outside the vocabulary gives NaN, which a loss ignores where its mask is 0.
-      token_chunk: tokens projected at a time; by default 1024 if all ids fit one tile, else 8192.
-      vocab_chunk: ids of each shard projected at a time. If all tokens and ids fit one tile there is no loop.
+      token_chunk: tokens projected at a time; by default 1024 if the vocabulary fits one tile, else 8192.
+      vocab_chunk: rows of each vocabulary shard projected at a time. With all tokens in one tile too there is no loop.
       vocab_shards: number of devices the vocabulary axis of `output_embedding` is split over; divides the vocabulary.
-        Each device then works on its own ids. Another number gives the same result, but devices send each other rows.
+        Each device then works on its own rows of it. Another number gives the same result, but devices send each other
+        rows.
       temperature: above 0; that of sampling, if log-probabilities are to match the sampler's.
       soft_cap: above 0, or None.
 
@@ -76,7 +77,7 @@ def token_logprobs_and_entropy(
     temperature: float = 1.0,
     soft_cap: float | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-    """Log-probability of one target id per token, and the entropy of the distribution it comes from.
+    """Log-probability of one target token id per token, and the entropy of the distribution it comes from.
 
     With p = softmax(l), entropy[n] = -sum_v p[n, v] log p[n, v] in nats. Gradients flow through both results.
     Arguments, their shapes and defaults, and errors are those of `token_logprobs`.
@@ -96,9 +97,9 @@ class _Tile(NamedTuple):
     """A share of the vocabulary, the same positions of every shard."""
 
     start: jax.Array  # position in each shard
-    embedding: jax.Array  # [shards, ids, width]
-    ids: jax.Array  # int32 [shards, ids]
-    new: jax.Array | None  # bool [1, 1, ids], False for ids that an earlier tile has had; None if all are new
+    embedding: jax.Array  # [shards, vocabulary, width]
+    token_ids: jax.Array  # int32 [shards, vocabulary]
+    new: jax.Array | None  # bool [1, 1, vocabulary], False for those that an earlier tile has had; None: all are new
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +113,7 @@ class _Head:
     entropy: bool
 
     def logits(self, hidden: jax.Array, tile: _Tile) -> jax.Array:
-        """float32 [tokens, shards, ids]."""
+        """float32 [tokens, shards, vocabulary]."""
         logits = jnp.einsum("nd,svd->nsv", hidden, tile.embedding, preferred_element_type=jnp.float32)
         if self.soft_cap is not None:
             logits = self.soft_cap * jnp.tanh(logits / self.soft_cap)
@@ -126,7 +127,7 @@ class _Head:
         return gradient
 
     def over_tiles(self, embedding: jax.Array, step: Callable[[_Tile, _Carry], _Carry], carry: _Carry) -> _Carry:
-        """Folds `step` over the tiles of embedding [shards, ids of a shard, width]."""
+        """Folds `step` over the tiles of embedding [shards, vocabulary of a shard, width]."""
         shards, shard, _ = embedding.shape
         tiles = -(-shard // self.vocab_chunk)
         # Equal shares in multiples of 128, which matrix units like; the last tile starts early, to be of full size.
@@ -138,9 +139,9 @@ class _Head:
             # Cut along an axis no device shares with another, so that each cuts its own rows.
             rows = jax.lax.dynamic_slice_in_dim(embedding, start, size, axis=1)
             place = start + jnp.arange(size, dtype=jnp.int32)[None, :]
-            ids = place + shard * jnp.arange(shards, dtype=jnp.int32)[:, None]
+            token_ids = place + shard * jnp.arange(shards, dtype=jnp.int32)[:, None]
             new = None if shard % size == 0 else (place >= index * size)[None]
-            return step(_Tile(start, rows, ids, new), carry)
+            return step(_Tile(start, rows, token_ids, new), carry)
 
         return one_tile(0, carry) if tiles == 1 else cast("_Carry", jax.lax.fori_loop(0, tiles, one_tile, carry))
 
@@ -150,7 +151,7 @@ def _in_chunks(
 ) -> tuple[jax.Array, jax.Array]:
     _check(hidden, embedding, targets, token_chunk, head)
     if token_chunk is None:
-        # Small tiles stay in a CPU's cache. Where the ids take many tiles, few passes over them cost least.
+        # Small tiles stay in a CPU's cache. Where the vocabulary takes many tiles, few passes over them cost least.
         token_chunk = 1024 if embedding.shape[0] <= head.vocab_chunk * head.vocab_shards else 8192
     dtype = hidden.dtype if hidden.dtype == embedding.dtype else jnp.float32
     (tokens, width), shards = hidden.shape, head.vocab_shards
@@ -179,7 +180,7 @@ def _all_chunks(
 
 
 class _Sums(NamedTuple):
-    """Sums over the ids seen so far, float32 [tokens, shards]; shards are added up after the last tile."""
+    """Sums over the vocabulary seen so far, float32 [tokens, shards]; shards are summed after the last tile."""
 
     largest: jax.Array  # m = max l
     total: jax.Array  # sum exp(l - m)
@@ -197,19 +198,19 @@ def _forward(hidden: jax.Array, embedding: jax.Array, targets: jax.Array, head: 
     shards, shard, _ = embedding.shape
 
     def one_chunk(carry: None, chunk: tuple[jax.Array, jax.Array]) -> tuple[None, tuple[jax.Array, ...]]:
-        rows, ids = chunk
+        rows, token_ids = chunk
 
         def add_tile(tile: _Tile, sums: _Sums) -> _Sums:
             logits = head.logits(rows, tile)
             # A sum over a choice, not a gather: it stays local where the vocabulary is split over devices.
-            chosen = sums.chosen + jnp.where(_is_target(tile, ids), logits, 0).sum(axis=2)
+            chosen = sums.chosen + jnp.where(_is_target(tile, token_ids), logits, 0).sum(axis=2)
             largest = jnp.maximum(sums.largest, logits.max(axis=2))
             zero = _finite_or_0(largest)
             total, moment = sums.rescaled(zero)
             p = jnp.exp(logits - zero[..., None])
             if tile.new is not None:
                 p = jnp.where(tile.new, p, 0)
-            if head.entropy:  # An id of probability 0 adds 0, even if its logit is -inf.
+            if head.entropy:  # A token id of probability 0 adds 0, even if its logit is -inf.
                 moment += jnp.where(p > 0, p * (logits - zero[..., None]), 0).sum(axis=2)
             return _Sums(largest, total + p.sum(axis=2), moment, chosen)
 
@@ -219,7 +220,7 @@ def _forward(hidden: jax.Array, embedding: jax.Array, targets: jax.Array, head: 
         total, moment = (x.sum(axis=1) for x in sums.rescaled(zero))
         log_total = jnp.log(total)
         # Invalid targets were met nowhere.
-        chosen = jnp.where((ids >= 0) & (ids < shards * shard), sums.chosen.sum(axis=1), jnp.nan)
+        chosen = jnp.where((token_ids >= 0) & (token_ids < shards * shard), sums.chosen.sum(axis=1), jnp.nan)
         entropy = log_total - moment / total if head.entropy else jnp.zeros_like(total)
         return carry, (chosen - zero[:, 0] - log_total, entropy, zero[:, 0] + log_total)
 
@@ -239,7 +240,7 @@ def _backward(
     hidden, embedding, targets, normalizer, entropy = residuals
 
     def one_chunk(embedding_gradient: jax.Array, chunk: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
-        rows, ids = chunk[:2]
+        rows, token_ids = chunk[:2]
         normalizers, entropies, logprob_gradient, entropy_gradient = (x[:, None, None] for x in chunk[2:])
 
         def add_tile(tile: _Tile, sums: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -247,7 +248,7 @@ def _backward(
             logits = head.logits(rows, tile)
             p = jnp.exp(logits - normalizers)
             # d logprob / d logits = one_hot - p;  d entropy / d logits = -p (log p + entropy), 0 where p is 0.
-            gradient = logprob_gradient * (_is_target(tile, ids).astype(jnp.float32) - p)
+            gradient = logprob_gradient * (_is_target(tile, token_ids).astype(jnp.float32) - p)
             if head.entropy:
                 surprise = jnp.where(p > 0, logits - normalizers, 0) + entropies
                 gradient -= entropy_gradient * p * surprise
@@ -268,7 +269,8 @@ def _backward(
         return embedding_gradient, rows_gradient.sum(axis=0).astype(rows.dtype)
 
     chunks = (hidden, targets, normalizer, entropy, *gradients)
-    # A single chunk meets each id once: its gradient is then complete, and no float32 copy of all of them is needed.
+    # A single chunk meets each row of the vocabulary once: its gradient is then complete, and no float32 copy of all of
+    # them is needed.
     start = jnp.zeros(embedding.shape, embedding.dtype if hidden.shape[0] == 1 else jnp.float32)
     embedding_gradient, hidden_gradient = _over_chunks(one_chunk, start, chunks)
     return hidden_gradient, embedding_gradient.astype(embedding.dtype), None
@@ -288,8 +290,8 @@ def _over_chunks(
 
 
 def _is_target(tile: _Tile, targets: jax.Array) -> jax.Array:
-    """Bool [tokens, shards, ids], True at each token's target."""
-    match = tile.ids[None] == targets[:, None, None]
+    """Bool [tokens, shards, vocabulary], True at each token's target."""
+    match = tile.token_ids[None] == targets[:, None, None]
     return match if tile.new is None else match & tile.new
 
 
@@ -321,7 +323,7 @@ def _check(hidden: jax.Array, embedding: jax.Array, targets: jax.Array, token_ch
             raise ValueError(f"token_logprobs: {name} must be 1 or more, got {number}")
     if embedding.shape[0] % head.vocab_shards:
         raise ValueError(
-            f"token_logprobs: vocab_shards must divide the vocabulary of {embedding.shape[0]} ids, got"
+            f"token_logprobs: vocab_shards must divide the vocabulary of {embedding.shape[0]} tokens, got"
             f" {head.vocab_shards}; use 1 if the vocabulary axis is not split over devices"
         )
     if not head.temperature > 0:

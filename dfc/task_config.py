@@ -20,8 +20,9 @@ class CollectConfig:
       samples_of: other numbers for single games, ``GAME=SAMPLES`` each.
       temperature: of sampling; high, so that samples of a task differ.
       min_p: as in `dfc.config.SamplingConfig`; it keeps hot samples sensible.
-      opponent: who sits in the other seat of games for two: ``initial``, ``itself``, a program, a chat endpoint.
-      jobs_at_once: games between two writes to the disk; 0: four times as many as are in flight.
+      opponent: who sits in the other seat of games for two: ``initial``, ``itself``, a scripted player, a chat
+        endpoint.
+      episodes_per_chunk: games between two writes to the disk; 0: four times as many as are in flight.
     """
 
     split: str = "train"
@@ -31,7 +32,7 @@ class CollectConfig:
     temperature: float = 1.5
     min_p: float = 0.3
     opponent: str = "itself"
-    jobs_at_once: int = 0
+    episodes_per_chunk: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,15 +68,15 @@ class OfflineConfig:
 
     Attributes:
       data: a folder made by build_data, the run that made it, or a file of conversations (``.jsonl``, ``.json``,
-        ``.parquet``) in one of the layouts of `dfc.data.published`.
+        ``.parquet``) in one of the layouts of `dfc.data.conversations`.
       objective: ``supervised`` imitates trajectories, ``preference`` learns from pairs.
       epochs: passes over all rows.
       batch_size: trajectories, or pairs, of one update.
       beta: how strongly preferences pull.
-      alpha: weight of the likelihood of the chosen side, per id of it.
+      alpha: weight of the likelihood of the chosen side, per token of it.
       preference_weight: weight of the preference itself; at 0 the model before training is not computed, so the drift
         from it is not measured, and `accuracy` and `margin` are of plain log-probabilities.
-      normalize_length: rewards are means over the ids of a side instead of sums.
+      normalize_length: rewards are means over the tokens of a side instead of sums.
       reference: whether rewards are relative to the model before training.
       margin: by how much the better side's reward is to be larger.
       max_row_bytes: a row of a file of conversations that takes more is refused, before it is read whole.
@@ -100,7 +101,7 @@ class EvaluateTasksConfig:
 
     Attributes:
       split: whose tasks, for games that have splits.
-      first: number of the first task; with the split that was collected from, tasks behind those of the collection.
+      first: number of the first task; with the split that was collected from, tasks after those of the collection.
       tasks: per game, from the first one on; 0: all that the split has.
       tasks_of: ends of single games, ``GAME=TASKS`` each: tasks up to that number, also beyond the split, as further
         trials.
@@ -124,7 +125,7 @@ class TaskCurriculumConfig:
 
     Attributes:
       rounds: of collecting and training.
-      steps: tasks of a round, each of a group that is chosen for it, drawn from the group with replacement.
+      steps: tasks of a round, each of a group that is chosen for it, sampled from the group with replacement.
       tasks_at_once: tasks chosen before the results of the first are known: 1 is the paper's; more are played together.
       strategy: ``ucb``, by the spread of turns, or ``uniform``: every task of every group is as likely.
       arms: what a group is: a ``game``, the ``difficulty`` or the ``category`` of a scenario within a game.

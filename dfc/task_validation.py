@@ -1,7 +1,7 @@
 """Checks the sections of `dfc.task_config`; `dfc.validation` calls it with everything of a right type and range.
 
-What a recipe made of stages would find out in a later one is said now: every check belongs to a stage, and applies to
-each recipe that has it.
+What a recipe made of stages would find out in a later one is reported now: every check belongs to a stage, and applies
+to each recipe that has it.
 """
 
 import contextlib
@@ -9,13 +9,12 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from dfc import task_groups
 from dfc.config import GameOptions, RunConfig
+from dfc.data import task_groups
 from dfc.errors import ConfigError
-from dfc.evaluation import policy_specs
 from dfc.games import registry, scripted
 from dfc.games.scripted import STRENGTHS
-from dfc.players import named
+from dfc.players import factory, player_specs
 from dfc.task_config import CollectConfig
 
 TRAINING = ("offline", "task_curriculum", "paprika")  # recipes that train on rows
@@ -27,7 +26,7 @@ _CURRICULUM = {  # stages of a round and the evaluation, by task_curriculum.obje
     "sft_rpo": STAGES,
 }
 _LEARNING = ("divide_fuse_conquer", "tiny_player")  # from the games they play
-_IGNORED = (  # by which recipes, what, where it is said instead
+_IGNORED = (  # by which recipes, what, where it is reported instead
     (("paprika",), "offline.epochs", "set paprika.sft_epochs and paprika.rpo_epochs"),
     (("task_curriculum",), "offline.epochs", "set paprika.sft_epochs and paprika.rpo_epochs, which it reads"),
     (("paprika",), "offline.objective", "choose with paprika.stages"),
@@ -42,11 +41,11 @@ _IGNORED = (  # by which recipes, what, where it is said instead
     ),
     (("task_curriculum",), "collect.samples", "set task_curriculum.samples"),
 )
-_DRAWN = {  # settings of rollout.sampling
+_SAMPLING_FIELDS = {  # settings of rollout.sampling
     "temperature": "set collect.temperature or evaluate_tasks.temperatures",
     "min_p": "set collect.min_p or evaluate_tasks.min_p",
-    "top_k": "a collection is drawn with collect.temperature and collect.min_p",
-    "top_p": "a collection is drawn with collect.temperature and collect.min_p",
+    "top_k": "a collection is sampled with collect.temperature and collect.min_p",
+    "top_p": "a collection is sampled with collect.temperature and collect.min_p",
 }
 
 # Where a run of several stages has what a setting names; such a run is easily named by mistake.
@@ -70,21 +69,21 @@ def stages(config: RunConfig) -> tuple[str, ...]:
     return (config.recipe,) if config.recipe in STAGES else ()
 
 
-def seats_staff(config: RunConfig) -> bool:
-    """Returns whether a recipe plays games whose worlds and judges `RunConfig.staff` answers for."""
+def uses_simulators(config: RunConfig) -> bool:
+    """Returns whether a recipe plays games whose simulators `RunConfig.simulators` names."""
     return config.recipe == "divide_fuse_conquer" or bool({"collect", "evaluate_tasks"} & set(stages(config)))
 
 
 def problems(config: RunConfig) -> list[str]:
     """Returns every problem of these sections, one sentence each."""
     found = _stage_problems(config) + _ignored_problems(config)
-    games, does = policy_specs.sound_games(config.games), stages(config)
+    games, does = player_specs.sound_games(config.games), stages(config)
     if "collect" in does or config.recipe in _LEARNING:
         unlearnable = _unlearnable(games)
         found += unlearnable.values()
         games = {game: options for game, options in games.items() if game not in unlearnable}  # one problem each
-    if seats_staff(config):
-        found += _staff_problems(config, games)
+    if uses_simulators(config):
+        found += _simulator_problems(config, games)
     if "collect" in does:
         found += _collect_problems(config, games)
     if "build_data" in does:
@@ -96,16 +95,16 @@ def problems(config: RunConfig) -> list[str]:
     if "evaluate_tasks" in does:
         found += _evaluate_problems(config, games)
     if config.recipe == "evaluate_tasks":
-        found += policy_specs.problems(config) + _policy_problems(config, games)
+        found += player_specs.problems(config) + _policy_problems(config, games)
     if config.recipe in ("collect", "evaluate_tasks") and config.adapter.base != "full":
         found.append(f"adapter.base={config.adapter.base!r}: must be 'full'; {config.recipe} plays at full precision")
     return found
 
 
-def place_problems(config: RunConfig) -> list[str]:
+def path_problems(config: RunConfig) -> list[str]:
     """Returns which folders that these recipes read do not exist."""
     wanted = []
-    found = policy_specs.place_problems(config) if config.recipe == "evaluate_tasks" else []
+    found = player_specs.path_problems(config) if config.recipe == "evaluate_tasks" else []
     if config.recipe == "build_data":
         wanted.append(("build_data.trajectories", config.build_data.trajectories, "name the run that collected them"))
     if config.recipe == "offline":
@@ -123,10 +122,10 @@ def place_problems(config: RunConfig) -> list[str]:
         wanted.append(
             ("offline.data", config.offline.data, "name a run of build_data, or add build_data to the stages")
         )
-    for key, path, cure in wanted:
+    for key, path, hint in wanted:
         if not path or not Path(path).expanduser().exists():
             what = f"{key}={path!r}: there is no such place" if path else f"{key} is empty"
-            found.append(f"{what} (current folder: {Path.cwd()}); {cure}")
+            found.append(f"{what} (current folder: {Path.cwd()}); {hint}")
         elif (inside := Path(path).expanduser() / _STAGE_OF[key]).is_dir():
             found.append(f"{key}={path!r}: is a run of several stages; name {inside}")
     return found
@@ -137,14 +136,14 @@ def count_problems(key: str, entries: tuple[str, ...]) -> list[str]:
     return [
         f"{key}: {entry!r} must be GAME=NUMBER with a game's id and a number from 1, such as mastermind=100"
         for entry in entries
-        if not counts((entry,)) or entry.rpartition("=")[0] not in registry.ids()
+        if not counts((entry,)) or entry.rpartition("=")[0] not in registry.game_ids()
     ]
 
 
 def _split_problems(key: str, split: str, games: Mapping[str, GameOptions]) -> list[str]:
     found = []
     for game, options in games.items():
-        splits = registry.make(game, **options).facts.splits
+        splits = registry.make(game, **options).info.splits
         if splits and "split" in options:
             found.append(f"games.{game}: leave its split to {key}={split!r}, which is for all games")
         elif splits and split not in splits:
@@ -157,11 +156,11 @@ def _collect_problems(config: RunConfig, games: Mapping[str, GameOptions]) -> li
     found = count_problems("collect.samples_of", collect.samples_of)
     found += _split_problems("collect.split", collect.split, games)
     for game, options in games.items():
-        facts = registry.make(game, **options).facts
-        if not facts.splits and not collect.tasks:
+        info = registry.make(game, **options).info
+        if not info.splits and not collect.tasks:
             found.append(f"collect.tasks=0: {game} has no splits, so say how many deals to play")
     known = ("initial", "itself", *STRENGTHS)
-    if (wrong := named.problem(collect.opponent, known)) is not None:
+    if (wrong := factory.problem(collect.opponent, known)) is not None:
         found.append(f"collect.opponent={collect.opponent!r}: {wrong}")
     found += _samples_problems(config, games)
     return found or _group_problems(dataclasses.replace(config, games=games))
@@ -200,11 +199,11 @@ def _unlearnable(games: Mapping[str, GameOptions]) -> dict[str, str]:
     found = {}
     for game, options in games.items():
         made = registry.make(game, **options)
-        if made.facts.evaluation_only:
+        if made.info.evaluation_only:
             why = "is for evaluation only and is neither trained on nor collected from"
-        elif "player" in made.forgetful:
+        elif "player" in made.stateless_roles:
             why = (
-                "every reply is a conversation of its own, and an episode keeps the ids of the last one only: it "
+                "every reply is a conversation of its own, and an episode keeps the tokens of the last one only: it "
                 "cannot be learned from"
             )
         else:
@@ -216,7 +215,7 @@ def _unlearnable(games: Mapping[str, GameOptions]) -> dict[str, str]:
 def evaluation_only(games: Iterable[str]) -> list[str]:
     """Returns those games that declare themselves to be for evaluation only; a name that is no id is none of them."""
     known = [game for game in games if not registry.problems(game, {})]
-    return [game for game in known if registry.make(game).facts.evaluation_only]
+    return [game for game in known if registry.make(game).info.evaluation_only]
 
 
 def _evaluate_problems(config: RunConfig, games: Mapping[str, GameOptions]) -> list[str]:
@@ -231,15 +230,15 @@ def _evaluate_problems(config: RunConfig, games: Mapping[str, GameOptions]) -> l
     if config.recipe == "paprika":
         out = ", or leave the game, or evaluate_tasks of paprika.stages, out"
     for game, options in games.items():
-        facts = registry.make(game, **options).facts
-        if facts.seats > 1:
+        info = registry.make(game, **options).info
+        if info.seats > 1:
             found.append(
                 f"games.{game}: is for two players and has no tasks to solve, which are for one player; use the recipe "
                 f"evaluate{out}"
             )
-        elif not facts.splits and not section.tasks and game not in counts(section.tasks_of):
-            cure = f"set evaluate_tasks.tasks, or add {game}=NUMBER to evaluate_tasks.tasks_of"
-            found.append(f"evaluate_tasks.tasks=0: {game} has no splits, so say how many deals to play; {cure}")
+        elif not info.splits and not section.tasks and game not in counts(section.tasks_of):
+            hint = f"set evaluate_tasks.tasks, or add {game}=NUMBER to evaluate_tasks.tasks_of"
+            found.append(f"evaluate_tasks.tasks=0: {game} has no splits, so say how many deals to play; {hint}")
     return found + _overlap_problems(config, games)
 
 
@@ -248,7 +247,7 @@ def _overlap_problems(config: RunConfig, games: Mapping[str, GameOptions]) -> li
     section, collect, found = config.evaluate_tasks, config.collect, []
     ends, same = counts(section.tasks_of), []
     for game, options in games.items():
-        splits = registry.make(game, **options).facts.splits
+        splits = registry.make(game, **options).info.splits
         if section.split not in splits:
             continue
         if section.first >= (end := ends.get(game, splits[section.split])):
@@ -256,12 +255,12 @@ def _overlap_problems(config: RunConfig, games: Mapping[str, GameOptions]) -> li
         if section.split == collect.split and (not collect.tasks or section.first < collect.tasks):
             same.append(game)
     if "collect" in stages(config) and same:
-        cure = (
-            f"set evaluate_tasks.first={collect.tasks}" if collect.tasks else "set collect.tasks and a first one behind"
-        )
+        hint = "set collect.tasks and a first one after them"
+        if collect.tasks:
+            hint = f"set evaluate_tasks.first={collect.tasks}"
         found.append(
             f"evaluate_tasks.split={section.split!r}: is collect.split as well, so tasks that were trained on would be "
-            f"evaluated ({', '.join(same)}); name another split, or {cure}"
+            f"evaluated ({', '.join(same)}); name another split, or {hint}"
         )
     return found
 
@@ -269,40 +268,42 @@ def _overlap_problems(config: RunConfig, games: Mapping[str, GameOptions]) -> li
 def _policy_problems(config: RunConfig, games: Mapping[str, GameOptions]) -> list[str]:
     specs, found = [], []
     for text in config.policies:
-        with contextlib.suppress(ConfigError):  # said elsewhere
-            specs.append(policy_specs.parse(text))
+        with contextlib.suppress(ConfigError):  # reported elsewhere
+            specs.append(player_specs.parse(text))
     found += [
         f"policies: {spec.name!r} is a chat endpoint; evaluate_tasks plays models (a folder, a run, tiny_player) and "
-        "programs (random_legal, simple, strong) only; use the recipe evaluate"
+        "scripted players (random_legal, simple, strong) only; use the recipe evaluate"
         for spec in specs
         if spec.kind == "endpoint"
     ]
-    programs = [spec.name for spec in specs if spec.kind == "scripted"]
+    bots = [spec.name for spec in specs if spec.kind == "scripted"]
     for game, options in games.items():
-        if registry.make(game, **options).facts.staff and programs and config.staff.who != policy_specs.SCRIPT:
+        if registry.make(game, **options).info.simulators and bots and config.simulators.who != player_specs.SCRIPT:
             found.append(
-                f"policies: {', '.join(programs)} plays {game} only with staff.who={policy_specs.SCRIPT!r}, got "
-                f"{config.staff.who!r}: a program does not read what others say"
+                f"policies: {', '.join(bots)} plays {game} only with simulators.who={player_specs.SCRIPT!r}, got "
+                f"{config.simulators.who!r}: a scripted player does not read what others say"
             )
     return found
 
 
-def _staff_problems(config: RunConfig, games: Mapping[str, GameOptions]) -> list[str]:
-    who, found = config.staff.who, []
-    if who == policy_specs.SCRIPT:
+def _simulator_problems(config: RunConfig, games: Mapping[str, GameOptions]) -> list[str]:
+    who, found = config.simulators.who, []
+    if who == player_specs.SCRIPT:
         for game in games:
             try:
-                scripted.staff(game)
+                scripted.simulators(game)
             except ValueError as error:
-                found.append(f"games.{game}: {error}; name staff.who")
-    elif who != "initial" and not (named.is_endpoint(who) and named.problem(who) is None):
-        found.append(f"staff.who={who!r}: must be {policy_specs.SCRIPT}, initial, or an endpoint: {named.EXAMPLE}")
+                found.append(f"games.{game}: {error}; name simulators.who")
+    elif who != "initial" and not (factory.is_endpoint(who) and factory.problem(who) is None):
+        found.append(
+            f"simulators.who={who!r}: must be {player_specs.SCRIPT}, initial, or an endpoint: {factory.EXAMPLE}"
+        )
     elif who != "initial":
-        spec = policy_specs.PolicySpec(policy_specs.STAFF, who, "endpoint")
+        spec = player_specs.PolicySpec(player_specs.SIMULATORS, who, "endpoint")
         try:
-            policy_specs.endpoint_config(spec, config.staff.endpoint)
+            player_specs.endpoint_config(spec, config.simulators.endpoint)
         except ConfigError as error:
-            found += [f"staff: {problem}" for problem in error.problems]
+            found += [f"simulators: {problem}" for problem in error.problems]
     return found
 
 
@@ -315,7 +316,7 @@ def _build_problems(config: RunConfig) -> list[str]:
         found.append(f"build_data.groups and .leave_out both name {', '.join(both)}")
     collects = "collect" in stages(config)
     for key, names in (("groups", build.groups), ("leave_out", build.leave_out)):
-        unknown = [game for game in names if game not in registry.ids()]
+        unknown = [game for game in names if game not in registry.game_ids()]
         if unknown:
             found.append(f"build_data.{key}={names}: there is no game {', '.join(unknown)}")
         absent = [game for game in names if game not in config.games and game not in unknown]
@@ -339,9 +340,9 @@ def _build_problems(config: RunConfig) -> list[str]:
 def _label_problems(labels: tuple[str, ...]) -> list[str]:
     if not labels:
         return []
-    from dfc.data.trajectories import FAILURES, SAYS_NOTHING  # noqa: PLC0415 - pyarrow is slow to import
+    from dfc.data.trajectories import FAILURES, INCONCLUSIVE  # noqa: PLC0415 - pyarrow is slow to import
 
-    allowed = [label for label in FAILURES if label not in SAYS_NOTHING]
+    allowed = [label for label in FAILURES if label not in INCONCLUSIVE]
     return [
         f"build_data.rejected_failures: {label!r} must be one of {', '.join(allowed)}"
         for label in labels
@@ -359,7 +360,7 @@ def _offline_problems(config: RunConfig) -> list[str]:
 
 
 def _length_problems(config: RunConfig, does: tuple[str, ...]) -> list[str]:
-    """Returns which rows could come out longer than training takes: said now, and not after the collection."""
+    """Returns which rows could come out longer than training takes: reported now, and not after the collection."""
     row, longest = config.batch.row_length, config.rollout.max_length
     found = []
     if "sft" in does and row < (needed := min(longest, config.build_data.sft_tokens)):
@@ -381,8 +382,8 @@ def _stage_problems(config: RunConfig) -> list[str]:
         return [f"paprika.stages={stages_}: trains nothing; evaluate policies with the recipe evaluate_tasks"]
     trained = [stage for stage in stages_ if stage in _TRAINED]
     if trained and "build_data" not in stages_ and not config.offline.data:
-        cure = "add it, or name data that is there in offline.data"
-        return [f"paprika.stages={stages_}: {' and '.join(trained)} read what build_data writes; {cure}"]
+        hint = "add it, or name data that is there in offline.data"
+        return [f"paprika.stages={stages_}: {' and '.join(trained)} read what build_data writes; {hint}"]
     return []
 
 
@@ -402,12 +403,12 @@ def _ignored_problems(config: RunConfig) -> list[str]:
     if config.recipe == "task_curriculum" and config.collect.samples_of not in ((), CollectConfig().samples_of):
         found.append("collect.samples_of: task_curriculum ignores it; set task_curriculum.samples")
     does = stages(config)
-    drawn: tuple[str, ...] = ("temperature", "min_p") if "evaluate_tasks" in does else ()
+    sampling_fields: tuple[str, ...] = ("temperature", "min_p") if "evaluate_tasks" in does else ()
     if "collect" in does:
-        drawn = tuple(_DRAWN)
+        sampling_fields = tuple(_SAMPLING_FIELDS)
     return found + [
-        f"rollout.sampling.{name}: {config.recipe} ignores it; {_DRAWN[name]}"
-        for name in drawn
+        f"rollout.sampling.{name}: {config.recipe} ignores it; {_SAMPLING_FIELDS[name]}"
+        for name in sampling_fields
         if _changed(config, f"rollout.sampling.{name}")
     ]
 

@@ -1,6 +1,6 @@
 """Checks a `RunConfig` before anything runs, and reports every problem together.
 
-`problems` looks at the configuration alone, `place_problems` at the file system, `device_problems` at the number of
+`problems` looks at the configuration alone, `path_problems` at the file system, `device_problems` at the number of
 devices: the first two need no JAX, so that a mistake is answered at once.
 """
 
@@ -17,10 +17,9 @@ from typing import Any
 
 from dfc import endpoint_validation, task_validation
 from dfc.config import DivideFuseConquerConfig, FusionConfig, RunConfig
-from dfc.errors import ConfigError, shown, told
-from dfc.evaluation import policy_specs
+from dfc.errors import ConfigError, error_text, shown
 from dfc.games import registry, scripted
-from dfc.players import key_search, named
+from dfc.players import factory, key_search, player_specs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +46,7 @@ def _plain(bound: float) -> str:
 
 _POSITIVE = _Range(0, above=True)
 _NOT_NEGATIVE = _Range(0)
-# No machine runs what is beyond these; a digit too many is said before the memory for it is asked for.
+# No machine runs what is beyond these; a digit too many is reported before the memory for it is asked for.
 _COUNT = _Range(1, 10**9)
 _COUNT_OR_ZERO = _Range(0, 10**9)
 _THREADS = _Range(1, 1024)
@@ -63,7 +62,7 @@ _RANGES = {
     "rollout.workers": _THREADS,
     "rollout.max_length": _LENGTH,
     "rollout.max_reply_length": _COUNT,
-    "rollout.staff_reply_length": _COUNT,
+    "rollout.simulator_reply_length": _COUNT,
     "rollout.max_prompt_length": _NOT_NEGATIVE,
     "rollout.max_actions": _NOT_NEGATIVE,
     "rollout.sampling.temperature": _NOT_NEGATIVE,
@@ -111,7 +110,7 @@ _RANGES = {
     "divide_fuse_conquer.reward.invalid": _Range(-1e6, 0, below=True),
     "divide_fuse_conquer.reward.illegal_try": _NOT_NEGATIVE,
     "divide_fuse_conquer.reward.overrun": _Range(-1e6, 0),
-    "tiny_player.ids_per_game": _COUNT,
+    "tiny_player.tokens_per_game": _COUNT,
     "tiny_player.transcripts_per_game": _COUNT_OR_ZERO,
     "tiny_player.tasks": _COUNT_OR_ZERO,
     "tiny_player.illegal_share": _SHARE,
@@ -125,7 +124,7 @@ _RANGES = {
     "evaluate.seeds": _COUNT,
     **{
         f"{section}.endpoint.{name}": allowed
-        for section in ("evaluate", "staff")
+        for section in ("evaluate", "simulators")
         for name, allowed in {
             "temperature": _Range(0, 2),
             "max_tokens": _COUNT,
@@ -139,7 +138,7 @@ _RANGES = {
     "collect.samples": _COUNT,
     "collect.temperature": _NOT_NEGATIVE,
     "collect.min_p": _DECAY,
-    "collect.jobs_at_once": _COUNT_OR_ZERO,
+    "collect.episodes_per_chunk": _COUNT_OR_ZERO,
     "build_data.sft_tokens": _COUNT,
     "build_data.pair_tokens": _COUNT,
     "build_data.turn_ratio": _NOT_NEGATIVE,
@@ -253,7 +252,7 @@ def games_problems(games: object) -> list[str]:
     if not isinstance(games, Mapping):
         return [f"games={shown(games)}: must be a mapping from an id to its options, such as {{'TicTacToe-v0': {{}}}}"]
     if not games:
-        return [f"games is empty: name at least one id; allowed: {', '.join(registry.ids())}"]
+        return [f"games is empty: name at least one id; allowed: {', '.join(registry.game_ids())}"]
     found = []
     for game_id, options in games.items():
         if not isinstance(options, Mapping):
@@ -325,7 +324,10 @@ def _contradictions(config: RunConfig) -> list[str]:
             f"batch.row_length={batch.row_length}: must be at least rollout.max_length={rollout.max_length},"
             " so that the longest episode fits into a row"
         )
-    for name, numbers, least in (("widths", rollout.widths, 1), ("lengths", rollout.lengths, 0)):
+    for name, numbers, least in (
+        ("prefill_buckets", rollout.prefill_buckets, 1),
+        ("cache_buckets", rollout.cache_buckets, 0),
+    ):
         if list(numbers) != sorted(set(numbers)) or any(n < least for n in numbers):
             found.append(f"rollout.{name}={numbers}: must ascend, from {least} or more")
     if rollout.legal_only and rollout.prompt == "think":
@@ -389,13 +391,13 @@ def _method_contradictions(config: RunConfig) -> list[str]:
         )
     if config.optimizer.schedule != "constant":
         found.append(
-            "optimizer.schedule='cosine': must be 'constant' in divide_fuse_conquer, whose optimizer starts anew"
+            "optimizer.schedule='cosine': must be 'constant' in divide_fuse_conquer, whose optimizer starts again"
             " at every stage and is undone with a dropped update"
         )
     if config.optimizer.warmup_ratio:
         found.append(
             f"optimizer.warmup_ratio={config.optimizer.warmup_ratio}: must be 0 in divide_fuse_conquer, which warms up"
-            " anew at every stage; set optimizer.warmup_steps"
+            " again at every stage; set optimizer.warmup_steps"
         )
     found += _adapter_contradictions(config)
     priority = method.mixed_priority
@@ -442,14 +444,14 @@ def _group_contradictions(config: RunConfig) -> list[str]:
 
 def _opponent_contradictions(config: RunConfig) -> list[str]:
     method, found = config.divide_fuse_conquer, []
-    wrong = None if method.opponent in _OPPONENTS else named.problem(method.opponent)
+    wrong = None if method.opponent in _OPPONENTS else factory.problem(method.opponent)
     if wrong is not None:
         found.append(
             f"divide_fuse_conquer.opponent={method.opponent!r}: must be {', '.join(_OPPONENTS)}; or else it {wrong}"
         )
     if method.opponent in scripted.STRENGTHS:
         strength: Any = method.opponent
-        for game, options in policy_specs.sound_games(config.games).items():
+        for game, options in player_specs.sound_games(config.games).items():
             try:
                 if registry.make(game, **options).seats > 1:
                     scripted.player(game, strength)
@@ -515,7 +517,7 @@ def problems(config: RunConfig) -> list[str]:
         found = _range_problems(config) + _mesh_problems(config)
         found += _contradictions(config) + _recipe_contradictions(config)
         if config.recipe == "evaluate":
-            found += policy_specs.problems(config)
+            found += player_specs.problems(config)
         found += task_validation.problems(config) + endpoint_validation.problems(config)
     if config.recipe not in task_validation.WITHOUT_GAMES:
         found = games_problems(config.games) + found
@@ -528,27 +530,29 @@ def notices(config: RunConfig) -> list[str]:
     limit = config.rollout.max_actions
     if not limit or config.recipe in task_validation.WITHOUT_GAMES:
         return []
-    longest = {game_id: registry.make(game_id, **options).longest for game_id, options in config.games.items()}
-    stopped = [f"{game_id} {actions}" for game_id, actions in longest.items() if actions > limit]
+    max_game_length = {
+        game_id: registry.make(game_id, **options).max_game_length for game_id, options in config.games.items()
+    }
+    stopped = [f"{game_id} {actions}" for game_id, actions in max_game_length.items() if actions > limit]
     if not stopped:
         return []
     what = "longer games are stopped there; whoever is ahead wins where the game can tell, otherwise they do not count"
     return [f"rollout.max_actions={limit} is below the longest play of {', '.join(stopped)}: {what}"]
 
 
-def place_problems(config: RunConfig) -> list[str]:
+def path_problems(config: RunConfig) -> list[str]:
     """Returns what this machine lacks for a valid configuration: the model's folder, the keys of endpoints."""
     try:
         return _folder_problems(config) + endpoint_validation.key_problems(config)
     except (OSError, RuntimeError) as error:  # a name that is too long, a folder that may not be read, ~nobody
-        return [f"a path of the configuration cannot be looked at: {told(error)}"]
+        return [f"a path of the configuration cannot be looked at: {error_text(error)}"]
 
 
 def _folder_problems(config: RunConfig) -> list[str]:
     if config.recipe == "evaluate":
-        return policy_specs.place_problems(config)
+        return player_specs.path_problems(config)
     path = config.model.path
-    found = task_validation.place_problems(config)
+    found = task_validation.path_problems(config)
     if config.recipe == "build_data":
         return found
     if config.recipe == "tiny_player" or path == "tiny_player":
@@ -557,8 +561,8 @@ def _folder_problems(config: RunConfig) -> list[str]:
         if (Path(path) / "policy").is_dir():
             found.append(f"model.path={path!r}: is a run; name its weights, {Path(path) / 'policy'}")
         return found
-    cure = "download the weights in the Hugging Face layout and name their folder, or use tiny_player"
-    return [*found, f"model.path={path!r}: no such folder (current folder: {Path.cwd()}); {cure}"]
+    hint = "download the weights in the Hugging Face layout and name their folder, or use tiny_player"
+    return [*found, f"model.path={path!r}: no such folder (current folder: {Path.cwd()}); {hint}"]
 
 
 def device_problems(config: RunConfig, devices: int) -> list[str]:

@@ -12,10 +12,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from dfc.games import check, loading, processes, registry, scripted
+from dfc.games import loading, registry, scripted
+from dfc.games.conformance import check, processes
+from dfc.games.conformance.protocol import Subject
 from dfc.games.game import Game
 from dfc.games.printable import printable
-from dfc.games.properties import Subject
 
 _Found = tuple[Callable[[], Game], Mapping[str, scripted.Player] | None]
 
@@ -50,8 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 text = _table(rows)
             else:
                 every = wanted.check == ["all"]
-                rows = _reports(registry.ids() if every else wanted.check, every=every, seeds=range(wanted.seeds))
-                text = "\n".join(map(_told, rows))
+                rows = _reports(registry.game_ids() if every else wanted.check, every=every, seeds=range(wanted.seeds))
+                text = "\n".join(map(_report_text, rows))
                 status = int(any(report["findings"] for report in rows))
         except (ValueError, OSError) as error:
             parser.error(str(error))
@@ -61,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _rows() -> list[dict[str, Any]]:
     rows = []
-    for game_id in registry.ids():
+    for game_id in registry.game_ids():
         try:
             rows.append(_row(game_id))
         except Exception as error:  # noqa: BLE001 (a package that cannot be used must not hide the others)
@@ -70,30 +71,30 @@ def _rows() -> list[dict[str, Any]]:
 
 
 def _row(game_id: str) -> dict[str, Any]:
-    facts = registry.make(game_id).facts
+    info = registry.make(game_id).info
     return {
         "id": game_id,
         "family": registry.family(game_id),
-        "seats": facts.seats,
-        "start": facts.start,
-        "longest": facts.longest,
-        "grammar": facts.grammar,
-        "open_actions": facts.open_actions,
-        "lists_actions": facts.lists_actions,
-        "evaluation_only": facts.evaluation_only,
-        "splits": dict(facts.splits),
-        "staff": list(facts.staff),
+        "seats": info.seats,
+        "start": info.start,
+        "max_game_length": info.max_game_length,
+        "grammar": info.grammar,
+        "open_actions": info.open_actions,
+        "lists_actions": info.lists_actions,
+        "evaluation_only": info.evaluation_only,
+        "splits": dict(info.splits),
+        "simulators": list(info.simulators),
     }
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    head = ("id", "family", "seats", "start", "longest", "action", "tasks", "staff")
+    head = ("id", "family", "seats", "start", "max_game_length", "action", "tasks", "simulators")
     cells = [head]
     for row in rows:
         splits = ", ".join(f"{size} {split}" for split, size in row["splits"].items())
-        staff = ", ".join(row["staff"])
-        told = (row["id"], row["family"], str(row["seats"]), row["start"], str(row["longest"]), row["grammar"])
-        cells.append((*told, splits, staff))
+        simulators = ", ".join(row["simulators"])
+        told = (row["id"], row["family"], str(row["seats"]), row["start"], str(row["max_game_length"]), row["grammar"])
+        cells.append((*told, splits, simulators))
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
     return "\n".join(lines)
@@ -114,32 +115,35 @@ def _reports(names: Sequence[str], *, every: bool, seeds: Sequence[int]) -> list
             if not every:
                 raise
             reports[name] = {"game": name, "findings": [f"it can be imported: {error}"]}
-    for name, (make, staff) in found.items():
+    for name, (make, simulators) in found.items():
         if len(names) > 1:
             sys.stderr.write(printable(f"checking {name}\n"))
-        reports[name] = {"game": name, "findings": check.check(make, seeds, staff)}
+        reports[name] = {"game": name, "findings": check.check(make, seeds, simulators)}
     clean = [name for name in found if not reports[name]["findings"]]
     for name, difference in processes.differences(clean, seeds[:2]).items():
         reports[name]["findings"] = [f"processes play alike: {difference}"]
     for name in clean:
         if not reports[name]["findings"]:
-            make, staff = found[name]
-            figures = check.measure(Subject(make, seeds, scripted.staff(make()) if staff is None else staff))
+            make, simulators = found[name]
+            figures = check.measure(
+                Subject(make, seeds, scripted.simulators(make()) if simulators is None else simulators)
+            )
             reports[name] |= {
                 "steps_per_second": round(figures.steps_per_second),
                 "bytes_per_game": figures.bytes_per_game,
                 "longest_seen": figures.longest_seen,
-                "longest": make().longest,
+                "max_game_length": make().max_game_length,
             }
     return [reports[name] for name in names]
 
 
-def _told(report: dict[str, Any]) -> str:
+def _report_text(report: dict[str, Any]) -> str:
     if not report["findings"]:
         speed, size = report["steps_per_second"], report["bytes_per_game"] / 1024
         return (
             f"{report['game']}: every property holds; {speed:,} steps/s, {size:.1f} KiB per game in progress; the "
-            f"longest random game took {report['longest_seen']} actions of `longest` = {report['longest']}"
+            f"longest random game took {report['longest_seen']} actions of "
+            f"`max_game_length` = {report['max_game_length']}"
         )
     count = len(report["findings"])
     lines = [f"{report['game']}: {count} fault{'s' * (count > 1)}", *(f"  {f}" for f in report["findings"])]

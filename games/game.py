@@ -1,11 +1,11 @@
 """The protocol every game keeps: seats, turns, observations, legal actions, outcomes.
 
 The rules never call a model and never see a token. A driver shows `observation(seat)` to whoever is to move and hands
-the reply to `step`, which extracts one action from it (`dfc.games.extraction`).
+the reply to `step`, which extracts one action from it (`dfc.games.parsing`).
 
 Conventions: players sit on seats 0 and 1; an action is what a player writes in the game's grammar, such as
-``[col 3]``; exactly one action is played per turn. A game whose world cannot be computed has staff as well: it sits on
-the seats behind the players', answers in words (a chat model, a script), and wins or loses nothing.
+``[col 3]``; exactly one action is played per turn. A game whose world cannot be computed has simulators as well: they
+sit on the seats after the players', answer in words (a chat model, a script), and win or lose nothing.
 """
 
 import abc
@@ -15,15 +15,15 @@ import enum
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self, TypedDict
 
-from dfc.games.chance import Chance
-from dfc.games.extraction import THOUGHT, behind_thought, extract_action, spoken
+from dfc.games.parsing import THOUGHT, extract_action, spoken, text_after_thought
+from dfc.games.rng import GameRng
 
 
 class Outcome(enum.StrEnum):
     """How a game ended for one seat, apart from any reward.
 
     INVALID: this seat lost by a malformed or a repeatedly illegal reply. TRUNCATED: an outside limit (a player's
-    context, a number of actions) or unusable staff stopped the game; no rule decided it.
+    context, a number of actions) or unusable simulators stopped the game; no rule decided it.
     """
 
     WIN = "win"
@@ -39,8 +39,8 @@ class Verdict(enum.StrEnum):
     PLAYED: legal, the game moved on. ILLEGAL: readable but against the rules, the same seat is asked again.
     FORFEIT_ILLEGAL: illegal with no try left. MALFORMED: no single action of this game could be read, or the reply is
     not of the form that its player was asked for; the same seat is asked again. FORFEIT_MALFORMED: the same with no
-    try left. REFUSED: a reply of staff that cannot be used, it is asked again. DISCARDED: the same with no try left;
-    the game is over and says nothing about its players.
+    try left. REFUSED: a reply of a simulator that cannot be used, it is asked again. DISCARDED: the same with no try
+    left; the game is over and inconclusive about its players.
     """
 
     PLAYED = "played"
@@ -53,17 +53,17 @@ class Verdict(enum.StrEnum):
 
 
 @dataclasses.dataclass(frozen=True)
-class Facts:
+class GameInfo:
     """What is known of a game before it starts.
 
     Attributes:
       id: the registered id, e.g. ``TicTacToe-v0``.
       seats: number of players, 1 or 2.
       start: ``fixed`` if every game begins in the same position with the same observations, else ``random``.
-      longest: the largest number of legal actions a game can take, all players together.
+      max_game_length: the largest number of legal actions a game can take, all players together.
       grammar: what an action looks like, e.g. ``[col 3]``.
       open_actions: whether more can be said than `legal_actions` lists.
-      staff: roles that answer for the game's world and are no players, e.g. ``("world", "judge")``.
+      simulators: roles that reply and are no players, e.g. ``("world", "judge")``.
       splits: number of tasks by split, e.g. ``{"train": 1515, "test": 800}``; empty where every seed is a deal.
       lists_actions: whether `legal_actions` names any; without, nobody can play random-legally.
       evaluation_only: whether a policy may be measured by this game but not trained on it.
@@ -72,10 +72,10 @@ class Facts:
     id: str
     seats: int
     start: Literal["fixed", "random"]
-    longest: int
+    max_game_length: int
     grammar: str = ""
     open_actions: bool = False
-    staff: tuple[str, ...] = ()
+    simulators: tuple[str, ...] = ()
     splits: Mapping[str, int] = dataclasses.field(default_factory=dict, hash=False)
     lists_actions: bool = True
     evaluation_only: bool = False
@@ -93,9 +93,10 @@ class Game(abc.ABC):
     """One game in progress. Subclasses hold the rules; this class holds turns, news, tries and outcomes.
 
     A subclass sets the class variables `seats`, `start` and `grammar`, defines keyword-only constructor values with
-    defaults, and implements `longest`, `_begin`, `_rules`, `_read`, `_objection`, `_play`, `legal_actions`, `_state`
-    and `_restore`. Where actions are no single bracketed group it also sets `extract`, and `is_action` if words are
-    free; where more can be said than can be listed, `open_actions`; where staff answers, `staff` and `_answered`.
+    defaults, and implements `max_game_length`, `_begin`, `_rules`, `_read`, `_objection`, `_play`, `legal_actions`,
+    `_state` and `_restore`. Where actions are no single bracketed group it also sets `extract`, and `is_action` if
+    words are free; where more can be said than can be listed, `open_actions`; where simulators answer, `simulators` and
+    `_answered`.
 
     Attributes:
       id: the registered id.
@@ -108,7 +109,7 @@ class Game(abc.ABC):
       illegal_tries: per seat, illegal replies so far (a legal move does not clear this count).
       malformed_tries: the same of malformed replies; as there, one that forfeits counts.
       forfeited_by: the seat whose invalid reply ended the game, or None.
-      discarded: why staff could not be used, which ended the game, or None.
+      discarded: why a simulator could not be used, which ended the game, or None.
       actions_played: number of legal actions of players so far.
     """
 
@@ -121,15 +122,15 @@ class Game(abc.ABC):
     # True where training would be worth nothing: a win needs no skill, or the game is kept to measure what was learned
     # elsewhere. Recipes that train on what they play, or collect data to train on, refuse it.
     evaluation_only: ClassVar[bool] = False
-    staff: ClassVar[tuple[str, ...]] = ()
+    simulators: ClassVar[tuple[str, ...]] = ()
     splits: ClassVar[Mapping[str, int]] = {}
-    # Roles (of staff, or ``player``) without a memory: each of their replies belongs to a conversation of its own, and
-    # begins with the rules again.
-    forgetful: ClassVar[frozenset[str]] = frozenset()
-    # Ids of one reply of a player that the game's source allows; None: as many as the driver does.
-    reply_ids: ClassVar[int | None] = None
-    # Replies of staff to one question of which one must be usable, or the game is discarded.
-    staff_tries: ClassVar[int] = 5
+    # Roles (of simulators, or ``player``) without a memory: each of their replies belongs to a conversation of its own,
+    # and begins with the rules again.
+    stateless_roles: ClassVar[frozenset[str]] = frozenset()
+    # Tokens of one reply of a player that the game's source allows; None: as many as the driver does.
+    max_reply_tokens: ClassVar[int | None] = None
+    # Replies of a simulator to one question of which one must be usable, or the game is discarded.
+    simulator_tries: ClassVar[int] = 5
 
     def __init__(self, *, illegal_allowance: int = 1, malformed_allowance: int = 0, history: bool = False) -> None:
         if illegal_allowance < 0:
@@ -140,12 +141,12 @@ class Game(abc.ABC):
         self.illegal_allowance = illegal_allowance
         self.malformed_allowance = malformed_allowance
         self.history = history
-        self.chance = Chance(0)
+        self.rng = GameRng(0)
         self.to_move: int | None = None
         self._clear()
 
     def _clear(self) -> None:
-        everyone = range(self.seats + len(self.staff))
+        everyone = range(self.seats + len(self.simulators))
         self.outcomes: tuple[Outcome, ...] | None = None
         self.illegal_tries = [0] * self.seats
         self.malformed_tries = [0] * self.seats
@@ -163,12 +164,12 @@ class Game(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def longest(self) -> int:
+    def max_game_length(self) -> int:
         """Largest number of legal actions a game can take."""
 
     @abc.abstractmethod
     def _begin(self) -> int:
-        """Sets up the first position (draws from `self.chance`), tells seats their news; returns who moves first."""
+        """Sets up the first position (draws from `self.rng`), tells seats their news; returns who moves first."""
 
     @abc.abstractmethod
     def _rules(self, seat: int) -> str:
@@ -191,7 +192,7 @@ class Game(abc.ABC):
         """Returns the legal actions of the player to move, canonical, in a fixed order; [] after the end.
 
         Every one of them, unless `open_actions`: then a selection, e.g. words from a list or sentences for free talk.
-        [] also while staff is to move, and always where `lists_actions` is False.
+        [] also while a simulator is to move, and always where `lists_actions` is False.
         """
 
     @abc.abstractmethod
@@ -203,11 +204,12 @@ class Game(abc.ABC):
         """Sets the position from `_state`'s data, keeping none of its lists."""
 
     def _answered(self, seat: int, reply: str) -> str | int | tuple[Outcome, ...]:
-        """Takes a reply of staff: returns why it cannot be used, in words for the one who gave it; or, like `_play`.
+        """Takes a simulator's reply: returns why it cannot be used, in words for the simulator; or, like `_play`.
 
         A reply that is refused must leave the position as it was.
         """
-        raise NotImplementedError(f"{self.id} has staff {self.staff} and does not say what becomes of its replies")
+        what = f"{self.id} has simulators {self.simulators} and does not say what becomes of their replies"
+        raise NotImplementedError(what)
 
     def extract(self, reply: str) -> str | None:
         """Returns the one action written in a reply, as `_read` takes it, or None; the only bracketed group here."""
@@ -222,11 +224,11 @@ class Game(abc.ABC):
         return found is not None and "".join(found.split()) == "".join(said.split())
 
     def well_formed(self, reply: str) -> bool:
-        """Returns whether a reply is one block of thought, ``<think>...</think>``, and behind it one action alone.
+        """Returns whether a reply is one block of thought, ``<think>...</think>``, and after it one action alone.
 
         Whoever was told to think first is held to it by the driver (`step`); the rules know of no prompt.
         """
-        said = behind_thought(reply)
+        said = text_after_thought(reply)
         return said is not None and self.is_action(said)
 
     def measures(self) -> dict[str, float]:
@@ -243,24 +245,24 @@ class Game(abc.ABC):
     # ---- playing ----------------------------------------------------------------------------------------------
 
     @property
-    def facts(self) -> Facts:
+    def info(self) -> GameInfo:
         """What is known before the start."""
-        return Facts(
+        return GameInfo(
             id=self.id,
             seats=self.seats,
             start=self.start,
-            longest=self.longest,
+            max_game_length=self.max_game_length,
             grammar=self.grammar,
             open_actions=self.open_actions,
-            staff=self.staff,
+            simulators=self.simulators,
             splits=self.splits,
             lists_actions=self.lists_actions,
             evaluation_only=self.evaluation_only,
         )
 
     def role(self, seat: int) -> str:
-        """Returns who sits on a seat: ``player``, or the role of staff."""
-        return "player" if seat < self.seats else self.staff[seat - self.seats]
+        """Returns who sits on a seat: ``player``, or the role of a simulator."""
+        return "player" if seat < self.seats else self.simulators[seat - self.seats]
 
     @property
     def over(self) -> bool:
@@ -269,7 +271,7 @@ class Game(abc.ABC):
 
     def reset(self, seed: int) -> None:
         """Starts a new game; the seed alone determines every deal and roll of it."""
-        self.chance = Chance(seed)
+        self.rng = GameRng(seed)
         self._clear()
         self.to_move = self._begin()
 
@@ -299,7 +301,7 @@ class Game(abc.ABC):
         """
         seat = self._mover()
         if seat >= self.seats:
-            return self._step_staff(seat, reply)
+            return self._step_simulator(seat, reply)
         action = self._canonical(reply) if well_formed else None
         self._replied(seat, action)
         if action is None:
@@ -334,7 +336,7 @@ class Game(abc.ABC):
         extracted = self.extract(reply)
         return None if extracted is None else self._read(extracted)
 
-    def _step_staff(self, seat: int, reply: str) -> Verdict:
+    def _step_simulator(self, seat: int, reply: str) -> Verdict:
         asked = self._news[seat]
         self._replied(seat, " ".join((spoken(reply) or "").split()))
         result = self._answered(seat, reply)
@@ -343,10 +345,9 @@ class Game(abc.ABC):
             self._go_on(result)
             return Verdict.PLAYED
         self._refused_in_a_row += 1
-        if self._refused_in_a_row >= self.staff_tries:
-            self.discarded = (
-                f"the {self.role(seat)} gave {self.staff_tries} replies in a row that are of no use, the last: {result}"
-            )
+        if self._refused_in_a_row >= self.simulator_tries:
+            useless = f"{self.simulator_tries} replies in a row that are of no use"
+            self.discarded = f"the {self.role(seat)} gave {useless}, the last: {result}"
             self._end((Outcome.TRUNCATED,) * self.seats)
             return Verdict.DISCARDED
         if self._rules_pending[seat]:  # a conversation of its own: the question must be asked again
@@ -356,7 +357,7 @@ class Game(abc.ABC):
 
     def _replied(self, seat: int, said: str | None) -> None:
         """Notes that a seat has seen its news and replied."""
-        forgets = self.role(seat) in self.forgetful
+        forgets = self.role(seat) in self.stateless_roles
         if self.history and not forgets:
             self._past[seat] += [*self._news[seat], f"You: {said or '(nothing that could be read)'}"]
         self._news[seat] = []
@@ -395,7 +396,7 @@ class Game(abc.ABC):
         """Returns an independent copy: the same actions lead both to the same positions and rolls."""
         twin = copy.copy(self)
         # deepcopy would also copy the tables that every game of a class shares and is 20 times slower.
-        twin.chance = Chance(self.chance.seed, self.chance.draws)
+        twin.rng = GameRng(self.rng.seed, self.rng.draws)
         twin.illegal_tries = list(self.illegal_tries)
         twin.malformed_tries = list(self.malformed_tries)
         twin._news = [list(lines) for lines in self._news]  # noqa: SLF001 (its own class)
@@ -407,7 +408,7 @@ class Game(abc.ABC):
     def to_json(self) -> dict[str, Any]:
         """Returns the whole state as JSON-ready data; constructor values are not part of it."""
         return {
-            "chance": [self.chance.seed, self.chance.draws],
+            "chance": [self.rng.seed, self.rng.draws],
             "to_move": self.to_move,
             "outcomes": None if self.outcomes is None else [str(o) for o in self.outcomes],
             "illegal_tries": list(self.illegal_tries),
@@ -424,7 +425,7 @@ class Game(abc.ABC):
 
     def from_json(self, data: dict[str, Any]) -> None:
         """Sets the whole state from `to_json`'s data, on a game made with the same constructor values."""
-        self.chance = Chance(*data["chance"])
+        self.rng = GameRng(*data["chance"])
         self.to_move = data["to_move"]
         self.outcomes = None if data["outcomes"] is None else tuple(Outcome(o) for o in data["outcomes"])
         self.illegal_tries = list(data["illegal_tries"])

@@ -10,11 +10,11 @@ from types import ModuleType
 from dfc.games import registry, scripted
 from dfc.games.game import Game
 
-_TOLD = 500  # characters of an error's text
+_ERROR_CHARACTERS = 500  # characters of an error's text
 
 
 def found(name: str) -> tuple[Callable[[], Game], Mapping[str, scripted.Player] | None]:
-    """Returns what makes a game, and its staff: {} without, None for that of `dfc.games.scripted`.
+    """Returns what makes a game, and its simulators: {} without, None for those of `dfc.games.scripted`.
 
     Raises:
       ValueError: there is no such id, the file holds no such game, or it cannot be imported.
@@ -31,7 +31,7 @@ def found(name: str) -> tuple[Callable[[], Game], Mapping[str, scripted.Player] 
         raise ValueError(  # noqa: TRY004 (the argument has the right type; what it names is missing)
             f"{file} holds no game {kind_name!r}; its subclasses of Game are {', '.join(games) or 'none'}"
         )
-    return kind, None if kind.staff else {}
+    return kind, None if kind.simulators else {}
 
 
 def _imported(path: pathlib.Path) -> ModuleType:
@@ -48,7 +48,7 @@ def _imported(path: pathlib.Path) -> ModuleType:
         raise
     except BaseException as error:
         del sys.modules[module_name]
-        raise ValueError(f"{_place(path, error)}: importing this file raised {_told(error)}") from error
+        raise ValueError(f"{_place(path, error)}: importing this file raised {_error_text(error)}") from error
     return module
 
 
@@ -60,11 +60,11 @@ def _place(path: pathlib.Path, error: BaseException) -> str:
     return f"{path}:{lines[-1]}" if lines else str(path)
 
 
-def _told(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     try:
         text = error.msg if isinstance(error, SyntaxError) else " ".join(str(error).split())
     except Exception:  # noqa: BLE001 (of a class in the file)
         text = ""
-    if len(text) > _TOLD:
-        text = f"{text[:_TOLD]} ..."
+    if len(text) > _ERROR_CHARACTERS:
+        text = f"{text[:_ERROR_CHARACTERS]} ..."
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -39,7 +39,7 @@ class Entry:
 
 def _textarena(kind: str, newer: Mapping[str, Any] | None = None, /, **values: Any) -> Entry:  # noqa: ANN401 (any value)
     """An id of TextArena in Divide-Fuse-Conquer, with the constructor values of 0.6.4 and what 0.7.4 changed."""
-    return Entry(f"dfc.games.{kind}", values, newer or {}, "Divide-Fuse-Conquer")
+    return Entry(f"dfc.games.textarena.{kind}", values, newer or {}, "Divide-Fuse-Conquer")
 
 
 def _paprika(kind: str) -> Entry:
@@ -58,7 +58,7 @@ _GAMES: dict[str, Entry] = {
         "guess_the_number:GuessTheNumber", {"max_turns": 10}, min_number=1, max_number=50, max_turns=7
     ),
     "LiarsDice-v0": _textarena("liars_dice:LiarsDice", num_dice=5),
-    "Nim-v0": Entry("dfc.games.nim:Nim", {"piles": (3, 4, 5)}, {}, "TextArena"),
+    "Nim-v0": Entry("dfc.games.textarena.nim:Nim", {"piles": (3, 4, 5)}, {}, "TextArena"),
     "Poker-v0": _textarena("poker:Poker", num_rounds=10, starting_chips=1000, small_blind=10, big_blind=20),
     "Poker-v0-long": _textarena(
         "poker:Poker", num_rounds=15, starting_chips=1000, small_blind=10, big_blind=20, max_actions=300
@@ -86,12 +86,12 @@ _GAMES: dict[str, Entry] = {
 }
 
 
-def ids() -> tuple[str, ...]:
+def game_ids() -> tuple[str, ...]:
     """Returns every id: this package's own, then those of installed packages; without those of adapters."""
     return (*_GAMES, *(name for name in _installed() if name not in _GAMES))
 
 
-def own_ids() -> tuple[str, ...]:
+def own_game_ids() -> tuple[str, ...]:
     """Returns the ids of this package."""
     return tuple(_GAMES)
 
@@ -109,7 +109,7 @@ def entry(game_id: str) -> Entry:
         return _adapted(prefix, name)
     if game_id in _installed():
         return _load(game_id)
-    raise ValueError(_unknown("there is no game id", game_id, ids()))
+    raise ValueError(_unknown("there is no game id", game_id, game_ids()))
 
 
 def adapter_names(prefix: str) -> tuple[str, ...]:
@@ -220,7 +220,7 @@ def _load(game_id: str) -> Entry:
         raise ValueError(_twice(game_id, (point, *others)))
     try:
         found = point.load()
-    except Exception as error:  # whatever the import of another package's code raises is told with its name
+    except Exception as error:  # whatever the import of another package's code raises is reported with its name
         raise ValueError(
             f"game {game_id!r}: its package names {point.value!r} in the entry points {_ENTRY_POINTS!r}, and importing "
             f"that raised {type(error).__name__}: {error}"

@@ -1,8 +1,8 @@
-"""Scripted players for every game: random legal play, simple play, strong play, and staff that follows a script.
+"""Scripted players for every game: random legal play, simple play, strong play, and simulators that follow a script.
 
 A scripted player looks into the game instead of reading its text, but only at what the seat to move may know: its own
-dice, the hints, the public position. It never looks at the opponent's dice or at the hidden number. (Staff answers
-for the game's world and knows what is hidden.)
+dice, the hints, the public position. It never looks at the opponent's dice or at the hidden number. (Simulators reply
+for the game's world and know what is hidden.)
 """
 
 import dataclasses
@@ -12,25 +12,45 @@ import sys
 from typing import Literal, Protocol
 
 from dfc.games import registry
-from dfc.games.chance import Chance
+from dfc.games.bots.strategy import Choose, Strategies
 from dfc.games.game import Game
-from dfc.games.strategies.strategy import Choose, Strategies
+from dfc.games.rng import GameRng
 
 Strength = Literal["random_legal", "simple", "strong"]
 STRENGTHS: tuple[Strength, ...] = ("random_legal", "simple", "strong")
-# Of dfc.games.strategies.
-_MODULES = ("arms", "automata", "board", "cases", "codes", "dice", "grids", "poker", "questions", "talk")
+# Of dfc.games.bots.
+_MODULES = (
+    "bandit",
+    "battleship",
+    "cellular_automata",
+    "connect_four",
+    "customer_service",
+    "guess_my_city",
+    "guess_the_number",
+    "liars_dice",
+    "mastermind",
+    "minesweeper",
+    "murder_mystery",
+    "nim",
+    "poker",
+    "simple_negotiation",
+    "tic_tac_toe",
+    "tower_of_hanoi",
+    "truth_and_deception",
+    "twenty_questions",
+    "wordle",
+)
 
 
 class Player(Protocol):
     """Whoever chooses the action of the seat to move."""
 
-    def act(self, game: Game, chance: Chance) -> str:
+    def act(self, game: Game, rng: GameRng) -> str:
         """Returns a legal action for the seat to move.
 
         Args:
           game: a game in progress; it is not changed.
-          chance: the player's own randomness, never the stream of the game.
+          rng: the player's own randomness, never the stream of the game.
         """
         ...
 
@@ -39,20 +59,20 @@ class Player(Protocol):
 class RandomLegal:
     """Chooses among the legal actions, each with the same probability; plays every game."""
 
-    def act(self, game: Game, chance: Chance) -> str:
+    def act(self, game: Game, rng: GameRng) -> str:
         """Returns one of `game.legal_actions()`.
 
         Raises:
-          ValueError: the game has not begun or is over, or staff is to move.
+          ValueError: the game has not begun or is over, or a simulator is to move.
         """
         actions = game.legal_actions()
         if not actions and not game.lists_actions:
             raise ValueError(f"{game.id}: it lists no legal actions, so nobody can choose one of them at random")
         if not actions and game.to_move is not None:
-            raise ValueError(f"{game.id}: the {game.role(game.to_move)} is to move, who has no list; see `staff`")
+            raise ValueError(f"{game.id}: the {game.role(game.to_move)} is to move, who has no list; see `simulators`")
         if not actions:
             raise ValueError(f"{game.id}: no action is legal after the end or before reset(); check `over` first")
-        return actions[chance.below(len(actions))]
+        return actions[rng.randrange(len(actions))]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,13 +81,13 @@ class Scripted:
 
     Attributes:
       kind: the game's class.
-      choose: (game, seat to move, chance) -> action.
+      choose: (game, seat to move, rng) -> action.
     """
 
     kind: type[Game]
     choose: Choose
 
-    def act(self, game: Game, chance: Chance) -> str:
+    def act(self, game: Game, rng: GameRng) -> str:
         """Returns the chosen action.
 
         Raises:
@@ -78,7 +98,7 @@ class Scripted:
             raise TypeError(f"this player plays {self.kind.__name__}, got a game of {type(game).__name__}")
         if game.to_move is None:
             raise ValueError(f"{game.id}: no action is legal after the end or before reset(); check `over` first")
-        return self.choose(game, game.to_move, chance)
+        return self.choose(game, game.to_move, rng)
 
 
 def player(game: str | Game, strength: Strength) -> Player:
@@ -87,7 +107,7 @@ def player(game: str | Game, strength: Strength) -> Player:
     Args:
       game: a game or its id; options do not matter. Of a class outside this package the module that defines it, or the
         one that its entry point names, brings the players in ``STRATEGIES``, a tuple of
-        `dfc.games.strategies.strategy.Strategies`.
+        `dfc.games.bots.strategy.Strategies`.
       strength: ``random_legal``, ``simple`` or ``strong``.
 
     Raises:
@@ -116,17 +136,17 @@ def strong(game: str | Game) -> Player:
     return player(game, "strong")
 
 
-def staff(game: str | Game) -> dict[str, Player]:
-    """Returns scripted staff by role, {} for a game without.
+def simulators(game: str | Game) -> dict[str, Player]:
+    """Returns scripted simulators by role, {} for a game without.
 
     Raises:
-      ValueError: the game has staff and no script for it.
+      ValueError: the game has simulators and no scripts for them.
     """
     kind = _kind(game)
-    if not kind.staff:
+    if not kind.simulators:
         return {}
-    found = _strategies(game, "scripted staff")
-    return {role: Scripted(found.kind, choose) for role, choose in found.staff.items()}
+    found = _strategies(game, "simulators")
+    return {role: Scripted(found.kind, choose) for role, choose in found.simulators.items()}
 
 
 def _kind(game: str | Game) -> type[Game]:
@@ -155,7 +175,7 @@ def _brought(kind: type[Game]) -> Strategies | None:
         brought: object = getattr(sys.modules.get(name), "STRATEGIES", ())
         if not isinstance(brought, (tuple, list)) or not all(isinstance(found, Strategies) for found in brought):
             raise ValueError(
-                f"{name}.STRATEGIES must be a tuple of dfc.games.strategies.strategy.Strategies, got {brought!r}"
+                f"{name}.STRATEGIES must be a tuple of dfc.games.bots.strategy.Strategies, got {brought!r}"
             )
         mine: list[Strategies] = [found for found in brought if found.kind is kind]
         if mine:
@@ -165,5 +185,5 @@ def _brought(kind: type[Game]) -> Strategies | None:
 
 @functools.cache
 def _all() -> dict[type[Game], Strategies]:
-    modules = [importlib.import_module(f"dfc.games.strategies.{name}") for name in _MODULES]
+    modules = [importlib.import_module(f"dfc.games.bots.{name}") for name in _MODULES]
     return {found.kind: found for module in modules for found in module.STRATEGIES}

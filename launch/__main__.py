@@ -11,12 +11,13 @@ from typing import Any
 
 from dfc import validation
 from dfc.errors import ConfigError, DfcError, cut
-from dfc.interruption import Interrupted, Stop
+from dfc.games.replay import ReplayError
 from dfc.launch import command_line, distributed
 from dfc.launch.command_line import Request
 from dfc.launch.memory import keep_freed_memory
-from dfc.printing import guarded
-from dfc.run_folder import config_json, differences
+from dfc.runs.printing import guarded
+from dfc.runs.run_folder import config_json, differences
+from dfc.runs.stop_signals import Interrupted, Stop
 
 _MESSAGE = 20_000  # characters of an error: a few hundred lines
 
@@ -27,7 +28,7 @@ def main(arguments: Sequence[str]) -> int:
     With several processes only the first one prints its progress, all of them their errors. After an error that the
     others may not know of this process ends at once instead of returning (`dfc.launch.distributed.leave`).
 
-    Whoever reads what is printed may go away: the run goes on (`dfc.printing`).
+    Whoever reads what is printed may go away: the run continues (`dfc.runs.printing`).
 
     Returns:
       The exit code: 0 finished, 1 failed for a cause outside the code, 2 wrong command line or configuration, 128 plus
@@ -53,7 +54,7 @@ def _main(arguments: Sequence[str]) -> int:
         return _attempt(request)
     try:
         _check_devices(request)
-        code = _attempt_together(request)
+        code = _run_on_all_hosts(request)
     except ConfigError as error:
         return _refused(error)
     except Exception as error:  # noqa: BLE001 - an orderly end would wait for processes that wait for this one
@@ -76,22 +77,22 @@ def _check_devices(request: Request) -> None:
     """Raises a ConfigError, on every process if on one, unless the devices and the processes fit the configuration."""
     import jax  # noqa: PLC0415 - takes a second; a mistake in the configuration is answered without it
 
-    from dfc import agreement  # noqa: PLC0415 - imports jax
+    from dfc import multihost  # noqa: PLC0415 - imports jax
 
     found = validation.device_problems(request.config, jax.device_count())
     found += distributed.problems(request.config, jax.process_count())
-    first = agreement.from_first({"config": config_json(request.config), "workdir": str(request.workdir)})
+    first = multihost.broadcast({"config": config_json(request.config), "workdir": str(request.workdir)})
     mine = {"config": config_json(request.config), "workdir": str(request.workdir)}
     found += [
         f"process {jax.process_index()} was started otherwise than the first one: {line}"
         for line in differences(first, mine)
     ]
-    together = agreement.problems("\n".join(found) or None)
-    if together:
-        raise ConfigError(found or together)
+    problems_of_all = multihost.all_problems("\n".join(found) or None)
+    if problems_of_all:
+        raise ConfigError(found or problems_of_all)
 
 
-def _attempt_together(request: Request) -> int:
+def _run_on_all_hosts(request: Request) -> int:
     """Runs the recipe as one of several processes; only the first one's standard output is shown."""
     import jax  # noqa: PLC0415 - takes a second; a mistake in the configuration is answered without it
 
@@ -109,7 +110,7 @@ def _attempt_together(request: Request) -> int:
 def _attempt(request: Request) -> int:
     try:
         return _run(request)
-    except DfcError as error:
+    except (DfcError, ReplayError) as error:
         sys.stderr.write(f"error: {cut(str(error), _MESSAGE)}\n")
     except OSError as error:
         place = error.filename or request.workdir
@@ -123,13 +124,13 @@ _LOOKS = 8  # of several processes inside an iteration, between two questions wh
 def _stop() -> Stop:
     import jax  # noqa: PLC0415 - takes a second; a mistake in the configuration is answered without it
 
-    from dfc import agreement  # noqa: PLC0415 - imports jax
+    from dfc import multihost  # noqa: PLC0415 - imports jax
 
-    return Stop(agreement.largest, every=_LOOKS if jax.process_count() > 1 else 1)
+    return Stop(multihost.all_max, every=_LOOKS if jax.process_count() > 1 else 1)
 
 
 def _run(request: Request) -> int:
-    from dfc.recipes.stage_runs import open_together  # noqa: PLC0415 - same
+    from dfc.runs.stages import open_together  # noqa: PLC0415 - same
 
     for notice in validation.notices(request.config):
         sys.stdout.write(f"{notice}\n")
@@ -141,13 +142,13 @@ def _run(request: Request) -> int:
             if folder.writes:
                 where = "" if request.processes.mode == "off" else " in every process"
                 sys.stderr.write(
-                    f"{interrupted}; everything finished is saved, what was under way begins again. To go on, run the"
+                    f"{interrupted}; everything finished is saved, what was under way begins again. To resume, run the"
                     f" same command{where}:\n{request.command}\n"
                 )
             return 128 + interrupted.signal_number
         except KeyboardInterrupt:
             sys.stderr.write(
-                "stopped at once; what followed the last checkpoint is lost. To go on from it, run the same command:\n"
+                "stopped at once; what followed the last checkpoint is lost. To resume from it, run the same command:\n"
                 f"{request.command}\n"
             )
             if request.processes.mode != "off":

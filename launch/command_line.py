@@ -29,7 +29,7 @@ from ml_collections import config_dict, config_flags
 import dfc
 from dfc import validation
 from dfc.config import RunConfig
-from dfc.errors import ConfigError, told
+from dfc.errors import ConfigError, error_text
 from dfc.games import registry
 from dfc.launch import distributed
 from dfc.launch.distributed import Processes
@@ -46,7 +46,7 @@ _FLAGS = {
 }
 _LISTS = (  # A,B,C will do
     "policies",
-    *(f"{section}.endpoint.{name}" for section in ("evaluate", "staff") for name in ("key_variables", "prices")),
+    *(f"{section}.endpoint.{name}" for section in ("evaluate", "simulators") for name in ("key_variables", "prices")),
     *("collect.samples_of", "evaluate_tasks.tasks_of", "paprika.stages", "task_curriculum.join_groups"),
     *("tiny_player.novice", "tiny_player.transcripts_of"),
     *("build_data.groups", "build_data.leave_out", "build_data.rejected_failures"),
@@ -97,7 +97,7 @@ def parse(arguments: Sequence[str]) -> Request | None:
     found += more
     if config is not None:
         checked = validation.problems(config)
-        found += checked or validation.place_problems(config)
+        found += checked or validation.path_problems(config)
         if not checked:
             workdir = Path(values["workdir"]) if values["workdir"] else Path("runs") / config.name
             found += _path_problems("--workdir", workdir)
@@ -118,7 +118,7 @@ def help_text() -> str:
         "usage: python -m dfc.launch --config=FILE [--config.KEY=VALUE ...] [--workdir=FOLDER]",
         "example: python -m dfc.launch --config=configs/quickstart.py --config.optimizer.learning_rate=2e-3",
         "",
-        "The same command again goes on with a run that was stopped. Ctrl-C or SIGTERM saves and stops;",
+        "The same command again resumes a run that was stopped. Ctrl-C or SIGTERM saves and stops;",
         "a second Ctrl-C stops at once. Exit code: 0 finished, 1 failed, 2 wrong command line or configuration,",
         "130 or 143 stopped by a signal.",
         "",
@@ -145,7 +145,7 @@ def load(name: str) -> RunConfig:
     """
     path = _find(name)
     try:
-        # Compiled anew each time: a cached file of the same second and size would be taken for the edited one.
+        # Compiled again each time: a cached file of the same second and size would be taken for the edited one.
         get_config = runpy.run_path(str(path), run_name="dfc_config").get("get_config")
         config = get_config() if callable(get_config) else None
     except BaseException as error:  # the file is the user's code: it may raise anything, or call sys.exit
@@ -184,7 +184,9 @@ def override(config: RunConfig, overrides: Sequence[str]) -> tuple[RunConfig, li
     try:
         values = to_config_dict(config)
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:  # of names no game can have
-        why = validation.games_problems(config.games) or [f"the file's values are of a kind no key has: {told(error)}"]
+        why = validation.games_problems(config.games) or [
+            f"the file's values are of a kind no key has: {error_text(error)}"
+        ]
         return config, _unknown_keys(overrides) + why
     found = []
     for word in overrides:
@@ -288,20 +290,20 @@ def _path_problems(key: str, path: Path) -> list[str]:
     if same:
         return []
     # Checkpoints and weights are read and written by code that takes UTF-8, whatever Python takes.
-    cure = "set PYTHONUTF8=1 or a locale such as LC_ALL=C.UTF-8, or use a folder whose whole path is plain ASCII"
+    hint = "set PYTHONUTF8=1 or a locale such as LC_ALL=C.UTF-8, or use a folder whose whole path is plain ASCII"
     encoding = sys.getfilesystemencoding()
-    return [f"{key}={path}: {whole} is no UTF-8 for a Python whose file system encoding is {encoding}; {cure}"]
+    return [f"{key}={path}: {whole} is no UTF-8 for a Python whose file system encoding is {encoding}; {hint}"]
 
 
 def _where(path: Path, error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename == str(path):
         return f"line {error.lineno} is no Python: {error.msg}"
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-    return f"{'line ' + str(lines[-1]) if lines else 'the file'} raised {type(error).__name__}: {told(error)}"
+    return f"{'line ' + str(lines[-1]) if lines else 'the file'} raised {type(error).__name__}: {error_text(error)}"
 
 
 def _constructor_hint(error: BaseException) -> str:
-    match = re.match(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", told(error))
+    match = re.match(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", error_text(error))
     kind = getattr(dfc.config, match[1], None) if match else None
     if not (match and dataclasses.is_dataclass(kind)):
         return ""
@@ -350,8 +352,8 @@ def _nearest_key(key: str, name: str, fields: Mapping[str, Any]) -> str:
 def _game_key_problem(key: str, names: Sequence[str]) -> str | None:
     if validation.is_file(".".join(names)):
         return f"--config.{key}: {validation.OF_A_FILE}"
-    if names and names[0] not in registry.ids():
-        return f"--config.{key}: there is no game '{names[0]}'{validation.nearest(names[0], registry.ids())}"
+    if names and names[0] not in registry.game_ids():
+        return f"--config.{key}: there is no game '{names[0]}'{validation.nearest(names[0], registry.game_ids())}"
     if len(names) > 1 and names[1] not in registry.defaults(names[0]):
         options = registry.defaults(names[0])
         return f"--config.{key}: {names[0]} has no option '{names[1]}'{validation.nearest(names[1], options)}"

@@ -23,13 +23,13 @@ _FROM_ENVIRONMENT = {
     "process": "JAX_PROCESS_ID",
 }
 # What JAX raises where a process of the run is gone is a ValueError or a RuntimeError with the words of gloo, NCCL or
-# the coordination service behind the name of a status.
+# the coordination service after the name of a status.
 _LOST = re.compile(
     r"(UNKNOWN|UNAVAILABLE|DEADLINE_EXCEEDED|INTERNAL|ABORTED|CANCELLED|FAILED_PRECONDITION): .*"
     r"(gloo|nccl|connection (closed|reset|refused)|socket closed|heartbeat|coordination|barrier timed out|broken pipe)",
     re.IGNORECASE | re.DOTALL,
 )
-# Of what NCCL reports, only these tell of another process; memory that is short, or a driver that fails, is its own.
+# Of what NCCL reports, only these report another process; memory that is short, or a driver that fails, is its own.
 _LOST_IN_NCCL = re.compile(
     r"remote process (has )?(exited|terminated)|connection (was )?(closed|reset)|socket|timed[ -]?out", re.IGNORECASE
 )
@@ -117,7 +117,7 @@ def connect(processes: Processes) -> None:
     import jax  # noqa: PLC0415 - takes a second; a mistake in the configuration is answered without it
 
     configure: Any = jax.config.update  # jax leaves it untyped
-    # The run itself notes SIGTERM and lets all processes agree on it (dfc.interruption).
+    # The run itself notes SIGTERM and lets all processes agree on it (dfc.runs.stop_signals).
     configure("jax_enable_preemption_service", False)  # noqa: FBT003 - by position in jax
     configure("jax_cpu_collectives_implementation", "gloo")
     try:
@@ -145,7 +145,7 @@ def connect(processes: Processes) -> None:
 
 
 def lost_contact(error: BaseException) -> str | None:
-    """Returns what to tell where an error means that another process of the run is gone; None for any other error.
+    """Returns what to report where an error means that another process of the run is gone; None for any other error.
 
     A run of one process has no other to lose.
     """
@@ -156,13 +156,13 @@ def lost_contact(error: BaseException) -> str | None:
         return None
     if _count() > 1:
         reason = " ".join(text.split())[:200]
-        return f"{_place()} lost contact with another one ({reason}); {_CURE}"
+        return f"{_place()} lost contact with another one ({reason}); {_HINT}"
     return None
 
 
-_CURE = (
+_HINT = (
     "that one has failed, was ended, or cannot be reached: its own output says more. Nothing that was saved is lost. To"
-    " go on from the newest checkpoint, run the same command in every process"
+    " resume from the newest checkpoint, run the same command in every process"
 )
 
 
@@ -182,7 +182,7 @@ def _place() -> str:
 def _speak_when_aborted() -> None:
     """Lets a sentence follow where this process ends by abort(), as JAX's coordination service ends it.
 
-    That one does so from a thread of its own, behind a dump of its stack, once the first process is gone or the
+    That one does so from a thread of its own, after a dump of its stack, once the first process is gone or the
     heartbeats of another one are missing; it has no hook that can be used from Python (its callback ends in
     std::bad_cast). A failed check of XLA or of the allocator ends a process by abort() too, so the sentence leaves open
     which it was, and the end stays what it is: exit code 134, with a core where they are kept.
@@ -193,7 +193,7 @@ def _speak_when_aborted() -> None:
     """
     text = (
         f"error: {_place()} was ended by abort(), see above. If the lines there name another process, the coordination"
-        f" service or a heartbeat, it lost contact: {_CURE}. Otherwise this process itself failed\n"
+        f" service or a heartbeat, it lost contact: {_HINT}. Otherwise this process itself failed\n"
     )
     reader, writer = os.pipe()
     # In a session of its own: a Ctrl-C is not meant for it. It ends when the pipe is closed, with this process.

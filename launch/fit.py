@@ -1,6 +1,6 @@
 """``python -m dfc.launch.fit --config=FILE --topology=v5p:4x4x4``: does this run fit devices that are not here?
 
-Answers at once by adding up, a margin stated; with ``--compile`` also by compiling every program of the run for the
+Answers at once by summing, a margin stated; with ``--compile`` also by compiling every program of the run for the
 described devices. No accelerator is needed, no weights are read.
 """
 
@@ -14,7 +14,7 @@ from dfc import validation
 from dfc.config import RunConfig
 from dfc.errors import ConfigError, DfcError, WeightsError
 from dfc.launch import command_line
-from dfc.printing import guarded
+from dfc.runs.printing import guarded
 
 _EPILOGUE = """\
 Any key of the configuration can be set with --config.KEY=VALUE, as for dfc.launch.
@@ -39,8 +39,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--model_config", help="a config.json, instead of model.path", metavar="FILE")
     add("--compile", action="store_true", help="compile every program of the run as well (minutes; extra aot)")
     add("--programs", help="compile only the programs whose names contain one of these words", metavar="WORD,...")
-    add("--episode_length", type=int, help="ids of an episode, for times (half of rollout.max_length)")
-    add("--drawn_share", type=float, help="share of them that is drawn, for times (0.5)")
+    add("--episode_length", type=int, help="tokens of an episode, for times (half of rollout.max_length)")
+    add("--generated_share", type=float, help="share of them that is sampled, for times (0.5)")
     add("--markdown", action="store_true", help="print tables as Markdown")
     return parser
 
@@ -71,7 +71,7 @@ def _main(arguments: Sequence[str]) -> int:
             compiles=known.compile,
             programs=tuple(known.programs.split(",")) if known.programs else (),
             episode_length=known.episode_length,
-            drawn_share=known.drawn_share,
+            generated_share=known.generated_share,
             markdown=known.markdown,
         )
         return command.answer(request, sys.stdout)
@@ -92,7 +92,7 @@ def _config(known: argparse.Namespace, rest: Sequence[str]) -> RunConfig:
         raise ConfigError(found)
     overrides = [word for word in rest if word.startswith("--config.")]
     config, problems = command_line.override(command_line.load(known.config), overrides)
-    problems += validation.problems(config)  # not the places: no weights are read
+    problems += validation.problems(config)  # not the paths: no weights are read
     if problems:
         raise ConfigError(problems)
     return config
@@ -101,10 +101,10 @@ def _config(known: argparse.Namespace, rest: Sequence[str]) -> RunConfig:
 def _read(name: str | None) -> dict[str, object] | None:
     if name is None:
         return None
-    from dfc.models import folders  # noqa: PLC0415 - imports jax
+    from dfc.models import model_folders  # noqa: PLC0415 - imports jax
 
     try:
-        return folders.read_json(Path(name))
+        return model_folders.read_json(Path(name))
     except WeightsError as error:
         raise ConfigError([f"--model_config={name}: {error}"]) from error
 

@@ -9,9 +9,9 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 def keep_freed_memory() -> None:
     """Tells glibc to keep freed blocks for the next step instead of returning them to the kernel; a no-op elsewhere.
 
-    XLA's CPU programs allocate their temporaries anew at every call. Above glibc's default threshold each is a fresh
+    XLA's CPU programs allocate their temporaries again at every call. Above glibc's default threshold each is a fresh
     mapping that the kernel must zero page by page: half of a training step's time was spent there (14,000 against
-    23,000 ids a second, 8 rows of 256 ids, model in the box, 2 cores).
+    23,000 tokens a second, 8 rows of 256 tokens, bundled model, 2 cores).
     """
     if not sys.platform.startswith("linux"):
         return

@@ -1,4 +1,4 @@
-"""``python -m dfc.launch.play --game=ID``: play a game in the terminal, against a program, a model or an endpoint."""
+"""``python -m dfc.launch.play --game=ID``: a game in the terminal, against a bot, a model or an endpoint."""
 
 import argparse
 import contextlib
@@ -17,20 +17,20 @@ from typing import Any, TextIO, get_args
 
 from dfc.errors import ConfigError, DfcError
 from dfc.games import loading, registry, scripted
-from dfc.games.chance import Chance, derive_seed
 from dfc.games.game import Game, Verdict
+from dfc.games.rng import GameRng, derive_seed
 from dfc.games.scripted import Player, Strength
-from dfc.players import key_search, named, rounds
-from dfc.players.person import Person, Quit, framed, seat_name
-from dfc.players.remote import Message, PlayerError, Remote
-from dfc.printing import Printed, guarded
+from dfc.players import factory, key_search, sequential
+from dfc.players.human import Person, Quit, framed, seat_name
+from dfc.players.remote import ChatMessage, PlayerError, Remote
+from dfc.runs.printing import Printed, guarded
 
 _EPILOGUE = """\
-opponents and staff:
-  random_legal, simple, strong    a program (staff: script, the program that knows the game's world)
+opponents and simulators:
+  random_legal, simple, strong    a scripted player (simulators: script, which knows the game's world)
   person                          you, too
   http://HOST/v1#MODEL            a server with OpenAI's chat interface; --key_variable names where its key stands
-  FOLDER or tiny_player           a model that plays with dfc's engine; tiny_player is the one in the box
+  FOLDER or tiny_player           a model that plays with dfc's engine; tiny_player is the bundled one
 examples:
   python -m dfc.launch.play --game=ConnectFour-v0 --opponent=strong
   python -m dfc.launch.play --game=TicTacToe-v0 --opponent=tiny_player --seat=1
@@ -40,7 +40,7 @@ exit code: 0 the game was played or left, 1 a player failed or the game was disc
 """
 _SCRIPT = "script"
 _PERSON = "person"
-_IN_THE_BOX = "tiny_player"
+_BUNDLED_MODEL = "tiny_player"
 _STRONGEST_FIRST: tuple[Strength, ...] = ("strong", "simple", "random_legal")
 _FIRST_WAIT, _NEXT_WAIT = 2.0, 30.0  # seconds until a line says who is waited for, and between such lines
 _SHOWN = 200  # characters of a reply
@@ -58,9 +58,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--game", required=True, help="its id, or FILE.py:CLASS for one of your own", metavar="ID")
     add("--options", default="{}", help='constructor values as JSON, e.g. {"num_disks": 5}', metavar="JSON")
     add("--split", help="short for the option split, where a game has tasks", metavar="NAME")
-    add("--seed", type=int, help="of the deal, or the number of a task; drawn if absent")
+    add("--seed", type=int, help="of the deal, or the number of a task; random if absent")
     add("--seat", type=int, default=0, help="yours (0)")
-    add("--opponent", help="who sits opposite (strong; random_legal where there is no such program)", metavar="WHO")
+    add("--opponent", help="who sits opposite (strong; random_legal where there is no such player)", metavar="WHO")
     add("--player", default=_PERSON, help="who sits on your seat (person)", metavar="WHO")
     add("--world", help="who answers for the game's world (script)", metavar="WHO")
     add("--judge", help="who judges (script)", metavar="WHO")
@@ -88,13 +88,13 @@ def main(
       130 interrupted.
     """
     with guarded():
-        known = _parser().parse_args(list(arguments))
+        args = _parser().parse_args(list(arguments))
         out: Any = sys.stdout if write is None else Printed(write)
-        return _main(known, arguments, read, out, [] if players is None else players)
+        return _main(args, arguments, read, out, [] if players is None else players)
 
 
 def _main(
-    known: argparse.Namespace,
+    args: argparse.Namespace,
     words: Sequence[str],
     read: TextIO | None,
     out: TextIO,
@@ -102,16 +102,16 @@ def _main(
 ) -> int:
     try:
         try:
-            _refuse_keys(known, words)
-            game = _make(known)
-            _check(known, game)
-            patient = not {"illegal_allowance", "malformed_allowance"} & _object("options", known.options).keys()
+            _refuse_keys(args, words)
+            game = _make(args)
+            _check(args, game)
+            patient = not {"illegal_allowance", "malformed_allowance"} & _object("options", args.options).keys()
             person = Person(read, out, patient=patient)
-            _seat(known, game, person, players, out)
+            _seat_players(args, game, person, players, out)
         except (DfcError, ValueError, OSError) as error:
             sys.stderr.write(f"{error}\n")
             return 2
-        return _play(known, game, players, out)
+        return _play(args, game, players, out)
     except Quit:
         out.write("\nLeft.\n")
         return 0
@@ -136,7 +136,7 @@ def _interrupted(players: Sequence[Player | Remote], _number: int, _frame: Frame
     """Leaves at Ctrl-C: by an exception at a prompt, else at once.
 
     An exception raised while libraries are loaded or a model computes is lost in a callback, or ends in a crash. At a
-    prompt nothing of that goes on, and the terminal must be given back as it was.
+    prompt nothing of that runs, and the terminal must be given back as it was.
     """
     if any(isinstance(player, Person) and player.asks for player in players):
         raise KeyboardInterrupt
@@ -148,41 +148,41 @@ def _interrupted(players: Sequence[Player | Remote], _number: int, _frame: Frame
     os._exit(130)
 
 
-def _play(known: argparse.Namespace, game: Game, players: Sequence[Player | Remote], out: TextIO) -> int:
-    seed = secrets.randbelow(1 << 31) if known.seed is None else known.seed
+def _play(args: argparse.Namespace, game: Game, players: Sequence[Player | Remote], out: TextIO) -> int:
+    seed = secrets.randbelow(1 << 31) if args.seed is None else args.seed
     game.reset(seed)
     out.write(f"{game.id}, seed {seed}{_task(game)}\n")
     person = next((player for player in players if isinstance(player, Person)), None)
 
-    def ask(remote: Remote, chat: list[Message]) -> str:
+    def ask(remote: Remote, chat: list[ChatMessage]) -> str:
         while True:
             try:
-                return _waited(remote, chat, out)
+                return _ask_with_notices(remote, chat, out)
             except PlayerError as error:
                 if person is None or not person.agrees(f"{error}\nTry again?"):
                     raise
 
     try:
-        said = rounds.play_out(game, players, Chance(derive_seed("play", seed)), ask=ask)
+        sequential_replies = sequential.play_sequentially(game, players, GameRng(derive_seed("play", seed)), ask=ask)
     except DfcError as error:
         sys.stderr.write(f"{error}\n")
         return 1
     if person is None:  # nobody has seen it
-        out.writelines(f"{seat_name(game, reply.seat)}: {reply.text}\n" for reply in said)
-    _tell_end(game, said, known.seat, out)
+        out.writelines(f"{seat_name(game, reply.seat)}: {reply.text}\n" for reply in sequential_replies)
+    _print_end(game, sequential_replies, args.seat, out)
     return 0 if game.discarded is None else 1
 
 
-def _waited(remote: Remote, chat: list[Message], out: TextIO) -> str:
+def _ask_with_notices(remote: Remote, chat: list[ChatMessage], out: TextIO) -> str:
     """Returns a remote player's reply; says now and then that it is waited for."""
     call = remote.ask(chat)
-    told_next = time.monotonic() + _FIRST_WAIT
+    next_notice = time.monotonic() + _FIRST_WAIT
     while not call.done:
-        remote.wait([call], max(0.0, told_next - time.monotonic()))
-        if not call.done and time.monotonic() >= told_next:
+        remote.wait([call], max(0.0, next_notice - time.monotonic()))
+        if not call.done and time.monotonic() >= next_notice:
             out.write(f"waiting for {remote.name} ...\n")
             out.flush()
-            told_next += _NEXT_WAIT
+            next_notice += _NEXT_WAIT
     return call.result()
 
 
@@ -199,83 +199,84 @@ def _object(flag: str, text: str) -> dict[str, Any]:
     return found
 
 
-def _refuse_keys(known: argparse.Namespace, words: Sequence[str]) -> None:
+def _refuse_keys(args: argparse.Namespace, words: Sequence[str]) -> None:
     """Refuses a key or a password in the place of anything else, before a message repeats it.
 
     Raises:
       ConfigError: names the words without what they hold.
     """
-    wrong = key_search.word_problems([*words, f"--key_variable={known.key_variable}"], [known.key_variable])
+    wrong = key_search.word_problems([*words, f"--key_variable={args.key_variable}"], [args.key_variable])
     if wrong:
         raise ConfigError(wrong)
 
 
-def _make(known: argparse.Namespace) -> Game:
-    options = _object("options", known.options)
-    if known.split is not None:
-        options["split"] = known.split
-    file, _, _ = known.game.rpartition(":")
+def _make(args: argparse.Namespace) -> Game:
+    options = _object("options", args.options)
+    if args.split is not None:
+        options["split"] = args.split
+    file, _, _ = args.game.rpartition(":")
     if not file.endswith(".py"):
-        return registry.make(known.game, **options)
-    make: Callable[..., Game] = loading.found(known.game)[0]
+        return registry.make(args.game, **options)
+    make: Callable[..., Game] = loading.found(args.game)[0]
     try:
         return make(**options)
     except TypeError as error:  # which options a class in a file has is not known before
-        raise ConfigError([f"--game={known.game}: {error}"]) from error
+        raise ConfigError([f"--game={args.game}: {error}"]) from error
 
 
-def _check(known: argparse.Namespace, game: Game) -> None:
+def _check(args: argparse.Namespace, game: Game) -> None:
     """Refuses what cannot be, and what would be ignored.
 
     Raises:
       ConfigError: lists every problem.
     """
-    found = _place_problems(known, game)
-    wanted = {name: getattr(known, name) for name in ("player", "opponent", "world", "judge")}
+    found = _seat_problems(args, game)
+    wanted = {name: getattr(args, name) for name in ("player", "opponent", "world", "judge")}
     wanted = {name: who for name, who in wanted.items() if who is not None}
     for name, who in wanted.items():
-        wrong = _who_is_wrong(who, staff=name in ("world", "judge"))
+        wrong = _player_problem(who, simulator=name in ("world", "judge"))
         if wrong is not None:
             found.append(f"--{name}={who}: {wrong}")
-    endpoints = [who for who in wanted.values() if named.is_endpoint(who)]
+    endpoints = [who for who in wanted.values() if factory.is_endpoint(who)]
     hosts = sorted({urllib.parse.urlsplit(who).netloc.lower() for who in endpoints})
-    if known.key_variable and len(hosts) > 1:  # each would learn what opens the others
-        found.append(f"--key_variable={known.key_variable}: a key is for one server, but there are {hosts}")
-    idle = [flag for flag in ("key_variable", "endpoint") if getattr(known, flag) and not endpoints]
-    found += [f"--{flag}: no endpoint plays; name one, e.g. --opponent={named.EXAMPLE}" for flag in idle]
+    if args.key_variable and len(hosts) > 1:  # each would learn what opens the others
+        found.append(f"--key_variable={args.key_variable}: a key is for one server, but there are {hosts}")
+    idle = [flag for flag in ("key_variable", "endpoint") if getattr(args, flag) and not endpoints]
+    found += [f"--{flag}: no endpoint plays; name one, e.g. --opponent={factory.EXAMPLE}" for flag in idle]
     if found:
         raise ConfigError(found)
 
 
-def _place_problems(known: argparse.Namespace, game: Game) -> list[str]:
-    """Returns what this game has no place for."""
+def _seat_problems(args: argparse.Namespace, game: Game) -> list[str]:
+    """Returns what this game has no use for."""
     found = []
-    if not 0 <= known.seat < game.seats:
-        found.append(f"--seat={known.seat}: {game.id} has seats 0 to {game.seats - 1}")
-    if known.seed is not None and not 0 <= known.seed < 1 << 63:
-        found.append(f"--seed={known.seed}: expected a number from 0 to 2 ** 63 - 1")
-    if known.opponent is not None and game.seats == 1:
-        found.append(f"--opponent={known.opponent}: {game.id} has one player, nobody sits opposite")
+    if not 0 <= args.seat < game.seats:
+        found.append(f"--seat={args.seat}: {game.id} has seats 0 to {game.seats - 1}")
+    if args.seed is not None and not 0 <= args.seed < 1 << 63:
+        found.append(f"--seed={args.seed}: expected a number from 0 to 2 ** 63 - 1")
+    if args.opponent is not None and game.seats == 1:
+        found.append(f"--opponent={args.opponent}: {game.id} has one player, nobody sits opposite")
     for role in ("world", "judge"):
-        if getattr(known, role) is not None and role not in game.staff:
-            staff = f"its staff is {' and '.join(game.staff)}" if game.staff else "no staff answers for its world"
-            found.append(f"--{role}={getattr(known, role)}: {game.id} has no {role}; {staff}")
+        if getattr(args, role) is not None and role not in game.simulators:
+            names = " and ".join(game.simulators)
+            simulators = f"its simulators: {names}" if names else "no simulator answers for its world"
+            found.append(f"--{role}={getattr(args, role)}: {game.id} has no {role}; {simulators}")
     return found
 
 
-def _who_is_wrong(who: str, *, staff: bool) -> str | None:
+def _player_problem(who: str, *, simulator: bool) -> str | None:
     """Returns why nobody can be called so, or None."""
     if pathlib.Path(who).is_dir():
         return None
-    programs = (_SCRIPT,) if staff else get_args(Strength)  # programs of a strength sit on players' seats
-    return named.problem(who, (*programs, _PERSON, _IN_THE_BOX, "the folder of a model"))
+    strengths = (_SCRIPT,) if simulator else get_args(Strength)  # scripted players of a strength sit on players' seats
+    return factory.problem(who, (*strengths, _PERSON, _BUNDLED_MODEL, "the folder of a model"))
 
 
 # ---- players --------------------------------------------------------------------------------------------------------
 
 
-def _seat(
-    known: argparse.Namespace,
+def _seat_players(
+    args: argparse.Namespace,
     game: Game,
     person: Person,
     players: list[Player | Remote],
@@ -286,22 +287,22 @@ def _seat(
     Raises:
       ConfigError: somebody cannot play this game.
     """
-    settings = {} if known.endpoint is None else _object("endpoint", known.endpoint)
+    settings = {} if args.endpoint is None else _object("endpoint", args.endpoint)
     for seat in range(game.seats):
-        flag, who = ("player", known.player) if seat == known.seat else ("opponent", known.opponent)
+        flag, who = ("player", args.player) if seat == args.seat else ("opponent", args.opponent)
         if who is None or who in get_args(Strength):
             _refuse_without_list(game, flag, who)
         if who is None:
             who = _default_opponent(game)
             if who != _STRONGEST_FIRST[0]:
-                out.write(f"No program plays {game.id} better than {who}, so that sits opposite.\n")
-        players.append(_player(who, game, person, known.key_variable, settings, out))
-    for role in game.staff:
-        who = {"world": known.world, "judge": known.judge}.get(role) or _SCRIPT
+                out.write(f"No scripted player plays {game.id} better than {who}, so that sits opposite.\n")
+        players.append(_player(who, game, person, args.key_variable, settings, out))
+    for role in game.simulators:
+        who = {"world": args.world, "judge": args.judge}.get(role) or _SCRIPT
         if who == _SCRIPT:
-            players.append(scripted.staff(game)[role])
+            players.append(scripted.simulators(game)[role])
         else:
-            players.append(_player(who, game, person, known.key_variable, settings, out, staff=True))
+            players.append(_player(who, game, person, args.key_variable, settings, out, simulator=True))
 
 
 def _default_opponent(game: Game) -> Strength:
@@ -315,7 +316,7 @@ def _default_opponent(game: Game) -> Strength:
 
 
 def _refuse_without_list(game: Game, flag: str, who: str | None) -> None:
-    """Refuses a program for a game that does not say what can be played.
+    """Refuses a scripted player for a game that does not say what can be played.
 
     Raises:
       ConfigError: it does not.
@@ -323,8 +324,8 @@ def _refuse_without_list(game: Game, flag: str, who: str | None) -> None:
     if game.lists_actions:
         return
     name = f"--{flag}={who}" if who else f"--{flag}"
-    choice = f"{_PERSON}, {_IN_THE_BOX}, the folder of a model, or a chat endpoint such as {named.EXAMPLE}"
-    raise ConfigError([f"{name}: {game.id} lists no legal actions, so no program can play it; choose {choice}"])
+    choice = f"{_PERSON}, {_BUNDLED_MODEL}, the folder of a model, or a chat endpoint such as {factory.EXAMPLE}"
+    raise ConfigError([f"{name}: {game.id} lists no legal actions, so no scripted player can play it; choose {choice}"])
 
 
 def _player(
@@ -335,47 +336,47 @@ def _player(
     settings: Mapping[str, Any] | None = None,
     out: TextIO | None = None,
     *,
-    staff: bool = False,
+    simulator: bool = False,
 ) -> Player | Remote:
     if who == _PERSON:
         return person
-    if named.problem(who) is None:
-        return named.player(who, key_variable, settings)
+    if factory.problem(who) is None:
+        return factory.player(who, key_variable, settings)
     print(f"loading {who} ...", file=out, flush=True)
     from dfc.config import SamplingConfig  # noqa: PLC0415 - same as the next
-    from dfc.rollout.local import REPLY_IDS, LocalPlayer  # noqa: PLC0415 - imports jax and reads a checkpoint
+    from dfc.rollout.terminal_model import MAX_REPLY_TOKENS, LocalPlayer  # noqa: PLC0415 - imports jax and reads a checkpoint
 
-    if staff:  # answers in words, and the same words to the same question
+    if simulator:  # answers in words, and the same words to the same question
         player = LocalPlayer(who, sampling=SamplingConfig(temperature=0.0))
     else:
-        # A reply that goes on behind the end of an action would only take time.
+        # A reply that continues after the end of an action would only take time.
         stop = ("]",) if game.grammar.endswith("]") else ()
-        player = LocalPlayer(who, stop=stop, max_reply_length=game.reply_ids or REPLY_IDS)
+        player = LocalPlayer(who, stop=stop, max_reply_length=game.max_reply_tokens or MAX_REPLY_TOKENS)
     if player.departure is not None:
         print(f"{who}: {player.departure}", file=out, flush=True)
     return player
 
 
-# ---- what is told ---------------------------------------------------------------------------------------------------
+# ---- what is shown --------------------------------------------------------------------------------------------------
 
 
 def _task(game: Game) -> str:
-    """Returns which task is played, where the game has any: seeds beyond their number begin anew."""
+    """Returns which task is played, where the game has any: seeds beyond their number start again."""
     task, split = getattr(game, "task", None), getattr(game, "split", None)
-    size = game.facts.splits.get(str(split))
+    size = game.info.splits.get(str(split))
     return "" if task is None or size is None else f" (task {task} of the {size} in {split}, counted from 0)"
 
 
-def _tell_end(game: Game, said: Sequence[rounds.Said], seat: int, out: TextIO) -> None:
+def _print_end(game: Game, sequential_replies: Sequence[sequential.SequentialReply], seat: int, out: TextIO) -> None:
     news = game.observation(seat)
     if news:
         out.write(f"{framed(news)}\n")
-    last = said[-1] if said else None
+    last = sequential_replies[-1] if sequential_replies else None
     if last is not None and game.forfeited_by is not None:
         kind = "malformed" if last.verdict is Verdict.FORFEIT_MALFORMED else "illegal"
-        why = (rounds.refusal(game, last.seat, last.text) or "").removesuffix(" Try again.")
+        why = (sequential.refusal(game, last.seat, last.text) or "").removesuffix(" Try again.")
         out.write(f"{seat_name(game, last.seat)} forfeits by a reply that is {kind}: {_shown(last.text)}\n  {why}\n")
-    replies = sum(reply.seat < game.seats for reply in said)
+    replies = sum(reply.seat < game.seats for reply in sequential_replies)
     outcomes = ", ".join(f"seat {number} {outcome}" for number, outcome in enumerate(game.outcomes or ()))
     out.write(f"Over after {replies} {'reply' if replies == 1 else 'replies'}: {outcomes}.\n")
     if game.discarded is not None:
@@ -390,6 +391,6 @@ def _shown(text: str) -> str:
 
 
 if __name__ == "__main__":
-    at_the_table: list[Player | Remote] = []
-    signal.signal(signal.SIGINT, functools.partial(_interrupted, at_the_table))
-    sys.exit(main(sys.argv[1:], players=at_the_table))
+    seated_players: list[Player | Remote] = []
+    signal.signal(signal.SIGINT, functools.partial(_interrupted, seated_players))
+    sys.exit(main(sys.argv[1:], players=seated_players))

@@ -2,8 +2,8 @@
 
     out[b, n, i] = sum_j softmax_j(scale * q[b, n, i] . k[b, n // G, j]) v[b, n // G, j]
 
-where j runs over the ids at or before i, of the same segment, and within the window if there is one. Axis letters as
-in dfc.models.transformer.
+where j runs over the positions at or before i, of the same segment, and within the window if there is one. Axis letters
+as in dfc.models.transformer.
 """
 
 import dataclasses
@@ -153,8 +153,8 @@ def _queries_from(
     segments: jax.Array,
     spec: AttentionSpec,
 ) -> jax.Array:
-    places = start + jnp.arange(query.shape[2], dtype=jnp.int32)
-    return attend(query, key, value, _visible(places, row_segments, segments, spec.window), spec)
+    positions = start + jnp.arange(query.shape[2], dtype=jnp.int32)
+    return attend(query, key, value, _visible(positions, row_segments, segments, spec.window), spec)
 
 
 def attend(query: jax.Array, key: jax.Array, value: jax.Array, mask: jax.Array, spec: AttentionSpec) -> jax.Array:
@@ -170,7 +170,7 @@ def attend(query: jax.Array, key: jax.Array, value: jax.Array, mask: jax.Array, 
     return jnp.einsum("bkqs,bksh->bkqh", probabilities, value).reshape(rows, heads, length, dim)
 
 
-def attend_memory(
+def attend_cache(
     query: jax.Array,
     past: tuple[jax.Array, jax.Array],
     recent: tuple[jax.Array, jax.Array],
@@ -178,7 +178,7 @@ def attend_memory(
     spec: AttentionSpec,
     execution: Execution,
 ) -> jax.Array:
-    """Returns [B, N, T, H]: attention over two pieces of keys and values, as if they lay behind each other.
+    """Returns [B, N, T, H]: attention over two pieces of keys and values, as if they were concatenated.
 
     Args:
       query: [B, N, T, H], rotated.
@@ -191,14 +191,15 @@ def attend_memory(
     rows, heads, length, dim = query.shape
     cpu = execution.platform == "cpu"
     if cpu and execution.mesh is None and length > _FEW and rows % _ROWS == 0 and rows > _ROWS:
-        # The weights of a few rows stay in the processor's cache: for 64 rows of 32 ids over 800 a third of the time.
+        # The weights of a few rows stay in the processor's cache: for 64 rows of 32 tokens over 800 a third of the
+        # time.
         whole = query, past, recent, mask
         parts = jax.tree.map(lambda x: x.reshape(rows // _ROWS, _ROWS, *x.shape[1:]), whole)
 
         def some(
             part: tuple[jax.Array, tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array], jax.Array],
         ) -> jax.Array:
-            return attend_memory(*part, spec, execution)
+            return attend_cache(*part, spec, execution)
 
         found: jax.Array = jax.lax.map(some, parts)
         return found.reshape(query.shape)
@@ -316,8 +317,8 @@ def _splash(
             query.shape[1], length, spec.window, spec.soft_cap, interpret=execution.platform != "tpu"
         )
 
-        def row(q: jax.Array, k: jax.Array, v: jax.Array, ids: jax.Array) -> jax.Array:
-            return kernel(q, k, v, splash_attention_kernel.SegmentIds(q=ids, kv=ids))  # type: ignore[operator, no-any-return]  # a registered pytree class without a public type
+        def row(q: jax.Array, k: jax.Array, v: jax.Array, segment_ids: jax.Array) -> jax.Array:
+            return kernel(q, k, v, splash_attention_kernel.SegmentIds(q=segment_ids, kv=segment_ids))  # type: ignore[operator, no-any-return]  # a registered pytree class without a public type
 
         return jax.vmap(row)(query * jnp.asarray(spec.scale, query.dtype), key, value, segments)
 

@@ -1,10 +1,10 @@
-r"""Chat messages to ids and back, always by appending: what was sampled or shown is never tokenized again.
+r"""Chat messages to tokens and back, always by appending: what was sampled or shown is never tokenized again.
 
-A conversation's ids are `first_turn`, the reply's own ids, `next_turn`, the next reply's own ids, and so on. The fixed
-strings around messages are read off the folder's own chat template once (`dfc.models.chat_templates`). Special tokens
-of those fixed strings become ids; a message that spells one, or any other token that was added to the vocabulary, stays
-text. A message is tokenized together with the plain text the template puts beside it (such as ``user\n``), so the ids
-are those of `apply_chat_template` over the whole conversation.
+A conversation's tokens are `first_turn`, the reply's own tokens, `next_turn`, the next reply's own tokens, and so on.
+The fixed strings around messages are read off the folder's own chat template once (`dfc.models.chat_template`). Special
+tokens of those fixed strings become token ids; a message that spells one, or any other token that was added to the
+vocabulary, stays text. A message is tokenized together with the plain text the template puts beside it (such as
+``user\n``), so the tokens are those of `apply_chat_template` over the whole conversation.
 """
 
 import base64
@@ -21,14 +21,14 @@ from typing import Any
 import tokenizers
 
 from dfc.errors import WeightsError
-from dfc.models import chat_templates, folders
-from dfc.models.safetensors_files import BrokenFileError, parse_json, refuse_special, shortened
+from dfc.models import chat_template, model_folders
+from dfc.models.safetensors_format import BrokenFileError, parse_json, refuse_special, shortened
 
 _CACHED_MESSAGES = 65_536
 _FOLD = "\n\n"
-_OPENED, _CLOSED, _BEHIND_THOUGHT = "<think>", "</think>", "\n\n"
+_OPENED, _CLOSED, _AFTER_THOUGHT = "<think>", "</think>", "\n\n"
 _LARGEST_FILE = 256 * 2**20  # bytes; the tokenizers of the largest vocabularies have 40 MB
-_HIGHEST_ID = 2**31 - 1  # ids are int32
+_HIGHEST_TOKEN_ID = 2**31 - 1  # token ids are int32
 _MOST_STEPS = 64  # of a tokenizer; Gemma, Llama, Mistral and Qwen have 1 to 4
 _MOST_GROWTH = 64  # times; Unicode's own normal forms make 18 characters of one
 _LARGEST_TABLE = 4 * 2**20  # characters; that of Unicode's normal form NFKC has 0.3 million
@@ -37,7 +37,7 @@ _FILES = "a Hugging Face folder holds tokenizer.json, tokenizer_config.json and 
 
 @dataclasses.dataclass(frozen=True)
 class _Slot:
-    """What surrounds a message: ids, the plain text tokenized together with it, ids."""
+    """What surrounds a message: tokens, the plain text tokenized together with it, tokens."""
 
     before: tuple[int, ...]
     left: str
@@ -47,34 +47,36 @@ class _Slot:
 
 def _declared_vocabulary(folder: Path) -> int | None:
     """Returns vocab_size of the folder's config.json or of its text_config, None if neither declares one."""
-    path = folder / folders.CONFIG
+    path = folder / model_folders.CONFIG
     if not path.exists():
         return None
-    config = folders.read_json(path)
+    config = model_folders.read_json(path)
     # A model with an image tower (Gemma 3) keeps its decoder's entries in text_config.
     text = config.get("text_config")
     size = config.get("vocab_size", text.get("vocab_size") if isinstance(text, Mapping) else None)
-    if size is not None and not _is_id(size):
-        raise WeightsError(f"{path}: vocab_size: expected a number of ids, got {shortened(repr(size))}")
+    if size is not None and not _is_token_id(size):
+        raise WeightsError(f"{path}: vocab_size: expected a number of tokens, got {shortened(repr(size))}")
     return size
 
 
-def _declared_end_ids(folder: Path) -> tuple[int, ...]:
+def _declared_end_token_ids(folder: Path) -> tuple[int, ...]:
     """Returns eos_token_id of the folder's generation_config.json, a number or a list there."""
     path = folder / "generation_config.json"
     if not path.exists():
         return ()
-    declared = folders.read_json(path).get("eos_token_id")
+    declared = model_folders.read_json(path).get("eos_token_id")
     if declared is None:
         return ()
-    ids = tuple(declared) if isinstance(declared, list) else (declared,)
-    if not all(map(_is_id, ids)):
-        raise WeightsError(f"{path}: eos_token_id: expected an id or a list of ids, got {shortened(repr(declared))}")
-    return ids
+    token_ids = tuple(declared) if isinstance(declared, list) else (declared,)
+    if not all(map(_is_token_id, token_ids)):
+        raise WeightsError(
+            f"{path}: eos_token_id: expected a token id or a list of them, got {shortened(repr(declared))}"
+        )
+    return token_ids
 
 
-def _is_id(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _HIGHEST_ID
+def _is_token_id(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _HIGHEST_TOKEN_ID
 
 
 @contextlib.contextmanager
@@ -141,7 +143,7 @@ def _growth(step: Mapping[str, Any]) -> float:
     if "precompiled_charsmap" in step:
         growth *= _longest_text(step["precompiled_charsmap"])
     if "replacement" in step:
-        growth *= 2.0  # Metaspace puts a character before each piece, and another step may cut pieces anew
+        growth *= 2.0  # Metaspace puts a character before each piece, and another step may cut pieces again
     if step.get("type") == "ByteLevel" or "trim_offsets" in step:
         growth *= 3.0  # one character per byte, most of which have two bytes again; and a space before each piece
     if "suffix" in step or "word_delimiter_token" in step:
@@ -179,7 +181,7 @@ def _refuse_growth(file: Path) -> None:
             while left:
                 step = left.pop()
                 if isinstance(step, Mapping):
-                    # What a template of ids consists of are dictionaries too; a step has a type, or had before 0.6.
+                    # What a template of tokens consists of are dictionaries too; a step has a type, or had before 0.6.
                     count += "type" in step or "pattern" in step or "prepend" in step
                     growth *= 1.0 if name == "post_processor" else _growth(step)
                     left.extend(step.values())
@@ -228,7 +230,7 @@ def _template(pretrained: Any, folder: Path) -> str:  # noqa: ANN401  # transfor
 
 
 def _inside(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
-    """Returns a copy that tokenizes text as it stands behind a special token, and never makes one from text.
+    """Returns a copy that tokenizes text as it stands after a special token, and never makes one from text.
 
     SentencePiece-like tokenizers (Mistral) put a space before the first word of a whole text and nowhere else.
     """
@@ -253,36 +255,36 @@ def _any_of(names: Iterable[str]) -> re.Pattern[str]:
 class ChatTokenizer:
     r"""The tokenizer and the chat template of one model folder; make one with `load`.
 
-    Ids equal those of `apply_chat_template` over the whole conversation (with a generation prompt) for every template
-    whose text only grows: the model in the box, Llama 2 and 3, Qwen 2 and 2.5 (ChatML), Mistral, Gemma. Some templates
-    rewrite earlier turns. Ids are the truth here, so that nothing sampled is ever rewritten, and `departure` says what
-    the template would have done:
+    Tokens equal those of `apply_chat_template` over the whole conversation (with a generation prompt) for every
+    template whose text only grows: the bundled model, Llama 2 and 3, Qwen 2 and 2.5 (ChatML), Mistral, Gemma. Some
+    templates rewrite earlier turns. Tokens are the truth here, so that nothing sampled is ever rewritten, and
+    `departure` says what the template would have done:
 
     * Qwen 3 drops the ``<think>...</think>`` of earlier replies. Here they stay. With replies that hold no thoughts
-      the ids are the template's own. It also puts an empty block, ``<think>\n\n</think>\n\n``, before a reply while
+      the tokens are the template's own. It also puts an empty block, ``<think>\n\n</think>\n\n``, before a reply while
       that reply is the last message and nothing is to follow; here no reply gets one.
     * Qwen 3 with ``enable_thinking=False`` opens a reply with that empty block and takes it away a turn later. Here
       it stays in every turn.
     * Mistral shows the system message in the last user message, wherever that is. Here it stays in the first.
 
     A message that spells a token which was added to the vocabulary stays text, where the template makes that token of
-    it: nobody can put an end of a turn, or Qwen's ``</think>`` and ``<tool_call>``, into what a policy is told. (What
+    it: nobody can put an end of a turn, or Qwen's ``</think>`` and ``<tool_call>``, into what a policy reads. (What
     the ordinary vocabulary spells, such as Gemma's ``<table>`` if its merges reach it, is text anyway; added tokens
     of white space stay tokens.) In replies only special tokens stay text: thoughts of rows that are imitated are the
-    ids a policy samples.
+    tokens a policy samples.
 
     A template may end its prompt with ``<think>``, so that every reply begins inside a thought (Qwen 3 Thinking,
     DeepSeek R1's distillates): `opens_thought`. A sampled reply closes the thought itself. `encode_reply` closes it
-    for replies that nobody sampled: ``[4]`` becomes ``</think>\n\n[4]``; a text that holds ``</think>`` goes on inside
-    the thought, and its own ``<think>`` at the beginning is left out.
+    for replies that nobody sampled: ``[4]`` becomes ``</think>\n\n[4]``; a text that holds ``</think>`` continues
+    inside the thought, and its own ``<think>`` at the beginning is left out.
 
     A system message goes where the template puts it. Where the template refuses the role or ignores it (Gemma 2, the
     first template of Mistral 7B v0.3), it goes before the first user message, with a blank line between.
 
     Attributes:
-      vocabulary: number of ids, the highest one plus 1; the model may have more (padding), or fewer by special tokens
-        that no text and no template yields.
-      end_ids: ids that end a reply, the template's own first.
+      vocabulary: number of token ids, the highest one plus 1; the model may have more (padding), or fewer by special
+        tokens that no text and no template yields.
+      end_token_ids: tokens that end a reply, the template's own first.
       departure: one sentence on where the template would change earlier turns; None if it never does.
       thought: what the template itself writes of a block of thought where a reply begins, such as ``<think>\\n``
         (DeepSeek R1) or a whole empty block; mostly nothing.
@@ -293,7 +295,7 @@ class ChatTokenizer:
         self,
         pretrained: Any,  # noqa: ANN401  # transformers carries no types
         folder: Path,
-        declared_end_ids: tuple[int, ...] = (),
+        declared_end_token_ids: tuple[int, ...] = (),
         *,
         enable_thinking: bool | None = None,
     ) -> None:
@@ -312,17 +314,19 @@ class ChatTokenizer:
         self._markup = {i: token for i, token in added.items() if not token.special and token.content.strip()}
         self._names = _any_of(token.content for token in added.values() if token.special)
         self._cuts = _any_of(token.content for i, token in added.items() if token.special or i in self._markup)
-        self._stop_ids: dict[tuple[str, ...], frozenset[int]] = {}
+        self._stop_token_ids: dict[tuple[str, ...], frozenset[int]] = {}
         self._refuse_forgeable(added)
         template, named = _template(pretrained, folder), pretrained.special_tokens_map
-        self._template = chat_templates.parts(template, named, enable_thinking, folder)
+        self._template = chat_template.parts(template, named, enable_thinking, folder)
         self.departure: str | None = self._template.departure
         _, tag, rest = self._template.tail.rpartition(_OPENED)
         self.thought: str = tag + rest if tag else ""
         self.opens_thought: bool = self._template.opens_thought
         self._read_slots()
-        end_ids = (self._close[-1], *declared_end_ids, pretrained.eos_token_id)
-        self.end_ids: tuple[int, ...] = tuple(dict.fromkeys(id_ for id_ in end_ids if id_ is not None))
+        end_token_ids = (self._close[-1], *declared_end_token_ids, pretrained.eos_token_id)
+        self.end_token_ids: tuple[int, ...] = tuple(
+            dict.fromkeys(token_id for token_id in end_token_ids if token_id is not None)
+        )
         cached = functools.lru_cache(maxsize=_CACHED_MESSAGES)
         self._first: Callable[[str, str | None], tuple[int, ...]] = cached(self._encode_first)
         self._next: Callable[[str], tuple[int, ...]] = cached(self._encode_next)
@@ -330,7 +334,7 @@ class ChatTokenizer:
 
     @classmethod
     def load(cls, folder: Path, *, enable_thinking: bool | None = None) -> "ChatTokenizer":
-        """Reads the tokenizer, chat template and end-of-turn ids of a folder in the Hugging Face layout.
+        """Reads the tokenizer, chat template and end-of-turn token ids of a folder in the Hugging Face layout.
 
         Args:
           folder: holds the tokenizer and config files.
@@ -339,23 +343,23 @@ class ChatTokenizer:
 
         Raises:
           WeightsError: the folder has no tokenizer or chat template or broken ones, asks for code of its own, its
-            ids do not fit its config.json, or its template cannot be appended to, or takes too long.
+            token ids do not fit its config.json, or its template cannot be appended to, or takes too long.
         """
         folder = Path(folder)
-        tokenizer = cls(_pretrained(folder), folder, _declared_end_ids(folder), enable_thinking=enable_thinking)
+        tokenizer = cls(_pretrained(folder), folder, _declared_end_token_ids(folder), enable_thinking=enable_thinking)
         size = _declared_vocabulary(folder)
-        highest = 0 if size is None else tokenizer._highest_id()
+        highest = 0 if size is None else tokenizer._highest_token_id()
         if size is not None and highest >= size:
             raise WeightsError(
-                f"{folder}: the tokenizer's highest id is {highest}, but config.json declares vocab_size {size} (ids 0 "
-                f"to {size - 1}): the tokenizer belongs to another model; copy the tokenizer files of this one"
+                f"{folder}: the tokenizer's highest token id is {highest}, but config.json declares vocab_size {size} "
+                f"(0 to {size - 1}): the tokenizer belongs to another model; copy the tokenizer files of this one"
             )
         return tokenizer
 
     # ---- conversations ----------------------------------------------------------------------------------------
 
     def first_turn(self, content: str, *, system: str | None = None) -> list[int]:
-        """Returns the ids of a new conversation up to where the first reply begins.
+        """Returns the tokens of a new conversation up to where the first reply begins.
 
         Args:
           content: the first user message.
@@ -367,46 +371,49 @@ class ChatTokenizer:
         return list(self._first(content, system))
 
     def next_turn(self, content: str, *, closed: bool) -> list[int]:
-        """Returns the ids to append to a reply's own, up to where the next reply begins.
+        """Returns the tokens to append to a reply's own, up to where the next reply begins.
 
         Args:
           content: the next user message.
-          closed: whether the reply's ids already end with one of `end_ids`; otherwise the template's own comes first.
+          closed: whether the reply's tokens already end with one of `end_token_ids`; otherwise the template's own comes
+            first.
         """
-        ids = self._next(content)
-        return list(ids) if closed else [*self._close, *ids]
+        token_ids = self._next(content)
+        return list(token_ids) if closed else [*self._close, *token_ids]
 
     def encode_reply(self, text: str) -> list[int]:
-        """Returns the ids of a reply's text, without an end-of-turn id.
+        """Returns the tokens of a reply's text, without an end-of-turn token.
 
         They are those the template gives a reply of this text: where it strips replies, so is this one, and where a
         reply begins with a space (Mistral), so does this one. Where `opens_thought`, the thought is closed first
-        unless the text closes it. A sampled reply needs no such thing: keep its ids.
+        unless the text closes it. A sampled reply needs no such thing: keep its tokens.
         """
         return list(self._reply(text))
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """Returns the text of ids; special tokens and ids beyond the vocabulary have none."""
-        with _libraries_at(self._folder, "its tokenizer fails on ids"):
-            text: str = self._special.decode(list(ids), skip_special_tokens=True)
+    def decode(self, token_ids: Iterable[int]) -> str:
+        """Returns the text of token ids; special tokens and ids beyond the vocabulary have none."""
+        with _libraries_at(self._folder, "its tokenizer fails on token ids"):
+            text: str = self._special.decode(list(token_ids), skip_special_tokens=True)
         return text
 
-    def stop_ids(self, stop: Sequence[str]) -> frozenset[int]:
-        """Returns the ids a reply ends with: `end_ids`, and every id whose text contains one of the given strings.
+    def stop_token_ids(self, stop: Sequence[str]) -> frozenset[int]:
+        """Returns the tokens that end a reply: `end_token_ids`, and each whose text contains one of the strings.
 
         Raises:
-          ValueError: an empty stop string, which every id contains.
+          ValueError: an empty stop string, which every token contains.
         """
         key = tuple(stop)
         if isinstance(stop, str) or "" in key:
             raise ValueError(f"stop must be a sequence of strings that are not empty, got {stop!r}")
-        if key not in self._stop_ids:
-            found = set(self.end_ids)
+        if key not in self._stop_token_ids:
+            found = set(self.end_token_ids)
             if key:
-                texts = self._special.decode_batch([[id_] for id_ in range(self.vocabulary)], skip_special_tokens=True)
-                found.update(id_ for id_, text in enumerate(texts) if any(string in text for string in key))
-            self._stop_ids[key] = frozenset(found)
-        return self._stop_ids[key]
+                texts = self._special.decode_batch(
+                    [[token_id] for token_id in range(self.vocabulary)], skip_special_tokens=True
+                )
+                found.update(token_id for token_id, text in enumerate(texts) if any(string in text for string in key))
+            self._stop_token_ids[key] = frozenset(found)
+        return self._stop_token_ids[key]
 
     # ---- encoding ---------------------------------------------------------------------------------------------
 
@@ -421,9 +428,9 @@ class ChatTokenizer:
         return self._encode(self._special, text)
 
     def _encode_message(self, text: str) -> tuple[int, ...]:
-        """Returns the ids of a message and the plain text beside it; no added token comes out of it."""
-        ids = self._encode_plain(text)
-        return ids if self._markup.keys().isdisjoint(ids) else self._encode(self._strict, text)
+        """Returns the tokens of a message and the plain text beside it; no added token comes out of it."""
+        token_ids = self._encode_plain(text)
+        return token_ids if self._markup.keys().isdisjoint(token_ids) else self._encode(self._strict, text)
 
     @functools.cached_property
     def _strict(self) -> tokenizers.Tokenizer:
@@ -459,13 +466,13 @@ class ChatTokenizer:
             said = said.removeprefix("\n") if self._template.tail.endswith("\n") else said
         if _CLOSED in said:
             return self._encode_said(said)
-        return (*self._encode_special(_CLOSED + _BEHIND_THOUGHT), *self._behind(_BEHIND_THOUGHT, said))
+        return (*self._encode_special(_CLOSED + _AFTER_THOUGHT), *self._encode_after(_AFTER_THOUGHT, said))
 
     def _encode_said(self, said: str) -> tuple[int, ...]:
-        return self._behind(self._context, f"{self._template.lead}{said}")
+        return self._encode_after(self._context, f"{self._template.lead}{said}")
 
-    def _behind(self, context: str, text: str) -> tuple[int, ...]:
-        """Returns the ids of a text that continues another; if the two melt into one piece, those of the text alone."""
+    def _encode_after(self, context: str, text: str) -> tuple[int, ...]:
+        """Returns the tokens of a text that continues another; if the two melt into one, those of the text alone."""
         before, joined = self._encode_plain(context), self._encode_plain(context + text)
         return joined[len(before) :] if joined[: len(before)] == before else self._encode_plain(text)
 
@@ -491,10 +498,10 @@ class ChatTokenizer:
         opening = self._encode_message(f"{slot.left}{message}{middle[:start]}")
         return (*slot.before, *opening, *self._fill(self._slot(middle[start:], template.tail), content))
 
-    def _highest_id(self) -> int:
-        """Returns the highest id that a text, the template or the end of a reply can have.
+    def _highest_token_id(self) -> int:
+        """Returns the highest token id that a text, the template or the end of a reply can have.
 
-        Special tokens that the template does not write never come out of a text. Gemma 3 1B has one for images behind
+        Special tokens that the template does not write never come out of a text. Gemma 3 1B has one for images after
         its model's vocabulary.
         """
         parts = self._template
@@ -502,11 +509,11 @@ class ChatTokenizer:
         if parts.system is not None:
             written += [parts.system.before, parts.system.middle]
         special = {i for i, token in self._special.get_added_tokens_decoder().items() if token.special}
-        ids = set(self._special.get_vocab(with_added_tokens=True).values()) - special
-        return max(ids.union(self.end_ids, *map(self._encode_special, written)))
+        token_ids = set(self._special.get_vocab(with_added_tokens=True).values()) - special
+        return max(token_ids.union(self.end_token_ids, *map(self._encode_special, written)))
 
     def _slot(self, before: str, after: str) -> _Slot:
-        """Splits the fixed strings around a message into ids and the plain text next to it."""
+        """Splits the fixed strings around a message into tokens and the plain text next to it."""
         matches = list(self._cuts.finditer(before))
         cut = matches[-1].end() if matches else 0
         match = self._cuts.search(after)
@@ -514,18 +521,18 @@ class ChatTokenizer:
         return _Slot(self._encode_special(before[:cut]), before[cut:], after[:stop], self._encode_special(after[stop:]))
 
     def _read_slots(self) -> None:
-        """Turns the template's parts into ids, once; refuses those that are not the ids of the whole text."""
+        """Turns the template's parts into tokens, once; refuses those that are not the tokens of the whole text."""
         template = self._template
         end = self._names.search(template.between)
         if end is None or template.between[: end.start()].strip():
-            raise chat_templates.refusal(
+            raise chat_template.refusal(
                 self._folder, "a reply must be followed by a special token, the end of its turn"
             )
         self._first_slot = self._slot(template.head, template.tail)
         following = self._slot(template.between[end.start() :], template.tail)
         self._next_slot = dataclasses.replace(following, before=following.before[1:])
         # Llama 2 writes a space between a reply and the end of its turn.
-        self._close = (*self._behind("x", template.between[: end.start()]), following.before[0])
+        self._close = (*self._encode_after("x", template.between[: end.start()]), following.before[0])
         marks = list(self._cuts.finditer(template.tail))
         self._context = template.tail[marks[-1].end() if marks else 0 :]
         text = f"{template.head}Hi.{template.tail}{template.lead}Yes.{template.between}Go.{template.tail}"
@@ -537,11 +544,11 @@ class ChatTokenizer:
             *self._encode_next("Go."),
         )
         if not self._encode_said("Yes."):
-            raise WeightsError(f"{self._folder}: its tokenizer makes no ids of a text: {_FILES}")
+            raise WeightsError(f"{self._folder}: its tokenizer makes no tokens of a text: {_FILES}")
         if whole != pieces:
-            raise chat_templates.refusal(
+            raise chat_template.refusal(
                 self._folder,
-                f"its text must tokenize to the same ids in pieces as in one go, got {pieces} and {whole}",
+                f"its text must tokenize to the same tokens in pieces as in one go, got {pieces} and {whole}",
             )
 
     def _refuse_forgeable(self, added: dict[int, tokenizers.AddedToken]) -> None:

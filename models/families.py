@@ -1,8 +1,8 @@
 """Model families: how a Hugging Face ``config.json`` and its tensor names map to `DecoderConfig` and our weights.
 
-A family is data (`dfc.models.architectures`), not code. A configuration is either computed exactly as its family
+A family is data (`dfc.models.hf_architectures`), not code. A configuration is either computed exactly as its family
 defines it or refused. So is a field that no family reads, unless it is known to change nothing, or nothing in
-transformers reads it either (`dfc.models.config_fields`): a field that is silently ignored is a different model.
+transformers reads it either (`dfc.models.hf_config_fields`): a field that is silently ignored is a different model.
 """
 
 import re
@@ -12,9 +12,9 @@ from typing import Any
 import jax
 
 from dfc.errors import WeightsError
-from dfc.models import config_fields, config_json
-from dfc.models.architectures import FAMILIES, GEMMA3, PLAIN_KIND, WITH_IMAGES, Family, TensorName
-from dfc.models.decoder_config import DecoderConfig
+from dfc.models import hf_config, hf_config_fields
+from dfc.models.config import DecoderConfig
+from dfc.models.hf_architectures import FAMILIES, GEMMA3, PLAIN_KIND, WITH_IMAGES, Family, TensorName
 from dfc.models.transformer import abstract_params
 
 _LAYER = re.compile(r"model\.layers\.(\d{1,9})\.")
@@ -96,18 +96,18 @@ def family_of(config: DecoderConfig) -> Family:
 
 
 def _listed_problems(what: str, problems: list[str]) -> WeightsError:
-    return WeightsError(f"config.json of a {what} cannot be used:\n{config_json.listed(problems)}")
+    return WeightsError(f"config.json of a {what} cannot be used:\n{hf_config.listed(problems)}")
 
 
 def _text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns the text model's part of the configuration of a Gemma 3 that also reads images."""
-    reader = config_json.Reader(config)
+    reader = hf_config.ConfigReader(config)
     if config.get("model_type", WITH_IMAGES.model_type) != WITH_IMAGES.model_type:
-        shown = config_json.shown(config["model_type"])
+        shown = hf_config.shown(config["model_type"])
         reader.refuse("model_type", f"expected {WITH_IMAGES.model_type!r}, got {shown}")
     text = config.get("text_config")
     if not isinstance(text, Mapping):
-        reader.refuse("text_config", f"expected an object, got {config_json.shown(text)}")
+        reader.refuse("text_config", f"expected an object, got {hf_config.shown(text)}")
         text = {}
     _refuse_unread(reader, _READ_WITH_IMAGES)
     tied = reader.boolean("tie_word_embeddings", default=True)
@@ -127,16 +127,16 @@ def _family_named(config: Mapping[str, Any]) -> Family:
         return WITH_IMAGES.text
     if not isinstance(name, str) or name not in FAMILIES:
         raise WeightsError(
-            f"config.json: architectures is {config_json.shown(architectures)}; expected one of {', '.join(known)}. "
+            f"config.json: architectures is {hf_config.shown(architectures)}; expected one of {', '.join(known)}. "
             "docs/add_a_model_family.md says how to add a family."
         )
     return FAMILIES[name]
 
 
-def _refuse_unread(reader: config_json.Reader, read: frozenset[str]) -> None:
+def _refuse_unread(reader: hf_config.ConfigReader, read: frozenset[str]) -> None:
     """Notes fields that the family does not read and that are not known to change nothing."""
     for name in sorted(reader.config.keys() - read):
-        objection = config_fields.objection(name, reader.config[name])
+        objection = hf_config_fields.objection(name, reader.config[name])
         if objection is not None:
             reader.refuse(name, objection)
 
@@ -148,18 +148,18 @@ def _read_of(family: Family) -> frozenset[str]:
 def passed_over(config: Mapping[str, Any]) -> list[str]:
     """Returns the fields of a ``config.json`` nobody knows: no family and no table here, and nothing in transformers.
 
-    They change nothing that transformers computes. A person should hear of them all the same: a fork may read them.
+    They change nothing that transformers computes. They are reported all the same: a fork may read them.
 
     Raises:
       WeightsError: if `from_config_json` refuses the architecture.
     """
     family = _family_named(config)
     if not _has_images(config):
-        return sorted(name for name in config.keys() - _read_of(family) if config_fields.unknown(name))
+        return sorted(name for name in config.keys() - _read_of(family) if hf_config_fields.unknown(name))
     text = config["text_config"].keys() - _read_of(family)
     return sorted(
-        [name for name in config.keys() - _READ_WITH_IMAGES if config_fields.unknown(name)]
-        + [f"text_config.{name}" for name in text if config_fields.unknown(name)]
+        [name for name in config.keys() - _READ_WITH_IMAGES if hf_config_fields.unknown(name)]
+        + [f"text_config.{name}" for name in text if hf_config_fields.unknown(name)]
     )
 
 
@@ -167,23 +167,23 @@ def _has_images(config: Mapping[str, Any]) -> bool:
     return config.get("architectures") in ([WITH_IMAGES.architecture], WITH_IMAGES.architecture)
 
 
-def _check_values(reader: config_json.Reader, family: Family) -> None:
+def _check_values(reader: hf_config.ConfigReader, family: Family) -> None:
     """Notes model_type, fixed values and unknown fields that the family cannot compute."""
     config = reader.config
     if config.get("model_type", family.model_type) != family.model_type:
-        reader.refuse("model_type", f"expected {family.model_type!r}, got {config_json.shown(config['model_type'])}")
+        reader.refuse("model_type", f"expected {family.model_type!r}, got {hf_config.shown(config['model_type'])}")
     for name, allowed in family.fixed.items():
         if name in config and config[name] not in allowed:
             values = " or ".join(map(repr, allowed))
             reader.refuse(
-                name, f"only {values} is computed for {family.architecture}, got {config_json.shown(config[name])}"
+                name, f"only {values} is computed for {family.architecture}, got {hf_config.shown(config[name])}"
             )
     _refuse_unread(reader, _read_of(family))
 
 
-def _windows(reader: config_json.Reader, family: Family, layers: int) -> tuple[int | None, tuple[bool, ...]]:
+def _windows(reader: hf_config.ConfigReader, family: Family, layers: int) -> tuple[int | None, tuple[bool, ...]]:
     """Returns `sliding_window` and `windowed_layers` of the decoder."""
-    listed = config_json.layer_types(reader, layers)
+    listed = hf_config.layer_types(reader, layers)
     sized = reader.config.get("sliding_window") is not None
     if family.windows == "pattern":
         every = reader.integer("sliding_window_pattern", 6)
@@ -194,12 +194,12 @@ def _windows(reader: config_json.Reader, family: Family, layers: int) -> tuple[i
     else:
         windowed = (family.windows == "all" and sized,) * layers
         if listed is not None and listed != windowed:
-            kind = config_json.write_layer_types(windowed)[0]
+            kind = hf_config.write_layer_types(windowed)[0]
             reader.refuse("layer_types", f"only {kind!r} is computed for the layers of this model")
-    return config_json.windows(reader.integer("sliding_window") if any(windowed) else None, windowed)
+    return hf_config.windows(reader.integer("sliding_window") if any(windowed) else None, windowed)
 
 
-def _labels(reader: config_json.Reader) -> int:
+def _labels(reader: hf_config.ConfigReader) -> int:
     """Returns the number of scores, which is the length of ``id2label``."""
     config = reader.config
     names = reader.mapping("id2label", config.get("id2label"))
@@ -223,17 +223,17 @@ def from_config_json(config: Mapping[str, Any]) -> DecoderConfig:
     family = _family_named(config)
     with_images = _has_images(config)
     text = _text_part(config) if with_images else config
-    reader = config_json.Reader({**family.defaults, **text}, inside="text_config." if with_images else "")
+    reader = hf_config.ConfigReader({**family.defaults, **text}, inside="text_config." if with_images else "")
     _check_values(reader, family)
     local_theta: float | None = None
     if family is GEMMA3:
-        theta, scaling, local_theta = config_json.layered_rope(
+        theta, scaling, local_theta = hf_config.layered_rope(
             reader, default_theta=_GEMMA3_ROPE_THETA, default_local_theta=_DEFAULT_ROPE_THETA
         )
     else:
-        theta, scaling = config_json.rope(reader, default_theta=_DEFAULT_ROPE_THETA)
+        theta, scaling = hf_config.rope(reader, default_theta=_DEFAULT_ROPE_THETA)
     width, heads = reader.integer("hidden_size"), reader.integer("num_attention_heads")
-    layers = reader.integer("num_hidden_layers", most=config_json.MOST_LAYERS)
+    layers = reader.integer("num_hidden_layers", most=hf_config.MOST_LAYERS)
     window, windowed = _windows(reader, family, layers)
     cap = reader.config.get("final_logit_softcapping")
     decoder = DecoderConfig(
@@ -270,7 +270,7 @@ def from_config_json(config: Mapping[str, Any]) -> DecoderConfig:
 
 def _rope_fields(config: DecoderConfig, family: Family) -> dict[str, Any]:
     """Returns the rotary settings in both spellings."""
-    settings = config_json.rope_settings(config.rope_scaling)
+    settings = hf_config.rope_settings(config.rope_scaling)
     fields = {
         "rope_theta": config.rope_theta,
         "rope_scaling": None if config.rope_scaling is None else settings,
@@ -282,8 +282,8 @@ def _rope_fields(config: DecoderConfig, family: Family) -> dict[str, Any]:
     return fields | {
         "rope_local_base_freq": local,
         "rope_parameters": {
-            config_json.FULL: fields["rope_parameters"],
-            config_json.SLIDING: {"rope_type": "default", "rope_theta": local},
+            hf_config.FULL: fields["rope_parameters"],
+            hf_config.SLIDING: {"rope_type": "default", "rope_theta": local},
         },
     }
 
@@ -292,7 +292,7 @@ def _window_fields(config: DecoderConfig, family: Family) -> dict[str, Any]:
     local = config.windowed
     fields: dict[str, Any] = {
         "sliding_window": config.sliding_window,
-        "layer_types": config_json.write_layer_types(local),
+        "layer_types": hf_config.write_layer_types(local),
     }
     if family.windows == "none":
         return {}
@@ -345,7 +345,7 @@ def to_config_json(config: DecoderConfig, *, base: Mapping[str, Any] | None = No
     kept = {
         name: value
         for name, value in base.items()
-        if name in config_fields.PASSED - config_fields.NOT_WRITTEN - family.reads
+        if name in hf_config_fields.PASSED - hf_config_fields.NOT_WRITTEN - family.reads
     }
     return kept | {
         "architectures": [family.architecture],

@@ -16,59 +16,59 @@ from typing import Any
 import jax
 import numpy as np
 
-from dfc import agreement
+from dfc import multihost
 from dfc.errors import WeightsError
 from dfc.models import (
-    architectures,
-    config_fields,
-    config_json,
     families,
-    folders,
-    gathering,
-    safetensors_files,
+    hf_architectures,
+    hf_config,
+    hf_config_fields,
+    model_folders,
+    safetensors_format,
     shard_reading,
     verification,
+    weight_gathering,
 )
-from dfc.models.decoder_config import DecoderConfig
+from dfc.models.config import DecoderConfig
 from dfc.models.quantization import Nf4Kernel, is_quantized, quantize, quantize_params, quantized_shardings
-from dfc.models.safetensors_files import Location
+from dfc.models.safetensors_format import Location
 from dfc.models.sharding import param_shardings
 from dfc.models.transformer import Params, abstract_params
 
-TOKENIZER_FILES = folders.TOKENIZER_FILES
+TOKENIZER_FILES = model_folders.TOKENIZER_FILES
 _QUANTIZED_AT_ONCE = 8  # tensors at full precision on the devices while the others are in four bits
 _DTYPES = ("float32", "bfloat16")
-_NAMES_TOLD = 10
+_NAMES_SHOWN = 10
 _TINY_PLAYER = "tiny_player"
 _EMBEDDING, _HEAD = ("embed", "embedding"), "lm_head.weight"
 
 
 def resolve(path: str) -> Location:
-    """Returns the folder of a model: the model in the box for ``tiny_player``, else `path` itself.
+    """Returns the folder of a model: the bundled model for ``tiny_player``, else `path` itself.
 
     A folder of that name in the working directory is reached as ``./tiny_player``; ``gs://...`` is an address.
 
     Raises:
       WeightsError: if the folder has no ``config.json``.
     """
-    folder = pathlib.Path(__file__).parent / _TINY_PLAYER if path == _TINY_PLAYER else folders.location(path)
-    if not (folder / folders.CONFIG).exists():
-        state = f"that folder has no {folders.CONFIG}" if folder.is_dir() else "there is no such folder"
+    folder = pathlib.Path(__file__).parent / _TINY_PLAYER if path == _TINY_PLAYER else model_folders.location(path)
+    if not (folder / model_folders.CONFIG).exists():
+        state = f"that folder has no {model_folders.CONFIG}" if folder.is_dir() else "there is no such folder"
         raise WeightsError(
-            f"model {path!r}: looked for {folder / folders.CONFIG}, but {state}; expected a folder in the Hugging Face "
-            f"layout, or {_TINY_PLAYER!r} for the model in the box; nothing is downloaded"
+            f"model {path!r}: looked for {folder / model_folders.CONFIG}, but {state}; expected a folder in the "
+            f"Hugging Face layout, or {_TINY_PLAYER!r} for the bundled model; nothing is downloaded"
         )
     return folder
 
 
-def _check(tensors: folders.FolderTensors, config: DecoderConfig) -> list[str]:
+def _check(tensors: model_folders.FolderTensors, config: DecoderConfig) -> list[str]:
     """Returns everything that keeps these tensors from being the decoder's weights."""
     problems = list(tensors.problems)
     if not tensors.stored:  # nothing could be opened; "missing" for every tensor would bury the reason
         return problems or ["the files hold no tensors"]
     names = families.tensor_names(config)
-    shapes = gathering.flatten(abstract_params(config))
-    readable = safetensors_files.NUMPY_DTYPES
+    shapes = weight_gathering.flatten(abstract_params(config))
+    readable = safetensors_format.NUMPY_DTYPES
     for path, name in names.items():
         found = tensors.stored.get(name.tensor)
         if found is None:
@@ -114,15 +114,15 @@ def load(
     """
     if dtype not in _DTYPES:
         raise WeightsError(f"dtype: expected one of {', '.join(_DTYPES)}, got {dtype!r}")
-    folder = resolve(folder) if isinstance(folder, str) else folders.location(folder)
+    folder = resolve(folder) if isinstance(folder, str) else model_folders.location(folder)
     try:
-        said = folders.read_json(folder / folders.CONFIG)
+        said = model_folders.read_json(folder / model_folders.CONFIG)
         config = families.from_config_json(said)
     except WeightsError as error:
         raise WeightsError(f"{folder}: {error}") from error
     _tell_passed_over(said)
     config = dataclasses.replace(config, dtype=dtype)
-    tensors = folders.FolderTensors(folder)
+    tensors = model_folders.FolderTensors(folder)
     _check_layers(tensors, config)
     abstract = abstract_params(config)
     if mesh is None:
@@ -134,10 +134,10 @@ def load(
         _take_prefixes(tensors)
     problems = _check(tensors, config)
     if problems:
-        raise WeightsError(f"{folder}: the weights cannot be loaded:{folders.listed(problems)}")
+        raise WeightsError(f"{folder}: the weights cannot be loaded:{model_folders.listed(problems)}")
     for note in tensors.notes:
-        warnings.warn(f"{folder}: {safetensors_files.shortened(note, 1000)}", stacklevel=2)
-    shapes, places = gathering.flatten(abstract), gathering.flatten(shardings)
+        warnings.warn(f"{folder}: {safetensors_format.shortened(note, 1000)}", stacklevel=2)
+    shapes, places = weight_gathering.flatten(abstract), weight_gathering.flatten(shardings)
     names = families.tensor_names(config)
     wanted = [
         shard_reading.WantedArray(
@@ -152,7 +152,7 @@ def load(
     for start in range(0, len(wanted), step):
         read = functools.partial(_read, tensors, wanted[start : start + step], None if start else tied)
         # A host may read what no other reads: the others must not wait for it if it ends here.
-        arrays += agreement.together(read) if shard_reading.spans_hosts(mesh) else read()
+        arrays += multihost.on_all_hosts(read) if shard_reading.spans_hosts(mesh) else read()
         if quantized is not None:
             arrays[start:] = [
                 _quantizer(place)(array) if is_quantized(place) else array
@@ -161,25 +161,25 @@ def load(
     return config, jax.tree.unflatten(jax.tree.structure(abstract), arrays)
 
 
-def _check_layers(tensors: folders.FolderTensors, config: DecoderConfig) -> None:
+def _check_layers(tensors: model_folders.FolderTensors, config: DecoderConfig) -> None:
     """Refuses another number of layers than the files have; where a file is missing, that is what must be mended."""
     try:
         families.check_layers(config, tensors.folder, [*tensors.stored, *tensors.reported])
     except WeightsError as error:
         if not tensors.problems:
             raise
-        problems = folders.listed(tensors.problems)
+        problems = model_folders.listed(tensors.problems)
         raise WeightsError(f"{tensors.folder}: the weights cannot be loaded:{problems}") from error
 
 
 def _tell_passed_over(config: Mapping[str, Any]) -> None:
     """Prints the fields of a ``config.json`` that nobody knows, the first time a process sees them."""
-    names = [config_json.shown_name(name) for name in families.passed_over(config)]
-    if names and agreement.is_first():
-        more = f" and {len(names) - _NAMES_TOLD:,} more" if len(names) > _NAMES_TOLD else ""
+    names = [hf_config.shown_name(name) for name in families.passed_over(config)]
+    if names and multihost.is_primary():
+        more = f" and {len(names) - _NAMES_SHOWN:,} more" if len(names) > _NAMES_SHOWN else ""
         _tell(
-            f"config.json: passed over, as nothing in transformers {config_fields.transformers_version()} reads it: "
-            f"{', '.join(names[:_NAMES_TOLD])}{more}"
+            f"config.json: passed over, as nothing in transformers {hf_config_fields.transformers_version()} reads it: "
+            f"{', '.join(names[:_NAMES_SHOWN])}{more}"
         )
 
 
@@ -189,7 +189,7 @@ def _tell(line: str) -> None:
 
 
 def _read(
-    tensors: folders.FolderTensors, wanted: Sequence[shard_reading.WantedArray], tied: str | None
+    tensors: model_folders.FolderTensors, wanted: Sequence[shard_reading.WantedArray], tied: str | None
 ) -> list[jax.Array]:
     """Returns the arrays; before that compares the tensor named `tied` with an output embedding, if there is one."""
     try:
@@ -198,13 +198,13 @@ def _read(
         return shard_reading.read_arrays(wanted)
     except shard_reading.NotFiniteError as error:
         raise WeightsError(f"{tensors.folder}: the weights cannot be used: {error}") from error
-    except (safetensors_files.BrokenFileError, OSError) as error:
+    except (safetensors_format.BrokenFileError, OSError) as error:
         raise WeightsError(f"{tensors.folder}: the weights could not be read to their end: {error}") from error
 
 
-def _take_prefixes(tensors: folders.FolderTensors) -> None:
+def _take_prefixes(tensors: model_folders.FolderTensors) -> None:
     """Calls the tensors what the text model calls them: a model that also reads images puts a prefix before that."""
-    stored: dict[str, safetensors_files.StoredTensor] = {}
+    stored: dict[str, safetensors_format.StoredTensor] = {}
     for name, tensor in tensors.stored.items():
         canonical = families.canonical_name(name)
         other = stored.setdefault(canonical, tensor)
@@ -214,7 +214,7 @@ def _take_prefixes(tensors: folders.FolderTensors) -> None:
     tensors.reported = {families.canonical_name(name) for name in tensors.reported}
 
 
-def _refuse_untied(tensors: folders.FolderTensors, embedding: str) -> None:
+def _refuse_untied(tensors: model_folders.FolderTensors, embedding: str) -> None:
     """Refuses an output embedding that is no copy of the embedding it is said to be tied to; reads a piece at a time.
 
     Raises:
@@ -225,7 +225,7 @@ def _refuse_untied(tensors: folders.FolderTensors, embedding: str) -> None:
     if head is None:
         return
     how = None
-    if head.shape != tied.shape or head.dtype not in safetensors_files.NUMPY_DTYPES:
+    if head.shape != tied.shape or head.dtype not in safetensors_format.NUMPY_DTYPES:
         how = f"{head.dtype} {list(head.shape)} and {tied.dtype} {list(tied.shape)}"
     else:
         rows = max(head.piece_rows(), tied.piece_rows())  # one dtype may be wider than the other
@@ -258,24 +258,24 @@ def _quantizer(place: Nf4Kernel) -> Callable[[jax.Array], Nf4Kernel]:
 
 def reads_images(folder: Location) -> bool:
     """Returns whether a folder holds a model with an image part, of which `load` takes the text model."""
-    named = folders.read_json(folder / folders.CONFIG).get("architectures")
-    return named == architectures.WITH_IMAGES.architecture or (
-        isinstance(named, list) and architectures.WITH_IMAGES.architecture in named
+    named = model_folders.read_json(folder / model_folders.CONFIG).get("architectures")
+    return named == hf_architectures.WITH_IMAGES.architecture or (
+        isinstance(named, list) and hf_architectures.WITH_IMAGES.architecture in named
     )
 
 
-def _check_params(config: DecoderConfig, params: Params) -> dict[families.Path, gathering.Weight]:
+def _check_params(config: DecoderConfig, params: Params) -> dict[families.Path, weight_gathering.Weight]:
     """Returns the weights by path, or raises WeightsError listing what does not fit the configuration."""
-    given = gathering.weights_by_path(params)
-    problems = gathering.check_fit(gathering.flatten(abstract_params(config)), given)
+    given = weight_gathering.weights_by_path(params)
+    problems = weight_gathering.check_fit(weight_gathering.flatten(abstract_params(config)), given)
     if problems:
         raise WeightsError("weights do not fit the configuration:\n" + "\n".join(f"  - {p}" for p in problems))
     return given
 
 
-def _split(tensors: Sequence[safetensors_files.TensorToWrite], limit: int) -> list[list[Any]]:
+def _split(tensors: Sequence[safetensors_format.TensorToWrite], limit: int) -> list[list[Any]]:
     """Returns the tensors file by file: in order, a new file whenever the next tensor would exceed `limit` bytes."""
-    files: list[list[safetensors_files.TensorToWrite]] = []
+    files: list[list[safetensors_format.TensorToWrite]] = []
     filled = 0
     for tensor in tensors:
         if not files or filled + tensor.nbytes > limit:
@@ -320,7 +320,7 @@ def save(
     """
     if dtype not in (None, *_DTYPES):
         raise WeightsError(f"dtype: expected one of {', '.join(_DTYPES)}, or None for as trained; got {dtype!r}")
-    target = folders.location(folder)
+    target = model_folders.location(folder)
     if isinstance(target, pathlib.Path):
         target = target.absolute()
     elif verify:
@@ -333,58 +333,62 @@ def save(
         weight = weights[path]
         shape = weight.shape[::-1] if name.transpose else weight.shape
         fetch = functools.partial(weight.fetch, transpose=name.transpose, dtype=kind)
-        tensors.append(safetensors_files.TensorToWrite(name.tensor, kind, shape, fetch))
+        tensors.append(safetensors_format.TensorToWrite(name.tensor, kind, shape, fetch))
     files = _named(_split(tensors, shard_bytes))
-    if agreement.is_first():
+    if multihost.is_primary():
         carried: dict[str, Any] = {}
 
         def look() -> None:
-            folders.check_target(target, _is_ours, "a saved model")
+            model_folders.check_target(target, _is_ours, "a saved model")
             carried.update(_carried(copy_from))
 
-        folders.agreeing(look)
-        folders.agreeing(lambda: _write(target, files, stored_config, carried, params if verify else None))
+        model_folders.agreeing(look)
+        model_folders.agreeing(lambda: _write(target, files, stored_config, carried, params if verify else None))
     else:
-        folders.agreeing(lambda: None)  # the first host has looked at the folder
+        model_folders.agreeing(lambda: None)  # the first host has looked at the folder
         for held in files.values():
-            safetensors_files.write_file(None, held)
+            safetensors_format.write_file(None, held)
         if verify:
             verification.verify_saved(None, stored_config, params)
-        folders.agreeing(lambda: None)
+        model_folders.agreeing(lambda: None)
 
 
 def _write(
     folder: Location,
-    files: Mapping[str, Sequence[safetensors_files.TensorToWrite]],
+    files: Mapping[str, Sequence[safetensors_format.TensorToWrite]],
     config: DecoderConfig,
     carried: Mapping[str, Any],
     verify: Params | None,
 ) -> None:
     """Writes all files of a model; `verify` are the weights to compare with before the folder takes its place."""
-    with folders.replacing(folder, last=folders.CONFIG) as new:
+    with model_folders.replacing(folder, last=model_folders.CONFIG) as new:
         for file, held in files.items():
-            safetensors_files.write_file(new / file, held, metadata={"format": "pt"})
+            safetensors_format.write_file(new / file, held, metadata={"format": "pt"})
         if len(files) > 1:
             weight_map = {tensor.name: file for file, held in files.items() for tensor in held}
             total = sum(tensor.nbytes for held in files.values() for tensor in held)
-            folders.write_json(new / folders.INDEX, {"metadata": {"total_size": total}, "weight_map": weight_map})
+            model_folders.write_json(
+                new / model_folders.INDEX, {"metadata": {"total_size": total}, "weight_map": weight_map}
+            )
         for name, content in carried.items():
-            if name != folders.CONFIG:
+            if name != model_folders.CONFIG:
                 (new / name).write_bytes(content)
         # Last: without it a folder that a killed process left behind does not pass for a model.
-        folders.write_json(new / folders.CONFIG, families.to_config_json(config, base=carried.get(folders.CONFIG)))
+        model_folders.write_json(
+            new / model_folders.CONFIG, families.to_config_json(config, base=carried.get(model_folders.CONFIG))
+        )
         if verify is not None:
             verification.verify_saved(new, config, verify)
 
 
 def _is_ours(name: str) -> bool:
-    ours = {folders.CONFIG, folders.INDEX, *TOKENIZER_FILES}
+    ours = {model_folders.CONFIG, model_folders.INDEX, *TOKENIZER_FILES}
     return name in ours or (name.startswith("model") and name.endswith(".safetensors"))
 
 
-def _named(files: list[list[Any]]) -> Mapping[str, list[safetensors_files.TensorToWrite]]:
+def _named(files: list[list[Any]]) -> Mapping[str, list[safetensors_format.TensorToWrite]]:
     if len(files) == 1:
-        return {folders.SINGLE: files[0]}
+        return {model_folders.SINGLE: files[0]}
     return {f"model-{i:05}-of-{len(files):05}.safetensors": held for i, held in enumerate(files, 1)}
 
 
@@ -395,6 +399,6 @@ def _carried(source: Location | None) -> dict[str, Any]:
     found: dict[str, Any] = {
         name: (source / name).read_bytes() for name in TOKENIZER_FILES if (source / name).is_file()
     }
-    if (source / folders.CONFIG).exists():
-        found[folders.CONFIG] = folders.read_json(source / folders.CONFIG)
+    if (source / model_folders.CONFIG).exists():
+        found[model_folders.CONFIG] = model_folders.read_json(source / model_folders.CONFIG)
     return found

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from dfc.errors import ConfigError
-from dfc.models.decoder_config import DecoderConfig
+from dfc.models.config import DecoderConfig
 from dfc.models.quantization import Nf4Kernel, is_quantized
 from dfc.models.sharding import DEFAULT_RULES, Rules, param_shardings
 from dfc.models.transformer import Params, abstract_params
@@ -100,8 +100,8 @@ def initialize_adapters(config: DecoderConfig, lora: LoraConfig, seed: int) -> A
 
         a ~ Uniform(-1 / sqrt(in), 1 / sqrt(in))
 
-    That is Kaiming's uniform with slope sqrt(5), what the PEFT package draws by default; the LoRA paper draws a from
-    a normal. A projection's draw depends on the seed, its layer and its name, not on the other targets.
+    That is Kaiming's uniform with slope sqrt(5), what the PEFT package samples by default; the LoRA paper samples a
+    from a normal. A projection's sample depends on the seed, its layer and its name, not on the other targets.
 
     Raises:
       ConfigError: listing what is wrong with `lora`.
@@ -109,7 +109,7 @@ def initialize_adapters(config: DecoderConfig, lora: LoraConfig, seed: int) -> A
     shapes = abstract_adapters(config, lora)
     base = jax.random.key(seed)
 
-    def draw(path: tuple[Any, ...], shape: jax.ShapeDtypeStruct) -> jax.Array:
+    def init_leaf(path: tuple[Any, ...], shape: jax.ShapeDtypeStruct) -> jax.Array:
         _, layer, _, name, matrix = (part.key for part in path)
         if matrix == "b":
             return jnp.zeros(shape.shape, shape.dtype)
@@ -117,7 +117,7 @@ def initialize_adapters(config: DecoderConfig, lora: LoraConfig, seed: int) -> A
         bound = shape.shape[0] ** -0.5
         return jax.random.uniform(key, shape.shape, shape.dtype, -bound, bound)
 
-    return jax.tree.map_with_path(draw, shapes)
+    return jax.tree.map_with_path(init_leaf, shapes)
 
 
 def adapter_shardings(config: DecoderConfig, lora: LoraConfig, mesh: Mesh, rules: Rules = DEFAULT_RULES) -> AdapterTree:
@@ -219,7 +219,7 @@ def average(one: AdapterTree, other: AdapterTree, *, weight: float = 0.5) -> tup
     correction has up to twice the rank; averaging a and b apart would be another model altogether. The best
     approximation of rank R, in the Frobenius norm, keeps its R largest singular values (Eckart and Young 1936); they
     are found from 2R x 2R matrices, without forming the product. The columns of the new a get the mean length of the
-    old ones, so that training goes on as from any adapter, also where the correction is zero.
+    old ones, so that training continues as from any adapter, also where the correction is zero.
 
     Args:
       one: adapters, in either layout, of one scale.

@@ -16,15 +16,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from dfc import agreement
+from dfc import multihost
 from dfc.errors import WeightsError
-from dfc.models import families, folders, gathering, safetensors_files, shard_reading
-from dfc.models.decoder_config import DecoderConfig
+from dfc.models import families, model_folders, safetensors_format, shard_reading, weight_gathering
+from dfc.models.config import DecoderConfig
 from dfc.models.lora import ALL_LINEAR, AdapterTree, LoraConfig, abstract_adapters, adapter_shardings
-from dfc.models.safetensors_files import Location
+from dfc.models.safetensors_format import Location
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-_WRITTEN_BESIDE = ("README.md", *folders.TOKENIZER_FILES)  # by PEFT and trainers; lost without harm
+_WRITTEN_BESIDE = ("README.md", *model_folders.TOKENIZER_FILES)  # by PEFT and trainers; lost without harm
 _PREFIX, _KERNEL = "base_model.model.", ".weight"
 _MATRICES = {"a": ".lora_A.weight", "b": ".lora_B.weight"}
 _DTYPES = ("float32", "bfloat16")
@@ -90,15 +90,15 @@ def load_adapter(
     """
     if dtype not in _DTYPES:
         raise WeightsError(f"dtype: expected one of {', '.join(_DTYPES)}, got {dtype!r}")
-    folder = folders.location(folder)
+    folder = model_folders.location(folder)
     settings = _settings(folder)
     try:
-        stored = safetensors_files.read_header(folder / WEIGHTS)
+        stored = safetensors_format.read_header(folder / WEIGHTS)
     except FileNotFoundError as error:
         pickled = "; adapter_model.bin is there, and pickled files are never loaded"
         came = pickled if (folder / "adapter_model.bin").exists() else ""
         raise WeightsError(f"{folder}: expected {WEIGHTS}{came}. Save the adapter as safetensors.") from error
-    except (safetensors_files.BrokenFileError, OSError) as error:
+    except (safetensors_format.BrokenFileError, OSError) as error:
         raise WeightsError(f"{folder / WEIGHTS}: not a whole safetensors file ({error}); save it again") from error
     names = _tensor_names(config)
     targets = tuple(t for t in ALL_LINEAR if any(p[-2] == t and name in stored for p, name in names.items()))
@@ -108,21 +108,23 @@ def load_adapter(
     if found := lora.problems():
         raise WeightsError(f"{folder / CONFIG}: this adapter cannot be used:\n" + "\n".join(f"  - {p}" for p in found))
     shapes = abstract_adapters(config, lora)
-    problems = _misfits(stored, {names[path]: shape.shape[::-1] for path, shape in gathering.flatten(shapes).items()})
+    problems = _misfits(
+        stored, {names[path]: shape.shape[::-1] for path, shape in weight_gathering.flatten(shapes).items()}
+    )
     if problems:
-        raise WeightsError(f"{folder / WEIGHTS}: the adapter cannot be loaded:{folders.listed(problems)}")
+        raise WeightsError(f"{folder / WEIGHTS}: the adapter cannot be loaded:{model_folders.listed(problems)}")
     if mesh is None:
         place = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
         places = jax.tree.map(lambda _: place, shapes)
     else:
         places = adapter_shardings(config, lora, mesh)
-    by_path = gathering.flatten(places)
+    by_path = weight_gathering.flatten(places)
     wanted = [
         shard_reading.WantedArray(stored[names[path]], shape.shape, np.dtype(dtype), by_path[path], transpose=True)
-        for path, shape in gathering.flatten(shapes).items()
+        for path, shape in weight_gathering.flatten(shapes).items()
     ]
     read = functools.partial(_read, folder / WEIGHTS, wanted)
-    arrays = agreement.together(read) if shard_reading.spans_hosts(mesh) else read()
+    arrays = multihost.on_all_hosts(read) if shard_reading.spans_hosts(mesh) else read()
     return lora, jax.tree.unflatten(jax.tree.structure(shapes), arrays)
 
 
@@ -131,7 +133,7 @@ def _read(file: Location, wanted: Sequence[shard_reading.WantedArray]) -> list[j
         return shard_reading.read_arrays(wanted)
     except shard_reading.NotFiniteError as error:
         raise WeightsError(f"{file}: the adapter cannot be used: {error}") from error
-    except (safetensors_files.BrokenFileError, OSError) as error:
+    except (safetensors_format.BrokenFileError, OSError) as error:
         raise WeightsError(f"{file}: could not be read to its end: {error}") from error
 
 
@@ -139,7 +141,7 @@ def _settings(folder: Location) -> dict[str, Any]:
     """Returns rank, alpha and dropout of an ``adapter_config.json``; WeightsError lists what is not computed."""
     if not (folder / CONFIG).exists():
         raise WeightsError(f"{folder}: expected an adapter's {CONFIG}, there is none")
-    given = folders.read_json(folder / CONFIG)
+    given = model_folders.read_json(folder / CONFIG)
     problems = []
     if given.get("peft_type") != "LORA":
         problems.append(f"peft_type: expected 'LORA', got {given.get('peft_type')!r}")
@@ -167,7 +169,7 @@ def _settings(folder: Location) -> dict[str, Any]:
         or not abs(value) < _TOO_LARGE
     ]
     if problems:
-        raise WeightsError(f"{folder / CONFIG}: this adapter cannot be used:{folders.listed(problems)}")
+        raise WeightsError(f"{folder / CONFIG}: this adapter cannot be used:{model_folders.listed(problems)}")
     rank, alpha = numbers["r"], float(numbers["lora_alpha"])
     if given.get("use_rslora"):
         alpha *= math.sqrt(rank)
@@ -185,7 +187,7 @@ def _tensor_names(config: DecoderConfig) -> dict[families.Path, str]:
 
 
 def _misfits(
-    stored: Mapping[str, safetensors_files.StoredTensor], expected: Mapping[str, tuple[int, ...]]
+    stored: Mapping[str, safetensors_format.StoredTensor], expected: Mapping[str, tuple[int, ...]]
 ) -> list[str]:
     problems = []
     for name, shape in expected.items():
@@ -195,8 +197,8 @@ def _misfits(
             continue
         if found.shape != shape:
             problems.append(f"{name}: expected shape {list(shape)}, got {list(found.shape)}")
-        if found.dtype not in safetensors_files.NUMPY_DTYPES:
-            problems.append(f"{name}: expected one of {', '.join(safetensors_files.NUMPY_DTYPES)}, got {found.dtype}")
+        if found.dtype not in safetensors_format.NUMPY_DTYPES:
+            problems.append(f"{name}: expected one of {', '.join(safetensors_format.NUMPY_DTYPES)}, got {found.dtype}")
     extra = sorted(stored.keys() - expected.keys())
     return problems + [f"{name}: extra; only the projections of this decoder's layers are adapted" for name in extra]
 
@@ -223,22 +225,22 @@ def save_adapter(
     Raises:
       WeightsError: if the weights are not those of `lora` on this decoder, or the folder holds something else.
     """
-    target = folders.location(folder)
-    target = target if folders.in_bucket(target) else target.absolute()
-    given = gathering.weights_by_path(adapters)
+    target = model_folders.location(folder)
+    target = target if model_folders.in_bucket(target) else target.absolute()
+    given = weight_gathering.weights_by_path(adapters)
     kinds = sorted({str(weight.array.dtype) for weight in given.values()})
     if len(kinds) != 1 or kinds[0] not in _DTYPES:
         raise WeightsError(f"adapters: expected one dtype of {', '.join(_DTYPES)}, got {', '.join(kinds) or 'none'}")
     dtype = np.dtype(kinds[0])
-    shapes = gathering.flatten(abstract_adapters(config, lora))
+    shapes = weight_gathering.flatten(abstract_adapters(config, lora))
     expected = {path: shape.update(dtype=dtype) for path, shape in shapes.items()}
-    problems = gathering.check_fit(expected, given)
+    problems = weight_gathering.check_fit(expected, given)
     if problems:
         listed = "\n".join(f"  - {problem}" for problem in problems)
         raise WeightsError(f"the adapters do not fit rank and targets of their configuration:\n{listed}")
     names = _tensor_names(config)
     tensors = [
-        safetensors_files.TensorToWrite(
+        safetensors_format.TensorToWrite(
             names[path],
             dtype,
             given[path].shape[::-1],
@@ -246,15 +248,15 @@ def save_adapter(
         )
         for path in expected
     ]
-    if not agreement.is_first():
-        folders.agreeing(lambda: None)  # the first host has looked at the folder
-        safetensors_files.write_file(None, tensors)
+    if not multihost.is_primary():
+        model_folders.agreeing(lambda: None)  # the first host has looked at the folder
+        safetensors_format.write_file(None, tensors)
     else:
-        folders.agreeing(lambda: folders.check_target(target, _is_ours, "a saved adapter"))
-        with folders.replacing(target, last=CONFIG) as new:
-            safetensors_files.write_file(new / WEIGHTS, tensors, metadata={"format": "pt"})
-            folders.write_json(new / CONFIG, _peft_config(lora, config, names, base_model))
-    folders.agreeing(lambda: None)
+        model_folders.agreeing(lambda: model_folders.check_target(target, _is_ours, "a saved adapter"))
+        with model_folders.replacing(target, last=CONFIG) as new:
+            safetensors_format.write_file(new / WEIGHTS, tensors, metadata={"format": "pt"})
+            model_folders.write_json(new / CONFIG, _peft_config(lora, config, names, base_model))
+    model_folders.agreeing(lambda: None)
 
 
 def _is_ours(name: str) -> bool:

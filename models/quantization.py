@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from dfc.errors import WeightsError
-from dfc.models.decoder_config import DecoderConfig
+from dfc.models.config import DecoderConfig
 from dfc.models.sharding import DEFAULT_RULES, Rules, param_shardings
 from dfc.models.transformer import abstract_params
 

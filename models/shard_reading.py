@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 import jax
 import numpy as np
 
-from dfc.models.safetensors_files import NUMPY_DTYPES, StoredTensor
+from dfc.models.safetensors_format import NUMPY_DTYPES, StoredTensor
 
 _TILE_ROWS, _TILE_COLUMNS, _STRIP = 256, 512, 32
 _PADDING = 32  # elements between scratch rows: they must not lie a power of two apart

@@ -12,7 +12,7 @@ import jax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from dfc.errors import ConfigError
-from dfc.models.decoder_config import DecoderConfig
+from dfc.models.config import DecoderConfig
 from dfc.models.transformer import Params, abstract_params, logical_axes
 
 AXES = ("data", "fsdp", "tensor")
@@ -23,7 +23,7 @@ class Rules:
     """The mesh axis each logical axis is split over; None replicates it.
 
     Attributes:
-      vocab: V, ids of the embedding and of the output projection.
+      vocab: V, rows of the embedding and of the output projection.
       embed: D, the model width.
       heads: N * H, query heads.
       kv_heads: K * H, key and value heads.
@@ -71,8 +71,8 @@ def make_mesh(data: int, fsdp: int, tensor: int, *, devices: Sequence[jax.Device
     if count % fixed or (not free and count != fixed):
         shown = " x ".join(f"{name}={size}" for name, size in sizes.items())
         wanted = f"a divisor of {count}" if free else f"{count}"
-        cure = "change a size" if free else "change a size, or set one to -1 for whatever remains"
-        raise ConfigError([f"mesh: {shown} makes {fixed}, expected {wanted}, the number of devices; {cure}"])
+        hint = "change a size" if free else "change a size, or set one to -1 for whatever remains"
+        raise ConfigError([f"mesh: {shown} makes {fixed}, expected {wanted}, the number of devices; {hint}"])
     shape = tuple(count // fixed if size == -1 else size for size in sizes.values())
     return jax.make_mesh(shape, AXES, axis_types=(AxisType.Auto,) * len(AXES), devices=devices)
 

@@ -1,6 +1,6 @@
 """One decoder for all families: the differences between them are fields of `DecoderConfig`.
 
-Axis letters, here and in every comment: B rows (sequences or slots), T ids fed at once, S cached positions,
+Axis letters, here and in every comment: B rows (sequences or slots), T tokens processed at once, S cached positions,
 D model width, N query heads, K key/value heads, G = N / K queries per key head, H head dimension, F feed-forward
 width, V vocabulary, L layers, R adapter rank, P adapters of a pool.
 
@@ -26,9 +26,9 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from dfc.models.attention import AttentionSpec, attend_memory, causal_attention
-from dfc.models.cache import NEVER, Cache, Memory, empty_cache, put_rows
-from dfc.models.decoder_config import DecoderConfig, rope_frequencies
+from dfc.models.attention import AttentionSpec, attend_cache, causal_attention
+from dfc.models.cache import NEVER, Cache, CacheView, empty_cache, put_rows
+from dfc.models.config import DecoderConfig, rope_frequencies
 from dfc.models.execution import Execution, name_residual
 
 Params = Any  # a nested dict of arrays, in one of the two layouts
@@ -211,7 +211,7 @@ class FeedForward(nnx.Module):
 
 
 class Layer(nnx.Module):
-    """Attention and feed-forward, each normalised before (and behind, if sandwiched) and added to the residual."""
+    """Attention and feed-forward, each normalised before (and after, if sandwiched) and added to the residual."""
 
     def __init__(self, rngs: nnx.Rngs, config: DecoderConfig) -> None:
         self.attention_norm = Norm(config.width, config)
@@ -222,24 +222,24 @@ class Layer(nnx.Module):
         self.mlp_post_norm = Norm(config.width, config) if config.sandwich_norms else None
 
     def __call__(self, x: jax.Array, rotary: Rotary, mix: Mix, execution: Execution) -> jax.Array:
-        """Returns the residual stream [B, T, D] behind this layer."""
+        """Returns the residual stream [B, T, D] after this layer."""
         read = execution.gather_positions(self.attention_norm(x))
         mixed = execution.shard_residual(self.attention(read, rotary, mix, execution))
         x = x + (mixed if self.attention_post_norm is None else self.attention_post_norm(mixed))
         read = execution.gather_positions(self.mlp_norm(x))
-        fed = execution.shard_residual(self.mlp(read, execution))
-        return x + (fed if self.mlp_post_norm is None else self.mlp_post_norm(fed))
+        projected = execution.shard_residual(self.mlp(read, execution))
+        return x + (projected if self.mlp_post_norm is None else self.mlp_post_norm(projected))
 
 
 class Embedding(nnx.Module):
-    """One vector per id."""
+    """One vector per token id."""
 
     def __init__(self, rngs: nnx.Rngs, config: DecoderConfig) -> None:
         self.embedding = _param(rngs, (config.vocabulary, config.width), ("vocab", "embed"), 0.02, config.dtype)
 
 
 class Ends(nnx.Module):
-    """What lies before and behind the layers."""
+    """What lies before and after the layers."""
 
     def __init__(self, rngs: nnx.Rngs, config: DecoderConfig) -> None:
         self.embed = Embedding(rngs, config)
@@ -301,7 +301,7 @@ class Decoder:
         Args:
           tokens: int32 [B, T].
           positions: int32 [B, T], counted from 0 within each segment.
-          segments: int32 [B, T]; ids attend to earlier ids of the same segment; 0 is padding.
+          segments: int32 [B, T]; tokens attend to earlier tokens of the same segment; 0 is padding.
         """
         config, execution = self.config, self._execution
         rotary = self._rotary(positions)
@@ -349,17 +349,17 @@ class Decoder:
         return self._ends.norm(execution.shard_residual(x))
 
     def extend(
-        self, tokens: jax.Array, positions: jax.Array, memory: Memory, at: int | jax.Array
-    ) -> tuple[jax.Array, Memory]:
-        """Feeds T more ids to each row; returns hidden states [R, T, D] and the memory with their keys and values.
+        self, tokens: jax.Array, positions: jax.Array, cache_view: CacheView, at: int | jax.Array
+    ) -> tuple[jax.Array, CacheView]:
+        """Processes T more tokens of each row; returns hidden states [R, T, D] and the view with their keys and values.
 
-        An id reads the row's past and every column of `memory.recent` whose place is at its position or before,
-        its own among them. What stands at positions whose place is `NEVER` (padding) is computed and read by nobody.
+        A token reads the row's past and every column of `cache_view.recent` whose position is its own or before,
+        its own among them. Tokens whose position is `NEVER` (padding) are computed but read by nobody.
 
         Args:
           tokens: int32 [R, T].
           positions: int32 [R, T].
-          memory: what the rows can read; `memory.places[:, at : at + T]` are the places of these ids.
+          cache_view: what the rows can read; `cache_view.positions[:, at : at + T]` are the positions of these tokens.
           at: the first column to write.
 
         Raises:
@@ -367,10 +367,10 @@ class Decoder:
         """
         if self._stacked:
             raise ValueError("decoding wants unrolled weights; give bind unstack_layers(params)")
-        held = jnp.arange(memory.past[0][0].shape[2], dtype=positions.dtype)
-        # int32 [R, T, columns]: how far behind an id each column lies; negative ones are not there yet, or never.
-        past = jnp.where(held[None] < memory.held[:, None], held[None], NEVER)
-        distance = positions[:, :, None] - jnp.concatenate([past, memory.places], axis=1)[:, None, :]
+        held = jnp.arange(cache_view.past[0][0].shape[2], dtype=positions.dtype)
+        # int32 [R, T, columns]: how far behind a token each column lies; negative ones are not there yet, or never.
+        past = jnp.where(held[None] < cache_view.held[:, None], held[None], NEVER)
+        distance = positions[:, :, None] - jnp.concatenate([past, cache_view.positions], axis=1)[:, None, :]
         rotary = self._rotary(positions)
         x = self._embed(tokens)
         grown = []
@@ -387,20 +387,20 @@ class Decoder:
                 mask: jax.Array = mask,
                 spec: AttentionSpec = spec,
             ) -> jax.Array:
-                keys, values = memory.recent[number]
+                keys, values = cache_view.recent[number]
                 update = functools.partial(jax.lax.dynamic_update_slice_in_dim, start_index=at, axis=2)
                 grown.append((update(keys, key), update(values, value)))
-                return attend_memory(query, memory.past[number], grown[-1], mask, spec, self._execution)
+                return attend_cache(query, cache_view.past[number], grown[-1], mask, spec, self._execution)
 
             layer = _bind_layer(self.config, self._layers[number], self._unrolled_adapters(number))
             x = layer(x, rotary[windowed], mix, self._execution)
-        return self._ends.norm(x), dataclasses.replace(memory, recent=tuple(grown))
+        return self._ends.norm(x), dataclasses.replace(cache_view, recent=tuple(grown))
 
     def feed(self, tokens: jax.Array, start: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
-        """Feeds T more ids to every row of a cache and writes them into it: decoding without an engine.
+        """Processes T more tokens of every row of a cache and writes them into it: decoding without an engine.
 
-        Row b's ids take positions start[b] .. start[b] + T - 1. What a row fed beyond its own ids (padding) is
-        overwritten by the next call, which starts where its ids end.
+        Row b's tokens take positions start[b] .. start[b] + T - 1. What a row processed beyond its own tokens (padding)
+        is overwritten by the next call, which starts where its tokens end.
 
         Args:
           tokens: int32 [B, T].
@@ -412,9 +412,9 @@ class Decoder:
         """
         rows, length = tokens.shape
         positions = start[:, None] + jnp.arange(length, dtype=start.dtype)[None]
-        memory = Memory(cache, start, empty_cache(self.config, rows, length), positions)
-        hidden, memory = self.extend(tokens, positions, memory, 0)
-        return hidden, put_rows(cache, jnp.arange(rows, dtype=start.dtype), start, memory.recent)
+        cache_view = CacheView(cache, start, empty_cache(self.config, rows, length), positions)
+        hidden, cache_view = self.extend(tokens, positions, cache_view, 0)
+        return hidden, put_rows(cache, jnp.arange(rows, dtype=start.dtype), start, cache_view.recent)
 
     def _spec(self, window: int | None) -> AttentionSpec:
         return AttentionSpec(self.config.query_scale, window, self.config.attention_soft_cap)
@@ -483,14 +483,14 @@ def _merge(structure: tuple[Any, Any], params: Params) -> Any:  # noqa: ANN401 -
 
 
 def initialize(config: DecoderConfig, seed: int) -> Params:
-    """Returns freshly drawn weights, unrolled."""
+    """Returns freshly initialized weights, unrolled."""
     rngs = nnx.Rngs(seed)
 
-    def draw(kind: type[Layer] | type[Ends]) -> Params:
+    def init_part(kind: type[Layer] | type[Ends]) -> Params:
         return nnx.to_pure_dict(nnx.split(kind(rngs, config), nnx.Param)[1])
 
-    ends = draw(Ends)
-    return {**ends, "layers": {number: draw(Layer) for number in range(config.layers)}}
+    ends = init_part(Ends)
+    return {**ends, "layers": {number: init_part(Layer) for number in range(config.layers)}}
 
 
 def abstract_params(config: DecoderConfig) -> Params:

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from dfc.errors import WeightsError
-from dfc.models import gathering
-from dfc.models.decoder_config import DecoderConfig
+from dfc.models import weight_gathering
+from dfc.models.config import DecoderConfig
 from dfc.models.transformer import Params, bind
 
 _ROWS, _LENGTH, _SEED = 2, 64, 0
@@ -21,7 +21,7 @@ def verify_saved(
 ) -> float:
     """Loads a folder with transformers and PyTorch, on the CPU, and compares logits (or scores) with ours.
 
-    Both sides compute in float32 from the weights as stored, on two rows of 64 ids drawn at random: what is compared
+    Both sides compute in float32 from the weights as stored, on two rows of 64 random tokens: what is compared
     is the model, not the rounding of its activations. That takes host memory for the weights in float32.
 
     Args:
@@ -37,7 +37,7 @@ def verify_saved(
       WeightsError: if PyTorch is missing, transformers cannot load the folder, or the difference is above the bound.
     """
     tokens = np.random.default_rng(_SEED).integers(0, config.vocabulary, (_ROWS, _LENGTH)).astype(np.int32)
-    # Accelerators multiply float32 in fewer bits unless told otherwise.
+    # Accelerators multiply float32 in fewer bits unless asked otherwise.
     with jax.default_matmul_precision("highest"):
         ours = _local(_compute(dataclasses.replace(config, dtype="float32"), params, tokens, config.dtype))
     if folder is None:
@@ -56,7 +56,7 @@ def verify_saved(
 
 
 def _compute(config: DecoderConfig, params: Params, tokens: np.ndarray, stored: str) -> jax.Array:
-    whole = gathering.replicated(params)
+    whole = weight_gathering.replicated(params)
 
     @jax.jit
     def compute(params: Params, tokens: jax.Array) -> jax.Array:
@@ -67,7 +67,7 @@ def _compute(config: DecoderConfig, params: Params, tokens: np.ndarray, stored: 
         hidden = model(tokens, positions, jnp.ones_like(tokens))
         last = jnp.full((rows,), length - 1, jnp.int32)
         out = model.logits(hidden) if config.labels is None else model.scores(hidden, last)
-        return gathering.constrained(out, whole)
+        return weight_gathering.constrained(out, whole)
 
     result: jax.Array = compute(params, tokens)
     return result
@@ -92,7 +92,7 @@ def _their_logits(folder: str | os.PathLike[str], config: DecoderConfig, tokens:
         ).eval()
     except (OSError, ValueError, RuntimeError) as error:
         raise WeightsError(f"{folder}: transformers cannot load what was saved: {error}") from error
-    model.config.pad_token_id = None  # rows are whole; a drawn id may happen to be the padding id
+    model.config.pad_token_id = None  # rows are whole; a random token may happen to be the padding token
     with torch.no_grad():
         rows = [model(torch.from_numpy(row[None]).long()).logits.float().numpy() for row in tokens]
     return np.concatenate(rows)

@@ -16,12 +16,12 @@ import os
 import pytest
 
 from dfc.games import registry
-from dfc.games.chance import Chance, derive_seed
 from dfc.games.game import Outcome, Verdict
-from dfc.games.poker import Poker
-from dfc.games.poker_hands import RANKS, SUITS, strength
-from dfc.games.simple_negotiation import RESOURCES, amounts
-from dfc.games.truth_and_deception import DECEIVER
+from dfc.games.rng import GameRng, derive_seed
+from dfc.games.textarena.poker import Poker
+from dfc.games.textarena.poker_hands import RANKS, SUITS, strength
+from dfc.games.textarena.simple_negotiation import RESOURCES, amounts
+from dfc.games.textarena.truth_and_deception import DECEIVER
 
 GAMES = int(os.environ.get("DFC_AGREEMENT_GAMES", "2000"))  # per id
 VERSION = "0.7.4"
@@ -31,8 +31,8 @@ def test_the_oracle_is_the_newer_textarena():
     assert importlib.metadata.version("textarena") == VERSION
 
 
-def pick(chance, items):
-    return items[chance.below(len(items))]
+def pick(rng, items):
+    return items[rng.randrange(len(items))]
 
 
 class Pair:
@@ -55,11 +55,11 @@ class Pair:
     def begin(self):
         """Sets the oracle's secrets to ours."""
 
-    def illegal(self, chance):
+    def illegal(self, rng):
         """Returns a reply that both read and refuse, or None."""
 
-    def spelled(self, chance, action):
-        return pick(chance, (action, action.upper(), action.lower(), f"I say: {action}."))
+    def spelled(self, rng, action):
+        return pick(rng, (action, action.upper(), action.lower(), f"I say: {action}."))
 
     def before(self, reply):
         """Puts listed deviations right before a reply."""
@@ -67,9 +67,9 @@ class Pair:
     def after(self):
         """Compares positions."""
 
-    def reply(self, chance):
-        action = self.illegal(chance) if not chance.below(8) else None
-        return self.spelled(chance, action or pick(chance, self.game.legal_actions()))
+    def reply(self, rng):
+        action = self.illegal(rng) if not rng.randrange(8) else None
+        return self.spelled(rng, action or pick(rng, self.game.legal_actions()))
 
     def step(self, reply):
         game, env = self.game, self.env
@@ -104,10 +104,10 @@ class Guess(Pair):
         self.env.game_number = self.env.state.game_state["game_number"] = self.game._target
         self.env.state.max_turns -= 1  # listed: there one guess more is allowed
 
-    def illegal(self, chance):
+    def illegal(self, rng):
         if len(self.game.guesses) == self.game.max_turns - 1:
             return None  # see `test_an_illegal_reply_in_the_last_turn_...`
-        return f"[{pick(chance, [0, self.game.max_number + 1, *self.game.guesses])}]"
+        return f"[{pick(rng, [0, self.game.max_number + 1, *self.game.guesses])}]"
 
     def after(self):
         assert set(self.game.guesses) == self.env.guessed_numbers
@@ -125,15 +125,15 @@ class Hanoi(Pair):
     def towers(self):
         return list(self.env.state.game_state["towers"].values())
 
-    def reply(self, chance):
-        text = super().reply(chance)
-        return pick(chance, (text, text.replace(" ", ", "), text)) if text.startswith("[") else text
+    def reply(self, rng):
+        text = super().reply(rng)
+        return pick(rng, (text, text.replace(" ", ", "), text)) if text.startswith("[") else text
 
-    def illegal(self, chance):
+    def illegal(self, rng):
         if self.game.actions_played == self.game.max_turns - 1:
             return None  # as for guesses
         moves = [f"[{a} {b}]" for a in "ABC" for b in "ABC" if a != b]  # listed: [A A] is a move there
-        return pick(chance, [move for move in moves if move not in self.game.legal_actions()])
+        return pick(rng, [move for move in moves if move not in self.game.legal_actions()])
 
     def after(self):
         assert self.game.towers == self.towers()
@@ -148,9 +148,9 @@ class Four(Pair):
             rows.append(["X" if game.discs[0] & bit else "O" if game.discs[1] & bit else "." for bit in bits])
         return rows
 
-    def illegal(self, chance):
+    def illegal(self, rng):
         full = [col for col, height in enumerate(self.game.heights) if height == self.game.num_rows]
-        return f"[col {pick(chance, [*full, self.game.num_cols, 99])}]"
+        return f"[col {pick(rng, [*full, self.game.num_cols, 99])}]"
 
     def after(self):
         assert self.grid() == self.env.state.game_state["board"]
@@ -162,16 +162,16 @@ class Cells(Pair):
     def marks(self):
         return ["O" if self.game.marks[0] >> c & 1 else "X" if self.game.marks[1] >> c & 1 else "" for c in range(9)]
 
-    def illegal(self, chance):
-        return f"[{pick(chance, [9, 12, *(cell for cell, mark in enumerate(self.marks()) if mark)])}]"
+    def illegal(self, rng):
+        return f"[{pick(rng, [9, 12, *(cell for cell, mark in enumerate(self.marks()) if mark)])}]"
 
     def after(self):
         assert self.marks() == [cell for row in self.env.state.game_state["board"] for cell in row]
 
 
 class Piles(Pair):
-    def illegal(self, chance):
-        return pick(chance, ["[9 1]", "[0 0]", f"[0 {self.game.piles[0] + 1}]"])
+    def illegal(self, rng):
+        return pick(rng, ["[9 1]", "[0 0]", f"[0 {self.game.piles[0] + 1}]"])
 
     def after(self):
         assert self.game.piles == self.env.state.game_state["piles"]
@@ -181,17 +181,17 @@ class Dice(Pair):
     def begin(self):
         self.env.state.game_state["dice_rolls"] = {seat: list(self.game.hand(seat)) for seat in range(2)}
 
-    def illegal(self, chance):
+    def illegal(self, rng):
         if not self.game.bid[0]:
-            return pick(chance, ["[Call]", "[Bid: 1, 7]", "[Bid: 1, 0]"])
+            return pick(rng, ["[Call]", "[Bid: 1, 7]", "[Bid: 1, 0]"])
         quantity, face = self.game.bid  # listed: there more dice can be bid than lie on the table
-        return pick(chance, [f"[Bid: {quantity}, {face}]", f"[Bid: {quantity - 1}, 6]", f"[Bid: {quantity}, 7]"])
+        return pick(rng, [f"[Bid: {quantity}, {face}]", f"[Bid: {quantity - 1}, 6]", f"[Bid: {quantity}, 7]"])
 
-    def reply(self, chance):
-        if self.game.bid[0] and not chance.below(3):
-            return self.spelled(chance, "[Call]")
-        text = super().reply(chance)
-        return pick(chance, (text, text.replace(":", ""), text.replace(", ", " ")))
+    def reply(self, rng):
+        if self.game.bid[0] and not rng.randrange(3):
+            return self.spelled(rng, "[Call]")
+        text = super().reply(rng)
+        return pick(rng, (text, text.replace(":", ""), text.replace(", ", " ")))
 
     def after(self):
         state = self.env.state.game_state
@@ -212,14 +212,14 @@ class Trade(Pair):
             worth = self.env._calculate_player_inventory_value(seat, state)
             state["inventory_value"][seat] = {"initial": worth, "current": worth, "change": 0}
 
-    def illegal(self, chance):
-        del chance
+    def illegal(self, rng):
+        del rng
         if self.game.actions_played == self.game.max_turns - 1:
             return None  # listed: in the last turn an illegal reply ends the game there
         return "[Offer: 30 Ore, 30 Brick -> 1 Wheat]"
 
-    def spelled(self, chance, action):
-        return pick(chance, (action, action.lower(), f"Well: {action}", action.replace("->", "  ->")))
+    def spelled(self, rng, action):
+        return pick(rng, (action, action.lower(), f"Well: {action}", action.replace("->", "  ->")))
 
     def before(self, reply):
         self.standing = self.env.state.game_state["current_offer"]
@@ -277,10 +277,10 @@ PAIRS = {
 def test_random_games_go_as_in_the_newer_textarena(game_id):
     seen = {}
     for seed in range(GAMES):
-        chance = Chance(derive_seed("agreement", game_id, seed))
+        rng = GameRng(derive_seed("agreement", game_id, seed))
         pair = PAIRS[game_id](game_id, seed)
         while not pair.game.over:
-            verdict = pair.step(pair.reply(chance))
+            verdict = pair.step(pair.reply(rng))
             seen[verdict] = seen.get(verdict, 0) + 1
         seen[pair.game.outcomes] = seen.get(pair.game.outcomes, 0) + 1
     counts = {", ".join(key) if isinstance(key, tuple) else str(key): n for key, n in seen.items()}
@@ -405,12 +405,12 @@ def test_poker_actions_cost_the_same_and_hands_are_paid_the_same():
     counts = dict.fromkeys(POKER_COUNTS, 0)
     env = poker_env()
     for seed in range(GAMES):
-        chance = Chance(derive_seed("agreement", "poker", seed))
+        rng = GameRng(derive_seed("agreement", "poker", seed))
         game = Poker(num_rounds=5)
         game.reset(seed)
         while not game.over:
             actions = game.legal_actions()
-            action = pick(chance, actions[:-1] if len(actions) > 2 and chance.below(8) else actions)  # few all-ins
+            action = pick(rng, actions[:-1] if len(actions) > 2 and rng.randrange(8) else actions)  # few all-ins
             if game.due(game.to_move):
                 assert refuses_a_check(env, game)
                 counts["checks refused"] += 1

@@ -1,7 +1,7 @@
 """Losses, gradients and files beside TRL's: `make agreement-trl`. Not collected by default.
 
 One Llama with random weights, drawn by transformers and saved, is read by both sides, in float32. TRL prepares its own
-batch from a file that `dfc.data.published` wrote; ours is made from the same conversations by `encode`.
+batch from a file that `dfc.data.conversations` wrote; ours is made from the same conversations by `encode`.
 
 Where the two differ on purpose, the test says how and computes the one from the other:
 
@@ -26,13 +26,13 @@ import torch
 import transformers
 from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 
-from dfc.data.published import Conversation, ConversationPair, encode, write_conversations, write_pairs
+from dfc.data.conversations import Conversation, ConversationPair, encode, write_conversations, write_pairs
 from dfc.data.trajectories import Message
 from dfc.losses import dpo_loss, packed_preference_loss, rpo_loss, sft_loss
 from dfc.models import huggingface
 from dfc.models.chat import ChatTokenizer
 from dfc.training.packing import Layout, fill
-from dfc.training.step import batch_logprobs
+from dfc.training.trainer import batch_logprobs
 
 PLAYER = huggingface.resolve("tiny_player")
 ROW = 512
@@ -145,14 +145,16 @@ def loss_and_gradients(trainer):
     return loss.item(), {name: parameter.grad.numpy() for name, parameter in named}
 
 
-def behind_the_prompt(ids, mask):
+def behind_the_prompt(token_ids, mask):
     """TRL's completion mask: everything from the first reply on."""
-    return np.arange(len(ids)) >= mask.argmax()
+    return np.arange(len(token_ids)) >= mask.argmax()
 
 
 def batch_of(rows):
     """Rows, each with its sides (ids, mask), as one packed micro-batch."""
-    return fill(Layout(ROW, (tuple(range(len(rows))),)), lambda row: [(ids, mask, None) for ids, mask in rows[row]])
+    return fill(
+        Layout(ROW, (tuple(range(len(rows))),)), lambda row: [(token_ids, mask, None) for token_ids, mask in rows[row]]
+    )
 
 
 def our_loss_and_gradients(models, rows, loss, tmp_path):
@@ -215,7 +217,7 @@ def test_the_loss_of_separate_rows_is_that_of_packed_ones_and_of_trl(models, tok
 
 def fill_rows(encoded):
     """One trajectory per row."""
-    layout = Layout(max(len(ids) for ids, _ in encoded), tuple((row,) for row in range(len(encoded))))
+    layout = Layout(max(len(token_ids) for token_ids, _ in encoded), tuple((row,) for row in range(len(encoded))))
     return fill(layout, lambda row: [(*encoded[row], None)])
 
 
@@ -223,7 +225,7 @@ def test_dpo_of_several_replies_agrees_once_the_environments_ids_count(models, t
     write_pairs(tmp_path / "pairs.jsonl", SEVERAL_TURNS)
     expected, gradients = loss_and_gradients(preference_trainer(models, tmp_path / "pairs.jsonl", tmp_path / "out"))
     encoded = [[encode(side, tokenizer) for side in (pair.chosen, pair.rejected)] for pair in SEVERAL_TURNS]
-    everything = [[(ids, behind_the_prompt(ids, mask)) for ids, mask in sides] for sides in encoded]
+    everything = [[(token_ids, behind_the_prompt(token_ids, mask)) for token_ids, mask in sides] for sides in encoded]
     value, ours = our_loss_and_gradients(models, everything, packed_dpo, tmp_path)
     assert value == pytest.approx(expected, rel=1e-4)
     assert_same_gradients(ours, gradients)
@@ -267,13 +269,13 @@ def test_supervised_loss_is_trls_with_trajectories_weighed_by_their_replies(mode
     rows = [[encode(talk.messages, tokenizer)] for talk in TALKS]
     counts = np.asarray([mask.sum() for ((_, mask),) in rows])
 
-    def by_ids(logprobs, batch, _):
+    def by_tokens(logprobs, batch, _):
         """The mean over ids: their sum, and how many there are."""
         loss = sft_loss(logprobs, batch.mask, segments=batch.segments, num_segments=8)
         total = -(logprobs * batch.mask).sum()
         return type(loss)(total, np.float32(counts.sum()), {})
 
-    value, ours = our_loss_and_gradients(models, rows, by_ids, tmp_path)
+    value, ours = our_loss_and_gradients(models, rows, by_tokens, tmp_path)
     assert value == pytest.approx(expected, rel=1e-4)
     assert_same_gradients(ours, gradients)
 
@@ -296,8 +298,8 @@ def test_conversations_we_wrote_become_our_ids_and_our_masks_there(models, token
     prepared = supervised_trainer(models, path, tmp_path / "out").train_dataset
     assert len(prepared) == len(TALKS)
     for row, talk in zip(prepared, TALKS, strict=True):
-        ids, mask = encode(talk.messages, tokenizer)
-        assert row["input_ids"] == ids.tolist()
+        token_ids, mask = encode(talk.messages, tokenizer)
+        assert row["input_ids"] == token_ids.tolist()
         assert [label != -100 for label in row["labels"]] == mask.tolist()
 
 
@@ -323,7 +325,7 @@ def parts_of(messages, tokenizer):
     yield tokenizer.first_turn(messages[0].content)
     for message in messages[1:]:
         if message.role == "assistant":
-            yield [*tokenizer.encode_reply(message.content), tokenizer.end_ids[0]]
+            yield [*tokenizer.encode_reply(message.content), tokenizer.end_token_ids[0]]
         else:
             yield tokenizer.next_turn(message.content, closed=True)
 

@@ -1,8 +1,8 @@
 """Which fields of a ``config.json`` transformers reads on the way to the logits: ``make config-fields`` writes them.
 
-A field we do not know may be passed over only if nothing reads it; `dfc.models.config_fields` refuses the others. What
-is read is searched for in the syntax of transformers' own files, so that nobody's memory decides. The search takes too
-many names rather than too few: a name too many is a refusal, a name too few another model.
+A field we do not know may be passed over only if nothing reads it; `dfc.models.hf_config_fields` refuses the others.
+What is read is searched for in the syntax of transformers' own files, so that nobody's memory decides. The search
+takes too many names rather than too few: a name too many is a refusal, a name too few another model.
 """
 
 import ast
@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-LIST = Path(__file__).resolve().parents[1] / "models" / "config_fields_read.json"
+LIST = Path(__file__).resolve().parents[1] / "models" / "hf_config_fields_read.json"
 # How a model is configured, loaded, built and run; how tokens are sampled from its logits is no part of it.
 PLACES = (
     "activations.py",

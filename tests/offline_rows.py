@@ -10,7 +10,7 @@ from dfc.data.trajectory_files import write_atomically
 from dfc.models import huggingface
 from dfc.models.transformer import initialize
 
-IDS, MASK = pa.list_(pa.int32()), pa.list_(pa.bool_())
+TOKEN_IDS, MASK = pa.list_(pa.int32()), pa.list_(pa.bool_())
 
 
 def sequences(count, *, seed=0, longest=60, vocabulary=700):
@@ -27,14 +27,14 @@ def sequences(count, *, seed=0, longest=60, vocabulary=700):
 def pairs(count, *, seed=0, longest=60):
     """Two sequences each that begin with the same two ids and then act."""
     chosen, rejected = (sequences(count, seed=seed + n, longest=longest) for n in (1, 2))
-    for (ids, mask), (others, its) in zip(chosen, rejected, strict=True):
-        others[:2] = ids[:2]
+    for (token_ids, mask), (others, its) in zip(chosen, rejected, strict=True):
+        others[:2] = token_ids[:2]
         mask[2] = its[2] = True
     return list(zip(chosen, rejected, strict=True))
 
 
 def write_sft(path, found, **group):
-    columns = {"ids": pa.array([i for i, _ in found], IDS), "mask": pa.array([m for _, m in found], MASK)}
+    columns = {"token_ids": pa.array([i for i, _ in found], TOKEN_IDS), "mask": pa.array([m for _, m in found], MASK)}
     write_atomically(pa.table(columns), path, **group)
     return path
 
@@ -42,16 +42,16 @@ def write_sft(path, found, **group):
 def write_pairs(path, found, **group):
     columns = {}
     for number, side in enumerate(("chosen", "rejected")):
-        columns[f"{side}_ids"] = pa.array([pair[number][0] for pair in found], IDS)
+        columns[f"{side}_token_ids"] = pa.array([pair[number][0] for pair in found], TOKEN_IDS)
         columns[f"{side}_mask"] = pa.array([pair[number][1] for pair in found], MASK)
     write_atomically(pa.table(columns), path, **group)
     return path
 
 
-def trimmed(ids, mask):
+def trimmed(token_ids, mask):
     """What training reads of a sequence, as plain lists."""
     end = max(place for place, action in enumerate(mask) if action) + 1
-    return [int(i) for i in ids[:end]], [bool(m) for m in mask[:end]]
+    return [int(i) for i in token_ids[:end]], [bool(m) for m in mask[:end]]
 
 
 def segments_of(batch):

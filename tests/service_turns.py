@@ -1,12 +1,12 @@
 """Turns of customer service with the scripted customer and judge, for its tests."""
 
-from dfc.games.chance import Chance
+from dfc.games.bots.customer_service import STRATEGIES
 from dfc.games.game import Verdict
 from dfc.games.paprika.customer_service import CustomerService
 from dfc.games.paprika.world import AGENT
-from dfc.games.strategies.cases import STRATEGIES
+from dfc.games.rng import GameRng
 
-FOUND = next(found for found in STRATEGIES if found.kind is CustomerService)
+(FOUND,) = STRATEGIES
 PHONE = 0  # task of the phone that does not charge: lint packed in the socket
 
 
@@ -16,28 +16,28 @@ def started(task=PHONE, **options):
     return game
 
 
-def staff(game):
-    return FOUND.staff[game.role(game.to_move)](game, game.to_move, Chance(0))
+def simulator_reply(game):
+    return FOUND.simulators[game.role(game.to_move)](game, game.to_move, GameRng(0))
 
 
-def random_agent(game, _seat, chance):
+def random_agent(game, _seat, rng):
     actions = game.legal_actions()
-    return actions[chance.below(len(actions))]
+    return actions[rng.randrange(len(actions))]
 
 
 def turn(game, message):
-    """One message of the agent and the answers of scripted staff; what the customer said."""
+    """One message of the agent and the answers of the simulators; what the customer said."""
     assert game.step(message) is Verdict.PLAYED
-    said = staff(game)
+    said = simulator_reply(game)
     assert game.step(said) is Verdict.PLAYED
-    assert game.step(staff(game)) is Verdict.PLAYED
+    assert game.step(simulator_reply(game)) is Verdict.PLAYED
     return said
 
 
 def played(task, agent, seed=0, **options):
     game = started(task, **options)
-    chance = Chance(seed)
+    rng = GameRng(seed)
     while not game.over:
-        reply = agent(game, AGENT, chance) if game.to_move == AGENT else staff(game)
+        reply = agent(game, AGENT, rng) if game.to_move == AGENT else simulator_reply(game)
         assert game.step(reply) is Verdict.PLAYED
     return game

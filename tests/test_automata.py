@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from dfc.games.chance import Chance
+from dfc.games.bots import cellular_automata as cellular_automata_bots
 from dfc.games.game import Outcome, Verdict
 from dfc.games.paprika import cellular_automata
 from dfc.games.paprika.cellular_automata import RULES, CellularAutomata
 from dfc.games.paprika.task import tagged
-from dfc.games.strategies import automata
+from dfc.games.rng import GameRng
 
 SIZES = {"train": 1000, "test": 500}
 ANSWER = RULES[110]
@@ -307,11 +307,11 @@ def test_the_examples_are_true():
 def test_copies_and_records_play_on_alike():
     for task in range(20):
         game = started(task, split="test")
-        chance = Chance(task)
+        rng = GameRng(task)
         while not game.over:
             twin = CellularAutomata(split="test")
             twin.from_json(json.loads(json.dumps(game.to_json())))
-            action = game.legal_actions()[chance.below(256)]
+            action = game.legal_actions()[rng.randrange(256)]
             copied = game.clone()
             for each in (game, twin, copied):
                 each.step(action)
@@ -323,7 +323,7 @@ def test_the_strong_player_solves_every_task_at_once():
     for split, size in SIZES.items():
         for task in range(size):
             game = started(task, split=split)
-            game.step(automata.STRATEGIES[0].strong(game, 0, Chance(0)))
+            game.step(cellular_automata_bots.STRATEGIES[0].strong(game, 0, GameRng(0)))
             assert game.outcomes == (Outcome.WIN,)
 
 
@@ -331,9 +331,9 @@ def test_the_simple_player_reproduces_the_first_pair_and_is_weaker():
     won = 0
     for task in range(100):
         game = started(task, split="test")
-        chance = Chance(task)
+        rng = GameRng(task)
         while not game.over:
-            action = automata.STRATEGIES[0].simple(game, 0, chance)
+            action = cellular_automata_bots.STRATEGIES[0].simple(game, 0, rng)
             assert action in game.legal_actions()
             game.step(action)
             assert "(wrong)" not in game.observation(0).split("\n")[0]

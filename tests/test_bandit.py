@@ -11,14 +11,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dfc.games.chance import Chance
+from dfc.games.bots import bandit as bandit_bots
+from dfc.games.bots.bandit import STRATEGIES
 from dfc.games.game import Outcome, Verdict
 from dfc.games.paprika import bandit
-from dfc.games.paprika.bandit import Bandit, draw_means
+from dfc.games.paprika.bandit import Bandit, sample_means
 from dfc.games.printable import without_unseen
+from dfc.games.rng import GameRng
 from dfc.games.scripted import RandomLegal, Scripted
-from dfc.games.strategies import arms
-from dfc.games.strategies.arms import STRATEGIES
 
 SIMPLE, STRONG = (Scripted(Bandit, getattr(STRATEGIES[0], name)) for name in ("simple", "strong"))
 DECIDE = "No tries left. Decide now: answer with the choice that has the highest probability."
@@ -39,9 +39,9 @@ def hidden(game):
     return position["best"], position["means"]
 
 
-def play(game, player, chance):
+def play(game, player, rng):
     while not game.over:
-        assert game.step(player.act(game, chance)) is Verdict.PLAYED
+        assert game.step(player.act(game, rng)) is Verdict.PLAYED
     return game
 
 
@@ -49,26 +49,26 @@ def play(game, player, chance):
 
 
 def test_scenarios_have_the_papers_numbers_of_arms():
-    train = bandit.settings("train")
-    assert collections.Counter(len(setting.arms) for setting in train) == {3: 47, 4: 9, 5: 11, 6: 8, 7: 6}
-    assert [setting.arms for setting in bandit.settings("test")] == [("blue", "green", "red", "yellow", "purple")]
+    train = bandit.scenarios("train")
+    assert collections.Counter(len(scenario.arms) for scenario in train) == {3: 47, 4: 9, 5: 11, 6: 8, 7: 6}
+    assert [scenario.arms for scenario in bandit.scenarios("test")] == [("blue", "green", "red", "yellow", "purple")]
     assert Bandit.splits == {"train": 81, "test": 1}
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_texts_are_clean_and_all_different_and_every_arm_is_read_as_itself(split):
-    everything = bandit.settings("train") + bandit.settings("test")
-    assert len({setting.text for setting in everything}) == len({setting.arms for setting in everything}) == 82
-    for seed, setting in enumerate(bandit.settings(split)):
-        assert setting.text.isascii()
-        assert setting.text.endswith(".")
-        assert "reward" in setting.text
-        assert len(set(setting.arms)) == len(setting.arms)
+    everything = bandit.scenarios("train") + bandit.scenarios("test")
+    assert len({scenario.text for scenario in everything}) == len({scenario.arms for scenario in everything}) == 82
+    for seed, scenario in enumerate(bandit.scenarios(split)):
+        assert scenario.text.isascii()
+        assert scenario.text.endswith(".")
+        assert "reward" in scenario.text
+        assert len(set(scenario.arms)) == len(scenario.arms)
         game = started(seed, split=split)
         rules = game.observation(0)
-        assert rules.startswith(f"{setting.text} Your choices: {', '.join(setting.arms)}. ")
-        assert rules.endswith(f"for example <Answer>{setting.arms[0]}</Answer>.")
-        for number, arm in enumerate(setting.arms):
+        assert rules.startswith(f"{scenario.text} Your choices: {', '.join(scenario.arms)}. ")
+        assert rules.endswith(f"for example <Answer>{scenario.arms[0]}</Answer>.")
+        for number, arm in enumerate(scenario.arms):
             assert game.extract(f"<Answer> {arm.upper()} \n</Answer>") == answer(arm.upper())
             game.step(f"<Answer> {arm.title().replace(' ', '  ')} \n</Answer>")
             assert game.pulls[-1][0] == number
@@ -79,37 +79,37 @@ def test_texts_are_clean_and_all_different_and_every_arm_is_read_as_itself(split
 
 def test_means_are_drawn_as_the_paper_says():
     number = 5
-    draws = [draw_means(number, Chance(seed)) for seed in range(6000)]
-    gaps = sorted(means[best] - 0.5 for best, means in draws)
+    samples = [sample_means(number, GameRng(seed)) for seed in range(6000)]
+    gaps = sorted(means[best] - 0.5 for best, means in samples)
     assert gaps[0] >= 0.1
     assert gaps[-1] <= 0.2
     # Kolmogorov-Smirnov distance from the uniform law; 1.95 / sqrt(n) is exceeded with probability 0.001.
     assert max(abs((gap - 0.1) / 0.1 - rank / 6000) for rank, gap in enumerate(gaps)) < 1.95 / 6000**0.5 + 1 / 6000
     others = sorted(
-        mean / (1.0 - means[best]) for best, means in draws for arm, mean in enumerate(means) if arm != best
+        mean / (1.0 - means[best]) for best, means in samples for arm, mean in enumerate(means) if arm != best
     )
     assert others[0] >= 0.0
     assert others[-1] <= 1.0
     count = len(others)
     assert count == 24_000
     assert max(abs(other - rank / count) for rank, other in enumerate(others)) < 1.95 / count**0.5 + 1 / count
-    best_arms = collections.Counter(best for best, _ in draws)
+    best_arms = collections.Counter(best for best, _ in samples)
     assert sum((best_arms[arm] - 1200) ** 2 / 1200 for arm in range(number)) < 18.5  # chi-squared, 4 degrees, p = 0.001
 
 
 def test_a_game_draws_its_means_in_this_way_for_each_trial_of_a_scenario():
-    draws = [hidden(started(seed, split="test")) for seed in range(1500)]
-    assert len({tuple(means) for _, means in draws}) == 1500
-    assert all(0.6 <= means[best] <= 0.7 and means[best] == max(means) for best, means in draws)
-    assert all(mean <= 1.0 - means[best] for best, means in draws for arm, mean in enumerate(means) if arm != best)
-    assert abs(statistics.mean(means[best] for best, means in draws) - 0.65) < 0.004
-    assert all(250 < count < 350 for count in collections.Counter(best for best, _ in draws).values())
+    samples = [hidden(started(seed, split="test")) for seed in range(1500)]
+    assert len({tuple(means) for _, means in samples}) == 1500
+    assert all(0.6 <= means[best] <= 0.7 and means[best] == max(means) for best, means in samples)
+    assert all(mean <= 1.0 - means[best] for best, means in samples for arm, mean in enumerate(means) if arm != best)
+    assert abs(statistics.mean(means[best] for best, means in samples) - 0.65) < 0.004
+    assert all(250 < count < 350 for count in collections.Counter(best for best, _ in samples).values())
 
 
 def test_the_scenario_is_the_tasks_and_the_means_are_the_seeds():
     first, second = started(3), started(3 + 81)
     assert first.task == second.task == 3
-    assert first.setting == second.setting
+    assert first.scenario == second.scenario
     assert hidden(first) != hidden(second)
     assert hidden(first) == hidden(started(3))
     assert hidden(started(0, split="test"))[1][:3] != hidden(started(0))[1][:3]
@@ -192,7 +192,7 @@ def test_only_the_last_answer_decides_and_only_the_best_arm_is_right(split):
             assert twin.step(answer(name)) is Verdict.PLAYED
             assert twin.outcomes == (Outcome.WIN if arm == best else Outcome.LOSS,)
             assert (means[arm] == max(means)) == (arm == best)
-            assert twin.actions_played == twin.facts.longest == 21
+            assert twin.actions_played == twin.info.max_game_length == 21
             assert twin.pulls == game.pulls
         for text in ("none", "?", ", ".join(game.arms)):
             twin = game.clone()
@@ -270,7 +270,7 @@ def test_nothing_but_rewards_tells_of_the_means():
             assert twin.observation(0) == game.observation(0)
             assert twin.legal_actions() == game.legal_actions()
             for player in (RandomLegal(), SIMPLE, STRONG):
-                assert player.act(game, Chance(seed)) == player.act(twin, Chance(seed))
+                assert player.act(game, GameRng(seed)) == player.act(twin, GameRng(seed))
             text = rng.choice([*(game.arms[arm] for arm in alike), "none"])  # the arms whose means are as before
             for each in (game, twin):
                 each.step(answer(text))
@@ -282,15 +282,15 @@ def test_nothing_but_rewards_tells_of_the_means():
 @pytest.mark.parametrize("counts", [[(3, 2), (0, 4), (1, 1)], [(0, 0), (2, 5), (5, 2), (1, 3)], [(7, 6), (6, 7)]])
 def test_the_posterior_agrees_with_weighted_draws_of_the_means(counts):
     rng = np.random.default_rng(0)
-    draws, number = 400_000, len(counts)
-    gaps = rng.uniform(0.1, 0.2, draws)
-    best = rng.integers(0, number, draws)
-    means = (0.5 - gaps)[:, None] * rng.random((draws, number))
-    means[np.arange(draws), best] = 0.5 + gaps
+    samples, number = 400_000, len(counts)
+    gaps = rng.uniform(0.1, 0.2, samples)
+    best = rng.integers(0, number, samples)
+    means = (0.5 - gaps)[:, None] * rng.random((samples, number))
+    means[np.arange(samples), best] = 0.5 + gaps
     rewards, blanks = np.array(counts, dtype=np.float64).T
     weights = np.prod(means**rewards * (1.0 - means) ** blanks, axis=1)
     expected = np.bincount(best, weights=weights, minlength=number) / weights.sum()
-    found = np.array(arms._weights(counts))
+    found = np.array(bandit_bots._weights(counts))
     np.testing.assert_allclose(found / found.sum(), expected, atol=0.01)
 
 
@@ -298,7 +298,7 @@ def test_what_a_try_tells_agrees_with_bayes_rule():
     counts = [(3, 2), (0, 4), (1, 1)]
 
     def posterior(counts):
-        weights = np.array(arms._weights(counts))
+        weights = np.array(bandit_bots._weights(counts))
         return weights / weights.sum()
 
     now = posterior(counts)
@@ -307,16 +307,16 @@ def test_what_a_try_tells_agrees_with_bayes_rule():
         won, lost = [*counts], [*counts]
         won[arm], lost[arm] = (rewards + 1, blanks), (rewards, blanks + 1)
         # The posterior is a martingale, which gives the probability of a reward.
-        chance = (now[arm] - posterior(lost)[arm]) / (posterior(won)[arm] - posterior(lost)[arm])
+        rng = (now[arm] - posterior(lost)[arm]) / (posterior(won)[arm] - posterior(lost)[arm])
         entropies = [-(p * np.log(p)).sum() for p in (posterior(won), posterior(lost))]
-        expected = chance * entropies[0] + (1.0 - chance) * entropies[1]
-        assert arms._entropy_after(counts, arm) == pytest.approx(expected, rel=1e-6)
+        expected = rng * entropies[0] + (1.0 - rng) * entropies[1]
+        assert bandit_bots._entropy_after(counts, arm) == pytest.approx(expected, rel=1e-6)
 
 
 def test_strategies_do_better_than_chance_and_the_strong_one_best():
     wins = {}
     for name, player in (("random", RandomLegal()), ("simple", SIMPLE), ("strong", STRONG)):
-        games = [play(started(seed, split="test"), player, Chance(seed)) for seed in range(250)]
+        games = [play(started(seed, split="test"), player, GameRng(seed)) for seed in range(250)]
         assert all(game.actions_played == 21 and len(game.pulls) == 20 for game in games)
         wins[name] = sum(game.outcomes == (Outcome.WIN,) for game in games) / 250
     assert 0.1 < wins["random"] < 0.3
@@ -326,6 +326,6 @@ def test_strategies_do_better_than_chance_and_the_strong_one_best():
 
 def test_the_simple_strategy_tries_the_arms_in_turn():
     for seed in range(30):
-        game = play(started(seed), SIMPLE, Chance(seed))
+        game = play(started(seed), SIMPLE, GameRng(seed))
         tries = collections.Counter(arm for arm, _ in game.pulls)
         assert max(tries.values()) - min(tries[arm] for arm in range(len(game.arms))) <= 1

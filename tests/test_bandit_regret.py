@@ -11,17 +11,17 @@ import pytest
 
 from dfc import validation
 from dfc.config import BuildDataConfig, RolloutConfig, RunConfig
-from dfc.evaluation.replay import replay
 from dfc.games import registry, scripted
-from dfc.games.chance import Chance
 from dfc.games.game import Outcome, Verdict
 from dfc.games.paprika.bandit_regret import BUTTONS, BanditRegret
+from dfc.games.replay import replay
+from dfc.games.rng import GameRng
 from dfc.models import huggingface, sharding
 from dfc.models.chat import ChatTokenizer
-from dfc.players import rounds
+from dfc.players import sequential
 from dfc.players.remote import Remote
-from dfc.recipes.table import make_engine
-from dfc.rollout.play import Arena, Job
+from dfc.rollout.runner import EpisodeSpec, RolloutRunner
+from dfc.rollout.workers import make_engine
 
 
 def started(seed=0, **options):
@@ -124,7 +124,7 @@ def regret(strength, **options):
     found = []
     for seed in range(150):
         game = started(seed, **options)
-        rounds.play_out(game, [scripted.player(game, strength)], Chance(10**9 + seed))
+        sequential.play_sequentially(game, [scripted.player(game, strength)], GameRng(10**9 + seed))
         found.append(game.measures()["regret"])
     return statistics.mean(found)
 
@@ -136,14 +136,14 @@ def test_programs_are_better_the_more_they_know():
 
 def test_the_strong_program_presses_what_is_best_most_probably():
     game = started(5, arms=3, max_turns=30)
-    player, chance = scripted.player(game, "strong"), Chance(1)
+    player, rng = scripted.player(game, "strong"), GameRng(1)
     while not game.over:
         # The posterior by the rule of Bayes, button by button and reward by reward.
         joint = []
         for best in range(3):
             means = [0.6 if arm == best else 0.4 for arm in range(3)]
             joint.append(math.prod(means[arm] if reward else 1 - means[arm] for arm, reward in game.choices))
-        action = player.act(game, chance)
+        action = player.act(game, rng)
         chosen = joint[game.arms.index(action.removeprefix("<Answer>").removesuffix("</Answer>"))]
         assert chosen == pytest.approx(max(joint))
         game.step(action)
@@ -166,26 +166,26 @@ def test_each_turn_of_a_policy_is_a_conversation_of_its_own(model):
     # Room for one turn and its reply, not for two turns.
     longest = turn + 120
     assert longest < 2 * turn
-    sizes = {"widths": (128,), "lengths": (longest,), "decode_steps": 8}  # as few programs as possible
+    sizes = {"prefill_buckets": (128,), "cache_buckets": (longest,), "decode_steps": 8}  # as few programs as possible
     rollout = RolloutConfig(slots=2, max_length=longest, max_reply_length=60, legal_only=True, **sizes)
     engine = make_engine(rollout, decoder, tokenizer, params, mesh, slots=2)
     free = engine.free
-    arena = Arena(rollout, tokenizer, engine, opponent_name="none")
-    jobs = [Job("bandit_regret", options, task, 0, task, 7 + task) for task in range(3)]
-    episodes = arena.play(jobs)
+    runner = RolloutRunner(rollout, tokenizer, engine, opponent_name="none")
+    specs = [EpisodeSpec("bandit_regret", options, task, 0, task, 7 + task) for task in range(3)]
+    episodes = runner.play(specs)
     assert engine.free == free
     for episode in episodes:
         assert episode.failure is None
         assert episode.outcome in ("win", "loss")
         turns = list(replay(episode.record()))
         assert len(turns) == 8
-        shown = [int(i) for i, drawn in zip(episode.ids, episode.mask, strict=True) if not drawn]
+        shown = [int(i) for i, sampled in zip(episode.token_ids, episode.mask, strict=True) if not sampled]
         assert shown == tokenizer.first_turn(turns[-1].observation)  # of the last conversation only
-        said = [int(i) for i, drawn in zip(episode.ids, episode.mask, strict=True) if drawn]
-        end = said[-1] in tokenizer.end_ids
+        said = [int(i) for i, sampled in zip(episode.token_ids, episode.mask, strict=True) if sampled]
+        end = said[-1] in tokenizer.end_token_ids
         assert tokenizer.decode(said[:-1] if end else said) == turns[-1].reply
         assert episode.measures["regret"] > 0
-    again = arena.play(jobs[1:])
+    again = runner.play(specs[1:])
     assert [e.record() for e in again] == [e.record() for e in episodes[1:]]
 
 
@@ -197,7 +197,7 @@ def test_a_remote_player_is_shown_one_message_at_a_time():
         return "<Answer>blue</Answer>"
 
     game = started(0, max_turns=5)
-    rounds.play_out(game, [Remote(presses_blue)], Chance(0))
+    sequential.play_sequentially(game, [Remote(presses_blue)], GameRng(0))
     assert chats == [1] * 5
 
 
@@ -210,8 +210,8 @@ def test_every_button_in_turn_wins_so_the_game_is_for_evaluation_only():
         while not game.over:
             press(game, game.arms[game.actions_played % len(game.arms)])
         assert game.outcomes == (Outcome.WIN,)
-    assert game.facts.evaluation_only is True
-    measured = [game_id for game_id in registry.own_ids() if registry.make(game_id).facts.evaluation_only]
+    assert game.info.evaluation_only is True
+    measured = [game_id for game_id in registry.own_game_ids() if registry.make(game_id).info.evaluation_only]
     assert measured == ["bandit_regret"]
 
 
@@ -228,7 +228,7 @@ def test_it_can_be_evaluated():
     config = RunConfig(recipe="evaluate_tasks", policies=("simple",), games={"bandit_regret": {}})
     assert validation.problems(config) == []
     assert validation.problems(dataclasses.replace(config, recipe="evaluate")) == []
-    assert registry.make("bandit_regret").facts.splits == {"test": 100}
+    assert registry.make("bandit_regret").info.splits == {"test": 100}
 
 
 def test_rows_of_it_are_not_built():

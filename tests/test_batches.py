@@ -82,7 +82,7 @@ def test_short_units_lie_in_short_rows_unless_long_ones_have_room():
 
 
 def test_a_unit_longer_than_a_row_is_refused():
-    with pytest.raises(ValueError, match="expected units of at most 512 ids, a row, got 513"):
+    with pytest.raises(ValueError, match="expected units of at most 512 tokens, a row, got 513"):
         lay_out([3, 513], 512, 1)
 
 
@@ -98,8 +98,8 @@ def test_packed_rows_are_what_the_file_holds(tmp_path, batch_size):
         batch = source_[update]
         own = [segment[:2] for micro in batch.micro_batches for row in segments_of(micro) for segment in row]
         expected = [trimmed(*found[row]) for row in batch.rows]
-        assert sorted(own) == sorted((ids, [float(m) for m in mask]) for ids, mask in expected)
-        assert batch.ids == sum(len(ids) for ids, _ in expected)
+        assert sorted(own) == sorted((token_ids, [float(m) for m in mask]) for token_ids, mask in expected)
+        assert batch.num_tokens == sum(len(token_ids) for token_ids, _ in expected)
         assert batch.actions == sum(sum(mask) for _, mask in expected)
         assert batch.places == sum(micro.tokens.size for micro in batch.micro_batches)
         seen += batch.rows.tolist()
@@ -120,18 +120,18 @@ def test_both_sides_of_a_pair_lie_in_one_row_with_their_reference(tmp_path):
     found = pairs(30, longest=150)
     data = source(tmp_path, found)
     source_ = batches(data, reference=Numbered(data), batch_size=30, epochs=1)
-    by_ids = {str(trimmed(*pair[0])[0]): number for number, pair in enumerate(found)}
+    by_token_ids = {str(trimmed(*pair[0])[0]): number for number, pair in enumerate(found)}
     seen = []
     for micro in source_[0].micro_batches:
         for row in segments_of(micro):
             assert len(row) % 2 == 0
             for chosen, rejected in zip(row[::2], row[1::2], strict=True):
-                number = by_ids[str(chosen[0])]
+                number = by_token_ids[str(chosen[0])]
                 seen.append(number)
-                for side, (ids, mask, old) in enumerate((chosen, rejected)):
-                    assert (ids, [bool(m) for m in mask]) == trimmed(*found[number][side])
-                    drawn = [value for value, action in zip(old, mask, strict=True) if action]
-                    assert drawn == Numbered(data).side(number, side).tolist()
+                for side, (token_ids, mask, old) in enumerate((chosen, rejected)):
+                    assert (token_ids, [bool(m) for m in mask]) == trimmed(*found[number][side])
+                    action_values = [value for value, action in zip(old, mask, strict=True) if action]
+                    assert action_values == Numbered(data).side(number, side).tolist()
                     assert not any(value for value, action in zip(old, mask, strict=True) if not action)
     assert sorted(seen) == list(range(30))
 
@@ -152,8 +152,8 @@ def test_hosts_fill_in_their_own_rows_and_together_all_of_them(tmp_path):
                 assert all(f.shape == array.shape for f in filled)
                 np.testing.assert_array_equal(sum(filled), array)
                 assert all(not f[[r for r in range(len(f)) if r % 3 != n]].any() for n, f in enumerate(filled))
-        assert {(part.ids, part.actions, part.places) for part in parts} == {
-            (whole[update].ids, whole[update].actions, whole[update].places)
+        assert {(part.num_tokens, part.actions, part.places) for part in parts} == {
+            (whole[update].num_tokens, whole[update].actions, whole[update].places)
         }
 
 

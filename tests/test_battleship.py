@@ -10,16 +10,16 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from dfc.games.chance import Chance
+from dfc.games.bots import battleship as battleship_bots
 from dfc.games.game import Outcome, Verdict
 from dfc.games.paprika import battleship
 from dfc.games.paprika.battleship import Battleship, placements
 from dfc.games.paprika.task import tagged
-from dfc.games.strategies import grids
+from dfc.games.rng import GameRng
 
 SIZES = {"train": 1000, "test": 200}
 LENGTHS = {"Carrier": 5, "Battleship": 4, "Destroyer": 2}
-PLAYER = grids.STRATEGIES[0]
+PLAYER = battleship_bots.STRATEGIES[0]
 
 GOLDEN = [[6, 2181570688, 1006632960, 16640], [6, 16252928, 1920, 133120]]
 
@@ -135,10 +135,10 @@ def test_shots_are_answered_as_by_a_model_kept_by_coordinates(show_board):
         ships = dict(zip(LENGTHS, (cells_of(mask, size) for mask in game._ships), strict=True))
         afloat = set.union(*ships.values())
         shots, wasted = set(), 0
-        chance = Chance(task)
+        rng = GameRng(task)
         while not game.over:
-            cell = chance.below(size), chance.below(size)
-            if len(shots) > 12 and chance.below(3):
+            cell = rng.randrange(size), rng.randrange(size)
+            if len(shots) > 12 and rng.randrange(3):
                 cell = min(afloat - shots, default=cell)
             game.step(tagged(name(cell)))
             hit = next((ship for ship, cells in ships.items() if cell in cells), None)
@@ -211,10 +211,10 @@ def test_a_player_cannot_tell_layouts_apart_that_the_shots_do_not():
         game = started(task)
         if game.size != 5:
             continue
-        chance = Chance(task)
+        rng = GameRng(task)
         shots = []
-        for _ in range(chance.below(9)):
-            cell = chance.below(5), chance.below(5)
+        for _ in range(rng.randrange(9)):
+            cell = rng.randrange(5), rng.randrange(5)
             game.step(tagged(name(cell)))
             shots.append(cell)
         own = tuple(game._ships)
@@ -223,7 +223,7 @@ def test_a_player_cannot_tell_layouts_apart_that_the_shots_do_not():
         others = [other for other in as_masks if other != own and results(other, 5, shots) == said]
         if not others:
             continue
-        other = others[chance.below(len(others))]
+        other = others[rng.randrange(len(others))]
         data = game.to_json()
         data["state"]["position"]["ships"] = list(other)
         swapped = Battleship()
@@ -233,9 +233,9 @@ def test_a_player_cannot_tell_layouts_apart_that_the_shots_do_not():
             assert swapped.legal_actions() == game.legal_actions()
             assert swapped.measures() == game.measures()
             for choose in (PLAYER.simple, PLAYER.strong):
-                assert choose(swapped, 0, Chance(step)) == choose(game, 0, Chance(step))
+                assert choose(swapped, 0, GameRng(step)) == choose(game, 0, GameRng(step))
             alike = [c for c in itertools.product(range(5), range(5)) if results(own, 5, [c]) == results(other, 5, [c])]
-            cell = alike[chance.below(len(alike))]
+            cell = alike[rng.randrange(len(alike))]
             shots.append(cell)
             if any(own[n] != other[n] and set(cells_of(own[n], 5)) <= set(shots) for n in range(3)):
                 break  # now one of the two has sunk a ship
@@ -319,13 +319,13 @@ def test_long_answers_are_read_in_time(part):
 def test_copies_and_records_play_on_alike():
     for task in range(20):
         game = started(task)
-        chance = Chance(task)
+        rng = GameRng(task)
         while not game.over:
             twin = Battleship()
             twin.from_json(json.loads(json.dumps(game.to_json())))
             legal = game.legal_actions()
             copied = game.clone()
-            action = legal[chance.below(len(legal))]
+            action = legal[rng.randrange(len(legal))]
             for each in (game, twin, copied):
                 assert each.legal_actions() == legal
                 each.step(action)
@@ -340,9 +340,9 @@ def test_the_strong_player_fires_where_most_of_the_possible_layouts_lie():
         if game.size != 5:
             continue
         possible = layouts(5)
-        chance = Chance(task)
+        rng = GameRng(task)
         while not game.over:
-            action = PLAYER.strong(game, 0, chance)
+            action = PLAYER.strong(game, 0, rng)
             counts = collections.Counter(cell for layout in possible for ship in layout for cell in ship)
             hidden = [
                 cell for cell in itertools.product(range(5), range(5)) if game.board[cell[0] * 5 + cell[1]] == "."
@@ -351,8 +351,8 @@ def test_the_strong_player_fires_where_most_of_the_possible_layouts_lie():
             assert action in {tagged(name(cell)) for cell in hidden if counts[cell] == best}
             checked += 1
             cell = (
-                hidden[chance.below(len(hidden))]
-                if chance.below(2)
+                hidden[rng.randrange(len(hidden))]
+                if rng.randrange(2)
                 else next(c for c in hidden if tagged(name(c)) == action)
             )
             game.step(tagged(name(cell)))
@@ -365,7 +365,7 @@ def test_the_simple_player_hunts_next_to_a_ship_that_was_hit():
     hunted = 0
     for task in range(40):
         game = started(task)
-        chance = Chance(task)
+        rng = GameRng(task)
         while not game.over:
             size = game.size
             found = set().union(
@@ -373,7 +373,7 @@ def test_the_simple_player_hunts_next_to_a_ship_that_was_hit():
             )
             hidden = {divmod(n, size) for n, symbol in enumerate(game.board) if symbol == "."}
             near = {c for c in hidden if any(abs(c[0] - r) + abs(c[1] - k) == 1 for r, k in found)}
-            action = PLAYER.simple(game, 0, chance)
+            action = PLAYER.simple(game, 0, rng)
             assert action in {tagged(name(cell)) for cell in near or hidden}
             hunted += bool(near)
             game.step(action)
@@ -386,9 +386,9 @@ def test_players_of_more_strength_succeed_more_often():
         won = 0
         for task in range(60):
             game = started(task, split="test")
-            chance = Chance(task)
+            rng = GameRng(task)
             while not game.over:
-                game.step(choose(game, 0, chance))
+                game.step(choose(game, 0, rng))
             won += game.outcomes == (Outcome.WIN,)
         rates.append(won)
     assert 15 < rates[0] < 45 < rates[1]

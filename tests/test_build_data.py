@@ -12,9 +12,9 @@ from dfc.config import BuildDataConfig, RunConfig
 from dfc.data import rows
 from dfc.data.trajectory_files import DatasetError, TrajectoryWriter
 from dfc.errors import ConfigError
-from dfc.interruption import Stop
 from dfc.recipes import build_data
-from dfc.run_folder import RunFolder
+from dfc.runs.run_folder import RunFolder
+from dfc.runs.stop_signals import Stop
 
 
 @pytest.fixture

@@ -8,15 +8,17 @@ import re
 
 import pytest
 
-from dfc.games.chance import Chance
+from dfc.games.bots import customer_service as customer_service_bots
+from dfc.games.bots import murder_mystery as murder_mystery_bots
 from dfc.games.paprika import customer_service, murder_mystery
 from dfc.games.paprika.accusations import accused
 from dfc.games.paprika.customer_service import GENERIC, CustomerService, cases, check, proposals, topics
 from dfc.games.paprika.murder_mystery import NO_ACCUSATION, MurderMystery, accusation
 from dfc.games.paprika.world import GOAL, JUDGE, NOT_VALID, VALID, WORLD
-from dfc.games.strategies.cases import STRATEGIES
+from dfc.games.rng import GameRng
 
-STAFF = {found.kind: found.staff for found in STRATEGIES}
+BOTS = (*customer_service_bots.STRATEGIES, *murder_mystery_bots.STRATEGIES)
+SIMULATORS = {found.kind: found.simulators for found in BOTS}
 SERVICE = [(split, s) for split in CustomerService.splits for s in CustomerService.scenarios(split)]
 MYSTERIES = [(split, s) for split in MurderMystery.splits for s in MurderMystery.scenarios(split)]
 DOMAINS = sorted({scenario.group for _, scenario in SERVICE})
@@ -46,9 +48,9 @@ def after(kind, split, task, message):
 def judged(kind, split, task, message):
     """What customer or narrator and then the judge say to one message."""
     game = after(kind, split, task, message)
-    said = STAFF[kind]["world"](game, WORLD, Chance(0))
+    said = SIMULATORS[kind]["world"](game, WORLD, GameRng(0))
     game.step(said)
-    return said, STAFF[kind]["judge"](game, JUDGE, Chance(0))
+    return said, SIMULATORS[kind]["judge"](game, JUDGE, GameRng(0))
 
 
 # ---- customer service: the data ---------------------------------------------------------------------------------

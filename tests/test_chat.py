@@ -9,8 +9,8 @@ from hypothesis import strategies
 from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
 from dfc.errors import WeightsError
-from dfc.models import tiny_tokenizer
 from dfc.models.chat import ChatTokenizer
+from dfc.tiny_player import build_tokenizer
 
 MESSAGES = [
     "Nim. You are Player 0.\nPiles: 3, 4, 5.",
@@ -78,7 +78,7 @@ def write_plain(folder):
 
 
 def write_tiny(folder):
-    tiny_tokenizer.build(MESSAGES, folder, size=512)
+    build_tokenizer.build(MESSAGES, folder, size=512)
 
 
 WRITERS = {"tiny": write_tiny, "chatml": write_chatml, "llama3": write_llama3, "plain": write_plain}
@@ -111,19 +111,19 @@ REPLY = CONTENT.map(lambda text: "a" + text.strip())
 SETTINGS = hypothesis.settings(max_examples=60, deadline=None)
 
 
-def conversation_ids(chat, turns, last, system=None):
+def conversation_token_ids(chat, turns, last, system=None):
     """Ids of a conversation, turn by turn, with the growing list after every user message."""
     contents = [content for content, _ in turns] + [last]
-    ids = chat.first_turn(contents[0], system=system)
-    grown = [list(ids)]
+    token_ids = chat.first_turn(contents[0], system=system)
+    grown = [list(token_ids)]
     for (_, reply), content in zip(turns, contents[1:], strict=True):
-        ids += chat.encode_reply(reply)
-        ids += chat.next_turn(content, closed=False)
-        grown.append(list(ids))
+        token_ids += chat.encode_reply(reply)
+        token_ids += chat.next_turn(content, closed=False)
+        grown.append(list(token_ids))
     return grown
 
 
-def oracle_ids(oracle, turns, last, system=None):
+def oracle_token_ids(oracle, turns, last, system=None):
     rows = [] if system is None else [{"role": "system", "content": system}]
     for content, reply in turns:
         rows += [{"role": "user", "content": content}, {"role": "assistant", "content": reply}]
@@ -135,17 +135,19 @@ def oracle_ids(oracle, turns, last, system=None):
 @hypothesis.given(turns=strategies.lists(strategies.tuples(CONTENT, REPLY), max_size=4), last=CONTENT)
 @SETTINGS
 def test_turns_joined_have_the_ids_of_the_whole_conversation(loaded, oracles, name, turns, last):
-    grown = conversation_ids(loaded[name], turns, last)
-    for count, ids in enumerate(grown):
+    grown = conversation_token_ids(loaded[name], turns, last)
+    for count, token_ids in enumerate(grown):
         contents = [content for content, _ in turns] + [last]
-        assert ids == oracle_ids(oracles[name], turns[:count], contents[count])
+        assert token_ids == oracle_token_ids(oracles[name], turns[:count], contents[count])
 
 
 @pytest.mark.parametrize("name", ["tiny", "chatml", "llama3"])
 @hypothesis.given(system=CONTENT, turns=strategies.lists(strategies.tuples(CONTENT, REPLY), max_size=2), last=CONTENT)
 @SETTINGS
 def test_a_system_message_comes_first_as_the_template_has_it(loaded, oracles, *, name, system, turns, last):
-    assert conversation_ids(loaded[name], turns, last, system)[-1] == oracle_ids(oracles[name], turns, last, system)
+    assert conversation_token_ids(loaded[name], turns, last, system)[-1] == oracle_token_ids(
+        oracles[name], turns, last, system
+    )
 
 
 @every_kind
@@ -153,52 +155,55 @@ def test_a_system_message_comes_first_as_the_template_has_it(loaded, oracles, *,
 @SETTINGS
 def test_a_reply_decodes_to_its_text(loaded, name, text):
     chat = loaded[name]
-    ids = chat.encode_reply(text)
+    token_ids = chat.encode_reply(text)
     expected = text.strip() if name == "llama3" else text  # a reply is stripped where the template strips it
-    assert chat.decode(ids) == expected
-    assert chat.decode(np.asarray(ids + list(chat.end_ids), np.int32)) == expected
+    assert chat.decode(token_ids) == expected
+    assert chat.decode(np.asarray(token_ids + list(chat.end_token_ids), np.int32)) == expected
 
 
 @every_kind
 def test_content_that_spells_a_special_token_stays_text(loaded, oracles, name):
     chat, oracle = loaded[name], oracles[name]
     added = oracle.added_tokens_decoder
-    special = {id_ for id_, token in added.items() if token.special}
+    special = {token_id for token_id, token in added.items() if token.special}
     assert len(special) >= 2
-    spelled = "".join(added[id_].content for id_ in sorted(special)) + "[4]"
+    spelled = "".join(added[token_id].content for token_id in sorted(special)) + "[4]"
     system = None if name == "plain" else spelled
-    for ids, harmless in [
+    for token_ids, harmless in [
         (chat.first_turn(spelled, system=system), chat.first_turn("x", system=None if name == "plain" else "x")),
         (chat.next_turn(spelled, closed=False), chat.next_turn("x", closed=False)),
         (chat.encode_reply(spelled), []),
     ]:
-        assert [i for i in ids if i in special] == [i for i in harmless if i in special]
-        assert spelled in chat.decode(ids)
+        assert [i for i in token_ids if i in special] == [i for i in harmless if i in special]
+        assert spelled in chat.decode(token_ids)
     assert set(oracle(spelled, add_special_tokens=False)["input_ids"]) & special
 
 
 @pytest.mark.parametrize("name", ["chatml", "llama3", "plain"])
 def test_an_added_token_that_is_not_special_stays_text_in_messages_and_is_an_id_in_replies(loaded, oracles, name):
-    chat, id_ = loaded[name], oracles[name].convert_tokens_to_ids("<tool>")
+    chat, token_id = loaded[name], oracles[name].convert_tokens_to_ids("<tool>")
     system = None if name == "plain" else "use <tool>"
-    for ids in (chat.first_turn("use <tool> now", system=system), chat.next_turn("use <tool> now", closed=False)):
-        assert id_ not in ids
-        assert "use <tool> now" in chat.decode(ids)
-    assert chat.encode_reply("use <tool> now").count(id_) == 1
+    for token_ids in (chat.first_turn("use <tool> now", system=system), chat.next_turn("use <tool> now", closed=False)):
+        assert token_id not in token_ids
+        assert "use <tool> now" in chat.decode(token_ids)
+    assert chat.encode_reply("use <tool> now").count(token_id) == 1
     # Guard of this test: transformers makes the token of that text.
-    assert id_ in oracles[name]("use <tool> now", add_special_tokens=False)["input_ids"]
+    assert token_id in oracles[name]("use <tool> now", add_special_tokens=False)["input_ids"]
 
 
 @every_kind
 def test_a_closed_reply_is_not_closed_twice(loaded, name):
     chat = loaded[name]
     still_open, closed = chat.next_turn("[4]", closed=False), chat.next_turn("[4]", closed=True)
-    assert still_open == [chat.end_ids[0], *closed]
-    assert closed[0] != chat.end_ids[0]
+    assert still_open == [chat.end_token_ids[0], *closed]
+    assert closed[0] != chat.end_token_ids[0]
 
 
 def test_the_pieces_around_messages_are_those_of_the_format(loaded, oracles):
-    render = {name: lambda ids, name=name: oracles[name].decode(ids, skip_special_tokens=False) for name in WRITERS}
+    render = {
+        name: lambda token_ids, name=name: oracles[name].decode(token_ids, skip_special_tokens=False)
+        for name in WRITERS
+    }
     assert render["tiny"](loaded["tiny"].first_turn("Hi")) == "<s>Hi<|assistant|>"
     assert render["tiny"](loaded["tiny"].first_turn("Hi", system="S")) == "<s>S\nHi<|assistant|>"
     assert render["tiny"](loaded["tiny"].next_turn("Hi", closed=False)) == "<|end|>Hi<|assistant|>"
@@ -215,17 +220,17 @@ def test_the_pieces_around_messages_are_those_of_the_format(loaded, oracles):
 @pytest.mark.parametrize("stop", [("]",), ("]", ","), (), ("zebra",)])
 def test_stop_ids_are_the_end_ids_and_every_id_whose_text_holds_a_stop_string(loaded, oracles, name, stop):
     chat, oracle = loaded[name], oracles[name]
-    texts = {id_: oracle.decode([id_], skip_special_tokens=True) for id_ in range(len(oracle))}
-    expected = {id_ for id_, text in texts.items() if any(s in text for s in stop)} | set(chat.end_ids)
-    assert chat.stop_ids(list(stop)) == expected
-    assert chat.stop_ids(stop) == expected
-    assert ("]" not in stop) or len(expected) > len(chat.end_ids)
+    texts = {token_id: oracle.decode([token_id], skip_special_tokens=True) for token_id in range(len(oracle))}
+    expected = {token_id for token_id, text in texts.items() if any(s in text for s in stop)} | set(chat.end_token_ids)
+    assert chat.stop_token_ids(list(stop)) == expected
+    assert chat.stop_token_ids(stop) == expected
+    assert ("]" not in stop) or len(expected) > len(chat.end_token_ids)
 
 
 @pytest.mark.parametrize("stop", ["]", [""], ["]", ""]])
 def test_a_stop_that_is_a_string_or_empty_is_refused(loaded, stop):
     with pytest.raises(ValueError, match="stop must be a sequence of strings that are not empty"):
-        loaded["tiny"].stop_ids(stop)
+        loaded["tiny"].stop_token_ids(stop)
 
 
 def test_a_returned_list_belongs_to_the_caller(loaded):
@@ -240,7 +245,7 @@ def test_a_returned_list_belongs_to_the_caller(loaded):
 def test_end_ids_join_the_template_and_generation_config(tmp_path, declared, extra):
     write_tiny(tmp_path)
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": declared}))
-    assert ChatTokenizer.load(tmp_path).end_ids == (tiny_tokenizer.END_ID, *extra)
+    assert ChatTokenizer.load(tmp_path).end_token_ids == (build_tokenizer.END_ID, *extra)
 
 
 @every_kind
@@ -302,7 +307,7 @@ def test_a_tokenizer_whose_pieces_do_not_join_is_refused(tmp_path):
     path.write_text(json.dumps(data))
     template = LOOP.replace("'<|im_start|>'", "'\\nReply:'")
     (tmp_path / "chat_template.jinja").write_text(template)
-    with pytest.raises(WeightsError, match="same ids in pieces as in one go"):
+    with pytest.raises(WeightsError, match="same tokens in pieces as in one go"):
         ChatTokenizer.load(tmp_path)
 
 
@@ -310,7 +315,7 @@ def test_a_vocabulary_that_spells_a_special_token_is_refused(tmp_path):
     write_tiny(tmp_path)
     path = tmp_path / "tokenizer.json"
     data = json.loads(path.read_text())
-    data["model"]["vocab"][tiny_tokenizer.END_ID][1] = -1.0
+    data["model"]["vocab"][build_tokenizer.END_ID][1] = -1.0
     path.write_text(json.dumps(data))
     with pytest.raises(WeightsError, match=r"text that spells <\|end\|> becomes that special token"):
         ChatTokenizer.load(tmp_path)
@@ -329,7 +334,7 @@ def test_ids_beyond_the_models_vocabulary_are_refused(tmp_path):
     write_tiny(tmp_path)
     highest = ChatTokenizer.load(tmp_path).vocabulary - 1
     (tmp_path / "config.json").write_text(json.dumps({"vocab_size": highest}))
-    with pytest.raises(WeightsError, match=f"{tmp_path}: the tokenizer's highest id is {highest}, but config.json"):
+    with pytest.raises(WeightsError, match=f"{tmp_path}: the tokenizer's highest token id is {highest}, but config"):
         ChatTokenizer.load(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"vocab_size": highest + 1}))
     assert ChatTokenizer.load(tmp_path).vocabulary == highest + 1

@@ -134,7 +134,7 @@ def sentencepiece_like(kind):
     trained.train_from_iterator(CORPUS, trainers.BpeTrainer(vocab_size=300, show_progress=False))
     state = json.loads(trained.to_str())["model"]
     pieces = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), *state["vocab"], "▁▁"]
-    vocab = {piece: id_ for id_, piece in enumerate(dict.fromkeys(pieces))}
+    vocab = {piece: token_id for token_id, piece in enumerate(dict.fromkeys(pieces))}
     merges = [("▁", "▁"), *map(tuple, state["merges"])]
     tokenizer = tokenizers.Tokenizer(
         models.BPE(vocab, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True)  # noqa: S106 - not a password
@@ -251,11 +251,11 @@ def whole(oracle, messages, **options):
 def appended(chat, turns, last, system=None):
     """Ids after every user message of a conversation that is only ever appended to."""
     contents = [content for content, _ in turns] + [last]
-    ids = chat.first_turn(contents[0], system=system)
-    grown = [list(ids)]
+    token_ids = chat.first_turn(contents[0], system=system)
+    grown = [list(token_ids)]
     for (_, reply), content in zip(turns, contents[1:], strict=True):
-        ids += chat.encode_reply(reply) + chat.next_turn(content, closed=False)
-        grown.append(list(ids))
+        token_ids += chat.encode_reply(reply) + chat.next_turn(content, closed=False)
+        grown.append(list(token_ids))
     return grown
 
 
@@ -266,9 +266,9 @@ def appended(chat, turns, last, system=None):
 @SETTINGS
 def test_appended_ids_are_those_of_the_whole_conversation(loaded, oracles, name, turns, last, system):
     contents = [content for content, _ in turns] + [last]
-    for count, ids in enumerate(appended(loaded[name], turns, last, system)):
+    for count, token_ids in enumerate(appended(loaded[name], turns, last, system)):
         messages = rows(turns[:count], contents[count], system, folds=FAMILIES[name].folds)
-        assert ids == whole(oracles[name], messages)
+        assert token_ids == whole(oracles[name], messages)
 
 
 @every_family
@@ -281,12 +281,12 @@ def test_a_turn_extends_the_one_before_and_keeps_what_was_sampled(loaded, oracle
     for shorter, longer in itertools.pairwise(grown):
         assert longer[: len(shorter)] == shorter
     # Ids a model draws need not be those its text tokenizes to. They stay, and what follows does not depend on them.
-    for closed, end in ((False, []), (True, [chat.end_ids[0]])):
-        ids = [*grown[-1], *sampled, *end, *chat.next_turn(last, closed=closed)]
-        assert ids[: len(grown[-1]) + len(sampled)] == [*grown[-1], *sampled]
-        tail = ids[len(grown[-1]) + len(sampled) :]
+    for closed, end in ((False, []), (True, [chat.end_token_ids[0]])):
+        token_ids = [*grown[-1], *sampled, *end, *chat.next_turn(last, closed=closed)]
+        assert token_ids[: len(grown[-1]) + len(sampled)] == [*grown[-1], *sampled]
+        tail = token_ids[len(grown[-1]) + len(sampled) :]
         expected = whole(oracles[name], rows([*turns, (last, "a")], last))
-        assert chat.end_ids[0] in tail
+        assert chat.end_token_ids[0] in tail
         assert expected[-len(tail) :] == tail
 
 
@@ -303,10 +303,10 @@ def test_text_that_spells_special_tokens_stays_text(loaded, oracles, name):
     chat, oracle = loaded[name], oracles[name]
     spelled = "x" + "".join(FAMILIES[name].specials) + "y"
     special = {oracle.convert_tokens_to_ids(token) for token in FAMILIES[name].specials}
-    [ids] = appended(chat, [], spelled, spelled)
+    [token_ids] = appended(chat, [], spelled, spelled)
     [harmless] = appended(chat, [], "x", "x")
-    assert [i for i in ids if i in special] == [i for i in harmless if i in special]
-    assert chat.decode(ids).count(spelled) == 2
+    assert [i for i in token_ids if i in special] == [i for i in harmless if i in special]
+    assert chat.decode(token_ids).count(spelled) == 2
     assert not special.intersection(chat.encode_reply(spelled))
     # Guard of this test: transformers itself does make special tokens of that text.
     assert set(oracle(spelled, add_special_tokens=False)["input_ids"]) & special
@@ -316,22 +316,22 @@ def test_text_that_spells_special_tokens_stays_text(loaded, oracles, name):
 @pytest.mark.parametrize("text", ["[4]", "Piles: 3,  4.\n\n你好 👍", "a <b> c"])
 def test_a_reply_decodes_to_its_text(loaded, name, text):
     chat = loaded[name]
-    assert chat.decode([*chat.encode_reply(text), *chat.end_ids]) == text
+    assert chat.decode([*chat.encode_reply(text), *chat.end_token_ids]) == text
 
 
 # ---- single families ------------------------------------------------------------------------------------------
 
 
 def test_the_pieces_of_every_family_are_those_of_its_format(loaded, oracles):
-    def shown(name, ids):
-        tokens = oracles[name].convert_ids_to_tokens(ids)
+    def shown(name, token_ids):
+        tokens = oracles[name].convert_ids_to_tokens(token_ids)
         text = "".join(chr(int(token[3:5], 16)) if token.startswith("<0x") else token for token in tokens)
         return text.replace("▁", " ").replace("Ċ", "\n").replace("Ġ", " ")
 
     def conversation(name):
         chat = loaded[name]
-        ids = chat.first_turn("U", system="S") + chat.encode_reply("R") + chat.next_turn("V", closed=False)
-        return shown(name, ids)
+        token_ids = chat.first_turn("U", system="S") + chat.encode_reply("R") + chat.next_turn("V", closed=False)
+        return shown(name, token_ids)
 
     assert conversation("gemma3") == (
         "<bos><start_of_turn>user\nS\n\nU<end_of_turn>\n<start_of_turn>model\nR<end_of_turn>\n"
@@ -361,21 +361,21 @@ def test_mistral_keeps_the_system_message_in_the_first_turn(loaded, oracles):
 def test_qwen3_keeps_the_thoughts_of_earlier_replies(loaded, oracles):
     chat, oracle = loaded["qwen3"], oracles["qwen3"]
     thought = "<think>\nTake 4.\n</think>\n\n[4]"
-    ids = appended(chat, [("Hi", thought)], "Go")[-1]
+    token_ids = appended(chat, [("Hi", thought)], "Go")[-1]
     text = (
         f"<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n{thought}<|im_end|>\n"
         "<|im_start|>user\nGo<|im_end|>\n<|im_start|>assistant\n"
     )
-    assert ids == oracle(text, add_special_tokens=False)["input_ids"]
+    assert token_ids == oracle(text, add_special_tokens=False)["input_ids"]
     assert whole(oracle, rows([("Hi", thought)], "Go")) == whole(oracle, rows([("Hi", "[4]")], "Go"))
-    assert whole(oracle, rows([("Hi", thought)], "Go")) != ids
+    assert whole(oracle, rows([("Hi", thought)], "Go")) != token_ids
 
 
 def test_qwen3_gets_no_empty_block_before_a_last_reply(loaded, oracles):
     chat, oracle = loaded["qwen3"], oracles["qwen3"]
     messages = [*rows([], "Hi"), {"role": "assistant", "content": "[4]"}]
     template = oracle.apply_chat_template(messages, tokenize=False)
-    ours = oracle.decode([*chat.first_turn("Hi"), *chat.encode_reply("[4]"), chat.end_ids[0]])
+    ours = oracle.decode([*chat.first_turn("Hi"), *chat.encode_reply("[4]"), chat.end_token_ids[0]])
     assert template.endswith(f"assistant\n{EMPTY_BLOCK}[4]<|im_end|>\n")
     assert EMPTY_BLOCK not in ours
     assert "only while it is the last message" in chat.departure
@@ -429,34 +429,34 @@ def test_only_a_prompt_that_ends_in_an_open_thought_opens_one(folders, loaded, t
 )
 def test_a_reply_that_nobody_sampled_is_not_taught_inside_an_open_thought(thinking, text, expected):
     chat, tokenizer = thinking
-    ids = [*chat.first_turn("Hi"), *chat.encode_reply(text), *chat.next_turn("Go", closed=False)]
+    token_ids = [*chat.first_turn("Hi"), *chat.encode_reply(text), *chat.next_turn("Go", closed=False)]
     opening, closing = (tokenizer.token_to_id(token) for token in THINK)
-    whole_text = tokenizer.decode(ids, skip_special_tokens=False)
+    whole_text = tokenizer.decode(token_ids, skip_special_tokens=False)
     assert f"<|im_start|>assistant\n{expected}<|im_end|>\n<|im_start|>user\nGo" in whole_text
     assert whole_text.endswith("<|im_start|>assistant\n<think>\n")
     # Both marks are the ids that a policy samples: one opened and closed in the reply, one opened for the next.
-    assert [i for i in ids if i in (opening, closing)] == [opening, closing, opening]
-    assert ids.count(chat.end_ids[0]) == 3  # of both messages and of the reply
+    assert [i for i in token_ids if i in (opening, closing)] == [opening, closing, opening]
+    assert token_ids.count(chat.end_token_ids[0]) == 3  # of both messages and of the reply
 
 
 def test_a_thought_spelled_in_an_observation_is_text(thinking, loaded, oracles):
     spelled = "Opponent says: </think>\n\n[4] <think>"
     for chat in (thinking[0], loaded["qwen3"]):
         marks = [thinking[1].token_to_id(token) for token in THINK]
-        ids = [*chat.first_turn(spelled, system=spelled), *chat.next_turn(spelled, closed=True)]
+        token_ids = [*chat.first_turn(spelled, system=spelled), *chat.next_turn(spelled, closed=True)]
         harmless = [*chat.first_turn("x", system="x"), *chat.next_turn("x", closed=True)]
-        assert [i for i in ids if i in marks] == [i for i in harmless if i in marks]
-        assert chat.decode(ids).count(spelled) == 3
-    [ids] = appended(loaded["qwen3"], [], spelled, None)
+        assert [i for i in token_ids if i in marks] == [i for i in harmless if i in marks]
+        assert chat.decode(token_ids).count(spelled) == 3
+    [token_ids] = appended(loaded["qwen3"], [], spelled, None)
     oracle = oracles["qwen3"]
-    assert ids != whole(oracle, rows([], spelled))
+    assert token_ids != whole(oracle, rows([], spelled))
     if "sanitize_control_tokens" in inspect.signature(oracle.apply_chat_template).parameters:
-        assert ids == whole(oracle, rows([], spelled), sanitize_control_tokens=True)
+        assert token_ids == whole(oracle, rows([], spelled), sanitize_control_tokens=True)
 
 
 def test_newlines_that_are_added_tokens_stay_tokens(loaded, oracles):
-    id_ = oracles["gemma2"].convert_tokens_to_ids("\n\n\n")
-    assert id_ in loaded["gemma2"].first_turn("a\n\n\nb")
+    token_id = oracles["gemma2"].convert_tokens_to_ids("\n\n\n")
+    assert token_id in loaded["gemma2"].first_turn("a\n\n\nb")
 
 
 @every_family
@@ -485,7 +485,7 @@ def test_the_vocabulary_of_a_nested_text_config_is_checked(tmp_path):
     highest = ChatTokenizer.load(tmp_path).vocabulary - 1
     config = {"model_type": "gemma3", "text_config": {"vocab_size": highest}}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(WeightsError, match=f"highest id is {highest}, but config.json declares vocab_size {highest}"):
+    with pytest.raises(WeightsError, match=f"token id is {highest}, but config.json declares vocab_size {highest}"):
         ChatTokenizer.load(tmp_path)
     config["text_config"]["vocab_size"] = highest + 1
     (tmp_path / "config.json").write_text(json.dumps(config))

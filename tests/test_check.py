@@ -1,4 +1,4 @@
-"""Each property of `dfc.games.check` is found broken in a game that breaks it, and in none that does not."""
+"""Each property of `conformance.check` is found broken in a game that breaks it, and in none that does not."""
 
 # ruff: noqa: ARG002 (each game here breaks one rule and keeps the signatures of the hooks it overrides)
 
@@ -12,10 +12,10 @@ from typing import ClassVar
 
 import pytest
 
-from dfc.games import check
-from dfc.games.extraction import read_number
+from dfc.games.conformance import check
+from dfc.games.conformance.protocol import Subject
 from dfc.games.game import Game, Outcome, Verdict
-from dfc.games.properties import Subject
+from dfc.games.parsing import read_number
 
 
 class Countdown(Game):
@@ -24,14 +24,14 @@ class Countdown(Game):
     seats = 2
     start = "random"
     grammar = "[1]"
-    longest = 12
+    max_game_length = 12
 
     def __init__(self, **common):
         super().__init__(**common)
         self.stones = [0]
 
     def _begin(self):
-        self.stones = [5 + self.chance.below(8)]
+        self.stones = [5 + self.rng.randrange(8)]
         self._tell_all("The stones lie ready.")
         return 0
 
@@ -64,7 +64,7 @@ class Answered(Countdown):
     """The same alone, and a world that says something after every take; an empty reply of it is of no use."""
 
     seats = 1
-    staff = ("world",)
+    simulators = ("world",)
 
     def _rules(self, seat):
         return "Say something." if seat else "Countdown. Reply with one or two, for example [1]."
@@ -85,7 +85,7 @@ class Answered(Countdown):
 
 
 class Talker:
-    def act(self, game, chance):
+    def act(self, game, rng):
         return "<think>What to say?</think> Well done.\n\nVery  well."
 
 
@@ -98,7 +98,7 @@ class ThreeSeats(Countdown):
 
 
 class ForgetfulNobody(Countdown):
-    forgetful = frozenset({"judge"})
+    stateless_roles = frozenset({"judge"})
 
 
 class LegalBeforeTheStart(Countdown):
@@ -134,7 +134,7 @@ class Endless(Countdown):
 
 
 class LongerThanSaid(Countdown):
-    longest = 3
+    max_game_length = 3
 
 
 class TwoWinners(Countdown):
@@ -188,7 +188,7 @@ class ListsTwice(Countdown):
 class ListsAtRandom(Countdown):
     def legal_actions(self):
         found = super().legal_actions()
-        return found if self.chance.below(2) else found[::-1]
+        return found if self.rng.randrange(2) else found[::-1]
 
 
 class OtherSpelling(Countdown):
@@ -218,7 +218,7 @@ class ObjectionThatDraws(Countdown):
     def _objection(self, action):
         objection = super()._objection(action)
         if objection:
-            self.chance.below(2)
+            self.rng.randrange(2)
         return objection
 
 
@@ -293,7 +293,7 @@ class Draws(Countdown):
 
 class LookingChanges(Countdown):
     def observation(self, seat):
-        self.chance.below(2)
+        self.rng.randrange(2)
         return super().observation(seat)
 
 
@@ -477,7 +477,7 @@ BROKEN = {
         (NoGrammar, "`grammar` is empty"),
         (GrammarInWords, "`grammar` is '[one or two]', which `_read` cannot read"),
         (ThreeSeats, "`seats` must be 1 or 2, got 3"),
-        (ForgetfulNobody, "`forgetful` must name roles of `staff`"),
+        (ForgetfulNobody, "`stateless_roles` must name roles of `simulators`"),
         (LegalBeforeTheStart, "before `reset`"),
     ],
     "it is made by keywords": [
@@ -487,8 +487,8 @@ BROKEN = {
         (NoCommon, "must take `**common: Unpack[Common]`"),
     ],
     "it ends": [
-        (Endless, "13 actions were played and `longest` is 12"),
-        (LongerThanSaid, "4 actions were played and `longest` is 3"),
+        (Endless, "13 actions were played and `max_game_length` is 12"),
+        (LongerThanSaid, "4 actions were played and `max_game_length` is 3"),
         (TwoWinners, "one winner and one loser or in two draws, got win, win"),
         (OutcomeForOne, "the outcomes must be 2 of Outcome"),
         (OutcomesAsTexts, "got ('win', 'loss'); let `_play` return `self._won_by(seat)`, `self._drawn()` or a tuple"),
@@ -530,7 +530,7 @@ BROKEN = {
         (ObjectionWithNumber, "without digits"),
         (ObjectionThatMoves, "changed the position"),
         (ObjectionThatDraws, "changed the position"),
-        (ObjectionToldToBoth, "another seat was told"),
+        (ObjectionToldToBoth, "another seat was shown"),
     ],
     "copies play on alike": [
         (RestoresLess, "`from_json` does not restore what `to_json` wrote"),
@@ -570,7 +570,7 @@ BROKEN = {
     "what is not seen is not handed on": [
         (TellsTheReply, "is shown '\\x00', which the player on seat 0 wrote"),
     ],
-    "staff can fail": [
+    "simulators can fail": [
         (TakesEmptyAnswers, "empty replies of the world got the verdicts played"),
         (RefusalMoves, "a refused reply of the world changed the position"),
         (NeverSatisfied, "the script of the world was refused"),
@@ -583,7 +583,7 @@ BROKEN = {
 
 
 def subject(kind):
-    return Subject(kind, range(4), {"world": Talker()} if kind.staff else {})
+    return Subject(kind, range(4), {"world": Talker()} if kind.simulators else {})
 
 
 def test_every_property_is_broken_by_a_game():
@@ -592,7 +592,7 @@ def test_every_property_is_broken_by_a_game():
 
 @pytest.mark.parametrize("kind", [Countdown, Answered])
 def test_a_game_that_keeps_the_protocol_has_no_faults(kind):
-    assert check.check(kind, range(6), subject(kind).staff) == []
+    assert check.check(kind, range(6), subject(kind).simulators) == []
 
 
 @pytest.mark.parametrize(
@@ -719,8 +719,8 @@ def test_a_game_that_lists_no_action_gets_one_finding():
 
 def test_staff_without_a_script_is_a_finding():
     (finding,) = check.check(Answered)
-    assert finding.startswith("staff has a script: no scripted staff for 'Answered'")
-    assert finding.endswith("hand it over as `staff`")
+    assert finding.startswith("simulators have a script: no simulators for 'Answered'")
+    assert finding.endswith("hand it over as `simulators`")
 
 
 def test_what_all_players_are_told_is_no_news_to_staff():
@@ -735,7 +735,7 @@ def test_staff_is_given_its_tries_anew_at_every_question():
     game.reset(0)
     while not game.over:
         game.step("[1]")
-        for _ in range(game.staff_tries - 1):
+        for _ in range(game.simulator_tries - 1):
             assert game.step("") is Verdict.REFUSED
         assert game.step("Well.") is Verdict.PLAYED
     assert game.actions_played >= 5
@@ -752,7 +752,7 @@ def test_the_global_generator_is_left_as_it_was():
 
 def test_costs_are_measured_without_the_time_of_staff():
     class Slow:
-        def act(self, game, chance):
+        def act(self, game, rng):
             begun = time.process_time()
             while time.process_time() - begun < 0.002:
                 pass

@@ -11,8 +11,8 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 from dfc.errors import CheckpointError
-from dfc.training import checkpoint
-from dfc.training.checkpoint import Checkpointer
+from dfc.runs import checkpoint
+from dfc.runs.checkpoint import Checkpointer
 
 Pair = collections.namedtuple("Pair", "first second")  # noqa: PYI024 - optax's states are named tuples
 

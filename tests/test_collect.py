@@ -19,26 +19,27 @@ import pytest
 from chat_server import completion, fails, serving
 from jax.experimental.compilation_cache import compilation_cache
 
-from dfc import task_groups
-from dfc.config import CollectConfig, EndpointSettings, MeshConfig, RolloutConfig, RunConfig, StaffConfig
-from dfc.data import trajectory_files
+from dfc.config import CollectConfig, EndpointSettings, MeshConfig, RolloutConfig, RunConfig, SimulatorConfig
+from dfc.data import attempts, collection, task_groups, trajectory_files
+from dfc.data.attempts import CollectionStatistics, TaskSample, TrajectorySummary
+from dfc.data.collection import Collection
 from dfc.data.trajectory_files import DatasetError, read_trajectories
 from dfc.errors import ConfigError, DfcError
-from dfc.evaluation.replay import replay
 from dfc.games import registry
 from dfc.games.paprika.twenty_questions import TwentyQuestions
-from dfc.interruption import Interrupted, Stop
-from dfc.models import folders, huggingface
-from dfc.recipes import attempts, collect, collection
-from dfc.recipes.attempts import Attempt, AttemptResult, Figures
-from dfc.recipes.collection import Collection
-from dfc.recipes.table import Policy, Table
-from dfc.run_folder import RunFolder
+from dfc.games.replay import replay
+from dfc.models import huggingface, model_folders
+from dfc.recipes import collect
+from dfc.rollout.workers import PolicyWeights, RolloutWorkers
+from dfc.runs.run_folder import RunFolder
+from dfc.runs.stop_signals import Interrupted, Stop
 
 ROOT = Path(__file__).parent.parent
 PROGRAMS = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
 GAMES = {"Nim-v0": {}, "TicTacToe-v0": {}, "TowerOfHanoi-v0": {"max_turns": 3}}
-ROLLOUT = RolloutConfig(slots=8, max_length=96, max_reply_length=4, stop=("]",), widths=(16,), lengths=(0, 96))
+ROLLOUT = RolloutConfig(
+    slots=8, max_length=96, max_reply_length=4, stop=("]",), prefill_buckets=(16,), cache_buckets=(0, 96)
+)
 CONFIG = RunConfig(
     name="c",
     recipe="collect",
@@ -47,7 +48,7 @@ CONFIG = RunConfig(
     mesh=MeshConfig(data=2),
     rollout=ROLLOUT,
     collect=CollectConfig(
-        tasks=3, samples=3, samples_of=("TowerOfHanoi-v0=2",), opponent="random_legal", jobs_at_once=10
+        tasks=3, samples=3, samples_of=("TowerOfHanoi-v0=2",), opponent="random_legal", episodes_per_chunk=10
     ),
 )
 EXPECTED = {  # (game, task, sample): 3 tasks each
@@ -92,24 +93,24 @@ def run(path, config=CONFIG, stop=None):
 def rows(path):
     """Rows by (game, task, sample); no two are of one attempt."""
     found = list(read_trajectories(path / "trajectories"))
-    by_attempt = {(row.game, row.task, row.sample): row for row in found}
-    assert len(found) == len(by_attempt)
-    return by_attempt
+    by_task_sample = {(row.game, row.task, row.sample): row for row in found}
+    assert len(found) == len(by_task_sample)
+    return by_task_sample
 
 
 def same(one, other, *, atol=0.0):
     """Compares rows, logs within a tolerance, and everything else exactly; where they were made does not count."""
     assert one.keys() == other.keys()
-    for attempt, row in one.items():
-        twin = other[attempt]
+    for task_sample, row in one.items():
+        twin = other[task_sample]
         for field in dataclasses.fields(row):
             value, second = getattr(row, field.name), getattr(twin, field.name)
-            if field.name == "logprobs":
+            if field.name == "sampled_logprobs":
                 np.testing.assert_allclose(value, second, atol=atol, rtol=0)
             elif isinstance(value, np.ndarray):
                 np.testing.assert_array_equal(value, second)
             else:
-                assert value == second, (attempt, field.name)
+                assert value == second, (task_sample, field.name)
 
 
 def metrics(path):
@@ -147,10 +148,10 @@ def test_rows_prove_themselves_and_say_where_they_come_from(whole):
     for row in rows(whole).values():
         assert list(replay(row.record()))
         assert (row.provenance.model, row.provenance.seed) == ("tiny_player", 5)
-        assert row.provenance.model_hash == folders.weights_hash(huggingface.resolve("tiny_player"))
-        drawn = {name: row.provenance.sampling[name] for name in ("temperature", "min_p", "top_k", "top_p")}
-        assert drawn == {"temperature": 1.5, "min_p": 0.3, "top_k": 0, "top_p": 1.0}
-        assert row.provenance.sampling["staff"] == "script"
+        assert row.provenance.model_hash == model_folders.weights_hash(huggingface.resolve("tiny_player"))
+        sampling = {name: row.provenance.sampling[name] for name in ("temperature", "min_p", "top_k", "top_p")}
+        assert sampling == {"temperature": 1.5, "min_p": 0.3, "top_k": 0, "top_p": 1.0}
+        assert row.provenance.sampling["simulators"] == "script"
         assert (
             row.provenance.sampling["max_length"]
             == json.loads((whole / "config.json").read_text())["rollout"]["max_length"]
@@ -158,11 +159,11 @@ def test_rows_prove_themselves_and_say_where_they_come_from(whole):
 
 
 def test_the_samples_of_a_task_differ_and_the_coldest_do_not(tmp_path, whole):
-    hot = {row.ids.tobytes() for (game, task, _), row in rows(whole).items() if (game, task) == ("Nim-v0", 0)}
+    hot = {row.token_ids.tobytes() for (game, task, _), row in rows(whole).items() if (game, task) == ("Nim-v0", 0)}
     assert len(hot) > 1
     settings = dataclasses.replace(CONFIG.collect, temperature=0.0, tasks=1, samples=3, samples_of=())
     config = dataclasses.replace(CONFIG, games={"TowerOfHanoi-v0": {"max_turns": 3}}, collect=settings)
-    assert len({row.ids.tobytes() for row in rows(run(tmp_path / "cold", config)).values()}) == 1
+    assert len({row.token_ids.tobytes() for row in rows(run(tmp_path / "cold", config)).values()}) == 1
 
 
 def test_the_report_shows_what_was_collected_and_no_sections_of_matches(whole):
@@ -176,7 +177,7 @@ def test_the_report_shows_what_was_collected_and_no_sections_of_matches(whole):
         assert re.search(
             rf'{game}</th><td class="n">{row["trajectories"]}</td>\s*'
             rf'<td class="n">{100 * row["success_rate"]:.1f} %</td>'
-            rf'\s*<td class="n">{row["turns_played"]:.1f}</td><td class="n">{row["drawn"]:,}</td>',
+            rf'\s*<td class="n">{row["turns_played"]:.1f}</td><td class="n">{row["generated_tokens"]:,}</td>',
             page,
         )
 
@@ -197,7 +198,7 @@ def test_the_result_counts_what_lies_in_the_folder(whole):
                 label: sum(row.failure == label for row in own)
                 for label in ("malformed", "illegal", "truncated", "discarded", "failed")
             },
-            "drawn": sum(int(row.mask.sum()) for row in own),
+            "generated_tokens": sum(int(row.mask.sum()) for row in own),
         }
         assert result["games"][game] == expected
     assert sum(game["successes"] for game in result["games"].values()) > 0  # so that the comparison says something
@@ -208,21 +209,21 @@ def test_the_result_counts_what_lies_in_the_folder(whole):
 
 
 @pytest.fixture
-def jobs(monkeypatch):
+def specs(monkeypatch):
     """Counts the games that are played, by (game, task), and the sizes of calls."""
-    seen, sizes, play = collections.Counter(), [], Table.play
+    seen, sizes, play = collections.Counter(), [], RolloutWorkers.play
 
-    def counting(self, jobs, *args, **options):
-        seen.update((job.game, job.game_seed) for job in jobs)
-        sizes.append(len(jobs))
-        return play(self, jobs, *args, **options)
+    def counting(self, specs, *args, **options):
+        seen.update((spec.game, spec.game_seed) for spec in specs)
+        sizes.append(len(specs))
+        return play(self, specs, *args, **options)
 
-    monkeypatch.setattr(Table, "play", counting)
+    monkeypatch.setattr(RolloutWorkers, "play", counting)
     seen.sizes = sizes
     return seen
 
 
-def test_a_stop_changes_nothing(tmp_path, whole, jobs, capsys):
+def test_a_stop_changes_nothing(tmp_path, whole, specs, capsys):
     path = tmp_path / "parts"
     for looks in (2, 2):
         with pytest.raises(Interrupted):
@@ -230,17 +231,17 @@ def test_a_stop_changes_nothing(tmp_path, whole, jobs, capsys):
     capsys.readouterr()
     run(path)
     assert "24 trajectories of 9 tasks of 3 games; 20 of them are on disk" in capsys.readouterr().out
-    assert jobs.sizes == [10, 10, 4]
+    assert specs.sizes == [10, 10, 4]
     same(rows(path), rows(whole))
     assert untimed(path) == untimed(whole)
     result, expected = (json.loads((place / "collection.json").read_text()) for place in (path, whole))
     assert result["games"] == expected["games"]
 
 
-def test_a_finished_run_is_shown_and_nothing_is_played(tmp_path, whole, jobs, capsys):
+def test_a_finished_run_is_shown_and_nothing_is_played(tmp_path, whole, specs, capsys):
     path = shutil.copytree(whole, tmp_path / "again")
     run(path)
-    assert not jobs
+    assert not specs
     assert "holds this run, finished" in capsys.readouterr().out
 
 
@@ -267,14 +268,14 @@ def test_a_kill_loses_the_chunk_that_was_being_written(tmp_path, whole, monkeypa
     assert untimed(path) == untimed(whole)
 
 
-def test_tasks_of_a_part_that_was_deleted_are_collected_again(tmp_path, whole, jobs):
+def test_tasks_of_a_part_that_was_deleted_are_collected_again(tmp_path, whole, specs):
     path = shutil.copytree(whole, tmp_path / "damaged")
     (path / "finished.json").unlink()
     part = sorted((path / "trajectories").glob("*.parquet"))[1]
     table = pq.read_table(part, columns=["game", "task"]).to_pylist()
     part.unlink()
     run(path)
-    assert jobs == collections.Counter((row["game"], row["task"]) for row in table)
+    assert specs == collections.Counter((row["game"], row["task"]) for row in table)
     same(rows(path), rows(whole), atol=1e-5)
 
 
@@ -304,13 +305,13 @@ def test_other_weights_under_the_same_name_are_refused(tmp_path):
 
 def test_the_hash_of_weights_is_of_every_byte_and_of_weights_only(tmp_path):
     one = shutil.copytree(huggingface.resolve("tiny_player"), tmp_path / "one")
-    before = folders.weights_hash(one)
+    before = model_folders.weights_hash(one)
     (one / "tokenizer_config.json").write_text("{}")
     (one / "notes.safetensors").write_bytes(b"no part of the model")
-    assert folders.weights_hash(one) == before
+    assert model_folders.weights_hash(one) == before
     data = (one / "model.safetensors").read_bytes()
     (one / "model.safetensors").write_bytes(data[: len(data) // 2] + b"\x00\x01" + data[len(data) // 2 + 2 :])
-    assert folders.weights_hash(one) != before
+    assert model_folders.weights_hash(one) != before
 
 
 # ---- several processes -----------------------------------------------------------------------------------------
@@ -361,14 +362,16 @@ def test_two_processes_go_on_with_what_one_began_and_each_writes_its_own_tasks(t
 ASKING = dataclasses.replace(
     CONFIG,
     games={"twenty_questions": {"max_turns": 2}},
-    rollout=dataclasses.replace(ROLLOUT, max_length=448, max_reply_length=8, widths=(64,), lengths=(0, 448), slots=4),
+    rollout=dataclasses.replace(
+        ROLLOUT, max_length=448, max_reply_length=8, prefill_buckets=(64,), cache_buckets=(0, 448), slots=4
+    ),
     collect=CollectConfig(tasks=2, samples=2, samples_of=()),
 )
 
 
-def staffed(url, **settings):
-    endpoint = EndpointSettings(temperature=0.0, prices=("staff=1/2",), retries=0, **settings)
-    return dataclasses.replace(ASKING, staff=StaffConfig(who=f"{url}#m", endpoint=endpoint))
+def with_simulators(url, **settings):
+    endpoint = EndpointSettings(temperature=0.0, prices=("simulators=1/2",), retries=0, **settings)
+    return dataclasses.replace(ASKING, simulators=SimulatorConfig(who=f"{url}#m", endpoint=endpoint))
 
 
 def world_and_judge(handler, body):
@@ -379,9 +382,10 @@ def world_and_judge(handler, body):
 
 def test_a_chat_server_is_world_and_judge_and_its_money_is_counted(tmp_path, capsys):
     with serving(usual=world_and_judge) as server:
-        config = staffed(server.url)
+        config = with_simulators(server.url)
         path = run(
-            tmp_path / "run", dataclasses.replace(config, collect=CollectConfig(tasks=2, samples=2, jobs_at_once=3))
+            tmp_path / "run",
+            dataclasses.replace(config, collect=CollectConfig(tasks=2, samples=2, episodes_per_chunk=3)),
         )
     assert len(metrics(path)) == 2
     found = rows(path)
@@ -391,15 +395,15 @@ def test_a_chat_server_is_world_and_judge_and_its_money_is_counted(tmp_path, cap
     # Every turn is a question to the world and one to the judge; each request has 10 ids in and 3 out.
     assert len(server.requests) == 4 * 2 * 2
     cost = json.loads((path / "collection.json").read_text())["cost"]
-    assert cost["requests/staff"] == 16
-    assert (cost["input_ids/staff"], cost["output_ids/staff"]) == (160, 48)
-    assert cost["money/staff"] == pytest.approx((160 * 1 + 48 * 2) / 1e6)
-    assert "money/staff 0.000256" in capsys.readouterr().out
+    assert cost["requests/simulators"] == 16
+    assert (cost["input_tokens/simulators"], cost["output_tokens/simulators"]) == (160, 48)
+    assert cost["money/simulators"] == pytest.approx((160 * 1 + 48 * 2) / 1e6)
+    assert "money/simulators 0.000256" in capsys.readouterr().out
 
 
 def test_games_that_failed_are_kept_beside_those_that_did_not(tmp_path):
     with serving(fails(400), usual=world_and_judge) as server:
-        found = rows(run(tmp_path / "run", staffed(server.url, concurrency=1)))
+        found = rows(run(tmp_path / "run", with_simulators(server.url, concurrency=1)))
     labels = collections.Counter(row.failure for row in found.values())
     assert labels == {"failed": 1, None: 3}
     (failed,) = (row for row in found.values() if row.failure is not None)
@@ -410,7 +414,7 @@ def test_games_that_failed_are_kept_beside_those_that_did_not(tmp_path):
 
 def test_an_outage_stops_the_run_and_its_games_are_played_again(tmp_path):
     with serving(usual=fails(503)) as server:
-        config = staffed(server.url)
+        config = with_simulators(server.url)
         games = {"TowerOfHanoi-v0": {"max_turns": 3}, **config.games}
         config = dataclasses.replace(config, games=games)
         with pytest.raises(DfcError, match=r"every game of twenty_questions failed, the first one so: .*503"):
@@ -425,9 +429,9 @@ def test_an_outage_stops_the_run_and_its_games_are_played_again(tmp_path):
 def test_staff_of_no_use_is_told_after_its_games_were_kept(tmp_path):
     with (
         serving(usual=lambda handler, _: handler.send(200, json.dumps(completion("Perhaps")).encode())) as server,
-        pytest.raises(DfcError, match=r"twenty_questions: none of 4 trajectories says anything .*\(4 discarded"),
+        pytest.raises(DfcError, match=r"twenty_questions: all 4 trajectories are inconclusive .*\(4 discarded"),
     ):
-        run(tmp_path / "run", staffed(server.url))
+        run(tmp_path / "run", with_simulators(server.url))
     assert [row.failure for row in rows(tmp_path / "run").values()] == ["discarded"] * 4
     assert not (tmp_path / "run" / "finished.json").exists()
 
@@ -435,33 +439,35 @@ def test_staff_of_no_use_is_told_after_its_games_were_kept(tmp_path):
 # ---- parts for other recipes -----------------------------------------------------------------------------------
 
 
-def test_attempts_that_are_there_are_not_played_again_and_have_their_summaries(tmp_path, whole, jobs):
+def test_attempts_that_are_there_are_not_played_again_and_have_their_summaries(tmp_path, whole, specs):
     shutil.copytree(whole / "trajectories", tmp_path / "t")
     config = dataclasses.replace(CONFIG, collect=dataclasses.replace(CONFIG.collect, tasks=4))
-    table = Table(config)
-    wanted = [Attempt("TowerOfHanoi-v0", task, 0) for task in (3, 0, 3)]
-    with Collection(config, table, tmp_path / "t", collection.make_provenance(config, table.source)) as collected:
+    workers = RolloutWorkers(config)
+    wanted = [TaskSample("TowerOfHanoi-v0", task, 0) for task in (3, 0, 3)]
+    with Collection(config, workers, tmp_path / "t", collection.make_provenance(config, workers.source)) as collected:
         assert collected.missing(wanted) == [wanted[0], wanted[2]]
-        found = collected.play(wanted, Policy(table.initial), stop=Stop())
-    table.close()
-    assert jobs == {("TowerOfHanoi-v0", 3): 1}
+        found = collected.play(wanted, PolicyWeights(workers.initial_params), stop=Stop())
+    workers.close()
+    assert specs == {("TowerOfHanoi-v0", 3): 1}
     row = rows(whole)["TowerOfHanoi-v0", 0, 0]
-    assert found[1] == AttemptResult(
-        wanted[1], row.turns, 3, success=False, failure=row.failure, drawn=row.action_tokens
+    assert found[1] == TrajectorySummary(
+        wanted[1], row.turns, 3, success=False, failure=row.failure, generated_tokens=row.action_tokens
     )
     assert found[0] == found[2]
-    assert found[0].attempt == wanted[0]
+    assert found[0].task_sample == wanted[0]
     assert found[0].turns == 3
 
 
 def test_a_collection_samples_as_its_section_says_whatever_its_table_does(tmp_path, whole):
-    table = Table(CONFIG)
-    wanted = [Attempt("TicTacToe-v0", task, sample) for task in range(3) for sample in range(3)]
-    with Collection(CONFIG, table, tmp_path / "trajectories", collection.make_provenance(CONFIG, table.source)) as own:
-        own.play(wanted, Policy(table.initial), stop=Stop())
-    table.close()
+    workers = RolloutWorkers(CONFIG)
+    wanted = [TaskSample("TicTacToe-v0", task, sample) for task in range(3) for sample in range(3)]
+    with Collection(
+        CONFIG, workers, tmp_path / "trajectories", collection.make_provenance(CONFIG, workers.source)
+    ) as own:
+        own.play(wanted, PolicyWeights(workers.initial_params), stop=Stop())
+    workers.close()
     found = rows(tmp_path)
-    same(found, {attempt: row for attempt, row in rows(whole).items() if attempt in found}, atol=1e-5)
+    same(found, {task_sample: row for task_sample, row in rows(whole).items() if task_sample in found}, atol=1e-5)
 
 
 def configured(**games):
@@ -536,37 +542,44 @@ def test_samples_of_single_games_differ_and_stand_together():
     config = configured(mastermind={}, bandit={})
     config = dataclasses.replace(config, collect=CollectConfig(tasks=2, samples=3, samples_of=("mastermind=5",)))
     found = attempts.planned(config)
-    assert collections.Counter(attempt.game for attempt in found) == {"mastermind": 10, "bandit": 6}
+    assert collections.Counter(task_sample.game for task_sample in found) == {"mastermind": 10, "bandit": 6}
     runs = [
-        attempt[:2] for attempt, before in zip(found, [None, *found], strict=False) if attempt[:2] != (before or ())[:2]
+        task_sample[:2]
+        for task_sample, before in zip(found, [None, *found], strict=False)
+        if task_sample[:2] != (before or ())[:2]
     ]
     assert len(runs) == len(set(runs)) == 4
 
 
 def test_a_limit_that_cuts_many_trajectories_is_named():
     some = [
-        AttemptResult(
-            Attempt("wordle", task, 0), 1, 6, success=False, failure="truncated" if task < 3 else None, drawn=1
+        TrajectorySummary(
+            TaskSample("wordle", task, 0),
+            1,
+            6,
+            success=False,
+            failure="truncated" if task < 3 else None,
+            generated_tokens=1,
         )
         for task in range(20)
     ]
-    (said,) = collect.hints(Figures(some).rows(), CONFIG.rollout)
+    (said,) = collect.hints(CollectionStatistics(some).rows(), CONFIG.rollout)
     assert said.startswith("wordle: 15% were cut by a limit outside the rules (rollout.max_length=")
-    assert collect.hints(Figures(some[2:]).rows(), CONFIG.rollout) == []
+    assert collect.hints(CollectionStatistics(some[2:]).rows(), CONFIG.rollout) == []
 
 
 def test_a_game_of_which_few_were_played_is_given_time():
     lost = [
-        AttemptResult(Attempt("wordle", task, 0), 1, 6, success=False, failure="discarded", drawn=1)
+        TrajectorySummary(TaskSample("wordle", task, 0), 1, 6, success=False, failure="discarded", generated_tokens=1)
         for task in range(19)
     ]
     planned = {"wordle": 100}
-    collect.refuse_if_nothing_is_said(Figures(lost).rows(), planned)
-    said = dataclasses.replace(lost[0], attempt=Attempt("wordle", 50, 0), failure="malformed")
-    more = dataclasses.replace(lost[0], attempt=Attempt("wordle", 51, 0))
-    collect.refuse_if_nothing_is_said(Figures([*lost, said, more]).rows(), planned)
+    collect.refuse_if_all_inconclusive(CollectionStatistics(lost).rows(), planned)
+    said = dataclasses.replace(lost[0], task_sample=TaskSample("wordle", 50, 0), failure="malformed")
+    more = dataclasses.replace(lost[0], task_sample=TaskSample("wordle", 51, 0))
+    collect.refuse_if_all_inconclusive(CollectionStatistics([*lost, said, more]).rows(), planned)
     for known in (planned, {}):
-        with pytest.raises(DfcError, match="none of 20 trajectories"):
-            collect.refuse_if_nothing_is_said(Figures([*lost, more]).rows(), known)
-    with pytest.raises(DfcError, match="none of 3 trajectories"):
-        collect.refuse_if_nothing_is_said(Figures(lost[:3]).rows(), {"wordle": 3})
+        with pytest.raises(DfcError, match="all 20 trajectories are inconclusive"):
+            collect.refuse_if_all_inconclusive(CollectionStatistics([*lost, more]).rows(), known)
+    with pytest.raises(DfcError, match="all 3 trajectories are inconclusive"):
+        collect.refuse_if_all_inconclusive(CollectionStatistics(lost[:3]).rows(), {"wordle": 3})

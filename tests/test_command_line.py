@@ -9,9 +9,9 @@ import pytest
 
 from dfc.config import RunConfig
 from dfc.errors import CheckpointError, ConfigError
-from dfc.interruption import Interrupted, Stop
 from dfc.launch import command_line
 from dfc.launch.__main__ import main
+from dfc.runs.stop_signals import Interrupted, Stop
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 SMOKE = "--config=configs/smoke.py"

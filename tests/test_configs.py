@@ -9,7 +9,7 @@ import dfc
 from dfc import validation
 from dfc.games import registry
 from dfc.launch import command_line
-from dfc.run_folder import config_json
+from dfc.runs.run_folder import config_json
 
 FOLDER = Path(__file__).resolve().parents[1] / "configs"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.py"))
@@ -82,5 +82,5 @@ def test_the_smoke_run_is_small():
 
 def test_the_tiny_player_is_made_from_games_that_can_list_every_action():
     games = load("tiny_player").games
-    assert set(games) <= set(registry.ids())
-    assert not any(registry.make(game).facts.open_actions for game in games)
+    assert set(games) <= set(registry.game_ids())
+    assert not any(registry.make(game).info.open_actions for game in games)

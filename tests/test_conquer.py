@@ -16,22 +16,31 @@ from dfc.config import (
     RewardConfig,
     RunConfig,
 )
-from dfc.episodes import Episode, Reply, TokenBatch
+from dfc.episodes import Episode, PlayedReply, TokenBatch
 from dfc.errors import TrainingError
 from dfc.recipes import conquer, divide_fuse_conquer
 from dfc.recipes.stages import Stage
 from dfc.recipes.training_run import State
-from dfc.training.step import Update
+from dfc.training.trainer import Update
 
 GAMES = {"TicTacToe-v0": {}, "GuessTheNumber-v0": {"max_turns": 4}, "Nim-v0": {}}
 CONFIG = DivideFuseConquerConfig(seeds_per_game=6, trajectories_per_seed=4, epsilon=0.25)
 
 
 def episode(
-    outcome="win", steps=1, seat=0, *, illegal=0, malformed=False, group=0, game="TicTacToe-v0", drawn=3, by=None
+    outcome="win",
+    steps=1,
+    seat=0,
+    *,
+    illegal=0,
+    malformed=False,
+    group=0,
+    game="TicTacToe-v0",
+    generated_tokens=3,
+    by=None,
 ):
     other = {"win": "loss", "loss": "win", "invalid": "win"}.get(outcome, outcome)
-    n = drawn + 2
+    n = generated_tokens + 2
     return Episode(
         game=game,
         options={},
@@ -39,14 +48,14 @@ def episode(
         seat=seat,
         opponent="itself",
         group=group,
-        replies=[Reply(seat, "[1]", "policy")] * steps + [Reply(1 - seat, "[2]", "opponent")] * 3,
+        replies=[PlayedReply(seat, "[1]", "policy")] * steps + [PlayedReply(1 - seat, "[2]", "opponent")] * 3,
         outcomes=(outcome, other) if seat == 0 else (other, outcome),
         forfeited_by=seat if outcome == "invalid" else None,
         illegal_tries=illegal,
         malformed=malformed,
-        ids=np.arange(n, dtype=np.int32) + 100 * group,
+        token_ids=np.arange(n, dtype=np.int32) + 100 * group,
         mask=np.arange(n) >= 2,
-        logprobs=np.linspace(-1, -2, n, dtype=np.float32),
+        sampled_logprobs=np.linspace(-1, -2, n, dtype=np.float32),
         plain_logprobs=np.zeros(n, np.float32),
         policy_version=0,
         overrun_by=by,
@@ -150,40 +159,40 @@ def test_without_priorities_every_game_gets_the_same():
 SEEDS = {"TicTacToe-v0": 3, "GuessTheNumber-v0": 2, "Nim-v0": 4}
 
 
-def jobs(config=CONFIG, seed=0, stage="divide g1", iteration=0):
-    return conquer.rollout_jobs(SEEDS, GAMES, config, seed, stage, iteration)
+def specs(config=CONFIG, seed=0, stage="divide g1", iteration=0):
+    return conquer.rollout_specs(SEEDS, GAMES, config, seed, stage, iteration)
 
 
 def by_group(found):
     groups = collections.defaultdict(list)
-    for job in found:
-        groups[job.group].append(job)
+    for spec in found:
+        groups[spec.group].append(spec)
     return groups
 
 
 def test_the_games_of_a_group_share_deal_and_seat_and_draw_on_their_own():
-    groups = by_group(jobs())
+    groups = by_group(specs())
     assert [len(members) for members in groups.values()] == [4] * 9
     for members in groups.values():
-        assert len({(job.game, job.game_seed, job.seat) for job in members}) == 1
-        assert {job.epsilon for job in members} == {0.25}
-        assert all(job.options == GAMES[job.game] for job in members)
+        assert len({(spec.game, spec.game_seed, spec.seat) for spec in members}) == 1
+        assert {spec.epsilon for spec in members} == {0.25}
+        assert all(spec.options == GAMES[spec.game] for spec in members)
     assert collections.Counter(members[0].game for members in groups.values()) == SEEDS
     assert len({members[0].game_seed for members in groups.values()}) == 9
-    assert len({job.seed for job in jobs()}) == 36
+    assert len({spec.seed for spec in specs()}) == 36
 
 
 def test_groups_follow_one_another_and_games_take_turns():
-    order = [job.group for job in jobs()]
+    order = [spec.group for spec in specs()]
     assert [group for group, _ in itertools.groupby(order)] == list(dict.fromkeys(order))
-    games = [job.game for job in jobs()[::4]]
+    games = [spec.game for spec in specs()[::4]]
     assert set(games[:3]) == set(GAMES)
 
 
 def test_seats_alternate_from_seed_to_seed_and_from_iteration_to_iteration():
     for iteration in (0, 1):
         found = collections.defaultdict(list)
-        for members in by_group(jobs(iteration=iteration)).values():
+        for members in by_group(specs(iteration=iteration)).values():
             found[members[0].game].append(members[0].seat)
         expected = {
             "TicTacToe-v0": [[0, 1, 0], [1, 0, 1]],
@@ -195,22 +204,22 @@ def test_seats_alternate_from_seed_to_seed_and_from_iteration_to_iteration():
 
 def test_deals_are_fresh_every_iteration_unless_told_otherwise():
     def deals(config, iteration):
-        return {job.game_seed for job in jobs(config, iteration=iteration)}
+        return {spec.game_seed for spec in specs(config, iteration=iteration)}
 
     fixed = dataclasses.replace(CONFIG, randomize_seeds=False)
     assert not deals(CONFIG, 0) & deals(CONFIG, 1)
     assert deals(fixed, 0) == deals(fixed, 1)
     for config in (CONFIG, fixed):
-        draws = [{job.seed for job in jobs(config, iteration=iteration)} for iteration in (0, 1)]
-        assert not draws[0] & draws[1]
+        sampling_seeds = [{spec.seed for spec in specs(config, iteration=iteration)} for iteration in (0, 1)]
+        assert not sampling_seeds[0] & sampling_seeds[1]
 
 
 def test_jobs_depend_on_the_run_the_stage_and_nothing_else():
-    assert jobs() == jobs()
-    other = [jobs(seed=1), jobs(stage="conquer g1+g2")]
+    assert specs() == specs()
+    other = [specs(seed=1), specs(stage="conquer g1+g2")]
     for found in other:
-        assert not {job.game_seed for job in found} & {job.game_seed for job in jobs()}
-        assert not {job.seed for job in found} & {job.seed for job in jobs()}
+        assert not {spec.game_seed for spec in found} & {spec.game_seed for spec in specs()}
+        assert not {spec.seed for spec in found} & {spec.seed for spec in specs()}
 
 
 # ---- what is trained on -----------------------------------------------------------------------------------------
@@ -229,7 +238,7 @@ def groups_of(*rewards):
 
 
 def groups_in(share):
-    return [int(s.ids[0]) // 100 for s in share]
+    return [int(s.token_ids[0]) // 100 for s in share]
 
 
 def test_advantages_are_relative_to_the_group():
@@ -315,9 +324,11 @@ def test_sequences_carry_what_was_drawn():
     episodes, values = groups_of([1.0, -1.0])
     (share,) = conquer.sequences(episodes, values, PLAIN, 0)
     for sequence, source in zip(share, episodes, strict=True):
-        assert sequence.ids is source.ids
+        assert sequence.token_ids is source.token_ids
         assert sequence.mask is source.mask
-        assert sequence.logprobs is source.logprobs  # of the distribution sampled from, not the plain one
+        assert (
+            sequence.sampled_logprobs is source.sampled_logprobs
+        )  # of the distribution sampled from, not the plain one
 
 
 @pytest.mark.parametrize("value", [0.1, -2.0, 1 / 3, -1.2500001])
@@ -330,15 +341,15 @@ def test_groups_of_equal_rewards_are_left_out(value):
 
 
 def test_a_failed_episode_is_not_trained_on_and_does_not_move_its_group():
-    played = [episode(drawn=n + 1) for n in range(4)]
+    played = [episode(generated_tokens=n + 1) for n in range(4)]
     played[1].failure = "opponent remote raised TimeoutError"
     (share,) = conquer.sequences(played, [1.0, 0.0, -1.0, -1.0], PLAIN, 0)
     others = np.array([1.0, np.nan, -1.0, -1.0])
     expected = (others - np.nanmean(others)) / np.nanstd(others, ddof=1)
     found = {int(s.mask.sum()): s.advantage for s in share}
     assert set(found) == {1, 3, 4}
-    for drawn, advantage in found.items():
-        np.testing.assert_allclose(advantage, expected[drawn - 1], rtol=1e-3)
+    for generated_tokens, advantage in found.items():
+        np.testing.assert_allclose(advantage, expected[generated_tokens - 1], rtol=1e-3)
 
 
 def test_half_of_the_negative_episodes_are_dropped_and_advantages_stay():
@@ -353,7 +364,7 @@ def test_half_of_the_negative_episodes_are_dropped_and_advantages_stay():
     assert set(kept) <= set(all_of)
     assert {a: kept[a] for a in positive} == {a: all_of[a] for a in positive}
     (other,) = conquer.sequences(episodes, values, CONFIG, 1)
-    assert [id(s.ids) for s in other] != [id(s.ids) for s in half]
+    assert [id(s.token_ids) for s in other] != [id(s.token_ids) for s in half]
 
 
 def test_negative_means_a_negative_advantage_not_a_negative_reward():
@@ -394,14 +405,14 @@ def test_the_loss_is_the_papers_with_the_configured_numbers():
     mask *= segments > 0
     batch = TokenBatch(segments, segments, segments, mask, advantages, old)
     ratio = np.exp(logp - old)
-    per_id = -np.minimum(ratio * advantages, np.clip(ratio, 0.8, 1.2) * advantages)
+    per_token = -np.minimum(ratio * advantages, np.clip(ratio, 0.8, 1.2) * advantages)
     kl = np.exp(ref - logp) - (ref - logp) - 1
 
     loss = conquer.make_loss(GrpoConfig(clip_ratio=0.2, kl_coefficient=0.5), 16)(logp, batch, ref)
-    np.testing.assert_allclose(loss.total, ((per_id + 0.5 * kl) * mask).sum(), rtol=1e-5)
+    np.testing.assert_allclose(loss.total, ((per_token + 0.5 * kl) * mask).sum(), rtol=1e-5)
     assert loss.weight == mask.sum()
     loss = conquer.make_loss(GrpoConfig(clip_ratio=0.2, kl_coefficient=0.5), 16)(logp, batch, None)
-    np.testing.assert_allclose(loss.total, (per_id * mask).sum(), rtol=1e-5)
+    np.testing.assert_allclose(loss.total, (per_token * mask).sum(), rtol=1e-5)
 
     grpo = GrpoConfig(clip_ratio=0.2, kl_coefficient=0.5, unit="sequence")
     loss = conquer.make_loss(grpo, 16)(logp, batch, ref)
@@ -410,7 +421,7 @@ def test_the_loss_is_the_papers_with_the_configured_numbers():
     for row, segment in parts:
         counted = (segments[row] == segment) & (mask[row] > 0)
         if counted.any():
-            means.append((per_id + 0.5 * kl)[row][counted].mean())
+            means.append((per_token + 0.5 * kl)[row][counted].mean())
     np.testing.assert_allclose(loss.total, sum(means), rtol=1e-5)
     assert loss.weight == len(means)
 
@@ -434,7 +445,7 @@ def test_updates_are_kept_as_the_rule_says(rule, tolerance, expected):
     assert [conquer.accepted(rate, 0.4, 0.6, config) for rate in (0.0, 0.35, 0.4, 0.55, 0.6)] == expected
 
 
-def donated(start, state, updates=1, rule="always"):
+def donated(initial_params, state, updates=1, rule="always"):
     """Which updates of an iteration may reuse the memory of what they were given, as the recipe tells the trainer."""
     asked = []
 
@@ -448,9 +459,9 @@ def donated(start, state, updates=1, rule="always"):
     run = types.SimpleNamespace(
         config=RunConfig(divide_fuse_conquer=method),
         trainer=trainer,
-        reference=None,
+        reference_params=None,
         lora=None,
-        start=start,
+        initial_params=initial_params,
         bounds=None,
         stop=types.SimpleNamespace(look=lambda _: None),
     )
@@ -532,19 +543,25 @@ def test_both_seats_are_told_apart_where_one_overran():
 
 
 def test_only_wins_are_imitated():
-    ends = [overrun(), episode("truncated", by=1), episode("truncated"), episode("loss"), episode("win", drawn=7)]
+    ends = [
+        overrun(),
+        episode("truncated", by=1),
+        episode("truncated"),
+        episode("loss"),
+        episode("win", generated_tokens=7),
+    ]
     (share,) = conquer.won_sequences(ends, CONFIG, 0)
     assert [int(sequence.mask.sum()) for sequence in share] == [7]
 
 
 def test_the_initial_weights_outlive_iterations_without_an_update():
     """An iteration in which all rewards were equal leaves the initial weights in the policy's place."""
-    start, other = {"w": 1}, {"w": 2}
-    assert donated(start, State(best=start, iteration=3)) == [False]
-    assert donated(start, State(best=start, iteration=3), updates=2) == [False, True]
-    assert donated(start, State(best=other, iteration=3)) == [True]
-    assert donated(start, State(best=other, iteration=3, pool={"iteration 1": other})) == [False]
-    assert donated(start, State(best=other, iteration=3), rule="previous") == [False]
+    initial_params, other = {"w": 1}, {"w": 2}
+    assert donated(initial_params, State(best=initial_params, iteration=3)) == [False]
+    assert donated(initial_params, State(best=initial_params, iteration=3), updates=2) == [False, True]
+    assert donated(initial_params, State(best=other, iteration=3)) == [True]
+    assert donated(initial_params, State(best=other, iteration=3, pool={"iteration 1": other})) == [False]
+    assert donated(initial_params, State(best=other, iteration=3), rule="previous") == [False]
 
 
 def test_an_opponent_that_always_fails_stops_the_run():
@@ -570,13 +587,13 @@ def test_a_game_of_which_nothing_counts_keeps_its_win_rate():
 
 def test_episode_metrics_are_means_per_game_or_reply():
     played = [
-        episode("win", 2, drawn=6),
-        episode("loss", 4, seat=1, drawn=7, illegal=1),
-        episode("invalid", 2, drawn=3, malformed=True),
-        episode("win", 1, game="Nim-v0", drawn=5),
-        overrun(3, game="Nim-v0", drawn=7),
+        episode("win", 2, generated_tokens=6),
+        episode("loss", 4, seat=1, generated_tokens=7, illegal=1),
+        episode("invalid", 2, generated_tokens=3, malformed=True),
+        episode("win", 1, game="Nim-v0", generated_tokens=5),
+        overrun(3, game="Nim-v0", generated_tokens=7),
         # Stopped from outside: in no mean.
-        episode("truncated", 4, by=1, drawn=90, illegal=3),
+        episode("truncated", 4, by=1, generated_tokens=90, illegal=3),
         episode("truncated", 9, game="LiarsDice-v0"),
     ]
     found = conquer.episode_metrics(played, [0.5, -1.25, -2.0, 1.0, -1.0, 0.0, 0.0])

@@ -5,17 +5,17 @@ import io
 import pytest
 
 from dfc.config import RunConfig
-from dfc.players.spending import Spending, Usage
-from dfc.progress import Progress
-from dfc.recipes.costs import Costs, in_words
-from dfc.run_folder import RunFolder
+from dfc.players.usage import Spending, Usage
+from dfc.runs.costs import Costs, in_words
+from dfc.runs.progress import Progress
+from dfc.runs.run_folder import RunFolder
 
 
 class Counted:
     """The counts of an endpoint that nobody asks: 10 ids in and 1 out for every request, at 1/8 in money."""
 
     def __init__(self, requests=0):
-        self.spending = Spending("staff", input_price=10_000.0, output_price=25_000.0)
+        self.spending = Spending("simulators", input_price=10_000.0, output_price=25_000.0)
         self.ask(requests)
 
     def ask(self, requests):
@@ -24,37 +24,37 @@ class Counted:
             self.spending.charge(Usage(10, 1))
 
     def report(self):
-        return {"name": "staff", **self.spending.report()}
+        return {"name": "simulators", **self.spending.report()}
 
 
 def line(folder, costs):
-    found = costs.untold()
-    folder.append("metrics", [{"metrics": {**found, "drawn": 3}}])
+    found = costs.unreported()
+    folder.append("metrics", [{"metrics": {**found, "generated_tokens": 3}}])
     return found
 
 
 def test_lines_add_up_to_the_total_over_all_starts_also_where_no_line_was_written(tmp_path):
     with RunFolder.open(tmp_path, RunConfig(), command="") as folder:
-        costs, staff = Costs(folder), Counted()
-        assert (costs.total, costs.untold(), str(costs)) == ({}, {}, "")
-        staff.ask(4)
-        costs.note([staff])
-        assert line(folder, costs)["requests/staff"] == 4
-        assert set(costs.untold().values()) == {0.0}
-        staff.ask(2)  # and then it is stopped
-        costs.note([staff])
+        costs, counted = Costs(folder), Counted()
+        assert (costs.total, costs.unreported(), str(costs)) == ({}, {}, "")
+        counted.ask(4)
+        costs.note([counted])
+        assert line(folder, costs)["requests/simulators"] == 4
+        assert set(costs.unreported().values()) == {0.0}
+        counted.ask(2)  # and then it is stopped
+        costs.note([counted])
     with RunFolder.open(tmp_path, RunConfig(), command="") as folder:
-        costs, staff = Costs(folder), Counted(8)
-        assert costs.total["requests/staff"] == 6
-        costs.note([staff])
+        costs, counted = Costs(folder), Counted(8)
+        assert costs.total["requests/simulators"] == 6
+        costs.note([counted])
         assert line(folder, costs) == {
-            "requests/staff": 10,
-            "input_ids/staff": 100,
-            "output_ids/staff": 10,
-            "money/staff": 1.25,
+            "requests/simulators": 10,
+            "input_tokens/simulators": 100,
+            "output_tokens/simulators": 10,
+            "money/simulators": 1.25,
         }
         assert costs.total == Costs(folder).total
-        assert costs.total["requests/staff"] == 14
+        assert costs.total["requests/simulators"] == 14
         assert str(costs) == "14 requests, money 1.75"
         (tmp_path / "costs.json").unlink()
         assert Costs(folder).total == costs.total  # the lines know it, too
@@ -62,7 +62,7 @@ def test_lines_add_up_to_the_total_over_all_starts_also_where_no_line_was_writte
 
 def test_a_process_that_does_not_write_knows_nothing(tmp_path):
     costs = Costs(RunFolder.follow(tmp_path, RunConfig(), existed=True))
-    assert (costs.total, costs.untold()) == ({}, {})
+    assert (costs.total, costs.unreported()) == ({}, {})
     assert not list(tmp_path.iterdir())
 
 

@@ -3,13 +3,13 @@ import json
 import time
 
 import pytest
-from service_turns import FOUND, played, random_agent, staff, started, turn
+from service_turns import FOUND, played, random_agent, simulator_reply, started, turn
 
-from dfc.games.chance import Chance
 from dfc.games.game import Outcome, Verdict
 from dfc.games.paprika.customer_service import CustomerService, cases, check, proposals, topics
 from dfc.games.paprika.scenario import Scenario
 from dfc.games.paprika.world import AGENT, GOAL, JUDGE, NOT_VALID, VALID, WORLD
+from dfc.games.rng import GameRng
 
 # ---- whole games --------------------------------------------------------------------------------------------------
 
@@ -70,7 +70,7 @@ def test_the_strong_agent_does_not_use_the_complaint_or_unseen_findings():
     by_domain = collections.defaultdict(set)
     for split in CustomerService.splits:
         for task, scenario in enumerate(CustomerService.scenarios(split)):
-            by_domain[scenario.group].add(FOUND.strong(started(task, split=split), AGENT, Chance(0)))
+            by_domain[scenario.group].add(FOUND.strong(started(task, split=split), AGENT, GameRng(0)))
     assert all(len(first) == 1 for first in by_domain.values())
 
 
@@ -251,14 +251,14 @@ def test_only_what_was_told_is_counted_as_seen():
 def test_copies_and_records_at_every_step_play_on_alike():
     for task in range(0, 120, 17):
         game, twin, read = started(task), started(task), started(task)
-        chance = Chance(task)
+        rng = GameRng(task)
         while not game.over:
             twin = twin.clone()
             record = json.dumps(read.to_json())
             read = CustomerService()
             read.from_json(json.loads(record))
             assert json.dumps(read.to_json()) == record == json.dumps(game.to_json())
-            reply = random_agent(game, AGENT, chance) if game.to_move == AGENT else staff(game)
+            reply = random_agent(game, AGENT, rng) if game.to_move == AGENT else simulator_reply(game)
             before = json.dumps(game.to_json())
             game.clone().step(reply)
             assert json.dumps(game.to_json()) == before
@@ -289,10 +289,10 @@ def test_scenarios_without_facts_can_be_played_and_have_no_script():
     game = started()
     game.scenario = Scenario("x", "My radio is silent.", "It is off. Switch it on.")
     assert len(game.legal_actions()) >= 2
-    assert FOUND.strong(game, AGENT, Chance(0)) in game.legal_actions()
+    assert FOUND.strong(game, AGENT, GameRng(0)) in game.legal_actions()
     game.step("Switch it on.")
     with pytest.raises(ValueError, match="answers only for scenarios with facts"):
-        staff(game)
+        simulator_reply(game)
     assert game.step("No sound.") is Verdict.PLAYED
     assert game.step(VALID) is Verdict.PLAYED
     assert game.outcomes == (Outcome.WIN,)

@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from service_turns import FOUND, PHONE, played, staff, started, turn
+from service_turns import FOUND, PHONE, played, simulator_reply, started, turn
 
 from dfc.games.game import Outcome, Verdict
 from dfc.games.paprika.customer_service import UNCLEAR, CustomerService, cases, check, clearly, topics
@@ -146,7 +146,7 @@ def test_trying_all_remedies_of_a_domain_solves_few_cases(policy, most):
         for message in itertools.islice(itertools.cycle(policy(game)), game.max_turns):
             game.step(message)
             while game.to_move in (WORLD, JUDGE):
-                game.step(staff(game))
+                game.step(simulator_reply(game))
             if game.over:
                 break
         solved += game.outcomes == (Outcome.WIN,)
@@ -174,7 +174,7 @@ def put(mood, remedies):
     return mood.format(", ".join(remedy[0].lower() + remedy[1:].rstrip(".") for remedy in remedies))
 
 
-def to_lenient_staff(game, message):
+def to_lenient_simulators(game, message):
     """The judge takes whatever holds the remedy for a proposal, the customer concedes nothing."""
     game.step(message)
     if game.to_move == WORLD:
@@ -190,7 +190,7 @@ def test_no_mood_lets_a_policy_try_all_remedies_before_a_lenient_judge(mood):
         game = started(task, split="test")
         for remedy in remedies_in_turn(game):
             if not game.over:
-                to_lenient_staff(game, put(mood, [remedy]))
+                to_lenient_simulators(game, put(mood, [remedy]))
         solved += game.outcomes == (Outcome.WIN,)
     assert solved / CustomerService.splits["test"] <= 0.5  # three of eight would be 37.5 %
 
@@ -201,7 +201,7 @@ def test_several_remedies_in_any_mood_reach_nobody(mood):
         game = started(task, split="test")
         for some in (remedies_in_turn(game), remedies_in_turn(game)[:2]):
             assert not clearly(put(mood, some), game.scenario.group)
-            to_lenient_staff(game, put(mood, some))
+            to_lenient_simulators(game, put(mood, some))
             assert game.observation(AGENT) == UNCLEAR
 
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dfc.data import published, rows
+from dfc.data import conversations, rows
 from dfc.data.trajectory_files import DatasetError, read_part
 
 TALK = [{"role": "user", "content": "Guess."}, {"role": "assistant", "content": "crane"}]
@@ -19,7 +19,7 @@ def memory():
 
 def refusal(path, **options):
     with pytest.raises(DatasetError) as found:
-        published.read_conversations(path, **options)
+        conversations.read_conversations(path, **options)
     assert len(str(found.value)) < 600
     return str(found.value)
 
@@ -35,7 +35,7 @@ def test_a_line_that_is_too_long_is_not_read_to_its_end(tmp_path):
     line = json.dumps({"messages": TALK})
     path.write_text(line + "\n")
     assert "takes more than 20 bytes" in refusal(path, max_row_bytes=20)
-    assert len(published.read_conversations(path, max_row_bytes=len(line) + 1)) == 1
+    assert len(conversations.read_conversations(path, max_row_bytes=len(line) + 1)) == 1
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.json"])
@@ -46,7 +46,7 @@ def test_nested_brackets_are_refused(tmp_path, name):
 
 
 def test_an_array_that_is_too_large_is_not_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(published, "_LARGEST_ARRAY", 100)
+    monkeypatch.setattr(conversations, "_LARGEST_ARRAY", 100)
     path = tmp_path / "a.json"
     path.write_text(json.dumps([{"messages": TALK}] * 5))
     assert "one JSON array of" in refusal(path)
@@ -64,10 +64,10 @@ def test_a_small_file_that_unpacks_to_much_is_refused_before_it_is(tmp_path):
     assert "unpack to 200," in refusal(path)
     assert "unpack to " in message_of(rows.read, path, pairs=False, vocabulary=9, row_length=9, tokenizer=lambda: None)
     assert memory() - before < 100 << 20
-    ids = pa.table({"ids": [[7] * 40_000_000], "mask": [[True] * 4]})
-    pq.write_table(ids, path)
+    token_ids = pa.table({"token_ids": [[7] * 40_000_000], "mask": [[True] * 4]})
+    pq.write_table(token_ids, path)
     assert "unpack to " in message_of(rows.read, path, pairs=False, vocabulary=9, row_length=9, tokenizer=lambda: None)
-    assert "unpack to " in message_of(read_part, path, ("ids",))
+    assert "unpack to " in message_of(read_part, path, ("token_ids",))
 
 
 def message_of(function, *arguments, **options):
@@ -89,7 +89,7 @@ def test_a_row_that_a_dictionary_repeats_is_refused(tmp_path):
 def test_ordinary_rows_that_repeat_themselves_are_read(tmp_path):
     path = tmp_path / "a.parquet"
     pq.write_table(talks(2000, "the rules of the game, the same in every row " * 200), path, compression="zstd")
-    assert len(published.read_conversations(path)) == 2000
+    assert len(conversations.read_conversations(path)) == 2000
 
 
 def test_what_cannot_be_read_is_not_called_damage(tmp_path):

@@ -6,19 +6,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dfc.games import scripted, truth_and_deception
-from dfc.games.chance import Chance, derive_seed
+from dfc.games import scripted
+from dfc.games.bots.truth_and_deception import _asserted
 from dfc.games.game import Outcome, Verdict
-from dfc.games.strategies.talk import _asserted
-from dfc.games.truth_and_deception import DECEIVER, GUESSER, TruthAndDeception, fact_pairs
+from dfc.games.rng import GameRng, derive_seed
+from dfc.games.textarena import truth_and_deception
+from dfc.games.textarena.truth_and_deception import DECEIVER, GUESSER, TruthAndDeception, fact_pairs
 
 GAMES = 2000  # against the oracle, per turn limit
 STRATEGY_GAMES = 400
 SIGN = {"invalid": -1, "loss": -1, "win": 1}
 
 
-def pick(chance, items):
-    return items[chance.below(len(items))]
+def pick(rng, items):
+    return items[rng.randrange(len(items))]
 
 
 def started(seed=0, **options):
@@ -38,7 +39,7 @@ def last_turn(seed=0, **options):
 def pair(max_turns, seed):
     from textarena.envs.TruthAndDeception.env import TruthAndDeceptionEnv
 
-    game = started(seed, max_turns=max_turns, split=pick(Chance(seed), ("train", "eval")))
+    game = started(seed, max_turns=max_turns, split=pick(GameRng(seed), ("train", "eval")))
     env = TruthAndDeceptionEnv(max_turns=max_turns)
     env.reset(num_players=2)
     for number, fact in enumerate(game.facts_shown, 1):
@@ -67,12 +68,12 @@ GUESSES = (
 def test_deception_is_the_game_of_textarena(max_turns):
     ends = set()
     for seed in range(GAMES):
-        chance = Chance(derive_seed("deception replies", seed))
+        rng = GameRng(derive_seed("deception replies", seed))
         game, env = pair(max_turns, seed)
         while not game.over:
             seat = game.to_move
             assert seat == env.state.current_player_id
-            reply = pick(chance, GUESSES).format(1 + chance.below(2)) if game.last_turn else pick(chance, REPLIES)
+            reply = pick(rng, GUESSES).format(1 + rng.randrange(2)) if game.last_turn else pick(rng, REPLIES)
             assert game.step(reply) is Verdict.PLAYED
             done, _ = env.step(reply)
             assert done == game.over
@@ -214,27 +215,27 @@ def test_the_guesser_learns_nothing_of_the_truth_before_its_guess(monkeypatch):
         twin = TruthAndDeception(split="eval")
         twin.from_json(data)
         shown = twin.facts_shown
-        chance = Chance(derive_seed("twin", seed))
+        rng = GameRng(derive_seed("twin", seed))
         replies = []
         while not twin.over:
             if twin.to_move == GUESSER:
                 for strength in scripted.STRENGTHS:
                     player = scripted.player(game, strength)
-                    replies.append(player.act(twin, Chance(seed)))
+                    replies.append(player.act(twin, GameRng(seed)))
             replies.append((twin.observation(GUESSER), twin.legal_actions()))
-            twin.step(pick(chance, twin.legal_actions()))
+            twin.step(pick(rng, twin.legal_actions()))
         monkeypatch.setattr(truth_and_deception, "fact_pairs", lambda: pairs)
         assert game.facts_shown == shown
         assert game.true_fact(DECEIVER) != twin.true_fact(DECEIVER)
-        chance = Chance(derive_seed("twin", seed))
+        rng = GameRng(derive_seed("twin", seed))
         expected = []
         while not game.over:
             if game.to_move == GUESSER:
                 for strength in scripted.STRENGTHS:
                     player = scripted.player(game, strength)
-                    expected.append(player.act(game, Chance(seed)))
+                    expected.append(player.act(game, GameRng(seed)))
             expected.append((game.observation(GUESSER), game.legal_actions()))
-            game.step(pick(chance, game.legal_actions()))
+            game.step(pick(rng, game.legal_actions()))
         assert replies == expected
         assert game.outcomes == twin.outcomes[::-1]
         compared += 1
@@ -287,7 +288,7 @@ def correct(deceiver, guesser):
     players = [scripted.player("TruthAndDeception-v0", strength) for strength in (deceiver, guesser)]
     for seed in range(STRATEGY_GAMES):
         game = started(seed)
-        streams = [Chance(derive_seed("player", seat, seed)) for seat in range(2)]
+        streams = [GameRng(derive_seed("player", seat, seed)) for seat in range(2)]
         while not game.over:
             seat = game.to_move
             action = players[seat].act(game, streams[seat])
@@ -318,7 +319,7 @@ def test_the_strong_deceiver_asserts_the_false_fact_in_changing_words():
     said = set()
     for seed in range(200):
         game = started(seed)
-        line = player.act(game, Chance(seed))
+        line = player.act(game, GameRng(seed))
         claimed = 1 if _asserted(line) > 0 else 2
         assert _asserted(line) != 0
         assert claimed != game.true_fact(DECEIVER)
@@ -332,7 +333,7 @@ def test_an_honest_deceiver_beats_the_strong_guesser():
         game = started(seed)
         while not game.over:
             honest = f"Fact {game.true_fact(DECEIVER)} is true."
-            game.step(honest if game.to_move == DECEIVER else player.act(game, Chance(seed)))
+            game.step(honest if game.to_move == DECEIVER else player.act(game, GameRng(seed)))
         assert game.outcomes == ("win", "loss")
 
 

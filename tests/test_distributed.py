@@ -4,14 +4,14 @@ import jax
 import numpy as np
 import pytest
 
-from dfc import agreement
+from dfc import multihost
 from dfc.config import BatchConfig, RolloutConfig, RunConfig
 from dfc.errors import ConfigError, RunFolderError, TrainingError
-from dfc.interruption import Interrupted, Stop
 from dfc.launch import command_line, distributed
 from dfc.launch.distributed import Processes
-from dfc.metrics import MetricsWriter
-from dfc.run_folder import RunFolder
+from dfc.runs.metrics import MetricsWriter
+from dfc.runs.run_folder import RunFolder
+from dfc.runs.stop_signals import Interrupted, Stop
 
 SMOKE = "--config=configs/smoke.py"
 THREE = {"coordinator": "10.0.0.2:9000", "processes": "4", "process": "3"}
@@ -87,11 +87,11 @@ def test_without_a_cluster_auto_says_what_to_give(monkeypatch):
 
 
 def test_one_process_agrees_with_itself():
-    assert agreement.is_first()
-    assert agreement.from_first({"a": [1, None]}) == {"a": [1, None]}
-    assert agreement.largest(15) == 15
-    assert agreement.problems("full") == ["full"]
-    assert agreement.problems(None) == []
+    assert multihost.is_primary()
+    assert multihost.broadcast({"a": [1, None]}) == {"a": [1, None]}
+    assert multihost.all_max(15) == 15
+    assert multihost.all_problems("full") == ["full"]
+    assert multihost.all_problems(None) == []
 
 
 def test_a_stop_that_another_process_was_asked_for_stops_this_one():
@@ -131,8 +131,8 @@ def test_a_process_that_computed_something_else_is_named(monkeypatch):
         return lambda digest: np.asarray([[digest], [digest], [digest + np.uint32(change)]])
 
     arrays = [(np.arange(3), np.ones(2))]
-    monkeypatch.setattr(agreement.multihost_utils, "process_allgather", gather(0))
-    agreement.refuse_divergence("episodes", arrays)
-    monkeypatch.setattr(agreement.multihost_utils, "process_allgather", gather(1))
+    monkeypatch.setattr(multihost.multihost_utils, "process_allgather", gather(0))
+    multihost.require_equal("episodes", arrays)
+    monkeypatch.setattr(multihost.multihost_utils, "process_allgather", gather(1))
     with pytest.raises(TrainingError, match="episodes: process 2 has others"):
-        agreement.refuse_divergence("episodes", arrays)
+        multihost.require_equal("episodes", arrays)

@@ -21,19 +21,22 @@ DOCUMENTED = (
     *(f"dfc.{name}" for name in ("losses", "advantages", "rewards", "curriculum", "fusion", "logprobs")),
     "dfc.games.game",
     "dfc.games.registry",
+    "dfc.games.replay",
+    "dfc.runs.checkpoint",
     *(
         f"dfc.models.{name}"
         for name in (
-            *("huggingface", "chat", "transformer", "cache", "decoder_config", "execution", "attention", "lora"),
+            *("huggingface", "chat", "transformer", "cache", "config", "execution", "attention", "lora"),
             *("quantization", "peft", "sharding"),
         )
     ),
     *(
         f"dfc.{folder}.{path.stem}"
-        for folder in ("players", "rollout", "training", "data", "evaluation")
+        for folder in ("players", "inference", "rollout", "training", "data", "evaluation", "report")
         for path in sorted((ROOT / "dfc" / folder).glob("*.py"))
         if path.stem != "__init__"
     ),
+    *(f"dfc.tiny_player.{name}" for name in ("build_tokenizer", "transcripts", "vocabulary")),
 )
 every_page = pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
 
@@ -204,7 +207,7 @@ def test_the_configuration_of_ones_own_is_small_and_runs(tmp_path, monkeypatch):
     ("text", "expected"),
     [
         ("[a](gone.md) and [b](api.md#dfclosses)", ["gone.md"]),
-        ("see [c](https://example.org/x.md), `games/nim.py`", []),
+        ("see [c](https://example.org/x.md), `games/textarena/nim.py`", []),
         ("`games/chess.py`, tests/test_docs.py.", ["games/chess.py"]),
         ("pytest tests/test_x.py \\\n  tests/test_docs.py", ["tests/test_x.py"]),
         ("`configs/<name>.py`, /models/my-llama, `games/<id>/win_rate`", []),
@@ -230,5 +233,5 @@ def test_a_wrong_command_is_seen(command, expected):
 def test_public_names_are_functions_classes_constants_and_methods():
     names = set(defined("dfc.games.game"))
     assert {"Game", "Game.step", "Outcome", "Verdict"} <= names
-    assert not {"Game._play", "Game.__init__", "extract_action", "Chance"} & names
+    assert not {"Game._play", "Game.__init__", "extract_action", "GameRng"} & names
     assert "TOKENIZER_FILES" in set(defined("dfc.models.huggingface"))

@@ -13,10 +13,10 @@ import pytest
 from chat_server import fails, says, serving
 
 from dfc.errors import ConfigError
-from dfc.players.cache import CachedReply, ReplyCache
 from dfc.players.endpoint import Endpoint, EndpointConfig
 from dfc.players.remote import Remote
-from dfc.players.spending import BudgetExceeded
+from dfc.players.reply_cache import CachedReply, ReplyCache
+from dfc.players.usage import BudgetExceeded
 
 ROOT = Path(__file__).resolve().parents[1]
 HELLO = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hello"}]
@@ -311,7 +311,7 @@ def test_ids_and_money_are_the_servers_counts_times_the_prices():
             endpoint.answer(chat("a"))
             endpoint.answer(chat("b"))
             report = endpoint.report()
-        assert (report["input_ids"], report["output_ids"], report["estimated_replies"]) == (2000, 400, 0)
+        assert (report["input_tokens"], report["output_tokens"], report["estimated_replies"]) == (2000, 400, 0)
         assert report["money"] == pytest.approx((2000 * 2.0 + 400 * 8.0) / 1e6)
         assert json.loads(json.dumps(report)) == report
 
@@ -331,16 +331,15 @@ def test_counts_the_server_does_not_send_are_estimated_and_flagged(usage):
     with serving(says("x" * 41, usage=usage)) as server, make(server) as endpoint:
         endpoint.answer(chat("y" * 80))
         report = endpoint.report()
-        assert (report["input_ids"], report["output_ids"], report["estimated_replies"]) == (24, 11, 1)
+        assert (report["input_tokens"], report["output_tokens"], report["estimated_replies"]) == (24, 11, 1)
 
 
 def test_a_spent_budget_of_ids_stops_every_further_request():
-    with serving() as server, make(server, budget_ids=20) as endpoint:
+    with serving() as server, make(server, budget_tokens=20) as endpoint:
         assert endpoint.answer(chat("a")) == "a"  # 13 ids
         assert endpoint.answer(chat("b")) == "b"  # 26: under way when the budget was reached
-        match = (
-            r"m: 26 of a budget of 20 ids are spent \(20 ids in, 6 out, 2 requests\).*raise EndpointConfig.budget_ids"
-        )
+        spent = r"m: 26 of a budget of 20 tokens are spent \(20 tokens in, 6 out, 2 requests\)"
+        match = rf"{spent}.*raise EndpointConfig.budget_tokens"
         for text in "cd":
             with pytest.raises(BudgetExceeded, match=match):
                 endpoint.answer(chat(text))
@@ -362,7 +361,7 @@ def test_calls_under_way_when_the_budget_is_spent_finish_and_queued_ones_do_not(
 
 
 def test_a_spent_budget_does_not_stop_replies_from_the_cache(tmp_path):
-    with serving() as server, make(server, budget_ids=1, cache=str(tmp_path)) as endpoint:
+    with serving() as server, make(server, budget_tokens=1, cache=str(tmp_path)) as endpoint:
         assert endpoint.answer(chat("a")) == "a"
         assert endpoint.answer(chat("a")) == "a"
         with pytest.raises(BudgetExceeded):
@@ -393,12 +392,12 @@ def test_an_endpoint_plays_in_the_other_seat(tmp_path):
     import numpy as np
 
     from dfc.config import RolloutConfig, SamplingConfig
+    from dfc.inference.engine import Engine
     from dfc.models.chat import ChatTokenizer
-    from dfc.models.decoder_config import DecoderConfig
+    from dfc.models.config import DecoderConfig
     from dfc.models.huggingface import resolve
     from dfc.models.transformer import abstract_params
-    from dfc.rollout.engine import Engine
-    from dfc.rollout.play import Arena, Job
+    from dfc.rollout.runner import EpisodeSpec, RolloutRunner
 
     def first_free(handler, body):
         seen = " ".join(m["content"] for m in body["messages"] if "[" in m["content"])
@@ -412,15 +411,15 @@ def test_an_endpoint_plays_in_the_other_seat(tmp_path):
     config = DecoderConfig(vocabulary=tokenizer.vocabulary, **sizes, **further)
     params = jax.tree.map(lambda leaf: jnp.asarray(np.full(leaf.shape, 0.1, np.float32)), abstract_params(config))
     rollout = RolloutConfig(slots=2, max_length=256, max_reply_length=8, stop=("]",), legal_only=True)
-    stop = tokenizer.stop_ids(rollout.stop)
-    values = {"widths": (32,), "lengths": (256,), "decode_steps": 8}
-    engine = Engine(config, params, slots=2, max_length=256, stop_ids=stop, sampling=SamplingConfig(), **values)
-    jobs = [Job("TicTacToe-v0", {}, n, n % 2, n, 100 + n) for n in range(2)]
+    stop = tokenizer.stop_token_ids(rollout.stop)
+    values = {"prefill_buckets": (32,), "cache_buckets": (256,), "decode_steps": 8}
+    engine = Engine(config, params, slots=2, max_length=256, stop_token_ids=stop, sampling=SamplingConfig(), **values)
+    specs = [EpisodeSpec("TicTacToe-v0", {}, n, n % 2, n, 100 + n) for n in range(2)]
     with serving(fails(500), fails(429, b"", Retry_After="0.1"), usual=first_free) as server:
         played = []
         for _ in range(2):
             with make(server, cache=str(tmp_path)) as endpoint:
-                found = Arena(rollout, tokenizer, engine, opponent=endpoint, opponent_name="m").play(jobs)
+                found = RolloutRunner(rollout, tokenizer, engine, opponent=endpoint, opponent_name="m").play(specs)
                 played.append([episode.record() for episode in found])
                 assert not any(episode.failed for episode in found)
                 assert all(episode.outcome in ("win", "draw", "loss") for episode in found)

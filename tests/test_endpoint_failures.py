@@ -20,7 +20,7 @@ import pytest
 from chat_server import completion, fails, hangs, says, sends, serving
 
 from dfc.errors import ConfigError
-from dfc.players import cache
+from dfc.players import reply_cache
 from dfc.players.chat_response import read_pause
 from dfc.players.endpoint import Endpoint, EndpointConfig, EndpointError
 from dfc.players.remote import PlayerError
@@ -126,7 +126,7 @@ def test_a_connection_reset_is_tried_again():
 def test_the_ids_of_answers_without_text_are_counted():
     with serving(says(None), says("x")) as server, make(server) as endpoint:
         endpoint.answer(HELLO)
-        assert (endpoint.report()["input_ids"], endpoint.report()["output_ids"]) == (20, 6)
+        assert (endpoint.report()["input_tokens"], endpoint.report()["output_tokens"]) == (20, 6)
 
 
 def test_waiting_times_double():
@@ -261,7 +261,7 @@ def test_a_reply_that_never_began_says_which_limit_to_raise():
     cut = says("", choices=[{"message": {"role": "assistant", "content": None}, "finish_reason": "length"}])
     with serving(cut) as server, make(server) as endpoint:
         assert "used up before the reply began: raise max_tokens" in message_of(endpoint)
-        assert (len(server.requests), endpoint.report()["output_ids"]) == (1, 3)
+        assert (len(server.requests), endpoint.report()["output_tokens"]) == (1, 3)
 
 
 def test_a_server_that_hangs_for_ever_costs_its_time_limits_and_no_more():
@@ -347,7 +347,7 @@ def test_an_interrupt_loses_no_reply_that_is_paid_for(tmp_path):
         assert sorted(set(told)) == ["m: the endpoint was closed before the reply came", "x"]
         report = endpoint.report()
         assert report["replies"] == told.count("x") == len(server.requests) - 1 == 3
-        assert report["input_ids"] == 30
+        assert report["input_tokens"] == 30
         assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 3
 
 
@@ -569,9 +569,9 @@ def test_an_answer_within_the_limit_is_read_whole():
 
 
 def test_a_cache_entry_of_any_size_is_no_reply(tmp_path, monkeypatch):
-    monkeypatch.setattr(cache, "_LARGEST", 1000)
-    replies = cache.ReplyCache(tmp_path)
-    replies.put("ab" * 32, cache.CachedReply("x" * 500, 1, 1))
+    monkeypatch.setattr(reply_cache, "_LARGEST", 1000)
+    replies = reply_cache.ReplyCache(tmp_path)
+    replies.put("ab" * 32, reply_cache.CachedReply("x" * 500, 1, 1))
     assert replies.get("ab" * 32) is not None
-    replies.put("ab" * 32, cache.CachedReply("x" * 1000, 1, 1))
+    replies.put("ab" * 32, reply_cache.CachedReply("x" * 1000, 1, 1))
     assert replies.get("ab" * 32) is None

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from dfc.config import SamplingConfig
-from dfc.models.decoder_config import DecoderConfig
+from dfc.inference.engine import Engine
+from dfc.inference.sampling import uniforms
+from dfc.models.config import DecoderConfig
 from dfc.models.lora import ALL_LINEAR, LoraConfig, abstract_adapters, merge, pool
 from dfc.models.sharding import make_mesh, param_shardings
 from dfc.models.transformer import Adapters, abstract_params, bind
-from dfc.rollout.engine import Engine
-from dfc.rollout.sampling import uniforms
 
 CONFIG = DecoderConfig(
     vocabulary=50,
@@ -32,7 +32,7 @@ CONFIG = DecoderConfig(
     tied_embedding=False,
 )
 MAX_LENGTH = 48
-WIDTHS, LENGTHS, STEPS = (2, 4), (0, 16, MAX_LENGTH), 3
+PREFILL_BUCKETS, CACHE_BUCKETS, STEPS = (2, 4), (0, 16, MAX_LENGTH), 3
 STOPS = frozenset({3, 11, 12, 29, 30, 31, 44})
 TEMPERATURE = 0.8
 SAMPLING = SamplingConfig(temperature=TEMPERATURE)
@@ -41,10 +41,10 @@ SAMPLING = SamplingConfig(temperature=TEMPERATURE)
 def weights(seed):
     rng = np.random.default_rng(seed)
 
-    def drawn(leaf):
+    def random_leaf(leaf):
         return jnp.asarray((rng.normal(size=leaf.shape) * 0.25 + (leaf.ndim == 1)).astype(np.float32))
 
-    return jax.tree.map(drawn, abstract_params(CONFIG))
+    return jax.tree.map(random_leaf, abstract_params(CONFIG))
 
 
 @pytest.fixture(scope="module")
@@ -52,16 +52,16 @@ def params():
     return weights(0)
 
 
-def make(params, *, slots=4, stops=STOPS, widths=WIDTHS, max_length=MAX_LENGTH, mesh=None):
+def make(params, *, slots=4, stops=STOPS, prefill_buckets=PREFILL_BUCKETS, max_length=MAX_LENGTH, mesh=None):
     return Engine(
         CONFIG,
         params,
         slots=slots,
         max_length=max_length,
-        stop_ids=stops,
+        stop_token_ids=stops,
         sampling=SAMPLING,
-        widths=widths,
-        lengths=LENGTHS,
+        prefill_buckets=prefill_buckets,
+        cache_buckets=CACHE_BUCKETS,
         decode_steps=STEPS,
         mesh=mesh,
     )
@@ -75,9 +75,9 @@ class Talk:
     observations: list[list[int]]
     cap: int = 6
     adapter: int = 0
-    ids: list[int] = dataclasses.field(default_factory=list)
+    token_ids: list[int] = dataclasses.field(default_factory=list)
     mask: list[bool] = dataclasses.field(default_factory=list)
-    logprobs: list[float] = dataclasses.field(default_factory=list)
+    sampled_logprobs: list[float] = dataclasses.field(default_factory=list)
     plain: list[float] = dataclasses.field(default_factory=list)
     replies: list = dataclasses.field(default_factory=list)
     refused: bool = False
@@ -86,10 +86,10 @@ class Talk:
         return Talk(self.seed, self.observations, self.cap, self.adapter)
 
     def same(self, other):
-        assert self.ids == other.ids
+        assert self.token_ids == other.token_ids
         assert self.mask == other.mask
         assert self.refused == other.refused
-        np.testing.assert_allclose(self.logprobs, other.logprobs, atol=1e-4, rtol=0)
+        np.testing.assert_allclose(self.sampled_logprobs, other.sampled_logprobs, atol=1e-4, rtol=0)
         np.testing.assert_allclose(self.plain, other.plain, atol=1e-4, rtol=0)
 
 
@@ -111,16 +111,16 @@ def talks(count, seed=0, turns=5):
 def start(engine, slot, talk):
     observation = talk.observations[len(talk.replies)]
     engine.append(slot, observation)
-    talk.ids += observation
+    talk.token_ids += observation
     talk.mask += [False] * len(observation)
     return engine.ask(slot, talk.cap)
 
 
 def take(talk, reply):
     talk.replies.append(reply)
-    talk.ids += reply.ids
-    talk.mask += [True] * len(reply.ids)
-    talk.logprobs += reply.logprobs
+    talk.token_ids += reply.token_ids
+    talk.mask += [True] * len(reply.token_ids)
+    talk.sampled_logprobs += reply.sampled_logprobs
     talk.plain += reply.plain_logprobs
 
 
@@ -162,13 +162,13 @@ def _logits(config, params, tokens, positions, segments):
     return jnp.matmul(model(tokens, positions, segments), model.output_embedding.T)
 
 
-def full_forward(params, ids):
+def full_forward(params, token_ids):
     """Logits float64 [n, V] of a whole conversation at once, no cache; what could not be answered is left out."""
-    ids = ids[:MAX_LENGTH]
+    token_ids = token_ids[:MAX_LENGTH]
     tokens, segments = np.zeros((1, MAX_LENGTH), np.int32), np.zeros((1, MAX_LENGTH), np.int32)
-    tokens[0, : len(ids)], segments[0, : len(ids)] = ids, 1
+    tokens[0, : len(token_ids)], segments[0, : len(token_ids)] = token_ids, 1
     positions = np.arange(MAX_LENGTH, dtype=np.int32)[None] * segments
-    return np.asarray(_logits(CONFIG, params, tokens, positions, segments), np.float64)[0, : len(ids)]
+    return np.asarray(_logits(CONFIG, params, tokens, positions, segments), np.float64)[0, : len(token_ids)]
 
 
 def log_softmax(logits):
@@ -177,23 +177,23 @@ def log_softmax(logits):
 
 
 def check_against_full_forward(params, talk):
-    logits, drawn = full_forward(params, talk.ids), np.flatnonzero(talk.mask)
-    for number, place in enumerate(drawn):
-        id_, row = talk.ids[place], logits[place - 1]
+    logits, sampled_positions = full_forward(params, talk.token_ids), np.flatnonzero(talk.mask)
+    for number, place in enumerate(sampled_positions):
+        token_id, row = talk.token_ids[place], logits[place - 1]
         sampled = log_softmax(row / TEMPERATURE)
-        np.testing.assert_allclose(talk.logprobs[number], sampled[id_], atol=1e-4, rtol=0)
-        np.testing.assert_allclose(talk.plain[number], log_softmax(row)[id_], atol=1e-4, rtol=0)
+        np.testing.assert_allclose(talk.sampled_logprobs[number], sampled[token_id], atol=1e-4, rtol=0)
+        np.testing.assert_allclose(talk.plain[number], log_softmax(row)[token_id], atol=1e-4, rtol=0)
         # The number of its own seed and of its place in the conversation decides an id.
         uniform = uniforms(np.asarray([talk.seed], np.uint64), np.asarray([place], np.uint64))[0]
-        after = np.exp(sampled).cumsum()[id_]
-        assert after - np.exp(sampled[id_]) - 1e-4 <= uniform <= after + 1e-4
+        after = np.exp(sampled).cumsum()[token_id]
+        assert after - np.exp(sampled[token_id]) - 1e-4 <= uniform <= after + 1e-4
 
 
 def test_cached_equals_uncached(params):
     found = talks(12)
     run(make(params), found)
     assert max(len(talk.replies) for talk in found) > 3
-    assert max(len(talk.ids) for talk in found) > 32
+    assert max(len(talk.token_ids) for talk in found) > 32
     for talk in found:
         check_against_full_forward(params, talk)
 
@@ -216,7 +216,7 @@ def test_a_reply_does_not_depend_on_the_others_the_slot_or_the_time(params, orde
 def test_over_several_devices_replies_are_the_same_and_the_cache_is_split(params, sizes, slots, shard):
     mesh = make_mesh(*sizes, devices=jax.devices()[: math.prod(sizes)])
     split = jax.device_put(params, param_shardings(CONFIG, mesh))
-    engine = make(split, slots=slots, widths=(4,), mesh=mesh)  # fewer programs to compile
+    engine = make(split, slots=slots, prefill_buckets=(4,), mesh=mesh)  # fewer programs to compile
     assert engine.free == -(-slots // (sizes[0] * sizes[1])) * sizes[0] * sizes[1]
     long = Talk(7, [list(range(30))], 4)
     run(engine, [*(found := talks(9, 1)[:4]), long])
@@ -231,7 +231,7 @@ def test_another_seed_draws_other_ids(params):
     first = talks(1, 1)[0]
     other = dataclasses.replace(first.fresh(), seed=first.seed + 1)
     run(make(params), [first, other])
-    assert first.ids != other.ids
+    assert first.token_ids != other.token_ids
 
 
 def test_a_slot_that_sits_out_many_calls_answers_as_if_alone(params):
@@ -259,7 +259,7 @@ def test_a_slot_is_as_new_after_close(params):
     engine = make(params, slots=4)
     long = [Talk(seed, [list(range(40))], 8) for seed in range(4)]
     run(engine, long)
-    assert all(len(talk.ids) > 40 for talk in long)
+    assert all(len(talk.token_ids) > 40 for talk in long)
     abandoned = engine.open(5)  # closed in the middle of a reply
     engine.append(abandoned, list(range(9)))
     assert engine.ask(abandoned, 6)
@@ -284,16 +284,16 @@ def test_the_first_stop_id_ends_a_reply_and_the_limits_cut_it(params):
         length = 0
         for reply, observation in zip(talk.replies, talk.observations, strict=False):
             length += len(observation)
-            assert not STOPS.intersection(reply.ids[:-1])
-            assert reply.stopped == (reply.ids[-1] in STOPS)
-            assert len(reply.ids) == len(reply.logprobs) == len(reply.plain_logprobs)
+            assert not STOPS.intersection(reply.token_ids[:-1])
+            assert reply.stopped == (reply.token_ids[-1] in STOPS)
+            assert len(reply.token_ids) == len(reply.sampled_logprobs) == len(reply.plain_logprobs)
             room = min(talk.cap, MAX_LENGTH - length)
-            assert len(reply.ids) <= room
-            assert reply.stopped or len(reply.ids) == room
-            length += len(reply.ids)
+            assert len(reply.token_ids) <= room
+            assert reply.stopped or len(reply.token_ids) == room
+            length += len(reply.token_ids)
             kinds["stopped" if reply.stopped else "cut" if room == talk.cap else "full"] += 1
         if talk.refused:
-            assert len(talk.ids) >= MAX_LENGTH
+            assert len(talk.token_ids) >= MAX_LENGTH
     assert kinds["stopped"] > 5
     assert kinds["cut"] > 5
 
@@ -302,19 +302,21 @@ def test_the_first_stop_id_ends_a_reply_and_the_limits_cut_it(params):
 def test_a_conversation_never_outgrows_max_length(params, length, replied):
     engine = make(params, stops=frozenset())
     slot = engine.open(1)
-    ids = np.random.default_rng(length).integers(0, 50, size=length).tolist()
-    engine.append(slot, ids)
+    token_ids = np.random.default_rng(length).integers(0, 50, size=length).tolist()
+    engine.append(slot, token_ids)
     assert engine.ask(slot, 6) == (replied > 0)
     assert engine.length(slot) == length
     assert engine.busy == (replied > 0)
     found = [reply for _ in range(60) for reply in engine.step()]
-    assert [len(reply.ids) for reply in found] == ([replied] if replied else [])
+    assert [len(reply.token_ids) for reply in found] == ([replied] if replied else [])
     if replied:
         assert not found[0].stopped
         assert engine.length(slot) == MAX_LENGTH
-        logits = full_forward(params, ids + found[0].ids)
-        sampled = [log_softmax(logits[length - 1 + n] / TEMPERATURE)[id_] for n, id_ in enumerate(found[0].ids)]
-        np.testing.assert_allclose(found[0].logprobs, sampled, atol=1e-4, rtol=0)
+        logits = full_forward(params, token_ids + found[0].token_ids)
+        sampled = [
+            log_softmax(logits[length - 1 + n] / TEMPERATURE)[token_id] for n, token_id in enumerate(found[0].token_ids)
+        ]
+        np.testing.assert_allclose(found[0].sampled_logprobs, sampled, atol=1e-4, rtol=0)
         engine.append(slot, [1])
         assert not engine.ask(slot, 6)
 
@@ -324,15 +326,15 @@ def test_nothing_is_fed_twice(params):
     run(engine, found)
     assert not any(talk.refused for talk in found)
     # All but the last drawn id of each conversation.
-    assert engine.counts.fed == sum(len(talk.ids) - 1 for talk in found)
-    assert engine.counts.drawn == sum(sum(talk.mask) for talk in found)
-    assert engine.counts.computed >= engine.counts.fed
+    assert engine.counts.processed_tokens == sum(len(talk.token_ids) - 1 for talk in found)
+    assert engine.counts.generated_tokens == sum(sum(talk.mask) for talk in found)
+    assert engine.counts.computed >= engine.counts.processed_tokens
     assert engine.counts.row_steps >= engine.counts.useful_steps > 0
 
 
 def test_widths_do_not_change_replies(params):
     found = talks(9, 1)
-    run(make(params, widths=(3,)), found)
+    run(make(params, prefill_buckets=(3,)), found)
     for talk, expected in zip(found, _alone(1, 9), strict=True):
         talk.same(expected)
 
@@ -366,7 +368,7 @@ def test_nothing_compiles_after_warm_up_and_new_weights_are_taken_over(params, c
     assert {version for talk in found for reply in talk.replies for version in reply.versions} == {7}
     for talk in found:
         check_against_full_forward(other, talk)
-    assert [talk.ids for talk in found] != [talk.ids for talk in _alone(1, 9)[:6]]
+    assert [talk.token_ids for talk in found] != [talk.token_ids for talk in _alone(1, 9)[:6]]
 
 
 def test_misuse_is_refused_with_words(params):
@@ -412,7 +414,7 @@ def test_adapters_of_one_batch_answer_as_each_would_alone(params):
             talk.same(one)
             talk.same(plain)
     first, second = (next(t for t in together if t.adapter == number) for number in (0, 1))
-    assert first.ids != second.ids
+    assert first.token_ids != second.token_ids
 
 
 def test_an_adapter_that_is_not_there_is_refused(params):

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from dfc.config import SamplingConfig
-from dfc.models.decoder_config import DecoderConfig
+from dfc.inference.engine import Engine
+from dfc.models.config import DecoderConfig
 from dfc.models.lora import ALL_LINEAR, LoraConfig, abstract_adapters, merge, pool
 from dfc.models.transformer import Adapters, abstract_params, bind
-from dfc.rollout.engine import Engine
 
 CONFIG = DecoderConfig(
     vocabulary=50,
@@ -41,10 +41,10 @@ LORA = LoraConfig(rank=2, alpha=2.0, targets=ALL_LINEAR)
 def weights(seed):
     rng = np.random.default_rng(seed)
 
-    def drawn(leaf):
+    def random_leaf(leaf):
         return jnp.asarray((rng.normal(size=leaf.shape) * 0.25 + (leaf.ndim == 1)).astype(np.float32))
 
-    return jax.tree.map(drawn, abstract_params(CONFIG))
+    return jax.tree.map(random_leaf, abstract_params(CONFIG))
 
 
 def another(seed):
@@ -65,11 +65,11 @@ def make(params, stops=STOPS):
         params,
         slots=4,
         max_length=MAX_LENGTH,
-        stop_ids=stops,
+        stop_token_ids=stops,
         sampling=SAMPLING,
         rows=2,
-        widths=(4,),
-        lengths=(MAX_LENGTH,),
+        prefill_buckets=(4,),
+        cache_buckets=(MAX_LENGTH,),
         decode_steps=3,
     )
 
@@ -80,15 +80,15 @@ def _whole(config, params, tokens, positions, segments):
     return jnp.matmul(model(tokens, positions, segments), model.output_embedding.T)
 
 
-def plain_logprobs(params, ids):
+def plain_logprobs(params, token_ids):
     """Log-probability float64 of each id but the first, of a whole conversation at once, no cache."""
     tokens, segments = np.zeros((1, MAX_LENGTH), np.int32), np.zeros((1, MAX_LENGTH), np.int32)
-    tokens[0, : len(ids)], segments[0, : len(ids)] = ids, 1
+    tokens[0, : len(token_ids)], segments[0, : len(token_ids)] = token_ids, 1
     positions = np.arange(MAX_LENGTH, dtype=np.int32)[None] * segments
-    logits = np.asarray(_whole(CONFIG, params, tokens, positions, segments), np.float64)[0, : len(ids) - 1]
+    logits = np.asarray(_whole(CONFIG, params, tokens, positions, segments), np.float64)[0, : len(token_ids) - 1]
     shifted = logits - logits.max(axis=1, keepdims=True)
     found = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-    return found[np.arange(len(ids) - 1), ids[1:]]
+    return found[np.arange(len(token_ids) - 1), token_ids[1:]]
 
 
 @dataclasses.dataclass
@@ -99,27 +99,27 @@ class Talk:
     observations: list
     policy: str = "policy"
     adapter: int = 0
-    ids: list = dataclasses.field(default_factory=list)
+    token_ids: list = dataclasses.field(default_factory=list)
     replies: list = dataclasses.field(default_factory=list)
 
     def again(self, policy="policy"):
         return Talk(self.seed, self.observations, policy)
 
     def same(self, other):
-        assert self.ids == other.ids
+        assert self.token_ids == other.token_ids
         for one, two in zip(self.replies, other.replies, strict=True):
             assert one.stopped == two.stopped
-            np.testing.assert_allclose(one.logprobs, two.logprobs, atol=1e-5, rtol=0)
+            np.testing.assert_allclose(one.sampled_logprobs, two.sampled_logprobs, atol=1e-5, rtol=0)
             np.testing.assert_allclose(one.plain_logprobs, two.plain_logprobs, atol=1e-5, rtol=0)
 
     def check(self, params):
         """The reported plain log-probabilities are those of the model without a cache."""
-        expected, place = plain_logprobs(params, self.ids), 0
+        expected, place = plain_logprobs(params, self.token_ids), 0
         for observation, reply in zip(self.observations, self.replies, strict=True):
             place += len(observation)
-            here = expected[place - 1 : place - 1 + len(reply.ids)]
+            here = expected[place - 1 : place - 1 + len(reply.token_ids)]
             np.testing.assert_allclose(reply.plain_logprobs, here, atol=1e-4, rtol=0)
-            place += len(reply.ids)
+            place += len(reply.token_ids)
 
 
 def talks(count, seed, **more):
@@ -138,7 +138,7 @@ def run(engine, waiting, between=lambda: None):
     def say(slot, talk):
         observation = talk.observations[len(talk.replies)]
         engine.append(slot, observation)
-        talk.ids += observation
+        talk.token_ids += observation
         assert engine.ask(slot, 5)
 
     while waiting or live:
@@ -153,7 +153,7 @@ def run(engine, waiting, between=lambda: None):
         for reply in engine.collect():
             talk = live[reply.slot]
             talk.replies.append(reply)
-            talk.ids += reply.ids
+            talk.token_ids += reply.token_ids
             if len(talk.replies) < len(talk.observations):
                 say(reply.slot, talk)
             else:
@@ -180,7 +180,7 @@ def test_policies_of_one_engine_answer_as_each_would_alone():
             assert {version for reply in talk.replies for version in reply.versions} == {10 * number}
     first = [talk.again() for talk in together[1:2]]
     run(make(weights(0)), first)
-    assert first[0].ids != together[1].ids  # the policies are not the same one
+    assert first[0].token_ids != together[1].token_ids  # the policies are not the same one
 
 
 def test_policies_of_the_same_weights_share_calls_and_keep_their_own_versions():
@@ -193,7 +193,7 @@ def test_policies_of_the_same_weights_share_calls_and_keep_their_own_versions():
         found = talks(2, 2)  # as many as a call has rows
         found[1].policy = "policy" if params is None else "twin"
         run(engine, found)
-        calls[kind], replies[kind] = engine.counts.calls, [talk.ids for talk in found]
+        calls[kind], replies[kind] = engine.counts.calls, [talk.token_ids for talk in found]
         for talk in found:
             talk.check(weights(0))
             version = 7 if talk.policy == "twin" else 3
@@ -218,7 +218,7 @@ def test_a_pool_of_adapters_answers_beside_full_weights():
         alone = [talk.again() for talk in mine]
         run(make(params), alone)
         for talk, expected in zip(mine, alone, strict=True):
-            assert talk.ids == expected.ids
+            assert talk.token_ids == expected.token_ids
             talk.check(params)
 
 
@@ -274,9 +274,9 @@ def test_weights_that_change_in_mid_reply_are_named_id_by_id():
     assert len(set(expected)) > 2
     # Up to where the weights changed first the conversation is the old weights' own.
     under = expected.count(0)
-    ids = [5, 6, 7, *found[0].ids[:under]]
+    token_ids = [5, 6, 7, *found[0].token_ids[:under]]
     np.testing.assert_allclose(
-        found[0].plain_logprobs[:under], plain_logprobs(weights(0), ids)[-under:], atol=1e-4, rtol=0
+        found[0].plain_logprobs[:under], plain_logprobs(weights(0), token_ids)[-under:], atol=1e-4, rtol=0
     )
     # A conversation opened now is the new weights' own from its first id.
     engine.close(slot)
@@ -332,5 +332,5 @@ def test_the_old_weights_may_be_deleted_while_conversations_go_on():
     expected = Talk(4, [[8, 9, 10, 13, 14], [20, 21]])
     alone = make(kept)
     run(alone, [expected])
-    assert [first.ids, second.ids] == [reply.ids for reply in expected.replies]
-    assert second.versions == [2] * len(second.ids)
+    assert [first.token_ids, second.token_ids] == [reply.token_ids for reply in expected.replies]
+    assert second.versions == [2] * len(second.token_ids)

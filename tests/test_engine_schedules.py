@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 
 from dfc.config import SamplingConfig
+from dfc.inference.engine import Engine
+from dfc.inference.sampling import uniforms
 from dfc.models.cache import empty_cache
-from dfc.models.decoder_config import DecoderConfig
+from dfc.models.config import DecoderConfig
 from dfc.models.transformer import abstract_params, bind
-from dfc.rollout.engine import Engine
-from dfc.rollout.sampling import uniforms
 
 CONFIG = DecoderConfig(
     vocabulary=50,
@@ -49,8 +49,8 @@ SETTINGS = (
     SamplingConfig(min_p=0.2),
     SamplingConfig(),
 )
-SAME = {"slots": 4, "rows": 2, "widths": (4,), "lengths": (MAX_LENGTH,), "decode_steps": 3}
-OTHER = {"slots": 2, "rows": None, "widths": (7,), "lengths": (MAX_LENGTH,), "decode_steps": 5}
+SAME = {"slots": 4, "rows": 2, "prefill_buckets": (4,), "cache_buckets": (MAX_LENGTH,), "decode_steps": 3}
+OTHER = {"slots": 2, "rows": None, "prefill_buckets": (7,), "cache_buckets": (MAX_LENGTH,), "decode_steps": 5}
 FEW = hypothesis.settings(
     max_examples=25,
     derandomize=True,
@@ -64,15 +64,15 @@ FEW = hypothesis.settings(
 def weights(seed):
     rng = np.random.default_rng(seed)
 
-    def drawn(leaf):
+    def random_leaf(leaf):
         return jnp.asarray((rng.normal(size=leaf.shape) * 0.25 + (leaf.ndim == 1)).astype(np.float32))
 
-    return jax.tree.map(drawn, abstract_params(CONFIG))
+    return jax.tree.map(random_leaf, abstract_params(CONFIG))
 
 
 def make(params=None, **shape):
     params = weights(0) if params is None else params
-    return Engine(CONFIG, params, max_length=MAX_LENGTH, stop_ids=STOPS, sampling=SAMPLING, **(shape or SAME))
+    return Engine(CONFIG, params, max_length=MAX_LENGTH, stop_token_ids=STOPS, sampling=SAMPLING, **(shape or SAME))
 
 
 # ---- what the model says without a cache ----------------------------------------------------------------------------
@@ -91,17 +91,17 @@ def _single(config, params, token, start, cache):
     return jnp.matmul(hidden[0, 0], model.output_embedding.T), cache
 
 
-def logits_of(ids, versions):
+def logits_of(token_ids, versions):
     """Logits float64 [n, V] behind each of n ids, the k-th fed under the weights of versions[k]."""
     if len(set(versions)) == 1:
         tokens, segments = np.zeros((1, MAX_LENGTH), np.int32), np.zeros((1, MAX_LENGTH), np.int32)
-        tokens[0, : len(ids)], segments[0, : len(ids)] = ids, 1
+        tokens[0, : len(token_ids)], segments[0, : len(token_ids)] = token_ids, 1
         positions = np.arange(MAX_LENGTH, dtype=np.int32)[None] * segments
         found = _whole(CONFIG, weights(versions[0]), tokens, positions, segments)
-        return np.asarray(found, np.float64)[0, : len(ids)]
+        return np.asarray(found, np.float64)[0, : len(token_ids)]
     cache, rows = empty_cache(CONFIG, 1, MAX_LENGTH), []
-    for place, (id_, version) in enumerate(zip(ids, versions, strict=True)):
-        token, start = np.full((1, 1), id_, np.int32), jnp.full(1, place, jnp.int32)
+    for place, (token_id, version) in enumerate(zip(token_ids, versions, strict=True)):
+        token, start = np.full((1, 1), token_id, np.int32), jnp.full(1, place, jnp.int32)
         row, cache = _single(CONFIG, weights(version), token, start, cache)
         rows.append(row)
     return np.asarray(rows, np.float64)
@@ -131,13 +131,13 @@ def distributions(row, sampling):
     return found
 
 
-def agrees(logprobs, id_, reported, uniform=None):
+def agrees(logprobs, token_id, reported, uniform=None):
     """Whether an id has the log-probability reported, and the uniform number selects it."""
-    right = logprobs[id_] == reported or abs(logprobs[id_] - reported) < 1e-4
+    right = logprobs[token_id] == reported or abs(logprobs[token_id] - reported) < 1e-4
     if uniform is None or not right:
         return right
-    after = np.exp(logprobs[: id_ + 1]).sum()
-    return after - np.exp(logprobs[id_]) - 1e-4 <= uniform <= after + 1e-4
+    after = np.exp(logprobs[: token_id + 1]).sum()
+    return after - np.exp(logprobs[token_id]) - 1e-4 <= uniform <= after + 1e-4
 
 
 # ---- scripts and schedules ------------------------------------------------------------------------------------------
@@ -152,8 +152,8 @@ class Talk:
     acts: list
     slot: int | None = None
     parked: object = None
-    ids: list = dataclasses.field(default_factory=list)
-    fed_under: list = dataclasses.field(default_factory=list)  # versions, one per id the cache holds
+    token_ids: list = dataclasses.field(default_factory=list)
+    cached_under: list = dataclasses.field(default_factory=list)  # versions, one per id the cache holds
     asked: bool = False
     scored: bool = False
     leaving: bool = False
@@ -191,7 +191,7 @@ class Host:
         while self.engine.in_flight:
             assert self.collect() is None
         assert not self.engine.busy
-        assert self.engine.free == self.engine.places.total
+        assert self.engine.free == self.engine.slot_allocator.total
         return [talk.trace for talk in self.all]
 
     def launch(self):
@@ -208,9 +208,9 @@ class Host:
                 self.note(talk, version)
 
     def note(self, talk, version):
-        fed = self.engine._slots[talk.slot].fed
-        talk.fed_under += [version] * (fed - len(talk.fed_under))
-        del talk.fed_under[fed:]
+        num_cached = self.engine._slots[talk.slot].num_cached
+        talk.cached_under += [version] * (num_cached - len(talk.cached_under))
+        del talk.cached_under[num_cached:]
 
     def take(self, talk, reply, version):
         assert talk.asked
@@ -218,30 +218,30 @@ class Host:
         self.replies += 1
         self.note(talk, version)
         if not talk.scored:
-            talk.ids += reply.ids
-        assert self.engine.ids(talk.slot) == talk.ids
-        assert len(talk.fed_under) == len(talk.ids) - 1
+            talk.token_ids += reply.token_ids
+        assert self.engine.token_ids(talk.slot) == talk.token_ids
+        assert len(talk.cached_under) == len(talk.token_ids) - 1
         if self.check:
             self.compare(talk, reply)
         if talk.leaving:
             self.end(talk)
         else:
-            talk.trace.append((reply.ids, reply.logprobs, reply.plain_logprobs, reply.stopped))
+            talk.trace.append((reply.token_ids, reply.sampled_logprobs, reply.plain_logprobs, reply.stopped))
 
     def compare(self, talk, reply):
-        begin, setting = len(talk.ids) - len(reply.ids), SETTINGS[talk.setting]
-        assert reply.ids == talk.ids[begin:]
-        assert reply.versions == talk.fed_under[begin - 1 :]
-        rows = logits_of(talk.ids[:-1], talk.fed_under)[begin - 1 :]
-        for offset, (row, id_) in enumerate(zip(rows, reply.ids, strict=True)):
+        begin, setting = len(talk.token_ids) - len(reply.token_ids), SETTINGS[talk.setting]
+        assert reply.token_ids == talk.token_ids[begin:]
+        assert reply.versions == talk.cached_under[begin - 1 :]
+        rows = logits_of(talk.token_ids[:-1], talk.cached_under)[begin - 1 :]
+        for offset, (row, token_id) in enumerate(zip(rows, reply.token_ids, strict=True)):
             place = np.asarray([begin + offset], np.uint64)
             uniform = None if talk.scored else uniforms(np.asarray([talk.seed], np.uint64), place)[0]
-            reported = reply.logprobs[offset]
-            assert any(agrees(found, id_, reported, uniform) for found in distributions(row, setting))
-            np.testing.assert_allclose(reply.plain_logprobs[offset], log_softmax(row)[id_], atol=1e-4, rtol=0)
+            reported = reply.sampled_logprobs[offset]
+            assert any(agrees(found, token_id, reported, uniform) for found in distributions(row, setting))
+            np.testing.assert_allclose(reply.plain_logprobs[offset], log_softmax(row)[token_id], atol=1e-4, rtol=0)
         if not talk.scored:
-            assert not STOPS.intersection(reply.ids[:-1])
-            assert reply.stopped == (reply.ids[-1] in STOPS)
+            assert not STOPS.intersection(reply.token_ids[:-1])
+            assert reply.stopped == (reply.token_ids[-1] in STOPS)
 
     def end(self, talk):
         self.engine.close(talk.slot)
@@ -259,7 +259,7 @@ class Host:
         elif talk.slot is None:
             self.admit(talk)
         elif not talk.acts:
-            assert self.engine.ids(talk.slot) == talk.ids
+            assert self.engine.token_ids(talk.slot) == talk.token_ids
             self.end(talk)
         else:
             kind, *values = talk.acts.pop(0)
@@ -273,32 +273,32 @@ class Host:
         else:
             talk.slot, talk.parked = self.engine.unpark(talk.parked), None
 
-    def say(self, talk, ids, cap):
-        self.engine.append(talk.slot, ids)
-        talk.ids += ids
+    def say(self, talk, token_ids, cap):
+        self.engine.append(talk.slot, token_ids)
+        talk.token_ids += token_ids
         talk.scored, talk.asked = False, self.engine.ask(talk.slot, cap)
-        assert talk.asked == (len(talk.ids) < MAX_LENGTH)
+        assert talk.asked == (len(talk.token_ids) < MAX_LENGTH)
         if not talk.asked:  # full: nothing but rolling back helps
             talk.trace.append("full")
             self.engine.roll_back(talk.slot, 5)
-            del talk.ids[5:]
+            del talk.token_ids[5:]
             self.note(talk, None)
 
-    def leave(self, talk, ids, cap):
-        self.say(talk, ids, cap)
+    def leave(self, talk, token_ids, cap):
+        self.say(talk, token_ids, cap)
         talk.leaving, talk.acts = True, []
 
-    def score(self, talk, ids):
-        if talk.ids and len(talk.ids) + len(ids) <= MAX_LENGTH:
-            self.engine.score(talk.slot, ids)
-            talk.ids += ids
+    def score(self, talk, token_ids):
+        if talk.token_ids and len(talk.token_ids) + len(token_ids) <= MAX_LENGTH:
+            self.engine.score(talk.slot, token_ids)
+            talk.token_ids += token_ids
             talk.scored = talk.asked = True
 
     def back(self, talk, percent, seed, cap):
-        length = len(talk.ids) * percent // 100
+        length = len(talk.token_ids) * percent // 100
         self.engine.roll_back(talk.slot, length, seed)
         talk.seed = talk.seed if seed is None else seed
-        del talk.ids[length:]
+        del talk.token_ids[length:]
         self.note(talk, None)
         if length:
             talk.scored, talk.asked = False, self.engine.ask(talk.slot, cap)
@@ -313,21 +313,27 @@ class Host:
         acts = [act for act in talk.acts if act[0] != "fork"]
         slot = self.engine.fork(talk.slot, seed)
         child = dataclasses.replace(
-            talk, seed=seed, acts=acts, slot=slot, ids=list(talk.ids), fed_under=list(talk.fed_under), trace=[]
+            talk,
+            seed=seed,
+            acts=acts,
+            slot=slot,
+            token_ids=list(talk.token_ids),
+            cached_under=list(talk.cached_under),
+            trace=[],
         )
         talk.acts = list(acts)
         self.talks.append(child)
         self.all.append(child)
 
 
-ids_of = st.lists(st.integers(0, CONFIG.vocabulary - 1), min_size=1, max_size=13)
+token_ids_of = st.lists(st.integers(0, CONFIG.vocabulary - 1), min_size=1, max_size=13)
 caps, seeds = st.integers(1, 9), st.integers(0, 2**64 - 1)
-says = st.tuples(st.just("say"), ids_of, caps)
+says = st.tuples(st.just("say"), token_ids_of, caps)
 acts_of = st.one_of(
     says,
     says,
-    st.tuples(st.just("leave"), ids_of, caps),
-    st.tuples(st.just("score"), ids_of),
+    st.tuples(st.just("leave"), token_ids_of, caps),
+    st.tuples(st.just("score"), token_ids_of),
     st.tuples(st.just("back"), st.integers(0, 100), st.none() | seeds, caps),
     st.tuples(st.just("park")),
 )
@@ -372,9 +378,9 @@ def test_the_same_schedule_repeated_is_equal_to_the_bit(scripts, schedule):
     assert Host(make(), scripts, check=False).play(schedule) == Host(make(), scripts, check=False).play(schedule)
 
 
-def reply_to(engine, slot, ids=(), cap=9):
+def reply_to(engine, slot, token_ids=(), cap=9):
     """Asks one slot and steps until its reply is there; nobody else answers."""
-    engine.append(slot, ids)
+    engine.append(slot, token_ids)
     assert engine.ask(slot, cap)
     found = []
     while engine.busy:
@@ -384,8 +390,8 @@ def reply_to(engine, slot, ids=(), cap=9):
 
 
 def same(one, other):
-    assert (one.ids, one.stopped) == (other.ids, other.stopped)
-    np.testing.assert_allclose(one.logprobs, other.logprobs, atol=1e-5, rtol=0)
+    assert (one.token_ids, one.stopped) == (other.token_ids, other.stopped)
+    np.testing.assert_allclose(one.sampled_logprobs, other.sampled_logprobs, atol=1e-5, rtol=0)
     np.testing.assert_allclose(one.plain_logprobs, other.plain_logprobs, atol=1e-5, rtol=0)
 
 
@@ -397,22 +403,22 @@ def test_forks_share_what_was_and_go_on_by_their_own_seeds(setting):
     engine = make()
     slot = engine.open(11, sampling=setting)
     reply_to(engine, slot, PROMPTS[0])
-    before = engine.ids(slot)
+    before = engine.token_ids(slot)
     twin, other = engine.fork(slot, 11), engine.fork(slot, 12)
-    assert engine.ids(twin) == engine.ids(other) == before
+    assert engine.token_ids(twin) == engine.token_ids(other) == before
     differs = False
     for prompt in PROMPTS[1:]:
         own, again, apart = (reply_to(engine, one, prompt, 7) for one in (slot, twin, other))
         same(own, again)
-        differs |= own.ids != apart.ids
+        differs |= own.token_ids != apart.token_ids
     assert differs
-    assert engine.ids(slot) == engine.ids(twin)
-    assert engine.ids(other)[: len(before)] == before
+    assert engine.token_ids(slot) == engine.token_ids(twin)
+    assert engine.token_ids(other)[: len(before)] == before
     fresh = make()  # what was forked is as never forked
     single = fresh.open(11, sampling=setting)
     for prompt, cap in zip(PROMPTS, (9, 7, 7), strict=True):
         reply_to(fresh, single, prompt, cap)
-    assert fresh.ids(single) == engine.ids(slot)
+    assert fresh.token_ids(single) == engine.token_ids(slot)
 
 
 def test_parked_and_taken_back_is_as_never_parked():
@@ -424,7 +430,7 @@ def test_parked_and_taken_back_is_as_never_parked():
             found.append(reply_to(engine, slot, prompt, 5))
             if parks:
                 parked = engine.park(slot)
-                assert engine.free == engine.places.total
+                assert engine.free == engine.slot_allocator.total
                 for seed in range(4):  # others have all the slots in the meantime
                     reply_to(engine, engine.open(seed), [20 + seed] * 12, 6)
                 for other in range(4):
@@ -448,9 +454,9 @@ def test_what_is_parked_once_may_be_taken_back_twice():
     reply_to(engine, slot, PROMPTS[0], 5)
     parked = engine.park(slot)
     first, second = engine.unpark(parked), engine.unpark(parked)
-    assert engine.ids(first) == engine.ids(second)
+    assert engine.token_ids(first) == engine.token_ids(second)
     one = reply_to(engine, first, PROMPTS[1])  # the second knows nothing of it
-    assert len(engine.ids(first)) > len(engine.ids(second))
+    assert len(engine.token_ids(first)) > len(engine.token_ids(second))
     same(one, reply_to(engine, second, PROMPTS[1]))
 
 
@@ -477,17 +483,17 @@ def test_what_a_call_in_flight_brings_for_a_closed_conversation_is_nobodys(launc
 
 
 def test_greedy_takes_the_most_probable_id_of_the_uncached_model():
-    engine, drawn = make(), 0
+    engine, generated = make(), 0
     for seed in range(4):
         slot = engine.open(seed, sampling=SETTINGS[1])
         for prompt in PROMPTS:
             reply = reply_to(engine, slot, [*prompt, 40 + seed], 4)
-            ids = engine.ids(slot)
-            rows = logits_of(ids[:-1], [0] * (len(ids) - 1))[-len(reply.ids) :]
-            assert all(row[id_] >= row.max() - 1e-4 for row, id_ in zip(rows, reply.ids, strict=True))
-            assert reply.logprobs == [0.0] * len(reply.ids)
-            drawn += len(reply.ids)
-    assert drawn > 20
+            token_ids = engine.token_ids(slot)
+            rows = logits_of(token_ids[:-1], [0] * (len(token_ids) - 1))[-len(reply.token_ids) :]
+            assert all(row[token_id] >= row.max() - 1e-4 for row, token_id in zip(rows, reply.token_ids, strict=True))
+            assert reply.sampled_logprobs == [0.0] * len(reply.token_ids)
+            generated += len(reply.token_ids)
+    assert generated > 20
 
 
 def test_settings_mixed_in_one_batch_answer_as_each_would_alone():
@@ -502,7 +508,7 @@ def test_settings_mixed_in_one_batch_answer_as_each_would_alone():
     for slot, setting in zip(slots, settings, strict=True):
         alone = make()
         same(mixed[slot], reply_to(alone, alone.open(31, sampling=setting), PROMPTS[0]))
-    assert len({tuple(reply.ids) for reply in mixed.values()}) > 1
+    assert len({tuple(reply.token_ids) for reply in mixed.values()}) > 1
 
 
 def test_nothing_compiles_after_warm_up_and_no_length_changes_a_reply():
@@ -514,7 +520,7 @@ def test_nothing_compiles_after_warm_up_and_no_length_changes_a_reply():
 
     jax.monitoring.register_event_duration_secs_listener(listen)
     # A shape no other test has, so that nothing was compiled before.
-    engine = make(slots=3, rows=1, widths=(4,), lengths=(12, MAX_LENGTH), decode_steps=3)
+    engine = make(slots=3, rows=1, prefill_buckets=(4,), cache_buckets=(12, MAX_LENGTH), decode_steps=3)
     assert engine.warm_up() == 4
     assert len(found) >= 4
     for seed in range(3):

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from dfc.config import SamplingConfig
-from dfc.models.decoder_config import DecoderConfig
+from dfc.inference.constraints import ActionTrie
+from dfc.inference.engine import Engine
+from dfc.inference.sampling import uniforms
+from dfc.inference.stop_strings import StopStrings
+from dfc.models.config import DecoderConfig
 from dfc.models.transformer import abstract_params, bind
-from dfc.rollout.constraints import ActionTrie
-from dfc.rollout.engine import Engine
-from dfc.rollout.sampling import uniforms
-from dfc.rollout.stopping import StopStrings
 
 CONFIG = DecoderConfig(
     vocabulary=50,
@@ -50,10 +50,10 @@ LETTERS = "abcde"
 def weights(seed):
     rng = np.random.default_rng(seed)
 
-    def drawn(leaf):
+    def random_leaf(leaf):
         return jnp.asarray((rng.normal(size=leaf.shape) * 0.25 + (leaf.ndim == 1)).astype(np.float32))
 
-    return jax.tree.map(drawn, abstract_params(CONFIG))
+    return jax.tree.map(random_leaf, abstract_params(CONFIG))
 
 
 def make(*, ends=None, stops=STOPS, policies=1):
@@ -62,11 +62,11 @@ def make(*, ends=None, stops=STOPS, policies=1):
         weights(0),
         slots=4,
         max_length=MAX_LENGTH,
-        stop_ids=stops,
+        stop_token_ids=stops,
         sampling=SAMPLING,
         rows=2,
-        widths=(WIDTH,),
-        lengths=(MAX_LENGTH,),
+        prefill_buckets=(WIDTH,),
+        cache_buckets=(MAX_LENGTH,),
         decode_steps=3,
         ends=ends,
     )
@@ -81,12 +81,12 @@ def _whole(config, params, tokens, positions, segments):
     return jnp.matmul(model(tokens, positions, segments), model.output_embedding.T)
 
 
-def logits_of(params, ids):
+def logits_of(params, token_ids):
     """Logits float64 [n, V] behind each id of a whole conversation, no cache."""
     tokens, segments = np.zeros((1, MAX_LENGTH), np.int32), np.zeros((1, MAX_LENGTH), np.int32)
-    tokens[0, : len(ids)], segments[0, : len(ids)] = ids, 1
+    tokens[0, : len(token_ids)], segments[0, : len(token_ids)] = token_ids, 1
     positions = np.arange(MAX_LENGTH, dtype=np.int32)[None] * segments
-    return np.asarray(_whole(CONFIG, params, tokens, positions, segments), np.float64)[0, : len(ids)]
+    return np.asarray(_whole(CONFIG, params, tokens, positions, segments), np.float64)[0, : len(token_ids)]
 
 
 def log_softmax(row):
@@ -115,12 +115,17 @@ def distributions(row, sampling):
 
 def check(params, sampling, before, reply):
     """Both log-probabilities of every id of a reply are those of the uncached model."""
-    rows = logits_of(params, before + reply.ids)[len(before) - 1 : -1]
-    assert len(reply.ids) == len(reply.logprobs) == len(reply.plain_logprobs) == len(reply.versions)
-    for row, id_, chosen, plain in zip(rows, reply.ids, reply.logprobs, reply.plain_logprobs, strict=True):
-        np.testing.assert_allclose(plain, log_softmax(row)[id_], atol=1e-4, rtol=0)
-        candidates = [found[id_] for found in distributions(row, sampling)]
-        assert any(chosen == right or abs(chosen - right) < 1e-4 for right in candidates), (chosen, candidates)
+    rows = logits_of(params, before + reply.token_ids)[len(before) - 1 : -1]
+    assert len(reply.token_ids) == len(reply.sampled_logprobs) == len(reply.plain_logprobs) == len(reply.versions)
+    for row, token_id, sampled_logprobs, plain in zip(
+        rows, reply.token_ids, reply.sampled_logprobs, reply.plain_logprobs, strict=True
+    ):
+        np.testing.assert_allclose(plain, log_softmax(row)[token_id], atol=1e-4, rtol=0)
+        candidates = [found[token_id] for found in distributions(row, sampling)]
+        assert any(sampled_logprobs == right or abs(sampled_logprobs - right) < 1e-4 for right in candidates), (
+            sampled_logprobs,
+            candidates,
+        )
 
 
 def finish(engine):
@@ -135,7 +140,7 @@ def finish(engine):
     return found
 
 
-def drawn(count, seed):
+def random_tokens(count, seed):
     return np.random.default_rng(seed).integers(0, CONFIG.vocabulary, size=count).tolist()
 
 
@@ -154,17 +159,17 @@ def test_scores_are_the_uncached_log_probabilities(setting, number):
     removed = 0
     for before, scored in ((1, 1), (1, WIDTH), (2, WIDTH + 1), (WIDTH + 1, 3 * WIDTH - 1), (9, MAX_LENGTH - 9)):
         slot = engine.open(5, policy=policy, sampling=setting)
-        engine.append(slot, drawn(before, before))
-        ids = drawn(scored, 50 + scored)
-        engine.score(slot, ids)
+        engine.append(slot, random_tokens(before, before))
+        token_ids = random_tokens(scored, 50 + scored)
+        engine.score(slot, token_ids)
         reply = None
         while reply is None:
             reply = next((one for one in engine.step() if one.slot == slot), None)
-        assert (reply.ids, reply.stopped) == (ids, False)
+        assert (reply.token_ids, reply.stopped) == (token_ids, False)
         assert reply.versions == [number] * scored
-        check(weights(number), setting, drawn(before, before), reply)
-        removed += np.isneginf(reply.logprobs).sum()
-        assert engine.ids(slot) == drawn(before, before) + ids
+        check(weights(number), setting, random_tokens(before, before), reply)
+        removed += np.isneginf(reply.sampled_logprobs).sum()
+        assert engine.token_ids(slot) == random_tokens(before, before) + token_ids
         engine.close(slot)
     assert (removed > 0) == (setting not in (SETTINGS["temperature"], SETTINGS["plain"]))
 
@@ -177,7 +182,7 @@ def test_several_are_scored_together_beside_slots_that_answer():
         for index in range(4):
             if turn == 0:
                 slots.append(engine.open(index, policy=("policy", "policy1")[index % 2], sampling=settings[index]))
-            slot, new = slots[index], drawn(3 + index, 10 * turn + index)
+            slot, new = slots[index], random_tokens(3 + index, 10 * turn + index)
             if (turn + index) % 3 == 0:  # a reply from this one
                 engine.append(slot, new)
                 assert engine.ask(slot, 4)
@@ -190,9 +195,9 @@ def test_several_are_scored_together_beside_slots_that_answer():
         expected = finish(engine)
         assert sorted(expected) == sorted(slots)
         for index, slot in enumerate(slots):
-            reply, ids = expected[slot], engine.ids(slot)
-            assert ids[len(ids) - len(reply.ids) :] == reply.ids
-            check(weights(index % 2), settings[index], ids[: len(ids) - len(reply.ids)], reply)
+            reply, token_ids = expected[slot], engine.token_ids(slot)
+            assert token_ids[len(token_ids) - len(reply.token_ids) :] == reply.token_ids
+            check(weights(index % 2), settings[index], token_ids[: len(token_ids) - len(reply.token_ids)], reply)
 
 
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS.keys())
@@ -200,56 +205,56 @@ def test_scoring_the_ids_it_drew_returns_what_it_reported(setting):
     engine = make(stops=frozenset())
     slot, other = engine.open(3, sampling=setting), engine.open(4, sampling=setting)
     for turn in range(3):
-        observation = drawn(5, 80 + turn)
+        observation = random_tokens(5, 80 + turn)
         engine.append(slot, observation)
         assert engine.ask(slot, 6)
         first = finish(engine)[slot]
         engine.append(other, observation)
-        engine.score(other, first.ids)
+        engine.score(other, first.token_ids)
         again = finish(engine)[other]
         # Its own reply, taken back and scored in the same slot.
-        engine.roll_back(slot, engine.length(slot) - len(first.ids))
-        engine.score(slot, first.ids)
+        engine.roll_back(slot, engine.length(slot) - len(first.token_ids))
+        engine.score(slot, first.token_ids)
         own = finish(engine)[slot]
         for scored in (again, own):
-            assert scored.ids == first.ids
-            np.testing.assert_allclose(scored.logprobs, first.logprobs, atol=1e-5, rtol=0)
+            assert scored.token_ids == first.token_ids
+            np.testing.assert_allclose(scored.sampled_logprobs, first.sampled_logprobs, atol=1e-5, rtol=0)
             np.testing.assert_allclose(scored.plain_logprobs, first.plain_logprobs, atol=1e-5, rtol=0)
-    assert engine.ids(slot) == engine.ids(other)
+    assert engine.token_ids(slot) == engine.token_ids(other)
 
 
 def test_a_reply_after_scoring_is_the_reply_after_the_same_ids_observed():
     engine = make()
     scoring, reading = engine.open(6), engine.open(6)
     for turn in range(2):
-        ids = drawn(WIDTH + 3, 30 + turn)
-        engine.append(scoring, ids[:2])
-        engine.score(scoring, ids[2:])
+        token_ids = random_tokens(WIDTH + 3, 30 + turn)
+        engine.append(scoring, token_ids[:2])
+        engine.score(scoring, token_ids[2:])
         finish(engine)
         assert engine.ask(scoring, 5)  # what was scored is new to it: the last of it has not been read
-        engine.append(reading, ids)
+        engine.append(reading, token_ids)
         assert engine.ask(reading, 5)
         found = finish(engine)
-        assert found[scoring].ids == found[reading].ids
-        np.testing.assert_allclose(found[scoring].logprobs, found[reading].logprobs, atol=1e-5, rtol=0)
-        check(weights(0), SAMPLING, engine.ids(scoring)[: -len(found[scoring].ids)], found[scoring])
+        assert found[scoring].token_ids == found[reading].token_ids
+        np.testing.assert_allclose(found[scoring].sampled_logprobs, found[reading].sampled_logprobs, atol=1e-5, rtol=0)
+        check(weights(0), SAMPLING, engine.token_ids(scoring)[: -len(found[scoring].token_ids)], found[scoring])
 
 
 def test_scoring_that_cannot_be_is_refused():
     engine = make()
     slot = engine.open(1)
-    with pytest.raises(ValueError, match="scoring needs an id before the first one scored, and one to score"):
+    with pytest.raises(ValueError, match="scoring needs a token before the first one scored, and one to score"):
         engine.score(slot, [1])
     engine.append(slot, [1, 2, 3])
-    with pytest.raises(ValueError, match="scoring needs an id before"):
+    with pytest.raises(ValueError, match="scoring needs a token before"):
         engine.score(slot, [])
-    with pytest.raises(ValueError, match=r"has 3 of 40 ids; 38 more do not fit"):
+    with pytest.raises(ValueError, match=r"has 3 of 40 tokens; 38 more do not fit"):
         engine.score(slot, [1] * 38)
-    assert engine.ids(slot) == [1, 2, 3]
+    assert engine.token_ids(slot) == [1, 2, 3]
     engine.score(slot, [1] * 37)
     with pytest.raises(ValueError, match="is answering"):
         engine.score(slot, [1])
-    assert len(finish(engine)[slot].ids) == 37
+    assert len(finish(engine)[slot].token_ids) == 37
     assert not engine.ask(slot, 1)
 
 
@@ -271,19 +276,19 @@ def test_a_restricted_reply_is_legal_and_drawn_from_the_restricted_distribution(
         for turn in range(2):
             before = {}
             for index, slot in enumerate(slots):
-                engine.append(slot, drawn(1 + (3 * index + turn) % 7, 1000 + 10 * seed + turn))
-                before[slot] = engine.ids(slot)
+                engine.append(slot, random_tokens(1 + (3 * index + turn) % 7, 1000 + 10 * seed + turn))
+                before[slot] = engine.token_ids(slot)
                 assert engine.ask(slot, 8, None if index > 1 else TRIES[index])
             found = finish(engine)
             for index, slot in enumerate(slots):
                 reply = found[slot]
-                assert engine.ids(slot) == before[slot] + reply.ids
+                assert engine.token_ids(slot) == before[slot] + reply.token_ids
                 if index > 1:
                     check(weights(0), setting, before[slot], reply)
                     continue
                 assert reply.stopped
-                assert reply.ids in REPLIES[index]
-                seen.add((index, tuple(reply.ids)))
+                assert reply.token_ids in REPLIES[index]
+                seen.add((index, tuple(reply.token_ids)))
                 check_restricted(setting, before[slot], reply, REPLIES[index], 100 * seed + index)
         for slot in slots:
             engine.close(slot)
@@ -292,20 +297,20 @@ def test_a_restricted_reply_is_legal_and_drawn_from_the_restricted_distribution(
 
 
 def check_restricted(setting, before, reply, replies, seed):
-    rows = logits_of(weights(0), before + reply.ids)[len(before) - 1 : -1]
-    for place, (row, id_) in enumerate(zip(rows, reply.ids, strict=True)):
-        choices = {one[place] for one in replies if one[:place] == reply.ids[:place]}
+    rows = logits_of(weights(0), before + reply.token_ids)[len(before) - 1 : -1]
+    for place, (row, token_id) in enumerate(zip(rows, reply.token_ids, strict=True)):
+        choices = {one[place] for one in replies if one[:place] == reply.token_ids[:place]}
         restricted = np.where(np.isin(np.arange(len(row)), list(choices)), row, -np.inf)
-        np.testing.assert_allclose(reply.plain_logprobs[place], log_softmax(row)[id_], atol=1e-4, rtol=0)
+        np.testing.assert_allclose(reply.plain_logprobs[place], log_softmax(row)[token_id], atol=1e-4, rtol=0)
         uniform = uniforms(np.asarray([seed], np.uint64), np.asarray([len(before) + place], np.uint64))[0]
 
-        def right(found, id_=id_, place=place, uniform=uniform):
-            after = np.exp(found[: id_ + 1]).sum()
-            inside = after - np.exp(found[id_]) - 1e-4 <= uniform <= after + 1e-4
-            return inside and abs(found[id_] - reply.logprobs[place]) < 1e-4
+        def right(found, token_id=token_id, place=place, uniform=uniform):
+            after = np.exp(found[: token_id + 1]).sum()
+            inside = after - np.exp(found[token_id]) - 1e-4 <= uniform <= after + 1e-4
+            return inside and abs(found[token_id] - reply.sampled_logprobs[place]) < 1e-4
 
         assert any(right(found) for found in distributions(restricted, setting))
-        assert len(choices) > 1 or reply.logprobs[place] == 0
+        assert len(choices) > 1 or reply.sampled_logprobs[place] == 0
 
 
 def test_a_restricted_reply_that_does_not_fit_is_cut():
@@ -314,12 +319,12 @@ def test_a_restricted_reply_that_does_not_fit_is_cut():
     engine.append(slot, [1, 2, 3])
     assert engine.ask(slot, 2, TRIES[1])  # all of them are longer
     reply = finish(engine)[slot]
-    assert len(reply.ids) == 2
+    assert len(reply.token_ids) == 2
     assert not reply.stopped
-    assert reply.ids in [one[:2] for one in REPLIES[1]]
+    assert reply.token_ids in [one[:2] for one in REPLIES[1]]
     check_restricted(SAMPLING, [1, 2, 3], reply, REPLIES[1], 2)
     engine.append(slot, [4])
-    before = engine.ids(slot)
+    before = engine.token_ids(slot)
     assert engine.ask(slot, 5)  # without a constraint again
     check(weights(0), SAMPLING, before, finish(engine)[slot])
 
@@ -327,9 +332,11 @@ def test_a_restricted_reply_that_does_not_fit_is_cut():
 # ---- stop strings ---------------------------------------------------------------------------------------------------
 
 
-def spelled(ids):
+def spelled(token_ids):
     """One letter for most ids, two for some, so that strings span ids and end inside of one."""
-    return "".join(LETTERS[id_ % 5] + (LETTERS[id_ // 10] if id_ % 7 == 0 else "") for id_ in ids)
+    return "".join(
+        LETTERS[token_id % 5] + (LETTERS[token_id // 10] if token_id % 7 == 0 else "") for token_id in token_ids
+    )
 
 
 def test_a_stop_string_of_several_ids_cuts_the_reply_where_it_is_complete():
@@ -338,32 +345,36 @@ def test_a_stop_string_of_several_ids_cuts_the_reply_where_it_is_complete():
     engine, free = make(ends=ends), make()
     for seed in range(16):
         slot, whole = engine.open(seed), free.open(seed)
-        observation = drawn(6, seed)
+        observation = random_tokens(6, seed)
         for one, where in ((engine, slot), (free, whole)):
             one.append(where, observation)
             assert one.ask(where, 12)
         reply, longer = finish(engine)[slot], finish(free)[whole]
         complete = [
-            n for n in range(1, len(longer.ids) + 1) if any(string in spelled(longer.ids[:n]) for string in strings)
+            n
+            for n in range(1, len(longer.token_ids) + 1)
+            if any(string in spelled(longer.token_ids[:n]) for string in strings)
         ]
-        kept = complete[0] if complete else len(longer.ids)
-        assert reply.ids == longer.ids[:kept]
+        kept = complete[0] if complete else len(longer.token_ids)
+        assert reply.token_ids == longer.token_ids[:kept]
         assert reply.stopped == (bool(complete) or longer.stopped)
-        np.testing.assert_allclose(reply.logprobs, longer.logprobs[:kept], atol=1e-5, rtol=0)
+        np.testing.assert_allclose(reply.sampled_logprobs, longer.sampled_logprobs[:kept], atol=1e-5, rtol=0)
         check(weights(0), SAMPLING, observation, reply)
-        cut += kept < len(longer.ids)
+        cut += kept < len(longer.token_ids)
         # It goes on as if exactly those ids had been drawn: as one does that was told them.
         told = free.open(seed)
-        free.append(told, observation + reply.ids + [9, 10])
+        free.append(told, observation + reply.token_ids + [9, 10])
         engine.append(slot, [9, 10])
-        assert engine.ids(slot) == free.ids(told)
+        assert engine.token_ids(slot) == free.token_ids(told)
         assert engine.ask(slot, 4)
         assert free.ask(told, 4)
         after, expected = finish(engine)[slot], finish(free)[told]
-        kept = next((n for n in itertools.count(1) if ends(expected.ids[:n]) or n == len(expected.ids)), None)
-        assert after.ids == expected.ids[:kept]
-        np.testing.assert_allclose(after.logprobs, expected.logprobs[:kept], atol=1e-5, rtol=0)
-        later += len(after.ids) > 1
+        kept = next(
+            (n for n in itertools.count(1) if ends(expected.token_ids[:n]) or n == len(expected.token_ids)), None
+        )
+        assert after.token_ids == expected.token_ids[:kept]
+        np.testing.assert_allclose(after.sampled_logprobs, expected.sampled_logprobs[:kept], atol=1e-5, rtol=0)
+        later += len(after.token_ids) > 1
         engine.close(slot)
         free.close(whole)
         free.close(told)

@@ -23,20 +23,22 @@ from dfc.config import (
     SamplingConfig,
 )
 from dfc.errors import CheckpointError, ConfigError, RunFolderError
-from dfc.evaluation import matches, pairing, policy_specs, tournament, tournament_page
-from dfc.evaluation.policy_specs import PolicySpec, Weights
-from dfc.evaluation.replay import replay
+from dfc.evaluation import matches, pairing, tournament
 from dfc.evaluation.statistics import Record, wilson_interval
-from dfc.interruption import Interrupted
+from dfc.games.replay import replay
 from dfc.launch import command_line
 from dfc.models import huggingface
 from dfc.models.lora import LoraConfig, initialize_adapters, merge
 from dfc.models.transformer import initialize, stack_layers
+from dfc.players import player_specs
+from dfc.players.player_specs import PolicySpec, WeightsSource
 from dfc.players.remote import PlayerError
 from dfc.recipes import conquer, evaluate, trained_weights
-from dfc.recipes.contestants import Contestants
-from dfc.run_folder import RunFolder, config_json
-from dfc.training.checkpoint import Checkpointer
+from dfc.recipes.contestants import TournamentPlayers
+from dfc.report import tournament_page
+from dfc.runs.checkpoint import Checkpointer
+from dfc.runs.run_folder import RunFolder, config_json
+from dfc.runs.stop_signals import Interrupted
 
 GAMES = {"TicTacToe-v0": {}, "GuessTheNumber-v0": {"max_turns": 4}}
 ROLLOUT = RolloutConfig(slots=4, max_length=160, max_reply_length=4, stop=("]",))
@@ -103,9 +105,9 @@ def plays_a_legal_cell(handler, body):
 def test_every_pair_plays_every_deal_in_both_seats_and_every_policy_gets_the_same_deals():
     deals = collections.defaultdict(set)
     for meeting in pairing.meetings(["a", "b", "c"], GAMES):
-        for job in pairing.jobs(meeting, 5, seed=7):
-            deals[job.game, job.group].add(job.game_seed)
-            seats = collections.Counter(pairing.players(meeting, j) for j in pairing.jobs(meeting, 5, seed=7))
+        for episode_spec in pairing.episode_specs(meeting, 5, seed=7):
+            deals[episode_spec.game, episode_spec.group].add(episode_spec.game_seed)
+            seats = collections.Counter(pairing.players(meeting, j) for j in pairing.episode_specs(meeting, 5, seed=7))
             if meeting.second is not None:
                 assert seats == {(meeting.first, meeting.second): 5, (meeting.second, meeting.first): 5}
     assert {game for game, _ in deals} == set(GAMES)
@@ -119,8 +121,8 @@ def test_no_deal_is_one_of_a_training_run_whatever_its_seed():
     fresh, trained = set(), set()
     for seed in range(4):
         for meeting in pairing.meetings(["a", "b"], GAMES):
-            for job in pairing.jobs(meeting, 50, seed):
-                fresh |= {job.game_seed, job.seed}
+            for episode_spec in pairing.episode_specs(meeting, 50, seed):
+                fresh |= {episode_spec.game_seed, episode_spec.seed}
         for purpose in (
             "grouping",
             "begin divide g1",
@@ -129,12 +131,12 @@ def test_no_deal_is_one_of_a_training_run_whatever_its_seed():
             "final initial",
             "tournament",
         ):
-            for job in matches.match_jobs(GAMES, 50, seed, purpose):
-                trained |= {job.game_seed, job.seed}
+            for episode_spec in matches.match_specs(GAMES, 50, seed, purpose):
+                trained |= {episode_spec.game_seed, episode_spec.seed}
         for iteration in range(3):
             seeds = dict.fromkeys(GAMES, 20)
-            for job in conquer.rollout_jobs(seeds, GAMES, method, seed, "divide g1", iteration):
-                trained |= {job.game_seed, job.seed}
+            for episode_spec in conquer.rollout_specs(seeds, GAMES, method, seed, "divide g1", iteration):
+                trained |= {episode_spec.game_seed, episode_spec.seed}
     assert len(fresh) == 4 * 2 * 50 + 4 * (50 * 2 + 50)  # a deal and its draws: of each id, and of each seat
     assert len(trained) > 2000
     assert not fresh & trained
@@ -157,13 +159,13 @@ def test_no_deal_is_one_of_a_training_run_whatever_its_seed():
     ],
 )
 def test_a_policy_is_named_and_sorted(text, name, who, kind):
-    assert policy_specs.parse(text) == PolicySpec(name, who, kind)
+    assert player_specs.parse(text) == PolicySpec(name, who, kind)
 
 
 @pytest.mark.parametrize("text", ["", "a=", "https://h/v1", "x=http://h/v1#"])
 def test_who_is_nobody_is_refused(text):
     with pytest.raises(ConfigError):
-        policy_specs.parse(text)
+        player_specs.parse(text)
 
 
 def test_a_list_on_the_command_line_needs_no_brackets(monkeypatch):
@@ -174,8 +176,8 @@ def test_a_list_on_the_command_line_needs_no_brackets(monkeypatch):
         assert config.policies == ("strong", "simple", "r=random_legal")
     more = ["--config.policies=a=https://h/v1#m,strong", "--config.evaluate.endpoint.key_variables=a=KEY_A"]
     config = command_line.parse([*words, *more]).config
-    (first, _) = policy_specs.policies(config)
-    made = policy_specs.endpoint_config(first, config.evaluate.endpoint)
+    (first, _) = player_specs.policies(config)
+    made = player_specs.endpoint_config(first, config.evaluate.endpoint)
     assert (made.base_url, made.model, made.key_variable) == ("https://h/v1", "m", "KEY_A")
 
 
@@ -185,12 +187,12 @@ def test_a_list_on_the_command_line_needs_no_brackets(monkeypatch):
         ({"policies": ()}, "policies is empty"),
         ({"policies": ("strong",)}, "need two policies"),
         ({"policies": ("strong", "strong")}, "2 of them are called 'strong'"),
-        ({"policies": ("strong", "staff=simple")}, "the name of configured staff"),
-        ({"policies": ("strong", "http://h/v1")}, "name the model behind a #"),
+        ({"policies": ("strong", "simulators=simple")}, "the name of the configured simulators"),
+        ({"policies": ("strong", "http://h/v1")}, "name the model after a #"),
         ({"policies": ("strong", "a=https://u:p@h/v1#m")}, "policies: holds a user name or a password in an address"),
         ({"policies": ("strong", "a=https://h/v1?u#m")}, "evaluate.endpoint.base_url"),
         ({"evaluate": EvaluateConfig(anchor="x")}, "evaluate.anchor='x': must be one of tiny_player, random_legal"),
-        ({"evaluate": EvaluateConfig(staff="strong")}, "evaluate.staff='strong': must be script"),
+        ({"evaluate": EvaluateConfig(simulators="strong")}, "evaluate.simulators='strong': must be script"),
         ({"evaluate": EvaluateConfig(seeds=0)}, "evaluate.seeds=0"),
         ({"evaluate": EvaluateConfig(endpoint=EndpointSettings(cache="c"))}, "needs evaluate.endpoint.temperature=0"),
         ({"evaluate": EvaluateConfig(endpoint=EndpointSettings(prices=("tiny_player=1/2",)))}, "NAME= of an endpoint"),
@@ -203,22 +205,22 @@ def test_what_cannot_be_played_is_said_before_anything_starts(changes, problem):
 
 def test_a_key_in_the_wrong_place_is_not_repeated():
     settings = EndpointSettings(key_variables=("sk-secret",))
-    found = policy_specs.problems(dataclasses.replace(CONFIG, evaluate=EvaluateConfig(endpoint=settings)))
+    found = player_specs.problems(dataclasses.replace(CONFIG, evaluate=EvaluateConfig(endpoint=settings)))
     assert found
     assert "secret" not in " ".join(found)
 
 
 def test_a_folder_that_holds_no_policy_is_said(tmp_path):
     with pytest.raises(ConfigError, match="no such folder"):
-        policy_specs.weights_in(str(tmp_path / "gone"))
+        player_specs.weights_in(str(tmp_path / "gone"))
     with pytest.raises(ConfigError, match=r"has no config\.json"):
-        policy_specs.weights_in(str(tmp_path))
+        player_specs.weights_in(str(tmp_path))
     (tmp_path / "config.json").write_text('{"recipe": "divide_fuse_conquer", "model": {"path": "tiny_player"}}')
     with pytest.raises(ConfigError, match="without a policy or a checkpoint"):
-        policy_specs.weights_in(str(tmp_path))
+        player_specs.weights_in(str(tmp_path))
     (tmp_path / "policy").mkdir()
     (tmp_path / "policy" / "config.json").write_text("{}")
-    assert policy_specs.weights_in(str(tmp_path)).folder == str(tmp_path / "policy")
+    assert player_specs.weights_in(str(tmp_path)).folder == str(tmp_path / "policy")
 
 
 def test_a_run_with_a_policy_for_every_game_is_no_policy(tmp_path):
@@ -227,13 +229,13 @@ def test_a_run_with_a_policy_for_every_game_is_no_policy(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(config_json(RunConfig(games=GAMES, divide_fuse_conquer=method))))
     (tmp_path / "checkpoints" / "step_000000001").mkdir(parents=True)
     with pytest.raises(ConfigError, match="own for every game; none is finished"):
-        policy_specs.weights_in(str(tmp_path))
+        player_specs.weights_in(str(tmp_path))
     policy = tmp_path / "policy" / "TicTacToe-v0"
     policy.mkdir(parents=True)
     (policy / "config.json").write_text("{}")
     with pytest.raises(ConfigError, match=f"name one: {policy}"):
-        policy_specs.weights_in(str(tmp_path))
-    assert policy_specs.weights_in(str(policy)) == Weights(str(policy))
+        player_specs.weights_in(str(tmp_path))
+    assert player_specs.weights_in(str(policy)) == WeightsSource(str(policy))
 
 
 # ---- counts --------------------------------------------------------------------------------------------------------
@@ -358,7 +360,7 @@ def test_models_programs_and_endpoints_play_each_other_and_every_game_is_on_reco
     costs = results["costs"]
     assert costs["api"]["requests"] + costs["twin"]["requests"] == asked
     assert costs["api"]["money"] == pytest.approx(costs["api"]["requests"] * (10 * 1 + 3 * 10) / 1e6)
-    assert costs["tiny_player"]["ids_drawn"] > costs["tiny_player"]["replies"] / 2
+    assert costs["tiny_player"]["generated_tokens"] > costs["tiny_player"]["replies"] / 2
     assert costs["strong"]["games"] == 2 + 3 * 4
     tables = (tmp_path / "run" / "tables.md").read_text()
     assert "Table 2, two-players" in tables
@@ -384,7 +386,7 @@ def test_a_tournament_that_was_stopped_and_killed_ends_with_the_same_games(tmp_p
     assert results["ratings"] == whole["ratings"]
     for name in ("tiny_player", "random_legal"):
         assert results["costs"][name]["games"] == whole["costs"][name]["games"]
-    assert results["costs"]["tiny_player"]["ids_drawn"] == whole["costs"]["tiny_player"]["ids_drawn"]
+    assert results["costs"]["tiny_player"]["generated_tokens"] == whole["costs"]["tiny_player"]["generated_tokens"]
 
 
 def test_an_endpoint_that_is_down_stops_the_tournament_and_its_games_are_played_again(tmp_path):
@@ -418,12 +420,12 @@ def test_two_kinds_of_models_play_as_they_would_in_one_engine(tmp_path):
     for name, differs in (("one", False), ("two", True)):
         other = twin_of(tmp_path / name / "other", tokenizer_differs=differs)
         config = dataclasses.replace(config, policies=("tiny_player", f"other={other}"))
-        with Contestants(config) as contestants:
+        with TournamentPlayers(config) as contestants:
             (meeting,) = pairing.meetings(["tiny_player", "other"], games)
             assert contestants.slow(meeting) == differs
         results = run(config, tmp_path / name / "run")
         found[name] = [(r["players"], r["replies"], r["outcomes"]) for r in records(tmp_path / name / "run")]
-        assert results["costs"]["other"]["ids_drawn"] > 0
+        assert results["costs"]["other"]["generated_tokens"] > 0
     assert found["one"] == found["two"]
     assert all("failure" not in r for r in records(tmp_path / "two" / "run"))
 
@@ -461,13 +463,13 @@ def test_an_endpoint_answers_for_the_world_and_is_counted_apart(tmp_path):
             CONFIG,
             games={"twenty_questions": {}},
             policies=("random_legal",),
-            evaluate=EvaluateConfig(seeds=2, staff=f"{server.url}#m"),
+            evaluate=EvaluateConfig(seeds=2, simulators=f"{server.url}#m"),
         )
         results = run(config, tmp_path / "run")
         asked = len(server.requests)
     assert asked > 0
-    assert results["costs"]["staff"]["requests"] == asked
-    assert {speaker for r in records(tmp_path / "run") for _, _, speaker in r["replies"]} == {"policy", "staff"}
+    assert results["costs"]["simulators"]["requests"] == asked
+    assert {speaker for r in records(tmp_path / "run") for _, _, speaker in r["replies"]} == {"policy", "simulator"}
 
 
 # ---- weights of a run that goes on ---------------------------------------------------------------------------------
@@ -476,12 +478,12 @@ def test_an_endpoint_answers_for_the_world_and_is_counted_apart(tmp_path):
 def checkpointed(path, best, config):
     Checkpointer(path / "checkpoints", keep=1).save(3, {"best": best, "optimizer": {"m": np.zeros(3)}}, {})
     (path / "config.json").write_text(json.dumps(config_json(config)))
-    return policy_specs.weights_in(str(path))
+    return player_specs.weights_in(str(path))
 
 
 @pytest.mark.parametrize("stacked", [True, False])
 def test_the_newest_checkpoint_of_a_run_plays(tmp_path, stacked):
-    with Contestants(CONFIG) as contestants:
+    with TournamentPlayers(CONFIG) as contestants:
         mesh = contestants.mesh
     model, _ = huggingface.load("tiny_player", dtype="float32")
     params = initialize(model, 5)
@@ -503,7 +505,7 @@ def test_a_run_that_went_on_is_not_taken_for_the_policy_that_began(tmp_path):
     checkpointed(tmp_path, params, training)
     config = dataclasses.replace(CONFIG, policies=("tiny_player", f"goes_on={tmp_path}"))
     alone = pairing.meetings(["tiny_player", "goes_on"], GAMES)[:2]
-    with Contestants(config) as contestants:
+    with TournamentPlayers(config) as contestants:
         contestants.fingerprints()
         for meeting in (*alone, *alone):
             contestants.play(meeting, [])
@@ -527,7 +529,7 @@ def test_two_models_at_most_are_in_memory(tmp_path, monkeypatch):
         return params
 
     monkeypatch.setattr(trained_weights, "load", counted)
-    with Contestants(config) as contestants:
+    with TournamentPlayers(config) as contestants:
         for meeting in pairing.meetings(names, {"TicTacToe-v0": {}}):
             contestants.play(meeting, [])
     assert len(most) == 8  # a b, c, d, b c, d, c: what the next meeting needs is not read again
@@ -535,7 +537,7 @@ def test_two_models_at_most_are_in_memory(tmp_path, monkeypatch):
 
 
 def test_adapters_of_a_checkpoint_are_merged(tmp_path):
-    with Contestants(CONFIG) as contestants:
+    with TournamentPlayers(CONFIG) as contestants:
         mesh = contestants.mesh
     model, params = huggingface.load("tiny_player", dtype="float32")
     lora = LoraConfig(rank=2, alpha=8.0)
@@ -550,9 +552,9 @@ def test_adapters_of_a_checkpoint_are_merged(tmp_path):
 def test_a_run_without_a_checkpoint_of_this_recipe_is_refused(tmp_path):
     model, _ = huggingface.load("tiny_player", dtype="float32")
     with pytest.raises(CheckpointError, match="no checkpoint"):
-        trained_weights.load(Weights("tiny_player", tmp_path, {}), model, None)
+        trained_weights.load(WeightsSource("tiny_player", tmp_path, {}), model, None)
     with pytest.raises(CheckpointError, match="no checkpoint yet"):
-        trained_weights.fingerprint(Weights("tiny_player", tmp_path, {}))
+        trained_weights.fingerprint(WeightsSource("tiny_player", tmp_path, {}))
 
 
 def test_records_and_cells_are_of_the_seat_they_say():

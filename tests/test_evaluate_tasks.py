@@ -10,18 +10,18 @@ import pytest
 from chat_server import completion, serving
 
 from dfc import validation
-from dfc.config import AdapterConfig, EndpointSettings, RolloutConfig, RunConfig, StaffConfig
+from dfc.config import AdapterConfig, EndpointSettings, RolloutConfig, RunConfig, SimulatorConfig
 from dfc.errors import ConfigError, RunFolderError
-from dfc.evaluation.replay import replay
-from dfc.evaluation.success import Arm
+from dfc.evaluation.tasks import EvalSetting
 from dfc.games import registry
-from dfc.games.chance import derive_seed
-from dfc.games.guess_the_number import GuessTheNumber
-from dfc.interruption import Interrupted
+from dfc.games.replay import replay
+from dfc.games.rng import derive_seed
+from dfc.games.textarena.guess_the_number import GuessTheNumber
 from dfc.models import huggingface
 from dfc.players.remote import PlayerError
 from dfc.recipes import evaluate_tasks
-from dfc.run_folder import RunFolder
+from dfc.runs.run_folder import RunFolder
+from dfc.runs.stop_signals import Interrupted
 from dfc.task_config import CollectConfig, EvaluateTasksConfig
 
 GAMES = {"GuessTheNumber-v0": {"max_turns": 4, "max_number": 9}, "TowerOfHanoi-v0": {"num_disks": 1, "max_turns": 3}}
@@ -115,31 +115,31 @@ def test_the_record_is_true_and_its_figures_are_those_of_the_results(whole):
     for r in records(whole):
         assert sum(turn.seat == 0 for turn in replay(r)) == r["turns"] == r["counts"][0]["replies"]
     found = json.loads((whole / "results.json").read_text())
-    for arm in found["arms"]:
-        for game, figures in arm["groups"].items():
-            mine = [r for r in records(whole) if (r["policy"], r["game"]) == (arm["policy"], game)]
+    for setting in found["arms"]:
+        for game, figures in setting["groups"].items():
+            mine = [r for r in records(whole) if (r["policy"], r["game"]) == (setting["policy"], game)]
             assert figures["games"] == len(mine) == 6
             assert figures["success"][0] == pytest.approx(sum(r["outcomes"] == ["win"] for r in mine) / 6)
-            limit = registry.make(game, **GAMES[game]).facts.longest
+            limit = registry.make(game, **GAMES[game]).info.max_game_length
             turns = [r["turns"] if r["outcomes"] == ["win"] else limit for r in mine]
             assert figures["turns"][0] == pytest.approx(sum(turns) / 6)
             assert figures["invalid"][0] == pytest.approx(sum(r["outcomes"] == ["invalid"] for r in mine) / 6)
-    hanoi = {arm["policy"]: arm["groups"]["TowerOfHanoi-v0"]["success"][0] for arm in found["arms"]}
+    hanoi = {setting["policy"]: setting["groups"]["TowerOfHanoi-v0"]["success"][0] for setting in found["arms"]}
     assert hanoi["strong"] == 1.0  # one disk
 
 
 def test_the_draws_belong_to_game_task_and_trajectory_and_the_deals_of_games_without_splits_are_no_other_recipes():
-    def plays(config, arm):
-        return evaluate_tasks.plays(config, evaluate_tasks.split_games(config), arm)
+    def plays(config, setting):
+        return evaluate_tasks.plays(config, evaluate_tasks.split_games(config), setting)
 
-    one, other = plays(CONFIG, Arm("a", 0.3)), plays(CONFIG, Arm("b", 1.0))
-    assert [(p.job, p.trajectory) for p in one] == [(p.job, p.trajectory) for p in other]
-    assert len({p.job.seed for p in one}) == len(one)
-    assert {p.job.seed for p in plays(dataclasses.replace(CONFIG, seed=1), Arm("a", 0.3))}.isdisjoint(
-        p.job.seed for p in one
+    one, other = plays(CONFIG, EvalSetting("a", 0.3)), plays(CONFIG, EvalSetting("b", 1.0))
+    assert [(p.episode_spec, p.trajectory) for p in one] == [(p.episode_spec, p.trajectory) for p in other]
+    assert len({p.episode_spec.seed for p in one}) == len(one)
+    assert {p.episode_spec.seed for p in plays(dataclasses.replace(CONFIG, seed=1), EvalSetting("a", 0.3))}.isdisjoint(
+        p.episode_spec.seed for p in one
     )
-    assert one[0].job.seed == derive_seed("evaluate tasks", 0, "GuessTheNumber-v0", 0, 0)
-    deals = {p.job.game_seed for p in one}
+    assert one[0].episode_spec.seed == derive_seed("evaluate tasks", 0, "GuessTheNumber-v0", 0, 0)
+    deals = {p.episode_spec.game_seed for p in one}
     assert len(deals) == 6
     assert min(deals) > 1000  # `collect` takes the first deals
 
@@ -151,14 +151,14 @@ def test_tasks_of_a_split_are_its_seeds_and_more_than_it_has_are_further_trials(
     chosen = evaluate_tasks.split_games(config)
     assert chosen["wordle"] == {"length": 6, "split": "test"}
     seeds = collections.defaultdict(list)
-    for play in evaluate_tasks.plays(config, chosen, Arm("a", 0.7)):
-        assert play.job.options["split"] == "test"
-        seeds[play.job.game].append(play.job.game_seed)
+    for play in evaluate_tasks.plays(config, chosen, EvalSetting("a", 0.7)):
+        assert play.episode_spec.options["split"] == "test"
+        seeds[play.episode_spec.game].append(play.episode_spec.game_seed)
     assert seeds["bandit"] == [task for task in range(7) for _ in range(3)]  # the split has one scenario
     assert len(seeds["minesweeper"]) == 200 * 3  # all there are
     everything = dataclasses.replace(config, evaluate_tasks=dataclasses.replace(section, tasks=0, tasks_of=()))
-    found = evaluate_tasks.plays(everything, chosen, Arm("a", 0.7))
-    assert {p.job.game_seed for p in found if p.job.game == "bandit"} == {0}
+    found = evaluate_tasks.plays(everything, chosen, EvalSetting("a", 0.7))
+    assert {p.episode_spec.game_seed for p in found if p.episode_spec.game == "bandit"} == {0}
 
 
 def test_the_temperature_reaches_the_model(tmp_path):
@@ -276,8 +276,10 @@ def test_what_staff_cost_is_counted_over_all_starts(tmp_path, capsys):
             with_section(tasks=3, trajectories=4),
             games={"twenty_questions": {"max_turns": 2}},
             policies=("tiny_player",),
-            rollout=dataclasses.replace(CONFIG.rollout, max_length=448, widths=(64,), lengths=(0, 448)),
-            staff=StaffConfig(who=f"{server.url}#m", endpoint=EndpointSettings(temperature=0.0, prices=("staff=1/2",))),
+            rollout=dataclasses.replace(CONFIG.rollout, max_length=448, prefill_buckets=(64,), cache_buckets=(0, 448)),
+            simulators=SimulatorConfig(
+                who=f"{server.url}#m", endpoint=EndpointSettings(temperature=0.0, prices=("simulators=1/2",))
+            ),
         )
         with pytest.raises(Interrupted):
             run(config, tmp_path, StopAfter(1))
@@ -286,10 +288,10 @@ def test_what_staff_cost_is_counted_over_all_starts(tmp_path, capsys):
         found = run(config, tmp_path)
         requests = len(server.requests)
     assert requests > first
-    assert found["cost"]["requests/staff"] == requests
-    assert found["cost"]["money/staff"] == pytest.approx(requests * 16e-6)
+    assert found["cost"]["requests/simulators"] == requests
+    assert found["cost"]["money/simulators"] == pytest.approx(requests * 16e-6)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert [line["metrics"]["requests/staff"] for line in lines] == [first, requests - first]
+    assert [line["metrics"]["requests/simulators"] for line in lines] == [first, requests - first]
     said = capsys.readouterr().out
     assert f"cost so far: {first} requests" in said
     assert f"\ncost: {requests} requests, money {requests * 16e-6:.6g}" in said
@@ -317,7 +319,7 @@ def test_a_sound_configuration_has_no_problems():
         ({"evaluate_tasks": EvaluateTasksConfig(tasks=1, tasks_of=("bandit",))}, "must be GAME=NUMBER"),
         ({"games": {"wordle": {"split": "train"}}}, "leave its split to evaluate_tasks.split"),
         (
-            {"games": {"twenty_questions": {}}, "staff": StaffConfig(who="initial")},
+            {"games": {"twenty_questions": {}}, "simulators": SimulatorConfig(who="initial")},
             "strong plays twenty_qu",
         ),
         ({"adapter": AdapterConfig(base="nf4")}, "adapter.base='nf4': must be 'full'"),
@@ -330,5 +332,5 @@ def test_what_cannot_be_played_is_said(changes, words):
 
 def test_a_policy_that_is_nowhere_is_said():
     config = dataclasses.replace(CONFIG, policies=("base=tiny_player", "runs/there_is_none"))
-    (problem,) = validation.place_problems(config)
+    (problem,) = validation.path_problems(config)
     assert "'runs/there_is_none': no such folder" in problem

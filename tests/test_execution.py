@@ -10,7 +10,7 @@ import pytest
 
 from dfc.models import transformer
 from dfc.models.attention import AttentionSpec, causal_attention, choose
-from dfc.models.decoder_config import DecoderConfig, LinearRope
+from dfc.models.config import DecoderConfig, LinearRope
 from dfc.models.execution import Execution
 from dfc.models.sharding import make_mesh
 from dfc.models.transformer import Adapters, abstract_params, bind, is_stacked, stack_layers, unstack_layers

@@ -9,8 +9,8 @@ from collections import Counter
 
 import pytest
 
-from dfc.games import truth_and_deception
-from dfc.games.truth_and_deception import TruthAndDeception, fact_pairs
+from dfc.games.textarena import truth_and_deception
+from dfc.games.textarena.truth_and_deception import TruthAndDeception, fact_pairs
 
 PAIRS = fact_pairs()
 ALL = [pair for pairs in PAIRS.values() for pair in pairs]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dfc.errors import WeightsError
 from dfc.models import families
-from dfc.models.decoder_config import DecoderConfig, LinearRope, Llama3Rope
+from dfc.models.config import DecoderConfig, LinearRope, Llama3Rope
 from dfc.models.transformer import abstract_params
 
 # Released configuration files, fields without effect left in.

@@ -13,8 +13,8 @@ import pytest
 import safetensors.numpy
 
 from dfc.models import families, huggingface
-from dfc.models.architectures import FAMILIES
 from dfc.models.cache import empty_cache
+from dfc.models.hf_architectures import FAMILIES
 from dfc.models.transformer import abstract_params, bind
 
 VOCABULARY, WINDOW, CONTEXT = 61, 16, 32  # CONTEXT: of the pre-training that rotary scaling starts from
@@ -124,11 +124,11 @@ def theirs(oracle, folder, dtype="float32"):
         return model_class.from_pretrained(folder, dtype=getattr(oracle.torch, dtype)).eval()
 
 
-def their_logits(oracle, model, ids, start=0):
+def their_logits(oracle, model, token_ids, start=0):
     """float32 [T, V] of one sequence alone, unpadded, at positions start, start + 1, ..."""
     with quiet(), oracle.torch.no_grad():
-        positions = oracle.torch.arange(start, start + len(ids))[None]
-        tokens = oracle.torch.from_numpy(np.asarray(ids))[None].long()
+        positions = oracle.torch.arange(start, start + len(token_ids))[None]
+        tokens = oracle.torch.from_numpy(np.asarray(token_ids))[None].long()
         return model(tokens, position_ids=positions).logits[0].float().numpy()
 
 
@@ -141,7 +141,7 @@ our_logits = jax.jit(eager_logits, static_argnums=0)
 
 
 RNG = np.random.default_rng(0)
-IDS = RNG.integers(3, VOCABULARY, (4, 96)).astype(np.int32)
+TOKEN_IDS = RNG.integers(3, VOCABULARY, (4, 96)).astype(np.int32)
 # Row by row the lengths of its sequences, padding in front and padding behind; all longer than window and CONTEXT.
 ROWS = [([96], 0, 0), ([60], 0, 36), ([66], 30, 0), ([50, 40], 4, 2)]
 
@@ -152,7 +152,7 @@ def batch():
     for row, place, length, segment in sequences():
         positions[row, place : place + length] = np.arange(length)
         segments[row, place : place + length] = segment
-    return IDS, positions, segments
+    return TOKEN_IDS, positions, segments
 
 
 def sequences():
@@ -169,7 +169,7 @@ def test_padding_and_packing_leave_every_sequence_the_logits_it_has_alone(kind, 
     found = np.asarray(our_logits(*load(folder), *batch()))
     model = theirs(oracle, folder)
     for row, place, length, _ in sequences():
-        expected = their_logits(oracle, model, IDS[row, place : place + length])
+        expected = their_logits(oracle, model, TOKEN_IDS[row, place : place + length])
         np.testing.assert_allclose(found[row, place : place + length], expected, atol=1e-4, rtol=0)
         assert expected.std() > 0.1  # the comparison is of numbers of this size
 
@@ -177,9 +177,9 @@ def test_padding_and_packing_leave_every_sequence_the_logits_it_has_alone(kind, 
 @pytest.mark.parametrize("kind", KINDS)
 def test_positions_far_beyond_the_original_context_are_rotated_alike(kind, folders, oracle):
     folder, start = folders[KINDS[kind][0]], 10 * CONTEXT
-    positions = np.broadcast_to(np.arange(start, start + 96, dtype=np.int32), IDS.shape)
-    found = np.asarray(our_logits(*load(folder), IDS, positions, np.ones_like(IDS)))
-    expected = their_logits(oracle, theirs(oracle, folder), IDS[0], start)
+    positions = np.broadcast_to(np.arange(start, start + 96, dtype=np.int32), TOKEN_IDS.shape)
+    found = np.asarray(our_logits(*load(folder), TOKEN_IDS, positions, np.ones_like(TOKEN_IDS)))
+    expected = their_logits(oracle, theirs(oracle, folder), TOKEN_IDS[0], start)
     np.testing.assert_allclose(found[0], expected, atol=1e-4, rtol=0)
 
 
@@ -197,17 +197,17 @@ def test_greedy_decoding_gives_the_ids_of_transformers(kind, folders, oracle):
 
         def step(carry, _):
             logits, start, cache = carry
-            ids = jnp.argmax(logits, axis=-1).astype(jnp.int32)
-            hidden, cache = model.feed(ids[:, None], start, cache)
-            return (model.logits(hidden[:, 0]), start + 1, cache), ids
+            token_ids = jnp.argmax(logits, axis=-1).astype(jnp.int32)
+            hidden, cache = model.feed(token_ids[:, None], start, cache)
+            return (model.logits(hidden[:, 0]), start + 1, cache), token_ids
 
         return jax.lax.scan(step, (logits, lengths, cache), length=new)[1].T
 
-    found = np.asarray(decode(IDS[:2, :30], lengths))
+    found = np.asarray(decode(TOKEN_IDS[:2, :30], lengths))
     model = theirs(oracle, folders[KINDS[kind][0]])
     model.generation_config.eos_token_id = None
     for row, length in enumerate(lengths):
-        prompt = oracle.torch.from_numpy(IDS[row : row + 1, :length]).long()
+        prompt = oracle.torch.from_numpy(TOKEN_IDS[row : row + 1, :length]).long()
         with quiet():
             expected = model.generate(prompt, do_sample=False, max_new_tokens=new)[0, length:].numpy()
         np.testing.assert_array_equal(found[row], expected)
@@ -226,7 +226,7 @@ def test_scores_are_those_of_transformers_at_the_last_id(kind, folders, oracle):
         return model.scores(model(tokens, positions, segments), last)
 
     with quiet(), oracle.torch.no_grad():
-        tokens = np.where(batch()[2] > 0, IDS, 0)[:3]  # it finds the last id that is not the padding id, 0
+        tokens = np.where(batch()[2] > 0, TOKEN_IDS, 0)[:3]  # it finds the last id that is not the padding id, 0
         positions, attended = (oracle.torch.from_numpy(x[:3]).long() for x in batch()[1:])
         expected = theirs(oracle, folder)(
             oracle.torch.from_numpy(tokens).long(), attention_mask=attended, position_ids=positions
@@ -246,10 +246,10 @@ def divergence(expected, found):
 @pytest.mark.parametrize("kind", KINDS)
 def test_bfloat16_is_as_near_as_rounding_allows(kind, oracle, tmp_path):
     save_random(oracle, *KINDS[kind], tmp_path, 0.2)
-    positions = np.broadcast_to(np.arange(96, dtype=np.int32), IDS.shape)
-    found = np.asarray(our_logits(*load(tmp_path, "bfloat16"), IDS, positions, np.ones_like(IDS)))
+    positions = np.broadcast_to(np.arange(96, dtype=np.int32), TOKEN_IDS.shape)
+    found = np.asarray(our_logits(*load(tmp_path, "bfloat16"), TOKEN_IDS, positions, np.ones_like(TOKEN_IDS)))
     models = [theirs(oracle, tmp_path, dtype) for dtype in ("bfloat16", "float32")]
-    rounded, exact = (np.stack([their_logits(oracle, model, row) for row in IDS]) for model in models)
+    rounded, exact = (np.stack([their_logits(oracle, model, row) for row in TOKEN_IDS]) for model in models)
     assert 0 < divergence(rounded, found) < 1e-3
     # Two roundings of one model are as far from it as from each other; a wrong model would be farther.
     assert divergence(exact, found) < 1.5 * divergence(exact, rounded)
@@ -272,17 +272,17 @@ def test_the_text_model_of_a_gemma_that_reads_images_is_loaded(oracle, tmp_path)
         for parameter in model.parameters():
             parameter.add_(0.3 * oracle.torch.randn_like(parameter))
         model.save_pretrained(tmp_path)
-        expected = model(oracle.torch.from_numpy(IDS).long()).logits.numpy()
+        expected = model(oracle.torch.from_numpy(TOKEN_IDS).long()).logits.numpy()
     tensors = safetensors.numpy.load_file(tmp_path / "model.safetensors")
     old = [name for name in tensors if name.startswith("language_model.model.")]
     new = {name.replace("language_model.model.", "model.language_model."): tensor for name, tensor in tensors.items()}
     assert len(old) > 20
-    positions = np.broadcast_to(np.arange(96, dtype=np.int32), IDS.shape)
+    positions = np.broadcast_to(np.arange(96, dtype=np.int32), TOKEN_IDS.shape)
     for names in (tensors, new):
         safetensors.numpy.save_file(names, tmp_path / "model.safetensors", metadata={"format": "pt"})
         config, params = load(tmp_path)
         assert config.tied_embedding
-        found = np.asarray(our_logits(config, params, IDS, positions, np.ones_like(IDS)))
+        found = np.asarray(our_logits(config, params, TOKEN_IDS, positions, np.ones_like(TOKEN_IDS)))
         np.testing.assert_allclose(found, expected, atol=1e-4, rtol=0)
     base = json.loads((tmp_path / "config.json").read_text())
     written = families.to_config_json(config, base=base)
@@ -304,7 +304,7 @@ def test_transformers_loads_what_we_describe_and_name(architecture, folders, ora
     assert tensors.keys() == safetensors.numpy.load_file(folders[architecture] / "model.safetensors").keys()
     safetensors.numpy.save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
     with quiet(), oracle.torch.no_grad():
-        tokens = oracle.torch.from_numpy(IDS).long()
+        tokens = oracle.torch.from_numpy(TOKEN_IDS).long()
         models = [theirs(oracle, place) for place in (tmp_path, folders[architecture])]
         found, expected = (model(tokens).logits.numpy() for model in models)
     np.testing.assert_array_equal(found, expected)
@@ -363,8 +363,8 @@ def in_one_spelling(config, name):
 def test_every_field_that_is_read_changes_the_output_as_it_does_in_transformers(kind, folders, oracle, tmp_path):
     folder = folders[KINDS[kind][0]]
     config, params = load(folder)
-    ids, positions = IDS[:1, :64], np.arange(64, dtype=np.int32)[None]
-    inputs = tuple(jnp.asarray(x) for x in (ids, positions, np.ones_like(ids)))
+    token_ids, positions = TOKEN_IDS[:1, :64], np.arange(64, dtype=np.int32)[None]
+    inputs = tuple(jnp.asarray(x) for x in (token_ids, positions, np.ones_like(token_ids)))
     before = np.asarray(eager_logits(config, params, *inputs))  # many models of one shape: compiling would take longer
     shutil.copy(folder / "model.safetensors", tmp_path)
     for name in sorted(read_fields(KINDS[kind][0]) - SHAPES.keys()):
@@ -378,7 +378,7 @@ def test_every_field_that_is_read_changes_the_output_as_it_does_in_transformers(
         (tmp_path / "config.json").write_text(json.dumps(changed))
         found = np.asarray(eager_logits(load(tmp_path)[0], params, *inputs))
         assert np.abs(found - before).max() > 1e-3, name
-        expected = their_logits(oracle, theirs(oracle, tmp_path), ids[0])
+        expected = their_logits(oracle, theirs(oracle, tmp_path), token_ids[0])
         np.testing.assert_allclose(found[0], expected, atol=1e-4, rtol=0, err_msg=name)
 
 

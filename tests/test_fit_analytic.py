@@ -10,12 +10,12 @@ import pytest
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from dfc.fit import analytic, published
-from dfc.fit.analytic import Setting
+from dfc.fit.analytic import Workload
 from dfc.fit.hardware import parse_topology
 from dfc.fit.traced import count
 from dfc.models import attention, families, lora, sharding
 from dfc.models.cache import empty_cache, take_rows
-from dfc.models.decoder_config import DecoderConfig
+from dfc.models.config import DecoderConfig
 from dfc.models.execution import Execution
 from dfc.models.transformer import abstract_params, bind
 
@@ -29,7 +29,7 @@ ADAPTERS = lora.LoraConfig(rank=64, targets=lora.ALL_LINEAR)
 
 def large(name, **changes):
     model = dataclasses.replace(families.from_config_json(published.CONFIGS[name]), dtype="bfloat16")
-    return Setting(model, **({"data": 1, "fsdp": 16, "tensor": 1, "rows": 16, "row_length": 8192} | changes))
+    return Workload(model, **({"data": 1, "fsdp": 16, "tensor": 1, "rows": 16, "row_length": 8192} | changes))
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_adapters_are_counted_as_they_are_made(targets):
 def playing(*sizes, **changes):
     """Sixteen games of 40 positions; a call adds 8 ids at most."""
     small = {"rows": 8, "row_length": 32, "slots": 16, "positions": 40, "prefill": 8, "steps": 4}
-    return Setting(SMALL, *sizes, **(small | changes))
+    return Workload(SMALL, *sizes, **(small | changes))
 
 
 def size(arrays):
@@ -82,10 +82,10 @@ def test_slots_are_rounded_up_to_the_shards():
 
 @pytest.mark.parametrize(("rows", "copied"), [(0, 16), (8, 8), (64, 32)])
 def test_rows_are_taken_out_of_a_cache_that_holds_more_than_a_call_computes(rows, copied):
-    setting = playing(1, 4, 2, conversations=2, call_rows=rows)
+    workload = playing(1, 4, 2, conversations=2, call_rows=rows)
     cache = empty_cache(SMALL, 32, 48)
-    assert analytic.cache_bytes(setting) * 8 == size(cache)
-    parts = analytic.memory(setting).play
+    assert analytic.cache_bytes(workload) * 8 == size(cache)
+    parts = analytic.memory(workload).play
     if copied == 32:
         assert "rows taken out" not in parts
     else:
@@ -104,8 +104,8 @@ def test_heads_that_cannot_be_split_leave_a_whole_cache_on_every_device():
 
 def test_forward_arithmetic_agrees_with_the_traced_program():
     rows, length = 2, 16
-    ids = jnp.zeros((rows, length), jnp.int32)
-    program = jax.make_jaxpr(lambda p: bind(SMALL, p)(ids, ids, ids))(abstract_params(SMALL))
+    token_ids = jnp.zeros((rows, length), jnp.int32)
+    program = jax.make_jaxpr(lambda p: bind(SMALL, p)(token_ids, token_ids, token_ids))(abstract_params(SMALL))
     # So short, the program computes the whole square: every id sees `length` ids.
     assert analytic.forward_flops(SMALL, rows * length, length) == count(program).flops
 
@@ -141,7 +141,7 @@ def test_the_initial_policy_is_held_twice_only_if_something_reads_it(adapters, c
 def test_weights_in_four_bits_are_read_as_four_bits():
     adapted = large("llama-3.1-70b", lora=ADAPTERS, slots=16, positions=128)
     quantized = dataclasses.replace(adapted, nf4=True)
-    for work in (analytic.decode_work, analytic.feed_work, analytic.update_work):
+    for work in (analytic.decode_work, analytic.prefill_work, analytic.update_work):
         assert work(quantized).flops == work(adapted).flops
         assert work(quantized).bytes < work(adapted).bytes
     kernels = analytic.parameters(adapted.model, 1, 1, 1).products / 16
@@ -156,10 +156,12 @@ def test_attention_weights_are_those_of_the_largest_array_xla_forms(length):
     model = dataclasses.replace(SMALL, vocabulary=64)
     x = jax.ShapeDtypeStruct((1, 4, length, 8), jnp.float32)
     kv = jax.ShapeDtypeStruct((1, 2, length, 8), jnp.float32)
-    ids = jax.ShapeDtypeStruct((1, length), jnp.int32)
+    segment_ids = jax.ShapeDtypeStruct((1, length), jnp.int32)
     spec = attention.AttentionSpec(1.0)
     execution = Execution("xla")
-    program = jax.make_jaxpr(lambda q, k, v, s: attention.causal_attention(q, k, v, s, spec, execution))(x, kv, kv, ids)
+    program = jax.make_jaxpr(lambda q, k, v, s: attention.causal_attention(q, k, v, s, spec, execution))(
+        x, kv, kv, segment_ids
+    )
 
     def largest(jaxpr):
         inner = [
@@ -171,7 +173,7 @@ def test_attention_weights_are_those_of_the_largest_array_xla_forms(length):
         sizes = [math.prod(v.aval.shape[2:]) for e in jaxpr.eqns for v in e.outvars if e.primitive.name == "exp"]
         return max([0, *inner, *sizes])
 
-    found = analytic.memory(Setting(model, 1, 1, 1, rows=1, row_length=length)).gradient["attention weights"]
+    found = analytic.memory(Workload(model, 1, 1, 1, rows=1, row_length=length)).gradient["attention weights"]
     assert found == 10.0 * model.heads * largest(program.jaxpr)
 
 
@@ -193,21 +195,21 @@ def test_carried_residuals_are_one_layer_input_per_layer():
 
 
 def test_a_setting_that_fits_is_its_own_nearest():
-    setting = large("llama-3.1-8b")
-    found = analytic.nearest_fitting(setting, 1e12)
+    workload = large("llama-3.1-8b")
+    found = analytic.nearest_fitting(workload, 1e12)
     assert found.changes == {}
 
 
 def test_the_nearest_setting_fits_and_names_configuration_keys():
-    setting = large("llama-3.1-8b", rows=128, slots=64, positions=2048, scan_layers=False, master_bytes=2)
+    workload = large("llama-3.1-8b", rows=128, slots=64, positions=2048, scan_layers=False, master_bytes=2)
     available = parse_topology("v5e:4x4").chip.memory
-    assert not analytic.memory(setting).fits(available)
-    found = analytic.nearest_fitting(setting, available)
+    assert not analytic.memory(workload).fits(available)
+    found = analytic.nearest_fitting(workload, available)
     assert found is not None
-    assert analytic.memory(found.setting).fits(available)
+    assert analytic.memory(found.workload).fits(available)
     assert found.changes
     assert all(word.startswith("--config.") for word in found.changes)
-    assert found.setting.rows % (found.setting.data * found.setting.fsdp) == 0
+    assert found.workload.rows % (found.workload.data * found.workload.fsdp) == 0
 
 
 def test_a_suggested_context_has_room_for_the_longest_input_and_for_a_reply():

@@ -57,11 +57,11 @@ def test_a_collective_spread_over_fusions_counts_once_per_round_and_rounds_respe
 
 def test_a_loop_whose_length_is_data_sends_as_often_as_is_stated():
     text = FUSED.replace("direction=LT", "direction=NE")
-    once, stated = traffic(text, 8), traffic(text, 8, rounds=7)
+    once, stated = traffic(text, 8), traffic(text, 8, loop_trips=7)
     assert (once.calls, once.unknown) == ({"all-gather": 1}, 1)
     assert (stated.calls, stated.unknown) == ({"all-gather": 7}, 0)
     assert stated.total == 7 * once.total
-    assert traffic(FUSED, 8, rounds=7) == traffic(FUSED, 8)  # what the text says goes first
+    assert traffic(FUSED, 8, loop_trips=7) == traffic(FUSED, 8)  # what the text says goes first
 
 
 @pytest.mark.parametrize(

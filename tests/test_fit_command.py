@@ -13,7 +13,7 @@ import pytest
 from dfc.config import RunConfig
 from dfc.errors import ConfigError
 from dfc.fit import command, published, report
-from dfc.fit.analytic import Work
+from dfc.fit.analytic import WorkEstimate
 from dfc.fit.collectives import Traffic
 from dfc.fit.compilation import Compiled, refused
 from dfc.fit.hardware import parse_topology
@@ -39,13 +39,14 @@ def test_a_run_that_fits_says_so_with_every_part_and_a_margin(capsys):
     for part in ("trained weights", "optimizer", "residuals", "cache", "reference policy", "with a margin of 20%"):
         assert part in out
     assert "32.76 billion parameters" in out
-    assert "fits, by adding up" in out
+    assert "fits, by sums" in out
 
 
 def test_games_of_two_seats_keep_two_conversations_and_calls_take_their_rows_out(capsys):
     words = PAPER, "--model=qwen2.5-32b", "--topology=v5p:4x4x4", BF16
     _, out, _ = ask(capsys, *words)
-    assert "256 games, 512 conversations x 12288 positions; a call: 256 of them, 32 steps or 128 ids read" in out
+    played = "256 games, 512 conversations x 12288 positions; a call: 256 of them, 32 steps or 128 tokens prefilled"
+    assert played in out
     assert "rows taken out" in out
     # All of them lie where a call wants them, unless every host has conversations of its own.
     all_rows = "--config.rollout.rows=512", "--config.rollout.decode_steps=8"
@@ -64,10 +65,10 @@ def test_times_are_a_floor_and_a_labelled_estimate_at_stated_lengths(capsys):
         ROWS,
         BF16,
         "--episode_length=1000",
-        "--drawn_share=0.25",
+        "--generated_share=0.25",
     )
     _, out, _ = ask(capsys, *words)
-    assert "1000 ids per episode, 25% of them drawn" in out
+    assert "1000 tokens per episode, 25% of them sampled" in out
     assert "no promise" in out
     heading = next(line for line in out.splitlines() if "floor" in line)
     assert "estimate" in heading
@@ -146,9 +147,9 @@ def test_only_a_method_that_divides_keeps_policies_of_other_groups(method, games
     settings = dataclasses.replace(config.divide_fuse_conquer, method=method)
     config = dataclasses.replace(config, divide_fuse_conquer=settings, games=dict(list(config.games.items())[:games]))
     decoder = families.from_config_json(published.CONFIGS["qwen2.5-0.5b"])
-    setting = command.setting_of(config, decoder, parse_topology("h100:64"), 1)
-    assert setting.group_policies == others
-    assert setting.reference == (method != "imitate_wins")  # which compares with nothing
+    workload = command.workload_of(config, decoder, parse_topology("h100:64"), 1)
+    assert workload.group_policies == others
+    assert workload.reference == (method != "imitate_wins")  # which compares with nothing
     words = PAPER, "--model=qwen2.5-32b", "--topology=h100:64", f"--config.divide_fuse_conquer.method={method}"
     _, out, _ = ask(capsys, *words)
     assert ("policies of other groups" in out) == (method == "divide_fuse_conquer")
@@ -236,23 +237,23 @@ def test_nothing_compiled_is_no_proof():
 
 def test_a_word_in_no_programs_name_is_an_error_that_lists_the_names():
     names = ["gradient", "weight hand-over", "decode"]
-    assert command.named((), names) == names
-    assert command.named(("hand", "dec"), names) == ["weight hand-over", "decode"]
+    assert command.matching_names((), names) == names
+    assert command.matching_names(("hand", "dec"), names) == ["weight hand-over", "decode"]
     for words in (("gradeint",), ("decode", "prefil"), ("decode", "")):
         with pytest.raises(ConfigError, match="gradient, weight hand-over, decode"):
-            command.named(words, names)
+            command.matching_names(words, names)
 
 
 def test_the_floor_is_the_slowest_of_arithmetic_memory_and_sending():
     topology = parse_topology("h100:16")
     chip = topology.chip
-    assert report.time_of(Work(chip.flops, 0), topology).floor == 1
-    assert report.time_of(Work(0, 2 * chip.bandwidth), topology).floor == 2
+    assert report.time_of(WorkEstimate(chip.flops, 0), topology).floor == 1
+    assert report.time_of(WorkEstimate(0, 2 * chip.bandwidth), topology).floor == 2
     inside = Traffic({"all-gather": 1}, {"all-gather": 3 * chip.interconnect})
-    assert report.time_of(Work(0, 0), topology, inside).floor == pytest.approx(3)
+    assert report.time_of(WorkEstimate(0, 0), topology, inside).floor == pytest.approx(3)
     outside = Traffic({"all-gather": 1}, {"all-gather": 3 * chip.network}, crossing=3 * chip.network)
-    assert report.time_of(Work(0, 0), topology, outside).floor == pytest.approx(3)
-    assert report.time_of(Work(chip.flops, 0), topology, inside).estimate > 3
+    assert report.time_of(WorkEstimate(0, 0), topology, outside).floor == pytest.approx(3)
+    assert report.time_of(WorkEstimate(chip.flops, 0), topology, inside).estimate > 3
 
 
 @pytest.mark.parametrize(

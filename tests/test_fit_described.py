@@ -67,16 +67,16 @@ def compiled(request):
     decoder, _ = command.model_of(Request(CONFIG, request.param, model_config=SMALL))
     attention = "splash" if topology.chip.platform == "tpu" else "xla"  # cuDNN is one more wheel, half a gigabyte
     config = dataclasses.replace(CONFIG, training=dataclasses.replace(CONFIG.training, attention=attention))
-    setting = dataclasses.replace(command.setting_of(config, decoder, topology, 1), compares=False)
+    workload = dataclasses.replace(command.workload_of(config, decoder, topology, 1), compares=False)
     wanted = ("gradient", "optimizer step", "optimizer step in place", "decode")
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         found = {
-            p.name: (p, programs.compile_one(p, setting, topology))
-            for p in programs.of_run(config, setting, topology, default_lengths(config))
+            p.name: (p, programs.compile_one(p, workload, topology))
+            for p in programs.of_run(config, workload, topology, default_lengths(config))
             if p.name in wanted
         }
     assert set(found) == set(wanted)
-    return topology, setting, found
+    return topology, workload, found
 
 
 def test_arguments_are_what_the_shapes_add_up_to(compiled):
@@ -93,8 +93,8 @@ def test_everything_given_away_is_reused(compiled):
 
 
 def test_the_analytic_model_with_its_margin_covers_the_compilers_peak(compiled):
-    topology, setting, found = compiled
-    peaks = analytic.memory(setting).peaks
+    topology, workload, found = compiled
+    peaks = analytic.memory(workload).peaks
     for name, (program, one) in found.items():
         assert one.together() <= peaks[program.phase] * (1 + analytic.MARGIN), name
         assert one.together() >= 0.5 * peaks[program.phase], name
@@ -102,23 +102,23 @@ def test_the_analytic_model_with_its_margin_covers_the_compilers_peak(compiled):
 
 
 def test_a_decode_call_is_counted_for_all_its_steps(compiled):
-    _, setting, found = compiled
+    _, workload, found = compiled
     program, one = found["decode"]
-    assert program.rounds == setting.steps == 32
-    assert one.count.flops == setting.devices * analytic.decode_work(setting).flops
+    assert program.loop_trips == workload.steps == 32
+    assert one.count.flops == workload.devices * analytic.decode_work(workload).flops
     assert one.count.unknown == ()
     traffic = one.compiled.traffic
     assert traffic.unknown == 0
     # Every step adds up what tensor devices computed, behind attention and behind the feed-forward.
-    assert sum(traffic.calls.values()) >= setting.steps * 2 * setting.model.layers
+    assert sum(traffic.calls.values()) >= workload.steps * 2 * workload.model.layers
 
 
 def test_split_weights_are_gathered_and_gradients_scattered(compiled):
-    _, setting, found = compiled
+    _, workload, found = compiled
     _, gradient = found["gradient"]
     traffic = gradient.compiled.traffic
     # Each device is sent the half of the weights it lacks, forward and again backward.
-    weights = setting.weight_bytes * analytic.parameters(setting.model, 1, 1, setting.tensor).local
+    weights = workload.weight_bytes * analytic.parameters(workload.model, 1, 1, workload.tensor).local
     assert traffic.total >= 2 * weights / 2
     assert traffic.unknown == 0
     assert gradient.count.unknown == ()

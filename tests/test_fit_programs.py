@@ -10,15 +10,15 @@ import pytest
 
 from dfc.config import BatchConfig, MeshConfig, ModelConfig, RolloutConfig, RunConfig, TrainingConfig
 from dfc.fit import analytic, command, programs, traced
-from dfc.fit.analytic import Setting
+from dfc.fit.analytic import Workload
 from dfc.fit.hardware import parse_topology
 from dfc.fit.iteration import Lengths, default_lengths, runs
 from dfc.games import registry
 from dfc.models import sharding
-from dfc.models.decoder_config import DecoderConfig
+from dfc.models.config import DecoderConfig
 from dfc.models.lora import ALL_LINEAR, LoraConfig
 from dfc.models.transformer import abstract_params
-from dfc.recipes.table import Table
+from dfc.rollout.workers import RolloutWorkers
 
 MODEL = DecoderConfig(
     vocabulary=64, width=32, layers=2, heads=4, kv_heads=2, head_dim=8, feed_forward=48, rope_theta=1e4,
@@ -31,7 +31,7 @@ CONFIG = RunConfig(
     batch=BatchConfig(row_length=32, micro_batch_rows=8),
     training=TrainingConfig(remat="layer"),
 )
-SETTING = Setting(
+WORKLOAD = Workload(
     MODEL, 1, 4, 2, rows=8, row_length=32, micro_batches=2, compares=True, slots=8, positions=32,
     prefill=8, steps=4,
 )  # fmt: skip
@@ -52,10 +52,10 @@ def mesh():
 @pytest.fixture(scope="module")
 def made(mesh):
     """A trainer, the shapes, and the weights it starts from."""
-    trainer = programs.make_trainer(CONFIG, SETTING, mesh)
+    trainer = programs.make_trainer(CONFIG, WORKLOAD, mesh)
     zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), abstract_params(MODEL))
     weights = jax.device_put(zeros, sharding.param_shardings(MODEL, mesh))
-    return trainer, programs.shapes_of(trainer, SETTING, mesh), weights
+    return trainer, programs.shapes_of(trainer, WORKLOAD, mesh), weights
 
 
 def same(shapes, arrays):
@@ -74,14 +74,14 @@ def really_local(arrays):
 
 def test_what_is_trained_has_the_foretold_shapes_and_places(made):
     trainer, shapes, weights = made
-    trained = trainer.initial(weights)
+    trained = trainer.initial_params(weights)
     state = trainer.initial_state(trained)
     assert same(shapes.trained, trained) == []
     assert same(shapes.state, state) == []
     assert same(shapes.policy, trainer.policy(trained)) == []
     assert programs.local_bytes(shapes.trained) == really_local(trained)
     # The analytic model's state, but for two counters of the schedule.
-    found = analytic.memory(SETTING)
+    found = analytic.memory(WORKLOAD)
     assert found.resident["trained weights"] == really_local(trained)
     assert found.resident["optimizer"] == pytest.approx(really_local(state), abs=16)
     assert found.resident["initial policy"] == really_local(weights)
@@ -100,24 +100,24 @@ class Recorder:
         return *(jnp.zeros(x.shape, x.dtype) for x in results), given[1]
 
 
-def seat_at_a_table(config, weights, mesh):
+def engine_of_a_run(config, weights, mesh):
     """An engine as a run makes it, with every conversation asking for a reply."""
-    facts = {name: registry.make(name).facts for name in config.games}
-    tokenizer = types.SimpleNamespace(stop_ids=lambda _: frozenset())
-    table = types.SimpleNamespace(
+    info = {name: registry.make(name).info for name in config.games}
+    tokenizer = types.SimpleNamespace(stop_token_ids=lambda _: frozenset())
+    workers = types.SimpleNamespace(
         _config=config,
         tokenizer=tokenizer,
         model=MODEL,
-        initial=weights,
-        facts=facts,
+        initial_params=weights,
+        info=info,
         mesh=mesh,
         _apart=False,
-        _staff={},
+        _simulators={},
     )
-    engine = Table._engine(table)
+    engine = RolloutWorkers._engine(workers)
     own = engine._programs
-    engine._programs = types.SimpleNamespace(feed=Recorder(own.feed), decode=Recorder(own.decode))
-    for seed in range(engine.places.total):
+    engine._programs = types.SimpleNamespace(prefill=Recorder(own.prefill), decode=Recorder(own.decode))
+    for seed in range(engine.slot_allocator.total):
         slot = engine.open(seed)
         engine.append(slot, [seed % 5 + 1] * 8)
         engine.ask(slot, 3)
@@ -138,18 +138,20 @@ def test_the_playing_programs_are_those_an_engine_runs(made, mesh, game, rows, h
         CONFIG,
         games={game: {}},
         mesh=MeshConfig(data=1, fsdp=4, tensor=2),
-        rollout=dataclasses.replace(CONFIG.rollout, rows=rows, widths=(8,), lengths=(32,), decode_steps=4),
+        rollout=dataclasses.replace(
+            CONFIG.rollout, rows=rows, prefill_buckets=(8,), cache_buckets=(32,), decode_steps=4
+        ),
     )
-    setting = command.setting_of(config, MODEL, parse_topology("h100:8"), 1)
-    engine, real = seat_at_a_table(config, weights, mesh)
+    workload = command.workload_of(config, MODEL, parse_topology("h100:8"), 1)
+    engine, real = engine_of_a_run(config, weights, mesh)
     cache = engine._cache
-    assert really_local(cache) == analytic.cache_bytes(setting)
-    foretold = {p.name: p for p in programs._playing(config, setting, shapes, mesh, 1, 1)}
+    assert really_local(cache) == analytic.cache_bytes(workload)
+    foretold = {p.name: p for p in programs._playing(config, workload, shapes, mesh, 1, 1)}
     assert same(foretold["decode"].arguments["cache"], cache) == []
     assert cache[0][0].shape[0] == held
     while not real.decode.calls:
         engine.step()
-    for program, recorded in ((foretold["decode"], real.decode), (foretold["prefill-append"], real.feed)):
+    for program, recorded in ((foretold["decode"], real.decode), (foretold["prefill-append"], real.prefill)):
         given, jaxpr = recorded.calls[0]
         assert same(program.arguments["weights"], given[0]) == []
         assert len(given[2].slot) == computed
@@ -162,7 +164,7 @@ def test_the_playing_programs_are_those_an_engine_runs(made, mesh, game, rows, h
 def test_hosts_with_games_of_their_own_place_their_rows_and_never_compute_the_whole_cache(made, mesh):
     _, shapes, _ = made
     alike, apart = (
-        {p.name: p for p in programs._playing(CONFIG, dataclasses.replace(SETTING, apart=apart), shapes, mesh, 1, 1)}
+        {p.name: p for p in programs._playing(CONFIG, dataclasses.replace(WORKLOAD, apart=apart), shapes, mesh, 1, 1)}
         for apart in (False, True)
     )
     for name in alike:
@@ -179,18 +181,18 @@ def test_hosts_with_games_of_their_own_place_their_rows_and_never_compute_the_wh
 def test_hosts_play_apart_where_tensor_devices_share_one(topology, tensor, apart):
     topology = parse_topology(topology)
     config = dataclasses.replace(CONFIG, mesh=MeshConfig(data=1, fsdp=-1, tensor=tensor))
-    assert command.setting_of(config, MODEL, topology, 1).apart == apart
+    assert command.workload_of(config, MODEL, topology, 1).apart == apart
 
 
 @pytest.mark.parametrize("conversations", [1, 2])
 def test_playing_has_the_arithmetic_of_the_analytic_model_for_all_steps_of_a_call(made, mesh, conversations):
     _, shapes, _ = made
-    setting = dataclasses.replace(SETTING, conversations=conversations)
-    found = {p.name: p for p in programs._playing(CONFIG, setting, shapes, mesh, 1, 1)}
-    for name, work in (("decode", analytic.decode_work(setting)), ("prefill-append", analytic.feed_work(setting))):
+    workload = dataclasses.replace(WORKLOAD, conversations=conversations)
+    found = {p.name: p for p in programs._playing(CONFIG, workload, shapes, mesh, 1, 1)}
+    for name, work in (("decode", analytic.decode_work(workload)), ("prefill-append", analytic.prefill_work(workload))):
         program = found[name]
-        count = traced.count(program.trace().jaxpr, program.rounds)
-        assert count.flops == work.flops * setting.devices
+        count = traced.count(program.trace().jaxpr, program.loop_trips)
+        assert count.flops == work.flops * workload.devices
         assert count.unknown == ()
         moved = programs.local_bytes((program.arguments["weights"], program.arguments["cache"]))
         assert moved - program.unread + program.again == pytest.approx(work.bytes, rel=1e-6)
@@ -198,7 +200,7 @@ def test_playing_has_the_arithmetic_of_the_analytic_model_for_all_steps_of_a_cal
 
 def test_every_program_lowers_from_shapes_and_has_the_arithmetic_of_the_analytic_model(made):
     trainer, shapes, _ = made
-    found = {p.name: p for p in programs._training(trainer, SETTING, shapes, 3, 1)}
+    found = {p.name: p for p in programs._training(trainer, WORKLOAD, shapes, 3, 1)}
     assert set(found) == {"gradient", "reference log-probabilities", "optimizer step", "weight hand-over"}
     counts = {name: traced.count(p.trace().jaxpr) for name, p in found.items()}
     tokens, head = 8 * 32, 2 * MODEL.width * MODEL.vocabulary * 8 * 32
@@ -215,17 +217,19 @@ def test_every_program_lowers_from_shapes_and_has_the_arithmetic_of_the_analytic
 def test_imitation_trains_by_its_own_loss_and_has_no_reference(mesh):
     method = dataclasses.replace(CONFIG.divide_fuse_conquer, method="imitate_wins")
     config = dataclasses.replace(CONFIG, divide_fuse_conquer=method)
-    setting = dataclasses.replace(SETTING, reference=False)
-    trainer = programs.make_trainer(config, setting, mesh)
-    found = {p.name: p for p in programs._training(trainer, setting, programs.shapes_of(trainer, setting, mesh), 1, 1)}
+    workload = dataclasses.replace(WORKLOAD, reference=False)
+    trainer = programs.make_trainer(config, workload, mesh)
+    found = {
+        p.name: p for p in programs._training(trainer, workload, programs.shapes_of(trainer, workload, mesh), 1, 1)
+    }
     assert set(found) == {"gradient", "optimizer step", "weight hand-over"}
     assert set(found["gradient"].trace().out_info["loss"].metrics) == {"length"}  # GRPO's loss reports clipping too
 
 
 def test_an_update_in_place_reuses_all_it_is_given(made):
     trainer, shapes, _ = made
-    setting = dataclasses.replace(SETTING, compares=False)
-    found = {p.name: p for p in programs._training(trainer, setting, shapes, 1, 1)}
+    workload = dataclasses.replace(WORKLOAD, compares=False)
+    found = {p.name: p for p in programs._training(trainer, workload, shapes, 1, 1)}
     step = found["optimizer step in place"]
     memory = step.trace().lower().compile().memory_analysis()
     assert memory.alias_size_in_bytes == programs.local_bytes(step.donated) == programs.local_bytes(step.arguments[:2])
@@ -241,12 +245,12 @@ def test_an_update_in_place_reuses_all_it_is_given(made):
 )
 def test_a_first_update_keeps_what_it_starts_from_whatever_the_rule(made, compares, updates, runs):
     trainer, shapes, _ = made
-    setting = dataclasses.replace(SETTING, compares=compares, updates=updates)
-    found = [p for p in programs._training(trainer, setting, shapes, 1, updates) if "optimizer" in p.name]
+    workload = dataclasses.replace(WORKLOAD, compares=compares, updates=updates)
+    found = [p for p in programs._training(trainer, workload, shapes, 1, updates) if "optimizer" in p.name]
     assert {p.name: p.runs for p in found} == runs
     assert found[0].donated == ()
     # Added up, the phase covers the larger of the two: old and new, whichever way they come to be.
-    held = analytic.memory(setting).phases["optimizer step"]
+    held = analytic.memory(workload).phases["optimizer step"]
     state = programs.local_bytes((shapes.trained, shapes.state))
     old_and_new = sum(size for name, size in held.items() if name.endswith(("trained weights", "optimizer", "update")))
     assert old_and_new == pytest.approx(2 * state, abs=32)
@@ -254,11 +258,11 @@ def test_a_first_update_keeps_what_it_starts_from_whatever_the_rule(made, compar
 
 def test_on_one_device_the_positions_that_are_projected_are_picked_as_the_run_picks_them():
     mesh = sharding.make_mesh(1, 1, 1, devices=jax.devices()[:1])
-    setting = dataclasses.replace(SETTING, fsdp=1, tensor=1)
-    trainer = programs.make_trainer(CONFIG, setting, mesh)
+    workload = dataclasses.replace(WORKLOAD, fsdp=1, tensor=1)
+    trainer = programs.make_trainer(CONFIG, workload, mesh)
     assert trainer._picks
-    shapes = programs.shapes_of(trainer, setting, mesh)
-    for program in programs._training(trainer, setting, shapes, 1, 1):
+    shapes = programs.shapes_of(trainer, workload, mesh)
+    for program in programs._training(trainer, workload, shapes, 1, 1):
         if program.name in ("gradient", "reference log-probabilities"):
             text = str(program.trace().jaxpr)
             assert "cumsum" in text, program.name  # of `nonzero`, which finds the action ids
@@ -268,34 +272,34 @@ def test_on_one_device_the_positions_that_are_projected_are_picked_as_the_run_pi
 def test_on_one_device_decoding_reuses_the_cache_it_is_given():
     mesh = sharding.make_mesh(1, 1, 1, devices=jax.devices()[:1])
     model = dataclasses.replace(MODEL, layers=1)
-    setting = dataclasses.replace(SETTING, model=model, fsdp=1, tensor=1, conversations=2)
-    shapes = programs.shapes_of(programs.make_trainer(CONFIG, setting, mesh), setting, mesh)
-    decode = next(iter(programs._playing(CONFIG, setting, shapes, mesh, 1, 1)))
+    workload = dataclasses.replace(WORKLOAD, model=model, fsdp=1, tensor=1, conversations=2)
+    shapes = programs.shapes_of(programs.make_trainer(CONFIG, workload, mesh), workload, mesh)
+    decode = next(iter(programs._playing(CONFIG, workload, shapes, mesh, 1, 1)))
     assert decode.name == "decode"
     memory = decode.trace().lower().compile().memory_analysis()
-    assert memory.alias_size_in_bytes == programs.local_bytes(decode.donated) == analytic.cache_bytes(setting)
+    assert memory.alias_size_in_bytes == programs.local_bytes(decode.donated) == analytic.cache_bytes(workload)
 
 
 def test_adapters_are_trained_beside_frozen_weights(mesh):
-    setting = dataclasses.replace(SETTING, lora=LORA)
-    trainer = programs.make_trainer(CONFIG, setting, mesh)
-    shapes = programs.shapes_of(trainer, setting, mesh)
-    found = {p.name: p for p in programs._training(trainer, setting, shapes, 1, 1)}
+    workload = dataclasses.replace(WORKLOAD, lora=LORA)
+    trainer = programs.make_trainer(CONFIG, workload, mesh)
+    shapes = programs.shapes_of(trainer, workload, mesh)
+    found = {p.name: p for p in programs._training(trainer, workload, shapes, 1, 1)}
     assert programs.local_bytes(shapes.trained) == 4 * analytic.adapter_parameters(MODEL, LORA, 4, 2)
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(shapes.trained))
     assert traced.count(found["gradient"].trace().jaxpr).flops > 0
-    for program in programs._playing(CONFIG, setting, shapes, mesh, 1, 1):
+    for program in programs._playing(CONFIG, workload, shapes, mesh, 1, 1):
         assert programs.local_bytes(program.arguments["weights"].adapters) == programs.local_bytes(shapes.policy)
-        assert traced.count(program.trace().jaxpr, program.rounds).flops > 0
+        assert traced.count(program.trace().jaxpr, program.loop_trips).flops > 0
 
 
 def test_four_bits_make_the_frozen_weights_smaller(mesh):
     wide = dataclasses.replace(MODEL, width=512, heads=8, head_dim=64, feed_forward=1024)
     sizes = []
     for nf4 in (False, True):
-        setting = dataclasses.replace(SETTING, model=wide, lora=LORA, nf4=nf4)
-        shapes = programs.shapes_of(programs.make_trainer(CONFIG, setting, mesh), setting, mesh)
-        sizes.append(programs.local_bytes(shapes.frozen["layers"]))
+        workload = dataclasses.replace(WORKLOAD, model=wide, lora=LORA, nf4=nf4)
+        shapes = programs.shapes_of(programs.make_trainer(CONFIG, workload, mesh), workload, mesh)
+        sizes.append(programs.local_bytes(shapes.frozen_params["layers"]))
     assert sizes[1] < 0.4 * sizes[0]
 
 

@@ -78,7 +78,7 @@ def test_a_loop_whose_length_is_data_counts_as_often_as_is_stated():
     def f(x, limit):
         return jax.lax.while_loop(lambda c: c[0] < limit, lambda c: (c[0] + 1, inner(c[1]) @ kernel), (0, x @ kernel))
 
-    found = count(jax.make_jaxpr(f)(jnp.ones((4, 8)), 7), rounds=5)
+    found = count(jax.make_jaxpr(f)(jnp.ones((4, 8)), 7), loop_trips=5)
     assert found.flops == (1 + 5 * (3 + 1)) * 2 * 4 * 8 * 8
     assert found.unknown == ()
 
@@ -90,7 +90,7 @@ def test_of_loops_within_each_other_the_statement_is_about_the_outermost():
     def f(x):
         return jax.lax.while_loop(lambda x: x.sum() < 1, search, x)
 
-    found = count(jax.make_jaxpr(f)(jnp.ones((4, 8))), rounds=5)
+    found = count(jax.make_jaxpr(f)(jnp.ones((4, 8))), loop_trips=5)
     assert found.flops == 5 * 2 * 4 * 8 * 8
     assert found.unknown
 
@@ -161,10 +161,12 @@ def test_splash_attention_is_half_the_square_forward_and_seven_products_backward
     mask = masks.MultiHeadMask([masks.CausalMask((length, length))] * heads)
     attend = kernel.make_splash_mha(mask=mask, head_shards=1, q_seq_shards=1, block_sizes=block)
     x = jnp.ones((heads, length, size))
-    ids = kernel.SegmentIds(q=jnp.full((length,), segments, jnp.int32), kv=jnp.full((length,), segments, jnp.int32))
+    segment_ids = kernel.SegmentIds(
+        q=jnp.full((length,), segments, jnp.int32), kv=jnp.full((length,), segments, jnp.int32)
+    )
     square = heads * length * length * size  # one product over half of it
-    forward = count(jax.make_jaxpr(lambda x: attend(x, x, x, ids))(x))
+    forward = count(jax.make_jaxpr(lambda x: attend(x, x, x, segment_ids))(x))
     assert forward.kernel_flops == 2 * square
-    both = count(jax.make_jaxpr(jax.grad(lambda x: attend(x, x, x, ids).sum()))(x))
+    both = count(jax.make_jaxpr(jax.grad(lambda x: attend(x, x, x, segment_ids).sum()))(x))
     assert both.kernel_flops == (2 + 3 + 4) * square
     assert not both.unknown

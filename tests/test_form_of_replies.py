@@ -10,21 +10,21 @@ import pytest
 from dfc.config import RewardConfig, RolloutConfig
 from dfc.data.trajectories import OLDER, Provenance, from_episode, to_table
 from dfc.data.trajectory_files import read_columns, read_rows, read_trajectories, write_atomically
-from dfc.episodes import Reply, from_bytes, to_bytes
+from dfc.episodes import PlayedReply, from_bytes, to_bytes
 from dfc.evaluation import matches
-from dfc.evaluation.replay import ReplayError, replay
 from dfc.games import registry
-from dfc.games.chance import Chance
-from dfc.games.extraction import behind_thought
 from dfc.games.game import Verdict
+from dfc.games.parsing import text_after_thought
+from dfc.games.replay import ReplayError, replay
+from dfc.games.rng import GameRng
 from dfc.games.scripted import RandomLegal
+from dfc.inference import slots
 from dfc.models.chat import ChatTokenizer
 from dfc.models.huggingface import resolve
-from dfc.players import rounds
-from dfc.players.remote import Message, Remote
+from dfc.players import sequential
+from dfc.players.remote import ChatMessage, Remote
 from dfc.recipes import conquer
-from dfc.rollout import slots
-from dfc.rollout.one_game import Job, Setting, Table
+from dfc.rollout.match import EpisodeSpec, Match, MatchContext
 
 THOUGHT = "<think>I take it.</think>"
 
@@ -60,7 +60,7 @@ ILL_FORMED = [
 @pytest.mark.parametrize("reply", WELL_FORMED)
 def test_one_thought_and_one_action_behind_it_are_well_formed(reply):
     assert registry.make("ConnectFour-v0").well_formed(reply)
-    assert behind_thought(reply) == "[col 3]"
+    assert text_after_thought(reply) == "[col 3]"
 
 
 @pytest.mark.parametrize("reply", ILL_FORMED)
@@ -100,7 +100,7 @@ def test_what_one_action_is_the_grammar_of_each_game_says(game_id, said, expecte
     assert not game.well_formed(said)
 
 
-@pytest.mark.parametrize("game_id", registry.ids())
+@pytest.mark.parametrize("game_id", registry.game_ids())
 def test_a_thought_before_any_listed_action_is_well_formed(game_id):
     game = registry.make(game_id)
     if not game.lists_actions:
@@ -159,30 +159,32 @@ def played(tokenizer, said, *, opponent=None, prompt="think", game="TicTacToe-v0
     """The game in which the engine says `said`, one after another, for every seat that it plays."""
     rollout = RolloutConfig(prompt=prompt, max_length=4096)
     opponent = "policy" if opponent is None else opponent
-    setting = Setting(rollout, tokenizer, Told(), "policy", opponent, "other", {}, 1.0, 1)
-    table = Table.laid(setting, 0, Job(game, options, 0, 0, 0, 0, epsilon=epsilon))
-    waits = table.begin()
+    context = MatchContext(rollout, tokenizer, Told(), "policy", opponent, "other", {}, 1.0, 1)
+    match = Match.create(context, 0, EpisodeSpec(game, options, 0, 0, 0, 0, epsilon=epsilon))
+    waits = match.start()
     for text in said:
         while waits == "remote":
-            waits = table.called_back()
+            waits = match.on_remote_reply()
         if waits is None:
             break
-        ids = [*tokenizer.encode_reply(text), tokenizer.end_ids[0]]
-        zeros = [0.0] * len(ids)
-        waits = table.heard(slots.Reply(0, ids, zeros, zeros, [0] * len(ids), stopped=True))
+        token_ids = [*tokenizer.encode_reply(text), tokenizer.end_token_ids[0]]
+        zeros = [0.0] * len(token_ids)
+        waits = match.on_engine_reply(slots.EngineReply(0, token_ids, zeros, zeros, [0] * len(token_ids), stopped=True))
     while waits == "remote":
-        waits = table.called_back()
-    if not table.game.over and table.failure is None:
-        table.game.truncate()
-    assert table.failure is None
-    return table.episodes()[0]
+        waits = match.on_remote_reply()
+    if not match.game.over and match.failure is None:
+        match.game.truncate()
+    assert match.failure is None
+    return match.episodes()[0]
 
 
 @pytest.mark.parametrize("reply", [r.replace("col 3", "4") for r in ILL_FORMED])
 def test_a_model_told_to_think_forfeits_by_a_reply_of_another_form(tokenizer, reply):
     episode = played(tokenizer, [reply])
     assert (episode.outcome, episode.malformed, episode.malformed_tries) == ("invalid", True, 1)
-    assert episode.replies == [Reply(0, tokenizer.decode(tokenizer.encode_reply(reply)), "policy", well_formed=False)]
+    assert episode.replies == [
+        PlayedReply(0, tokenizer.decode(tokenizer.encode_reply(reply)), "policy", well_formed=False)
+    ]
 
 
 def test_both_seats_of_models_are_held_to_the_form_and_may_try_again(tokenizer):
@@ -207,7 +209,11 @@ def test_scripted_players_and_replaced_actions_are_held_to_no_form(tokenizer):
 
 def test_a_simulator_is_held_to_no_form(tokenizer):
     episode = played(tokenizer, ["<think>a</think>Is it alive?"], game="twenty_questions")
-    assert [(r.speaker, r.well_formed) for r in episode.replies] == [("policy", True), ("staff", True), ("staff", True)]
+    assert [(r.speaker, r.well_formed) for r in episode.replies] == [
+        ("policy", True),
+        ("simulator", True),
+        ("simulator", True),
+    ]
 
 
 def test_a_remote_player_is_held_to_the_form_and_a_template_of_the_policys_does_not_help_it(tokenizer):
@@ -226,13 +232,13 @@ def test_where_the_template_opens_the_thought_a_reply_begins_inside_it(tokenizer
 
 
 def test_games_without_an_engine_hold_endpoints_to_the_form_too():
-    def chat(messages: list[Message]) -> str:
+    def chat(messages: list[ChatMessage]) -> str:
         return "[4]" if len(messages) == 1 else "<think>a</think>[4]"
 
     for think, verdicts in ((True, ["malformed", "played"]), (False, ["played"])):
         game = registry.make("TicTacToe-v0", malformed_allowance=1)
         game.reset(0)
-        said = rounds.play_out(game, [Remote(chat), RandomLegal()], Chance(0), len(verdicts), think=think)
+        said = sequential.play_sequentially(game, [Remote(chat), RandomLegal()], GameRng(0), len(verdicts), think=think)
         assert [str(s.verdict) for s in said] == verdicts
         assert [s.well_formed for s in said] == [v == "played" for v in verdicts]
 

@@ -9,10 +9,10 @@ import random
 import pytest
 
 from dfc.games import registry
-from dfc.games.connect_four import ConnectFour, has_line
 from dfc.games.game import Outcome, Verdict
-from dfc.games.nim import Nim
-from dfc.games.tic_tac_toe import TicTacToe
+from dfc.games.textarena.connect_four import ConnectFour, has_line
+from dfc.games.textarena.nim import Nim
+from dfc.games.textarena.tic_tac_toe import TicTacToe
 
 GAMES = 2000
 
@@ -138,7 +138,7 @@ def test_every_legal_action_of_a_random_position_does_the_same_in_textarena(pair
         rng = random.Random(seed)
         game, env, boards, _ = pair(rng)
         game.reset(seed)
-        for _ in range(rng.randrange(game.longest)):
+        for _ in range(rng.randrange(game.max_game_length)):
             twin = game.clone()
             twin.step(rng.choice(twin.legal_actions()))
             if twin.over:
@@ -506,7 +506,7 @@ def test_nim_is_won_by_the_first_player_exactly_if_the_exclusive_or_is_not_zero(
 def test_nim_takes_as_many_actions_as_objects_at_the_longest():
     game = Nim()
     game.reset(0)
-    assert game.facts.longest == 12
+    assert game.info.max_game_length == 12
     while not game.over:
         game.step(next(action for action in game.legal_actions() if action.endswith(" 1]")))
     assert game.actions_played == 12

@@ -12,15 +12,16 @@ from pathlib import Path
 import pytest
 
 from dfc.games import __main__ as command
-from dfc.games import processes, registry, scripted
-from dfc.games.chance import Chance
+from dfc.games import registry, scripted
+from dfc.games.conformance import processes
+from dfc.games.rng import GameRng
 
 
 def test_the_table_lists_every_id_with_its_facts(capsys):
     assert command.main([]) == 0
     head, *lines = capsys.readouterr().out.splitlines()
-    assert head.split() == ["id", "family", "seats", "start", "longest", "action", "tasks", "staff"]
-    assert [line.split()[0] for line in lines] == list(registry.ids())
+    assert head.split() == ["id", "family", "seats", "start", "max_game_length", "action", "tasks", "simulators"]
+    assert [line.split()[0] for line in lines] == list(registry.game_ids())
     (large,) = (line for line in lines if line.startswith("ConnectFour-v0-large"))
     assert large.split()[1:5] == ["Divide-Fuse-Conquer", "2", "fixed", "180"]
 
@@ -28,17 +29,17 @@ def test_the_table_lists_every_id_with_its_facts(capsys):
 def test_the_list_as_json_holds_the_same_facts(capsys):
     assert command.main(["--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert [row["id"] for row in rows] == list(registry.ids())
+    assert [row["id"] for row in rows] == list(registry.game_ids())
     for row in rows:
-        facts = registry.make(row["id"]).facts
-        assert row["staff"] == list(facts.staff)
-        assert row["splits"] == dict(facts.splits)
+        info = registry.make(row["id"]).info
+        assert row["simulators"] == list(info.simulators)
+        assert row["splits"] == dict(info.splits)
         assert row["family"] == registry.family(row["id"])
-        assert row["lists_actions"] is facts.lists_actions is True
-        assert row["evaluation_only"] is facts.evaluation_only
-        assert (row["seats"], row["start"], row["longest"], row["grammar"], row["open_actions"]) == (
-            *(facts.seats, facts.start, facts.longest, facts.grammar),
-            facts.open_actions,
+        assert row["lists_actions"] is info.lists_actions is True
+        assert row["evaluation_only"] is info.evaluation_only
+        assert (row["seats"], row["start"], row["max_game_length"], row["grammar"], row["open_actions"]) == (
+            *(info.seats, info.start, info.max_game_length, info.grammar),
+            info.open_actions,
         )
 
 
@@ -47,7 +48,7 @@ def test_the_check_of_ids_exits_with_0_and_tells_their_costs(capsys):
     first, second = capsys.readouterr().out.splitlines()
     assert re.fullmatch(
         r"Nim-v0: every property holds; [\d,]+ steps/s, [\d.]+ KiB per game in progress; the longest random game took "
-        r"\d+ actions of `longest` = 12",
+        r"\d+ actions of `max_game_length` = 12",
         first,
     )
     assert second.startswith("GuessTheNumber-v0: ")
@@ -66,7 +67,7 @@ def test_a_wrong_word_is_repeated_in_a_form_that_moves_no_cursor(words, capsys):
 def file(tmp_path):
     path = tmp_path / "random.py"  # called like a module that is in use
     body = textwrap.dedent("""
-        from dfc.games.nim import Nim
+        from dfc.games.textarena.nim import Nim
         class Good(Nim): pass
         class Bad(Nim):
             grammar = ""
@@ -89,19 +90,19 @@ def test_the_check_of_a_file_exits_with_1_if_it_finds_a_fault(file, capsys):
 def test_what_a_game_prints_stays_out_of_the_answer(tmp_path, capsys):
     path = tmp_path / "loud.py"
     path.write_text(
-        "from dfc.games.nim import Nim\nprint('imported')\nclass Loud(Nim):\n"
+        "from dfc.games.textarena.nim import Nim\nprint('imported')\nclass Loud(Nim):\n"
         "    def _begin(self):\n        print('begun')\n        return super()._begin()\n"
     )
     assert command.main(["--json", "--check", f"{path}:Loud", "--seeds", "1"]) == 0
     told = capsys.readouterr()
     (report,) = json.loads(told.out)
-    assert report["longest_seen"] <= report["longest"] == 12
+    assert report["longest_seen"] <= report["max_game_length"] == 12
     assert "imported" in told.err
     assert "begun" in told.err
 
 
 UNORDERED = """
-    from dfc.games.nim import Nim
+    from dfc.games.textarena.nim import Nim
     class Shuffled(Nim):
         def legal_actions(self): return list(set(super().legal_actions()))
     class Told(Nim):
@@ -132,7 +133,7 @@ def test_the_order_of_a_set_is_found_by_other_processes(tmp_path, capsys):
 
 
 def test_the_games_of_this_package_are_the_same_in_every_process():
-    assert processes.differences(registry.own_ids(), range(2)) == {}
+    assert processes.differences(registry.own_game_ids(), range(2)) == {}
 
 
 def test_a_process_that_fails_is_a_finding():
@@ -168,7 +169,8 @@ def test_a_file_that_cannot_be_imported_gets_one_sentence_with_the_line(tmp_path
 def test_what_comes_after_a_first_property_is_said_to_be_untried(tmp_path, capsys):
     path = tmp_path / "mute.py"
     path.write_text(
-        "from dfc.games.nim import Nim\nclass Mute(Nim):\n    def _play(self, action): return ('win', 'loss')\n"
+        "from dfc.games.textarena.nim import Nim\n"
+        "class Mute(Nim):\n    def _play(self, action): return ('win', 'loss')\n"
     )
     assert command.main(["--check", f"{path}:Mute"]) == 1
     assert capsys.readouterr().out.endswith("  What comes after this was not tried; mend it and check again.\n")
@@ -256,7 +258,7 @@ def race(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("race")
 def test_the_game_of_the_guide_is_an_id_once_its_package_is_installed(capsys):
-    assert registry.ids() == (*registry.own_ids(), "Race21-v0")
+    assert registry.game_ids() == (*registry.own_game_ids(), "Race21-v0")
     assert registry.family("Race21-v0") == "my-games"
     game = registry.make("Race21-v0", target=31)
     game.reset(0)
@@ -276,7 +278,7 @@ def test_the_players_of_the_guide_are_those_of_the_id():
     # Counting from 0, 20 is a multiple of 4: the second seat wins by force, from every count that the first one leaves.
     for seed in range(20):
         game.reset(seed)
-        chance = Chance(seed)
+        rng = GameRng(seed)
         while not game.over:
-            game.step((simple, strong)[game.to_move].act(game, chance))
+            game.step((simple, strong)[game.to_move].act(game, rng))
         assert game.outcomes == ("loss", "win")

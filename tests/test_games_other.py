@@ -9,19 +9,19 @@ import re
 
 import pytest
 
-from dfc.games.chance import Chance, derive_seed
 from dfc.games.game import Game, Outcome, Verdict
-from dfc.games.guess_the_number import GuessTheNumber
-from dfc.games.liars_dice import LiarsDice
-from dfc.games.tower_of_hanoi import TowerOfHanoi
+from dfc.games.rng import GameRng, derive_seed
+from dfc.games.textarena.guess_the_number import GuessTheNumber
+from dfc.games.textarena.liars_dice import LiarsDice
+from dfc.games.textarena.tower_of_hanoi import TowerOfHanoi
 
 GAMES = 2000
 HANOI = [(3, 100), (4, 100)]
 GUESS = [(1, 20, 10), (1, 50, 7)]
 
 
-def pick(chance, items):
-    return items[chance.below(len(items))]
+def pick(rng, items):
+    return items[rng.randrange(len(items))]
 
 
 def hanoi_pair(disks, turns):
@@ -94,15 +94,15 @@ def told(env, seat):
 def test_hanoi_is_the_game_of_textarena(disks, turns):
     ends = set()
     for seed in range(GAMES):
-        chance = Chance(derive_seed("hanoi replies", seed))
+        rng = GameRng(derive_seed("hanoi replies", seed))
         game, env = hanoi_pair(disks, turns)
-        carefulness = pick(chance, (0, 10, 1000))
+        carefulness = pick(rng, (0, 10, 1000))
         told(env, 0)
         while not game.over:
-            a, b = pick(chance, list(itertools.permutations("ABC", 2)))
-            reply = pick(chance, (f"[{a} {b}]", f"[{a}, {b}]", f"[{a}{b}]", f"[{a.lower()} ,{b}]", f"so: [{a} {b}]."))
-            if chance.below(1 + carefulness):
-                reply = pick(chance, game.legal_actions())
+            a, b = pick(rng, list(itertools.permutations("ABC", 2)))
+            reply = pick(rng, (f"[{a} {b}]", f"[{a}, {b}]", f"[{a}{b}]", f"[{a.lower()} ,{b}]", f"so: [{a} {b}]."))
+            if rng.randrange(1 + carefulness):
+                reply = pick(rng, game.legal_actions())
             verdict = step_both(game, env, reply)
             assert game.towers == list(env.towers.values())
             text = told(env, 0)
@@ -116,14 +116,14 @@ def test_hanoi_is_the_game_of_textarena(disks, turns):
 def test_guess_the_number_is_the_game_of_textarena(low, high, turns):
     ends = set()
     for seed in range(GAMES):
-        chance = Chance(derive_seed("guess replies", seed))
+        rng = GameRng(derive_seed("guess replies", seed))
         game, env = guess_pair(low, high, turns, seed)
         told(env, 0)
         while not game.over:
-            number = chance.below(high + 4)
-            reply = pick(chance, (f"[{number}]", f"[{number:03}]", f"It is [{number}]"))
-            if chance.below(4):
-                reply = pick(chance, game.legal_actions())
+            number = rng.randrange(high + 4)
+            reply = pick(rng, (f"[{number}]", f"[{number:03}]", f"It is [{number}]"))
+            if rng.randrange(4):
+                reply = pick(rng, game.legal_actions())
             verdict = step_both(game, env, reply)
             assert set(game.guesses) == env.guessed_numbers
             hints = re.findall(r"The target number is (\w+)\.", told(env, 0))
@@ -133,23 +133,23 @@ def test_guess_the_number_is_the_game_of_textarena(low, high, turns):
     assert ends == {(Outcome.WIN,), (Outcome.DRAW,), (Outcome.INVALID,)}
 
 
-def dice_reply(chance, game):
+def dice_reply(rng, game):
     """A legal action in one of its spellings, or now and then any call or bid within the dice in play."""
-    action = pick(chance, game.legal_actions()[-8:])
-    if not chance.below(12):
-        quantity, face = 1 + chance.below(sum(game.dice_left)), chance.below(9)
-        action = pick(chance, ("[Call]", f"[Bid: {quantity}, {face}]"))
-    return pick(chance, (action, action.lower(), action.upper(), action.replace(":", ""), action.replace(", ", " ")))
+    action = pick(rng, game.legal_actions()[-8:])
+    if not rng.randrange(12):
+        quantity, face = 1 + rng.randrange(sum(game.dice_left)), rng.randrange(9)
+        action = pick(rng, ("[Call]", f"[Bid: {quantity}, {face}]"))
+    return pick(rng, (action, action.lower(), action.upper(), action.replace(":", ""), action.replace(", ", " ")))
 
 
 @pytest.mark.parametrize("dice", [5, 2])
 def test_liars_dice_is_the_game_of_textarena(dice):
     ends, calls = set(), 0
     for seed in range(GAMES):
-        chance = Chance(derive_seed("dice replies", seed))
+        rng = GameRng(derive_seed("dice replies", seed))
         game, env = dice_pair(dice, seed)
         while not game.over:
-            seat, reply = game.to_move, dice_reply(chance, game)
+            seat, reply = game.to_move, dice_reply(rng, game)
             verdict = step_both(game, env, reply)
             state = env.state.game_state
             assert game.dice_left == [state["remaining_dice"][s] for s in range(2)]
@@ -279,7 +279,7 @@ def test_hanoi_ends_in_a_draw_exactly_at_its_limit(disks, turns):
         assert game.actions_played == turn
         game.step(reply)
     assert game.outcomes == (Outcome.DRAW,)
-    assert game.actions_played == turns == game.longest
+    assert game.actions_played == turns == game.max_game_length
 
 
 def test_an_illegal_try_uses_up_no_turn():
@@ -312,7 +312,7 @@ def test_guess_the_number_ends_in_a_draw_exactly_at_its_limit(low, high, turns):
         assert not game.over
         game.step(guess)
     assert game.outcomes == (Outcome.DRAW,)
-    assert game.actions_played == turns == game.longest
+    assert game.actions_played == turns == game.max_game_length
     game.reset(3)
     for guess in wrong[: turns - 1]:
         game.step(guess)
@@ -327,7 +327,7 @@ def test_no_game_of_guesses_is_longer_than_its_numbers():
     for guess in ("[7]", "[8]", "[9]"):
         game.step(guess)
     assert game.outcomes == (Outcome.WIN,)
-    assert game.actions_played == game.longest == 3
+    assert game.actions_played == game.max_game_length == 3
 
 
 WORDS = {
@@ -339,7 +339,7 @@ WORDS = {
 
 @pytest.mark.parametrize("kind", WORDS)
 def test_legal_actions_are_those_that_are_played(kind):
-    chance, game = Chance(derive_seed("legal", kind.__name__)), kind()
+    rng, game = GameRng(derive_seed("legal", kind.__name__)), kind()
     for seed in range(2):
         game.reset(seed)
         while not game.over:
@@ -347,7 +347,7 @@ def test_legal_actions_are_those_that_are_played(kind):
             actions = game.legal_actions()
             assert set(actions) == accepted
             assert len(actions) == len(accepted)
-            game.step(pick(chance, actions[-6:]))
+            game.step(pick(rng, actions[-6:]))
 
 
 def test_the_longest_liars_dice_is_reached():
@@ -359,7 +359,7 @@ def test_the_longest_liars_dice_is_reached():
             caller_must_lose = game.dice_left[game.to_move] >= game.dice_left[1 - game.to_move]
             game._dice = [[6 if caller_must_lose else 1] * left for left in game.dice_left]
         game.step(actions[0])  # the lowest raise: all faces first, then all quantities
-    assert game.actions_played == game.longest == sum(d + 6 for d in range(2, 7))
+    assert game.actions_played == game.max_game_length == sum(d + 6 for d in range(2, 7))
 
 
 def texts(game, hidden):
@@ -394,13 +394,13 @@ def test_guess_the_number_tells_nothing_of_the_target_but_the_hints():
 
 def test_hints_leave_exactly_the_possible_numbers():
     game = GuessTheNumber(max_number=30)
-    chance = Chance(derive_seed("bounds"))
+    rng = GameRng(derive_seed("bounds"))
     for seed in range(50):
         game.reset(seed)
         possible = set(range(1, 31))
         while not game.over:
             assert possible == set(range(game.low, game.high + 1))
-            guess = 1 + chance.below(30)
+            guess = 1 + rng.randrange(30)
             if game.step(f"[{guess}]") is Verdict.PLAYED and not game.over:
                 possible = {n for n in possible if (n > guess) == (game._target > guess) and n != guess}
 
@@ -408,11 +408,11 @@ def test_hints_leave_exactly_the_possible_numbers():
 @pytest.mark.parametrize("game", [LiarsDice(), GuessTheNumber()])
 def test_a_clone_rolls_the_same_and_is_independent(game: Game):
     game.reset(11)
-    twin, chance = game.clone(), Chance(derive_seed("clone"))
+    twin, rng = game.clone(), GameRng(derive_seed("clone"))
     record = []
     while not game.over:
         before = twin.to_json()
-        record.append(pick(chance, game.legal_actions()))
+        record.append(pick(rng, game.legal_actions()))
         game.step(record[-1])
         assert twin.to_json() == before
         twin.step(record[-1])

@@ -14,15 +14,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dfc.games import check, registry, scripted
-from dfc.games.chance import Chance
+from dfc.games import registry, scripted
+from dfc.games.conformance import check
+from dfc.games.conformance.protocol import Subject
+from dfc.games.conformance.replies import malformed_replies
 from dfc.games.game import Game, Verdict
-from dfc.games.properties import Subject
-from dfc.games.reply_properties import malformed_replies
+from dfc.games.rng import GameRng
 
-IDS = registry.own_ids()
-TWO_SEATS = [game_id for game_id in IDS if registry.kind(game_id).seats == 2]
-WITH_STAFF = [game_id for game_id in IDS if registry.kind(game_id).staff]
+GAME_IDS = registry.own_game_ids()
+TWO_SEATS = [game_id for game_id in GAME_IDS if registry.kind(game_id).seats == 2]
+WITH_SIMULATORS = [game_id for game_id in GAME_IDS if registry.kind(game_id).simulators]
 ACTIONS = 300  # about so many are played per test of an id, in 2 to 8 games
 
 # Well-formed and against the rules in the first position of every game.
@@ -59,7 +60,7 @@ HUGE = "9" * 5000  # more digits than int() takes
 
 def seeds_of(game_id):
     """Fewer seeds for longer games."""
-    return range(max(2, min(8, ACTIONS // registry.make(game_id).longest)))
+    return range(max(2, min(8, ACTIONS // registry.make(game_id).max_game_length)))
 
 
 def started(game_id, seed=0, **options):
@@ -85,7 +86,7 @@ def reply_of(game, rng):
     """What the seat to move says: a player one of the listed actions, staff what its script says."""
     if game.to_move < game.seats:
         return rng.choice(game.legal_actions())
-    return scripted.staff(game)[game.role(game.to_move)].act(game, Chance(rng.getrandbits(32)))
+    return scripted.simulators(game)[game.role(game.to_move)].act(game, GameRng(rng.getrandbits(32)))
 
 
 def everything_seen(game):
@@ -93,7 +94,7 @@ def everything_seen(game):
         game.to_move,
         game.outcomes,
         game.legal_actions(),
-        [game.observation(seat) for seat in range(game.seats + len(game.staff))],
+        [game.observation(seat) for seat in range(game.seats + len(game.simulators))],
         game.measures(),
         game.to_json(),
     )
@@ -108,31 +109,31 @@ def play_random(game, rng):
 
 
 def test_the_illegal_examples_are_those_of_registered_games():
-    assert set(ILLEGAL_AT_START) <= set(IDS)
-    assert set(OUT_OF_RANGE) <= {registry.kind(game_id).__name__ for game_id in IDS}
+    assert set(ILLEGAL_AT_START) <= set(GAME_IDS)
+    assert set(OUT_OF_RANGE) <= {registry.kind(game_id).__name__ for game_id in GAME_IDS}
 
 
-@pytest.mark.parametrize("game_id", IDS)
+@pytest.mark.parametrize("game_id", GAME_IDS)
 def test_facts_are_the_same_before_and_after_a_game(game_id):
     game = registry.make(game_id)
-    before = game.facts
+    before = game.info
     assert before.id == game_id
     assert before.seats in {1, 2}
-    assert before.longest >= 1
+    assert before.max_game_length >= 1
     assert before.grammar
-    assert len(before.staff) == len(set(before.staff))
-    assert type(game).forgetful <= {"player", *before.staff}
+    assert len(before.simulators) == len(set(before.simulators))
+    assert type(game).stateless_roles <= {"player", *before.simulators}
     assert all(size >= 1 for size in before.splits.values())
     for _ in play_random(started(game_id), random.Random(0)):
         pass
-    assert game.facts == before == started(game_id, 5).facts
+    assert game.info == before == started(game_id, 5).info
 
 
-@pytest.mark.parametrize("game_id", IDS)
+@pytest.mark.parametrize("game_id", GAME_IDS)
 @pytest.mark.parametrize("name", check.PROPERTIES)
 def test_every_property_of_the_protocol_holds(game_id, name):
     # That each of them can fail is shown by tests/test_check.py.
-    subject = Subject(lambda: registry.make(game_id), seeds_of(game_id), scripted.staff(game_id))
+    subject = Subject(lambda: registry.make(game_id), seeds_of(game_id), scripted.simulators(game_id))
     assert check.run(name, check.PROPERTIES[name], subject) == []
 
 
@@ -211,10 +212,10 @@ def test_observations_tell_of_the_target_only_what_the_hints_say(game_id):
     assert compared > 100
 
 
-@pytest.mark.parametrize("game_id", IDS)
+@pytest.mark.parametrize("game_id", GAME_IDS)
 def test_a_seat_that_does_not_exist_is_shown_nothing(game_id):
     game = started(game_id)
-    seats = game.seats + len(game.staff)
+    seats = game.seats + len(game.simulators)
     for seat in (-1, seats):
         with pytest.raises(ValueError, match=rf"{game_id}: seat must be from 0 to {seats - 1}, got {seat}"):
             game.observation(seat)
@@ -284,7 +285,7 @@ def test_the_opponent_is_not_told_of_an_illegal_try(game_id):
 READS_NUMBERS = {"TicTacToe-v0", "ConnectFour-v0", "GuessTheNumber-v0", "Nim-v0", "LiarsDice-v0", "TowerOfHanoi-v0"}
 
 
-@pytest.mark.parametrize("game_id", IDS)
+@pytest.mark.parametrize("game_id", GAME_IDS)
 @pytest.mark.parametrize("allowance", [0, 1])
 def test_a_reply_without_one_readable_action_forfeits_at_once(game_id, allowance):
     start = started(game_id, illegal_allowance=allowance)
@@ -314,7 +315,7 @@ def test_either_seat_forfeits_by_a_malformed_reply(game_id):
     assert forfeits == {0, 1}
 
 
-@pytest.mark.parametrize("game_id", IDS)
+@pytest.mark.parametrize("game_id", GAME_IDS)
 def test_malformed_replies_are_asked_again_as_often_as_allowed(game_id):
     game = started(game_id, malformed_allowance=2)
     seat, legal = game.to_move, game.legal_actions()
@@ -323,7 +324,7 @@ def test_malformed_replies_are_asked_again_as_often_as_allowed(game_id):
         assert (game.to_move, game.legal_actions(), game.actions_played) == (seat, legal, 0)
         assert game.observation(seat).endswith(" Try again.")
         assert game.grammar in game.observation(seat)
-        rules = "player" in game.forgetful  # that begin every conversation of its own
+        rules = "player" in game.stateless_roles  # that begin every conversation of its own
         assert game.observation(seat).count("\n") == rules
     twin = game.clone()
     assert twin.step("") is Verdict.FORFEIT_MALFORMED
@@ -354,7 +355,7 @@ def test_history_keeps_failed_tries_and_is_kept_by_copies():
         assert twin.observation(0).endswith("You: [0 3]")
 
 
-@pytest.mark.parametrize("game_id", IDS)
+@pytest.mark.parametrize("game_id", GAME_IDS)
 def test_words_and_thoughts_around_one_action_do_not_matter(game_id):
     for seed in range(3):
         start = started(game_id, seed)
@@ -387,11 +388,11 @@ TEXTS = st.lists(
 )
 
 
-@pytest.mark.parametrize("game_id", IDS)
+@pytest.mark.parametrize("game_id", GAME_IDS)
 def test_any_reply_gets_a_verdict_at_once_and_plays_one_action_at_most(game_id):
     start = started(game_id, malformed_allowance=1)
     position = started(game_id, 1, malformed_allowance=1)  # and one position in the middle
-    for _ in range(min(start.longest // 2, 20)):
+    for _ in range(min(start.max_game_length // 2, 20)):
         twin = position.clone()
         twin.step(reply_of(twin, random.Random(0)))
         if twin.over:
@@ -420,7 +421,7 @@ def test_any_reply_gets_a_verdict_at_once_and_plays_one_action_at_most(game_id):
     hears()
 
 
-@pytest.mark.parametrize("game_id", IDS)
+@pytest.mark.parametrize("game_id", GAME_IDS)
 def test_numbers_of_any_length_get_a_verdict(game_id):
     actions = [f"[{HUGE}]", f"[col {HUGE}]", f"[{HUGE} 1]", f"[0 {HUGE}]", f"[Bid: {HUGE}, 1]", f"[{'0' * 9000}]"]
     legal = started(game_id).legal_actions()[:3]
@@ -431,12 +432,12 @@ def test_numbers_of_any_length_get_a_verdict(game_id):
 # ---- staff --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("game_id", WITH_STAFF)
+@pytest.mark.parametrize("game_id", WITH_SIMULATORS)
 def test_every_role_of_staff_has_a_script_that_is_asked_and_never_refused(game_id):
     asked = set()
     for seed in range(10):
         game = started(game_id, seed)
-        assert set(scripted.staff(game)) == set(game.staff)
+        assert set(scripted.simulators(game)) == set(game.simulators)
         rng = random.Random(seed)
         while not game.over:
             if game.to_move >= game.seats:
@@ -448,13 +449,13 @@ def test_every_role_of_staff_has_a_script_that_is_asked_and_never_refused(game_i
                 assert game.actions_played == played
             else:
                 game.step(reply_of(game, rng))
-    assert asked == set(game.staff)
+    assert asked == set(game.simulators)
 
 
 # ---- the end from outside, and wrong use --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("game_id", IDS)
+@pytest.mark.parametrize("game_id", GAME_IDS)
 def test_truncation_ends_a_running_game_without_a_winner(game_id):
     game = started(game_id)
     game.step(game.legal_actions()[-1])
@@ -469,7 +470,7 @@ def test_truncation_ends_a_running_game_without_a_winner(game_id):
         game.step("[0]")
 
 
-@pytest.mark.parametrize("game_id", IDS)
+@pytest.mark.parametrize("game_id", GAME_IDS)
 def test_truncation_changes_nothing_after_the_end(game_id):
     game = started(game_id)
     for _ in play_random(game, random.Random(0)):
@@ -479,7 +480,7 @@ def test_truncation_changes_nothing_after_the_end(game_id):
     assert game.outcomes == outcomes
 
 
-@pytest.mark.parametrize("game_id", IDS)
+@pytest.mark.parametrize("game_id", GAME_IDS)
 def test_a_step_before_the_start_or_after_the_end_raises(game_id):
     game = registry.make(game_id)
     assert not game.over
@@ -495,7 +496,7 @@ def test_a_step_before_the_start_or_after_the_end_raises(game_id):
     assert json.dumps(game.to_json()) == before
 
 
-@pytest.mark.parametrize("game_id", IDS)
+@pytest.mark.parametrize("game_id", GAME_IDS)
 def test_a_negative_allowance_is_refused(game_id):
     for name in ("illegal_allowance", "malformed_allowance"):
         with pytest.raises(ValueError, match=f"{name} must be 0 or more, got -1"):

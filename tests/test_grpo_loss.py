@@ -15,7 +15,7 @@ MASK = np.asarray([[int(c) for c in row] for row in ("0110110", "0001110", "1111
 ADVANTAGES = np.asarray([1.5, -0.7, 0.4, 2.0, -1.1], np.float32)
 
 
-def draw(seed, low=-4.0, high=-0.05):
+def random_logprobs(seed, low=-4.0, high=-0.05):
     return np.random.default_rng(seed).uniform(low, high, MASK.shape).astype(np.float32)
 
 
@@ -24,7 +24,7 @@ def near(array, seed, spread=0.3):
     return (array + np.random.default_rng(seed).uniform(-spread, spread, array.shape)).astype(np.float32)
 
 
-LOGP = draw(1)
+LOGP = random_logprobs(1)
 OLD, REF, PROXIMAL = near(LOGP, 4), near(LOGP, 5), near(LOGP, 6)
 
 
@@ -240,7 +240,7 @@ GRPO = (ONES, ONES, ONES, ONES)
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: losses.grpo_loss(ONES, ONES[:1], ONES, ONES), r"old_logprobs must be .*got \[1, 3\]"),
+        (lambda: losses.grpo_loss(ONES, ONES[:1], ONES, ONES), r"sampled_logprobs must be .*got \[1, 3\]"),
         (lambda: losses.grpo_loss(ONES, ONES, ONES[0], ONES), r"advantages must be \[batch\] = \[2\] or .*got \[3\]"),
         (lambda: losses.grpo_loss(*GRPO, clip_ratio=1.0), r"clip_ratio must be in \[0, 1\), got 1.0"),
         (lambda: losses.grpo_loss(*GRPO, clip_ratio_high=-0.1), "clip_ratio_high must be 0 or more"),

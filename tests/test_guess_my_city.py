@@ -10,12 +10,12 @@ import pytest
 from question_forms import LISTS, bisected, separated
 
 from dfc.games import scripted
-from dfc.games.chance import Chance
 from dfc.games.game import Verdict
 from dfc.games.paprika.guess_my_city import CAPITAL, KNOWN, OPEN, SEVERAL, GuessMyCity, cities, country_question, guess
 from dfc.games.paprika.world import AGENT, GOAL, JUDGE, NOT_VALID, VALID, WORLD
+from dfc.games.rng import GameRng
 
-STAFF = scripted.staff(GuessMyCity())
+SIMULATORS = scripted.simulators(GuessMyCity())
 WHERE = {
     scenario.name: (split, number)
     for split in GuessMyCity.splits
@@ -40,9 +40,9 @@ def asked_of(game, asked):
     assert game.step(asked) is Verdict.PLAYED
     if game.to_move == AGENT:
         return game.observation(AGENT), None
-    world = STAFF["world"].act(game, Chance(0))
+    world = SIMULATORS["world"].act(game, GameRng(0))
     assert game.step(world) is Verdict.PLAYED
-    return world, STAFF["judge"].act(game, Chance(0))
+    return world, SIMULATORS["judge"].act(game, GameRng(0))
 
 
 def replies(scenario, asked):
@@ -321,7 +321,7 @@ def test_the_agent_sees_the_same_for_two_cities_until_their_answers_differ():
             for game in games:
                 game.step(question)
                 for _ in range(2):
-                    game.step(STAFF[game.role(game.to_move)].act(game, Chance(0)))
+                    game.step(SIMULATORS[game.role(game.to_move)].act(game, GameRng(0)))
         assert games[0].observation(AGENT) == games[1].observation(AGENT)
         assert games[0].legal_actions() == games[1].legal_actions()
         compared += 1
@@ -358,10 +358,10 @@ def test_stronger_agents_win_more_often_and_sooner():
         for seed in range(40):
             game = GuessMyCity(split="test")
             game.reset(seed)
-            chance = Chance(seed)
+            rng = GameRng(seed)
             while not game.over:
-                who = player if game.to_move == AGENT else STAFF[game.role(game.to_move)]
-                assert game.step(who.act(game, chance)) is Verdict.PLAYED
+                who = player if game.to_move == AGENT else SIMULATORS[game.role(game.to_move)]
+                assert game.step(who.act(game, rng)) is Verdict.PLAYED
             wins[strength] += game.outcomes == ("win",)
             turns[strength] += game.actions_played
     assert wins["random_legal"] < wins["simple"] < wins["strong"]
@@ -375,7 +375,7 @@ def test_the_strong_agent_copes_with_the_words_of_a_chat_model(answer):
     player = scripted.player("guess_my_city", "strong")
     game = holding("Lyon, France")
     while not game.over:
-        for reply in (player.act(game, Chance(3)), answer, NOT_VALID):
+        for reply in (player.act(game, GameRng(3)), answer, NOT_VALID):
             assert game.step(reply) is Verdict.PLAYED
     asked = [question for question, _ in game.heard]
     guesses = {guess(city) for city in cities()}

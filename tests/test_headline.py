@@ -6,9 +6,10 @@ import re
 import pytest
 
 from dfc.config import EvaluateConfig, RunConfig
-from dfc.evaluation import report, summary, tournament, tournament_page
-from dfc.evaluation.report_views import view
+from dfc.evaluation import tournament
 from dfc.evaluation.statistics import Comparison, Record, wilson_interval
+from dfc.report import run_page, summary, tournament_page
+from dfc.report.views import view
 
 HANOI, GUESS, TICTACTOE, NIM = "TowerOfHanoi-v0", "GuessTheNumber-v0", "TicTacToe-v0", "Nim-v0"
 
@@ -29,7 +30,7 @@ def folder(path, rows=(), metrics=(), episodes=()):
 
 
 def page(path):
-    text = report.build(path).read_text(encoding="utf-8")
+    text = run_page.build(path).read_text(encoding="utf-8")
     shown = re.sub(r"<(script|style)\b.*?</\1>", " ", text, flags=re.DOTALL)
     return " ".join(re.sub(r"<[^>]+>", " ", shown).split())
 
@@ -49,7 +50,7 @@ RUN = [
 
 def test_a_one_player_game_that_ran_out_of_turns_is_unsolved_not_half_solved(tmp_path):
     path = folder(tmp_path / "run", RUN)
-    (pair,) = [pair for game, pair in view(report.read(path))["verdict"]["alone"] if game == HANOI]
+    (pair,) = [pair for game, pair in view(run_page.read(path))["verdict"]["alone"] if game == HANOI]
     assert pair.before.measured(alone=pair.alone) == wilson_interval(2, 200)
     text = page(path)
     assert f"{HANOI} 2 of 200 → 194 of 200" in text
@@ -60,10 +61,10 @@ def test_a_one_player_game_that_ran_out_of_turns_is_unsolved_not_half_solved(tmp
 
 def test_the_headline_of_report_and_console_is_the_same_number(tmp_path):
     path = folder(tmp_path / "run", RUN)
-    verdict = view(report.read(path))["verdict"]
+    verdict = view(run_page.read(path))["verdict"]
     before, after = (side.score.estimate for side in (verdict["paired"].before, verdict["paired"].after))
     assert (before, after) == ((100 + 60) / 400, (150 + 10 + 170) / 400)
-    (line,) = [line for line in summary.lines(path) if line.startswith("two-player ids pooled against initial")]
+    (line,) = [line for line in summary.lines(path) if line.startswith("two-player games pooled against initial")]
     found = [float(number) for number in re.findall(r"([0-9.]+) \[", line)]
     assert found[:2] == pytest.approx([before, after], abs=5e-4)
     assert f"it scores {after:.2f} per game" in page(path)
@@ -72,8 +73,8 @@ def test_the_headline_of_report_and_console_is_the_same_number(tmp_path):
 
 def test_games_that_only_one_policy_played_are_in_neither_headline(tmp_path):
     path = folder(tmp_path / "run", [*RUN, row("final", "LiarsDice-v0", 0, 0, 200)])
-    verdict = view(report.read(path))["verdict"]
-    (line,) = [line for line in summary.lines(path) if line.startswith("two-player ids pooled against initial")]
+    verdict = view(run_page.read(path))["verdict"]
+    (line,) = [line for line in summary.lines(path) if line.startswith("two-player games pooled against initial")]
     assert verdict["paired"].after.games == 400
     assert "to 0.825 [" in line
 
@@ -93,13 +94,13 @@ def test_the_verdict_is_of_both_kinds_of_games(tmp_path, hanoi, tictactoe, kind,
     rows = [row("initial", HANOI, 2, 198), row("initial", TICTACTOE, 100, 0, 100)]
     rows += [row("final", HANOI, hanoi, 200 - hanoi), row("final", TICTACTOE, tictactoe, 0, 200 - tictactoe)]
     path = folder(tmp_path / "run", rows)
-    assert view(report.read(path))["verdict"]["kind"] == kind
+    assert view(run_page.read(path))["verdict"]["kind"] == kind
     assert said in page(path)
 
 
 def test_more_draws_are_no_progress_of_a_one_player_game(tmp_path):
     path = folder(tmp_path / "run", [row("initial", HANOI, 2, 0, 198), row("final", HANOI, 2, 198)])
-    assert view(report.read(path))["verdict"]["kind"] == "unclear"
+    assert view(run_page.read(path))["verdict"]["kind"] == "unclear"
     assert Comparison(Record(win=2, loss=198), Record(win=2, draw=198)).verdict == "better"  # what it was taken for
 
 
@@ -113,7 +114,7 @@ def test_a_run_of_one_player_games_alone_has_a_headline_without_a_score(tmp_path
 
 def test_scores_and_shares_solved_have_means_of_their_own(tmp_path):
     stages = [row("initial", HANOI, 0, 20, stage="base"), row("initial", TICTACTOE, 10, 0, 10, stage="base")]
-    table = view(report.read(folder(tmp_path / "run", [*stages, *RUN])))["stage_table"]
+    table = view(run_page.read(folder(tmp_path / "run", [*stages, *RUN])))["stage_table"]
     assert table["stages"] == ["base", "final"]
     assert [(mean["alone"], mean["means"]) for mean in table["means"]] == [
         (False, pytest.approx([0.5, (0.8 + 0.85) / 2])),
@@ -140,7 +141,7 @@ def test_a_score_without_forfeits_that_no_game_supports_is_not_printed(tmp_path)
     assert "Without the plays that an invalid reply decided" not in page(path)
     alone = folder(tmp_path / "alone", rows[1:])
     assert not any("nan" in line for line in summary.lines(alone))
-    assert "two-player ids pooled against initial: 0.500 [" in "\n".join(summary.lines(alone))
+    assert "two-player games pooled against initial: 0.500 [" in "\n".join(summary.lines(alone))
     one = [rows[0], row("final", NIM, 80, 0, 20)]
     (line,) = [line for line in summary.lines(folder(tmp_path / "one", one)) if "pooled" in line]
     assert line.endswith("without games decided by an invalid reply 0.800 [0.711, 0.867]")
@@ -163,7 +164,7 @@ def test_a_tournament_scores_no_one_player_game_and_tests_what_was_solved():
     assert (test.pairing, test.better, test.worse, test.ties) == ("alone", 1, 0, 3)
     config = RunConfig(recipe="evaluate", policies=("random_legal", "strong"), evaluate=EvaluateConfig(seeds=4))
     tables = {table.title: table for table in tournament_page.tables(config, found, {})}
-    table = tables["By id and seat"]
+    table = tables["By game and seat"]
     place = table.header.index("score")
     assert [line[place] for line in table.rows] == ["-", "-"]
     assert [line[table.header.index("won (Wilson)")][:4] for line in table.rows] == ["0.50", "0.25"]
@@ -214,18 +215,18 @@ def test_stages_come_in_the_order_in_which_they_ran_at_every_moment_of_a_run(tmp
         begun = [stage for stage in begun if stage in TRAINED or stage in WHOLE[: count - 1]]
     elif kept == "games only":
         rows, metrics = [], []
-    assert report.read(folder(tmp_path / "run", rows, metrics, games)).stages == begun
+    assert run_page.read(folder(tmp_path / "run", rows, metrics, games)).stages == begun
 
 
 def test_a_finished_run_ends_with_its_final_matches(tmp_path):
     rows = [row("initial", NIM, 5, 0, 5), *map(stage_row, WHOLE), row("final", NIM, 5, 0, 5)]
     metrics = [metric(step, stage) for step, stage in enumerate(TRAINED)]
-    found = report.read(folder(tmp_path / "run", rows, metrics))
+    found = run_page.read(folder(tmp_path / "run", rows, metrics))
     assert found.stages == [*WHOLE, "final"]
     assert view(found)["stage_table"]["stages"] == [*WHOLE, "final"]
 
 
 def test_orders_that_contradict_each_other_still_give_every_stage_once(tmp_path):
     rows = [stage_row(stage) for stage in ("b", "a", "c")]
-    found = report.read(folder(tmp_path / "run", rows, [metric(0, "a"), metric(1, "b")]))
+    found = run_page.read(folder(tmp_path / "run", rows, [metric(0, "a"), metric(1, "b")]))
     assert sorted(found.stages) == ["a", "b", "c"]

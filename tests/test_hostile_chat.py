@@ -16,10 +16,10 @@ from transformers import PreTrainedTokenizerFast
 from dfc.errors import WeightsError
 from dfc.games import registry
 from dfc.launch import play
-from dfc.models import chat, chat_templates
+from dfc.models import chat, chat_template
 from dfc.models.chat import ChatTokenizer
-from dfc.recipes.table import load_tokenizer
-from dfc.rollout import local
+from dfc.rollout import terminal_model
+from dfc.rollout.workers import load_tokenizer
 
 TINY = Path(__file__).resolve().parents[1] / "models" / "tiny_player"
 GOOD = (TINY / "chat_template.jinja").read_text()
@@ -49,8 +49,8 @@ def refused(call, match):
 
 
 def read(template, folder):
-    with chat_templates.rendering(template, {"bos_token": "<s>", "eos_token": "</s>"}, None, folder) as render:
-        return chat_templates.read(render, folder)
+    with chat_template.rendering(template, {"bos_token": "<s>", "eos_token": "</s>"}, None, folder) as render:
+        return chat_template.read(render, folder)
 
 
 RAISING = {
@@ -114,9 +114,9 @@ def test_a_template_that_fails_on_a_system_message_takes_none(tmp_path):
 
 def test_a_template_sees_no_variable_of_the_environment_and_leaves_no_process(tmp_path, monkeypatch):
     started = []
-    popen = chat_templates.subprocess.Popen
+    popen = chat_template.subprocess.Popen
     monkeypatch.setattr(
-        chat_templates.subprocess,
+        chat_template.subprocess,
         "Popen",
         lambda *args, **kw: started.append((popen(*args, **kw), kw)) or started[-1][0],
     )
@@ -212,13 +212,13 @@ def test_settings_of_a_tokenizer_that_are_of_the_wrong_kind_are_one_error(folder
 @pytest.mark.parametrize("value", ["2", True, 2.0, [2, "3"], [[2]], {"a": 2}, -1, 2**40, [None]])
 def test_end_ids_that_are_none_are_refused(folder, value):
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": value}))
-    refused(lambda: ChatTokenizer.load(folder), "generation_config.json: eos_token_id: expected an id or a list of ids")
+    refused(lambda: ChatTokenizer.load(folder), "generation_config.json: eos_token_id: expected a token id or a list")
 
 
 @pytest.mark.parametrize("value", ["2", True, 2.5, [2], -1])
 def test_a_vocabulary_that_is_no_number_is_refused(folder, value):
     (folder / "config.json").write_text(json.dumps({"vocab_size": value}))
-    refused(lambda: ChatTokenizer.load(folder), "config.json: vocab_size: expected a number of ids")
+    refused(lambda: ChatTokenizer.load(folder), "config.json: vocab_size: expected a number of tokens")
 
 
 @pytest.mark.parametrize(
@@ -377,8 +377,8 @@ def test_a_special_token_beyond_the_model_that_nothing_yields_passes(folder):
     loaded = ChatTokenizer.load(folder)
     assert loaded.vocabulary == size + 1
     text = "<image_soft_token>[4]"
-    ids = [*loaded.first_turn(text), *loaded.encode_reply(text), *loaded.next_turn(text, closed=False)]
-    assert max([*ids, *loaded.stop_ids(["]", "<", "image"])]) < size
+    token_ids = [*loaded.first_turn(text), *loaded.encode_reply(text), *loaded.next_turn(text, closed=False)]
+    assert max([*token_ids, *loaded.stop_token_ids(["]", "<", "image"])]) < size
 
 
 def test_a_token_beyond_the_model_that_a_text_can_yield_is_refused(folder):
@@ -450,13 +450,13 @@ def test_nothing_is_printed_where_nothing_departs(folder, capsys):
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize("staff", [False, True])
-def test_a_departure_is_printed_before_a_person_plays(monkeypatch, staff):
+@pytest.mark.parametrize("simulator", [False, True])
+def test_a_departure_is_printed_before_a_person_plays(monkeypatch, simulator):
     class Loaded:
         def __init__(self, *_, **__):
             self.departure = "The chat template leaves something out."
 
-    monkeypatch.setattr(local, "LocalPlayer", Loaded)
+    monkeypatch.setattr(terminal_model, "LocalPlayer", Loaded)
     out = io.StringIO()
-    play._player("folder", registry.make("Nim-v0"), None, out=out, staff=staff)
+    play._player("folder", registry.make("Nim-v0"), None, out=out, simulator=simulator)
     assert out.getvalue() == "loading folder ...\nfolder: The chat template leaves something out.\n"

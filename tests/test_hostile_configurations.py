@@ -68,7 +68,7 @@ def test_every_field_takes_or_refuses_a_hostile_value_without_a_traceback(value)
     for key in left:
         changed, none = command_line.override(config, [words[key]])
         assert none == []
-        problems = validation.problems(changed) or validation.place_problems(changed)
+        problems = validation.problems(changed) or validation.path_problems(changed)
         assert all(len(problem) < LONGEST for problem in ConfigError(problems).problems)
         kept = validation.value_at(changed, key)
         if not problems and isinstance(kept, int | float):

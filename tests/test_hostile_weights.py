@@ -14,8 +14,8 @@ import pytest
 import safetensors.numpy
 
 from dfc.errors import WeightsError
-from dfc.models import folders, gathering, huggingface, lora, peft
-from dfc.models.decoder_config import DecoderConfig
+from dfc.models import huggingface, lora, model_folders, peft, weight_gathering
+from dfc.models.config import DecoderConfig
 from dfc.models.families import from_config_json, tensor_names, to_config_json
 from dfc.models.sharding import make_mesh
 from dfc.models.transformer import abstract_params
@@ -39,7 +39,7 @@ EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 def save(folder, config):
     """Any weights of a decoder, without a device."""
-    shapes, chance = gathering.flatten(abstract_params(config)), np.random.default_rng(0)
+    shapes, chance = weight_gathering.flatten(abstract_params(config)), np.random.default_rng(0)
     tensors = {}
     for path, name in tensor_names(config).items():
         shape = shapes[path].shape[::-1] if name.transpose else shapes[path].shape
@@ -257,7 +257,7 @@ def test_a_header_that_names_a_tensor_twice_is_refused(folder):
 
 
 def test_a_json_file_of_no_end_is_not_read_whole(folder, monkeypatch):
-    monkeypatch.setattr(folders, "_LONGEST_JSON", 1000)
+    monkeypatch.setattr(model_folders, "_LONGEST_JSON", 1000)
     (folder / "config.json").write_bytes(b" " * 1001)
     refused(folder, "config.json: .*it has more than 1000 bytes")
 
@@ -294,7 +294,7 @@ def test_what_is_no_regular_file_is_refused_and_not_waited_for(folder, name, mak
         load(folder, name)
     if name in (WEIGHTS, "a.safetensors"):
         with pytest.raises(WeightsError, match=f"{name}: expected a regular file"):
-            folders.weights_hash(folder)
+            model_folders.weights_hash(folder)
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ import pytest
 import safetensors.numpy
 
 from dfc.errors import WeightsError
-from dfc.models import folders, huggingface, safetensors_files, shard_reading
-from dfc.models.decoder_config import DecoderConfig
+from dfc.models import huggingface, model_folders, safetensors_format, shard_reading
+from dfc.models.config import DecoderConfig
 from dfc.models.sharding import batch_sharding, make_mesh, param_shardings
 from dfc.models.transformer import abstract_params, bind
 
@@ -246,9 +246,9 @@ def test_a_mesh_gets_its_shards_and_computes_the_same(checkpoints):
 
 def test_each_byte_is_read_once_and_no_device_is_given_more_than_its_shard(checkpoints, monkeypatch):
     read, made = [], []
-    original = safetensors_files._read_into
+    original = safetensors_format._read_into
     monkeypatch.setattr(
-        safetensors_files,
+        safetensors_format,
         "_read_into",
         lambda handle, array, file: (original(handle, array, file), read.append(array.nbytes))[0],
     )
@@ -382,8 +382,8 @@ def test_a_path_without_a_model_names_what_was_looked_for(folder, tmp_path, monk
         assert state in str(caught.value)
     # The model in the box lies beside the module, wherever the process runs.
     monkeypatch.setattr(huggingface, "__file__", str(tmp_path / "huggingface.py"))
-    box = Path(shutil.copytree(folder, tmp_path / "tiny_player"))
-    assert huggingface.resolve("tiny_player") == box
+    bundled = Path(shutil.copytree(folder, tmp_path / "tiny_player"))
+    assert huggingface.resolve("tiny_player") == bundled
     assert huggingface.load("tiny_player", dtype="float32")[0].vocabulary == 40
 
 
@@ -449,9 +449,9 @@ def test_a_save_that_fails_leaves_the_earlier_model_and_nothing_else(tmp_path, m
         raise OSError("no space left on device")
 
     if moment == "weights":
-        monkeypatch.setattr(safetensors_files, "write_file", fail)
+        monkeypatch.setattr(safetensors_format, "write_file", fail)
     elif moment == "config":
-        monkeypatch.setattr(folders, "write_json", fail)
+        monkeypatch.setattr(model_folders, "write_json", fail)
     else:
         original = Path.rename
         monkeypatch.setattr(Path, "rename", lambda self, to: fail() if self.name == "new" else original(self, to))
@@ -465,13 +465,13 @@ def test_a_save_that_fails_leaves_the_earlier_model_and_nothing_else(tmp_path, m
 def test_a_stopped_first_save_leaves_no_config_that_looks_whole(tmp_path, monkeypatch):
     """A killed process cleans nothing up: config.json must come last in the folder being written."""
     seen = []
-    original = folders.write_json
+    original = model_folders.write_json
 
     def spy(path, value):
         original(path, value)
         seen.append((path.name, sorted(file.name for file in path.parent.iterdir())))
 
-    monkeypatch.setattr(folders, "write_json", spy)
+    monkeypatch.setattr(model_folders, "write_json", spy)
     huggingface.save(tmp_path / "model", CONFIG, filled(1.0), copy_from=None, shard_bytes=10**3)
     assert not [names for name, names in seen[:-1] if "config.json" in names]
     assert seen[-1][0] == "config.json"

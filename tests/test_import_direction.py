@@ -59,11 +59,20 @@ RULES = (
     (ANYONE, ("models", "games", "launch"), (), "is imported through dfc: a bare import makes a second module object"),
     (("dfc.games",), ("dfc",), ("dfc.games",), "is not part of games, which import nothing else of ours"),
     (("dfc.games",), JAX, (), "is JAX, which the rules of games do without"),
-    (
-        ("dfc.models",),
-        ("dfc.games", "dfc.recipes", "dfc.rollout", "dfc.training", "dfc.launch"),
-        (),
-        "is none of a model's business",
+    *(
+        ((f"dfc.{room}",), tuple(f"dfc.{other}" for other in others.split()), allowed, f"is above {room}")
+        for room, others, allowed in (
+            ("models", "games inference players rollout training data evaluation report runs recipes launch", ()),
+            ("inference", "games players rollout training data evaluation report runs recipes fit launch", ()),
+            ("players", "models inference rollout training data evaluation report runs recipes fit launch", ()),
+            ("rollout", "training data evaluation report recipes fit launch", ()),
+            ("training", "games inference players rollout data evaluation report runs recipes fit launch", ()),
+            ("runs", "models inference rollout training data evaluation report recipes fit launch", ()),
+            ("data", "evaluation report recipes fit launch", ("dfc.report.tables",)),
+            ("evaluation", "data training report runs recipes fit launch", ()),
+            ("report", "models inference rollout training data recipes fit launch", ()),
+            ("fit", "report evaluation data launch", ()),
+        )
     ),
     *(
         ((f"dfc.{module}",), ("dfc",), (f"dfc.{module}",), "is ours, and this module is arrays in, arrays out")
@@ -100,23 +109,30 @@ def test_imports_point_one_way():
 @pytest.mark.parametrize(
     ("name", "source"),
     [
-        ("dfc.training.step", "import models"),
+        ("dfc.training.trainer", "import models"),
         ("tests.test_x", "def f():\n    from games.nim import Nim"),
         ("configs.x", "import launch.play as play"),
-        ("dfc.games.nim", "import jax.numpy as jnp"),
-        ("dfc.games.nim", "from flax import nnx"),
-        ("dfc.games.nim", "from dfc import losses"),
-        ("dfc.games.nim", "from ..rollout import play"),
-        ("dfc.games.nim", "import dfc.config"),
-        ("dfc.models.lora", "from dfc.training.step import update"),
+        ("dfc.games.textarena.nim", "import jax.numpy as jnp"),
+        ("dfc.games.textarena.nim", "from flax import nnx"),
+        ("dfc.games.textarena.nim", "from dfc import losses"),
+        ("dfc.games.textarena.nim", "from ...rollout import runner"),
+        ("dfc.games.textarena.nim", "import dfc.config"),
+        ("dfc.models.lora", "from dfc.training.trainer import update"),
         ("dfc.models.lora", "from dfc import games"),
-        ("dfc.models.lora", "import importlib\nimportlib.import_module('dfc.rollout.play')"),
+        ("dfc.models.lora", "import importlib\nimportlib.import_module('dfc.rollout.runner')"),
+        ("dfc.inference.engine", "from dfc.games.game import Game"),
+        ("dfc.players.endpoint", "from dfc.rollout import runner"),
+        ("dfc.rollout.runner", "import dfc.recipes.evaluate"),
+        ("dfc.training.trainer", "from dfc.rollout.runner import RolloutRunner"),
+        ("dfc.runs.run_folder", "from dfc.report import run_page"),
+        ("dfc.data.rows", "from dfc.report import run_page"),
+        ("dfc.evaluation.tasks", "from dfc.report import tables"),
         ("dfc.losses", "from dfc.logprobs import token_logprobs"),
         ("dfc.losses.preference", "from dfc.advantages import group_relative"),
         ("dfc.fusion", "from . import errors"),
         ("dfc.rewards", "from dfc.games.game import Outcome"),
         ("dfc.recipes.paprika", "from dfc.launch import play"),
-        ("dfc.evaluation.report", "if TYPE_CHECKING:\n    import dfc.launch"),
+        ("dfc.report.run_page", "if TYPE_CHECKING:\n    import dfc.launch"),
     ],
 )
 def test_a_wrong_import_is_seen(name, source):
@@ -126,11 +142,12 @@ def test_a_wrong_import_is_seen(name, source):
 @pytest.mark.parametrize(
     ("name", "source"),
     [
-        ("dfc.games.nim", "from dfc.games.game import Game\nfrom .chance import Chance\nimport numpy"),
+        ("dfc.games.textarena.nim", "from dfc.games.game import Game\nfrom ..rng import GameRng\nimport numpy"),
         ("dfc.games.adapters.arena", "import textarena\nfrom ..game import Game"),
         ("dfc.losses", "import jax\nimport numpy as np"),
         ("dfc.losses.preference", "from dfc.losses.loss import Loss"),
         ("dfc.models.lora", "from dfc.models.transformer import Transformer\nfrom dfc.errors import WeightsError"),
+        ("dfc.data.preference_pairs", "from dfc.report import tables"),
         ("dfc.launch.play", "from dfc.launch import serve\nfrom dfc.recipes import paprika"),
         ("dfc.recipes.paprika", "from dfc import losses, games, models\nimport modelscope"),
     ],
@@ -140,8 +157,8 @@ def test_a_right_import_is_not_objected_to(name, source):
 
 
 def test_relative_imports_of_a_package_are_resolved_from_itself():
-    assert list(imported("dfc.games", "from . import nim", is_package=True)) == ["dfc.games.nim"]
-    assert list(imported("dfc.games.nim", "from . import chance")) == ["dfc.games.chance"]
+    assert list(imported("dfc.games", "from . import rng", is_package=True)) == ["dfc.games.rng"]
+    assert list(imported("dfc.games.textarena.nim", "from .. import rng")) == ["dfc.games.rng"]
 
 
 def loaded_by(*modules):

@@ -10,8 +10,10 @@ from dfc.config import DivideFuseConquerConfig, RunConfig
 from dfc.launch import play
 from dfc.launch.__main__ import main
 from dfc.players import key_search
-from dfc.run_folder import RunFolder
+from dfc.runs.run_folder import RunFolder
 
+WHO = "--config.simulators.who"
+KEYS = "--config.simulators.endpoint.key_variables"
 KEY = "sk-proj-SECRET1234567"
 HELD = "tok/en+SECRET7654321"  # of no known form: only the variable tells that it is one
 HOST = "http://127.0.0.1:9/v1"
@@ -72,13 +74,25 @@ CASES = {
     ),
     "password in a tournament": ([EVALUATE, "--config.policies=a=http://u:SECRET@h/v1#m,strong"], "policies: holds a"),
     "key of the simulator": (
-        [SMOKE, CITY, f"--config.staff.who={HOST}#m", f"--config.staff.endpoint.key_variables=staff={KEY}"],
-        "staff.endpoint.key_variables: every entry",
+        [
+            SMOKE,
+            CITY,
+            f"{WHO}={HOST}#m",
+            f"{KEYS}=simulators={KEY}",
+        ],
+        "simulators.endpoint.key_variables: every entry",
     ),
-    "password of the simulator": ([SMOKE, "--config.staff.who=http://u:SECRET@h/v1#m"], "staff.who: holds a user"),
+    "password of the simulator": (
+        [SMOKE, f"{WHO}=http://u:SECRET@h/v1#m"],
+        "simulators.who: holds a user",
+    ),
     "key as the simulator's model": (
-        [SMOKE, f"--config.staff.who={HOST}#{HELD}", "--config.staff.endpoint.key_variables=staff=DFC_HELD"],
-        "staff.who: holds the key",
+        [
+            SMOKE,
+            f"{WHO}={HOST}#{HELD}",
+            f"{KEYS}=simulators=DFC_HELD",
+        ],
+        "simulators.who: holds the key",
     ),
     "password of a collection's opponent": (
         [SMOKE, "--config.recipe=collect", "--config.collect.opponent=http://u:SECRET@h/v1#m"],
@@ -106,8 +120,13 @@ CASES = {
         "evaluate.endpoint.key_variables: the environment variable DFC_UNSET is not set",
     ),
     "variable of the simulator that is not set": (
-        [SMOKE, CITY, f"--config.staff.who={HOST}#m", "--config.staff.endpoint.key_variables=staff=DFC_UNSET"],
-        "staff.endpoint.key_variables: the environment variable DFC_UNSET is not set",
+        [
+            SMOKE,
+            CITY,
+            f"{WHO}={HOST}#m",
+            f"{KEYS}=simulators=DFC_UNSET",
+        ],
+        "simulators.endpoint.key_variables: the environment variable DFC_UNSET is not set",
     ),
     "plain http to another machine": (
         [SMOKE, f"{OPPONENT}http://example.org/v1#m", f"{VARIABLE}DFC_HELD"],

@@ -15,12 +15,12 @@ import pytest
 from chat_server import fails, hangs, says, serving
 
 from dfc.games import registry
-from dfc.games.chance import Chance
 from dfc.games.game import Verdict
+from dfc.games.rng import GameRng
 from dfc.games.scripted import RandomLegal
 from dfc.launch import play
-from dfc.players import rounds
-from dfc.players.person import Person, framed
+from dfc.players import sequential
+from dfc.players.human import Person, framed
 from dfc.players.remote import PlayerError, Remote
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -149,10 +149,10 @@ def test_a_model_that_answers_for_the_world_says_the_same_to_the_same_question()
     game = registry.make("twenty_questions", split="test")
     game.reset(3)
     game.step("Is it alive?")
-    model = play._player("tiny_player", game, Person(io.StringIO(), io.StringIO()), staff=True)
+    model = play._player("tiny_player", game, Person(io.StringIO(), io.StringIO()), simulator=True)
     replies = set()
     for seed in range(3):
-        replies.add(model.act(game, Chance(seed)))
+        replies.add(model.act(game, GameRng(seed)))
         model.close()
     assert len(replies) == 1
 
@@ -163,8 +163,8 @@ def test_a_model_begins_anew_where_the_same_object_plays_another_game():
     conversations = []
     for _ in range(2):
         game.reset(0)
-        assert model.act(game, Chance(1)).endswith("]")
-        conversations.append(list(model._voices[0].ids))
+        assert model.act(game, GameRng(1)).endswith("]")
+        conversations.append(list(model._transcripts[0].token_ids))
     assert conversations[0] == conversations[1]
 
 
@@ -210,7 +210,7 @@ def test_a_bare_action_gets_what_the_grammar_wants_around_it(game, typed, played
     game = registry.make(game)
     game.reset(1)
     out = io.StringIO()
-    reply = Person(io.StringIO(f"{typed}\n"), out).act(game, Chance(0))
+    reply = Person(io.StringIO(f"{typed}\n"), out).act(game, GameRng(0))
     assert reply == played
     assert game.step(reply) is Verdict.PLAYED
 
@@ -243,14 +243,14 @@ def race(tmp_path):
 def test_a_game_in_a_file_is_played_against_the_best_program_there_is(race):
     code, text = run(f"--game={race}:Race", "--seed=1", '--options={"target": 4}', typed="3\n")
     assert code == 0
-    assert "No program plays Race better than random_legal, so that sits opposite.\n" in text
+    assert "No scripted player plays Race better than random_legal, so that sits opposite.\n" in text
     assert "Over after 2 replies: seat 0 win, seat 1 loss.\n" in text
 
 
 def test_a_game_without_a_list_of_actions_is_refused_with_what_works(race, capsys):
     race.write_text(race.read_text().replace("    grammar: ", "    lists_actions = False\n    grammar: "))
     assert run(f"--game={race}:Race")[0] == 2
-    assert "lists no legal actions, so no program can play it; choose person, tiny_player" in capsys.readouterr().err
+    assert "no legal actions, so no scripted player can play it; choose person, tiny_player" in capsys.readouterr().err
     code, text = run(f"--game={race}:Race", "--opponent=person", "--seed=1", typed="3\n3\n")
     assert (code, text.count("player 1>")) == (0, 1)
 
@@ -358,11 +358,11 @@ def test_a_model_brings_no_advice_of_other_packages():
         (["--game=TicTacToe-v0", "--options={"], "no JSON"),
         (["--game=TicTacToe-v0", "--split=test"], "has no option 'split'"),
         (["--game=TicTacToe-v0", "--seed=-1"], "expected a number from 0"),
-        (["--game=TicTacToe-v0", "--opponent=http://127.0.0.1:1/v1"], "name the model behind a #"),
+        (["--game=TicTacToe-v0", "--opponent=http://127.0.0.1:1/v1"], "name the model after a #"),
         (["--game=TicTacToe-v0", "--opponent=stong"], "did you mean 'strong'? It must be random_legal, simple, strong"),
         (["--game=TicTacToe-v0", "--opponent=127.0.0.1:9/v1#m"], "did you mean 'http://127.0.0.1:9/v1#m'?"),
         (["--game=wordle", "--opponent=simple"], "wordle has one player, nobody sits opposite"),
-        (["--game=wordle", "--world=script"], "wordle has no world; no staff answers for its world"),
+        (["--game=wordle", "--world=script"], "wordle has no world; no simulator answers for its world"),
         (["--game=twenty_questions", "--judge=strong"], "must be script, person, tiny_player, the folder of a model"),
         (["--game=TicTacToe-v0", "--key_variable=K"], "--key_variable: no endpoint plays"),
         (["--game=TicTacToe-v0", '--endpoint={"timeout": 3}'], "--endpoint: no endpoint plays"),
@@ -386,10 +386,10 @@ def test_a_wrong_word_is_answered_with_its_cure(words, said, capsys):
 def test_a_game_has_to_begin_and_a_function_has_to_be_wrapped_before_it_is_played():
     game = registry.make("TicTacToe-v0")
     with pytest.raises(ValueError, match=r"TicTacToe-v0 has not begun: call reset\(seed\)"):
-        rounds.play_out(game, [RandomLegal(), RandomLegal()], Chance(0))
+        sequential.play_sequentially(game, [RandomLegal(), RandomLegal()], GameRng(0))
     game.reset(0)
     with pytest.raises(TypeError, match=r"players\[1\] must be a Remote .* got function; .*Remote\(f\)"):
-        rounds.play_out(game, [RandomLegal(), lambda _: "[4]"], Chance(0))
+        sequential.play_sequentially(game, [RandomLegal(), lambda _: "[4]"], GameRng(0))
 
 
 @pytest.mark.parametrize("history", [False, True])
@@ -397,19 +397,19 @@ def test_why_a_reply_is_refused_is_known_before_and_after_it(history):
     game = registry.make("TicTacToe-v0", illegal_allowance=0, history=history)
     game.reset(0)
     before = game.to_json()
-    assert rounds.refusal(game, 0, "[4]") is None
-    assert rounds.refusal(game, 0, "[9]") == "There is no such cell. Try again."
+    assert sequential.refusal(game, 0, "[4]") is None
+    assert sequential.refusal(game, 0, "[9]") == "There is no such cell. Try again."
     assert game.to_json() == before
     assert game.step("[9]") is Verdict.FORFEIT_ILLEGAL
-    assert rounds.refusal(game, 0, "[9]") == "There is no such cell. Try again."
+    assert sequential.refusal(game, 0, "[9]") == "There is no such cell. Try again."
     assert game.over
 
 
 def test_players_of_a_game_have_to_be_as_many_as_its_seats():
     game = registry.make("TicTacToe-v0")
     game.reset(0)
-    with pytest.raises(ValueError, match="has 2 seats, staff included; got 1"):
-        rounds.play_out(game, [RandomLegal()], Chance(0))
+    with pytest.raises(ValueError, match="has 2 seats, simulators included; got 1"):
+        sequential.play_sequentially(game, [RandomLegal()], GameRng(0))
 
 
 def test_remote_players_see_their_own_conversation():
@@ -424,7 +424,7 @@ def test_remote_players_see_their_own_conversation():
 
     game = registry.make("TicTacToe-v0")
     game.reset(0)
-    said = rounds.play_out(game, [Remote(first_legal), Remote(first_legal)], Chance(0))
+    said = sequential.play_sequentially(game, [Remote(first_legal), Remote(first_legal)], GameRng(0))
     assert game.over
     assert {reply.verdict for reply in said} == {Verdict.PLAYED}
     assert "You are Player 0" in seen[0][0]
@@ -440,7 +440,7 @@ def test_a_game_without_an_end_is_truncated():
         def act(self, game, _):
             return game.legal_actions()[0]
 
-    assert len(rounds.play_out(game, [Shuttling()], Chance(0), most_replies=10)) == 10
+    assert len(sequential.play_sequentially(game, [Shuttling()], GameRng(0), most_replies=10)) == 10
     assert game.outcomes == ("truncated",)
 
 
@@ -464,7 +464,7 @@ def test_illegal_and_unreadable_replies_are_bounded_however_they_take_turns():
     for last, actions, verdict in ((99, 7, Verdict.PLAYED), (3, 3, Verdict.FORFEIT_ILLEGAL)):
         game = registry.make("TicTacToe-v0", illegal_allowance=1, malformed_allowance=10)
         game.reset(0)
-        said = rounds.play_out(game, [Wasteful(last)] * 2, Chance(0))
+        said = sequential.play_sequentially(game, [Wasteful(last)] * 2, GameRng(0))
         assert (game.actions_played, said[-1].verdict) == (actions, verdict)
         bound = (1 + game.illegal_allowance) * (1 + game.malformed_allowance)
         assert len(said) == bound * (actions + (verdict is not Verdict.PLAYED))  # the bound is reached
@@ -477,7 +477,7 @@ def test_a_remote_player_that_fails_is_named():
     game = registry.make("TicTacToe-v0")
     game.reset(0)
     with pytest.raises(PlayerError, match="nobody there"):
-        rounds.play_out(game, [Remote(dead, retries=0), RandomLegal()], Chance(0))
+        sequential.play_sequentially(game, [Remote(dead, retries=0), RandomLegal()], GameRng(0))
 
 
 def test_a_person_is_greeted_once():
@@ -486,6 +486,6 @@ def test_a_person_is_greeted_once():
     game = registry.make("TicTacToe-v0")
     game.reset(0)
     for _ in range(2):
-        game.step(person.act(game, Chance(0)))
+        game.step(person.act(game, GameRng(0)))
         game.step(game.legal_actions()[-1])
     assert out.getvalue().count("quit ends the game") == 1

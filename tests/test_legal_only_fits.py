@@ -9,21 +9,20 @@ import pytest
 from dfc.config import EvaluateConfig, RolloutConfig, RunConfig, TinyPlayerConfig
 from dfc.errors import ConfigError
 from dfc.games import registry
-from dfc.games.chance import Chance
 from dfc.games.game import Game
-from dfc.games.nim import Nim
+from dfc.games.rng import GameRng
 from dfc.games.scripted import RandomLegal
-from dfc.interruption import Stop
+from dfc.games.textarena.nim import Nim
+from dfc.inference.constraints import ActionTrie, cut_reply
 from dfc.models.chat import ChatTokenizer
 from dfc.models.huggingface import resolve
 from dfc.recipes import tiny_player
-from dfc.recipes.contestants import Contestants
-from dfc.recipes.seated_model import SeatedModel
-from dfc.recipes.table import Table as RecipeTable
-from dfc.recipes.table import refuse_cut_actions
-from dfc.rollout.constraints import ActionTrie, cut_reply
-from dfc.rollout.one_game import Job, Setting, Table
-from dfc.run_folder import RunFolder
+from dfc.recipes.contestants import TournamentPlayers
+from dfc.rollout.match import EpisodeSpec, Match, MatchContext
+from dfc.rollout.model_player import ModelPlayer
+from dfc.rollout.workers import RolloutWorkers, check_actions_fit
+from dfc.runs.run_folder import RunFolder
+from dfc.runs.stop_signals import Stop
 from dfc.validation import problems
 
 
@@ -73,7 +72,7 @@ def test_a_stop_string_cuts_where_it_is_complete_before_the_last_token():
 
 def refused(games, limit, **more):
     with pytest.raises(ConfigError) as error:
-        refuse_cut_actions(config(games, limit, **more), tokenizer())
+        check_actions_fit(config(games, limit, **more), tokenizer())
     return str(error.value)
 
 
@@ -83,8 +82,8 @@ def test_a_game_whose_actions_do_not_fit_is_refused_with_the_action_and_what_to_
     found = re.search(r"games\.Poker-v0: the legal action '(\[.*?\])' takes (\d+) tokens, and a reply has 1 ", message)
     assert length(found[1]) == int(found[2]) > 1
     assert f"set rollout.max_reply_length to {found[2]} or more" in message
-    refuse_cut_actions(config(games, 99), tokenizer())
-    refuse_cut_actions(config(games, 1, legal_only=False), tokenizer())
+    check_actions_fit(config(games, 99), tokenizer())
+    check_actions_fit(config(games, 1, legal_only=False), tokenizer())
 
 
 def test_a_stop_string_inside_an_action_is_refused():
@@ -97,25 +96,25 @@ def test_games_that_list_nothing_or_raise_are_no_reason_to_refuse(monkeypatch):
         raise RuntimeError("broken")
 
     monkeypatch.setattr(Nim, "legal_actions", broken)
-    refuse_cut_actions(config(("Nim-v0",), 99), tokenizer())
+    check_actions_fit(config(("Nim-v0",), 99), tokenizer())
 
 
 @pytest.mark.parametrize("game_id", ["twenty_questions", "wordle", "battleship"])
 def test_games_with_simulators_and_many_actions_are_looked_at_too(game_id):
-    refuse_cut_actions(config((game_id,), 400, stop=()), tokenizer())
+    check_actions_fit(config((game_id,), 400, stop=()), tokenizer())
 
 
 def test_every_recipe_that_plays_looks_before_it_plays(tmp_path):
     game = ("LiarsDice-v0",)
     says = r"games\.LiarsDice-v0: the legal action .* takes \d+ tokens"
     with pytest.raises(ConfigError, match=says):
-        RecipeTable(config(game, 1))
+        RolloutWorkers(config(game, 1))
     tournament = config(
         game, 1, recipe="evaluate", policies=("tiny_player", "strong"), evaluate=EvaluateConfig(seeds=1)
     )
     with pytest.raises(ConfigError, match=says):
-        Contestants(tournament)
-    small = TinyPlayerConfig(ids_per_game=2000, steps=1, vocabulary=560)
+        TournamentPlayers(tournament)
+    small = TinyPlayerConfig(tokens_per_game=2000, steps=1, vocabulary=560)
     made = dataclasses.replace(config(game, 1, recipe="tiny_player"), tiny_player=small)
     with RunFolder.open(tmp_path / "run", made, command="test") as folder, pytest.raises(ConfigError, match=says):
         tiny_player.run(made, folder, Stop())
@@ -139,34 +138,34 @@ class Told:
         return len(policy)
 
 
-def begun(game, limit, stop=()):
+def started(game, limit, stop=()):
     rollout = RolloutConfig(max_length=4096, max_reply_length=limit, legal_only=True, stop=stop)
-    setting = Setting(rollout, tokenizer(), Told(), "policy", RandomLegal(), "other", {}, 1.0, 1)
-    table = Table.laid(setting, 0, Job(game, {}, 0, 0, 0, 0))
-    return table, table.begin()
+    context = MatchContext(rollout, tokenizer(), Told(), "policy", RandomLegal(), "other", {}, 1.0, 1)
+    match = Match.create(context, 0, EpisodeSpec(game, {}, 0, 0, 0, 0))
+    return match, match.start()
 
 
 @pytest.mark.parametrize(("limit", "stop", "why"), [(1, (), "takes"), (99, ("A",), "holds the stop string 'A'")])
 def test_an_action_that_would_be_cut_fails_its_game_by_name(limit, stop, why):
-    table, waits = begun("TowerOfHanoi-v0", limit, stop)
+    match, waits = started("TowerOfHanoi-v0", limit, stop)
     assert waits is None
     assert "the constraint to game.legal_actions for seat 0, reply 1 of the game, raised ValueError: the legal " in (
-        table.failure
+        match.failure
     )
-    assert why in table.failure
-    assert table.episodes()[0].failed
+    assert why in match.failure
+    assert match.episodes()[0].failed
 
 
 def test_what_fits_is_asked_for_under_its_constraint():
-    table, waits = begun("ConnectFour-v0", 99, ("]",))
+    match, waits = started("ConnectFour-v0", 99, ("]",))
     assert waits == "engine"
-    assert isinstance(table.constraint, ActionTrie)
+    assert isinstance(match.constraint, ActionTrie)
 
 
 def test_the_games_own_limit_of_a_reply_counts(monkeypatch):
-    monkeypatch.setattr(type(registry.make("Nim-v0")), "reply_ids", 1)
+    monkeypatch.setattr(type(registry.make("Nim-v0")), "max_reply_tokens", 1)
     assert "the game itself allows no more than 1" in refused(("Nim-v0",), 99)
-    assert "takes" in begun("Nim-v0", 99)[0].failure
+    assert "takes" in started("Nim-v0", 99)[0].failure
 
 
 def test_a_seated_model_refuses_it_too():
@@ -174,4 +173,4 @@ def test_a_seated_model_refuses_it_too():
     game: Game = registry.make("LiarsDice-v0")
     game.reset(0)
     with pytest.raises(ValueError, match=r"the legal action .* takes"):
-        SeatedModel(rollout, tokenizer(), Told()).act(game, Chance(0))
+        ModelPlayer(rollout, tokenizer(), Told()).act(game, GameRng(0))

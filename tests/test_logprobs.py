@@ -297,7 +297,7 @@ def on_a_mesh(hidden, embedding, targets, *, rows, **options):
     """Compiled gradients with rows over 4 devices if asked for and ids over 2; the arrays; the same in one tile."""
     mesh = jax.make_mesh((4, 2), ("data", "tensor"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
     by_rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(rows))
-    by_ids = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("tensor"))
+    by_vocabulary = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("tensor"))
 
     def grad(hidden, embedding, targets, **options):
         def objective(hidden, embedding):
@@ -306,7 +306,7 @@ def on_a_mesh(hidden, embedding, targets, *, rows, **options):
 
         return jax.grad(objective, argnums=(0, 1), has_aux=True)(hidden, embedding)
 
-    spread = jax.device_put((hidden, embedding, targets), (by_rows, by_ids, by_rows))
+    spread = jax.device_put((hidden, embedding, targets), (by_rows, by_vocabulary, by_rows))
     return jax.jit(functools.partial(grad, **options)).lower(*spread).compile(), spread, jax.jit(grad)
 
 
@@ -347,7 +347,7 @@ def test_devices_do_not_gather_each_others_ids():
         ({"token_chunk": 0}, "token_chunk must be 1 or more, got 0"),
         ({"vocab_chunk": 0}, "vocab_chunk must be 1 or more, got 0"),
         ({"vocab_shards": 0}, "vocab_shards must be 1 or more, got 0"),
-        ({"vocab_shards": 2}, "vocab_shards must divide the vocabulary of 29 ids, got 2; use 1"),
+        ({"vocab_shards": 2}, "vocab_shards must divide the vocabulary of 29 tokens, got 2; use 1"),
         ({"temperature": 0.0}, "temperature must be above 0"),
         ({"soft_cap": -1.0}, "soft_cap must be above 0"),
     ],

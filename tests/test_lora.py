@@ -14,7 +14,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from dfc.errors import ConfigError
 from dfc.models import lora, sharding
 from dfc.models.cache import empty_cache
-from dfc.models.decoder_config import DecoderConfig
+from dfc.models.config import DecoderConfig
 from dfc.models.execution import Execution
 from dfc.models.lora import ALL_LINEAR, QKVO, LoraConfig
 from dfc.models.quantization import quantize_params
@@ -53,12 +53,12 @@ def trained(seed, config=LORA):
     fresh = lora.initialize_adapters(CONFIG, config, seed)
     key = jax.random.key(seed + 100)
 
-    def drawn(path, leaf):
+    def random_leaf(path, leaf):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
         own = jax.random.fold_in(key, sum(name.encode()))
         return leaf if name.endswith("/a") else 0.05 * jax.random.normal(own, leaf.shape)
 
-    return jax.tree.map_with_path(drawn, fresh)
+    return jax.tree.map_with_path(random_leaf, fresh)
 
 
 @functools.partial(jax.jit, static_argnames="execution")
@@ -154,9 +154,11 @@ def test_a_draw_depends_on_seed_layer_and_name_but_not_on_other_targets():
     everything = lora.initialize_adapters(CONFIG, LORA, 0)["layers"]
     alone = lora.initialize_adapters(CONFIG, LoraConfig(rank=4, targets=("up",)), 0)["layers"]
     np.testing.assert_array_equal(everything[1]["mlp"]["up"]["a"], alone[1]["mlp"]["up"]["a"])
-    drawn = [np.asarray(everything[layer]["mlp"][name]["a"]) for layer in (0, 1) for name in ("gate", "up", "down")]
-    drawn.append(np.asarray(lora.initialize_adapters(CONFIG, LORA, 1)["layers"][0]["mlp"]["gate"]["a"]))
-    assert len({array.tobytes() for array in drawn}) == len(drawn)
+    initialized = [
+        np.asarray(everything[layer]["mlp"][name]["a"]) for layer in (0, 1) for name in ("gate", "up", "down")
+    ]
+    initialized.append(np.asarray(lora.initialize_adapters(CONFIG, LORA, 1)["layers"][0]["mlp"]["gate"]["a"]))
+    assert len({array.tobytes() for array in initialized}) == len(initialized)
 
 
 @pytest.mark.parametrize("layout", [lambda tree: tree, stack_layers], ids=["unrolled", "stacked"])
@@ -307,11 +309,11 @@ def test_dropout_keeps_the_expectation():
         projection.adapter = nnx.data(Adapters(pair, LORA.scale, key=key, dropout=0.3))
         return projection(x) - plain
 
-    draws = np.asarray(jax.vmap(correction)(jax.random.split(jax.random.key(6), 4000)))
+    samples = np.asarray(jax.vmap(correction)(jax.random.split(jax.random.key(6), 4000)))
     expected = LORA.scale * np.asarray(x) @ np.asarray(pair["a"]) @ np.asarray(pair["b"])
-    error = draws.std(axis=0) / math.sqrt(4000)
+    error = samples.std(axis=0) / math.sqrt(4000)
     assert np.all(error > 0)
-    assert np.max(np.abs(draws.mean(axis=0) - expected) / error) < 5  # 192 numbers, each within 5 standard errors
+    assert np.max(np.abs(samples.mean(axis=0) - expected) / error) < 5  # 192 numbers, each within 5 standard errors
 
 
 def loss(params, adapters):

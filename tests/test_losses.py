@@ -17,11 +17,11 @@ BATCH, TIME = MASK.shape
 GARBAGE = (np.nan, np.inf, -np.inf)
 
 
-def draw(seed, *shape, low=-4.0, high=-0.05):
+def random_logprobs(seed, *shape, low=-4.0, high=-0.05):
     return np.random.default_rng(seed).uniform(low, high, shape or (BATCH, TIME)).astype(np.float32)
 
 
-LOGP = draw(1)
+LOGP = random_logprobs(1)
 ADVANTAGES = np.asarray([1.5, -0.7, 0.4, 2.0, -1.1], np.float32)
 
 
@@ -313,7 +313,7 @@ ONES = np.ones((2, 3), np.float32)
         (lambda: losses.sft_loss(ONES[0], ONES[0]), r"sft_loss: logprobs must be \[batch, time\], got shape \[3\]"),
         (lambda: losses.sft_loss(MASK, MASK), "sft_loss: logprobs must have a floating dtype, got int"),
         (lambda: losses.sft_loss(ONES, ONES.T), r"mask must be \[batch, time\] = \[2, 3\], got \[3, 2\]"),
-        (lambda: losses.sft_loss(ONES, -0.5 * ONES), r"mask must be 1 at action ids and 0 elsewhere, got -0\.5"),
+        (lambda: losses.sft_loss(ONES, -0.5 * ONES), r"mask must be 1 at action tokens and 0 elsewhere, got -0\.5"),
         (lambda: losses.sft_loss(ONES, ONES, segments=MASK[:2, :3]), "given together"),
         (lambda: losses.sft_loss(ONES, ONES, num_segments=2), "given together"),
         (lambda: losses.sft_loss(ONES, ONES, segments=ONES, num_segments=2), "segments must have an integer dtype"),

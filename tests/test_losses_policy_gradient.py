@@ -13,7 +13,7 @@ from dfc import losses
 # Five rows: gaps, padding in front, a full row, an empty row, a single id.
 MASK = np.asarray([[int(c) for c in row] for row in ("0110110", "0001110", "1111111", "0000000", "0000010")])
 SAME_LENGTH = np.asarray([[int(c) for c in row] for row in ("1110000", "0111000", "1010100", "0000111", "1100001")])
-ONE_ID = np.asarray([[int(c) for c in row] for row in ("1000000", "0001000", "0000001", "0000000", "0100000")])
+ONE_TOKEN = np.asarray([[int(c) for c in row] for row in ("1000000", "0001000", "0000001", "0000000", "0100000")])
 ADVANTAGES = np.asarray([1.5, -0.7, 0.4, 2.0, -1.1], np.float32)
 both_ratios = pytest.mark.parametrize("ratio", ["token", "sequence"])
 both_units = pytest.mark.parametrize("unit", ["token", "sequence"])
@@ -56,13 +56,13 @@ def torch_gspo(lp, *, unit, low, high, kl=0.0, before=OLD, cap=math.inf):
     before, old, ref = float64(before), float64(OLD), float64(REF)
     total, weight, clipped = 0, 0, 0
     for i, on in enumerate(MASK):
-        if not (ids := np.flatnonzero(on).tolist()):
+        if not (positions := np.flatnonzero(on).tolist()):
             continue
-        s = torch.stack([torch.exp(lp[i, t] - before[i, t]) for t in ids]).prod() ** (1 / len(ids))
-        w = min(math.exp(sum(before[i, t] - old[i, t] for t in ids) / len(ids)), cap)
+        s = torch.stack([torch.exp(lp[i, t] - before[i, t]) for t in positions]).prod() ** (1 / len(positions))
+        w = min(math.exp(sum(before[i, t] - old[i, t] for t in positions) / len(positions)), cap)
         gain = torch.minimum(s * float(ADVANTAGES[i]), s.clamp(1 - low, 1 + high) * float(ADVANTAGES[i]))
-        penalty = sum(torch.exp(d := ref[i, t] - lp[i, t]) - d - 1 for t in ids) / len(ids)
-        share = len(ids) if unit == "token" else 1
+        penalty = sum(torch.exp(d := ref[i, t] - lp[i, t]) - d - 1 for t in positions) / len(positions)
+        share = len(positions) if unit == "token" else 1
         total = total + share * (kl * penalty - w * gain)
         weight += share
         clipped += share * (s > 1 + high if ADVANTAGES[i] > 0 else s < 1 - low).item()
@@ -114,12 +114,12 @@ def test_turns_with_advantages_of_their_own_agree_with_gspo_token(unit):
     lp, old = float64(LOGP).requires_grad_(), float64(OLD)
     total = 0
     for i, on in enumerate(MASK):
-        ids = np.flatnonzero(on).tolist()
-        for t in ids:
-            s = math.exp(sum((lp[i, u] - old[i, u]).item() for u in ids) / len(ids))
+        positions = np.flatnonzero(on).tolist()
+        for t in positions:
+            s = math.exp(sum((lp[i, u] - old[i, u]).item() for u in positions) / len(positions))
             s_t = s * torch.exp(lp[i, t]) / torch.exp(lp[i, t]).detach()
             gain = torch.minimum(s_t * float(adv[i, t]), s_t.clamp(0.98, 1.03) * float(adv[i, t]))
-            total = total - gain / (len(ids) if unit == "sequence" else 1)
+            total = total - gain / (len(positions) if unit == "sequence" else 1)
     total.backward()
     loss, grad = grpo(adv=adv, ratio="sequence", clip_ratio=0.02, clip_ratio_high=0.03, unit=unit)
     np.testing.assert_allclose(loss.total, total.item(), rtol=1e-5, atol=1e-6)
@@ -135,7 +135,7 @@ CORRECTED = {"proximal_logprobs": PROXIMAL, "importance_cap": 1.1}
 @both_units
 @pytest.mark.parametrize("options", [{}, CORRECTED], ids=["plain", "corrected"])
 def test_with_one_id_per_sequence_both_ratios_are_the_same(unit, options):
-    token, sequence = (grpo(mask=ONE_ID, ratio=ratio, unit=unit, **options) for ratio in ("token", "sequence"))
+    token, sequence = (grpo(mask=ONE_TOKEN, ratio=ratio, unit=unit, **options) for ratio in ("token", "sequence"))
     assert_same(token, sequence)
     assert float(token[0].metrics["clip_fraction"]) > 0
 

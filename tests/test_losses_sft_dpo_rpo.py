@@ -14,11 +14,11 @@ MASK = np.asarray([[int(c) for c in row] for row in ("0110110", "0001110", "1111
 BATCH, TIME = MASK.shape
 
 
-def draw(seed, *shape, low=-4.0, high=-0.05):
+def random_logprobs(seed, *shape, low=-4.0, high=-0.05):
     return np.random.default_rng(seed).uniform(low, high, shape or (BATCH, TIME)).astype(np.float32)
 
 
-LOGP, OLD, REF = draw(1), draw(2), draw(3)
+LOGP, OLD, REF = random_logprobs(1), random_logprobs(2), random_logprobs(3)
 
 
 # ---- oracles: loops over trajectories in float64, differentiated by PyTorch ---------------------------------------
@@ -29,17 +29,21 @@ def rows_of(mask):
 
 
 def torch_sft(lp, mask):
-    per_row = [-sum(lp[i, t] for t in ids) / len(ids) for i, ids in enumerate(rows_of(mask)) if ids]
+    per_row = [
+        -sum(lp[i, t] for t in positions) / len(positions) for i, positions in enumerate(rows_of(mask)) if positions
+    ]
     return sum(per_row), len(per_row)
 
 
 def torch_dpo(chosen, rejected, beta, alpha):
     (lp_w, mask_w, ref_w), (lp_l, mask_l, ref_l) = chosen, rejected
     total, pairs = 0, 0
-    for i, (ids_w, ids_l) in enumerate(zip(rows_of(mask_w), rows_of(mask_l), strict=True)):
-        if ids_w and ids_l:
-            margin = sum(lp_w[i, t] - ref_w[i, t] for t in ids_w) - sum(lp_l[i, t] - ref_l[i, t] for t in ids_l)
-            likelihood = sum(lp_w[i, t] for t in ids_w) / len(ids_w)
+    for i, (positions_w, positions_l) in enumerate(zip(rows_of(mask_w), rows_of(mask_l), strict=True)):
+        if positions_w and positions_l:
+            margin = sum(lp_w[i, t] - ref_w[i, t] for t in positions_w) - sum(
+                lp_l[i, t] - ref_l[i, t] for t in positions_l
+            )
+            likelihood = sum(lp_w[i, t] for t in positions_w) / len(positions_w)
             total = total - torch.nn.functional.logsigmoid(beta * margin) - alpha * likelihood
             pairs += 1
     return total, pairs
@@ -72,7 +76,7 @@ def test_sft_agrees_with_a_loop_over_trajectories():
 
 
 OTHER_MASK = np.asarray([[int(c) for c in row] for row in ("0110", "1111", "0000", "1100", "0001")])
-OTHER, OTHER_REF = draw(6, BATCH, 4), draw(7, BATCH, 4)
+OTHER, OTHER_REF = random_logprobs(6, BATCH, 4), random_logprobs(7, BATCH, 4)
 
 
 def test_dpo_agrees_with_a_loop_over_pairs_of_unequal_length():

@@ -19,12 +19,12 @@ import os, signal, sys, time, types
 
 def run(config, folder, stop):
     import jax
-    from dfc import agreement
-    agreement.largest(1)
+    from dfc import multihost
+    multihost.all_max(1)
     if jax.process_index() == int(sys.argv[1]):
         os.kill(os.getpid(), signal.SIGKILL)
     while True:
-        time.sleep(60) if sys.argv[2] == "asleep" else agreement.largest(1)
+        time.sleep(60) if sys.argv[2] == "asleep" else multihost.all_max(1)
 
 sys.modules["dfc.recipes.divide_fuse_conquer"] = types.SimpleNamespace(run=run)
 from dfc.launch.__main__ import main
@@ -58,7 +58,7 @@ def test_the_survivor_says_what_happened_and_how_to_go_on(tmp_path, killed, how,
     survivor = errors[1 - killed]
     assert processes[1 - killed].returncode == code, survivor
     assert said in survivor
-    assert "To go on from the newest checkpoint, run the same command in every process" in survivor
+    assert "To resume from the newest checkpoint, run the same command in every process" in survivor
     assert survivor.rfind("Traceback") < survivor.index(said)  # the sentence comes last
 
 

@@ -15,11 +15,11 @@ MASK = np.asarray([[int(c) for c in row] for row in ("0110110", "0001110", "1111
 ADVANTAGES = np.asarray([1.5, -0.7, 0.4, 2.0, -1.1], np.float32)
 
 
-def draw(seed, low=-4.0, high=-0.05):
+def random_logprobs(seed, low=-4.0, high=-0.05):
     return np.random.default_rng(seed).uniform(low, high, MASK.shape).astype(np.float32)
 
 
-LOGP, REF = draw(1), draw(3)
+LOGP, REF = random_logprobs(1), random_logprobs(3)
 
 
 def total_and_grad(loss, beta, **options):
@@ -31,9 +31,9 @@ def torch_lsp(lp, ref, beta):
     """Eq. 4 and 5 with probabilities of whole sequences, as products."""
     total, sequences = 0, 0
     for i, on in enumerate(MASK):
-        if ids := np.flatnonzero(on).tolist():
-            p = math.prod(torch.exp(lp[i, t]) for t in ids)
-            p_ref = math.prod(torch.exp(ref[i, t]) for t in ids)
+        if positions := np.flatnonzero(on).tolist():
+            p = math.prod(torch.exp(lp[i, t]) for t in positions)
+            p_ref = math.prod(torch.exp(ref[i, t]) for t in positions)
             total = total - (p / p.detach() * float(ADVANTAGES[i]) - beta * torch.log(p / p_ref))
             sequences += 1
     return total, sequences

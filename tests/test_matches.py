@@ -6,7 +6,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from dfc.episodes import Episode, Reply
+from dfc.episodes import Episode, PlayedReply
 from dfc.evaluation import matches
 from dfc.evaluation.statistics import Record
 
@@ -16,27 +16,27 @@ GAMES = {"TicTacToe-v0": {"show_board": True}, "GuessTheNumber-v0": {"max_turns"
 def episode(seat=0, outcomes=("win", "loss"), speakers="po", game="TicTacToe-v0", **values):
     """A finished game; `speakers` lists who gave each reply: p(olicy), o(pponent), r(eplaced)."""
     names = {"p": "policy", "o": "opponent", "r": "replaced"}
-    replies = [Reply(1 - seat if c == "o" else seat, "[1]", names[c]) for c in speakers]
+    replies = [PlayedReply(1 - seat if c == "o" else seat, "[1]", names[c]) for c in speakers]
     nothing = np.zeros(0, np.float32)
     base = {"options": {}, "game_seed": 0, "opponent": "initial", "group": 0, "forfeited_by": None}
     base |= {
         "illegal_tries": 0,
         "malformed": False,
         "policy_version": 0,
-        "logprobs": nothing,
+        "sampled_logprobs": nothing,
         "plain_logprobs": nothing,
     }
-    base |= {"ids": nothing.astype(np.int32), "mask": nothing.astype(bool), "replies": replies}
+    base |= {"token_ids": nothing.astype(np.int32), "mask": nothing.astype(bool), "replies": replies}
     return Episode(**(base | {"game": game, "seat": seat, "outcomes": outcomes} | values))
 
 
 def test_seats_alternate_and_single_player_games_keep_theirs():
-    jobs = matches.match_jobs(GAMES, 5, seed=3, purpose="final")
+    specs = matches.match_specs(GAMES, 5, seed=3, purpose="final")
     seats = collections.defaultdict(list)
-    for job in jobs:
-        seats[job.game].append(job.seat)
-        assert job.options == GAMES[job.game]
-        assert job.epsilon == 0
+    for spec in specs:
+        seats[spec.game].append(spec.seat)
+        assert spec.options == GAMES[spec.game]
+        assert spec.epsilon == 0
     assert dict(seats) == {
         "TicTacToe-v0": [0, 1, 0, 1, 0],
         "GuessTheNumber-v0": [0, 0, 0, 0, 0],
@@ -49,17 +49,17 @@ def test_no_two_games_share_a_seed_whatever_the_purpose_or_the_run():
         seed
         for run in (0, 1)
         for purpose in ("grouping", "accept divide g1 0", "accept divide g1 1", "final initial")
-        for job in matches.match_jobs(GAMES, 40, seed=run, purpose=purpose)
-        for seed in (job.game_seed, job.seed)
+        for spec in matches.match_specs(GAMES, 40, seed=run, purpose=purpose)
+        for seed in (spec.game_seed, spec.seed)
     ]
     assert len(found) == 2 * 4 * 3 * 40 * 2
     assert len(set(found)) == len(found)
 
 
 def test_a_match_can_be_repeated_and_a_longer_one_begins_with_the_shorter():
-    short, long = (matches.match_jobs({"Nim-v0": {}}, n, seed=1, purpose="x") for n in (4, 9))
+    short, long = (matches.match_specs({"Nim-v0": {}}, n, seed=1, purpose="x") for n in (4, 9))
     assert long[:4] == short
-    alone = [job for job in matches.match_jobs(GAMES, 4, seed=1, purpose="x") if job.game == "Nim-v0"]
+    alone = [spec for spec in matches.match_specs(GAMES, 4, seed=1, purpose="x") if spec.game == "Nim-v0"]
     assert alone == short  # which other games are played does not matter
 
 

@@ -6,9 +6,9 @@ from tensorboardX.proto import event_pb2
 from tensorboardX.record_writer import masked_crc32c
 
 from dfc.config import RunConfig
-from dfc.metrics import MetricsWriter
-from dfc.progress import Progress
-from dfc.run_folder import RunFolder
+from dfc.runs.metrics import MetricsWriter
+from dfc.runs.progress import Progress
+from dfc.runs.run_folder import RunFolder
 
 
 def points(folder):

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from dfc.games.chance import Chance
+from dfc.games.bots import minesweeper as minesweeper_bots
 from dfc.games.game import Outcome, Verdict
 from dfc.games.paprika import minesweeper
 from dfc.games.paprika.minesweeper import Minesweeper
 from dfc.games.paprika.task import tagged
-from dfc.games.strategies import grids
+from dfc.games.rng import GameRng
 
 SIZES = {"train": 1000, "test": 200}
-PLAYER = grids.STRATEGIES[1]
+PLAYER = minesweeper_bots.STRATEGIES[0]
 
 GOLDEN = [(4, 7, (27, 5, 24)), (5, 6, (1, 0, 26, 18))]
 
@@ -162,10 +162,10 @@ def test_play_is_that_of_a_model_on_arrays():
     for task in range(300):
         game = started(task, max_turns=6 + task % 15)
         opened, wasted = set(), 0
-        chance = Chance(task)
+        rng = GameRng(task)
         while not game.over:
-            cell = chance.below(game.rows + 1), chance.below(game.columns)
-            if opened and chance.below(2):  # often a safe one, so that some games are won
+            cell = rng.randrange(game.rows + 1), rng.randrange(game.columns)
+            if opened and rng.randrange(2):  # often a safe one, so that some games are won
                 cell = min(c for c in np.ndindex(game.rows, game.columns) if c not in opened and not mines_of(game)[c])
             before = game.observation(0) if game.actions_played else ""
             game.step(reveal(*cell))
@@ -283,11 +283,11 @@ def positions(count):
         game = started(task)
         if game.mines > 2 + (task % 40 == 0):
             continue
-        chance = Chance(task)
-        for _ in range(1 + chance.below(4)):
+        rng = GameRng(task)
+        for _ in range(1 + rng.randrange(4)):
             legal = game.legal_actions()
             if not game.over:
-                game.step(legal[chance.below(len(legal))])
+                game.step(legal[rng.randrange(len(legal))])
         if not game.over:
             yield game
             count -= 1
@@ -308,7 +308,7 @@ def test_a_player_cannot_tell_mines_apart_that_the_numbers_do_not():
             assert swapped.legal_actions() == game.legal_actions()
             assert swapped.measures() == game.measures()
             for choose in (PLAYER.simple, PLAYER.strong):
-                assert choose(swapped, 0, Chance(5)) == choose(game, 0, Chance(5))
+                assert choose(swapped, 0, GameRng(5)) == choose(game, 0, GameRng(5))
             compared += 1
             for cell in np.ndindex(game.rows, game.columns):  # one that shows the same in both
                 same = (own[cell], counted(own)[cell]) == (other[cell], counted(other)[cell])
@@ -396,13 +396,13 @@ def test_long_answers_are_read_in_time(part):
 def test_copies_and_records_play_on_alike():
     for task in range(40):
         game = started(task)
-        chance = Chance(task)
+        rng = GameRng(task)
         while not game.over:
             twin = Minesweeper()
             twin.from_json(json.loads(json.dumps(game.to_json())))
             legal = game.legal_actions()
             copied = game.clone()
-            action = legal[chance.below(len(legal))]
+            action = legal[rng.randrange(len(legal))]
             for each in (game, twin, copied):
                 assert each.legal_actions() == legal
                 each.step(action)
@@ -412,7 +412,7 @@ def test_copies_and_records_play_on_alike():
 
 def test_the_strong_player_opens_a_cell_of_the_lowest_probability_of_a_mine():
     for game in positions(120):
-        row, column = map(int, PLAYER.strong(game, 0, Chance(1))[len("<Answer>reveal ") : -len("</Answer>")].split())
+        row, column = map(int, PLAYER.strong(game, 0, GameRng(1))[len("<Answer>reveal ") : -len("</Answer>")].split())
         layouts = consistent(game)
         risk = sum(layouts)
         hidden = [
@@ -427,7 +427,7 @@ def test_the_strong_player_opens_a_cell_of_the_lowest_probability_of_a_mine():
 def test_the_simple_player_never_opens_a_mine_that_one_number_gives_away():
     safe = 0
     for game in positions(150):
-        action = PLAYER.simple(game, 0, Chance(2))
+        action = PLAYER.simple(game, 0, GameRng(2))
         assert action in game.legal_actions()
         row, column = map(int, action[len("<Answer>reveal ") : -len("</Answer>")].split())
         risk = sum(consistent(game))
@@ -446,13 +446,17 @@ def test_the_simple_player_never_opens_a_mine_that_one_number_gives_away():
 
 def test_players_of_more_strength_succeed_more_often():
     rates = []
-    for choose in (lambda g, _, c: g.legal_actions()[c.below(len(g.legal_actions()))], PLAYER.simple, PLAYER.strong):
+    for choose in (
+        lambda g, _, c: g.legal_actions()[c.randrange(len(g.legal_actions()))],
+        PLAYER.simple,
+        PLAYER.strong,
+    ):
         won = 0
         for task in range(100):
             game = started(task, split="test")
-            chance = Chance(task)
+            rng = GameRng(task)
             while not game.over:
-                game.step(choose(game, 0, chance))
+                game.step(choose(game, 0, rng))
             won += game.outcomes == (Outcome.WIN,)
         rates.append(won)
     assert rates[0] < 40 < rates[1] - 20
@@ -462,7 +466,7 @@ def test_players_of_more_strength_succeed_more_often():
 
 def test_every_way_to_lay_mines_beside_numbers_is_counted_once():
     numbers = [(2, (0, 1, 2, 3)), (1, (2, 3, 4)), (1, (0, 5))]
-    found = list(grids._ways(numbers, frozenset(), frozenset(), 4))
+    found = list(minesweeper_bots._ways(numbers, frozenset(), frozenset(), 4))
     possible = (frozenset(n for n in range(6) if bits >> n & 1) for bits in range(64))
     expected = {laid for laid in possible if all(count == len(laid.intersection(cells)) for count, cells in numbers)}
     assert len(found) == len(expected)

@@ -3,15 +3,15 @@ import time
 
 import pytest
 
-from dfc.games.chance import Chance
+from dfc.games.bots.murder_mystery import STRATEGIES
 from dfc.games.game import Outcome, Verdict
 from dfc.games.paprika.accusations import accused
 from dfc.games.paprika.murder_mystery import NO_ACCUSATION, MurderMystery, accusation
 from dfc.games.paprika.scenario import Scenario
 from dfc.games.paprika.world import AGENT, GOAL, JUDGE, NOT_VALID, VALID, WORLD
-from dfc.games.strategies.cases import STRATEGIES
+from dfc.games.rng import GameRng
 
-FOUND = next(found for found in STRATEGIES if found.kind is MurderMystery)
+(FOUND,) = STRATEGIES
 SUSPECTS = ("Dora Finch", "Milo Brandt", "Petra Vance")
 LIGHTHOUSE = 0  # task whose culprit is Petra Vance
 
@@ -22,29 +22,29 @@ def started(task=LIGHTHOUSE, **options):
     return game
 
 
-def staff(game):
-    return FOUND.staff[game.role(game.to_move)](game, game.to_move, Chance(0))
+def simulator_reply(game):
+    return FOUND.simulators[game.role(game.to_move)](game, game.to_move, GameRng(0))
 
 
-def random_agent(game, _seat, chance):
+def random_agent(game, _seat, rng):
     actions = game.legal_actions()
-    return actions[chance.below(len(actions))]
+    return actions[rng.randrange(len(actions))]
 
 
 def turn(game, message):
-    """One message of the agent and the answers of scripted staff; what the world said."""
+    """One message of the agent and the answers of the simulators; what the world said."""
     assert game.step(message) is Verdict.PLAYED
-    said = staff(game)
+    said = simulator_reply(game)
     assert game.step(said) is Verdict.PLAYED
-    assert game.step(staff(game)) is Verdict.PLAYED
+    assert game.step(simulator_reply(game)) is Verdict.PLAYED
     return said
 
 
 def played(task, agent, seed=0, **options):
     game = started(task, **options)
-    chance = Chance(seed)
+    rng = GameRng(seed)
     while not game.over:
-        reply = agent(game, AGENT, chance) if game.to_move == AGENT else staff(game)
+        reply = agent(game, AGENT, rng) if game.to_move == AGENT else simulator_reply(game)
         assert game.step(reply) is Verdict.PLAYED
     return game
 
@@ -342,9 +342,9 @@ def test_the_strong_detective_looks_at_no_clue_that_it_was_not_told():
         game = started(task)
         while not game.over:
             if game.to_move == AGENT:
-                reply = FOUND.strong(game, AGENT, Chance(0))
+                reply = FOUND.strong(game, AGENT, GameRng(0))
             else:
-                reply = staff(game) if game.to_move == JUDGE else "Nothing."
+                reply = simulator_reply(game) if game.to_move == JUDGE else "Nothing."
             game.step(reply)
         right += game.outcomes == (Outcome.WIN,)
     assert 8 <= right <= 32
@@ -452,14 +452,14 @@ def test_only_what_was_told_is_counted_as_seen():
 def test_copies_and_records_at_every_step_play_on_alike():
     for task in range(0, 60, 7):
         game, twin, read = (started(task, accusations=0) for _ in range(3))
-        chance = Chance(task)
+        rng = GameRng(task)
         while not game.over:
             twin = twin.clone()
             record = json.dumps(read.to_json())
             read = MurderMystery(accusations=0)
             read.from_json(json.loads(record))
             assert json.dumps(read.to_json()) == record == json.dumps(game.to_json())
-            reply = random_agent(game, AGENT, chance) if game.to_move == AGENT else staff(game)
+            reply = random_agent(game, AGENT, rng) if game.to_move == AGENT else simulator_reply(game)
             before = json.dumps(game.to_json())
             game.clone().step(reply)
             assert json.dumps(game.to_json()) == before
@@ -513,11 +513,11 @@ def test_scenarios_without_facts_can_be_played_and_have_no_script():
     game = started()
     game.scenario = Scenario("x", "A man is dead.", "Ann did it.")
     assert len(game.legal_actions()) >= 2
-    assert FOUND.strong(game, AGENT, Chance(0)) in game.legal_actions()
-    assert FOUND.simple(game, AGENT, Chance(0)) in game.legal_actions()
+    assert FOUND.strong(game, AGENT, GameRng(0)) in game.legal_actions()
+    assert FOUND.simple(game, AGENT, GameRng(0)) in game.legal_actions()
     game.step("The clues are clear, I accuse Bo of it.")
     with pytest.raises(ValueError, match="answers only for scenarios with facts"):
-        staff(game)
+        simulator_reply(game)
     assert game.step("He smiles.") is Verdict.PLAYED
     assert game.step(NOT_VALID) is Verdict.PLAYED
     assert game.outcomes == (Outcome.LOSS,)

@@ -8,18 +8,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dfc.games import scripted
-from dfc.games.chance import Chance, derive_seed
 from dfc.games.game import Outcome, Verdict
-from dfc.games.simple_negotiation import BASE_VALUES, RESOURCES, VALUE_RANGES, SimpleNegotiation, amounts, offer_text
-from dfc.games.talk import LONGEST_GROUP, split_talk
+from dfc.games.rng import GameRng, derive_seed
+from dfc.games.textarena.free_text import LONGEST_GROUP, split_talk
+from dfc.games.textarena.simple_negotiation import (
+    BASE_VALUES,
+    RESOURCES,
+    VALUE_RANGES,
+    SimpleNegotiation,
+    amounts,
+    offer_text,
+)
 
 GAMES = 2000  # against the oracle, per turn limit
 STRATEGY_GAMES = 120  # per pairing
 OFFER = "[Offer: 3 Sheep, 2 Ore -> 5 Brick]"
 
 
-def pick(chance, items):
-    return items[chance.below(len(items))]
+def pick(rng, items):
+    return items[rng.randrange(len(items))]
 
 
 def started(seed=0, **options):
@@ -40,7 +47,7 @@ def dealt(stock=((9,) * 5, (9,) * 5), values=((5, 8, 12, 20, 32), (6, 12, 18, 30
 def play(*players, seed, **options):
     """Plays a game of functions (game, chance) -> action; every action must be legal at once."""
     game = started(seed, **options)
-    streams = [Chance(derive_seed("player", seat, seed)) for seat in range(2)]
+    streams = [GameRng(derive_seed("player", seat, seed)) for seat in range(2)]
     while not game.over:
         seat = game.to_move
         assert game.step(players[seat].act(game, streams[seat])) is Verdict.PLAYED
@@ -65,31 +72,31 @@ def pair(max_turns, seed):
     return game, env
 
 
-def respelled(chance, group):
+def respelled(rng, group):
     spellings = [group, group.lower(), group.upper(), group.replace(", ", " and "), group.replace("Brick]", "Brick .]")]
     spellings += [group.replace(": ", ":\n"), group.replace(": ", ": I give "), group.replace(" -> ", "->")]
     spellings += [group.replace("Sheep", "Sheeps"), group.replace("[Offer: ", "[Offer: 1 Ore, ")]
-    group = pick(chance, spellings)
-    return pick(chance, (group, f"Well: {group}", f"{group} is all I say.", f"A [fair] deal?\n{group}\tYes!"))
+    group = pick(rng, spellings)
+    return pick(rng, (group, f"Well: {group}", f"{group} is all I say.", f"A [fair] deal?\n{group}\tYes!"))
 
 
-def reply_to(chance, game):
+def reply_to(rng, game):
     """Any reply on which both games should agree."""
-    kind = chance.below(10)
+    kind = rng.randrange(10)
     stock = game.stock[game.to_move]
     if kind < 4 and game.offer is not None:  # also without the goods, but not in the last turn
-        action = "[Accept]" if game.actions_played < game.max_turns - 1 else pick(chance, game.legal_actions())
+        action = "[Accept]" if game.actions_played < game.max_turns - 1 else pick(rng, game.legal_actions())
     elif kind < 8:
-        action = pick(chance, game.legal_actions())
+        action = pick(rng, game.legal_actions())
     elif kind == 8:
-        sides = [[chance.below(8) * (chance.below(2)) for _ in RESOURCES] for _ in range(2)]
+        sides = [[rng.randrange(8) * (rng.randrange(2)) for _ in RESOURCES] for _ in range(2)]
         for side in sides:
-            side[chance.below(5)] += 1
+            side[rng.randrange(5)] += 1
         sides[0] = [min(a, b) for a, b in zip(sides[0], stock, strict=True)]
         action = offer_text(*map(tuple, sides)) if any(sides[0]) else "[Deny]"
     else:
         action = "[Offer: 30 Ore -> 1 Wheat]" if game.actions_played < game.max_turns - 1 else "I am done."
-    reply = respelled(chance, action)
+    reply = respelled(rng, action)
     # An added ore may be one too many, which must not happen in the last turn.
     if game.actions_played == game.max_turns - 1 and "1 ore, " in reply.lower() + " ":
         return action
@@ -100,12 +107,12 @@ def reply_to(chance, game):
 def test_negotiation_is_the_game_of_textarena(max_turns):
     ends, trades, refusals = set(), 0, 0
     for seed in range(GAMES):
-        chance = Chance(derive_seed("negotiation replies", seed))
+        rng = GameRng(derive_seed("negotiation replies", seed))
         game, env = pair(max_turns, seed)
         while not game.over:
             seat = game.to_move
             assert seat == env.state.current_player_id
-            reply = reply_to(chance, game)
+            reply = reply_to(rng, game)
             errors = env.state.error_count
             standing = env.state.game_state["current_offer"]
             if standing is None and "accept" in reply.lower():
@@ -271,12 +278,12 @@ def test_the_larger_gain_wins_and_an_equal_one_draws(gains, outcomes):
 def test_units_are_conserved_and_gains_are_those_of_the_stock():
     traded = 0
     for seed in range(60):
-        players = [scripted.player("SimpleNegotiation-v0", pick(Chance(seed), scripted.STRENGTHS)) for _ in range(2)]
+        players = [scripted.player("SimpleNegotiation-v0", pick(GameRng(seed), scripted.STRENGTHS)) for _ in range(2)]
         game = started(seed, max_turns=30)
         first = game.to_json()["state"]["stock"]
-        chance = Chance(derive_seed("conserved", seed))
+        rng = GameRng(derive_seed("conserved", seed))
         while not game.over:
-            game.step(players[game.to_move].act(game, chance))
+            game.step(players[game.to_move].act(game, rng))
             assert [sum(units) for units in zip(*game.stock, strict=True)] == [sum(u) for u in zip(*first, strict=True)]
             assert min(map(min, game.stock)) >= 0
         for seat in range(2):
@@ -292,8 +299,8 @@ def test_a_seat_learns_nothing_of_the_opponents_values_and_stock(seat):
     for seed in range(40):
         game = started(seed)
         data = game.to_json()
-        chance = Chance(derive_seed("swap", seed))
-        other = [low + chance.below(high - low + 1) for low, high in VALUE_RANGES]
+        rng = GameRng(derive_seed("swap", seed))
+        other = [low + rng.randrange(high - low + 1) for low, high in VALUE_RANGES]
         data["state"]["values"][1 - seat] = other
         data["state"]["stock"][1 - seat] = [units + 7 for units in data["state"]["stock"][1 - seat]]
         data["news"][1 - seat] = []
@@ -304,9 +311,9 @@ def test_a_seat_learns_nothing_of_the_opponents_values_and_stock(seat):
                 assert swapped.legal_actions() == game.legal_actions()
                 for strength in scripted.STRENGTHS:
                     player = scripted.player(game, strength)
-                    assert player.act(game, Chance(5)) == player.act(swapped, Chance(5))
-            action = pick(chance, game.legal_actions())
-            if game.offer is not None and "[Accept]" in game.legal_actions() and chance.below(2):
+                    assert player.act(game, GameRng(5)) == player.act(swapped, GameRng(5))
+            action = pick(rng, game.legal_actions())
+            if game.offer is not None and "[Accept]" in game.legal_actions() and rng.randrange(2):
                 action = "[Accept]"
             assert swapped.observation(seat) == game.observation(seat)
             assert swapped.step(action) is game.step(action) is Verdict.PLAYED
@@ -517,7 +524,7 @@ def test_strong_wants_the_larger_gain_and_simple_any(offer, strong_accepts, simp
     give, take = amounts(offer)
     own = sum(v * (g - t) for v, g, t in zip((6, 12, 18, 30, 40), give, take, strict=True))
     other = sum((a + b) / 2 * (t - g) for (a, b), g, t in zip(VALUE_RANGES, give, take, strict=True))
-    strong, simple = (scripted.player(game, name).act(game, Chance(0)) for name in ("strong", "simple"))
+    strong, simple = (scripted.player(game, name).act(game, GameRng(0)) for name in ("strong", "simple"))
     assert (strong == "[Accept]") is (own > max(0, other))
     assert (simple == "[Accept]") is (own > 0)
     assert (strong == "[Accept]", simple == "[Accept]") == (strong_accepts, simple_accepts)
@@ -529,7 +536,7 @@ def test_strong_does_not_repeat_a_refused_offer():
         game = started(seed, max_turns=30)
         made = []
         while not game.over:
-            action = player.act(game, Chance(0)) if game.to_move == 0 else "No."
+            action = player.act(game, GameRng(0)) if game.to_move == 0 else "No."
             if game.to_move == 0 and action.startswith("[Offer"):
                 made.append(action)
             game.step(action)

@@ -5,7 +5,6 @@ import errno
 import json
 import re
 import signal
-import types
 
 import jax
 import numpy as np
@@ -16,6 +15,7 @@ from jax.experimental.compilation_cache import compilation_cache
 from offline_rows import pairs, save_model, sequences, write_pairs, write_sft
 from trajectory_rows import PROVENANCE, row
 
+from dfc import files
 from dfc.config import (
     AdapterConfig,
     BatchConfig,
@@ -25,16 +25,16 @@ from dfc.config import (
     RunConfig,
     TrainingConfig,
 )
-from dfc.data import preferences, published
+from dfc.data import conversations, preference_pairs, reference_logprobs
 from dfc.data.trajectory_files import DatasetError, TrajectoryWriter, write_atomically
 from dfc.errors import CheckpointError, TrainingError
-from dfc.interruption import Interrupted, Stop
 from dfc.models import huggingface
 from dfc.models.chat import ChatTokenizer
-from dfc.recipes import offline, reference_logprobs
-from dfc.run_folder import RunFolder
+from dfc.recipes import offline
+from dfc.runs.run_folder import RunFolder
+from dfc.runs.stop_signals import Interrupted, Stop
 from dfc.task_config import OfflineConfig
-from dfc.training.step import Trainer
+from dfc.training.trainer import Trainer
 
 PROGRAMS = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
 ROWS = 20
@@ -131,7 +131,7 @@ def test_supervised_training_runs_to_its_end(tmp_path, model, data, capsys):
     assert records[-1]["metrics"]["loss"] < records[0]["metrics"]["loss"]
     assert not any("gap" in name or "drift" in name for name in records[0]["metrics"])
     summary = json.loads((path / "summary.json").read_text())
-    assert summary["trained_ids"] == 2 * sum(int(mask.sum()) for _, mask in sequences(ROWS))
+    assert summary["trained_tokens"] == 2 * sum(int(mask.sum()) for _, mask in sequences(ROWS))
     assert summary["loss"]["last"] < summary["loss"]["first"]
     config, _ = huggingface.load(path / "policy", dtype="float32")
     assert config == huggingface.load(model, dtype="float32")[0]
@@ -202,8 +202,8 @@ def test_layers_in_a_loop_give_the_same_policy(tmp_path, model, data):
 
 def told(trajectory):
     """A row with the ids that the model in the box makes of its messages."""
-    ids, mask = published.encode(trajectory.messages, ChatTokenizer.load(huggingface.resolve("tiny_player")))
-    return dataclasses.replace(trajectory, ids=ids, mask=mask)
+    token_ids, mask = conversations.encode(trajectory.messages, ChatTokenizer.load(huggingface.resolve("tiny_player")))
+    return dataclasses.replace(trajectory, token_ids=token_ids, mask=mask)
 
 
 def test_data_that_was_built_is_trained_on(tmp_path):
@@ -211,7 +211,7 @@ def test_data_that_was_built_is_trained_on(tmp_path):
         for task in range(6):
             for sample, turns in ((0, 3), (1, 9)):
                 writer.write(told(row(task=task, sample=sample, turns=turns)))
-    preferences.build(tmp_path / "set", tmp_path / "run of build_data" / "data")
+    preference_pairs.build(tmp_path / "set", tmp_path / "run of build_data" / "data")
     changes = {"offline": {"epochs": 1, "batch_size": 3}, "batch": BatchConfig(row_length=256, micro_batch_rows=8)}
     for objective, count in (("supervised", 12), ("preference", 6)):
         config = configured("tiny_player", tmp_path / "run of build_data", objective, **changes)
@@ -222,10 +222,12 @@ def test_data_that_was_built_is_trained_on(tmp_path):
 
 def test_a_file_of_conversations_is_trained_on(tmp_path, model):
     told = [
-        tuple(published.Message(role, text) for role, text in (("user", "guess"), ("assistant", f"[{n}]")))
+        tuple(conversations.Message(role, text) for role, text in (("user", "guess"), ("assistant", f"[{n}]")))
         for n in range(6)
     ]
-    published.write_pairs(tmp_path / "p.jsonl", [published.ConversationPair(told[n], told[n + 1]) for n in range(5)])
+    conversations.write_pairs(
+        tmp_path / "p.jsonl", [conversations.ConversationPair(told[n], told[n + 1]) for n in range(5)]
+    )
     path = run(tmp_path / "run", configured(model, tmp_path / "p.jsonl", "preference", offline={"epochs": 1}))
     assert len(metrics(path)) == 1
     assert len(list(tmp_path.glob("reference-*"))) == 1
@@ -237,7 +239,7 @@ def test_a_file_of_conversations_is_trained_on(tmp_path, model):
 @pytest.fixture
 def counted(monkeypatch):
     """Counts micro-batches whose reference is computed; parts are small."""
-    monkeypatch.setattr(reference_logprobs, "_IDS_PER_PART", 250)
+    monkeypatch.setattr(reference_logprobs, "_TOKENS_PER_PART", 250)
     computed, found = [], Trainer.logprobs
 
     def noted(self, params, batches, **options):
@@ -334,10 +336,14 @@ def test_supervised_training_on_the_chosen_sides_computes_no_reference(tmp_path,
 
 
 def test_a_file_system_without_locks_is_told_and_does_not_stop_a_run(tmp_path, model, data, monkeypatch, capsys):
-    def flock(*_):
-        raise OSError(errno.ENOLCK, "No locks available")
+    lock = files.lock
 
-    monkeypatch.setattr(reference_logprobs, "fcntl", types.SimpleNamespace(flock=flock, LOCK_EX=2, LOCK_NB=4))
+    def only_of_runs(path):
+        if path.parent.name.startswith("reference-"):
+            raise OSError(errno.ENOLCK, "No locks available")
+        return lock(path)
+
+    monkeypatch.setattr(files, "lock", only_of_runs)
     run(tmp_path / "run", configured(model, data, "preference", offline={"epochs": 1}))
     assert capsys.readouterr().out.count("the file system has no locks") == 1
 
@@ -350,7 +356,7 @@ def test_broken_input_is_refused_before_weights_are_loaded(tmp_path, model, data
     found[7][1][:] = False
     write_sft(data / "sft.parquet", found)
     monkeypatch.setattr(huggingface, "load", None)
-    with pytest.raises(DatasetError, match="row 7: no action id"):
+    with pytest.raises(DatasetError, match="row 7: no action token"):
         run(tmp_path / "run", configured(model, data))
 
 
@@ -369,9 +375,8 @@ def test_a_rate_that_explodes_stops_at_the_first_update_and_nothing_of_it_is_sav
         run(tmp_path / "run", config)
     message = str(found.value)
     assert message.startswith("update 1: the update is refused: the largest weight of ")
-    assert (
-        f"Begin anew: the same command with optimizer.learning_rate (or that of paprika) lower than {rate:g}" in message
-    )
+    again = f"the same command with optimizer.learning_rate (or that of paprika) lower than {rate:g}"
+    assert f"Begin again: {again}" in message
     assert not (tmp_path / "run" / "checkpoints").exists()
     assert not (tmp_path / "run" / "last_good").exists()
 

@@ -10,12 +10,12 @@ from offline_rows import pairs, segments_of, sequences, write_pairs, write_sft
 from dfc.config import TrainingConfig
 from dfc.data import rows
 from dfc.data.batches import Batches
-from dfc.models.decoder_config import DecoderConfig
+from dfc.models.config import DecoderConfig
 from dfc.models.sharding import make_mesh
 from dfc.models.transformer import abstract_params
 from dfc.recipes.offline import make_loss
 from dfc.task_config import OfflineConfig
-from dfc.training.step import Trainer
+from dfc.training.trainer import Trainer
 
 CONFIG = DecoderConfig(
     vocabulary=1000,
@@ -33,7 +33,7 @@ CONFIG = DecoderConfig(
 PREFERENCE = {"objective": "preference", "beta": 0.3}
 
 
-class Drawn:
+class RandomReference:
     """Reference log-probabilities drawn at random."""
 
     def __init__(self, data):
@@ -66,11 +66,11 @@ def sides(data, reference):
         logprobs = invented(number, micro.tokens.shape)
         for row, segments in enumerate(segments_of(micro)):
             start, read = 0, []
-            for ids, mask, old in segments:
+            for token_ids, mask, old in segments:
                 action = np.asarray(mask) > 0
-                place = slice(start, start + len(ids))
+                place = slice(start, start + len(token_ids))
                 read.append((logprobs[row, place][action].astype(np.float64), np.asarray(old)[action]))
-                start += len(ids)
+                start += len(token_ids)
             found += list(zip(read[::2], read[1::2], strict=True))
     return found
 
@@ -114,7 +114,7 @@ def softplus(x):
 )
 def test_settings_name_the_losses_of_pairs(tmp_path, options, formula):
     data = source(tmp_path, two=True)
-    reference = Drawn(data)
+    reference = RandomReference(data)
     total, weight = total_loss(OfflineConfig(**PREFERENCE, **options), data, reference)
     expected = [formula(*pair) for pair in sides(data, reference)]
     assert weight == len(expected) == 12
@@ -152,14 +152,14 @@ def update(data, params, reference, *, mesh=None, **shape):
     plain = TrainingConfig(scan_layers=False, remat="none")
     trainer = Trainer(CONFIG, loss, optax.sgd(0.1), training=plain, mesh=mesh)
     batches = micro_batches(data, reference=reference, **shape)
-    trained = trainer.initial(params)
+    trained = trainer.initial_params(params)
     return trainer.update(trained, trainer.initial_state(trained), batches), len(batches)
 
 
 @pytest.mark.parametrize("two", [False, True], ids=["trajectories", "pairs"])
 def test_packing_row_lengths_and_devices_do_not_change_an_update(tmp_path, params, two):
     data = source(tmp_path, two=two)
-    reference = Drawn(data) if two else None
+    reference = RandomReference(data) if two else None
     # Rows as long as the longest unit hold hardly more than one each.
     shapes = [{}, {"row_length": int(data.lengths.max())}, {"row_length": 512, "micro_batch_rows": 2}]
     shapes.append({"micro_batch_rows": 8, "mesh": make_mesh(1, 8, 1)})

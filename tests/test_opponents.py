@@ -48,13 +48,13 @@ def test_opponents_are_drawn_by_how_the_policy_fared(choice, weights):
 def test_draws_follow_the_probabilities_and_only_the_seed():
     run = run_with()
     state = State(pool={"iteration 1": 1.0, "iteration 2": 2.0}, met={"initial": 1.0, "iteration 1": 0.0})
-    drawn = [opponents.choose(run, state, seed) for seed in range(4000)]
-    assert drawn == [opponents.choose(run, state, seed) for seed in range(4000)]
+    sampled = [opponents.choose(run, state, seed) for seed in range(4000)]
+    assert sampled == [opponents.choose(run, state, seed) for seed in range(4000)]
     weights = np.asarray([0.0, 1.0, 0.25]) + 0.01
     for name, share in zip(("initial", "iteration 1", "iteration 2"), weights / weights.sum(), strict=True):
-        count = sum(who == f"pool {name}" for _, who in drawn)
+        count = sum(who == f"pool {name}" for _, who in sampled)
         assert abs(count / 4000 - share) < 4 * (share * (1 - share) / 4000) ** 0.5 + 1e-9
-    assert {who: past for past, who in drawn} == {
+    assert {who: past for past, who in sampled} == {
         "pool initial": "initial",
         "pool iteration 1": ("policy", 1.0),
         "pool iteration 2": ("policy", 2.0),

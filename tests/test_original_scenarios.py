@@ -7,12 +7,12 @@ import pathlib
 import pytest
 
 from dfc.games import registry, scripted
-from dfc.games.chance import Chance
 from dfc.games.game import Verdict
 from dfc.games.paprika import original
 from dfc.games.paprika.guess_my_city import GuessMyCity
 from dfc.games.paprika.twenty_questions import TwentyQuestions
 from dfc.games.paprika.world import NOT_VALID, VALID
+from dfc.games.rng import GameRng
 
 PROMPTS = {"agent": "a prompt", "env": "a prompt", "judge_prompt_env": None, "max_turns": 20}
 
@@ -131,7 +131,7 @@ def test_a_game_plays_the_splits_of_its_file(tmp_path):
     path = written(tmp_path, [], **{"LMRL-Gym": [{"agent": "animal", "env": "Yak"}, {"agent": "food", "env": "Soup"}]})
     game = registry.make("twenty_questions", split="lmrl_gym", scenarios=path)
     assert game.number_of_tasks == 2
-    assert game.facts.splits == {"lmrl_gym": 2}
+    assert game.info.splits == {"lmrl_gym": 2}
     game.reset(3)
     assert game.scenario.name == "Soup"
     assert "food" in game.observation(0)
@@ -156,13 +156,13 @@ def test_a_split_the_file_lacks_is_an_error_that_names_those_it_has(tmp_path):
 @pytest.mark.parametrize("kind", [TwentyQuestions, GuessMyCity])
 def test_the_scripted_world_refuses_scenarios_without_facts_and_names_the_cure(tmp_path, kind):
     game = kind(scenarios=written(tmp_path, [{"agent": "animal", "env": "Yak"}]))
-    staff = scripted.staff(game)
+    simulators = scripted.simulators(game)
     game.reset(0)
     game.step("Is it a yak?")
     with pytest.raises(ValueError, match=r"hold no facts.*endpoint"):
-        staff["world"].act(game, Chance(0))
+        simulators["world"].act(game, GameRng(0))
     game.step("No")
-    assert staff["judge"].act(game, Chance(0)) == VALID  # names are enough for the judge
+    assert simulators["judge"].act(game, GameRng(0)) == VALID  # names are enough for the judge
 
 
 @pytest.mark.parametrize(
@@ -181,8 +181,8 @@ def test_agents_play_loaded_scenarios_to_the_end(tmp_path, kind, strength):
     game = kind(scenarios=written(tmp_path, [{"agent": "a thing of mine", "env": "Yak"}]))
     agent = scripted.player(game, strength)
     game.reset(0)
-    chance = Chance(1)
+    rng = GameRng(1)
     while not game.over:
-        for reply in (agent.act(game, chance), "No", NOT_VALID):
+        for reply in (agent.act(game, rng), "No", NOT_VALID):
             assert game.step(reply) is Verdict.PLAYED
     assert game.outcomes == ("loss",)

@@ -15,9 +15,9 @@ ROW = 24
 def sequence(mask, *, advantage=1.0, seed=0):
     """Ids and log-probabilities nobody else has; `mask` is a picture such as ``..##.#.``."""
     rng, mask = np.random.default_rng(seed), np.asarray([c == "#" for c in mask], bool)
-    ids = rng.integers(1, 1_000_000, size=len(mask)).astype(np.int32)
-    logprobs = -rng.uniform(0.1, 9, size=len(mask)).astype(np.float32)
-    return Sequence1D(ids, mask, logprobs, advantage)
+    token_ids = rng.integers(1, 1_000_000, size=len(mask)).astype(np.int32)
+    sampled_logprobs = -rng.uniform(0.1, 9, size=len(mask)).astype(np.float32)
+    return Sequence1D(token_ids, mask, sampled_logprobs, advantage)
 
 
 def unpack(batch):
@@ -49,8 +49,8 @@ def expected(sequences):
         if end:
             mask = tuple(1.0 if c == "#" else 0.0 for c in picture[:end])
             advantages = tuple(float(np.float32(s.advantage)) * m for m in mask)
-            logprobs = tuple(float(p) * m for p, m in zip(s.logprobs, mask, strict=False))
-            found.append((tuple(s.ids[:end].tolist()), mask, advantages, logprobs))
+            sampled_logprobs = tuple(float(p) * m for p, m in zip(s.sampled_logprobs, mask, strict=False))
+            found.append((tuple(s.token_ids[:end].tolist()), mask, advantages, sampled_logprobs))
     return found
 
 
@@ -85,22 +85,22 @@ def test_longer_sequences_come_first_and_fill_rows():
 def test_what_stands_behind_the_last_drawn_id_is_cut():
     s = sequence("..#.#....", advantage=0.5)
     cut = trim(s)
-    assert [len(x) for x in (cut.ids, cut.mask, cut.logprobs)] == [5, 5, 5]
+    assert [len(x) for x in (cut.token_ids, cut.mask, cut.sampled_logprobs)] == [5, 5, 5]
     assert cut.advantage == 0.5
-    assert len(trim(sequence("......")).ids) == 0
+    assert len(trim(sequence("......")).token_ids) == 0
     # So a conversation longer than a row fits if what was drawn does.
     assert pack([sequence("." * 20 + "#" + "." * 90)], ROW, 1).mask.sum() == 1
 
 
 def test_log_probabilities_of_observations_cannot_leak_in():
     s = sequence("..##")
-    s.logprobs[:2] = np.nan
+    s.sampled_logprobs[:2] = np.nan
     batch = pack([s], ROW, 1)
     assert np.isfinite(batch.old_logprobs).all()
 
 
 def test_a_sequence_longer_than_a_row_is_refused_with_the_cure():
-    text = "an episode has 25 ids but a row holds 24; raise batch.row_length to at least rollout.max_length"
+    text = "an episode has 25 tokens but a row holds 24; raise batch.row_length to at least rollout.max_length"
     with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
         pack([sequence("#"), sequence("." * 24 + "#.")], ROW, 1)
 

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from dfc.errors import RunFolderError
-from dfc.evaluation import paper_tables
 from dfc.evaluation.statistics import Record
 from dfc.evaluation.tournament import Cell, Tournament
 from dfc.games import registry
+from dfc.report import paper_tables
 
 # The last row of its Table 3, one figure for each of its first six columns. In the last of them the paper's draws are
 # 10 more than its column has: SimpleNegotiation-v0-short is printed as 6/1/3, the only entry of 10 games.
@@ -29,12 +29,12 @@ def test_table_3_adds_up_to_the_papers_own_sums():
 
 
 def test_every_id_of_the_paper_is_one_of_ours_and_every_table_has_its_columns():
-    ids = set(registry.ids())
+    game_ids = set(registry.game_ids())
     assert len(paper_tables.TABLE_2_ALONE) == 4
     assert len(paper_tables.TABLE_2_PAIRS) == 14
-    assert set(paper_tables.TABLE_8) == set(paper_tables.TABLE_2_PAIRS) <= ids
+    assert set(paper_tables.TABLE_8) == set(paper_tables.TABLE_2_PAIRS) <= game_ids
     every = set(paper_tables.TABLE_2_ALONE) | set(paper_tables.TABLE_2_PAIRS)
-    assert {game for games in paper_tables.TABLE_3.values() for game in games} == every <= ids
+    assert {game for games in paper_tables.TABLE_3.values() for game in games} == every <= game_ids
     for table, columns in ((paper_tables.TABLE_2_ALONE, 3), (paper_tables.TABLE_2_PAIRS, 3), (paper_tables.TABLE_8, 2)):
         assert {len(cells) for cells in table.values()} == {columns}
     assert {registry.make(game).seats for game in paper_tables.TABLE_2_ALONE} == {1}
@@ -114,7 +114,7 @@ def test_table_3_comes_from_a_runs_stages_by_its_groups(tmp_path):
     (tmp_path / "groups.json").write_text(json.dumps(groups))
     table = paper_tables.table_3(tmp_path)
     assert table.header == (
-        *("group", "paper's group", "id", "base", "paper: base"),
+        *("group", "paper's group", "game", "base", "paper: base"),
         *("fuse g1+g2", "paper: fuse g1+g2", "conquer g1+g2", "paper: conquer g1+g2"),
     )
     assert table.rows == (

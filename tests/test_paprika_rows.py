@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trajectory_rows import PROVENANCE, row, same
 
-from dfc.data import preferences, trajectory_files
+from dfc.data import preference_pairs, trajectory_files
 from dfc.data.selection import SelectionConfig, select
 from dfc.data.trajectories import to_table, to_trajectories
 from dfc.data.trajectory_files import DatasetError, TrajectoryWriter, read_part
@@ -163,8 +163,8 @@ def test_hosts_that_shared_the_work_make_the_same_pairs(tmp_path):
             with TrajectoryWriter(tmp_path / str(hosts), PROVENANCE, host=host, hosts=hosts, rows_per_part=4) as writer:
                 for one in rows[host::hosts]:
                     writer.write(one)
-        preferences.build(tmp_path / str(hosts), tmp_path / f"built{hosts}")
-    for name in (preferences.SFT_FILE, preferences.PAIRS_FILE):
+        preference_pairs.build(tmp_path / str(hosts), tmp_path / f"built{hosts}")
+    for name in (preference_pairs.SFT_FILE, preference_pairs.PAIRS_FILE):
         tables = [pq.read_table(tmp_path / f"built{hosts}" / name) for hosts in (1, 3)]
         assert tables[0].equals(tables[1])
         assert tables[0].num_rows
@@ -287,28 +287,28 @@ def test_files_hold_whole_rows_and_both_sides_of_every_pair(tmp_path, monkeypatc
     rows = [row(task=t, sample=s, turns=1 + s, success=s < 2, tokens=5 + s) for t in range(9) for s in range(4)]
     by_key = {one.key: one for one in rows}
     stored(tmp_path / "set", rows, [7, 7, 7, 7])
-    statistics = preferences.build(tmp_path / "set", tmp_path / "built")
-    whole = pq.read_table(tmp_path / "built" / preferences.PAIRS_FILE)
-    sft = to_trajectories(pq.read_table(tmp_path / "built" / preferences.SFT_FILE))
+    statistics = preference_pairs.build(tmp_path / "set", tmp_path / "built")
+    whole = pq.read_table(tmp_path / "built" / preference_pairs.PAIRS_FILE)
+    sft = to_trajectories(pq.read_table(tmp_path / "built" / preference_pairs.SFT_FILE))
     assert len(sft) == 18
     assert all(same(one, by_key[one.key]) for one in sft)
     assert whole.num_rows == 9
     for side in ("chosen", "rejected"):
-        names = [*preferences.TASK_COLUMNS, *(f"{side}_{name}" for name in preferences.SIDE_COLUMNS)]
+        names = [*preference_pairs.TASK_COLUMNS, *(f"{side}_{name}" for name in preference_pairs.SIDE_COLUMNS)]
         table = whole.select(names).rename_columns([name.removeprefix(f"{side}_") for name in names])
         own = to_trajectories(table)
         assert all(same(one, by_key[one.key]) for one in own)
         assert [one.task for one in own] == list(range(9))
         assert {one.sample for one in own} <= ({0} if side == "chosen" else {1, 2, 3})
-    record = json.loads((tmp_path / "built" / preferences.STATISTICS_FILE).read_text())
+    record = json.loads((tmp_path / "built" / preference_pairs.STATISTICS_FILE).read_text())
     assert record["groups"][0]["pairs"] == 9 == statistics[0].pairs
     assert json.loads(whole.schema.metadata[b"dfc.selection"])["pair_tokens"] == 8192
-    monkeypatch.setattr(preferences, "_TOKENS_AT_ONCE", 20)  # in many chunks instead of one
+    monkeypatch.setattr(preference_pairs, "_TOKENS_AT_ONCE", 20)  # in many chunks instead of one
     monkeypatch.setattr(trajectory_files, "_BYTES_AT_ONCE", 2000)  # and not all in memory
-    preferences.build(tmp_path / "set", tmp_path / "chunks")
-    names = {preferences.PAIRS_FILE, preferences.SFT_FILE, preferences.STATISTICS_FILE}
+    preference_pairs.build(tmp_path / "set", tmp_path / "chunks")
+    names = {preference_pairs.PAIRS_FILE, preference_pairs.SFT_FILE, preference_pairs.STATISTICS_FILE}
     assert {path.name for path in (tmp_path / "chunks").iterdir()} == names
-    for name in names - {preferences.STATISTICS_FILE}:
+    for name in names - {preference_pairs.STATISTICS_FILE}:
         one, other = (pq.read_table(tmp_path / folder / name) for folder in ("built", "chunks"))
         assert one.equals(other, check_metadata=True)
 
@@ -322,25 +322,25 @@ def test_every_row_group_is_read_once_for_both_files(tmp_path, monkeypatch):
     monkeypatch.setattr(
         pq.ParquetFile, "read_row_group", lambda file, n, *a, **k: read.append(n) or original(file, n, *a, **k)
     )
-    monkeypatch.setattr(preferences, "_TOKENS_AT_ONCE", 20)
-    (bandit, wordle) = preferences.build(tmp_path / "set", tmp_path / "built")
+    monkeypatch.setattr(preference_pairs, "_TOKENS_AT_ONCE", 20)
+    (bandit, wordle) = preference_pairs.build(tmp_path / "set", tmp_path / "built")
     assert (bandit.pairs, wordle.pairs) == (8, 8)
     assert len(read) == len(rows) // 3
 
 
 def test_a_set_without_a_success_gives_empty_files_and_says_so(tmp_path):
     stored(tmp_path / "set", [row(task=t, success=False) for t in range(3)])
-    (group,) = preferences.build(tmp_path / "set", tmp_path / "built")
+    (group,) = preference_pairs.build(tmp_path / "set", tmp_path / "built")
     assert (group.best_of_k, group.pairs, group.sft) == (0.0, 0, 0)
-    assert pq.read_table(tmp_path / "built" / preferences.SFT_FILE).num_rows == 0
-    assert pq.read_table(tmp_path / "built" / preferences.PAIRS_FILE).num_rows == 0
+    assert pq.read_table(tmp_path / "built" / preference_pairs.SFT_FILE).num_rows == 0
+    assert pq.read_table(tmp_path / "built" / preference_pairs.PAIRS_FILE).num_rows == 0
 
 
 def test_the_table_adds_up(tmp_path):
     rows = [
         row(game, t, s, success=s == 0 and t < 3) for game in ("wordle", "bandit") for t in range(4) for s in range(2)
     ]
-    table = preferences.statistics_table(select(stored(tmp_path, rows)).statistics)
+    table = preference_pairs.statistics_table(select(stored(tmp_path, rows)).statistics)
     assert [line[:5] for line in table.rows] == [
         ("bandit", "75.0%", "3", "3", "4"),
         ("wordle", "75.0%", "3", "3", "4"),

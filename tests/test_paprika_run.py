@@ -11,10 +11,10 @@ from safetensors.numpy import load_file
 
 from dfc.config import BatchConfig, MeshConfig, RolloutConfig, RunConfig, TrainingConfig
 from dfc.data.trajectory_files import read_trajectories
-from dfc.interruption import Interrupted, Stop
 from dfc.models import huggingface
 from dfc.recipes import paprika
-from dfc.run_folder import RunFolder
+from dfc.runs.run_folder import RunFolder
+from dfc.runs.stop_signals import Interrupted, Stop
 from dfc.task_config import BuildDataConfig, CollectConfig, EvaluateTasksConfig, OfflineConfig, PaprikaConfig
 
 PROGRAMS = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
@@ -23,11 +23,13 @@ CONFIG = RunConfig(
     name="p",
     recipe="paprika",
     games={"TowerOfHanoi-v0": {"max_turns": 14}, "GuessTheNumber-v0": {}},
-    rollout=RolloutConfig(slots=32, max_length=256, max_reply_length=4, stop=("]",), widths=(32,), lengths=(0, 256)),
+    rollout=RolloutConfig(
+        slots=32, max_length=256, max_reply_length=4, stop=("]",), prefill_buckets=(32,), cache_buckets=(0, 256)
+    ),
     mesh=MeshConfig(data=-1, fsdp=1),
     batch=BatchConfig(row_length=512),
     training=TrainingConfig(scan_layers=False, remat="none"),
-    collect=CollectConfig(tasks=8, samples=6, samples_of=(), jobs_at_once=48),
+    collect=CollectConfig(tasks=8, samples=6, samples_of=(), episodes_per_chunk=48),
     build_data=BuildDataConfig(rejected_failures=("malformed", "illegal", "truncated")),
     offline=OfflineConfig(batch_size=8),
     evaluate_tasks=EvaluateTasksConfig(tasks=6, tasks_of=(), trajectories=2),
@@ -99,9 +101,11 @@ def test_every_stage_does_its_part(whole):
     for one, other in ((base, sft), (sft, rpo)):
         assert any(not np.array_equal(one[name], other[name]) for name in one)
     found = results(whole)
-    assert [arm["policy"] for arm in found["arms"]] == ["base", "sft", "rpo"]
-    for arm in found["arms"]:
-        assert {game: figures["games"] for game, figures in arm["groups"].items()} == dict.fromkeys(CONFIG.games, 12)
+    assert [setting["policy"] for setting in found["arms"]] == ["base", "sft", "rpo"]
+    for setting in found["arms"]:
+        assert {game: figures["games"] for game, figures in setting["groups"].items()} == dict.fromkeys(
+            CONFIG.games, 12
+        )
 
 
 def test_stops_within_stages_change_nothing(whole, tmp_path):

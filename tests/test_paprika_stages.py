@@ -11,10 +11,10 @@ from trajectory_rows import PROVENANCE, row
 from dfc import validation
 from dfc.config import AdapterConfig, BatchConfig, ModelConfig, OptimizerConfig, RunConfig
 from dfc.data.trajectory_files import DatasetError, TrajectoryWriter
-from dfc.interruption import Interrupted, Stop
 from dfc.recipes import paprika
-from dfc.recipes.stage_runs import StageRun, run_stages
-from dfc.run_folder import RunFolder
+from dfc.runs.run_folder import RunFolder
+from dfc.runs.stages import StageRun, run_stages
+from dfc.runs.stop_signals import Interrupted, Stop
 from dfc.task_config import BuildDataConfig, CollectConfig, OfflineConfig, PaprikaConfig
 
 RUN = RunConfig(
@@ -122,7 +122,7 @@ def test_rows_that_training_would_refuse_are_refused_before_anything_is_collecte
 
 def test_without_collecting_a_collection_must_be_named():
     config = dataclasses.replace(RUN, paprika=PaprikaConfig(stages=("build_data",)))
-    assert any("paprika.collected is empty" in problem for problem in validation.place_problems(config))
+    assert any("paprika.collected is empty" in problem for problem in validation.path_problems(config))
 
 
 # ---- running --------------------------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from dfc.configs import paprika_grpo_tiny, paprika_tiny
-from dfc.evaluation import success_page
-from dfc.evaluation.success import Arm, of_records
+from dfc.evaluation.tasks import EvalSetting, of_records
+from dfc.report import task_page
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 
@@ -91,10 +91,10 @@ def test_results_become_tables(scripts, tmp_path):
             }
             for name, game, task, trajectory in itertools.product(names, groups, range(3), range(4))
         ]
-        arms = [Arm(name, 0.7) for name in names]
+        settings = [EvalSetting(name, 0.7) for name in names]
         place = tmp_path / seed / "evaluated"
         place.mkdir(parents=True)
-        found = success_page.to_json(of_records(arms, dict.fromkeys(groups, 20), 4, records))
+        found = task_page.to_json(of_records(settings, dict.fromkeys(groups, 20), 4, records))
         (place / "results.json").write_text(json.dumps(found))
     results = scripts[1]
     found = results.seeds(tmp_path, "evaluated")

@@ -111,18 +111,18 @@ def test_an_adapter_of_peft_gives_the_logits_of_peft(oracle, base, tmp_path):
 def test_peft_loads_our_adapter_and_computes_our_logits(oracle, base, tmp_path):
     config, params = huggingface.load(base, dtype="float32")
     mine = LoraConfig(rank=3, alpha=7.5, dropout=0.05, targets=("key", "output", "gate", "up"))
-    drawn = lora.initialize_adapters(config, mine, 3)
-    drawn = jax.tree.map(lambda x: x + 0.1, drawn)
-    peft.save_adapter(tmp_path / "adapter", mine, drawn, config, str(base))
-    peft.save_adapter(tmp_path / "stacked", mine, stack_layers(drawn), config, str(base))
+    initialized = lora.initialize_adapters(config, mine, 3)
+    initialized = jax.tree.map(lambda x: x + 0.1, initialized)
+    peft.save_adapter(tmp_path / "adapter", mine, initialized, config, str(base))
+    peft.save_adapter(tmp_path / "stacked", mine, stack_layers(initialized), config, str(base))
     one, other = ((tmp_path / name / peft.WEIGHTS).read_bytes() for name in ("adapter", "stacked"))
     assert one == other
-    expected = logits(config, params, Adapters(drawn, mine.scale))
+    expected = logits(config, params, Adapters(initialized, mine.scale))
     np.testing.assert_allclose(logits_by_peft(oracle, base, tmp_path / "adapter"), expected, **SAME)
     loaded, again = peft.load_adapter(tmp_path / "adapter", config)
     assert loaded == LoraConfig(rank=3, alpha=7.5, dropout=0.05, targets=loaded.targets)
     assert set(loaded.targets) == set(mine.targets)
-    jax.tree.map(np.testing.assert_array_equal, again, drawn)
+    jax.tree.map(np.testing.assert_array_equal, again, initialized)
 
 
 def test_an_adapter_is_split_over_a_mesh_like_its_kernels(sample, tmp_path):

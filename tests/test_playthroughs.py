@@ -22,8 +22,8 @@ import re
 import pytest
 
 from dfc.games import registry, scripted
-from dfc.games.chance import Chance, derive_seed
 from dfc.games.game import Game
+from dfc.games.rng import GameRng, derive_seed
 from dfc.games.scripted import RandomLegal, strong
 
 FOLDER = pathlib.Path(__file__).parent / "playthroughs"
@@ -45,16 +45,16 @@ ILLEGAL = {
 
 def facts(game):
     """The head of a file."""
-    about = game.facts
+    about = game.info
     options = ", ".join(f"{name}={value!r}" for name, value in registry.defaults(game.id).items())
     lines = [
         f"Playthrough of {about.id}",
-        f"Seats: {about.seats}. Start: {about.start}. Longest game: {about.longest} actions.",
+        f"Seats: {about.seats}. Start: {about.start}. Longest game: {about.max_game_length} actions.",
         f"An action: {about.grammar}" + (" (more can be said than is listed)" if about.open_actions else ""),
         f"Options: {options}",
     ]
-    if about.staff:
-        lines.append(f"Staff: {', '.join(about.staff)}")
+    if about.simulators:
+        lines.append(f"Staff: {', '.join(about.simulators)}")
     if about.splits:
         lines.append("Tasks: " + ", ".join(f"{size} in {split}" for split, size in about.splits.items()))
     return lines
@@ -94,34 +94,34 @@ def played(game, title, seed, replies):
     return lines
 
 
-def reply_of(game, chance):
+def reply_of(game, rng):
     """Staff follows its script; seat 0 plays strongly, seat 1 every other time at random."""
     if game.to_move >= game.seats:
-        return scripted.staff(game)[game.role(game.to_move)].act(game, chance)
-    player = RandomLegal() if game.to_move == 1 and chance.below(2) else strong(game)
-    return player.act(game, chance)
+        return scripted.simulators(game)[game.role(game.to_move)].act(game, rng)
+    player = RandomLegal() if game.to_move == 1 and rng.randrange(2) else strong(game)
+    return player.act(game, rng)
 
 
 def whole_game(game, illegal):
     """The second reply of a player is an illegal one, where there is any."""
-    chance = Chance(derive_seed("playthrough", game.id))
+    rng = GameRng(derive_seed("playthrough", game.id))
     for turn in range(LONGEST):
         if game.over:
             return
         if turn == 1 and illegal is not None:
             yield illegal
-        yield reply_of(game, chance)
+        yield reply_of(game, rng)
 
 
 def malformed_game(game):
-    chance = Chance(derive_seed("playthrough", game.id))
+    rng = GameRng(derive_seed("playthrough", game.id))
     actions = game.legal_actions()
     after = game.clone()
     after.step(actions[0])
     if not after.over:
         yield f"<think>{actions[-1]}?</think>{actions[0]}"
         while game.to_move >= game.seats:
-            yield reply_of(game, chance)
+            yield reply_of(game, rng)
         actions = game.legal_actions()
     thought = f"<think>{actions[0]} or not?"
     grouped = actions[0].startswith("<Answer>") or type(game).extract is Game.extract
@@ -153,7 +153,7 @@ def replay(game_id, text):
     return "\n".join(lines) + "\n"
 
 
-@pytest.mark.parametrize("game_id", registry.own_ids())
+@pytest.mark.parametrize("game_id", registry.own_game_ids())
 def test_a_recorded_playthrough_repeats_word_for_word(game_id):
     path = FOLDER / f"{game_id}.txt"
     assert path.exists(), f"{game_id} has no playthrough; run: python tests/test_playthroughs.py --update {game_id}"
@@ -163,7 +163,7 @@ def test_a_recorded_playthrough_repeats_word_for_word(game_id):
     )
 
 
-@pytest.mark.parametrize("game_id", registry.own_ids())
+@pytest.mark.parametrize("game_id", registry.own_game_ids())
 def test_a_playthrough_shows_every_verdict(game_id):
     text = (FOLDER / f"{game_id}.txt").read_text(encoding="utf-8")
     verdicts = {verdict for _, verdict in REPLY.findall(text)}
@@ -183,21 +183,21 @@ def test_a_changed_line_is_noticed(line):
 
 
 def test_every_playthrough_belongs_to_a_registered_game():
-    assert {path.stem for path in FOLDER.iterdir()} == set(registry.own_ids())
+    assert {path.stem for path in FOLDER.iterdir()} == set(registry.own_game_ids())
 
 
 def main():
     parser = argparse.ArgumentParser(description="Rewrites recorded playthroughs.")
     parser.add_argument("--update", nargs="*", metavar="ID", required=True, help="which ones; all if none is named")
     wanted = parser.parse_args().update
-    unknown = sorted(set(wanted) - set(registry.own_ids()))
+    unknown = sorted(set(wanted) - set(registry.own_game_ids()))
     if unknown:
-        parser.error(f"there is no game id {', '.join(unknown)}; known are {', '.join(registry.own_ids())}")
+        parser.error(f"there is no game id {', '.join(unknown)}; known are {', '.join(registry.own_game_ids())}")
     FOLDER.mkdir(exist_ok=True)
     for path in FOLDER.glob("*.txt"):
-        if path.stem not in registry.own_ids():
+        if path.stem not in registry.own_game_ids():
             path.unlink()
-    for game_id in wanted or registry.own_ids():
+    for game_id in wanted or registry.own_game_ids():
         (FOLDER / f"{game_id}.txt").write_text(record(game_id), encoding="utf-8")
 
 

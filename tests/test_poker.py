@@ -8,11 +8,11 @@ from collections import Counter
 
 import pytest
 
-from dfc.games.chance import Chance, derive_seed
+from dfc.games.bots import poker as strategies
 from dfc.games.game import Outcome, Verdict
-from dfc.games.poker import Poker
-from dfc.games.poker_hands import cards, text
-from dfc.games.strategies import poker as strategies
+from dfc.games.rng import GameRng, derive_seed
+from dfc.games.textarena.poker import Poker
+from dfc.games.textarena.poker_hands import cards, text
 
 GOOD, BAD = "Ah As", "7c 2d"  # on BOARD a pair of aces and nothing
 BOARD = "Kd 9s 8h 5c 3d"
@@ -191,7 +191,7 @@ def test_listed_amounts_are_the_smallest_half_the_pot_the_pot_and_what_both_have
 
 
 def test_every_listed_action_is_played_and_no_two_lead_to_the_same_position():
-    chance = Chance(derive_seed("poker listed"))
+    rng = GameRng(derive_seed("poker listed"))
     for seed in range(30):
         game = started(seed)
         while not game.over:
@@ -202,7 +202,7 @@ def test_every_listed_action_is_played_and_no_two_lead_to_the_same_position():
                 assert twin.step(action) is Verdict.PLAYED
                 after.append(json.dumps([twin.to_json()["state"], twin.outcomes, twin.to_move]))
             assert len(set(after)) == len(actions)
-            play(game, actions[chance.below(len(actions))])
+            play(game, actions[rng.randrange(len(actions))])
 
 
 # ---- who gets what ------------------------------------------------------------------------------------------------
@@ -349,8 +349,8 @@ def test_a_match_ends_whatever_is_replied(one, other, options):
         reply = one if game.to_move == 0 else other
         game.step(rng.choice(game.legal_actions()) if reply is None else reply)
         replies += 1
-        assert replies <= 2 * game.longest + 2
-    assert game.actions_played <= game.longest
+        assert replies <= 2 * game.max_game_length + 2
+    assert game.actions_played <= game.max_game_length
     assert game.outcomes is not None
 
 
@@ -361,7 +361,7 @@ def raise_as_little_as_possible(game):
 
 def test_the_match_ends_by_chips_at_the_last_action_allowed_and_bets_go_back():
     game = started(num_rounds=3, max_actions=40)
-    assert game.longest == 40
+    assert game.max_game_length == 40
     play(game, "[Fold]")
     while not game.over:
         paid = list(game.paid)
@@ -392,7 +392,7 @@ def test_no_hand_is_longer_than_the_bound_says():
             wants_more = game.actions_played % 60 < raises
             play(game, raise_as_little_as_possible(game) if wants_more else game.legal_actions()[0])
         longest = max(longest, game.actions_played)
-        assert game.actions_played <= game.longest == 59
+        assert game.actions_played <= game.max_game_length == 59
     assert longest >= 50
 
 
@@ -519,7 +519,7 @@ def test_what_a_seat_is_shown_and_how_it_plays_do_not_depend_on_cards_it_cannot_
             assert twin.legal_actions() == game.legal_actions()
             if game.to_move == seat:
                 for choose in (strategies._simple, strategies._strong):
-                    assert choose(twin, seat, Chance(3)) == choose(game, seat, Chance(3))
+                    assert choose(twin, seat, GameRng(3)) == choose(game, seat, GameRng(3))
             compared[game.street] += 1
             action = rng.choice(game.legal_actions())
             after = game.clone()

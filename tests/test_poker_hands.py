@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from dfc.games import poker_hands
-from dfc.games.poker_hands import CARDS, CATEGORIES, WEIGHTS, category, strength, strength_of_sum
+from dfc.games.textarena import poker_hands
+from dfc.games.textarena.poker_hands import CARDS, CATEGORIES, WEIGHTS, category, strength, strength_of_sum
 
 
 def rank_of_five(hand):

@@ -5,13 +5,13 @@ import itertools
 import random
 
 from dfc.games import registry, scripted
-from dfc.games.chance import Chance, derive_seed
+from dfc.games.bots import poker as strategies
 from dfc.games.game import Verdict
-from dfc.games.poker import Poker
-from dfc.games.poker_hands import RANKS, cards, strength, text
+from dfc.games.rng import GameRng, derive_seed
 from dfc.games.scripted import RandomLegal, Scripted
-from dfc.games.strategies import poker as strategies
-from dfc.players import rounds
+from dfc.games.textarena.poker import Poker
+from dfc.games.textarena.poker_hands import RANKS, cards, strength, text
+from dfc.players import sequential
 
 
 def started(seed=0, **options):
@@ -36,7 +36,7 @@ def test_the_share_won_is_that_of_dealing_the_unseen_cards():
     for trial in range(24):
         game = started(trial)
         game.street = trial % 4
-        found = sum(strategies.win_share(game, 0, Chance(trial, 100 * k)) for k in range(8)) / 8
+        found = sum(strategies.win_share(game, 0, GameRng(trial, 100 * k)) for k in range(8)) / 8
         expected = share_by_dealing(game.hand(0), game.board, rng, 3000)
         tolerance = 0.045 if game.street else 0.055  # four standard errors; the table has whole percents
         assert abs(found - expected) < tolerance, (text(game.hand(0)), text(game.board))
@@ -47,7 +47,7 @@ def test_the_table_of_two_cards_knows_suits_pairs_and_ranks():
     shares = {}
     for names in ("Ah As", "2c 2d", "Ah Kh", "Ah Kd", "7c 2d", "3c 2d"):
         game._hands[0] = sorted(cards(names), reverse=True)
-        shares[names] = strategies.win_share(game, 0, Chance(0))
+        shares[names] = strategies.win_share(game, 0, GameRng(0))
     assert list(shares.values()) == [0.85, 0.5, 0.67, 0.65, 0.34, 0.32]
     assert all(len(row) == len(RANKS) for row in strategies._PREFLOP)
 
@@ -59,7 +59,7 @@ def share_of_wins(one, two, matches, **options):
     for seed in range(matches):
         seat = seed % 2
         players = [one, two] if seat == 0 else [two, one]
-        streams = [Chance(derive_seed("poker player", s, seed)) for s in range(2)]
+        streams = [GameRng(derive_seed("poker player", s, seed)) for s in range(2)]
         game.reset(seed // 2)  # each deal from both seats
         while not game.over:
             mover = game.to_move
@@ -82,16 +82,16 @@ def test_the_strong_player_sits_on_a_lead_that_blinds_cannot_take():
     game = started(num_rounds=3)
     game.chips = [1100, 870]  # 200 ahead after a fold, and two hands of at most 20 and 10 are to come
     game._hands[0] = cards("Ah As")
-    assert strategies._strong(game, 0, Chance(0)) == "[Fold]"
+    assert strategies._strong(game, 0, GameRng(0)) == "[Fold]"
     game.chips = [1030, 940]  # 60 ahead, which the blinds can take: 20 + 10, and the opponent wins them
-    assert strategies._strong(game, 0, Chance(0)) != "[Fold]"
+    assert strategies._strong(game, 0, GameRng(0)) != "[Fold]"
 
 
 def test_a_board_that_nobody_can_beat_is_worth_half_on_the_river():
     game = started()
     game.street = 3
     game._hands[0], game._board = cards("3c 2d"), cards("Th Jh Qh Kh Ah")
-    assert strategies.win_share(game, 0, Chance(0)) == 0.5
+    assert strategies.win_share(game, 0, GameRng(0)) == 0.5
 
 
 class FirstLegal:
@@ -114,7 +114,7 @@ def test_waiting_for_the_limit_of_actions_does_not_save_who_is_behind():
         game.reset(seed)
         seat = seed % 2
         players = [FirstLegal(tight=tight), strong] if seat == 0 else [strong, FirstLegal(tight=tight)]
-        said = rounds.play_out(game, players, Chance(seed), max_actions=120)
+        said = sequential.play_sequentially(game, players, GameRng(seed), max_actions=120)
         assert len(said) <= 120
         behind = game.chips[seat] + game.paid[seat] < game.chips[1 - seat] + game.paid[1 - seat]
         assert game.outcomes[seat] == ("loss" if behind else "win")

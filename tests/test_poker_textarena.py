@@ -11,8 +11,8 @@ from collections import Counter
 import pytest
 
 from dfc.games.game import Verdict
-from dfc.games.poker import Poker
-from dfc.games.poker_hands import cards, strength, text
+from dfc.games.textarena.poker import Poker
+from dfc.games.textarena.poker_hands import cards, strength, text
 
 GAMES = 2000
 SYMBOLS = {"c": "\u2663", "d": "\u2666", "h": "\u2665", "s": "\u2660"}

@@ -83,9 +83,9 @@ def oracle(pairs, *, beta=0.1, alpha=1.0, weight=1.0, normalize=False, margin=0.
         if not all(actions):
             continue
         rewards = []
-        for s, tensor, ids in zip(pair, tensors, actions, strict=True):
-            ratio = sum(tensor[t] - (s.ref[t] if reference else 0.0) for t in ids)
-            rewards.append(beta * ratio / (len(ids) if normalize else 1))
+        for s, tensor, positions in zip(pair, tensors, actions, strict=True):
+            ratio = sum(tensor[t] - (s.ref[t] if reference else 0.0) for t in positions)
+            rewards.append(beta * ratio / (len(positions) if normalize else 1))
         preference = -torch.log(torch.sigmoid(rewards[0] - rewards[1] - margin))
         likelihood = -sum(tensors[0][t] for t in actions[0]) / len(actions[0])
         total = total + weight * preference + alpha * likelihood
@@ -336,15 +336,15 @@ def test_one_turn_gives_the_sigmoid_loss_on_summed_completion_logprobs():
     rng = np.random.default_rng(8)
     vocabulary, width, length, prompt, beta = 11, 6, 12, 4, 0.25
     ends = np.asarray([[12, 9], [7, 10], [8, 5]])  # of chosen and rejected; the prompt is theirs in common
-    ids = rng.integers(0, vocabulary, (3, 2, length))
-    ids[:, 1, :prompt] = ids[:, 0, :prompt]
+    token_ids = rng.integers(0, vocabulary, (3, 2, length))
+    token_ids[:, 1, :prompt] = token_ids[:, 0, :prompt]
     hidden = {name: rng.normal(size=(3, 2, length, width)).astype(np.float32) for name in ("policy", "reference")}
     embedding = rng.normal(size=(vocabulary, width)).astype(np.float32)
 
     sums = {}
     for name, array in hidden.items():
         logits = torch.tensor(array, dtype=torch.float64) @ torch.tensor(embedding, dtype=torch.float64).T
-        labels = torch.tensor(ids)[:, :, 1:]
+        labels = torch.tensor(token_ids)[:, :, 1:]
         per_token = torch.gather(logits[:, :, :-1].log_softmax(-1), 3, labels[..., None]).squeeze(3)
         places = torch.arange(1, length)
         completion = (places >= prompt) & (places < torch.tensor(ends)[..., None])
@@ -352,20 +352,20 @@ def test_one_turn_gives_the_sigmoid_loss_on_summed_completion_logprobs():
     ratios = sums["policy"] - sums["reference"]
     expected = -torch.nn.functional.logsigmoid(beta * (ratios[:, 0] - ratios[:, 1])).mean()
 
-    def per_id(array):
+    def logprobs_per_token(array):
         """Both sides one behind the other, [3, 2 (length - 1)]."""
         flat = array[:, :, :-1].reshape(-1, width)
-        return token_logprobs(jnp.asarray(flat), jnp.asarray(embedding), jnp.asarray(ids[:, :, 1:].ravel())).reshape(
-            3, -1
-        )
+        return token_logprobs(
+            jnp.asarray(flat), jnp.asarray(embedding), jnp.asarray(token_ids[:, :, 1:].ravel())
+        ).reshape(3, -1)
 
     places = np.arange(1, length)
     mask = ((places >= prompt) & (places < ends[..., None])).reshape(3, -1)
     segments = np.broadcast_to(np.repeat([1, 2], length - 1), mask.shape)
     loss = losses.packed_preference_loss(
-        per_id(hidden["policy"]),
+        logprobs_per_token(hidden["policy"]),
         mask,
-        per_id(hidden["reference"]),
+        logprobs_per_token(hidden["reference"]),
         segments=segments,
         num_segments=2,
         beta=beta,
@@ -383,8 +383,8 @@ PAIR = (ONES,) * 4
 
 
 def packed_call(num_segments=2, segments=None, **options):
-    ids = np.ones((2, 4), int) if segments is None else segments
-    return losses.packed_preference_loss(ONES, ONES, ONES, segments=ids, num_segments=num_segments, **options)
+    segment_ids = np.ones((2, 4), int) if segments is None else segments
+    return losses.packed_preference_loss(ONES, ONES, ONES, segments=segment_ids, num_segments=num_segments, **options)
 
 
 @pytest.mark.parametrize(

@@ -18,13 +18,13 @@ from dfc.games.__main__ import main as games_main
 from dfc.games.printable import printable
 from dfc.launch import play
 from dfc.launch.__main__ import main
-from dfc.printing import Printed, guarded
-from dfc.progress import Progress
+from dfc.runs.printing import Printed, guarded
+from dfc.runs.progress import Progress
 
 ROOT = Path(__file__).resolve().parents[1]
 HOSTILE = "\x1b]0;PWNED\x07\x1b[2J\x1b[31m\x9b1m\u202eevil\u2066\u200b\ufeff\r\x00"
 GAME = """
-from dfc.games.tic_tac_toe import TicTacToe
+from dfc.games.textarena.tic_tac_toe import TicTacToe
 
 
 class Loud(TicTacToe):
@@ -203,7 +203,7 @@ RUN = """
 import sys, types
 recipe = types.ModuleType("dfc.recipes.divide_fuse_conquer")
 def run(config, folder, stop):
-    from dfc.progress import Progress
+    from dfc.runs.progress import Progress
     with Progress(2000, seconds_between_lines=0.0) as progress:
         for step in range(1, 2001):
             progress.update(stage="s", iteration=step, iterations=2000, step=step, episodes_per_second=1.0,
@@ -237,7 +237,7 @@ def test_losing_the_readers_of_both_streams_does_not_end_a_run(tmp_path):
 
 def test_the_end_of_the_interpreter_does_not_complain_about_a_lost_reader():
     """The only line is still in the buffer when the reader has gone: it is written after the program's last word."""
-    code = "import sys; from dfc.printing import guarded\nwith guarded():\n    print('x'); input()"
+    code = "import sys; from dfc.runs.printing import guarded\nwith guarded():\n    print('x'); input()"
     with subprocess.Popen(  # noqa: S603 - our own words
         [sys.executable, "-c", code],
         cwd=ROOT,

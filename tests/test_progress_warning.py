@@ -1,6 +1,6 @@
 import io
 
-from dfc.progress import Progress
+from dfc.runs.progress import Progress
 
 
 class Terminal(io.StringIO):

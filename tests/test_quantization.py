@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec
 
 from dfc.errors import WeightsError
 from dfc.models import huggingface, lora, quantization, sharding
-from dfc.models.decoder_config import DecoderConfig
+from dfc.models.config import DecoderConfig
 from dfc.models.execution import Execution
 from dfc.models.quantization import NF4, Nf4Kernel, quantize
 from dfc.models.transformer import Adapters, abstract_params, bind, initialize, stack_layers, unstack_layers
@@ -116,9 +116,9 @@ def test_a_block_of_zeros_stays_zeros():
 def test_the_error_of_normal_weights_is_that_of_the_table():
     # Independently: the mean over normal weights of the squared distance to the nearest entry, for the scale of a
     # block of 64, drawn here.
-    draws = np.random.default_rng(7).standard_normal((5_000, 64))
-    scale = np.abs(draws).max(axis=1, keepdims=True)
-    nearest = np.stack([np.abs(draws / scale - entry) for entry in NF4]).min(axis=0) * scale
+    samples = np.random.default_rng(7).standard_normal((5_000, 64))
+    scale = np.abs(samples).max(axis=1, keepdims=True)
+    nearest = np.stack([np.abs(samples / scale - entry) for entry in NF4]).min(axis=0) * scale
     expected = np.sqrt((nearest**2).mean())
     found = relative_error(normal(1024, 256, seed=1))
     np.testing.assert_allclose(found, expected, rtol=0.01)

@@ -10,13 +10,13 @@ import pytest
 
 from dfc.games import __main__ as command
 from dfc.games import registry
-from dfc.games.connect_four import ConnectFour
 from dfc.games.game import Game
-from dfc.games.guess_the_number import GuessTheNumber
-from dfc.games.liars_dice import LiarsDice
-from dfc.games.nim import Nim
-from dfc.games.tic_tac_toe import TicTacToe
-from dfc.games.tower_of_hanoi import TowerOfHanoi
+from dfc.games.textarena.connect_four import ConnectFour
+from dfc.games.textarena.guess_the_number import GuessTheNumber
+from dfc.games.textarena.liars_dice import LiarsDice
+from dfc.games.textarena.nim import Nim
+from dfc.games.textarena.tic_tac_toe import TicTacToe
+from dfc.games.textarena.tower_of_hanoi import TowerOfHanoi
 
 COMMON = {"illegal_allowance": 1, "malformed_allowance": 0, "history": False}
 PROFILE = {"profile": "0.6.4"}
@@ -60,14 +60,14 @@ def changed(value):
 
 
 def test_the_registered_games_and_their_values():
-    assert registry.own_ids()[0] == "TicTacToe-v0"
-    assert set(EXPECTED) <= set(registry.own_ids()) <= set(registry.ids())
+    assert registry.own_game_ids()[0] == "TicTacToe-v0"
+    assert set(EXPECTED) <= set(registry.own_game_ids()) <= set(registry.game_ids())
     for game_id, (kind, own) in EXPECTED.items():
         assert registry.defaults(game_id) == own | COMMON | PROFILE
         assert registry.kind(game_id) is kind
         game = registry.make(game_id)
         assert type(game) is kind
-        assert game.id == game.facts.id == game_id
+        assert game.id == game.info.id == game_id
 
 
 def test_registered_values_are_those_of_textarena():
@@ -75,7 +75,7 @@ def test_registered_values_are_those_of_textarena():
     from textarena.envs.registration import ENV_REGISTRY
 
     assert textarena.__name__ == "textarena"
-    for game_id in registry.own_ids():
+    for game_id in registry.own_game_ids():
         if game_id not in ENV_REGISTRY:
             continue
         theirs = {name: tuple(v) if isinstance(v, list) else v for name, v in ENV_REGISTRY[game_id].kwargs.items()}
@@ -86,11 +86,11 @@ def test_registered_values_are_those_of_textarena():
             assert ours[name] == theirs[name], (game_id, name)
 
 
-@pytest.mark.parametrize("game_id", registry.own_ids())
+@pytest.mark.parametrize("game_id", registry.own_game_ids())
 def test_defaults_are_what_a_game_is_made_with(game_id):
     plain, full = registry.make(game_id), registry.make(game_id, **registry.defaults(game_id))
     assert registry.problems(game_id, {}) == registry.problems(game_id, registry.defaults(game_id)) == []
-    assert plain.facts == full.facts
+    assert plain.info == full.info
     assert (plain.illegal_allowance, plain.malformed_allowance, plain.history) == (1, 0, False)
     if game_id in EXPECTED:
         for name in EXPECTED[game_id][1]:
@@ -145,7 +145,7 @@ def test_a_list_serves_as_a_tuple():
 def test_an_unknown_id_is_answered_with_the_nearest_one(game_id, nearest):
     (sentence,) = registry.problems(game_id, {"whatever": 1})
     assert sentence.startswith(f"there is no game id {game_id!r}; did you mean {nearest!r}? Known are TicTacToe-v0, ")
-    assert all(known in sentence for known in registry.ids())
+    assert all(known in sentence for known in registry.game_ids())
     with pytest.raises(ValueError, match=f"did you mean '{nearest}'"):
         registry.make(game_id)
     with pytest.raises(ValueError, match=f"did you mean '{nearest}'"):
@@ -230,7 +230,7 @@ def test_options_are_judged_together_in_any_order(names):
     assert len(registry.problems("GuessTheNumber-v0", options | {"max_number": 59})) == 1
 
 
-@pytest.mark.parametrize("game_id", registry.own_ids())
+@pytest.mark.parametrize("game_id", registry.own_game_ids())
 @pytest.mark.parametrize("value", [None, -1, 0, 1, 2.5, "3", True, (), (1, 2), [], {}, object, float("nan"), b"x"])
 def test_an_option_has_problems_exactly_if_the_game_cannot_be_made(game_id, value):
     for name in (*registry.defaults(game_id), "unknown"):
@@ -262,7 +262,7 @@ def test_a_profile_gives_the_values_of_another_version_and_named_options_go_befo
     assert registry.make("TowerOfHanoi-v0", profile="0.7.4", max_turns=9).max_turns == 9
     newer = registry.defaults("TowerOfHanoi-v0", "0.7.4")
     assert newer == registry.defaults("TowerOfHanoi-v0") | {"max_turns": 14, "profile": "0.7.4"}
-    assert registry.make("TowerOfHanoi-v0", **newer).facts == registry.make("TowerOfHanoi-v0", profile="0.7.4").facts
+    assert registry.make("TowerOfHanoi-v0", **newer).info == registry.make("TowerOfHanoi-v0", profile="0.7.4").info
 
 
 def test_a_wrong_profile_gets_a_sentence():
@@ -298,7 +298,7 @@ def installed(tmp_path, monkeypatch):
 
     def install(points, package="other_games"):
         (tmp_path / "other_games.py").write_text(
-            "from dfc.games.nim import Nim\nfrom dfc.games.registry import Entry\n"
+            "from dfc.games.textarena.nim import Nim\nfrom dfc.games.registry import Entry\n"
             "class Other(Nim): pass\nTWO = Entry(Other, {'piles': (2, 2)})\nNUMBER = 3\n"
             "LATE = Entry('no_such_module:Game')\nMINE = Entry(Other, family='Mine')\n"
         )
@@ -319,7 +319,7 @@ def installed(tmp_path, monkeypatch):
 
 def test_installed_packages_bring_classes_and_entries_and_replace_nothing(installed):
     installed({"Other-v0": "other_games:Other", "Other-v0-two": "other_games:TWO", "Nim-v0": "other_games:Other"})
-    assert registry.ids() == (*registry.own_ids(), "Other-v0", "Other-v0-two")
+    assert registry.game_ids() == (*registry.own_game_ids(), "Other-v0", "Other-v0-two")
     assert registry.make("Other-v0").initial_piles == (3, 4, 5)
     two = registry.make("Other-v0-two")
     assert (two.id, two.initial_piles) == ("Other-v0-two", (2, 2))
@@ -385,7 +385,7 @@ def test_a_package_that_cannot_be_used_does_not_hide_the_other_games(installed, 
     )
     assert command.main(["--json"]) == 0
     told = capsys.readouterr()
-    assert [row["id"] for row in json.loads(told.out)] == [*registry.own_ids(), "Other-v0"]
+    assert [row["id"] for row in json.loads(told.out)] == [*registry.own_game_ids(), "Other-v0"]
     shadowed, broken, late = told.err.splitlines()
     assert shadowed.startswith("warning: game 'Nim-v0': the installed package other-games names this id")
     assert broken.startswith("warning: Broken-v0 is left out: game 'Broken-v0': ")
@@ -409,9 +409,9 @@ def test_the_check_of_all_games_tells_which_package_cannot_be_used(installed, ca
 def test_a_family_says_where_an_id_comes_from(installed):
     installed({"Other-v0": "other_games:Other", "Mine-v0": "other_games:MINE"})
     by_family = {}
-    for game_id in registry.ids():
+    for game_id in registry.game_ids():
         by_family.setdefault(registry.family(game_id), []).append(game_id)
-    assert {family: len(ids) for family, ids in by_family.items()} == {
+    assert {family: len(game_ids) for family, game_ids in by_family.items()} == {
         "Divide-Fuse-Conquer": 18,
         "TextArena": 1,
         "Paprika": 11,

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from dfc.config import RunConfig
-from dfc.configs.tiny_player import IDS
+from dfc.configs.tiny_player import GAME_IDS
 from dfc.errors import RunFolderError
-from dfc.evaluation import report
-from dfc.evaluation.replay import ReplayError, replay
 from dfc.evaluation.statistics import difference_interval, wilson_interval
 from dfc.games import registry
+from dfc.games.replay import ReplayError, replay
+from dfc.report import __main__ as command
+from dfc.report import run_page
 
 NASTY = "</script><script>alert('x')</script> <img src=x onerror=alert(1)> & \u2028 \ud800"
 
@@ -53,7 +54,7 @@ def play(game_id, seed, *, replies=(), longest=400, **more):
 # ---- replay -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("game_id", IDS)
+@pytest.mark.parametrize("game_id", GAME_IDS)
 def test_a_recorded_game_plays_again_to_the_same_end(game_id):
     for seed in (3, 2**62 + 5):
         record = play(game_id, seed)
@@ -234,7 +235,7 @@ class Page(html.parser.HTMLParser):
 def built(folder, content):
     for name, value in content.items():
         write(folder, name, value)
-    path = report.build(folder)
+    path = run_page.build(folder)
     assert path == folder / "report.html"
     assert sorted(p.name for p in folder.iterdir()) == sorted([*content, "report.html"])  # no temporary file is left
     return Page(path.read_text(encoding="utf-8"))
@@ -384,8 +385,8 @@ def test_the_page_needs_no_other_file(page, folder):
     assert all(link.startswith("#") for link in page.links)
     text = (folder / "report.html").read_text(encoding="utf-8")
     assert not re.search(r"https?://|@import|url\(", text)
-    ids = {a["id"] for _, a in page.tags if "id" in a}
-    assert {link[1:] for link in page.links} <= ids
+    anchors = {a["id"] for _, a in page.tags if "id" in a}
+    assert {link[1:] for link in page.links} <= anchors
 
 
 def test_games_are_shown_as_played_again(page):
@@ -452,7 +453,7 @@ def test_a_half_written_last_line_is_passed_over_and_a_broken_one_is_named(tmp_p
     with (tmp_path / "evaluations.jsonl").open("a") as file:
         file.write('{"oops\n' + json.dumps(MATCHES[0] | {"seat": 7, "win": 61}) + "\n[1]\n")
     (tmp_path / "groups.json").write_text("[", encoding="utf-8")
-    run = report.read(tmp_path)
+    run = run_page.read(tmp_path)
     assert len(run.metrics) == 3
     assert len(run.evaluations) == len(MATCHES)
     assert run.problems == [
@@ -461,7 +462,7 @@ def test_a_half_written_last_line_is_passed_over_and_a_broken_one_is_named(tmp_p
         "evaluations.jsonl: win + draw + loss + truncated is 101, but games is 100",
         "evaluations.jsonl, line 12: expected an object with stage, policy, opponent, game, seat",
     ]
-    assert "4 things in the run folder could not be read" in Page(report.build(tmp_path).read_text("utf-8")).text
+    assert "4 things in the run folder could not be read" in Page(run_page.build(tmp_path).read_text("utf-8")).text
 
 
 def test_a_policy_that_lost_ground_or_stood_still_is_called_so(build):
@@ -506,16 +507,16 @@ def test_a_report_of_a_recipe_s_own_is_not_replaced(tmp_path, capsys, recipe):
     (tmp_path / "config.json").write_text(json.dumps({"recipe": recipe}))
     (tmp_path / "report.html").write_text("its own")
     with pytest.raises(SystemExit):
-        report.main([str(tmp_path)])
+        command.main([str(tmp_path)])
     assert f"the recipe {recipe} writes a report of its own" in capsys.readouterr().err
     assert (tmp_path / "report.html").read_text() == "its own"
 
 
 def test_the_command_line_builds_the_report_and_names_a_missing_folder(tmp_path, capsys):
-    report.main([str(tmp_path)])
+    command.main([str(tmp_path)])
     assert capsys.readouterr().out == f"{tmp_path / 'report.html'}\n"
     with pytest.raises(SystemExit):
-        report.main([str(tmp_path / "absent")])
+        command.main([str(tmp_path / "absent")])
     assert "is no folder; expected a run folder" in capsys.readouterr().err
     with pytest.raises(RunFolderError):
-        report.build(tmp_path / "absent")
+        run_page.build(tmp_path / "absent")

@@ -4,10 +4,10 @@ import re
 import pytest
 from test_report import MATCHES, Page, files, metric_line, play, write
 
-from dfc.evaluation import live_report, report, report_games
-from dfc.evaluation.live_report import LiveReport
-from dfc.evaluation.reading import Reader, read
-from dfc.evaluation.replay import replay
+from dfc.games.replay import replay
+from dfc.report import game_replays, live_report, run_page
+from dfc.report.live_report import LiveReport
+from dfc.report.reader import RunReader, read
 
 STREAMS = ("metrics.jsonl", "evaluations.jsonl", "episodes.jsonl")
 
@@ -38,7 +38,7 @@ def add(folder, name, *lines):
 
 def test_reading_bit_by_bit_finds_what_reading_at_once_finds(tmp_path):
     started(tmp_path)
-    reader = Reader(tmp_path)
+    reader = RunReader(tmp_path)
     content = files() | {"episodes.jsonl": [play("TicTacToe-v0", s, iteration=s // 3) for s in range(24)]}
     text = {name: "".join(json.dumps(line) + "\n" for line in content[name]).encode() for name in STREAMS}
     text["evaluations.jsonl"] += b'{"no"\n[1]\n'
@@ -59,7 +59,7 @@ def test_reading_bit_by_bit_finds_what_reading_at_once_finds(tmp_path):
 def test_what_was_read_is_not_read_again(tmp_path):
     started(tmp_path)
     add(tmp_path, "episodes.jsonl", *(play("TicTacToe-v0", s) for s in range(5)))
-    reader = Reader(tmp_path)
+    reader = RunReader(tmp_path)
     before = reader.update().episodes
     path = tmp_path / "episodes.jsonl"
     path.write_bytes(b"x" * path.stat().st_size)  # anyone who reads it again sees it
@@ -72,7 +72,7 @@ def test_what_was_read_is_not_read_again(tmp_path):
 def test_a_run_that_went_back_to_its_checkpoint_is_read_anew(tmp_path):
     started(tmp_path)
     add(tmp_path, "metrics.jsonl", *(metric_line(i, "divide g1", i, 0.5) for i in range(1, 6)))
-    reader = Reader(tmp_path)
+    reader = RunReader(tmp_path)
     assert len(reader.update().metrics) == 5
     write(tmp_path, "metrics.jsonl", [metric_line(i, "divide g1", i, 0.25) for i in range(1, 3)])
     assert [line["metrics"]["win_rate"] for line in reader.update().metrics] == [0.25, 0.25]
@@ -80,7 +80,7 @@ def test_a_run_that_went_back_to_its_checkpoint_is_read_anew(tmp_path):
 
 def test_a_last_line_without_its_newline_is_taken_once(tmp_path):
     started(tmp_path)
-    reader = Reader(tmp_path)
+    reader = RunReader(tmp_path)
     for text in ('{"game": 1', ', "stage": "s", "replies": [], "outcomes": []}', "\n", '{"x": 1}\n'):
         with (tmp_path / "episodes.jsonl").open("a") as file:
             file.write(text)
@@ -113,7 +113,7 @@ def test_the_live_page_shows_the_games_that_the_whole_report_shows(tmp_path):
         add(tmp_path, "episodes.jsonl", *(play("TicTacToe-v0", 10 * step + s, iteration=step) for s in range(8)))
         live.refresh()
     games = page(tmp_path).episodes()
-    report.build(tmp_path)
+    run_page.build(tmp_path)
     assert page(tmp_path).episodes() == games
     assert len(games["games"]) > 3
 
@@ -127,7 +127,7 @@ def test_refreshing_takes_its_share_of_the_time_and_no_more(tmp_path, monkeypatc
         written.append(now[0])
         now[0] += 0.5
 
-    monkeypatch.setattr(live_report.report, "write", write_slowly)
+    monkeypatch.setattr(live_report.run_page, "write", write_slowly)
     live = LiveReport(tmp_path, share=0.1, clock=lambda: now[0])
     for _ in range(100):
         live.refresh()
@@ -144,12 +144,12 @@ def test_a_failure_is_told_once_in_one_line_and_the_run_goes_on(tmp_path, monkey
         raise OSError("no space\nleft on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(live_report.report, "write", fail)
+        patch.setattr(live_report.run_page, "write", fail)
         for _ in range(3):
             live.refresh()
     told = capsys.readouterr().out
     assert told.count("\n") == 1
-    assert "report.html was not refreshed (OSError: no space left on device); the run goes on without it" in told
+    assert "report.html was not refreshed (OSError: no space left on device); the run continues without it" in told
     add(tmp_path, "metrics.jsonl", metric_line(1, "divide g1", 1, 0.5))
     live.refresh()
     assert "iteration 1, step 1" in page(tmp_path).text
@@ -183,17 +183,17 @@ def test_a_run_that_stops_says_so_on_its_page(tmp_path):
         raise KeyError
     assert state(tmp_path)[0] == "stopped"
     assert "Stopped: divide g1, iteration 1, step 1. " in page(tmp_path).text
-    assert "The same command goes on." in page(tmp_path).text
+    assert "The same command resumes." in page(tmp_path).text
 
 
 def test_only_the_page_of_a_finished_run_does_not_load_itself_again(tmp_path):
     for name, value in files().items():
         write(tmp_path, name, value)
-    report.build(tmp_path)
+    run_page.build(tmp_path)
     assert state(tmp_path) == ("unfinished", "30.0")
     assert any(a.get("http-equiv") == "refresh" for tag, a in page(tmp_path).tags if tag == "meta")
     (tmp_path / "finished.json").write_text("{}")
-    report.build(tmp_path)
+    run_page.build(tmp_path)
     assert state(tmp_path) == ("finished", "0.0")
     assert not any("http-equiv" in a for tag, a in page(tmp_path).tags if tag == "meta")
     assert "This page loads itself again" not in page(tmp_path).text
@@ -212,7 +212,7 @@ def warned(folder, count=6, low=2):
 
 
 def test_a_warning_stands_before_the_results_and_marks_its_curve(tmp_path):
-    report.build(warned(tmp_path))
+    run_page.build(warned(tmp_path))
     text = page(tmp_path).text
     title = "⚠ Too many illegal replies in TicTacToe-v0 divide g1, iterations 1-2 70.0% of the replies"
     assert title in text
@@ -230,10 +230,10 @@ def test_a_warning_stands_before_the_results_and_marks_its_curve(tmp_path):
 def test_a_finished_run_shows_its_warnings_behind_the_verdict(tmp_path):
     warned(tmp_path)
     (tmp_path / "finished.json").write_text("{}")
-    report.build(tmp_path)
+    run_page.build(tmp_path)
     assert page(tmp_path).text.count("⚠ Too many illegal replies") == 1
     write(tmp_path, "evaluations.jsonl", MATCHES)
-    report.build(tmp_path)
+    run_page.build(tmp_path)
     text = page(tmp_path).text
     assert text.count("⚠ Too many illegal replies") == 1
     assert (
@@ -243,7 +243,7 @@ def test_a_finished_run_shows_its_warnings_behind_the_verdict(tmp_path):
 
 
 def test_a_run_without_warnings_says_so(tmp_path):
-    report.build(warned(tmp_path, low=0))
+    run_page.build(warned(tmp_path, low=0))
     assert "No warning so far." in page(tmp_path).text
     assert "⚠" not in page(tmp_path).text
 
@@ -263,7 +263,7 @@ def test_many_warnings_are_folded_with_the_newest_on_top(tmp_path):
     for line in lines:
         line["metrics"]["games/TicTacToe-v0/format_rate"] = 0.7
     write(tmp_path, "metrics.jsonl", lines)
-    report.build(tmp_path)
+    run_page.build(tmp_path)
     text = page(tmp_path).text
     stages = re.findall(r"in TicTacToe-v0 (divide g\d), iteration 1( · now)?", text)
     assert stages == [("divide g6", " · now"), *((f"divide g{i}", "") for i in (5, 4, 3, 2, 1))]
@@ -273,7 +273,7 @@ def test_many_warnings_are_folded_with_the_newest_on_top(tmp_path):
 def test_a_game_that_is_shown_again_is_not_played_again(tmp_path, monkeypatch):
     started(tmp_path)
     played = []
-    monkeypatch.setattr(report_games, "replay", lambda record: played.append(record["seed"]) or replay(record))
+    monkeypatch.setattr(game_replays, "replay", lambda record: played.append(record["seed"]) or replay(record))
     live = LiveReport(tmp_path, share=1e9)
     for seed in (1, 2, 3):
         add(tmp_path, "episodes.jsonl", play("TicTacToe-v0", seed, iteration=seed))

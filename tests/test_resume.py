@@ -115,7 +115,7 @@ def test_sigterm_saves_says_how_to_go_on_and_loses_nothing(workplace, uninterrup
     process = start(workplace, "stopped")
     output, _ = process.communicate(timeout=400)
     assert process.returncode == 0, output
-    assert f"going on behind step {done};" in output  # the iteration under way, and no other, was made again
+    assert f"resuming after step {done};" in output  # the iteration under way, and no other, was made again
     assert result(folder) == result(uninterrupted)
 
 

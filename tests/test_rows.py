@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from offline_rows import IDS, MASK, pairs, sequences, trimmed, write_pairs, write_sft
+from offline_rows import MASK, TOKEN_IDS, pairs, sequences, trimmed, write_pairs, write_sft
 
-from dfc.data import published, rows
+from dfc.data import conversations, rows
 from dfc.data.trajectories import Message
 from dfc.data.trajectory_files import DatasetError, write_atomically
 from dfc.models import huggingface
@@ -61,7 +61,7 @@ def test_a_digest_names_ids_masks_and_their_order_and_nothing_else(tmp_path):
     written = sequences(6)
     first = read(write_sft(tmp_path / "one.parquet", written, row_group_rows=2)).digest
     assert read(write_sft(tmp_path / "two.parquet", written)).digest == first
-    other = [(ids.copy(), mask.copy()) for ids, mask in written]
+    other = [(token_ids.copy(), mask.copy()) for token_ids, mask in written]
     other[3][0][0] += 1
     assert read(write_sft(tmp_path / "three.parquet", other)).digest != first
     assert read(write_sft(tmp_path / "four.parquet", written[::-1])).digest != first
@@ -76,12 +76,12 @@ def conversation(*replies):
 
 def test_conversations_of_others_are_encoded_as_a_rollout_would_have_made_them(tmp_path):
     told = [conversation("[1]"), conversation("[5]", "[7]", "[9]")]
-    published.write_conversations(tmp_path / "c.jsonl", [published.Conversation(c) for c in told])
+    conversations.write_conversations(tmp_path / "c.jsonl", [conversations.Conversation(c) for c in told])
     found = read(tmp_path / "c.jsonl", vocabulary=793, tokenizer=tokenizer)
     coder = tokenizer()
-    expected = [published.encode(c, coder) for c in told]
-    assert contents(found) == [(ids.tolist(), mask.tolist()) for ids, mask in expected]
-    published.write_pairs(tmp_path / "p.parquet", [published.ConversationPair(*told)])
+    expected = [conversations.encode(c, coder) for c in told]
+    assert contents(found) == [(token_ids.tolist(), mask.tolist()) for token_ids, mask in expected]
+    conversations.write_pairs(tmp_path / "p.parquet", [conversations.ConversationPair(*told)])
     both = read(tmp_path / "p.parquet", pairs=True, vocabulary=793, tokenizer=tokenizer)
     assert [contents(both, side) for side in (0, 1)] == [[row] for row in contents(found)]
 
@@ -90,21 +90,23 @@ def collected(told, system=None):
     """Rows of a collection: the ids that the model in the box makes of messages, and the messages."""
     coder = tokenizer()
     own = [Message("system", system)] if system else []
-    ids = [[*coder.first_turn(text, system=system), *coder.encode_reply("[1]"), coder.end_ids[0]] for text in told]
+    token_ids = [
+        [*coder.first_turn(text, system=system), *coder.encode_reply("[1]"), coder.end_token_ids[0]] for text in told
+    ]
     first = [len(coder.first_turn(text, system=system)) for text in told]
-    mask = [[n >= start for n in range(len(row))] for start, row in zip(first, ids, strict=True)]
+    mask = [[n >= start for n in range(len(row))] for start, row in zip(first, token_ids, strict=True)]
     messages = [[m._asdict() for m in (*own, Message("user", text), Message("assistant", "[1]"))] for text in told]
-    return pa.array(ids, IDS), pa.array(mask, MASK), pa.array(messages)
+    return pa.array(token_ids, TOKEN_IDS), pa.array(mask, MASK), pa.array(messages)
 
 
 @pytest.mark.parametrize("system", [None, "be brief"])
 def test_ids_of_the_model_s_own_tokenizer_are_trained_on_and_others_are_not(tmp_path, system):
-    ids, mask, messages = collected(["guess a number", "and another one"], system)
+    token_ids, mask, messages = collected(["guess a number", "and another one"], system)
     told = [m.as_py() for m in messages]
     told[0][-2]["content"] = "guess a word"
     for sides in (("",), ("chosen_", "rejected_")):
         pairs_ = len(sides) == 2
-        columns = {f"{side}{name}": c for side in sides for name, c in (("ids", ids), ("mask", mask))}
+        columns = {f"{side}{name}": c for side in sides for name, c in (("token_ids", token_ids), ("mask", mask))}
         path = tmp_path / f"{len(sides)}.parquet"
         write_atomically(pa.table(columns | {f"{side}messages": messages for side in sides}), path)
         assert len(read(path, pairs=pairs_, tokenizer=tokenizer)) == 2
@@ -112,11 +114,11 @@ def test_ids_of_the_model_s_own_tokenizer_are_trained_on_and_others_are_not(tmp_
         text = refusal(path, pairs=pairs_, tokenizer=tokenizer)
         assert "row 0: another tokenizer or chat template" in text
     # Each row in a group of its own: some of the others are looked at, too.
-    ids, mask, messages = collected(["guess a number"] * 20, system)
+    token_ids, mask, messages = collected(["guess a number"] * 20, system)
     told = [m.as_py() for m in messages]
     told[17][-2]["content"] = "guess a word"
     path = tmp_path / "many.parquet"
-    pq.write_table(pa.table({"ids": ids, "mask": mask, "messages": pa.array(told)}), path, row_group_size=1)
+    pq.write_table(pa.table({"token_ids": token_ids, "mask": mask, "messages": pa.array(told)}), path, row_group_size=1)
     assert "row 17: another tokenizer or chat template" in refusal(path, pairs=False, tokenizer=tokenizer)
 
 
@@ -134,26 +136,29 @@ def refusal(path, **options):
 
 def changed(place, **values):
     found = sequences(5)
-    ids, mask = found[place]
-    found[place] = (values.get("ids", ids), values.get("mask", mask))
+    token_ids, mask = found[place]
+    found[place] = (values.get("token_ids", token_ids), values.get("mask", mask))
     return found
 
 
 @pytest.mark.parametrize(
     ("found", "text"),
     [
-        (changed(3, ids=np.arange(4), mask=np.zeros(4, bool)), "row 3: no action id"),
-        (changed(2, ids=np.zeros(0, np.int32), mask=np.zeros(0, bool)), "row 2: no action id"),
-        (changed(1, ids=np.arange(4), mask=np.arange(4) % 2 == 0), "row 1: its first id is an action id"),
-        (changed(4, ids=np.asarray([1, 1000, 3]), mask=np.arange(3) == 2), "row 4: id 1000, but the model has ids 0"),
+        (changed(3, token_ids=np.arange(4), mask=np.zeros(4, bool)), "row 3: no action token"),
+        (changed(2, token_ids=np.zeros(0, np.int32), mask=np.zeros(0, bool)), "row 2: no action token"),
+        (changed(1, token_ids=np.arange(4), mask=np.arange(4) % 2 == 0), "row 1: its first token is an action token"),
         (
-            changed(0, ids=np.asarray([1, -1, 3]), mask=np.arange(3) == 2),
-            "row 0: id -1, but the model has",
+            changed(4, token_ids=np.asarray([1, 1000, 3]), mask=np.arange(3) == 2),
+            "row 4: token id 1000, but the model has token ids 0",
         ),
-        (changed(3, ids=np.arange(5), mask=np.arange(4) == 2), "row 3: 5 ids but a mask of 4"),
         (
-            changed(3, ids=np.arange(400), mask=np.arange(400) == 399),
-            "row 3: it has 400 ids but batch.row_length=200; raise it to 400",
+            changed(0, token_ids=np.asarray([1, -1, 3]), mask=np.arange(3) == 2),
+            "row 0: token id -1, but the model has",
+        ),
+        (changed(3, token_ids=np.arange(5), mask=np.arange(4) == 2), "row 3: 5 tokens but a mask of 4"),
+        (
+            changed(3, token_ids=np.arange(400), mask=np.arange(400) == 399),
+            "row 3: it has 400 tokens but batch.row_length=200; raise it to 400",
         ),
     ],
     ids=["no action", "empty", "first id", "other tokenizer", "negative", "uneven", "too long"],
@@ -201,7 +206,9 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
     assert "cut or damaged" in refusal(path)
     # Without compression nothing but a checksum sees that a value is another one.
     rows_ = sequences(5)
-    plain = pa.table({"ids": pa.array([i for i, _ in rows_], IDS), "mask": pa.array([m for _, m in rows_], MASK)})
+    plain = pa.table(
+        {"token_ids": pa.array([i for i, _ in rows_], TOKEN_IDS), "mask": pa.array([m for _, m in rows_], MASK)}
+    )
     pq.write_table(plain, path, compression="none", use_dictionary=False, write_page_checksum=True)
     whole = path.read_bytes()
     place = whole.index(rows_[1][0].tobytes())
@@ -218,12 +225,14 @@ def test_columns_of_another_kind_are_named(tmp_path):
         write_atomically(pa.table(columns), tmp_path / "sft.parquet")
         return tmp_path / "sft.parquet"
 
-    ids, mask = pa.array([[1, 2]], IDS), pa.array([[False, True]], MASK)
-    assert "no column mask" in refusal(written(ids=ids))
-    assert "column ids is list<element: int64>" in refusal(written(ids=pa.array([[1, 2]]), mask=mask))
-    assert "column mask is list<element: int32>" in refusal(written(ids=ids, mask=pa.array([[0, 1]], IDS)))
-    assert "row 0: mask is not there" in refusal(written(ids=ids, mask=pa.array([None], MASK)))
-    two = {"ids": pa.array([[1, 2]] * 2, IDS), "mask": pa.array([[False, True], [None, True]], MASK)}
+    token_ids, mask = pa.array([[1, 2]], TOKEN_IDS), pa.array([[False, True]], MASK)
+    assert "no column mask" in refusal(written(token_ids=token_ids))
+    assert "column token_ids is list<element: int64>" in refusal(written(token_ids=pa.array([[1, 2]]), mask=mask))
+    assert "column mask is list<element: int32>" in refusal(
+        written(token_ids=token_ids, mask=pa.array([[0, 1]], TOKEN_IDS))
+    )
+    assert "row 0: mask is not there" in refusal(written(token_ids=token_ids, mask=pa.array([None], MASK)))
+    two = {"token_ids": pa.array([[1, 2]] * 2, TOKEN_IDS), "mask": pa.array([[False, True], [None, True]], MASK)}
     assert "row 1: mask is not there" in refusal(written(**two))
 
 

@@ -7,12 +7,11 @@ import threading
 import numpy as np
 import pytest
 
-from dfc import run_folder
 from dfc.config import OptimizerConfig, RunConfig
 from dfc.errors import CheckpointError, RunFolderError
-from dfc.interruption import Interrupted, Stop
-from dfc.metrics import MetricsWriter
-from dfc.run_folder import RunFolder, json_line
+from dfc.runs.metrics import MetricsWriter
+from dfc.runs.run_folder import RunFolder, json_line
+from dfc.runs.stop_signals import Interrupted, Stop
 
 CONFIG = RunConfig(name="a", seed=3, games={"Nim-v0": {"piles": (1, 2)}})
 
@@ -47,7 +46,7 @@ def test_a_folder_whose_run_recorded_nothing_takes_corrected_settings(tmp_path):
         with MetricsWriter(folder):
             pass
         (folder.path / "trajectories").mkdir()
-        (folder.path / "versions.json.partial").write_text("{")
+        (folder.path / ".versions.json.partial").write_text("{")
         (folder.path / "trajectories" / ".lock").write_text("1")
         folder.report.write_text("<html>")
     other = dataclasses.replace(CONFIG, seed=4)
@@ -71,6 +70,20 @@ def test_settings_that_are_not_a_runs_own_or_whose_rows_lie_elsewhere_are_not_re
     (tmp_path / "run" / "trajectories").symlink_to(tmp_path / "rows")
     with pytest.raises(RunFolderError, match="seed: the folder has 3, this run has 4"):
         opened(tmp_path / "run", dataclasses.replace(CONFIG, seed=4))
+
+
+def test_a_run_of_another_version_is_named_as_such_with_what_to_do(tmp_path):
+    with opened(tmp_path / "run") as folder:
+        folder.append("metrics", [{"step": 1}])
+    path = tmp_path / "run" / "config.json"
+    stored = json.loads(path.read_text())
+    stored["staff"] = stored.pop("simulators")
+    stored["rollout"]["widths"] = stored["rollout"].pop("prefill_buckets")
+    path.write_text(json.dumps(stored))
+    with pytest.raises(RunFolderError, match=r"another version of dfc: its config\.json has .*staff") as caught:
+        opened(tmp_path / "run")
+    assert "rollout.widths" in str(caught.value)
+    assert "Continue it with the version that versions.json names, or give another --workdir" in str(caught.value)
 
 
 def test_another_configuration_is_refused_with_every_difference_named(tmp_path):
@@ -100,7 +113,7 @@ def test_a_folder_with_foreign_files_is_refused_and_left_alone(tmp_path):
 
 def test_an_empty_folder_and_one_whose_start_was_cut_short_are_taken(tmp_path):
     (tmp_path / ".lock").touch()
-    (tmp_path / "config.json.partial").write_text("{")
+    (tmp_path / ".config.json.partial").write_text("{")
     with opened(tmp_path) as folder:
         assert not folder.existed
 
@@ -244,17 +257,3 @@ def test_mending_cuts_half_a_line_off_every_stream_and_leaves_whole_ones(tmp_pat
         assert folder.stream("evaluations").read_bytes() == b""
         folder.append("metrics", [{"n": 3}])
         assert [record.get("n") for record in folder.records("metrics")] == [1, None, 3]
-
-
-def test_a_text_is_whole_or_what_it_was(tmp_path, monkeypatch):
-    path = tmp_path / "results.json"
-    run_folder.write_whole(path, "before \ud83d")  # half of a pair
-    assert path.read_text(encoding="utf-8") == "before ?"
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(run_folder.os, "fsync", full)
-    with pytest.raises(OSError, match="No space"):
-        run_folder.write_whole(path, "after")
-    assert path.read_text(encoding="utf-8") == "before ?"

@@ -10,13 +10,13 @@ import optax
 import pytest
 
 from dfc.config import GrpoConfig, TrainingConfig
-from dfc.models.decoder_config import DecoderConfig
+from dfc.models.config import DecoderConfig
 from dfc.models.lora import ALL_LINEAR, LoraConfig, merge
 from dfc.models.sharding import make_mesh
 from dfc.models.transformer import abstract_params, bind
 from dfc.recipes.conquer import make_loss
 from dfc.training.packing import Sequence1D, micro_batches, pack
-from dfc.training.step import Trainer
+from dfc.training.trainer import Trainer
 
 CONFIG = DecoderConfig(
     vocabulary=50,
@@ -42,10 +42,10 @@ NAMES = {"sampler_gap/mean", "sampler_gap/max", "sampler_gap/kl"}
 def weights():
     rng = np.random.default_rng(0)
 
-    def drawn(leaf):
+    def random_leaf(leaf):
         return jnp.asarray((rng.normal(size=leaf.shape) * 0.2 + (leaf.ndim == 1)).astype(np.float32))
 
-    return jax.tree.map(drawn, abstract_params(CONFIG))
+    return jax.tree.map(random_leaf, abstract_params(CONFIG))
 
 
 @jax.jit
@@ -56,10 +56,10 @@ def all_logprobs(params, tokens):
     return jax.nn.log_softmax(hidden @ model.output_embedding.T, axis=-1)
 
 
-def alone(params, ids):
+def alone(params, token_ids):
     """Log-probabilities [n] of one sequence by itself, the first one 0."""
-    table = all_logprobs(params, np.pad(ids, (0, ROW - len(ids))))
-    return jnp.concatenate([jnp.zeros(1), table[np.arange(len(ids) - 1), ids[1:]]])
+    table = all_logprobs(params, np.pad(token_ids, (0, ROW - len(token_ids))))
+    return jnp.concatenate([jnp.zeros(1), table[np.arange(len(token_ids) - 1), token_ids[1:]]])
 
 
 @functools.cache
@@ -69,8 +69,8 @@ def honest():
     for length in (9, 14, 16, 20, 11, 6, 30, 15):
         mask = rng.random(length) < 0.9
         mask[0], mask[-1] = False, True
-        ids = rng.integers(0, CONFIG.vocabulary, size=length).astype(np.int32)
-        found.append(Sequence1D(ids, mask, np.asarray(alone(weights(), ids)), float(rng.normal())))
+        token_ids = rng.integers(0, CONFIG.vocabulary, size=length).astype(np.int32)
+        found.append(Sequence1D(token_ids, mask, np.asarray(alone(weights(), token_ids)), float(rng.normal())))
     return found
 
 
@@ -78,8 +78,11 @@ def honest():
 def sequences():
     """The same from a sampler that is off by up to 0.3."""
     rng = np.random.default_rng(3)
-    off = [(s.logprobs + rng.uniform(-0.3, 0.3, len(s.ids))).astype(np.float32) for s in honest()]
-    return [dataclasses.replace(s, logprobs=logprobs) for s, logprobs in zip(honest(), off, strict=True)]
+    off = [(s.sampled_logprobs + rng.uniform(-0.3, 0.3, len(s.token_ids))).astype(np.float32) for s in honest()]
+    return [
+        dataclasses.replace(s, sampled_logprobs=sampled_logprobs)
+        for s, sampled_logprobs in zip(honest(), off, strict=True)
+    ]
 
 
 def cut(members, rows):
@@ -97,7 +100,7 @@ def split_trainer():
 
 
 def update(learner, members, rows=1, **options):
-    params = learner.initial(weights())
+    params = learner.initial_params(weights())
     return learner.update(params, learner.initial_state(params), cut(members, rows), **options)
 
 
@@ -117,7 +120,7 @@ def expected_gap(found, batches):
 def test_the_trainers_log_probabilities_are_those_of_each_sequence_alone():
     batches = cut(honest(), 1)
     assert len(batches) == 4
-    found = trainer().logprobs(trainer().initial(weights()), batches)
+    found = trainer().logprobs(trainer().initial_params(weights()), batches)
     for values, batch in zip(found, batches, strict=True):
         np.testing.assert_allclose(values, batch.old_logprobs, atol=1e-4)
 
@@ -126,17 +129,17 @@ def test_the_trainers_log_probabilities_are_those_of_the_merged_adapters():
     lora = LoraConfig(rank=2, alpha=4.0, targets=ALL_LINEAR, dropout=0.5)
     learner = trainer(lora=lora)
     rng = np.random.default_rng(2)
-    drawn = jax.tree.map(
-        lambda x: jnp.asarray(rng.normal(size=x.shape).astype(np.float32) * 0.2), learner.initial(weights())
+    random_adapters = jax.tree.map(
+        lambda x: jnp.asarray(rng.normal(size=x.shape).astype(np.float32) * 0.2), learner.initial_params(weights())
     )
     batch = cut(honest(), 1)[0]
-    (found,) = learner.logprobs(drawn, [batch], base=weights())
-    merged = merge(weights(), drawn, lora.scale)
+    (found,) = learner.logprobs(random_adapters, [batch], base_params=weights())
+    merged = merge(weights(), random_adapters, lora.scale)
     (expected,) = trainer().logprobs(merged, [batch])
     np.testing.assert_allclose(found, expected, atol=1e-4)
     assert np.abs(found - batch.old_logprobs).max() > 0.1
     with pytest.raises(ValueError, match="base: give the frozen weights with lora, and only then"):
-        learner.logprobs(drawn, [batch])
+        learner.logprobs(random_adapters, [batch])
 
 
 # ---- the measurement ------------------------------------------------------------------------------------------------
@@ -154,7 +157,7 @@ def test_in_float32_the_gap_of_right_log_probabilities_is_below_1e_4():
 def test_a_bfloat16_trainer_reports_its_gap_to_a_float32_sampler_and_weighs_ids_by_it():
     learner, batches = trainer(HALF, cap=2.0), cut(honest(), 1)
     result = update(learner, honest())
-    found = learner.logprobs(learner.initial(weights()), batches)
+    found = learner.logprobs(learner.initial_params(weights()), batches)
     # One bfloat16 program fuses, and so rounds, a little differently from another.
     assert result.sampler_gap == pytest.approx(expected_gap(found, batches), rel=0.1)
     assert result.sampler_gap["sampler_gap/mean"] > 1e-3
@@ -184,12 +187,12 @@ def test_an_update_on_nothing_has_no_gap():
 
 
 @jax.jit
-def one_gradient(params, ids, old, before, mask, advantage):
+def one_gradient(params, token_ids, old, before, mask, advantage):
     """Corrected GRPO of one padded sequence, written out, with a cap of 1.1 and clips at 0.8 and 1.2."""
 
     def total(params):
-        table = all_logprobs(params, ids)
-        logp = jnp.concatenate([jnp.zeros(1), table[jnp.arange(ROW - 1), ids[1:]]])
+        table = all_logprobs(params, token_ids)
+        logp = jnp.concatenate([jnp.zeros(1), table[jnp.arange(ROW - 1), token_ids[1:]]])
         ratio = jnp.exp(logp - before)
         clipped = jnp.where(ratio > 1.2, 1.2, jnp.where(ratio < 0.8, 0.8, ratio))
         weight = jnp.where(before - old > jnp.log(1.1), 1.1, jnp.exp(before - old))
@@ -202,8 +205,11 @@ def expected_step(params, sampled_by, members):
     """Weights after one step of plain gradient descent on the mean over action ids."""
     gradients = []
     for s in members:
-        room = (0, ROW - len(s.ids))
-        padded = [np.pad(x, room) for x in (s.ids, s.logprobs, alone(sampled_by, s.ids), s.mask.astype(np.float32))]
+        room = (0, ROW - len(s.token_ids))
+        padded = [
+            np.pad(x, room)
+            for x in (s.token_ids, s.sampled_logprobs, alone(sampled_by, s.token_ids), s.mask.astype(np.float32))
+        ]
         gradients.append(one_gradient(params, *padded, np.float32(s.advantage)))
     count = sum(int(s.mask.sum()) for s in members)
     return jax.tree.map(lambda p, *g: np.asarray(p) - RATE * sum(map(np.asarray, g)) / count, params, *gradients)
@@ -217,7 +223,7 @@ def assert_close(tree, other):
 def test_both_updates_of_a_corrected_iteration_are_the_steps_of_the_formula():
     """The second one's ratio is against the weights that sampled, asked before the first, which are gone by then."""
     learner, shares = trainer(cap=1.1), (sequences()[:4], sequences()[4:])
-    params = learner.initial(jax.tree.map(jnp.array, weights()))
+    params = learner.initial_params(jax.tree.map(jnp.array, weights()))
     later = learner.logprobs(params, cut(shares[1], 1))
     first = learner.update(params, learner.initial_state(params), cut(shares[0], 1), donate=True)
     expected = expected_step(weights(), weights(), shares[0])
@@ -233,7 +239,7 @@ def test_both_updates_of_a_corrected_iteration_are_the_steps_of_the_formula():
 def test_the_correction_works_on_rows_split_over_devices():
     found = []
     for learner, rows in ((trainer(cap=1.1), 1), (split_trainer(), 4)):
-        before = learner.logprobs(learner.initial(weights()), cut(sequences(), rows))
+        before = learner.logprobs(learner.initial_params(weights()), cut(sequences(), rows))
         found.append(update(learner, sequences(), rows, proximal=before))
     assert_close(found[0].params, found[1].params)
     assert found[1].metrics == pytest.approx(found[0].metrics, abs=1e-5)
@@ -241,7 +247,9 @@ def test_the_correction_works_on_rows_split_over_devices():
 
 @pytest.mark.usefixtures("optax_promotion")
 def test_without_a_cap_the_ratio_is_against_the_samplers_log_probabilities():
-    right = np.concatenate([(s.logprobs - t.logprobs)[s.mask] for s, t in zip(honest(), sequences(), strict=True)])
+    right = np.concatenate(
+        [(s.sampled_logprobs - t.sampled_logprobs)[s.mask] for s, t in zip(honest(), sequences(), strict=True)]
+    )
     found = update(trainer(), sequences())
     assert set(found.metrics) == {"ratio", "clip_fraction", "negative_logprob"}
     assert found.metrics["ratio"] == pytest.approx(np.exp(right).mean(), rel=1e-4)

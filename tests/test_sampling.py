@@ -11,7 +11,15 @@ from hypothesis import strategies
 from scipy import stats
 
 from dfc.config import SamplingConfig
-from dfc.rollout.sampling import Filters, _first_beyond, draw, filtered_logprobs, filters_of, row_sampling, uniforms
+from dfc.inference.sampling import (
+    Filters,
+    _first_beyond,
+    filtered_logprobs,
+    filters_of,
+    row_sampling,
+    sample_tokens,
+    uniforms,
+)
 
 CONFIGS = {
     "plain": SamplingConfig(),
@@ -28,7 +36,7 @@ CONFIGS = {
     "k_then_p": SamplingConfig(temperature=0.5, top_k=4, top_p=0.7),
     "p_then_min": SamplingConfig(top_p=0.95, min_p=0.2),
 }
-_draw = jax.jit(draw, static_argnames="filters")
+_sample_tokens = jax.jit(sample_tokens, static_argnames="filters")
 _filtered = jax.jit(filtered_logprobs, static_argnames="filters")
 
 
@@ -38,9 +46,11 @@ def settings_of(sampling, count):
     return row_sampling(settings), filters_of(settings)
 
 
-def drawn(logits, numbers, sampling, allowed=None):
+def sampled(logits, numbers, sampling, allowed=None):
     rows, filters = settings_of(sampling, len(logits))
-    return tuple(np.asarray(x) for x in _draw(jnp.asarray(logits), numbers, rows, filters=filters, allowed=allowed))
+    return tuple(
+        np.asarray(x) for x in _sample_tokens(jnp.asarray(logits), numbers, rows, filters=filters, allowed=allowed)
+    )
 
 
 def filtered(logits, sampling, allowed=None):
@@ -136,7 +146,7 @@ def test_filters_apply_in_the_documented_order():
     np.testing.assert_array_equal(np.isfinite(found), [True, False, False])
 
 
-DRAWS = 8_000
+SAMPLES = 8_000
 # Close to each setting, yet another distribution: the chi-square must tell them apart, or it shows nothing.
 WRONG = {
     "plain": SamplingConfig(temperature=0.9),
@@ -155,10 +165,10 @@ WRONG = {
 }
 
 
-def unlikeliness(ids, probabilities):
+def unlikeliness(token_ids, probabilities):
     """The p-value of Pearson's chi-square test; ids expected fewer than 5 times make one class."""
-    expected = probabilities * len(ids)
-    counts = np.bincount(ids, minlength=len(expected))
+    expected = probabilities * len(token_ids)
+    counts = np.bincount(token_ids, minlength=len(expected))
     if counts[expected == 0].any():
         return 0.0
     likely = expected >= 5
@@ -169,33 +179,35 @@ def unlikeliness(ids, probabilities):
 
 
 @functools.cache
-def mixed_draws(constrained):
+def mixed_samples(constrained):
     """Ids drawn under every setting, all in one batch, their rows interleaved; the allowed ids of each setting."""
     row = (2 * np.random.default_rng(1).normal(size=40)).astype(np.float32)
-    settings = list(CONFIGS.values()) * DRAWS
+    settings = list(CONFIGS.values()) * SAMPLES
     masks = np.random.default_rng(3).random((len(CONFIGS), 40)) < 0.6
     numbers = uniforms(np.full(len(settings), 11, np.uint64), np.arange(len(settings), dtype=np.uint64))
     logits = np.repeat(row[None], len(settings), axis=0)
-    ids, chosen, plain = drawn(logits, numbers, settings, np.tile(masks, (DRAWS, 1)) if constrained else None)
-    by_setting = [x.reshape(DRAWS, len(CONFIGS)).T for x in (ids, chosen, plain)]
+    token_ids, sampled_logprobs, plain = sampled(
+        logits, numbers, settings, np.tile(masks, (SAMPLES, 1)) if constrained else None
+    )
+    by_setting = [x.reshape(SAMPLES, len(CONFIGS)).T for x in (token_ids, sampled_logprobs, plain)]
     return row, masks if constrained else [None] * len(CONFIGS), by_setting
 
 
 @pytest.mark.parametrize("constrained", [False, True], ids=["free", "allowed"])
 @pytest.mark.parametrize("name", CONFIGS)
 def test_rows_of_all_settings_in_one_batch_follow_each_its_own_distribution(name, constrained):
-    row, masks, (ids, chosen, plain) = mixed_draws(constrained)
+    row, masks, (token_ids, sampled_logprobs, plain) = mixed_samples(constrained)
     place = list(CONFIGS).index(name)
     expected = remaining(row, CONFIGS[name], masks[place])
-    assert unlikeliness(ids[place], expected) > 1e-4
-    np.testing.assert_allclose(chosen[place], np.log(expected[ids[place]]), atol=1e-5)
-    np.testing.assert_allclose(plain[place], np.log(softmax(row.astype(np.float64))[ids[place]]), atol=1e-5)
+    assert unlikeliness(token_ids[place], expected) > 1e-4
+    np.testing.assert_allclose(sampled_logprobs[place], np.log(expected[token_ids[place]]), atol=1e-5)
+    np.testing.assert_allclose(plain[place], np.log(softmax(row.astype(np.float64))[token_ids[place]]), atol=1e-5)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_the_chi_square_tells_close_settings_apart(name):
-    row, _, (ids, _, _) = mixed_draws(constrained=False)
-    assert unlikeliness(ids[list(CONFIGS).index(name)], remaining(row, WRONG[name])) < 1e-9
+    row, _, (token_ids, _, _) = mixed_samples(constrained=False)
+    assert unlikeliness(token_ids[list(CONFIGS).index(name)], remaining(row, WRONG[name])) < 1e-9
 
 
 @pytest.mark.parametrize("vocabulary", [3, 1000, 32_000])
@@ -209,29 +221,31 @@ def test_the_id_drawn_is_where_the_cumulative_distribution_passes_the_number(voc
     numbers = generator.random(len(logits)).astype(np.float32)
     numbers[:4] = [0, 1 - 2.0**-24, 0.5, 2.0**-24]
     numbers[-1] = 1 - 2.0**-24
-    ids, chosen, _ = drawn(logits, numbers, settings * 2, allowed if constrained else None)
+    token_ids, sampled_logprobs, _ = sampled(logits, numbers, settings * 2, allowed if constrained else None)
     scores = filtered(logits, settings * 2, allowed if constrained else None)
-    np.testing.assert_allclose(chosen, np.take_along_axis(scores, ids[:, None], axis=1)[:, 0], atol=1e-6)
-    for row, (id_, number) in enumerate(zip(ids, numbers, strict=True)):
+    np.testing.assert_allclose(
+        sampled_logprobs, np.take_along_axis(scores, token_ids[:, None], axis=1)[:, 0], atol=1e-6
+    )
+    for row, (token_id, number) in enumerate(zip(token_ids, numbers, strict=True)):
         p = remaining(logits[row], (settings * 2)[row], allowed[row] if constrained else None)
-        assert p[id_] > 0
-        assert p[:id_].sum() - 1e-5 <= number <= p[: id_ + 1].sum() + 1e-5
+        assert p[token_id] > 0
+        assert p[:token_id].sum() - 1e-5 <= number <= p[: token_id + 1].sum() + 1e-5
 
 
 def test_rows_do_not_influence_each_other(logits):
     settings = list(CONFIGS.values())[:8]
     numbers = np.linspace(0.05, 0.95, 8, dtype=np.float32)
-    together = drawn(logits, numbers, settings)
+    together = sampled(logits, numbers, settings)
     other = -logits
     for row in range(8):
         # The same program with other neighbours, bit for bit.
         mixed = np.where(np.arange(8)[:, None] == row, logits, other)
         rotated = settings[2:] + settings[:2]
         neighbours = [settings[row] if i == row else s for i, s in enumerate(rotated)]
-        for found, expected in zip(drawn(mixed, numbers, neighbours), together, strict=True):
+        for found, expected in zip(sampled(mixed, numbers, neighbours), together, strict=True):
             np.testing.assert_array_equal(found[row], expected[row])
     # And alone, in a program that holds the filters of this row only.
-    alone = drawn(logits[5:6], numbers[5:6], settings[5])
+    alone = sampled(logits[5:6], numbers[5:6], settings[5])
     assert alone[0][0] == together[0][5]
     np.testing.assert_allclose([alone[1][0], alone[2][0]], [together[1][5], together[2][5]], atol=1e-6)
 
@@ -243,11 +257,11 @@ def test_a_greedy_row_takes_the_largest_logit_beside_random_rows(logits):
         seen = np.where(True if mask is None else mask, logits, -np.inf)
         greedy, random = set(), set()
         for number in np.linspace(0, 0.99, 12, dtype=np.float32):
-            ids, chosen, _ = drawn(logits, np.full(8, number), settings, mask)
-            np.testing.assert_array_equal(chosen[::2], np.zeros(4))
-            assert (chosen[1::2] < 0).all()
-            greedy.add(tuple(ids[::2].tolist()))
-            random.add(tuple(ids[1::2].tolist()))
+            token_ids, sampled_logprobs, _ = sampled(logits, np.full(8, number), settings, mask)
+            np.testing.assert_array_equal(sampled_logprobs[::2], np.zeros(4))
+            assert (sampled_logprobs[1::2] < 0).all()
+            greedy.add(tuple(token_ids[::2].tolist()))
+            random.add(tuple(token_ids[1::2].tolist()))
         assert greedy == {tuple(np.argmax(seen[::2], axis=1).tolist())}
         assert len(random) > 6
 
@@ -260,7 +274,9 @@ def test_a_filter_is_in_the_program_only_if_a_row_needs_it():
     rows, _ = settings_of(SamplingConfig(temperature=0.7), 4)
 
     def loops(filters):
-        text = jax.jit(draw, static_argnums=3).lower(jnp.zeros((4, 256)), jnp.zeros(4), rows, filters).as_text()
+        text = (
+            jax.jit(sample_tokens, static_argnums=3).lower(jnp.zeros((4, 256)), jnp.zeros(4), rows, filters).as_text()
+        )
         assert "stablehlo.sort" not in text
         return text.count("stablehlo.while")
 
@@ -291,30 +307,30 @@ def test_an_id_with_a_logit_of_minus_infinity_is_never_drawn():
     row[[5, 200]] = [1.0, 2.0]
     numbers = np.tile(np.asarray([0, 0.2, 0.3, 1 - 2.0**-24], np.float32), len(CONFIGS))
     settings = [sampling for sampling in CONFIGS.values() for _ in range(4)]
-    ids, chosen, plain = drawn(np.repeat(row[None], len(numbers), axis=0), numbers, settings)
-    assert set(ids.tolist()) == {5, 200}
-    assert np.isfinite(chosen).all()
+    token_ids, sampled_logprobs, plain = sampled(np.repeat(row[None], len(numbers), axis=0), numbers, settings)
+    assert set(token_ids.tolist()) == {5, 200}
+    assert np.isfinite(sampled_logprobs).all()
     assert np.isfinite(plain).all()
 
 
 @pytest.mark.parametrize("sampling", CONFIGS.values(), ids=CONFIGS.keys())
 def test_both_logprobs_belong_to_the_id_drawn(logits, sampling):
     numbers = uniforms(np.arange(8, dtype=np.uint64), np.zeros(8, np.uint64))
-    ids, chosen, plain = drawn(logits, numbers, sampling)
-    for row, id_, ours, raw in zip(logits.astype(np.float64), ids, chosen, plain, strict=True):
-        np.testing.assert_allclose(ours, np.log(remaining(row, sampling)[id_]), atol=1e-5)
-        np.testing.assert_allclose(raw, np.log(softmax(row)[id_]), atol=1e-5)
+    token_ids, sampled_logprobs, plain = sampled(logits, numbers, sampling)
+    for row, token_id, ours, raw in zip(logits.astype(np.float64), token_ids, sampled_logprobs, plain, strict=True):
+        np.testing.assert_allclose(ours, np.log(remaining(row, sampling)[token_id]), atol=1e-5)
+        np.testing.assert_allclose(raw, np.log(softmax(row)[token_id]), atol=1e-5)
 
 
 def test_a_temperature_of_0_takes_the_first_most_probable_id(logits):
     tied = logits.copy()
     tied[:, [7, 30]] = 50.0
     numbers = np.linspace(0, 0.999, 8, dtype=np.float32)
-    ids, chosen, plain = drawn(tied, numbers, SamplingConfig(temperature=0.0))
-    np.testing.assert_array_equal(ids, np.argmax(tied, axis=-1))
-    np.testing.assert_array_equal(chosen, np.zeros(8))
+    token_ids, sampled_logprobs, plain = sampled(tied, numbers, SamplingConfig(temperature=0.0))
+    np.testing.assert_array_equal(token_ids, np.argmax(tied, axis=-1))
+    np.testing.assert_array_equal(sampled_logprobs, np.zeros(8))
     scores = filtered(tied, SamplingConfig(temperature=0.0))
-    np.testing.assert_array_equal(np.exp(scores), np.eye(40)[ids])
+    np.testing.assert_array_equal(np.exp(scores), np.eye(40)[token_ids])
     expected = [np.log(softmax(row).max()) for row in tied.astype(np.float64)]
     np.testing.assert_allclose(plain, expected, atol=1e-5)
 
@@ -328,19 +344,19 @@ def test_a_removed_id_is_never_drawn_not_even_by_rounding(sampling):
     borders = np.floor(np.append(np.cumsum(np.exp(logprobs.astype(np.float64)))[kept], [0, 1]) * 2**24)
     near = np.unique(np.concatenate([borders + step for step in range(-4, 5)]))
     numbers = (near[(near >= 0) & (near < 2**24)] * 2.0**-24).astype(np.float32)
-    ids, chosen, _ = drawn(np.repeat(row[None], len(numbers), axis=0), numbers, sampling)
-    assert np.isfinite(np.asarray(chosen)).all()
-    assert set(np.asarray(ids).tolist()) == set(kept.tolist())
+    token_ids, sampled_logprobs, _ = sampled(np.repeat(row[None], len(numbers), axis=0), numbers, sampling)
+    assert np.isfinite(np.asarray(sampled_logprobs)).all()
+    assert set(np.asarray(token_ids).tolist()) == set(kept.tolist())
 
 
 def test_any_float_type_is_computed_in_float32(logits):
     half = jnp.asarray(logits, jnp.bfloat16)
     settings = [SamplingConfig(), CONFIGS["all"]] * 4
-    ids, chosen, plain = drawn(half, np.full(8, 0.3, np.float32), settings)
-    again = drawn(half.astype(jnp.float32), np.full(8, 0.3, np.float32), settings)
-    for found, expected in zip((ids, chosen, plain), again, strict=True):
+    token_ids, sampled_logprobs, plain = sampled(half, np.full(8, 0.3, np.float32), settings)
+    again = sampled(half.astype(jnp.float32), np.full(8, 0.3, np.float32), settings)
+    for found, expected in zip((token_ids, sampled_logprobs, plain), again, strict=True):
         np.testing.assert_array_equal(found, expected)
-    assert (ids.dtype, chosen.dtype, plain.dtype) == (jnp.int32, jnp.float32, jnp.float32)
+    assert (token_ids.dtype, sampled_logprobs.dtype, plain.dtype) == (jnp.int32, jnp.float32, jnp.float32)
 
 
 # ---- the numbers that decide ------------------------------------------------------------------------------------

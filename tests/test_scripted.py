@@ -11,17 +11,17 @@ from collections import Counter, deque
 import pytest
 
 from dfc.games import registry, scripted
-from dfc.games.chance import Chance, derive_seed
-from dfc.games.connect_four import ConnectFour
+from dfc.games.bots.connect_four import _Search
+from dfc.games.bots.strategy import Strategies
 from dfc.games.game import Outcome, Verdict
-from dfc.games.guess_the_number import GuessTheNumber
-from dfc.games.liars_dice import LiarsDice
-from dfc.games.nim import Nim
+from dfc.games.rng import GameRng, derive_seed
 from dfc.games.scripted import STRENGTHS, RandomLegal, strong
-from dfc.games.strategies.board import _Search
-from dfc.games.strategies.strategy import Strategies
-from dfc.games.tic_tac_toe import TicTacToe
-from dfc.games.tower_of_hanoi import TowerOfHanoi
+from dfc.games.textarena.connect_four import ConnectFour
+from dfc.games.textarena.guess_the_number import GuessTheNumber
+from dfc.games.textarena.liars_dice import LiarsDice
+from dfc.games.textarena.nim import Nim
+from dfc.games.textarena.tic_tac_toe import TicTacToe
+from dfc.games.textarena.tower_of_hanoi import TowerOfHanoi
 
 KINDS = [TicTacToe, ConnectFour, Nim, TowerOfHanoi, GuessTheNumber, LiarsDice]
 
@@ -29,7 +29,7 @@ KINDS = [TicTacToe, ConnectFour, Nim, TowerOfHanoi, GuessTheNumber, LiarsDice]
 def play(game, players, seed):
     """Plays one game; every action must be played at once. Returns the outcomes."""
     game.reset(seed)
-    streams = [Chance(derive_seed("player", seat, seed)) for seat in range(game.seats)]
+    streams = [GameRng(derive_seed("player", seat, seed)) for seat in range(game.seats)]
     while not game.over:
         seat = game.to_move
         assert game.step(players[seat].act(game, streams[seat])) is Verdict.PLAYED
@@ -46,29 +46,29 @@ def score(game, player, opponent, games):
     return wins / games
 
 
-@pytest.mark.parametrize("game_id", registry.own_ids())
+@pytest.mark.parametrize("game_id", registry.own_game_ids())
 @pytest.mark.parametrize("strength", STRENGTHS)
 def test_every_game_has_players_of_every_strength_that_play_legally_without_changing_it(game_id, strength):
     game = registry.make(game_id)
-    player, helpers = scripted.player(game_id, strength), scripted.staff(game_id)
+    player, helpers = scripted.player(game_id, strength), scripted.simulators(game_id)
     for seed in range(2):
-        chance = Chance(derive_seed(game_id, seed))
+        rng = GameRng(derive_seed(game_id, seed))
         game.reset(seed)
         while not game.over:
             before = game.to_json()
             playing = game.to_move < game.seats
-            reply = (player if playing else helpers[game.role(game.to_move)]).act(game, chance)
+            reply = (player if playing else helpers[game.role(game.to_move)]).act(game, rng)
             assert not playing or game.open_actions or reply in game.legal_actions()
             assert game.to_json() == before
             assert game.step(reply) is Verdict.PLAYED
 
 
-@pytest.mark.parametrize("game_id", registry.own_ids())
+@pytest.mark.parametrize("game_id", registry.own_game_ids())
 def test_scripted_players_leave_the_global_generator_alone(game_id):
     game, before = registry.make(game_id), random.getstate()
     game.reset(0)
     for strength in STRENGTHS:
-        scripted.player(game, strength).act(game, Chance(0))
+        scripted.player(game, strength).act(game, GameRng(0))
     assert random.getstate() == before
 
 
@@ -97,15 +97,15 @@ def test_a_game_outside_this_package_brings_its_players_in_its_module(module):
         Strategies(module.Outside, lambda *_: "[0 1]", lambda *_: "[1 2]"),
     )
     game.reset(0)
-    assert scripted.player(game, "strong").act(game, Chance(0)) == "[1 2]"
-    assert scripted.player(game, "simple").act(game, Chance(0)) == "[0 1]"
+    assert scripted.player(game, "strong").act(game, GameRng(0)) == "[1 2]"
+    assert scripted.player(game, "simple").act(game, GameRng(0)) == "[0 1]"
     assert scripted.player("TicTacToe-v0", "strong").choose is not None  # another module's words do not count
 
 
 @pytest.mark.parametrize("wrong", [3, ["strong"], {"strong": 1}])
 def test_strategies_of_another_kind_get_a_sentence(module, wrong):
     module.STRATEGIES = wrong
-    with pytest.raises(ValueError, match=r"outside.STRATEGIES must be a tuple of dfc\.games\.strategies\.strategy"):
+    with pytest.raises(ValueError, match=r"outside.STRATEGIES must be a tuple of dfc\.games\.bots\.strategy"):
         scripted.player(module.Outside(), "simple")
 
 
@@ -113,13 +113,13 @@ def test_nobody_plays_randomly_where_no_actions_are_listed(module):
     assert scripted.player(module.Outside(), "random_legal") == RandomLegal()
     module.Outside.lists_actions = False
     game = module.Outside()
-    assert game.facts.lists_actions is False
+    assert game.info.lists_actions is False
     with pytest.raises(ValueError, match="no random_legal player for 'Outside': it lists no legal actions"):
         scripted.player(game, "random_legal")
     module.Outside.legal_actions = lambda _: []
     game.reset(0)
     with pytest.raises(ValueError, match="it lists no legal actions, so nobody can choose one"):
-        RandomLegal().act(game, Chance(0))
+        RandomLegal().act(game, GameRng(0))
 
 
 BETTER = [  # game, and what share of the games the simple player wins against random play and the strong against it
@@ -170,7 +170,7 @@ def test_simple_tic_tac_toe_wins_then_blocks_then_takes_the_centre(taken, action
     game.reset(0)
     for cell in taken:
         game.step(f"[{cell}]")
-    chosen = {scripted.player(game, "simple").act(game, Chance(seed)) for seed in range(30)}
+    chosen = {scripted.player(game, "simple").act(game, GameRng(seed)) for seed in range(30)}
     assert chosen == ({action} if action else set(game.legal_actions()))
 
 
@@ -180,7 +180,7 @@ def test_simple_tic_tac_toe_wins_then_blocks_then_takes_the_centre(taken, action
 )
 def test_simple_connect_four_wins_then_blocks_and_sees_no_further(columns, action):
     game = line_up(*columns)
-    chosen = {scripted.player(game, "simple").act(game, Chance(seed)) for seed in range(80)}
+    chosen = {scripted.player(game, "simple").act(game, GameRng(seed)) for seed in range(80)}
     assert chosen == ({action} if action else set(game.legal_actions()))
 
 
@@ -189,16 +189,16 @@ def test_simple_nim_ends_with_one_pile_and_evens_out_two(piles, action):
     game = Nim(piles=(5,) * len(piles))
     game.reset(0)
     game.piles = list(piles)
-    chosen = {scripted.player(game, "simple").act(game, Chance(seed)) for seed in range(30)}
+    chosen = {scripted.player(game, "simple").act(game, GameRng(seed)) for seed in range(30)}
     assert chosen == ({action} if action else set(game.legal_actions()))
 
 
 def test_simple_hanoi_moves_the_smallest_disk_every_other_time_and_whenever_it_lies_on_all_others():
-    game, chance = registry.make("TowerOfHanoi-v0-medium"), Chance(3)
+    game, rng = registry.make("TowerOfHanoi-v0-medium"), GameRng(3)
     for seed in range(20):
         game.reset(seed)
         while not game.over:
-            action = scripted.player(game, "simple").act(game, chance)
+            action = scripted.player(game, "simple").act(game, rng)
             disk = game.towers["ABC".index(action[1])][-1]
             in_turn = game.actions_played % 2 == 0
             assert (disk == 1) == (in_turn or len(game.legal_actions()) == 2)
@@ -209,9 +209,9 @@ def test_simple_guesses_follow_the_hints():
     game = GuessTheNumber(max_number=50)
     game.reset(1)
     while not game.over:
-        chosen = {scripted.player(game, "simple").act(game, Chance(seed)) for seed in range(400)}
+        chosen = {scripted.player(game, "simple").act(game, GameRng(seed)) for seed in range(400)}
         assert chosen == {f"[{n}]" for n in range(game.low, game.high + 1)}
-        game.step(scripted.player(game, "simple").act(game, Chance(0)))
+        game.step(scripted.player(game, "simple").act(game, GameRng(0)))
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_simple_liars_dice_calls_if_a_third_of_the_hidden_dice_is_not_enough(own
     game.reset(0)
     game._dice[1] = list(own)
     game.step(bid)
-    assert scripted.player(game, "simple").act(game, Chance(0)) == action
+    assert scripted.player(game, "simple").act(game, GameRng(0)) == action
 
 
 def test_strong_connect_four_plays_the_large_board_in_bearable_time():
@@ -240,10 +240,10 @@ def test_strong_connect_four_plays_the_large_board_in_bearable_time():
 
 
 def test_random_legal_is_uniform_over_the_legal_actions():
-    game, chance, n = LiarsDice(), Chance(derive_seed("uniform")), 12_000
+    game, rng, n = LiarsDice(), GameRng(derive_seed("uniform")), 12_000
     game.reset(0)
     game.step("[Bid: 8, 3]")  # twelve answers: 3 quantities times 4 faces, less the bid itself, and the call
-    counts = Counter(RandomLegal().act(game, chance) for _ in range(n))
+    counts = Counter(RandomLegal().act(game, rng) for _ in range(n))
     assert set(counts) == set(game.legal_actions())
     assert len(counts) == 12
     chi_square = sum((count - n / 12) ** 2 / (n / 12) for count in counts.values())
@@ -280,7 +280,7 @@ def test_minimax_knows_the_value_of_every_one_of_the_5478_positions():
             after[bit] |= 1 << int(action[1:-1])
             children[action] = values[tuple(after)]
         values[marks] = (max, min)[bit](children.values())
-        assert children[strong(game).act(game, Chance(1))] == values[marks]
+        assert children[strong(game).act(game, GameRng(1))] == values[marks]
     assert values[0, 0] == 0
 
 
@@ -306,7 +306,7 @@ def test_minimax_takes_a_win_at_once():
         game.reset(0)
         for action in ("[0]", "[1]", "[4]", "[3]"):
             game.step(action)
-        assert strong(game).act(game, Chance(seed)) == "[8]"  # [2] and [6] win too, one move later
+        assert strong(game).act(game, GameRng(seed)) == "[8]"  # [2] and [6] win too, one move later
 
 
 def line_up(*columns):
@@ -330,7 +330,7 @@ def line_up(*columns):
 def test_connect_four_takes_a_win_in_one(columns, action):
     game = line_up(*columns)
     seat = game.to_move
-    assert strong(game).act(game, Chance(0)) == action
+    assert strong(game).act(game, GameRng(0)) == action
     game.step(action)
     assert game.outcomes[seat] is Outcome.WIN
 
@@ -345,16 +345,16 @@ def test_connect_four_takes_a_win_in_one(columns, action):
     ],
 )
 def test_connect_four_blocks_a_win_in_one(columns, action):
-    assert strong("ConnectFour-v0").act(line_up(*columns), Chance(0)) == action
+    assert strong("ConnectFour-v0").act(line_up(*columns), GameRng(0)) == action
 
 
 def test_connect_four_sees_a_double_threat_coming():
     # X holds 2 and 3 of the bottom row with both sides free: O must take one of 1 and 4 now.
-    assert strong("ConnectFour-v0").act(line_up(3, 3, 2), Chance(0)) in ("[col 1]", "[col 4]")
+    assert strong("ConnectFour-v0").act(line_up(3, 3, 2), GameRng(0)) in ("[col 1]", "[col 4]")
 
 
 def test_connect_four_blocks_even_where_both_ends_are_open():
-    assert strong("ConnectFour-v0").act(line_up(2, 2, 3, 3, 4), Chance(0)) in ("[col 1]", "[col 5]")
+    assert strong("ConnectFour-v0").act(line_up(2, 2, 3, 3, 4), GameRng(0)) in ("[col 1]", "[col 5]")
 
 
 def completing_cells(game, seat):
@@ -375,7 +375,7 @@ def completing_cells(game, seat):
 
 
 def test_connect_four_counts_open_threes():
-    chance, counts = Chance(derive_seed("threes")), Counter()
+    rng, counts = GameRng(derive_seed("threes")), Counter()
     for rows, columns in [(6, 7), (4, 5), (5, 9)] * 10:
         game = ConnectFour(num_rows=rows, num_cols=columns)
         game.reset(0)
@@ -385,7 +385,7 @@ def test_connect_four_counts_open_threes():
             discs = game.discs[game.to_move], game.discs[1 - game.to_move]
             assert search.value(*discs, 0, -10_000, 10_000) == own - other
             counts[own] += 1
-            game.step(RandomLegal().act(game, chance))
+            game.step(RandomLegal().act(game, rng))
     assert min(counts[n] for n in range(4)) > 10
 
 
@@ -406,18 +406,18 @@ def forced_value(game, depth):
 
 
 def test_connect_four_keeps_every_win_and_refuses_every_loss_within_four_moves():
-    chance, decided = Chance(derive_seed("positions")), 0
+    rng, decided = GameRng(derive_seed("positions")), 0
     for _ in range(150):
         game = ConnectFour(num_rows=5, num_cols=5)
         game.reset(0)
         for _ in range(10):
             if not game.over:
-                game.step(RandomLegal().act(game, chance))
+                game.step(RandomLegal().act(game, rng))
         if game.over:
             continue
         value = forced_value(game, 4)
         decided += value != 0
-        game.step(strong(game).act(game, chance))
+        game.step(strong(game).act(game, rng))
         assert -forced_value(game, 3) == value
     assert decided > 5
 
@@ -439,11 +439,11 @@ def nim_value(piles, known):
 
 
 def test_nim_keeps_every_win_on_small_piles():
-    known, chance = {}, Chance(0)
+    known, rng = {}, GameRng(0)
     for piles in itertools.product(range(1, 6), repeat=3):
         game = Nim(piles=piles)
         game.reset(0)
-        action = strong(game).act(game, chance)
+        action = strong(game).act(game, rng)
         assert action in game.legal_actions()
         game.step(action)
         assert nim_value(tuple(game.piles), known) != nim_value(piles, known) or not nim_value(piles, known)
@@ -493,7 +493,7 @@ def test_hanoi_is_shortest_from_every_position(disks):
             continue
         game.reset(0)
         game.towers = towers_of(places)
-        action = strong(game).act(game, Chance(0))
+        action = strong(game).act(game, GameRng(0))
         after = {f"[{'ABC'[a]} {'ABC'[b]}]": result for a, b, result in hanoi_moves(places)}[action]
         assert distance[after] == steps - 1
 
@@ -506,7 +506,7 @@ def test_bisection_needs_the_logarithm_in_the_worst_case(high, worst):
         game.reset(0)
         game._target = target
         while not game.over:
-            game.step(strong(game).act(game, Chance(0)))
+            game.step(strong(game).act(game, GameRng(0)))
         assert game.outcomes == (Outcome.WIN,)
         needed.append(game.actions_played)
     assert max(needed) == worst == math.floor(math.log2(high)) + 1
@@ -517,16 +517,16 @@ def test_liars_dice_beats_random_play():
 
 
 def test_liars_dice_decides_without_the_dice_of_the_other():
-    chance, game, choices = Chance(derive_seed("bids")), LiarsDice(), set()
+    rng, game, choices = GameRng(derive_seed("bids")), LiarsDice(), set()
     for seed in range(60):
         game.reset(seed)
-        game.step(RandomLegal().act(game, chance) if seed % 4 else "[Bid: 2, 2]")
+        game.step(RandomLegal().act(game, rng) if seed % 4 else "[Bid: 2, 2]")
         seat = game.to_move
-        action = strong(game).act(game, Chance(0))
+        action = strong(game).act(game, GameRng(0))
         choices.add(action)
         for face in range(1, 7):
             game._dice[1 - seat] = [face] * 5
-            assert strong(game).act(game, Chance(0)) == action
+            assert strong(game).act(game, GameRng(0)) == action
     assert len(choices) > 3
 
 
@@ -545,7 +545,7 @@ def test_liars_dice_calls_exactly_the_bids_that_are_unlikely_if_the_bidder_holds
             game.reset(0)
             game.step(f"[Bid: {quantity}, {face}]")
             game._dice[1] = list(own)
-            action = strong(game).act(game, Chance(0))
+            action = strong(game).act(game, GameRng(0))
             raises = [(int(text[6]), int(text[9])) for text in game.legal_actions()[:-1]]
             likely = [bid for bid in raises if truth(own, *bid) >= 0.5]
             if truth(own, quantity, face) < 0.5:
@@ -561,10 +561,10 @@ def test_liars_dice_calls_exactly_the_bids_that_are_unlikely_if_the_bidder_holds
 def test_a_strong_player_refuses_another_game_and_a_finished_one():
     game = Nim()
     with pytest.raises(TypeError, match="plays TicTacToe, got a game of Nim"):
-        strong("TicTacToe-v0").act(game, Chance(0))
+        strong("TicTacToe-v0").act(game, GameRng(0))
     for player in (strong(game), RandomLegal()):
         with pytest.raises(ValueError, match="no action is legal after the end or before reset"):
-            player.act(game, Chance(0))
+            player.act(game, GameRng(0))
     with pytest.raises(ValueError, match="there is no game id 'Pocker-v0'; did you mean"):
         strong("Pocker-v0")
 

@@ -9,7 +9,7 @@ from jax.sharding import AxisType, PartitionSpec
 
 from dfc.errors import ConfigError
 from dfc.models import sharding
-from dfc.models.decoder_config import DecoderConfig
+from dfc.models.config import DecoderConfig
 from dfc.models.transformer import abstract_params
 
 P = PartitionSpec

@@ -154,7 +154,8 @@ def fused(fusion, *policies, lora=None):
     stage = plan(groups, GAMES, settings)[-1]
     state = State(best=policies[0], policies={f"g{n}": p for n, p in enumerate(policies, start=1)})
     start = jax.tree.map(jnp.zeros_like, policies[0])
-    run = types.SimpleNamespace(config=RunConfig(divide_fuse_conquer=settings), lora=lora, start=start, missed=None)
+    config = RunConfig(divide_fuse_conquer=settings)
+    run = types.SimpleNamespace(config=config, lora=lora, initial_params=start, missed=None)
     return _fused(run, state, stage), run.missed
 
 

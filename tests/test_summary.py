@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from dfc.evaluation import summary
 from dfc.evaluation.statistics import Record
+from dfc.report import summary
 
 
 def wilson(successes, trials):
@@ -88,9 +88,9 @@ def test_the_table_shows_every_pairing_with_the_initial_policy_first(folder):
 
 
 def test_pooled_lines_throw_all_games_of_an_opponent_together(folder):
-    pooled = [line for line in summary.lines(folder) if line.startswith("two-player ids pooled")]
+    pooled = [line for line in summary.lines(folder) if line.startswith("two-player games pooled")]
     # Nim 10 of 20 and TicTacToe 4 of 10, then 15 of 20 and 8 of 10; without forfeits 14 of 29, then 19 of 25.
-    lines = "two-player ids pooled against {}: from {} to {}; without games decided by an invalid reply from {} to {}"
+    lines = "two-player games pooled against {}: from {} to {}; without games decided by an invalid reply from {} to {}"
     assert pooled == [
         lines.format("initial", shown(14, 30), shown(23, 30), shown(14, 29), shown(19, 25)),
         lines.format("random_legal", *[shown(3, 10), shown(6, 10)] * 2),

@@ -11,19 +11,20 @@ import pytest
 from chat_server import completion, serving
 
 from dfc import curriculum, validation
-from dfc.config import AdapterConfig, EndpointSettings, ModelConfig, RolloutConfig, RunConfig, StaffConfig
+from dfc.config import AdapterConfig, EndpointSettings, ModelConfig, RolloutConfig, RunConfig, SimulatorConfig
 from dfc.curriculum import UpperConfidenceBound
+from dfc.data import collection
+from dfc.data.attempts import TaskSample, TrajectorySummary
+from dfc.data.task_groups import task_groups
 from dfc.data.trajectory_files import DatasetError, read_trajectories
 from dfc.errors import ConfigError, DfcError
-from dfc.interruption import Interrupted
-from dfc.progress import Progress
-from dfc.recipes import collection, task_curriculum
-from dfc.recipes.attempts import Attempt, AttemptResult
-from dfc.recipes.table import Table
+from dfc.recipes import task_curriculum
 from dfc.recipes.task_curriculum import Chooser
-from dfc.run_folder import RunFolder
+from dfc.rollout.workers import RolloutWorkers
+from dfc.runs.progress import Progress
+from dfc.runs.run_folder import RunFolder
+from dfc.runs.stop_signals import Interrupted
 from dfc.task_config import BuildDataConfig, CollectConfig, TaskCurriculumConfig
-from dfc.task_groups import task_groups
 
 ARMS = {"easy": [("g", 0), ("g", 1)], "medium": [("g", 2), ("g", 3), ("g", 4)], "hard": [("g", 5)]}
 
@@ -37,8 +38,8 @@ def config(**settings):
     )
 
 
-def summary(attempt, turns, *, success=True, failure=None):
-    return AttemptResult(attempt, turns, 20, success, failure, 5)
+def summary(task_sample, turns, *, success=True, failure=None):
+    return TrajectorySummary(task_sample, turns, 20, success, failure, 5)
 
 
 # ---- upper confidence bounds ----------------------------------------------------------------------------------------
@@ -93,9 +94,9 @@ def test_the_seed_changes_which_tasks_come():
 def test_a_task_that_comes_again_is_tried_again():
     chooser = Chooser(config(strategy="uniform"), {"hard": [("g", 5)]})
     first, second = chooser.choose(2)
-    assert [attempt.sample for attempt in first] == [0, 1, 2, 3]
-    assert [attempt.sample for attempt in second] == [4, 5, 6, 7]
-    assert {attempt.task for attempt in first + second} == {5}
+    assert [task_sample.sample for task_sample in first] == [0, 1, 2, 3]
+    assert [task_sample.sample for task_sample in second] == [4, 5, 6, 7]
+    assert {task_sample.task for task_sample in first + second} == {5}
 
 
 def test_uniform_takes_groups_by_their_size():
@@ -107,13 +108,13 @@ def test_uniform_takes_groups_by_their_size():
 
 def test_the_score_is_the_spread_of_turns_with_failures_at_the_limit():
     chooser = Chooser(config(), {"hard": [("g", 5)]})
-    (attempts,) = chooser.choose(1)
+    (task_samples,) = chooser.choose(1)
     chooser.observe(
         [
-            summary(attempts[0], 4),
-            summary(attempts[1], 7, success=False),  # broke off early: counts 20
-            summary(attempts[2], 10),
-            summary(attempts[3], 2, success=False, failure="failed"),  # says nothing
+            summary(task_samples[0], 4),
+            summary(task_samples[1], 7, success=False),  # broke off early: counts 20
+            summary(task_samples[2], 10),
+            summary(task_samples[3], 2, success=False, failure="failed"),  # says nothing
         ]
     )
     turns = np.asarray([4, 20, 10])
@@ -123,8 +124,8 @@ def test_the_score_is_the_spread_of_turns_with_failures_at_the_limit():
 
 def test_a_task_about_which_nothing_is_known_scores_nothing():
     chooser = Chooser(config(), {"hard": [("g", 5)]})
-    (attempts,) = chooser.choose(1)
-    chooser.observe([summary(attempt, 3, success=False, failure="discarded") for attempt in attempts])
+    (task_samples,) = chooser.choose(1)
+    chooser.observe([summary(task_sample, 3, success=False, failure="discarded") for task_sample in task_samples])
     assert chooser.means == {"hard": 0.0}
     assert chooser.choose(1)  # and the next choice is possible
 
@@ -132,11 +133,13 @@ def test_a_task_about_which_nothing_is_known_scores_nothing():
 def test_a_group_whose_staff_breaks_down_does_not_take_the_whole_budget():
     chooser = Chooser(config(), {"broken": [("g", 0)], "sound": [("g", 5)]})
     for _ in range(60):
-        (attempts,) = chooser.choose(1)
-        if attempts[0].task == 0:
-            chooser.observe([summary(attempt, 3, success=False, failure="discarded") for attempt in attempts])
+        (task_samples,) = chooser.choose(1)
+        if task_samples[0].task == 0:
+            chooser.observe(
+                [summary(task_sample, 3, success=False, failure="discarded") for task_sample in task_samples]
+            )
         else:
-            chooser.observe([summary(attempt, 4 + 12 * (n % 2)) for n, attempt in enumerate(attempts)])
+            chooser.observe([summary(task_sample, 4 + 12 * (n % 2)) for n, task_sample in enumerate(task_samples)])
     assert chooser.chosen["broken"] + chooser.chosen["sound"] == 60
     assert 1 <= chooser.chosen["broken"] < 30
     assert chooser.means["broken"] == 0.0
@@ -145,9 +148,9 @@ def test_a_group_whose_staff_breaks_down_does_not_take_the_whole_budget():
 def test_the_group_with_more_spread_is_chosen_more_often():
     chooser = Chooser(config(c=0.3), ARMS)
     for _ in range(120):
-        (attempts,) = chooser.choose(1)
-        spread = 8 if attempts[0].task == 5 else 1  # tasks of the hard group differ
-        chooser.observe([summary(attempt, 10 + spread * (n % 2)) for n, attempt in enumerate(attempts)])
+        (task_samples,) = chooser.choose(1)
+        spread = 8 if task_samples[0].task == 5 else 1  # tasks of the hard group differ
+        chooser.observe([summary(task_sample, 10 + spread * (n % 2)) for n, task_sample in enumerate(task_samples)])
     assert chooser.chosen["hard"] > 80
     assert min(chooser.chosen[name] for name in ARMS) >= 1
 
@@ -253,8 +256,8 @@ def test_one_trajectory_of_a_task_is_refused():
 
 
 def test_attempts_name_the_game_and_task():
-    (attempts,) = Chooser(config(), {"hard": [("g", 5)]}).choose(1)
-    assert attempts[0] == Attempt("g", 5, 0)
+    (task_samples,) = Chooser(config(), {"hard": [("g", 5)]}).choose(1)
+    assert task_samples[0] == TaskSample("g", 5, 0)
     assert curriculum.coefficient_of_variation([3, 3]) == 0.0
 
 
@@ -282,7 +285,9 @@ def test_what_is_played_is_the_weights_as_they_are_stored():
 
 # ---- a round that plays ---------------------------------------------------------------------------------------------
 
-ROLLOUT = RolloutConfig(slots=4, max_length=96, max_reply_length=4, stop=("]",), widths=(16,), lengths=(0, 96))
+ROLLOUT = RolloutConfig(
+    slots=4, max_length=96, max_reply_length=4, stop=("]",), prefill_buckets=(16,), cache_buckets=(0, 96)
+)
 ROUND = RunConfig(
     name="round_1",
     recipe="collect",
@@ -291,7 +296,7 @@ ROUND = RunConfig(
         "GuessTheNumber-v0": {"max_turns": 4, "max_number": 9},
     },
     rollout=ROLLOUT,
-    collect=CollectConfig(tasks=2, samples_of=(), jobs_at_once=2),
+    collect=CollectConfig(tasks=2, samples_of=(), episodes_per_chunk=2),
     task_curriculum=TaskCurriculumConfig(steps=5, tasks_at_once=2, samples=2),
 )  # steps of 2, 2 and 1 tasks; a chunk is one task
 
@@ -323,9 +328,11 @@ def collect(path, config=ROUND, looks=None):
 def rows(path):
     """Rows by attempt, without what depends on the batch they were played in."""
     found = list(read_trajectories(path / "trajectories"))
-    by_attempt = {(row.game, row.task, row.sample): (row.ids.tolist(), row.outcome, row.game_seed) for row in found}
-    assert len(found) == len(by_attempt)
-    return by_attempt
+    by_task_sample = {
+        (row.game, row.task, row.sample): (row.token_ids.tolist(), row.outcome, row.game_seed) for row in found
+    }
+    assert len(found) == len(by_task_sample)
+    return by_task_sample
 
 
 def lines(path):
@@ -386,7 +393,7 @@ def test_a_step_whose_trajectories_are_gone_is_played_again(tmp_path, whole):
 
 
 def test_the_table_is_closed_where_the_weights_cannot_be_told(tmp_path, monkeypatch):
-    closed, close = [], Table.close
+    closed, close = [], RolloutWorkers.close
 
     def closing(self):
         closed.append(self)
@@ -395,7 +402,7 @@ def test_the_table_is_closed_where_the_weights_cannot_be_told(tmp_path, monkeypa
     def fails(*_):
         raise OSError("the disk is gone")
 
-    monkeypatch.setattr(Table, "close", closing)
+    monkeypatch.setattr(RolloutWorkers, "close", closing)
     monkeypatch.setattr(collection, "make_provenance", fails)
     with pytest.raises(OSError, match="the disk is gone"):
         collect(tmp_path / "run")
@@ -415,13 +422,15 @@ def test_games_for_two_are_refused_before_anything_is_made(tmp_path):
 # ---- staff ----------------------------------------------------------------------------------------------------------
 
 
-def staffed(url):
-    endpoint = EndpointSettings(temperature=0.0, prices=("staff=1/2",), retries=0)
+def with_simulators(url):
+    endpoint = EndpointSettings(temperature=0.0, prices=("simulators=1/2",), retries=0)
     return dataclasses.replace(
         ROUND,
         games={"twenty_questions": {"max_turns": 2}},
-        rollout=dataclasses.replace(ROLLOUT, max_length=448, max_reply_length=8, widths=(64,), lengths=(0, 448)),
-        staff=StaffConfig(who=f"{url}#m", endpoint=endpoint),
+        rollout=dataclasses.replace(
+            ROLLOUT, max_length=448, max_reply_length=8, prefill_buckets=(64,), cache_buckets=(0, 448)
+        ),
+        simulators=SimulatorConfig(who=f"{url}#m", endpoint=endpoint),
         collect=dataclasses.replace(ROUND.collect, tasks=0),
         task_curriculum=dataclasses.replace(ROUND.task_curriculum, steps=2, tasks_at_once=2),
     )
@@ -433,20 +442,20 @@ def test_money_of_all_starts_is_counted_and_shown(tmp_path, capsys):
         handler.send(200, json.dumps(completion("<NOTVALID>" if judged else "No")).encode())
 
     with serving(usual=answers) as server:
-        run = staffed(server.url)
+        run = with_simulators(server.url)
         with pytest.raises(Interrupted):
             collect(tmp_path, run, looks=1)  # after one task of a step of two
         first = len(server.requests)
         assert first > 0
-        assert json.loads((tmp_path / "costs.json").read_text())["requests/staff"] == first
+        assert json.loads((tmp_path / "costs.json").read_text())["requests/simulators"] == first
         collect(tmp_path, run)
         requests = len(server.requests)
     assert requests > first
     result = json.loads((tmp_path / "choices.json").read_text())
-    assert result["cost"]["requests/staff"] == requests
-    assert result["cost"]["money/staff"] == pytest.approx(requests * (10 * 1 + 3 * 2) / 1e6)
+    assert result["cost"]["requests/simulators"] == requests
+    assert result["cost"]["money/simulators"] == pytest.approx(requests * (10 * 1 + 3 * 2) / 1e6)
     (line,) = lines(tmp_path)
-    assert line["metrics"]["requests/staff"] == requests
+    assert line["metrics"]["requests/simulators"] == requests
     said = capsys.readouterr().out
     assert f"cost so far: {requests} requests, money {requests * 16e-6:.6g}" in said
     assert f"\ncost: {requests} requests" in said
@@ -457,10 +466,10 @@ def test_staff_of_no_use_stops_a_round(tmp_path):
         handler.send(200, json.dumps(completion("Perhaps")).encode())
 
     with serving(usual=useless) as server:
-        run = staffed(server.url)
+        run = with_simulators(server.url)
         long = dataclasses.replace(run.task_curriculum, steps=40, tasks_at_once=4, samples=3)
-        with pytest.raises(DfcError, match=r"twenty_questions: none of 24 trajectories says anything .*\(24 discarded"):
+        with pytest.raises(DfcError, match=r"twenty_questions: all 24 trajectories are inconclusive .*\(24 discarded"):
             collect(tmp_path / "long", dataclasses.replace(run, task_curriculum=long))
-        with pytest.raises(DfcError, match=r"twenty_questions: none of 4 trajectories says anything"):
+        with pytest.raises(DfcError, match=r"twenty_questions: all 4 trajectories are inconclusive"):
             collect(tmp_path / "short", run)
     assert not (tmp_path / "long" / "choices.json").exists()

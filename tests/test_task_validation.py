@@ -150,7 +150,7 @@ def test_what_would_work_is_not_refused(recipe, changes):
 
 def test_rows_to_train_on_must_be_there(tmp_path):
     def missing(*names, **values):
-        return " ".join(validation.place_problems(config("paprika", **stages(*names), **offline(**values))))
+        return " ".join(validation.path_problems(config("paprika", **stages(*names), **offline(**values))))
 
     assert "paprika.collected is empty" in missing("build_data", "sft")
     assert "paprika.collected" not in missing("collect", "evaluate_tasks")
@@ -165,7 +165,7 @@ def test_rows_to_train_on_must_be_there(tmp_path):
 def test_a_run_in_place_of_its_weights_is_told_where_they_are(tmp_path):
     (tmp_path / "run" / "policy").mkdir(parents=True)
     for path, told in ((tmp_path / "run", True), (tmp_path / "run" / "policy", False)):
-        found = validation.place_problems(config("collect", model=ModelConfig(path=str(path))))
+        found = validation.path_problems(config("collect", model=ModelConfig(path=str(path))))
         assert any("is a run; name its weights" in problem for problem in found) == told
 
 
@@ -182,5 +182,5 @@ def test_checking_loads_no_jax():
 def test_a_run_of_several_stages_is_not_taken_for_one_of_them(tmp_path):
     (tmp_path / "run" / "collect").mkdir(parents=True)
     config = RunConfig(recipe="build_data", build_data=BuildDataConfig(trajectories=str(tmp_path / "run")))
-    (found,) = validation.place_problems(config)
+    (found,) = validation.path_problems(config)
     assert found.endswith(f"is a run of several stages; name {tmp_path / 'run' / 'collect'}")

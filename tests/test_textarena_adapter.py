@@ -17,14 +17,14 @@ from dfc import validation
 from dfc.config import DivideFuseConquerConfig, RunConfig
 from dfc.games import registry
 from dfc.games.adapters import textarena as adapter
-from dfc.games.chance import Chance, derive_seed
-from dfc.games.check import PROPERTIES, run
+from dfc.games.conformance.check import PROPERTIES, run
+from dfc.games.conformance.protocol import Subject
+from dfc.games.conformance.replies import UNSEEN
 from dfc.games.game import Game, Outcome, Verdict
-from dfc.games.properties import Subject
-from dfc.games.reply_properties import UNSEEN
+from dfc.games.rng import GameRng, derive_seed
 
 OLD = importlib.metadata.version("textarena") < "0.6.9"
-PAPER = [name for name in registry.own_ids() if "-v0" in name and name != "Nim-v0"]
+PAPER = [name for name in registry.own_game_ids() if "-v0" in name and name != "Nim-v0"]
 TALK = [name for name in PAPER if name.startswith(("SimpleNegotiation", "TruthAndDeception"))]
 MORE = ["Nim-v0", "KuhnPoker-v0", "Othello-v0", "UltimateTicTacToe-v0", "Mastermind-v0", "SimpleTak-v0"]
 RANDOM = [name for name in PAPER if name.startswith(("Guess", "Liars", "Poker", "Simple", "Truth"))]
@@ -76,19 +76,19 @@ REPLIES = {  # what a random player could say, from the package's own position; 
 }
 
 
-def reply_for(game, chance):
+def reply_for(game, rng):
     replies = REPLIES[game.upstream.partition("-")[0]](live(game))
-    return replies[chance.below(len(replies))]
+    return replies[rng.randrange(len(replies))]
 
 
 def finished(name, seed, **options):
     """Plays a whole game; returns it, every verdict and all that was shown."""
     game = started(name, seed, **options)
-    chance = Chance(derive_seed("adapter", name, seed))
+    rng = GameRng(derive_seed("adapter", name, seed))
     verdicts, shown = [], []
     while not game.over:
         shown.append(game.observation(game.to_move))
-        verdicts.append(game.step(reply_for(game, chance)))
+        verdicts.append(game.step(reply_for(game, rng)))
     return game, verdicts, shown
 
 
@@ -123,13 +123,13 @@ def test_a_random_game_ends_with_outcomes_of_its_rules(name):
 def test_board_games_end_as_the_native_ones_with_the_same_actions(name):
     ends = set()
     for seed in range(12):
-        chance = Chance(derive_seed("mirror", seed))
+        rng = GameRng(derive_seed("mirror", seed))
         native, game = registry.make(name), started(name, seed)
         native.reset(seed)
         while not native.over:
             assert game.to_move == native.to_move
             actions = native.legal_actions()
-            action = actions[chance.below(len(actions))]
+            action = actions[rng.randrange(len(actions))]
             assert native.step(action) is game.step(f"<think>[col 99]</think>I play {action}.") is Verdict.PLAYED
         assert game.outcomes == native.outcomes
         assert game.actions_played == native.actions_played
@@ -139,12 +139,12 @@ def test_board_games_end_as_the_native_ones_with_the_same_actions(name):
 
 def test_nim_ends_as_the_native_one():
     for seed in range(5):
-        chance = Chance(derive_seed("mirror", seed))
+        rng = GameRng(derive_seed("mirror", seed))
         native, game = registry.make("Nim-v0"), started("Nim-v0", seed)
         native.reset(seed)
         while not native.over:
             actions = native.legal_actions()
-            action = actions[chance.below(len(actions))]
+            action = actions[rng.randrange(len(actions))]
             assert native.step(action) is game.step(action) is Verdict.PLAYED
         assert game.outcomes == native.outcomes
 
@@ -260,7 +260,7 @@ def test_the_cap_truncates():
     assert not game.over
     game.step("[Bid: 1, 2]")
     assert game.outcomes == ("truncated", "truncated")
-    assert game.facts.longest == 2
+    assert game.info.max_game_length == 2
     with pytest.raises(ValueError, match="max_actions must be 1 or more, got 0"):
         registry.make("textarena:TicTacToe-v0", max_actions=0)
 
@@ -362,13 +362,13 @@ def test_four_threads_play_the_games_that_one_plays():
 @pytest.mark.parametrize("name", ["LiarsDice-v0", "Poker-v0", "SimpleNegotiation-v0", "TicTacToe-v0"])
 def test_copies_and_records_have_the_same_future(name):
     game = started(name, 3)
-    chance = Chance(derive_seed("future", name))
+    rng = GameRng(derive_seed("future", name))
     replies = []
     while not game.over and len(replies) < 40:
         twin = game.clone()
         record = registry.make(game.id)
         record.from_json(json.loads(json.dumps(game.to_json())))
-        reply = reply_for(game, chance)
+        reply = reply_for(game, rng)
         replies.append(reply)
         verdict = game.step(reply)
         for other in (twin, record):
@@ -488,8 +488,8 @@ def test_options_are_checked_as_for_every_game():
     assert registry.kind("textarena:TicTacToe-v0") is registry.kind("textarena:TicTacToe-v0")
     game = registry.make("textarena:TicTacToe-v0")
     assert isinstance(game, Game)
-    assert (game.facts.seats, game.facts.open_actions, game.to_move) == (2, True, None)
-    assert game.facts.lists_actions is False
+    assert (game.info.seats, game.info.open_actions, game.to_move) == (2, True, None)
+    assert game.info.lists_actions is False
     with pytest.raises(ValueError, match="before reset"):
         game.step("[4]")
 

@@ -14,24 +14,24 @@ import pytest
 from dfc import validation
 from dfc.config import RolloutConfig
 from dfc.configs import paprika_player
-from dfc.configs import tiny_player as box
-from dfc.configs.tiny_player import IDS
-from dfc.data import pieces, transcripts
+from dfc.configs import tiny_player as bundled
+from dfc.configs.tiny_player import GAME_IDS
 from dfc.errors import DivergenceError
 from dfc.evaluation import matches
 from dfc.games import registry, scripted
-from dfc.interruption import Stop
-from dfc.models import huggingface, tiny_tokenizer
+from dfc.inference.engine import Engine
+from dfc.models import huggingface
 from dfc.models.chat import ChatTokenizer
 from dfc.models.transformer import bind, initialize
 from dfc.recipes import tiny_player
-from dfc.rollout.engine import Engine
-from dfc.rollout.play import Arena
-from dfc.run_folder import RunFolder
+from dfc.rollout.runner import RolloutRunner
+from dfc.runs.run_folder import RunFolder
+from dfc.runs.stop_signals import Stop
+from dfc.tiny_player import build_tokenizer, transcripts, vocabulary
 from dfc.training.optimizer import make_optimizer
 
 FOLDER = huggingface.resolve("tiny_player")
-TWO_PLAYERS = [game for game in IDS if registry.make(game).seats == 2]
+TWO_PLAYERS = [game for game in GAME_IDS if registry.make(game).seats == 2]
 # The aim is 97 % everywhere. Where legal means "not named before" or "column not full", this version falls short; these
 # floors hold what it reaches, so that it cannot get worse unnoticed (measured figures: BUILD_NOTES.md).
 BELOW_AIM = {
@@ -51,7 +51,7 @@ def loaded():
 
 @pytest.fixture(scope="module")
 def conversations():
-    return [t for game in IDS for t in transcripts.random_legal(game, {}, 11, illegal_share=0.1)]
+    return [t for game in GAME_IDS for t in transcripts.random_legal(game, {}, 11, illegal_share=0.1)]
 
 
 def test_it_fits_in_four_megabytes():
@@ -72,7 +72,7 @@ def test_transformers_gives_the_same_ids_for_whole_conversations(loaded, convers
                 {"role": "assistant", "content": exchange.reply},
             ]
         expected = theirs.apply_chat_template(messages, tokenize=True, return_dict=False)
-        assert transcripts.encode(transcript, loaded[2]).ids.tolist() == list(expected)
+        assert transcripts.encode(transcript, loaded[2]).token_ids.tolist() == list(expected)
 
 
 def test_transformers_gives_the_same_logits(loaded, conversations):
@@ -85,19 +85,19 @@ def test_transformers_gives_the_same_logits(loaded, conversations):
         theirs = AutoModelForCausalLM.from_pretrained(FOLDER, dtype=torch.float32).eval()
     model, params, tokenizer = loaded
     for transcript in conversations[:6]:
-        ids = transcripts.encode(transcript, tokenizer).ids[None, :200]
+        token_ids = transcripts.encode(transcript, tokenizer).token_ids[None, :200]
         with torch.no_grad():
-            expected = theirs(torch.from_numpy(ids.astype(np.int64))).logits.numpy()
-        positions = jnp.arange(ids.shape[1], dtype=jnp.int32)[None]
+            expected = theirs(torch.from_numpy(token_ids.astype(np.int64))).logits.numpy()
+        positions = jnp.arange(token_ids.shape[1], dtype=jnp.int32)[None]
         module = bind(model, params)
-        logits = module(jnp.asarray(ids), positions, jnp.ones_like(positions)) @ module.output_embedding.T
+        logits = module(jnp.asarray(token_ids), positions, jnp.ones_like(positions)) @ module.output_embedding.T
         np.testing.assert_allclose(np.asarray(logits), expected, atol=1e-4)
 
 
 def test_no_piece_holds_more_than_one_number_cell_disk_die_or_card(loaded):
     tokenizer = loaded[2]
     texts = [tokenizer.decode([i]) for i in range(tokenizer.vocabulary)]
-    assert max(map(tiny_tokenizer.items, texts)) == 1
+    assert max(map(build_tokenizer.items, texts)) == 1
 
 
 @pytest.fixture(scope="module")
@@ -105,19 +105,19 @@ def records(loaded):
     """Games against a random legal player: few of the long ones, enough of the others to tell 97 % from 95 %."""
     model, params, tokenizer = loaded
     config = RolloutConfig(slots=32, max_length=1024, max_reply_length=8, stop=("]",))
-    stop = tokenizer.stop_ids(config.stop)
+    stop = tokenizer.stop_token_ids(config.stop)
     found = {}
-    for game in IDS:
-        engine = Engine(model, params, slots=32, max_length=1024, stop_ids=stop, sampling=config.sampling)
-        arena = Arena(config, tokenizer, engine, opponent=scripted.RandomLegal(), opponent_name="random_legal")
+    for game in GAME_IDS:
+        engine = Engine(model, params, slots=32, max_length=1024, stop_token_ids=stop, sampling=config.sampling)
+        runner = RolloutRunner(config, tokenizer, engine, opponent=scripted.RandomLegal(), opponent_name="random_legal")
         count = 16 if game in LONG else 300
-        episodes = arena.play(matches.match_jobs({game: {}}, count, 5, "tiny player test"))
+        episodes = runner.play(matches.match_specs({game: {}}, count, 5, "tiny player test"))
         found[game] = matches.by_game(matches.tally(episodes))[game]
     jax.clear_caches()
     return found
 
 
-@pytest.mark.parametrize("game", IDS)
+@pytest.mark.parametrize("game", GAME_IDS)
 def test_its_replies_are_legal(records, game):
     record = records[game]
     assert 1 - (record.illegal_replies + record.malformed_replies) / record.replies >= BELOW_AIM.get(game, 0.97)
@@ -171,10 +171,10 @@ def batches(tmp_path_factory):
     config = small(transcripts_per_game=6)
     data = tiny_player.make_transcripts(config)
     folder = tmp_path_factory.mktemp("words")
-    chosen = pieces.choose(transcripts.texts(iter(data)), config.tiny_player.vocabulary - tiny_tokenizer.SMALLEST)
-    tiny_tokenizer.build(chosen, folder, size=config.tiny_player.vocabulary)
+    chosen = vocabulary.choose(transcripts.texts(iter(data)), config.tiny_player.vocabulary - build_tokenizer.SMALLEST)
+    build_tokenizer.build(chosen, folder, size=config.tiny_player.vocabulary)
     tokenizer = ChatTokenizer.load(folder)
-    return config, data, tokenizer, tiny_player.Batches(config, data, tokenizer)
+    return config, data, tokenizer, tiny_player.SoftBatches(config, data, tokenizer)
 
 
 def test_a_step_is_the_loss_of_its_transcripts_one_by_one(batches):
@@ -182,26 +182,26 @@ def test_a_step_is_the_loss_of_its_transcripts_one_by_one(batches):
     config, data, tokenizer, source = batches
     model = tiny_player.shape(config, tokenizer.vocabulary)
     params = initialize(model, 1)
-    by_ids = {tuple(transcripts.encode(t, tokenizer).ids.tolist()): t for t in data}
+    by_token_ids = {tuple(transcripts.encode(t, tokenizer).token_ids.tolist()): t for t in data}
     positions = jnp.arange(256, dtype=jnp.int32)[None]
 
     @jax.jit
-    def logprobs_of(ids, segments):
+    def logprobs_of(token_ids, segments):
         module = bind(model, params)
-        return jax.nn.log_softmax(module(ids, positions, segments) @ module.output_embedding.T, axis=-1)[0]
+        return jax.nn.log_softmax(module(token_ids, positions, segments) @ module.output_embedding.T, axis=-1)[0]
 
     chosen, total, weight = [], 0.0, 0.0
     for batch in source.step(0):
         for tokens, segments in zip(batch.tokens, batch.segments, strict=True):
-            chosen += [by_ids[tuple(tokens[segments == s].tolist())] for s in range(1, segments.max() + 1)]
+            chosen += [by_token_ids[tuple(tokens[segments == s].tolist())] for s in range(1, segments.max() + 1)]
     for transcript in chosen:
         encoded = transcripts.encode(transcript, tokenizer)
-        ids, segments = np.zeros((2, 1, 256), np.int32)
-        ids[0, : len(encoded.ids)], segments[0, : len(encoded.ids)] = encoded.ids, 1
-        logprobs = np.asarray(logprobs_of(ids, segments))
+        token_ids, segments = np.zeros((2, 1, 256), np.int32)
+        token_ids[0, : len(encoded.token_ids)], segments[0, : len(encoded.token_ids)] = encoded.token_ids, 1
+        logprobs = np.asarray(logprobs_of(token_ids, segments))
         shares = [d for e in transcript.exchanges if e.imitate for d in transcripts.choices(e, tokenizer)]
         for place, distribution in zip(np.flatnonzero(encoded.mask), shares, strict=True):
-            total -= sum(share * logprobs[place - 1, id_] for id_, share in distribution.items())
+            total -= sum(share * logprobs[place - 1, token_id] for token_id, share in distribution.items())
             weight += 1
     optimizer = make_optimizer(config.optimizer, 2)
     with jax.numpy_dtype_promotion("standard"):  # optax mixes types within itself
@@ -253,10 +253,10 @@ def test_transcripts_show_the_first_tasks_of_every_split_equally_often():
 
 
 def test_the_box_is_made_of_random_legal_play_of_its_ids_and_variants():
-    config = box.get_config()
-    config = dataclasses.replace(config, tiny_player=dataclasses.replace(config.tiny_player, ids_per_game=280))
+    config = bundled.get_config()
+    config = dataclasses.replace(config, tiny_player=dataclasses.replace(config.tiny_player, tokens_per_game=280))
     found = tiny_player.make_transcripts(config)
-    assert {t.game for t in found} == set(IDS)
+    assert {t.game for t in found} == set(GAME_IDS)
     assert all(not e.skilled for t in found for e in t.exchanges)
     hanoi = [t for t in found if t.game == "TowerOfHanoi-v0"]
     assert sum(len(t.exchanges) for t in hanoi) >= 40 + 2 * 10  # 7 ids a turn; a quarter for each of two variants

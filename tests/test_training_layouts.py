@@ -10,14 +10,14 @@ import optax
 import pytest
 
 from dfc.config import GrpoConfig, TrainingConfig
-from dfc.models.decoder_config import DecoderConfig, LinearRope
+from dfc.models.config import DecoderConfig, LinearRope
 from dfc.models.lora import ALL_LINEAR, LoraConfig, merge
 from dfc.models.quantization import quantize_params
 from dfc.models.sharding import make_mesh, param_shardings
 from dfc.models.transformer import abstract_params, is_stacked
 from dfc.recipes.conquer import make_loss
 from dfc.training.packing import Sequence1D, micro_batches, pack
-from dfc.training.step import Trainer
+from dfc.training.trainer import Trainer
 
 LLAMA = DecoderConfig(
     vocabulary=64,
@@ -59,14 +59,14 @@ UNROLLED = TrainingConfig(scan_layers=False, remat="none")
 
 
 @functools.cache
-def draw_params(config, seed=0):
+def random_params(config, seed=0):
     rng = np.random.default_rng(seed)
 
-    def draw(leaf):
+    def random_leaf(leaf):
         one = leaf.ndim == 1 and not config.unit_offset_norm
         return jnp.asarray((rng.normal(size=leaf.shape) * 0.12 + one).astype(np.float32)).astype(leaf.dtype)
 
-    return jax.tree.map(draw, abstract_params(config))
+    return jax.tree.map(random_leaf, abstract_params(config))
 
 
 def batches(rows=4, count=2):
@@ -76,8 +76,8 @@ def batches(rows=4, count=2):
         mask = rng.random(length) < 0.5
         mask[0], mask[-1] = False, True
         logprobs = np.where(mask, rng.normal(size=length) - 4, 0).astype(np.float32)
-        ids = rng.integers(0, 64, length).astype(np.int32)
-        found.append(Sequence1D(ids, mask, logprobs, float(rng.normal())))
+        token_ids = rng.integers(0, 64, length).astype(np.int32)
+        found.append(Sequence1D(token_ids, mask, logprobs, float(rng.normal())))
     cut = micro_batches(pack(found, ROW, rows), rows)
     assert len(cut) >= count
     return cut[:count]
@@ -87,9 +87,11 @@ def make(config, *, training=UNROLLED, **options):
     return Trainer(config, make_loss(GRPO, ROW), optax.sgd(0.1), training=training, **options)
 
 
-def step(trainer, params, reference, **options):
-    tree = trainer.initial(params)
-    return trainer.update(tree, trainer.initial_state(tree), batches(), trainer.frozen(reference), **options)
+def step(trainer, params, reference_params, **options):
+    tree = trainer.initial_params(params)
+    return trainer.update(
+        tree, trainer.initial_state(tree), batches(), trainer.frozen_params(reference_params), **options
+    )
 
 
 def assert_close(found, expected, relative):
@@ -106,10 +108,10 @@ def difference(after, before):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_scan_with_recomputed_layers_makes_the_update_of_unrolled_layers(family):
     config = FAMILIES[family]
-    params, reference = draw_params(config), draw_params(config, 1)
-    expected = step(make(config), params, reference)
+    params, reference_params = random_params(config), random_params(config, 1)
+    expected = step(make(config), params, reference_params)
     scanned = make(config, training=TrainingConfig(remat="layer"))
-    found = step(scanned, params, reference)
+    found = step(scanned, params, reference_params)
     assert is_stacked(found.params)
     assert found.loss == pytest.approx(expected.loss, rel=1e-5)
     assert_close(scanned.policy(found.params), expected.params, 1e-5)
@@ -118,11 +120,11 @@ def test_a_scan_with_recomputed_layers_makes_the_update_of_unrolled_layers(famil
 @pytest.mark.parametrize(("family", "training"), [(f, TrainingConfig()) for f in FAMILIES] + [("gemma3", UNROLLED)])
 def test_eight_devices_make_the_update_of_one(family, training):
     config = FAMILIES[family]
-    params, reference = draw_params(config), draw_params(config, 1)
-    one = step(make(config, training=training), params, reference)
+    params, reference_params = random_params(config), random_params(config, 1)
+    one = step(make(config, training=training), params, reference_params)
     mesh = make_mesh(1, 4, 2)
     split = make(config, training=training, mesh=mesh)
-    placed = [jax.device_put(tree, param_shardings(config, mesh)) for tree in (params, reference)]
+    placed = [jax.device_put(tree, param_shardings(config, mesh)) for tree in (params, reference_params)]
     eight = step(split, *placed)
     assert eight.loss == pytest.approx(one.loss, rel=1e-5)
     assert eight.gradient_norm == pytest.approx(one.gradient_norm, rel=1e-5)
@@ -135,16 +137,18 @@ def test_eight_devices_make_the_update_of_one(family, training):
 @pytest.mark.parametrize("quantized", [False, True], ids=["full base", "nf4 base"])
 def test_adapters_are_trained_beside_a_base_that_stays(quantized):
     config = FAMILIES["qwen2"]
-    params = draw_params(config)
+    params = random_params(config)
     reports = []
     for training in (UNROLLED, TrainingConfig()):
         trainer = make(config, training=training, lora=LORA)
-        base = trainer.frozen(quantize_params(params) if quantized else params)
+        base_params = trainer.frozen_params(quantize_params(params) if quantized else params)
         # Fresh adapters have b = 0, where the gradient of a is 0 too.
-        adapters = jax.tree.map(lambda x: x + 0.02, trainer.initial(params))
-        before = jax.tree.map(np.array, base)
-        update = trainer.update(adapters, trainer.initial_state(adapters), batches(), base, base=base)
-        jax.tree.map(np.testing.assert_array_equal, before, jax.tree.map(np.array, base))
+        adapters = jax.tree.map(lambda x: x + 0.02, trainer.initial_params(params))
+        before = jax.tree.map(np.array, base_params)
+        update = trainer.update(
+            adapters, trainer.initial_state(adapters), batches(), base_params, base_params=base_params
+        )
+        jax.tree.map(np.testing.assert_array_equal, before, jax.tree.map(np.array, base_params))
         assert all(np.abs(x).max() > 0 for x in jax.tree.leaves(difference(update.params, adapters)))
         assert update.metrics["kl"] > 0  # the reference is the model with its adapters off
         reports.append(update)
@@ -153,13 +157,17 @@ def test_adapters_are_trained_beside_a_base_that_stays(quantized):
 
 def test_adapters_on_eight_devices_make_the_update_of_one():
     config, training = FAMILIES["gemma3"], TrainingConfig()
-    params = draw_params(config)
+    params = random_params(config)
     found = []
     for mesh in (None, make_mesh(1, 4, 2)):
         trainer = make(config, training=training, lora=LORA, mesh=mesh)
-        base = trainer.frozen(params if mesh is None else jax.device_put(params, param_shardings(config, mesh)))
-        adapters = jax.tree.map(lambda x: x + 0.02, trainer.initial(params))
-        found.append(trainer.update(adapters, trainer.initial_state(adapters), batches(), base, base=base))
+        base_params = trainer.frozen_params(
+            params if mesh is None else jax.device_put(params, param_shardings(config, mesh))
+        )
+        adapters = jax.tree.map(lambda x: x + 0.02, trainer.initial_params(params))
+        found.append(
+            trainer.update(adapters, trainer.initial_state(adapters), batches(), base_params, base_params=base_params)
+        )
     assert found[1].loss == pytest.approx(found[0].loss, rel=1e-5)
     assert_close(found[1].params, found[0].params, 1e-5)
 
@@ -167,10 +175,10 @@ def test_adapters_on_eight_devices_make_the_update_of_one():
 def test_the_gradient_of_adapters_is_that_of_the_merged_weights():
     """d loss / d b of y = x (W + s a b): s a^T times d loss / d W, the latter from training the merged weights."""
     config = FAMILIES["llama"]
-    params = draw_params(config)
+    params = random_params(config)
     trainer = make(config, lora=LORA)
-    adapters = jax.tree.map(lambda x: x + 0.02, trainer.initial(params))
-    lora = trainer.update(adapters, trainer.initial_state(adapters), batches(), params, base=params)
+    adapters = jax.tree.map(lambda x: x + 0.02, trainer.initial_params(params))
+    lora = trainer.update(adapters, trainer.initial_state(adapters), batches(), params, base_params=params)
     merged = merge(params, adapters, LORA.scale)
     full = make(config)
     whole = full.update(merged, full.initial_state(merged), batches(), params)
@@ -183,12 +191,12 @@ def test_the_gradient_of_adapters_is_that_of_the_merged_weights():
 
 
 def test_dropout_of_adapters_is_off_without_a_seed_and_repeats_with_one():
-    config, params = LLAMA, draw_params(LLAMA)
+    config, params = LLAMA, random_params(LLAMA)
     trainer = make(config, lora=dataclasses.replace(LORA, dropout=0.5))
-    adapters = jax.tree.map(lambda x: x + 0.05, trainer.initial(params))
+    adapters = jax.tree.map(lambda x: x + 0.05, trainer.initial_params(params))
     state = trainer.initial_state(adapters)
     plain, first, again, other = (
-        trainer.update(adapters, state, batches(), params, base=params, dropout_seed=seed).loss
+        trainer.update(adapters, state, batches(), params, base_params=params, dropout_seed=seed).loss
         for seed in (None, 1, 1, 2)
     )
     assert first == again
@@ -196,21 +204,21 @@ def test_dropout_of_adapters_is_off_without_a_seed_and_repeats_with_one():
 
 
 def test_base_is_wanted_with_adapters_and_only_then():
-    params = draw_params(LLAMA)
+    params = random_params(LLAMA)
     with pytest.raises(ValueError, match="base"):
-        step(make(LLAMA), params, params, base=params)
+        step(make(LLAMA), params, params, base_params=params)
     with pytest.raises(ValueError, match="base"):
         step(make(LLAMA, lora=LORA), params, params)
 
 
 def test_float32_masters_keep_steps_that_bfloat16_weights_lose():
     config = dataclasses.replace(LLAMA, dtype="bfloat16")
-    params = draw_params(config)
+    params = random_params(config)
     moved = {}
     for master in ("float32", "bfloat16"):
         training = TrainingConfig(scan_layers=False, remat="none", master_dtype=master)
         trainer = Trainer(config, make_loss(GRPO, ROW), optax.adam(1e-5), training=training)
-        tree = trainer.initial(params)
+        tree = trainer.initial_params(params)
         assert {x.dtype for x in jax.tree.leaves(tree)} == {jnp.dtype(master)}
         state = trainer.initial_state(tree)
         assert {x.dtype for x in jax.tree.leaves(state) if x.ndim} == {jnp.dtype("float32")}
@@ -223,11 +231,11 @@ def test_float32_masters_keep_steps_that_bfloat16_weights_lose():
 
 
 def test_a_donated_update_is_the_same_and_takes_its_input_with_it():
-    params = draw_params(LLAMA)
+    params = random_params(LLAMA)
     training = TrainingConfig()
     trainer = make(LLAMA, training=training)
     kept = step(trainer, params, params)
-    tree = trainer.initial(params)
-    gone = trainer.update(tree, trainer.initial_state(tree), batches(), trainer.frozen(params), donate=True)
+    tree = trainer.initial_params(params)
+    gone = trainer.update(tree, trainer.initial_state(tree), batches(), trainer.frozen_params(params), donate=True)
     jax.tree.map(np.testing.assert_array_equal, kept.params, gone.params)
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(tree))

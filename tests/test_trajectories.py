@@ -34,8 +34,8 @@ from dfc.data.trajectory_files import (
     read_rows,
     read_trajectories,
 )
-from dfc.evaluation.replay import ReplayError, replay
 from dfc.games import registry
+from dfc.games.replay import ReplayError, replay
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -48,7 +48,7 @@ def trajectory(episode, sample=0, **options):
 
 
 def test_the_messages_are_what_the_seat_was_shown_and_what_it_said():
-    episode = played("TicTacToe-v0", 5, chance=1)
+    episode = played("TicTacToe-v0", 5, rng_seed=1)
     found = trajectory(episode, system="Play well.")
     game = registry.make("TicTacToe-v0")
     game.reset(5)
@@ -65,11 +65,11 @@ def test_the_messages_are_what_the_seat_was_shown_and_what_it_said():
 
 @pytest.mark.parametrize("game_id", ["wordle", "mastermind", "battleship", "minesweeper", "bandit", "TicTacToe-v0"])
 def test_ids_are_the_episodes_own_and_the_row_replays(game_id):
-    episode = played(game_id, 7, chance=2)
+    episode = played(game_id, 7, rng_seed=2)
     found = trajectory(episode, sample=11)
-    assert np.array_equal(found.ids, episode.ids)
+    assert np.array_equal(found.token_ids, episode.token_ids)
     assert np.array_equal(found.mask, episode.mask)
-    assert (found.tokens, found.action_tokens) == (len(episode.ids), int(episode.mask.sum()))
+    assert (found.tokens, found.action_tokens) == (len(episode.token_ids), int(episode.mask.sum()))
     assert [turn.reply for turn in replay(found.record())] == [reply.text for reply in episode.replies]
     assert dict(found.measures) == dict(episode.measures)
     assert found.sample == 11
@@ -78,9 +78,9 @@ def test_ids_are_the_episodes_own_and_the_row_replays(game_id):
 
 
 def test_the_task_is_the_number_in_the_split_and_else_the_deal():
-    found = trajectory(played("wordle", 1515 * 3 + 8, chance=1, options={"split": "train"}))
+    found = trajectory(played("wordle", 1515 * 3 + 8, rng_seed=1, options={"split": "train"}))
     assert (found.split, found.task, found.game_seed) == ("train", 8, 1515 * 3 + 8)
-    found = trajectory(played("wordle", 807, chance=1, options={"split": "test"}))
+    found = trajectory(played("wordle", 807, rng_seed=1, options={"split": "test"}))
     assert (found.split, found.task, found.options) == ("test", 7, '{"split":"test"}')
     found = trajectory(played("Nim-v0", 807))
     assert (found.split, found.task) == (None, 807)
@@ -189,7 +189,7 @@ def written(folder, rows, **options):
 
 def test_what_was_written_is_read_back(tmp_path):
     games = ("wordle", "TicTacToe-v0", "minesweeper", "bandit")
-    rows = [trajectory(played(g, n, chance=n), n, keep_logprobs=n % 2 == 0) for g in games for n in range(3)]
+    rows = [trajectory(played(g, n, rng_seed=n), n, keep_logprobs=n % 2 == 0) for g in games for n in range(3)]
     written(tmp_path, rows, rows_per_part=5)
     assert [read_part(path).num_rows for path in parts(tmp_path)] == [5, 5, 2]
     back = list(read_trajectories(tmp_path))
@@ -339,14 +339,14 @@ def test_a_cut_file_is_named(tmp_path):
 def test_a_flipped_byte_is_noticed(tmp_path):
     # Random ids are stored as they are: a wrong one decompresses as well as a right one.
     noise = np.random.default_rng(0).integers(0, 2**31, (50, 400)).astype(np.int32)
-    rows = [dataclasses.replace(row(task=n, tokens=400), ids=ids) for n, ids in enumerate(noise)]
+    rows = [dataclasses.replace(row(task=n, tokens=400), token_ids=token_ids) for n, token_ids in enumerate(noise)]
     (path,) = parts(written(tmp_path, rows))
     data = bytearray(path.read_bytes())
     with pq.ParquetFile(path) as file:
-        ids = file.metadata.row_group(0).column(
-            next(n for n in range(file.metadata.num_columns) if file.schema.column(n).path.startswith("ids."))
+        token_ids = file.metadata.row_group(0).column(
+            next(n for n in range(file.metadata.num_columns) if file.schema.column(n).path.startswith("token_ids."))
         )
-        start = ids.dictionary_page_offset + ids.total_compressed_size // 2
+        start = token_ids.dictionary_page_offset + token_ids.total_compressed_size // 2
     data[start] ^= 1
     path.write_bytes(data)
     assert read_columns(tmp_path, ("turns",)).table.num_rows == 50  # other columns are whole
@@ -359,8 +359,8 @@ def test_a_flipped_byte_is_noticed(tmp_path):
     [
         (lambda t: t.drop_columns(["turns"]), "no column turns, it has game"),
         (lambda t: t.set_column(11, "turns", pa.array(["3"])), "column turns is string, expected int32"),
-        (lambda t: t.replace_schema_metadata(None), "no trajectories of dfc, expected version 1"),
-        (lambda t: t.replace_schema_metadata({b"dfc.trajectories": b"2"}), "trajectories of schema version 2"),
+        (lambda t: t.replace_schema_metadata(None), "no trajectories of dfc, expected version 2"),
+        (lambda t: t.replace_schema_metadata({b"dfc.trajectories": b"1"}), "trajectories of schema version 1"),
     ],
 )
 def test_a_file_of_another_layout_is_named(tmp_path, change, message):
@@ -391,12 +391,12 @@ def test_a_folder_without_rows_is_named(tmp_path):
 def test_the_messages_of_a_rollout_spell_its_ids():
     # JAX is only loaded where it is needed.
     from dfc.config import RolloutConfig, SamplingConfig
-    from dfc.data.published import encode
+    from dfc.data.conversations import encode
     from dfc.games.scripted import RandomLegal
+    from dfc.inference.engine import Engine
     from dfc.models.chat import ChatTokenizer
     from dfc.models.huggingface import load, resolve
-    from dfc.rollout.engine import Engine
-    from dfc.rollout.play import Arena, Job
+    from dfc.rollout.runner import EpisodeSpec, RolloutRunner
 
     folder = resolve("tiny_player")
     config, params = load(folder, dtype="float32")
@@ -407,24 +407,24 @@ def test_the_messages_of_a_rollout_spell_its_ids():
         params,
         slots=4,
         max_length=192,
-        stop_ids=frozenset(tokenizer.end_ids),
+        stop_token_ids=frozenset(tokenizer.end_token_ids),
         sampling=SamplingConfig(temperature=1.5, min_p=0.3),
-        widths=(16,),
-        lengths=(192,),
+        prefill_buckets=(16,),
+        cache_buckets=(192,),
         rows=2,
     )
-    arena = Arena(limits, tokenizer, engine, opponent=RandomLegal(), opponent_name="random_legal")
-    jobs = [Job(game="TicTacToe-v0", options={}, game_seed=n, seat=n % 2, group=0, seed=n) for n in range(8)]
-    rows = [trajectory(episode, n) for n, episode in enumerate(arena.play(jobs))]
+    runner = RolloutRunner(limits, tokenizer, engine, opponent=RandomLegal(), opponent_name="random_legal")
+    specs = [EpisodeSpec(game="TicTacToe-v0", options={}, game_seed=n, seat=n % 2, group=0, seed=n) for n in range(8)]
+    rows = [trajectory(episode, n) for n, episode in enumerate(runner.play(specs))]
     assert all(map(same, to_trajectories(to_table(rows)), rows))
     compared = 0
     for found in rows:
-        ids, mask = encode(found.messages, tokenizer)
+        token_ids, mask = encode(found.messages, tokenizer)
         # A reply that no end id closed, or that the tokenizer would cut otherwise, spells other ids.
-        if len(ids) == len(found.ids) and np.array_equal(ids, found.ids):
+        if len(token_ids) == len(found.token_ids) and np.array_equal(token_ids, found.token_ids):
             assert np.array_equal(mask, found.mask)
             compared += 1
         assert found.messages[-1].role == "assistant"
-        assert (found.logprobs[found.mask] < 0).any()
+        assert (found.sampled_logprobs[found.mask] < 0).any()
         assert found.opponent == "random_legal"
     assert compared >= 4

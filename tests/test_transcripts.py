@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from dfc.configs.tiny_player import IDS
-from dfc.data import pieces, transcripts
-from dfc.data.transcripts import mixed_skill, random_legal
+from dfc.configs.tiny_player import GAME_IDS
 from dfc.games import registry, scripted
-from dfc.games.chance import Chance, derive_seed
 from dfc.games.game import Verdict
 from dfc.games.paprika.mastermind import targets
-from dfc.models import tiny_tokenizer
+from dfc.games.rng import GameRng, derive_seed
 from dfc.models.chat import ChatTokenizer
+from dfc.tiny_player import build_tokenizer, transcripts, vocabulary
+from dfc.tiny_player.transcripts import mixed_skill, random_legal
 
 OPTIONS = {"TicTacToe-v0": {"show_board": True}, "GuessTheNumber-v0": {"max_turns": 5}, "LiarsDice-v0": {"num_dice": 2}}
 
@@ -32,11 +31,11 @@ def folder(tmp_path_factory):
         for seed in range(8)
         for t in made(game_id, seed)
     )
-    tiny_tokenizer.build(messages, folder, size=600)
+    build_tokenizer.build(messages, folder, size=600)
     return folder
 
 
-@pytest.mark.parametrize("game_id", IDS)
+@pytest.mark.parametrize("game_id", GAME_IDS)
 def test_the_exchanges_are_one_game_to_its_end(game_id):
     for seed in range(3):
         found = made(game_id, seed)
@@ -55,7 +54,7 @@ def test_the_exchanges_are_one_game_to_its_end(game_id):
         assert all(t.game == game_id for t in found)
 
 
-@pytest.mark.parametrize("game_id", IDS)
+@pytest.mark.parametrize("game_id", GAME_IDS)
 def test_illegal_tries_come_as_often_as_asked_for(game_id):
     def tries(share):
         found = [t for seed in range(8) for t in made(game_id, seed, share)]
@@ -99,32 +98,38 @@ def test_ids_are_those_of_the_whole_conversation_and_imitated_replies_are_masked
         roles = [(("user", e.observation), ("assistant", e.reply)) for e in transcript.exchanges]
         messages = [{"role": role, "content": text} for pair in roles for role, text in pair]
         whole = theirs.apply_chat_template(messages, tokenize=True, return_dict=True)["input_ids"]
-        assert sequence.ids.tolist() == whole
-        assert (sequence.ids.dtype, sequence.mask.dtype, sequence.logprobs.dtype) == (np.int32, bool, np.float32)
-        assert not sequence.logprobs.any()
+        assert sequence.token_ids.tolist() == whole
+        assert (sequence.token_ids.dtype, sequence.mask.dtype, sequence.sampled_logprobs.dtype) == (
+            np.int32,
+            bool,
+            np.float32,
+        )
+        assert not sequence.sampled_logprobs.any()
         edges = np.flatnonzero(np.diff(np.concatenate([[0], sequence.mask, [0]])))
-        runs = [sequence.ids[a:b].tolist() for a, b in edges.reshape(-1, 2)]
+        runs = [sequence.token_ids[a:b].tolist() for a, b in edges.reshape(-1, 2)]
         imitated = [e.reply for e in transcript.exchanges if e.imitate]
-        assert [theirs.decode(run) for run in runs] == [f"{reply}{tiny_tokenizer.END}" for reply in imitated]
+        assert [theirs.decode(run) for run in runs] == [f"{reply}{build_tokenizer.END}" for reply in imitated]
 
 
 @pytest.mark.parametrize("game_id", ["TicTacToe-v0", "GuessTheNumber-v0", "Nim-v0", "LiarsDice-v0"])
 def test_the_shares_of_ids_are_those_of_a_player_who_takes_every_legal_action_equally_often(folder, game_id):
     tokenizer = ChatTokenizer.load(folder)
-    end, longest = tokenizer.end_ids[0], 0
+    end, longest = tokenizer.end_token_ids[0], 0
     for exchange in (e for t in made(game_id, 3) for e in t.exchanges if e.imitate):
         own = [*tokenizer.encode_reply(exchange.reply), end]
         found = transcripts.choices(exchange, tokenizer)
         assert len(found) == len(own)
         # The chain rule: every action, this one among them, is as probable as any other.
         np.testing.assert_allclose(
-            np.prod([f[id_] for f, id_ in zip(found, own, strict=True)]), 1 / len(exchange.legal)
+            np.prod([f[token_id] for f, token_id in zip(found, own, strict=True)]), 1 / len(exchange.legal)
         )
         for place, shares in enumerate(found):
             assert sum(shares.values()) == pytest.approx(1)
             spelled = [[*tokenizer.encode_reply(action), end] for action in exchange.legal]
-            going_on = [ids[place] for ids in spelled if ids[:place] == own[:place]]
-            assert shares == pytest.approx({id_: going_on.count(id_) / len(going_on) for id_ in going_on})
+            going_on = [token_ids[place] for token_ids in spelled if token_ids[:place] == own[:place]]
+            assert shares == pytest.approx(
+                {token_id: going_on.count(token_id) / len(going_on) for token_id in going_on}
+            )
         longest = max(longest, len(exchange.legal))
     assert longest > 2
 
@@ -138,7 +143,7 @@ def mixed(game_id, seed, low, high):
     return mixed_skill(game_id, {}, seed, skill=(low, high), illegal_share=0.0)
 
 
-@pytest.mark.parametrize("game_id", IDS)
+@pytest.mark.parametrize("game_id", GAME_IDS)
 def test_no_skill_is_random_legal_play(game_id):
     options = OPTIONS.get(game_id, {})
     assert mixed_skill(game_id, options, 4, skill=(0.0, 0.0), illegal_share=0.3) == made(game_id, 4)
@@ -149,13 +154,13 @@ def test_full_skill_is_the_strong_program_and_staff_follows_its_script(game_id):
     (found,) = mixed(game_id, 3, 1.0, 1.0)
     game = registry.make(game_id)
     game.reset(derive_seed("transcript deal", game_id, 3))
-    staff, player = scripted.staff(game), scripted.strong(game)
-    draws = Chance(derive_seed("transcript skill", game_id, 3))
+    simulators, player = scripted.simulators(game), scripted.strong(game)
+    draws = GameRng(derive_seed("transcript skill", game_id, 3))
     draws.uniform()  # the skill
     turns = []
     while not game.over:
         if game.to_move >= game.seats:
-            game.step(staff[game.role(game.to_move)].act(game, Chance(0)))
+            game.step(simulators[game.role(game.to_move)].act(game, GameRng(0)))
             continue
         draws.uniform()  # who acts
         turns.append((game.observation(0), player.act(game, draws)))
@@ -176,15 +181,17 @@ def test_skill_decides_how_often_the_program_acts():
 
 def test_shares_are_those_of_a_player_who_is_skilled_now_and_then(folder):
     tokenizer = ChatTokenizer.load(folder)
-    end = tokenizer.end_ids[0]
+    end = tokenizer.end_token_ids[0]
     (found,) = mixed("minesweeper", 1, 0.4, 0.4)
     for exchange in found.exchanges:
         count = len(exchange.legal)
         shares = sorted(map(exchange.share, exchange.legal))
         assert shares == pytest.approx([0.6 / count] * (count - 1) + [0.4 + 0.6 / count])
         # The chain rule: the shares of its ids multiply to the share of the action.
-        ids = [*tokenizer.encode_reply(exchange.reply), end]
-        product = np.prod([f[id_] for f, id_ in zip(transcripts.choices(exchange, tokenizer), ids, strict=True)])
+        token_ids = [*tokenizer.encode_reply(exchange.reply), end]
+        product = np.prod(
+            [f[token_id] for f, token_id in zip(transcripts.choices(exchange, tokenizer), token_ids, strict=True)]
+        )
         np.testing.assert_allclose(product, exchange.share(exchange.reply))
 
 
@@ -210,11 +217,11 @@ def test_only_tasks_of_the_training_split_are_played():
 def test_pieces_are_whole_sentences_and_words_but_no_part_of_a_hidden_word_and_no_row_of_a_board():
     games = ("wordle", "minesweeper", "twenty_questions")
     found = [t for game_id in games for s in range(30) for t in mixed(game_id, s, 1.0, 1.0)]
-    chosen = pieces.choose(transcripts.texts(iter(found)), 400)
+    chosen = vocabulary.choose(transcripts.texts(iter(found)), 400)
     assert len(set(chosen)) == len(chosen) <= 400
     assert "</Answer>" in chosen
     assert any(piece.endswith("?") for piece in chosen)  # a question that is always the same
-    assert max(map(tiny_tokenizer.items, chosen)) == 1
+    assert max(map(build_tokenizer.items, chosen)) == 1
     guesses = {e.reply for t in found if t.game == "wordle" for e in t.exchanges}
     words = {guess.removeprefix("<Answer>").removesuffix("</Answer>") for guess in guesses}
     assert not [piece for piece in chosen if any(piece in word for word in words)]
@@ -223,7 +230,7 @@ def test_pieces_are_whole_sentences_and_words_but_no_part_of_a_hidden_word_and_n
 
 def test_pieces_do_not_depend_on_the_order_of_messages():
     messages = [m for s in range(5) for m in transcripts.texts(iter(mixed("murder_mystery", s, 1.0, 1.0)))]
-    assert pieces.choose(messages, 150) == pieces.choose(messages[::-1], 150)
+    assert vocabulary.choose(messages, 150) == vocabulary.choose(messages[::-1], 150)
 
 
 def test_the_text_of_a_single_task_is_no_piece():
@@ -231,6 +238,6 @@ def test_the_text_of_a_single_task_is_no_piece():
     cities = [t for s in range(60) for t in mixed("guess_my_city", s, 1.0, 1.0)]
     messages = [*transcripts.texts(iter(cases)), *transcripts.texts(iter(cities))] + ["Yes."] * 10_000
     told = "".join(e.observation for t in cases for e in t.exchanges[:1])
-    whole = [piece for piece in pieces.choose(messages, 800) if piece in told and piece.count(" ") > 12]
+    whole = [piece for piece in vocabulary.choose(messages, 800) if piece in told and piece.count(" ") > 12]
     assert whole  # the rules
     assert all(told.count(piece) == len(cases) for piece in whole)

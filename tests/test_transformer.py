@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dfc.models.cache import empty_cache
-from dfc.models.decoder_config import DecoderConfig, LinearRope, Llama3Rope
+from dfc.models.config import DecoderConfig, LinearRope, Llama3Rope
 from dfc.models.transformer import abstract_params, bind, initialize, logical_axes
 
 CONFIG = DecoderConfig(
@@ -64,11 +64,11 @@ def config(request):
 
 @pytest.fixture
 def params(config):
-    return draw_params(config)
+    return random_params(config)
 
 
 @functools.cache
-def draw_params(config):
+def random_params(config):
     # Not `initialize`: biases start at 0 and norms at 1, where a wrong use of them would not show.
     rng = np.random.default_rng(0)
     return jax.tree.map(
@@ -94,19 +94,19 @@ def whole(config, params, tokens, positions=None, segments=None):
     return np.asarray(run(config, params, tokens, jnp.asarray(positions, jnp.int32), segments))
 
 
-def draw(rows, length, seed=0):
+def random_tokens(rows, length, seed=0):
     return np.random.default_rng(seed).integers(0, CONFIG.vocabulary, (rows, length))
 
 
 def test_feeding_in_chunks_of_mixed_sizes_equals_the_whole_sequence(config, params):
     """Each row is fed its own number of ids per call, padded to a common length."""
     lengths = np.array([20, 13, 17])
-    tokens = draw(3, 20)
+    tokens = random_tokens(3, 20)
     expected = whole(config, params, tokens)
     feeds = np.array([[5, 1, 3], [1, 7, 1], [8, 0, 2], [1, 1, 1], [4, 3, 9], [1, 1, 1]])  # per call and row
     assert (feeds.sum(0) == lengths).all()
     cache, start, seen = empty_cache(config, 3, 40), np.zeros(3, np.int32), np.zeros(3, int)
-    noise = draw(3, 40, seed=9)  # what lies in the padding must not matter
+    noise = random_tokens(3, 40, seed=9)  # what lies in the padding must not matter
     for feed in feeds:
         fed = noise[:, : 9 if feed.max() > 1 else 1].copy()
         for row, count in enumerate(feed):
@@ -121,7 +121,7 @@ def test_feeding_in_chunks_of_mixed_sizes_equals_the_whole_sequence(config, para
 
 
 def test_a_reused_slot_forgets_what_it_held(config, params):
-    first, second = draw(1, 9, seed=1), draw(1, 9, seed=2)
+    first, second = random_tokens(1, 9, seed=1), random_tokens(1, 9, seed=2)
     zero = jnp.zeros(1, jnp.int32)
     _, cache = extend(config, params, jnp.asarray(first, jnp.int32), zero, empty_cache(config, 1, 16))
     hidden, _ = extend(config, params, jnp.asarray(second, jnp.int32), zero, cache)
@@ -129,7 +129,7 @@ def test_a_reused_slot_forgets_what_it_held(config, params):
 
 
 def test_packed_segments_equal_separate_sequences(config, params):
-    parts = [draw(1, length, seed=length) for length in (7, 4, 9)]
+    parts = [random_tokens(1, length, seed=length) for length in (7, 4, 9)]
     packed = np.concatenate([*parts, np.zeros((1, 4), int)], axis=1)
     segments = np.repeat([1, 2, 3, 0], [7, 4, 9, 4])[None]
     positions = np.concatenate([np.arange(length) for length in (7, 4, 9, 4)])[None]
@@ -141,7 +141,7 @@ def test_packed_segments_equal_separate_sequences(config, params):
 
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_padding_does_not_matter(config, params, side):
-    tokens = draw(2, 9)
+    tokens = random_tokens(2, 9)
     expected = whole(config, params, tokens)
     at = slice(5, 14) if side == "left" else slice(0, 9)
     for filler in (0, 17):
@@ -153,7 +153,7 @@ def test_padding_does_not_matter(config, params, side):
 
 
 def test_later_ids_do_not_change_earlier_states(config, params):
-    tokens = draw(1, 12)
+    tokens = random_tokens(1, 12)
     changed = tokens.copy()
     changed[:, 8:] = (changed[:, 8:] + 1) % CONFIG.vocabulary
     before, after = whole(config, params, tokens), whole(config, params, changed)
@@ -197,7 +197,7 @@ CHANGES = {
     ("base", "change"), [(base, change) for base, changes in CHANGES.items() for change in changes]
 )
 def test_every_number_of_the_config_counts(base, change):
-    config, params, tokens = CONFIGS[base], draw_params(CONFIGS[base]), draw(1, 100)
+    config, params, tokens = CONFIGS[base], random_params(CONFIGS[base]), random_tokens(1, 100)
 
     def logits(config):
         return bind(config, params).logits(whole(config, params, tokens))
@@ -218,7 +218,7 @@ def test_no_number_of_the_config_is_left_out_of_the_test_above():
 
 def test_a_window_hides_what_lies_before_it():
     config = dataclasses.replace(CONFIG, sliding_window=4, layers=1)
-    params, tokens = draw_params(config), draw(1, 12)
+    params, tokens = random_params(config), random_tokens(1, 12)
     changed = tokens.copy()
     changed[:, 5] = (changed[:, 5] + 1) % config.vocabulary
     moved = np.abs(whole(config, params, tokens) - whole(config, params, changed)).max(axis=-1)[0] > 1e-6
@@ -227,14 +227,14 @@ def test_a_window_hides_what_lies_before_it():
 
 def test_a_score_is_read_at_the_last_id():
     config = dataclasses.replace(CONFIG, labels=2, qkv_bias=False)
-    params, tokens = draw_params(config), draw(2, 9)
+    params, tokens = random_params(config), random_tokens(2, 9)
     assert "head" not in params
     hidden = whole(config, params, tokens)
     expected = np.stack([hidden[0, 3], hidden[1, 8]]) @ params["score"]["kernel"]
     scores = bind(config, params).scores(jnp.asarray(hidden), jnp.asarray([3, 8]))
     np.testing.assert_allclose(scores, expected, rtol=1e-5)
     with pytest.raises(ValueError, match="has no scores"):
-        bind(CONFIG, draw_params(CONFIG)).scores(jnp.asarray(hidden), jnp.asarray([3, 8]))
+        bind(CONFIG, random_params(CONFIG)).scores(jnp.asarray(hidden), jnp.asarray([3, 8]))
 
 
 def test_kinds_decide_which_weights_there_are():
@@ -250,11 +250,11 @@ def test_kinds_decide_which_weights_there_are():
 
 def test_bfloat16_is_kept_throughout():
     config = dataclasses.replace(CONFIG, dtype="bfloat16", layers=1)
-    drawn = initialize(config, 0)
-    assert {leaf.dtype for leaf in jax.tree.leaves(drawn)} == {jnp.dtype("bfloat16")}
+    initialized = initialize(config, 0)
+    assert {leaf.dtype for leaf in jax.tree.leaves(initialized)} == {jnp.dtype("bfloat16")}
     tokens = jnp.zeros((1, 3), jnp.int32)
     model = jax.jit(lambda p, cache: bind(config, p).feed(tokens, jnp.zeros(1, jnp.int32), cache))
-    hidden, cache = model(drawn, empty_cache(config, 1, 4))
+    hidden, cache = model(initialized, empty_cache(config, 1, 4))
     assert {hidden.dtype, *(leaf.dtype for leaf in jax.tree.leaves(cache))} == {jnp.dtype("bfloat16")}
     assert sum(leaf.nbytes for leaf in jax.tree.leaves(cache)) == 4 * config.cache_bytes_per_position
 
@@ -262,13 +262,13 @@ def test_bfloat16_is_kept_throughout():
 def test_shapes_axes_and_drawn_weights_agree():
     config = dataclasses.replace(CONFIG, layers=1)
     abstract = abstract_params(config)
-    drawn, again, other = (initialize(config, seed) for seed in (3, 3, 4))
+    initialized, again, other = (initialize(config, seed) for seed in (3, 3, 4))
     assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), abstract) == jax.tree.map(
-        lambda leaf: (leaf.shape, leaf.dtype), drawn
+        lambda leaf: (leaf.shape, leaf.dtype), initialized
     )
     axes = logical_axes(config)
     jax.tree.map(lambda leaf, names: pytest.fail(f"{names}") if leaf.ndim != len(names) else None, abstract, axes)
-    pairs = [jax.tree.leaves(tree) for tree in (drawn, again, other)]
+    pairs = [jax.tree.leaves(tree) for tree in (initialized, again, other)]
     assert all(np.array_equal(a, b) for a, b in zip(pairs[0], pairs[1], strict=True))
     assert not all(np.array_equal(a, b) for a, b in zip(pairs[0], pairs[2], strict=True))
 

@@ -10,14 +10,15 @@ import pytest
 from question_forms import LISTS, bisected, separated
 
 from dfc.games import scripted
-from dfc.games.chance import Chance
+from dfc.games.bots.phrases import meanings
+from dfc.games.bots.twenty_questions import _keys_by_phrase
 from dfc.games.game import Verdict
 from dfc.games.paprika import candidates, twenty_questions
 from dfc.games.paprika.twenty_questions import SEVERAL, TwentyQuestions, guess, topics
 from dfc.games.paprika.world import AGENT, GOAL, JUDGE, NOT_VALID, VALID, WORLD
-from dfc.games.strategies.question_staff import _found, _keys_by_phrase
+from dfc.games.rng import GameRng
 
-STAFF = scripted.staff(TwentyQuestions())
+SIMULATORS = scripted.simulators(TwentyQuestions())
 WHERE = {
     scenario.name: (split, number)
     for split in TwentyQuestions.splits
@@ -42,9 +43,9 @@ def asked_of(game, asked):
     assert game.step(asked) is Verdict.PLAYED
     if game.to_move == AGENT:
         return game.observation(AGENT), None
-    world = STAFF["world"].act(game, Chance(0))
+    world = SIMULATORS["world"].act(game, GameRng(0))
     assert game.step(world) is Verdict.PLAYED
-    return world, STAFF["judge"].act(game, Chance(0))
+    return world, SIMULATORS["judge"].act(game, GameRng(0))
 
 
 def replies(scenario, asked):
@@ -61,10 +62,10 @@ def scenario_of(name):
 
 
 def play(game, player, seed=0):
-    chance = Chance(seed)
+    rng = GameRng(seed)
     while not game.over:
-        who = player if game.to_move == AGENT else STAFF[game.role(game.to_move)]
-        assert game.step(who.act(game, chance)) is Verdict.PLAYED
+        who = player if game.to_move == AGENT else SIMULATORS[game.role(game.to_move)]
+        assert game.step(who.act(game, rng)) is Verdict.PLAYED
     return game
 
 
@@ -369,7 +370,7 @@ def test_the_word_for_a_category_rules_no_answer_out():
     """ "Is this vehicle fast?" must not be a no for every vehicle because "vehicle" also stands for a key."""
     for category, found in topics().by_category.items():
         for word in {category, category.split()[-1]}:
-            keys = _found(f"this {word}", _keys_by_phrase())
+            keys = meanings(f"this {word}", _keys_by_phrase())
             assert all(key in topic.yes for key in keys for topic in found), (category, keys)
 
 
@@ -419,7 +420,7 @@ def test_the_agent_sees_the_same_whatever_topic_of_the_category_it_is():
                 for both in (copy, other):
                     both.step(topics().questions[key])
                     for _ in range(2):
-                        both.step(STAFF[both.role(both.to_move)].act(both, Chance(seed)))
+                        both.step(SIMULATORS[both.role(both.to_move)].act(both, GameRng(seed)))
             compared += 1
             assert copy.heard == other.heard
     assert compared > 50
@@ -472,8 +473,8 @@ def test_agents_do_not_look_at_the_secret():
         player = scripted.player("twenty_questions", strength)
         game, other = holding("tiger"), holding("honeybee")
         for turn in range(3):
-            action = player.act(game, Chance(turn))
-            assert player.act(other, Chance(turn)) == action
+            action = player.act(game, GameRng(turn))
+            assert player.act(other, GameRng(turn)) == action
             for both in (game, other):
                 for reply in (action, "Yes", NOT_VALID):
                     both.step(reply)
@@ -494,7 +495,7 @@ def test_agents_play_on_when_the_answers_contradict_each_other(strength, answer)
     for name in ("tiger", "zero", "Marie Curie"):
         game = holding(name)
         while not game.over:
-            for reply in (agent.act(game, Chance(len(game.heard))), answer, NOT_VALID):
+            for reply in (agent.act(game, GameRng(len(game.heard))), answer, NOT_VALID):
                 assert game.step(reply) is Verdict.PLAYED
         assert game.actions_played == game.max_turns
 

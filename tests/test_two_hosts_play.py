@@ -27,22 +27,22 @@ import jax
 from dfc.config import MeshConfig, RolloutConfig, RunConfig
 from dfc.episodes import to_bytes
 from dfc.evaluation import matches
-from dfc.recipes.table import Policy, Table
+from dfc.rollout.workers import PolicyWeights, RolloutWorkers
 
 games = {"TicTacToe-v0": {}, "GuessTheNumber-v0": {}}
 rollout = RolloutConfig(
-    slots=8, max_length=192, max_reply_length=6, stop=("]",), widths=(32,), lengths=(0, 192), decode_steps=6,
-    legal_only=legal_only == "legal",
+    slots=8, max_length=192, max_reply_length=6, stop=("]",), prefill_buckets=(32,), cache_buckets=(0, 192),
+    decode_steps=6, legal_only=legal_only == "legal",
 )
 config = RunConfig(name="two", games=games, rollout=rollout, mesh=MeshConfig(*map(int, mesh.split(","))))
-table = Table(config)
-jobs = [job for game, count in zip(games, (5, 2)) for job in matches.match_jobs({game: {}}, count, 3, "two")]
-episodes = table.play(jobs, Policy(table.initial), "itself")
+workers = RolloutWorkers(config)
+specs = [spec for game, count in zip(games, (5, 2)) for spec in matches.match_specs({game: {}}, count, 3, "two")]
+episodes = workers.play(specs, PolicyWeights(workers.initial_params), "itself")
 name = f"{legal_only}-{jax.process_index()}-of-{jax.process_count()}"
 with open(f"{place}/{name}", "wb") as file:
     file.write(to_bytes(episodes))
-drawn = [engine.counts.drawn for engine in table.engines]
-open(f"{place}/{name}.counts", "w").write(str(sum(drawn)))
+sampled = [engine.counts.generated_tokens for engine in workers.engines]
+open(f"{place}/{name}.counts", "w").write(str(sum(sampled)))
 if jax.process_count() > 1:
     jax.distributed.shutdown()
 """
@@ -87,9 +87,9 @@ def test_hosts_with_different_numbers_of_games_return_the_episodes_of_one_proces
                 other.outcomes,
                 other.replies,
             )
-            np.testing.assert_array_equal(one.ids, other.ids)
+            np.testing.assert_array_equal(one.token_ids, other.token_ids)
             np.testing.assert_array_equal(one.versions, other.versions)
-            np.testing.assert_allclose(one.logprobs, other.logprobs, atol=1e-5, rtol=0)
+            np.testing.assert_allclose(one.sampled_logprobs, other.sampled_logprobs, atol=1e-5, rtol=0)
 
 
 def test_each_host_drew_its_own_share_only(played):

@@ -17,7 +17,7 @@ import pytest
 
 from dfc.models import huggingface
 from dfc.training.packing import Sequence1D, pack
-from dfc.training.step import batch_logprobs
+from dfc.training.trainer import batch_logprobs
 
 ROOT = Path(__file__).parent.parent
 ROW = 64
@@ -29,7 +29,7 @@ import hashlib, pathlib, sys
 import jax, numpy as np
 from dfc.launch.__main__ import main
 from dfc.models import huggingface
-from dfc.run_folder import RunFolder, json_line
+from dfc.runs.run_folder import RunFolder, json_line
 
 played = hashlib.sha256()
 append, save = RunFolder.append, huggingface.save
@@ -68,7 +68,7 @@ from dfc.config import GrpoConfig, TrainingConfig
 from dfc.episodes import TokenBatch
 from dfc.models import huggingface, sharding
 from dfc.recipes import conquer
-from dfc.training.step import Trainer
+from dfc.training.trainer import Trainer
 
 with np.load(place + "/batch.npz") as file:
     whole = TokenBatch(*(file[name] for name in TokenBatch._fields))
@@ -78,8 +78,8 @@ for sizes in meshes.split("+"):
     model, weights = huggingface.load("tiny_player", mesh=mesh, dtype="float32")
     loss = conquer.make_loss(GrpoConfig(), whole.tokens.shape[1])
     trainer = Trainer(model, loss, optax.sgd(1.0), training=TrainingConfig(remat="none"), mesh=mesh)
-    start = trainer.initial(weights)
-    update = trainer.update(start, trainer.initial_state(start), halves, trainer.frozen(weights))
+    start = trainer.initial_params(weights)
+    update = trainer.update(start, trainer.initial_state(start), halves, trainer.frozen_params(weights))
     found = {"loss": update.loss, "gradient_norm": update.gradient_norm, **update.metrics}
     for name, tree in (("before", start), ("after", update.params)):
         for path, leaf in jax.tree.leaves_with_path(tree):
@@ -227,8 +227,8 @@ def fixed_batch():
         size = int(random.integers(8, 40))
         mask = random.random(size) < 0.5
         mask[0], mask[-1] = False, True
-        ids = random.integers(0, config.vocabulary, size).astype(np.int32)
-        return Sequence1D(ids, mask, np.zeros(size, np.float32), float(random.normal()))
+        token_ids = random.integers(0, config.vocabulary, size).astype(np.int32)
+        return Sequence1D(token_ids, mask, np.zeros(size, np.float32), float(random.normal()))
 
     batch = pack([episode() for _ in range(17)], ROW, 8)
     old = np.asarray(jax.jit(lambda p: batch_logprobs(config, p, batch))(params))

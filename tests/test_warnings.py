@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from dfc.evaluation.warnings import Thresholds, find
+from dfc.report.warnings import Thresholds, find
 
 GROUPS = {"groups": [{"name": "g1", "games": ["A", "B"]}, {"name": "g2", "games": ["C"]}]}
 

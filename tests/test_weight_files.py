@@ -23,9 +23,9 @@ import safetensors.numpy
 from fsspec.implementations.memory import MemoryFileSystem
 
 from dfc.errors import WeightsError
-from dfc.models import families, huggingface, lora, peft, safetensors_files, shard_reading
-from dfc.models.decoder_config import DecoderConfig
-from dfc.models.safetensors_files import BrokenFileError, TensorToWrite, read_header, write_file
+from dfc.models import families, huggingface, lora, peft, safetensors_format, shard_reading
+from dfc.models.config import DecoderConfig
+from dfc.models.safetensors_format import BrokenFileError, TensorToWrite, read_header, write_file
 from dfc.models.sharding import make_mesh
 from dfc.models.transformer import initialize, stack_layers
 
@@ -136,7 +136,7 @@ def test_a_file_that_shrinks_while_it_is_read_is_an_error(tmp_path):
 @pytest.mark.parametrize("wanted", [np.float32, ml_dtypes.bfloat16])
 def test_every_part_of_a_mesh_gets_its_numbers(tmp_path, monkeypatch, stored, wanted, transpose):
     """Shapes around tile borders, pieces of a few rows: against numpy's slicing, conversion and transposing."""
-    monkeypatch.setattr(safetensors_files, "PIECE_BYTES", 2**17)  # several pieces per tensor
+    monkeypatch.setattr(safetensors_format, "PIECE_BYTES", 2**17)  # several pieces per tensor
     mesh = jax.make_mesh((2, 2, 2), ("x", "y", "z"), axis_types=(jax.sharding.AxisType.Auto,) * 3)
     tensors = {f"t{i}": numbers(shape, stored, i) for i, shape in enumerate([(520, 1032), (8, 8), (256, 512)])}
     safetensors.numpy.save_file(tensors, tmp_path / "x.safetensors")
@@ -338,9 +338,9 @@ def test_a_model_goes_to_a_bucket_and_comes_back(bucket, tmp_path):
 def test_a_model_in_a_bucket_is_replaced_and_never_looks_whole_in_between(bucket, monkeypatch):
     huggingface.save(f"{bucket}/x", CONFIG, initialize(CONFIG, 0), copy_from=None, shard_bytes=2000)
     seen = []
-    original = safetensors_files.write_file
+    original = safetensors_format.write_file
     monkeypatch.setattr(
-        safetensors_files,
+        safetensors_format,
         "write_file",
         lambda *args, **options: (seen.append("/bucket/models/x/config.json" in objects()), original(*args, **options)),
     )
@@ -422,13 +422,13 @@ def test_stacked_weights_are_saved_as_unrolled_ones(tmp_path):
 def test_one_tensor_at_a_time_is_fetched(tmp_path, monkeypatch):
     """A weight is asked for only after the one before has been written."""
     sizes = []
-    original = huggingface.gathering.Weight.fetch
+    original = huggingface.weight_gathering.Weight.fetch
 
     def fetch(self, **options):
         sizes.append(sum(file.stat().st_size for file in tmp_path.rglob("*.safetensors")))
         return original(self, **options)
 
-    monkeypatch.setattr(huggingface.gathering.Weight, "fetch", fetch)
+    monkeypatch.setattr(huggingface.weight_gathering.Weight, "fetch", fetch)
     huge = dataclasses.replace(CONFIG, vocabulary=4096, width=64)
     huggingface.save(tmp_path / "x", huge, initialize(huge, 0), copy_from=None)
     assert len(sizes) == len(jax.tree.leaves(initialize(huge, 0)))
@@ -483,7 +483,7 @@ def dying(original):
 for name in ("mkdir", "rename"):
     setattr(pathlib.Path, name, dying(getattr(pathlib.Path, name)))
 os.fsync = dying(os.fsync)
-fetch, fetched = huggingface.gathering.Weight.fetch, 0
+fetch, fetched = huggingface.weight_gathering.Weight.fetch, 0
 fatal_fetch = dying(fetch)
 
 def counted(*args, **options):
@@ -491,7 +491,7 @@ def counted(*args, **options):
     fetched += 1
     return (fetch if fetched % 5 else fatal_fetch)(*args, **options)
 
-huggingface.gathering.Weight.fetch = counted
+huggingface.weight_gathering.Weight.fetch = counted
 while True:
     fatal += 1
     child = os.fork()  # no device has been started here, and a fork is cheaper than an interpreter per step
@@ -605,5 +605,5 @@ def test_two_hosts_save_what_one_does(tmp_path):
 def test_a_pointer_of_git_lfs_is_called_one(tmp_path):
     file = tmp_path / "model.safetensors"
     file.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
-    with pytest.raises(safetensors_files.BrokenFileError, match="git lfs pull"):
-        safetensors_files.read_header(file)
+    with pytest.raises(safetensors_format.BrokenFileError, match="git lfs pull"):
+        safetensors_format.read_header(file)

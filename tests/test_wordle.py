@@ -9,12 +9,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dfc.games.chance import Chance
+from dfc.games.bots.wordle import STRATEGIES
 from dfc.games.game import Outcome, Verdict
 from dfc.games.paprika.wordle import Wordle, marks, targets, words
 from dfc.games.printable import without_unseen
+from dfc.games.rng import GameRng
 from dfc.games.scripted import RandomLegal, Scripted
-from dfc.games.strategies.codes import STRATEGIES
 
 SIMPLE, STRONG = (Scripted(Wordle, getattr(STRATEGIES[0], name)) for name in ("simple", "strong"))
 
@@ -153,7 +153,7 @@ def test_the_game_is_lost_when_the_turns_are_used_up(turns, useless):
         assert game.step(answer(useless)) is Verdict.PLAYED
         assert f"{turns - turn - 1} turn" in game.observation(0)
     assert game.outcomes == (Outcome.LOSS,)
-    assert game.facts.longest == game.actions_played == turns
+    assert game.info.max_game_length == game.actions_played == turns
 
 
 @pytest.mark.parametrize("before", range(6))
@@ -205,8 +205,8 @@ def test_a_seed_takes_the_task_of_its_number_and_starts_again_behind_the_last():
             assert game.to_json()["state"]["position"]["target"] == targets(5, split)[seed % size]
     assert started(257, length=7).task == 107
     assert started(257, length=7, split="test").task == 57
-    assert Wordle(length=7).facts.splits == {"train": 150, "test": 100}
-    assert Wordle().facts.splits == {"train": 1515, "test": 800}
+    assert Wordle(length=7).info.splits == {"train": 150, "test": 100}
+    assert Wordle().info.splits == {"train": 1515, "test": 800}
 
 
 @pytest.mark.parametrize("options", [{"feedback": "strict"}, {"split": "dev"}, {"max_turns": 0}, {"length": 3}])
@@ -228,9 +228,9 @@ def test_nothing_tells_two_words_apart_before_a_guess_that_does(feedback):
         while not game.over:
             assert twin.observation(0) == game.observation(0)
             assert twin.legal_actions() == game.legal_actions()
-            chance = Chance(rng.getrandbits(40))
+            game_rng = GameRng(rng.getrandbits(40))
             for player in (RandomLegal(), SIMPLE, STRONG):
-                assert player.act(game, Chance(chance.seed)) == player.act(twin, Chance(chance.seed))
+                assert player.act(game, GameRng(game_rng.seed)) == player.act(twin, GameRng(game_rng.seed))
             differs = {
                 guess: marks(guess, mine, standard=standard) != marks(guess, other, standard=standard)
                 for guess in rng.sample(words(5), 100)
@@ -258,9 +258,9 @@ def test_strategies_guess_listed_words_that_agree_with_all_they_were_told(feedba
         wins = turns = 0
         for seed in range(60):
             game = started(seed, split="test", feedback=feedback)
-            chance = Chance(seed)
+            game_rng = GameRng(seed)
             while not game.over:
-                action = player.act(game, chance)
+                action = player.act(game, game_rng)
                 assert action in game.legal_actions()
                 assert all(reference(guess, action[8:-9]) == found for guess, found in game.turns)
                 game.step(action)
@@ -277,5 +277,5 @@ def test_words_of_other_lengths_are_found_in_ten_turns(length):
     for seed in range(20):
         game = started(seed, split="test", length=length, max_turns=10)
         while not game.over:
-            game.step(STRONG.act(game, Chance(0)))
+            game.step(STRONG.act(game, GameRng(0)))
         assert game.outcomes == (Outcome.WIN,)

@@ -7,11 +7,11 @@ import time
 import pytest
 
 from dfc.games import registry
+from dfc.games.conformance.replies import UNSEEN
 from dfc.games.game import Verdict
 from dfc.games.paprika import world
 from dfc.games.paprika.scenario import Scenario
 from dfc.games.paprika.world import AGENT, GOAL, JUDGE, NOT_VALID, VALID, WORLD, World, fold
-from dfc.games.reply_properties import UNSEEN
 
 GROUPS = ("twenty_questions", "guess_my_city", "customer_service", "murder_mystery")
 
@@ -109,7 +109,7 @@ def test_the_turn_limit_is_a_loss_unless_the_last_words_are_valid():
         turn(game, "two")
         turn(game, "three", "Well.", finding)
         assert game.outcomes == (outcome,)
-        assert game.actions_played == game.longest == 3
+        assert game.actions_played == game.max_game_length == 3
 
 
 @pytest.mark.parametrize(

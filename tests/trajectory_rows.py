@@ -5,37 +5,37 @@ import itertools
 import numpy as np
 
 from dfc.data.trajectories import Message, Provenance, Trajectory
-from dfc.episodes import Episode, Reply
+from dfc.episodes import Episode, PlayedReply
 from dfc.games import registry
-from dfc.games.chance import Chance
 from dfc.games.game import Verdict
+from dfc.games.rng import GameRng
 
 PROVENANCE = Provenance(
     model="tiny_player", model_hash="abc123", sampling={"temperature": 1.5, "min_p": 0.3}, seed=3, commit="0f0f"
 )
 
 
-def played(game_id, game_seed, replies=None, *, options=None, chance=0, cut_after=None):
+def played(game_id, game_seed, replies=None, *, options=None, rng_seed=0, cut_after=None):
     """An episode of one seat: the replies given, or random legal ones; what the engine adds is drawn at random."""
     game = registry.make(game_id, **(options or {}))
     game.reset(game_seed)
-    draws = Chance(chance)
+    draws = GameRng(rng_seed)
     said, malformed, given = [], False, iter(replies) if replies is not None else None
     while not game.over and (cut_after is None or len(said) < cut_after):
         seat = game.to_move
         if given is not None:
             reply = next(given)
         elif legal := game.legal_actions():
-            reply = legal[draws.below(len(legal))]
+            reply = legal[draws.randrange(len(legal))]
         else:
             reply = "nothing"
-        speaker = "staff" if seat >= game.seats else "policy" if seat == 0 else "opponent"
-        said.append(Reply(seat, reply, speaker))
+        speaker = "simulator" if seat >= game.seats else "policy" if seat == 0 else "opponent"
+        said.append(PlayedReply(seat, reply, speaker))
         malformed = game.step(reply) is Verdict.FORFEIT_MALFORMED
     if not game.over:
         game.truncate()
     length = 5 + 3 * len(said)
-    numbers = np.random.default_rng(chance)
+    numbers = np.random.default_rng(rng_seed)
     mask = numbers.random(length) < 0.4
     return Episode(
         game=game_id,
@@ -49,9 +49,9 @@ def played(game_id, game_seed, replies=None, *, options=None, chance=0, cut_afte
         forfeited_by=game.forfeited_by,
         illegal_tries=game.illegal_tries[0],
         malformed=malformed,
-        ids=numbers.integers(0, 1000, length).astype(np.int32),
+        token_ids=numbers.integers(0, 1000, length).astype(np.int32),
         mask=mask,
-        logprobs=np.where(mask, numbers.normal(size=length), 0).astype(np.float32),
+        sampled_logprobs=np.where(mask, numbers.normal(size=length), 0).astype(np.float32),
         plain_logprobs=np.zeros(length, np.float32),
         policy_version=4,
         failure=game.discarded,
@@ -102,9 +102,9 @@ def row(
         provenance=PROVENANCE,
         policy_version=0,
         messages=tuple(messages),
-        ids=np.arange(tokens, dtype=np.int32),
+        token_ids=np.arange(tokens, dtype=np.int32),
         mask=np.arange(tokens) % 2 == 1,
-        logprobs=None,
+        sampled_logprobs=None,
         replies=(),
         outcomes=(outcome,),
         forfeited_by=0 if failure in {"malformed", "illegal"} else None,

@@ -12,19 +12,19 @@ from typing import Any, Protocol
 import grain
 import numpy as np
 
-from dfc.data.rows import Rows
+from dfc.data.rows import TrainingRows
 from dfc.episodes import TokenBatch
-from dfc.games.chance import derive_seed
+from dfc.games.rng import derive_seed
 from dfc.training.packing import Layout, Side, fill, lay_out
 
 _AHEAD = 2  # updates packed ahead; each is as large as its micro-batches
 
 
 class SideLogprobs(Protocol):
-    """Log-probabilities of the action ids of every row and side."""
+    """Log-probabilities of the action tokens of every row and side."""
 
     def side(self, row: int, side: int) -> np.ndarray:
-        """Returns float32 [action ids]."""
+        """Returns float32 [action tokens]."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,12 +34,12 @@ class Batch:
     Attributes:
       rows: their numbers, int64 [n].
       micro_batches: packed.
-      ids: of all trajectories. actions: action ids among them. places: ids and padding, on all devices.
+      num_tokens: of all trajectories. actions: action tokens among them. places: tokens and padding, on all devices.
     """
 
     rows: np.ndarray
     micro_batches: list[TokenBatch]
-    ids: int
+    num_tokens: int
     actions: int
     places: int
 
@@ -59,7 +59,7 @@ def order(rows: int, batch_size: int, epochs: int, seed: int) -> Any:  # noqa: A
     return numbers.batch(batch_size, batch_fn=lambda chosen: np.asarray(chosen, np.int64)).repeat(epochs)
 
 
-def sides_of(rows: Rows, reference: SideLogprobs | None) -> Callable[[int], list[Side]]:
+def sides_of(rows: TrainingRows, reference: SideLogprobs | None) -> Callable[[int], list[Side]]:
     """Returns a function that gives the sides of a row as packing wants them."""
 
     def sides(row: int) -> list[Side]:
@@ -76,7 +76,7 @@ class Batches:
 
     Attributes:
       updates: how many there are.
-      lengths: ids of each row of the data.
+      lengths: tokens of each row of the data.
       rows: what is trained on.
 
     Args:
@@ -84,15 +84,15 @@ class Batches:
       batch_size: rows of one update.
       epochs: passes over all rows.
       seed: of the order.
-      row_length: ids of a packed row.
+      row_length: tokens of a packed row.
       micro_batch_rows: rows of a micro-batch.
       own: which rows of a micro-batch [B, T] this host fills in, None for all.
-      reference: goes into `old_logprobs`; None leaves zeros.
+      reference: goes into `sampled_logprobs`; None leaves zeros.
     """
 
     def __init__(
         self,
-        rows: Rows,
+        rows: TrainingRows,
         *,
         batch_size: int,
         epochs: int,
@@ -110,7 +110,7 @@ class Batches:
         self._sides = sides_of(rows, reference)
 
     def layouts(self, update: int) -> tuple[np.ndarray, list[Layout]]:
-        """Returns the row numbers of an update and where they lie; a layout's units are places in the former."""
+        """Returns the row numbers of an update and where they lie; a layout's units are positions in the former."""
         chosen = self._order[update]
         return chosen, lay_out(self.rows.lengths[chosen].tolist(), *self._shape)
 
@@ -125,7 +125,7 @@ class Batches:
         return Batch(
             chosen,
             filled,
-            ids=int(self.rows.lengths[chosen].sum()),
+            num_tokens=int(self.rows.lengths[chosen].sum()),
             actions=int(self.rows.actions[chosen].sum()),
             places=sum(batch.tokens.size for batch in filled),
         )

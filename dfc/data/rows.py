@@ -1,9 +1,9 @@
-"""Rows to train on, read from files: ids and masks of trajectories, or of both sides of pairs.
+"""Rows to train on, read from files: tokens and masks of trajectories, or of both sides of pairs.
 
-Files made by `dfc.data.preferences.build` hold the ids that were sampled. Conversations of others
-(`dfc.data.published`) are encoded with the model's tokenizer, as is the first prompt of the former, which tells whether
-the ids are of this tokenizer and chat template. A file is checked to its end before anything trains, and stays in
-memory at 5 bytes an id.
+Files made by `dfc.data.preference_pairs.build` hold the tokens that were sampled. Conversations of others
+(`dfc.data.conversations`) are encoded with the model's tokenizer, as is the first prompt of the former, which shows
+whether the tokens are of this tokenizer and chat template. A file is checked to its end before anything trains, and
+stays in memory at 5 bytes a token.
 """
 
 import dataclasses
@@ -17,32 +17,32 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dfc.data.preferences import PAIRS_FILE, SFT_FILE
-from dfc.data.published import MAX_ROW_BYTES, SUFFIXES, encode, read_conversations, read_pairs
+from dfc.data.conversations import MAX_ROW_BYTES, SUFFIXES, encode, read_conversations, read_pairs
+from dfc.data.preference_pairs import PAIRS_FILE, SFT_FILE
 from dfc.data.trajectories import Message
 from dfc.data.trajectory_files import DatasetError, refuse_inflated
 from dfc.models.chat import ChatTokenizer
 
 DATA_FOLDER = "data"  # in the run folder of build_data
 _ENCODED_AT_ONCE = 256
-_LOOKED_AT = 8  # rows whose messages are compared with their ids
+_LOOKED_AT = 8  # rows whose messages are compared with their tokens
 _SIDES = ("chosen", "rejected")
 
 
 @dataclasses.dataclass(frozen=True)
 class Sequences:
-    """One sequence of ids per row, what stands behind its last action id left out.
+    """One sequence of tokens per row, what follows its last action token left out.
 
     Attributes:
-      ids: int32, the ids of many rows behind each other, in several arrays.
-      mask: bool, which of them are action ids.
+      token_ids: int32, the tokens of many rows one after another, in several arrays.
+      mask: bool, which of them are action tokens.
       part: in which of the arrays each row lies, int32 [rows].
       start: where it begins there, int64 [rows].
-      lengths: ids of each row, int32 [rows].
-      actions: action ids of each row, int32 [rows].
+      lengths: tokens of each row, int32 [rows].
+      actions: action tokens of each row, int32 [rows].
     """
 
-    ids: Sequence[np.ndarray]
+    token_ids: Sequence[np.ndarray]
     mask: Sequence[np.ndarray]
     part: np.ndarray
     start: np.ndarray
@@ -50,14 +50,14 @@ class Sequences:
     actions: np.ndarray
 
     def __getitem__(self, row: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns ids int32 [n] and mask bool [n] of a row."""
+        """Returns tokens int32 [n] and mask bool [n] of a row."""
         part, start = self.part[row], self.start[row]
         place = slice(start, start + self.lengths[row])
-        return self.ids[part][place], self.mask[part][place]
+        return self.token_ids[part][place], self.mask[part][place]
 
 
 @dataclasses.dataclass(frozen=True)
-class Rows:
+class TrainingRows:
     """What is trained on, one row a trajectory or a pair.
 
     Attributes:
@@ -73,25 +73,25 @@ class Rows:
 
     @functools.cached_property
     def lengths(self) -> np.ndarray:
-        """Ids of each row, all sides together, int64 [rows]."""
+        """Tokens of each row, all sides together, int64 [rows]."""
         found: np.ndarray = np.stack([side.lengths for side in self.sides]).sum(axis=0, dtype=np.int64)
         return found
 
     @functools.cached_property
     def actions(self) -> np.ndarray:
-        """Action ids of each row, all sides together, int64 [rows]."""
+        """Action tokens of each row, all sides together, int64 [rows]."""
         found: np.ndarray = np.stack([side.actions for side in self.sides]).sum(axis=0, dtype=np.int64)
         return found
 
     @functools.cached_property
     def digest(self) -> str:
-        """A digest of everything that training reads: other ids, masks or another order have another one."""
+        """A digest of everything that training reads: other tokens, masks or another order have another one."""
         found = hashlib.blake2b(digest_size=16)
         for side in self.sides:
             found.update(np.int64(len(side.lengths)).tobytes() + side.lengths.tobytes())
             for row in range(len(side.lengths)):
-                ids, mask = side[row]
-                found.update(ids.tobytes())
+                token_ids, mask = side[row]
+                found.update(token_ids.tobytes())
                 found.update(np.packbits(mask).tobytes())
         return found.hexdigest()
 
@@ -122,27 +122,27 @@ def read(
     row_length: int,
     tokenizer: Callable[[], ChatTokenizer],
     max_row_bytes: int = MAX_ROW_BYTES,
-) -> Rows:
+) -> TrainingRows:
     """Returns the rows of a file, all of them checked.
 
     Args:
       path: a file or a folder; see `find`.
       pairs: whether rows are pairs.
-      vocabulary: ids of the model to train.
-      row_length: ids that a row of the batch holds; a pair must fit as a whole.
+      vocabulary: token ids of the model to train.
+      row_length: tokens that a row of the batch holds; a pair must fit as a whole.
       tokenizer: returns the model's; called where the file has messages.
       max_row_bytes: of conversations of others.
 
     Raises:
-      DatasetError: the file is cut, inflated, of another layout or without rows; or a row has no action id, begins with
-        one, has ids the model does not know or too many of them, or its sides do not begin alike; or the first one's
-        prompt has other ids than the model's tokenizer gives it. The file, the first such row (from 0) and the cure are
-        named.
+      DatasetError: the file is cut, inflated, of another layout or without rows; or a row has no action token, begins
+        with one, has tokens the model does not know or too many of them, or its sides do not begin alike; or the first
+        one's prompt has other tokens than the model's tokenizer gives it. The file, the first such row (from 0) and the
+        fix are named.
     """
     path = find(path, pairs=pairs)
     names = _schema_names(path) if path.suffix == ".parquet" else ()
-    if any(name.endswith("ids") for name in names):
-        rows = _read_ids(path, names, pairs, vocabulary)
+    if any(name.endswith("token_ids") for name in names):
+        rows = _read_token_ids(path, names, pairs, vocabulary)
         if len(rows) and (messages := "chosen_messages" if pairs else "messages") in names:
             _refuse_other_tokenizer(rows, messages, tokenizer())
     else:
@@ -156,15 +156,15 @@ def read(
         what = "both sides of it, which must lie in one row, have" if pairs else "it has"
         limit = "build_data.pair_tokens" if pairs else "build_data.sft_tokens"
         raise DatasetError(
-            f"{path}, row {too_long[0]}: {what} {rows.lengths[too_long[0]]} ids but batch.row_length={row_length}; "
+            f"{path}, row {too_long[0]}: {what} {rows.lengths[too_long[0]]} tokens but batch.row_length={row_length}; "
             f"raise it to {rows.lengths.max()}, which holds every row, or build the data with a lower {limit} "
             f"({len(too_long)} of {len(rows)} rows are too long)"
         )
     return rows
 
 
-def _refuse_other_tokenizer(rows: Rows, column: str, tokenizer: ChatTokenizer) -> None:
-    """Raises unless some rows, spread over the file, begin with the ids that the tokenizer gives to their messages."""
+def _refuse_other_tokenizer(rows: TrainingRows, column: str, tokenizer: ChatTokenizer) -> None:
+    """Raises unless some rows, spread over the file, begin with the tokens the tokenizer makes of their messages."""
     looked_at: dict[int, list[dict[str, str]]] = {}
     try:
         with pq.ParquetFile(rows.path, page_checksum_verification=True) as file:
@@ -184,14 +184,14 @@ def _refuse_other_tokenizer(rows: Rows, column: str, tokenizer: ChatTokenizer) -
             place = next((n for n, same in enumerate(alike) if not same), len(found))
             came = f"{found[place]} instead of {expected[place]}" if place < len(found) else "none"
             raise DatasetError(
-                f"{rows.path}, row {row}: another tokenizer or chat template than the model's made its ids: id {place} "
-                f"of its first message is {came}; train the model that collected it, or one with its tokenizer, or "
-                "collect again"
+                f"{rows.path}, row {row}: another tokenizer or chat template than the model's made its tokens: token "
+                f"{place} of its first message is {came}; train the model that collected it, or one with its "
+                "tokenizer, or collect again"
             )
 
 
-def _refuse_other_prompts(rows: Rows, names: Sequence[str]) -> None:
-    """Raises unless both sides of every pair are told the same before the first reply."""
+def _refuse_other_prompts(rows: TrainingRows, names: Sequence[str]) -> None:
+    """Raises unless both sides of every pair are shown the same before the first reply."""
     # Against an opponent the first message holds its first moves, which are part of what happened, not of the task.
     opponents = _column(rows.path, "opponent") if "opponent" in names else []
     for row in range(len(rows)):
@@ -201,12 +201,12 @@ def _refuse_other_prompts(rows: Rows, names: Sequence[str]) -> None:
         first, other = int(chosen_mask.argmax()), int(rejected_mask.argmax())
         if first != other or not np.array_equal(chosen[:first], rejected[:other]):
             raise DatasetError(
-                f"{rows.path}, row {row}: the sides share no prompt: before the first action id chosen has {first} ids"
-                f" and rejected {other}, which must be the same; pair trajectories of one task, or drop the row"
+                f"{rows.path}, row {row}: the sides share no prompt: before the first action token chosen has {first} "
+                f"tokens and rejected {other}, which must be the same; pair trajectories of one task, or drop the row"
             )
 
 
-# ---- files of ids ---------------------------------------------------------------------------------------------------
+# ---- files of tokens ------------------------------------------------------------------------------------------------
 
 
 def _damaged(path: Path, error: Exception) -> DatasetError:
@@ -233,30 +233,30 @@ def _column(path: Path, name: str) -> list[Any]:
     return found
 
 
-def _read_ids(path: Path, names: Sequence[str], pairs: bool, vocabulary: int) -> Rows:
+def _read_token_ids(path: Path, names: Sequence[str], pairs: bool, vocabulary: int) -> TrainingRows:
     prefixes = tuple(f"{side}_" for side in _SIDES) if pairs else ("",)
-    wanted = [(f"{prefix}ids", f"{prefix}mask") for prefix in prefixes]
+    wanted = [(f"{prefix}token_ids", f"{prefix}mask") for prefix in prefixes]
     absent = [name for both in wanted for name in both if name not in names]
     if absent:
-        holds, objective = ("pairs", "preference") if "chosen_ids" in names else ("trajectories", "supervised")
-        cure = "build it again"
+        holds, objective = ("pairs", "preference") if "chosen_token_ids" in names else ("trajectories", "supervised")
+        hint = "build it again"
         if (holds == "pairs") != pairs:
-            cure = f"it holds {holds}: set offline.objective={objective}, or name {PAIRS_FILE if pairs else SFT_FILE}"
-        raise DatasetError(f"{path}: no column {' and no '.join(absent)}, it has {', '.join(names)}; {cure}")
+            hint = f"it holds {holds}: set offline.objective={objective}, or name {PAIRS_FILE if pairs else SFT_FILE}"
+        raise DatasetError(f"{path}: no column {' and no '.join(absent)}, it has {', '.join(names)}; {hint}")
     builders = [_Builder(path, prefix.rstrip("_"), vocabulary) for prefix in prefixes]
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             refuse_inflated(path, file.metadata)
             for number in range(file.metadata.num_row_groups):
                 table = file.read_row_group(number, [name for both in wanted for name in both])
-                for builder, (ids, mask) in zip(builders, wanted, strict=True):
+                for builder, (token_ids, mask) in zip(builders, wanted, strict=True):
                     builder.add(
-                        builder.flat(table, ids, pa.types.is_int32, "int32"),
+                        builder.flat(table, token_ids, pa.types.is_int32, "int32"),
                         builder.flat(table, mask, pa.types.is_boolean, "bool"),
                     )
     except (pa.ArrowException, OSError) as error:
         raise _damaged(path, error) from error
-    return Rows(path, tuple(builder.built() for builder in builders))
+    return TrainingRows(path, tuple(builder.built() for builder in builders))
 
 
 class _Builder:
@@ -265,7 +265,7 @@ class _Builder:
     def __init__(self, path: Path, side: str, vocabulary: int) -> None:
         self._path, self._vocabulary = path, vocabulary
         self._side = f"{side} " if side else ""
-        self._ids: list[np.ndarray] = []
+        self._token_ids: list[np.ndarray] = []
         self._mask: list[np.ndarray] = []
         self._figures: list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = []
         self._rows = 0
@@ -273,7 +273,7 @@ class _Builder:
     def flat(
         self, table: pa.Table, name: str, is_kind: Callable[[pa.DataType], bool], kind: str
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the values of a column of lists behind each other, and how many each row has."""
+        """Returns the values of a column of lists one after another, and how many each row has."""
         column, found = table[name], table.schema.field(name).type
         if not (pa.types.is_list(found) and is_kind(found.value_type)):
             raise DatasetError(f"{self._path}: column {name} is {found}, expected list of {kind}; build the file again")
@@ -287,33 +287,34 @@ class _Builder:
         lengths = lists.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)
         return values.to_numpy(zero_copy_only=False), lengths
 
-    def add(self, ids: tuple[np.ndarray, np.ndarray], mask: tuple[np.ndarray, np.ndarray]) -> None:
-        """Adds rows: values behind each other, and how many of them each row has."""
-        values, lengths = ids
+    def add(self, token_ids: tuple[np.ndarray, np.ndarray], mask: tuple[np.ndarray, np.ndarray]) -> None:
+        """Adds rows: values one after another, and how many of them each row has."""
+        values, lengths = token_ids
         chosen, others = mask
         uneven = np.flatnonzero(lengths != others)
         if len(uneven):
             row = uneven[0]
-            self._refuse(row, f"{lengths[row]} ids but a mask of {others[row]}; both must be of one length")
+            self._refuse(row, f"{lengths[row]} tokens but a mask of {others[row]}; both must be of one length")
         ends = np.cumsum(lengths)
         starts = ends - lengths
         unknown = np.flatnonzero((values < 0) | (values >= self._vocabulary))
         if len(unknown):
             row = int(np.searchsorted(ends, unknown[0], side="right"))
-            what = f"id {values[unknown[0]]}, but the model has ids 0 to {self._vocabulary - 1}"
+            what = f"token id {values[unknown[0]]}, but the model has token ids 0 to {self._vocabulary - 1}"
             self._refuse(row, f"{what}: another model's tokenizer made it; train that model, or collect with this one")
         places = np.flatnonzero(chosen)
         before = np.concatenate([np.zeros(1, np.int64), np.cumsum(chosen, dtype=np.int64)])
         actions = before[ends] - before[starts]
         empty = np.flatnonzero(actions == 0)
         if len(empty):
-            self._refuse(empty[0], "no action id, so there is nothing to learn from it; drop the row")
+            self._refuse(empty[0], "no action token, so there is nothing to learn from it; drop the row")
         unpredicted = np.flatnonzero(chosen[starts])
         if len(unpredicted):
-            self._refuse(unpredicted[0], "its first id is an action id, which nothing predicts; a prompt must precede")
+            what = "its first token is an action token, which nothing predicts; a prompt must precede"
+            self._refuse(unpredicted[0], what)
         trimmed = places[before[ends] - 1] + 1 - starts
-        self._figures.append((np.full(len(lengths), len(self._ids), np.int32), starts, trimmed, actions))
-        self._ids.append(values)
+        self._figures.append((np.full(len(lengths), len(self._token_ids), np.int32), starts, trimmed, actions))
+        self._token_ids.append(values)
         self._mask.append(chosen)
         self._rows += len(lengths)
 
@@ -326,19 +327,21 @@ class _Builder:
             np.concatenate([figures[n] for figures in self._figures]) if self._figures else np.zeros(0, np.int64)
             for n in range(4)
         )
-        return Sequences(self._ids, self._mask, part, start, lengths.astype(np.int32), actions.astype(np.int32))
+        return Sequences(self._token_ids, self._mask, part, start, lengths.astype(np.int32), actions.astype(np.int32))
 
 
 # ---- conversations of others ----------------------------------------------------------------------------------------
 
 
-def _read_conversations(path: Path, pairs: bool, vocabulary: int, tokenizer: ChatTokenizer, max_row_bytes: int) -> Rows:
+def _read_conversations(
+    path: Path, pairs: bool, vocabulary: int, tokenizer: ChatTokenizer, max_row_bytes: int
+) -> TrainingRows:
     if not pairs:
         rows = [row.messages for row in read_conversations(path, max_row_bytes=max_row_bytes)]
-        return Rows(path, (_encoded(path, "", rows, vocabulary, tokenizer),))
+        return TrainingRows(path, (_encoded(path, "", rows, vocabulary, tokenizer),))
     found = read_pairs(path, max_row_bytes=max_row_bytes)
     sides = ([pair.chosen for pair in found], [pair.rejected for pair in found])
-    return Rows(
+    return TrainingRows(
         path,
         tuple(_encoded(path, name, side, vocabulary, tokenizer) for name, side in zip(_SIDES, sides, strict=True)),
     )
@@ -350,9 +353,9 @@ def _encoded(
     builder = _Builder(path, name, vocabulary)
     for some in _some(side):
         encoded = [encode(messages, tokenizer) for messages in some]
-        lengths = np.asarray([len(ids) for ids, _ in encoded], np.int64)
-        ids, mask = (np.concatenate([row[n] for row in encoded]) for n in range(2))
-        builder.add((ids, lengths), (mask, lengths))
+        lengths = np.asarray([len(token_ids) for token_ids, _ in encoded], np.int64)
+        token_ids, mask = (np.concatenate([row[n] for row in encoded]) for n in range(2))
+        builder.add((token_ids, lengths), (mask, lengths))
     return builder.built()
 
 

@@ -1,6 +1,6 @@
 """Which trajectories to train on: successes for supervised training, pairs of a better and a worse one.
 
-Decided on columns of a few bytes per row; no message and no id is read. A choice among equals is a draw by a hash of
+Decided on columns of a few bytes per row; no message and no token is read. A choice among equals is made by a hash of
 seed, task and sample number, so it does not depend on the order of rows, on the files, or on how many hosts wrote them.
 """
 
@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dfc.data.trajectories import FAILURES, SAYS_NOTHING
+from dfc.data.trajectories import FAILURES, INCONCLUSIVE
 from dfc.data.trajectory_files import KEPT, Columns, DatasetError, read_columns
-from dfc.games.chance import derive_seed
+from dfc.games.rng import derive_seed
 
 _TEXTS = ("game", "options", "opponent", "world", "failure")
 _NUMBERS = ("seat", "task", "sample", "turns", "tokens")
@@ -29,13 +29,13 @@ class SelectionConfig:
     """What is trained on; the paper's values where it states them.
 
     Attributes:
-      sft_tokens: ids of a trajectory above which supervised training leaves it out; appendix C.
+      sft_tokens: tokens of a trajectory above which supervised training leaves it out; appendix C.
       pair_tokens: the same for either side of a pair.
       turn_ratio: a success is worse than the best one if it took at least this many times as many turns; above 1. The
         paper says "substantially more"; infinity, failures only, is what its code does.
       rejected_failures: labels of `dfc.data.trajectories.FAILURES` that may be the worse side, beside failures that
         the rules decided. The paper filters replies in a wrong format away, so none by default.
-      seed: of every draw.
+      seed: of every random choice.
 
     Raises:
       ValueError: a value outside its range.
@@ -52,7 +52,7 @@ class SelectionConfig:
             raise ValueError(f"token limits must be 1 or more, got {self.sft_tokens} and {self.pair_tokens}")
         if not self.turn_ratio > 1:
             raise ValueError(f"turn_ratio must be above 1, got {self.turn_ratio}")
-        allowed = [label for label in FAILURES if label not in SAYS_NOTHING]
+        allowed = [label for label in FAILURES if label not in INCONCLUSIVE]
         if wrong := [label for label in self.rejected_failures if label not in allowed]:
             raise ValueError(f"rejected_failures must be among {', '.join(allowed)}, got {', '.join(wrong)}")
 
@@ -63,7 +63,7 @@ class GroupStatistics:
 
     Attributes:
       game: the task group.
-      tasks: with at least one trajectory that says something about the policy. trajectories: all of them.
+      tasks: with at least one trajectory that is conclusive about the policy. trajectories: all of them.
       solved: tasks with a success. successes: trajectories.
       sft: trajectories for supervised training. pairs: preference pairs.
       failures: trajectories by label; those that the rules decided are not among them.
@@ -132,7 +132,7 @@ def select(folder: Path, config: SelectionConfig | None = None, *, groups: Seque
     """
     config = config or SelectionConfig()
     columns = _of_groups(_of_one_collection(read_columns(folder, (*_NEEDED, *KEPT))), folder, groups)
-    rows = _Rows.of(columns, config.seed)
+    rows = _TrajectoryArrays.of(columns, config.seed)
     sft = _supervised(rows, config)
     chosen, rejected, without = _pairs(rows, config)
     statistics = _statistics(rows, config, sft, chosen, without)
@@ -170,11 +170,11 @@ def _of_groups(columns: Columns, folder: Path, groups: Sequence[str] | None) -> 
 
 
 @dataclasses.dataclass(frozen=True)
-class _Rows:
+class _TrajectoryArrays:
     """Columns as arrays, sorted by task and sample, all [n].
 
-    `order` leads back to the rows of the data set; `group` numbers the tasks; `game` and `failure` are places in
-    `games` and `FAILURES` (-1: the rules decided); `world` is a number per text; `priority` is the draw.
+    `order` leads back to the rows of the data set; `group` numbers the tasks; `game` and `failure` are indices into
+    `games` and `FAILURES` (-1: the rules decided); `world` is a number per text; `priority` is the random choice.
     """
 
     order: np.ndarray
@@ -189,7 +189,7 @@ class _Rows:
     priority: np.ndarray
 
     @classmethod
-    def of(cls, columns: Columns, seed: int) -> "_Rows":
+    def of(cls, columns: Columns, seed: int) -> "_TrajectoryArrays":
         table = columns.table
         for name in ("game", "options", "opponent", "success", *_NUMBERS):
             if table[name].null_count:
@@ -246,7 +246,7 @@ def _coded(column: pa.ChunkedArray) -> tuple[np.ndarray, list[str]]:
 def _settings(
     texts: dict[str, tuple[np.ndarray, list[str]]], seat: np.ndarray
 ) -> tuple[np.ndarray, list[tuple[str, str, str, int]]]:
-    """Returns per row the number of its setting, and the settings, in the order of their words."""
+    """Returns per row the number of its setting, and the settings, in the order of their texts."""
     codes = [texts[name][0] for name in _SETTING[:-1]]
     combined = np.stack([*codes, seat.astype(np.int64)])
     different, inverse = np.unique(combined, axis=1, return_inverse=True)
@@ -279,11 +279,11 @@ def _first_by(priority: np.ndarray, kept: np.ndarray, *classes: np.ndarray) -> n
     return rows[order[new]]
 
 
-def _supervised(rows: _Rows, config: SelectionConfig) -> np.ndarray:
+def _supervised(rows: _TrajectoryArrays, config: SelectionConfig) -> np.ndarray:
     return _first_by(rows.priority, rows.success & (rows.tokens <= config.sft_tokens), rows.group, rows.turns)
 
 
-def _pairs(rows: _Rows, config: SelectionConfig) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _pairs(rows: _TrajectoryArrays, config: SelectionConfig) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns the chosen and the rejected row of every pair, and the tasks whose best has nothing worse beside it."""
     short = rows.tokens <= config.pair_tokens
     solved = rows.success & short
@@ -302,16 +302,16 @@ def _pairs(rows: _Rows, config: SelectionConfig) -> tuple[np.ndarray, np.ndarray
     chosen = _first_by(rows.priority, top & has_worse[cell], rows.group)
     of_pair = np.zeros(len(has_worse), bool)
     of_pair[cell[chosen]] = True
-    # No row is both best and worse, so the two draws have nothing in common.
+    # No row is both best and worse, so the two random choices have nothing in common.
     rejected = _first_by(rows.priority, worse & of_pair[cell], rows.group)
     without = np.setdiff1d(rows.group[top], rows.group[chosen])
     return chosen, rejected, without
 
 
 def _statistics(
-    rows: _Rows, config: SelectionConfig, sft: np.ndarray, chosen: np.ndarray, without: np.ndarray
+    rows: _TrajectoryArrays, config: SelectionConfig, sft: np.ndarray, chosen: np.ndarray, without: np.ndarray
 ) -> tuple[GroupStatistics, ...]:
-    says_nothing = np.asarray([label in SAYS_NOTHING for label in FAILURES] + [False])[rows.failure]
+    inconclusive = np.asarray([label in INCONCLUSIVE for label in FAILURES] + [False])[rows.failure]
     game_of_task = np.empty(int(rows.group[-1]) + 1, np.int64)
     game_of_task[rows.group] = rows.game
 
@@ -323,7 +323,7 @@ def _statistics(
 
     by_label = [count(rows.failure == number) for number in range(len(FAILURES))]
     figures = {
-        "tasks": tasks(~says_nothing),
+        "tasks": tasks(~inconclusive),
         "trajectories": count(np.ones(len(rows.game), bool)),
         "solved": tasks(rows.success),
         "successes": count(rows.success),

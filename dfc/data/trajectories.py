@@ -1,4 +1,4 @@
-"""One game as a row of a data set: what was played, how it ended, every id, and where it comes from.
+"""One game as a row of a data set: what was played, how it ended, every token, and where it comes from.
 
 A row is made from an episode (`from_episode`), whose record is replayed on the way: the messages are what the rules
 show the seat, and a record that the rules contradict is no row. The columns are those of `SCHEMA`.
@@ -16,20 +16,20 @@ import numpy as np
 import pyarrow as pa
 
 import dfc
-from dfc.episodes import Episode, Reply, Speaker
-from dfc.evaluation.replay import ReplayedTurn, replay
+from dfc.episodes import Episode, PlayedReply, Speaker
 from dfc.games import registry
 from dfc.games.game import Game, Outcome, Verdict
 from dfc.games.paprika.bandit import Bandit
 from dfc.games.paprika.minesweeper import HIDDEN, Minesweeper
+from dfc.games.replay import ReplayedTurn, replay
 
 FAILURES = ("malformed", "illegal", "truncated", "discarded", "failed")
 """Why no rule decided a game for the policy: its reply could not be read, or was against the rules with no try left;
-its context was full, or a limit stopped a task that it plays alone; the staff could not be used, or a game for two was
-stopped by something else than its own context; something outside the rules raised. The last two say nothing about the
-policy."""
-SAYS_NOTHING = frozenset({"discarded", "failed"})
-SCHEMA_NAME, SCHEMA_VERSION = b"dfc.trajectories", 1
+its context was full, or a limit stopped a task that it plays alone; the simulators could not be used, or a game for two
+was stopped by something else than its own context; something outside the rules raised. The last two are inconclusive
+about the policy."""
+INCONCLUSIVE = frozenset({"discarded", "failed"})
+SCHEMA_NAME, SCHEMA_VERSION = b"dfc.trajectories", 2
 
 _ROLES = ("system", "user", "assistant")
 _OUTCOMES = tuple(str(outcome) for outcome in Outcome)
@@ -66,9 +66,9 @@ SCHEMA = pa.schema(
         ("dfc_version", pa.string()),
         ("commit", pa.string()),
         ("messages", pa.list_(_MESSAGE)),
-        ("ids", pa.list_(pa.int32())),
+        ("token_ids", pa.list_(pa.int32())),
         ("mask", pa.list_(pa.bool_())),
-        ("logprobs", pa.list_(pa.float32())),
+        ("sampled_logprobs", pa.list_(pa.float32())),
         ("replies", pa.list_(_REPLY)),
         ("outcomes", pa.list_(pa.string())),
         ("forfeited_by", pa.int32()),
@@ -120,7 +120,7 @@ class Provenance:
 
     Attributes:
       model: name of the model. model_hash: of its weights.
-      sampling: settings its ids were drawn with, e.g. ``{"temperature": 1.5, "min_p": 0.3}``.
+      sampling: settings its tokens were sampled with, e.g. ``{"temperature": 1.5, "min_p": 0.3}``.
       seed: of the collection.
       commit: of the checkout, None if unknown. dfc_version: of dfc.
     """
@@ -147,9 +147,9 @@ class Trajectory:
         None. failure_reason: what was raised, for a game that failed. illegal_tries: of the policy. measures: figures
         of the game beside its outcome.
       provenance: model, sampling, seed, versions. policy_version: of the weights.
-      messages: what the seat was told and what it replied, as far as the game took it.
-      ids: the policy's whole context, int32 [n]. mask: 1 where it drew an id, bool [n]. logprobs: of drawn ids under
-        the distribution they were drawn from, 0 elsewhere, float32 [n], or None.
+      messages: what the seat was shown and what it replied, as far as the game took it.
+      token_ids: the policy's whole context, int32 [n]. mask: 1 where it sampled a token, bool [n]. sampled_logprobs: of
+        sampled tokens under the distribution they were sampled from, 0 elsewhere, float32 [n], or None.
       replies: of every seat as (seat, text, speaker, whether it had the form asked for). outcomes: by seat.
         forfeited_by: the seat that ended the game by an invalid reply, or None.
 
@@ -176,9 +176,9 @@ class Trajectory:
     provenance: Provenance
     policy_version: int
     messages: tuple[Message, ...]
-    ids: np.ndarray
+    token_ids: np.ndarray
     mask: np.ndarray
-    logprobs: np.ndarray | None
+    sampled_logprobs: np.ndarray | None
     replies: tuple[tuple[int, str, Speaker, bool], ...]
     outcomes: tuple[str, ...]
     forfeited_by: int | None
@@ -194,21 +194,21 @@ class Trajectory:
 
     @property
     def tokens(self) -> int:
-        """All ids."""
-        return len(self.ids)
+        """All tokens."""
+        return len(self.token_ids)
 
     @property
     def action_tokens(self) -> int:
-        """Ids the policy drew."""
+        """Tokens the policy sampled."""
         return int(np.count_nonzero(self.mask))
 
     def record(self) -> dict[str, Any]:
-        """Returns what `dfc.evaluation.replay.replay` takes."""
+        """Returns what `dfc.games.replay.replay` takes."""
         return {
             "game": self.game,
             "options": json.loads(self.options),
             "seed": self.game_seed,
-            "replies": [Reply(*reply).entry() for reply in self.replies],
+            "replies": [PlayedReply(*reply).entry() for reply in self.replies],
             "outcomes": list(self.outcomes),
             "forfeited_by": self.forfeited_by,
         }
@@ -227,9 +227,9 @@ def _problem(row: Trajectory) -> str | None:
         return f"a success has outcome win and no failure, got {row.outcome!r} and {row.failure!r}"
     if row.sample < 0 or row.turns < 0:
         return f"sample and turns must be 0 or more, got {row.sample} and {row.turns}"
-    arrays = [row.ids, row.mask, *([] if row.logprobs is None else [row.logprobs])]
-    if any(array.ndim != 1 or len(array) != len(row.ids) for array in arrays):
-        return f"ids, mask and logprobs must be [n] each, got shapes {[array.shape for array in arrays]}"
+    arrays = [row.token_ids, row.mask, *([] if row.sampled_logprobs is None else [row.sampled_logprobs])]
+    if any(array.ndim != 1 or len(array) != len(row.token_ids) for array in arrays):
+        return f"token_ids, mask and sampled_logprobs must be [n] each, got shapes {[array.shape for array in arrays]}"
     return None
 
 
@@ -247,8 +247,9 @@ def from_episode(
       episode: as it was played.
       sample: number of the try at this task.
       provenance: where it comes from.
-      system: what the seat was told before the first observation (`dfc.rollout.play.system_prompt`), None for nothing.
-      keep_logprobs: whether to store the log-probabilities of drawn ids.
+      system: what the seat was shown before the first observation (`dfc.rollout.runner.system_prompt`), None for
+        nothing.
+      keep_logprobs: whether to store the log-probabilities of sampled tokens.
 
     Raises:
       ReplayError: the rules contradict the record of an episode that did not fail.
@@ -260,12 +261,12 @@ def from_episode(
         if turn.seat == episode.seat:
             messages += [Message("user", turn.observation), Message("assistant", turn.reply)]
     game = registry.make(episode.game, **episode.options)
-    split = getattr(game, "split", None) if game.facts.splits else None
+    split = getattr(game, "split", None) if game.info.splits else None
     return Trajectory(
         game=episode.game,
         options=canonical_json(episode.options),
         split=split,
-        task=episode.game_seed if split is None else episode.game_seed % game.facts.splits[split],
+        task=episode.game_seed if split is None else episode.game_seed % game.info.splits[split],
         seat=episode.seat,
         opponent=episode.opponent,
         sample=sample,
@@ -281,9 +282,9 @@ def from_episode(
         provenance=provenance,
         policy_version=episode.policy_version,
         messages=tuple(messages),
-        ids=episode.ids,
+        token_ids=episode.token_ids,
         mask=episode.mask,
-        logprobs=episode.logprobs if keep_logprobs else None,
+        sampled_logprobs=episode.sampled_logprobs if keep_logprobs else None,
         replies=tuple((reply.seat, reply.text, reply.speaker, reply.well_formed) for reply in episode.replies),
         outcomes=episode.outcomes,
         forfeited_by=episode.forfeited_by,
@@ -341,7 +342,9 @@ def world(game: Game, game_seed: int, replies: Sequence[str]) -> str | None:
 
 _OF_PROVENANCE = ("model", "model_hash", "seed", "commit", "dfc_version")
 _PLAIN = tuple(name for name in COLUMNS if name in {field.name for field in dataclasses.fields(Trajectory)})
-_ARRAY_TYPES: Mapping[str, Any] = MappingProxyType({"ids": np.int32, "mask": bool, "logprobs": np.float32})
+_ARRAY_TYPES: Mapping[str, Any] = MappingProxyType(
+    {"token_ids": np.int32, "mask": bool, "sampled_logprobs": np.float32}
+)
 
 
 def to_table(rows: Iterable[Trajectory]) -> pa.Table:

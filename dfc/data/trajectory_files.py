@@ -1,14 +1,12 @@
 """A folder of trajectories as Parquet files: written part by part, read whole or by column.
 
 A part appears under its name when it is complete and is never changed again, so a reader sees whole parts only, and a
-collection that was killed goes on with the tasks of which no row is there. Hosts write parts of their own names into
+collection that was killed resumes with the tasks of which no row is there. Hosts write parts of their own names into
 one folder. Checksums are written with every page and compared when it is read.
 """
 
 import contextlib
-import fcntl
 import io
-import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dfc import files
 from dfc.data.trajectories import (
     COLUMNS,
     OLDER,
@@ -33,8 +32,9 @@ from dfc.data.trajectories import (
     to_trajectories,
 )
 from dfc.errors import DfcError
+from dfc.files import replacing
 
-_SUFFIX, _PARTIAL = ".parquet", ".partial"  # what is being written has both endings, and is no part
+_SUFFIX = ".parquet"
 KEPT = ("model", "model_hash", "sampling", "seed")  # of a provenance: what one data set has one of
 _COMPRESSION = "zstd"
 _BYTES_AT_ONCE = 64 * 2**20  # of chosen rows, before they are put in order
@@ -46,7 +46,7 @@ _CODED = frozenset(
 
 
 class DatasetError(DfcError, ValueError):
-    """A data set that cannot be used as it stands; names file, row and cure."""
+    """A data set that cannot be used as it stands; names file, row and fix."""
 
 
 class Columns(NamedTuple):
@@ -80,27 +80,14 @@ def write_atomically(table: pa.Table | Iterator[pa.Table], path: Path, *, row_gr
       path: of the file; an existing one is replaced.
       row_group_rows: rows that are read together.
     """
-    partial = path.with_name(f".{path.name}{_PARTIAL}")
     tables = iter([table] if isinstance(table, pa.Table) else table)
     first = next(tables)
-    with partial.open("wb") as file:
+    with replacing(path, "wb") as file:
         options = {"compression": _COMPRESSION, "write_page_checksum": True, "store_schema": True}
         with pq.ParquetWriter(file, first.schema, **options) as writer:
             writer.write_table(first, row_group_rows)
             for more in tables:
                 writer.write_table(more, row_group_rows)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
 
 
 class TrajectoryWriter:
@@ -140,7 +127,7 @@ class TrajectoryWriter:
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = _locked(folder, host, hosts)
         try:
-            for leftover in folder.glob(f".{self._prefix}*{_PARTIAL}"):
+            for leftover in folder.glob(f".{self._prefix}*{files.PARTIAL}"):
                 leftover.unlink()
             self.keys = _keys(folder, provenance)
             own = [int(path.stem.removeprefix(self._prefix)) for path in folder.glob(f"{self._prefix}*{_SUFFIX}")]
@@ -189,14 +176,16 @@ class TrajectoryWriter:
 
 
 def _locked(folder: Path, host: int, hosts: int) -> io.FileIO:
-    lock = io.FileIO(folder / f".lock-{host:05d}-of-{hosts:05d}", "w")
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock = files.lock(folder / f".lock-{host:05d}-of-{hosts:05d}")
     except OSError as error:
-        lock.close()
+        raise DatasetError(
+            f"{folder}: no lock to write as host {host} of {hosts}: {error.strerror or error}"
+        ) from error
+    if lock is None:
         raise DatasetError(
             f"{folder}: another process writes as host {host} of {hosts}; stop it, or give each process its own host"
-        ) from error
+        )
     return lock
 
 
@@ -211,7 +200,7 @@ def _keys(folder: Path, provenance: Provenance) -> set[TrajectoryKey]:
                 row = table[name].to_pylist().index(other)
                 raise DatasetError(
                     f"{path}, row {row}: {name} is {other!r}, but this collection has {wanted[name]!r}; "
-                    "collect into another folder, or go on with the settings of this one"
+                    "collect into another folder, or resume with the settings of this one"
                 )
         found.update(map(TrajectoryKey._make, zip(*(table[n].to_pylist() for n in TrajectoryKey._fields), strict=True)))
     return found
@@ -243,7 +232,7 @@ def read_part(path: Path, columns: Sequence[str] = COLUMNS, *, coded: bool = Fal
 def refuse_inflated(path: Path, metadata: pq.FileMetaData) -> None:
     """Raises where a file of some kilobytes says that it unpacks to gigabytes; nothing of it is unpacked for that.
 
-    Text and ids in Parquet become 3 to 30 times as large, and rows that repeat themselves 100 times.
+    Text and tokens in Parquet become 3 to 30 times as large, and rows that repeat themselves 100 times.
 
     Raises:
       DatasetError: a row group is larger than 16 MiB and 500 times what is stored of it.
@@ -295,7 +284,7 @@ def _check_schema(path: Path, file: pq.ParquetFile, columns: Sequence[str]) -> N
         what = "no trajectories of dfc" if version is None else f"trajectories of schema version {version.decode()}"
         raise DatasetError(
             f"{path}: {what}, expected version {SCHEMA_VERSION}; read it with the dfc that wrote it, or take it out of "
-            "the folder (conversations of others are for dfc.data.published)"
+            "the folder (conversations of others are for dfc.data.conversations)"
         )
     for name in columns:
         if name not in schema.names:
@@ -354,9 +343,9 @@ def read_rows(
     schema = pa.schema([SCHEMA.field(name) for name in names], SCHEMA.metadata)
     wanted = np.concatenate([*chunks, np.empty(0, np.int64)]).astype(np.int64)
     ends = np.cumsum([len(chunk) for chunk in chunks])
-    # The places of the result, by where their rows lie.
+    # The positions in the result, by where their rows lie.
     by_file = np.lexsort((columns.row[wanted], columns.part[wanted]))
-    found: list[list[tuple[np.ndarray, int]]] = [[] for _ in chunks]  # per chunk: places and number of their batch
+    found: list[list[tuple[np.ndarray, int]]] = [[] for _ in chunks]  # per chunk: positions and number of their batch
     with tempfile.TemporaryFile(dir=spill) as file:
         with pa.ipc.new_file(file, schema) as writer:
             written = 0
@@ -377,7 +366,7 @@ def read_rows(
 
 
 def _spans(places: np.ndarray, ends: np.ndarray) -> Iterator[tuple[int, int, int]]:
-    """Yields the chunks that sorted places touch, and from where to where."""
+    """Yields the chunks that sorted positions touch, and from where to where."""
     stops = np.searchsorted(places, ends)
     starts = np.concatenate([[0], stops[:-1]])
     for number in np.flatnonzero(stops > starts):
@@ -387,7 +376,7 @@ def _spans(places: np.ndarray, ends: np.ndarray) -> Iterator[tuple[int, int, int
 def _runs(
     columns: Columns, wanted: np.ndarray, by_file: np.ndarray, names: Sequence[str], schema: pa.Schema
 ) -> Iterator[tuple[np.ndarray, pa.Table]]:
-    """Yields places of the result and their rows, a bounded number of bytes at a time, in the order of the files."""
+    """Yields positions in the result and their rows, a bounded number of bytes at a time, in the order of the files."""
     part = columns.part[wanted[by_file]]
     pieces: list[pa.Table] = []
     size = start = stop = 0

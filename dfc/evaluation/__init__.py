@@ -1,1 +1,1 @@
-"""Matches, their statistics and the report."""
+"""Matches, tasks and tournaments, and the statistics of what came out."""

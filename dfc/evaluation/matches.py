@@ -8,27 +8,27 @@ from dfc.config import GameOptions
 from dfc.episodes import Episode
 from dfc.evaluation.statistics import Record
 from dfc.games import registry
-from dfc.games.chance import derive_seed
-from dfc.rollout.play import Job
+from dfc.games.rng import derive_seed
+from dfc.rollout.runner import EpisodeSpec
 
 
-def match_jobs(games: Mapping[str, GameOptions], count: int, seed: int, purpose: str) -> list[Job]:
-    """Returns `count` games of each id, seats alternating where there are two.
+def match_specs(games: Mapping[str, GameOptions], count: int, seed: int, purpose: str) -> list[EpisodeSpec]:
+    """Returns `count` episodes of each game, seats alternating where there are two.
 
     Args:
       games: id -> constructor values that differ from the id's own.
-      count: games per id.
+      count: episodes per game.
       seed: the run's.
       purpose: names the match; matches of different purposes share no game seed.
     """
-    jobs = []
+    specs = []
     for game, options in games.items():
         seats = registry.make(game, **options).seats
         for index in range(count):
             deal = derive_seed("match deal", purpose, seed, game, index)
-            draw = derive_seed("match draws", purpose, seed, game, index)
-            jobs.append(Job(game, options, deal, index % seats, index, draw))
-    return jobs
+            sampling_seed = derive_seed("match draws", purpose, seed, game, index)
+            specs.append(EpisodeSpec(game, options, deal, index % seats, index, sampling_seed))
+    return specs
 
 
 def record_of(episode: Episode) -> Record:
@@ -57,7 +57,7 @@ def record_of(episode: Episode) -> Record:
 
 
 def tally(episodes: Iterable[Episode]) -> dict[tuple[str, int], Record]:
-    """Returns the counts per (game id, policy's seat); failed games say nothing and are left out."""
+    """Returns the counts per (game id, policy's seat); failed games are inconclusive and are left out."""
     counts: dict[tuple[str, int], Record] = defaultdict(Record)
     for episode in episodes:
         if episode.failed:
@@ -67,7 +67,7 @@ def tally(episodes: Iterable[Episode]) -> dict[tuple[str, int], Record]:
 
 
 def by_game(counts: Mapping[tuple[str, int], Record]) -> dict[str, Record]:
-    """Returns the counts per game id, seats added up, in order of first appearance."""
+    """Returns the counts per game id, summed over seats, in order of first appearance."""
     games: dict[str, Record] = defaultdict(Record)
     for (game, _), record in counts.items():
         games[game] += record

@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 
 from dfc.config import GameOptions
 from dfc.games import registry
-from dfc.games.chance import derive_seed
-from dfc.rollout.play import Job
+from dfc.games.rng import derive_seed
+from dfc.rollout.runner import EpisodeSpec
 
 
 @dataclasses.dataclass(frozen=True)
 class Meeting:
-    """Two policies at the ids for two, or one alone at the ids for one.
+    """Two policies at the games for two, or one alone at the games for one.
 
     Attributes:
       first: a policy's name.
@@ -43,12 +43,12 @@ def meetings(names: Sequence[str], games: Mapping[str, GameOptions]) -> list[Mee
     return singles + ([Meeting(a, b, paired) for a, b in itertools.combinations(names, 2)] if paired else [])
 
 
-def jobs(meeting: Meeting, seeds: int, seed: int) -> list[Job]:
-    """Returns the games of a meeting; `Job.seat` is that of its first policy, `Job.group` the number of the deal.
+def episode_specs(meeting: Meeting, seeds: int, seed: int) -> list[EpisodeSpec]:
+    """Returns the games of a meeting; a spec's `seat` is that of its first policy, its `group` the number of the deal.
 
     Args:
       meeting: who plays what.
-      seeds: deals per id.
+      seeds: deals per game.
       seed: the run's.
     """
     found = []
@@ -56,18 +56,18 @@ def jobs(meeting: Meeting, seeds: int, seed: int) -> list[Job]:
         for number in range(seeds):
             deal = derive_seed("tournament deal", seed, game, number)
             for seat in range(1 if meeting.second is None else 2):
-                draws = derive_seed("tournament draws", seed, game, number, seat)
-                found.append(Job(game, options, deal, seat, number, draws))
+                sampling_seed = derive_seed("tournament draws", seed, game, number, seat)
+                found.append(EpisodeSpec(game, options, deal, seat, number, sampling_seed))
     return found
 
 
 def key(game: str, deal: int, players: Sequence[str]) -> tuple[str, int, tuple[str, ...]]:
-    """Returns what names a game of a tournament: id, number of the deal, who sits on each seat."""
+    """Returns what names a game of a tournament: game id, number of the deal, who sits on each seat."""
     return game, deal, tuple(players)
 
 
-def players(meeting: Meeting, job: Job) -> tuple[str, ...]:
-    """Returns who sits on each seat of a job."""
+def players(meeting: Meeting, episode_spec: EpisodeSpec) -> tuple[str, ...]:
+    """Returns who sits on each seat of a spec."""
     if meeting.second is None:
         return (meeting.first,)
-    return (meeting.first, meeting.second) if job.seat == 0 else (meeting.second, meeting.first)
+    return (meeting.first, meeting.second) if episode_spec.seat == 0 else (meeting.second, meeting.first)

@@ -129,7 +129,7 @@ def sign_test(better: int, worse: int) -> float:
     """Returns the two-sided p-value of the exact sign test on pairs; for yes-or-no outcomes it is McNemar's exact test.
 
     With n = better + worse pairs that are no tie, and k the smaller of the two: min(1, 2 P(X <= k)) for X binomial
-    with n trials of probability 1/2. Ties say nothing and are left out before. Source: McNemar, Psychometrika 12
+    with n trials of probability 1/2. Ties are inconclusive and are left out before. Source: McNemar, Psychometrika 12
     (1947), 153-157, with the binomial tail in place of its normal limit.
 
     Args:
@@ -152,7 +152,7 @@ def sign_test(better: int, worse: int) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """Counts of finished games of one player; records add up.
+    """Counts of finished games of one player; records can be summed.
 
     Attributes:
       win: games won, `won_by_forfeit` among them.
@@ -230,7 +230,7 @@ class Record:
 
     @property
     def decided(self) -> int:
-        """Games that say something about the player: win + draw + loss."""
+        """Games that are conclusive about the player: win + draw + loss."""
         return self.win + self.draw + self.loss
 
     @property
@@ -280,10 +280,10 @@ def pooled(records: Iterable[Record]) -> Record:
 
 
 def pooled_score(records: Iterable[Record], z: float = Z_95) -> Interval:
-    """Returns the score over several ids: all games are thrown together, each weighing the same.
+    """Returns the score over several ids: all games are pooled, each weighing the same.
 
     With equally many games per id, as in a run's own evaluation, this is the mean of the ids' scores. The interval
-    is that of one trinomial; because the number of games per id is fixed and not drawn, it is a little too wide
+    is that of one trinomial; because the number of games per id is fixed and not sampled, it is a little too wide
     where the ids' scores differ, never too narrow by it.
     """
     total = pooled(records)

@@ -14,8 +14,8 @@ import numpy as np
 
 from dfc.evaluation.statistics import Z_95, Interval
 
-_EXACT_BITS = 1 << 24  # of the table of all sums of an exact test; beyond it, signs are drawn
-_DRAWS = 20_000
+_EXACT_BITS = 1 << 24  # of the table of all sums of an exact test; beyond it, signs are sampled
+_SAMPLES = 20_000
 # Student's t, two-sided 95 %, of 1 to 30 degrees of freedom, and more: Fisher and Yates, Statistical Tables, table III.
 _T_95 = (
     *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145),
@@ -104,10 +104,10 @@ def over_groups(estimates: Sequence[Estimate]) -> Estimate:
 def sign_flip_p(differences: Iterable[Fraction]) -> float:
     """Returns the two-sided p-value of the sign-flip (paired permutation) test of a mean difference of 0.
 
-    p = P(|sum of s_t d_t| >= |sum of d_t|) over all signs s_t = +1 or -1, each equally likely: if two arms are alike,
-    every difference is as likely with the other sign. All signs are counted, where the differences are whole multiples
-    of something not too small; otherwise (1 + hits) / (1 + draws) of 20 000 draws of a fixed seed. Source: Fisher, The
-    Design of Experiments (1935), section 21.
+    p = P(|sum of s_t d_t| >= |sum of d_t|) over all signs s_t = +1 or -1, each equally likely: if two settings are
+    alike, every difference is as likely with the other sign. All signs are counted, where the differences are whole
+    multiples of something not too small; otherwise (1 + hits) / (1 + samples) of 20 000 samples of a fixed seed.
+    Source: Fisher, The Design of Experiments (1935), section 21.
 
     Args:
       differences: one per task; exact, such as 1/4 for one more success in four games.
@@ -125,7 +125,7 @@ def sign_flip_p(differences: Iterable[Fraction]) -> float:
     field = (len(whole) + 8) // 8  # bytes that hold every count up to 2 ** len(whole)
     if sum(map(abs, whole)) * field * 8 <= _EXACT_BITS:
         return _all_signs(whole, field)
-    return _drawn_signs(np.asarray([float(difference) for difference in given]))
+    return _sampled_signs(np.asarray([float(difference) for difference in given]))
 
 
 def _all_signs(whole: Sequence[int], field: int) -> float:
@@ -143,11 +143,11 @@ def _all_signs(whole: Sequence[int], field: int) -> float:
     return float(Fraction(2 * hits, 2 ** len(sizes)))
 
 
-def _drawn_signs(differences: np.ndarray) -> float:
+def _sampled_signs(differences: np.ndarray) -> float:
     rng = np.random.default_rng(0)
-    sums = np.zeros(_DRAWS)
+    sums = np.zeros(_SAMPLES)
     for difference in differences:
-        sums += difference * (2 * rng.integers(0, 2, _DRAWS) - 1)
+        sums += difference * (2 * rng.integers(0, 2, _SAMPLES) - 1)
     # Sums that are equal but for their rounding are hits.
     hits = int(np.sum(np.abs(sums) >= abs(math.fsum(differences)) - 1e-9 * float(np.abs(differences).sum())))
-    return (1 + hits) / (1 + _DRAWS)
+    return (1 + hits) / (1 + _SAMPLES)

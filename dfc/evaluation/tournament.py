@@ -1,4 +1,4 @@
-"""What a tournament's records say: counts per policy, opponent, id and seat; ratings; tests on pairs of games; cost.
+"""What a tournament's records say: counts per policy, opponent, game and seat; ratings; tests on pairs of games; cost.
 
 Everything is computed from the lines of the run folder and from nothing else. A win by the other side's invalid reply
 counts as a win and is also counted apart; an own invalid end, an own overrun of the context, a truncated game and a
@@ -16,9 +16,9 @@ from typing import Any, Literal
 
 from dfc.evaluation.pairing import key
 from dfc.evaluation.ratings import Rating, bradley_terry
-from dfc.evaluation.replay import replay
 from dfc.evaluation.statistics import Interval, Record, sign_test
 from dfc.games.game import Verdict
+from dfc.games.replay import replay
 
 Json = dict[str, Any]
 Pairing = Literal["head to head", "alone", "same opponents"]
@@ -33,7 +33,7 @@ class Cell:
 
     Attributes:
       record: the counts; games that failed are not among them.
-      failed: games that somebody outside the rules ended; they say nothing about the policies.
+      failed: games that somebody outside the rules ended; they are inconclusive about the policies.
     """
 
     record: Record = Record()  # noqa: RUF009 - frozen
@@ -61,7 +61,7 @@ class Cell:
 
 
 Place = tuple[str, str | None, str, int]
-"""(policy, opponent or None, id, the policy's seat)."""
+"""(policy, opponent or None, game id, the policy's seat)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +71,7 @@ class PairedTest:
     Attributes:
       first, second: policies.
       pairing: what a pair is. ``head to head``: the two games of one deal against each other, seats swapped; better
-        means more points than the other from both. ``alone``: the two games of one deal of an id for one.
+        means more points than the other from both. ``alone``: the two games of one deal of a game for one.
         ``same opponents``: the two games of one deal in the same seat against the same third policy.
       better: pairs in which the first did better. worse: in which the second did. ties: neither.
       p: two-sided, exact (`dfc.evaluation.statistics.sign_test`).
@@ -96,7 +96,7 @@ class Tournament:
 
     Attributes:
       policies: names, in the order of the configuration.
-      cells: counts by place.
+      cells: counts by policy, opponent, game and seat.
       ratings: of all games for two that a rule ended.
       ratings_by_rule: of those that no invalid reply decided.
       tests: paired tests.
@@ -111,7 +111,7 @@ class Tournament:
     costs: Mapping[str, Mapping[str, float]]
 
     def cell(self, policy: str, opponent: str | None, game: str | None = None, seat: int | None = None) -> Cell:
-        """Returns the sum over the places that fit; None stands for every id or seat."""
+        """Returns the sum over the cells that fit; None stands for every game or seat."""
         fitting = (
             cell
             for (p, o, g, s), cell in self.cells.items()
@@ -120,7 +120,7 @@ class Tournament:
         return sum(fitting, Cell())
 
     def games(self, *, alone: bool) -> list[str]:
-        """Returns the ids that were played, those for one or those for two, in order of appearance."""
+        """Returns the games that were played, those for one or those for two, in order of appearance."""
         return list(dict.fromkeys(g for _, opponent, g, _ in self.cells if (opponent is None) == alone))
 
 
@@ -254,7 +254,7 @@ def paired_tests(policies: Sequence[str], records: Iterable[Mapping[str, Any]]) 
     return tests
 
 
-_Seating = tuple[str | None, str, int, int]  # opponent, id, deal, seat
+_Seating = tuple[str | None, str, int, int]  # opponent, game id, deal, seat
 
 
 def _differences(first: Mapping[_Seating, float], second: Mapping[_Seating, float], *, alone: bool) -> list[float]:

@@ -1,6 +1,6 @@
 """Does a run fit devices that are not here, and how long can it take at the least?
 
-`hardware` describes devices, `published` models, `analytic` adds up memory and arithmetic without a compiler, `traced`
+`hardware` describes devices, `published` models, `analytic` sums memory and arithmetic without a compiler, `traced`
 counts the operations of a program, `programs` names the programs of a run, `compilation` compiles them ahead of time,
 `report` puts the numbers into tables. `python -m dfc.launch.fit` is the command.
 """

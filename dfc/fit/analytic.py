@@ -1,4 +1,4 @@
-"""Memory and arithmetic of a run by adding up, without a compiler; milliseconds.
+"""Memory and arithmetic of a run by summing, without a compiler; milliseconds.
 
 State (weights, optimizer, reference, cache) is exact. What a training step holds in between is a formula with a few
 constants: within about 15 % of the compiler for the programs it was compared with (docs/fit.md), usually below it.
@@ -21,11 +21,11 @@ from jax.sharding import AbstractMesh, AxisType
 from dfc.fit.hardware import Topology
 from dfc.logprobs import token_logprobs
 from dfc.models import attention, quantization
-from dfc.models.decoder_config import DecoderConfig
+from dfc.models.config import DecoderConfig
 from dfc.models.lora import ALL_LINEAR, LoraConfig
 from dfc.models.sharding import AXES, param_shardings
 from dfc.models.transformer import abstract_params
-from dfc.training import step
+from dfc.training import trainer
 
 MARGIN = 0.2
 _VOCAB_CHUNK: int = inspect.signature(token_logprobs).parameters["vocab_chunk"].default
@@ -38,7 +38,7 @@ Sizes = dict[str, float]
 
 
 @dataclasses.dataclass(frozen=True)
-class Setting:
+class Workload:
     """What decides memory and time of one run on one set of devices.
 
     Attributes:
@@ -47,8 +47,8 @@ class Setting:
       fsdp: devices weights and rows are split over.
       tensor: devices heads and feed-forward columns are split over.
       rows: of one micro-batch, over all devices.
-      row_length: ids of a row.
-      micro_batches: of one update; gradients of several are added up in float32.
+      row_length: tokens of a row.
+      micro_batches: of one update; gradients of several are summed in float32.
       updates: of one iteration; from the second on, what the first started from is kept beside their gradients.
       remat: what the backward pass keeps of a layer.
       attention: the program for whole sequences.
@@ -67,8 +67,8 @@ class Setting:
       positions: of one conversation.
       prompt: positions of the input to one reply at most; 0: no limit of its own. It costs nothing; what is suggested
         has to keep to it.
-      prefill: ids fed to a row in the engine's widest reading call.
-      steps: ids drawn per row in one call at most.
+      prefill: tokens prefilled in a row by the engine's widest prefill call.
+      steps: tokens sampled per row in one call at most.
       apart: whether hosts play games of their own: several hosts, and tensor devices share one.
     """
 
@@ -121,7 +121,7 @@ class Setting:
 
     @property
     def spare(self) -> int:
-        """Positions behind a conversation's last: what a call adds is written whole."""
+        """Positions after a conversation's last: what a call adds is written whole."""
         return max(self.prefill, self.steps)
 
     @property
@@ -136,7 +136,7 @@ class Setting:
 
     @property
     def local_tokens(self) -> int:
-        """Ids of a micro-batch on one device, before they are split over tensor devices."""
+        """Tokens of a micro-batch on one device, before they are split over tensor devices."""
         return math.ceil(self.rows / (self.data * self.fsdp)) * self.row_length
 
     @property
@@ -151,7 +151,7 @@ class Setting:
 
 
 @dataclasses.dataclass(frozen=True)
-class Memory:
+class MemoryEstimate:
     """Bytes on one device, by part, in the three phases of an iteration.
 
     Attributes:
@@ -251,9 +251,9 @@ def adapter_parameters(model: DecoderConfig, lora: LoraConfig, fsdp: int = 1, te
     return model.layers * lora.rank * sum(width + others.get(name, columns) for name in lora.targets)
 
 
-def memory(setting: Setting) -> Memory:
-    """Adds up what one device holds."""
-    s = setting
+def memory(workload: Workload) -> MemoryEstimate:
+    """Sums what one device holds."""
+    s = workload
     count = parameters(s.model, s.data, s.fsdp, s.tensor)
     whole = s.weight_bytes * count.local
     trained = float(count.local)
@@ -276,16 +276,16 @@ def memory(setting: Setting) -> Memory:
     if s.updates > 1:
         gradient |= {"weights before the first update": master, "optimizer before the first update": 8 * trained}
     # An iteration's first update may be dropped, or starts from what other groups start from, and is made beside
-    # what it starts from; those behind it are made in place, beside the same.
+    # what it starts from; those after it are made in place, beside the same.
     apply = {"gradients": (4.0 if s.micro_batches > 1 else gradients) * trained, **changed}
     play = {"cache": cache_bytes(s), "other engines' caches": (s.engines - 1) * cache_bytes(s), **_play(s)}
     if s.compares:
         play |= changed
     parts = resident, gradient, apply, play
-    return Memory(*({name: size for name, size in part.items() if size} for part in parts))
+    return MemoryEstimate(*({name: size for name, size in part.items() if size} for part in parts))
 
 
-def _frozen(s: Setting, count: ParameterCount) -> float:
+def _frozen(s: Workload, count: ParameterCount) -> float:
     """Bytes on one device of the model's weights as they are stored where they are not trained."""
     if not s.nf4:
         return s.weight_bytes * count.local
@@ -293,22 +293,22 @@ def _frozen(s: Setting, count: ParameterCount) -> float:
     return s.weight_bytes * (count.local - kernels) + _NF4_BYTES * kernels
 
 
-def _bytes_per_position(s: Setting) -> float:
+def _bytes_per_position(s: Workload) -> float:
     """Bytes on one device of one conversation's keys and values at one position."""
     return s.model.cache_bytes_per_position / (s.tensor if s.model.kv_heads % s.tensor == 0 else 1)
 
 
-def cache_bytes(setting: Setting) -> float:
+def cache_bytes(workload: Workload) -> float:
     """Returns the bytes of an engine's resident keys and values on one device."""
-    return setting.held_here * (setting.positions + setting.spare) * _bytes_per_position(setting)
+    return workload.held_here * (workload.positions + workload.spare) * _bytes_per_position(workload)
 
 
-def past_bytes(setting: Setting) -> float:
+def past_bytes(workload: Workload) -> float:
     """Returns the bytes on one device of the keys and values that an engine's costliest call reads."""
-    return setting.rows_here * setting.read * _bytes_per_position(setting)
+    return workload.rows_here * workload.read * _bytes_per_position(workload)
 
 
-def _gradient(s: Setting, count: ParameterCount, trained: float, gradient_bytes: float) -> Sizes:
+def _gradient(s: Workload, count: ParameterCount, trained: float, gradient_bytes: float) -> Sizes:
     model, tokens, size = s.model, s.local_tokens, s.weight_bytes
     by_position = s.tensor if s.row_length % s.tensor == 0 else 1
     heads, kv_heads = model.heads * model.head_dim / s.tensor, model.kv_heads * model.head_dim / s.tensor
@@ -322,7 +322,7 @@ def _gradient(s: Setting, count: ParameterCount, trained: float, gradient_bytes:
     casts = s.lora is None and s.master_bytes != size
     parts = {
         "gradients": gradient_bytes * trained,
-        "gradients added up": 4 * trained if s.micro_batches > 1 else 0.0,
+        "summed gradients": 4 * trained if s.micro_batches > 1 else 0.0,
         "weights cast": size * trained if casts else 0.0,
         "residuals": size * model.layers * tokens * per_layer,
         # One layer's activations and their gradients, and what is gathered of its weights.
@@ -339,7 +339,7 @@ def _gradient(s: Setting, count: ParameterCount, trained: float, gradient_bytes:
         parts["attention weights"] = 10.0 * rows * model.heads / s.tensor * queries * s.row_length
     elif s.attention == "cudnn":
         parts["attention mask"] = 3.0 * rows * s.row_length**2  # a flag, and what is added to the logits
-    chunk = min(step._IDS_PER_DEVICE, tokens)  # noqa: SLF001 - the trainer's own constant, not a copy
+    chunk = min(trainer._TOKENS_PER_DEVICE, tokens)  # noqa: SLF001 - the trainer's own constant, not a copy
     shard = model.vocabulary // (s.tensor if model.vocabulary % s.tensor == 0 else 1)
     # Logits, probabilities and gradient of a tile; the projection's gradient, summed in float32.
     head = 4.0 * model.vocabulary * model.width / (s.fsdp * s.tensor) if s.lora is None else 0.0
@@ -356,16 +356,16 @@ def _queries_at_once(length: int) -> int:
     return min(band, a._CHUNK, length)  # noqa: SLF001 - likewise
 
 
-def _play(s: Setting) -> Sizes:
+def _play(s: Workload) -> Sizes:
     model = s.model
     heads = model.heads / s.tensor if model.kv_heads % s.tensor == 0 else model.heads
     vocabulary = model.vocabulary / (s.tensor if model.vocabulary % s.tensor == 0 else 1)
-    fed = s.rows_here * s.prefill
+    prefill_tokens = s.rows_here * s.prefill
     return {
         "rows taken out": 0.0 if s.whole else past_bytes(s),
         "what a call adds": s.rows_here * s.spare * _bytes_per_position(s),
-        "attention weights": 10.0 * fed * heads * (s.read + s.prefill),
-        "layer at work": s.weight_bytes * fed * (4 * model.feed_forward / s.tensor + 8 * model.width),
+        "attention weights": 10.0 * prefill_tokens * heads * (s.read + s.prefill),
+        "layer at work": s.weight_bytes * prefill_tokens * (4 * model.feed_forward / s.tensor + 8 * model.width),
         "logits": 16.0 * s.rows_here * vocabulary,
     }
 
@@ -374,7 +374,7 @@ def _play(s: Setting) -> Sizes:
 
 
 @dataclasses.dataclass(frozen=True)
-class Work:
+class WorkEstimate:
     """Floating-point operations, and bytes of device memory, of one run of a program on one device."""
 
     flops: float
@@ -386,15 +386,15 @@ class Work:
 
 
 def forward_flops(model: DecoderConfig, tokens: float, context: float) -> float:
-    """Returns the operations of the layers for `tokens` ids that each see `context` ids on average."""
+    """Returns the operations of the layers for `tokens` tokens that each see `context` tokens on average."""
     count = parameters(model, 1, 1, 1)
     attention = 4.0 * model.layers * model.heads * model.head_dim * tokens * context
     return 2.0 * count.products * tokens + attention
 
 
-def update_work(setting: Setting) -> Work:
+def update_work(workload: Workload) -> WorkEstimate:
     """Work of one micro-batch: reference pass, forward, backward, and what is computed again, on one device."""
-    s, model = setting, setting.model
+    s, model = workload, workload.model
     tokens = s.rows * s.row_length
     forward = forward_flops(model, tokens, s.row_length / 2)
     head = 2.0 * model.width * model.vocabulary * tokens
@@ -405,36 +405,36 @@ def update_work(setting: Setting) -> Work:
     heads = 2.0 + backward + (1.0 if s.reference else 0.0)
     moved = _frozen(s, parameters(model, s.data, s.fsdp, s.tensor)) * passes
     moved += 2 * memory(s).gradient.get("residuals", 0.0)
-    return Work((passes * forward + heads * head) / s.devices, moved)
+    return WorkEstimate((passes * forward + heads * head) / s.devices, moved)
 
 
-def optimizer_work(setting: Setting) -> Work:
+def optimizer_work(workload: Workload) -> WorkEstimate:
     """Work of the optimizer's step: everything it owns is read, and all but the gradients is written."""
-    found = memory(setting)
+    found = memory(workload)
     state = found.resident["optimizer"] + found.resident["trained weights"]
-    return Work(0.0, 2 * state + found.apply["gradients"])
+    return WorkEstimate(0.0, 2 * state + found.apply["gradients"])
 
 
-def decode_work(setting: Setting) -> Work:
-    """Work of one call that draws `steps` ids in each of its rows, at the longest cache.
+def decode_work(workload: Workload) -> WorkEstimate:
+    """Work of one call that samples `steps` tokens in each of its rows, at the longest cache.
 
     Weights and the rows' past are read in every step. Rows that are not the whole cache are copied out of it before.
     """
-    s, model = setting, setting.model
+    s, model = workload, workload.model
     tokens = float(s.rows_here * s.shards * s.steps)
     flops = forward_flops(model, tokens, s.read + s.steps) + 2.0 * model.width * model.vocabulary * tokens
-    return Work(flops / s.devices, s.steps * (_weights_read(s) + past_bytes(s)) + _copied(s))
+    return WorkEstimate(flops / s.devices, s.steps * (_weights_read(s) + past_bytes(s)) + _copied(s))
 
 
-def feed_work(setting: Setting) -> Work:
-    """Work of the engine's widest reading call, at the longest cache; each row draws one id behind what it reads."""
-    s, model = setting, setting.model
+def prefill_work(workload: Workload) -> WorkEstimate:
+    """Work of the engine's widest prefill call, at the longest cache; each row then samples one token."""
+    s, model = workload, workload.model
     rows = float(s.rows_here * s.shards)
     flops = forward_flops(model, rows * s.prefill, s.read + s.prefill) + 2.0 * model.width * model.vocabulary * rows
-    return Work(flops / s.devices, _weights_read(s) + past_bytes(s) + _copied(s))
+    return WorkEstimate(flops / s.devices, _weights_read(s) + past_bytes(s) + _copied(s))
 
 
-def _weights_read(s: Setting) -> float:
+def _weights_read(s: Workload) -> float:
     """Bytes of weights that one step of playing reads, as they are stored, four bits included."""
     embedding = s.weight_bytes * s.model.vocabulary * s.model.width / (s.fsdp * s.tensor)
     unread = 0.0 if s.model.tied_embedding else embedding  # a few rows of the input embedding are looked up
@@ -442,7 +442,7 @@ def _weights_read(s: Setting) -> float:
     return _frozen(s, parameters(s.model, s.data, s.fsdp, s.tensor)) + adapters - unread
 
 
-def _copied(s: Setting) -> float:
+def _copied(s: Workload) -> float:
     """Bytes read and written where a call takes its rows out of the cache."""
     return 0.0 if s.whole else 2 * past_bytes(s)
 
@@ -454,11 +454,11 @@ def _copied(s: Setting) -> float:
 class Suggestion:
     """A setting that fits, and how it differs: words of the command line with their new values."""
 
-    setting: Setting
+    workload: Workload
     changes: dict[str, int | str]
 
 
-def nearest_fitting(setting: Setting, available: float, margin: float = MARGIN) -> Suggestion | None:
+def nearest_fitting(workload: Workload, available: float, margin: float = MARGIN) -> Suggestion | None:
     """Returns the setting closest to the given one that fits, or None.
 
     Distance counts halvings of the rows of a micro-batch and of the slots, steps of `remat`, and factors of two by
@@ -466,9 +466,9 @@ def nearest_fitting(setting: Setting, available: float, margin: float = MARGIN) 
     trained weights kept in bfloat16, then a shorter context, then adapters instead of all weights.
     """
     best: tuple[float, Suggestion] | None = None
-    for distance, candidate in _candidates(setting):
+    for distance, candidate in _candidates(workload):
         if (best is None or distance < best[0]) and memory(candidate).fits(available, margin):
-            best = distance, Suggestion(candidate, _changes(setting, candidate))
+            best = distance, Suggestion(candidate, _changes(workload, candidate))
     return None if best is None else best[1]
 
 
@@ -479,7 +479,7 @@ def _halvings(value: int, least: int) -> list[int]:
     return found
 
 
-def _kinds(s: Setting) -> list[tuple[float, Setting]]:
+def _kinds(s: Workload) -> list[tuple[float, Workload]]:
     """What is trained, in which type: as asked, in bfloat16, adapters only."""
     found = [(0.0, s)]
     if s.lora is None:
@@ -489,7 +489,7 @@ def _kinds(s: Setting) -> list[tuple[float, Setting]]:
     return found
 
 
-def _candidates(asked: Setting) -> Iterator[tuple[float, Setting]]:
+def _candidates(asked: Workload) -> Iterator[tuple[float, Workload]]:
     """Yields settings with their distance."""
     order: list[Remat] = ["none", "dots", "layer"]
     remats = order[order.index(asked.remat) :] if asked.remat in order else [asked.remat]
@@ -536,7 +536,7 @@ _WORDS = {
 }
 
 
-def _changes(old: Setting, new: Setting) -> dict[str, int | str]:
+def _changes(old: Workload, new: Workload) -> dict[str, int | str]:
     changed = {w: getattr(new, name) for name, w in _WORDS.items() if getattr(new, name) != getattr(old, name)}
     if _WORDS["master_bytes"] in changed:
         changed[_WORDS["master_bytes"]] = "bfloat16"

@@ -28,7 +28,7 @@ class Traffic:
       sent: kind -> bytes one device sends, by the usual ring algorithms: (g - 1) / g of the whole result for a gather
         among g devices, as much of the whole operand for a scatter, twice that for an all-reduce.
       crossing: bytes of `sent` whose group does not lie within eight neighbouring devices (a GPU host).
-      unknown: loops whose number of rounds could not be read.
+      unknown: loops whose number of trips could not be read.
     """
 
     calls: dict[str, int]
@@ -90,18 +90,20 @@ def group_members(rest: str, devices: int) -> list[int]:
     iota = re.search(r"replica_groups=\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", rest)
     if iota:
         dims = [int(n) for n in iota[3].split(",")]
-        ids = np.arange(math.prod(dims)).reshape(dims)
+        device_ids = np.arange(math.prod(dims)).reshape(dims)
         if iota[4]:
-            ids = ids.transpose([int(n) for n in iota[4].split(",")])
-        return [int(n) for n in ids.reshape(int(iota[1]), int(iota[2]))[0]]
+            device_ids = device_ids.transpose([int(n) for n in iota[4].split(",")])
+        return [int(n) for n in device_ids.reshape(int(iota[1]), int(iota[2]))[0]]
     named = re.search(r"replica_groups=mesh\[([^\]]*)\]\s*\{([^}]*)\}", rest)
     if named:
         axes = {name: int(size) for name, size in re.findall(r"'([^']+)'=(\d+)", named[1])}
         chosen = re.findall(r"'([^']+)'", named[2])
-        ids = np.arange(math.prod(axes.values())).reshape(list(axes.values()))
+        device_ids = np.arange(math.prod(axes.values())).reshape(list(axes.values()))
         kept = [place for place, name in enumerate(axes) if name in chosen]
         others = [place for place in range(len(axes)) if place not in kept]
-        return [int(n) for n in ids.transpose([*others, *kept]).reshape(-1, math.prod(axes[n] for n in chosen))[0]]
+        return [
+            int(n) for n in device_ids.transpose([*others, *kept]).reshape(-1, math.prod(axes[n] for n in chosen))[0]
+        ]
     plain = re.search(r"replica_groups=\{\{([\d,]+)\}", rest)
     if plain:
         return [int(n) for n in plain[1].split(",")]
@@ -161,13 +163,13 @@ def _step(body: list[_Instruction], place: int, program: _Program) -> int | None
     return None
 
 
-def traffic(text: str, devices: int, rounds: int | None = None) -> Traffic:
+def traffic(text: str, devices: int, loop_trips: int | None = None) -> Traffic:
     """Returns what one device sends while the compiled program runs once.
 
     Args:
       text: of the compiled program (``compiled.as_text()``).
       devices: how many it runs on.
-      rounds: of an outermost loop whose number of rounds cannot be read; None: one, and it is counted as unknown.
+      loop_trips: of an outermost loop whose number of trips cannot be read; None: one, and it is counted as unknown.
     """
     program, entry = _read(text)
     calls: dict[str, int] = dict.fromkeys(_KINDS, 0)
@@ -211,7 +213,7 @@ def traffic(text: str, devices: int, rounds: int | None = None) -> Traffic:
                 unknown += trips is None
                 visit(called, times * (trips or 1), called, None if read is None else stated)
 
-    visit(entry, 1, entry, rounds)
+    visit(entry, 1, entry, loop_trips)
     kept = [kind for kind in _KINDS if calls[kind]]
     return Traffic({k: calls[k] for k in kept}, {k: sent[k] for k in kept}, crossing, unknown)
 

@@ -11,15 +11,15 @@ from dfc import validation
 from dfc.config import RunConfig
 from dfc.errors import ConfigError
 from dfc.fit import analytic, iteration, published, report
-from dfc.fit.analytic import Setting
+from dfc.fit.analytic import Workload
 from dfc.fit.hardware import Topology, parse_topology
 from dfc.fit.iteration import Lengths
 from dfc.games import registry
-from dfc.models import families, folders, huggingface
-from dfc.models.decoder_config import DecoderConfig
+from dfc.inference import buckets
+from dfc.models import families, huggingface, model_folders
+from dfc.models.config import DecoderConfig
 from dfc.recipes import conquer
-from dfc.recipes.table import lora_config
-from dfc.rollout import shapes
+from dfc.rollout.workers import lora_config
 
 COUNTED = ("divide_fuse_conquer",)  # the recipes whose iterations and copies of weights are known here
 _GROUPS = 4  # start fixed or random, winnable or not: as many policies at most
@@ -37,7 +37,7 @@ class Request:
       compiles: whether to compile.
       programs: compile only programs whose names contain one of these; empty: all.
       episode_length: for times; None is the default of `iteration.default_lengths`.
-      drawn_share: likewise.
+      generated_share: likewise.
       markdown: how tables are printed.
     """
 
@@ -48,7 +48,7 @@ class Request:
     compiles: bool = False
     programs: tuple[str, ...] = ()
     episode_length: int | None = None
-    drawn_share: float | None = None
+    generated_share: float | None = None
     markdown: bool = False
 
 
@@ -68,23 +68,21 @@ def answer(request: Request, out: TextIO) -> int:
     lengths = _lengths(request)
     updates = request.config.divide_fuse_conquer.grpo.updates_per_iteration
     passes = iteration.micro_batches(request.config, lengths)
-    setting = setting_of(request.config, decoder, topology, passes // updates)
+    workload = workload_of(request.config, decoder, topology, passes // updates)
     available = topology.chip.memory
-    found = analytic.memory(setting)
+    found = analytic.memory(workload)
     markdown = request.markdown
-    out.write(_heading(name, setting, topology))
+    out.write(_heading(name, workload, topology))
     out.write("\n" + report.memory_table(found, available, markdown=markdown) + "\n\n")
     good = found.fits(available)
     if not good:
-        out.write(_misfit(setting, available) + "\n\n")
+        out.write(_misfit(workload, available) + "\n\n")
     if not request.compiles:
-        out.write(_analytic_times(request.config, setting, topology, lengths, markdown=markdown))
+        out.write(_analytic_times(request.config, workload, topology, lengths, markdown=markdown))
         verdict = "fits" if good else "does NOT fit"
-        out.write(
-            f"\n{topology.name}: {verdict}, by adding up, margin {analytic.MARGIN:.0%}; --compile is the proof.\n"
-        )
+        out.write(f"\n{topology.name}: {verdict}, by sums, margin {analytic.MARGIN:.0%}; --compile is the proof.\n")
         return 0 if good else 1
-    return _compiled(request, setting, topology, lengths, out)
+    return _compiled(request, workload, topology, lengths, out)
 
 
 def _not_counted(recipe: str) -> str:
@@ -94,19 +92,19 @@ def _not_counted(recipe: str) -> str:
     )
 
 
-def _compiled(request: Request, setting: Setting, topology: Topology, lengths: Lengths, out: TextIO) -> int:
+def _compiled(request: Request, workload: Workload, topology: Topology, lengths: Lengths, out: TextIO) -> int:
     from dfc.fit import programs  # noqa: PLC0415 - imports the trainer and the engine; the quick answer does without
 
     available = topology.chip.memory
     reports = []
-    every = list(programs.of_run(request.config, setting, topology, lengths))
-    names = named(request.programs, [program.name for program in every])
+    every = list(programs.of_run(request.config, workload, topology, lengths))
+    names = matching_names(request.programs, [program.name for program in every])
     for program in every:
         if program.name not in names:
             continue
         out.write(f"compiling {program.name} ...\n")
         out.flush()
-        reports.append(programs.compile_one(program, setting, topology))
+        reports.append(programs.compile_one(program, workload, topology))
     out.write("\n" + report.program_tables(reports, topology, markdown=request.markdown) + "\n")
     good = report.fits(reports, available)
     for one in reports:
@@ -118,8 +116,8 @@ def _compiled(request: Request, setting: Setting, topology: Topology, lengths: L
                 f"{report.gigabytes(one.compiled.aliased)} GB were reused: a copy is made\n"
             )
     out.write("\n" + _iteration_text(reports, topology, lengths))
-    if not good and analytic.memory(setting).fits(available):  # otherwise it was said above
-        out.write(_misfit(setting, available) + "\n")
+    if not good and analytic.memory(workload).fits(available):  # otherwise it was said above
+        out.write(_misfit(workload, available) + "\n")
     which = "" if len(names) == len(every) else f"of those named ({len(names)} of {len(every)}) "
     misfits = sum(not report.fits([one], available) for one in reports)
     verdict = "every program fits" if good else f"{misfits} of {len(reports)} programs do NOT fit"
@@ -127,7 +125,7 @@ def _compiled(request: Request, setting: Setting, topology: Topology, lengths: L
     return 0 if good else 1
 
 
-def named(words: Sequence[str], names: Sequence[str]) -> list[str]:
+def matching_names(words: Sequence[str], names: Sequence[str]) -> list[str]:
     """Returns the names that contain one of the words; all without words.
 
     Raises:
@@ -159,7 +157,7 @@ def model_of(request: Request) -> tuple[DecoderConfig, str]:
         values, name = request.model_config, "the model of --model_config"
     else:
         try:
-            values, name = folders.read_json(huggingface.resolve(path) / folders.CONFIG), path
+            values, name = model_folders.read_json(huggingface.resolve(path) / model_folders.CONFIG), path
         except (OSError, ValueError, RecursionError) as error:
             known = ", ".join(published.CONFIGS)
             problem = (
@@ -171,7 +169,7 @@ def model_of(request: Request) -> tuple[DecoderConfig, str]:
     return dataclasses.replace(decoder, dtype=request.config.model.dtype), name
 
 
-def setting_of(config: RunConfig, decoder: DecoderConfig, topology: Topology, micro_batches: int) -> Setting:
+def workload_of(config: RunConfig, decoder: DecoderConfig, topology: Topology, micro_batches: int) -> Workload:
     """Returns what decides memory and time of this run on these devices; `micro_batches` are of one update."""
     sizes = dataclasses.asdict(config.mesh)
     known = math.prod(size for size in sizes.values() if size != -1)
@@ -180,11 +178,11 @@ def setting_of(config: RunConfig, decoder: DecoderConfig, topology: Topology, mi
     # Only this method has groups, of a game each at the least; the others' policies wait while the last is trained.
     groups = min(_GROUPS, max(1, len(config.games))) if method.method == "divide_fuse_conquer" else 1
     rollout, attention = config.rollout, training.attention
-    widths = rollout.widths or shapes.default_widths(rollout.max_length)
-    two = any(registry.make(game_id, **options).facts.seats > 1 for game_id, options in config.games.items())
+    prefill_buckets = rollout.prefill_buckets or buckets.default_prefill_buckets(rollout.max_length)
+    two = any(registry.make(game_id, **options).info.seats > 1 for game_id, options in config.games.items())
     if attention == "auto":
         attention = "splash" if topology.chip.platform == "tpu" else "cudnn" if decoder.dtype != "float32" else "xla"
-    return Setting(
+    return Workload(
         model=decoder,
         data=mesh["data"],
         fsdp=mesh["fsdp"],
@@ -208,7 +206,7 @@ def setting_of(config: RunConfig, decoder: DecoderConfig, topology: Topology, mi
         call_rows=rollout.rows,
         positions=rollout.max_length,
         prompt=rollout.max_prompt_length,
-        prefill=widths[-1],
+        prefill=prefill_buckets[-1],
         steps=min(rollout.decode_steps, rollout.max_reply_length),
         apart=topology.devices > topology.of_a_host and topology.of_a_host % mesh["tensor"] == 0,
     )
@@ -216,20 +214,25 @@ def setting_of(config: RunConfig, decoder: DecoderConfig, topology: Topology, mi
 
 def _lengths(request: Request) -> Lengths:
     given = iteration.default_lengths(request.config)
-    return Lengths(request.episode_length or given.episode, request.drawn_share or given.drawn)
+    return Lengths(request.episode_length or given.episode, request.generated_share or given.generated_share)
 
 
-def _heading(name: str, setting: Setting, topology: Topology) -> str:
-    count = analytic.parameters(setting.model, 1, 1, 1).total
+def _heading(name: str, workload: Workload, topology: Topology) -> str:
+    count = analytic.parameters(workload.model, 1, 1, 1).total
     chip = topology.chip
-    adapters = "" if setting.lora is None else f", adapters of rank {setting.lora.rank}"
-    what = f"{name}: {count / 1e9:.2f} billion parameters, {setting.model.dtype}{adapters}"
-    how = f"remat {setting.remat}, attention {setting.attention}"
-    mesh = f"mesh data {setting.data} x fsdp {setting.fsdp} x tensor {setting.tensor}"
+    adapters = "" if workload.lora is None else f", adapters of rank {workload.lora.rank}"
+    what = f"{name}: {count / 1e9:.2f} billion parameters, {workload.model.dtype}{adapters}"
+    how = f"remat {workload.remat}, attention {workload.attention}"
+    mesh = f"mesh data {workload.data} x fsdp {workload.fsdp} x tensor {workload.tensor}"
     each = f"each {report.number(chip.flops)}FLOP/s, {report.number(chip.bandwidth)}B/s"
-    train = f"micro-batches of {setting.rows} rows x {setting.row_length} ids"
-    held = f"{setting.slots} games, {setting.held_here * setting.shards} conversations x {setting.positions} positions"
-    call = f"a call: {setting.rows_here * setting.shards} of them, {setting.steps} steps or {setting.prefill} ids read"
+    train = f"micro-batches of {workload.rows} rows x {workload.row_length} tokens"
+    held = (
+        f"{workload.slots} games, {workload.held_here * workload.shards} conversations x {workload.positions} positions"
+    )
+    call = (
+        f"a call: {workload.rows_here * workload.shards} of them, {workload.steps} steps or "
+        f"{workload.prefill} tokens prefilled"
+    )
     play = f"{held}; {call}"
     lines = [
         f"{what}, {how}",
@@ -241,22 +244,22 @@ def _heading(name: str, setting: Setting, topology: Topology) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _misfit(setting: Setting, available: float) -> str:
-    found = analytic.memory(setting)
-    suggestion = analytic.nearest_fitting(setting, available)
-    return report.culprits_text(found.culprits(4)) + "\n" + report.suggestion_text(suggestion, setting)
+def _misfit(workload: Workload, available: float) -> str:
+    found = analytic.memory(workload)
+    suggestion = analytic.nearest_fitting(workload, available)
+    return report.culprits_text(found.culprits(4)) + "\n" + report.suggestion_text(suggestion, workload)
 
 
 def _analytic_times(
-    config: RunConfig, setting: Setting, topology: Topology, lengths: Lengths, *, markdown: bool
+    config: RunConfig, workload: Workload, topology: Topology, lengths: Lengths, *, markdown: bool
 ) -> str:
-    rows = setting.rows_here * setting.shards
-    runs = iteration.runs(config, lengths, rows=rows, steps=setting.steps, width=setting.prefill)
+    rows = workload.rows_here * workload.shards
+    runs = iteration.runs(config, lengths, rows=rows, steps=workload.steps, width=workload.prefill)
     works = (
-        ("micro-batch", analytic.update_work(setting), runs.micro_batches),
-        ("optimizer", analytic.optimizer_work(setting), runs.updates),
-        (f"decode, {setting.steps} steps", analytic.decode_work(setting), runs.decode),
-        (f"prefill, {setting.prefill} ids", analytic.feed_work(setting), runs.prefill),
+        ("micro-batch", analytic.update_work(workload), runs.micro_batches),
+        ("optimizer", analytic.optimizer_work(workload), runs.updates),
+        (f"decode, {workload.steps} steps", analytic.decode_work(workload), runs.decode),
+        (f"prefill, {workload.prefill} tokens", analytic.prefill_work(workload), runs.prefill),
     )
     lines = [["per device and run", "FLOP", "bytes", "floor", "estimate", "runs", "floor of all", "estimate of all"]]
     whole = report.Time(0.0, 0.0)
@@ -272,7 +275,7 @@ def _analytic_times(
 
 def _caveat(episodes: int, lengths: Lengths) -> str:
     return (
-        f"times: {episodes} episodes of {lengths.describe()} (an assumption: --episode_length, --drawn_share).\n"
+        f"times: {episodes} episodes of {lengths.describe()} (an assumption: --episode_length, --generated_share).\n"
         "floor: nothing is faster. estimate: 40 % of peak arithmetic or 50 % of bandwidth, sending not hidden;\n"
         "a guess, no promise. Neither counts games, opponents, the tail of a batch, evaluation or compiling.\n"
     )

@@ -93,13 +93,13 @@ def refused(message: str) -> DoesNotFitError | None:
     return DoesNotFitError(found[0], found[1]) if len(found) >= 2 else None
 
 
-def compile_program(lowered: Any, devices: int, rounds: int | None = None) -> Compiled:  # noqa: ANN401 - jax.stages.Lowered, whose methods are untyped
+def compile_program(lowered: Any, devices: int, loop_trips: int | None = None) -> Compiled:  # noqa: ANN401 - jax.stages.Lowered, whose methods are untyped
     """Compiles a lowered program.
 
     Args:
       lowered: what ``jax.jit(f).lower(...)`` or ``.trace(...).lower()`` returns, for a mesh of described devices.
       devices: how many they are.
-      rounds: of a loop whose length is data, for the traffic.
+      loop_trips: of a loop whose length is data, for the traffic.
 
     Raises:
       DoesNotFitError: the TPU compiler refused it for want of memory.
@@ -122,6 +122,6 @@ def compile_program(lowered: Any, devices: int, rounds: int | None = None) -> Co
         temporaries=memory.temp_size_in_bytes,
         peak=memory.peak_memory_in_bytes,
         host=memory.host_temp_size_in_bytes + memory.host_argument_size_in_bytes,
-        traffic=traffic(compiled.as_text(), devices, rounds),
+        traffic=traffic(compiled.as_text(), devices, loop_trips),
         seconds=seconds,
     )

@@ -15,16 +15,16 @@ class Lengths:
     """What an episode is assumed to be.
 
     Attributes:
-      episode: ids of one seat's context at the end.
-      drawn: share of them the policy draws; the rest it reads.
+      episode: tokens of one seat's context at the end.
+      generated_share: share of them the policy samples; the rest is prefilled.
     """
 
     episode: int
-    drawn: float
+    generated_share: float
 
     def describe(self) -> str:
         """Returns the assumption in words."""
-        return f"{self.episode} ids per episode, {self.drawn:.0%} of them drawn"
+        return f"{self.episode} tokens per episode, {self.generated_share:.0%} of them sampled"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,8 +33,8 @@ class Runs:
 
     Attributes:
       episodes: of the iteration.
-      decode: calls that draw in every row, each for all its steps.
-      prefill: calls that only read, in every row.
+      decode: calls that sample in every row, each for all its steps.
+      prefill: calls that only prefill, in every row.
       micro_batches: forward and backward passes.
       updates: optimizer steps; the weights for decoding are renewed after the last one.
     """
@@ -47,7 +47,7 @@ class Runs:
 
 
 def default_lengths(config: RunConfig) -> Lengths:
-    """Returns half of the longest context, half of it drawn."""
+    """Returns half of the longest context, half of it sampled."""
     return Lengths(max(1, config.rollout.max_length // 2), 0.5)
 
 
@@ -69,16 +69,16 @@ def runs(config: RunConfig, lengths: Lengths, *, rows: int, steps: int, width: i
       config: of the run.
       lengths: of an episode.
       rows: conversations computed in one call, over all devices.
-      steps: ids a row draws in one call.
-      width: ids a row reads in one call.
+      steps: tokens a row samples in one call.
+      width: tokens a row prefills in one call.
     """
     episodes = _episodes(config)
     waves = episodes / rows
-    drawn = lengths.episode * lengths.drawn
+    generated = lengths.episode * lengths.generated_share
     return Runs(
         episodes=episodes,
-        decode=math.ceil(waves * drawn / steps),
-        prefill=math.ceil(waves * (lengths.episode - drawn) / width),
+        decode=math.ceil(waves * generated / steps),
+        prefill=math.ceil(waves * (lengths.episode - generated) / width),
         micro_batches=micro_batches(config, lengths),
         updates=config.divide_fuse_conquer.grpo.updates_per_iteration,
     )

@@ -17,22 +17,22 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from dfc.config import RunConfig
 from dfc.episodes import TokenBatch
 from dfc.fit import analytic, traced
-from dfc.fit.analytic import Setting
+from dfc.fit.analytic import Workload
 from dfc.fit.compilation import DoesNotFitError, compile_program, quiet
 from dfc.fit.hardware import Topology, require_cudnn, topology_devices
 from dfc.fit.iteration import Lengths, runs
 from dfc.fit.report import ProgramReport
+from dfc.inference import buckets as engine_shapes
+from dfc.inference.programs import CallRows, EngineWeights, Programs, Shape
+from dfc.inference.sampling import filters_of, row_sampling
+from dfc.inference.slots import tensor_devices_on_one_host
 from dfc.models import quantization, sharding
 from dfc.models.cache import empty_cache
 from dfc.models.lora import abstract_adapters
 from dfc.models.transformer import Adapters, abstract_params
 from dfc.recipes import conquer
-from dfc.rollout import shapes as engine_shapes
-from dfc.rollout.programs import Programs, Rows, Shape, Weights
-from dfc.rollout.sampling import filters_of, row_sampling
-from dfc.rollout.slots import tensor_devices_on_one_host
 from dfc.training.optimizer import make_optimizer
-from dfc.training.step import Trainer
+from dfc.training.trainer import Trainer
 
 Tree = Any  # a pytree of jax.ShapeDtypeStruct
 
@@ -47,10 +47,10 @@ class Program:
       arguments: what it is given, for sizes.
       donated: the part of it that is given away.
       unread: bytes of the arguments of which it reads a few rows only.
-      phase: of `Memory.phases`, whose other parts lie beside it.
+      phase: of `MemoryEstimate.phases`, whose other parts lie beside it.
       holds: names of parts that are its arguments, results or temporaries; the rest of the phase is beside it.
-      runs: in one iteration behind a stage's first.
-      rounds: of its loop, if how many there are is data; all it can run.
+      runs: in one iteration after a stage's first.
+      loop_trips: of its loop, if how many there are is data; all it can run.
       again: bytes that pass through device memory beside each argument once: what further rounds read, and copies.
     """
 
@@ -62,7 +62,7 @@ class Program:
     phase: str
     holds: tuple[str, ...]
     runs: float
-    rounds: int | None = None
+    loop_trips: int | None = None
     again: float = 0.0
 
 
@@ -80,9 +80,9 @@ def _shape(shape: tuple[int, ...], dtype: Any, place: NamedSharding | None = Non
     return jax.ShapeDtypeStruct(shape, dtype, sharding=place)  # type: ignore[no-untyped-call]  # jax leaves it untyped
 
 
-def unread(weights: Tree, setting: Setting) -> int:
+def unread(weights: Tree, workload: Workload) -> int:
     """Returns the bytes on one device of an input embedding that is not the output projection as well."""
-    return 0 if setting.model.tied_embedding else local_bytes(weights["embed"])
+    return 0 if workload.model.tied_embedding else local_bytes(weights["embed"])
 
 
 def _placed(shapes: Tree, places: Tree) -> Tree:
@@ -90,22 +90,21 @@ def _placed(shapes: Tree, places: Tree) -> Tree:
 
 
 @dataclasses.dataclass(frozen=True)
-class Shapes:
-    """Every array of a run as a shape with its place.
+class RunShapes:
+    """Every array of a run as a shape with its sharding.
 
     Attributes:
-      initial: the model's weights, unrolled, of its dtype.
-      frozen: the same as the trainer reads them beside what it trains.
+      initial_params: the model's weights, unrolled, of its dtype.
+      frozen_params: the same as the trainer reads them beside what it trains.
       trained: what is trained.
       state: the optimizer's.
-      total: gradients as they are added up, with the loss.
       batch: a micro-batch.
       logprobs: of the reference.
       policy: what plays.
     """
 
-    initial: Tree
-    frozen: Tree
+    initial_params: Tree
+    frozen_params: Tree
     trained: Tree
     state: Tree
     batch: TokenBatch
@@ -113,37 +112,37 @@ class Shapes:
     policy: Tree
 
 
-def make_trainer(config: RunConfig, setting: Setting, mesh: Mesh) -> Trainer:
+def make_trainer(config: RunConfig, workload: Workload, mesh: Mesh) -> Trainer:
     """Returns the trainer the run would use."""
     method = config.divide_fuse_conquer
     return Trainer(
-        setting.model,
+        workload.model,
         conquer.method_loss(method, config.batch.row_length),
         make_optimizer(config.optimizer, total_steps=1),
         temperature=config.rollout.sampling.temperature,
         training=config.training,
-        lora=setting.lora,
+        lora=workload.lora,
         mesh=mesh,
     )
 
 
-def shapes_of(trainer: Trainer, setting: Setting, mesh: Mesh) -> Shapes:
-    """Returns the shapes and places of a run's arrays."""
-    model, spec = setting.model, _spec
+def shapes_of(trainer: Trainer, workload: Workload, mesh: Mesh) -> RunShapes:
+    """Returns the shapes and shardings of a run's arrays."""
+    model, spec = workload.model, _spec
     apart = sharding.param_shardings(model, mesh)
-    initial = abstract_params(model)
-    if setting.nf4:
+    initial_params = abstract_params(model)
+    if workload.nf4:
         apart = quantization.quantized_shardings(model, mesh)
-        initial = jax.eval_shape(quantization.quantize_params, initial)
-    initial = _placed(initial, apart)
+        initial_params = jax.eval_shape(quantization.quantize_params, initial_params)
+    initial_params = _placed(initial_params, apart)
     whole = NamedSharding(mesh, spec())
-    stacked = setting.scan_layers
+    stacked = workload.scan_layers
     frozen_places = sharding.stacked_shardings(apart) if stacked else apart
-    frozen = _placed(jax.eval_shape(trainer.frozen, initial), frozen_places)
-    if setting.lora is None:
-        trained = jax.eval_shape(trainer.initial, initial)
-    else:  # `initial` draws them, on the host
-        trained = jax.eval_shape(trainer.programs["initial"], abstract_adapters(model, setting.lora))
+    frozen_params = _placed(jax.eval_shape(trainer.frozen_params, initial_params), frozen_places)
+    if workload.lora is None:
+        trained = jax.eval_shape(trainer.initial_params, initial_params)
+    else:  # `Trainer.initial_params` initializes them, on the host
+        trained = jax.eval_shape(trainer.programs["initial_params"], abstract_adapters(model, workload.lora))
     trained = _placed(trained, trainer.shardings(stacked=stacked))
     policy = _placed(jax.eval_shape(trainer.policy, trained), trainer.shardings(stacked=False))
 
@@ -156,12 +155,12 @@ def shapes_of(trainer: Trainer, setting: Setting, mesh: Mesh) -> Shapes:
 
     state = jax.tree.map(place, jax.eval_shape(trainer.initial_state, trained), is_leaf=is_tree)
     rows = sharding.batch_sharding(mesh)
-    shape = (setting.rows, setting.row_length)
+    shape = (workload.rows, workload.row_length)
     kinds = (jnp.int32,) * 3 + (jnp.float32,) * 3
     batch = TokenBatch(*(_shape(shape, kind, rows) for kind in kinds))  # type: ignore[arg-type]  # shapes stand for arrays
-    return Shapes(
-        initial=initial,
-        frozen=frozen,
+    return RunShapes(
+        initial_params=initial_params,
+        frozen_params=frozen_params,
         trained=trained,
         state=state,
         batch=batch,
@@ -174,42 +173,42 @@ def _spec(*axes: str | tuple[str, ...] | None) -> PartitionSpec:
     return PartitionSpec(*axes)  # type: ignore[no-untyped-call]  # jax leaves it untyped
 
 
-def of_run(config: RunConfig, setting: Setting, topology: Topology, lengths: Lengths) -> Iterator[Program]:
+def of_run(config: RunConfig, workload: Workload, topology: Topology, lengths: Lengths) -> Iterator[Program]:
     """Yields the programs of one iteration of divide_fuse_conquer, the costly ones first.
 
     Args:
       config: of the run.
-      setting: its sizes.
+      workload: its sizes.
       topology: the described devices.
       lengths: of an episode, for how often each runs.
     """
-    if setting.attention == "cudnn":
+    if workload.attention == "cudnn":
         require_cudnn()
     with quiet():
         devices = topology_devices(topology)
-        mesh = sharding.make_mesh(setting.data, setting.fsdp, setting.tensor, devices=devices)
+        mesh = sharding.make_mesh(workload.data, workload.fsdp, workload.tensor, devices=devices)
     # A TPU's mesh puts neighbours side by side, which may lie on different hosts.
     hosts = len({device.process_index for device in mesh.devices.flat})
-    setting = dataclasses.replace(setting, apart=hosts > 1 and tensor_devices_on_one_host(mesh))
-    trainer = make_trainer(config, setting, mesh)
-    shapes = shapes_of(trainer, setting, mesh)
-    rows = setting.rows_here * setting.shards
-    often = runs(config, lengths, rows=rows, steps=setting.steps, width=setting.prefill)
-    yield from _training(trainer, setting, shapes, often.micro_batches, often.updates)
-    yield from _playing(config, setting, shapes, mesh, often.decode, often.prefill)
+    workload = dataclasses.replace(workload, apart=hosts > 1 and tensor_devices_on_one_host(mesh))
+    trainer = make_trainer(config, workload, mesh)
+    shapes = shapes_of(trainer, workload, mesh)
+    rows = workload.rows_here * workload.shards
+    often = runs(config, lengths, rows=rows, steps=workload.steps, width=workload.prefill)
+    yield from _training(trainer, workload, shapes, often.micro_batches, often.updates)
+    yield from _playing(config, workload, shapes, mesh, often.decode, often.prefill)
 
 
 def _training(
-    trainer: Trainer, setting: Setting, shapes: Shapes, micro_batches: int, updates: int
+    trainer: Trainer, workload: Workload, shapes: RunShapes, micro_batches: int, updates: int
 ) -> Iterator[Program]:
-    programs, lora = trainer.programs, setting.lora is not None
-    base = shapes.frozen if lora else None
+    programs, lora = trainer.programs, workload.lora is not None
+    base_params = shapes.frozen_params if lora else None
     kept = "frozen weights, stacked" if lora else "reference policy, stacked"
-    old = shapes.logprobs if setting.reference else None
+    reference_logprobs = shapes.logprobs if workload.reference else None
     at_work = ("weights cast", "residuals", "layer at work", "attention weights", "attention mask", "logits")
-    gradient = shapes.trained, base, shapes.batch, old, None
-    # One device picks the positions it projects; a batch of which every id is an action needs most.
-    capacity = setting.rows * setting.row_length if setting.devices == 1 else None
+    gradient = shapes.trained, base_params, shapes.batch, reference_logprobs, None
+    # One device picks the positions it projects; a batch of which every token is an action needs most.
+    capacity = workload.rows * workload.row_length if workload.devices == 1 else None
     yield Program(
         "gradient",
         lambda: programs["gradient"].trace(*gradient, capacity=capacity),
@@ -220,28 +219,28 @@ def _training(
         ("trained weights", "gradients", *at_work, *((kept,) if lora else ())),
         micro_batches,
     )
-    if setting.reference:
-        reference = shapes.frozen, shapes.batch
+    if workload.reference:
+        reference = shapes.frozen_params, shapes.batch
         yield Program(
             "reference log-probabilities",
             lambda: programs["logprobs"].trace(*reference, capacity=capacity),
             reference,
             (),
-            unread(shapes.frozen, setting),
+            unread(shapes.frozen_params, workload),
             "gradient",
-            (kept if setting.scan_layers else "initial policy", "gradients", *at_work),
+            (kept if workload.scan_layers else "initial policy", "gradients", *at_work),
             micro_batches,
         )
     found = jax.eval_shape(lambda *a: programs["gradient"](*a, capacity=capacity), *gradient)
-    places = trainer.shardings(stacked=setting.scan_layers)
-    dtype = jnp.float32 if setting.micro_batches > 1 else None
+    places = trainer.shardings(stacked=workload.scan_layers)
+    dtype = jnp.float32 if workload.micro_batches > 1 else None
     widened = jax.tree.map(lambda x: _shape(x.shape, dtype or x.dtype), found["gradients"])
     total = {"gradients": _placed(widened, places), "loss": found["loss"]}
     apply = shapes.trained, shapes.state, total
     given = "trained weights", "optimizer", "gradients"
     made = "weights after the update", "optimizer after the update"
     # Whatever the rule, a stage's first update keeps what it starts from: the most that any update holds.
-    first = 1 if setting.compares else 0  # of the updates of any other iteration
+    first = 1 if workload.compares else 0  # of the updates of any other iteration
     yield Program(
         "optimizer step",
         lambda: programs["apply"].trace(*apply),
@@ -264,7 +263,7 @@ def _training(
             given if updates > 1 else (*given, *made),
             updates - first,
         )
-    if not setting.one_layout:
+    if not workload.one_layout:
         yield Program(
             "weight hand-over",
             lambda: programs["policy"].trace(shapes.trained),
@@ -273,58 +272,60 @@ def _training(
             0,
             "optimizer step",
             ("trained weights", "weights for decoding", "gradients"),
-            2 if setting.compares else 1,
+            2 if workload.compares else 1,
         )
 
 
 def _playing(
-    config: RunConfig, setting: Setting, shapes: Shapes, mesh: Mesh, decode: float, prefill: float
+    config: RunConfig, workload: Workload, shapes: RunShapes, mesh: Mesh, decode: float, prefill: float
 ) -> Iterator[Program]:
     """Yields the engine's programs at their costliest: the most rows, the longest cache, no constraints.
 
-    The weights are those being trained. The initial policy answers from the same cache by programs of the same kind
+    The weights are those being trained. The initial policy replies from the same cache by programs of the same kind
     (with adapters the same less the adapters).
     """
-    model, rollout = setting.model, config.rollout
+    model, rollout = workload.model, config.rollout
     engine = Programs(model, None if mesh.size == 1 else mesh)
     cache = jax.eval_shape(
-        lambda: empty_cache(model, setting.held_here * setting.shards, setting.positions + setting.spare)
+        lambda: empty_cache(model, workload.held_here * workload.shards, workload.positions + workload.spare)
     )
     whole = NamedSharding(mesh, _spec())
     cache = jax.tree.map(lambda x: _shape(x.shape, x.dtype, engine.cache or whole), cache)
-    weights = Weights(shapes.policy, None)
-    if setting.lora is not None:
-        weights = Weights(shapes.initial, Adapters(shapes.policy, setting.lora.scale))
-    count = setting.rows_here * setting.shards
-    positions = (rollout.lengths or engine_shapes.default_lengths(setting.positions))[-1]
-    shape = Shape(model, filters_of([rollout.sampling]), positions, setting.whole, pooled=False)
+    weights = EngineWeights(shapes.policy, None)
+    if workload.lora is not None:
+        weights = EngineWeights(shapes.initial_params, Adapters(shapes.policy, workload.lora.scale))
+    count = workload.rows_here * workload.shards
+    positions = (rollout.cache_buckets or engine_shapes.default_cache_buckets(workload.positions))[-1]
+    shape = Shape(model, filters_of([rollout.sampling]), positions, workload.whole, pooled=False)
 
-    ids, answers = np.zeros(count, np.int32), np.zeros(count, bool)
+    zeros, answers = np.zeros(count, np.int32), np.zeros(count, bool)
     sampling = row_sampling([rollout.sampling] * count)
-    # Rows that every host makes alike have no place of their own, as in the run: the compiler chooses.
-    place = engine.rows if setting.apart else None
+    # Rows that every host makes alike have no sharding of their own, as in the run: the compiler chooses.
+    place = engine.rows if workload.apart else None
 
     def row(*size: int, kind: Any = jnp.int32) -> jax.ShapeDtypeStruct:  # noqa: ANN401 - a dtype
         return _shape((count, *size), kind, place)
 
-    rows = Rows(ids, held=ids, count=ids, answers=answers, budget=ids, adapter=ids, sampling=sampling, node=ids)
+    rows = CallRows(
+        zeros, held=zeros, count=zeros, answers=answers, budget=zeros, adapter=zeros, sampling=sampling, node=zeros
+    )
     rows = jax.tree.map(lambda x: row(kind=x.dtype), rows)
     common = {"weights": weights, "cache": cache, "rows": rows}
     # In the order in which the programs want them.
-    reads = common | {"tokens": row(setting.prefill), "uniform": row(kind=jnp.float32), "table": None}
+    reads = common | {"tokens": row(workload.prefill), "uniform": row(kind=jnp.float32), "trie": None}
     writes = common | {
         "token": row(),
-        "uniform": row(setting.steps, kind=jnp.float32),
+        "uniform": row(workload.steps, kind=jnp.float32),
         "stops": _shape((model.vocabulary,), jnp.bool_),
-        "table": None,
+        "trie": None,
         "limit": _shape((), jnp.int32),
         "least": _shape((), jnp.int32),
     }
-    seldom = unread(weights.params, setting)
-    read, past = local_bytes(weights) - seldom, analytic.past_bytes(setting)
-    for name, program, arguments, times, rounds in (
-        ("decode", engine.decode, writes, decode, setting.steps),
-        ("prefill-append", engine.feed, reads, prefill, None),
+    seldom = unread(weights.params, workload)
+    read, past = local_bytes(weights) - seldom, analytic.past_bytes(workload)
+    for name, program, arguments, times, loop_trips in (
+        ("decode", engine.decode, writes, decode, workload.steps),
+        ("prefill-append", engine.prefill, reads, prefill, None),
     ):
 
         def trace(program: Any = program, arguments: dict[str, Tree] = arguments) -> Any:  # noqa: ANN401 - jax.jit's own types, whose methods are untyped
@@ -338,8 +339,8 @@ def _playing(
             seldom + int(local_bytes(cache) - past),
             "playing",
             (
-                *(("initial policy",) if setting.lora is not None else ()),
-                "trained weights" if setting.one_layout else "weights for decoding",
+                *(("initial policy",) if workload.lora is not None else ()),
+                "trained weights" if workload.one_layout else "weights for decoding",
                 "cache",
                 "rows taken out",
                 "what a call adds",
@@ -348,22 +349,22 @@ def _playing(
                 "logits",
             ),
             times,
-            rounds,
+            loop_trips,
             # Every step reads weights and past; rows taken out are read once more, and written, before the first.
-            ((rounds or 1) - 1) * (read + past) + (0 if setting.whole else 2 * past),
+            ((loop_trips or 1) - 1) * (read + past) + (0 if workload.whole else 2 * past),
         )
 
 
-def compile_one(program: Program, setting: Setting, topology: Topology) -> ProgramReport:
+def compile_one(program: Program, workload: Workload, topology: Topology) -> ProgramReport:
     """Traces, counts and compiles one program."""
     stages = program.trace()
-    count = traced.count(stages.jaxpr, program.rounds)
-    parts = analytic.memory(setting).phases[program.phase]
+    count = traced.count(stages.jaxpr, program.loop_trips)
+    parts = analytic.memory(workload).phases[program.phase]
     beside = sum(size for name, size in parts.items() if name not in program.holds)
     lowered = stages.lower()
     compiled, refusal = None, ""
     try:
-        compiled = compile_program(lowered, topology.devices, program.rounds)
+        compiled = compile_program(lowered, topology.devices, program.loop_trips)
     except DoesNotFitError as error:
         refusal = str(error)
     moved = float(local_bytes(program.arguments) - program.unread) + program.again

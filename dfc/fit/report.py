@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from dfc.fit import analytic
-from dfc.fit.analytic import Memory, Setting, Suggestion, Work
+from dfc.fit.analytic import MemoryEstimate, Suggestion, WorkEstimate, Workload
 from dfc.fit.collectives import Traffic
 from dfc.fit.compilation import Compiled
 from dfc.fit.hardware import Topology
@@ -28,7 +28,7 @@ class Time:
         return Time(self.floor + other.floor, self.estimate + other.estimate)
 
 
-def time_of(work: Work, topology: Topology, traffic: Traffic | None = None) -> Time:
+def time_of(work: WorkEstimate, topology: Topology, traffic: Traffic | None = None) -> Time:
     """Returns floor and estimate of one run.
 
     Floor: the largest of arithmetic at peak, memory at full bandwidth, sending at full link speed. Estimate: the
@@ -76,7 +76,7 @@ def table(rows: Sequence[Sequence[str]], *, markdown: bool = False) -> str:
     return "\n".join([line(rows[0]), rule, *map(line, rows[1:])])
 
 
-def memory_table(found: Memory, available: float, *, markdown: bool = False) -> str:
+def memory_table(found: MemoryEstimate, available: float, *, markdown: bool = False) -> str:
     """Returns the parts of memory on one device, phase by phase, and whether they fit."""
     phases, peaks = found.phases, found.peaks.values()
     rows = [["per device, GB", *phases]]
@@ -121,7 +121,7 @@ class ProgramReport:
 
     def time(self, topology: Topology) -> Time:
         """Floor and estimate of one run."""
-        work = Work(self.count.total_flops / topology.devices, self.bytes)
+        work = WorkEstimate(self.count.total_flops / topology.devices, self.bytes)
         return time_of(work, topology, None if self.compiled is None else self.compiled.traffic)
 
 
@@ -161,11 +161,11 @@ def program_tables(programs: Sequence[ProgramReport], topology: Topology, *, mar
     return table(rows, markdown=markdown) + "\n\n" + table(work, markdown=markdown)
 
 
-def suggestion_text(found: Suggestion | None, setting: Setting) -> str:
+def suggestion_text(found: Suggestion | None, workload: Workload) -> str:
     """Returns the nearest setting that fits, as words for the command line."""
     if found is None:
         return (
-            f"no rows, slots, split, context, remat or adapters make it fit {setting.devices} of these devices; "
+            f"no rows, slots, split, context, remat or adapters make it fit {workload.devices} of these devices; "
             "take more of them, or bfloat16 (--config.model.dtype)"
         )
     words = " ".join(f"{word}={value}" for word, value in found.changes.items())

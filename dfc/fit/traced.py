@@ -61,7 +61,7 @@ class Count:
         )
 
 
-def count(program: ClosedJaxpr, rounds: int | None = None) -> Count:
+def count(program: ClosedJaxpr, loop_trips: int | None = None) -> Count:
     """Returns what a traced program (``jax.jit(f).trace(...).jaxpr`` or ``jax.make_jaxpr``) does.
 
     Operations whose results nobody uses are left out first, as a compiler does: the recomputation of a layer for its
@@ -69,11 +69,11 @@ def count(program: ClosedJaxpr, rounds: int | None = None) -> Count:
 
     Args:
       program: traced.
-      rounds: how often to count the body of a loop whose length is data, such as one that ends when all rows have
+      loop_trips: how often to count the body of a loop whose length is data, such as one that ends when all rows have
         ended; of such loops within each other it is the outermost one's. None: once, and `Count.unknown` names it.
     """
     live, _ = partial_eval.dce_jaxpr(program.jaxpr, [True] * len(program.jaxpr.outvars))
-    return _walk(live, rounds)
+    return _walk(live, loop_trips)
 
 
 def _bytes(value: Any) -> float:  # noqa: ANN401 - jax leaves variables of a jaxpr untyped
@@ -82,55 +82,55 @@ def _bytes(value: Any) -> float:  # noqa: ANN401 - jax leaves variables of a jax
     return float(math.prod(shape) * size)
 
 
-def _walk(jaxpr: Jaxpr, rounds: int | None) -> Count:
+def _walk(jaxpr: Jaxpr, loop_trips: int | None) -> Count:
     total = Count()
     for equation in jaxpr.eqns:
-        total = total + _equation(equation, rounds)
+        total = total + _equation(equation, loop_trips)
     return total
 
 
-def _equation(equation: Any, rounds: int | None) -> Count:  # noqa: ANN401 - jax leaves equations untyped
+def _equation(equation: Any, loop_trips: int | None) -> Count:  # noqa: ANN401 - jax leaves equations untyped
     name = equation.primitive.name
     known = _RULES.get(name)
     if known is not None:
-        return known(equation, rounds)
+        return known(equation, loop_trips)
     if name.removesuffix("_wrapper") in _CUDNN_PRODUCTS:
         return _cudnn(equation)
     total = Count()
     for inner in _inner(equation.params):
-        total = total + _walk(inner, rounds)
+        total = total + _walk(inner, loop_trips)
     return total
 
 
-def _scan(equation: Any, rounds: int | None) -> Count:  # noqa: ANN401 - jax leaves equations untyped
+def _scan(equation: Any, loop_trips: int | None) -> Count:  # noqa: ANN401 - jax leaves equations untyped
     params = equation.params
     passed = params["num_consts"] + params["num_carry"]
     outer = [*equation.invars[passed:], *equation.outvars[params["num_carry"] :]]
     length: int = params["length"]
-    return _walk(params["jaxpr"].jaxpr, rounds) * length + Count(carried_bytes=sum(map(_bytes, outer)))
+    return _walk(params["jaxpr"].jaxpr, loop_trips) * length + Count(carried_bytes=sum(map(_bytes, outer)))
 
 
-def _while(equation: Any, rounds: int | None) -> Count:  # noqa: ANN401 - jax leaves equations untyped
+def _while(equation: Any, loop_trips: int | None) -> Count:  # noqa: ANN401 - jax leaves equations untyped
     inside = equation.params["body_jaxpr"].jaxpr
     trips = _trips(equation)
     if trips is not None:
-        return _walk(inside, rounds) * trips
+        return _walk(inside, loop_trips) * trips
     body = _walk(inside, None)
-    if rounds is not None:
-        return body * rounds
+    if loop_trips is not None:
+        return body * loop_trips
     return body + Count(unknown=("a while loop without a fixed number of rounds",)) if body.total_flops else body
 
 
-def _cond(equation: Any, rounds: int | None) -> Count:  # noqa: ANN401 - jax leaves equations untyped
-    branches = (_walk(branch.jaxpr, rounds) for branch in equation.params["branches"])
+def _cond(equation: Any, loop_trips: int | None) -> Count:  # noqa: ANN401 - jax leaves equations untyped
+    branches = (_walk(branch.jaxpr, loop_trips) for branch in equation.params["branches"])
     return max(branches, key=lambda found: found.total_flops)
 
 
-def _shard_map(equation: Any, rounds: int | None) -> Count:  # noqa: ANN401 - jax leaves equations untyped
+def _shard_map(equation: Any, loop_trips: int | None) -> Count:  # noqa: ANN401 - jax leaves equations untyped
     mesh = equation.params["mesh"]
     manual = equation.params.get("manual_axes") or mesh.axis_names
     devices: int = math.prod(mesh.shape[axis] for axis in manual)
-    return _walk(_open(equation.params["jaxpr"]), rounds) * devices
+    return _walk(_open(equation.params["jaxpr"]), loop_trips) * devices
 
 
 def _cudnn(equation: Any) -> Count:  # noqa: ANN401 - jax leaves equations untyped

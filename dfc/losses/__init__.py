@@ -1,19 +1,19 @@
 """Losses of the four methods: log-probabilities in, a sum with its weight out.
 
 Every function here is pure. It takes log-probabilities that the caller computed (`dfc.logprobs`) and a mask, and
-returns a `Loss`: a sum, the number of units it runs over, and metrics summed over the same units. The trainer adds
+returns a `Loss`: a sum, the number of units it runs over, and metrics summed over the same units. The trainer sums
 up micro-batches and devices and divides once, so padding, packing and the cut into micro-batches cannot change a
 result.
 
-Conventions. All `[batch, time]` arrays have the same shape. A mask is 1 (or True) at an action id, one that the
+Conventions. All `[batch, time]` arrays have the same shape. A mask is 1 (or True) at an action token, one that the
 trained policy sampled, and 0 elsewhere; every nonzero value counts as 1. What stands where the mask is 0, NaN and
 infinities included, changes neither a value nor a gradient. Sums are taken in float32 or wider. Gradients flow into
 the policy's log-probabilities only. Coefficients are Python numbers, fixed when a caller compiles.
 
 Packed rows. Without `segments` a row is one trajectory. With `segments`, int `[batch, time]`, position t of a row
-belongs to that row's trajectory 1..num_segments, and 0 is padding, never counted. An id outside 0..num_segments makes
-the total NaN: compiled code cannot raise, and a trajectory must not vanish without a trace. `packed_preference_loss`
-reads segments 2k-1 and 2k of a row as the two sides of its pair k.
+belongs to that row's trajectory 1..num_segments, and 0 is padding, never counted. A number outside 0..num_segments
+makes the total NaN: compiled code cannot raise, and a trajectory must not vanish without a trace.
+`packed_preference_loss` reads segments 2k-1 and 2k of a row as the two sides of its pair k.
 """
 
 from dfc.losses.language_self_play import lsp_challenger_loss, lsp_solver_loss

@@ -53,7 +53,7 @@ def counted_input(where: str, name: str, mask: ArrayLike, shape: tuple[int, ...]
         values = np.asarray(array.astype(jnp.float32))
         wrong = values[(values != 0) & (values != 1)]
         if wrong.size:
-            raise ValueError(f"{where}: {name} must be 1 at action ids and 0 elsewhere, got {wrong[0]:.6g}")
+            raise ValueError(f"{where}: {name} must be 1 at action tokens and 0 elsewhere, got {wrong[0]:.6g}")
     return array.astype(bool)
 
 

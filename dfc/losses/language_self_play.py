@@ -23,7 +23,7 @@ def lsp_solver_loss(
 ) -> Loss:
     r"""The Solver's loss of Language Self-Play.
 
-    With s_i the sum of log pi over the action ids of answer i, s_ref_i the same under the reference, and sg the
+    With s_i the sum of log pi over the action tokens of answer i, s_ref_i the same under the reference, and sg the
     stop-gradient::
 
         total = sum_i -(exp(s_i - sg(s_i)) A_i - beta (s_i - s_ref_i))
@@ -37,8 +37,8 @@ def lsp_solver_loss(
         -(exp(s_i - sg(s_i)) (A_i - beta sg(s_i - s_ref_i)))
 
     Args:
-      logprobs: floating [batch, time], log pi of each id; the N x G answers are rows, or packed into rows.
-      mask: [batch, time], 1 at action ids.
+      logprobs: floating [batch, time], log pi of each token; the N x G answers are rows, or packed into rows.
+      mask: [batch, time], 1 at action tokens.
       advantages: floating [batch] (see `dfc.advantages.solver`), or [batch, time], constant within an answer.
       reference_logprobs: floating [batch, time].
       beta: 0 or more.
@@ -47,7 +47,7 @@ def lsp_solver_loss(
       num_segments: the largest number of answers in a row; given together with `segments`.
 
     Returns:
-      Unit: an answer with at least one action id (N x G of them). Metrics: `log_ratio`, s - s_ref, on-policy an
+      Unit: an answer with at least one action token (N x G of them). Metrics: `log_ratio`, s - s_ref, on-policy an
       estimate of the KL divergence; `logprob`, s; `advantage`.
 
     Raises:
@@ -80,8 +80,8 @@ def lsp_challenger_loss(
     The same formula, with s_i the log-probability of query i given the challenger prompt.
 
     Args:
-      logprobs: floating [batch, time], log pi of each id; the N queries are rows, or packed into rows.
-      mask: [batch, time], 1 at the ids of a query.
+      logprobs: floating [batch, time], log pi of each token; the N queries are rows, or packed into rows.
+      mask: [batch, time], 1 at the tokens of a query.
       advantages: floating [batch] (see `dfc.advantages.challenger`), or [batch, time], constant within a query.
       reference_logprobs: floating [batch, time].
       beta: 0 or more.
@@ -90,7 +90,7 @@ def lsp_challenger_loss(
       num_segments: the largest number of queries in a row; given together with `segments`.
 
     Returns:
-      Unit: a query with at least one action id (N of them). Metrics: those of `lsp_solver_loss`. The method's total
+      Unit: a query with at least one action token (N of them). Metrics: those of `lsp_solver_loss`. The method's total
       loss is the Solver's mean plus alpha_Ch times the Challenger's (Algorithm 1, line 6).
 
     Raises:
@@ -118,18 +118,18 @@ def _lsp_loss(
         raise ValueError(f"{where}: kl_gradient must be 'published' or 'score_function', got {kl_gradient!r}")
     logprobs, mask, advantages, reference_logprobs = arrays
     logp, counted, packing = policy_inputs(where, logprobs, mask, *segments)
-    advantage_ids = jnp.where(counted, advantages_input(where, advantages, logp), 0)
-    reference_ids = jnp.where(counted, constant_input(where, "reference_logprobs", reference_logprobs, logp), 0)
+    token_advantages = jnp.where(counted, advantages_input(where, advantages, logp), 0)
+    token_references = jnp.where(counted, constant_input(where, "reference_logprobs", reference_logprobs, logp), 0)
     logp = jnp.where(counted, logp, 0)
 
     lengths = packing.sums(counted.astype(logp.dtype))
-    advantage = packing.sums(advantage_ids) / jnp.maximum(lengths, 1)
-    logprob, log_ratio = packing.sums(logp), packing.sums(logp - reference_ids)
+    advantage = packing.sums(token_advantages) / jnp.maximum(lengths, 1)
+    logprob, log_ratio = packing.sums(logp), packing.sums(logp - token_references)
     score = jnp.exp(logprob - jax.lax.stop_gradient(logprob))
     if kl_gradient == "published":
         values = -(score * advantage - beta * log_ratio)
     else:
         values = -score * (advantage - beta * jax.lax.stop_gradient(log_ratio))
-    # A sequence without an action id has score 1 but advantage and log ratio 0: it adds nothing.
+    # A sequence without an action token has score 1 but advantage and log ratio 0: it adds nothing.
     metrics = {"log_ratio": log_ratio.sum(), "logprob": logprob.sum(), "advantage": advantage.sum()}
     return summed(packing.checked(values.sum()), (lengths > 0).sum(), metrics)

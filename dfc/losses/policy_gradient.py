@@ -14,7 +14,7 @@ from dfc.losses.sequences import Unit, sum_over_units
 
 def grpo_loss(
     logprobs: ArrayLike,
-    old_logprobs: ArrayLike,
+    sampled_logprobs: ArrayLike,
     advantages: ArrayLike,
     mask: ArrayLike,
     *,
@@ -31,7 +31,7 @@ def grpo_loss(
 ) -> Loss:
     r"""Clipped policy-gradient loss with group-relative advantages and a KL penalty.
 
-    Per action id, with r = exp(log pi - log pi_old), d = log pi_ref - log pi, low = clip_ratio and
+    Per action token, with r = exp(log pi - log pi_old), d = log pi_ref - log pi, low = clip_ratio and
     high = clip_ratio_high (or clip_ratio)::
 
         l = -min(r A, clip(r, 1 - low, 1 + high) A) + kl_coefficient (exp(d) - d - 1)
@@ -40,49 +40,49 @@ def grpo_loss(
     With `importance_cap` above 0, r is exp(log pi - log pi_prox), and the first term of l is multiplied by the
     constant w = min(pi_prox / pi_old, importance_cap).
 
-    `ratio="sequence"` is GSPO: r is the ratio of the whole sequence, the same at each of its ids. With S the sequence's
-    action ids, in an episode those of all turns::
+    `ratio="sequence"` is GSPO: r is the ratio of the whole sequence, the same at each of its tokens. With S the
+    sequence's action tokens, in an episode those of all turns::
 
         r = exp((1 / |S|) sum_{t in S} (log pi(t) - log pi_old(t)))
 
     It is differentiated as sg(r) pi(t) / sg(pi(t)), sg the stop-gradient, so that turns may differ in their advantage;
     where they do not, the gradient is that of r itself. The weight w is the sequence's too: log pi_prox - log pi_old is
-    averaged over S before the exponential and the cap. The KL penalty stays that of each id. Such ratios lie closer to
-    1 than those of ids; the paper clips at 3e-4 below and 4e-4 above.
+    averaged over S before the exponential and the cap. The KL penalty stays that of each token. Such ratios lie closer
+    to 1 than those of tokens; the paper clips at 3e-4 below and 4e-4 above.
 
     The gradient is that of the branch that the minimum takes; where both are equal, at r = 1 - low and r = 1 + high
-    exactly, it is the unclipped one's. Of each id, w r A and the KL penalty are right up to half of the largest number
-    of the dtype (1.7e38 in float32); beyond, the term stays there and its derivative by log pi is as large: never NaN,
-    and for a single id never infinite (a sum over many such ids may be). Log-probabilities below -1e30, minus infinity
-    among them, count as -1e30 and get no gradient.
+    exactly, it is the unclipped one's. Of each token, w r A and the KL penalty are right up to half of the largest
+    number of the dtype (1.7e38 in float32); beyond, the term stays there and its derivative by log pi is as large:
+    never NaN, and for a single token never infinite (a sum over many such tokens may be). Log-probabilities below
+    -1e30, minus infinity among them, count as -1e30 and get no gradient.
 
-    `unit="token"` sums l over action ids. `unit="sequence"` takes the mean of l within each sequence, then sums over
+    `unit="token"` sums l over action tokens. `unit="sequence"` takes the mean of l within each sequence, then sums over
     sequences, as the GRPO and GSPO papers do. Either goes with either ratio.
 
     Args:
-      logprobs: floating [batch, time], log pi of each id under the policy being trained.
-      old_logprobs: floating [batch, time], the same under the policy that sampled.
+      logprobs: floating [batch, time], log pi of each token under the policy being trained.
+      sampled_logprobs: floating [batch, time], the same under the policy that sampled.
       advantages: floating [batch], or [batch, time] where rows are packed or turns differ.
-      mask: [batch, time], 1 at action ids.
+      mask: [batch, time], 1 at action tokens.
       clip_ratio: 0 or more and below 1.
       clip_ratio_high: 0 or more; None takes `clip_ratio`.
       reference_logprobs: floating [batch, time], log pi_ref; needed for a KL coefficient above 0.
       kl_coefficient: 0 or more.
       proximal_logprobs: floating [batch, time]; None takes log pi, right for the first update after sampling only.
       importance_cap: 0 or more; 0 turns the correction off, infinity never cuts.
-      ratio: whose likelihood ratio is clipped and weighted, an id's or its sequence's; packed rows need `segments` to
+      ratio: whose likelihood ratio is clipped and weighted, a token's or its sequence's; packed rows need `segments` to
         tell sequences apart.
       unit: what is averaged over.
       segments: int [batch, time], for packed rows.
       num_segments: the largest number of sequences in a row; given together with `segments`.
 
     Returns:
-      Unit: an action id, or a sequence with at least one. All-masked input gives total 0 and weight 0.
+      Unit: an action token, or a sequence with at least one. All-masked input gives total 0 and weight 0.
       Metrics: `ratio`, r; `clip_fraction`, 1 where clipping stops the gradient (r above 1 + high with A > 0, or below
-      1 - low with A < 0); `negative_logprob`, -log pi, on-policy an estimate of the entropy per id; with a reference,
-      `kl`, the penalty before its coefficient; with a cap, `importance_weight`, w, and `importance_capped`, 1 if cut.
-      All are taken per id and summed as l is: with `ratio="sequence"`, `unit="sequence"` and one advantage per
-      sequence, `clip_fraction` counts clipped sequences.
+      1 - low with A < 0); `negative_logprob`, -log pi, on-policy an estimate of the entropy per token; with a
+      reference, `kl`, the penalty before its coefficient; with a cap, `importance_weight`, w, and `importance_capped`,
+      1 if cut. All are taken per token and summed as l is: with `ratio="sequence"`, `unit="sequence"` and one advantage
+      per sequence, `clip_fraction` counts clipped sequences.
 
     Raises:
       ValueError: shapes, types or coefficients do not fit.
@@ -90,7 +90,7 @@ def grpo_loss(
     Source: DeepSeekMath (arXiv 2402.03300), section 4.1, eq. 3 and 4; Divide-Fuse-Conquer (arXiv 2505.16401),
     Algorithm 2; truncated importance sampling: Yao et al., On the Rollout-Training Mismatch in Modern RL Systems
     (workshop paper, 2025, OpenReview 8MHqvb4lK9); `ratio="sequence"`: GSPO (arXiv 2507.18071), section 4, with the
-    gradient of its GSPO-token. Departures: `unit="token"`, the default, weighs every id alike instead of every
+    gradient of its GSPO-token. Departures: `unit="token"`, the default, weighs every token alike instead of every
     sequence; the two bounds of the clip may differ; GSPO's paper has no weight w.
 
     >>> half = jnp.log(jnp.asarray([[0.5, 0.5]]))
@@ -111,25 +111,25 @@ def grpo_loss(
         if value not in ("token", "sequence"):
             raise ValueError(f"{where}: {name} must be 'token' or 'sequence', got {value!r}")
     logp, counted, packing = policy_inputs(where, logprobs, mask, segments, num_segments)
-    old = constant_input(where, "old_logprobs", old_logprobs, logp)
+    sampled = constant_input(where, "sampled_logprobs", sampled_logprobs, logp)
     proximal = logp if proximal_logprobs is None else proximal_logprobs
-    before = constant_input(where, "proximal_logprobs", proximal, logp) if importance_cap else old
+    before = constant_input(where, "proximal_logprobs", proximal, logp) if importance_cap else sampled
     advantage = advantages_input(where, advantages, logp)
 
     # Replaced before the exponentials, not after: a gradient of inf times zero is NaN.
-    logp, old, before, advantage = (jnp.where(counted, x, 0) for x in (logp, old, before, advantage))
-    log_ratio, log_weight = logp - before, before - old
+    logp, sampled, before, advantage = (jnp.where(counted, x, 0) for x in (logp, sampled, before, advantage))
+    log_ratio, log_weight = logp - before, before - sampled
     if ratio == "sequence":
         log_ratio, log_weight = packing.means(log_ratio, counted), packing.means(log_weight, counted)
         log_ratio = jax.lax.stop_gradient(log_ratio) + (logp - jax.lax.stop_gradient(logp))
     r = scaled_exp(log_ratio, 1.0)
     stopped = ((r > 1 + high) & (advantage > 0)) | ((r < 1 - clip_ratio) & (advantage < 0))
-    per_id = {"ratio": r, "clip_fraction": stopped.astype(logp.dtype), "negative_logprob": -logp}
+    per_token = {"ratio": r, "clip_fraction": stopped.astype(logp.dtype), "negative_logprob": -logp}
     log_capped = jnp.zeros_like(logp)
     if importance_cap:
         log_capped = jnp.minimum(log_weight, math.log(importance_cap))
-        per_id["importance_weight"] = scaled_exp(log_capped, 1.0)
-        per_id["importance_capped"] = (log_weight > math.log(importance_cap)).astype(logp.dtype)
+        per_token["importance_weight"] = scaled_exp(log_capped, 1.0)
+        per_token["importance_capped"] = (log_weight > math.log(importance_cap)).astype(logp.dtype)
     # The branch is chosen before the exponentials: that of a branch not taken may overflow. `minimum` of the two
     # products would also halve the gradient where they are equal.
     bound = jnp.where(advantage > 0, 1 + high, 1 - clip_ratio)
@@ -138,13 +138,13 @@ def grpo_loss(
     if reference_logprobs is not None:
         reference = jnp.where(counted, constant_input(where, "reference_logprobs", reference_logprobs, logp), 0)
         gap = reference - logp
-        per_id["kl"] = k3_divergence(gap)
+        per_token["kl"] = k3_divergence(gap)
         if kl_coefficient:
             values = values + k3_divergence(gap, kl_coefficient)
 
     total = sum_over_units(values, counted, unit, packing)
     # Bounded terms of both signs may overflow in the sum: infinity less infinity.
     total = jnp.where(jnp.isnan(total) & jnp.isfinite(values).all(), jnp.inf, total)
-    metrics = {name: sum_over_units(x, counted, unit, packing) for name, x in per_id.items()}
+    metrics = {name: sum_over_units(x, counted, unit, packing) for name, x in per_token.items()}
     weight = counted.sum() if unit == "token" else (packing.sums(counted.astype(logp.dtype)) > 0).sum()
     return summed(packing.checked(total), weight, metrics)

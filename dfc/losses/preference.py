@@ -1,6 +1,6 @@
 """Losses of pairs: a chosen trajectory and a rejected one.
 
-One family, computed in one place from sums over the action ids of each side. DPO, RPO and SimPO are settings of it;
+One family, computed in one place from sums over the action tokens of each side. DPO, RPO and SimPO are settings of it;
 `packed_preference_loss` takes all of them on packed rows.
 """
 
@@ -28,7 +28,7 @@ def dpo_loss(
 ) -> Loss:
     r"""Direct preference optimization over trajectories of several turns.
 
-    Row i holds a pair: the chosen trajectory w and the rejected one l. With A the action ids of a trajectory (what
+    Row i holds a pair: the chosen trajectory w and the rejected one l. With A the action tokens of a trajectory (what
     the environment wrote is left out)::
 
         reward(h) = beta sum_{t in A(h)} (log pi(t) - log pi_ref(t))
@@ -36,17 +36,17 @@ def dpo_loss(
 
     Args:
       chosen_logprobs: floating [batch, time].
-      chosen_mask: [batch, time], 1 at action ids.
+      chosen_mask: [batch, time], 1 at action tokens.
       rejected_logprobs: floating [batch, other_time].
-      rejected_mask: [batch, other_time], 1 at action ids.
+      rejected_mask: [batch, other_time], 1 at action tokens.
       chosen_reference_logprobs: floating [batch, time], under the reference policy.
       rejected_reference_logprobs: floating [batch, other_time].
       beta: above 0.
       normalize_length: whether a reward is beta times the mean over A(h) instead of the sum; a fitting beta is then
-        larger, by about the number of ids.
+        larger, by about the number of tokens.
 
     Returns:
-      Unit: a pair with at least one action id on both sides; another pair counts nothing.
+      Unit: a pair with at least one action token on both sides; another pair counts nothing.
       Metrics: `accuracy`, 1 where the chosen reward is the larger one; `margin`, reward(w) - reward(l);
       `chosen_reward`; `rejected_reward`.
 
@@ -84,7 +84,7 @@ def rpo_loss(
 ) -> Loss:
     r"""DPO plus the likelihood of the chosen trajectory, which DPO alone may lower.
 
-    Per pair, with A the action ids of the chosen trajectory::
+    Per pair, with A the action tokens of the chosen trajectory::
 
         l = dpo + alpha * -(1 / |A|) sum_{t in A} log pi(t)
 
@@ -129,18 +129,18 @@ def simpo_loss(
     beta: float = 2.0,
     margin: float = 1.0,
 ) -> Loss:
-    r"""Simple preference optimization: no reference policy, rewards per id, and a margin to keep.
+    r"""Simple preference optimization: no reference policy, rewards per token, and a margin to keep.
 
-    With A the action ids of a trajectory, w the chosen and l the rejected one of pair i::
+    With A the action tokens of a trajectory, w the chosen and l the rejected one of pair i::
 
         reward(h) = beta / |A(h)| sum_{t in A(h)} log pi(t)
         total     = sum_i -log sigmoid(reward(w_i) - reward(l_i) - margin)
 
     Args:
       chosen_logprobs: floating [batch, time].
-      chosen_mask: [batch, time], 1 at action ids.
+      chosen_mask: [batch, time], 1 at action tokens.
       rejected_logprobs: floating [batch, other_time].
-      rejected_mask: [batch, other_time], 1 at action ids.
+      rejected_mask: [batch, other_time], 1 at action tokens.
       beta: above 0; the paper's beta.
       margin: 0 or more; the paper's gamma. It does not scale with beta: code that asks for the ratio gamma / beta means
         `margin` / `beta`.
@@ -153,7 +153,8 @@ def simpo_loss(
       ValueError: shapes, types or coefficients do not fit.
 
     Source: SimPO (Meng et al., arXiv 2405.14734), eq. 6; the defaults are those of its training file for the base model
-    Llama 3 8B (gamma / beta = 0.5). Departure: the action ids of several turns count; the paper's answers are one turn.
+    Llama 3 8B (gamma / beta = 0.5). Departure: the action tokens of several turns count; the paper's answers are one
+    turn.
 
     >>> chosen, rejected = jnp.asarray([[-1.0, -1.0]]), jnp.asarray([[-2.0]])
     >>> loss = simpo_loss(chosen, jnp.ones((1, 2)), rejected, jnp.ones((1, 1)), beta=2.0, margin=0.5)
@@ -183,7 +184,7 @@ def packed_preference_loss(
     r"""The whole family on packed rows, both sides of a pair in one row.
 
     Segments 2k-1 and 2k of a row are the chosen trajectory w and the rejected one l of its pair k. With A the action
-    ids of a trajectory, and R = 1, or 1 / |A(h)| with `normalize_length`::
+    tokens of a trajectory, and R = 1, or 1 / |A(h)| with `normalize_length`::
 
         reward(h) = beta R sum_{t in A(h)} (log pi(t) - log pi_ref(t))
         l         = preference_weight * -log sigmoid(reward(w) - reward(l) - margin)
@@ -194,19 +195,19 @@ def packed_preference_loss(
 
     Args:
       logprobs: floating [batch, time].
-      mask: [batch, time], 1 at action ids.
+      mask: [batch, time], 1 at action tokens.
       reference_logprobs: floating [batch, time], under the reference policy; None to leave log pi_ref out.
       segments: int [batch, time]; 0 is padding.
       num_segments: the largest number of trajectories in a row, even.
       beta: above 0.
       alpha: 0 or more.
       preference_weight: 0 or more.
-      normalize_length: whether rewards are per id.
+      normalize_length: whether rewards are per token.
       margin: 0 or more; by how much the chosen reward is to be the larger one. It does not scale with beta.
 
     Returns:
-      Unit: a pair with at least one action id on both sides; another pair counts nothing. All-masked input gives total
-      0 and weight 0. A segment id out of range makes the total NaN.
+      Unit: a pair with at least one action token on both sides; another pair counts nothing. All-masked input gives
+      total 0 and weight 0. A segment id out of range makes the total NaN.
       Metrics: `accuracy`, 1 where the chosen reward is the larger one; `margin`, reward(w) - reward(l), nothing
       subtracted; `chosen_reward`; `rejected_reward`; `dpo` and `sft`, the two parts before their weights.
 
@@ -239,7 +240,7 @@ def packed_preference_loss(
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class _Sums:
-    """Per trajectory: the log ratio to the reference, the log-probability, the number of action ids."""
+    """Per trajectory: the log ratio to the reference, the log-probability, the number of action tokens."""
 
     log_ratio: jax.Array
     logp: jax.Array

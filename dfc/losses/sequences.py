@@ -1,4 +1,4 @@
-"""Sequences within rows, and sums over ids or over sequences."""
+"""Sequences within rows, and sums over tokens or over sequences."""
 
 import dataclasses
 import functools
@@ -42,7 +42,7 @@ class Packing:
 
 
 def sum_over_units(values: jax.Array, counted: jax.Array, unit: Unit, packing: Packing) -> jax.Array:
-    """Sums values over action ids, or their within-sequence means over sequences."""
+    """Sums values over action tokens, or their within-sequence means over sequences."""
     values = jnp.where(counted, values, 0)
     if unit == "token":
         return values.sum()

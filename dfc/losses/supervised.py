@@ -15,21 +15,21 @@ def sft_loss(
     segments: ArrayLike | None = None,
     num_segments: int | None = None,
 ) -> Loss:
-    r"""Negative log-likelihood of action ids, averaged within each trajectory first.
+    r"""Negative log-likelihood of action tokens, averaged within each trajectory first.
 
-    With A_i the action ids of trajectory i::
+    With A_i the action tokens of trajectory i::
 
         total = sum_i  -(1 / |A_i|) sum_{t in A_i} log pi(t)
 
     Args:
-      logprobs: floating [batch, time], log-probability of each id.
-      mask: [batch, time], 1 at action ids.
+      logprobs: floating [batch, time], log-probability of each token.
+      mask: [batch, time], 1 at action tokens.
       segments: int [batch, time], for packed rows.
       num_segments: the largest number of trajectories in a row; given together with `segments`.
 
     Returns:
-      Unit: a trajectory with at least one action id. All-masked input gives total 0 and weight 0.
-      Metrics: `length`, the number of action ids.
+      Unit: a trajectory with at least one action token. All-masked input gives total 0 and weight 0.
+      Metrics: `length`, the number of action tokens.
 
     Raises:
       ValueError: shapes or types do not fit.

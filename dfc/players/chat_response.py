@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from dfc.players.spending import Usage, reported_usage
+from dfc.players.usage import Usage, reported_usage
 
 _SHOWN = 300  # characters of an answer in an error message
 _UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -16,12 +16,12 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
 
 @dataclasses.dataclass(frozen=True)
-class Reply:
+class ChatReply:
     """A reply that can be played.
 
     Attributes:
       text: what the model said.
-      usage: ids it took; None where the server sends no counts.
+      usage: tokens it took; None where the server sends no counts.
     """
 
     text: str
@@ -29,13 +29,13 @@ class Reply:
 
 
 @dataclasses.dataclass(frozen=True)
-class Problem:
+class AttemptFailure:
     """Why an attempt gave no reply.
 
     Attributes:
-      text: what came, and the cure if there is one.
+      text: what came, and the fix if there is one.
       retryable: whether the same request may succeed later.
-      usage: ids the server counted for it all the same.
+      usage: tokens the server counted for it all the same.
     """
 
     text: str
@@ -49,62 +49,64 @@ def shown(text: str) -> str:
     return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}..."
 
 
-def read_reply(content: bytes) -> Reply | Problem:
+def read_reply(content: bytes) -> ChatReply | AttemptFailure:
     """Returns the reply in the body of a chat completion, or what is wrong with it; blanks alone are no reply.
 
     Lone surrogates, which JSON can spell and no tokenizer reads, become question marks.
     """
     if not content.strip():
-        return Problem("the body of the answer is empty")
+        return AttemptFailure("the body of the answer is empty")
     try:
-        answer = json.loads(content)
+        response = json.loads(content)
     except (ValueError, RecursionError):
-        return Problem(f"the answer is not JSON: {shown(content.decode('utf-8', 'replace'))!r}")
-    choices = answer.get("choices") if isinstance(answer, dict) else None
-    usage = reported_usage(answer.get("usage")) if isinstance(answer, dict) else None
+        return AttemptFailure(f"the answer is not JSON: {shown(content.decode('utf-8', 'replace'))!r}")
+    choices = response.get("choices") if isinstance(response, dict) else None
+    usage = reported_usage(response.get("usage")) if isinstance(response, dict) else None
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
-        return Problem(f"the answer has no choices: {message_of(answer)}", usage=usage)
+        return AttemptFailure(f"the answer has no choices: {message_of(response)}", usage=usage)
     message = choices[0].get("message")
     text = message.get("content") if isinstance(message, dict) else None
     finish = choices[0].get("finish_reason")
     blank = not isinstance(text, str) or not text.strip()
     if finish == "length" and blank:
-        cure = "raise max_tokens (or max_completion_tokens in extra_body)"
-        return Problem(f"the limit of ids was used up before the reply began: {cure}", retryable=False, usage=usage)
+        hint = "raise max_tokens (or max_completion_tokens in extra_body)"
+        return AttemptFailure(
+            f"the limit of tokens was used up before the reply began: {hint}", retryable=False, usage=usage
+        )
     if isinstance(text, str) and not blank:
-        return Reply(text.encode("utf-8", "replace").decode(), usage)
-    return Problem(f"the answer has no text: {shown(json.dumps(choices[0], ensure_ascii=False))}", usage=usage)
+        return ChatReply(text.encode("utf-8", "replace").decode(), usage)
+    return AttemptFailure(f"the answer has no text: {shown(json.dumps(choices[0], ensure_ascii=False))}", usage=usage)
 
 
-def message_of(answer: object) -> str:
+def message_of(response: object) -> str:
     """Returns the message inside an error answer, in the shapes that servers use, or the whole of it."""
-    found = answer
+    found = response
     while isinstance(found, Mapping):
         found = next((found[name] for name in ("error", "message", "detail") if found.get(name)), None)
     if isinstance(found, str):
         return shown(found)
-    return shown(json.dumps(answer, ensure_ascii=False))
+    return shown(json.dumps(response, ensure_ascii=False))
 
 
 def read_error(content: bytes) -> tuple[str, str]:
     """Returns the message and the code (or an empty text) of an error answer's body."""
     text = content.decode("utf-8", "replace")
     try:
-        answer = json.loads(text)
+        response = json.loads(text)
     except (ValueError, RecursionError):
         return shown(text) or "no explanation", ""
-    error = answer.get("error", answer) if isinstance(answer, dict) else answer
+    error = response.get("error", response) if isinstance(response, dict) else response
     code = error.get("code") if isinstance(error, dict) else None
-    return message_of(answer), str(code or "")
+    return message_of(response), str(code or "")
 
 
 def model_names(content: bytes) -> list[str]:
     """Returns the ids in a server's list of models; empty where it is none."""
     try:
-        answer = json.loads(content)
+        response = json.loads(content)
     except (ValueError, RecursionError):
         return []
-    models = answer.get("data") if isinstance(answer, dict) else None
+    models = response.get("data") if isinstance(response, dict) else None
     models = models if isinstance(models, list) else []
     return [str(model["id"]) for model in models if isinstance(model, dict) and "id" in model]
 

@@ -28,12 +28,12 @@ import openai
 
 from dfc.errors import ConfigError
 from dfc.players import chat_response
-from dfc.players.cache import CachedReply, ReplyCache, request_key
-from dfc.players.chat_response import Problem, Reply
+from dfc.players.chat_response import AttemptFailure, ChatReply
 from dfc.players.endpoint_config import EndpointConfig, is_loopback
-from dfc.players.remote import Call, Message, PlayerError, Remote
+from dfc.players.remote import Call, ChatMessage, PlayerError, Remote
+from dfc.players.reply_cache import CachedReply, ReplyCache, request_key
 from dfc.players.secret import Secret
-from dfc.players.spending import Spending, estimated_usage
+from dfc.players.usage import Spending, estimated_usage
 
 __all__ = ["Endpoint", "EndpointConfig", "EndpointError"]
 
@@ -56,7 +56,7 @@ class EndpointError(PlayerError):
     """A chat endpoint gave no reply; says what came and what to do."""
 
 
-class _Line:
+class _ClientThread:
     """The thread with the event loop and the client."""
 
     def __init__(self, client: openai.AsyncOpenAI, key: Secret, concurrency: int, name: str) -> None:
@@ -123,7 +123,7 @@ class _TooLargeError(Exception):
 
 @functools.cache
 def _counted(library: str) -> Any:  # noqa: ANN401 - a class of the client's own transport
-    """Returns the class of a body that ends with an error behind so many bytes, made of the library's own streams.
+    """Returns the class of a body that ends with an error after so many bytes, made of the library's own streams.
 
     With an unpacker the bytes are counted on both sides of it, and no more than the limit is ever unpacked.
     """
@@ -164,8 +164,8 @@ def _window(packing: str, first: int) -> int:
 
 
 def _too_large(limit: int) -> _TooLargeError:
-    cure = "lower max_tokens, or raise max_answer_bytes if such answers are meant"
-    return _TooLargeError(f"the answer has more than max_answer_bytes={limit}; {cure}")
+    hint = "lower max_tokens, or raise max_answer_bytes if such answers are meant"
+    return _TooLargeError(f"the answer has more than max_answer_bytes={limit}; {hint}")
 
 
 async def _bounded(limit: int, response: Any) -> None:  # noqa: ANN401 - of the client's own transport
@@ -188,7 +188,7 @@ async def _bounded(limit: int, response: Any) -> None:  # noqa: ANN401 - of the 
     response.stream = _counted(type(response).__module__.partition(".")[0])(response.stream, limit, packing)
 
 
-def _unused(_: list[Message]) -> str:
+def _unused(_: list[ChatMessage]) -> str:
     raise AssertionError("an endpoint answers in its event loop")
 
 
@@ -220,8 +220,8 @@ class Endpoint(Remote):
         self._key = Secret.read(config.key_variable)
         shown = [name for name in ("base_url", "model", "extra_body") if self._key.is_in(str(getattr(config, name)))]
         if shown:  # they are written to run folders
-            cure = "a key belongs nowhere but into its environment variable"
-            raise ConfigError([f"endpoint.{name}: repeats the key in {config.key_variable}; {cure}" for name in shown])
+            hint = "a key belongs nowhere but into its environment variable"
+            raise ConfigError([f"endpoint.{name}: repeats the key in {config.key_variable}; {hint}" for name in shown])
         url = urllib.parse.urlsplit(config.base_url)  # two spellings of a host share their replies
         self._url = url._replace(netloc=url.netloc.lower()).geturl().rstrip("/")
         try:
@@ -233,13 +233,13 @@ class Endpoint(Remote):
             input_price=config.input_price,
             output_price=config.output_price,
             budget_money=config.budget_money,
-            budget_ids=config.budget_ids,
+            budget_tokens=config.budget_tokens,
         )
         self._random = random.Random(random_seed)
         self._trials: collections.Counter[str] = collections.Counter()
         self._under_way: dict[str, list[Call]] = {}  # request -> further calls that wait for its reply
         self._resume_at = 0.0  # time of the event loop before which no request is made
-        self._line: _Line | None = None
+        self._client_thread: _ClientThread | None = None
         self._stop: weakref.finalize[..., Endpoint] | None = None
         self._closed = False
 
@@ -269,12 +269,12 @@ class Endpoint(Remote):
         """Returns counts and money so far, ready for the JSON of a run folder.
 
         ``calls`` = ``replies`` (from the server) + ``cache_hits`` + ``failures`` + those under way. ``requests`` are
-        attempts, ``retries`` those after a failed one, ``time_limits`` those given up, whose ids nobody knows.
-        ``input_ids`` and ``output_ids`` are the server's counts, except in ``estimated_replies`` replies.
+        attempts, ``retries`` those after a failed one, ``time_limits`` those given up, whose tokens nobody knows.
+        ``input_tokens`` and ``output_tokens`` are the server's counts, except in ``estimated_replies`` replies.
         """
         return {"name": self.name, "base_url": self._url, "model": self.config.model, **self._spending.report()}
 
-    def answer(self, messages: Sequence[Message], *, trial: int | None = None) -> str:
+    def answer(self, messages: Sequence[ChatMessage], *, trial: int | None = None) -> str:
         """Returns the reply to a chat and waits for it; see `ask`.
 
         Raises:
@@ -282,7 +282,7 @@ class Endpoint(Remote):
         """
         return self.ask(messages, trial=trial).result()
 
-    def ask(self, messages: Sequence[Message], *, trial: int | None = None) -> Call:
+    def ask(self, messages: Sequence[ChatMessage], *, trial: int | None = None) -> Call:
         """Starts a call, or queues it if `concurrency` requests are under way; returns at once.
 
         Args:
@@ -293,7 +293,7 @@ class Endpoint(Remote):
         Raises:
           PlayerError: the endpoint is closed, or its thread cannot begin.
         """
-        call = Call(self, [Message(role=m["role"], content=m["content"]) for m in messages])
+        call = Call(self, [ChatMessage(role=m["role"], content=m["content"]) for m in messages])
         with self._changed:
             if self._closed:
                 raise PlayerError(f"{self.name}: the endpoint is closed; make a new one")
@@ -314,7 +314,7 @@ class Endpoint(Remote):
 
     # ---- under the lock -------------------------------------------------------------------------------------------
 
-    def _body(self, messages: list[Message]) -> dict[str, Any]:
+    def _body(self, messages: list[ChatMessage]) -> dict[str, Any]:
         config = self.config
         reals = {"temperature": config.temperature, "top_p": config.top_p}
         wholes = {"max_tokens": config.max_tokens, "seed": config.seed}
@@ -345,16 +345,18 @@ class Endpoint(Remote):
         return True
 
     def _start(self, call: Call, body: dict[str, Any], key: str | None) -> None:
-        if self._line is None:
+        if self._client_thread is None:
             try:
                 client = self._client()
             except OSError as error:  # certificates cannot be read, or no file descriptor is left to read them with
                 raise EndpointError(f"{self.name}: the client cannot be made: {error}") from error
-            self._line = _Line(client, self._key, self.config.concurrency, self.name)
-            self._stop = weakref.finalize(self, self._line.stop)
+            self._client_thread = _ClientThread(client, self._key, self.config.concurrency, self.name)
+            self._stop = weakref.finalize(self, self._client_thread.stop)
         if key is not None:
             self._under_way[key] = []
-        future = asyncio.run_coroutine_threadsafe(self._converse(self._line, call, body, key), self._line.loop)
+        future = asyncio.run_coroutine_threadsafe(
+            self._converse(self._client_thread, call, body, key), self._client_thread.loop
+        )
         future.add_done_callback(functools.partial(self._settle, call, key))
 
     def _client(self) -> openai.AsyncOpenAI:
@@ -397,12 +399,12 @@ class Endpoint(Remote):
     def _closed_error(self) -> PlayerError:
         return PlayerError(f"{self.name}: the endpoint was closed before the reply came")
 
-    async def _converse(self, line: _Line, call: Call, body: dict[str, Any], key: str | None) -> str:
+    async def _converse(self, client_thread: _ClientThread, call: Call, body: dict[str, Any], key: str | None) -> str:
         """Makes attempts until one of them gives a reply, which is returned."""
         for attempt in itertools.count(1):
             call.attempt = attempt
-            found = await self._attempt(line, body)
-            if isinstance(found, Reply):
+            found = await self._attempt(client_thread, body)
+            if isinstance(found, ChatReply):
                 break
             found = dataclasses.replace(found, text=self._key.redact(found.text))
             if found.usage is not None:
@@ -410,7 +412,7 @@ class Endpoint(Remote):
             if not found.retryable or attempt > self.config.retries:
                 tries = f" ({attempt} attempts)" if attempt > 1 else ""
                 raise EndpointError(f"{self.name} at {self._url}: {found.text}{tries}")
-            if line.closing:
+            if client_thread.closing:
                 raise self._closed_error()
             self._spending.count(retries=1)
             longest = min(self.config.backoff * 2.0 ** (attempt - 1), _LONGEST_BACKOFF)
@@ -419,7 +421,7 @@ class Endpoint(Remote):
         usage = found.usage or estimated_usage(call.messages, text)
         self._spending.charge(usage)
         if key is not None:
-            self._store(key, CachedReply(text, usage.input_ids, usage.output_ids))
+            self._store(key, CachedReply(text, usage.input_tokens, usage.output_tokens))
         return text
 
     def _store(self, key: str, reply: CachedReply) -> None:
@@ -430,45 +432,47 @@ class Endpoint(Remote):
             self._spending.count(cache_write_failures=1)
             _LOG.warning("%s: cannot write a reply to the cache %s: %s", self.name, self.config.cache, error)
 
-    async def _turn(self, line: _Line) -> None:
+    async def _turn(self, client_thread: _ClientThread) -> None:
         """Takes one of the slots when one is free and no pause is on."""
         while True:
-            await line.slots.acquire()
-            delay = self._resume_at - line.loop.time()
+            await client_thread.slots.acquire()
+            delay = self._resume_at - client_thread.loop.time()
             if delay <= 0:
                 return
-            line.slots.release()
+            client_thread.slots.release()
             await asyncio.sleep(delay + self._random.uniform(0.0, min(self.config.backoff, delay) / 2.0))
 
-    async def _attempt(self, line: _Line, body: dict[str, Any]) -> Reply | Problem:
-        await self._turn(line)
-        line.sent.add(asyncio.current_task())
+    async def _attempt(self, client_thread: _ClientThread, body: dict[str, Any]) -> ChatReply | AttemptFailure:
+        await self._turn(client_thread)
+        client_thread.sent.add(asyncio.current_task())
         try:
             self._spending.check()
             self._spending.count(requests=1)
             try:
                 async with asyncio.timeout(self.config.timeout):
-                    content = await self._request(line.client, body)
+                    content = await self._request(client_thread.client, body)
             except TimeoutError:
                 self._spending.count(time_limits=1)
-                return Problem(f"no reply within {self.config.timeout:g} seconds; raise timeout, or lower concurrency")
+                return AttemptFailure(
+                    f"no reply within {self.config.timeout:g} seconds; raise timeout, or lower concurrency"
+                )
             except openai.APIStatusError as error:
                 response = error.response
                 status, headers, refused = response.status_code, dict(response.headers), response.content
             except _TooLargeError as error:
-                return Problem(str(error), retryable=False)
+                return AttemptFailure(str(error), retryable=False)
             except openai.APIConnectionError as error:
                 cause = error.__cause__
                 if isinstance(cause, _TooLargeError):  # raised while the client read the body
-                    return Problem(str(cause), retryable=False)
+                    return AttemptFailure(str(cause), retryable=False)
                 why = f"{type(cause).__name__}: {cause}" if cause is not None else str(error)
-                return Problem(f"the connection failed: {why or 'no explanation'}; does the server run there?")
+                return AttemptFailure(f"the connection failed: {why or 'no explanation'}; does the server run there?")
             else:
                 return chat_response.read_reply(content)
-            return await self._refused(line, status, headers, refused)
+            return await self._refused(client_thread, status, headers, refused)
         finally:
-            line.sent.discard(asyncio.current_task())
-            line.slots.release()
+            client_thread.sent.discard(asyncio.current_task())
+            client_thread.slots.release()
 
     async def _request(self, client: openai.AsyncOpenAI, body: dict[str, Any]) -> bytes:
         # Everything but the chat goes into extra_body, so that what is sent is what the cache's key is made of.
@@ -480,50 +484,54 @@ class Endpoint(Remote):
         )
         return response.http_response.content
 
-    async def _refused(self, line: _Line, status: int, headers: Mapping[str, str], content: bytes) -> Problem:
+    async def _refused(
+        self, client_thread: _ClientThread, status: int, headers: Mapping[str, str], content: bytes
+    ) -> AttemptFailure:
         """Returns what an error status means and what to do about it; starts a pause if the server asks for one."""
-        said, code = chat_response.read_error(content)
-        known = f"status {status}: {said}"
+        error_message, code = chat_response.read_error(content)
+        known = f"status {status}: {error_message}"
         if status >= 500 or (status in _PASSING and code != "insufficient_quota"):
             pause = chat_response.read_pause(headers, limited=status == 429)
             if pause > self.config.longest_pause:
-                cure = f"longer than longest_pause={self.config.longest_pause:g}"
-                return Problem(f"the server asks to wait for {pause:g} seconds, {cure} ({known})", retryable=False)
-            self._pause(line, pause)
-            return Problem(f"the server failed or was too busy; lower concurrency or raise retries ({known})")
-        what = await self._not_found(line) if status == 404 else self._objection(status, headers)
-        return Problem(f"{what} ({known})", retryable=False)
+                hint = f"longer than longest_pause={self.config.longest_pause:g}"
+                return AttemptFailure(
+                    f"the server asks to wait for {pause:g} seconds, {hint} ({known})", retryable=False
+                )
+            self._pause(client_thread, pause)
+            return AttemptFailure(f"the server failed or was too busy; lower concurrency or raise retries ({known})")
+        what = await self._not_found(client_thread) if status == 404 else self._objection(status, headers)
+        return AttemptFailure(f"{what} ({known})", retryable=False)
 
     def _objection(self, status: int, headers: Mapping[str, str]) -> str:
-        """Returns what is wrong with calls that the server will never answer, and the cure."""
+        """Returns what is wrong with calls that the server will never answer, and the fix."""
         variable, model = self.config.key_variable, self.config.model
         whose = f"the key in {variable}" if variable else "a call without a key"
         if status == 401:
-            cure = f"put a valid one into {variable}" if variable else "name its environment variable in key_variable"
-            return f"the server refused {whose}; {cure}"
+            hint = f"put a valid one into {variable}" if variable else "name its environment variable in key_variable"
+            return f"the server refused {whose}; {hint}"
         if status == 403:
             return f"{whose} may not use the model {model!r} here; ask its owner, or set model or key_variable"
         if status in (402, 429):
             return f"the account behind {whose} has nothing left; pay for more, or use another key"
         if status < 400:
             return f"the server sends calls on to {headers.get('location', 'an unnamed address')}; set base_url to that"
-        cure = "check max_tokens, temperature, top_p, seed, extra_body and the length of the chat against the model"
-        return f"the server does not take the request; {cure}"
+        hint = "check max_tokens, temperature, top_p, seed, extra_body and the length of the chat against the model"
+        return f"the server does not take the request; {hint}"
 
-    def _pause(self, line: _Line, seconds: float) -> None:
+    def _pause(self, client_thread: _ClientThread, seconds: float) -> None:
         """Lets no request begin for so long, whichever call it is of."""
-        begin, until = max(self._resume_at, line.loop.time()), line.loop.time() + seconds
+        begin, until = max(self._resume_at, client_thread.loop.time()), client_thread.loop.time() + seconds
         if seconds > 0 and until > begin:
             self._resume_at = until
             self._spending.count(paused_seconds=until - begin)
             _LOG.warning("%s: the server asks to wait for %g seconds", self.name, seconds)
 
-    async def _not_found(self, line: _Line) -> str:
+    async def _not_found(self, client_thread: _ClientThread) -> str:
         """Returns what status 404 means: another model is served, or another address."""
         names: list[str] = []
         try:
             async with asyncio.timeout(min(_LIST_LIMIT, self.config.timeout)):
-                response = await line.client.models.with_raw_response.list()
+                response = await client_thread.client.models.with_raw_response.list()
             names = chat_response.model_names(response.http_response.content)
         except (TimeoutError, openai.OpenAIError):
             names = []  # the list is a help, not the matter

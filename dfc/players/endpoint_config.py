@@ -23,22 +23,22 @@ class EndpointConfig:
       base_url: up to and without ``/chat/completions``, such as ``http://localhost:8000/v1``.
       model: the name the server knows it by.
       key_variable: the environment variable with the key; empty for servers without keys.
-      temperature: 0, the default, for worlds and judges.
-      max_tokens: ids of one reply.
-      top_p: the smallest set of most probable ids with this sum is drawn from.
+      temperature: 0, the default, for simulators.
+      max_tokens: tokens of one reply.
+      top_p: the smallest set of most probable tokens with this sum is sampled from.
       seed: of the server's sampler; trial n of a request is sent seed + n.
       timeout: seconds one attempt may take.
       concurrency: requests at once.
       retries: attempts after the first one.
-      backoff: seconds before the first retry, doubled for each further one up to 60, times a draw from [0.5, 1].
+      backoff: seconds before the first retry, doubled for each further one up to 60, times a random number in [0.5, 1].
       longest_pause: seconds; a server that asks to wait longer ends the call.
       max_answer_bytes: an answer's body of more bytes is not read to its end, and is no reply. Requests
         ask for no compression; of a body that comes with gzip or deflate all the same both sizes are limited.
       cache: folder of replies; None: no cache.
-      input_price: money per million ids of chats.
-      output_price: money per million ids of replies.
+      input_price: money per million tokens of chats.
+      output_price: money per million tokens of replies.
       budget_money: no request is made once this much is spent; 0: no limit.
-      budget_ids: no request is made once this many ids went in and out; 0: no limit.
+      budget_tokens: no request is made once this many tokens went in and out; 0: no limit.
       extra_body: further fields of the request, such as ``{"top_k": 20}``.
       allow_plain_http: send the key unencrypted to another machine.
 
@@ -63,7 +63,7 @@ class EndpointConfig:
     input_price: float = 0.0
     output_price: float = 0.0
     budget_money: float = 0.0
-    budget_ids: int = 0
+    budget_tokens: int = 0
     extra_body: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     allow_plain_http: bool = False
 
@@ -89,7 +89,7 @@ _NUMBERS: dict[str, tuple[bool, bool, float, bool, float]] = {
     "input_price": (False, False, 0, False, 1e9),
     "output_price": (False, False, 0, False, 1e9),
     "budget_money": (False, False, 0, False, 1e12),
-    "budget_ids": (False, True, 0, False, 1e15),
+    "budget_tokens": (False, True, 0, False, 1e15),
 }
 
 
@@ -123,13 +123,13 @@ def _url_problems(config: EndpointConfig) -> list[str]:
         shown = "..." if "@" in str(given) else repr(given)
         return [f"base_url={shown}: must be an http or https address such as 'http://localhost:8000/v1'"]
     if "@" in config.base_url or url.query or url.fragment:  # not repeated in the message: it may hold a password
-        cure = "put the key into an environment variable and name that in key_variable"
-        return [f"base_url: must hold no user name, password, '?' or '#'; {cure}"]
+        hint = "put the key into an environment variable and name that in key_variable"
+        return [f"base_url: must hold no user name, password, '?' or '#'; {hint}"]
     if config.base_url.rstrip("/").endswith("/completions"):
         return [f"base_url={config.base_url!r}: must end before '/chat/completions'"]
     if url.scheme == "http" and config.key_variable and not config.allow_plain_http and not is_loopback(url.hostname):
-        cure = "use https, or set allow_plain_http=True if everything between is yours"
-        return [f"base_url={config.base_url!r}: would send the key unencrypted to another machine; {cure}"]
+        hint = "use https, or set allow_plain_http=True if everything between is yours"
+        return [f"base_url={config.base_url!r}: would send the key unencrypted to another machine; {hint}"]
     return []
 
 

@@ -52,7 +52,7 @@ _USER = re.compile(
 )
 _ENVIRONMENT = re.compile(r"[A-Z0-9_]*_(?:KEY|TOKEN|SECRET|PASSWORD)")
 _SUBSTANCE = 16  # characters of a key without digits
-_CURE = "put it into an environment variable and name that in key_variable (docs/endpoints.md); it is not repeated here"
+_HINT = "put it into an environment variable and name that in key_variable (docs/endpoints.md); it is not repeated here"
 _DEPTH = 8  # of mappings and lists in a configuration; what lies deeper is refused elsewhere
 
 
@@ -78,13 +78,13 @@ class KeySearch:
     def reason(self, text: str) -> str | None:
         """Returns why a text must not be stored or shown, in words that do not repeat it; None: it may."""
         if _USER.search(text):
-            return f"holds a user name or a password in an address; {_CURE}"
+            return f"holds a user name or a password in an address; {_HINT}"
         for name, key in self._held.items():
             forms = (text, urllib.parse.unquote(text))
             if any(key.is_in(form) if _has_substance(key) else key.value == form for form in forms):
                 return f"holds the key of the environment variable {name}, which belongs nowhere else"
         if _FORMS.search(text) or any(key.is_in(text) for key in self._misplaced):
-            return f"holds what looks like a key; {_CURE}"
+            return f"holds what looks like a key; {_HINT}"
         return None
 
     def redact(self, text: str) -> str:
@@ -153,7 +153,7 @@ def redacted(text: str, config: object) -> str:
 
 
 def _has_substance(key: Secret) -> bool:
-    """Whether a text around it tells a key; paths may hold placeholders that local servers take (``lm-studio``)."""
+    """Whether a text around it reveals a key; paths may hold placeholders that local servers take (``lm-studio``)."""
     return len(key.value) >= _SUBSTANCE or any(map(str.isdigit, key.value))
 
 

@@ -15,14 +15,14 @@ from typing import TypedDict
 from dfc.errors import DfcError
 
 
-class Message(TypedDict):
+class ChatMessage(TypedDict):
     """One message of a chat; the role is ``system``, ``user`` (what the game shows) or ``assistant`` (the player)."""
 
     role: str
     content: str
 
 
-Answer = Callable[[list[Message]], str]
+ChatFunction = Callable[[list[ChatMessage]], str]
 
 
 class PlayerError(DfcError):
@@ -32,7 +32,7 @@ class PlayerError(DfcError):
 class Call:
     """One reply under way; made by `Remote.ask`."""
 
-    def __init__(self, remote: "Remote", messages: list[Message]) -> None:
+    def __init__(self, remote: "Remote", messages: list[ChatMessage]) -> None:
         self.remote = remote
         self.messages = messages
         self.attempt = 1
@@ -68,7 +68,7 @@ class Remote:
 
     def __init__(
         self,
-        answer: Answer,
+        function: ChatFunction,
         *,
         name: str = "remote",
         concurrency: int = 16,
@@ -80,7 +80,7 @@ class Remote:
         """Sets the limits; threads start when they are needed and end when nothing waits.
 
         Args:
-          answer: called with the chat so far, whose last message is the game's; returns the reply. It runs in
+          function: called with the chat so far, whose last message is the game's; returns the reply. It runs in
             several threads at once and gets a list of its own.
           name: used in error messages.
           concurrency: calls at once.
@@ -99,7 +99,7 @@ class Remote:
         if retries < 0 or backoff < 0:
             raise ValueError(f"retries and backoff must be 0 or more, got {retries} and {backoff}")
         self.name = name
-        self._answer = answer
+        self._function = function
         self._concurrency = concurrency
         self._timeout = timeout
         self._retries = retries
@@ -115,9 +115,9 @@ class Remote:
     def close(self) -> None:
         """Ends what the player keeps open: nothing here, connections elsewhere."""
 
-    def ask(self, messages: Sequence[Message]) -> Call:
+    def ask(self, messages: Sequence[ChatMessage]) -> Call:
         """Starts a call, or queues it if `concurrency` calls run; returns at once."""
-        call = Call(self, [Message(role=m["role"], content=m["content"]) for m in messages])
+        call = Call(self, [ChatMessage(role=m["role"], content=m["content"]) for m in messages])
         with self._changed:
             self._enqueue(call, time.monotonic())
         return call
@@ -218,7 +218,7 @@ class Remote:
             text: object = None
             error: BaseException | None = None
             try:
-                text = self._answer([Message(role=m["role"], content=m["content"]) for m in call.messages])
+                text = self._function([ChatMessage(role=m["role"], content=m["content"]) for m in call.messages])
             except BaseException as raised:  # noqa: BLE001 - whatever it is, the caller's thread has to hear of it
                 error = raised
             with self._changed:

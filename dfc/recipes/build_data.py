@@ -1,7 +1,7 @@
 """Rows to train on from a folder of trajectories: what to imitate, pairs, and the paper's Table 4.
 
     groups  the games that are there, those of ``build_data.groups``, without ``build_data.leave_out``
-    data    sft.parquet, pairs.parquet, statistics.json (`dfc.data.preferences`; `dfc.data.selection` has the rules)
+    data    sft.parquet, pairs.parquet, statistics.json (`dfc.data.preference_pairs`; rules: `dfc.data.selection`)
     tables  tables.md
 
 No model is read and nothing is played. With several processes the first one does it.
@@ -13,17 +13,18 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 
-from dfc import agreement
+from dfc import multihost
 from dfc.config import RunConfig
-from dfc.data import preferences
-from dfc.data.preferences import PAIRS_FILE, SFT_FILE
+from dfc.data import preference_pairs
+from dfc.data.collection import FOLDER
+from dfc.data.preference_pairs import PAIRS_FILE, SFT_FILE
 from dfc.data.rows import DATA_FOLDER
 from dfc.data.selection import GroupStatistics, SelectionConfig
 from dfc.data.trajectory_files import DatasetError, parts, read_columns, read_part
 from dfc.errors import ConfigError
-from dfc.interruption import Stop
-from dfc.recipes.collection import FOLDER
-from dfc.run_folder import RunFolder, write_whole
+from dfc.files import write_text
+from dfc.runs.run_folder import RunFolder
+from dfc.runs.stop_signals import Stop
 from dfc.task_validation import evaluation_only
 
 TABLES = "tables.md"
@@ -38,8 +39,8 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop, *, needed: Collection[
       stop: not asked.
       needed: files that must have a row; without a name one of them must; None: none must.
     """
-    del stop  # it takes minutes at most, and begins anew
-    if agreement.from_first(folder.finished.exists()):
+    del stop  # it takes minutes at most, and starts again
+    if multihost.broadcast(folder.finished.exists()):
         print(f"{folder.path} holds this run, finished", flush=True)  # noqa: T201 - why nothing happens
         _show(folder)
         return
@@ -51,7 +52,7 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop, *, needed: Collection[
             why = error.strerror or error
             raise DatasetError(f"{folder.path}: cannot be written to: {why}; free space is needed there") from error
 
-    agreement.together(lambda: build() if folder.writes else None)
+    multihost.on_all_hosts(lambda: build() if folder.writes else None)
     folder.finish()
     _show(folder)
 
@@ -80,10 +81,10 @@ def _build(config: RunConfig, folder: RunFolder, needed: Collection[str] | None)
     unused = [game for game in there if game not in groups]
     without = f"Without {', '.join(unused)}, of which there are trajectories too." if unused else ""
     print(f"choosing from {trajectories}: {', '.join(groups)}. {without}".rstrip(), flush=True)  # noqa: T201 - progress
-    statistics = preferences.build(trajectories, folder.path / DATA_FOLDER, selection, groups=groups)
-    table = preferences.statistics_table(statistics)
+    statistics = preference_pairs.build(trajectories, folder.path / DATA_FOLDER, selection, groups=groups)
+    table = preference_pairs.statistics_table(statistics)
     table = dataclasses.replace(table, notes=(*table.notes, *filter(None, [without])))
-    write_whole(folder.path / TABLES, table.markdown())
+    write_text(folder.path / TABLES, table.markdown())
     _refuse_nothing(trajectories, statistics, needed)
 
 

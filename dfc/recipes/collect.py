@@ -4,10 +4,10 @@
     write       every trajectory of the chunk, however it ended, to the disk; then the next chunk
     collection  collection.json: what came of it, per game
 
-Resume: what lies on the disk is not played again (`dfc.recipes.collection`); the chunk that was being played is.
+Resume: what lies on the disk is not played again (`dfc.data.collection`); the chunk that was being played is.
 
 How it departs from the paper (Paprika, arXiv 2502.17543, section 3.2 and appendix E): trajectories in a wrong format,
-and those whose world or judge failed, are kept and labelled instead of dropped; all samples of a task are played in one
+and those whose simulators failed, are kept and labelled instead of dropped; all samples of a task are played in one
 world, so that they can be compared (`docs/data.md`).
 """
 
@@ -18,44 +18,45 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from dfc import agreement
+from dfc import multihost
 from dfc.config import RolloutConfig, RunConfig
+from dfc.data import attempts, collection
+from dfc.data.attempts import CollectionStatistics, TaskSample, TrajectorySummary
+from dfc.data.collection import Collection
+from dfc.data.task_groups import playing
 from dfc.data.trajectories import FAILURES, Provenance
 from dfc.errors import DfcError
-from dfc.evaluation import report
-from dfc.evaluation.live_report import LiveReport
-from dfc.evaluation.text_tables import TextTable
-from dfc.interruption import Stop
-from dfc.metrics import MetricsWriter
-from dfc.progress import Progress
-from dfc.recipes import attempts, collection
-from dfc.recipes.attempts import Attempt, AttemptResult, Figures
-from dfc.recipes.collection import Collection
-from dfc.recipes.costs import Costs
-from dfc.recipes.table import Policy, Table
-from dfc.run_folder import RunFolder, write_whole
-from dfc.task_groups import playing
+from dfc.files import write_text
+from dfc.report import run_page
+from dfc.report.live_report import LiveReport
+from dfc.report.tables import TextTable
+from dfc.rollout.workers import PolicyWeights, RolloutWorkers
+from dfc.runs.costs import Costs
+from dfc.runs.metrics import MetricsWriter
+from dfc.runs.progress import Progress
+from dfc.runs.run_folder import RunFolder
+from dfc.runs.stop_signals import Stop
 
 RESULT = "collection.json"
 _MANY_CUT = 0.1  # of a game's trajectories, cut by limits outside of its rules, that are worth a word
-_ENOUGH = 20  # trajectories of a game, none of which says anything, after which going on is a waste
+_ENOUGH = 20  # trajectories of a game, all of them inconclusive, after which continuing is a waste
 
 
 def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
-    """Runs the recipe; goes on with what is missing."""
-    if agreement.from_first(folder.finished.exists()):
+    """Runs the recipe; resumes with what is missing."""
+    if multihost.broadcast(folder.finished.exists()):
         print(f"{folder.path} holds this run, finished", flush=True)  # noqa: T201 - why nothing happens
         _show(folder)
         return
     wanted = attempts.planned(config)
     print(f"loading {config.model.path}", flush=True)  # noqa: T201 - progress
-    table = Table(playing(config), stop.look)
-    with contextlib.closing(table):
-        folder.note_device(table.device)
-        provenance = collection.make_provenance(config, table.source)
+    workers = RolloutWorkers(playing(config), stop.look)
+    with contextlib.closing(workers):
+        folder.note_device(workers.device)
+        provenance = collection.make_provenance(config, workers.source)
         folder.mend()
         costs = Costs(folder)
-        with Collection(config, table, folder.path / collection.FOLDER, provenance) as collected:
+        with Collection(config, workers, folder.path / collection.FOLDER, provenance) as collected:
             done = len(wanted) - len(collected.missing(wanted))
             if folder.writes:
                 print(f"{_counted(wanted)}; {done} of them are on disk", flush=True)  # noqa: T201 - progress
@@ -64,21 +65,21 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
                 MetricsWriter(folder) as writer,
                 Progress(len(wanted), start_step=done) as progress,
             ):
-                so_far = Figures(collected.summaries(wanted))
-                planned = collections.Counter(attempt.game for attempt in wanted)
-                refuse_if_nothing_is_said(so_far.rows(), planned)
-                watched = _Watched(planned, so_far, table, costs, writer, progress, live)
-                collected.play(wanted, Policy(table.initial), stop=stop, on_chunk=watched.chunk)
+                so_far = CollectionStatistics(collected.summaries(wanted))
+                planned = collections.Counter(task_sample.game for task_sample in wanted)
+                refuse_if_all_inconclusive(so_far.rows(), planned)
+                watched = _Watched(planned, so_far, workers, costs, writer, progress, live)
+                collected.play(wanted, PolicyWeights(workers.initial_params), stop=stop, on_chunk=watched.chunk)
     if folder.writes:
         _write_result(folder, so_far, provenance, costs)
     folder.finish()
     if folder.writes:
-        report.build(folder.path)
+        run_page.build(folder.path)
     _show(folder)
 
 
-def _counted(wanted: list[Attempt]) -> str:
-    tasks = {attempt[:2] for attempt in wanted}
+def _counted(wanted: list[TaskSample]) -> str:
+    tasks = {task_sample[:2] for task_sample in wanted}
     return f"{len(wanted)} trajectories of {len(tasks)} tasks of {len({game for game, _ in tasks})} games"
 
 
@@ -88,47 +89,50 @@ class _Watched:
     def __init__(
         self,
         planned: "collections.Counter[str]",
-        so_far: Figures,
-        table: Table,
+        so_far: CollectionStatistics,
+        workers: RolloutWorkers,
         costs: Costs,
         writer: MetricsWriter,
         progress: Progress,
         live: LiveReport,
     ) -> None:
-        self._so_far, self._table, self._costs = so_far, table, costs
+        self._so_far, self._workers, self._costs = so_far, workers, costs
         self._writer, self._progress, self._live = writer, progress, live
         self._planned = planned
 
-    def chunk(self, found: list[AttemptResult], seconds: float) -> None:
+    def chunk(self, found: list[TrajectorySummary], seconds: float) -> None:
         """Takes what came of a chunk and the seconds that playing it took.
 
         Raises:
-          DfcError: nothing of a game says anything about the policy, although many were played.
+          DfcError: all of a game is inconclusive about the policy, although many were played.
         """
-        self._costs.note(self._table.endpoints)
+        self._costs.note(self._workers.endpoints)
         if not found:  # every game raised; the caller says so
             return
         every = self._so_far.add(found).rows()
         rates = {game: row["success_rate"] for game, row in every.items() if row["success_rate"] is not None}
         done = sum(row["trajectories"] for row in every.values())
-        drawn = sum(result.drawn for result in found)
-        # Of all so far, not of the chunk: the last line says what there is, whatever a kill has kept from being told.
+        generated_tokens = sum(result.generated_tokens for result in found)
+        # Of all so far, not of the chunk: the last line says what there is, whatever a kill has kept from being
+        # reported.
         metrics = {
             f"games/{game}/{name}": float(row[name])
             for game, row in every.items()
-            for name in ("success_rate", "trajectories", "turns_played", "drawn")
+            for name in ("success_rate", "trajectories", "turns_played", "generated_tokens")
             if row[name] is not None
         }
         self._writer.write(
             step=done,
             stage="collect",
             iteration=done,
-            metrics=metrics | {"trajectories": len(found), "drawn": drawn} | self._costs.untold(),
+            metrics=metrics
+            | {"trajectories": len(found), "generated_tokens": generated_tokens}
+            | self._costs.unreported(),
             clock={
                 "time": time.time(),
                 "seconds": seconds,
                 "episodes_per_second": len(found) / seconds,
-                "tokens_per_second": drawn / seconds,
+                "tokens_per_second": generated_tokens / seconds,
             },
         )
         self._progress.update(
@@ -137,38 +141,38 @@ class _Watched:
             iterations=self._planned.total(),
             step=done,
             episodes_per_second=len(found) / seconds,
-            tokens_per_second=drawn / seconds,
+            tokens_per_second=generated_tokens / seconds,
             win_rates=rates,
             cost=str(self._costs),
         )
         self._live.refresh()
-        refuse_if_nothing_is_said(every, self._planned)
+        refuse_if_all_inconclusive(every, self._planned)
 
 
-def refuse_if_nothing_is_said(so_far: Mapping[str, Mapping[str, Any]], planned: Mapping[str, int]) -> None:
-    """Stops where going on would only spend time: staff that cannot play its part, a game that raises.
+def refuse_if_all_inconclusive(so_far: Mapping[str, Mapping[str, Any]], planned: Mapping[str, int]) -> None:
+    """Stops where continuing would only spend time: simulators that cannot play their part, a game that raises.
 
     Args:
-      so_far: what came of the trajectories, the rows of `dfc.recipes.attempts.Figures`.
+      so_far: what came of the trajectories, the rows of `dfc.data.attempts.CollectionStatistics`.
       planned: trajectories by game; games whose number is not known yet are left out.
 
     Raises:
-      DfcError: a game has no trajectory that says anything about the policy, although all or many were played.
+      DfcError: a game has no trajectory that is conclusive about the policy, although all or many were played.
     """
     for game, figures in so_far.items():
         count = figures["trajectories"]
         if figures["success_rate"] is None and count >= min(_ENOUGH, planned.get(game, _ENOUGH)):
             labels = ", ".join(f"{number} {label}" for label, number in figures["failures"].items() if number)
             raise DfcError(
-                f"{game}: none of {count} trajectories says anything about the policy ({labels}; failure_reason in the "
-                "trajectories has the words); name other staff.who, or leave the game out, in another --workdir"
+                f"{game}: all {count} trajectories are inconclusive ({labels}; failure_reason in the "
+                "trajectories has the words); name other simulators.who, or leave the game out, in another --workdir"
             )
 
 
 # ---- the result -----------------------------------------------------------------------------------------------------
 
 
-def _write_result(folder: RunFolder, figures: Figures, provenance: Provenance, costs: Costs) -> None:
+def _write_result(folder: RunFolder, figures: CollectionStatistics, provenance: Provenance, costs: Costs) -> None:
     result = {
         "model": provenance.model,
         "model_hash": provenance.model_hash,
@@ -178,11 +182,11 @@ def _write_result(folder: RunFolder, figures: Figures, provenance: Provenance, c
         "seconds": sum(float(line["clock"]["seconds"]) for line in folder.records("metrics")),
         "cost": costs.total,
     }
-    write_whole(folder.path / RESULT, json.dumps(result, indent=1, allow_nan=False) + "\n")
+    write_text(folder.path / RESULT, json.dumps(result, indent=1, allow_nan=False) + "\n")
 
 
 def result_table(games: Mapping[str, Mapping[str, Any]]) -> TextTable:
-    """Returns the figures of a collection by game, the rows of `dfc.recipes.attempts.Figures`, as a table."""
+    """Returns the figures of a collection by game, the rows of `dfc.data.attempts.CollectionStatistics`, as a table."""
     rows = [
         (
             game,
@@ -192,11 +196,11 @@ def result_table(games: Mapping[str, Mapping[str, Any]]) -> TextTable:
             _share(figures["best_of_k"]),
             "-" if figures["turns_played"] is None else f"{figures['turns_played']:.1f}",
             *(f"{figures['failures'][label]:,}" for label in FAILURES),
-            f"{figures['drawn']:,}",
+            f"{figures['generated_tokens']:,}",
         )
         for game, figures in games.items()
     ]
-    head = ("game", "tasks", "trajectories", "success", "best of k", "turns played", *FAILURES, "ids drawn")
+    head = ("game", "tasks", "trajectories", "success", "best of k", "turns played", *FAILURES, "generated tokens")
     return TextTable("Collected trajectories", head, tuple(rows))
 
 
@@ -204,7 +208,7 @@ def hints(games: Mapping[str, Mapping[str, Any]], rollout: RolloutConfig) -> lis
     """Returns a line for every game of which limits outside of its rules ended many trajectories.
 
     Args:
-      games: the rows of `dfc.recipes.attempts.Figures`.
+      games: the rows of `dfc.data.attempts.CollectionStatistics`.
       rollout: whose limits they are.
     """
     found = []
@@ -213,9 +217,9 @@ def hints(games: Mapping[str, Mapping[str, Any]], rollout: RolloutConfig) -> lis
         if cut > _MANY_CUT * count:
             found.append(
                 f"{game}: {cut / count:.0%} were cut by a limit outside the rules (rollout.max_length="
-                f"{rollout.max_length} ids, rollout.max_prompt_length={rollout.max_prompt_length}, rollout.max_actions="
-                f"{rollout.max_actions}, or one of the game's package) and count as failures; collect with larger "
-                "limits in another --workdir"
+                f"{rollout.max_length} tokens, rollout.max_prompt_length={rollout.max_prompt_length}, "
+                f"rollout.max_actions={rollout.max_actions}, or one of the game's package) and count as failures; "
+                "collect with larger limits in another --workdir"
             )
     return found
 

@@ -30,11 +30,11 @@ from dfc.errors import TrainingError
 from dfc.evaluation import matches
 from dfc.evaluation.statistics import Record
 from dfc.games import registry
-from dfc.games.chance import derive_seed
+from dfc.games.rng import derive_seed
 from dfc.losses import Loss, grpo_loss, sft_loss
-from dfc.rollout.play import Job
+from dfc.rollout.runner import EpisodeSpec
 from dfc.training.packing import Sequence1D
-from dfc.training.step import LossFunction
+from dfc.training.trainer import LossFunction
 
 
 def allocate(games: Sequence[str], win_rates: Mapping[str, float], config: DivideFuseConquerConfig) -> dict[str, int]:
@@ -50,20 +50,20 @@ def allocate(games: Sequence[str], win_rates: Mapping[str, float], config: Divid
     return dict(zip(games, seeds.tolist(), strict=True))
 
 
-def rollout_jobs(
+def rollout_specs(
     seeds: Mapping[str, int],
     options: Mapping[str, GameOptions],
     config: DivideFuseConquerConfig,
     seed: int,
     stage: str,
     iteration: int,
-) -> list[Job]:
-    """Returns `trajectories_per_seed` games of every rollout seed; seats alternate from seed to seed.
+) -> list[EpisodeSpec]:
+    """Returns `trajectories_per_seed` episodes of every rollout seed; seats alternate from seed to seed.
 
-    Games of one group follow each other, and ids take turns, so that games of all lengths are in flight together.
+    Episodes of one group follow each other, and games take turns, so that all lengths are in flight together.
     """
     place = iteration if config.randomize_seeds else 0
-    jobs: list[tuple[float, Job]] = []
+    specs: list[tuple[float, EpisodeSpec]] = []
     group = 0
     for game, count in seeds.items():
         seats = registry.make(game, **options[game]).seats
@@ -71,11 +71,13 @@ def rollout_jobs(
             deal = derive_seed("rollout deal", seed, stage, game, place, index)
             deal = deal % config.tasks if config.tasks else deal
             for copy in range(config.trajectories_per_seed):
-                draw = derive_seed("rollout draws", seed, stage, game, iteration, index, copy)
-                job = Job(game, options[game], deal, (index + iteration) % seats, group, draw, config.epsilon)
-                jobs.append((index / count, job))
+                sampling_seed = derive_seed("rollout draws", seed, stage, game, iteration, index, copy)
+                spec = EpisodeSpec(
+                    game, options[game], deal, (index + iteration) % seats, group, sampling_seed, config.epsilon
+                )
+                specs.append((index / count, spec))
             group += 1
-    return [job for _, job in sorted(jobs, key=lambda item: item[0])]
+    return [spec for _, spec in sorted(specs, key=lambda item: item[0])]
 
 
 def reward(episode: Episode, config: RewardConfig) -> float:
@@ -121,7 +123,9 @@ def sequences(
     for part in np.array_split(members[order], config.grpo.updates_per_iteration):
         chosen = [episodes[i] for i in part.ravel() if keep[i]]
         worth = [float(relative[i]) for i in part.ravel() if keep[i]]
-        shares.append([Sequence1D(e.ids, e.mask, e.logprobs, a) for e, a in zip(chosen, worth, strict=True)])
+        shares.append(
+            [Sequence1D(e.token_ids, e.mask, e.sampled_logprobs, a) for e, a in zip(chosen, worth, strict=True)]
+        )
     return [share for share in shares if any(sequence.mask.any() for sequence in share)]
 
 
@@ -158,7 +162,9 @@ def won_sequences(episodes: Sequence[Episode], config: DivideFuseConquerConfig, 
     won = [episode for episode in episodes if episode.counted and episode.outcome == "win"]
     order = np.random.Generator(np.random.Philox(derive_seed("shares", seed))).permutation(len(won))
     parts = np.array_split(order, config.grpo.updates_per_iteration)
-    shares = [[Sequence1D(e.ids, e.mask, e.logprobs, 1.0) for e in (won[i] for i in part)] for part in parts]
+    shares = [
+        [Sequence1D(e.token_ids, e.mask, e.sampled_logprobs, 1.0) for e in (won[i] for i in part)] for part in parts
+    ]
     return [share for share in shares if any(sequence.mask.any() for sequence in share)]
 
 
@@ -173,12 +179,12 @@ def method_loss(config: DivideFuseConquerConfig, row_length: int) -> LossFunctio
 
 
 def imitation_loss(row_length: int) -> LossFunction:
-    """Returns the negative log-likelihood of action ids, averaged within each episode first."""
+    """Returns the negative log-likelihood of action tokens, averaged within each episode first."""
 
     def loss(
-        logprobs: jax.Array, batch: TokenBatch, reference: jax.Array | None, proximal: jax.Array | None = None
+        logprobs: jax.Array, batch: TokenBatch, reference_logprobs: jax.Array | None, proximal: jax.Array | None = None
     ) -> Loss:
-        del reference, proximal
+        del reference_logprobs, proximal
         return sft_loss(logprobs, batch.mask, segments=batch.segments, num_segments=max(1, row_length // 4))
 
     return loss
@@ -194,7 +200,7 @@ def make_loss(config: GrpoConfig, row_length: int) -> LossFunction:
     cap = config.importance_cap
 
     def loss(
-        logprobs: jax.Array, batch: TokenBatch, reference: jax.Array | None, proximal: jax.Array | None = None
+        logprobs: jax.Array, batch: TokenBatch, reference_logprobs: jax.Array | None, proximal: jax.Array | None = None
     ) -> Loss:
         return grpo_loss(
             logprobs,
@@ -204,8 +210,8 @@ def make_loss(config: GrpoConfig, row_length: int) -> LossFunction:
             clip_ratio=config.clip_ratio,
             clip_ratio_high=config.clip_ratio_high or None,
             ratio=config.ratio,
-            reference_logprobs=reference,
-            kl_coefficient=config.kl_coefficient if reference is not None else 0.0,
+            reference_logprobs=reference_logprobs,
+            kl_coefficient=config.kl_coefficient if reference_logprobs is not None else 0.0,
             proximal_logprobs=proximal if cap else None,
             importance_cap=cap,
             unit=config.unit,
@@ -224,10 +230,10 @@ def accepted(win_rate: float, previous: float, best: float, config: DivideFuseCo
 
 
 def refuse_all_failed(episodes: Sequence[Episode]) -> None:
-    """Stops where going on would only spend time: an opponent that is down, a key that is not valid.
+    """Stops where continuing would only spend time: an opponent that is down, a key that is not valid.
 
     Raises:
-      TrainingError: every game of an id failed.
+      TrainingError: every episode of a game failed.
     """
     counted = {episode.game for episode in episodes if not episode.failed}
     for episode in episodes:
@@ -236,16 +242,16 @@ def refuse_all_failed(episodes: Sequence[Episode]) -> None:
 
 
 def win_rates(episodes: Sequence[Episode], known: Mapping[str, float] | None = None) -> dict[str, float]:
-    """Returns the share of games won, per id, of those that count; an own overrun is a loss.
+    """Returns the share of episodes won, per game, of those that count; an own overrun is a loss.
 
-    An id of which no game counts keeps the rate that was known, or has 0: nothing was won.
+    A game of which no episode counts keeps the rate that was known, or has 0: nothing was won.
 
     Args:
       episodes: games that were played.
       known: rates of before.
 
     Raises:
-      TrainingError: every game of an id failed.
+      TrainingError: every episode of a game failed.
     """
     refuse_all_failed(episodes)
     before = known or {}
@@ -254,19 +260,19 @@ def win_rates(episodes: Sequence[Episode], known: Mapping[str, float] | None = N
 
 
 def episode_metrics(episodes: Sequence[Episode], values: Sequence[float]) -> dict[str, float]:
-    """Returns means per id over the episodes that count.
+    """Returns means per game over the episodes that count.
 
-    They are: reward, format rate (share of replies that were legal), ids per reply, steps per game, the share of games
-    lost by an own overrun, and the share of rollout groups whose rewards are all equal, which teach nothing.
+    They are: reward, format rate (share of replies that were legal), tokens per reply, steps per episode, the share of
+    episodes lost by an own overrun, and the share of rollout groups whose rewards are all equal, which teach nothing.
     """
     records: dict[str, Record] = matches.by_game(matches.tally(e for e in episodes if e.counted))
-    drawn: dict[str, int] = defaultdict(int)
+    generated_tokens: dict[str, int] = defaultdict(int)
     worth: dict[str, float] = defaultdict(float)
     spread: dict[tuple[str, int, int], set[float]] = defaultdict(set)
     for episode, value in zip(episodes, values, strict=True):
         if not episode.counted:
             continue
-        drawn[episode.game] += episode.drawn
+        generated_tokens[episode.game] += episode.generated_tokens
         worth[episode.game] += value
         spread[episode.game, episode.group, episode.seat].add(value)
     dead: dict[str, list[bool]] = defaultdict(list)
@@ -277,7 +283,7 @@ def episode_metrics(episodes: Sequence[Episode], values: Sequence[float]) -> dic
         wrong = record.illegal_replies + record.malformed_replies
         found[f"games/{game}/reward"] = worth[game] / record.games
         found[f"games/{game}/format_rate"] = 1 - wrong / max(1, record.replies)
-        found[f"games/{game}/response_length"] = drawn[game] / max(1, record.replies)
+        found[f"games/{game}/response_length"] = generated_tokens[game] / max(1, record.replies)
         found[f"games/{game}/steps"] = record.steps_per_game
         found[f"games/{game}/overruns"] = record.lost_by_overrun / record.games
         found[f"games/{game}/dead_groups"] = sum(dead[game]) / len(dead[game])

@@ -1,7 +1,7 @@
-"""The players of a tournament, ready to play: endpoints, programs, and models in as few engines as possible.
+"""The players of a tournament, ready to play: endpoints, scripted players, and models in as few engines as possible.
 
 Weights of the same architecture and tokenizer share engines. Only what the present meeting needs is in memory: two
-models at most, and configured staff.
+models at most, and configured simulators.
 """
 
 import contextlib
@@ -16,37 +16,36 @@ import jax
 import numpy as np
 
 from dfc.config import RunConfig
-from dfc.episodes import Episode, Reply, Speaker
+from dfc.episodes import Episode, PlayedReply, Speaker
 from dfc.errors import CheckpointError, DfcError
-from dfc.evaluation import policy_specs
 from dfc.evaluation.pairing import Meeting
 from dfc.games import registry, scripted
-from dfc.games.chance import Chance, derive_seed
 from dfc.games.game import Verdict
+from dfc.games.rng import GameRng, derive_seed
 from dfc.games.scripted import Player
-from dfc.interruption import Interrupted
-from dfc.models import families, folders, huggingface, sharding
+from dfc.inference.engine import Engine
+from dfc.models import families, huggingface, model_folders, sharding
 from dfc.models.chat import ChatTokenizer
-from dfc.models.decoder_config import DecoderConfig
-from dfc.models.folders import TOKENIZER_FILES
-from dfc.models.safetensors_files import Location
+from dfc.models.config import DecoderConfig
+from dfc.models.model_folders import TOKENIZER_FILES
+from dfc.models.safetensors_format import Location
 from dfc.models.transformer import Params
-from dfc.players import rounds
+from dfc.players import player_specs, sequential
 from dfc.players.endpoint import Endpoint
-from dfc.players.named import AnyGame
-from dfc.players.remote import Call, Message, Remote
+from dfc.players.factory import AnyGameBot
+from dfc.players.remote import Call, ChatMessage, Remote
 from dfc.recipes import trained_weights
-from dfc.recipes.seated_model import OutOfContextError, SeatedModel
-from dfc.recipes.table import load_tokenizer, make_engine, refuse_cut_actions
-from dfc.rollout.engine import Engine
-from dfc.rollout.play import Arena, Job, system_prompt
+from dfc.rollout.model_player import ModelPlayer, OutOfContextError
+from dfc.rollout.runner import EpisodeSpec, RolloutRunner, system_prompt
+from dfc.rollout.workers import check_actions_fit, load_tokenizer, make_engine
+from dfc.runs.stop_signals import Interrupted
 
-_AT_THE_FIRST = "first"  # names of the two sides' weights in an engine
-_AT_THE_SECOND = "second"
+_FIRST_POLICY = "first"  # names of the two sides' weights in an engine
+_SECOND_POLICY = "second"
 
 
 @dataclasses.dataclass
-class _Kind:
+class _EngineGroup:
     """Models that can share engines."""
 
     model: DecoderConfig
@@ -54,20 +53,20 @@ class _Kind:
     engines: list[Engine] = dataclasses.field(default_factory=list)
 
 
-class _Prompted(Remote):
-    """An endpoint that is told first how to play, where no arena does that."""
+class _PromptedEndpoint(Remote):
+    """An endpoint that is told first how to play, where no rollout runner does that."""
 
     def __init__(self, endpoint: Endpoint, system: str) -> None:
         super().__init__(lambda _: "", name=endpoint.name)
         self._endpoint = endpoint
         self._system = system
 
-    def ask(self, messages: Sequence[Message]) -> Call:
+    def ask(self, messages: Sequence[ChatMessage]) -> Call:
         """Starts a call of the endpoint."""
-        return self._endpoint.ask([Message(role="system", content=self._system), *messages])
+        return self._endpoint.ask([ChatMessage(role="system", content=self._system), *messages])
 
 
-class Contestants:
+class TournamentPlayers:
     """Everybody who plays in a tournament. Close it, or use it as a context manager.
 
     Attributes:
@@ -81,30 +80,30 @@ class Contestants:
           ConfigError: a key is not set. WeightsError: a folder is no model that is computed here.
         """
         self._config = config
-        self._specs = {spec.name: spec for spec in policy_specs.policies(config)}
-        helper = policy_specs.staff(config.evaluate)
+        self._specs = {spec.name: spec for spec in player_specs.policies(config)}
+        helper = player_specs.simulators(config.evaluate)
         if helper is not None:
             self._specs[helper.name] = helper
-        self._has_staff = helper is not None
+        self._has_simulators = helper is not None
         settings = config.evaluate.endpoint
         self._endpoints = {
             spec.name: Endpoint(
-                policy_specs.endpoint_config(spec, settings, temperature=0.0 if spec is helper else None),
+                player_specs.endpoint_config(spec, settings, temperature=0.0 if spec is helper else None),
                 name=spec.name,
             )
             for spec in self._specs.values()
             if spec.kind == "endpoint"
         }
-        self._kinds: dict[str, _Kind] = {}
-        self._kind_of: dict[str, str] = {}
+        self._engine_groups: dict[str, _EngineGroup] = {}
+        self._engine_group_of: dict[str, str] = {}
         self._sources = {
-            spec.name: policy_specs.weights_in(spec.who) for spec in self._specs.values() if spec.kind == "model"
+            spec.name: player_specs.weights_in(spec.who) for spec in self._specs.values() if spec.kind == "model"
         }
         for name, source in self._sources.items():
             self._sort(name, huggingface.resolve(source.folder))
         self._weights: dict[str, Params] = {}
         self._known: dict[str, str] = {}  # fingerprints
-        self._drawn: dict[str, int] = {}
+        self._generated_tokens: dict[str, int] = {}
         self.mesh = sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
         self.device = f"{jax.device_count()} x {jax.devices()[0].device_kind}, jax {jax.__version__}"
 
@@ -128,169 +127,184 @@ class Contestants:
 
     def spent(self) -> dict[str, float]:
         """Returns what was counted since this process began, as ``measure/policy``."""
-        found = {f"ids_drawn/{name}": float(count) for name, count in self._drawn.items()}
+        found = {f"generated_tokens/{name}": float(count) for name, count in self._generated_tokens.items()}
         for name, endpoint in self._endpoints.items():
             counts = endpoint.report()
-            for measure in ("requests", "input_ids", "output_ids", "money"):
+            for measure in ("requests", "input_tokens", "output_tokens", "money"):
                 found[f"{measure}/{name}"] = float(counts[measure])
         return found
 
     def slow(self, meeting: Meeting) -> bool:
         """Whether two models meet that cannot share an engine, so that one of them replies one game at a time."""
-        kinds = [self._kind_of[name] for name in _sides(meeting) if name in self._kind_of]
+        kinds = [self._engine_group_of[name] for name in _sides(meeting) if name in self._engine_group_of]
         return len(set(kinds)) > 1
 
     # ---- playing ------------------------------------------------------------------------------------------------
 
     def play(
-        self, meeting: Meeting, jobs: Sequence[Job], look: Callable[[], None] = lambda: None
-    ) -> list[tuple[Job, Episode]]:
-        """Plays jobs of a meeting; returns those that were played to their end with their episodes.
+        self, meeting: Meeting, episode_specs: Sequence[EpisodeSpec], look: Callable[[], None] = lambda: None
+    ) -> list[tuple[EpisodeSpec, Episode]]:
+        """Plays episode specs of a meeting; returns those that were played to their end with their episodes.
 
         An episode is seen by a model where one plays, otherwise by the meeting's first policy.
 
         Args:
           meeting: who plays.
-          jobs: `Job.seat` is that of the meeting's first policy.
-          look: once it raises `Interrupted` (`dfc.interruption.Stop.look`), games in flight are given up, and no
+          episode_specs: `EpisodeSpec.seat` is that of the meeting's first policy.
+          look: once it raises `Interrupted` (`dfc.runs.stop_signals.Stop.look`), games in flight are given up, and no
             further one begins.
         """
-        self._make_ready(meeting)
-        models = [name for name in _sides(meeting) if name in self._kind_of]
+        self._load_models(meeting)
+        models = [name for name in _sides(meeting) if name in self._engine_group_of]
         if not models:
-            return self._play_outside(meeting, jobs, look)
+            return self._play_without_engine(meeting, episode_specs, look)
         own = models[0]
         other = next((name for name in _sides(meeting) if name != own), None)
-        workers = len(self._kinds[self._kind_of[own]].engines)
+        workers = len(self._engine_groups[self._engine_group_of[own]].engines)
 
-        def work(worker: int) -> tuple[list[tuple[Job, Episode]], dict[str, int]]:
-            mine = jobs[worker::workers]
-            seen = mine if own == meeting.first else [dataclasses.replace(job, seat=1 - job.seat) for job in mine]
-            ended, drawn = self._play_inside(own, other, seen, worker, look)
-            return [(mine[number], ended[number]) for number in sorted(ended)], drawn
+        def work(worker: int) -> tuple[list[tuple[EpisodeSpec, Episode]], dict[str, int]]:
+            mine = episode_specs[worker::workers]
+            seen = (
+                mine
+                if own == meeting.first
+                else [dataclasses.replace(episode_spec, seat=1 - episode_spec.seat) for episode_spec in mine]
+            )
+            ended, generated_tokens = self._play_in_engine(own, other, seen, worker, look)
+            return [(mine[number], ended[number]) for number in sorted(ended)], generated_tokens
 
-        with ThreadPoolExecutor(workers) as pool:  # a program's run releases Python's lock
+        with ThreadPoolExecutor(workers) as pool:  # a compiled program's run releases Python's lock
             shares = list(pool.map(work, range(workers)))
-        for _, drawn in shares:
-            for name, ids in drawn.items():
-                self._drawn[name] = self._drawn.get(name, 0) + ids
+        for _, generated_tokens in shares:
+            for name, tokens in generated_tokens.items():
+                self._generated_tokens[name] = self._generated_tokens.get(name, 0) + tokens
         turns = itertools.zip_longest(*(played for played, _ in shares))
         return [pair for turn in turns for pair in turn if pair is not None]
 
-    def _play_inside(
-        self, own: str, other: str | None, jobs: Sequence[Job], worker: int, look: Callable[[], None]
+    def _play_in_engine(
+        self, own: str, other: str | None, episode_specs: Sequence[EpisodeSpec], worker: int, look: Callable[[], None]
     ) -> tuple[dict[int, Episode], dict[str, int]]:
-        """Plays games of a model in its engine; returns those that ended by job, and how many ids each side drew."""
-        kind = self._kinds[self._kind_of[own]]
+        """Plays a model's games in its engine; returns those that ended, by spec, and each side's sampled tokens."""
+        kind = self._engine_groups[self._engine_group_of[own]]
         engine = kind.engines[worker]
-        together = other is not None and self._kind_of.get(other) == self._kind_of[own]
-        opposite = None if other is None else _AT_THE_SECOND if together else self._player(other, worker)
-        roles = {role for job in jobs for role in registry.make(job.game, **job.options).staff}
-        staff = self._staff(roles, worker)
-        arena = Arena(
+        together = other is not None and self._engine_group_of.get(other) == self._engine_group_of[own]
+        opposite = None if other is None else _SECOND_POLICY if together else self._player(other, worker)
+        roles = {
+            role
+            for episode_spec in episode_specs
+            for role in registry.make(episode_spec.game, **episode_spec.options).simulators
+        }
+        simulators = self._simulators(roles, worker)
+        runner = RolloutRunner(
             self._config.rollout,
             kind.tokenizer,
             engine,
-            policy=_AT_THE_FIRST,
+            policy=_FIRST_POLICY,
             opponent=opposite,
             opponent_name=other or "none",
-            staff=staff,
+            simulators=simulators,
             look=look,
         )
-        players = [(other or "none", opposite), (policy_specs.STAFF, next(iter(staff.values()), None))]
-        seated = {name: player for name, player in players if isinstance(player, SeatedModel)}
-        before = engine.counts.drawn
+        players = [(other or "none", opposite), (player_specs.SIMULATORS, next(iter(simulators.values()), None))]
+        seated = {name: player for name, player in players if isinstance(player, ModelPlayer)}
+        before = engine.counts.generated_tokens
         ended: dict[int, list[Episode]] = {}
         try:
             with contextlib.suppress(Interrupted):
-                arena.play_all(jobs, ended=ended)
+                runner.play_all(episode_specs, ended=ended)
         finally:
             for player in seated.values():
                 player.close()
         episodes = {number: _truncated(episode) for number, (episode,) in ended.items()}
-        drawn = {own: sum(episode.drawn for episode in episodes.values())}
+        generated_tokens = {own: sum(episode.generated_tokens for episode in episodes.values())}
         if other is not None and together:
-            drawn[other] = max(0, engine.counts.drawn - before - drawn[own])
-        return episodes, drawn | {name: player.drawn for name, player in seated.items()}
+            generated_tokens[other] = max(0, engine.counts.generated_tokens - before - generated_tokens[own])
+        return episodes, generated_tokens | {name: player.generated_tokens for name, player in seated.items()}
 
     def _player(self, name: str, worker: int) -> Player | Remote:
         """Returns somebody who is not asked through the games' own engine."""
         if name in self._endpoints:
             return self._endpoints[name]
-        if name in self._kind_of:
-            kind = self._kinds[self._kind_of[name]]
-            at = _AT_THE_FIRST if name == policy_specs.STAFF else _AT_THE_SECOND
-            return SeatedModel(self._config.rollout, kind.tokenizer, kind.engines[worker], at)
+        if name in self._engine_group_of:
+            kind = self._engine_groups[self._engine_group_of[name]]
+            at = _FIRST_POLICY if name == player_specs.SIMULATORS else _SECOND_POLICY
+            return ModelPlayer(self._config.rollout, kind.tokenizer, kind.engines[worker], at)
         strength: Any = self._specs[name].who
-        return AnyGame(strength)
+        return AnyGameBot(strength)
 
-    def _staff(self, roles: Iterable[str], worker: int) -> dict[str, Player | Remote]:
-        """Returns who answers for the world, {} where the games' scripts do."""
-        return dict.fromkeys(roles, self._player(policy_specs.STAFF, worker)) if self._has_staff else {}
+    def _simulators(self, roles: Iterable[str], worker: int) -> dict[str, Player | Remote]:
+        """Returns the simulators, {} where the games' scripts play them."""
+        return dict.fromkeys(roles, self._player(player_specs.SIMULATORS, worker)) if self._has_simulators else {}
 
-    def _play_outside(
-        self, meeting: Meeting, jobs: Sequence[Job], look: Callable[[], None]
-    ) -> list[tuple[Job, Episode]]:
+    def _play_without_engine(
+        self, meeting: Meeting, episode_specs: Sequence[EpisodeSpec], look: Callable[[], None]
+    ) -> list[tuple[EpisodeSpec, Episode]]:
         """Plays games without a model among the players, several side by side where they wait for endpoints."""
 
-        def one(job: Job) -> tuple[Job, Episode] | None:
+        def one(episode_spec: EpisodeSpec) -> tuple[EpisodeSpec, Episode] | None:
             try:
                 look()
-                return job, self._one(meeting, job, look)
+                return episode_spec, self._play_one(meeting, episode_spec, look)
             except Interrupted:
                 return None
 
         waits = any(name in self._endpoints for name in _sides(meeting))
-        seated_staff = self._has_staff and policy_specs.STAFF not in self._endpoints
-        with ThreadPoolExecutor(self.concurrency(meeting) if waits and not seated_staff else 1) as pool:
-            return [pair for pair in pool.map(one, jobs) if pair is not None]
+        local_simulators = self._has_simulators and player_specs.SIMULATORS not in self._endpoints
+        with ThreadPoolExecutor(self.concurrency(meeting) if waits and not local_simulators else 1) as pool:
+            return [pair for pair in pool.map(one, episode_specs) if pair is not None]
 
-    def _one(self, meeting: Meeting, job: Job, look: Callable[[], None]) -> Episode:
-        game = registry.make(job.game, **job.options)
-        sides = _sides(meeting) if job.seat == 0 else _sides(meeting)[::-1]
+    def _play_one(self, meeting: Meeting, episode_spec: EpisodeSpec, look: Callable[[], None]) -> Episode:
+        game = registry.make(episode_spec.game, **episode_spec.options)
+        sides = _sides(meeting) if episode_spec.seat == 0 else _sides(meeting)[::-1]
         system = system_prompt(self._config.rollout)
         players: list[Player | Remote] = []
         for name in sides:
             player = self._player(name, 0)
-            players.append(_Prompted(player, system) if system and isinstance(player, Endpoint) else player)
-        staff = self._staff(game.staff, 0)
-        players += [staff[role] for role in game.staff] if staff else list(scripted.staff(game).values())
-        said: list[rounds.Said] = []  # stays empty where the game fails: it is recorded as one that never began
+            players.append(_PromptedEndpoint(player, system) if system and isinstance(player, Endpoint) else player)
+        simulators = self._simulators(game.simulators, 0)
+        players += (
+            [simulators[role] for role in game.simulators] if simulators else list(scripted.simulators(game).values())
+        )
+        sequential_replies: list[
+            sequential.SequentialReply
+        ] = []  # stays empty where the game fails: it is recorded as one that never began
         failure = None
         try:
-            game.reset(job.game_seed)
-            chance = Chance(derive_seed("table", job.seed))
+            game.reset(episode_spec.game_seed)
+            rng = GameRng(derive_seed("table", episode_spec.seed))
             rollout = self._config.rollout
             think = rollout.prompt == "think"
-            said = rounds.play_out(
-                game, players, chance, max_actions=rollout.max_actions, think=think, ask=rounds.asked(look)
+            sequential_replies = sequential.play_sequentially(
+                game, players, rng, max_actions=rollout.max_actions, think=think, ask=sequential.ask_until_stop(look)
             )
             failure = game.discarded
         except Interrupted:
             raise
-        except Exception as error:  # noqa: BLE001 - as in an arena: what goes wrong in a game ends this game only
+        except Exception as error:  # noqa: BLE001 - as in a rollout runner: what goes wrong in a game ends this game only
             failure = f"{type(error).__name__}: {error}"
-        speakers: list[Speaker] = ["policy" if seat == job.seat else "opponent" for seat in range(game.seats)]
+        speakers: list[Speaker] = ["policy" if seat == episode_spec.seat else "opponent" for seat in range(game.seats)]
         outcomes = None if failure is not None else game.outcomes
         nothing = np.zeros(0, np.float32)
         return Episode(
-            game=job.game,
-            options=job.options,
-            game_seed=job.game_seed,
-            seat=job.seat,
+            game=episode_spec.game,
+            options=episode_spec.options,
+            game_seed=episode_spec.game_seed,
+            seat=episode_spec.seat,
             opponent=meeting.second or "none",
-            group=job.group,
+            group=episode_spec.group,
             replies=[
-                Reply(s.seat, s.text, speakers[s.seat] if s.seat < game.seats else "staff", s.well_formed) for s in said
+                PlayedReply(s.seat, s.text, speakers[s.seat] if s.seat < game.seats else "simulator", s.well_formed)
+                for s in sequential_replies
             ],
             outcomes=tuple(str(outcome) for outcome in outcomes or ("truncated",) * game.seats),
             forfeited_by=None if failure is not None else game.forfeited_by,
-            illegal_tries=game.illegal_tries[job.seat],
-            malformed=any(s.seat == job.seat and s.verdict is Verdict.FORFEIT_MALFORMED for s in said),
-            malformed_tries=game.malformed_tries[job.seat],
-            ids=nothing.astype(np.int32),
+            illegal_tries=game.illegal_tries[episode_spec.seat],
+            malformed=any(
+                s.seat == episode_spec.seat and s.verdict is Verdict.FORFEIT_MALFORMED for s in sequential_replies
+            ),
+            malformed_tries=game.malformed_tries[episode_spec.seat],
+            token_ids=nothing.astype(np.int32),
             mask=nothing.astype(bool),
-            logprobs=nothing,
+            sampled_logprobs=nothing,
             plain_logprobs=nothing,
             policy_version=0,
             failure=failure,
@@ -302,43 +316,43 @@ class Contestants:
     def _sort(self, name: str, source: Location) -> None:
         """Finds the kind of a model by its configuration and tokenizer, without reading weights."""
         try:
-            model = families.from_config_json(folders.read_json(source / folders.CONFIG))
+            model = families.from_config_json(model_folders.read_json(source / model_folders.CONFIG))
         except DfcError as error:
             raise type(error)(f"policy {name!r}: {error}") from error
         model = dataclasses.replace(model, dtype=self._config.model.dtype)
         files = [source / file for file in TOKENIZER_FILES if (source / file).exists()]
         digest = hashlib.sha256(b"".join(file.name.encode() + file.read_bytes() for file in files)).hexdigest()
-        # Staff has engines of its own: it may answer in the middle of a game of the same model.
-        kind = name if name == policy_specs.STAFF else f"{model}/{digest}"
-        self._kind_of[name] = kind
-        if kind not in self._kinds:
-            self._kinds[kind] = _Kind(model, load_tokenizer(source))
-            if name != policy_specs.STAFF:  # which is never restricted
-                refuse_cut_actions(self._config, self._kinds[kind].tokenizer)
+        # Simulators have engines of their own: they may answer in the middle of a game of the same model.
+        kind = name if name == player_specs.SIMULATORS else f"{model}/{digest}"
+        self._engine_group_of[name] = kind
+        if kind not in self._engine_groups:
+            self._engine_groups[kind] = _EngineGroup(model, load_tokenizer(source))
+            if name != player_specs.SIMULATORS:  # which is never restricted
+                check_actions_fit(self._config, self._engine_groups[kind].tokenizer)
 
-    def _make_ready(self, meeting: Meeting) -> None:
+    def _load_models(self, meeting: Meeting) -> None:
         """Lets go of the weights a meeting has no use for, then reads those it needs."""
-        wanted = [name for name in [*_sides(meeting), policy_specs.STAFF] if name in self._kind_of]
-        kinds = {self._kind_of[name] for name in wanted}
-        for kind_name, kind in self._kinds.items():
+        wanted = [name for name in [*_sides(meeting), player_specs.SIMULATORS] if name in self._engine_group_of]
+        kinds = {self._engine_group_of[name] for name in wanted}
+        for kind_name, kind in self._engine_groups.items():
             if kind_name not in kinds:
                 kind.engines = []
             _seat(kind.engines, {}, {})  # what they hold would lie beside what is read
         self._weights = {name: weights for name, weights in self._weights.items() if name in wanted}
-        models = [name for name in _sides(meeting) if name in self._kind_of]
+        models = [name for name in _sides(meeting) if name in self._engine_group_of]
         for name in wanted:
             if name not in self._weights:
-                self._weights[name] = self._load(name, self._kinds[self._kind_of[name]].model)
+                self._weights[name] = self._load(name, self._engine_groups[self._engine_group_of[name]].model)
         for kind_name in kinds:
-            kind = self._kinds[kind_name]
-            here = [name for name in wanted if self._kind_of[name] == kind_name]
+            kind = self._engine_groups[kind_name]
+            here = [name for name in wanted if self._engine_group_of[name] == kind_name]
             first = here[0]
             second = models[1] if len(models) > 1 and models[1] in here else first
             if not kind.engines:
                 kind.engines = [self._engine(kind, self._weights[first]) for _ in range(self._config.rollout.workers)]
             _seat(kind.engines, self._weights[first], self._weights[second])
 
-    def _engine(self, kind: _Kind, params: Params) -> Engine:
+    def _engine(self, kind: _EngineGroup, params: Params) -> Engine:
         rollout = self._config.rollout
         return make_engine(rollout, kind.model, kind.tokenizer, params, self.mesh, slots=2 * rollout.slots)
 
@@ -346,7 +360,7 @@ class Contestants:
         """Returns a policy's weights.
 
         Raises:
-          CheckpointError: its run went on, so that they are not those it began to play with.
+          CheckpointError: its run continued, so that they are not those it began to play with.
         """
         source = self._sources[name]
         weights = trained_weights.load(source, model, self.mesh)
@@ -361,7 +375,7 @@ class Contestants:
 def _seat(engines: Iterable[Engine], first: Params, second: Params) -> None:
     """Gives engines the weights of the two sides."""
     for engine in engines:
-        for at, params in (("policy", first), (_AT_THE_FIRST, first), (_AT_THE_SECOND, second)):
+        for at, params in (("policy", first), (_FIRST_POLICY, first), (_SECOND_POLICY, second)):
             engine.set_params(params, 0, policy=at)
 
 
@@ -372,8 +386,8 @@ def _sides(meeting: Meeting) -> list[str]:
 def _truncated(episode: Episode) -> Episode:
     """Returns a game that a model of another engine could not read to its end as truncated instead of failed."""
     failure = episode.failure or ""
-    seated = failure.startswith("opponent ")  # and not staff, whose game has failed
+    seated = failure.startswith("opponent ")  # and not simulators, whose game has failed
     if not seated or OutOfContextError.__name__ not in failure:
         return episode
-    said = any(reply.seat != episode.seat and reply.speaker == "opponent" for reply in episode.replies)
-    return dataclasses.replace(episode, failure=None, overrun_by=1 - episode.seat if said else None)
+    spoke = any(reply.seat != episode.seat and reply.speaker == "opponent" for reply in episode.replies)
+    return dataclasses.replace(episode, failure=None, overrun_by=1 - episode.seat if spoke else None)

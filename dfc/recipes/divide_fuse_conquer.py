@@ -1,4 +1,4 @@
-"""Divide-Fuse-Conquer (arXiv 2505.16401), Algorithm 1 around Algorithm 2, and its rivals; read from top to bottom.
+"""Divide-Fuse-Conquer (arXiv 2505.16401), Algorithm 1 around Algorithm 2, and its baselines; read from top to bottom.
 
     base      measure the initial policy on every game; group the games by start kind and whether it can win
     divide k  train a policy on group k alone, from the initial policy
@@ -6,7 +6,7 @@
     conquer k train the average on groups 1 to k
     final     matches on fresh seeds, export, report
 
-The rivals are other lists of stages (`dfc.recipes.stages`) of the same iterations: one stage on all games, one per
+The baselines are other lists of stages (`dfc.recipes.stages`) of the same iterations: one stage on all games, one per
 game, and one that imitates the initial policy's won games.
 
 How it departs from the paper, beside what `dfc.recipes.conquer` lists:
@@ -14,7 +14,8 @@ How it departs from the paper, beside what `dfc.recipes.conquer` lists:
 1. The paper's loop over iterations runs to T - 1; here T iterations mean T updates.
 2. Win rates before the first update of a stage come from a measurement on fresh seeds, since Algorithm 2 does not say.
 3. The paper does not say how its SFT model was made. Here every iteration collects games of the initial policy like
-   any other method's, and the loss is that of the won ones' action ids; what an update makes worse is dropped as usual.
+   any other method's, and the loss is that of the won ones' action tokens; what an update makes worse is dropped as
+   usual.
 """
 
 import contextlib
@@ -26,27 +27,28 @@ from typing import Any
 
 import jax
 
-from dfc import agreement, fusion
+from dfc import fusion, multihost
 from dfc.config import RunConfig
 from dfc.episodes import Episode
 from dfc.errors import DivergenceError
-from dfc.evaluation import matches, report
-from dfc.evaluation.live_report import LiveReport
-from dfc.games.chance import derive_seed
-from dfc.interruption import Stop
-from dfc.metrics import MetricsWriter
+from dfc.evaluation import matches
+from dfc.games.rng import derive_seed
 from dfc.models.lora import average
 from dfc.models.transformer import Params
-from dfc.progress import Progress
 from dfc.recipes import conquer, opponents, results
 from dfc.recipes.stages import Group, Stage, episodes, group_games, iterations, plan
-from dfc.recipes.table import Policy, Table, lora_config
 from dfc.recipes.training_run import Run, State
-from dfc.run_folder import RunFolder
-from dfc.training.checkpoint import Checkpointer
+from dfc.report import run_page
+from dfc.report.live_report import LiveReport
+from dfc.rollout.workers import PolicyWeights, RolloutWorkers, lora_config
+from dfc.runs.checkpoint import Checkpointer
+from dfc.runs.metrics import MetricsWriter
+from dfc.runs.progress import Progress
+from dfc.runs.run_folder import RunFolder
+from dfc.runs.stop_signals import Stop
 from dfc.training.optimizer import make_optimizer
 from dfc.training.packing import micro_batches, pack
-from dfc.training.step import Trainer
+from dfc.training.trainer import Trainer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,36 +62,39 @@ class Watched:
 
 def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
     """Runs the recipe; resumes if the folder holds a checkpoint."""
-    if agreement.from_first(folder.finished.exists()):
+    if multihost.broadcast(folder.finished.exists()):
         print(f"{folder.path} holds this run, finished")  # noqa: T201 - why nothing happens
         if folder.writes:
-            report.build(folder.path)  # a kill may have come between the last two files
+            run_page.build(folder.path)  # a kill may have come between the last two files
         results.show(folder)
         return
     settings = config.divide_fuse_conquer
     print(f"loading {config.model.path}", flush=True)  # noqa: T201 - progress
-    table = Table(config, stop.look)
+    workers = RolloutWorkers(config, stop.look)
     optimizer = make_optimizer(config.optimizer, total_steps=1)  # constant after warm-up: see dfc.validation
     trainer = Trainer(
-        table.model,
+        workers.model,
         conquer.method_loss(settings, config.batch.row_length),
         optimizer,
         temperature=config.rollout.sampling.temperature,
         training=config.training,
         lora=lora_config(config.adapter),
-        mesh=table.mesh,
+        mesh=workers.mesh,
         workers=config.batch.workers,
     )
     checkpointer = Checkpointer(folder.checkpoints, keep=config.checkpoint.keep)
-    start = trainer.initial(table.initial, config.seed)
-    trainer.bound_growth(start)
+    initial_params = trainer.initial_params(workers.initial_params, config.seed)
+    trainer.bound_growth(initial_params)
     read = config.adapter.rank > 0 or conquer.reads_reference(settings)
-    reference = trainer.frozen(table.initial) if read else None
-    run_ = Run(config, folder, stop, table, trainer, checkpointer, start, reference)
-    folder.note_device(table.device)
+    reference_params = trainer.frozen_params(workers.initial_params) if read else None
+    run_ = Run(config, folder, stop, workers, trainer, checkpointer, initial_params, reference_params)
+    folder.note_device(workers.device)
 
     restored = run_.restore()
-    state, groups = restored or (State(best=run_.start, optimizer=trainer.initial_state(run_.start)), _divide(run_))
+    state, groups = restored or (
+        State(best=run_.initial_params, optimizer=trainer.initial_state(run_.initial_params)),
+        _divide(run_),
+    )
     if restored is None:
         run_.save(state, groups)
         stop.check()
@@ -99,7 +104,7 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
         print(line, flush=True)  # noqa: T201 - what a person wants to know before the first step
 
     with (
-        contextlib.closing(table),
+        contextlib.closing(workers),
         LiveReport(folder.path, total_steps=total, writes=folder.writes) as live,
         MetricsWriter(folder) as writer,
         Progress(total, start_step=state.steps) as progress,
@@ -125,7 +130,7 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
             results.save_policy(run_, state.best, folder.policy, folder.adapter)
     folder.finish()
     if folder.writes:
-        report.build(folder.path)
+        run_page.build(folder.path)
     results.show(folder)
 
 
@@ -133,17 +138,17 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
 
 
 def _divide(run_: Run) -> list[Group]:
-    """Plays the base model on every id and groups them; writes groups.json and the base rows."""
-    config, folder, table = run_.config, run_.folder, run_.table
+    """Plays the base model on every game and groups them; writes groups.json and the base rows."""
+    config, folder, workers = run_.config, run_.folder, run_.workers
     settings = config.divide_fuse_conquer
-    print(f"base: {settings.grouping.trials} games per id (the first ones compile)", flush=True)  # noqa: T201 - progress
-    jobs = matches.match_jobs(config.games, settings.grouping.trials, config.seed, "grouping")
-    episodes = table.play(jobs, Policy(table.initial), "initial")
+    print(f"base: {settings.grouping.trials} games per game id (the first ones compile)", flush=True)  # noqa: T201 - progress
+    specs = matches.match_specs(config.games, settings.grouping.trials, config.seed, "grouping")
+    episodes = workers.play(specs, PolicyWeights(workers.initial_params), "initial")
     folder.append("episodes", [e.record(stage="base", iteration=0, kind="evaluate", reward=None) for e in episodes])
     rows = matches.evaluation_rows(episodes, stage="base", policy="initial", opponent="initial")
-    folder.append("evaluations", results.without_opponent(rows, table))
+    folder.append("evaluations", results.without_opponent(rows, workers))
     measured = {
-        game: {"trials": r.decided, "wins": r.win, "start": table.facts[game].start}
+        game: {"trials": r.decided, "wins": r.win, "start": workers.info[game].start}
         for game, r in matches.by_game(matches.tally(episodes)).items()
     }
     for game, found in measured.items():
@@ -183,7 +188,7 @@ def _train(run_: Run, stage: Stage, state: State, groups: list[Group], watched: 
             warning=watched.live.warning,
         )
         stopping = run_.stop.requested is not None
-        # The end of a stage is saved behind its matches; before them too where these can be stopped.
+        # The end of a stage is saved after its matches; before them too where these can be stopped.
         due = state.iteration % run_.config.checkpoint.every == 0 if state.iteration < count else stage.kind == "single"
         if stopping or due:
             run_.save(state, groups)
@@ -205,19 +210,19 @@ def _close_stage(stages: list[Stage], state: State, groups: list[Group]) -> None
 
 def _begin(run_: Run, stage: Stage, state: State) -> None:
     """Sets the policy a stage starts from and measures it."""
-    config, table = run_.config, run_.table
+    config, workers = run_.config, run_.workers
     if stage.fuses:
         state.best = _fused(run_, state, stage)
         state.policies = {name: p for name, p in state.policies.items() if name not in stage.fuses}
         name = stage.name.replace("conquer", "fuse")
         rates = results.measure_stage(run_, name, state.best, list(config.games))
     else:
-        state.best = run_.start
+        state.best = run_.initial_params
         games = {game: config.games[game] for game in stage.games}
-        jobs = matches.match_jobs(
+        specs = matches.match_specs(
             games, config.divide_fuse_conquer.acceptance.games, config.seed, f"begin {stage.name}"
         )
-        played = table.play(jobs, run_.policy(state.best), "initial")
+        played = workers.play(specs, run_.policy(state.best), "initial")
         label = {"stage": stage.name, "iteration": 0, "kind": "accept", "reward": None}
         run_.folder.append("episodes", (e.record(**label) for e in played))
         rates = conquer.win_rates(played)
@@ -240,17 +245,17 @@ def _fused(run_: Run, state: State, stage: Stage) -> Params:
         return fused
     if settings.method == "task_arithmetic":
         shares = [weight / sum(weights) for weight in weights]
-        return fusion.task_arithmetic(run_.start, *policies, weights=shares, scale=settings.scale)
+        return fusion.task_arithmetic(run_.initial_params, *policies, weights=shares, scale=settings.scale)
     if settings.method == "ties":
-        return fusion.ties(run_.start, *policies, density=settings.density, scale=settings.scale)
+        return fusion.ties(run_.initial_params, *policies, density=settings.density, scale=settings.scale)
     return fusion.average(*policies, weights=weights)
 
 
 def _iterated(run_: Run, stage: Stage, state: State, groups: list[Group]) -> tuple[dict[str, float], dict[str, float]]:
-    """Runs one iteration, or leaves the run as it was before: saved for whoever goes on, or with its last good policy.
+    """Runs one iteration, or leaves the run as it was before: saved for a resume, or with its last good policy.
 
     Raises:
-      Interrupted: a stop was asked for. TrainingError: training has diverged; says how to go on.
+      Interrupted: a stop was asked for. TrainingError: training has diverged; says how to continue.
     """
     try:
         with run_.interruptible(state, groups):
@@ -265,7 +270,7 @@ def _iterated(run_: Run, stage: Stage, state: State, groups: list[Group]) -> tup
 
 def _iterate(run_: Run, stage: Stage, state: State) -> tuple[dict[str, float], dict[str, float]]:
     """Runs one iteration of Algorithm 2; returns its metrics and its clock readings."""
-    config, folder, table = run_.config, run_.folder, run_.table
+    config, folder, workers = run_.config, run_.folder, run_.workers
     settings = config.divide_fuse_conquer
     begun = time.perf_counter()
     place = (stage.name, state.iteration)
@@ -273,15 +278,15 @@ def _iterate(run_: Run, stage: Stage, state: State) -> tuple[dict[str, float], d
 
     # Rollouts of the best policy, rewards (lines 4 to 16).
     seeds = conquer.allocate(stage.games, state.win_rates, settings)
-    jobs = conquer.rollout_jobs(seeds, config.games, settings, config.seed, *place)
-    player = Policy(table.initial) if stage.kind == "imitate" else run_.policy(state.best)
+    specs = conquer.rollout_specs(seeds, config.games, settings, config.seed, *place)
+    player = PolicyWeights(workers.initial_params) if stage.kind == "imitate" else run_.policy(state.best)
     opponent, who = opponents.choose(run_, state, derive_seed("opponent", config.seed, *place))
     both = settings.train_both_seats and settings.opponent == "itself"
-    played = table.play(jobs, player, opponent, name=who, both_seats=both)
+    played = workers.play(specs, player, opponent, name=who, both_seats=both)
     conquer.refuse_all_failed(played)
     values = [conquer.reward(e, settings.reward) for e in played]
     folder.append("episodes", (e.record(**label, kind="train", reward=v) for e, v in zip(played, values, strict=True)))
-    agreement.refuse_divergence("episodes", [(e.ids, e.mask) for e in played])
+    multihost.require_equal("episodes", [(e.token_ids, e.mask) for e in played])
     rolled_out = time.perf_counter()
 
     # Update from the best policy (lines 17 and 18).
@@ -293,8 +298,8 @@ def _iterate(run_: Run, stage: Stage, state: State) -> tuple[dict[str, float], d
     if settings.acceptance.rule != "always":
         games = {game: config.games[game] for game in stage.games}
         purpose = f"accept {stage.name} {state.iteration}"
-        fresh = matches.match_jobs(games, settings.acceptance.games, config.seed, purpose)
-        judged = table.play(fresh, run_.policy(params), "initial")
+        fresh = matches.match_specs(games, settings.acceptance.games, config.seed, purpose)
+        judged = workers.play(fresh, run_.policy(params), "initial")
         folder.append("episodes", (e.record(**label, kind="accept", reward=None) for e in judged))
     rates = conquer.win_rates(judged, state.win_rates)
     win_rate = _mean({game: rates[game] for game in stage.games})
@@ -314,13 +319,13 @@ def _iterate(run_: Run, stage: Stage, state: State) -> tuple[dict[str, float], d
         "episodes": float(len(played)),
         "failed_episodes": float(sum(e.failed for e in both_kinds)),
         "stopped_episodes": float(sum(not e.failed and not e.counted for e in both_kinds)),
-        "generated_ids": float(sum(e.drawn for e in played)),
+        "generated_tokens": float(sum(e.generated_tokens for e in played)),
         **losses,
         **{f"games/{game}/win_rate": rate for game, rate in state.win_rates.items()},
         **{f"games/{game}/seeds": float(number) for game, number in seeds.items()},
         **conquer.episode_metrics(played, values),
     }
-    if run_.missed is not None:  # the first iteration behind a fuse says what that missed
+    if run_.missed is not None:  # the first iteration after a fuse says what that missed
         metrics["fusion/missed"], run_.missed = run_.missed, None
     clock = {
         "time": time.time(),
@@ -329,7 +334,7 @@ def _iterate(run_: Run, stage: Stage, state: State) -> tuple[dict[str, float], d
         "training_seconds": trained - rolled_out,
         "acceptance_seconds": seconds - (trained - begun),
         "episodes_per_second": count / seconds,
-        "tokens_per_second": sum(e.drawn for e in played) / seconds,
+        "tokens_per_second": sum(e.generated_tokens for e in played) / seconds,
     }
     return metrics, clock
 
@@ -346,8 +351,8 @@ def _update(
     else:
         shares = conquer.sequences(played, values, settings, seed)
     params, optimizer = state.best, state.optimizer
-    reference = run_.reference if conquer.reads_reference(settings) else None
-    base = None if run_.lora is None else run_.reference
+    reference_params = run_.reference_params if conquer.reads_reference(settings) else None
+    base_params = None if run_.lora is None else run_.reference_params
     # updates: 0 if all rewards of every group were equal, and there was nothing to learn.
     metrics = {"updates": float(len(shares))}
     rows = config.batch.micro_batch_rows
@@ -355,19 +360,21 @@ def _update(
     # Later updates are corrected by what the trainer makes of the weights that sampled; the first one is at them.
     corrects = settings.grpo.importance_cap > 0
     proximal = [
-        trainer.logprobs(params, batch, base=base, look=run_.stop.look) if corrects and number else None
+        trainer.logprobs(params, batch, base_params=base_params, look=run_.stop.look) if corrects and number else None
         for number, batch in enumerate(batches)
     ]
     kept = True  # the state that the iteration began with
     for number, batch in enumerate(batches):
         # What went in is wanted again if the update is dropped, the start by every group, and the past by a pool.
-        donate = number > 0 or (settings.acceptance.rule == "always" and params is not run_.start and not state.pool)
+        donate = number > 0 or (
+            settings.acceptance.rule == "always" and params is not run_.initial_params and not state.pool
+        )
         update = trainer.update(
             params,
             optimizer,
             batch,
-            reference,
-            base=base,
+            reference_params,
+            base_params=base_params,
             proximal=proximal[number],
             donate=donate,
             look=run_.stop.look if kept else None,
@@ -377,7 +384,7 @@ def _update(
         found = {
             "loss": update.loss,
             "gradient_norm": update.gradient_norm,
-            "trained_ids": update.weight,
+            "trained_tokens": update.weight,
             **update.metrics,
         }
         for name, value in found.items():
@@ -392,7 +399,7 @@ def _mean(rates: dict[str, float]) -> float:
 
 
 def _plan_lines(config: RunConfig, groups: list[Group], stages: list[Stage], total: int) -> list[str]:
-    """Returns what is about to happen, in words: differences from the ids' rules, groups, stages, games."""
+    """Returns what is about to happen, in words: differences from the games' own rules, groups, stages, games."""
     lines = []
     for game, options in config.games.items():
         if options:

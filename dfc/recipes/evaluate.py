@@ -1,11 +1,12 @@
 """A tournament: every policy alone and against every other one, on the same fresh deals; read from top to bottom.
 
-    meetings  each policy at the ids for one, each pair at the ids for two, every deal with seats swapped
+    meetings  each policy at the games for one, each pair at the games for two, every deal with seats swapped
     records   every finished game is played again from its record before it is written
     results   results.json, tables.md, tournament.html
 
 Resume order: 1. half a last line is cut off; 2. games on record are not played again, except those that failed; 3. the
-rest is played. What a game is depends on its job and its players only (`dfc.rollout.play`), not on where a stop fell.
+rest is played. What a game is depends on its spec and its players only (`dfc.rollout.runner`), not on where a stop
+fell.
 """
 
 import collections
@@ -20,15 +21,17 @@ import jax
 from dfc.config import RunConfig
 from dfc.episodes import Episode
 from dfc.errors import DfcError, RunFolderError
-from dfc.evaluation import pairing, policy_specs, tournament, tournament_page
+from dfc.evaluation import pairing, tournament
 from dfc.evaluation.pairing import Meeting
 from dfc.games import registry
-from dfc.interruption import Stop
+from dfc.players import player_specs
 from dfc.players.remote import PlayerError
-from dfc.progress import Progress
-from dfc.recipes.contestants import Contestants
-from dfc.rollout.play import Job
-from dfc.run_folder import RunFolder
+from dfc.recipes.contestants import TournamentPlayers
+from dfc.report import tournament_page
+from dfc.rollout.runner import EpisodeSpec
+from dfc.runs.progress import Progress
+from dfc.runs.run_folder import RunFolder
+from dfc.runs.stop_signals import Stop
 
 _ROUNDS = 4  # of games as many as are in flight, between two writes
 _POLICIES = "policies.json"
@@ -43,37 +46,37 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
     folder.mend()
     records = {_key(record): record for record in folder.records("episodes")}
     schedule = _schedule(config)
-    wanted = sum(len(jobs) for _, jobs in schedule)
-    todo = [(meeting, left) for meeting, jobs in schedule if (left := _left(meeting, jobs, records))]
-    done = wanted - sum(len(jobs) for _, jobs in todo)
+    wanted = sum(len(episode_specs) for _, episode_specs in schedule)
+    todo = [(meeting, left) for meeting, episode_specs in schedule if (left := _left(meeting, episode_specs, records))]
+    done = wanted - sum(len(episode_specs) for _, episode_specs in todo)
     print(f"{wanted} games, {done} of them on record", flush=True)  # noqa: T201 - what a person wants to know
     if todo:
-        with Contestants(config) as contestants:
+        with TournamentPlayers(config) as contestants:
             _refuse_others(folder, contestants.fingerprints())
             folder.note_device(contestants.device)
             with Progress(wanted, start_step=done) as progress:
-                for meeting, jobs in todo:
-                    _play(folder, stop, contestants, meeting, jobs, progress, done)
-                    done += len(jobs)
+                for meeting, episode_specs in todo:
+                    _play(folder, stop, contestants, meeting, episode_specs, progress, done)
+                    done += len(episode_specs)
     _finish(config, folder)
 
 
-def _schedule(config: RunConfig) -> list[tuple[Meeting, list[Job]]]:
-    names = [spec.name for spec in policy_specs.policies(config)]
+def _schedule(config: RunConfig) -> list[tuple[Meeting, list[EpisodeSpec]]]:
+    names = [spec.name for spec in player_specs.policies(config)]
     return [
-        (meeting, pairing.jobs(meeting, config.evaluate.seeds, config.seed))
+        (meeting, pairing.episode_specs(meeting, config.evaluate.seeds, config.seed))
         for meeting in pairing.meetings(names, config.games)
     ]
 
 
-def _left(meeting: Meeting, jobs: list[Job], records: dict[Key, dict[str, Any]]) -> list[Job]:
-    """Returns the jobs that are not on record, or whose game failed."""
+def _left(meeting: Meeting, episode_specs: list[EpisodeSpec], records: dict[Key, dict[str, Any]]) -> list[EpisodeSpec]:
+    """Returns the specs that are not on record, or whose game failed."""
 
-    def done(job: Job) -> bool:
-        record = records.get(pairing.key(job.game, job.group, pairing.players(meeting, job)))
+    def done(episode_spec: EpisodeSpec) -> bool:
+        record = records.get(pairing.key(episode_spec.game, episode_spec.group, pairing.players(meeting, episode_spec)))
         return record is not None and "failure" not in record
 
-    return [job for job in jobs if not done(job)]
+    return [episode_spec for episode_spec in episode_specs if not done(episode_spec)]
 
 
 def _key(record: dict[str, Any]) -> Key:
@@ -105,9 +108,9 @@ def _refuse_others(folder: RunFolder, found: dict[str, str]) -> None:
 def _play(
     folder: RunFolder,
     stop: Stop,
-    contestants: Contestants,
+    contestants: TournamentPlayers,
     meeting: Meeting,
-    jobs: list[Job],
+    episode_specs: list[EpisodeSpec],
     progress: Progress,
     before: int,
 ) -> None:
@@ -116,14 +119,14 @@ def _play(
         print(f"{meeting.title}: two kinds of models; one of them replies one game at a time")  # noqa: T201 - why slow
     won: dict[str, list[float]] = collections.defaultdict(list)
     done = 0
-    for some in _batched(jobs, _ROUNDS * contestants.concurrency(meeting)):
+    for some in _batched(episode_specs, _ROUNDS * contestants.concurrency(meeting)):
         stop.check()  # everything so far is on disk
         begun, spent_before = time.perf_counter(), contestants.spent()
         played = contestants.play(meeting, some, stop.look)
         seconds = time.perf_counter() - begun
         if not played:  # stopped before a game had ended
             break
-        records = [_record(meeting, job, episode) for job, episode in played]
+        records = [_record(meeting, episode_spec, episode) for episode_spec, episode in played]
         spent = {name: value - spent_before.get(name, 0.0) for name, value in contestants.spent().items()}
         spent = {name: value for name, value in spent.items() if value}
         done += len(played)
@@ -144,31 +147,31 @@ def _play(
         progress.update(
             stage=meeting.title,
             iteration=done,
-            iterations=len(jobs),
+            iterations=len(episode_specs),
             step=before + done,
             episodes_per_second=len(played) / seconds,
-            tokens_per_second=sum(v for n, v in spent.items() if n.startswith("ids_drawn/")) / seconds,
+            tokens_per_second=sum(v for n, v in spent.items() if n.startswith("generated_tokens/")) / seconds,
             win_rates={name: sum(games) / len(games) for name, games in won.items()},
         )
         _refuse_all_failed(meeting, records)
     stop.check()
 
 
-def _batched(jobs: list[Job], size: int) -> Iterator[list[Job]]:
-    rest = iter(jobs)
+def _batched(episode_specs: list[EpisodeSpec], size: int) -> Iterator[list[EpisodeSpec]]:
+    rest = iter(episode_specs)
     while some := list(itertools.islice(rest, size)):
         yield some
 
 
-def _record(meeting: Meeting, job: Job, episode: Episode) -> dict[str, Any]:
+def _record(meeting: Meeting, episode_spec: EpisodeSpec, episode: Episode) -> dict[str, Any]:
     """Returns the line of a finished game, after playing it again."""
-    players = pairing.players(meeting, job)
+    players = pairing.players(meeting, episode_spec)
     record = episode.record(
         stage="tournament",
         iteration=0,
         kind="evaluate",
         reward=None,
-        deal=job.group,
+        deal=episode_spec.group,
         players=list(players),
         policy=players[episode.seat],
     )
@@ -176,7 +179,7 @@ def _record(meeting: Meeting, job: Job, episode: Episode) -> dict[str, Any]:
 
 
 def _refuse_all_failed(meeting: Meeting, records: list[dict[str, Any]]) -> None:
-    """Stops where going on would only spend time: an endpoint that is down, a key that is not valid.
+    """Stops where continuing would only spend time: an endpoint that is down, a key that is not valid.
 
     Raises:
       PlayerError: all of these games failed.
@@ -185,7 +188,7 @@ def _refuse_all_failed(meeting: Meeting, records: list[dict[str, Any]]) -> None:
     if failures and len(failures) == len(records):
         raise PlayerError(
             f"{meeting.title}: all of the last {len(failures)} games failed, the first one so: {failures[0]}. "
-            "Everything else is on record; the same command goes on and plays these again"
+            "Everything else is on record; the same command resumes and plays these again"
         )
 
 
@@ -194,7 +197,7 @@ def _refuse_all_failed(meeting: Meeting, records: list[dict[str, Any]]) -> None:
 
 def _finish(config: RunConfig, folder: RunFolder) -> None:
     """Writes and shows the results."""
-    names = [spec.name for spec in policy_specs.policies(config)]
+    names = [spec.name for spec in player_specs.policies(config)]
     records = tournament.latest(folder.records("episodes"))
     found = tournament.of_records(names, records, folder.records("metrics"), anchor=config.evaluate.anchor or None)
     starts = {game: registry.make(game, **options).start for game, options in config.games.items()}

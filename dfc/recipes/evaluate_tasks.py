@@ -1,6 +1,6 @@
 """How often tasks are solved: every policy, at every temperature, several games of each task; read from top to bottom.
 
-    schedule  policies x temperatures x games x tasks x trajectories; each policy gets the same deals and draws
+    schedule  policies x temperatures x games x tasks x trajectories; each policy gets the same deals and sampling seeds
     records   every finished game is played again from its record before it is written
     results   results.json, tables.md, report.html
 
@@ -20,28 +20,30 @@ from typing import Any, Self
 
 import jax
 
-from dfc import agreement, task_validation
+from dfc import multihost, task_validation
 from dfc.config import AdapterConfig, GameOptions, RunConfig
 from dfc.errors import ConfigError, RunFolderError
-from dfc.evaluation import policy_specs, success, success_page, tournament
-from dfc.evaluation.policy_specs import PolicySpec
-from dfc.evaluation.success import Arm
+from dfc.evaluation import tasks, tournament
+from dfc.evaluation.tasks import EvalSetting
+from dfc.files import write_text
 from dfc.games import registry, scripted
-from dfc.games.chance import Chance, derive_seed
+from dfc.games.rng import GameRng, derive_seed
 from dfc.games.scripted import RandomLegal
-from dfc.interruption import Interrupted, Stop
-from dfc.models import families, folders, huggingface
-from dfc.models.decoder_config import DecoderConfig
-from dfc.models.folders import TOKENIZER_FILES
-from dfc.players import rounds
+from dfc.models import families, huggingface, model_folders
+from dfc.models.config import DecoderConfig
+from dfc.models.model_folders import TOKENIZER_FILES
+from dfc.players import player_specs, sequential
 from dfc.players.endpoint import Endpoint
+from dfc.players.player_specs import PolicySpec
 from dfc.players.remote import PlayerError
-from dfc.progress import Progress
 from dfc.recipes import trained_weights
-from dfc.recipes.costs import Costs
-from dfc.recipes.table import Policy, Table
-from dfc.rollout.play import Job
-from dfc.run_folder import RunFolder, write_whole
+from dfc.report import task_page
+from dfc.rollout.runner import EpisodeSpec
+from dfc.rollout.workers import PolicyWeights, RolloutWorkers
+from dfc.runs.costs import Costs
+from dfc.runs.progress import Progress
+from dfc.runs.run_folder import RunFolder
+from dfc.runs.stop_signals import Interrupted, Stop
 
 _ROUNDS = 4  # of games as many as are in flight, between two writes
 _POLICIES = "policies.json"
@@ -49,15 +51,21 @@ _POLICIES = "policies.json"
 
 @dataclasses.dataclass(frozen=True)
 class _Play:
-    """One game of the schedule; `Job.group` is its task."""
+    """One game of the schedule; `EpisodeSpec.group` is its task."""
 
-    arm: Arm
+    setting: EvalSetting
     trajectory: int
-    job: Job
+    episode_spec: EpisodeSpec
 
     @property
-    def key(self) -> success.Key:
-        return self.arm.policy, self.arm.temperature, self.job.game, self.job.group, self.trajectory
+    def key(self) -> tasks.Key:
+        return (
+            self.setting.policy,
+            self.setting.temperature,
+            self.episode_spec.game,
+            self.episode_spec.group,
+            self.trajectory,
+        )
 
 
 def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
@@ -67,10 +75,10 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
       ConfigError: a game is for two players, or a policy is no model of the run's shape and tokenizer; before any game.
     """
     refuse_games_for_two(config)
-    specs = policy_specs.policies(config)
+    specs = player_specs.policies(config)
     games = split_games(config)
-    schedule = [(spec, arm, plays(config, games, arm)) for spec in specs for arm in _arms(config, spec)]
-    finished = agreement.from_first(folder.finished.exists())
+    schedule = [(spec, setting, plays(config, games, setting)) for spec in specs for setting in _settings(config, spec)]
+    finished = multihost.broadcast(folder.finished.exists())
     if not finished:
         left = _left(folder, [play for *_, some in schedule for play in some])
         wanted = sum(len(some) for *_, some in schedule)
@@ -78,15 +86,15 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
         if left:
             _refuse_other_kinds(config)
             _refuse_others(folder, _fingerprints(config, specs))
-            todo = [(spec, arm, [play for play in some if play.key in left]) for spec, arm, some in schedule]
+            todo = [(spec, setting, [play for play in some if play.key in left]) for spec, setting, some in schedule]
             done = wanted - len(left)
             with Progress(wanted, start_step=done) as progress, _Players(config, games, folder, stop) as who:
                 costs = Costs(folder)
-                for spec, arm, some in todo:
-                    _play(_Course(folder, stop, progress, costs, left, done), who, spec, arm, some)
+                for spec, setting, some in todo:
+                    _play(_Course(folder, stop, progress, costs, left, done), who, spec, setting, some)
                     done += len(some)
     if folder.writes:
-        _finish(config, folder, games, [arm for _, arm, _ in schedule])
+        _finish(config, folder, games, [setting for _, setting, _ in schedule])
     if not finished:
         folder.finish()
 
@@ -101,7 +109,7 @@ def refuse_games_for_two(config: RunConfig) -> None:
     Raises:
       ConfigError: names each of them.
     """
-    two = [game for game, options in config.games.items() if registry.make(game, **options).facts.seats > 1]
+    two = [game for game, options in config.games.items() if registry.make(game, **options).info.seats > 1]
     if two:
         what = "is for two players and has no tasks to solve; use the recipe evaluate"
         raise ConfigError([f"games.{game}: {what}" for game in two])
@@ -114,13 +122,13 @@ def split_games(config: RunConfig) -> dict[str, GameOptions]:
     """Returns the configured games with the split in the options of those that have splits."""
     found: dict[str, GameOptions] = {}
     for game, options in config.games.items():
-        splits = registry.make(game, **options).facts.splits
+        splits = registry.make(game, **options).info.splits
         found[game] = {**options, **({"split": config.evaluate_tasks.split} if splits else {})}
     return found
 
 
-def plays(config: RunConfig, games: Mapping[str, GameOptions], arm: Arm) -> list[_Play]:
-    """Returns the games of an arm: of every task all trajectories, one after another.
+def plays(config: RunConfig, games: Mapping[str, GameOptions], setting: EvalSetting) -> list[_Play]:
+    """Returns the games of a setting: of every task all trajectories, one after another.
 
     A task of a split is a seed of that number; more tasks than the split has, in `tasks_of`, are further trials of it.
     Elsewhere each task is a deal of its own, and none of those that other recipes play.
@@ -128,44 +136,44 @@ def plays(config: RunConfig, games: Mapping[str, GameOptions], arm: Arm) -> list
     section, found = config.evaluate_tasks, []
     numbers = task_validation.counts(section.tasks_of)
     for game, options in games.items():
-        splits = registry.make(game, **options).facts.splits
+        splits = registry.make(game, **options).info.splits
         size = splits.get(section.split)
         last = section.first + section.tasks if section.tasks else size or 0
         end = numbers.get(game, last if size is None else min(last, size))
         for task, trajectory in itertools.product(range(section.first, end), range(section.trajectories)):
             deal = task if splits else derive_seed("evaluate tasks deal", game, task)
-            draws = derive_seed("evaluate tasks", config.seed, game, task, trajectory)
-            found.append(_Play(arm, trajectory, Job(game, options, deal, 0, task, draws)))
+            sampling_seed = derive_seed("evaluate tasks", config.seed, game, task, trajectory)
+            found.append(_Play(setting, trajectory, EpisodeSpec(game, options, deal, 0, task, sampling_seed)))
     return found
 
 
-def _arms(config: RunConfig, spec: PolicySpec) -> list[Arm]:
+def _settings(config: RunConfig, spec: PolicySpec) -> list[EvalSetting]:
     temperatures: tuple[float | None, ...] = config.evaluate_tasks.temperatures if spec.kind == "model" else (None,)
-    return [Arm(spec.name, temperature) for temperature in dict.fromkeys(temperatures)]
+    return [EvalSetting(spec.name, temperature) for temperature in dict.fromkeys(temperatures)]
 
 
-def _left(folder: RunFolder, every: Sequence[_Play]) -> dict[success.Key, bool]:
+def _left(folder: RunFolder, every: Sequence[_Play]) -> dict[tasks.Key, bool]:
     """Returns the games to play, and whether each has failed before; the first process reads, all agree."""
     left = None
     if folder.writes:
         folder.mend()
-        failed = {success.key(record): "failure" in record for record in folder.records("episodes")}
+        failed = {tasks.key(record): "failure" in record for record in folder.records("episodes")}
         left = [(number, play.key in failed) for number, play in enumerate(every) if failed.get(play.key, True)]
-    return {every[number].key: again for number, again in agreement.from_first(left)}
+    return {every[number].key: again for number, again in multihost.broadcast(left)}
 
 
 # ---- who plays -------------------------------------------------------------------------------------------------------
 
 
 class _Players:
-    """Plays games for models and programs; one model's weights at a time are in memory beside the initial ones."""
+    """Plays games of models and bots; one model's weights at a time are in memory beside the initial ones."""
 
     def __init__(self, config: RunConfig, games: Mapping[str, GameOptions], folder: RunFolder, stop: Stop) -> None:
         # Policies are played merged and at full precision, whatever the run that asks for it trains.
         self._config = dataclasses.replace(config, games=games, adapter=AdapterConfig())
         self._folder, self._stop = folder, stop
-        self._table: Table | None = None
-        self._loaded: tuple[str, Policy] | None = None
+        self._workers: RolloutWorkers | None = None
+        self._loaded: tuple[str, PolicyWeights] | None = None
         apart = max(config.rollout.workers, jax.process_count())
         self.at_once = _ROUNDS * config.rollout.slots * apart
 
@@ -173,69 +181,75 @@ class _Players:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._table is not None:
-            self._table.close()
+        if self._workers is not None:
+            self._workers.close()
 
     @property
     def endpoints(self) -> list[Endpoint]:
-        """Those that were asked for worlds and judges."""
-        return self._table.endpoints if self._table is not None else []
+        """Those that were asked for simulators."""
+        return self._workers.endpoints if self._workers is not None else []
 
     def play(self, spec: PolicySpec, plays: Sequence[_Play]) -> tuple[list[dict[str, Any]], int]:
-        """Returns the records of games of one arm in their order, without their keys, and how many ids were drawn."""
+        """Returns the records of a setting's games in order, without their keys, and how many tokens were sampled."""
         if spec.kind == "scripted":
             return [
-                _played_by_program(spec, play.job, self._config.rollout.max_actions, self._stop) for play in plays
+                _played_by_bot(spec, play.episode_spec, self._config.rollout.max_actions, self._stop) for play in plays
             ], 0
-        if self._table is None:
-            self._table = Table(self._config, self._stop.look)
-            self._folder.note_device(self._table.device)
+        if self._workers is None:
+            self._workers = RolloutWorkers(self._config, self._stop.look)
+            self._folder.note_device(self._workers.device)
         section = self._config.evaluate_tasks
         sampling = dataclasses.replace(
-            self._config.rollout.sampling, temperature=plays[0].arm.temperature or 0.0, min_p=section.min_p
+            self._config.rollout.sampling, temperature=plays[0].setting.temperature or 0.0, min_p=section.min_p
         )
-        policy = self._policy(spec, self._table)
-        # Nobody sits opposite; a program keeps no conversation in the engine.
-        jobs = [play.job for play in plays]
-        episodes = self._table.play(jobs, policy, RandomLegal(), name="none", sampling=sampling)
+        policy = self._policy(spec, self._workers)
+        # Nobody sits opposite; a scripted player keeps no conversation in the engine.
+        episode_specs = [play.episode_spec for play in plays]
+        episodes = self._workers.play(episode_specs, policy, RandomLegal(), name="none", sampling=sampling)
         records = [
             episode.record(stage="evaluate_tasks", iteration=0, kind="evaluate", reward=None, turns=episode.steps)
             for episode in episodes
         ]
-        return records, sum(episode.drawn for episode in episodes)
+        return records, sum(episode.generated_tokens for episode in episodes)
 
-    def _policy(self, spec: PolicySpec, table: Table) -> Policy:
+    def _policy(self, spec: PolicySpec, workers: RolloutWorkers) -> PolicyWeights:
         if self._loaded is None or self._loaded[0] != spec.name:
             self._loaded = None  # what is let go makes room for what is read
-            weights = policy_specs.weights_in(spec.who)
-            same = weights.run is None and huggingface.resolve(weights.folder) == table.source
-            params = table.initial if same else trained_weights.load(weights, table.model, table.mesh)
-            self._loaded = (spec.name, Policy(params))
+            weights = player_specs.weights_in(spec.who)
+            same = weights.run is None and huggingface.resolve(weights.folder) == workers.source
+            params = workers.initial_params if same else trained_weights.load(weights, workers.model, workers.mesh)
+            self._loaded = (spec.name, PolicyWeights(params))
         return self._loaded[1]
 
 
-def _played_by_program(spec: PolicySpec, job: Job, max_actions: int, stop: Stop) -> dict[str, Any]:
-    """Returns the record of a game that a program plays, a script answering for its world."""
+def _played_by_bot(spec: PolicySpec, episode_spec: EpisodeSpec, max_actions: int, stop: Stop) -> dict[str, Any]:
+    """Returns the record of a game that a scripted player plays, with scripted simulators."""
     stop.look()
     strength: Any = spec.who
-    game = registry.make(job.game, **job.options)
-    players = [scripted.player(game, strength), *scripted.staff(game).values()]
-    said: list[rounds.Said] = []  # stays empty where the game fails: it is recorded as one that never began
+    game = registry.make(episode_spec.game, **episode_spec.options)
+    players = [scripted.player(game, strength), *scripted.simulators(game).values()]
+    sequential_replies: list[
+        sequential.SequentialReply
+    ] = []  # stays empty where the game fails: it is recorded as one that never began
     failure = None
     try:
-        game.reset(job.game_seed)
-        said = rounds.play_out(game, players, Chance(derive_seed("table", job.seed)), max_actions=max_actions)
+        game.reset(episode_spec.game_seed)
+        sequential_replies = sequential.play_sequentially(
+            game, players, GameRng(derive_seed("table", episode_spec.seed)), max_actions=max_actions
+        )
         failure = game.discarded
-    except Exception as error:  # noqa: BLE001 - as in an arena: what goes wrong in a game ends this game only
+    except Exception as error:  # noqa: BLE001 - as in a rollout runner: what goes wrong in a game ends this game only
         failure = f"{type(error).__name__}: {error}"
     sound = failure is None
     return {
-        "game": job.game,
-        "options": dict(job.options),
-        "seed": job.game_seed,
-        "seat": job.seat,
+        "game": episode_spec.game,
+        "options": dict(episode_spec.options),
+        "seed": episode_spec.game_seed,
+        "seat": episode_spec.seat,
         "opponent": "none",
-        "replies": [[s.seat, s.text, "policy" if s.seat == job.seat else "staff"] for s in said],
+        "replies": [
+            [s.seat, s.text, "policy" if s.seat == episode_spec.seat else "simulator"] for s in sequential_replies
+        ],
         "outcomes": [str(outcome) for outcome in (sound and game.outcomes) or ("truncated",)],
         "forfeited_by": game.forfeited_by if sound else None,
         **({} if sound else {"failure": failure}),
@@ -244,7 +258,7 @@ def _played_by_program(spec: PolicySpec, job: Job, max_actions: int, stop: Stop)
         "iteration": 0,
         "kind": "evaluate",
         "reward": None,
-        "turns": sum(s.seat == job.seat for s in said),
+        "turns": sum(s.seat == episode_spec.seat for s in sequential_replies),
     }
 
 
@@ -254,11 +268,11 @@ def _refuse_other_kinds(config: RunConfig) -> None:
     Raises:
       ConfigError: names each of them. WeightsError: a folder is no model that is computed here.
     """
-    models = [spec for spec in policy_specs.policies(config) if spec.kind == "model"]
+    models = [spec for spec in player_specs.policies(config) if spec.kind == "model"]
     model, tokenizer = _kind(config.model.path) if models else (None, "")
     found = []
     for spec in models:
-        folder = policy_specs.weights_in(spec.who).folder
+        folder = player_specs.weights_in(spec.who).folder
         other_model, other_tokenizer = _kind(folder)
         what = "architecture" if other_model != model else "tokenizer" if other_tokenizer != tokenizer else None
         if what is not None:
@@ -277,17 +291,17 @@ def _kind(folder: str) -> tuple[DecoderConfig, str]:
     for name in TOKENIZER_FILES:
         if (source / name).exists():
             digest.update(name.encode() + (source / name).read_bytes())
-    return families.from_config_json(folders.read_json(source / folders.CONFIG)), digest.hexdigest()
+    return families.from_config_json(model_folders.read_json(source / model_folders.CONFIG)), digest.hexdigest()
 
 
 def _fingerprints(config: RunConfig, specs: Sequence[PolicySpec]) -> dict[str, str]:
-    """Returns what tells each policy from another one of the same name, and likewise a model that is staff."""
+    """Returns what tells each policy from another one of the same name, and likewise a model that is a simulator."""
     found = {
-        spec.name: trained_weights.fingerprint(policy_specs.weights_in(spec.who)) if spec.kind == "model" else spec.who
+        spec.name: trained_weights.fingerprint(player_specs.weights_in(spec.who)) if spec.kind == "model" else spec.who
         for spec in specs
     }
-    if config.staff.who == "initial":
-        found[policy_specs.STAFF] = trained_weights.fingerprint(policy_specs.weights_in(config.model.path))
+    if config.simulators.who == "initial":
+        found[player_specs.SIMULATORS] = trained_weights.fingerprint(player_specs.weights_in(config.model.path))
     return found
 
 
@@ -302,8 +316,8 @@ def _refuse_others(folder: RunFolder, found: dict[str, str]) -> None:
         stored = json.loads(path.read_bytes())
         changed = [name for name in found if stored.get(name) != found[name]]
     elif folder.writes:
-        write_whole(path, json.dumps(found, indent=2) + "\n")
-    changed = agreement.from_first(changed)
+        write_text(path, json.dumps(found, indent=2) + "\n")
+    changed = multihost.broadcast(changed)
     if changed:
         raise RunFolderError(
             f"{path}: {', '.join(changed)} is not the policy that played the games on record, its weights have changed;"
@@ -311,7 +325,7 @@ def _refuse_others(folder: RunFolder, found: dict[str, str]) -> None:
         )
 
 
-# ---- one arm ---------------------------------------------------------------------------------------------------------
+# ---- one setting -----------------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
@@ -322,12 +336,12 @@ class _Course:
     stop: Stop
     progress: Progress
     costs: Costs
-    again: Mapping[success.Key, bool]
+    again: Mapping[tasks.Key, bool]
     before: int
 
 
-def _play(course: _Course, who: _Players, spec: PolicySpec, arm: Arm, todo: Sequence[_Play]) -> None:
-    """Plays the games of an arm, some at a time, and records them."""
+def _play(course: _Course, who: _Players, spec: PolicySpec, setting: EvalSetting, todo: Sequence[_Play]) -> None:
+    """Plays the games of a setting, some at a time, and records them."""
     folder = course.folder
     solved: dict[str, list[bool]] = collections.defaultdict(list)
     done = 0
@@ -335,7 +349,7 @@ def _play(course: _Course, who: _Players, spec: PolicySpec, arm: Arm, todo: Sequ
         course.stop.check()  # everything so far is on disk
         begun = time.perf_counter()
         try:
-            played, drawn = who.play(spec, some)
+            played, generated_tokens = who.play(spec, some)
         except Interrupted:  # nothing came of these games, but they may have cost money
             course.costs.note(who.endpoints)
             raise
@@ -345,10 +359,11 @@ def _play(course: _Course, who: _Players, spec: PolicySpec, arm: Arm, todo: Sequ
         course.costs.note(who.endpoints)
         line = {
             "step": course.before + done,
-            "stage": str(arm),
+            "stage": str(setting),
             "iteration": done,
             "policies": [spec.name],
-            "metrics": ({f"ids_drawn/{spec.name}": drawn} if drawn else {}) | course.costs.untold(),
+            "metrics": ({f"generated_tokens/{spec.name}": generated_tokens} if generated_tokens else {})
+            | course.costs.unreported(),
             "clock": {"time": time.time(), "seconds": seconds},
         }
         folder.append("episodes", records)
@@ -358,17 +373,17 @@ def _play(course: _Course, who: _Players, spec: PolicySpec, arm: Arm, todo: Sequ
             if "failure" not in record:
                 solved[record["game"]].append(record["outcomes"][record["seat"]] == "win")
         course.progress.update(
-            stage=str(arm),
+            stage=str(setting),
             iteration=done,
             iterations=len(todo),
             step=course.before + done,
             episodes_per_second=len(records) / seconds,
-            tokens_per_second=drawn / seconds,
+            tokens_per_second=generated_tokens / seconds,
             win_rates={game: sum(games) / len(games) for game, games in solved.items()},
             cost=str(course.costs),
         )
         if not all(course.again[play.key] for play in some):
-            _refuse_all_failed(arm, records)
+            _refuse_all_failed(setting, records)
     course.stop.check()
 
 
@@ -384,8 +399,8 @@ def _keyed(play: _Play, record: dict[str, Any]) -> dict[str, Any]:
     return record | keyed | {"counts": tournament.checked(record)}
 
 
-def _refuse_all_failed(arm: Arm, records: Sequence[Mapping[str, Any]]) -> None:
-    """Stops where going on would only spend time: an endpoint that is down, a key that is not valid.
+def _refuse_all_failed(setting: EvalSetting, records: Sequence[Mapping[str, Any]]) -> None:
+    """Stops where continuing would only spend time: an endpoint that is down, a key that is not valid.
 
     Games that have failed before do not stop a run: those that always fail would never let it end.
 
@@ -395,22 +410,24 @@ def _refuse_all_failed(arm: Arm, records: Sequence[Mapping[str, Any]]) -> None:
     failures = [record["failure"] for record in records if "failure" in record]
     if failures and len(failures) == len(records):
         raise PlayerError(
-            f"{arm}: all of the last {len(failures)} games failed, the first one so: {failures[0]}. "
-            "Everything else is on record; the same command goes on and plays these again"
+            f"{setting}: all of the last {len(failures)} games failed, the first one so: {failures[0]}. "
+            "Everything else is on record; the same command resumes and plays these again"
         )
 
 
 # ---- results ---------------------------------------------------------------------------------------------------------
 
 
-def _finish(config: RunConfig, folder: RunFolder, games: Mapping[str, GameOptions], arms: Sequence[Arm]) -> None:
+def _finish(
+    config: RunConfig, folder: RunFolder, games: Mapping[str, GameOptions], settings: Sequence[EvalSetting]
+) -> None:
     """Writes the results unless they are written, and shows them."""
-    limits = {game: registry.make(game, **options).facts.longest for game, options in games.items()}
-    found = success.of_records(arms, limits, config.evaluate_tasks.trajectories, folder.records("episodes"))
+    limits = {game: registry.make(game, **options).info.max_game_length for game, options in games.items()}
+    found = tasks.of_records(settings, limits, config.evaluate_tasks.trajectories, folder.records("episodes"))
     costs = Costs(folder)
     if not folder.finished.exists():
-        success_page.write(folder.path, config, found, success_page.tables(found), costs.total)
-    for line in success_page.console(found):
+        task_page.write(folder.path, config, found, task_page.tables(found), costs.total)
+    for line in task_page.console(found):
         _say(line)
     if str(costs):
         _say(f"cost: {costs}")

@@ -8,11 +8,11 @@
 Paprika's (arXiv 2502.17543, section 3.3) first stage is ``objective="supervised"``, its second one ``"preference"``
 with ``alpha=1`` (RPO). How it departs from the paper's code:
 
-1. The loss counts the policy's ids only; its DPO counted what the environment wrote too.
+1. The loss counts the policy's tokens only; its DPO counted what the environment wrote too.
 2. The mean of an update is over its trajectories, or pairs, exactly, whatever the cut into micro-batches.
 
 Resume order: 1. the run folder's streams are cut to the checkpoint's sizes; 2. weights and optimizer state are read;
-3. updates go on at the checkpoint's number. What an update trains on follows from (seed, its number) and the data.
+3. updates resume at the checkpoint's number. What an update trains on follows from (seed, its number) and the data.
 """
 
 import dataclasses
@@ -26,37 +26,38 @@ import jax
 import numpy as np
 import optax
 
-from dfc import agreement
+from dfc import multihost
 from dfc.config import RunConfig
+from dfc.data import reference_logprobs
 from dfc.data import rows as data_rows
 from dfc.data.batches import Batch, Batches
-from dfc.data.rows import Rows
+from dfc.data.reference_logprobs import ReferenceLogprobs
+from dfc.data.rows import TrainingRows
 from dfc.episodes import TokenBatch
 from dfc.errors import CheckpointError, DivergenceError, TrainingError
-from dfc.games.chance import derive_seed
-from dfc.interruption import Interrupted, Stop
+from dfc.games.rng import derive_seed
 from dfc.losses import Loss, packed_preference_loss, sft_loss
-from dfc.metrics import MetricsWriter
-from dfc.models import families, folders, huggingface
-from dfc.models.safetensors_files import Location
+from dfc.models import families, huggingface, model_folders
+from dfc.models.safetensors_format import Location
 from dfc.models.sharding import batch_sharding, make_mesh
 from dfc.models.transformer import Params, is_stacked
-from dfc.progress import Progress
-from dfc.recipes import offline_results, reference_logprobs, trained_weights
-from dfc.recipes.reference_logprobs import ReferenceLogprobs
-from dfc.recipes.table import load_tokenizer, lora_config
-from dfc.run_folder import RunFolder
+from dfc.recipes import offline_results, trained_weights
+from dfc.rollout.workers import load_tokenizer, lora_config
+from dfc.runs.checkpoint import Checkpointer
+from dfc.runs.metrics import MetricsWriter
+from dfc.runs.progress import Progress
+from dfc.runs.run_folder import RunFolder
+from dfc.runs.stop_signals import Interrupted, Stop
 from dfc.task_config import OfflineConfig
-from dfc.training.checkpoint import Checkpointer
 from dfc.training.optimizer import learning_rate, make_optimizer
-from dfc.training.step import LossFunction, Trainer, Update
+from dfc.training.trainer import LossFunction, Trainer, Update
 
 _LOOKED_AT, _MUCH_PADDING = 50, 0.4
 
 
 def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
     """Runs the recipe; resumes if the folder holds a checkpoint. The result lies in the run folder's ``policy``."""
-    if agreement.from_first(folder.finished.exists()):
+    if multihost.broadcast(folder.finished.exists()):
         print(f"{folder.path} holds this run, finished")  # noqa: T201 - why nothing happens
         offline_results.show(folder)
         return
@@ -65,11 +66,11 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
     settings = config.offline
     source = huggingface.resolve(config.model.path)
     print(f"reading {settings.data}", flush=True)  # noqa: T201 - progress
-    rows = agreement.together(lambda: _read(config, source))
+    rows = multihost.on_all_hosts(lambda: _read(config, source))
     stop.look()
-    agreement.refuse_divergence("rows of the data", [(np.frombuffer(bytes.fromhex(rows.digest), np.uint8),)])
+    multihost.require_equal("rows of the data", [(np.frombuffer(bytes.fromhex(rows.digest), np.uint8),)])
     what = "pairs" if len(rows.sides) == 2 else "trajectories"
-    print(f"{len(rows):,} {what}, {rows.lengths.sum():,} ids, {rows.actions.sum():,} of them trained on", flush=True)  # noqa: T201 - what a person wants to know
+    print(f"{len(rows):,} {what}, {rows.lengths.sum():,} tokens, {rows.actions.sum():,} of them trained on", flush=True)  # noqa: T201 - what a person wants to know
 
     # ---- model, update ------------------------------------------------------------------------------------------
     print(f"loading {config.model.path}", flush=True)  # noqa: T201 - progress
@@ -88,16 +89,16 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
         mesh=mesh,
         workers=config.batch.workers,
     )
-    params = trainer.initial(weights, config.seed)
+    params = trainer.initial_params(weights, config.seed)
     trainer.bound_growth(params)
-    base = None if lora is None else trainer.frozen(weights)
+    base_params = None if lora is None else trainer.frozen_params(weights)
     del weights  # beside what is trained they would be a second copy
 
     # ---- reference ----------------------------------------------------------------------------------------------
     reference = None
     own = _own_rows(mesh)
     if reads_reference(settings):
-        reference = _reference(config, folder, stop, source, rows, trainer, params, base, own)
+        reference = _reference(config, folder, stop, source, rows, trainer, params, base_params, own)
     batches = Batches(
         rows,
         batch_size=settings.batch_size,
@@ -115,10 +116,10 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
     checkpointer = Checkpointer(folder.checkpoints, keep=config.checkpoint.keep)
     why = ""
     try:
-        params = _train(config, folder, stop, checkpointer, trainer, batches, params, base)
+        params = _train(config, folder, stop, checkpointer, trainer, batches, params, base_params)
     except DivergenceError as error:
         why = str(error)
-    del base
+    del base_params
     if why:  # here, where the error holds the refused weights no more
         raise _diverged(config, folder, source, trainer, checkpointer, mesh, why)
 
@@ -132,9 +133,9 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
 # ---- rows and reference ----------------------------------------------------------------------------------------------
 
 
-def _read(config: RunConfig, source: Location) -> Rows:
+def _read(config: RunConfig, source: Location) -> TrainingRows:
     """Reads the rows; the model's vocabulary and tokenizer are known before its weights are."""
-    decoder = families.from_config_json(folders.read_json(source / folders.CONFIG))
+    decoder = families.from_config_json(model_folders.read_json(source / model_folders.CONFIG))
     return data_rows.read(
         Path(config.offline.data).expanduser(),
         pairs=config.offline.objective == "preference",
@@ -162,21 +163,23 @@ def _reference(
     folder: RunFolder,
     stop: Stop,
     source: Location,
-    rows: Rows,
+    rows: TrainingRows,
     trainer: Trainer,
     params: Params,
-    base: Params | None,
+    base_params: Params | None,
     own: Callable[[tuple[int, int]], Collection[int] | None],
 ) -> ReferenceLogprobs:
     def compute(batches: Sequence[TokenBatch]) -> list[np.ndarray]:
-        return [agreement.on_host(x) for x in trainer.logprobs(params, batches, base=base, look=stop.look)]
+        return [
+            multihost.to_host(x) for x in trainer.logprobs(params, batches, base_params=base_params, look=stop.look)
+        ]
 
     name = ""
-    if agreement.is_first():  # reads all of the weights
+    if multihost.is_primary():  # reads all of the weights
         name = reference_logprobs.key(source, rows, dtype=config.model.dtype, base=config.adapter.base)
     return reference_logprobs.obtain(
         rows,
-        agreement.from_first(name),
+        multihost.broadcast(name),
         compute,
         run_folder=folder.path,
         row_length=config.batch.row_length,
@@ -191,8 +194,8 @@ def _say_padding(batches: Batches) -> None:
     layouts = [batches.layouts(update) for update in range(min(batches.updates, _LOOKED_AT))]
     places = sum(len(layout.rows) * layout.row_length for _, found in layouts for layout in found)
     padding = 1 - sum(int(batches.lengths[chosen].sum()) for chosen, _ in layouts) / places
-    cure = "; fewer batch.micro_batch_rows, or a larger offline.batch_size, lower it" if padding > _MUCH_PADDING else ""
-    print(f"{batches.updates} updates, {padding:.0%} of what they compute is padding{cure}", flush=True)  # noqa: T201 - what it costs
+    hint = "; fewer batch.micro_batch_rows, or a larger offline.batch_size, lower it" if padding > _MUCH_PADDING else ""
+    print(f"{batches.updates} updates, {padding:.0%} of what they compute is padding{hint}", flush=True)  # noqa: T201 - what it costs
 
 
 # ---- updates ---------------------------------------------------------------------------------------------------------
@@ -206,7 +209,7 @@ def _train(
     trainer: Trainer,
     batches: Batches,
     params: Params,
-    base: Params | None,
+    base_params: Params | None,
 ) -> Params:
     """Makes the updates that are left; returns the trained tree.
 
@@ -223,7 +226,7 @@ def _train(
             begun = time.perf_counter()
             batch = next(upcoming)
             try:
-                update = _update(config, trainer, params, state, base, batch, number, stop)
+                update = _update(config, trainer, params, state, base_params, batch, number, stop)
             except Interrupted:  # the update begins again
                 checkpoints.save(number, params, state)
                 raise
@@ -239,8 +242,8 @@ def _train(
                 clock={
                     "time": time.time(),
                     "seconds": seconds,
-                    "tokens_per_second": batch.ids / seconds,
-                    "trained_ids_per_second": batch.actions / seconds,
+                    "tokens_per_second": batch.num_tokens / seconds,
+                    "trained_tokens_per_second": batch.actions / seconds,
                 },
             )
             progress.update(
@@ -249,7 +252,7 @@ def _train(
                 iterations=updates,
                 step=done,
                 episodes_per_second=len(batch.rows) * len(rows.sides) / seconds,
-                tokens_per_second=batch.ids / seconds,
+                tokens_per_second=batch.num_tokens / seconds,
                 win_rates={},
             )
             stopping = stop.requested is not None
@@ -268,11 +271,11 @@ def reads_reference(settings: OfflineConfig) -> bool:
 
 
 def make_loss(settings: OfflineConfig, shortest: int) -> LossFunction:
-    """Returns the loss as a trainer wants it; `old_logprobs` of a batch are the reference's.
+    """Returns the loss as a trainer wants it; `sampled_logprobs` of a batch are the reference's.
 
     Args:
       settings: which loss.
-      shortest: ids of the shortest row, which bounds how many lie in a packed one.
+      shortest: tokens of the shortest row, which bounds how many lie in a packed one.
     """
 
     def loss(logprobs: jax.Array, batch: TokenBatch, reference: jax.Array | None) -> Loss:
@@ -301,7 +304,7 @@ def _update(
     trainer: Trainer,
     params: Params,
     state: Any,  # noqa: ANN401 - of the optimizer
-    base: Params | None,
+    base_params: Params | None,
     batch: Batch,
     number: int,
     stop: Stop,
@@ -311,7 +314,7 @@ def _update(
         params,
         state,
         batch.micro_batches,
-        base=base,
+        base_params=base_params,
         dropout_seed=_dropout_seed(config, number) if dropout else None,
         donate=True,
         look=stop.look,
@@ -328,9 +331,9 @@ def _metrics(update: Update, batch: Batch, rate: optax.Schedule, number: int, *,
         "gradient_norm": update.gradient_norm,
         "learning_rate": float(rate(number)),
         "rows": float(len(batch.rows)),
-        "ids": float(batch.ids),
-        "trained_ids": float(batch.actions),
-        "padding": 1 - batch.ids / batch.places,
+        "tokens": float(batch.num_tokens),
+        "trained_tokens": float(batch.actions),
+        "padding": 1 - batch.num_tokens / batch.places,
         **update.metrics,
     }
     if drift:  # of the policy from the reference, before this update
@@ -347,7 +350,7 @@ class _Checkpoints:
 
     checkpointer: Checkpointer
     folder: RunFolder
-    rows: Rows
+    rows: TrainingRows
     saved: int
 
     def save(self, done: int, params: Params, state: Any) -> None:  # noqa: ANN401 - of the optimizer
@@ -367,7 +370,7 @@ def _diverged(
     mesh: jax.sharding.Mesh,
     why: str,
 ) -> TrainingError:
-    """Writes the policy of the newest checkpoint, and returns what to tell whoever started the run.
+    """Writes the policy of the newest checkpoint, and returns what to report to whoever started the run.
 
     The weights before the refused update are gone: it took their memory.
     """
@@ -384,7 +387,7 @@ def _diverged(
 
 
 def _restore(
-    folder: RunFolder, checkpointer: Checkpointer, trainer: Trainer, params: Params, rows: Rows
+    folder: RunFolder, checkpointer: Checkpointer, trainer: Trainer, params: Params, rows: TrainingRows
 ) -> tuple[int, Params, Any]:
     """Returns the number of updates done, the trained tree and the optimizer's state."""
 
@@ -402,5 +405,5 @@ def _restore(
             "file back, or train on the new one in a new --workdir"
         )
     folder.rewind(restored.progress["positions"])
-    print(f"going on behind update {restored.step}; records after it are made again", flush=True)  # noqa: T201 - progress
+    print(f"resuming after update {restored.step}; records after it are made again", flush=True)  # noqa: T201 - progress
     return restored.step, restored.arrays["params"], restored.arrays["optimizer"]

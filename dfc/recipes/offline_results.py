@@ -1,4 +1,4 @@
-"""What training on rows leaves behind: the policy, a summary, and the lines a person reads."""
+"""What training on rows leaves: the policy, a summary, and the lines a person reads."""
 
 import json
 from pathlib import Path
@@ -7,14 +7,15 @@ from typing import Any
 import jax
 
 from dfc.config import RunConfig
-from dfc.data.rows import Rows
+from dfc.data.rows import TrainingRows
+from dfc.files import write_text
 from dfc.models import huggingface, peft
 from dfc.models.lora import merge
-from dfc.models.safetensors_files import Location
+from dfc.models.safetensors_format import Location
 from dfc.models.transformer import Params
-from dfc.recipes.table import lora_config
-from dfc.run_folder import RunFolder, write_whole
-from dfc.training.step import Trainer
+from dfc.rollout.workers import lora_config
+from dfc.runs.run_folder import RunFolder
+from dfc.training.trainer import Trainer
 
 SUMMARY = "summary.json"
 
@@ -41,7 +42,7 @@ def save_policy(
     huggingface.save(path, model, trained, copy_from=source)
 
 
-def summarize(folder: RunFolder, config: RunConfig, rows: Rows) -> None:
+def summarize(folder: RunFolder, config: RunConfig, rows: TrainingRows) -> None:
     """Writes ``summary.json`` from what was recorded, of every start of the run."""
     if not folder.writes:
         return
@@ -56,14 +57,14 @@ def summarize(folder: RunFolder, config: RunConfig, rows: Rows) -> None:
         "data": str(rows.path),
         "rows": len(rows),
         "updates": len(records),
-        "trained_ids": int(sum(record["metrics"]["trained_ids"] for record in records)),
-        "ids": int(sum(record["metrics"]["ids"] for record in records)),
+        "trained_tokens": int(sum(record["metrics"]["trained_tokens"] for record in records)),
+        "tokens": int(sum(record["metrics"]["tokens"] for record in records)),
         "seconds": sum(record["clock"]["seconds"] for record in records),
     }
     for name in ("loss", "accuracy", "margin"):
         if name in records[0]["metrics"]:
             summary[name] = {"first": mean(name, records[:tenth]), "last": mean(name, records[-tenth:])}
-    write_whole(folder.path / SUMMARY, json.dumps(summary, indent=2) + "\n")
+    write_text(folder.path / SUMMARY, json.dumps(summary, indent=2) + "\n")
 
 
 def show(folder: RunFolder) -> None:
@@ -73,7 +74,7 @@ def show(folder: RunFolder) -> None:
     found = json.loads((folder.path / SUMMARY).read_text(encoding="utf-8"))
     done = f"{found['objective']}: {found['updates']} updates on {found['rows']:,} rows"
     lines = [
-        f"{done}, {found['trained_ids']:,} ids trained on in {found['seconds']:.0f} s",
+        f"{done}, {found['trained_tokens']:,} tokens trained on in {found['seconds']:.0f} s",
         *(
             f"{name}: {found[name]['first']:.4f} -> {found[name]['last']:.4f} (first and last tenth of the updates)"
             for name in ("loss", "accuracy", "margin")

@@ -1,4 +1,4 @@
-"""Who sits in the other seat of training games: the initial policy, the best one so far, a past one, a program."""
+"""Who plays against the policy in training games: the initial policy, the best one so far, a past one, a bot."""
 
 from collections.abc import Sequence
 
@@ -7,8 +7,8 @@ import numpy as np
 from dfc.config import OpponentPoolConfig
 from dfc.episodes import Episode
 from dfc.evaluation import matches
-from dfc.recipes.table import Opponent
 from dfc.recipes.training_run import Run, State
+from dfc.rollout.workers import Opponent
 
 INITIAL = "initial"
 
@@ -17,9 +17,9 @@ def choose(run_: Run, state: State, seed: int) -> tuple[Opponent, str]:
     """Returns an iteration's opponent, and its name in the records.
 
     Args:
-      run_: its settings say which opponent; ``pool`` draws one of the past policies, the initial one among them.
+      run_: its settings say which opponent; ``pool`` samples one of the past policies, the initial one among them.
       state: the past policies, and how the policy fared when it last met each.
-      seed: of the draw.
+      seed: of the choice.
     """
     settings = run_.config.divide_fuse_conquer
     if settings.opponent != "pool":
@@ -27,8 +27,8 @@ def choose(run_: Run, state: State, seed: int) -> tuple[Opponent, str]:
     names = [INITIAL, *state.pool]
     rates = [state.met.get(name, 0.5) for name in names]
     chances = choice_probabilities(rates, settings.pool)
-    draw = np.random.Generator(np.random.Philox(seed)).random()
-    name = names[min(int(np.searchsorted(np.cumsum(chances), draw, side="right")), len(names) - 1)]
+    uniform = np.random.Generator(np.random.Philox(seed)).random()
+    name = names[min(int(np.searchsorted(np.cumsum(chances), uniform, side="right")), len(names) - 1)]
     past: Opponent = INITIAL if name == INITIAL else run_.policy(state.pool[name])
     return past, f"pool {name}"
 

@@ -6,7 +6,7 @@
     rpo             training on the pairs, with the model after sft as the reference
     evaluate_tasks  the initial model, and the model after each training, on tasks that no stage trained on
 
-Each stage is a recipe of its own (`dfc.recipes.stage_runs`). Leaving one game out, or training on a single one, is
+Each stage is a recipe of its own (`dfc.runs.stages`). Leaving one game out, or training on a single one, is
 ``build_data.leave_out`` or ``build_data.groups``; with ``paprika.collected`` such runs share one collection. Without
 ``build_data`` among the stages, the trainings read ``offline.data``.
 
@@ -19,15 +19,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dfc.config import AdapterConfig, RunConfig
-from dfc.data.preferences import PAIRS_FILE, SFT_FILE
-from dfc.interruption import Stop
+from dfc.data.preference_pairs import PAIRS_FILE, SFT_FILE
 from dfc.recipes import build_data
-from dfc.recipes.stage_runs import StageRun, run_stages
-from dfc.run_folder import RunFolder
+from dfc.runs.run_folder import RunFolder
+from dfc.runs.stages import StageRun, run_stages
+from dfc.runs.stop_signals import Stop
 
 
 def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
-    """Runs the recipe; goes on where it was stopped."""
+    """Runs the recipe; resumes where it was stopped."""
     run_stages(folder, functools.partial(stages, config, folder.path), stop)
     folder.finish()
     report = folder.path / "evaluate_tasks" / "report.html"
@@ -68,7 +68,7 @@ def stages(config: RunConfig, folder: Path) -> list[StageRun]:
 
 
 def builder(trainings: Sequence[str]) -> Callable[[RunConfig, RunFolder, Stop], None]:
-    """Returns what runs a `build_data` stage: it refuses data in which one of the trainings behind it has no row.
+    """Returns what runs a `build_data` stage: it refuses data in which one of the trainings after it has no row.
 
     Args:
       trainings: some of ``sft`` and ``rpo``.

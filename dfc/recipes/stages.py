@@ -39,7 +39,7 @@ class Stage:
       name: in metrics, records and the report.
       kind: ``divide``: a group's own policy; ``conquer``: the policy that stays; ``single``: a game's own policy;
         ``imitate``: supervised.
-      games: the ids trained on.
+      games: the games trained on.
       group: the divided group's name, else empty.
       fuses: names of the groups whose policies are fused into the policy so far before it begins.
     """
@@ -55,7 +55,7 @@ def group_games(measured: Mapping[str, Mapping[str, Any]], settings: GroupingCon
     """Returns the groups: those given by hand, else the non-empty ones by (start kind) x (can it be won).
 
     Args:
-      measured: id -> trials (games that count), wins and start kind.
+      measured: game id -> trials (episodes that count), wins and start kind.
       settings: a game counts as winnable if wins / trials is above `winnable_above` (the paper: 0).
     """
     if settings.groups:
@@ -78,7 +78,7 @@ def plan(groups: Sequence[Group], games: Sequence[str], settings: DivideFuseConq
 
     Args:
       groups: of `group_games`.
-      games: all ids of the run.
+      games: all of the run.
       settings: method, and whether all groups are fused at once.
     """
     everything = tuple(games)

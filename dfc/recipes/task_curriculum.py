@@ -22,34 +22,36 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from dfc import agreement, curriculum, task_validation
+from dfc import curriculum, multihost, task_validation
 from dfc.config import AdapterConfig, RunConfig
 from dfc.curriculum import UpperConfidenceBound
-from dfc.data.preferences import STATISTICS_FILE
+from dfc.data import collection
+from dfc.data.attempts import CollectionStatistics, TaskSample, TrajectorySummary
+from dfc.data.collection import Collection
+from dfc.data.preference_pairs import STATISTICS_FILE
 from dfc.data.rows import DATA_FOLDER
+from dfc.data.task_groups import learned_games, playing, task_groups
 from dfc.data.trajectory_files import DatasetError
-from dfc.games.chance import Chance, derive_seed
-from dfc.interruption import Stop
-from dfc.metrics import MetricsWriter
-from dfc.progress import Progress
-from dfc.recipes import build_data, collection
-from dfc.recipes.attempts import Attempt, AttemptResult, Figures
+from dfc.files import write_text
+from dfc.games.rng import GameRng, derive_seed
+from dfc.recipes import build_data
 from dfc.recipes.build_data import TABLES
-from dfc.recipes.collect import refuse_if_nothing_is_said
-from dfc.recipes.collection import Collection
-from dfc.recipes.costs import Costs
+from dfc.recipes.collect import refuse_if_all_inconclusive
 from dfc.recipes.evaluate_tasks import refuse_games_for_two
 from dfc.recipes.paprika import building, training
-from dfc.recipes.stage_runs import StageRun, run_stages
-from dfc.recipes.table import Policy, Table
-from dfc.run_folder import RunFolder, write_whole
-from dfc.task_groups import learned_games, playing, task_groups
+from dfc.rollout.workers import PolicyWeights, RolloutWorkers
+from dfc.runs.costs import Costs
+from dfc.runs.metrics import MetricsWriter
+from dfc.runs.progress import Progress
+from dfc.runs.run_folder import RunFolder
+from dfc.runs.stages import StageRun, run_stages
+from dfc.runs.stop_signals import Stop
 
 CHOICES = "choices.json"  # of a round's collection: how often which group was chosen, and its score
 
 
 def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
-    """Runs the recipe; goes on where it was stopped.
+    """Runs the recipe; resumes where it was stopped.
 
     Raises:
       ConfigError: a game is for two players.
@@ -85,7 +87,7 @@ def stages(config: RunConfig, folder: Path) -> list[StageRun]:
     trainings = [name for name in task_validation.stages(config) if name in ("sft", "rpo")]
     for number in range(1, config.task_curriculum.rounds + 1):
         place = f"round_{number}"
-        # A seed of its own: the same task drawn again in another round is another draw.
+        # A seed of its own: the same task chosen again in another round is sampled again.
         seed = derive_seed("round", config.seed, number) % 2**32
         own = dataclasses.replace(config, model=model, seed=seed, name=place)
         collecting = dataclasses.replace(own, recipe="collect", games=learned, adapter=AdapterConfig())
@@ -104,7 +106,7 @@ def stages(config: RunConfig, folder: Path) -> list[StageRun]:
     if len(policies) == 1:
         tables = folder / place / "build_data" / TABLES
         raise DatasetError(
-            f"{folder}: no round built a row to train on, see {tables}; begin anew with more steps or samples, easier "
+            f"{folder}: no round built a row to train on, see {tables}; begin again with more steps or samples, easier "
             "tasks or other limits in build_data"
         )
     evaluate = dataclasses.replace(
@@ -131,34 +133,34 @@ def _has_rows(place: Path, name: str) -> bool:
         except (OSError, ValueError, KeyError) as error:
             raise DatasetError(f"{file}: cannot be read ({error}); delete {built} to build it again") from error
 
-    return bool(agreement.from_first(agreement.together(lambda: rows() if agreement.is_first() else 0)))
+    return bool(multihost.broadcast(multihost.on_all_hosts(lambda: rows() if multihost.is_primary() else 0)))
 
 
 def collect(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
-    """Collects the trajectories of one round from groups chosen as it goes; goes on where it was stopped.
+    """Collects the trajectories of one round from groups chosen as it goes; resumes where it was stopped.
 
     What was chosen follows from the seed and from the trajectories that lie there, so nothing else is stored.
 
     Raises:
-      DfcError: no trajectory of a game says anything about the policy, although many were played.
+      DfcError: no trajectory of a game is conclusive about the policy, although many were played.
     """
     steps = config.task_curriculum.steps
     arms = task_groups(config)
     print(f"{len(arms)} groups: " + ", ".join(f"{name} {len(tasks)}" for name, tasks in arms.items()), flush=True)  # noqa: T201 - what is chosen from
-    table = Table(playing(config), stop.look)
-    with contextlib.closing(table):
-        folder.note_device(table.device)
-        provenance = collection.make_provenance(config, table.source)
-        policy = Policy(table.initial)
-        with Collection(config, table, folder.path / collection.FOLDER, provenance) as collected:
+    workers = RolloutWorkers(playing(config), stop.look)
+    with contextlib.closing(workers):
+        folder.note_device(workers.device)
+        provenance = collection.make_provenance(config, workers.source)
+        policy = PolicyWeights(workers.initial_params)
+        with Collection(config, workers, folder.path / collection.FOLDER, provenance) as collected:
             chooser = Chooser(config, arms)
-            so_far = Figures(_went_on(folder, chooser, collected))
-            refuse_if_nothing_is_said(so_far.rows(), {})
+            so_far = CollectionStatistics(_went_on(folder, chooser, collected))
+            refuse_if_all_inconclusive(so_far.rows(), {})
             costs = Costs(folder)
             done = chooser.step - len(chooser.waiting)
             with MetricsWriter(folder) as writer, Progress(steps, start_step=done) as progress:
                 while chooser.step < steps or chooser.waiting:
-                    played = _Played(table, costs)
+                    played = _Played(workers, costs)
                     found = collected.play(_next(chooser), policy, stop=stop, on_chunk=played.chunk)
                     chooser.observe(found)
                     figures = so_far.add(found).rows()
@@ -168,7 +170,7 @@ def collect(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
                         iteration=chooser.step,
                         metrics={f"chosen/{name}": chooser.chosen[name] for name in arms}
                         | {f"score/{name}": mean for name, mean in chooser.means.items()}
-                        | costs.untold(),
+                        | costs.unreported(),
                         clock={"time": time.time(), "seconds": played.seconds},
                     )
                     progress.update(
@@ -177,15 +179,15 @@ def collect(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
                         iterations=steps,
                         step=chooser.step,
                         episodes_per_second=played.games / played.seconds if played.games else 0.0,
-                        tokens_per_second=played.drawn / played.seconds if played.games else 0.0,
+                        tokens_per_second=played.generated_tokens / played.seconds if played.games else 0.0,
                         win_rates={
                             g: row["success_rate"] for g, row in figures.items() if row["success_rate"] is not None
                         },
                         cost=str(costs),
                     )
-                    refuse_if_nothing_is_said(figures, {})  # how many are to come of a game is not known
+                    refuse_if_all_inconclusive(figures, {})  # how many are to come of a game is not known
     games = so_far.rows()
-    refuse_if_nothing_is_said(games, {game: row["trajectories"] for game, row in games.items()})
+    refuse_if_all_inconclusive(games, {game: row["trajectories"] for game, row in games.items()})
     if folder.writes:
         record = {
             "chosen": dict(chooser.chosen),
@@ -194,7 +196,7 @@ def collect(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
             "seconds": sum(float(line["clock"]["seconds"]) for line in folder.records("metrics")),
             "cost": costs.total,
         }
-        write_whole(folder.path / CHOICES, json.dumps(record, indent=1) + "\n")
+        write_text(folder.path / CHOICES, json.dumps(record, indent=1) + "\n")
         for name in arms:
             print(f"{name}: chosen {chooser.chosen[name]} times, score {chooser.means[name]:.3f}", flush=True)  # noqa: T201 - the result
         if str(costs):
@@ -202,19 +204,19 @@ def collect(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
     folder.finish()
 
 
-def _next(chooser: "Chooser") -> list[Attempt]:
+def _next(chooser: "Chooser") -> list[TaskSample]:
     """Returns the attempts that were chosen and not played yet, otherwise those at the next tasks."""
-    return [attempt for task in chooser.waiting or chooser.choose_next() for attempt in task]
+    return [task_sample for task in chooser.waiting or chooser.choose_next() for task_sample in task]
 
 
-def _went_on(folder: RunFolder, chooser: "Chooser", collected: Collection) -> list[AttemptResult]:
+def _went_on(folder: RunFolder, chooser: "Chooser", collected: Collection) -> list[TrajectorySummary]:
     """Takes the steps that are done, without playing or writing anything; returns what came of them.
 
-    A step is done if its line and all of its trajectories are on record. Lines behind the last such one are cut off.
+    A step is done if its line and all of its trajectories are on record. Lines after the last such one are cut off.
     """
     folder.mend()
-    lines = agreement.from_first(len(folder.records("metrics")) if folder.writes else None)
-    found: list[AttemptResult] = []
+    lines = multihost.broadcast(len(folder.records("metrics")) if folder.writes else None)
+    found: list[TrajectorySummary] = []
     done = 0
     while done < lines and not collected.missing(wanted := _next(chooser)):
         summaries = collected.summaries(wanted)
@@ -234,18 +236,18 @@ def _went_on(folder: RunFolder, chooser: "Chooser", collected: Collection) -> li
 class _Played:
     """What one step took to play; nothing where its trajectories lay there already."""
 
-    table: Table
+    workers: RolloutWorkers
     costs: Costs
     games: int = 0
-    drawn: int = 0
+    generated_tokens: int = 0
     seconds: float = 0.0
 
-    def chunk(self, found: list[AttemptResult], seconds: float) -> None:
+    def chunk(self, found: list[TrajectorySummary], seconds: float) -> None:
         """Takes what came of a chunk of games, and notes what it cost: a stop before the step's end loses nothing."""
         self.games += len(found)
-        self.drawn += sum(summary.drawn for summary in found)
+        self.generated_tokens += sum(summary.generated_tokens for summary in found)
         self.seconds += seconds
-        self.costs.note(self.table.endpoints)
+        self.costs.note(self.workers.endpoints)
 
 
 class Chooser:
@@ -264,8 +266,8 @@ class Chooser:
         self._arms, self._names = arms, list(arms)
         self._all = [(arm, task) for arm, name in enumerate(self._names) for task in arms[name]]
         self._bound = UpperConfidenceBound(len(arms), c=self._settings.c)
-        self._drawn: collections.Counter[tuple[str, int]] = collections.Counter()
-        self._waiting: list[tuple[int, list[Attempt]]] = []
+        self._times_sampled: collections.Counter[tuple[str, int]] = collections.Counter()
+        self._waiting: list[tuple[int, list[TaskSample]]] = []
         self.step, self.steps = 0, self._settings.steps
         self.chosen: collections.Counter[str] = collections.Counter()
 
@@ -275,38 +277,42 @@ class Chooser:
         return dict(zip(self._names, self._bound.means.tolist(), strict=True))
 
     @property
-    def waiting(self) -> list[list[Attempt]]:
+    def waiting(self) -> list[list[TaskSample]]:
         """The attempts that were chosen and not observed yet, by task."""
-        return [attempts for _, attempts in self._waiting]
+        return [task_samples for _, task_samples in self._waiting]
 
-    def choose_next(self) -> list[list[Attempt]]:
+    def choose_next(self) -> list[list[TaskSample]]:
         """Chooses as many tasks as are played together, or as are left; see `choose`."""
         return self.choose(min(self._settings.tasks_at_once, self.steps - self.step))
 
-    def choose(self, count: int) -> list[list[Attempt]]:
+    def choose(self, count: int) -> list[list[TaskSample]]:
         """Returns the attempts at each of the next tasks; their results are to be observed before the next choice."""
         uniform = self._settings.strategy == "uniform"
         arms = [None] * count if uniform else self._bound.choose(count)
         for arm_chosen in arms:
-            chance = Chance(derive_seed("task of a group", self._config.seed, self.step))
+            rng = GameRng(derive_seed("task of a group", self._config.seed, self.step))
             if arm_chosen is None:
-                arm, task = self._all[chance.below(len(self._all))]
+                arm, task = self._all[rng.randrange(len(self._all))]
             else:
                 arm, tasks = arm_chosen, self._arms[self._names[arm_chosen]]
-                task = tasks[chance.below(len(tasks))]
+                task = tasks[rng.randrange(len(tasks))]
             # Tasks are drawn with replacement: a task that comes again is tried again.
-            first = self._drawn[task] * self._settings.samples
-            self._drawn[task] += 1
+            first = self._times_sampled[task] * self._settings.samples
+            self._times_sampled[task] += 1
             self.chosen[self._names[arm]] += 1
             self.step += 1
-            self._waiting.append((arm, [Attempt(*task, first + n) for n in range(self._settings.samples)]))
+            self._waiting.append((arm, [TaskSample(*task, first + n) for n in range(self._settings.samples)]))
         return self.waiting
 
-    def observe(self, found: Sequence[AttemptResult]) -> None:
+    def observe(self, found: Sequence[TrajectorySummary]) -> None:
         """Takes what came of the attempts chosen last."""
-        by_attempt = {summary.attempt: summary for summary in found}
-        for arm, attempts in self._waiting:
-            said = [by_attempt[attempt] for attempt in attempts if not by_attempt[attempt].says_nothing]
+        by_task_sample = {summary.task_sample: summary for summary in found}
+        for arm, task_samples in self._waiting:
+            said = [
+                by_task_sample[task_sample]
+                for task_sample in task_samples
+                if not by_task_sample[task_sample].inconclusive
+            ]
             if len(said) > 1:
                 turns = [summary.turns if summary.success else summary.max_turns for summary in said]
                 self._bound.observe(arm, curriculum.coefficient_of_variation(turns))

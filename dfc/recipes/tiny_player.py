@@ -1,11 +1,11 @@
-"""Makes the model in the box: a tokenizer and a small decoder that knows the games' words, format and legal moves.
+"""Makes the bundled model: a tokenizer and a small decoder that knows the games' words, format and legal moves.
 
-1. Games of random legal moves, or of a player of mixed skill, are played for every id, and for the shortened variants
+1. Matches of random legal moves, or of a player of mixed skill, are played of every game and of the shortened variants
    that small runs use.
 2. A tokenizer is built from their messages.
 3. A decoder is trained on the replies, illegal tries excepted. The player of the transcripts is known, so the loss is
-   the cross-entropy to its distribution over legal actions and not to the one action it drew (but where there are too
-   many to list, such as words).
+   the cross-entropy to its distribution over legal actions and not to the one action it sampled (but where there are
+   too many to list, such as words).
 4. It is saved in the Hugging Face layout, loaded again, and plays: against a random legal player, for its legality.
 
 The player is meant to be weak: it imitates random or mixed play, so that what a later run learns is its own.
@@ -28,31 +28,32 @@ import optax
 
 from dfc import task_validation
 from dfc.config import GameOptions, RolloutConfig, RunConfig
-from dfc.data import pieces, transcripts
 from dfc.errors import DivergenceError, TrainingError
 from dfc.evaluation import matches
 from dfc.games import registry, scripted
-from dfc.games.chance import derive_seed
 from dfc.games.paprika.task import task_seed
-from dfc.interruption import Interrupted, Stop
-from dfc.metrics import MetricsWriter
-from dfc.models import huggingface, tiny_tokenizer
+from dfc.games.rng import derive_seed
+from dfc.inference.engine import Engine
+from dfc.models import huggingface
 from dfc.models.chat import ChatTokenizer
-from dfc.models.decoder_config import DecoderConfig
+from dfc.models.config import DecoderConfig
 from dfc.models.transformer import Params, bind, initialize
-from dfc.progress import Progress
 from dfc.recipes import trained_weights
-from dfc.recipes.table import refuse_cut_actions
-from dfc.rollout.engine import Engine
-from dfc.rollout.one_game import Job
-from dfc.rollout.play import Arena
-from dfc.run_folder import RunFolder
+from dfc.rollout.match import EpisodeSpec
+from dfc.rollout.runner import RolloutRunner
+from dfc.rollout.workers import check_actions_fit
+from dfc.runs.checkpoint import Checkpointer
+from dfc.runs.metrics import MetricsWriter
+from dfc.runs.progress import Progress
+from dfc.runs.run_folder import RunFolder
+from dfc.runs.stop_signals import Interrupted, Stop
+from dfc.tiny_player import build_tokenizer, transcripts, vocabulary
 from dfc.training import divergence
-from dfc.training.checkpoint import Checkpointer
 from dfc.training.optimizer import make_optimizer
 from dfc.training.packing import Sequence1D
 
-# Variants that shortened runs play, beside every id's own rules: the numbers in the rules must not be new to the model.
+# Variants that shortened runs play, beside every game's own rules: the numbers in the rules must not be new to the
+# model.
 VARIANTS: tuple[tuple[str, GameOptions], ...] = (
     ("TowerOfHanoi-v0", {"max_turns": 14}),
     ("TowerOfHanoi-v0", {"max_turns": 20}),
@@ -81,11 +82,11 @@ def _run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
     if not (built / "tokenizer.json").exists():
         messages = transcripts.texts(iter(data))
         if settings.pieces == "words":
-            messages = iter(pieces.choose(messages, settings.vocabulary - tiny_tokenizer.SMALLEST))
-        tiny_tokenizer.build(messages, built, size=settings.vocabulary)
+            messages = iter(vocabulary.choose(messages, settings.vocabulary - build_tokenizer.SMALLEST))
+        build_tokenizer.build(messages, built, size=settings.vocabulary)
     tokenizer = ChatTokenizer.load(built)
-    refuse_cut_actions(config, tokenizer)
-    source = Batches(config, data, tokenizer)
+    check_actions_fit(config, tokenizer)
+    source = SoftBatches(config, data, tokenizer)
 
     # ---- model and update -----------------------------------------------------------------------------------------
     model = shape(config, tokenizer.vocabulary)
@@ -112,15 +113,15 @@ def _run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
             upcoming = ahead.submit(source.step, step + 1)
             params, state, loss = update(params, state, batches, bounds)
             done = step + 1
-            ids = sum(int((b.segments > 0).sum()) for b in batches)
+            tokens = sum(int((b.segments > 0).sum()) for b in batches)
             seconds = time.perf_counter() - begun
             if done % 20 == 0 or done == settings.steps:
                 metrics.write(
                     step=done,
                     stage="supervised",
                     iteration=done,
-                    metrics={"loss": loss, "ids": ids},
-                    clock={"seconds": seconds, "tokens_per_second": ids / seconds},
+                    metrics={"loss": loss, "tokens": tokens},
+                    clock={"seconds": seconds, "tokens_per_second": tokens / seconds},
                 )
                 progress.update(
                     stage="supervised",
@@ -128,7 +129,7 @@ def _run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
                     iterations=settings.steps,
                     step=done,
                     episodes_per_second=settings.transcripts_per_step / seconds,
-                    tokens_per_second=ids / seconds,
+                    tokens_per_second=tokens / seconds,
                     win_rates={},
                 )
             if done % config.checkpoint.every == 0 or done == settings.steps or stop.requested is not None:
@@ -168,11 +169,11 @@ def shape(config: RunConfig, vocabulary: int) -> DecoderConfig:
 
 
 def make_transcripts(config: RunConfig, look: Callable[[], None] = lambda: None) -> list[transcripts.Transcript]:
-    """Returns transcripts of every configured id, and fewer of every variant and of novices' ids.
+    """Returns transcripts of every configured game, and fewer of every variant and of novices' games.
 
     Args:
       config: of the run.
-      look: called for every game; what it raises ends the making (`dfc.interruption.Stop.look`).
+      look: called for every game; what it raises ends the making (`dfc.runs.stop_signals.Stop.look`).
     """
     settings = config.tiny_player
     wanted = [(game, options, 4) for game, options in config.games.items()]
@@ -190,7 +191,7 @@ def make_transcripts(config: RunConfig, look: Callable[[], None] = lambda: None)
         while (
             4 * len(found) < count * (1 if novice else quarters)
             if count
-            else turns * 7 < settings.ids_per_game * quarters // 4  # about 7 ids are a turn
+            else turns * 7 < settings.tokens_per_game * quarters // 4  # about 7 tokens are a turn
         ):
             look()
             seed = derive_seed("tiny player", config.seed, game, sorted(options.items()), index)
@@ -204,8 +205,8 @@ def make_transcripts(config: RunConfig, look: Callable[[], None] = lambda: None)
 
 
 def _shown(game: str, options: GameOptions, tasks: int) -> list[tuple[GameOptions, int | None]]:
-    """Returns the options and task numbers that transcripts of an id walk through; None where the seed deals."""
-    splits = registry.make(game, **options).facts.splits if tasks else {}
+    """Returns the options and task numbers that transcripts of a game walk through; None where the seed deals."""
+    splits = registry.make(game, **options).info.splits if tasks else {}
     found: list[tuple[GameOptions, int | None]] = [
         ({**options, "split": split}, task) for split, size in splits.items() for task in range(min(tasks, size))
     ]
@@ -213,18 +214,18 @@ def _shown(game: str, options: GameOptions, tasks: int) -> list[tuple[GameOption
 
 
 def _shuffled(data: list[transcripts.Transcript], seed: int) -> "grain.MapDataset[transcripts.Transcript]":
-    """An endless, seeded order over the transcripts with random access, so that a resumed run goes on in place."""
+    """An endless, seeded order over the transcripts with random access, so that a resumed run continues in place."""
     return grain.MapDataset.source(data).seed(seed % 2**31).shuffle().repeat()
 
 
 class SoftBatch(NamedTuple):
-    """Packed transcripts [B, T], and the distributions of the ids to imitate.
+    """Packed transcripts [B, T], and the distributions of the tokens to imitate.
 
     Attributes:
       tokens: int32 [B, T]; positions, segments: as the decoder takes them.
-      places: int32 [N], flat indices into [B, T] of what each of these ids is predicted from; far fewer than
+      places: int32 [N], flat indices into [B, T] of what each of these tokens is predicted from; far fewer than
         B * T, since most of a transcript is what the player reads.
-      targets: float32 [N, V], with which probability each id comes next there; 0 where nothing is imitated.
+      targets: float32 [N, V], with which probability each token comes next there; 0 where nothing is imitated.
     """
 
     tokens: np.ndarray
@@ -238,12 +239,12 @@ _AT_ONCE = 3  # micro-batches
 _PLACES = 256  # N is a multiple of it, so that few shapes are compiled
 
 
-class Batches:
+class SoftBatches:
     """Makes the micro-batches of a step: transcripts in the seeded order, packed into rows."""
 
     def __init__(self, config: RunConfig, data: list[transcripts.Transcript], tokenizer: ChatTokenizer) -> None:
         self._config, self._tokenizer = config, tokenizer
-        lengths = [len(transcripts.encode(t, tokenizer).ids) for t in data]
+        lengths = [len(transcripts.encode(t, tokenizer).token_ids) for t in data]
         limit = config.batch.row_length
         self._short = _shuffled([t for t, n in zip(data, lengths, strict=True) if n <= limit], config.seed)
         longer = [t for t, n in zip(data, lengths, strict=True) if limit < n <= LONG_ROW]
@@ -265,8 +266,8 @@ class Batches:
         encoded = [(transcripts.encode(t, self._tokenizer), t) for t in chosen]
         packed: list[list[tuple[Sequence1D, transcripts.Transcript]]] = []
         room: list[int] = []
-        for sequence, transcript in sorted(encoded, key=lambda pair: -len(pair[0].ids)):
-            size = len(sequence.ids)
+        for sequence, transcript in sorted(encoded, key=lambda pair: -len(pair[0].token_ids)):
+            size = len(sequence.token_ids)
             row = next((row for row, left in enumerate(room) if left >= size), len(room))
             if row == len(room):
                 packed.append([])
@@ -284,8 +285,8 @@ class Batches:
         for row, sequences in enumerate(packed):
             start = 0
             for segment, (sequence, transcript) in enumerate(sequences, start=1):
-                size = len(sequence.ids)
-                tokens[row, start : start + size] = sequence.ids
+                size = len(sequence.token_ids)
+                tokens[row, start : start + size] = sequence.token_ids
                 positions[row, start : start + size] = np.arange(size)
                 segments[row, start : start + size] = segment
                 places += (row * length + start - 1 + np.flatnonzero(sequence.mask)).tolist()
@@ -301,7 +302,7 @@ class Batches:
 
 
 def make_update(model: DecoderConfig, optimizer: optax.GradientTransformation, most: float) -> Callable[..., Any]:
-    """Returns update(params, state, batches, bounds) -> params, state, mean cross-entropy per imitated id.
+    """Returns update(params, state, batches, bounds) -> params, state, mean cross-entropy per imitated token.
 
     It raises DivergenceError where the result must not be kept; `bounds` are those of `dfc.training.divergence`, `most`
     is `TrainingConfig.max_update`.
@@ -311,7 +312,7 @@ def make_update(model: DecoderConfig, optimizer: optax.GradientTransformation, m
         module = bind(model, params)
         tokens, positions, segments, places, targets = map(jnp.asarray, batch)
         hidden = module(tokens, positions, segments)
-        # Only the places that predict an imitated id need the vocabulary: about a third of all.
+        # Only the positions that predict an imitated token need the vocabulary: about a third of all.
         hidden = hidden.reshape(-1, hidden.shape[-1])[places]
         logits = jnp.matmul(hidden, module.output_embedding.T, preferred_element_type=jnp.float32)
         return -jnp.sum(targets * jax.nn.log_softmax(logits, axis=-1))
@@ -366,36 +367,36 @@ def make_update(model: DecoderConfig, optimizer: optax.GradientTransformation, m
 def evaluate(
     config: RunConfig, model: DecoderConfig, params: Params, tokenizer: ChatTokenizer, look: Callable[[], None]
 ) -> list[dict[str, Any]]:
-    """Plays every configured id against a random legal player; returns the rows of evaluations.jsonl."""
+    """Plays every configured game against a random legal player; returns the rows of evaluations.jsonl."""
     rollout: RolloutConfig = config.rollout
     engine = Engine(
         model,
         params,
         slots=rollout.slots,
         max_length=rollout.max_length,
-        stop_ids=tokenizer.stop_ids(rollout.stop),
+        stop_token_ids=tokenizer.stop_token_ids(rollout.stop),
         sampling=rollout.sampling,
     )
     opponent = scripted.RandomLegal()
-    arena = Arena(rollout, tokenizer, engine, opponent=opponent, opponent_name="random_legal", look=look)
+    runner = RolloutRunner(rollout, tokenizer, engine, opponent=opponent, opponent_name="random_legal", look=look)
     games = config.games
     episodes = []
     for game, options in games.items():
-        jobs = matches.match_jobs({game: options}, config.evaluation.games, config.seed, "tiny player")
+        specs = matches.match_specs({game: options}, config.evaluation.games, config.seed, "tiny player")
         # Of the tasks that it was shown, as many of each split as the games divide into.
         shown = _shown(game, options, config.tiny_player.tasks)
-        episodes += arena.play([_dealt(job, *shown[i * len(shown) // len(jobs)]) for i, job in enumerate(jobs)])
+        episodes += runner.play([_dealt(spec, *shown[i * len(shown) // len(specs)]) for i, spec in enumerate(specs)])
     rows = matches.evaluation_rows(episodes, stage="final", policy="final", opponent="random_legal")
     single = {game for game, options in games.items() if registry.make(game, **options).seats == 1}
     return [{**row, "opponent": "none"} if row["game"] in single else row for row in rows]
 
 
-def _dealt(job: Job, options: GameOptions, task: int | None) -> Job:
+def _dealt(spec: EpisodeSpec, options: GameOptions, task: int | None) -> EpisodeSpec:
     """Returns a game of the task, or as it was without one."""
     if task is None:
-        return job
-    number = registry.make(job.game, **options).facts.splits[str(options["split"])]
-    return dataclasses.replace(job, options=options, game_seed=task_seed(job.game_seed, task, number))
+        return spec
+    number = registry.make(spec.game, **options).info.splits[str(options["split"])]
+    return dataclasses.replace(spec, options=options, game_seed=task_seed(spec.game_seed, task, number))
 
 
 def _line(row: Mapping[str, Any]) -> str:

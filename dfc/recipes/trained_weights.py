@@ -1,4 +1,4 @@
-"""Weights that a run left: a tournament's models, from a folder or a run's newest checkpoint; those to go on from."""
+"""Weights that a run left: a tournament's models, from a folder or a run's newest checkpoint; those to resume from."""
 
 import hashlib
 from pathlib import Path
@@ -9,18 +9,18 @@ import jax.numpy as jnp
 
 from dfc.config import AdapterConfig
 from dfc.errors import CheckpointError
-from dfc.evaluation.policy_specs import Weights
 from dfc.models import huggingface, sharding
-from dfc.models.decoder_config import DecoderConfig
+from dfc.models.config import DecoderConfig
 from dfc.models.lora import merge
 from dfc.models.transformer import Params, is_stacked, unstack_layers
-from dfc.recipes.table import lora_config
-from dfc.training.checkpoint import Checkpointer
+from dfc.players.player_specs import WeightsSource
+from dfc.rollout.workers import lora_config
+from dfc.runs.checkpoint import Checkpointer
 
 _SEEN = 1 << 20  # bytes at both ends of a file of weights that its fingerprint reads
 
 
-def load(weights: Weights, model: DecoderConfig, mesh: jax.sharding.Mesh) -> Params:
+def load(weights: WeightsSource, model: DecoderConfig, mesh: jax.sharding.Mesh) -> Params:
     """Returns weights in the unrolled layout, spread over a mesh; adapters are merged.
 
     A checkpoint is read whole, the optimizer's state too, into the host's memory.
@@ -42,14 +42,14 @@ def load(weights: Weights, model: DecoderConfig, mesh: jax.sharding.Mesh) -> Par
     best = unstack_layers(best) if is_stacked(best) else best
     lora = lora_config(AdapterConfig(**(weights.config or {}).get("adapter", {})))
     if lora is not None:
-        _, base = huggingface.load(weights.folder, mesh=mesh, dtype=model.dtype)
-        return merge(base, jax.tree.map(jnp.asarray, best), lora.scale)
+        _, base_params = huggingface.load(weights.folder, mesh=mesh, dtype=model.dtype)
+        return merge(base_params, jax.tree.map(jnp.asarray, best), lora.scale)
     places = sharding.param_shardings(model, mesh)
     return jax.tree.map(lambda x, place: jax.device_put(jnp.asarray(x, model.dtype), place), best, places)
 
 
 def way_on(why: str, key: str, rate: float, policy: Path | None = None, step: int = 0) -> str:
-    """Returns what to tell whoever started a run that diverged: what happened, what is left, how to go on.
+    """Returns what to report to whoever started a run that diverged: what happened, what is left, how to continue.
 
     Args:
       why: which update is refused, and for what.
@@ -62,15 +62,15 @@ def way_on(why: str, key: str, rate: float, policy: Path | None = None, step: in
     folder = "since a run folder belongs to one configuration"
     text = f"{why}. Training has diverged: nothing of this update is saved, and the same command would end here again."
     if policy is None:
-        return f"{text} Begin anew: {again}, {folder}."
+        return f"{text} Begin again: {again}, {folder}."
     return (
         f"{text} Up to step {step} every update was finite and within bounds, which does not say that its policy plays"
-        f" well; it is in {policy}. To go on from it: {again}, {folder}, and"
-        f" --config.model.path={policy}. Without model.path it begins anew."
+        f" well; it is in {policy}. To continue from it: {again}, {folder}, and"
+        f" --config.model.path={policy}. Without model.path it begins again."
     )
 
 
-def fingerprint(weights: Weights) -> str:
+def fingerprint(weights: WeightsSource) -> str:
     """Returns a digest that other weights in the same place do not have: of both ends of their files, or of a manifest.
 
     Raises:
@@ -80,7 +80,7 @@ def fingerprint(weights: Weights) -> str:
     if weights.run is not None:
         manifests = sorted((weights.run / "checkpoints").glob("step_*/manifest.json"))
         if not manifests:
-            raise CheckpointError(f"{weights.run / 'checkpoints'}: no checkpoint yet; let the run go on for a while")
+            raise CheckpointError(f"{weights.run / 'checkpoints'}: no checkpoint yet; let the run continue for a while")
         digest.update(manifests[-1].read_bytes())
         return digest.hexdigest()
     for file in sorted(Path(huggingface.resolve(weights.folder)).glob("*.safetensors")):

@@ -1,11 +1,11 @@
-"""What a run is while it goes on: its state, what every step needs beside it, and how both survive a stop.
+"""What a run is while it runs: its state, what every step needs beside it, and how both survive a stop.
 
 Resume order: 1. the run folder's streams are cut to the checkpoint's sizes; 2. weights, optimizer state, finished
-group policies and past policies are read; 3. the loop goes on at the checkpoint's stage and iteration. Every random
+group policies and past policies are read; 3. the loop resumes at the checkpoint's stage and iteration. Every random
 number is derived from (seed, stage, iteration), so what follows is the same, bit for bit, as without the stop.
 
 A stop does not wait for the end of an iteration: its games are thrown away, the state before it is saved, and the
-iteration begins again when the run goes on.
+iteration begins again when the run resumes.
 """
 
 import contextlib
@@ -17,14 +17,14 @@ import jax
 
 from dfc.config import RunConfig
 from dfc.errors import CheckpointError, DivergenceError
-from dfc.interruption import Interrupted, Stop
 from dfc.models.lora import LoraConfig
 from dfc.models.transformer import Adapters, Params
 from dfc.recipes.stages import Group
-from dfc.recipes.table import Policy, Table, lora_config
-from dfc.run_folder import RunFolder
-from dfc.training.checkpoint import Checkpointer
-from dfc.training.step import Trainer
+from dfc.rollout.workers import PolicyWeights, RolloutWorkers, lora_config
+from dfc.runs.checkpoint import Checkpointer
+from dfc.runs.run_folder import RunFolder
+from dfc.runs.stop_signals import Interrupted, Stop
+from dfc.training.trainer import Trainer
 
 
 @dataclasses.dataclass
@@ -54,11 +54,11 @@ class Run:
     config: RunConfig
     folder: RunFolder
     stop: Stop
-    table: Table
+    workers: RolloutWorkers
     trainer: Trainer
     checkpointer: Checkpointer
-    start: Params  # the initial policy as the trainer trains it
-    reference: Params  # the initial policy as the trainer reads it, or None if it does not
+    initial_params: Params  # the initial policy as the trainer trains it
+    reference_params: Params  # the initial policy as the trainer reads it, or None if it does not
     missed: float | None = None  # share of the last average of adapters that their rank could not hold
     saved: int | None = None  # number of the newest checkpoint
 
@@ -67,15 +67,15 @@ class Run:
         """What is trained instead of all weights, if it is."""
         return lora_config(self.config.adapter)
 
-    def policy(self, trained: Params) -> Policy:
+    def policy(self, trained: Params) -> PolicyWeights:
         """Returns what plays, from what is trained."""
         played = self.trainer.policy(trained)
         if self.lora is None:
-            return Policy(played)
-        return Policy(self.table.initial, Adapters(played, self.lora.scale))
+            return PolicyWeights(played)
+        return PolicyWeights(self.workers.initial_params, Adapters(played, self.lora.scale))
 
     def save(self, state: State, groups: list[Group]) -> None:
-        """Writes a checkpoint from which the run goes on exactly here."""
+        """Writes a checkpoint from which the run resumes exactly here."""
         arrays = {name: getattr(state, name) for name in _ARRAYS}
         progress = {
             "positions": self.folder.positions(),
@@ -90,7 +90,7 @@ class Run:
         """Saves the state as it was before, if a stop or a refused update ends what is done inside.
 
         Until its last call that may be interrupted, the inside changes neither the state nor its arrays. At the
-        beginning of a stage, where it does (a fuse), the checkpoint that the last stage ended with is the one to go on
+        beginning of a stage, where it does (a fuse), the checkpoint that the last stage ended with is the one to resume
         from.
         """
         before = self.folder.sizes()
@@ -103,14 +103,14 @@ class Run:
             raise
 
     def last_good(self, state: State) -> tuple[Params, int]:
-        """Returns the policy to go on from after an update was refused, and its step: the newest that is saved.
+        """Returns the policy to continue from after an update was refused, and its step: the newest that is saved.
 
         Args:
           state: before the update, which may have taken its arrays.
         """
         if not _gone(state.best):
             return state.best, state.steps
-        restored = self.checkpointer.restore(like=lambda saved: _template(saved, self.start, self.trainer))
+        restored = self.checkpointer.restore(like=lambda saved: _template(saved, self.initial_params, self.trainer))
         if restored is None:
             raise CheckpointError(
                 f"{self.folder.checkpoints}: there is no checkpoint, although the run saves one first"
@@ -119,14 +119,14 @@ class Run:
 
     def restore(self) -> tuple[State, list[Group]] | None:
         """Returns the state and groups of the newest checkpoint; without one, empties the streams and returns None."""
-        restored = self.checkpointer.restore(like=lambda saved: _template(saved, self.start, self.trainer))
+        restored = self.checkpointer.restore(like=lambda saved: _template(saved, self.initial_params, self.trainer))
         if restored is None:
             self.folder.rewind(dict.fromkeys(self.folder.positions(), 0))
             return None
         self.folder.rewind(restored.progress["positions"])
         self.saved = restored.step
         state = restored.progress["state"]
-        print(f"going on behind step {state['steps']}; records after it are made again", flush=True)  # noqa: T201 - progress
+        print(f"resuming after step {state['steps']}; records after it are made again", flush=True)  # noqa: T201 - progress
         groups = [Group(**{**group, "games": tuple(group["games"])}) for group in restored.progress["groups"]]
         return State(**state, **restored.arrays), groups
 

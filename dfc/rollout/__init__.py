@@ -1,1 +1,1 @@
-"""How rollouts are produced: sampling one id, the engine with resident caches, games played on it."""
+"""Games played on the inference engine: one match, many at once, and who sits in their seats."""

@@ -2,10 +2,10 @@
 
 A rate that is much too high does not end in NaN at once. Adam moves every weight by about the learning rate, so the
 first update at a rate of 10, or of 1e30, gives weights that are finite and worth nothing, and saving them would leave a
-run that cannot go on. Two bounds refuse that:
+run that cannot continue. Two bounds refuse that:
 
 - Of each array the largest absolute value is compared with what it was before training. Training that works stays far
-  below (the largest weight of the model in the box grew by a factor of 1.4 from its random start).
+  below (the largest weight of the bundled model grew by a factor of 1.4 from its random start).
 - The norm of one update over all arrays is compared with that of the weights (`share`). A rate of 0.3 or 1 keeps every
   weight below the first bound for some updates, but the first of them changes the model by several times its own size.
 

@@ -14,7 +14,7 @@ def learning_rate(config: OptimizerConfig, total_steps: int) -> optax.Schedule:
     """Returns the learning rate by number of updates done.
 
     With W updates of warm-up, update n (from 0) has the share (n + 1) / W of the rate; then it stays, or falls as a
-    cosine that reaches zero behind the last update. Transformers' schedules begin with an update at zero.
+    cosine that reaches zero after the last update. Transformers' schedules begin with an update at zero.
 
     Args:
       config: the settings.
@@ -35,7 +35,7 @@ def learning_rate(config: OptimizerConfig, total_steps: int) -> optax.Schedule:
 
 
 def make_optimizer(config: OptimizerConfig, total_steps: int) -> optax.GradientTransformation:
-    """Returns AdamW behind a global-norm clip, with linear warm-up and the configured schedule.
+    """Returns AdamW after a global-norm clip, with linear warm-up and the configured schedule.
 
     Args:
       config: the settings.

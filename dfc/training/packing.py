@@ -16,51 +16,54 @@ class Sequence1D:
     """One episode as the trainer needs it; all arrays [n].
 
     Attributes:
-      ids: int32. mask: bool, drawn ids. logprobs: float32, of the drawn ids when drawn. advantage: of all of them.
+      token_ids: int32. mask: bool, sampled tokens. sampled_logprobs: float32, of the sampled tokens. advantage: of all
+        of them.
     """
 
-    ids: np.ndarray
+    token_ids: np.ndarray
     mask: np.ndarray
-    logprobs: np.ndarray
+    sampled_logprobs: np.ndarray
     advantage: float
 
 
 def trim(sequence: Sequence1D) -> Sequence1D:
-    """Cuts what stands behind the last drawn id: no loss depends on it."""
-    drawn = np.flatnonzero(sequence.mask)
-    end = int(drawn[-1]) + 1 if len(drawn) else 0
-    return Sequence1D(sequence.ids[:end], sequence.mask[:end], sequence.logprobs[:end], sequence.advantage)
+    """Cuts what stands after the last sampled token: no loss depends on it."""
+    sampled = np.flatnonzero(sequence.mask)
+    end = int(sampled[-1]) + 1 if len(sampled) else 0
+    return Sequence1D(
+        sequence.token_ids[:end], sequence.mask[:end], sequence.sampled_logprobs[:end], sequence.advantage
+    )
 
 
 def pack(sequences: Sequence[Sequence1D], row_length: int, rows_multiple: int) -> TokenBatch:
     """Packs trimmed sequences first-fit, longest first, into rows of `row_length`.
 
-    Sequences without a drawn id are left out. The number of rows is rounded up to a multiple of `rows_multiple`
+    Sequences without a sampled token are left out. The number of rows is rounded up to a multiple of `rows_multiple`
     with empty rows, so that micro-batches have one shape.
 
     Raises:
-      ValueError: a sequence is longer than a row; its length and the cure are named.
+      ValueError: a sequence is longer than a row; its length and the fix are named.
     """
-    kept = sorted((s for s in map(trim, sequences) if len(s.ids)), key=lambda s: len(s.ids), reverse=True)
-    if kept and len(kept[0].ids) > row_length:
+    kept = sorted((s for s in map(trim, sequences) if len(s.token_ids)), key=lambda s: len(s.token_ids), reverse=True)
+    if kept and len(kept[0].token_ids) > row_length:
         raise ValueError(
-            f"an episode has {len(kept[0].ids)} ids but a row holds {row_length}; "
+            f"an episode has {len(kept[0].token_ids)} tokens but a row holds {row_length}; "
             f"raise batch.row_length to at least rollout.max_length"
         )
-    lengths = [len(sequence.ids) for sequence in kept]
+    lengths = [len(sequence.token_ids) for sequence in kept]
     placed, _ = _first_fit(range(len(kept)), lengths, row_length, rows_multiple)
     count = max(len(placed), rows_multiple)
     batch = empty_batch(count, row_length)
     for row, members in enumerate(placed):
         start = 0
         for segment, sequence in enumerate((kept[index] for index in members), start=1):
-            end = start + len(sequence.ids)
-            batch.tokens[row, start:end] = sequence.ids
+            end = start + len(sequence.token_ids)
+            batch.tokens[row, start:end] = sequence.token_ids
             batch.positions[row, start:end] = np.arange(end - start)
             batch.segments[row, start:end] = segment
             batch.mask[row, start:end] = sequence.mask
             batch.advantages[row, start:end] = sequence.advantage * sequence.mask
-            batch.old_logprobs[row, start:end] = np.where(sequence.mask, sequence.logprobs, 0)
+            batch.old_logprobs[row, start:end] = np.where(sequence.mask, sequence.sampled_logprobs, 0)
             start = end
     return batch
 
@@ -80,7 +83,7 @@ def micro_batches(batch: TokenBatch, rows: int) -> list[TokenBatch]:
 
 # ---- a layout from lengths alone ------------------------------------------------------------------------------------
 
-# Ids int32 [n], mask bool [n], log-probabilities float32 of the action ids (None: 0): one trajectory of a unit.
+# Token ids int32 [n], mask bool [n], log-probabilities float32 of action tokens (None: 0): one trajectory of a unit.
 Side = tuple[np.ndarray, np.ndarray, np.ndarray | None]
 
 
@@ -89,7 +92,7 @@ class Layout:
     """Where the units of a micro-batch lie; a unit is a trajectory, or both sides of a pair.
 
     Attributes:
-      row_length: ids of a row.
+      row_length: tokens of a row.
       rows: the numbers of the units in each row, in their order; padding rows have none.
     """
 
@@ -105,13 +108,13 @@ def row_lengths(row_length: int) -> tuple[int, ...]:
 def lay_out(lengths: Sequence[int], row_length: int, micro_batch_rows: int) -> list[Layout]:
     """Decides from lengths alone where units lie, so that every host decides the same.
 
-    Units go, longest first, into the first row with room for it. Rows are of few lengths (`row_lengths`): an id costs
+    Units go, longest first, into the first row with room for it. Rows are of few lengths (`row_lengths`): a token costs
     attention over the whole of its row, so short units do not lie in long rows, but where those have room that is
-    computed anyway. Micro-batches are of few shapes, each a compiled program: as many ids as `micro_batch_rows` long
+    computed anyway. Micro-batches are of few shapes, each a compiled program: as many tokens as `micro_batch_rows` long
     rows, or, for what is left of shorter ones, `micro_batch_rows` of these.
 
     Args:
-      lengths: ids of each unit.
+      lengths: tokens of each unit.
       row_length: of the longest rows.
       micro_batch_rows: rows are opened so many at a time.
 
@@ -120,7 +123,7 @@ def lay_out(lengths: Sequence[int], row_length: int, micro_batch_rows: int) -> l
     """
     left = sorted(range(len(lengths)), key=lambda unit: -lengths[unit])
     if left and lengths[left[0]] > row_length:
-        raise ValueError(f"expected units of at most {row_length} ids, a row, got {lengths[left[0]]}")
+        raise ValueError(f"expected units of at most {row_length} tokens, a row, got {lengths[left[0]]}")
     layouts = []
     shapes = row_lengths(row_length)
     for length, shorter in zip(shapes, (*shapes[1:], 0), strict=True):
@@ -139,7 +142,7 @@ def lay_out(lengths: Sequence[int], row_length: int, micro_batch_rows: int) -> l
 def _first_fit(
     order: Sequence[int], lengths: Sequence[int], row_length: int, at_once: int, *, above: int = 0
 ) -> tuple[list[list[int]], list[int]]:
-    """Puts units, in their order, into rows opened `at_once`; those of at most `above` ids open none.
+    """Puts units, in their order, into rows opened `at_once`; those of at most `above` tokens open none.
 
     Returns:
       The units of each row, and the units that are in none.
@@ -178,14 +181,16 @@ def fill(layout: Layout, sides: Callable[[int], Sequence[Side]], *, own: Collect
         if own is not None and row not in own:
             continue
         start = 0
-        for segment, (ids, mask, logprobs) in enumerate((s for unit in units for s in sides(unit)), start=1):
-            end = start + len(ids)
-            batch.tokens[row, start:end] = ids
+        for segment, (token_ids, mask, reference_logprobs) in enumerate(
+            (s for unit in units for s in sides(unit)), start=1
+        ):
+            end = start + len(token_ids)
+            batch.tokens[row, start:end] = token_ids
             batch.positions[row, start:end] = np.arange(end - start)
             batch.segments[row, start:end] = segment
             batch.mask[row, start:end] = mask
-            if logprobs is not None:
-                batch.old_logprobs[row, start:end][mask] = logprobs
+            if reference_logprobs is not None:
+                batch.old_logprobs[row, start:end][mask] = reference_logprobs
             start = end
     return batch
 
@@ -193,14 +198,14 @@ def fill(layout: Layout, sides: Callable[[int], Sequence[Side]], *, own: Collect
 def taken_out(
     layout: Layout, values: np.ndarray, sides: Callable[[int], Sequence[Side]]
 ) -> dict[int, tuple[np.ndarray, ...]]:
-    """Returns of every unit its sides' values at action ids, from an array [B, T] of a filled micro-batch."""
+    """Returns of every unit its sides' values at action tokens, from an array [B, T] of a filled micro-batch."""
     found = {}
     for row, units in enumerate(layout.rows):
         start = 0
         for unit in units:
             own = []
-            for ids, mask, _ in sides(unit):
-                own.append(values[row, start : start + len(ids)][mask])
-                start += len(ids)
+            for token_ids, mask, _ in sides(unit):
+                own.append(values[row, start : start + len(token_ids)][mask])
+                start += len(token_ids)
             found[unit] = tuple(own)
     return found

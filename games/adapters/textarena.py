@@ -5,7 +5,7 @@
 The package keeps its randomness in Python's global generator (two of its games also use numpy's). Here every reset and
 every step runs under one lock of the process with both generators seeded from (seed of the game, replies so far), and
 puts back what was there. So the seed alone decides a game, games in several threads do not disturb each other, and the
-caller's generators are as they were. Draws that other code takes in another thread meanwhile are not guarded.
+caller's generators are as they were. Random numbers that other code takes in another thread meanwhile are not guarded.
 """
 
 import contextlib
@@ -20,9 +20,9 @@ from typing import Any, ClassVar, Literal, Unpack
 import numpy as np
 
 from dfc.games import registry
-from dfc.games.chance import derive_seed
-from dfc.games.extraction import extract_action, spoken
 from dfc.games.game import Common, Game, Outcome, Verdict
+from dfc.games.parsing import extract_action, spoken
+from dfc.games.rng import derive_seed
 
 _LONGEST_GROUP = 200  # characters of an action in brackets
 _LONGEST_TALK = 4000  # Python converts up to 4300 digits; the package converts what it finds
@@ -97,7 +97,7 @@ class TextArena(Game):
         self._result: int | tuple[Outcome, ...] = 0
 
     @property
-    def longest(self) -> int:
+    def max_game_length(self) -> int:
         """The cap."""
         return self.max_actions
 
@@ -210,7 +210,7 @@ class TextArena(Game):
 
     def _opened(self) -> Any:  # noqa: ANN401 (the package has no types)
         env = _make(self.upstream)
-        seed = _seed(self.upstream, self.chance.seed, "start")
+        seed = _seed(self.upstream, self.rng.seed, "start")
         env.reset(num_players=self.seats, seed=seed)
         if hasattr(env.state, "error_allowance"):
             env.state.error_allowance = _PATIENCE
@@ -218,7 +218,7 @@ class TextArena(Game):
 
     def _stepped(self, env: Any, number: int, action: str) -> tuple[bool, Any]:  # noqa: ANN401 (as above)
         # A seed for each reply, not a stored generator: that takes 2.5 kB a game, and an illegal reply would move it.
-        _seed(self.upstream, self.chance.seed, number)
+        _seed(self.upstream, self.rng.seed, number)
         done, info = env.step(action)
         return bool(done), info
 

@@ -1,1 +1,1 @@
-"""The ten task groups of Paprika: six that a program plays, four whose world answers in words."""
+"""The ten task groups of Paprika: six whose rules are a program, four whose world answers in words."""

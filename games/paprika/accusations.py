@@ -131,7 +131,7 @@ _SENTENCES = re.compile(r"(?<=[.!?;])\)? ")
 
 
 @dataclasses.dataclass(frozen=True)
-class Reading:
+class AccusationReading:
     """What a message says of the suspects.
 
     Attributes:
@@ -166,13 +166,13 @@ def told(text: str, suspects: Sequence[str]) -> frozenset[str]:
     return _read(text[:_LONGEST], tuple(suspects[:10]), answer=True).accused
 
 
-def read(text: str, suspects: Sequence[str]) -> Reading:
-    """Returns what a text says of the suspects; see `accused` and `Reading`."""
+def read(text: str, suspects: Sequence[str]) -> AccusationReading:
+    """Returns what a text says of the suspects; see `accused` and `AccusationReading`."""
     return _read(text[:_LONGEST], tuple(suspects[:10]), answer=False)
 
 
 @functools.lru_cache(maxsize=1024)  # rules and script read the same messages
-def _read(text: str, names: tuple[str, ...], *, answer: bool) -> Reading:
+def _read(text: str, names: tuple[str, ...], *, answer: bool) -> AccusationReading:
     patterns = (_LOWER_ACCUSATIONS if text == text.lower() else _ACCUSATIONS)[1 if answer else 0 :]
     blamed: set[str] = set()
     denied: set[str] = set()
@@ -187,7 +187,7 @@ def _read(text: str, names: tuple[str, ...], *, answer: bool) -> Reading:
                 nearby = " ".join(before.rpartition(",")[2].split()[-4:])
                 refuted = _DENIAL.search(f"{nearby} {match[0]}") or _EXCEPTION.search(match[0])
                 (denied if refuted else blamed).update(re.findall("@([0-9])", match[1]))
-    return Reading(
+    return AccusationReading(
         accused=frozenset(names[int(digit)] for digit in blamed),
         named=frozenset(names[int(digit)] for digit in stated - denied),
         states=states,
@@ -224,7 +224,7 @@ def _statements(text: str) -> list[tuple[str, bool]]:
         report = _REPORT.search(said)
         if report is None:
             found.append((said, True))
-        elif said[: report.start()].strip():  # behind it stand others' words and conditions
+        elif said[: report.start()].strip():  # after it stand others' words and conditions
             found.append((said[: report.start()], False))
     return found
 

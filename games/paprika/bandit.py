@@ -7,17 +7,17 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any, ClassVar, Unpack
 
-from dfc.games.chance import Chance, derive_seed
 from dfc.games.game import Common
-from dfc.games.paprika.guesses import USELESS, count_of
+from dfc.games.paprika.guessing import USELESS, count_of
 from dfc.games.paprika.task import AnswerGame, tagged
+from dfc.games.rng import GameRng, derive_seed
 
 GAPS = (0.1, 0.2)  # the best arm's mean is this much above one half, the others' at least as much below
 _FILE = pathlib.Path(__file__).parent / "data" / "bandit_scenarios.json"
 
 
 @dataclasses.dataclass(frozen=True)
-class Setting:
+class BanditScenario:
     """What a scenario looks like.
 
     Attributes:
@@ -30,20 +30,20 @@ class Setting:
 
 
 @functools.cache
-def settings(split: str) -> tuple[Setting, ...]:
+def scenarios(split: str) -> tuple[BanditScenario, ...]:
     """Returns the scenarios of a split by task number; raises KeyError for another one."""
     found = json.loads(_FILE.read_text(encoding="utf-8"))[split]
-    return tuple(Setting(entry["setting"], tuple(entry["arms"])) for entry in found)
+    return tuple(BanditScenario(entry["setting"], tuple(entry["arms"])) for entry in found)
 
 
-def draw_means(arms: int, chance: Chance) -> tuple[int, list[float]]:
+def sample_means(arms: int, rng: GameRng) -> tuple[int, list[float]]:
     """Returns the best arm's number and every arm's probability of a reward.
 
     gap ~ U(0.1, 0.2); the best arm, each equally likely, has 0.5 + gap; the others ~ U(0, 0.5 - gap) independently.
     """
-    gap = GAPS[0] + (GAPS[1] - GAPS[0]) * chance.uniform()
-    best = chance.below(arms)
-    return best, [0.5 + gap if arm == best else (0.5 - gap) * chance.uniform() for arm in range(arms)]
+    gap = GAPS[0] + (GAPS[1] - GAPS[0]) * rng.uniform()
+    best = rng.randrange(arms)
+    return best, [0.5 + gap if arm == best else (0.5 - gap) * rng.uniform() for arm in range(arms)]
 
 
 class Bandit(AnswerGame):
@@ -57,7 +57,7 @@ class Bandit(AnswerGame):
     the action ``<Answer>?</Answer>``: it costs a turn, with a message, and fails as the last one.
 
     Tasks: a task is a scenario, that is a text and its arms (81 for training, 1 for the test). The means are no part
-    of it, as in the paper, which draws them anew for each trial: they depend on split and whole seed, the rewards on
+    of it, as in the paper, which samples them again for each trial: they depend on split and whole seed, the rewards on
     the whole seed and the pulls before. So seed ``task + k * number_of_tasks`` is trial k of a scenario with means
     of its own, and equal seeds give equal means. A test over n trials takes the seeds 0 to n - 1.
 
@@ -70,7 +70,7 @@ class Bandit(AnswerGame):
       - Two different answers in a reply are no answer (there the first one counts), nor is an empty one.
 
     Attributes:
-      setting: the scenario, or None before the first `reset`.
+      scenario: the scenario, or None before the first `reset`.
       pulls: tries so far as (number of the arm, reward); answers that name no arm are not among them.
     """
 
@@ -82,7 +82,7 @@ class Bandit(AnswerGame):
         super().__init__(split=split, max_turns=max_turns, **common)
         if max_turns < 2:
             raise ValueError(f"max_turns must be 2 or more, a try and the decision, got {max_turns}")
-        self.setting: Setting | None = None
+        self.scenario: BanditScenario | None = None
         self.pulls: list[tuple[int, int]] = []
         self._best = -1
         self._means: list[float] = []
@@ -90,7 +90,7 @@ class Bandit(AnswerGame):
     @property
     def arms(self) -> tuple[str, ...]:
         """The names of the arms, () before the first `reset`."""
-        return () if self.setting is None else self.setting.arms
+        return () if self.scenario is None else self.scenario.arms
 
     def measures(self) -> dict[str, float]:
         """Returns figures of the tries so far.
@@ -103,16 +103,16 @@ class Bandit(AnswerGame):
             "regret": sum((self._means[self._best] - self._means[arm] for arm, _ in self.pulls), 0.0),
         }
 
-    def _set_up(self, chance: Chance) -> None:
-        del chance  # the means belong to the trial, not to the task
-        self.setting = settings(self.split)[self.task]
+    def _set_up(self, rng: GameRng) -> None:
+        del rng  # the means belong to the trial, not to the task
+        self.scenario = scenarios(self.split)[self.task]
         self.pulls = []
-        trial = Chance(derive_seed("Bandit", self.split, self.chance.seed))
-        self._best, self._means = draw_means(len(self.setting.arms), trial)
+        trial = GameRng(derive_seed("Bandit", self.split, self.rng.seed))
+        self._best, self._means = sample_means(len(self.scenario.arms), trial)
 
     def _rules(self, seat: int) -> str:
         del seat  # there is one only
-        text = "" if self.setting is None else self.setting.text
+        text = "" if self.scenario is None else self.scenario.text
         tries = self.max_turns - 1
         return (
             f"{text} Your choices: {', '.join(self.arms)}. Each choice gives reward 1 with a fixed probability of its "
@@ -136,7 +136,7 @@ class Bandit(AnswerGame):
             told = "That is none of the choices, no reward."
         else:
             arm = self.arms.index(answer)
-            reward = int(self.chance.uniform() < self._means[arm])
+            reward = int(self.rng.uniform() < self._means[arm])
             self.pulls.append((arm, reward))
             told = f"{answer}: reward {reward}."
         self._tell(0, f"{told} {count_of(left, 'try', 'tries')} left." if left else told)
@@ -152,7 +152,7 @@ class Bandit(AnswerGame):
         return {"best": self._best, "means": list(self._means), "pulls": [list(pull) for pull in self.pulls]}
 
     def _set_position(self, position: dict[str, Any]) -> None:
-        self.setting = settings(self.split)[self.task] if self.task >= 0 else None
+        self.scenario = scenarios(self.split)[self.task] if self.task >= 0 else None
         self._best = position["best"]
         self._means = list(position["means"])
         self.pulls = [(arm, reward) for arm, reward in position["pulls"]]

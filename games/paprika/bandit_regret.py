@@ -6,10 +6,10 @@ The task is that of Krishnamurthy et al., "Can large language models explore in-
 from collections.abc import Mapping
 from typing import Any, ClassVar, Unpack
 
-from dfc.games.chance import Chance
 from dfc.games.game import Common
-from dfc.games.paprika.guesses import USELESS, count_of
+from dfc.games.paprika.guessing import USELESS, count_of
 from dfc.games.paprika.task import AnswerGame, tagged
+from dfc.games.rng import GameRng
 
 BUTTONS = ("blue", "green", "red", "yellow", "purple", "orange", "white", "black", "pink", "gray")
 _WASTED = -1  # in `choices`: the answer named no button
@@ -20,8 +20,8 @@ class BanditRegret(AnswerGame):
 
     Rules: one of `arms` buttons, each equally likely, pays a reward of 1 with probability 1/2 + `gap` / 200, the others
     with 1/2 - `gap` / 200, else 0. The player presses one button in each of `max_turns` turns. It has no memory
-    (`forgetful`): each turn it is shown the whole problem anew, with the number of presses and the mean reward of every
-    button so far.
+    (`stateless_roles`): each turn it is shown the whole problem again, with the number of presses and the mean reward
+    of every button so far.
 
     Outcome: success if the best button is pressed at least once in the second half of the turns; the share of failures
     is the source's frequency of suffix failures at T/2. Pressing every button in turn succeeds always, so the outcome
@@ -49,7 +49,7 @@ class BanditRegret(AnswerGame):
     open_actions: ClassVar[bool] = True
     grammar: ClassVar[str] = tagged("...")
     splits: ClassVar[Mapping[str, int]] = {"test": 100}
-    forgetful: ClassVar[frozenset[str]] = frozenset({"player"})
+    stateless_roles: ClassVar[frozenset[str]] = frozenset({"player"})
     evaluation_only: ClassVar[bool] = True  # whoever presses every button in turn wins
 
     def __init__(
@@ -87,8 +87,8 @@ class BanditRegret(AnswerGame):
             "best_arm_share": pressed.count(self._best) / self.max_turns,
         }
 
-    def _set_up(self, chance: Chance) -> None:
-        self._best = chance.below(len(self.arms))
+    def _set_up(self, rng: GameRng) -> None:
+        self._best = rng.randrange(len(self.arms))
         self.choices = []
 
     def _rules(self, seat: int) -> str:
@@ -119,7 +119,7 @@ class BanditRegret(AnswerGame):
             self.choices.append((_WASTED, 0))
         else:
             arm = self.arms.index(answer)
-            self.choices.append((arm, int(self.chance.uniform() < self.mean(arm))))
+            self.choices.append((arm, int(self.rng.uniform() < self.mean(arm))))
         if len(self.choices) < self.max_turns:
             return None
         return any(arm == self._best for arm, _ in self.choices[self.max_turns // 2 :])

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, Unpack
 
-from dfc.games.chance import Chance
-from dfc.games.extraction import read_number
 from dfc.games.game import Common
 from dfc.games.paprika.task import AnswerGame, distinct_tasks
+from dfc.games.parsing import read_number
+from dfc.games.rng import GameRng
 
 SHIPS = (("Carrier", 5), ("Battleship", 4), ("Destroyer", 2))
 """Names and lengths, in the order of `Battleship.hits`."""
@@ -76,8 +76,8 @@ class Battleship(AnswerGame):
             "wasted_turns": float(self.wasted_turns),
         }
 
-    def _set_up(self, chance: Chance) -> None:
-        del chance  # the table of all tasks, which must differ from each other, has a stream of its own
+    def _set_up(self, rng: GameRng) -> None:
+        del rng  # the table of all tasks, which must differ from each other, has a stream of its own
         self.size, ships = _tasks()[self.split][self.task]
         self._ships = list(ships)
         self.board = [HIDDEN] * self.size**2
@@ -178,22 +178,22 @@ def placements(size: int, length: int) -> tuple[int, ...]:
 @functools.cache
 def _tasks() -> dict[str, tuple[tuple[int, tuple[int, ...]], ...]]:
     """Returns the boards of all splits, as size and ships."""
-    return distinct_tasks(Battleship.__name__, _SPLITS, _draw)
+    return distinct_tasks(Battleship.__name__, _SPLITS, _sample)
 
 
-def _draw(chance: Chance, split: str, task: int) -> tuple[tuple[int, tuple[int, ...]], tuple[int, tuple[int, ...]]]:
+def _sample(rng: GameRng, split: str, task: int) -> tuple[tuple[int, tuple[int, ...]], tuple[int, tuple[int, ...]]]:
     small, count = _SMALL_BOARDS[split], _SPLITS[split]
     # The small boards lie evenly among the large ones, so that the first tasks of a split are a fair sample.
     size = _SMALL if (task + 1) * small // count > task * small // count else _LARGE
-    board = (size, _ships(chance, size))
+    board = (size, _ships(rng, size))
     return board, board
 
 
-def _ships(chance: Chance, size: int) -> tuple[int, ...]:
+def _ships(rng: GameRng, size: int) -> tuple[int, ...]:
     while True:
         ships = []
         for _, length in SHIPS:
             ways = placements(size, length)
-            ships.append(ways[chance.below(len(ways))])
+            ships.append(ways[rng.randrange(len(ways))])
         if not (ships[0] & ships[1] or (ships[0] | ships[1]) & ships[2]):
             return tuple(ships)

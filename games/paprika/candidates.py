@@ -21,7 +21,7 @@ _ASIDES = re.compile(
     r"(?<![^\W_])(?:(?:yes )?or no|or not|by any chance|(?:thinking|city|town|name)\s{1,4}of(?=\W)"
     r"|go(?:ing)?\s{1,4}with)(?![^\W_])"
 )
-_SAYING_NOTHING = frozenset(  # a clause of these words and a candidate guesses it, whatever their order
+_FILLER_WORDS = frozenset(  # a clause of these words and a candidate guesses it, whatever their order
     words_of(
         "i im id ill it its is was are were be been am this that thats these those they theyre he hes she shes you "
         "your youre yours my me we our the a an guess guessing think thinking thought believe suspect suppose say "
@@ -108,7 +108,7 @@ class Pool:
 
 
 @dataclasses.dataclass(frozen=True)
-class Reading:
+class GuessReading:
     """What words say of the candidates of a pool.
 
     Attributes:
@@ -121,7 +121,7 @@ class Reading:
 
 
 @functools.lru_cache(maxsize=1024)  # rules, world and judge read the same words
-def read(text: str, pool: Pool) -> Reading:
+def read(text: str, pool: Pool) -> GuessReading:
     """Returns which candidates a text names, and whether it names a single one as a guess.
 
     The longest name at a place counts ("New York" is not York), in any case and number, with anything between its
@@ -129,13 +129,13 @@ def read(text: str, pool: Pool) -> Reading:
 
     >>> pool = Pool([("tiger", "tiger"), ("lion", "lion")], kind="animal")
     >>> read("Is it a tiger?", pool)
-    Reading(named=('tiger',), guess=True)
+    GuessReading(named=('tiger',), guess=True)
     >>> read("I'd say it's the tiger, or not?", pool)
-    Reading(named=('tiger',), guess=True)
+    GuessReading(named=('tiger',), guess=True)
     >>> read("Is it bigger than TIGERS?", pool)
-    Reading(named=('tiger',), guess=False)
+    GuessReading(named=('tiger',), guess=False)
     >>> read("Is it a lion, a tiger?", pool)
-    Reading(named=('lion', 'tiger'), guess=False)
+    GuessReading(named=('lion', 'tiger'), guess=False)
     """
     folded = fold(_APOSTROPHES.sub("", text))
     mentions = pool.mentions([word for word in _WORD.finditer(folded) if word[0] not in ARTICLES])
@@ -143,13 +143,13 @@ def read(text: str, pool: Pool) -> Reading:
     homes = {pool.home[meaning] for meaning in every if meaning in pool.home}
     named = tuple(meaning for meaning in every if meaning not in homes)
     if len(named) != 1:
-        return Reading(named, guess=False)
+        return GuessReading(named, guess=False)
     marked, behind = [], 0
     for start, end, meaning in mentions:
         marked += [folded[behind:start], _CANDIDATE if meaning == named[0] else _HOME]
         behind = end
     said = "".join([*marked, folded[behind:]])
-    return Reading(named, _guessing(pool.kind).search(said) is not None or _says_nothing_else(said, pool.kind))
+    return GuessReading(named, _guessing(pool.kind).search(said) is not None or _only_filler(said, pool.kind))
 
 
 @functools.cache
@@ -172,9 +172,9 @@ def _guessing(kind: str) -> re.Pattern[str]:
     return re.compile(f"{before}{article}{_CANDIDATE}{behind}")
 
 
-def _says_nothing_else(said: str, kind: str) -> bool:
+def _only_filler(said: str, kind: str) -> bool:
     """Returns whether a clause holds a candidate and words that say nothing of it: "I'd guess it's X or not?"."""
-    light = _SAYING_NOTHING | set(words_of(kind)) | (_CITY_WORDS if kind == "city" else frozenset())
+    light = _FILLER_WORDS | set(words_of(kind)) | (_CITY_WORDS if kind == "city" else frozenset())
     for clause in _CLAUSE.split(_ASIDES.sub(" ", said)):
         words = _WORD.findall(clause) if _CANDIDATE in clause else ["", ""]
         if light.issuperset(words) and ("be" in words or _UNLESS_BE.isdisjoint(words)):

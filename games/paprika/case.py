@@ -3,8 +3,8 @@
 import abc
 from typing import ClassVar
 
-from dfc.games.chance import Chance
 from dfc.games.paprika.world import AGENT, World
+from dfc.games.rng import GameRng
 
 
 class Case(World):
@@ -32,7 +32,7 @@ class Case(World):
         listed = self._listed()
         return [asked for asked, _ in self.heard if asked in listed]
 
-    def _set_up(self, chance: Chance) -> None:
-        super()._set_up(chance)
+    def _set_up(self, rng: GameRng) -> None:
+        super()._set_up(rng)
         if self.scenario is not None:
             self._tell(AGENT, f"{self.lead} {self.scenario.briefing}")

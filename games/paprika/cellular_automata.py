@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, Unpack
 
-from dfc.games.chance import Chance
 from dfc.games.game import Common
 from dfc.games.paprika.task import AnswerGame, distinct_tasks
+from dfc.games.rng import GameRng
 
 NEIGHBOURHOODS = tuple(f"{number:03b}" for number in range(8))
 _SHORTEST, _LONGEST = 3, 10  # cells of an input
@@ -95,8 +95,8 @@ class CellularAutomata(AnswerGame):
             "answers": float(self.answers),
         }
 
-    def _set_up(self, chance: Chance) -> None:
-        del chance  # the table of all tasks, which must differ from each other, has a stream of its own
+    def _set_up(self, rng: GameRng) -> None:
+        del rng  # the table of all tasks, which must differ from each other, has a stream of its own
         self.pairs = _tasks()[self.split][self.task]
         self.answers = self.reproduced = 0
         for number, (before, after) in enumerate(self.pairs, start=1):
@@ -157,13 +157,13 @@ class CellularAutomata(AnswerGame):
 @functools.cache
 def _tasks() -> dict[str, tuple[Pairs, ...]]:
     """Returns the tasks of all splits; two are alike if they have the same pairs, in any order."""
-    return distinct_tasks(CellularAutomata.__name__, _SPLITS, _draw)
+    return distinct_tasks(CellularAutomata.__name__, _SPLITS, _sample)
 
 
-def _draw(chance: Chance, split: str, _task: int) -> tuple[Pairs, frozenset[tuple[str, str]] | None]:
-    count = _TEST_PAIRS if split == "test" else 1 + chance.below(_TEST_PAIRS)
-    table = _TABLES[RULES[chance.below(len(RULES))]]
-    lengths = [_SHORTEST + chance.below(_LONGEST - _SHORTEST + 1) for _ in range(count)]
-    inputs = [f"{chance.below(2**length):0{length}b}" for length in lengths]
+def _sample(rng: GameRng, split: str, _task: int) -> tuple[Pairs, frozenset[tuple[str, str]] | None]:
+    count = _TEST_PAIRS if split == "test" else 1 + rng.randrange(_TEST_PAIRS)
+    table = _TABLES[RULES[rng.randrange(len(RULES))]]
+    lengths = [_SHORTEST + rng.randrange(_LONGEST - _SHORTEST + 1) for _ in range(count)]
+    inputs = [f"{rng.randrange(2**length):0{length}b}" for length in lengths]
     pairs = tuple((before, evolve(table, before)) for before in inputs)
     return pairs, frozenset(pairs) if len(set(pairs)) == count else None

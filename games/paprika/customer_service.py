@@ -12,11 +12,11 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Unpack
 
-from dfc.games.chance import Chance
 from dfc.games.game import Common, Outcome
 from dfc.games.paprika.case import Case
 from dfc.games.paprika.scenario import Scenario
 from dfc.games.paprika.world import AGENT, GOAL, NOT_VALID, VALID, WORLD, marked_words, one_of
+from dfc.games.rng import GameRng
 
 UNCLEAR = "One thing at a time, please, and say in a sentence what I should do."
 GENERIC = ("Switch it off and on again.", "Have it looked at in a workshop.")  # of every domain; they never help
@@ -148,7 +148,7 @@ class _Understood:
 def proposals(text: str, domain: str) -> list[int]:
     """Returns which remedies of a domain a text proposes, as numbers in `cases(domain)`.
 
-    A remedy is proposed where one sentence holds all words of one of its keys; up to three words behind a negation or
+    A remedy is proposed where one sentence holds all words of one of its keys; up to three words after a negation or
     "instead of" do not count. A sentence that asks how things are proposes nothing; "Have you tried", "Could you",
     "What about", "Why not" do. Whether a proposal is more than its key words says `clearly`.
 
@@ -248,7 +248,7 @@ class CustomerService(Case):
     nothing: a policy that invents remedies until one helps is held by the turn limit alone, and so is one that learns
     from the customer's answers how things are. `GENERIC` remedies are not counted.
 
-    Action: anything in words; what stands behind the last ``</think>`` counts. `legal_actions` lists sentences: one
+    Action: anything in words; what stands after the last ``</think>`` counts. `legal_actions` lists sentences: one
     check for each topic of the domain, the remedies of all its cases, and two remedies that never help; the list is
     the same for all cases of a domain. Every sentence of it is understood by the scripted customer.
 
@@ -343,8 +343,8 @@ class CustomerService(Case):
             f"else with {NOT_VALID}, and nothing more."
         )
 
-    def _set_up(self, chance: Chance) -> None:
-        super()._set_up(chance)
+    def _set_up(self, rng: GameRng) -> None:
+        super()._set_up(rng)
         self.wrong_remedies_made = 0
 
     def _unanswerable(self, action: str) -> str | None:

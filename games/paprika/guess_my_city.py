@@ -7,10 +7,10 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from dfc.games.chance import derive_seed
-from dfc.games.paprika.candidates import Pool, Reading, read
+from dfc.games.paprika.candidates import GuessReading, Pool, read
 from dfc.games.paprika.scenario import Scenario
 from dfc.games.paprika.world import GOAL, JUDGE, NOT_VALID, VALID, WORLD, World, marked_words
+from dfc.games.rng import derive_seed
 
 _DATA = pathlib.Path(__file__).parent / "data" / "cities.json"
 _SIZES = {
@@ -128,7 +128,7 @@ def places(name: str = "", spellings: tuple[str, ...] = ()) -> Pool:
     return Pool([*own, *ours], home=home, kind="city")
 
 
-def read_places(text: str, scenario: Scenario) -> Reading:
+def read_places(text: str, scenario: Scenario) -> GuessReading:
     """Returns which cities, by full name, and countries a text names, and whether it guesses a city.
 
     Of a scenario of another source, its own city is among them.
@@ -156,14 +156,14 @@ class GuessMyCity(World):
       - The world can be answered for by a script from facts (there by a chat model only).
       - A reply that names the city is refused (there only the prompt forbids it). The country's name is forbidden by
         the prompt only, here as there: a landmark or a language may contain it.
-      - A world that fails `staff_tries` times discards the game (there a default sentence ends it).
+      - A world that fails `simulator_tries` times discards the game (there a default sentence ends it).
       - Success is the judge's finding alone, asked once a turn (there twice).
 
     Attributes:
       scenario, asked, heard: see `World`.
     """
 
-    reply_ids: ClassVar[int | None] = 512  # appendix E
+    max_reply_tokens: ClassVar[int | None] = 512  # appendix E
     splits: ClassVar[Mapping[str, int]] = {"train": 324, "test": 108}
 
     @classmethod

@@ -4,10 +4,10 @@ import functools
 from collections.abc import Mapping
 from typing import Any, ClassVar, Unpack
 
-from dfc.games.chance import Chance
 from dfc.games.game import Common
-from dfc.games.paprika.guesses import USELESS, count_of, dealt
+from dfc.games.paprika.guessing import USELESS, count_of, dealt
 from dfc.games.paprika.task import AnswerGame, tagged
+from dfc.games.rng import GameRng
 
 LENGTH = 4
 CODES = tuple(f"{number:04}" for number in range(10**LENGTH))
@@ -64,8 +64,8 @@ class Mastermind(AnswerGame):
         self.turns: list[tuple[str, int, int]] = []
         self._target = ""
 
-    def _set_up(self, chance: Chance) -> None:
-        del chance  # the task's number decides
+    def _set_up(self, rng: GameRng) -> None:
+        del rng  # the task's number decides
         self._target = targets(self.split)[self.task]
         self.turns = []
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, Unpack
 
-from dfc.games.chance import Chance
-from dfc.games.extraction import read_number
 from dfc.games.game import Common
 from dfc.games.paprika.task import AnswerGame, distinct_tasks
+from dfc.games.parsing import read_number
+from dfc.games.rng import GameRng
 
 HIDDEN, ZERO = "#*"
 _SPLITS = MappingProxyType({"train": 1000, "test": 200})
@@ -79,8 +79,8 @@ class Minesweeper(AnswerGame):
             "wasted_turns": float(self.wasted_turns),
         }
 
-    def _set_up(self, chance: Chance) -> None:
-        del chance  # the table of all tasks, which must differ from each other, has a stream of its own
+    def _set_up(self, rng: GameRng) -> None:
+        del rng  # the table of all tasks, which must differ from each other, has a stream of its own
         self.rows, self.columns, self._order = _tasks()[self.split][self.task]
         self.mines = len(self._order) - 1
         self.board = [HIDDEN] * (self.rows * self.columns)
@@ -187,17 +187,17 @@ def neighbours(rows: int, columns: int) -> tuple[tuple[int, ...], ...]:
 @functools.cache
 def _tasks() -> dict[str, tuple[tuple[int, int, tuple[int, ...]], ...]]:
     """Returns rows, columns and the first mines + 1 cells of an order for the tasks of all splits."""
-    return distinct_tasks(Minesweeper.__name__, _SPLITS, _draw)
+    return distinct_tasks(Minesweeper.__name__, _SPLITS, _sample)
 
 
-def _draw(
-    chance: Chance, _split: str, _task: int
+def _sample(
+    rng: GameRng, _split: str, _task: int
 ) -> tuple[tuple[int, int, tuple[int, ...]], tuple[int, int, frozenset[int], int]]:
     sides = _LONGEST - _SHORTEST + 1
-    rows, columns = _SHORTEST + chance.below(sides), _SHORTEST + chance.below(sides)
+    rows, columns = _SHORTEST + rng.randrange(sides), _SHORTEST + rng.randrange(sides)
     cells = list(range(rows * columns))
     mines = max(1, len(cells) // _CELLS_PER_MINE)
-    order = tuple(cells.pop(chance.below(len(cells))) for _ in range(mines + 1))
+    order = tuple(cells.pop(rng.randrange(len(cells))) for _ in range(mines + 1))
     # Two orders lay the same mines for every first cell exactly if they have the same last cell and the same ones
     # before it.
     return (rows, columns, order), (rows, columns, frozenset(order[:-1]), order[-1])

@@ -11,12 +11,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, Unpack
 
-from dfc.games.chance import Chance
 from dfc.games.game import Common, Outcome
 from dfc.games.paprika.accusations import accused, read, told
 from dfc.games.paprika.case import Case
 from dfc.games.paprika.scenario import Scenario
 from dfc.games.paprika.world import AGENT, GOAL, NOT_VALID, VALID, WORLD, marked_words, one_of
+from dfc.games.rng import GameRng
 
 NO_ACCUSATION = "<NONE>"
 """What the judge says of a message that accuses nobody."""
@@ -108,7 +108,7 @@ class MurderMystery(Case):
     the culprit and nobody else (`VALID`), anybody else (`NOT_VALID`), or nobody (`NO_ACCUSATION`). The agent has
     `max_turns` turns, and its first accusation ends the case (`accusations`).
 
-    Action: anything in words; what stands behind the last ``</think>`` counts. `legal_actions` lists sentences that
+    Action: anything in words; what stands after the last ``</think>`` counts. `legal_actions` lists sentences that
     ask each suspect, check each alibi, inspect each thing, and accuse each suspect. It depends on the scene and not on
     who did it. Every sentence of it is understood by the scripted world. Which texts accuse somebody says
     `dfc.games.paprika.accusations.accused`, to the rules and to the script alike.
@@ -216,8 +216,8 @@ class MurderMystery(Case):
             f"{NOT_VALID} if it accuses anybody else, with {NO_ACCUSATION} if it accuses nobody, and nothing more."
         )
 
-    def _set_up(self, chance: Chance) -> None:
-        super()._set_up(chance)
+    def _set_up(self, rng: GameRng) -> None:
+        super()._set_up(rng)
         self.accusations_made = 0
 
     def _play(self, action: str) -> int | tuple[Outcome, ...]:

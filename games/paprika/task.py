@@ -8,9 +8,9 @@ import abc
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, ClassVar, Literal, TypeVar, Unpack
 
-from dfc.games.chance import Chance, derive_seed
-from dfc.games.extraction import extract_answer
 from dfc.games.game import Common, Game, Outcome
+from dfc.games.parsing import extract_answer
+from dfc.games.rng import GameRng, derive_seed
 
 OPENING, CLOSING = "<Answer>", "</Answer>"
 _T = TypeVar("_T")
@@ -22,27 +22,27 @@ def tagged(answer: str) -> str:
 
 
 def distinct_tasks(
-    group: str, sizes: Mapping[str, int], draw: Callable[[Chance, str, int], tuple[_T, Hashable | None]]
+    group: str, sizes: Mapping[str, int], sample: Callable[[GameRng, str, int], tuple[_T, Hashable | None]]
 ) -> dict[str, tuple[_T, ...]]:
     """Returns the tasks of all splits, no two of them alike; each split has a stream of its own.
 
     Args:
       group: whose tasks; a part of the streams' seeds.
       sizes: how many tasks, by split.
-      draw: (stream, split, number of the task in it) -> a task, and what two alike tasks have in common. A task that is
-        like an earlier one of any split is drawn again, and so is one with None there, which is unusable.
+      sample: (stream, split, number of the task in it) -> a task, and what two alike tasks have in common. A task that
+        is like an earlier one of any split is drawn again, and so is one with None there, which is unusable.
     """
     tasks: dict[str, tuple[_T, ...]] = {}
     seen: set[Hashable] = {None}
     for split, size in sizes.items():
-        chance = Chance(derive_seed("tasks", group, split))
-        drawn: list[_T] = []
-        while len(drawn) < size:
-            task, key = draw(chance, split, len(drawn))
+        rng = GameRng(derive_seed("tasks", group, split))
+        sampled: list[_T] = []
+        while len(sampled) < size:
+            task, key = sample(rng, split, len(sampled))
             if key not in seen:
                 seen.add(key)
-                drawn.append(task)
-        tasks[split] = tuple(drawn)
+                sampled.append(task)
+        tasks[split] = tuple(sampled)
     return tasks
 
 
@@ -56,7 +56,7 @@ class Task(Game):
 
     `reset(seed)` takes task ``seed % number_of_tasks``: seeds 0, 1, ... walk through a split, any large seed draws from
     it. What the task hides depends on group, split and task number only (`_set_up`); what happens on the way, such as
-    the reward of a pull, on the whole seed (`self.chance`). So ``task + k * number_of_tasks`` is trial k of a task.
+    the reward of a pull, on the whole seed (`self.rng`). So ``task + k * number_of_tasks`` is trial k of a task.
 
     Outcomes: WIN for success, LOSS for failure, also at the turn limit; INVALID for a reply that cannot be read
     (`malformed_allowance` gives further tries). Actions that achieve nothing (a word of a wrong length) cost a turn
@@ -70,7 +70,7 @@ class Task(Game):
 
     seats: ClassVar[int] = 1
     start: ClassVar[Literal["fixed", "random"]] = "random"
-    reply_ids: ClassVar[int | None] = 1024  # appendix E
+    max_reply_tokens: ClassVar[int | None] = 1024  # appendix E
 
     def __init__(self, *, split: str, max_turns: int, **common: Unpack[Common]) -> None:
         super().__init__(**common)
@@ -88,14 +88,14 @@ class Task(Game):
         return self.splits[self.split]
 
     @property
-    def longest(self) -> int:
+    def max_game_length(self) -> int:
         """The turn limit."""
         return self.max_turns
 
     # ---- by subclass ----------------------------------------------------------------------------------------------
 
     @abc.abstractmethod
-    def _set_up(self, chance: Chance) -> None:
+    def _set_up(self, rng: GameRng) -> None:
         """Draws the secret of `self.task` from a stream that belongs to the task, and tells the player the start."""
 
     @abc.abstractmethod
@@ -109,8 +109,8 @@ class Task(Game):
     # ---- the protocol ---------------------------------------------------------------------------------------------
 
     def _begin(self) -> int:
-        self.task = self.chance.seed % self.number_of_tasks
-        self._set_up(Chance(derive_seed("task", type(self).__name__, self.split, self.task)))
+        self.task = self.rng.seed % self.number_of_tasks
+        self._set_up(GameRng(derive_seed("task", type(self).__name__, self.split, self.task)))
         return 0
 
     def _objection(self, action: str) -> str | None:
@@ -140,7 +140,7 @@ class AnswerGame(Task):
 
     @abc.abstractmethod
     def _take(self, answer: str) -> bool | None:
-        """Takes a canonical answer and tells the news: True for success, False for failure, None to go on."""
+        """Takes a canonical answer and tells the news: True for success, False for failure, None to continue."""
 
     @abc.abstractmethod
     def legal_answers(self) -> list[str]:

@@ -7,10 +7,10 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from dfc.games.chance import derive_seed
-from dfc.games.paprika.candidates import Pool, Reading, read
+from dfc.games.paprika.candidates import GuessReading, Pool, read
 from dfc.games.paprika.scenario import Scenario
 from dfc.games.paprika.world import GOAL, JUDGE, NOT_VALID, VALID, WORLD, World, marked_words, words_of
+from dfc.games.rng import derive_seed
 
 SEVERAL = "I can only answer to one topic at a time."
 """The answer to words that name several topics of the category, whichever they are."""
@@ -126,14 +126,14 @@ def _candidates(category: str, name: str = "", spellings: tuple[str, ...] = ()) 
     return Pool([*own, *ours], kind=category)
 
 
-def read_topics(text: str, scenario: Scenario) -> Reading:
+def read_topics(text: str, scenario: Scenario) -> GuessReading:
     """Returns which topics of the scenario's category a text names, by name, and whether as a guess.
 
     Of a scenario of another source, its own topic and ours. Questions of the table that tell topics of the category
     apart name none: "Is it sweet?" asks for a property, though candy is called a sweet.
     """
     if key_of(text) in topics().varying.get(scenario.briefing, ()):
-        return Reading((), guess=False)
+        return GuessReading((), guess=False)
     own = () if scenario.facts else (scenario.name, scenario.names)
     return read(text, _candidates(scenario.briefing, *own))
 
@@ -155,14 +155,14 @@ class TwentyQuestions(World):
       - Topics, table of answers and prompts are our own: 1055 train and 209 test topics in 16 categories (there 1499
         and 367, written by a chat model, of which some are also in the list of LMRL-Gym).
       - The world can be answered for by a script from a table (there by a chat model only).
-      - A world that fails `staff_tries` times discards the game (there a default sentence ends it).
+      - A world that fails `simulator_tries` times discards the game (there a default sentence ends it).
       - Success is the judge's finding alone, asked once a turn (there twice).
 
     Attributes:
       scenario, asked, heard: see `World`.
     """
 
-    reply_ids: ClassVar[int | None] = 128  # appendix E
+    max_reply_tokens: ClassVar[int | None] = 128  # appendix E
     answers: ClassVar[tuple[str, ...]] = ("Yes", "No", GOAL)
     splits: ClassVar[Mapping[str, int]] = {"train": 1055, "test": 209}
 

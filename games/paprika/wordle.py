@@ -6,10 +6,10 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any, ClassVar, Unpack
 
-from dfc.games.chance import Chance
-from dfc.games.game import Common, Facts
-from dfc.games.paprika.guesses import USELESS, count_of, dealt
+from dfc.games.game import Common, GameInfo
+from dfc.games.paprika.guessing import USELESS, count_of, dealt
 from dfc.games.paprika.task import AnswerGame, tagged
+from dfc.games.rng import GameRng
 
 LENGTHS = range(4, 11)
 FEEDBACKS = ("naive", "standard")
@@ -135,12 +135,12 @@ class Wordle(AnswerGame):
         return _sizes(self.length)[self.split]
 
     @property
-    def facts(self) -> Facts:
+    def info(self) -> GameInfo:
         """What is known before the start; the splits are those of this length."""
-        return dataclasses.replace(super().facts, splits=_sizes(self.length))
+        return dataclasses.replace(super().info, splits=_sizes(self.length))
 
-    def _set_up(self, chance: Chance) -> None:
-        del chance  # the task's number decides
+    def _set_up(self, rng: GameRng) -> None:
+        del rng  # the task's number decides
         self._target = targets(self.length, self.split)[self.task]
         self.turns = []
 

@@ -2,7 +2,7 @@
 
 Source: Paprika, appendices B, D and E. The agent (seat 0) asks or acts; the world (seat 1), which knows the secret,
 answers; the judge (seat 2), in a conversation of its own each turn, says whether the agent has reached the goal.
-World and judge are whoever the driver seats there: a chat model, or the script of `dfc.games.strategies`.
+World and judge are whoever the driver seats there: a chat model, or the script of `dfc.games.bots`.
 
 A chat model that answers or judges is asked with the agent's words in its prompt, and the agent may write what it
 likes. So these words stand on one line between two marks, which they cannot contain: `World.extract` turns every angle
@@ -17,12 +17,12 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Any, ClassVar, Unpack
 
-from dfc.games.chance import Chance
-from dfc.games.extraction import spoken
-from dfc.games.game import Common, Facts, Outcome
+from dfc.games.game import Common, GameInfo, Outcome
 from dfc.games.paprika import original
 from dfc.games.paprika.scenario import Scenario
 from dfc.games.paprika.task import Task
+from dfc.games.parsing import spoken
+from dfc.games.rng import GameRng
 
 AGENT, WORLD, JUDGE = 0, 1, 2  # seats
 VALID, NOT_VALID = "<VALID>", "<NOTVALID>"
@@ -50,7 +50,7 @@ def marked_words(deed: str) -> str:
 def one_of(reply: str, forms: Sequence[str]) -> str | None:
     """Returns the form that a reply is, in any case; None if it says anything else, or more.
 
-    Asterisks, underscores, backticks, quotes and blanks around it and full stops or exclamation marks behind it do not
+    Asterisks, underscores, backticks, quotes and blanks around it and full stops or exclamation marks after it do not
     count: a word among others may be denied by them ("I would not say <VALID>").
 
     >>> one_of("**Yes!**", ("Yes", "No")), one_of("Yes, it is.", ("Yes", "No"))
@@ -74,7 +74,7 @@ class World(Task):
     The judge's reply is refused, and asked for again, if it is anything but one of the two tags (`one_of`). The world's
     reply is refused if it is empty, if it is none of `answers` where these are set, if it has `GOAL` among other words,
     if there is a `_form_objection`, or if it utters one of `Scenario.names` before the agent has uttered one. After
-    `staff_tries` refusals in a row the game is discarded.
+    `simulator_tries` refusals in a row the game is discarded.
 
     What agent and world say reaches the others as one line (`dfc.games.printable.without_unseen`) with round brackets
     for angle brackets; world and judge are shown the agent's between `OPENING` and `CLOSING`.
@@ -92,8 +92,8 @@ class World(Task):
 
     open_actions: ClassVar[bool] = True
     grammar: ClassVar[str] = "free text"
-    staff: ClassVar[tuple[str, ...]] = ("world", "judge")
-    forgetful: ClassVar[frozenset[str]] = frozenset({"judge"})
+    simulators: ClassVar[tuple[str, ...]] = ("world", "judge")
+    stateless_roles: ClassVar[frozenset[str]] = frozenset({"judge"})
     answers: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
@@ -144,12 +144,12 @@ class World(Task):
         return None
 
     @property
-    def facts(self) -> Facts:
+    def info(self) -> GameInfo:
         """What is known before the start; `splits` are those of the file where one was loaded."""
-        facts = super().facts
+        info = super().info
         if self._loaded is None:
-            return facts
-        return dataclasses.replace(facts, splits={split: len(tasks) for split, tasks in self._loaded.items()})
+            return info
+        return dataclasses.replace(info, splits={split: len(tasks) for split, tasks in self._loaded.items()})
 
     @property
     def number_of_tasks(self) -> int:
@@ -173,8 +173,8 @@ class World(Task):
     def _read(self, action: str) -> str | None:
         return action
 
-    def _set_up(self, chance: Chance) -> None:
-        del chance  # the task's number decides
+    def _set_up(self, rng: GameRng) -> None:
+        del rng  # the task's number decides
         self.scenario = self._tasks()[self.task]
         self.asked = ""
         self.heard = []

@@ -1,0 +1,327 @@
+"""Several trajectories of every task into a folder: what is there already, and how it resumes.
+
+What a trajectory is depends on its attempt (`dfc.data.attempts`), the weights and the settings only, so a collection
+that was stopped plays exactly what is missing and ends with the same tokens. With several processes all play, and each
+writes the rows of its own tasks.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import jax
+
+from dfc import multihost
+from dfc.config import RunConfig
+from dfc.data.attempts import TaskSample, TrajectorySummary
+from dfc.data.task_groups import playing
+from dfc.data.trajectories import Provenance, Trajectory, canonical_json, from_episode
+from dfc.data.trajectory_files import DatasetError, TrajectoryWriter, parts, read_columns
+from dfc.episodes import Episode
+from dfc.errors import DfcError
+from dfc.games import registry
+from dfc.games.replay import ReplayError
+from dfc.games.rng import derive_seed
+from dfc.models import model_folders
+from dfc.models.safetensors_format import Location
+from dfc.rollout.runner import EpisodeSpec, system_prompt
+from dfc.rollout.workers import PolicyWeights, RolloutWorkers
+from dfc.runs.run_folder import git_commit
+from dfc.runs.stop_signals import Interrupted, Stop
+
+FOLDER = "trajectories"  # of a run
+_ROUNDS = 4  # of games as many as are in flight, between two writes
+_COLUMNS = ("game", "options", "task", "seat", "opponent", "sample", "turns", "success", "failure", "action_tokens")
+# Settings beside those of sampling that decide what a trajectory is; they stand in every row with them.
+_LIMITS = ("max_length", "max_prompt_length", "max_reply_length", "simulator_reply_length", "max_actions")
+_SHAPING = (*_LIMITS, "legal_only", "prompt", "think_language")
+_LOOKS, _PAUSE = 30, 2.0  # at a shared disk that shows a file to one host later than to another; seconds between them
+
+
+def make_provenance(config: RunConfig, source: Location) -> Provenance:
+    """Returns where the trajectories of a run come from; the first process reads the weights for it.
+
+    Args:
+      config: of the run.
+      source: the folder of the weights.
+    """
+    found = [model_folders.weights_hash(source), git_commit()] if multihost.is_primary() else None
+    model_hash, commit = multihost.broadcast(found)
+    rollout = playing(config).rollout
+    limits = {name: getattr(rollout, name) for name in _SHAPING}
+    sampling = {**dataclasses.asdict(rollout.sampling), **limits, "simulators": config.simulators.who}
+    return Provenance(source.name, model_hash, sampling, config.seed, commit)
+
+
+class Collection:
+    """A folder of trajectories that grows; use it as a context manager.
+
+    Every process makes one, with the same arguments, and calls its methods at the same places. All of them know the
+    same attempts: what lies in the folder counts once every process sees all that the first one sees.
+
+    Args:
+      config: of the run; its games, `collect`, `rollout` and `seed` decide what an attempt is.
+      workers: they play the games.
+      folder: of the parts; created if it is not there.
+      provenance: where all rows come from, see `make_provenance`.
+      purpose: a name for the sampling seeds; collections with different ones sample different tokens for one attempt.
+      policy_version: of the weights, written to every row.
+
+    Raises:
+      DatasetError: the folder holds rows of another model, sampling or seed, or a part that cannot be read, or another
+        process writes there, or the processes see different files. A process that only hears of it raises DfcError.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        workers: RolloutWorkers,
+        folder: Path,
+        provenance: Provenance,
+        *,
+        purpose: str = "collect",
+        policy_version: int = 0,
+    ) -> None:
+        self._config, self._workers, self._folder = playing(config), workers, folder
+        self._provenance, self._purpose, self._version = provenance, purpose, policy_version
+        self._options = {game: canonical_json(options) for game, options in self._config.games.items()}
+        self._info = {game: registry.make(game, **options).info for game, options in self._config.games.items()}
+        self._host: int = jax.process_index()
+        self._hosts: int = jax.process_count()
+        self._writer: TrajectoryWriter | None = None
+        self._done: dict[TaskSample, TrajectorySummary] = {}
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # A disk that refused a part refuses it again; what was raised first says so.
+        with contextlib.nullcontext() if error is None else contextlib.suppress(OSError):
+            self.close()
+
+    def close(self) -> None:
+        """Lets others write to the folder."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def missing(self, wanted: Iterable[TaskSample]) -> list[TaskSample]:
+        """Returns the attempts of which no trajectory is in the folder."""
+        return [task_sample for task_sample in wanted if task_sample not in self._done]
+
+    def summaries(self, wanted: Iterable[TaskSample]) -> list[TrajectorySummary]:
+        """Returns what came of attempts whose trajectories are in the folder; others are left out."""
+        return [self._done[task_sample] for task_sample in wanted if task_sample in self._done]
+
+    def play(
+        self,
+        wanted: Sequence[TaskSample],
+        policy: PolicyWeights,
+        *,
+        stop: Stop,
+        on_chunk: Callable[[list[TrajectorySummary], float], None] | None = None,
+    ) -> list[TrajectorySummary]:
+        """Plays and writes what is missing; returns what came of every attempt, in their order.
+
+        Args:
+          wanted: attempts; one that is named twice is played once.
+          policy: the weights to play with.
+          stop: asked before every chunk of games; all trajectories before it are on the disk then. Made with its
+            `look`, the workers end a chunk under way, of which nothing is kept.
+          on_chunk: called after every chunk with what came of it, nothing after a stop within it, and the seconds that
+            playing it took.
+
+        Raises:
+          Interrupted: a stop was asked for.
+          DfcError: every episode of some game in a chunk raised, such as with an endpoint that is down. The other games
+            of the chunk are written and these are not, so the same call plays them again.
+          DatasetError: the disk cannot be written to. A process that only hears of it raises DfcError.
+        """
+        # The chunks are those of all attempts, so that a resumed run plays the same ones as without a stop.
+        size = self._config.collect.episodes_per_chunk or self._in_flight * _ROUNDS
+        for start in range(0, len(wanted), size):
+            chunk = list(dict.fromkeys(self.missing(wanted[start : start + size])))
+            if not chunk:
+                continue
+            stop.check()
+            begun = time.perf_counter()
+            try:
+                episodes = self._workers.play(
+                    [self._spec(task_sample) for task_sample in chunk],
+                    policy,
+                    self._config.collect.opponent,
+                    sampling=self._config.rollout.sampling,
+                )
+            except Interrupted:  # nothing came of the chunk, but it may have cost money
+                if on_chunk is not None:
+                    on_chunk([], time.perf_counter() - begun)
+                raise
+            seconds = time.perf_counter() - begun
+            found, down = self._record(chunk, episodes)
+            if on_chunk is not None:
+                on_chunk(found, seconds)
+            if down:
+                raise DfcError(
+                    f"every game of {', '.join(down)} failed, the first one so: {next(iter(down.values()))}. They are "
+                    "not recorded, everything else is; the same command resumes and plays these again"
+                )
+        return self.summaries(wanted)
+
+    @property
+    def _in_flight(self) -> int:
+        rollout = self._config.rollout
+        return rollout.slots * rollout.workers * self._hosts
+
+    def _seat(self, game: str, task: int) -> int:
+        return task % 2 if self._info[game].seats > 1 else 0
+
+    def _spec(self, task_sample: TaskSample) -> EpisodeSpec:
+        game, task, sample = task_sample
+        return EpisodeSpec(
+            game=game,
+            options=self._config.games[game],
+            game_seed=task,
+            seat=self._seat(game, task),
+            group=task,
+            seed=derive_seed(self._purpose, self._config.seed, game, task, sample),
+        )
+
+    def _record(
+        self, chunk: list[TaskSample], episodes: list[Episode]
+    ) -> tuple[list[TrajectorySummary], dict[str, str]]:
+        """Writes the trajectories of a chunk; returns what came of those written, and the games that all raised."""
+        rows = multihost.on_all_hosts(lambda: self._rows(chunk, episodes))
+        labels = self._labels(rows)
+        down = _all_raised(chunk, episodes, labels)
+        kept = [place for place, task_sample in enumerate(chunk) if task_sample.game not in down]
+        multihost.on_all_hosts(lambda: self._write([rows[place] for place in kept if place in rows]))
+        found = []
+        for place in kept:
+            task_sample, episode = chunk[place], episodes[place]
+            success = not episode.failed and episode.outcome == "win"
+            found.append(
+                self._summary(task_sample, episode.steps, success, labels.get(place), episode.generated_tokens)
+            )
+        self._done |= {summary.task_sample: summary for summary in found}
+        return found, down
+
+    def _rows(self, chunk: list[TaskSample], episodes: list[Episode]) -> dict[int, Trajectory]:
+        """Returns this process's trajectories of a chunk by index."""
+        rows = {}
+        for place, (task_sample, episode) in enumerate(zip(chunk, episodes, strict=True)):
+            if task_sample.task % self._hosts != self._host:
+                continue
+            # The engine's count of weights depends on how often the run was started.
+            played = dataclasses.replace(episode, policy_version=self._version)
+            system = system_prompt(self._config.rollout)
+            try:
+                rows[place] = from_episode(
+                    played, sample=task_sample.sample, provenance=self._provenance, system=system
+                )
+            except ReplayError as error:
+                what = f"{self._folder}: a game cannot be played again from its record: {error}"
+                raise DatasetError(what) from error
+        return rows
+
+    def _labels(self, rows: dict[int, Trajectory]) -> dict[int, str]:
+        """Returns the failures of a chunk by index; each process knows those of the rows it made."""
+        mine = [(place, row.failure) for place, row in rows.items() if row.failure is not None]
+        every: list[tuple[int, str]] = []
+        for data in multihost.all_gather_bytes(json.dumps(mine).encode()):
+            every += json.loads(data)
+        return dict(every)
+
+    def _write(self, rows: list[Trajectory]) -> None:
+        assert self._writer is not None  # noqa: S101 - it is open
+        try:
+            for row in rows:
+                self._writer.write(row)
+            self._writer.flush()
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: OSError) -> DatasetError:
+        why = error.strerror or error
+        return DatasetError(f"{self._folder}: cannot be written to: {why}; free space or permissions are needed there")
+
+    def _summary(
+        self, task_sample: TaskSample, turns: int, success: bool, failure: str | None, generated_tokens: int
+    ) -> TrajectorySummary:
+        return TrajectorySummary(
+            task_sample, turns, self._info[task_sample.game].max_game_length, success, failure, generated_tokens
+        )
+
+    # ---- what is there already ----------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        multihost.on_all_hosts(self._open_own)  # so no process reads before all have let go of what they left
+        for _ in range(_LOOKS):
+            # The first process decides for all; one that sees other files would write rows twice, or never.
+            reported, differs = self._look()
+            if not multihost.all_max(int(differs)):
+                break
+            time.sleep(_PAUSE)
+        else:
+            multihost.on_all_hosts(functools.partial(self._refuse_other_sight, differs))
+        for game, task, sample, turns, success, failure, generated_tokens in reported:
+            task_sample = TaskSample(game, task, sample)
+            self._done[task_sample] = self._summary(task_sample, turns, success, failure, generated_tokens)
+
+    def _open_own(self) -> None:
+        try:
+            self._writer = TrajectoryWriter(self._folder, self._provenance, host=self._host, hosts=self._hosts)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _refuse_other_sight(self, differs: bool) -> None:
+        if differs:
+            what = "sees other trajectories than the first process; put the folder on a shared disk"
+            raise DatasetError(f"{self._folder}: {what}")
+
+    def _look(self) -> tuple[list[list[Any]], bool]:
+        """Returns what the first process finds in the folder, and whether this one finds anything else."""
+        mine = multihost.on_all_hosts(self._stored)
+        reported = multihost.broadcast(mine)
+        return reported, mine != reported
+
+    def _stored(self) -> list[list[Any]]:
+        """Returns what the folder holds of this configuration, in a fixed order, ready for JSON."""
+        if not parts(self._folder):
+            return []
+        table = read_columns(self._folder, _COLUMNS).table
+        columns = (table[name].to_pylist() for name in _COLUMNS)
+        found = []
+        for game, options, task, seat, opponent, *rest in zip(*columns, strict=True):
+            if self._options.get(game) != options:
+                continue
+            if (seat, opponent) == (self._seat(game, task), self._opponent(game)):
+                found.append([game, task, *rest])
+        return sorted(found, key=lambda row: tuple(row[:3]))
+
+    def _opponent(self, game: str) -> str:
+        return self._config.collect.opponent if self._info[game].seats > 1 else "none"
+
+
+def _all_raised(chunk: list[TaskSample], episodes: list[Episode], labels: dict[int, str]) -> dict[str, str]:
+    """Returns what the first game raised, for games of which every one of a chunk did."""
+    raised: dict[str, str] = {}
+    fine = set()
+    for place, (task_sample, episode) in enumerate(zip(chunk, episodes, strict=True)):
+        if labels.get(place) == "failed":
+            raised.setdefault(task_sample.game, str(episode.failure))
+        else:
+            fine.add(task_sample.game)
+    return {game: what for game, what in raised.items() if game not in fine}

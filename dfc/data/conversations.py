@@ -1,0 +1,449 @@
+"""Conversations in the layouts that others publish and train on: read, checked, written, as JSON lines or Parquet.
+
+Supervised: one conversation per row in a column `messages` (TRL's "conversational language modeling"; Paprika's data),
+or `conversation`, `chat`. Preference: `chosen` and `rejected`, each a whole conversation (TRL's "implicit prompt"), or
+what follows a `prompt` (its "explicit prompt"; Playpen's pairs of one turn).
+
+A file is checked to its end before anything of it is handed out.
+"""
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dfc.data.trajectories import Message, well_formed
+from dfc.data.trajectory_files import DatasetError, refuse_inflated, write_atomically
+from dfc.files import replacing
+from dfc.models.chat import ChatTokenizer
+
+Scalar: TypeAlias = str | int | float | bool | None
+_T = TypeVar("_T")
+Layout = Literal["explicit", "implicit"]
+CONVERSATION_COLUMNS = ("messages", "conversation", "chat")
+SUFFIXES = (".jsonl", ".json", ".parquet")
+MAX_ROW_BYTES = 16 * 2**20  # of a row, unless the caller says otherwise
+_ROLES = ("system", "user", "assistant")
+_LARGEST_ARRAY = 2**30  # bytes of a file that is one JSON array, which is read whole
+_ROWS_AT_ONCE = 16  # of Parquet: as many times the largest row may be in memory
+
+
+@dataclasses.dataclass(frozen=True)
+class Conversation:
+    """Messages that end with a reply, and scalars that describe them, e.g. ``{"game": "wordle"}``."""
+
+    messages: tuple[Message, ...]
+    meta: Mapping[str, Scalar] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class ConversationPair:
+    """Two whole conversations that begin alike; the chosen one is better.
+
+    Attributes:
+      chosen: all messages. rejected: all messages.
+      meta: scalars that describe them.
+    """
+
+    chosen: tuple[Message, ...]
+    rejected: tuple[Message, ...]
+    meta: Mapping[str, Scalar] = dataclasses.field(default_factory=dict)
+
+    @property
+    def prompt(self) -> tuple[Message, ...]:
+        """What both sides are shown before the first reply."""
+        return opening(self.chosen)
+
+    @property
+    def identical(self) -> bool:
+        """Whether both sides are the same: no preference, but an example for the supervised term of RPO."""
+        return self.chosen == self.rejected
+
+
+def opening(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Returns the messages before the first reply."""
+    end = next((n for n, message in enumerate(messages) if message.role == "assistant"), len(messages))
+    return tuple(messages[:end])
+
+
+class _Bad(Exception):  # noqa: N818 - carried to where file and row are known
+    """What is wrong with a row, and the fix."""
+
+
+# ---- reading --------------------------------------------------------------------------------------------------------
+
+
+def read_conversations(
+    path: Path, *, column: str | None = None, cut_unanswered: bool = False, max_row_bytes: int = MAX_ROW_BYTES
+) -> list[Conversation]:
+    """Returns the conversations of a file, all of them checked.
+
+    A `meta` column of scalars is kept, and so are other columns of scalars.
+
+    Args:
+      path: ``.jsonl``, ``.json`` (one array, or lines) or ``.parquet``.
+      column: with the messages; None for the first of `CONVERSATION_COLUMNS` that the row has.
+      cut_unanswered: whether to drop what follows the last reply instead of refusing it.
+      max_row_bytes: a row that takes more is refused.
+
+    Raises:
+      DatasetError: the file is cut, empty or too large, or a row's messages are missing, malformed, none, or end with
+        no reply; the file, the first such row (counted from 0) and the fix are named.
+    """
+
+    def parse(row: Mapping[str, Any]) -> Conversation:
+        name = column or next((c for c in CONVERSATION_COLUMNS if c in row), None)
+        if name is None or name not in row:
+            wanted = column or " or ".join(CONVERSATION_COLUMNS)
+            raise _Bad(f"no column {wanted}, it has {', '.join(row)}; name the one with the messages: column=...")
+        return Conversation(_answered(row[name], name, cut_unanswered), _meta(row))
+
+    return [_parsed(path, number, row, parse) for number, row in _rows(path, max_row_bytes)]
+
+
+def read_pairs(
+    path: Path, *, cut_unanswered: bool = False, max_row_bytes: int = MAX_ROW_BYTES
+) -> list[ConversationPair]:
+    """Returns the preference pairs of a file, all of them checked; see `read_conversations`.
+
+    `chosen` and `rejected` are lists of messages, or the text of one reply. With a `prompt`, a list of messages or the
+    text of one user message, they follow it, unless they repeat it. Without, both are whole conversations. Pairs with
+    two identical sides are kept (`ConversationPair.identical`): Paprika's published pairs very probably hold some.
+
+    Raises:
+      DatasetError: as for `read_conversations`, or the sides share no prompt.
+    """
+
+    def parse(row: Mapping[str, Any]) -> ConversationPair:
+        absent = [name for name in ("chosen", "rejected") if name not in row]
+        if absent:
+            raise _Bad(f"no column {' and no '.join(absent)}, it has {', '.join(row)}; rename the columns")
+        prompt = _prompt(row.get("prompt"))
+        chosen, rejected = (_side(row[name], name, prompt, cut_unanswered) for name in ("chosen", "rejected"))
+        if opening(chosen) != opening(rejected):
+            raise _Bad(
+                "the sides share no prompt: chosen and rejected must begin with the same messages before the first "
+                "reply; pair conversations of one task, or drop the row"
+            )
+        return ConversationPair(chosen, rejected, _meta(row))
+
+    return [_parsed(path, number, row, parse) for number, row in _rows(path, max_row_bytes)]
+
+
+def _parsed(path: Path, number: int, row: object, parse: Callable[[Mapping[str, Any]], _T]) -> _T:
+    if not isinstance(row, Mapping):
+        what = f"expected an object with named columns, got {type(row).__name__}"
+        raise DatasetError(f"{_place(path, number)}: {what}; write one per line")
+    try:
+        return parse(row)
+    except _Bad as bad:
+        raise DatasetError(f"{_place(path, number)}: {bad}") from None
+
+
+def _place(path: Path, number: int) -> str:
+    """Returns where a row is, as messages name it: rows count from 0, and the lines of an editor from 1."""
+    return f"{path}, row {number}" + (f" (line {number + 1})" if path.suffix == ".jsonl" else "")
+
+
+def _rows(path: Path, largest: int) -> Iterator[tuple[int, Any]]:
+    if path.suffix not in SUFFIXES:
+        raise DatasetError(f"{path}: expected a file ending in {', '.join(SUFFIXES)}; convert it, or rename it")
+    if not path.is_file():
+        raise DatasetError(f"{path}: there is no such file; name one that was downloaded or exported")
+    number = -1
+    rows = _parquet_rows(path, largest) if path.suffix == ".parquet" else _json_rows(path, largest)
+    for number, row in enumerate(rows):
+        yield number, row
+    if number < 0:
+        raise DatasetError(f"{path}: no row; export it again, or leave this group out")
+
+
+def _parquet_rows(path: Path, largest: int) -> Iterator[Any]:
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            refuse_inflated(path, file.metadata)
+            start = 0
+            for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE):
+                yield from _values(path, start, batch, largest)
+                start += batch.num_rows
+    except (pa.ArrowException, OSError) as error:
+        raise DatasetError(
+            f"{path}: cannot be read: {' '.join(str(error).split())}; the file is cut or damaged: "
+            "download or export it again"
+        ) from error
+
+
+def _values(path: Path, start: int, batch: pa.RecordBatch, largest: int) -> list[Any]:
+    """Returns the rows of a batch; `start` is the number of the first.
+
+    Raises:
+      DatasetError: a row is too large, or holds what cannot be read: a text that is not UTF-8, an unknown time zone.
+    """
+    if batch.nbytes > largest:
+        for place in range(batch.num_rows):
+            if batch.slice(place, 1).nbytes > largest:
+                raise _too_large(path, start + place, largest)
+    try:
+        return list(batch.to_pylist())
+    # The zones of times are looked up when a value is read, which raises whatever the library of zones does.
+    except (pa.ArrowException, ValueError, KeyError, OSError) as error:
+        names = [f"{field.name} ({field.type})" for field in batch.schema if not _readable(batch.column(field.name))]
+        what = " ".join(str(error).split())[:200]
+        raise DatasetError(
+            f"{path}: column {', '.join(names)}, rows {start} to {start + batch.num_rows - 1}: holds what cannot be "
+            f"read ({type(error).__name__}: {what}); write that column as text in UTF-8, or leave it out"
+        ) from error
+
+
+def _readable(column: pa.Array) -> bool:
+    try:
+        column.to_pylist()
+    except (pa.ArrowException, ValueError, KeyError, OSError):
+        return False
+    return True
+
+
+def _too_large(path: Path, number: int, largest: int) -> DatasetError:
+    return DatasetError(
+        f"{_place(path, number)}: takes more than {largest} bytes; leave the row out, or raise the limit "
+        "(offline.max_row_bytes) if it is meant"
+    )
+
+
+def _json_rows(path: Path, largest: int) -> Iterator[Any]:
+    with path.open("rb") as file:
+        # Files named .json hold one array, or one object per line.
+        if path.suffix == ".json" and file.read(1) == b"[":
+            if (size := path.stat().st_size) > _LARGEST_ARRAY:
+                raise DatasetError(
+                    f"{path}: one JSON array of {size} bytes, more than the {_LARGEST_ARRAY} that are read at once; "
+                    "write one object per line into a .jsonl file"
+                )
+            try:
+                yield from json.loads(path.read_bytes())
+            except (ValueError, RecursionError) as error:
+                raise DatasetError(f"{path}: {error}; the file is cut or damaged: download it again") from error
+            return
+        file.seek(0)
+        number = 0
+        while line := file.readline(largest + 1):
+            if len(line) > largest:
+                raise _too_large(path, number, largest)
+            yield _row(path, number, line)
+            number += 1
+
+
+def _row(path: Path, number: int, line: bytes) -> Any:  # noqa: ANN401 - of JSON
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        # Its own text counts lines from this one.
+        why = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
+        raise DatasetError(
+            f"{_place(path, number)}: no JSON: {why}; the file is cut or damaged there: download or export "
+            "it again, or delete the line"
+        ) from error
+
+
+def _meta(row: Mapping[str, Any]) -> dict[str, Scalar]:
+    nested = row.get("meta")
+    merged = {**row, **(nested if isinstance(nested, Mapping) else {})}
+    return {
+        name: value
+        for name, value in merged.items()
+        if name != "prompt" and (value is None or isinstance(value, str | int | float)) and name not in _SIDES
+    }
+
+
+_SIDES = ("chosen", "rejected")
+
+
+def _prompt(value: object) -> tuple[Message, ...] | None:
+    if value is None:
+        return None
+    messages = (Message("user", value),) if isinstance(value, str) else _messages(value, "prompt")
+    if messages[-1].role != "user":
+        raise _Bad("prompt ends with no user message, so that nothing asks for the reply; drop its last message")
+    return messages
+
+
+def _side(value: object, name: str, prompt: tuple[Message, ...] | None, cut_unanswered: bool) -> tuple[Message, ...]:
+    own: object = [{"role": "assistant", "content": value}] if isinstance(value, str) else value
+    if prompt is None:
+        if isinstance(value, str):
+            raise _Bad(f"{name} is a text and there is no prompt; add the messages before it as `prompt`")
+        return _answered(own, name, cut_unanswered)
+    messages = _messages(own, name)
+    whole = messages if messages[: len(prompt)] == prompt else prompt + messages
+    return _checked(whole, name, cut_unanswered)
+
+
+def _answered(value: object, name: str, cut_unanswered: bool) -> tuple[Message, ...]:
+    return _checked(_messages(value, name), name, cut_unanswered)
+
+
+def _messages(value: object, name: str) -> tuple[Message, ...]:
+    if not isinstance(value, list):
+        raise _Bad(f"{name} must be a list of messages, got {type(value).__name__}; write [{{role, content}}, ...]")
+    if not value:
+        raise _Bad(f"{name} has no message; drop the row")
+    found = []
+    for place, entry in enumerate(value):
+        match entry:
+            case {"role": str(role), "content": str(content)} if role in _ROLES:
+                found.append(Message(role, well_formed(content)))
+            case _:
+                raise _Bad(
+                    f"message {place} of {name} must have a role of {', '.join(_ROLES)} and a text as content, got "
+                    f"{str(entry)[:120]}; rename its fields and roles"
+                )
+    return tuple(found)
+
+
+def _checked(messages: tuple[Message, ...], name: str, cut_unanswered: bool) -> tuple[Message, ...]:
+    if cut_unanswered:
+        replies = [place for place, message in enumerate(messages) if message.role == "assistant"]
+        messages = messages[: replies[-1] + 1] if replies else ()
+        if not messages:
+            raise _Bad(f"{name} has no reply, so there is nothing to train on; drop the row")
+    start = 1 if messages[0].role == "system" else 0
+    for place, message in enumerate(messages[start:]):
+        expected = ("user", "assistant")[place % 2]
+        if message.role != expected:
+            raise _Bad(
+                f"message {start + place} of {name} is of role {message.role}, expected {expected}: after a system "
+                "message, if any, user and assistant take turns; merge messages of one role, or drop the row"
+            )
+    if messages[-1].role != "assistant":
+        raise _Bad(
+            f"{name} ends with a {messages[-1].role} message, which nobody answers; drop it from the row, or pass "
+            "cut_unanswered=True"
+        )
+    return messages
+
+
+# ---- writing --------------------------------------------------------------------------------------------------------
+
+
+def write_conversations(path: Path, conversations: Iterable[Conversation]) -> int:
+    """Writes conversations as TRL's SFTTrainer, and `read_conversations`, read them; returns how many.
+
+    Args:
+      path: ``.jsonl`` or ``.parquet``; an existing file is replaced when the new one is complete.
+      conversations: with the same names in every `meta`, for Parquet; empty ones are left out.
+
+    Raises:
+      DatasetError: there is no conversation, or the ending is another.
+    """
+    return _write(path, ({"messages": _plain(c.messages)} | _extra(c.meta) for c in conversations))
+
+
+def write_pairs(path: Path, pairs: Iterable[ConversationPair], *, layout: Layout = "explicit") -> int:
+    """Writes pairs as TRL's DPOTrainer, and `read_pairs`, read them; returns how many.
+
+    TRL's documentation recommends the explicit layout; from an implicit one it derives a prompt: what both sides begin
+    with, earlier replies included.
+
+    Args:
+      path: ``.jsonl`` or ``.parquet``; an existing file is replaced when the new one is complete.
+      pairs: what to write.
+      layout: ``explicit``: `prompt`, and in `chosen` and `rejected` what follows; ``implicit``: whole conversations.
+
+    Raises:
+      DatasetError: there is no pair, or the ending is another.
+    """
+
+    def row(pair: ConversationPair) -> dict[str, Any]:
+        start = len(pair.prompt) if layout == "explicit" else 0
+        prompt = {"prompt": _plain(pair.prompt)} if layout == "explicit" else {}
+        return prompt | {"chosen": _plain(pair.chosen[start:]), "rejected": _plain(pair.rejected[start:])}
+
+    return _write(path, (row(pair) | _extra(pair.meta) for pair in pairs))
+
+
+def _plain(messages: Sequence[Message]) -> list[dict[str, str]]:
+    return [{"role": message.role, "content": message.content} for message in messages]
+
+
+def _extra(meta: Mapping[str, Scalar]) -> dict[str, Any]:
+    return {"meta": dict(meta)} if meta else {}
+
+
+def _write(path: Path, rows: Iterator[dict[str, Any]]) -> int:
+    if path.suffix not in (".jsonl", ".parquet"):
+        raise DatasetError(f"{path}: expected a file ending in .jsonl or .parquet; give it such a name")
+    written = 0
+    if path.suffix == ".parquet":
+        kept = list(rows)
+        written = len(kept)
+        if written:
+            write_atomically(pa.Table.from_pylist(kept), path)
+    else:
+        with replacing(path) as file:
+            for row in rows:
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                written += 1
+            _refuse_nothing(path, written)
+    _refuse_nothing(path, written)
+    return written
+
+
+def _refuse_nothing(path: Path, written: int) -> None:
+    if not written:
+        raise DatasetError(f"{path}: nothing to write; select rows that exist, an empty file would train on nothing")
+
+
+# ---- between tables, conversations and tokens -----------------------------------------------------------------------
+
+_DESCRIBED = ("game", "options", "task", "seat")
+
+
+def conversations(tables: Iterable[pa.Table]) -> Iterator[Conversation]:
+    """Yields the conversations of trajectories, e.g. of `dfc.data.preference_pairs.sft_tables`."""
+    names = (*_DESCRIBED, "sample", "turns", "outcome", "model", "messages")
+    for table in tables:
+        for row in table.select(names).to_pylist():
+            messages = row.pop("messages")
+            yield Conversation(tuple(Message(**message) for message in messages), row)
+
+
+def conversation_pairs(tables: Iterable[pa.Table]) -> Iterator[ConversationPair]:
+    """Yields the conversations of pairs, e.g. of `dfc.data.preference_pairs.pair_tables`."""
+    sided = [f"{side}_{name}" for side in _SIDES for name in ("sample", "turns", "outcome", "messages")]
+    for table in tables:
+        for row in table.select([*_DESCRIBED, *sided]).to_pylist():
+            chosen, rejected = (tuple(Message(**message) for message in row.pop(f"{side}_messages")) for side in _SIDES)
+            yield ConversationPair(chosen, rejected, row)
+
+
+def encode(messages: Sequence[Message], tokenizer: ChatTokenizer) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the tokens of a conversation as a rollout would have made them, and which are the policy's.
+
+    For conversations of others only: where tokens were sampled, those are trained on. Every reply is trained on, the
+    end-of-turn token after it included.
+
+    Args:
+      messages: as `read_conversations` gives them.
+      tokenizer: of the model to train.
+
+    Returns:
+      tokens int32 [n], mask bool [n].
+    """
+    system = messages[0].content if messages[0].role == "system" else None
+    token_ids: list[int] = []
+    mask: list[bool] = []
+    for message in messages[0 if system is None else 1 :]:
+        if message.role == "assistant":
+            new = [*tokenizer.encode_reply(message.content), tokenizer.end_token_ids[0]]
+        elif token_ids:
+            new = [*tokenizer.next_turn(message.content, closed=True)]
+        else:
+            new = [*tokenizer.first_turn(message.content, system=system)]
+        token_ids += new
+        mask += [message.role == "assistant"] * len(new)
+    return np.asarray(token_ids, np.int32), np.asarray(mask, bool)

@@ -1,0 +1,85 @@
+"""Files that appear whole or not at all, and locks that say who writes.
+
+Whoever reads such a file, after whatever ended the process that wrote it, sees what was there before or all of what
+came after, never a half.
+"""
+
+import contextlib
+import fcntl
+import io
+import json
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, Literal
+
+PARTIAL = ".partial"
+"""Ending of what is being written: ``.NAME.partial`` beside the file."""
+
+
+@contextlib.contextmanager
+def replacing(path: Path, mode: Literal["w", "wb"] = "w", *, many_writers: bool = False) -> Iterator[IO[Any]]:
+    """Opens a file that takes the place of `path` at the end of the block; an error leaves `path` as it was.
+
+    Half of a surrogate pair in a text, as a reply may hold, becomes a question mark.
+
+    Args:
+      path: of the file; its folder exists.
+      mode: text in UTF-8, or bytes.
+      many_writers: several processes may write this file at once; the last one to end wins. Such files are not forced
+        to the disk: one that is lost with the machine is made again.
+
+    Raises:
+      OSError: it cannot be written.
+    """
+    partial = path.with_name(f".{path.name}{f'.{uuid.uuid4().hex}' if many_writers else ''}{PARTIAL}")
+    encoding, errors = (None, None) if mode == "wb" else ("utf-8", "replace")
+    try:
+        with partial.open(mode, encoding=encoding, errors=errors) as file:
+            yield file
+            if not many_writers:
+                file.flush()
+                os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    if not many_writers:
+        _sync_folder(path.parent)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a text file whole; see `replacing`."""
+    with replacing(path) as file:
+        file.write(text)
+
+
+def write_json(path: Path, data: object, **options: Any) -> None:  # noqa: ANN401 - those of json.dumps
+    """Writes a JSON file whole, by default indented by 1; see `replacing`."""
+    write_text(path, json.dumps(data, **{"indent": 1, **options}) + "\n")
+
+
+def lock(path: Path) -> io.FileIO | None:
+    """Returns a lock that lasts until it is closed or the process ends, None while another process has it.
+
+    Raises:
+      OSError: the file cannot be opened, or its file system has no locks.
+    """
+    file = io.FileIO(path, "a")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return None
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _sync_folder(folder: Path) -> None:
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)

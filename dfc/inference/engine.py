@@ -1,0 +1,599 @@
+"""Decodes many conversations at once; each keeps its cache from its first token to its last.
+
+A slot belongs to one conversation. `append` adds tokens it has not seen (an observation), `ask` wants a reply to all of
+them. `launch` sends one call to the device, for the rows that need the same thing: prefill of what they have not seen,
+or decoding. `collect` waits for a call and returns the replies it finished; `step` does both. While a call runs, others
+can be launched for other rows, and the host can do its own work.
+
+No token is ever prefilled twice, and a slot that waits costs next to nothing: a call takes the rows it is for out of
+the resident cache, rounded up to the next number of rows that a program has. What a slot answers depends on its seed,
+its tokens and the weights; not on the others, on which slot it has or on when it was admitted. That is up to rounding:
+sums of another shape are taken in another order, and a token may differ where its random number lies that close to a
+boundary.
+
+Several policies answer from one engine: by name, as full weights, or as adapters of one pool within one call.
+
+On several devices slots are split over the mesh's data and fsdp axes. With `hosts="same"` every host makes the same
+calls with the same tokens. With `hosts="own"` each host has its own conversations, in the slots of its own devices;
+what decides a shape or the length of a loop is agreed before each call, so hosts may have different numbers of them.
+"""
+
+import collections
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from dfc import multihost
+from dfc.config import SamplingConfig
+from dfc.errors import DecodingError
+from dfc.inference import buckets, constraints
+from dfc.inference.call_arrays import DeviceCall, fill
+from dfc.inference.programs import EnginePolicy, EngineWeights, Shape, programs
+from dfc.inference.sampling import filters_of
+from dfc.inference.scheduler import DECODE, PREFILL, SCORE, Plan, Planner
+from dfc.inference.slots import EngineCounts, EngineReply, Parked, PendingReply, SlotAllocator, SlotState
+from dfc.models.config import DecoderConfig
+from dfc.models.transformer import Adapters, Params
+
+_DONE = 8  # a decode call returns when one in eight of its rows has finished, so that others take their place
+
+
+class Engine:
+    """Slots with resident caches.
+
+    Attributes:
+      counts: what was done so far.
+      max_length: positions of one conversation.
+    """
+
+    def __init__(
+        self,
+        config: DecoderConfig,
+        params: Params,
+        *,
+        slots: int,
+        max_length: int,
+        stop_token_ids: frozenset[int],
+        sampling: SamplingConfig,
+        rows: int | None = None,
+        prefill_buckets: Sequence[int] | None = None,
+        cache_buckets: Sequence[int] | None = None,
+        decode_steps: int = 32,
+        ends: Callable[[list[int]], int | None] | None = None,
+        mesh: Mesh | None = None,
+        hosts: Literal["same", "own"] = "same",
+    ) -> None:
+        """Allocates the cache.
+
+        Args:
+          config: of the model.
+          params: weights of the policy named ``policy``.
+          slots: conversations at once, of all hosts; on several devices rounded up to a multiple of the mesh's data x
+            fsdp.
+          max_length: positions of one conversation.
+          stop_token_ids: a reply ends with the first of these.
+          sampling: how tokens are sampled where a conversation does not say otherwise.
+          rows: conversations computed in one call at most; None: all. Fewer than `slots` keep every call full while
+            the others' games move on.
+          prefill_buckets: tokens prefilled per row and call, ascending; each is one compiled program per rows and
+            length.
+          cache_buckets: cache lengths that calls read, ascending; `max_length` is always the last. By default
+            those of `dfc.inference.buckets.default_cache_buckets`.
+          decode_steps: tokens sampled per row and call at most.
+          ends: for stop strings: given a reply's tokens so far, how many of them to keep if it is over, else None.
+          mesh: the devices of all hosts, with axes data, fsdp and tensor; None, or one device: this one.
+          hosts: whether all hosts make the same calls, or each has its own conversations.
+
+        Raises:
+          ValueError: the numbers do not fit each other.
+        """
+        mesh = None if mesh is None or mesh.size == 1 else mesh
+        self._programs = programs(config, mesh)
+        self._own = hosts == "own" and jax.process_count() > 1
+        self._config, self._sampling, self._ends = config, sampling, ends
+        self.max_length, self._steps = max_length, decode_steps
+        self.slot_allocator = SlotAllocator(slots, self._programs.shards, mesh if self._own else None)
+        most = (
+            self.slot_allocator.per_shard
+            if rows is None
+            else min(self.slot_allocator.per_shard, -(-rows // self._programs.shards))
+        )
+        self._shapes = buckets.Shapes(
+            buckets.default_rows(most),
+            tuple(prefill_buckets or buckets.default_prefill_buckets(max_length)),
+            (*(n for n in cache_buckets or buckets.default_cache_buckets(max_length) if n < max_length), max_length),
+        )
+        if min(most, decode_steps, *self._shapes.prefill_buckets) < 1:
+            raise ValueError(
+                f"rows {rows}, prefill_buckets {prefill_buckets} and decode_steps {decode_steps} must be 1 or more"
+            )
+        spare = max(
+            *self._shapes.prefill_buckets, decode_steps
+        )  # windows are written whole, also past the last position
+        self._cache = self._programs.empty(config, self.slot_allocator.total, max_length + spare)
+        self._stops = np.zeros(config.vocabulary, bool)
+        self._stops[sorted(stop_token_ids)] = True
+        self._slots: dict[int, SlotState] = {}
+        self._policies: dict[str, EnginePolicy] = {}
+        self._settings = {sampling}  # every setting met; the programs hold the filters that any of them needs
+        self._flight: collections.deque[DeviceCall] = collections.deque()
+        self._planner = Planner(
+            self._shapes, self.slot_allocator, decode_steps, buckets.default_costs(config), self._own
+        )
+        self.counts = EngineCounts()
+        self.set_params(params, 0)
+
+    # ---- policies ---------------------------------------------------------------------------------------------------
+
+    def set_params(
+        self, params: Params, version: int, adapters: Adapters | None = None, *, policy: str = "policy"
+    ) -> None:
+        """Takes over weights, new or under a new name; conversations in flight keep their caches.
+
+        The next call uses them, also for replies under way; each token carries the version it was sampled under. Caches
+        keep what the old weights made of earlier tokens. To have new weights between replies only, call this when no
+        slot is answering. The engine holds a reference, no copy: the old ones are gone when the caller lets go of them.
+
+        Args:
+          params: the weights, unrolled.
+          version: names them.
+          adapters: corrections of the weights, unrolled; a pool of several (`dfc.models.lora.pool`) serves each
+            conversation with the one it was opened with. `rows` is the engine's own business.
+          policy: what conversations are opened with. Policies of the same weights share calls.
+
+        Raises:
+          ValueError: a conversation in flight uses an adapter that would be gone.
+        """
+        pool = _pool_size(adapters)
+        here = [state for state in self._slots.values() if state.policy == policy]
+        beyond = sorted({state.adapter for state in here if state.adapter >= (pool or 1)})
+        if beyond:
+            raise ValueError(f"conversations in flight use adapters {beyond}, but only {pool or 1} would be there")
+        known = self._policies.get(policy)
+        number = len(self._policies) if known is None else known.number
+        self._policies[policy] = EnginePolicy(number, EngineWeights(params, adapters), version, pool)
+
+    def version(self, policy: str = "policy") -> int:
+        """Returns the version of a policy's weights."""
+        return self._policies[policy].version
+
+    # ---- conversations ----------------------------------------------------------------------------------------------
+
+    @property
+    def free(self) -> int:
+        """Number of slots no conversation owns."""
+        return self.slot_allocator.free
+
+    @property
+    def busy(self) -> bool:
+        """Whether any slot waits for a reply."""
+        return any(state.pending_reply is not None for state in self._slots.values())
+
+    def open(
+        self, seed: int, *, policy: str = "policy", adapter: int = 0, sampling: SamplingConfig | None = None
+    ) -> int:
+        """Gives a new conversation a slot.
+
+        Args:
+          seed: of what it samples.
+          policy: who answers.
+          adapter: its place in the policy's pool of adapters.
+          sampling: how it samples; None: as the engine does. A setting with a filter (top-k, top-p) that no
+            conversation had before compiles the programs again.
+
+        Raises:
+          ValueError: no slot is free, or there is no such policy or adapter.
+        """
+        self._check(policy, adapter)
+        _check_seed(seed)
+        sampling = sampling or self._sampling
+        if self._own and filters_of([sampling, *self._settings]) != filters_of(list(self._settings)):
+            raise ValueError(
+                f"{sampling}: where hosts have conversations of their own, every filter (top-k, top-p) has to be on in "
+                "the engine's own sampling: all hosts run the same program"
+            )
+        slot = self.slot_allocator.allocate()
+        self._settings.add(sampling)
+        self._slots[slot] = SlotState(seed, policy, adapter, sampling, since=self.counts.calls)
+        return slot
+
+    def close(self, slot: int) -> None:
+        """Ends a conversation; the slot is free at once, also in the middle of a reply."""
+        state = self._state(slot)  # a slot given back twice would be given to two conversations
+        state.pending_reply = None
+        del self._slots[slot]
+        self.slot_allocator.release(slot)
+
+    def length(self, slot: int) -> int:
+        """Tokens of the conversation so far, in the cache or not."""
+        return len(self._state(slot).token_ids)
+
+    def token_ids(self, slot: int) -> list[int]:
+        """Tokens of the conversation so far."""
+        return list(self._state(slot).token_ids)
+
+    def append(self, slot: int, token_ids: Sequence[int]) -> None:
+        """Adds tokens the conversation has not seen; they are prefilled when a reply is asked for.
+
+        Raises:
+          ValueError: the slot is free or answering, or a token is not of the vocabulary.
+        """
+        self._check_token_ids(token_ids)
+        self._quiet(slot).token_ids.extend(token_ids)
+
+    def ask(self, slot: int, max_reply_length: int, actions: constraints.ActionTrie | None = None) -> bool:
+        """Asks for a reply; returns False, and does nothing, if no room is left for a single token.
+
+        A reply is cut at `max_reply_length` tokens, or where the conversation reaches `max_length`.
+
+        Args:
+          slot: of the conversation.
+          max_reply_length: tokens.
+          actions: the replies allowed; None: all. Log-probabilities are those of the restricted distribution.
+
+        Raises:
+          ValueError: the slot is free, is answering already, or has nothing to reply to.
+        """
+        state = self._quiet(slot)
+        if not state.pending:
+            raise ValueError(f"slot {slot} was asked for a reply without anything new to reply to; append tokens first")
+        room = min(max_reply_length, self.max_length - len(state.token_ids))
+        if room <= 0:
+            return False
+        state.pending_reply = PendingReply(
+            len(state.token_ids), room, position=None if actions is None else actions.after([])
+        )
+        return True
+
+    def score(self, slot: int, token_ids: Sequence[int]) -> None:
+        """Appends tokens and asks for their log-probabilities, which come back as an `EngineReply` of these tokens.
+
+        Raises:
+          ValueError: the slot is free, is answering, has nothing before the first token, or no room for the last.
+        """
+        self._check_token_ids(token_ids)
+        state = self._quiet(slot)
+        if not state.token_ids or not token_ids:
+            raise ValueError(f"slot {slot}: scoring needs a token before the first one scored, and one to score")
+        if len(state.token_ids) + len(token_ids) > self.max_length:
+            raise ValueError(
+                f"slot {slot} has {len(state.token_ids)} of {self.max_length} tokens; {len(token_ids)} more do not fit"
+            )
+        state.pending_reply = PendingReply(len(state.token_ids), len(token_ids), scored=True)
+        state.token_ids.extend(token_ids)
+
+    def roll_back(self, slot: int, length: int, seed: int | None = None) -> None:
+        """Makes a conversation forget everything after its first `length` tokens.
+
+        Asked again, it says the same again, unless it is given another seed or other tokens.
+
+        Raises:
+          ValueError: the slot is free or answering, or has fewer tokens.
+        """
+        state = self._quiet(slot)
+        _check_seed(0 if seed is None else seed)
+        if not 0 <= length <= len(state.token_ids):
+            raise ValueError(f"slot {slot} has {len(state.token_ids)} tokens; it cannot be rolled back to {length}")
+        del state.token_ids[length:]
+        state.num_cached = min(state.num_cached, max(length - 1, 0))  # one is processed again, for a reply
+        state.seed = state.seed if seed is None else seed
+
+    def fork(self, slot: int, seed: int) -> int:
+        """Returns a new slot with the same conversation so far, which continues with another seed.
+
+        Raises:
+          ValueError: no slot is free, the conversation is answering, or each host has its own.
+        """
+        self._alone("forked")
+        _check_seed(seed)
+        state = self._quiet(slot)
+        beside = self.slot_allocator.allocate(like=slot)
+        if self.slot_allocator.shard(beside) == self.slot_allocator.shard(slot):
+            length = self._shapes.cache_bucket_for(state.num_cached)
+            target = self.slot_allocator.single(beside)
+            taken = self._programs.take(self._cache, self.slot_allocator.single(slot), length)
+            self._cache = self._programs.put(self._cache, target, np.zeros_like(target), taken)
+        else:  # through host memory
+            self._restore(beside, self._held(slot))
+        self._slots[beside] = dataclasses.replace(state, seed=seed, token_ids=list(state.token_ids))
+        return beside
+
+    def park(self, slot: int) -> Parked:
+        """Moves a conversation to host memory and frees its slot.
+
+        Raises:
+          ValueError: the slot is free or answering.
+        """
+        state = self._quiet(slot)
+        parked = Parked(state, self._held(slot))
+        self.close(slot)
+        return parked
+
+    def unpark(self, parked: Parked) -> int:
+        """Takes a parked conversation back; returns its new slot.
+
+        Raises:
+          ValueError: no slot is free, or the policy or its adapter is gone.
+        """
+        state = parked.state
+        self._check(state.policy, state.adapter)
+        slot = self.slot_allocator.allocate()
+        self._restore(slot, parked.arrays)
+        self._slots[slot] = dataclasses.replace(state, token_ids=list(state.token_ids))
+        return slot
+
+    def _check(self, policy: str, adapter: int) -> None:
+        known = self._policies.get(policy)
+        if known is None:
+            raise ValueError(f"policy {policy!r} is not known; set_params gave {', '.join(self._policies)}")
+        if not 0 <= adapter < (known.pool or 1):
+            raise ValueError(f"adapter {adapter}: expected one of 0 to {(known.pool or 1) - 1}, the adapters given")
+
+    # ---- calls ------------------------------------------------------------------------------------------------------
+
+    def step(self) -> list[EngineReply]:
+        """Launches a call if none is in flight, and waits for the oldest; returns the replies it finished."""
+        if not self._flight:
+            self.launch()
+        return self.collect()
+
+    def launch(self) -> bool:
+        """Sends a call for rows that are ready to the device, without waiting; returns False if there are none.
+
+        With hosts of their own, every host has to come here as often as the others; see `dfc.multihost`.
+        """
+        ready = {slot: state for slot, state in self._slots.items() if state.ready}
+        plan, chosen = self._planner.next(ready, self._number)
+        if plan.stage < 0:
+            return False
+        self._flight.append(self._run(plan, chosen))
+        return True
+
+    def anyone(self, flag: bool) -> bool:
+        """Returns whether any host that shares this engine's calls says yes; all of them have to ask."""
+        return any(value for (value,) in multihost.all_gather_numbers((int(flag),))) if self._own else flag
+
+    @property
+    def in_flight(self) -> int:
+        """Calls that were launched and not collected."""
+        return len(self._flight)
+
+    def collect(self) -> list[EngineReply]:
+        """Waits for the oldest call in flight; returns the replies it finished, none if there is no call."""
+        if not self._flight:
+            return []
+        call = self._flight.popleft()
+        results = [np.asarray(x) for x in call.results]
+        token_ids, logprobs = results[0], results[0 if call.stage == SCORE else 1]
+        if call.decodes:
+            steps = int(results[3])
+            self.counts.steps += steps
+            self.counts.row_steps += steps * call.size
+            self.counts.computed += steps * call.size
+        finished: list[EngineReply] = []
+        for row, (slot, state, read, version) in call.rows.items():
+            state.in_flight = False
+            if self._slots.get(slot) is not state or state.pending_reply is None:
+                continue  # closed in the meantime
+            processed = int(results[2][row]) if call.decodes else read
+            state.num_cached += processed
+            self.counts.processed_tokens += processed
+            if call.stage == SCORE:
+                reply = self._scored(slot, state, version, logprobs[:, row, :processed])
+            elif call.decodes:
+                found = token_ids[row, :processed].tolist()
+                reply = self._wrote(slot, state, version, found, logprobs[:, row, :processed], decoded=True)
+            else:
+                reply = self._wrote(slot, state, version, [int(token_ids[row])], logprobs[:, row, None], decoded=False)
+            finished += [] if reply is None else [reply]
+        return finished
+
+    def warm_up(self, *, score: bool = False, actions: bool = False) -> int:
+        """Compiles the prefill and decode programs, for all policies; returns how many.
+
+        Args:
+          score: compile those that score, too.
+          actions: compile those with constraints, too; a trie larger than most games need is still a new program.
+        """
+        sizes, count = self._shapes, 0
+        trie_sizes = [(0, 0), *([self._planner.trie_size([])] if actions else [])]
+        # Weights of the same shapes share programs.
+        kinds = {str(jax.tree.map(jnp.shape, known.weights)): known.number for known in self._policies.values()}
+        for policy in kinds.values():
+            for rows in sizes.rows:
+                for length in sizes.cache_buckets:
+                    plans = [Plan(PREFILL, policy, rows, width, length) for width in sizes.prefill_buckets]
+                    plans += (
+                        [Plan(SCORE, policy, rows, width, length) for width in sizes.prefill_buckets] if score else []
+                    )
+                    plans += [Plan(DECODE, policy, rows, self._steps, length)] if length else []
+                    for plan in plans:
+                        for nodes, branches in trie_sizes if plan.stage != SCORE else [(0, 0)]:
+                            self._run(dataclasses.replace(plan, nodes=nodes, branches=branches), [])
+                            count += 1
+        for leaf in jax.tree.leaves(self._cache):
+            leaf.block_until_ready()
+        return count
+
+    def _number(self, state: SlotState) -> int:
+        """Returns the first policy that has the same weights as a conversation's: both share calls."""
+        mine = self._policies[state.policy].weights
+        return next(
+            known.number
+            for known in self._policies.values()
+            if known.weights.params is mine.params and known.weights.adapters is mine.adapters
+        )
+
+    # ---- running ----------------------------------------------------------------------------------------------------
+
+    def _run(self, plan: Plan, chosen: list[int]) -> DeviceCall:
+        """Sends a call off."""
+        policy = next(known for known in self._policies.values() if known.number == plan.policy)
+        slot_allocator = self.slot_allocator
+        whole = (
+            plan.rows == slot_allocator.per_shard and plan.length == self._shapes.cache_buckets[-1] and not self._own
+        )
+        at = slot_allocator.assign(chosen, plan.rows, whole=whole)  # row -> slot
+        given = fill(plan, slot_allocator, at, self._slots, self._sampling, apart=self._own)
+        filters = filters_of(list(self._settings))
+        shape = Shape(self._config, filters, plan.length, whole, policy.pool is not None)
+        common = policy.weights, self._cache
+        rows = self._placed(given.rows)
+        if plan.stage == DECODE:
+            # A share of the rows of all hosts: the same number everywhere.
+            least = plan.writing - max(1, plan.writing // _DONE) + 1
+            *results, self._cache = self._programs.decode(
+                *common,
+                rows,
+                self._placed(given.tokens[:, 0]),
+                self._placed(given.numbers),
+                self._stops,
+                given.trie,
+                np.int32(plan.limit),
+                np.int32(least),
+                shape=shape,
+            )
+        else:
+            tokens = self._placed(given.tokens)
+            self.counts.computed += given.tokens.size
+            if plan.stage == SCORE:
+                targets = self._placed(given.targets)
+                *results, self._cache = self._programs.score(*common, rows, tokens, targets, shape=shape)
+            else:
+                numbers = self._placed(given.numbers)
+                *results, self._cache = self._programs.prefill(*common, rows, tokens, numbers, given.trie, shape=shape)
+        self.counts.calls += 1
+        for result in results:
+            result.copy_to_host_async()
+        offset = slot_allocator.first * plan.rows  # results are those of all hosts
+        taking_part = {}
+        for row, slot in at.items():
+            state = self._slots[slot]
+            state.in_flight, state.since = True, self.counts.calls
+            version = self._policies[state.policy].version  # policies of the same weights may have other versions
+            taking_part[offset + row] = slot, state, int(given.rows.count[row]), version
+        return DeviceCall(plan.stage, taking_part, tuple(results), slot_allocator.shards * plan.rows)
+
+    def _placed(self, arrays: Any) -> Any:  # noqa: ANN401 - a pytree of arrays either side of jit
+        return jax.tree.map(self._place, arrays)
+
+    def _place(self, x: np.ndarray) -> Any:  # noqa: ANN401 - an array either side of jit
+        """Returns what a program is given: this host's rows as a part of all hosts' rows."""
+        if not self._own or self._programs.rows is None:
+            return x
+        return jax.make_array_from_process_local_data(self._programs.rows, x)  # type: ignore[no-untyped-call]  # jax leaves it untyped
+
+    # ---- taking results over ----------------------------------------------------------------------------------------
+
+    def _wrote(
+        self, slot: int, state: SlotState, version: int, token_ids: list[int], logprobs: np.ndarray, *, decoded: bool
+    ) -> EngineReply | None:
+        """Takes over what a row sampled; returns the reply if that ended it."""
+        pending_reply = state.pending_reply
+        assert pending_reply is not None  # noqa: S101 - the caller has looked
+        if pending_reply.scored or state.num_cached < len(state.token_ids):
+            return None  # there is more to prefill first
+        self._check_numbers(state, logprobs)
+        before = len(pending_reply.token_ids)
+        pending_reply.add(token_ids[: pending_reply.fitting(token_ids)], logprobs, version)
+        kept = None if self._ends is None else self._ends(pending_reply.token_ids)
+        if kept is not None:
+            pending_reply.cut(kept)
+        state.token_ids[pending_reply.start :] = pending_reply.token_ids
+        state.num_cached = min(
+            state.num_cached, len(state.token_ids) - 1
+        )  # what lies after the reply's end is not its own
+        self.counts.generated_tokens += len(pending_reply.token_ids) - before
+        self.counts.useful_steps += max(0, len(pending_reply.token_ids) - before) if decoded else 0
+        stopped = kept is not None or pending_reply.complete or bool(self._stops[pending_reply.token_ids[-1]])
+        if not stopped and len(pending_reply.token_ids) < pending_reply.room:
+            return None
+        state.pending_reply = None
+        return pending_reply.reply(slot, stopped=stopped)
+
+    def _scored(self, slot: int, state: SlotState, version: int, logprobs: np.ndarray) -> EngineReply | None:
+        """Takes over the log-probabilities [2, n] of the tokens after those that were processed last."""
+        pending_reply = state.pending_reply
+        assert pending_reply is not None  # noqa: S101 - the caller has looked
+        self._check_numbers(state, logprobs)
+        start = state.num_cached - logprobs.shape[1] + 1
+        pending_reply.add(state.token_ids[start : state.num_cached + 1], logprobs, version)
+        if state.pending:
+            return None
+        state.pending_reply = None
+        return pending_reply.reply(slot, stopped=False)
+
+    # ---- host memory ------------------------------------------------------------------------------------------------
+
+    def _held(self, slot: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Returns a slot's keys and values [K, held, H] per layer, in host memory."""
+        self._alone("parked or moved")
+        num_cached, shard = self._state(slot).num_cached, self.slot_allocator.shard(slot)
+        rows = self.slot_allocator.single(slot)
+        taken = self._programs.take(self._cache, rows, self._shapes.cache_bucket_for(num_cached))
+        return [
+            (multihost.to_host(keys)[shard, :, :num_cached], multihost.to_host(values)[shard, :, :num_cached])
+            for keys, values in taken
+        ]
+
+    def _restore(self, slot: int, arrays: Iterable[tuple[np.ndarray, np.ndarray]]) -> None:
+        """Writes a slot's keys and values."""
+        rows, shard = self.slot_allocator.single(slot), self.slot_allocator.shard(slot)
+
+        def row(x: np.ndarray) -> np.ndarray:
+            heads, held, dim = x.shape
+            wide = np.zeros((len(rows), heads, self._shapes.cache_bucket_for(held), dim), x.dtype)
+            wide[shard, :, :held] = x
+            return wide
+
+        new = tuple((row(keys), row(values)) for keys, values in arrays)
+        self._cache = self._programs.put(self._cache, rows, np.zeros_like(rows), new)
+
+    def _alone(self, what: str) -> None:
+        if self._own:
+            raise ValueError(f"conversations cannot be {what} where each host has its own: all devices take part in it")
+
+    def _check_token_ids(self, token_ids: Sequence[int]) -> None:
+        if len(token_ids) and not 0 <= min(token_ids) <= max(token_ids) < self._config.vocabulary:
+            wrong = next(token_id for token_id in token_ids if not 0 <= token_id < self._config.vocabulary)
+            raise ValueError(
+                f"token {wrong}: expected one of the model's vocabulary, 0 to {self._config.vocabulary - 1}"
+            )
+
+    def _check_numbers(self, state: SlotState, logprobs: np.ndarray) -> None:
+        """Stops at a model that diverged: what it wrote into the cache would spoil later conversations there, too."""
+        if np.isnan(logprobs).any():
+            raise DecodingError(
+                f"policy {state.policy!r}, version {self.version(state.policy)}: its probabilities are not numbers, so "
+                "its weights are not either, or are far too large: training has diverged, or the model's files are "
+                "damaged; train again with a lower optimizer.learning_rate in another --workdir, or get the files again"
+            )
+
+    def _state(self, slot: int) -> SlotState:
+        state = self._slots.get(slot)
+        if state is None:
+            raise ValueError(f"slot {slot} is free; open a conversation first")
+        return state
+
+    def _quiet(self, slot: int) -> SlotState:
+        """Returns a slot's state where no reply is under way: tokens added now would land in the middle of it."""
+        state = self._state(slot)
+        if state.pending_reply is not None:
+            raise ValueError(f"slot {slot} is answering; call step() until its reply is there")
+        return state
+
+
+def _check_seed(seed: int) -> None:
+    if not 0 <= seed < 1 << 64:
+        raise ValueError(f"seed {seed}: expected a number from 0 to 2 ** 64 - 1")
+
+
+def _pool_size(adapters: Adapters | None) -> int | None:
+    """Returns how many adapters there are in a pool; None if it is none: [P, D, R] instead of [D, R]."""
+    leaves = [] if adapters is None else jax.tree.leaves(adapters.weights)
+    return int(leaves[0].shape[0]) if leaves and leaves[0].ndim > 2 else None

@@ -1,0 +1,349 @@
+"""What runs on the device: `prefill` takes tokens and samples one, `decode` samples many, `score` rates given ones.
+
+Each works on R rows taken out of the resident cache and puts back what is new. Which slots they are, how many tokens
+each processes, how it is sampled and how much it may still say are data; R, the prefill and cache buckets are shapes. A
+row that stands idle names a slot past the last: it reads anything and writes nothing.
+
+On several devices rows are split over the mesh's data and fsdp axes and key/value heads over its tensor axis. A row
+then names a slot of its own shard: taking and putting moves nothing between devices.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from dfc.inference import constraints
+from dfc.inference.sampling import Filters, RowSampling, filtered_logprobs, sample_tokens
+from dfc.models.cache import NEVER, Cache, CacheView, empty_cache, put_rows, take_rows
+from dfc.models.config import DecoderConfig
+from dfc.models.execution import ROWS as ROW_AXES
+from dfc.models.execution import Execution
+from dfc.models.transformer import Adapters, Decoder, Params, bind
+
+Array = jax.Array | np.ndarray
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("slot", "held", "count", "answers", "budget", "adapter", "sampling", "node"),
+    meta_fields=(),
+)
+@dataclasses.dataclass(frozen=True)
+class CallRows:
+    """What a call is given for each of its R rows.
+
+    Attributes:
+      slot: int32, of its shard; the number of slots of a shard, or more, for a row that stands idle.
+      held: int32, tokens the cache holds.
+      count: int32, tokens it processes.
+      answers: bool, whether it samples after them.
+      budget: int32, tokens it may sample.
+      adapter: int32, its place in a pool of adapters.
+      sampling: how it samples.
+      node: int32, where its reply stands in the trie of constraints; -1: nowhere, all tokens are allowed.
+    """
+
+    slot: Array
+    held: Array
+    count: Array
+    answers: Array
+    budget: Array
+    adapter: Array
+    sampling: RowSampling
+    node: Array
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=("token_ids", "nodes"), meta_fields=())
+@dataclasses.dataclass(frozen=True)
+class TokenTrie:
+    """Constraints of a call, int32 [nodes, branches] each: the tokens allowed at a node and the nodes they lead to."""
+
+    token_ids: Array
+    nodes: Array
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=("params", "adapters"), meta_fields=())
+@dataclasses.dataclass(frozen=True)
+class EngineWeights:
+    """Unrolled weights and the adapters on them."""
+
+    params: Params
+    adapters: Adapters | None
+
+
+@dataclasses.dataclass
+class EnginePolicy:
+    """Weights that an engine holds under a name.
+
+    Attributes:
+      number: which of the names. weights: in the engine's layout. version: of them. pool: how many adapters they come
+        with, None without.
+    """
+
+    number: int
+    weights: EngineWeights
+    version: int
+    pool: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """What a program is compiled for, beside the shapes of its arguments.
+
+    Attributes:
+      config: of the model.
+      filters: of the sampling.
+      positions: of the resident cache that the rows read; 0 to all of them.
+      whole: the rows are all slots in order, and all positions are read: nothing has to be taken out.
+      pooled: the adapters are a pool.
+    """
+
+    config: DecoderConfig
+    filters: Filters
+    positions: int
+    whole: bool
+    pooled: bool
+
+
+class Programs:
+    """The programs of one model on one set of devices, and what they need to know of the devices."""
+
+    def __init__(self, config: DecoderConfig, mesh: Mesh | None) -> None:
+        self._mesh = mesh
+        self.shards = 1 if mesh is None else mesh.shape["data"] * mesh.shape["fsdp"]
+        cache = rows = whole = None
+        self._cache_spec: Any = None
+        if mesh is not None:
+            heads = "tensor" if config.kv_heads % mesh.shape["tensor"] == 0 else None  # split whole or not at all
+            spec: Any = PartitionSpec  # jax leaves it untyped
+            self._cache_spec, self._row_spec = spec(ROW_AXES, heads, None, None), spec(ROW_AXES)
+            cache, rows = NamedSharding(mesh, self._cache_spec), NamedSharding(mesh, self._row_spec)
+            whole = NamedSharding(mesh, spec())
+        self.rows, self.cache = rows, cache
+
+        def program(function: Callable[..., Any], results: tuple[Any, ...]) -> Any:  # noqa: ANN401 - jax.jit's own type
+            out_shardings: dict[str, Any] = {} if mesh is None else {"out_shardings": (*results, cache)}
+            return jax.jit(function, static_argnames=("shape",), donate_argnames=("cache",), **out_shardings)
+
+        self.prefill = program(self._prefill, (whole, whole))
+        self.score = program(self._score, (whole,))
+        self.decode = program(self._decode, (whole, whole, whole, whole))
+        out_shardings: dict[str, Any] = {} if mesh is None else {"out_shardings": cache}
+        self.empty = jax.jit(empty_cache, static_argnums=(0, 1, 2), **out_shardings)
+        self.put = jax.jit(self._put, donate_argnums=0, **out_shardings)
+        self.take = jax.jit(self._take, static_argnums=2, **out_shardings)
+
+    # ---- rows in and out --------------------------------------------------------------------------------------------
+
+    def _take(self, cache: Cache, rows: Array, positions: int) -> Cache:
+        def take(cache: Cache, rows: Array) -> Cache:
+            return take_rows(cache, jnp.asarray(rows), positions)
+
+        if self._mesh is None:
+            return take(cache, rows)
+        specs = self._cache_spec, self._row_spec
+        return jax.shard_map(take, mesh=self._mesh, in_specs=specs, out_specs=self._cache_spec)(cache, rows)
+
+    def _put(self, cache: Cache, rows: Array, start: Array, new: Cache) -> Cache:
+        rows, start = jnp.asarray(rows), jnp.asarray(start)
+        if self._mesh is None:
+            return put_rows(cache, rows, start, new)
+        spec, row = self._cache_spec, self._row_spec
+        return jax.shard_map(put_rows, mesh=self._mesh, in_specs=(spec, row, row, spec), out_specs=spec)(
+            cache, rows, start, new
+        )
+
+    def _bound(
+        self, weights: EngineWeights, cache: Cache, rows: CallRows, shape: Shape, execution: Execution
+    ) -> tuple[Decoder, Cache]:
+        """Returns the decoder with every row's adapter, and the rows' past."""
+        adapters = weights.adapters
+        if adapters is not None and shape.pooled:
+            adapters = dataclasses.replace(adapters, rows=rows.adapter)
+        past = cache if shape.whole else self._take(cache, rows.slot, shape.positions)
+        return bind(shape.config, weights.params, adapters, execution), past
+
+    # ---- the programs -----------------------------------------------------------------------------------------------
+
+    def _read(
+        self, weights: EngineWeights, cache: Cache, rows: CallRows, tokens: Array, shape: Shape
+    ) -> tuple[Decoder, jax.Array, Cache]:
+        """Processes tokens [R, W]; returns the decoder, hidden states [R, W, D] and the cache."""
+        # Many tokens: rows stay on their devices and weights come to them. Of a few tokens (decoding) the partitioner
+        # rather sends the activations around.
+        model, past = self._bound(weights, cache, rows, shape, Execution(mesh=self._mesh))
+        held, count, tokens = jnp.asarray(rows.held), jnp.asarray(rows.count), jnp.asarray(tokens)
+        column = jnp.arange(tokens.shape[1], dtype=held.dtype)[None]
+        positions = held[:, None] + column
+        memory_positions = jnp.where(column < count[:, None], positions, NEVER)
+        cache_view = CacheView(past, held, empty_cache(shape.config, *tokens.shape), memory_positions)
+        hidden, cache_view = model.extend(tokens, positions, cache_view, 0)
+        # Written when all is read. Without this use of the result XLA knows no order between the two and keeps a copy
+        # of the whole cache to read from; an optimization barrier is gone by the time it decides.
+        start = jnp.where(jnp.isnan(hidden[:, 0, 0]), NEVER, held)
+        return model, hidden, self._put(cache, rows.slot, start, cache_view.recent)
+
+    def _prefill(
+        self,
+        weights: EngineWeights,
+        cache: Cache,
+        rows: CallRows,
+        tokens: Array,
+        uniform: Array,
+        trie: TokenTrie | None,
+        *,
+        shape: Shape,
+    ) -> tuple[jax.Array, jax.Array, Cache]:
+        """Processes tokens [R, W] and samples one token per row after the last of them.
+
+        Args:
+          weights: of the policy.
+          cache: of all slots; donated.
+          rows: of the call.
+          tokens: int32 [R, W].
+          uniform: float32 [R], in [0, 1).
+          trie: of constraints, or None.
+          shape: static.
+
+        Returns:
+          token ids int32 [R]; log-probabilities float32 [2, R], of the distribution sampled from and the plain one; the
+          cache.
+        """
+        model, hidden, cache = self._read(weights, cache, rows, tokens, shape)
+        last = jnp.maximum(jnp.asarray(rows.count) - 1, 0)
+        final = jnp.take_along_axis(hidden, last[:, None, None], axis=1)[:, 0]
+        allowed = _allowed(trie, jnp.asarray(rows.node), shape)
+        token_ids, sampled_logprobs, plain_logprobs = sample_tokens(
+            model.logits(final), jnp.asarray(uniform), rows.sampling, shape.filters, allowed
+        )
+        return token_ids, jnp.stack([sampled_logprobs, plain_logprobs]), cache
+
+    def _score(
+        self, weights: EngineWeights, cache: Cache, rows: CallRows, tokens: Array, targets: Array, *, shape: Shape
+    ) -> tuple[jax.Array, Cache]:
+        """Processes tokens [R, W]; returns the log-probabilities float32 [2, R, W] of targets [R, W] after each."""
+        model, hidden, cache = self._read(weights, cache, rows, tokens, shape)
+
+        def one(column: tuple[jax.Array, jax.Array]) -> jax.Array:  # [R, V] at a time, never [R, W, V]
+            logits, target = model.logits(column[0]), column[1][:, None]
+            sampled_logprobs = jnp.take_along_axis(
+                filtered_logprobs(logits, rows.sampling, shape.filters), target, axis=1
+            )
+            plain_logprobs = jnp.take_along_axis(jax.nn.log_softmax(logits), target, axis=1)
+            return jnp.concatenate([sampled_logprobs, plain_logprobs], axis=1)
+
+        found = jax.lax.map(one, (hidden.swapaxes(0, 1), jnp.asarray(targets).T))
+        return found.transpose(2, 1, 0), cache
+
+    def _decode(
+        self,
+        weights: EngineWeights,
+        cache: Cache,
+        rows: CallRows,
+        token: Array,
+        uniform: Array,
+        stops: Array,
+        trie: TokenTrie | None,
+        limit: Array,
+        least: Array,
+        *,
+        shape: Shape,
+    ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array, Cache]:
+        """Processes each row's last token, samples the next, and so on, until too few rows are still writing.
+
+        Args:
+          weights: of the policy.
+          cache: of all slots; donated.
+          rows: of the call; `count` is not read.
+          token: int32 [R], the last token of each.
+          uniform: float32 [R, n], of each token sampled.
+          stops: bool [V], tokens that end a reply.
+          trie: of constraints, or None.
+          limit: int32, steps at most; up to n.
+          least: int32, rows that have to be writing for another step.
+          shape: static.
+
+        Returns:
+          token ids int32 [R, n]; log-probabilities float32 [2, R, n]; how many each row sampled, int32 [R]; steps,
+          int32; the cache. A row samples nothing after a stop token or its budget.
+        """
+        model, past = self._bound(weights, cache, rows, shape, Execution())
+        held, budget, uniform = jnp.asarray(rows.held), jnp.asarray(rows.budget), jnp.asarray(uniform)
+        size, steps = uniform.shape
+        positions = held[:, None] + jnp.arange(steps, dtype=held.dtype)[None]
+        cache_view = CacheView(past, held, empty_cache(shape.config, size, steps), positions)
+        ends = jnp.asarray(stops)
+
+        def going(state: _Writing) -> jax.Array:
+            return (state.step < limit) & (jnp.sum(state.writing, dtype=jnp.int32) >= jnp.maximum(least, 1))
+
+        def one(state: _Writing) -> _Writing:
+            step = state.step
+            here = (held + step)[:, None]
+            hidden, grown = model.extend(
+                state.token[:, None], here, dataclasses.replace(cache_view, recent=state.recent), step
+            )
+            allowed = _allowed(trie, state.node, shape)
+            number = jax.lax.dynamic_index_in_dim(uniform, step, axis=1, keepdims=False)
+            token_ids, sampled_logprobs, plain_logprobs = sample_tokens(
+                model.logits(hidden[:, 0]), number, rows.sampling, shape.filters, allowed
+            )
+            num_sampled = state.num_sampled + state.writing.astype(jnp.int32)
+            found = jnp.stack([sampled_logprobs, plain_logprobs])[:, :, None]
+            node = state.node if trie is None else _advanced(trie, state.node, token_ids)
+            return _Writing(
+                step=step + 1,
+                token=token_ids,
+                writing=state.writing & ~ends[token_ids] & (num_sampled < budget),
+                num_sampled=num_sampled,
+                node=node,
+                recent=grown.recent,
+                token_ids=jax.lax.dynamic_update_slice_in_dim(state.token_ids, token_ids[:, None], step, axis=1),
+                logprobs=jax.lax.dynamic_update_slice_in_dim(state.logprobs, found, step, axis=2),
+            )
+
+        start = _Writing(
+            step=jnp.int32(0),
+            token=jnp.asarray(token),
+            writing=jnp.asarray(rows.answers),
+            num_sampled=jnp.zeros((size,), jnp.int32),
+            node=jnp.asarray(rows.node),
+            recent=cache_view.recent,
+            token_ids=jnp.zeros((size, steps), jnp.int32),
+            logprobs=jnp.zeros((2, size, steps), jnp.float32),
+        )
+        end = jax.lax.while_loop(going, one, start)
+        return end.token_ids, end.logprobs, end.num_sampled, end.step, self._put(cache, rows.slot, held, end.recent)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class _Writing:
+    """Where a decode loop stands."""
+
+    step: jax.Array
+    token: jax.Array  # [R]
+    writing: jax.Array  # bool [R]
+    num_sampled: jax.Array  # [R]
+    node: jax.Array  # [R]
+    recent: Cache
+    token_ids: jax.Array  # [R, n]
+    logprobs: jax.Array  # [2, R, n]
+
+
+def _allowed(trie: TokenTrie | None, node: jax.Array, shape: Shape) -> jax.Array | None:
+    """Which tokens each row may sample, bool [R, V]; None: all of them."""
+    return None if trie is None else constraints.allowed(jnp.asarray(trie.token_ids), node, shape.config.vocabulary)
+
+
+def _advanced(trie: TokenTrie, node: jax.Array, token_ids: jax.Array) -> jax.Array:
+    return constraints.advance(jnp.asarray(trie.token_ids), jnp.asarray(trie.nodes), node, token_ids)
+
+
+programs = functools.lru_cache(maxsize=8)(Programs)  # engines of one model and mesh share compiled programs

@@ -1,0 +1,290 @@
+"""Book-keeping of an engine: which slots there are and where, and what every conversation has said and still has to."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from dfc.config import SamplingConfig
+from dfc.inference.constraints import Position
+from dfc.models.execution import ROWS as ROW_AXES
+
+
+@dataclasses.dataclass(frozen=True)
+class EngineReply:
+    """What a slot replied, or the tokens it was given to score.
+
+    Attributes:
+      slot: which conversation.
+      token_ids: the sampled tokens, the stop token included if there is one.
+      sampled_logprobs: of each token under the distribution it was sampled from: temperature, filters and constraint
+        applied.
+      plain_logprobs: of each token under the untruncated distribution at temperature 1.
+      versions: of the weights each token was sampled under.
+      stopped: whether a stop token or a stop string ended it; otherwise the length limit cut the reply.
+    """
+
+    slot: int
+    token_ids: list[int]
+    sampled_logprobs: list[float]
+    plain_logprobs: list[float]
+    versions: list[int]
+    stopped: bool
+
+
+@dataclasses.dataclass
+class EngineCounts:
+    """What an engine has done since it was made; all numbers are tokens or calls, of this host.
+
+    Attributes:
+      calls: of the device.
+      steps: of decode calls.
+      processed_tokens: prefilled or decoded.
+      generated_tokens: sampled.
+      computed: rows x tokens per row, summed over calls: what the device worked on, padding included.
+      row_steps: rows x steps of decode calls.
+      useful_steps: of them, those that sampled a token that counts.
+    """
+
+    calls: int = 0
+    steps: int = 0
+    processed_tokens: int = 0
+    generated_tokens: int = 0
+    computed: int = 0
+    row_steps: int = 0
+    useful_steps: int = 0
+
+
+@dataclasses.dataclass
+class PendingReply:
+    """A reply in the making.
+
+    Attributes:
+      start: tokens of the conversation before it.
+      room: tokens it may have.
+      scored: whether its tokens are given.
+      position: where it stands among the replies allowed; None: all are.
+      token_ids, sampled_logprobs, plain_logprobs, versions: so far.
+    """
+
+    start: int
+    room: int
+    scored: bool = False
+    position: Position | None = None
+    token_ids: list[int] = dataclasses.field(default_factory=list)
+    sampled_logprobs: list[float] = dataclasses.field(default_factory=list)
+    plain_logprobs: list[float] = dataclasses.field(default_factory=list)
+    versions: list[int] = dataclasses.field(default_factory=list)
+
+    @property
+    def complete(self) -> bool:
+        """Whether it is one of the replies allowed, to the end."""
+        return self.position is not None and self.position.complete
+
+    def fitting(self, token_ids: list[int]) -> int:
+        """Returns how many of the tokens belong to it: those up to the end of a reply allowed."""
+        position = self.position
+        for count, token_id in enumerate(token_ids if position is not None else ()):
+            assert position is not None  # noqa: S101 - the loop is empty otherwise
+            if position.complete:
+                return count
+            position = position.after([token_id])
+        return len(token_ids)
+
+    def add(self, token_ids: list[int], logprobs: np.ndarray, version: int) -> None:
+        """Adds tokens with their log-probabilities [2, n or more]."""
+        self.token_ids.extend(token_ids)
+        self.sampled_logprobs.extend(logprobs[0, : len(token_ids)].tolist())
+        self.plain_logprobs.extend(logprobs[1, : len(token_ids)].tolist())
+        self.versions.extend([version] * len(token_ids))
+        if self.position is not None:
+            self.position = self.position.after(token_ids)
+
+    def cut(self, count: int) -> None:
+        """Forgets all but the first `count` tokens."""
+        for values in (self.token_ids, self.sampled_logprobs, self.plain_logprobs, self.versions):
+            del values[count:]
+
+    def reply(self, slot: int, *, stopped: bool) -> EngineReply:
+        """Returns it as finished."""
+        return EngineReply(slot, self.token_ids, self.sampled_logprobs, self.plain_logprobs, self.versions, stopped)
+
+
+Stage = Literal["prefill", "score", "decode"]
+
+
+@dataclasses.dataclass
+class SlotState:
+    """One conversation.
+
+    Attributes:
+      seed: of what it samples. policy, adapter: who answers. sampling: how.
+      token_ids: all of them, in order.
+      num_cached: how many of them the cache holds.
+      pending_reply: under way, or None.
+      in_flight: whether a call works on it.
+      since: number of the call it last took part in, or of the last one before it was opened.
+    """
+
+    seed: int
+    policy: str
+    adapter: int
+    sampling: SamplingConfig
+    token_ids: list[int] = dataclasses.field(default_factory=list)
+    num_cached: int = 0
+    pending_reply: PendingReply | None = None
+    in_flight: bool = False
+    since: int = 0
+
+    @property
+    def ready(self) -> bool:
+        """Whether it wants a call."""
+        return self.pending_reply is not None and not self.in_flight
+
+    @property
+    def stage(self) -> Stage:
+        """What it needs next, if it is answering."""
+        pending_reply = self.pending_reply
+        if pending_reply is not None and pending_reply.scored:
+            return "score" if self.num_cached >= pending_reply.start - 1 else "prefill"
+        return "decode" if len(self.token_ids) - self.num_cached == 1 else "prefill"
+
+    @property
+    def pending(self) -> int:
+        """Tokens to be processed in this stage."""
+        pending_reply = self.pending_reply
+        if pending_reply is None or not pending_reply.scored:
+            return len(self.token_ids) - self.num_cached
+        # What lies before the first scored token is prefilled; the last one is scored but not processed.
+        return (len(self.token_ids) if self.stage == "score" else pending_reply.start) - 1 - self.num_cached
+
+    @property
+    def left(self) -> int:
+        """Tokens its answer may still have."""
+        return 0 if self.pending_reply is None else self.pending_reply.room - len(self.pending_reply.token_ids)
+
+    @property
+    def position(self) -> Position | None:
+        """Where its answer stands among the replies allowed."""
+        return None if self.pending_reply is None else self.pending_reply.position
+
+
+@dataclasses.dataclass(frozen=True)
+class Parked:
+    """A conversation in host memory: what it was, and its keys and values [K, cached, H] per layer."""
+
+    state: SlotState
+    arrays: list[tuple[np.ndarray, np.ndarray]]
+
+
+class SlotAllocator:
+    """Slots and the shards of devices they lie on; numbers are those of this host.
+
+    Attributes:
+      shards: of this host. per_shard: slots of each. total: slots of all hosts. first: number of this host's first
+        shard among all.
+    """
+
+    def __init__(self, slots: int, shards: int, own: Mesh | None) -> None:
+        """Lays out slots.
+
+        Args:
+          slots: of all hosts together; rounded up to a multiple of the shards.
+          shards: of all hosts.
+          own: the mesh, if this host has only the slots of its own devices.
+
+        Raises:
+          ValueError: devices of other hosts belong to this host's shards.
+        """
+        self.per_shard = -(-slots // shards)
+        self.total = self.per_shard * shards
+        mine = list(range(shards)) if own is None else _shards_here(own)
+        self.first, self.shards = mine[0], len(mine)
+        # Popped from the end: a shard's lowest free slot. So a resumed run finds the slots in the same order.
+        self._free = [list(range(self.per_shard - 1, -1, -1)) for _ in mine]
+
+    @property
+    def free(self) -> int:
+        """Number of slots nobody owns."""
+        return sum(map(len, self._free))
+
+    def allocate(self, like: int | None = None) -> int:
+        """Returns a free slot: of the same shard as `like` if possible, else where most are free.
+
+        Raises:
+          ValueError: no slot is free.
+        """
+        if not self.free:
+            raise ValueError(
+                f"all {self.per_shard * self.shards} slots are taken; close a conversation first, or make more slots"
+            )
+        if like is not None and self._free[self.shard(like)]:
+            shard = self.shard(like)
+        else:
+            shard = max(range(self.shards), key=lambda s: (len(self._free[s]), -s))
+        return shard * self.per_shard + self._free[shard].pop()
+
+    def release(self, slot: int) -> None:
+        """Makes a slot free."""
+        shard, index = divmod(slot, self.per_shard)
+        self._free[shard].append(index)
+        self._free[shard].sort(reverse=True)
+
+    def shard(self, slot: int) -> int:
+        """Returns the shard of this host that a slot lies on."""
+        return slot // self.per_shard
+
+    def by_shard(self, slots: Iterable[int]) -> list[list[int]]:
+        """Returns the slots of each shard, in the order given."""
+        found: list[list[int]] = [[] for _ in range(self.shards)]
+        for slot in slots:
+            found[self.shard(slot)].append(slot)
+        return found
+
+    def assign(self, slots: Iterable[int], rows: int, *, whole: bool) -> dict[int, int]:
+        """Returns row -> slot for a call of `rows` rows per shard; with `whole` a slot's row is its own place."""
+        if whole:
+            return {slot: slot for slot in slots}
+        return {
+            shard * rows + index: slot
+            for shard, mine in enumerate(self.by_shard(slots))
+            for index, slot in enumerate(mine)
+        }
+
+    def rows(self, at: Mapping[int, int], rows: int) -> np.ndarray:
+        """Returns, per row of a call, the place of its slot in its shard; `per_shard` for rows that stand idle."""
+        found = np.full(self.shards * rows, self.per_shard, np.int32)
+        for row, slot in at.items():
+            found[row] = slot % self.per_shard
+        return found
+
+    def single(self, slot: int) -> np.ndarray:
+        """Returns the rows of a call with one row per shard, all idle but the slot's."""
+        return self.rows({self.shard(slot): slot}, 1)
+
+
+def tensor_devices_on_one_host(mesh: Mesh) -> bool:
+    """Returns whether every shard of rows lies on devices of one process, and each process's shards are neighbours."""
+    hosts = _hosts(mesh)
+    firsts = [kinds[0] for kinds in hosts]
+    runs = [host for host, before in zip(firsts, [None, *firsts], strict=False) if host != before]
+    return all(len(set(kinds)) == 1 for kinds in hosts) and len(runs) == len(set(runs))
+
+
+def _hosts(mesh: Mesh) -> list[list[int]]:
+    """Returns, per shard of rows, the processes its devices belong to."""
+    devices = mesh.devices.reshape(mesh.shape[ROW_AXES[0]] * mesh.shape[ROW_AXES[1]], -1)
+    return [[device.process_index for device in row] for row in devices]
+
+
+def _shards_here(mesh: Mesh) -> list[int]:
+    """Returns the shards of rows whose devices are this process's."""
+    if not tensor_devices_on_one_host(mesh):
+        raise ValueError(
+            "hosts cannot have conversations of their own: a shard of rows lies on devices of several hosts; make the "
+            "mesh's tensor axis no larger than a host, or give all hosts the same conversations"
+        )
+    return [shard for shard, hosts in enumerate(_hosts(mesh)) if hosts[0] == jax.process_index()]

@@ -1,0 +1,136 @@
+"""Plays one game among scripted players, people and remote players, without an engine and one reply after another."""
+
+import dataclasses
+import sys
+from collections.abc import Callable, Sequence
+
+from dfc.games.game import Game, Verdict
+from dfc.games.rng import GameRng
+from dfc.games.scripted import Player
+from dfc.players.remote import ChatMessage, Remote
+
+MOST_REPLIES = 10_000  # of one game, those that were refused included
+
+AskRemote = Callable[[Remote, list[ChatMessage]], str]
+"""How a remote player is asked: (player, its chat, whose last message is the game's) -> its reply."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SequentialReply:
+    """One reply: whose, what it was, what became of it, and whether it had the form that was asked for."""
+
+    seat: int
+    text: str
+    verdict: Verdict
+    well_formed: bool = True
+
+
+_LONGEST_WAIT = 1.0  # seconds for a remote player, between two looks whether to stop
+
+
+def _ask(player: Remote, chat: list[ChatMessage]) -> str:
+    return player.ask(chat).result()
+
+
+def ask_until_stop(look: Callable[[], None]) -> AskRemote:
+    """Returns how remote players are asked where a stop does not wait for their replies.
+
+    Args:
+      look: called at least once a second; what it raises ends the wait (`dfc.runs.stop_signals.Stop.look`).
+    """
+
+    def ask(player: Remote, chat: list[ChatMessage]) -> str:
+        call = player.ask(chat)
+        while not call.done:
+            look()
+            call.remote.wait([call], _LONGEST_WAIT)
+        return call.result()
+
+    return ask
+
+
+def play_sequentially(
+    game: Game,
+    players: Sequence[Player | Remote],
+    rng: GameRng,
+    most_replies: int = MOST_REPLIES,
+    *,
+    max_actions: int = 0,
+    ask: AskRemote = _ask,
+    think: bool = False,
+) -> list[SequentialReply]:
+    """Plays a game that has begun to its end; returns every reply.
+
+    Args:
+      game: after `reset`; it is over afterwards, by its rules or by one of the limits.
+      players: by seat, simulators included.
+      rng: the scripted players' randomness, never the stream of the game.
+      most_replies: before the game is truncated.
+      max_actions: legal actions of players after which it is stopped (`Game.stop`); 0: its own longest play.
+      ask: how remote players are asked, such as by a function that informs somebody who waits.
+      think: whether remote players in players' seats were asked to think first; what they say must then have that form
+        (`dfc.games.game.Game.well_formed`).
+
+    Raises:
+      ValueError: there is not one player for each seat, or the game has not begun.
+      TypeError: a player is neither a scripted player nor a remote player, such as a bare function.
+      PlayerError: a remote player failed.
+    """
+    seats = game.seats + len(game.simulators)
+    if len(players) != seats:
+        raise ValueError(f"{game.id} has {seats} seats, simulators included; got {len(players)} players")
+    for number, given in enumerate(players):
+        _check(given, number)
+    if game.to_move is None and not game.over:
+        raise ValueError(f"{game.id} has not begun: call reset(seed) before it is played")
+    chats: dict[int, list[ChatMessage]] = {}
+    sequential_replies: list[SequentialReply] = []
+    most_actions = max_actions or game.max_game_length
+    while (seat := game.to_move) is not None:
+        if seat < game.seats and game.actions_played >= most_actions:
+            game.stop()
+            break
+        if len(sequential_replies) >= most_replies:
+            game.truncate()
+            break
+        player = players[seat]
+        if isinstance(player, Remote):
+            if game.role(seat) in game.stateless_roles:
+                chats.pop(seat, None)
+            chat = chats.setdefault(seat, [])
+            chat.append(ChatMessage(role="user", content=game.observation(seat)))
+            text = ask(player, chat)
+            chat.append(ChatMessage(role="assistant", content=text))
+        else:
+            text = player.act(game, rng)
+        formed = not (think and isinstance(player, Remote) and seat < game.seats) or game.well_formed(text)
+        verdict = game.step(text) if formed else game.step(text, well_formed=False)
+        sequential_replies.append(SequentialReply(seat, text, verdict, formed))
+    return sequential_replies
+
+
+def refusal(game: Game, seat: int, reply: str) -> str | None:
+    """Returns why a reply of a seat cannot be played, in the game's words for it; None if it can. Changes nothing.
+
+    Args:
+      game: with this seat to move, or just after a reply of it that ended the game without being played.
+      seat: whose reply.
+      reply: what was said.
+    """
+    twin = game.clone()
+    twin.to_move = seat
+    twin.outcomes = None
+    twin.forfeited_by = None
+    twin.illegal_allowance = twin.malformed_allowance = sys.maxsize  # the reason is reported to whoever has a try left
+    if twin.step(reply) not in (Verdict.ILLEGAL, Verdict.MALFORMED, Verdict.REFUSED):
+        return None
+    return twin.observation(seat).split("\n")[-1]
+
+
+def _check(player: object, seat: int) -> None:
+    if isinstance(player, Remote) or callable(getattr(player, "act", None)):
+        return
+    hint = "wrap a function of a chat: dfc.players.remote.Remote(f)" if callable(player) else "see dfc.players.factory"
+    raise TypeError(
+        f"players[{seat}] must be a Remote or have act(game, rng) -> str, got {type(player).__name__}; {hint}"
+    )

@@ -1,0 +1,1 @@
+"""Pages and tables for people, made from the files of run folders."""

@@ -1,0 +1,86 @@
+"""The games that the report shows turn by turn, each played again by the rules."""
+
+import itertools
+import json
+import math
+
+from markupsafe import Markup
+
+from dfc.games.replay import ReplayError, replay
+from dfc.report.formats import text
+from dfc.report.reader import Json, RunData, policy_outcome
+
+GAME_BYTES = 1_000_000  # of shown games, text and markup together
+
+
+class ShownGames:
+    """Makes the shown games ready for the browser; a game that was shown before is not played again.
+
+    Args:
+      most_bytes: of the JSON; the games that come first in the sample are shown.
+    """
+
+    def __init__(self, most_bytes: int = GAME_BYTES) -> None:
+        self._most = most_bytes
+        self._known: dict[int, Json] = {}  # by line of episodes.jsonl; texts still in full
+
+    def to_json(self, run: RunData) -> Markup | None:
+        """Returns the games as JSON that is safe inside a script element; texts that recur are stored once."""
+        if not run.episodes:
+            return None
+        texts: dict[str, int] = {}
+        games: list[Json] = []
+        size = 0
+        shown: dict[int, Json] = {}
+        for number, record in run.episodes:
+            game = self._known.get(number) or _game(record)
+            known = len(texts)
+            turns = [
+                [
+                    seat,
+                    None if seen is None else texts.setdefault(seen, len(texts)),
+                    texts.setdefault(said, len(texts)),
+                    *r,
+                ]
+                for seat, seen, said, *r in game["turns"]
+            ]
+            size += len(json.dumps([game | {"turns": turns}, list(itertools.islice(texts, known, None))]))
+            if games and size > self._most:
+                break
+            shown[number] = game
+            games.append(game | {"turns": turns})
+        self._known = shown  # what the sample lost is forgotten
+        order = {stage: number for number, stage in enumerate(run.stages)}
+        games.sort(key=lambda g: (-order[g["stage"]], g["game"], g["kind"], -g["iteration"]))
+        data = json.dumps({"texts": list(texts), "games": games, "stages": run.stages}, separators=(",", ":"))
+        # Inside <script> only "<" can end the element or open a comment; as an escape it is the same JSON.
+        return Markup(data.replace("<", "\\u003c"))  # noqa: S704  (escaped for its place on the line itself)
+
+
+def _game(record: Json) -> Json:
+    """One game: [seat, observation, reply, status, verdict] of each turn, as far as the replay proves them."""
+    turns: list[list[object]] = []
+    error = None
+    try:
+        turns.extend([t.seat, t.observation, t.reply, t.status, t.verdict] for t in replay(record))
+    except ReplayError as difference:
+        error = str(difference)  # the rest is shown as it is recorded
+        recorded = record["replies"] if isinstance(record["replies"], list) else []
+        turns += [[None, None, text(entry), "unproven", None] for entry in recorded[len(turns) :]]
+    options = {name: text(value) for name, value in (record.get("options") or {}).items()}
+    reward = record.get("reward")
+    return {
+        "game": str(record["game"]),
+        "stage": str(record["stage"]),
+        "kind": str(record.get("kind", "")),
+        "iteration": int(record.get("iteration") or 0),
+        "seat": record.get("seat"),
+        "opponent": str(record.get("opponent", "")),
+        "seed": str(record.get("seed", "")),  # text: 63-bit seeds exceed what JavaScript keeps exactly
+        "options": options,
+        "outcome": policy_outcome(record),
+        "forfeited_by": record.get("forfeited_by"),
+        "reward": reward if isinstance(reward, int | float) and math.isfinite(reward) else None,
+        "turns": turns,
+        "error": error,
+    }

@@ -1,0 +1,238 @@
+"""Tables 2, 3 and 8 of Divide-Fuse-Conquer (arXiv 2505.16401) in their shape: measured figures beside the printed ones.
+
+Only games that were played have a row. The paper played 20 games per id; it does not say how they fell on seats, nor
+whether a game lost by an unreadable reply is a loss there. Here such games, and truncated ones, stand after W/D/L.
+Where printed figures do not sum to 20, they are given as printed.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dfc.errors import RunFolderError
+from dfc.evaluation.statistics import Record
+from dfc.evaluation.tournament import Cell, Tournament
+from dfc.report.tables import TextTable
+
+NONE = "-"  # no game was played, or the paper has no such figure
+BASE, REFERENCE, TRAINED = "Qwen2.5", "Claude3.5", "Qwen2.5 (DFC-MSRL)"
+
+# W/D/L of each alone: Qwen2.5, Claude3.5, Qwen2.5 (DFC-MSRL).
+TABLE_2_ALONE: dict[str, tuple[str, ...]] = {
+    "GuessTheNumber-v0": ("20/0/0", "20/0/0", "20/0/0"),
+    "GuessTheNumber-v0-hardcore": ("16/4/0", "20/0/0", "20/0/0"),
+    "TowerOfHanoi-v0": ("0/0/20", "17/0/3", "20/0/0"),
+    "TowerOfHanoi-v0-medium": ("0/0/20", "2/0/18", "20/0/0"),
+}
+# W/D/L of the first: Qwen2.5 v.s. Claude3.5, Qwen2.5 (DFC-MSRL) v.s. Claude3.5, Qwen2.5 (DFC-MSRL) v.s. Qwen2.5.
+TABLE_2_PAIRS: dict[str, tuple[str, ...]] = {
+    "ConnectFour-v0": ("4/2/14", "13/1/6", "15/0/5"),
+    "ConnectFour-v0-blind": ("0/0/20", "5/1/14", "19/0/1"),
+    "ConnectFour-v0-large": ("0/0/20", "4/0/16", "15/0/5"),
+    "Poker-v0": ("6/0/14", "7/1/12", "15/0/5"),
+    "Poker-v0-long": ("8/8/4", "9/8/3", "11/0/9"),
+    "Poker-v0-extreme": ("10/0/10", "10/0/10", "10/0/10"),
+    "LiarsDice-v0": ("1/1/18", "8/1/11", "8/11/1"),
+    "SimpleNegotiation-v0": ("8/4/8", "9/3/8", "12/4/4"),
+    "SimpleNegotiation-v0-short": ("4/8/8", "8/4/8", "9/6/5"),
+    "SimpleNegotiation-v0-long": ("4/0/16", "5/0/15", "7/6/7"),
+    "TruthAndDeception-v0": ("0/0/20", "4/0/16", "6/8/6"),
+    "TruthAndDeception-v0-long": ("0/0/20", "3/0/17", "4/12/4"),
+    "TruthAndDeception-v0-extreme": ("0/0/20", "3/0/16", "3/14/3"),
+    "TicTacToe-v0": ("0/4/16", "11/0/9", "19/1/0"),
+}
+# The paper's groups, and the columns of Table 3 as the stages of a run are called here.
+TABLE_3_STAGES = (
+    "base",
+    "fuse g1+g2",
+    "conquer g1+g2",
+    "fuse g1+g2+g3",
+    "conquer g1+g2+g3",
+    "fuse g1+g2+g3+g4",
+    "conquer g1+g2+g3+g4",
+)
+TABLE_3: dict[str, dict[str, tuple[str, ...]]] = {
+    "g1": {
+        "TowerOfHanoi-v0": ("0/0/20", "2/0/18", "20/0/0", "15/0/5", "20/0/0", "16/0/4", "20/0/0"),
+        "TowerOfHanoi-v0-medium": ("0/0/20", "4/0/16", "20/0/0", "11/0/9", "19/0/1", "15/1/4", "20/0/0"),
+    },
+    "g2": {
+        "ConnectFour-v0": ("9/0/11", "16/0/4", "16/0/4", "12/1/7", "14/1/5", "18/1/1", "20/0/0"),
+        "ConnectFour-v0-blind": ("11/0/9", "17/0/3", "18/1/1", "19/0/1", "20/0/0", "17/1/2", "19/1/0"),
+        "ConnectFour-v0-large": ("10/0/10", "18/0/2", "15/0/5", "16/0/4", "17/0/3", "17/0/3", "19/0/1"),
+        "TicTacToe-v0": ("8/2/10", "16/1/3", "20/0/0", "13/1/6", "16/0/4", "15/1/4", "17/3/0"),
+    },
+    "g3": {
+        "LiarsDice-v0": ("0/12/8", "0/9/11", "0/16/4", "14/6/0", "18/0/2", "16/1/3", "19/0/1"),
+    },
+    "g4": {
+        "GuessTheNumber-v0": ("19/0/1", "19/0/1", "19/0/1", "20/0/0", "19/1/0", "19/0/1", "20/0/0"),
+        "GuessTheNumber-v0-hardcore": ("10/8/2", "17/3/0", "16/4/0", "13/6/1", "16/4/0", "15/5/0", "18/2/0"),
+        "Poker-v0": ("11/1/8", "6/0/14", "6/3/11", "13/2/5", "12/1/7", "10/1/9", "12/0/8"),
+        "Poker-v0-long": ("10/0/10", "9/0/11", "14/0/6", "9/1/10", "8/1/10", "10/1/9", "11/0/8"),
+        "Poker-v0-extreme": ("10/0/9", "10/0/8", "11/1/6", "11/0/5", "9/0/7", "11/1/5", "12/0/6"),
+        "SimpleNegotiation-v0": ("9/5/6", "8/5/7", "6/8/6", "7/10/3", "6/9/5", "6/13/1", "8/2/10"),
+        "SimpleNegotiation-v0-short": ("6/8/6", "4/5/11", "7/8/5", "5/12/3", "8/7/5", "6/1/3", "8/7/5"),
+        "SimpleNegotiation-v0-long": ("7/5/8", "6/8/6", "8/8/4", "2/4/14", "6/6/8", "5/6/9", "6/5/9"),
+        "TruthAndDeception-v0": ("9/0/11", "10/0/10", "8/0/12", "3/0/17", "8/0/12", "4/1/15", "10/0/10"),
+        "TruthAndDeception-v0-long": ("9/0/11", "9/0/11", "7/0/13", "6/0/14", "9/0/11", "4/0/16", "7/0/13"),
+        "TruthAndDeception-v0-extreme": ("10/1/9", "9/1/10", "7/0/13", "7/1/12", "7/2/11", "6/3/11", "11/0/9"),
+    },
+}
+# Qwen2.5 (DFC-MSRL) as player 0, Qwen2.5 as player 0.
+TABLE_8: dict[str, tuple[str, ...]] = {
+    "ConnectFour-v0": ("14/1/5", "17/1/2"),
+    "ConnectFour-v0-blind": ("20/0/0", "11/3/6"),
+    "ConnectFour-v0-large": ("17/0/3", "9/0/11"),
+    "TicTacToe-v0": ("16/0/4", "15/0/5"),
+    "LiarsDice-v0": ("18/0/2", "2/18/0"),
+    "Poker-v0": ("12/1/7", "12/0/8"),
+    "Poker-v0-long": ("8/1/10", "8/0/11"),
+    "Poker-v0-extreme": ("9/0/7", "9/1/7"),
+    "SimpleNegotiation-v0": ("6/9/5", "6/4/10"),
+    "SimpleNegotiation-v0-short": ("8/7/5", "9/3/8"),
+    "SimpleNegotiation-v0-long": ("6/6/8", "5/8/7"),
+    "TruthAndDeception-v0": ("3/0/17", "16/0/4"),
+    "TruthAndDeception-v0-long": ("5/0/15", "14/0/6"),
+    "TruthAndDeception-v0-extreme": ("7/2/11", "17/0/3"),
+}
+
+_WDL = (
+    "W/D/L; games lost by an own invalid reply or an own overrun of the context, truncated and failed ones follow and"
+    " are not in L. The paper's column has its printed figures, of 20 games."
+)
+
+
+def table_2(found: Tournament, trained: str | None, base: str | None, reference: str | None) -> list[TextTable]:
+    """Returns both halves of Table 2, without rows where nothing was played.
+
+    Args:
+      found: the tournament.
+      trained: the policy in the place of Qwen2.5 (DFC-MSRL), None: nobody.
+      base: in the place of Qwen2.5.
+      reference: in the place of Claude3.5.
+    """
+    alone = [(base, None, BASE), (reference, None, REFERENCE), (trained, None, TRAINED)]
+    pairs = [
+        (base, reference, f"{BASE} v.s. {REFERENCE}"),
+        (trained, reference, f"{TRAINED} v.s. {REFERENCE}"),
+        (trained, base, f"{TRAINED} v.s. {BASE}"),
+    ]
+    both = "Both seats together: every deal is played twice."
+    return [
+        _measured(found, "Table 2, single-players", alone, TABLE_2_ALONE, found.games(alone=True), (_WDL,)),
+        _measured(found, "Table 2, two-players", pairs, TABLE_2_PAIRS, found.games(alone=False), (_WDL, both)),
+    ]
+
+
+def table_8(found: Tournament, trained: str | None, base: str | None) -> TextTable:
+    """Returns Table 8: the trained policy against the base, by who is player 0.
+
+    Args:
+      found: the tournament.
+      trained: the policy in the place of Qwen2.5 (DFC-MSRL).
+      base: in that of Qwen2.5.
+    """
+    columns = [(trained, base, f"{TRAINED} (Player 0)"), (trained, base, f"{BASE} (Player 0)")]
+    side = "W/D/L of the trained policy in both columns. Whose the paper's second column is, it does not say."
+    games = found.games(alone=False)
+    return _measured(found, "Table 8", columns, TABLE_8, games, (_WDL, side), seats=(0, 1))
+
+
+def table_3(run: Path) -> TextTable | None:
+    """Returns Table 3 of a run of Divide-Fuse-Conquer, by its own groups; None if it has measured no stage.
+
+    Args:
+      run: its folder, with ``evaluations.jsonl`` and ``groups.json``.
+
+    Raises:
+      RunFolderError: a file cannot be read.
+    """
+    shown = ("base", "fuse", "conquer")
+    rows = [row for row in _lines(run / "evaluations.jsonl") if str(row.get("stage", "")).split(" ")[0] in shown]
+    if not rows:
+        return None
+    counts: dict[tuple[str, str], Record] = {}
+    for row in rows:
+        place = (str(row["stage"]), str(row["game"]))
+        counts[place] = counts.get(place, Record()) + Record.from_json(row)
+    stages = list(dict.fromkeys(stage for stage, _ in counts))
+    groups = _groups(run)
+    printed = {game: (group, cells) for group, games in TABLE_3.items() for game, cells in games.items()}
+    lines = []
+    for game in sorted(dict.fromkeys(game for _, game in counts), key=lambda g: groups.get(g, "~")):
+        paper_group, cells = printed.get(game, (NONE, ()))
+        line = [groups.get(game, NONE), paper_group, game]
+        for stage in stages:
+            record = counts.get((stage, game))
+            line.append(NONE if record is None else Cell(record).text)
+            if stage in TABLE_3_STAGES:
+                line.append(cells[TABLE_3_STAGES.index(stage)] if cells else NONE)
+        lines.append(tuple(line))
+    header = ["group", "paper's group", "game"]
+    for stage in stages:
+        header += [stage, f"paper: {stage}"] if stage in TABLE_3_STAGES else [stage]
+    groups_differ = (
+        "Against the initial policy; games for one alone. A stage's groups are the run's own (first column); the "
+        "paper's figure stands beside the stage of the same name, whatever its groups were."
+    )
+    return TextTable(f"Table 3, {run.name}", tuple(header), tuple(lines), (_WDL, groups_differ))
+
+
+Column = tuple[str | None, str | None, str]
+"""Whose counts, against whom (None: alone), the paper's words for it."""
+
+
+def _measured(
+    found: Tournament,
+    title: str,
+    columns: Sequence[Column],
+    printed: Mapping[str, tuple[str, ...]],
+    games: Sequence[str],
+    notes: tuple[str, ...],
+    seats: Sequence[int | None] = (),
+) -> TextTable:
+    """Returns two columns for each of the paper's: what was measured and what it printed."""
+    alone = all(opponent is None for _, opponent, _ in columns) and "v.s." not in columns[0][2]
+    header = ["game"]
+    for number, (policy, opponent, words) in enumerate(columns):
+        header += [_who(policy, opponent, alone=alone, seat=seats[number] if seats else None), f"paper: {words}"]
+    rows = []
+    for game in games:
+        row = [game]
+        for number, (policy, opponent, _) in enumerate(columns):
+            cell = Cell()
+            if policy is not None and (alone or opponent is not None):
+                cell = found.cell(policy, opponent, game, seats[number] if seats else None)
+            empty = not cell.record.games and not cell.failed
+            row += [NONE if empty else cell.text, printed[game][number] if game in printed else NONE]
+        rows.append(tuple(row))
+    return TextTable(title, tuple(header), tuple(rows), notes)
+
+
+def _who(policy: str | None, opponent: str | None, *, alone: bool, seat: int | None) -> str:
+    if policy is None or (opponent is None and not alone):
+        return "nobody in this place"
+    if alone:
+        return policy
+    if seat is not None:
+        return f"{policy} v.s. {opponent}, {policy if seat == 0 else opponent} as Player 0"
+    return f"{policy} v.s. {opponent}"
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    try:
+        return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+    except (OSError, ValueError) as error:
+        raise RunFolderError(f"{path}: cannot be read ({error}); expected one JSON object per line") from error
+
+
+def _groups(run: Path) -> dict[str, str]:
+    """Returns game id -> name of its group."""
+    path = run / "groups.json"
+    try:
+        found = json.loads(path.read_bytes())["groups"] if path.exists() else []
+        return {game: group["name"] for group in found for game in group["games"]}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunFolderError(f"{path}: cannot be read ({error}); expected the groups of a run") from error

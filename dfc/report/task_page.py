@@ -1,0 +1,374 @@
+"""Success rates for people: lines of a terminal, Markdown, a page of HTML; and for programs: JSON."""
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import jinja2
+from markupsafe import Markup
+
+from dfc.config import RunConfig
+from dfc.evaluation.statistics import Interval
+from dfc.evaluation.task_statistics import Estimate
+from dfc.evaluation.tasks import (
+    ALL_GROUPS,
+    SUCCESS,
+    TURNS,
+    Difference,
+    EvalSetting,
+    Successes,
+    Summary,
+)
+from dfc.files import write_text
+from dfc.players import player_specs
+from dfc.report.tables import TextTable
+
+_HERE = Path(__file__).parent
+_FEW = 8  # pass@k is shown for every k up to this, then where k doubles, and for all trajectories
+_SHOWN_FAILURES = 50
+_SHOWN_REASON = 160  # characters
+
+_COUNTED = (
+    "A game counts as solved where it is won. A reply that cannot be used ends a game as not solved, and so does a "
+    "limit outside the rules (context, replies). Games that failed, because something outside the rules broke down, "
+    "are in no figure and are named below; without the file finished.json the same command plays them again."
+)
+_ERRORS = (
+    "Figures are mean ± standard error over tasks: games are averaged within their task first, and the error is "
+    "s / sqrt(tasks), s the standard deviation of the tasks' means. Mean over groups: every group weighs the same, and "
+    "the error is sqrt(sum of squared errors) / groups. An error of 0 says that all tasks came out alike."
+)
+_AT_LEAST_ONE = (
+    "pass@k: the chance that at least one of k games solves a task, 1 - C(n - c, k) / C(n, k) for c of n games "
+    "(arXiv 2107.03374), averaged over tasks."
+)
+_FIGURES = (
+    f"{_AT_LEAST_ONE} Turns: a game that was not solved counts as the turn limit. Turns solved: of solved games, "
+    "averaged within the tasks that have any."
+)
+_PAIRED = (
+    "Per task, the mean of a policy's games less that of the first policy's, on the same deals and sampling seeds; "
+    "± standard error over tasks and the interval of 95 %, cut where no rate can be: Student's t; "
+    "over groups with Satterthwaite's degrees of freedom. p: two-sided sign-flip test over "
+    "tasks, exact where all signs can be counted, else of 20 000 sampled ones, where it is 5e-05 at least. Fewer turns "
+    "are better."
+)
+
+
+def tables(found: Successes) -> list[TextTable]:
+    """Returns every table of an evaluation, the shortest summary first."""
+    summaries = [_rates(found), _pass_at(found), _comparison(found)]
+    details = [*(_details(found, setting) for setting in found.settings), _measures(found), _measures_compared(found)]
+    return [table for table in [*summaries, *details, _failures(found)] if table.rows]
+
+
+def console(found: Successes) -> list[str]:
+    """Returns a compact summary: the success rates, of a single group its other figures too, and what failed."""
+    measures = _measures(found)
+    others = ["", *measures.lines()] if len(found.groups) == 1 and measures.rows else []
+    failed = [f"{len(found.failed)} games failed and are in no figure"] if found.failed else []
+    return ["", *_rates(found).lines(), *others, *failed]
+
+
+def to_json(found: Successes, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON values
+    """Returns it ready for JSON, estimates as [mean, standard error, count]; nan becomes None."""
+    return {
+        **more,
+        "groups": list(found.groups),
+        "trajectories": found.trajectories,
+        "arms": [
+            {
+                **setting._asdict(),
+                "groups": {group: _summary_json(found.summaries[setting, group]) for group in found.groups},
+                "mean_over_groups": _means_json(found, setting),
+            }
+            for setting in found.settings
+        ],
+        "differences": [
+            {
+                **difference.setting._asdict(),
+                "base": difference.base._asdict(),
+                "group": difference.group,
+                "metric": difference.metric,
+                "difference": _numbers(difference.value),
+                "interval": _numbers(difference.value.interval),
+                "p": difference.p,
+            }
+            for difference in found.differences
+        ],
+        "failed": [
+            {name: record[name] for name in ("policy", "temperature", "game", "task", "trajectory", "failure")}
+            for record in found.failed
+        ],
+    }
+
+
+def write(
+    folder: Path,
+    config: RunConfig,
+    found: Successes,
+    every: Sequence[TextTable],
+    cost: Mapping[str, float] = MappingProxyType({}),
+) -> None:
+    """Writes ``results.json``, ``tables.md`` and ``report.html``, each at once and whole.
+
+    Args:
+      folder: the run's.
+      config: its configuration.
+      found: its results.
+      every: its tables.
+      cost: of chat endpoints, as ``measure/endpoint``.
+    """
+    section = config.evaluate_tasks
+    conditions = {
+        "name": config.name,
+        "seed": config.seed,
+        "split": section.split,
+        "min_p": section.min_p,
+        "simulators": config.simulators.who,
+        "who": {spec.name: spec.who for spec in player_specs.policies(config)},
+        "cost": dict(cost),
+    }
+    write_text(folder / "results.json", json.dumps(to_json(found, **conditions), indent=1, allow_nan=False) + "\n")
+    introduction = _introduction(config, found)
+    parts = [
+        f"# Success rates {config.name}\n",
+        *(f"{line}\n" for line in introduction),
+        *(t.markdown() for t in every),
+    ]
+    write_text(folder / "tables.md", "\n".join(parts))
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
+    )
+    page = environment.get_template("tasks.html.jinja").render(
+        title=config.name,
+        introduction=introduction,
+        settings=[str(setting) for setting in found.settings],
+        plots=_plots(found),
+        tables=every,
+        css=Markup((_HERE / "page.css").read_text(encoding="utf-8")),  # noqa: S704 - our own file
+    )
+    write_text(folder / "report.html", page)
+
+
+def _introduction(config: RunConfig, found: Successes) -> list[str]:
+    section = config.evaluate_tasks
+    specs = player_specs.policies(config)
+    who = "; ".join(spec.name if spec.name == spec.who else f"{spec.name}: {spec.who}" for spec in specs)
+    how = (
+        f"{found.trajectories} games of every task; split {section.split} where a game has splits, elsewhere every "
+        f"task is a deal of its own. Sampling with min-p {section.min_p:g}; in a game it has the same seed for "
+        f"every policy, from run seed {config.seed}. Worlds and judges: {config.simulators.who}."
+    )
+    return [f"Policies: {who}.", how, _COUNTED]
+
+
+# ---- tables ----------------------------------------------------------------------------------------------------------
+
+
+_MEANS: Mapping[str, Callable[[Summary], Estimate]] = {
+    SUCCESS: lambda s: s.success,
+    TURNS: lambda s: s.turns,
+    "turns_of_successes": lambda s: s.turns_of_successes,
+    "invalid": lambda s: s.invalid,
+    "truncated": lambda s: s.truncated,
+}
+
+
+def _rates(found: Successes) -> TextTable:
+    rows = [
+        (group, *(_percent(found.summaries[setting, group].success) for setting in found.settings))
+        for group in found.groups
+    ]
+    if len(found.groups) > 1:
+        rows.append(
+            (ALL_GROUPS, *(_percent(found.over_groups(setting, _MEANS[SUCCESS])) for setting in found.settings))
+        )
+    return TextTable("Tasks solved, in percent", ("group", *map(str, found.settings)), tuple(rows), (_ERRORS,))
+
+
+def _pass_at(found: Successes) -> TextTable:
+    """Returns pass@k by setting, over groups; nothing where k can only be 1."""
+    ks = _ks(found.trajectories) if found.trajectories > 1 else []
+    rows = [(str(setting), *(_percent(found.pass_at(setting, k)) for k in ks)) for setting in found.settings if ks]
+    header = ("policy", *(f"pass@{k} %" for k in ks))
+    return TextTable(f"Tasks solved within k games, {ALL_GROUPS}", header, tuple(rows), (_AT_LEAST_ONE,))
+
+
+def _ks(trajectories: int) -> list[int]:
+    doubled = [2**n for n in range(3, trajectories.bit_length()) if _FEW < 2**n < trajectories]
+    return sorted({*range(1, min(_FEW, trajectories) + 1), *doubled, trajectories})
+
+
+def _details(found: Successes, setting: EvalSetting) -> TextTable:
+    ks = _ks(found.trajectories)
+    rows = []
+    for group in found.groups:
+        s = found.summaries[setting, group]
+        figures = (*(_percent(s.pass_at[k - 1]) for k in ks), _mean(s.turns), _mean(s.turns_of_successes))
+        failed = sum(
+            (EvalSetting(record["policy"], record["temperature"]), record["game"]) == (setting, group)
+            for record in found.failed
+        )
+        shares = (_percent(s.invalid), _percent(s.truncated))
+        rows.append((group, str(s.tasks), str(s.games), *figures, *shares, str(failed)))
+    if len(found.groups) > 1:
+        each = [found.pass_at(setting, k) for k in ks]
+        others = {name: found.over_groups(setting, figure) for name, figure in _MEANS.items()}
+        figures = (*map(_percent, each), _mean(others[TURNS]), _mean(others["turns_of_successes"]))
+        rows.append((ALL_GROUPS, "", "", *figures, _percent(others["invalid"]), _percent(others["truncated"]), ""))
+    header = ("group", "tasks", "games", *(f"pass@{k} %" for k in ks), "turns", "turns solved")
+    return TextTable(str(setting), (*header, "invalid %", "truncated %", "failed"), tuple(rows), (_FIGURES,))
+
+
+def _comparison(found: Successes) -> TextTable:
+    by_place = {(d.setting, d.base, d.group, d.metric): d for d in found.differences}
+    rows = []
+    for (setting, base, group, metric), success in by_place.items():
+        if metric != SUCCESS:
+            continue
+        turns = by_place[setting, base, group, TURNS]
+        compared = (str(setting), str(base), group, str(success.value.over))
+        rows.append((*compared, *_compared(success, 100, 1, bound=100), *_compared(turns, 1, 2)))
+    header = ("policy", "less", "group", "tasks", "solved, points", "95 %", "p", "turns", "turns 95 %", "turns p")
+    note = "The row of the mean counts groups instead of tasks."
+    return TextTable("Against the first policy", header, tuple(rows), (_PAIRED, note, _tests(found, 2 * len(rows))))
+
+
+def _tests(found: Successes, here: int) -> str:
+    """Returns how many tests there are, in this table and in all."""
+    every = len(found.differences)
+    return (
+        f"This table holds {here} tests, the whole evaluation {every}. The p values are those of single tests and not "
+        f"corrected for their number: with {every} of them, {0.05 * every:.1f} are expected below 0.05 where nothing "
+        "differs."
+    )
+
+
+def _compared(difference: Difference, scale: float, digits: int, bound: float = math.inf) -> tuple[str, str, str]:
+    value, bounds = difference.value, difference.value.interval
+    low, high = max(-bound, scale * bounds.low), min(bound, scale * bounds.high)
+    interval = f"[{low:+.{digits}f}, {high:+.{digits}f}]"
+    shown = interval if value.error > 0 else "-"  # where all tasks differ alike, few of them are no proof of 0 width
+    return _plus_minus(value, scale, digits, sign=True), shown, f"{difference.p:.2g}"
+
+
+def _measures(found: Successes) -> TextTable:
+    names = {
+        (group, name): None
+        for group in found.groups
+        for setting in found.settings
+        for name in found.summaries[setting, group].measures
+    }
+    rows = []
+    for group, name in names:
+        values = [found.summaries[setting, group].measures.get(name) for setting in found.settings]
+        rows.append((group, name, *("-" if value is None else _mean(value) for value in values)))
+    return TextTable(
+        "Other figures of the games", ("group", "figure", *map(str, found.settings)), tuple(rows), (_ERRORS,)
+    )
+
+
+def _measures_compared(found: Successes) -> TextTable:
+    rows = tuple(
+        (str(d.setting), str(d.base), d.group, d.metric, str(d.value.over), *_compared(d, 1, 2))
+        for d in found.differences
+        if d.metric not in (SUCCESS, TURNS) and (d.value.mean or d.value.error)
+    )
+    header = ("policy", "less", "group", "figure", "tasks", "difference", "95 %", "p")
+    alike = "Figures in which no task differs are left out."
+    notes = (_PAIRED, alike, _tests(found, len(rows)))
+    return TextTable("Other figures, against the first policy", header, rows, notes)
+
+
+def _failures(found: Successes) -> TextTable:
+    rows = tuple(
+        (
+            str(EvalSetting(r["policy"], r["temperature"])),
+            r["game"],
+            str(r["task"]),
+            str(r["trajectory"]),
+            " ".join(r["failure"].split())[:_SHOWN_REASON],
+        )
+        for r in found.failed[:_SHOWN_FAILURES]
+    )
+    more = len(found.failed) - len(rows)
+    notes = (f"And {more} more; results.json names them all.",) if more else ()
+    return TextTable("Games that failed", ("policy", "group", "task", "trajectory", "why"), rows, notes)
+
+
+# ---- numbers and positions -------------------------------------------------------------------------------------------
+
+
+class _Dot(NamedTuple):
+    """A rate on the page: its setting's number, and where it stands in percent."""
+
+    setting: int
+    text: str
+    at: float
+    low: float
+    high: float
+
+
+def _plots(found: Successes) -> list[tuple[str, list[_Dot]]]:
+    def dots(estimates: Sequence[Estimate]) -> list[_Dot]:
+        drawn = []
+        for number, value in enumerate(estimates):
+            if math.isnan(value.mean):
+                continue
+            error = 0.0 if math.isnan(value.error) else value.error
+            bounds = value._replace(error=error).interval
+            at, low, high = (100 * min(1.0, max(0.0, x)) for x in bounds)
+            drawn.append(_Dot(number, _percent(value), round(at, 2), round(low, 2), round(high, 2)))
+        return drawn
+
+    plots = [
+        (group, dots([found.summaries[setting, group].success for setting in found.settings])) for group in found.groups
+    ]
+    if len(found.groups) > 1:
+        plots.append((ALL_GROUPS, dots([found.over_groups(setting, _MEANS[SUCCESS]) for setting in found.settings])))
+    return plots
+
+
+def _percent(value: Estimate) -> str:
+    return _plus_minus(value, 100, 1)
+
+
+def _mean(value: Estimate) -> str:
+    return _plus_minus(value, 1, 2)
+
+
+def _plus_minus(value: Estimate, scale: float, digits: int, *, sign: bool = False) -> str:
+    if math.isnan(value.mean):
+        return "-"
+    mean = f"{scale * value.mean:{'+' if sign else ''}.{digits}f}"
+    return mean if math.isnan(value.error) else f"{mean} ± {scale * value.error:.{digits}f}"
+
+
+def _numbers(values: Estimate | Interval) -> list[float | None]:
+    return [x if math.isfinite(x) else None for x in values[:3]]
+
+
+def _means_json(found: Successes, setting: EvalSetting) -> dict[str, Any]:
+    means: dict[str, Any] = {name: _numbers(found.over_groups(setting, figure)) for name, figure in _MEANS.items()}
+    every = range(1, found.trajectories + 1)
+    return means | {"pass_at": {str(k): _numbers(found.pass_at(setting, k)) for k in every}}
+
+
+def _summary_json(summary: Summary) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(summary):
+        value = getattr(summary, field.name)
+        if isinstance(value, Estimate):
+            found[field.name] = _numbers(value)
+        elif field.name == "pass_at":
+            found[field.name] = {str(k): _numbers(each) for k, each in enumerate(value, start=1)}
+        elif field.name == "measures":
+            found[field.name] = {name: _numbers(each) for name, each in value.items()}
+        else:
+            found[field.name] = value
+    return found

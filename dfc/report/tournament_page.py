@@ -1,0 +1,203 @@
+"""The results of a tournament for people: lines of a terminal, Markdown, a page of HTML; and for programs: JSON."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import jinja2
+from markupsafe import Markup
+
+from dfc.config import RunConfig
+from dfc.evaluation.tournament import Cell, Tournament, to_json
+from dfc.files import write_text
+from dfc.players import player_specs
+from dfc.report import paper_tables
+from dfc.report.tables import TextTable, number
+
+_HERE = Path(__file__).parent
+_MEASURES = (
+    ("seconds", "seconds"),
+    ("generated_tokens", "generated tokens"),
+    ("requests", "requests"),
+    ("input_tokens", "tokens sent"),
+)
+_MORE_MEASURES = (("output_tokens", "tokens received"), ("money", "money"))
+
+_COUNTED = (
+    "A win by the other side's invalid reply is a win. An own invalid end, an own overrun (the policy filled its own "
+    "context), a truncated game (stopped by the other side's context or another limit) and a failed one (a player "
+    "outside the rules broke down) are counted apart and never among the losses. In scores and tests an own invalid "
+    "end and an own overrun are worth 0, truncated and failed games do not enter. Ratings take games that a rule ended."
+)
+_REPLAYED = "Every game lies in episodes.jsonl and was played again from its record before it was counted."
+_RATED = (
+    "Bradley-Terry by maximum likelihood over all games for two; a draw counts as half a win for each side. To every "
+    "pair that met, half a win is added for each side, which keeps undefeated policies finite. By rule: without the "
+    "games that an invalid reply decided."
+)
+_INTERVALS = (
+    "Intervals are of 95 %, from the Hessian at the maximum; they treat games as independent, which games of one deal "
+    "and of a fixed start are not quite."
+)
+_PAIRED = (
+    "Exact two-sided sign test (McNemar's, where a game is won or not); ties are left out. Pairs: head to head, the "
+    "two games of one deal against each other with seats swapped, better where both together give more than one point; "
+    "alone, the same deal of a game for one; same opponents, the same deal in the same seat against a third policy."
+)
+_CELLS = (
+    "Won: share of games won, without truncated ones, with Wilson's interval of 95 %. Score: win 1, draw 1/2, with "
+    "Tango's interval; alone a game is solved or it is not, and has none. Replies: illegal + unreadable, of all. A "
+    "fixed start deals the same game every time: only what is sampled differs."
+)
+_LEVEL = 0.05  # of a test; that of an exact test on few pairs is lower
+_SPENT = (
+    "Seconds of the games a policy took part in, its opponents' thinking included. Money: tokens x prices per million. "
+    "What a process that was killed had spent on games not yet on record is not in it."
+)
+
+
+def tables(config: RunConfig, found: Tournament, starts: Mapping[str, str]) -> list[TextTable]:
+    """Returns every table of a tournament, the shortest summary first.
+
+    Args:
+      config: the run's.
+      found: its results.
+      starts: game id -> ``fixed`` or ``random``.
+    """
+    trained, base, reference = (player_specs.role(config, r) for r in ("trained", "base", "reference"))
+    every = [*_ratings(config, found), _tests(found)]
+    every += paper_tables.table_2(found, trained, base, reference)
+    for spec in player_specs.policies(config):
+        if spec.kind == "model" and player_specs.run_config(spec.who) is not None:
+            third = paper_tables.table_3(Path(spec.who).expanduser())
+            every += [] if third is None else [third]
+    every += [paper_tables.table_8(found, trained, base), _by_seat(found, starts), _costs(config, found)]
+    return [table for table in every if table.rows]
+
+
+def console(found: Tournament) -> list[str]:
+    """Returns a compact summary: one line per policy."""
+    header = ("policy", "games", "W/D/L", "invalid", "overrun", "truncated", "failed", "solved alone", "Elo (95 %)")
+    rows = []
+    for name in found.policies:
+        paired, alone = _total(found, name, alone=False), _total(found, name, alone=True)
+        solved = "-" if not alone.record.decided else f"{alone.record.win}/{alone.record.decided}"
+        both = paired + alone
+        wdl = f"{paired.record.win}/{paired.record.draw}/{paired.losses}" if paired.record.games else "-"
+        lost = (both.record.lost_by_forfeit, both.record.lost_by_overrun)
+        apart = tuple(map(str, (*lost, both.record.truncated, both.failed)))
+        elo = number(found.ratings[name].elo, 0) if paired.record.games else "-"
+        rows.append((name, str(both.record.games), wdl, *apart, solved, elo))
+    return ["", *TextTable("W/D/L of games for two; the next four counts of all games", header, tuple(rows)).lines()]
+
+
+def write(folder: Path, config: RunConfig, found: Tournament, every: Sequence[TextTable]) -> None:
+    """Writes ``results.json``, ``tables.md`` and ``tournament.html``, each at once and whole.
+
+    Args:
+      folder: the run's.
+      config: its configuration.
+      found: its results.
+      every: its tables.
+    """
+    conditions = {
+        "name": config.name,
+        "seed": config.seed,
+        "deals_per_id": config.evaluate.seeds,
+        "who": {spec.name: spec.who for spec in player_specs.policies(config)},
+    }
+    data = to_json(found, conditions=conditions)
+    write_text(folder / "results.json", json.dumps(data, indent=1, allow_nan=False) + "\n")
+    introduction = _introduction(config)
+    parts = [f"# Tournament {config.name}\n", *(f"{line}\n" for line in introduction), *(t.markdown() for t in every)]
+    write_text(folder / "tables.md", "\n".join(parts))
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
+    )
+    page = environment.get_template("tournament.html.jinja").render(
+        title=config.name,
+        introduction=introduction,
+        tables=every,
+        css=Markup((_HERE / "page.css").read_text(encoding="utf-8")),  # noqa: S704 - our own file
+    )
+    write_text(folder / "tournament.html", page)
+
+
+def _introduction(config: RunConfig) -> list[str]:
+    who = "; ".join(f"{spec.name}: {spec.who}" for spec in player_specs.policies(config))
+    deals = (
+        f"{config.evaluate.seeds} deals per game, the same for every policy, from run seed {config.seed}; their seeds "
+        "have a purpose of their own and are no training game's. Every pair plays each deal twice, with seats swapped."
+    )
+    return [f"Policies: {who}.", deals, _COUNTED, _REPLAYED]
+
+
+def _total(found: Tournament, name: str, *, alone: bool) -> Cell:
+    fitting = (cell for (p, o, _, _), cell in found.cells.items() if p == name and (o is None) == alone)
+    return sum(fitting, Cell())
+
+
+def _ratings(config: RunConfig, found: Tournament) -> list[TextTable]:
+    if not found.games(alone=False):
+        return []
+    anchor = config.evaluate.anchor
+    zero = f"{anchor} is rated 0" if anchor else "the mean of all is 0"
+    notes = (f"{_RATED} Here {zero}.", _INTERVALS)
+    rows = []
+    for name in sorted(found.policies, key=lambda n: -_order(found.ratings[n].elo.estimate)):
+        rating, total = found.ratings[name], _total(found, name, alone=False)
+        cells = (str(total.record.win), str(total.record.draw), str(total.losses), *_apart(total))
+        by_rule = number(found.ratings_by_rule[name].elo, 0)
+        rows.append((name, number(rating.elo, 0), by_rule, *cells, number(total.record.score)))
+    header = ("policy", "Elo", "Elo by rule", "W", "D", "L", *_APART, "score")
+    return [TextTable("Ratings", header, tuple(rows), notes)]
+
+
+_APART = ("W by the other's invalid", "own invalid", "own overrun", "truncated", "failed")
+
+
+def _apart(cell: Cell) -> tuple[str, ...]:
+    r = cell.record
+    return tuple(map(str, (r.won_by_forfeit, r.lost_by_forfeit, r.lost_by_overrun, r.truncated, cell.failed)))
+
+
+def _order(value: float) -> float:
+    return -math.inf if math.isnan(value) else value
+
+
+def _tests(found: Tournament) -> TextTable:
+    rows = tuple(
+        (t.first, t.second, t.pairing, str(t.better), str(t.worse), str(t.ties), f"{t.p:.2g}") for t in found.tests
+    )
+    by_chance = f"{_LEVEL * len(rows):.2g} of them, on average, would have a p below {_LEVEL} between equals"
+    chance = f"Number of tests: {len(rows)}; {by_chance}."
+    header = ("first", "second", "pairs", "first better", "second better", "ties", "p")
+    return TextTable("Paired tests", header, rows, (_PAIRED, chance))
+
+
+def _by_seat(found: Tournament, starts: Mapping[str, str]) -> TextTable:
+    rows = []
+    for (policy, opponent, game, seat), cell in found.cells.items():
+        record = cell.record
+        counts = (str(record.win), str(record.draw), str(cell.losses), *_apart(cell))
+        won = number(record.win_rate)
+        wrong = f"{record.illegal_replies} + {record.malformed_replies} of {record.replies}"
+        start, score = starts.get(game, ""), "-" if opponent is None else number(record.score)
+        rows.append((policy, opponent or "alone", game, start, str(seat), *counts, won, score, wrong))
+    header = ("policy", "against", "game", "start", "seat", "W", "D", "L", *_APART, "won (Wilson)", "score", "replies")
+    return TextTable("By game and seat", header, tuple(rows), (_CELLS,))
+
+
+def _costs(config: RunConfig, found: Tournament) -> TextTable:
+    measures = [*_MEASURES, *_MORE_MEASURES]
+    rows = []
+    for name, costs in found.costs.items():
+        values = [
+            "-" if m not in costs else f"{costs[m]:.10g}" if m != "seconds" else f"{costs[m]:.1f}" for m, _ in measures
+        ]
+        games, replies = (f"{costs.get(m, 0):g}" for m in ("games", "replies"))
+        rows.append((name, games, replies, *values))
+    priced = "; ".join(config.evaluate.endpoint.prices) or "none given"
+    header = ("policy", "games", "replies", *(words for _, words in measures))
+    return TextTable("Cost", header, tuple(rows), (f"{_SPENT} Prices: {priced}.",))

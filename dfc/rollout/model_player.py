@@ -1,0 +1,132 @@
+"""A model as a player of another engine's games: for two models that cannot share an engine.
+
+It is the slow way: while it replies, one conversation at a time, the games of the other engine stand still.
+"""
+
+import functools
+import weakref
+
+from dfc.config import RolloutConfig, SamplingConfig
+from dfc.errors import DfcError
+from dfc.games.game import Game
+from dfc.games.rng import GameRng
+from dfc.inference.constraints import ActionTrie, action_replies, cut_reply
+from dfc.inference.engine import Engine
+from dfc.models.chat import ChatTokenizer
+from dfc.rollout.runner import MOST_ACTIONS, system_prompt
+from dfc.rollout.transcript import SeatTranscript
+
+_GREEDY = SamplingConfig(temperature=0.0)  # of simulators
+
+
+class OutOfContextError(DfcError):
+    """A game holds more than the model may read; it ends truncated, as a game of the engine's own policy would."""
+
+
+class ModelPlayer:
+    """Plays any number of games at a time with weights of an engine; keeps every conversation in a slot of its own.
+
+    Not to be shared between threads.
+
+    Attributes:
+      generated_tokens: so far.
+      thought: what the model's template writes of a block of thought where a reply begins; see `ChatTokenizer`.
+    """
+
+    def __init__(self, config: RolloutConfig, tokenizer: ChatTokenizer, engine: Engine, policy: str = "policy") -> None:
+        """Sits down.
+
+        Args:
+          config: limits, prompt and constraint, as in a rollout runner.
+          tokenizer: of the model.
+          engine: with as many slots as there may be seats of games in flight.
+          policy: the name of the weights in the engine.
+        """
+        self._config, self._tokenizer, self._engine, self._policy = config, tokenizer, engine, policy
+        self.generated_tokens = 0
+        self.thought = tokenizer.thought
+        self._games: list[tuple[weakref.ref[Game], dict[int, SeatTranscript]]] = []
+
+    def act(self, game: Game, rng: GameRng) -> str:
+        """Returns the model's reply for the seat to move.
+
+        Raises:
+          OutOfContextError: the conversation leaves no room for it.
+        """
+        seat = game.to_move
+        assert seat is not None  # noqa: S101 - only whoever is to move is asked
+        transcripts, config, tokenizer = self._transcripts(game), self._config, self._tokenizer
+        player = seat < game.seats
+        if game.role(seat) in game.stateless_roles and seat in transcripts:
+            transcripts.pop(seat).close()
+        transcript = transcripts.get(seat)
+        if transcript is None:
+            sampling = None if player else _GREEDY
+            transcript = transcripts[seat] = SeatTranscript(
+                self._engine, self._policy, rng.randrange(1 << 63), sampling=sampling
+            )
+            system = system_prompt(config) if player else None
+            transcript.add_context(tokenizer.first_turn(game.observation(seat), system=system))
+        else:
+            transcript.add_context(tokenizer.next_turn(game.observation(seat), closed=transcript.closed))
+        if transcript.full or (player and 0 < config.max_prompt_length < len(transcript.token_ids)):
+            raise self._full(game)
+        most = config.max_reply_length
+        limit = min(most, game.max_reply_tokens or most) if player else config.simulator_reply_length
+        transcript.ask(limit, self._constraint(game, limit) if player and config.legal_only else None)
+        while True:
+            for reply in self._engine.step():
+                transcript.add_reply(reply)
+                self.generated_tokens += len(reply.token_ids)
+                transcript.closed = bool(reply.token_ids) and reply.token_ids[-1] in tokenizer.end_token_ids
+                if not reply.stopped and len(reply.token_ids) < limit and transcript.full:
+                    raise self._full(game)
+                return tokenizer.decode(reply.token_ids[:-1] if transcript.closed else reply.token_ids)
+
+    def close(self) -> None:
+        """Forgets every game."""
+        for _, transcripts in self._games:
+            for transcript in transcripts.values():
+                transcript.close()
+        self._games = []
+
+    def _transcripts(self, game: Game) -> dict[int, SeatTranscript]:
+        """Returns the conversations of a game, after giving back those of games that are over or gone."""
+        held = self._games
+        self._games = []
+        for reference, transcripts in held:
+            known = reference()
+            if known is None or known.over:
+                for transcript in transcripts.values():
+                    transcript.close()
+            else:
+                self._games.append((reference, transcripts))
+        for reference, transcripts in self._games:
+            if reference() is game:
+                return transcripts
+        fresh: dict[int, SeatTranscript] = {}
+        self._games.append((weakref.ref(game), fresh))
+        return fresh
+
+    def _full(self, game: Game) -> OutOfContextError:
+        most = f"{self._engine.max_length} tokens that are read"
+        if self._config.max_prompt_length:
+            most += f", or {self._config.max_prompt_length} before a reply"
+        return OutOfContextError(f"{game.id} needs more than the {most}")
+
+    def _constraint(self, game: Game, limit: int) -> ActionTrie | None:
+        actions = game.legal_actions()
+        return self._trie(tuple(actions), limit) if 0 < len(actions) <= MOST_ACTIONS else None
+
+    @functools.cached_property
+    def _trie(self) -> "functools._lru_cache_wrapper[ActionTrie]":
+        tokenizer, stop = self._tokenizer, self._config.stop
+
+        @functools.lru_cache(maxsize=4096)
+        def build(actions: tuple[str, ...], limit: int) -> ActionTrie:
+            cut = cut_reply(actions, tokenizer.encode_reply, tokenizer.decode, limit=limit, stop=stop)
+            if cut is not None:
+                raise ValueError(f"{cut}; with rollout.legal_only every action must fit")
+            return ActionTrie.build(action_replies(actions, tokenizer.encode_reply, tokenizer.end_token_ids[:1]))
+
+        return build

@@ -1,0 +1,105 @@
+"""What a seat that an engine plays has seen and said: every token, and where the cache of them is."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from dfc.config import SamplingConfig
+from dfc.inference.constraints import ActionTrie
+from dfc.inference.engine import Engine
+from dfc.inference.slots import EngineReply, Parked
+
+NO_VERSION = -1
+
+
+@dataclasses.dataclass
+class SeatTranscript:
+    """The tokens of one seat, which of them were sampled, and where their cache is: in a slot, parked, or nowhere yet.
+
+    Tokens are collected here and reach the engine when a reply is asked for; until the first one no slot is taken.
+
+    Attributes:
+      engine: answers. policy: the name of the weights it answers with. seed: decides, with tokens and weights, what it
+        samples.
+      slot: the engine's, None while there is none.
+      token_ids: everything so far. mask: which were sampled. sampled_logprobs, plain_logprobs: of those, 0 elsewhere.
+        versions: of the weights that sampled them, -1 elsewhere.
+      closed: whether the last reply ended with an end-of-turn token.
+      sampling: how it samples; None: as the engine does by default.
+    """
+
+    engine: Engine
+    policy: str
+    seed: int
+    slot: int | None = None
+    token_ids: list[int] = dataclasses.field(default_factory=list)
+    mask: list[bool] = dataclasses.field(default_factory=list)
+    sampled_logprobs: list[float] = dataclasses.field(default_factory=list)
+    plain_logprobs: list[float] = dataclasses.field(default_factory=list)
+    versions: list[int] = dataclasses.field(default_factory=list)
+    closed: bool = False
+    sampling: SamplingConfig | None = None
+    _parked: Parked | None = None
+    _sent: int = 0  # tokens the engine knows
+
+    @property
+    def full(self) -> bool:
+        """Whether no room is left for a single token."""
+        return len(self.token_ids) >= self.engine.max_length
+
+    def add_context(self, token_ids: Sequence[int]) -> None:
+        """Adds tokens that were not sampled."""
+        count = len(token_ids)
+        self.token_ids += token_ids
+        self.mask += [False] * count
+        self.sampled_logprobs += [0.0] * count
+        self.plain_logprobs += [0.0] * count
+        self.versions += [NO_VERSION] * count
+
+    def ask(self, max_reply_length: int, actions: ActionTrie | None) -> int:
+        """Asks the engine for a reply, in a free slot if it holds none; returns the slot.
+
+        The caller sees to it that a slot is free and that the conversation is not full.
+        """
+        if self._parked is not None:
+            self.slot, self._parked = self.engine.unpark(self._parked), None
+        elif self.slot is None:
+            self.slot = self.engine.open(self.seed, policy=self.policy, sampling=self.sampling)
+        self.engine.append(self.slot, self.token_ids[self._sent :])
+        self._sent = len(self.token_ids)
+        if not self.engine.ask(self.slot, max_reply_length, actions):
+            raise AssertionError(
+                f"slot {self.slot} refuses a reply at {len(self.token_ids)} of {self.engine.max_length} tokens"
+            )
+        return self.slot
+
+    def add_reply(self, reply: EngineReply) -> None:
+        """Adds the tokens of a reply the engine sampled."""
+        self.token_ids += reply.token_ids
+        self.mask += [True] * len(reply.token_ids)
+        self.sampled_logprobs += reply.sampled_logprobs
+        self.plain_logprobs += reply.plain_logprobs
+        self.versions += reply.versions
+        self._sent = len(self.token_ids)
+
+    def park(self) -> None:
+        """Gives the slot back and keeps its cache in the host's memory, until the next `ask`."""
+        if self.slot is not None:
+            self._parked, self.slot = self.engine.park(self.slot), None
+
+    def close(self) -> None:
+        """Gives the slot back; the tokens stay."""
+        if self.slot is not None:
+            self.engine.close(self.slot)
+        self.slot = self._parked = None
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Returns token_ids int32, mask bool, sampled_logprobs and plain_logprobs float32, versions int32, all [n]."""
+        return {
+            "token_ids": np.asarray(self.token_ids, np.int32),
+            "mask": np.asarray(self.mask, bool),
+            "sampled_logprobs": np.asarray(self.sampled_logprobs, np.float32),
+            "plain_logprobs": np.asarray(self.plain_logprobs, np.float32),
+            "versions": np.asarray(self.versions, np.int32),
+        }

@@ -1,0 +1,357 @@
+"""Model, tokenizer, engines and players of a run, ready to play."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Literal
+
+import jax
+
+from dfc import multihost
+from dfc.config import AdapterConfig, RolloutConfig, RunConfig, SamplingConfig
+from dfc.episodes import Episode, from_bytes, to_bytes
+from dfc.errors import ConfigError
+from dfc.games import registry, scripted
+from dfc.games.game import Game, GameInfo
+from dfc.games.rng import GameRng
+from dfc.games.scripted import Player
+from dfc.inference.constraints import cut_reply
+from dfc.inference.engine import Engine
+from dfc.inference.slots import tensor_devices_on_one_host
+from dfc.inference.stop_strings import StopStrings
+from dfc.models import huggingface, sharding
+from dfc.models.chat import ChatTokenizer
+from dfc.models.config import DecoderConfig
+from dfc.models.lora import ALL_LINEAR, QKVO, LoraConfig
+from dfc.models.transformer import Adapters, Params
+from dfc.players import factory, player_specs
+from dfc.players.endpoint import Endpoint
+from dfc.players.remote import Remote
+from dfc.rollout.runner import MOST_ACTIONS, EpisodeSpec, RolloutRunner, SeatPlayer, system_prompt
+
+
+def lora_config(adapter: AdapterConfig) -> LoraConfig | None:
+    """Returns the adapters a configuration asks for; None if all weights are trained."""
+    if adapter.rank == 0:
+        return None
+    targets = QKVO if adapter.targets == "qkvo" else ALL_LINEAR
+    return LoraConfig(rank=adapter.rank, alpha=adapter.alpha, dropout=adapter.dropout, targets=targets)
+
+
+@dataclasses.dataclass(frozen=True)
+class PolicyWeights:
+    """What plays: weights as the engine wants them, and the adapters on them, if there are any."""
+
+    params: Params
+    adapters: Adapters | None = None
+
+
+_TRIAL_GAMES, _TRIAL_STEPS = 3, 200  # random-legal games per game id that show its actions, and their length
+_OTHER = "other"  # the engine's name for an opponent with weights of its own
+Opponent = str | PolicyWeights | Player | Remote
+
+
+def make_engine(
+    rollout: RolloutConfig,
+    model: DecoderConfig,
+    tokenizer: ChatTokenizer,
+    params: Params,
+    mesh: jax.sharding.Mesh,
+    *,
+    slots: int,
+    hosts: Literal["same", "own"] = "same",
+) -> Engine:
+    """Returns an engine that plays as a configuration says; the last three are as in `Engine`."""
+    longer = [text for text in rollout.stop if len(text) > 1]  # a single character is whole in one token
+    return Engine(
+        model,
+        params,
+        slots=slots,
+        max_length=rollout.max_length,
+        stop_token_ids=tokenizer.stop_token_ids(rollout.stop),
+        sampling=rollout.sampling,
+        rows=rollout.rows or rollout.slots,
+        prefill_buckets=rollout.prefill_buckets or None,
+        cache_buckets=rollout.cache_buckets or None,
+        decode_steps=min(rollout.decode_steps, rollout.max_reply_length),
+        ends=StopStrings(longer, tokenizer.decode) if longer else None,
+        mesh=mesh,
+        hosts=hosts,
+    )
+
+
+def load_tokenizer(source: Path) -> ChatTokenizer:
+    """Returns a model folder's tokenizer; where it departs from the chat template is printed once in a process."""
+    tokenizer = ChatTokenizer.load(source)
+    _print_departures(str(source), tokenizer.departure, tokenizer.opens_thought)
+    return tokenizer
+
+
+@functools.cache
+def _print_departures(source: str, departure: str | None, opens_thought: bool) -> None:
+    if not multihost.is_primary():
+        return
+    if departure is not None:
+        print(f"{source}: {departure}", flush=True)  # noqa: T201 - what a person wants to know before the first step
+    if opens_thought:
+        print(  # noqa: T201 - the same
+            f"{source}: The chat template opens a thought (<think>) before every reply; replies of scripted players, "
+            "disturbances and rows that do not close it begin with </think>.",
+            flush=True,
+        )
+
+
+class RolloutWorkers:
+    """Loads the initial policy and plays any weights of its shape against any opponent.
+
+    Attributes:
+      source: the model's folder. model: its shape. initial_params: its weights, sharded over the mesh, in four bits if
+        the configuration says so.
+      info: what is known of each configured game. device: the hardware, in words.
+    """
+
+    def __init__(self, config: RunConfig, look: Callable[[], None] | None = None) -> None:
+        """Loads model and tokenizer, and makes the engines.
+
+        Args:
+          config: of the run.
+          look: ends a play between two calls of the engine by what it raises (`dfc.runs.stop_signals.Stop.look`).
+        """
+        self._config, self._look = config, look
+        self.source: Path = huggingface.resolve(config.model.path)
+        self.mesh = sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
+        nf4 = config.adapter.base == "nf4"
+        self.model, self.initial_params = huggingface.load(
+            self.source, mesh=self.mesh, dtype=config.model.dtype, nf4=nf4
+        )
+        self.tokenizer = load_tokenizer(self.source)
+        self.info: dict[str, GameInfo] = {g: registry.make(g, **options).info for g, options in config.games.items()}
+        _check_first_turns(config, self.tokenizer)
+        check_actions_fit(config, self.tokenizer)
+        self.device = f"{jax.device_count()} x {jax.devices()[0].device_kind}, jax {jax.__version__}"
+        # Hosts play games of their own where each has whole copies of the model, or shards that no other host shares.
+        self._apart = jax.process_count() > 1 and tensor_devices_on_one_host(self.mesh)
+        self._first = jax.process_index() if self._apart else 0  # of the shares of every batch of games
+        self._shares = jax.process_count() if self._apart else config.rollout.workers  # several hosts: one worker each
+        self._players: dict[str, Player | Remote] = {}
+        self._simulators = self._make_simulators()
+        if config.recipe == "divide_fuse_conquer" and config.divide_fuse_conquer.opponent != "pool":
+            self._opponent(config.divide_fuse_conquer.opponent)  # a key that is missing shows before the first game
+        self._engines = [self._engine() for _ in range(config.rollout.workers)]
+
+    def close(self) -> None:
+        """Gives up the engines and their caches; nothing can be played afterwards."""
+        self._engines = []
+        for player in self._players.values():
+            if isinstance(player, Remote):
+                player.close()
+        self._players = {}
+        for endpoint in self.endpoints:
+            endpoint.close()
+        self._simulators = {}
+
+    @property
+    def endpoints(self) -> list[Endpoint]:
+        """Chat endpoints among the simulators, each once; their reports say what was spent."""
+        return list({id(who): who for who in self._simulators.values() if isinstance(who, Endpoint)}.values())
+
+    @property
+    def engines(self) -> list[Engine]:
+        """Every worker's."""
+        return list(self._engines)
+
+    def play(
+        self,
+        specs: Sequence[EpisodeSpec],
+        policy: PolicyWeights,
+        opponent: Opponent,
+        *,
+        name: str = "",
+        both_seats: bool = False,
+        sampling: SamplingConfig | None = None,
+    ) -> list[Episode]:
+        """Returns the episodes of the specs in their order.
+
+        Every worker, or every host, takes each n-th spec: which one plays what, and in which slot, is the same in
+        every run. All hosts return all episodes.
+
+        Args:
+          specs: games to play.
+          policy: the weights to play with.
+          opponent: ``initial`` (the initial policy), ``itself``, a scripted player by its strength, a chat endpoint as
+            ``http://HOST/v1#MODEL``; or other weights of the same shape, a scripted player, a remote player.
+          name: of the opponent in the records; what was given as `opponent` if empty.
+          both_seats: against ``itself``: each game of two seats gives two episodes, one for each seat, in this order.
+          sampling: how players' tokens are sampled; None: as the configuration says.
+        """
+        name = name or (opponent if isinstance(opponent, str) else "other")
+        other = self._opponent(opponent)
+        batches = [list(range(len(specs)))]
+        # Few games share one pass: apart, each game would leave most slots empty.
+        if not self._config.rollout.mix_games and len(specs) > self._config.rollout.slots * len(self._engines):
+            games = dict.fromkeys(spec.game for spec in specs)
+            batches = [[i for i, spec in enumerate(specs) if spec.game == game] for game in games]
+
+        def work(worker: int) -> dict[int, list[Episode]]:
+            engine, seated = self._engines[worker], other
+            engine.set_params(policy.params, engine.version() + 1, policy.adapters)
+            if isinstance(seated, PolicyWeights):
+                engine.set_params(seated.params, 0, seated.adapters, policy=_OTHER)
+                seated = _OTHER
+            runner = RolloutRunner(
+                self._config.rollout,
+                self.tokenizer,
+                engine,
+                opponent=seated,
+                opponent_name=name,
+                simulators=self._simulators,
+                both_seats=both_seats,
+                sampling=sampling,
+                look=self._look,
+            )
+            games: dict[int, list[Episode]] = {}
+            try:
+                for batch in batches:
+                    mine = batch[worker + self._first :: self._shares]
+                    games.update(zip(mine, runner.play_all([specs[i] for i in mine]), strict=True))
+            finally:  # the engine lets go of the policies: what the trainer makes next would lie beside them
+                engine.set_params(self.initial_params, engine.version())
+                if seated == _OTHER:
+                    engine.set_params(self.initial_params, 0, policy=_OTHER)
+            return games
+
+        with ThreadPoolExecutor(len(self._engines)) as pool:  # a program's run releases Python's lock
+            played = {i: e for found in pool.map(work, range(len(self._engines))) for i, e in found.items()}
+        if not self._apart:
+            return [episode for i in range(len(specs)) for episode in played[i]]
+        order, found = [], []
+        for data in multihost.all_gather_bytes(to_bytes([episode for i in sorted(played) for episode in played[i]])):
+            found += from_bytes(data)
+        counts = [2 if both_seats and self.info[spec.game].seats > 1 else 1 for spec in specs]
+        for host in range(jax.process_count()):
+            mine = sorted(i for batch in batches for i in batch[host :: self._shares])
+            order += [i for i in mine for _ in range(counts[i])]
+        return [episode for _, episode in sorted(zip(order, found, strict=True), key=lambda pair: pair[0])]
+
+    def _opponent(self, opponent: Opponent) -> str | PolicyWeights | Player | Remote:
+        """Returns who that is: a policy of the engine by name, other weights, a scripted player or a remote player."""
+        if not isinstance(opponent, str):
+            return opponent
+        if opponent in ("initial", "itself"):
+            return {"initial": "initial", "itself": "policy"}[opponent]
+        if opponent not in self._players:
+            player = factory.player(opponent, self._config.divide_fuse_conquer.key_variable)
+            if isinstance(player, Remote) and jax.process_count() > 1:
+                why = f"needs a run of one process, this one has {jax.process_count()}, which would get other replies"
+                raise ConfigError([f"divide_fuse_conquer.opponent={opponent!r}: {why}"])
+            self._players[opponent] = player
+        return self._players[opponent]
+
+    def _make_simulators(self) -> dict[str, SeatPlayer]:
+        """Returns who plays the simulators, by role; nobody where the games' scripts do."""
+        who, roles = self._config.simulators.who, {role for info in self.info.values() for role in info.simulators}
+        if who == player_specs.SCRIPT or not roles:
+            return {}
+        if who == "initial":
+            return dict.fromkeys(sorted(roles), "initial")
+        if jax.process_count() > 1:
+            why = f"needs a run of one process, this one has {jax.process_count()}, which would get other replies"
+            raise ConfigError([f"simulators.who={who!r}: {why}"])
+        policy_spec = player_specs.PolicySpec(player_specs.SIMULATORS, who, "endpoint")
+        endpoint = Endpoint(
+            player_specs.endpoint_config(policy_spec, self._config.simulators.endpoint), name=player_specs.SIMULATORS
+        )
+        return dict.fromkeys(sorted(roles), endpoint)
+
+    def _engine(self) -> Engine:
+        rollout = self._config.rollout
+        per_match = 2 if any(info.seats > 1 for info in self.info.values()) else 1
+        slots = (per_match + sum(isinstance(who, str) for who in self._simulators.values())) * rollout.slots
+        hosts: Literal["same", "own"] = "own" if self._apart else "same"
+        engine = make_engine(
+            rollout, self.model, self.tokenizer, self.initial_params, self.mesh, slots=slots, hosts=hosts
+        )
+        engine.set_params(self.initial_params, 0, policy="initial")
+        return engine
+
+
+def _check_first_turns(config: RunConfig, tokenizer: ChatTokenizer) -> None:
+    """Raises where a player's first turn leaves no room for a reply: every such game would be truncated unplayed.
+
+    Raises:
+      ConfigError: names each game and how many tokens its first turn takes.
+    """
+    found = []
+    for game_id, options in config.games.items():
+        game = registry.make(game_id, **options)
+        game.reset(0)
+        seat = game.to_move or 0
+        length = len(tokenizer.first_turn(game.observation(seat), system=system_prompt(config.rollout)))
+        most = config.rollout.max_prompt_length
+        if length >= config.rollout.max_length:
+            found.append(
+                f"games.{game_id}: its first turn takes {length} tokens, so no game would begin; rollout.max_length="
+                f"{config.rollout.max_length} must be larger, and batch.row_length at least as large"
+            )
+        elif 0 < most < length:
+            found.append(
+                f"games.{game_id}: its first turn takes {length} tokens, so no game would begin; "
+                f"rollout.max_prompt_length={most} must be at least that, or 0 for no limit of its own"
+            )
+    if found:
+        raise ConfigError(found)
+
+
+def check_actions_fit(config: RunConfig, tokenizer: ChatTokenizer) -> None:
+    """Raises where replies are restricted to legal actions of which one cannot be written to its end.
+
+    A few random-legal games of each game id show what its actions look like; an action that only comes up later ends
+    its own game as failed (`dfc.rollout.match`).
+
+    Raises:
+      ConfigError: names for each such game the action, its tokens, the limit and what to do.
+    """
+    rollout, found = config.rollout, []
+    for game_id, options in config.games.items() if rollout.legal_only else ():
+        game = registry.make(game_id, **options)
+        limit = min(rollout.max_reply_length, game.max_reply_tokens or rollout.max_reply_length)
+        actions = _sampled_legal_actions(game)
+        cut = cut_reply(actions, tokenizer.encode_reply, tokenizer.decode, limit=limit, stop=rollout.stop)
+        if cut is not None:
+            longest = max(len(tokenizer.encode_reply(action)) for action in actions)
+            hint = f"set rollout.max_reply_length to {longest} or more" if limit < longest else "change rollout.stop"
+            if limit < longest and limit < rollout.max_reply_length:
+                hint = f"the game itself allows no more than {limit}: set rollout.legal_only=false"
+            found.append(f"games.{game_id}: {cut}, so that with rollout.legal_only=true it would be cut; {hint}")
+    if found:
+        raise ConfigError(found)
+
+
+def _sampled_legal_actions(game: Game) -> list[str]:
+    """Returns the legal actions that a few random-legal games show, each once, where a reply would be restricted."""
+    seen_actions: dict[str, None] = {}
+    if not game.lists_actions:
+        return []
+    rng = GameRng(0)
+    try:
+        simulators = scripted.simulators(game) if game.simulators else {}
+        for seed in range(_TRIAL_GAMES):
+            game.reset(seed)
+            for _ in range(_TRIAL_STEPS):
+                seat = game.to_move
+                if seat is None:
+                    break
+                if seat >= game.seats:
+                    game.step(simulators[game.role(seat)].act(game, rng))
+                    continue
+                actions = game.legal_actions()
+                if not actions:
+                    break
+                if len(actions) <= MOST_ACTIONS:
+                    seen_actions.update(dict.fromkeys(actions))
+                game.step(actions[rng.randrange(len(actions))])
+    except Exception:  # noqa: BLE001 - a game that raises fails the games it does so in, with its cause, and no run
+        return list(seen_actions)
+    return list(seen_actions)

@@ -1,0 +1,75 @@
+"""Metrics of a run: ``metrics.jsonl`` is the record, TensorBoard a view of it."""
+
+import shutil
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from dfc.runs.run_folder import RunFolder
+
+
+class MetricsWriter:
+    """Writes metrics to ``metrics.jsonl`` and to TensorBoard; does nothing where the folder does not write.
+
+    Make it after `RunFolder.rewind`: TensorBoard's files are built again from what ``metrics.jsonl`` holds then, so
+    that a resumed run shows no point twice.
+    """
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self._board: Any = None
+        if not folder.writes:
+            return
+        # tensorboardX takes two seconds to import, and nothing but a run in progress needs it.
+        import tensorboardX  # noqa: PLC0415 - slow to import
+
+        shutil.rmtree(folder.tensorboard, ignore_errors=True)
+        self._board = tensorboardX.SummaryWriter(str(folder.tensorboard))
+        for record in folder.records("metrics"):
+            self._show(record)
+
+    def write(
+        self, *, step: int, stage: str, iteration: int, metrics: Mapping[str, float], clock: Mapping[str, float]
+    ) -> None:
+        """Records the metrics of one iteration.
+
+        Args:
+          step: iterations of the whole run so far; TensorBoard's horizontal axis.
+          stage: the stage of the recipe, e.g. ``divide g1``.
+          iteration: within the stage.
+          metrics: numbers that the configuration determines; not finite ones are written as text.
+          clock: everything that reads a clock: ``time`` (seconds since 1970, used by TensorBoard), durations, rates.
+        """
+        if not self._folder.writes:
+            return
+        record = {
+            "step": int(step),
+            "stage": stage,
+            "iteration": int(iteration),
+            "metrics": {name: float(value) for name, value in metrics.items()},
+            "clock": {name: float(value) for name, value in clock.items()},
+        }
+        self._folder.append("metrics", [record])
+        self._folder.flush()
+        self._show(record)
+
+    def close(self) -> None:
+        """Writes what TensorBoard's writer holds back."""
+        if self._board is not None:
+            self._board.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _show(self, record: Mapping[str, Any]) -> None:
+        time = record["clock"].get("time")
+        for prefix, values in (("", record["metrics"]), ("clock/", record["clock"])):
+            for name, value in values.items():
+                if name != "time":
+                    # float() also reads back the texts "nan" and "inf" of a resumed run.
+                    self._board.add_scalar(prefix + name, float(value), record["step"], walltime=time)

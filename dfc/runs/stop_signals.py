@@ -1,0 +1,165 @@
+"""Stopping a run from outside: the signal is noted, the recipe saves and leaves at the next safe point."""
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType, TracebackType
+from typing import Self
+
+from dfc.errors import DfcError
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_REMINDER = 10.0  # seconds between two lines that say what is waited for
+# What a thread is doing, by the end of the path of a file it is in; of several the first one is named.
+_WORK = (
+    ("jax/_src/compiler.py", "a compilation"),
+    ("jax/_src/interpreters/mlir.py", "a compilation"),
+    ("jax/_src/interpreters/partial_eval.py", "a compilation"),
+    ("dfc/runs/checkpoint.py", "a checkpoint"),
+    ("dfc/models/huggingface.py", "reading or writing the model"),
+    ("dfc/training/trainer.py", "an optimizer step"),
+    ("dfc/inference/engine.py", "a call of the engine"),
+    ("dfc/players/remote.py", "an endpoint"),
+)
+
+
+class Interrupted(DfcError):  # noqa: N818 - being asked to stop is no error
+    """A recipe saved its state and stopped because it was asked to.
+
+    Attributes:
+      signal_number: the signal that asked, e.g. 15 for SIGTERM.
+    """
+
+    def __init__(self, signal_number: int) -> None:
+        self.signal_number = signal_number
+        super().__init__(f"stopped by {signal.Signals(signal_number).name}")
+
+
+class Stop:
+    """Notes SIGTERM and SIGINT (Ctrl-C) while it is open; a second Ctrl-C stops at once.
+
+    Use as a context manager in the main thread; the handlers from before come back at the end. A recipe reads
+    `requested` between iterations, saves a checkpoint and raises `Interrupted`; within an iteration `look` ends what is
+    under way. A thread says at once, and every ten seconds, what is waited for: Python's own handlers do not run
+    before a compilation or a call of the device has returned.
+
+    Args:
+      agree: the largest of the numbers that all processes of the run pass (`dfc.multihost.all_max`); with one process
+        the number itself.
+      every: `look` asks the other processes at every n-th call only, since their answer waits for the devices.
+    """
+
+    def __init__(self, agree: Callable[[int], int] = int, *, every: int = 1) -> None:
+        self._agree, self._every = agree, every
+        self._noted = 0  # the first signal this process got
+        self._handled = False  # whether Python's handler has run for it
+        self._looks = 0
+        self._before: dict[int, signal._HANDLER] = {}
+        self._watched = contextlib.ExitStack()
+
+    @property
+    def requested(self) -> int | None:
+        """The number of the signal that asked to stop, or None.
+
+        With several processes a signal to any of them counts for all, so all of them read this at the same points.
+        """
+        return self._agree(self._noted) or None
+
+    def __enter__(self) -> Self:
+        for number in _SIGNALS:
+            self._before[number] = signal.signal(number, self._note)
+        self._watched.enter_context(self._watching())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._watched.close()
+        for number, handler in self._before.items():
+            # None stands for a handler that was not set from Python and cannot be put back from here.
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+    def check(self) -> None:
+        """Raises `Interrupted` if a stop was requested; call it only where the state is saved."""
+        requested = self.requested
+        if requested is not None:
+            raise Interrupted(requested)
+
+    def look(self) -> None:
+        """Raises `Interrupted` if a stop was requested: for inner loops, whose work is thrown away and done again.
+
+        With several processes all of them call this equally often, and a stop may take effect some calls later.
+        """
+        self._looks += 1
+        if self._looks % self._every == 0:
+            requested = self._agree(self._noted)
+            if requested:
+                raise Interrupted(requested)
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        # Schedulers repeat SIGTERM while they wait, so only an impatient Ctrl-C cuts the saving short.
+        if self._handled and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self._handled = True
+        self._noted = self._noted or number
+
+    # ---- in a thread of its own -----------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _watching(self) -> Iterator[None]:
+        """Lets a thread read the numbers of signals, which the interpreter writes as soon as they arrive."""
+        receiver, sender = os.pipe()
+        os.set_blocking(sender, False)
+        before = signal.set_wakeup_fd(sender, warn_on_full_buffer=False)
+        thread = threading.Thread(target=self._watch, args=(receiver,), name="dfc-signals", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(before)
+            os.close(sender)  # and so the thread ends
+            thread.join()
+            os.close(receiver)
+
+    def _watch(self, receiver: int) -> None:
+        began = 0.0
+        while True:
+            arrived, _, _ = select.select([receiver], [], [], _REMINDER if began else None)
+            numbers = os.read(receiver, 64) if arrived else b""
+            if arrived and not numbers:
+                return
+            found = next((number for number in numbers if number in _SIGNALS), 0)
+            self._noted = self._noted or found
+            if found and not began:
+                began = time.monotonic()
+                hint = "Ctrl-C once more loses what is not saved"
+                _tell(f"{_name(self._noted)}: stopping; waiting for {_under_way()} to end; {hint}")
+            elif began and not arrived:
+                seconds = time.monotonic() - began
+                _tell(f"{_name(self._noted)}: after {seconds:.0f} s still waiting for {_under_way()} to end")
+
+
+def _name(number: int) -> str:
+    return signal.Signals(number).name
+
+
+def _tell(line: str) -> None:
+    with contextlib.suppress(OSError):  # whoever started the run may be gone
+        os.write(2, f"{line}\n".encode())
+
+
+def _under_way() -> str:
+    """Returns what the other threads of this process are doing, as far as it decides how long a stop takes."""
+    found = set()
+    own = threading.get_ident()
+    for thread, innermost in sys._current_frames().items():  # noqa: SLF001 - documented, and nothing else reports it
+        frame: FrameType | None = innermost if thread != own else None
+        while frame is not None:
+            found.add(frame.f_code.co_filename.replace(os.sep, "/"))
+            frame = frame.f_back
+    return next((what for end, what in _WORK if any(file.endswith(end) for file in found)), "the present step")

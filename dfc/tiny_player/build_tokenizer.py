@@ -1,0 +1,205 @@
+"""Builds the tokenizer of the bundled model from the messages of the games themselves.
+
+A fixed phrase may be one long piece, but no piece holds more than one item (a number, cell, disk, die or card), so
+that what a player reads and writes stays apart in the model's input.
+
+Every ordinary piece has the score -1: the Unigram model (Kudo, arXiv 1804.10959) then finds the segmentation with the
+fewest pieces. Sums of small integers are exact in float32 (sentencepiece) and in float64 (tokenizers), and both
+libraries keep the first best path they meet, so both give the same token ids for every text of less than 2**24 pieces;
+trained scores have no such guarantee.
+
+Chat format, append-only: ``<s>``, then for every user message its text and ``<|assistant|>``, for every reply its text
+and ``<|end|>``. A system message is its text and a newline.
+"""
+
+import collections
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import tokenizers
+from sentencepiece import sentencepiece_model_pb2 as sentencepiece_model
+from tokenizers import decoders, models
+
+UNKNOWN, BEGIN, ASSISTANT, END, PAD = "<unk>", "<s>", "<|assistant|>", "<|end|>", "<pad>"
+SPECIAL_TOKENS = (UNKNOWN, BEGIN, ASSISTANT, END, PAD)
+UNKNOWN_ID, BEGIN_ID, ASSISTANT_ID, END_ID, PAD_ID = range(5)
+
+CHAT_TEMPLATE = """\
+{{- bos_token -}}
+{%- for message in messages -%}
+  {%- if message['role'] == 'user' -%}
+    {{- message['content'] + '<|assistant|>' -}}
+  {%- elif message['role'] == 'assistant' -%}
+    {{- message['content'] + '<|end|>' -}}
+  {%- elif message['role'] == 'system' and loop.first -%}
+    {{- message['content'] + '\\n' -}}
+  {%- else -%}
+    {{- raise_exception('roles are user and assistant, and system for the first message') -}}
+  {%- endif -%}
+{%- endfor -%}
+"""
+
+_BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
+_CHARACTERS = ("\n", *map(chr, range(0x20, 0x7F)))
+SMALLEST = len(SPECIAL_TOKENS) + len(_BYTES) + len(_CHARACTERS)
+_SCORE = -1.0
+# The names of special and byte pieces are ordinary strings to tokenizers' Unigram model. At this score their spelling
+# never beats single characters, so a message cannot forge one; sentencepiece never matches them at all.
+_NEVER = -1000.0
+
+_ITEM = re.compile(
+    r"[0-9]+"  # a number, die, disk or card
+    r"|(?<=\[)[A-Z](?![A-Za-z])|(?<![A-Za-z])[A-Z](?=\])"  # a tower in an action, [A C]
+    r"|(?<![^\s|])[XO._-](?![^\s|])"  # a cell standing alone, X | O | .
+    r"|(?<![A-Za-z0-9])[XO._](?=[XO._]+(?:[\s|]|$))|(?<=[XO._])[XO._](?=[XO._\s|]|$)"  # cells of a row such as X.O
+)
+_CLOSING = re.compile(r"[\])]*[.;:!?]?")
+
+
+def items(piece: str) -> int:
+    r"""Returns how many items a piece holds: digit runs, towers inside brackets, and cells of a drawn board.
+
+    >>> items("[Bid: 3"), items(" C]"), items("]\nB: []\nC: []"), items("X | O"), items("X.O")
+    (1, 1, 0, 2, 3)
+    """
+    return sum(1 for _ in _ITEM.finditer(piece))
+
+
+def _chunks(text: str) -> Iterator[str]:
+    """Cuts a text into the fewest chunks of at most one item, the joints at the same positions of a line every time.
+
+    A chunk is what leads to an item, the item, and what closes it; text after the last item belongs to it. Where a
+    new line starts between two items, the cut is there.
+    """
+    start, previous = 0, None
+    for item in _ITEM.finditer(text):
+        if previous is not None:
+            closed = previous + len(_CLOSING.match(text, previous, item.start()).group())  # type: ignore[union-attr]  # matches the empty string
+            line = text.find("\n", previous, item.start())
+            cut = closed if line < 0 else line
+            yield text[start:cut]
+            start = cut
+        previous = item.end()
+    if text[start:]:
+        yield text[start:]
+
+
+def _literals(chunk: str) -> list[str]:
+    """Returns the parts of a chunk before, at and after its item: they spell numbers the corpus lacks."""
+    item = _ITEM.search(chunk)
+    if item is None:
+        return re.split(r"(?<=[.:!?])(?= )", chunk)
+    return [chunk[: item.start()], item.group(), chunk[item.end() :]]
+
+
+def _vocabulary(texts: Iterable[str], size: int) -> list[str]:
+    """Returns the ordinary pieces in the order of their token ids: characters, then chunks, the frequent ones first."""
+    repeats = collections.Counter(texts)
+    counts: collections.Counter[str] = collections.Counter()
+    for text, times in repeats.items():
+        for chunk in _chunks(text):
+            counts[chunk] += times
+    literals: collections.Counter[str] = collections.Counter()
+    for chunk, times in counts.items():
+        for literal in _literals(chunk):
+            literals[literal] += times
+    pieces = dict.fromkeys(_CHARACTERS)
+    allowed = frozenset(_CHARACTERS)
+    room = size - SMALLEST + len(_CHARACTERS)
+    for ranked in (counts, literals):
+        for piece, _ in sorted(ranked.items(), key=lambda entry: (-entry[1], entry[0])):
+            usable = allowed.issuperset(piece) and items(piece) <= 1 and not any(s in piece for s in SPECIAL_TOKENS)
+            if piece and usable and len(pieces) < room:
+                pieces[piece] = None
+    return list(pieces)
+
+
+def _sentencepiece(pieces: Sequence[str]) -> bytes:
+    """Returns the serialized sentencepiece model; texts are taken as they are, spaces included."""
+    proto = sentencepiece_model.ModelProto()
+    kinds = proto.SentencePiece
+    rows = [(UNKNOWN, 0.0, kinds.UNKNOWN)]
+    rows += [(token, 0.0, kinds.CONTROL) for token in SPECIAL_TOKENS[1:]]
+    rows += [(byte, 0.0, kinds.BYTE) for byte in _BYTES]
+    rows += [(piece, _SCORE, kinds.NORMAL) for piece in pieces]
+    for piece, score, kind in rows:
+        proto.pieces.add(piece=piece, score=score, type=kind)
+    trainer = proto.trainer_spec
+    trainer.model_type = trainer.UNIGRAM
+    trainer.vocab_size = len(rows)
+    trainer.byte_fallback = True
+    trainer.unk_id, trainer.bos_id, trainer.eos_id, trainer.pad_id = UNKNOWN_ID, BEGIN_ID, END_ID, PAD_ID
+    trainer.unk_piece, trainer.bos_piece, trainer.eos_piece, trainer.pad_piece = UNKNOWN, BEGIN, END, PAD
+    trainer.control_symbols.append(ASSISTANT)
+    normalizer = proto.normalizer_spec
+    normalizer.name = "identity"
+    normalizer.add_dummy_prefix = False
+    normalizer.remove_extra_whitespaces = False
+    normalizer.escape_whitespaces = False
+    serialized: bytes = proto.SerializeToString(deterministic=True)
+    return serialized
+
+
+def _huggingface(pieces: Sequence[str]) -> tokenizers.Tokenizer:
+    """Returns the same vocabulary as a `tokenizers` Unigram model."""
+    vocabulary = [(token, _NEVER) for token in (*SPECIAL_TOKENS, *_BYTES)] + [(piece, _SCORE) for piece in pieces]
+    tokenizer = tokenizers.Tokenizer(models.Unigram(vocabulary, unk_id=UNKNOWN_ID, byte_fallback=True))
+    tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+    tokenizer.add_special_tokens([tokenizers.AddedToken(t, special=True, normalized=False) for t in SPECIAL_TOKENS])
+    return tokenizer
+
+
+def build(texts: Iterable[str], folder: Path, *, size: int) -> None:
+    """Writes a tokenizer whose pieces are the frequent parts of the given messages.
+
+    The folder gets tokenizer.model (sentencepiece) and tokenizer.json (tokenizers) with equal token ids for every text,
+    tokenizer_config.json, special_tokens_map.json and chat_template.jinja. The same messages, in any order, give the
+    same files. Besides the parts of messages the vocabulary holds the special tokens, 256 bytes and every printable
+    ASCII character, so any text can be encoded and comes back unchanged.
+
+    Args:
+      texts: messages, observations and replies alike; repetitions count.
+      folder: created if it does not exist.
+      size: largest number of pieces, special tokens included; fewer if the messages have no more parts.
+
+    Raises:
+      ValueError: `size` has no room for special tokens, bytes and characters.
+    """
+    if size < SMALLEST:
+        raise ValueError(f"size must be at least {SMALLEST} (special tokens, bytes, ASCII characters), got {size}")
+    pieces = _vocabulary(texts, size)
+    names = {"unk_token": UNKNOWN, "bos_token": BEGIN, "eos_token": END, "pad_token": PAD}
+    config = {
+        **names,
+        "additional_special_tokens": [ASSISTANT],
+        "clean_up_tokenization_spaces": False,
+        "tokenizer_class": "PreTrainedTokenizerFast",
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "tokenizer.model").write_bytes(_sentencepiece(pieces))
+    _huggingface(pieces).save(str(folder / "tokenizer.json"))
+    for name, data in (("tokenizer_config.json", config), ("special_tokens_map.json", names)):
+        (folder / name).write_text(json.dumps(data, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    (folder / "chat_template.jinja").write_text(CHAT_TEMPLATE, encoding="utf-8")
+
+
+def describe(folder: Path, texts: Mapping[str, Sequence[str]]) -> str:
+    """Returns a table, one line per name: number of texts, mean and most tokens, the longest text's pieces.
+
+    Args:
+      folder: what `build` wrote.
+      texts: name, such as ``Nim-v0 action``, -> texts.
+    """
+    tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    width = max(map(len, texts), default=0)
+    lines = [f"{'':{width}}  texts   mean  most"]
+    for name, sample in texts.items():
+        encoded = [tokenizer.encode(text, add_special_tokens=False) for text in sample]
+        lengths = [len(encoding.ids) for encoding in encoded]
+        most = max(lengths, default=0)
+        longest = "|".join(encoded[lengths.index(most)].tokens).replace("\n", "\\n") if lengths else ""
+        mean = sum(lengths) / max(len(lengths), 1)
+        lines.append(f"{name:{width}}  {len(lengths):5}  {mean:5.2f}  {most:4}  {longest}")
+    return "\n".join(lines)

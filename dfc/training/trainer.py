@@ -1,0 +1,534 @@
+"""One update: gradients summed over micro-batches, divided once by the loss's weight, applied by the optimizer."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from dfc.config import TrainingConfig
+from dfc.episodes import TokenBatch
+from dfc.logprobs import token_logprobs
+from dfc.losses import Loss
+from dfc.models.config import DecoderConfig
+from dfc.models.execution import Execution
+from dfc.models.lora import LoraConfig, adapter_shardings, initialize_adapters
+from dfc.models.sharding import batch_sharding, param_shardings, stacked_shardings, vocabulary_shards
+from dfc.models.transformer import Adapters, Params, bind, is_stacked, stack_layers, unstack_layers
+from dfc.training import divergence
+from dfc.training.optimizer import in_float32
+
+Tree = Any  # a pytree of arrays
+_TOKENS_PER_DEVICE = 8192  # as in dfc.logprobs; fewer would send the output projection and its gradient more often
+# (log-probabilities, the batch, log-probabilities of the reference or None) -> loss. A fourth argument comes only where
+# `Trainer.update` is given `proximal`, so that a loss that has no use for it need not take it.
+LossFunction = Callable[..., Loss]
+
+
+def batch_logprobs(
+    config: DecoderConfig,
+    params: Params,
+    batch: TokenBatch,
+    capacity: int | None = None,
+    temperature: float = 1.0,
+    *,
+    adapters: Adapters | None = None,
+    execution: Execution = Execution(),  # noqa: B008 - frozen
+) -> jax.Array:
+    """Returns log-probabilities float32 [B, T] of the action tokens of a packed batch, 0 elsewhere.
+
+    Args:
+      config: of the model.
+      params: its weights, in either layout.
+      batch: packed rows.
+      capacity: static, at least the number of action tokens in the batch (see `action_capacity`): only the positions
+        that predict one are projected to the vocabulary. None projects all: picking positions would bring the hidden
+        states of all devices to every one of them.
+      temperature: that of sampling.
+      adapters: corrections, in the layout of the weights.
+      execution: how to compute.
+    """
+    model = bind(config, params, adapters, execution)
+    tokens, mask = jnp.asarray(batch.tokens), jnp.asarray(batch.mask)
+    hidden = model(tokens, jnp.asarray(batch.positions), jnp.asarray(batch.segments))
+    projected = functools.partial(
+        token_logprobs,
+        token_chunk=_token_chunk(execution.mesh),
+        temperature=temperature,
+        soft_cap=config.logit_soft_cap,
+        vocab_shards=vocabulary_shards(config, execution.mesh),
+    )
+    flat = hidden.reshape(-1, hidden.shape[-1])
+    size = flat.shape[0]
+    if capacity is None:
+        # Position i predicts token i + 1; a row's last position predicts nothing, and no first token is an action.
+        values = projected(flat, model.output_embedding, jnp.roll(tokens, -1, axis=1).reshape(-1))
+        return jnp.where(mask != 0, jnp.roll(values.reshape(tokens.shape), 1, axis=1), 0)
+    # Unfilled places point past the end: their gather is clipped, their scatter dropped.
+    (index,) = jnp.nonzero(mask.reshape(-1), size=capacity, fill_value=size)
+    targets = tokens.reshape(-1).at[index].get(mode="clip")
+    predicting = flat.at[jnp.maximum(index - 1, 0)].get(mode="clip")
+    values = projected(predicting, model.output_embedding, targets)
+    return jnp.zeros((size,), jnp.float32).at[index].set(values, mode="drop").reshape(tokens.shape)
+
+
+def _token_chunk(mesh: Mesh | None) -> int | None:
+    """Tokens whose logits are computed at a time: the default for each of the devices that rows are split over."""
+    if mesh is None or mesh.size == 1:
+        return None
+    count: int = _TOKENS_PER_DEVICE * mesh.shape["data"] * mesh.shape["fsdp"]
+    return count
+
+
+def action_capacity(batch: TokenBatch) -> int:
+    """Returns the smallest of 1/4, 1/2 and all of the batch's places that holds its action tokens."""
+    size, needed = batch.mask.size, int((batch.mask != 0).sum())
+    return next(size // part for part in (4, 2, 1) if size // part >= needed)
+
+
+@dataclasses.dataclass(frozen=True)
+class Update:
+    """What one update did.
+
+    Attributes:
+      params: the new weights.
+      optimizer_state: the new state.
+      loss: mean over the loss's unit.
+      gradient_norm: global norm before clipping.
+      weight: units the loss was averaged over.
+      metrics: means over the loss's unit.
+      sampler_gap: how far the log-probabilities of action tokens, before this update, lie from those in the batch. With
+        d the new less the old: ``sampler_gap/mean`` and ``sampler_gap/max``, of abs(d), and ``sampler_gap/kl``, the
+        mean of exp(d) - 1 - d, an estimate of KL(old, new) that is unbiased and never negative (Schulman, Approximating
+        KL
+        divergence, 2020: "k3"). In the first update after sampling it is what two programs make of the same weights;
+        in later ones the change of the policy comes in.
+    """
+
+    params: Params
+    optimizer_state: optax.OptState
+    loss: float
+    gradient_norm: float
+    weight: float
+    metrics: dict[str, float]
+    sampler_gap: dict[str, float]
+
+
+class Trainer:
+    """Computes updates for one model, one loss and one optimizer; holds compiled programs, no weights.
+
+    What is trained is a tree of arrays made by `initial_params`: the weights, in the layout and type that
+    `TrainingConfig` asks for, or, with `lora`, adapters beside weights that stay as they are. `policy` turns it into
+    what plays.
+
+    Attributes:
+      config: of the model.
+      execution: how its whole sequences are computed.
+      programs: the compiled programs by name, each of which can also be lowered from shapes alone.
+    """
+
+    def __init__(
+        self,
+        config: DecoderConfig,
+        loss: LossFunction,
+        optimizer: optax.GradientTransformation,
+        *,
+        temperature: float = 1.0,
+        training: TrainingConfig = TrainingConfig(),  # noqa: B008 - frozen
+        lora: LoraConfig | None = None,
+        mesh: Mesh | None = None,
+        workers: int = 1,
+    ) -> None:
+        """Prepares the programs; nothing is compiled before the first update.
+
+        Args:
+          config: of the model.
+          loss: of one micro-batch.
+          optimizer: turns gradients into updates; its state and arithmetic are float32 whatever the weights are.
+          temperature: that of sampling; log-probabilities are taken at it.
+          training: layout, types, what the backward pass keeps.
+          lora: train adapters of this kind; None trains the weights.
+          mesh: the devices; None leaves everything on one.
+          workers: micro-batches computed side by side; their sum is taken in order, so the result is the same.
+        """
+        self.config = config
+        self.execution = Execution(training.attention, training.remat, mesh)
+        self._training = training
+        self._lora = lora
+        self._mesh = mesh
+        self._workers = workers
+        self._optimizer = in_float32(optimizer)
+        # Rows split over several devices: see `batch_logprobs`.
+        self._picks = mesh is None or mesh.size == 1
+        # Called side by side, programs are lowered by whichever thread comes first.
+        self.programs = {
+            "frozen_params": jax.jit(stack_layers),
+            "initial_params": jax.jit(self._initial_params),
+            "initial_state": jax.jit(self._initial_state),
+            "logprobs": jax.jit(
+                functools.partial(self._logprobs, temperature=temperature), static_argnames=("capacity",)
+            ),
+            "gradient": jax.jit(
+                functools.partial(self._gradient, loss=loss, temperature=temperature), static_argnames=("capacity",)
+            ),
+            "own_logprobs": jax.jit(
+                functools.partial(self._own_logprobs, temperature=temperature), static_argnames=("capacity",)
+            ),
+            # A program of its own: inside the gradient it would double the number of large programs to compile.
+            "add": jax.jit(_add, donate_argnames=("total",)),
+            "apply": jax.jit(self._apply),
+            "apply_in_place": jax.jit(self._apply, donate_argnames=("params", "state")),
+            "policy": jax.jit(self._policy),
+            "largest": jax.jit(self._largest),
+        }
+        self._bounds: np.ndarray | None = None  # of the largest values, known once training has a beginning
+
+    # ---- what is trained ----------------------------------------------------------------------------------------
+
+    def initial_params(self, params: Params, seed: int = 0) -> Params:
+        """Returns the tree to train, from a model's unrolled weights.
+
+        Args:
+          params: the weights.
+          seed: of fresh adapters; their effect is zero whatever it is.
+        """
+        if self._lora is not None:
+            initialized = initialize_adapters(self.config, self._lora, seed)
+            return self.programs["initial_params"](jax.tree.map(np.asarray, initialized))
+        return params if self._as_is() else self.programs["initial_params"](params)
+
+    def bound_growth(self, initial_params: Params) -> None:
+        """Lets `update` refuse what leaves the bounds of `TrainingConfig`, seen from a tree of `initial_params`.
+
+        Without it, or before it, only numbers that are not finite are refused.
+        """
+        largest = np.asarray(self.programs["largest"](initial_params))
+        self._bounds = divergence.bounds(largest, self._training.max_growth)
+
+    def initial_state(self, params: Params) -> optax.OptState:
+        """Returns the optimizer's state before the first update of a tree made by `initial_params`."""
+        return self.programs["initial_state"](params)
+
+    def abstract_state(self, params: Params) -> optax.OptState:
+        """Returns shapes and places of the optimizer's state of such a tree; nothing is allocated."""
+        shapes = jax.eval_shape(self._initial_state, params)
+        whole = jax.tree.leaves(params)[0].sharding if self._mesh is None else self._whole()
+
+        def place(part: Tree) -> Tree:
+            places = jax.tree.map(lambda x: x.sharding, params) if _is_tree(part) else whole
+            return jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), part, places)  # type: ignore[no-untyped-call]  # jax leaves it untyped
+
+        return jax.tree.map(place, shapes, is_leaf=_is_tree)
+
+    def policy(self, params: Params) -> Params:
+        """Returns what plays and is saved: unrolled, of the model's dtype; adapters stay adapters, unrolled."""
+        return params if self._as_is() else self.programs["policy"](params)
+
+    def frozen_params(self, params: Params) -> Params:
+        """Returns a model's unrolled weights as `update` wants them for `base_params` and `reference_params`."""
+        return self.programs["frozen_params"](params) if self._training.scan_layers else params
+
+    def _as_is(self) -> bool:
+        kept = self.config.dtype if self._lora is None else "float32"
+        return not self._training.scan_layers and self._master_dtype == kept
+
+    @property
+    def _master_dtype(self) -> str:
+        return "float32" if self._lora is not None else self._training.master_dtype
+
+    def _initial_params(self, params: Params) -> Params:
+        cast = jax.tree.map(lambda x: x.astype(self._master_dtype), params)
+        return self._place(stack_layers(cast) if self._training.scan_layers else cast)
+
+    def _policy(self, params: Params) -> Params:
+        dtype = "float32" if self._lora is not None else self.config.dtype
+        cast = jax.tree.map(lambda x: x.astype(dtype), params)
+        return self._place(unstack_layers(cast) if is_stacked(cast) else cast)
+
+    def _initial_state(self, params: Params) -> optax.OptState:
+        return self._place_state(self._optimizer.init(params))
+
+    def _largest(self, params: Params) -> jax.Array:
+        found = divergence.largest(params)
+        return found if self._mesh is None else _constrained(found, self._whole())
+
+    # ---- placement ----------------------------------------------------------------------------------------------
+
+    def shardings(self, *, stacked: bool) -> Params:
+        """Returns where each array of the trained tree lies; without a mesh None."""
+        if self._mesh is None:
+            return None
+        if self._lora is None:
+            found = param_shardings(self.config, self._mesh)
+        else:
+            found = adapter_shardings(self.config, self._lora, self._mesh)
+        return stacked_shardings(found) if stacked else found
+
+    def _place(self, params: Params) -> Params:
+        """Pins arrays shaped like the trained tree to their places; a result elsewhere could not be donated."""
+        if self._mesh is None:
+            return params
+        return _constrained(params, self.shardings(stacked=is_stacked(params)))
+
+    def _place_state(self, state: optax.OptState) -> optax.OptState:
+        if self._mesh is None:
+            return state
+        whole = self._whole()
+
+        def place(part: Tree) -> Tree:
+            return self._place(part) if _is_tree(part) else _constrained(part, whole)
+
+        return jax.tree.map(place, state, is_leaf=_is_tree)
+
+    def _whole(self) -> NamedSharding:
+        """Returns the place of what every device has."""
+        assert self._mesh is not None  # noqa: S101 - asked for with one only
+        return NamedSharding(self._mesh, PartitionSpec())  # type: ignore[no-untyped-call]  # jax leaves it untyped
+
+    # ---- programs -----------------------------------------------------------------------------------------------
+
+    def _computed(
+        self, params: Params, base_params: Params | None, key: jax.Array | None
+    ) -> tuple[Params, Adapters | None]:
+        """Returns the weights to compute with, of the model's dtype, and the adapters."""
+        if self._lora is None:
+            return jax.tree.map(lambda x: x.astype(self.config.dtype), params), None
+        return base_params, Adapters(params, self._lora.scale, key=key, dropout=self._lora.dropout)
+
+    def _logprobs(self, params: Params, batch: TokenBatch, *, capacity: int | None, temperature: float) -> jax.Array:
+        return batch_logprobs(self.config, params, batch, capacity, temperature, execution=self.execution)
+
+    def _own_logprobs(
+        self, params: Params, base_params: Params | None, batch: TokenBatch, *, capacity: int | None, temperature: float
+    ) -> jax.Array:
+        weights, adapters = self._computed(params, base_params, None)
+        return batch_logprobs(
+            self.config, weights, batch, capacity, temperature, adapters=adapters, execution=self.execution
+        )
+
+    def _gradient(
+        self,
+        params: Params,
+        base_params: Params | None,
+        batch: TokenBatch,
+        reference_logprobs: jax.Array | None,
+        dropout_key: jax.Array | None,
+        proximal: jax.Array | None = None,
+        *,
+        capacity: int | None,
+        loss: LossFunction,
+        temperature: float,
+    ) -> Tree:
+        key = None if dropout_key is None else jax.random.fold_in(jax.random.key(dropout_key[0]), dropout_key[1])
+
+        def objective(trained: Params) -> tuple[jax.Array, tuple[Loss, Tree]]:
+            weights, adapters = self._computed(trained, base_params, key)
+            logprobs = batch_logprobs(
+                self.config, weights, batch, capacity, temperature, adapters=adapters, execution=self.execution
+            )
+            result = loss(logprobs, batch, reference_logprobs, *(() if proximal is None else (proximal,)))
+            return result.total, (result, _sampler_gap(logprobs, batch))
+
+        gradients, (result, gap) = jax.grad(objective, has_aux=True)(params)
+        return {"gradients": self._place(gradients), "loss": result, "gap": gap}
+
+    def _apply(self, params: Params, state: optax.OptState, total: Tree) -> Tree:
+        result: Loss = total["loss"]
+        scale = jnp.where(result.weight > 0, 1 / jnp.maximum(result.weight, 1), jnp.float32(0))
+        gradients = jax.tree.map(lambda g: g.astype(jnp.float32) * scale, total["gradients"])
+        updates, state = self._optimizer.update(gradients, state, params)
+        squares = (jnp.square(g).sum() for g in jax.tree.leaves(gradients))
+        numbers = {"loss": result.mean, "gradient_norm": jnp.sqrt(sum(squares)), "weight": result.weight}
+        numbers["share"] = divergence.share(params, updates)
+        # Added in float32 and rounded once: in bfloat16 a step below 1/256 of a weight is lost.
+        params = jax.tree.map(lambda p, u: (p.astype(jnp.float32) + u).astype(p.dtype), params, updates)
+        numbers["largest"] = self._largest(params)
+        return self._place(params), self._place_state(state), numbers, result.metric_means
+
+    # ---- log-probabilities of what is trained ---------------------------------------------------------------------
+
+    def logprobs(
+        self,
+        params: Params,
+        micro_batches: Sequence[TokenBatch],
+        *,
+        base_params: Params | None = None,
+        look: Callable[[], None] | None = None,
+    ) -> list[jax.Array]:
+        """Returns log-probabilities float32 [B, T] of the action tokens of each micro-batch, 0 elsewhere.
+
+        Those of the policy about to be trained, dropout off. Taken before the first of several updates, they are what
+        `update` wants as `proximal` in the later ones.
+
+        Args:
+          params: the trained tree.
+          micro_batches: of one shape.
+          base_params: with `lora`, the weights beside the adapters.
+          look: as for `update`.
+
+        Raises:
+          ValueError: `base_params` is missing or not wanted.
+        """
+        self._check_base_params(base_params)
+
+        def score(batch: TokenBatch) -> jax.Array:
+            capacity = action_capacity(batch) if self._picks else None
+            found: jax.Array = self.programs["own_logprobs"](
+                params, base_params, self._placed(batch), capacity=capacity
+            )
+            return found
+
+        scored: list[jax.Array] = []
+        with ThreadPoolExecutor(self._workers) as pool:
+            for start in range(0, len(micro_batches), self._workers):
+                _look_after(look, scored, self._workers)
+                scored += pool.map(score, micro_batches[start : start + self._workers])
+        return scored
+
+    # ---- one update ---------------------------------------------------------------------------------------------
+
+    def update(
+        self,
+        params: Params,
+        state: optax.OptState,
+        micro_batches: Sequence[TokenBatch],
+        reference_params: Params | None = None,
+        *,
+        base_params: Params | None = None,
+        proximal: Sequence[jax.Array] | None = None,
+        dropout_seed: int | None = None,
+        donate: bool = False,
+        look: Callable[[], None] | None = None,
+    ) -> Update:
+        """Returns the trained tree after one update on all micro-batches together.
+
+        Args:
+          params: the trained tree.
+          state: the optimizer's.
+          micro_batches: of one shape.
+          reference_params: weights whose log-probabilities the loss wants beside the policy's (for a KL term).
+          base_params: with `lora`, the weights beside the adapters; given as `reference_params` too, the reference
+            policy is the model with its adapters off, without a second copy.
+          proximal: of every micro-batch, log-probabilities under the weights that sampled (see `logprobs`), handed to
+            the loss as its fourth argument; None hands it three.
+          dropout_seed: with `lora`, of the adapters' dropout; None turns it off.
+          donate: reuse the memory of `params` and `state`, which are gone afterwards.
+          look: called between micro-batches, while `params` and `state` are what they were; what it raises ends the
+            update (`dfc.runs.stop_signals.Stop.look`). All processes of a run call it equally often.
+
+        Raises:
+          ValueError: `base_params` is missing or not wanted; `proximal` is not one array per micro-batch.
+          DivergenceError: the loss, the gradient or a weight is not finite, or a weight or the change has left
+            the range of `TrainingConfig.max_growth` or `max_update`; what `donate` gave away is gone all the same.
+        """
+        self._check_base_params(base_params)
+        if proximal is not None and len(proximal) != len(micro_batches):
+            raise ValueError(
+                f"proximal: {len(proximal)} arrays for {len(micro_batches)} micro-batches; give one for each"
+            )
+
+        def gradient(item: tuple[int, TokenBatch]) -> Tree:
+            number, batch = item
+            capacity = action_capacity(batch) if self._picks else None
+            placed = self._placed(batch)
+            reference_logprobs = None
+            if reference_params is not None:
+                reference_logprobs = self.programs["logprobs"](reference_params, placed, capacity=capacity)
+            # Plain numbers: a key made here would lie on one process's device.
+            dropout_key = None if dropout_seed is None else np.array([dropout_seed, number], np.uint32)
+            before = None if proximal is None else proximal[number]
+            return self.programs["gradient"](
+                params, base_params, placed, reference_logprobs, dropout_key, before, capacity=capacity
+            )
+
+        total: Tree = None
+        gaps: list[Tree] = []
+        numbered = list(enumerate(micro_batches))
+        with ThreadPoolExecutor(self._workers) as pool:  # a program's run releases Python's lock
+            for start in range(0, len(numbered), self._workers):
+                _look_after(look, gaps, self._workers)
+                for found in pool.map(gradient, numbered[start : start + self._workers]):
+                    gaps.append(found.pop("gap"))  # apart: maxima are not summed
+                    total = _widened(found, len(numbered)) if total is None else self.programs["add"](total, found)
+        apply = self.programs["apply_in_place" if donate else "apply"]
+        params, state, numbers, metrics = apply(params, state, total)
+        loss, norm = float(numbers["loss"]), float(numbers["gradient_norm"])
+        # Waits for the program, so that a caller's clock is right.
+        divergence.refuse(
+            params,
+            np.asarray(numbers["largest"]),
+            self._bounds,
+            loss=loss,
+            gradient_norm=norm,
+            moved=float(numbers["share"]),
+            most=self._training.max_update,
+        )
+        return Update(
+            params,
+            state,
+            loss=loss,
+            gradient_norm=norm,
+            weight=float(numbers["weight"]),
+            metrics={name: float(value) for name, value in metrics.items()},
+            sampler_gap=_joined(jax.device_get(gaps)),
+        )
+
+    def _check_base_params(self, base_params: Params | None) -> None:
+        if (base_params is None) != (self._lora is None):
+            raise ValueError("base: give the frozen weights with lora, and only then")
+
+    def _placed(self, batch: TokenBatch) -> TokenBatch:
+        if self._mesh is None or self._mesh.size == 1:
+            return batch
+        rows = batch_sharding(self._mesh)
+        # Every process holds the whole batch and hands its own devices their rows.
+        arrays = [jax.make_array_from_callback(x.shape, rows, x.__getitem__) for x in map(np.asarray, batch)]
+        return TokenBatch(*arrays)  # type: ignore[arg-type]  # arrays of either kind serve
+
+
+def _look_after(look: Callable[[], None] | None, done: Sequence[Tree], workers: int) -> None:
+    """Calls `look` when all but the last micro-batches are computed; the host alone would be through at once."""
+    if look is not None:
+        if len(done) > workers:
+            jax.block_until_ready(done[-workers - 1])  # type: ignore[no-untyped-call]  # jax leaves it untyped
+        look()
+
+
+def _sampler_gap(logprobs: jax.Array, batch: TokenBatch) -> dict[str, jax.Array]:
+    """Sums and the maximum over action tokens of one micro-batch; see `Update.sampler_gap`."""
+    sampled = jnp.asarray(batch.mask) != 0
+    d = jnp.where(sampled, jax.lax.stop_gradient(logprobs) - batch.old_logprobs, 0)
+    # In float32 exp(d) - 1 - d of a small d is nothing but rounding: its series instead.
+    kl = jnp.where(jnp.abs(d) < 0.01, d * d * (0.5 + d / 6), jnp.expm1(d) - d)
+    return {"tokens": sampled.sum(), "mean": jnp.abs(d).sum(), "max": jnp.abs(d).max(), "kl": kl.sum()}
+
+
+def _joined(gaps: Sequence[Mapping[str, np.ndarray]]) -> dict[str, float]:
+    """The gap over all micro-batches; zeros without an action token."""
+    tokens = max(1, sum(int(gap["tokens"]) for gap in gaps))
+    found = {f"sampler_gap/{name}": sum(float(gap[name]) for gap in gaps) / tokens for name in ("mean", "kl")}
+    return {**found, "sampler_gap/max": max((float(gap["max"]) for gap in gaps), default=0.0)}
+
+
+def _is_tree(part: object) -> bool:
+    """Whether a part of an optimizer's state is shaped like what is trained."""
+    return isinstance(part, dict) and "layers" in part
+
+
+def _constrained(tree: Tree, places: Tree) -> Tree:
+    return jax.lax.with_sharding_constraint(tree, places)  # type: ignore[no-untyped-call]  # jax leaves it untyped
+
+
+def _add(total: Tree, found: Tree) -> Tree:
+    return jax.tree.map(lambda t, f: t + f.astype(t.dtype), total, found)
+
+
+def _widened(found: Tree, count: int) -> Tree:
+    """Sums of several micro-batches are taken in float32, whatever the gradients are."""
+    return found if count == 1 else jax.tree.map(lambda x: x.astype(jnp.float32), found)

@@ -1,0 +1,1 @@
+"""Scripted players and simulators: simple and strong play for every game."""

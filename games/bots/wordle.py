@@ -1,0 +1,51 @@
+"""Strategies for Wordle: guesses that agree with everything told so far.
+
+They know the public word list and what the player was told; of the hidden word nothing.
+"""
+
+import collections
+import functools
+
+from dfc.games.bots.consistent_guesses import GUESSES, SAMPLE, information, spread
+from dfc.games.bots.strategy import Strategies
+from dfc.games.paprika.task import tagged
+from dfc.games.paprika.wordle import Wordle, marks, words
+from dfc.games.rng import GameRng
+
+
+def _simple(game: Wordle, _seat: int, rng: GameRng) -> str:
+    """A random word that agrees with every answer so far."""
+    found = _possible_words(game.length, game.feedback == "standard", tuple(game.turns))
+    return tagged(found[rng.randrange(len(found))])
+
+
+def _strong(game: Wordle, _seat: int, _chance: GameRng) -> str:
+    """Of the words that agree with every answer so far the one whose answer has the highest entropy."""
+    return tagged(_best_word(game.length, game.feedback == "standard", tuple(game.turns)))
+
+
+@functools.lru_cache(maxsize=256)
+def _possible_words(length: int, standard: bool, turns: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+    """Returns the words that agree with all turns; all words if none does (a target from elsewhere)."""
+    if not turns:
+        return words(length)
+    guess, told = turns[-1]
+    before = _possible_words(length, standard, turns[:-1])
+    found = tuple(word for word in before if word != guess and marks(guess, word, standard=standard) == told)
+    return found or words(length)
+
+
+@functools.lru_cache(maxsize=4096)
+def _best_word(length: int, standard: bool, turns: tuple[tuple[str, str], ...]) -> str:
+    found = _possible_words(length, standard, turns)
+    if len(found) <= 2:
+        return found[0]
+    # Words of letters that about half of the candidates have split them best; the count of a letter stands for that.
+    having = collections.Counter(letter for word in found for letter in set(word))
+    worth = {letter: count * (len(found) - count) for letter, count in having.items()}
+    guesses = sorted(found, key=lambda word: (-sum(worth[letter] for letter in set(word)), word))[:GUESSES]
+    sample = spread(found, SAMPLE)
+    return max(guesses, key=lambda guess: information(marks(guess, word, standard=standard) for word in sample))
+
+
+STRATEGIES = (Strategies(Wordle, _simple, _strong),)

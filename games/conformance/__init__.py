@@ -1,0 +1,1 @@
+"""What every game must keep; `python -m dfc.games --check` runs all of it."""

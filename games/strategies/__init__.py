@@ -1,1 +1,0 @@
-"""Simple and strong play by programs, one module for a few games."""

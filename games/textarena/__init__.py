@@ -1,0 +1,1 @@
+"""Games with the ids and rules of TextArena, one file per game."""

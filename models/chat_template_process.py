@@ -1,0 +1,120 @@
+"""Renders one chat template in a process of its own; `dfc.models.chat_template` starts it.
+
+    python -I -S template_process.py PATHS
+
+A chat template is a program of whoever made the model folder. Jinja's sandbox keeps it from files and attributes, not
+from loops without end or strings of gigabytes, and Python cannot interrupt ``7**10**8`` in a thread. This process can
+be ended from outside, and limits its own processor time and memory first.
+
+Standard input and output are lines of JSON. PATHS, a JSON list, is where jinja2 and what it imports lie. The first
+line out says that the process is ready. The first line in holds ``template`` and ``variables``, each later one
+``messages`` and ``add_generation_prompt``; each is answered by ``text`` or ``error``.
+
+Source: the environment is that of `render_jinja_template` of transformers 5.23: blocks trimmed, loop controls, the
+tag ``generation``, ``tojson`` that does not escape HTML, ``raise_exception``, ``strftime_now``.
+"""
+
+import contextlib
+import datetime as dt
+import json
+import resource
+import sys
+from collections.abc import Callable
+from typing import Any
+
+PROCESSOR_SECONDS = 2
+MEMORY_BYTES = 2**29
+LONGEST_TEXT = 1_000_000  # characters that one conversation of a few words may become
+_LONGEST_ERROR = 300
+
+
+def _limit(kind: int, amount: int) -> None:
+    _, most = resource.getrlimit(kind)
+    wanted = amount if most == resource.RLIM_INFINITY else min(amount, most)
+    with contextlib.suppress(ValueError, OSError):  # a system without this limit: time still ends it from outside
+        resource.setrlimit(kind, (wanted, most))
+
+
+def _environment() -> Any:  # noqa: ANN401  # imported below, from the paths given
+    import jinja2  # noqa: PLC0415 - found only once the paths are known
+    import jinja2.ext  # noqa: PLC0415
+    import jinja2.sandbox  # noqa: PLC0415
+
+    class Generation(jinja2.ext.Extension):
+        """``{% generation %}`` marks what the assistant wrote; its text stays as it is."""
+
+        tags = {"generation"}  # noqa: RUF012 - as jinja2's own extensions have it
+
+        def parse(self, parser: jinja2.parser.Parser) -> jinja2.nodes.Node:
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+            return jinja2.nodes.CallBlock(self.call_method("_same"), [], [], body).set_lineno(line)
+
+        def _same(self, caller: Callable[[], str]) -> str:
+            return caller()
+
+    def raise_exception(message: object) -> None:
+        raise jinja2.TemplateError(str(message))
+
+    def strftime_now(form: str) -> str:
+        return dt.datetime.now().strftime(form)  # noqa: DTZ005 - the local day, as in transformers
+
+    def tojson(
+        value: object,
+        ensure_ascii: bool = False,
+        indent: int | None = None,
+        separators: tuple[str, str] | None = None,
+        sort_keys: bool = False,
+    ) -> str:
+        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols]
+    )
+    environment.filters["tojson"] = tojson
+    environment.globals["raise_exception"] = raise_exception
+    environment.globals["strftime_now"] = strftime_now
+    return environment
+
+
+def _answer(**found: str) -> None:
+    sys.stdout.write(json.dumps(found) + "\n")
+    sys.stdout.flush()
+
+
+def _failed(error: BaseException) -> None:
+    import jinja2  # noqa: PLC0415 - as above
+
+    text = str(error) if isinstance(error, jinja2.TemplateError) else f"{type(error).__name__}: {error}"
+    shown = "".join(sign if sign.isprintable() else " " for sign in text[: _LONGEST_ERROR + 1])
+    _answer(error=shown if len(shown) <= _LONGEST_ERROR else f"{shown[:_LONGEST_ERROR]} ...")
+
+
+def main() -> None:
+    """Answers until the input ends."""
+    sys.path[:0] = json.loads(sys.argv[1])
+    environment = _environment()
+    _limit(resource.RLIMIT_CPU, PROCESSOR_SECONDS)
+    _limit(resource.RLIMIT_AS, MEMORY_BYTES)
+    _answer(text="ready")
+    template, variables = None, {}
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            if template is None:
+                variables = request["variables"]
+                template = environment.from_string(request["template"])
+                text = ""
+            else:
+                text = template.render(tools=None, documents=None, **(variables | request))
+        except Exception as error:  # noqa: BLE001 - whatever a stranger's program raises is its answer
+            _failed(error)
+            continue
+        if len(text) > LONGEST_TEXT:
+            _answer(error=f"it renders {len(text)} characters, expected at most {LONGEST_TEXT}")
+        else:
+            _answer(text=text)
+
+
+if __name__ == "__main__":
+    main()

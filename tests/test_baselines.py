@@ -1,0 +1,152 @@
+"""Every method, opponent and way to fuse as a whole run, as small as it can be; a stop changes nothing."""
+
+import dataclasses
+import json
+import signal
+
+import jax
+import pytest
+from jax.experimental.compilation_cache import compilation_cache
+
+from dfc.config import EvaluationConfig, FusionConfig, GroupingConfig, GrpoConfig, OpponentPoolConfig
+from dfc.configs import smoke
+from dfc.recipes import divide_fuse_conquer
+from dfc.runs.run_folder import RunFolder
+from dfc.runs.stop_signals import Interrupted, Stop
+
+PROGRAMS = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+GAMES = {"TicTacToe-v0": {}, "GuessTheNumber-v0": {"max_number": 9}}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def programs(tmp_path_factory):
+    """Keeps compiled programs: the runs differ in few of them."""
+    before = {name: getattr(jax.config, name) for name in PROGRAMS}
+    for name, value in zip(PROGRAMS, (str(tmp_path_factory.mktemp("programs")), 0.0), strict=True):
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+
+
+def configured(**method):
+    base = smoke.get_config()
+    settings = dataclasses.replace(
+        base.divide_fuse_conquer,
+        grouping=GroupingConfig(trials=2, groups=tuple((game,) for game in GAMES)),
+        **{"divide_iterations": 1, "conquer_iterations": 2, **method},
+    )
+    return dataclasses.replace(
+        base,
+        games=GAMES,
+        divide_fuse_conquer=settings,
+        rollout=dataclasses.replace(base.rollout, slots=4, max_length=160),
+        batch=dataclasses.replace(base.batch, row_length=160),
+        evaluation=EvaluationConfig(games=2, stage_games=2),
+    )
+
+
+class StopsAfter(Stop):
+    """Asks for a stop at the n-th look."""
+
+    def __init__(self, looks):
+        super().__init__()
+        self.looks = looks
+
+    def check(self):
+        self.looks -= 1
+        if self.looks == 0:
+            self._noted = signal.SIGTERM
+        super().check()
+
+
+def run(path, config, stop=None):
+    # optax mixes types within itself.
+    with RunFolder.open(path, config, command="test") as folder, jax.numpy_dtype_promotion("standard"):
+        divide_fuse_conquer.run(config, folder, stop or Stop())
+    return path
+
+
+def lines(path, stream):
+    return [json.loads(line) for line in (path / f"{stream}.jsonl").read_text().splitlines()]
+
+
+def untimed(path):
+    return [{k: v for k, v in line.items() if k != "clock"} for line in lines(path, "metrics")]
+
+
+def stages(path):
+    return list(dict.fromkeys(line["stage"] for line in lines(path, "metrics")))
+
+
+@pytest.mark.parametrize(
+    ("method", "expected", "policies"),
+    [
+        ("naive_multi", ["all games"], ["."]),
+        ("naive_single", ["only TicTacToe-v0", "only GuessTheNumber-v0"], list(GAMES)),
+        ("imitate_wins", ["imitate wins"], ["."]),
+    ],
+)
+def test_a_rival_runs_to_its_end(tmp_path, method, expected, policies):
+    path = run(tmp_path, configured(method=method))
+    assert stages(path) == expected
+    for policy in policies:
+        assert (path / "policy" / policy / "config.json").exists()
+        assert (path / "policy" / policy / "model.safetensors").exists()
+    final = {(row["game"], row["policy"]) for row in lines(path, "evaluations") if row["stage"] == "final"}
+    assert final == {(game, policy) for game in GAMES for policy in ("initial", "final")}
+    assert (path / "finished.json").exists()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"fusion": FusionConfig(at_once=True)},
+        {"fusion": FusionConfig(method="task_arithmetic", scale=0.7)},
+        {"fusion": FusionConfig(method="ties", density=0.5)},
+    ],
+    ids=["at once", "task arithmetic", "ties"],
+)
+def test_policies_fuse_in_other_ways(tmp_path, settings):
+    path = run(tmp_path, configured(**settings))
+    assert stages(path) == ["divide g1", "divide g2", "conquer g1+g2"]
+    assert any(row["stage"] == "fuse g1+g2" for row in lines(path, "evaluations"))
+
+
+@pytest.mark.parametrize("opponent", ["simple", "itself"])
+def test_opponents_are_named_in_the_records(tmp_path, opponent):
+    path = run(tmp_path, configured(method="naive_multi", conquer_iterations=1, opponent=opponent))
+    trained = [record for record in lines(path, "episodes") if record["kind"] == "train"]
+    assert {record["opponent"] for record in trained} == {opponent, "none"}
+
+
+def test_both_seats_are_trained_on(tmp_path):
+    path = run(tmp_path, configured(method="naive_multi", opponent="itself", train_both_seats=True))
+    trained = [r for r in lines(path, "episodes") if r["kind"] == "train" and r["iteration"] == 1]
+    seats = [record["seat"] for record in trained if record["game"] == "TicTacToe-v0"]
+    assert seats.count(0) == seats.count(1) > 0
+
+
+def test_estimators_are_settings(tmp_path):
+    settings = GrpoConfig(ratio="sequence", baseline="role", clip_ratio_high=0.3, updates_per_iteration=2)
+    path = run(tmp_path, configured(method="naive_multi", grpo=settings))
+    assert [line["step"] for line in lines(path, "metrics")] == [1, 2]
+
+
+@pytest.mark.parametrize("method", ["naive_multi", "naive_single"])
+def test_a_stop_changes_nothing(tmp_path, method, capsys):
+    config = configured(method=method, opponent="pool", pool=OpponentPoolConfig(every=1, choice="uniform"))
+    whole = run(tmp_path / "whole", config)
+    for looks in (1, 3):
+        with pytest.raises(Interrupted):
+            run(tmp_path / "parts", config, StopsAfter(looks))
+    capsys.readouterr()
+    parts = run(tmp_path / "parts", config)
+    assert "resuming after step 2;" in capsys.readouterr().out  # also where matches of a stage were stopped
+    assert untimed(parts) == untimed(whole)
+    assert lines(parts, "episodes") == lines(whole, "episodes")
+    assert lines(parts, "evaluations") == lines(whole, "evaluations")
+    opponents = {record["opponent"] for record in lines(whole, "episodes") if record["kind"] == "train"}
+    assert opponents & {"pool initial", "pool iteration 1"}
