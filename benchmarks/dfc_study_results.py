@@ -84,7 +84,7 @@ def games_table(out: Path, names: Sequence[str]) -> str:
         alone = registry.make(game).seats == 1
         values = [column[game].win_rate if alone else column[game].score for column in columns]
         rows.append([f"{game}{' (solved)' if alone else ''}", *(shown(value) for value in values)])
-    return table(["id", *header], rows)
+    return table(["game", *header], rows)
 
 
 def stages_table(out: Path) -> str:
@@ -104,7 +104,7 @@ def stages_table(out: Path) -> str:
         cells = [counts[game, stage] for stage in order]
         texts = [f"{c.win}/{c.draw}/{c.loss}" + (f" +{c.truncated}" if c.truncated else "") for c in cells]
         rows.append([groups[game], game, *texts])
-    return table(["group", "id", *order], rows)
+    return table(["group", "game", *order], rows)
 
 
 def end_of(path: Path, metric: str) -> float:
@@ -216,8 +216,8 @@ def main() -> None:
     options = parser.parse_args()
     arms = ("dfc", "naive_multi", "naive_single", "imitation", "initial")
     for opponent in ("initial", "random_legal"):
-        print(f"\n### Two-player ids against {opponent}\n\n{arms_table(options.runs, arms, opponent)}")
-    print(f"\n### Each id\n\n{games_table(options.runs, arms)}")
+        print(f"\n### Two-player games against {opponent}\n\n{arms_table(options.runs, arms, opponent)}")
+    print(f"\n### Each game\n\n{games_table(options.runs, arms)}")
     print(f"\n### Ways to fuse\n\n{arms_table(options.runs, ('dfc', 'dfc_at_once', 'dfc_ties'), 'initial')}")
     print(f"\n### After every stage, W/D/L against the initial policy\n\n{stages_table(options.runs)}")
     print(f"\n### Ablations\n\n{ablations_table(options.runs)}")

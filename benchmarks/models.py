@@ -193,7 +193,7 @@ def on_cpu(sizes: list[str], lengths: list[int], repeats: int) -> list[dict[str,
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     rate = matrix_rate(torch, repeats)
     print(f"{len(os.sched_getaffinity(0))} threads, products of 2048: {rate / 1e9:.0f} GFLOP/s\n")
-    print("size   length  program   ours ids/s  torch ids/s  ratio  share of the matrix rate")
+    print("size   length  program   ours tokens/s  torch tokens/s  ratio  share of the matrix rate")
     rows = []
     training = TrainingConfig(scan_layers=False, remat="none")
     for size in sizes:
@@ -225,7 +225,7 @@ def on_cpu(sizes: list[str], lengths: list[int], repeats: int) -> list[dict[str,
                     }
                     rows.append(row)
                     print(
-                        f"{size:6} {length:6}  {program:8} {row['ours']:11,.0f} {row['torch']:12,.0f} "
+                        f"{size:6} {length:6}  {program:8} {row['ours']:14,.0f} {row['torch']:15,.0f} "
                         f"{row['ratio']:6.2f} {row['share']:10.0%}",
                         flush=True,
                     )

@@ -208,7 +208,7 @@ class Ours:
 
 
 def _no_tokenizer() -> Any:  # noqa: ANN401 - never called
-    raise AssertionError("rows of ids need no tokenizer")
+    raise AssertionError("rows of token ids need no tokenizer")
 
 
 def our_side(options: argparse.Namespace) -> dict[str, Any]:
@@ -351,9 +351,9 @@ def main() -> None:
     print(
         f"{CORES} cores, {CORES} threads, updates of {options.batch_size}, {options.updates} to an epoch, "
         f"{options.alternations} alternations; load of the machine before: {load:.1f}\n"
-        "                                                     action ids  cpu s per       seconds before\n"
-        "what size  side  cut       ids/s, median (range)          /s   1,000 ids  prepared  warm-up  peak MiB   ratio"
-        "  fastest  by cpu"
+        "                                                    action tokens   cpu s per    seconds before\n"
+        "what size  side  cut       tokens/s, median (range)            /s"
+        "   1k tokens prepared  warm-up  peak MiB   ratio  fastest  by cpu"
     )
     rows = []
     for size in options.sizes.split(","):

@@ -152,8 +152,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         content = make_set(folder, options.trajectories, options.samples)
         on_disk = sum(path.stat().st_size for path in folder.iterdir())
         print(
-            f"{options.trajectories:,} trajectories, {content / options.trajectories:,.0f} bytes of ids and messages "
-            f"each, {on_disk / 1e6:,.0f} MB on disk, {platform.machine()}, {_CORES} cores"
+            f"{options.trajectories:,} trajectories, {content / options.trajectories:,.0f} bytes of tokens and messages"
+            f" each, {on_disk / 1e6:,.0f} MB on disk, {platform.machine()}, {_CORES} cores"
         )
         record: dict[str, object] = {
             "trajectories": options.trajectories,

@@ -454,9 +454,9 @@ def print_table(title: str, rows: Mapping[str, Mapping[str, float]]) -> None:
 
 def main() -> None:
     """Measures and prints."""
-    parser = argparse.ArgumentParser(description="Measures the quickstart's iterations, their limit and a rival.")
-    parser.add_argument("--iterations", type=int, default=3, help="measured iterations, and matches with the rival")
-    parser.add_argument("--games", type=int, default=256, help="games of the match with the rival")
+    parser = argparse.ArgumentParser(description="Measures the quickstart's iterations, their limit and a baseline.")
+    parser.add_argument("--iterations", type=int, default=3, help="measured iterations, and matches of both sides")
+    parser.add_argument("--games", type=int, default=256, help="games of a match")
     parser.add_argument("--model", default=None, help="a model folder instead of the quickstart's")
     options = parser.parse_args()
     # What `python -m dfc.launch` does first; run by name, since nothing imports the command line.
@@ -471,6 +471,7 @@ def main() -> None:
     method = Method(config)
     workers = method.workers
     baseline = Baseline(workers, config)
+    # The purpose decides the seeds of the games: it stays as it is.
     specs = matches.match_specs({BASELINE_GAME: {}}, options.games, config.seed, "benchmark rival")
     _, warm_up = timed(method.warm_up)
     baseline.play(specs, workers.initial_params)
@@ -501,7 +502,7 @@ def main() -> None:
     }
     print_table("iteration of the quickstart", result)
     print_table(f"{options.games} games of {BASELINE_GAME}", match)
-    print(f"ids fed: {processed_tokens:,}, plain {baseline_tokens:,}; games alike reply for reply: {same:.1%}")
+    print(f"tokens processed: {processed_tokens:,}, plain {baseline_tokens:,}; games alike reply for reply: {same:.1%}")
     shown = ", ".join(f"{rate / 1e9:.1f} at {n} rows" for n, rate in rates.items())
     print(f"limit, float32 products of {model.width} x {model.feed_forward}, 1e9 operations per second: {shown}")
     print(f"compilations after warm-up: {late}\n")
@@ -516,7 +517,7 @@ def main() -> None:
         "compilations_after_warm_up": late,
         "limit_operations_per_second": limit,
         **result,
-        "rival": {
+        "baseline": {
             **match,
             "games": options.games,
             "processed_tokens": processed_tokens,

@@ -110,7 +110,7 @@ def draw(found: dict[str, list[dict[str, Any]]], path: Path) -> bool:
     mpl.rcParams["svg.hashsalt"] = "dfc"  # the same figures give the same file
     import matplotlib.pyplot as plt  # noqa: PLC0415 - after the choice of a canvas
 
-    labels = {"slots": "conversations in flight", "context": "ids in each", "size": "weights (millions)"}
+    labels = {"slots": "conversations in flight", "context": "tokens in each", "size": "weights (millions)"}
     figure, axes = plt.subplots(2, len(found), figsize=(11, 6), sharex="col", sharey="row", layout="constrained")
     for column, (axis, rows) in enumerate(found.items()):
         x = [row["weights"] / 1e6 if axis == "size" else row[axis] for row in rows]
@@ -120,7 +120,7 @@ def draw(found: dict[str, list[dict[str, Any]]], path: Path) -> bool:
         reach.append([r["max"] - m for m, r in zip(middle, rates, strict=True)])
         upper, lower = axes[0][column], axes[1][column]
         upper.errorbar(x, middle, yerr=reach, marker="o", capsize=3)
-        upper.set(yscale="log", ylabel="ids drawn per second" if column == 0 else None)
+        upper.set(yscale="log", ylabel="tokens sampled per second" if column == 0 else None)
         lower.plot(x, [row["largest_bytes"] / 1e9 for row in rows], marker="o", label="the process, at most")
         needed = [(row["weight_bytes"] + row["cache_bytes"]) / 1e9 for row in rows]
         lower.plot(x, needed, marker="s", linestyle="--", label="weights and cache")
@@ -130,7 +130,7 @@ def draw(found: dict[str, list[dict[str, Any]]], path: Path) -> bool:
         for plot in (upper, lower):
             plot.grid(visible=True, alpha=0.3)
     axes[1][0].legend()
-    figure.suptitle(f"Around {MIDDLE.size} weights, {MIDDLE.slots} conversations, {MIDDLE.context:,} ids each")
+    figure.suptitle(f"Around {MIDDLE.size} weights, {MIDDLE.slots} conversations, {MIDDLE.context:,} tokens each")
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
     plt.close(figure)
     return True

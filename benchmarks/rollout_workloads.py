@@ -146,9 +146,9 @@ def converse(
 
     def listen(slot: int, talk: _Talk) -> None:
         observation, action = talk.turns[talk.done]
-        heard = token_ids(observation)
-        engine.append(slot, heard if resident else [*talk.history, *heard])
-        talk.history += heard
+        observed = token_ids(observation)
+        engine.append(slot, observed if resident else [*talk.history, *observed])
+        talk.history += observed
         _ask(engine, slot, action)
         talking[slot] = talk
 
@@ -171,7 +171,7 @@ def converse(
 
 def _ask(engine: Engine, slot: int, count: int) -> None:
     if not engine.ask(slot, count):
-        raise SystemExit(f"no room for {count} ids behind {engine.length(slot)}: max_length is too small")
+        raise SystemExit(f"no room for {count} tokens after {engine.length(slot)}: max_length is too small")
 
 
 def fill(engine: Engine, rows: int, context: int, token_ids: TokenSource) -> list[int]:
@@ -260,7 +260,7 @@ class Generate:
             )
         generated: np.ndarray = found.sequences.numpy()
         if generated.shape[1] != tokens.shape[1] + count:
-            raise SystemExit(f"generate drew {generated.shape[1] - tokens.shape[1]} ids instead of {count}")
+            raise SystemExit(f"generate sampled {generated.shape[1] - tokens.shape[1]} tokens instead of {count}")
         return generated, found.past_key_values
 
     def logprobs(self, tokens: np.ndarray) -> np.ndarray:
@@ -296,7 +296,7 @@ def require_same_weights(engine: Engine, baseline: Generate, token_ids: TokenSou
     theirs = baseline.logprobs(np.asarray([prompt + found[0].token_ids]))[0, len(prompt) - 1 :]
     gap = float(np.abs(theirs - np.asarray(found[0].plain_logprobs)).max())
     if gap > 1e-3:
-        raise SystemExit(f"log-probabilities of the same ids differ by {gap:g}: not the same work")
+        raise SystemExit(f"log-probabilities of the same tokens differ by {gap:g}: not the same work")
     return gap
 
 

@@ -107,8 +107,8 @@ class Checkpoints:
 def single(options: Options, checkpoints: Checkpoints) -> list[Row]:
     """Returns one row per size: a batch of prompts and their replies, beside `generate`."""
     rows, prompt, reply = (4, 16, 4) if options.quick else (32, 128, 64)
-    print(f"\nsingle: {rows} rows, prompt {prompt}, {reply} new ids each; tokens/s, median (smallest..largest)")
-    print(f"{'size':6}{'side':18}{'whole call':>24}{'reading':>10}{'decoding':>10}{'ratio':>8}  (aim 3; at most)")
+    print(f"\nsingle: {rows} rows, prompt {prompt}, {reply} new tokens each; tokens/s, median (smallest..largest)")
+    print(f"{'size':6}{'side':18}{'whole call':>24}{'prefill':>10}{'decoding':>10}{'ratio':>8}  (aim 3; at most)")
     return [_single(checkpoints[size], size, (rows, prompt, reply), options.repeats) for size in options.sizes]
 
 
@@ -127,13 +127,13 @@ def _single(folder: Path, size: str, shape: tuple[int, int, int], repeats: int) 
         {
             "ours": lambda: workloads.converse(engine, [[(prompt, reply)]] * rows, token_ids),
             "ours 1": lambda: workloads.converse(engine, [[(prompt, 1)]] * rows, token_ids),
-            "rival": lambda: baseline(tokens, reply),
-            "rival 1": lambda: baseline(tokens, 1),
+            "baseline": lambda: baseline(tokens, reply),
+            "baseline 1": lambda: baseline(tokens, 1),
         },
         repeats,
     )
-    reading, step = _bounds(config, params, rows, prompt, prompt + reply / 2)
-    limit = reading + (reply - 1) * step
+    prefill, step = _bounds(config, params, rows, prompt, prompt + reply / 2)
+    limit = prefill + (reply - 1) * step
     row: Row = {
         "size": size,
         "weights": workloads.weight_count(params),
@@ -143,19 +143,19 @@ def _single(folder: Path, size: str, shape: tuple[int, int, int], repeats: int) 
         "baseline_attention": attention,
         "baseline_trials": {name: rows * reply / s for name, s in trial.items()},
         "largest_logprob_difference": gap,
-        "ratio": spread([b / a for a, b in zip(seconds["ours"], seconds["rival"], strict=True)]),
+        "ratio": spread([b / a for a, b in zip(seconds["ours"], seconds["baseline"], strict=True)]),
         "limit_tokens_per_second": rows * reply / limit,
-        "limit_of_ratio": statistics.median(seconds["rival"]) / limit,
+        "limit_of_ratio": statistics.median(seconds["baseline"]) / limit,
     }
-    for side, name in (("ours", "ours"), ("rival", f"generate, {attention}")):
+    for side, name in (("ours", "ours"), ("baseline", f"generate, {attention}")):
         one, whole = statistics.median(seconds[f"{side} 1"]), statistics.median(seconds[side])
         row[side] = {
             "tokens_per_second": spread([rows * reply / s for s in seconds[side]]),
-            "read_per_second": rows * prompt / one,
+            "prefilled_per_second": rows * prompt / one,
             "decoded_per_second": rows * (reply - 1) / (whole - one),
         }
         print(
-            f"{size:6}{name:18}{shown(row[side]['tokens_per_second']):>24}{row[side]['read_per_second']:10,.0f}"
+            f"{size:6}{name:18}{shown(row[side]['tokens_per_second']):>24}{row[side]['prefilled_per_second']:10,.0f}"
             f"{row[side]['decoded_per_second']:10,.0f}"
             + (f"{row['ratio']['median']:8.2f}  (limit {row['limit_of_ratio']:.2f})" if side == "ours" else ""),
             flush=True,
@@ -178,20 +178,20 @@ def _bounds(config: DecoderConfig, params: Params, rows: int, prompt: int, live:
 
 def turns(options: Options, checkpoints: Checkpoints) -> list[Row]:
     """Returns one row per number of turns: resident caches beside prefilling the whole history again."""
-    rows, heard, said, counts = (4, 12, 4, (2, 3)) if options.quick else (64, 60, 16, (10, 20))
+    rows, observed, replied, counts = (4, 12, 4, (2, 3)) if options.quick else (64, 60, 16, (10, 20))
     config, params = workloads.load(checkpoints[MIDDLE])
     token_ids = workloads.random_tokens(config.vocabulary, 2)
     baseline = Generate(checkpoints[MIDDLE], "sdpa")
-    engine = workloads.make_engine(config, params, slots=rows, max_length=max(counts) * (heard + said) + 1)
+    engine = workloads.make_engine(config, params, slots=rows, max_length=max(counts) * (observed + replied) + 1)
     programs = engine.warm_up()
     gap = workloads.require_same_weights(engine, baseline, token_ids)
-    baseline.converse(rows, [(heard, said)], token_ids)
-    print(f"\nturns: {rows} conversations, {heard} ids heard and {said} said a turn, {MIDDLE}; seconds for all")
+    baseline.converse(rows, [(observed, replied)], token_ids)
+    print(f"\nturns: {rows} conversations, {observed} tokens observed and {replied} replied a turn, {MIDDLE}; seconds")
     print(f"{'turns':>5}  {'side':34}{'seconds':>22}{'tokens/s':>9}{'ratio':>8}")
     found = []
     for count in counts:
-        talk: Turns = [(heard, said)] * count
-        aims = {10: {"generate": "aim 5"}, 20: {"generate": "aim 9", "ours, fed anew": "aim 4"}}.get(count, {})
+        talk: Turns = [(observed, replied)] * count
+        aims = {10: {"generate": "aim 5"}, 20: {"generate": "aim 9", "ours, prefilled again": "aim 4"}}.get(count, {})
 
         def ours(talk: Turns = talk, *, resident: bool = True) -> None:
             workloads.converse(engine, [talk] * rows, token_ids, resident=resident)
@@ -200,13 +200,13 @@ def turns(options: Options, checkpoints: Checkpoints) -> list[Row]:
             baseline.converse(rows, talk, token_ids, keep_cache=keep_cache)
 
         once: dict[str, Callable[[], None]] = {
-            "ours, fed anew": functools.partial(ours, resident=False),
+            "ours, prefilled again": functools.partial(ours, resident=False),
             "generate, cache handed on": functools.partial(theirs, keep_cache=True),
             "generate": theirs,
         }
         seconds = workloads.take_turns({"ours": ours}, options.repeats)
         middle = statistics.median(seconds["ours"])
-        row: Row = {"turns": count, "rows": rows, "heard": heard, "said": said, "programs": programs}
+        row: Row = {"turns": count, "rows": rows, "observed": observed, "replied": replied, "programs": programs}
         row |= {"largest_logprob_difference": gap, "seconds": {}, "ratio": {}}
         found.append(row)
         for name in ("ours", *once):
@@ -214,7 +214,7 @@ def turns(options: Options, checkpoints: Checkpoints) -> list[Row]:
             row["seconds"][name], row["ratio"][name] = spread(values), statistics.median(values) / middle
             print(
                 f"{count:5}  {name if name == 'ours' else name + ', one run':34}{shown(spread(values), '.2f'):>22}"
-                f"{rows * count * said / statistics.median(values):9,.0f}{row['ratio'][name]:8.2f}  "
+                f"{rows * count * replied / statistics.median(values):9,.0f}{row['ratio'][name]:8.2f}  "
                 f"{aims.get(name, '')}",
                 flush=True,
             )
@@ -236,11 +236,11 @@ def ragged_talks(count: int) -> list[Turns]:
 def equal_talks(talks: Sequence[Turns]) -> list[Turns]:
     """Returns as many conversations, all equal, with the same number of turns, tokens observed and replied, rounded."""
     number = round(sum(map(len, talks)) / len(talks))
-    heard, said = (
+    observed, replied = (
         np.diff(np.linspace(0, sum(turn[part] for talk in talks for turn in talk) / len(talks), number + 1).round())
         for part in (0, 1)
     )
-    return [list(zip(heard.astype(int).tolist(), said.astype(int).tolist(), strict=True))] * len(talks)
+    return [list(zip(observed.astype(int).tolist(), replied.astype(int).tolist(), strict=True))] * len(talks)
 
 
 def ragged(options: Options, checkpoints: Checkpoints) -> list[Row]:
@@ -248,8 +248,8 @@ def ragged(options: Options, checkpoints: Checkpoints) -> list[Row]:
     count, slots = (8, 4) if options.quick else (192, 64)
     config, params = workloads.load(checkpoints[MIDDLE])
     token_ids = workloads.random_tokens(config.vocabulary, 4)
-    sampled = [talk[:3] for talk in ragged_talks(count)] if options.quick else ragged_talks(count)
-    talks = {"ragged": sampled, "equal": equal_talks(sampled)}
+    workload = [talk[:3] for talk in ragged_talks(count)] if options.quick else ragged_talks(count)
+    talks = {"ragged": workload, "equal": equal_talks(workload)}
     totals = {name: [sum(t[part] for talk in found for t in talk) for part in (0, 1)] for name, found in talks.items()}
     longest = max(sum(map(sum, talk)) for found in talks.values() for talk in found)
     # Few lengths: conversations of all lengths use every program, and some hundred exhaust a process's memory maps.
@@ -259,7 +259,7 @@ def ragged(options: Options, checkpoints: Checkpoints) -> list[Row]:
     seconds: dict[str, list[float]] = {name: [] for name in talks}
     useful: dict[str, list[float]] = {name: [] for name in talks}
     hold = functools.partial(workloads.converse, engine, token_ids=token_ids, in_flight=options.in_flight)
-    hold([talk[:2] for talk in sampled[: slots + slots // 2]])
+    hold([talk[:2] for talk in workload[: slots + slots // 2]])
     for _ in range(min(options.repeats, 2)):  # a minute or more each
         for name, found in talks.items():
             before = dataclasses.replace(engine.counts)
@@ -268,14 +268,14 @@ def ragged(options: Options, checkpoints: Checkpoints) -> list[Row]:
             useful[name].append((engine.counts.useful_steps - before.useful_steps) / row_steps)
     per_token = {name: [s / sum(totals[name]) for s in found] for name, found in seconds.items()}
     ratio = spread([a / b for a, b in zip(per_token["ragged"], per_token["equal"], strict=True)])
-    print(f"\nragged: {count} conversations over {slots} slots, {MIDDLE}, the longest {longest} ids")
-    print(f"{'':10}{'heard':>9}{'said':>9}{'seconds':>24}{'said/s':>9}{'useful decode rows':>22}")
+    print(f"\nragged: {count} conversations over {slots} slots, {MIDDLE}, the longest {longest} tokens")
+    print(f"{'':10}{'observed':>9}{'replied':>9}{'seconds':>24}{'reply/s':>9}{'useful decode rows':>22}")
     for name in talks:
         print(
             f"{name:10}{totals[name][0]:9,}{totals[name][1]:9,}{shown(spread(seconds[name]), '.2f'):>24}"
             f"{totals[name][1] / statistics.median(seconds[name]):9,.0f}{statistics.median(useful[name]):22.1%}"
         )
-    print(f"time per id, ragged over equal: {shown(ratio, '.3f')} (aim at most 1.25; useful rows, ragged: aim 85 %)")
+    print(f"time per token, ragged over equal: {shown(ratio, '.3f')} (aim at most 1.25; useful rows, ragged: aim 85 %)")
     return [
         {
             "conversations": count,
@@ -296,7 +296,7 @@ def ragged(options: Options, checkpoints: Checkpoints) -> list[Row]:
 def limit(options: Options, checkpoints: Checkpoints) -> list[Row]:
     """Returns, per size and batch, the share of the machine's limit that decode steps reach."""
     context, steps = (24, 16) if options.quick else (224, 64)
-    print(f"\nlimit: decode steps of rows with {context + steps // 2} ids each on average")
+    print(f"\nlimit: decode steps of rows with {context + steps // 2} tokens each on average")
     print(f"{'size':6}{'rows':>5}{'ms a step':>22}{'at least':>10}{'bound by':>12}{'share':>8}{'tokens/s':>10}")
     found = []
     for size in options.sizes:
@@ -397,9 +397,11 @@ def host(options: Options, checkpoints: Checkpoints) -> list[Row]:
         os.sched_setaffinity(0, allowed)
     row: Row = json.loads(made.stdout.splitlines()[-1])["parts"]["host_child"][0]
     print(
-        f"\nhost: {row['games']} games, {len(GAMES)} ids, one core, both seats by a model of {row['weights']} weights"
+        f"\nhost: {row['games']} matches of {len(GAMES)} games, one core, "
+        f"both seats by a model of {row['weights']} weights"
     )
-    print(f"game turns/s {shown(row['turns_per_second'])} (aim 5,000); ids drawn/s {shown(row['tokens_per_second'])}")
+    tokens = shown(row["tokens_per_second"])
+    print(f"game turns/s {shown(row['turns_per_second'])} (aim 5,000); tokens sampled/s {tokens}")
     print(f"inside the engine {row['engine_share']:.0%}, games, text and tokenizing {1 - row['engine_share']:.0%}")
     return [row]
 

@@ -119,7 +119,7 @@ def _pick(rng: np.random.Generator, items: Sequence[_T]) -> _T:
 
 
 def _several(rng: np.random.Generator, items: Sequence[_T], count: int) -> list[_T]:
-    """Different ones, in drawn order."""
+    """Returns different items in random order."""
     return [items[n] for n in rng.permutation(len(items))[:count]]
 
 

@@ -184,7 +184,8 @@ class TokenBatch(NamedTuple):
       segments: int32, 1, 2, ... per episode within a row; 0 is padding.
       mask: float32, 1 at action tokens: the log-probability of token t is read at t - 1.
       advantages: float32, the episode's, at its action tokens.
-      old_logprobs: float32, under the distribution the tokens were sampled from.
+      old_logprobs: float32, under the distribution the tokens were sampled from; of rows that lie there, those of the
+        reference policy.
     """
 
     tokens: np.ndarray

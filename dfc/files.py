@@ -5,6 +5,7 @@ came after, never a half.
 """
 
 import contextlib
+import errno
 import fcntl
 import io
 import json
@@ -17,33 +18,43 @@ from typing import IO, Any, Literal
 PARTIAL = ".partial"
 """Ending of what is being written: ``.NAME.partial`` beside the file."""
 
+# What file systems say that keep no folders on the disk by themselves, such as some mounts of buckets and shares.
+_NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM, errno.EBADF)
+
 
 @contextlib.contextmanager
-def replacing(path: Path, mode: Literal["w", "wb"] = "w", *, many_writers: bool = False) -> Iterator[IO[Any]]:
+def replacing(
+    path: Path,
+    mode: Literal["w", "wb"] = "w",
+    *,
+    many_writers: bool = False,
+    errors: Literal["replace", "strict"] = "replace",
+) -> Iterator[IO[Any]]:
     """Opens a file that takes the place of `path` at the end of the block; an error leaves `path` as it was.
-
-    Half of a surrogate pair in a text, as a reply may hold, becomes a question mark.
 
     Args:
       path: of the file; its folder exists.
       mode: text in UTF-8, or bytes.
       many_writers: several processes may write this file at once; the last one to end wins. Such files are not forced
-        to the disk: one that is lost with the machine is made again.
+        to the disk: one that is lost with the machine is made again. One that is killed leaves its partial file, which
+        nobody reads.
+      errors: what becomes of half a surrogate pair in a text, as a reply may hold: a question mark, or UnicodeError.
 
     Raises:
       OSError: it cannot be written.
+      UnicodeError: see `errors`.
     """
     partial = path.with_name(f".{path.name}{f'.{uuid.uuid4().hex}' if many_writers else ''}{PARTIAL}")
-    encoding, errors = (None, None) if mode == "wb" else ("utf-8", "replace")
     try:
-        with partial.open(mode, encoding=encoding, errors=errors) as file:
+        with partial.open("wb") if mode == "wb" else partial.open("w", encoding="utf-8", errors=errors) as file:
             yield file
             if not many_writers:
                 file.flush()
                 os.fsync(file.fileno())
         partial.replace(path)
-    finally:
+    except BaseException:
         partial.unlink(missing_ok=True)
+        raise
     if not many_writers:
         _sync_folder(path.parent)
 
@@ -81,5 +92,8 @@ def _sync_folder(folder: Path) -> None:
     number = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(number)
+    except OSError as error:
+        if error.errno not in _NO_FOLDER_SYNC:
+            raise
     finally:
         os.close(number)

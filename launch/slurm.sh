@@ -12,7 +12,7 @@
 #SBATCH --exclusive
 #SBATCH --requeue
 #SBATCH --open-mode=append
-# Five minutes before the time is up every process gets SIGTERM: the run saves and stops, and goes on when it is
+# Five minutes before the time is up every process gets SIGTERM: the run saves and stops, and resumes when it is
 # submitted again.
 #SBATCH --signal=TERM@300
 set -euo pipefail

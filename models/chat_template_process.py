@@ -1,6 +1,6 @@
 """Renders one chat template in a process of its own; `dfc.models.chat_template` starts it.
 
-    python -I -S template_process.py PATHS
+    python -I -S chat_template_process.py PATHS
 
 A chat template is a program of whoever made the model folder. Jinja's sandbox keeps it from files and attributes, not
 from loops without end or strings of gigabytes, and Python cannot interrupt ``7**10**8`` in a thread. This process can

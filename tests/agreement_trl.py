@@ -36,7 +36,7 @@ from dfc.training.trainer import batch_logprobs
 
 PLAYER = huggingface.resolve("tiny_player")
 ROW = 512
-# The template of the model in the box with the marks that TRL finds replies by; its text is the same.
+# The template of the bundled model with the marks that TRL finds replies by; its text is the same.
 MARKED = (
     "{{- bos_token -}}{%- for message in messages -%}{%- if message['role'] == 'user' -%}"
     "{{- message['content'] + '<|assistant|>' -}}{%- else -%}"

@@ -75,7 +75,7 @@ def segments_of(batch):
 
 
 def save_model(folder):
-    """A model of one small layer with the tokenizer of the model in the box."""
+    """A model of one small layer with the tokenizer of the bundled model."""
     player = huggingface.resolve("tiny_player")
     config, _ = huggingface.load(player, dtype="float32")
     config = dataclasses.replace(config, width=64, heads=2, kv_heads=2, head_dim=32, feed_forward=64, layers=1)

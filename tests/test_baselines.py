@@ -89,7 +89,7 @@ def stages(path):
         ("imitate_wins", ["imitate wins"], ["."]),
     ],
 )
-def test_a_rival_runs_to_its_end(tmp_path, method, expected, policies):
+def test_a_baseline_runs_to_its_end(tmp_path, method, expected, policies):
     path = run(tmp_path, configured(method=method))
     assert stages(path) == expected
     for policy in policies:

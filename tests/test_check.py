@@ -717,20 +717,20 @@ def test_a_game_that_lists_no_action_gets_one_finding():
     assert finding.startswith("it can be made and begun: `legal_actions` is empty at the first turn")
 
 
-def test_staff_without_a_script_is_a_finding():
+def test_simulators_without_a_script_are_a_finding():
     (finding,) = check.check(Answered)
     assert finding.startswith("simulators have a script: no simulators for 'Answered'")
     assert finding.endswith("hand it over as `simulators`")
 
 
-def test_what_all_players_are_told_is_no_news_to_staff():
+def test_what_all_players_are_told_is_no_news_to_simulators():
     game = Answered()
     game.reset(0)
     assert game.observation(0).endswith("The stones lie ready.")
     assert game.observation(1) == "Say something."
 
 
-def test_staff_is_given_its_tries_anew_at_every_question():
+def test_simulators_have_all_their_tries_again_at_every_question():
     game = Answered()
     game.reset(0)
     while not game.over:
@@ -750,7 +750,7 @@ def test_the_global_generator_is_left_as_it_was():
     assert random.getstate() == before
 
 
-def test_costs_are_measured_without_the_time_of_staff():
+def test_costs_are_measured_without_the_time_of_simulators():
     class Slow:
         def act(self, game, rng):
             begun = time.process_time()
@@ -759,7 +759,7 @@ def test_costs_are_measured_without_the_time_of_staff():
             return "Well."
 
     slow = check.measure(Subject(Answered, range(1), {"world": Slow()}), seconds=0.01)
-    assert slow.steps_per_second > 5_000  # with the time of staff it would be 1,000
+    assert slow.steps_per_second > 5_000  # with the time of simulators it would be 1,000
 
     class Heavy(Countdown):
         def _begin(self):

@@ -357,7 +357,7 @@ def test_two_processes_go_on_with_what_one_began_and_each_writes_its_own_tasks(t
     assert result["games"] == expected["games"]
 
 
-# ---- staff -----------------------------------------------------------------------------------------------------
+# ---- simulators ------------------------------------------------------------------------------------------------
 
 ASKING = dataclasses.replace(
     CONFIG,
@@ -426,7 +426,7 @@ def test_an_outage_stops_the_run_and_its_games_are_played_again(tmp_path):
     assert all(row.failure is None for row in found.values())
 
 
-def test_staff_of_no_use_is_told_after_its_games_were_kept(tmp_path):
+def test_simulators_of_no_use_are_reported_after_their_games_were_kept(tmp_path):
     with (
         serving(usual=lambda handler, _: handler.send(200, json.dumps(completion("Perhaps")).encode())) as server,
         pytest.raises(DfcError, match=r"twenty_questions: all 4 trajectories are inconclusive .*\(4 discarded"),

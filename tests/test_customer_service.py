@@ -134,7 +134,7 @@ def test_a_negation_reaches_three_words_and_no_further():
     assert proposals("Clean the port instead of restarting it.", "phone")
 
 
-# ---- what staff may say -------------------------------------------------------------------------------------------
+# ---- what simulators may say --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_a_judge_who_does_not_decide_is_asked_again_with_the_question(reply):
 
 
 @pytest.mark.parametrize("before", [[], ["It is loose."]])
-def test_five_useless_replies_of_staff_discard_the_game(before):
+def test_five_useless_replies_of_a_simulator_discard_the_game(before):
     game = started()
     for reply in ["What do you see?", *before]:
         game.step(reply)
@@ -200,7 +200,7 @@ def test_the_agent_is_told_the_complaint_and_no_more():
             assert not any(finding in text for finding in scenario.facts["checks"].values())
 
 
-def test_rules_do_not_depend_on_the_case_for_the_agent_and_tell_staff_the_truth():
+def test_rules_do_not_depend_on_the_case_for_the_agent_and_tell_simulators_the_truth():
     rules = {started(task).observation(AGENT).split("\n")[0] for task in range(120)}
     assert len(rules) == 1
     game = started()

@@ -335,7 +335,7 @@ def test_models_programs_and_endpoints_play_each_other_and_every_game_is_on_reco
         )
         results = run(config, tmp_path / "run")
         asked = len(server.requests)
-        assert {body["messages"][0]["role"] for body in server.bodies} == {"system"}  # also where no arena plays
+        assert {body["messages"][0]["role"] for body in server.bodies} == {"system"}  # also where no runner plays
         played = records(tmp_path / "run")
         again = run(config, tmp_path / "run")
         assert len(server.requests) == asked
@@ -403,7 +403,7 @@ def test_an_endpoint_that_is_down_stops_the_tournament_and_its_games_are_played_
 
 
 def twin_of(folder, tokenizer_differs):
-    """The model in the box in a folder of its own."""
+    """The bundled model in a folder of its own."""
     shutil.copytree(huggingface.resolve("tiny_player"), folder, ignore=shutil.ignore_patterns("__*"))
     if tokenizer_differs:
         settings = json.loads((folder / "tokenizer_config.json").read_text())

@@ -266,7 +266,7 @@ def test_a_game_for_two_is_refused_whoever_asks(tmp_path):
         run(dataclasses.replace(CONFIG, games={**GAMES, "Nim-v0": {}}), tmp_path)
 
 
-def test_what_staff_cost_is_counted_over_all_starts(tmp_path, capsys):
+def test_what_simulators_cost_is_counted_over_all_starts(tmp_path, capsys):
     def answers(handler, body):
         judged = "referee" in body["messages"][0]["content"]
         handler.send(200, json.dumps(completion("<NOTVALID>" if judged else "No")).encode())

@@ -1,5 +1,6 @@
 """A file is there whole or as it was; a lock has one holder, across processes."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -42,6 +43,32 @@ def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="No space"):
         files.write_text(path, "after")
     assert path.read_text(encoding="utf-8") == "before ?"
+
+
+@pytest.mark.parametrize(("number", "raises"), [(22, False), (13, False), (5, True)])
+def test_a_file_system_that_syncs_no_folders_is_no_error_and_a_broken_disk_is_one(
+    tmp_path, monkeypatch, number, raises
+):
+    path, real, calls = tmp_path / "results.json", files.os.fsync, []
+
+    def only_files(descriptor):
+        calls.append(descriptor)
+        if len(calls) == 2:  # the first one is the file's
+            raise OSError(number, "of the folder")
+        real(descriptor)
+
+    monkeypatch.setattr(files.os, "fsync", only_files)
+    with pytest.raises(OSError, match="of the folder") if raises else contextlib.nullcontext():
+        files.write_text(path, "whole")
+    assert path.read_text() == "whole"
+    assert len(calls) == 2
+
+
+def test_half_a_pair_is_an_error_where_it_is_asked_for(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    with pytest.raises(UnicodeError), files.replacing(path, errors="strict") as file:
+        file.write("half \ud83d")
+    assert not list(tmp_path.iterdir())
 
 
 def test_writers_of_one_file_do_not_meet(tmp_path):

@@ -83,7 +83,7 @@ def illegal_now(game):
 
 
 def reply_of(game, rng):
-    """What the seat to move says: a player one of the listed actions, staff what its script says."""
+    """What the seat to move says: a player one of the listed actions, a simulator what its script says."""
     if game.to_move < game.seats:
         return rng.choice(game.legal_actions())
     return scripted.simulators(game)[game.role(game.to_move)].act(game, GameRng(rng.getrandbits(32)))
@@ -429,11 +429,11 @@ def test_numbers_of_any_length_get_a_verdict(game_id):
         assert started(game_id).step(action) in set(Verdict)
 
 
-# ---- staff --------------------------------------------------------------------------------------------------------
+# ---- simulators ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("game_id", WITH_SIMULATORS)
-def test_every_role_of_staff_has_a_script_that_is_asked_and_never_refused(game_id):
+def test_every_simulator_has_a_script_that_is_asked_and_never_refused(game_id):
     asked = set()
     for seed in range(10):
         game = started(game_id, seed)

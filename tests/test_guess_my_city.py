@@ -328,7 +328,7 @@ def test_the_agent_sees_the_same_for_two_cities_until_their_answers_differ():
     assert compared > 20
 
 
-def test_staff_is_told_the_city_and_the_forms():
+def test_simulators_are_told_the_city_and_the_forms():
     game = holding("Lyon, France")
     for seat, forms in ((WORLD, ("Lyon, France", GOAL)), (JUDGE, ("Lyon, France", VALID, NOT_VALID))):
         text = game.observation(seat)

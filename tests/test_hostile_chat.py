@@ -29,7 +29,7 @@ END = "{%- endfor %}"
 
 @pytest.fixture
 def folder(tmp_path):
-    """The tokenizer of the model in the box, to be damaged."""
+    """The tokenizer of the bundled model, to be damaged."""
     for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"):
         shutil.copy(TINY / name, tmp_path / name)
     return tmp_path

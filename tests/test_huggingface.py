@@ -380,7 +380,7 @@ def test_a_path_without_a_model_names_what_was_looked_for(folder, tmp_path, monk
             huggingface.resolve(str(missing))
         assert str(missing / "config.json") in str(caught.value)
         assert state in str(caught.value)
-    # The model in the box lies beside the module, wherever the process runs.
+    # The bundled model lies beside the module, wherever the process runs.
     monkeypatch.setattr(huggingface, "__file__", str(tmp_path / "huggingface.py"))
     bundled = Path(shutil.copytree(folder, tmp_path / "tiny_player"))
     assert huggingface.resolve("tiny_player") == bundled

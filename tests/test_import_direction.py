@@ -53,6 +53,8 @@ def within(name, *packages):
     return any(name == package or name.startswith(package + ".") for package in packages)
 
 
+ABOVE = "inference players rollout training data evaluation report runs recipes fit launch tiny_player"  # the rooms
+
 # Who may not import what, except for what, and why; the first rule that applies speaks.
 ANYONE = ("dfc", "tests", "configs", "benchmarks")
 RULES = (
@@ -62,7 +64,14 @@ RULES = (
     *(
         ((f"dfc.{room}",), tuple(f"dfc.{other}" for other in others.split()), allowed, f"is above {room}")
         for room, others, allowed in (
-            ("models", "games inference players rollout training data evaluation report runs recipes launch", ()),
+            *(
+                (base, f"models games {ABOVE} validation", ())
+                for base in ("config", "episodes", "errors", "files", "multihost")
+            ),
+            ("validation", ABOVE.replace("players ", ""), ()),
+            ("task_validation", ABOVE.replace("players ", "").replace("data ", ""), ()),
+            ("tiny_player", "inference players rollout data evaluation report runs recipes fit launch", ()),
+            ("models", f"games {ABOVE}", ()),
             ("inference", "games players rollout training data evaluation report runs recipes fit launch", ()),
             ("players", "models inference rollout training data evaluation report runs recipes fit launch", ()),
             ("rollout", "training data evaluation report recipes fit launch", ()),
@@ -121,6 +130,8 @@ def test_imports_point_one_way():
         ("dfc.models.lora", "from dfc import games"),
         ("dfc.models.lora", "import importlib\nimportlib.import_module('dfc.rollout.runner')"),
         ("dfc.inference.engine", "from dfc.games.game import Game"),
+        ("dfc.multihost", "from dfc.runs import progress"),
+        ("dfc.task_validation", "from dfc.recipes import offline"),
         ("dfc.players.endpoint", "from dfc.rollout import runner"),
         ("dfc.rollout.runner", "import dfc.recipes.evaluate"),
         ("dfc.training.trainer", "from dfc.rollout.runner import RolloutRunner"),

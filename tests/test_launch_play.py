@@ -138,7 +138,7 @@ def test_programs_play_each_other_and_what_they_say_is_shown(opponent):
     assert "Over after" in text
 
 
-def test_the_model_in_the_box_sits_opposite():
+def test_the_bundled_model_sits_opposite():
     code, text = run("--game=TicTacToe-v0", "--seed=1", "--seat=1", "--player=strong", "--opponent=tiny_player")
     assert code == 0
     assert re.search(r"^player 0: .*\[\d\]$", text, re.MULTILINE)
@@ -308,7 +308,7 @@ def test_a_discarded_game_is_no_success_and_shows_what_was_of_no_use():
 # ---- what is shown -----------------------------------------------------------------------------------------------
 
 
-def test_staff_has_no_number_and_a_person_can_be_it():
+def test_simulators_have_no_number_and_a_person_can_be_one():
     words = ("--game=twenty_questions", "--seed=3", "--world=person", "--judge=person")
     text = run(*words, typed="Is it alive?\nI will not say.\nYes.\n<NOTVALID>\n")[1]
     assert "player 0> " in text

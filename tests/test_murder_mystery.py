@@ -350,7 +350,7 @@ def test_the_strong_detective_looks_at_no_clue_that_it_was_not_told():
     assert 8 <= right <= 32
 
 
-# ---- what staff may say -------------------------------------------------------------------------------------------
+# ---- what simulators may say --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -380,7 +380,7 @@ def test_the_world_may_confirm_who_did_it_once_the_agent_has_accused():
 
 
 @pytest.mark.parametrize("before", [[], ["Nothing."]])
-def test_five_useless_replies_of_staff_discard_the_game(before):
+def test_five_useless_replies_of_a_simulator_discard_the_game(before):
     game = started()
     for reply in ["Look around.", *before]:
         game.step(reply)
@@ -403,7 +403,7 @@ def test_the_agent_is_told_the_briefing_and_no_more():
             assert not any(clue.text in news for clue in scenario.facts["clues"])
 
 
-def test_staff_is_told_the_truth_and_the_forms_of_its_replies():
+def test_simulators_are_told_the_truth_and_the_forms_of_their_replies():
     game = started()
     for seat in (WORLD, JUDGE):
         assert game.scenario.truth in game.observation(seat)

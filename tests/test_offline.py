@@ -201,7 +201,7 @@ def test_layers_in_a_loop_give_the_same_policy(tmp_path, model, data):
 
 
 def told(trajectory):
-    """A row with the ids that the model in the box makes of its messages."""
+    """A row with the ids that the bundled model makes of its messages."""
     token_ids, mask = conversations.encode(trajectory.messages, ChatTokenizer.load(huggingface.resolve("tiny_player")))
     return dataclasses.replace(trajectory, token_ids=token_ids, mask=mask)
 

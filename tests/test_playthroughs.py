@@ -1,8 +1,8 @@
 """Every registered game has a recorded playthrough, in words, in tests/playthroughs/<id>.txt.
 
-The file holds what the game declares, then games turn by turn: what the seat to move reads, how many actions are
-legal and which, its reply and the verdict, and how the game ends; staff that answers for the game's world has turns of
-its own. The test plays the recorded replies again from the recorded seed and compares the text; so each change of
+The file holds what the game declares, then games turn by turn: what the seat to move reads, how many actions are legal
+and which, its reply and the verdict, and how the game ends; simulators that answer for the game's world have turns of
+their own. The test plays the recorded replies again from the recorded seed and compares the text; so each change of
 rules or wording shows up as a readable difference.
 
 A new game: add one reply that is readable but never legal at the start to ILLEGAL below, unless whatever can be read
@@ -95,7 +95,7 @@ def played(game, title, seed, replies):
 
 
 def reply_of(game, rng):
-    """Staff follows its script; seat 0 plays strongly, seat 1 every other time at random."""
+    """Simulators follow their scripts; seat 0 plays strongly, seat 1 every other time at random."""
     if game.to_move >= game.seats:
         return scripted.simulators(game)[game.role(game.to_move)].act(game, rng)
     player = RandomLegal() if game.to_move == 1 and rng.randrange(2) else strong(game)

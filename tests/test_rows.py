@@ -1,4 +1,4 @@
-"""Rows to train on: what is read is what was written, and every broken input is one sentence with its cure."""
+"""Rows to train on: what is read is what was written, and every broken input is one sentence with a hint."""
 
 import json
 
@@ -87,7 +87,7 @@ def test_conversations_of_others_are_encoded_as_a_rollout_would_have_made_them(t
 
 
 def collected(told, system=None):
-    """Rows of a collection: the ids that the model in the box makes of messages, and the messages."""
+    """Rows of a collection: the ids that the bundled model makes of messages, and the messages."""
     coder = tokenizer()
     own = [Message("system", system)] if system else []
     token_ids = [

@@ -106,7 +106,7 @@ class Model:
         )
 
     def runner(self, opponent=None, *, slots=8, rollout=ROLLOUT, name="other", other=None, both_seats=False, **engine):
-        """An arena whose engine it keeps; the opponent "other" is a second policy, by default of the same weights."""
+        """A runner whose engine it keeps; the opponent "other" is a second policy, by default of the same weights."""
         engine = self.engine(slots, stop=rollout.stop, max_length=rollout.max_length, **engine)
         if opponent == "other":
             engine.set_params((other or self).params, 0, policy="other")
@@ -496,8 +496,8 @@ def test_a_policy_that_rambles_has_lost_and_its_opponent_has_won_nothing(tokeniz
         assert (first.overran, first.counted, second.overran, second.counted) == (True, True, False, False)
         assert (conquer.reward(first, RewardConfig()), second.generated_tokens) == (-1.0, 0)
     assert conquer.win_rates([first for first, *_ in pairs]) == {"TicTacToe-v0": 0.0}
-    rival = Model(tokenizer).runner("other", other=talker, rollout=rollout)  # the other seat rambles
-    (episode,) = rival.play([dataclasses.replace(specs(1, ("TicTacToe-v0",))[0], seat=1)])
+    runner = Model(tokenizer).runner("other", other=talker, rollout=rollout)  # the other seat rambles
+    (episode,) = runner.play([dataclasses.replace(specs(1, ("TicTacToe-v0",))[0], seat=1)])
     assert (episode.overrun_by, episode.counted) == (0, False)
 
 

@@ -96,7 +96,7 @@ def weights(vocabulary, seed=0):
 
 
 def make(tokenizer, opponent, *, free=SLOTS, rollout=ROLLOUT, engine=None, **options):
-    """Returns an arena and its engine.
+    """Returns a runner and its engine.
 
     All engines have one shape, so that they share compiled programs: slots beyond `free` are taken, not left out.
     """

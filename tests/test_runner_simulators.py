@@ -148,7 +148,7 @@ def weights(tokenizer):
 
 @pytest.fixture
 def play(tokenizer, weights):
-    """Returns a function that plays riddles with some staff, and afterwards finds every slot free."""
+    """Returns a function that plays riddles with some simulators, and afterwards finds every slot free."""
 
     def played(simulators, count=8, rollout=ROLLOUT, **options):
         engine = Engine(
@@ -184,7 +184,7 @@ def test_scripts_answer_for_the_world_and_the_record_can_be_replayed(play):
     assert (episodes[3].record()["overrun_by"], "overrun_by" in episodes[0].record()) == (0, False)
 
 
-def test_remote_staff_plays_as_a_script_of_the_same_mind(play):
+def test_remote_simulators_play_as_scripts_of_the_same_mind(play):
     for found, expected in zip(
         play({"world": Remote(chat_world), "judge": Remote(chat_judge)}), play(SCRIPTS), strict=True
     ):
@@ -227,7 +227,7 @@ def test_a_world_of_no_use_is_asked_five_times_and_fails_its_episode_only(play):
             assert episode.outcomes == ("win",)
 
 
-def test_staff_that_mends_its_reply_is_taken_at_its_word(play):
+def test_a_simulator_that_mends_its_reply_is_taken_at_its_word(play):
     tries = []
 
     class Second(World):
@@ -240,7 +240,7 @@ def test_staff_that_mends_its_reply_is_taken_at_its_word(play):
     assert len(tries) == 2 * episode.steps
 
 
-def test_a_policy_of_the_engine_can_be_staff(play):
+def test_a_policy_of_the_engine_can_be_a_simulator(play):
     """Random weights say nothing of use; what matters is that they are asked, greedily, and their slots come back."""
     first = play({"world": "policy", "judge": Judge()})
     assert {episode.failed for episode in first} == {True}
@@ -255,7 +255,7 @@ def test_a_judge_in_the_engine_is_asked_five_times_too(play):
     assert all("the judge gave 5 replies" in episode.failure for episode in episodes)
 
 
-def test_staff_that_fills_its_context_fails_the_episode_and_truncates_nobody(play):
+def test_a_simulator_that_fills_its_context_fails_the_episode_and_truncates_nobody(play):
     for episode in play(
         {"world": "policy", "judge": Judge()}, rollout=dataclasses.replace(ROLLOUT, simulator_reply_length=999)
     ):
@@ -311,7 +311,7 @@ def test_games_of_one_and_of_two_conversations_never_want_more_slots_than_there_
     assert engine.free == 3
 
 
-def test_replies_of_staff_do_not_count_as_the_players(play):
+def test_replies_of_simulators_do_not_count_as_the_players(play):
     episodes = play(SCRIPTS, rollout=dataclasses.replace(ROLLOUT, max_actions=5))
     assert {episode.outcomes for episode in episodes} == {("win",)}
     assert max(len(episode.replies) for episode in episodes) > 5
@@ -319,7 +319,7 @@ def test_replies_of_staff_do_not_count_as_the_players(play):
         assert episode.steps == 1
 
 
-def test_staff_without_a_script_has_to_be_named(play):
+def test_simulators_without_a_script_have_to_be_named(play):
     with pytest.raises(ValueError, match="no simulators for 'Riddle'"):
         play({"world": World()})
 

@@ -82,7 +82,7 @@ def test_one_group_alone_is_divided_and_nothing_is_fused(at_once):
     assert [s.name for s in plan(GROUPS[:1], GAMES, settings)] == ["divide g1"]
 
 
-def test_the_rivals_have_stages_of_their_own():
+def test_the_baselines_have_stages_of_their_own():
     assert plan(GROUPS, GAMES, method("naive_multi")) == [Stage("all games", "conquer", GAMES)]
     assert plan(GROUPS, GAMES, method("imitate_wins")) == [Stage("imitate wins", "imitate", GAMES)]
     single = plan(GROUPS, GAMES, method("naive_single"))

@@ -121,7 +121,7 @@ def test_games_that_had_ended_are_handed_over(tokenizer):
 
 @pytest.mark.parametrize("inside", [True, False])
 def test_nobody_waits_for_a_player_elsewhere(tokenizer, inside):
-    """The player answers after its time limit of 60 s only, in an arena and where there is no engine."""
+    """The player answers after its time limit of 60 s only, in a runner and where there is no engine."""
     release = threading.Event()
     remote = Remote(lambda _: "[0]" if release.wait(60) else "", timeout=60.0)
     with Stop() as stop:

@@ -33,7 +33,7 @@ def byte_level_decode(token_ids):
 
 @functools.cache
 def byte_fallback():
-    """The model in the box: what its pieces cannot spell becomes bytes, as in Llama 2 and Gemma."""
+    """The bundled model: what its pieces cannot spell becomes bytes, as in Llama 2 and Gemma."""
     return ChatTokenizer.load(Path("models/tiny_player"))
 
 

@@ -130,7 +130,7 @@ def test_a_task_about_which_nothing_is_known_scores_nothing():
     assert chooser.choose(1)  # and the next choice is possible
 
 
-def test_a_group_whose_staff_breaks_down_does_not_take_the_whole_budget():
+def test_a_group_whose_simulators_break_down_does_not_take_the_whole_budget():
     chooser = Chooser(config(), {"broken": [("g", 0)], "sound": [("g", 5)]})
     for _ in range(60):
         (task_samples,) = chooser.choose(1)
@@ -419,7 +419,7 @@ def test_games_for_two_are_refused_before_anything_is_made(tmp_path):
     assert not (tmp_path / "round_1").exists()
 
 
-# ---- staff ----------------------------------------------------------------------------------------------------------
+# ---- simulators -----------------------------------------------------------------------------------------------------
 
 
 def with_simulators(url):
@@ -461,7 +461,7 @@ def test_money_of_all_starts_is_counted_and_shown(tmp_path, capsys):
     assert f"\ncost: {requests} requests" in said
 
 
-def test_staff_of_no_use_stops_a_round(tmp_path):
+def test_simulators_of_no_use_stop_a_round(tmp_path):
     def useless(handler, _):
         handler.send(200, json.dumps(completion("Perhaps")).encode())
 

@@ -1,4 +1,4 @@
-"""The model in the box: it loads in transformers with the same logits and ids, knows the rules, and is no expert."""
+"""The bundled model: it loads in transformers with the same logits and ids, knows the rules, and is no expert."""
 
 import collections
 import dataclasses
@@ -156,7 +156,7 @@ def small(**settings):
     )
 
 
-def test_the_recipe_makes_a_player_of_games_with_staff_and_evaluates_it(tmp_path):
+def test_the_recipe_makes_a_player_of_games_with_simulators_and_evaluates_it(tmp_path):
     with RunFolder.open(tmp_path / "run", small(), command="test") as folder, jax.numpy_dtype_promotion("standard"):
         tiny_player.run(folder_config := small(), folder, Stop())
     rows = json.loads((tmp_path / "run" / "evaluation.json").read_text())
@@ -252,7 +252,7 @@ def test_transcripts_show_the_first_tasks_of_every_split_equally_often():
         transcripts.mixed_skill("bandit", {}, 1, skill=(0.0, 0.0), illegal_share=0.0, task=81)
 
 
-def test_the_box_is_made_of_random_legal_play_of_its_ids_and_variants():
+def test_the_bundled_model_is_made_of_random_legal_play_of_its_ids_and_variants():
     config = bundled.get_config()
     config = dataclasses.replace(config, tiny_player=dataclasses.replace(config.tiny_player, tokens_per_game=280))
     found = tiny_player.make_transcripts(config)

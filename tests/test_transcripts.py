@@ -150,7 +150,7 @@ def test_no_skill_is_random_legal_play(game_id):
 
 
 @pytest.mark.parametrize("game_id", ONE_SEAT_EACH)
-def test_full_skill_is_the_strong_program_and_staff_follows_its_script(game_id):
+def test_full_skill_is_the_strong_player_and_simulators_follow_their_scripts(game_id):
     (found,) = mixed(game_id, 3, 1.0, 1.0)
     game = registry.make(game_id)
     game.reset(derive_seed("transcript deal", game_id, 3))

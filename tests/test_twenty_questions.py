@@ -426,7 +426,7 @@ def test_the_agent_sees_the_same_whatever_topic_of_the_category_it_is():
     assert compared > 50
 
 
-def test_staff_is_told_the_topic_and_the_forms():
+def test_simulators_are_told_the_topic_and_the_forms():
     game = holding("tiger")
     for seat, forms in ((WORLD, ("tiger", "animal", "Yes", "No", GOAL)), (JUDGE, ("tiger", VALID, NOT_VALID))):
         text = game.observation(seat)

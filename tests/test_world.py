@@ -1,4 +1,4 @@
-"""World, agent and judge: who is asked when, what staff may not say, and who decides the outcome."""
+"""World, agent and judge: who is asked when, what simulators may not say, and who decides the outcome."""
 
 import doctest
 import json
@@ -257,7 +257,7 @@ def test_what_is_said_is_one_line_without_thoughts_of_at_most_4000_characters():
 
 
 @pytest.mark.parametrize("history", [False, True])
-def test_copies_made_at_every_step_also_of_staff_play_on_alike(history):
+def test_copies_made_at_every_step_also_of_simulators_play_on_alike(history):
     said = [
         "one",
         "",

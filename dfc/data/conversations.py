@@ -384,7 +384,7 @@ def _write(path: Path, rows: Iterator[dict[str, Any]]) -> int:
         if written:
             write_atomically(pa.Table.from_pylist(kept), path)
     else:
-        with replacing(path) as file:
+        with replacing(path, errors="strict") as file:
             for row in rows:
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
                 written += 1

@@ -257,7 +257,18 @@ def _only_writer(folder: Path, stop: Stop) -> Iterator[None]:
     lock: io.FileIO | None = None
     reported = False
     try:
-        while multihost.broadcast(multihost.is_primary() and (lock := _locked(folder / ".lock")) is None):
+        while True:
+            refusal = ""
+            if multihost.is_primary():
+                try:
+                    lock = _locked(folder / ".lock")
+                except OSError as error:
+                    refusal = f"{folder}: cannot be locked: {error.strerror or error}"
+            free, refusal = multihost.broadcast([lock is not None, refusal])
+            if refusal:  # on every host: nobody waits for one that has failed
+                raise DatasetError(refusal)
+            if free:
+                break
             if not reported:
                 print(f"{folder}: another run writes here; waiting for it", flush=True)  # noqa: T201 - why nothing happens
                 reported = True

@@ -75,7 +75,7 @@ def fill(
     positions: list[constraints.Position | None] = [None] * count
     for row, slot in at.items():
         state = states[slot]
-        width = min(state.pending, tokens.shape[1])
+        width = min(state.num_pending, tokens.shape[1])
         tokens[row, :width] = state.token_ids[state.num_cached : state.num_cached + width]
         if plan.stage == SCORE:
             targets[row, :width] = state.token_ids[state.num_cached + 1 : state.num_cached + 1 + width]

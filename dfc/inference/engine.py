@@ -240,7 +240,7 @@ class Engine:
           ValueError: the slot is free, is answering already, or has nothing to reply to.
         """
         state = self._quiet(slot)
-        if not state.pending:
+        if not state.num_pending:
             raise ValueError(f"slot {slot} was asked for a reply without anything new to reply to; append tokens first")
         room = min(max_reply_length, self.max_length - len(state.token_ids))
         if room <= 0:
@@ -523,7 +523,7 @@ class Engine:
         self._check_numbers(state, logprobs)
         start = state.num_cached - logprobs.shape[1] + 1
         pending_reply.add(state.token_ids[start : state.num_cached + 1], logprobs, version)
-        if state.pending:
+        if state.num_pending:
             return None
         state.pending_reply = None
         return pending_reply.reply(slot, stopped=False)

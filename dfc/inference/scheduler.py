@@ -107,7 +107,7 @@ class Planner:
             return self._sized(Plan(PREFILL, policy, rows, width), ready, chosen)
         chosen, rows = self._first(scoring or alike)
         if scoring:
-            longest = max(ready[slot].pending for slot in chosen)
+            longest = max(ready[slot].num_pending for slot in chosen)
             width = next((w for w in self.shapes.prefill_buckets if w >= longest), self.shapes.prefill_buckets[-1])
             return self._sized(Plan(SCORE, policy, rows, width), ready, chosen)
         return self._sized(Plan(DECODE, policy, rows, self.steps), ready, chosen)
@@ -122,11 +122,11 @@ class Planner:
 
         def order(slot: int) -> tuple[int, int]:
             since = ready[slot].since
-            return (0, since) if since <= overdue else (1, -ready[slot].pending)
+            return (0, since) if since <= overdue else (1, -ready[slot].num_pending)
 
         for group, length in self._groups(ready, reading):
             by_shard = self.slot_allocator.by_shard(sorted(group, key=order))
-            pending = [[(ready[slot].pending, self._length(ready[slot])) for slot in shard] for shard in by_shard]
+            pending = [[(ready[slot].num_pending, self._length(ready[slot])) for slot in shard] for shard in by_shard]
             rows, width, rate = self.shapes.best_prefill(pending, self.costs, length)
             if rate > found[3]:
                 found = by_shard, rows, width, rate

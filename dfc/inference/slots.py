@@ -153,7 +153,7 @@ class SlotState:
         return "decode" if len(self.token_ids) - self.num_cached == 1 else "prefill"
 
     @property
-    def pending(self) -> int:
+    def num_pending(self) -> int:
         """Tokens to be processed in this stage."""
         pending_reply = self.pending_reply
         if pending_reply is None or not pending_reply.scored:

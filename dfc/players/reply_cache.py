@@ -9,7 +9,7 @@ from typing import Any
 
 from dfc.files import replacing
 
-_FORMAT = 1
+_FORMAT = 2
 _LARGEST = 64 * 2**20  # bytes of an entry; no reply of an endpoint is near that
 
 

@@ -136,8 +136,8 @@ class TournamentPlayers:
 
     def slow(self, meeting: Meeting) -> bool:
         """Whether two models meet that cannot share an engine, so that one of them replies one game at a time."""
-        kinds = [self._engine_group_of[name] for name in _sides(meeting) if name in self._engine_group_of]
-        return len(set(kinds)) > 1
+        groups = [self._engine_group_of[name] for name in _sides(meeting) if name in self._engine_group_of]
+        return len(set(groups)) > 1
 
     # ---- playing ------------------------------------------------------------------------------------------------
 
@@ -184,8 +184,8 @@ class TournamentPlayers:
         self, own: str, other: str | None, episode_specs: Sequence[EpisodeSpec], worker: int, look: Callable[[], None]
     ) -> tuple[dict[int, Episode], dict[str, int]]:
         """Plays a model's games in its engine; returns those that ended, by spec, and each side's sampled tokens."""
-        kind = self._engine_groups[self._engine_group_of[own]]
-        engine = kind.engines[worker]
+        group = self._engine_groups[self._engine_group_of[own]]
+        engine = group.engines[worker]
         together = other is not None and self._engine_group_of.get(other) == self._engine_group_of[own]
         opposite = None if other is None else _SECOND_POLICY if together else self._player(other, worker)
         roles = {
@@ -196,7 +196,7 @@ class TournamentPlayers:
         simulators = self._simulators(roles, worker)
         runner = RolloutRunner(
             self._config.rollout,
-            kind.tokenizer,
+            group.tokenizer,
             engine,
             policy=_FIRST_POLICY,
             opponent=opposite,
@@ -225,9 +225,9 @@ class TournamentPlayers:
         if name in self._endpoints:
             return self._endpoints[name]
         if name in self._engine_group_of:
-            kind = self._engine_groups[self._engine_group_of[name]]
+            group = self._engine_groups[self._engine_group_of[name]]
             at = _FIRST_POLICY if name == player_specs.SIMULATORS else _SECOND_POLICY
-            return ModelPlayer(self._config.rollout, kind.tokenizer, kind.engines[worker], at)
+            return ModelPlayer(self._config.rollout, group.tokenizer, group.engines[worker], at)
         strength: Any = self._specs[name].who
         return AnyGameBot(strength)
 
@@ -314,7 +314,7 @@ class TournamentPlayers:
     # ---- models -------------------------------------------------------------------------------------------------
 
     def _sort(self, name: str, source: Location) -> None:
-        """Finds the kind of a model by its configuration and tokenizer, without reading weights."""
+        """Finds the engine group of a model by its configuration and tokenizer, without reading weights."""
         try:
             model = families.from_config_json(model_folders.read_json(source / model_folders.CONFIG))
         except DfcError as error:
@@ -323,38 +323,38 @@ class TournamentPlayers:
         files = [source / file for file in TOKENIZER_FILES if (source / file).exists()]
         digest = hashlib.sha256(b"".join(file.name.encode() + file.read_bytes() for file in files)).hexdigest()
         # Simulators have engines of their own: they may answer in the middle of a game of the same model.
-        kind = name if name == player_specs.SIMULATORS else f"{model}/{digest}"
-        self._engine_group_of[name] = kind
-        if kind not in self._engine_groups:
-            self._engine_groups[kind] = _EngineGroup(model, load_tokenizer(source))
+        group_name = name if name == player_specs.SIMULATORS else f"{model}/{digest}"
+        self._engine_group_of[name] = group_name
+        if group_name not in self._engine_groups:
+            self._engine_groups[group_name] = _EngineGroup(model, load_tokenizer(source))
             if name != player_specs.SIMULATORS:  # which is never restricted
-                check_actions_fit(self._config, self._engine_groups[kind].tokenizer)
+                check_actions_fit(self._config, self._engine_groups[group_name].tokenizer)
 
     def _load_models(self, meeting: Meeting) -> None:
         """Lets go of the weights a meeting has no use for, then reads those it needs."""
         wanted = [name for name in [*_sides(meeting), player_specs.SIMULATORS] if name in self._engine_group_of]
-        kinds = {self._engine_group_of[name] for name in wanted}
-        for kind_name, kind in self._engine_groups.items():
-            if kind_name not in kinds:
-                kind.engines = []
-            _seat(kind.engines, {}, {})  # what they hold would lie beside what is read
+        groups = {self._engine_group_of[name] for name in wanted}
+        for group_name, group in self._engine_groups.items():
+            if group_name not in groups:
+                group.engines = []
+            _seat(group.engines, {}, {})  # what they hold would lie beside what is read
         self._weights = {name: weights for name, weights in self._weights.items() if name in wanted}
         models = [name for name in _sides(meeting) if name in self._engine_group_of]
         for name in wanted:
             if name not in self._weights:
                 self._weights[name] = self._load(name, self._engine_groups[self._engine_group_of[name]].model)
-        for kind_name in kinds:
-            kind = self._engine_groups[kind_name]
-            here = [name for name in wanted if self._engine_group_of[name] == kind_name]
+        for group_name in groups:
+            group = self._engine_groups[group_name]
+            here = [name for name in wanted if self._engine_group_of[name] == group_name]
             first = here[0]
             second = models[1] if len(models) > 1 and models[1] in here else first
-            if not kind.engines:
-                kind.engines = [self._engine(kind, self._weights[first]) for _ in range(self._config.rollout.workers)]
-            _seat(kind.engines, self._weights[first], self._weights[second])
+            if not group.engines:
+                group.engines = [self._engine(group, self._weights[first]) for _ in range(self._config.rollout.workers)]
+            _seat(group.engines, self._weights[first], self._weights[second])
 
-    def _engine(self, kind: _EngineGroup, params: Params) -> Engine:
+    def _engine(self, group: _EngineGroup, params: Params) -> Engine:
         rollout = self._config.rollout
-        return make_engine(rollout, kind.model, kind.tokenizer, params, self.mesh, slots=2 * rollout.slots)
+        return make_engine(rollout, group.model, group.tokenizer, params, self.mesh, slots=2 * rollout.slots)
 
     def _load(self, name: str, model: DecoderConfig) -> Params:
         """Returns a policy's weights.

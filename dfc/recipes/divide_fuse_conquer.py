@@ -32,6 +32,7 @@ from dfc.config import RunConfig
 from dfc.episodes import Episode
 from dfc.errors import DivergenceError
 from dfc.evaluation import matches
+from dfc.files import write_text
 from dfc.games.rng import derive_seed
 from dfc.models.lora import average
 from dfc.models.transformer import Params
@@ -155,9 +156,8 @@ def _divide(run_: Run) -> list[Group]:
         print(f"{game}: {found['start']} start, won {found['wins']} of {found['trials']}", flush=True)  # noqa: T201 - what decides the groups
     groups = group_games(measured, settings.grouping)
     if folder.writes:
-        folder.groups.write_text(
-            json.dumps({"groups": [dataclasses.asdict(g) for g in groups], "measured": measured}, indent=1)
-        )
+        record = {"groups": [dataclasses.asdict(g) for g in groups], "measured": measured}
+        write_text(folder.groups, json.dumps(record, indent=1))
     return groups
 
 

@@ -23,6 +23,7 @@ from dfc.episodes import Episode
 from dfc.errors import DfcError, RunFolderError
 from dfc.evaluation import pairing, tournament
 from dfc.evaluation.pairing import Meeting
+from dfc.files import write_json
 from dfc.games import registry
 from dfc.players import player_specs
 from dfc.players.remote import PlayerError
@@ -91,7 +92,7 @@ def _refuse_others(folder: RunFolder, found: dict[str, str]) -> None:
     """
     path = folder.path / _POLICIES
     if not path.exists():
-        path.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        write_json(path, found, indent=2)
         return
     stored = json.loads(path.read_bytes())
     changed = [name for name in found if stored.get(name) != found[name]]

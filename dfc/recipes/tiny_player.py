@@ -13,7 +13,6 @@ The player is meant to be weak: it imitates random or mixed play, so that what a
 
 import dataclasses
 import functools
-import json
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -30,6 +29,7 @@ from dfc import task_validation
 from dfc.config import GameOptions, RolloutConfig, RunConfig
 from dfc.errors import DivergenceError, TrainingError
 from dfc.evaluation import matches
+from dfc.files import write_json
 from dfc.games import registry, scripted
 from dfc.games.paprika.task import task_seed
 from dfc.games.rng import derive_seed
@@ -144,7 +144,7 @@ def _run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
     rows = evaluate(config, loaded_model, loaded, ChatTokenizer.load(folder.policy), stop.look)
     folder.append("evaluations", rows)
     folder.flush()
-    (folder.path / "evaluation.json").write_text(json.dumps(rows, indent=1))
+    write_json(folder.path / "evaluation.json", rows)
     for row in rows:
         print(_line(row))  # noqa: T201 - the result a person waits for
     shutil.rmtree(built)

@@ -8,8 +8,6 @@ are shown as `dfc.games.replay` plays them again, so a shown game is a proven on
 
 import dataclasses
 import functools
-import os
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +17,7 @@ import jinja2
 from markupsafe import Markup
 
 from dfc.errors import RunFolderError
+from dfc.files import replacing
 from dfc.report import formats
 from dfc.report.game_replays import ShownGames
 from dfc.report.reader import RunData, read
@@ -85,14 +84,8 @@ def write(
         js=Markup(_asset("page.js")),  # noqa: S704  (our own file)
     )
     target = run.path / "report.html"
-    descriptor, temporary = tempfile.mkstemp(prefix=".report-", suffix=".html", dir=run.path)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(page.encode("utf-8", "replace"))  # a reply may hold half a surrogate pair
-        Path(temporary).chmod(0o644)  # mkstemp allows its owner only
-        Path(temporary).replace(target)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+    with replacing(target, many_writers=True) as file:  # a run writes it, and whoever asks for it meanwhile
+        file.write(page)
     return target
 
 

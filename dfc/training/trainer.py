@@ -106,9 +106,8 @@ class Update:
       sampler_gap: how far the log-probabilities of action tokens, before this update, lie from those in the batch. With
         d the new less the old: ``sampler_gap/mean`` and ``sampler_gap/max``, of abs(d), and ``sampler_gap/kl``, the
         mean of exp(d) - 1 - d, an estimate of KL(old, new) that is unbiased and never negative (Schulman, Approximating
-        KL
-        divergence, 2020: "k3"). In the first update after sampling it is what two programs make of the same weights;
-        in later ones the change of the policy comes in.
+        KL divergence, 2020: "k3"). In the first update after sampling it is what two programs make of the same
+        weights; in later ones the change of the policy comes in.
     """
 
     params: Params

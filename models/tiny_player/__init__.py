@@ -1,1 +1,1 @@
-"""The model in the box: weights, tokenizer and configuration in the Hugging Face layout."""
+"""The bundled model: weights, tokenizer and configuration in the Hugging Face layout."""
