@@ -26,7 +26,7 @@ from dfc.data.collection import Collection
 from dfc.data.task_groups import playing
 from dfc.data.trajectories import FAILURES, Provenance
 from dfc.errors import DfcError
-from dfc.files import write_text
+from dfc.files import write_json
 from dfc.report import run_page
 from dfc.report.live_report import LiveReport
 from dfc.report.tables import TextTable
@@ -182,7 +182,7 @@ def _write_result(folder: RunFolder, figures: CollectionStatistics, provenance: 
         "seconds": sum(float(line["clock"]["seconds"]) for line in folder.records("metrics")),
         "cost": costs.total,
     }
-    write_text(folder.path / RESULT, json.dumps(result, indent=1, allow_nan=False) + "\n")
+    write_json(folder.path / RESULT, result, allow_nan=False)
 
 
 def result_table(games: Mapping[str, Mapping[str, Any]]) -> TextTable:

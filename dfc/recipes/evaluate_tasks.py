@@ -25,7 +25,7 @@ from dfc.config import AdapterConfig, GameOptions, RunConfig
 from dfc.errors import ConfigError, RunFolderError
 from dfc.evaluation import tasks, tournament
 from dfc.evaluation.tasks import EvalSetting
-from dfc.files import write_text
+from dfc.files import write_json
 from dfc.games import registry, scripted
 from dfc.games.rng import GameRng, derive_seed
 from dfc.games.scripted import RandomLegal
@@ -316,7 +316,7 @@ def _refuse_others(folder: RunFolder, found: dict[str, str]) -> None:
         stored = json.loads(path.read_bytes())
         changed = [name for name in found if stored.get(name) != found[name]]
     elif folder.writes:
-        write_text(path, json.dumps(found, indent=2) + "\n")
+        write_json(path, found, indent=2)
     changed = multihost.broadcast(changed)
     if changed:
         raise RunFolderError(

@@ -8,7 +8,7 @@ import jax
 
 from dfc.config import RunConfig
 from dfc.data.rows import TrainingRows
-from dfc.files import write_text
+from dfc.files import write_json
 from dfc.models import huggingface, peft
 from dfc.models.lora import merge
 from dfc.models.safetensors_format import Location
@@ -64,7 +64,7 @@ def summarize(folder: RunFolder, config: RunConfig, rows: TrainingRows) -> None:
     for name in ("loss", "accuracy", "margin"):
         if name in records[0]["metrics"]:
             summary[name] = {"first": mean(name, records[:tenth]), "last": mean(name, records[-tenth:])}
-    write_text(folder.path / SUMMARY, json.dumps(summary, indent=2) + "\n")
+    write_json(folder.path / SUMMARY, summary, indent=2)
 
 
 def show(folder: RunFolder) -> None:

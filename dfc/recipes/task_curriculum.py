@@ -32,7 +32,7 @@ from dfc.data.preference_pairs import STATISTICS_FILE
 from dfc.data.rows import DATA_FOLDER
 from dfc.data.task_groups import learned_games, playing, task_groups
 from dfc.data.trajectory_files import DatasetError
-from dfc.files import write_text
+from dfc.files import write_json
 from dfc.games.rng import GameRng, derive_seed
 from dfc.recipes import build_data
 from dfc.recipes.build_data import TABLES
@@ -196,7 +196,7 @@ def collect(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
             "seconds": sum(float(line["clock"]["seconds"]) for line in folder.records("metrics")),
             "cost": costs.total,
         }
-        write_text(folder.path / CHOICES, json.dumps(record, indent=1) + "\n")
+        write_json(folder.path / CHOICES, record)
         for name in arms:
             print(f"{name}: chosen {chooser.chosen[name]} times, score {chooser.means[name]:.3f}", flush=True)  # noqa: T201 - the result
         if str(costs):

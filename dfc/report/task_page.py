@@ -1,7 +1,6 @@
 """Success rates for people: lines of a terminal, Markdown, a page of HTML; and for programs: JSON."""
 
 import dataclasses
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -23,7 +22,7 @@ from dfc.evaluation.tasks import (
     Successes,
     Summary,
 )
-from dfc.files import write_text
+from dfc.files import write_json, write_text
 from dfc.players import player_specs
 from dfc.report.tables import TextTable
 
@@ -133,7 +132,7 @@ def write(
         "who": {spec.name: spec.who for spec in player_specs.policies(config)},
         "cost": dict(cost),
     }
-    write_text(folder / "results.json", json.dumps(to_json(found, **conditions), indent=1, allow_nan=False) + "\n")
+    write_json(folder / "results.json", to_json(found, **conditions), allow_nan=False)
     introduction = _introduction(config, found)
     parts = [
         f"# Success rates {config.name}\n",

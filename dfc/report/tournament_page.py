@@ -1,6 +1,5 @@
 """The results of a tournament for people: lines of a terminal, Markdown, a page of HTML; and for programs: JSON."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from markupsafe import Markup
 
 from dfc.config import RunConfig
 from dfc.evaluation.tournament import Cell, Tournament, to_json
-from dfc.files import write_text
+from dfc.files import write_json, write_text
 from dfc.players import player_specs
 from dfc.report import paper_tables
 from dfc.report.tables import TextTable, number
@@ -108,7 +107,7 @@ def write(folder: Path, config: RunConfig, found: Tournament, every: Sequence[Te
         "who": {spec.name: spec.who for spec in player_specs.policies(config)},
     }
     data = to_json(found, conditions=conditions)
-    write_text(folder / "results.json", json.dumps(data, indent=1, allow_nan=False) + "\n")
+    write_json(folder / "results.json", data, allow_nan=False)
     introduction = _introduction(config)
     parts = [f"# Tournament {config.name}\n", *(f"{line}\n" for line in introduction), *(t.markdown() for t in every)]
     write_text(folder / "tables.md", "\n".join(parts))

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 
-from dfc.files import write_text
+from dfc.files import write_json
 from dfc.players.endpoint import Endpoint
 from dfc.runs.run_folder import RunFolder
 
@@ -55,7 +55,7 @@ class Costs:
             report = endpoint.report()
             self._now |= {f"{measure}/{report['name']}": float(report[measure]) for measure in _MEASURES}
         if self._folder.writes and self._now:
-            write_text(self._folder.path / _FILE, json.dumps(self.total, indent=1) + "\n")
+            write_json(self._folder.path / _FILE, self.total)
 
     def unreported(self) -> dict[str, float]:
         """Returns what no line of the metrics holds yet, to be written in the next one; a second call returns zeros."""
