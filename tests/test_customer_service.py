@@ -3,7 +3,8 @@ import json
 import time
 
 import pytest
-from service_turns import FOUND, played, random_agent, simulator_reply, started, turn
+from case_turns import random_agent
+from service_turns import FOUND, played, simulator_reply, started, turn
 
 from dfc.games.game import Outcome, Verdict
 from dfc.games.paprika.customer_service import CustomerService, cases, check, proposals, topics

@@ -2,6 +2,7 @@ import json
 import time
 
 import pytest
+from case_turns import CaseTurns, random_agent
 
 from dfc.games.bots.murder_mystery import STRATEGIES
 from dfc.games.game import Outcome, Verdict
@@ -14,39 +15,8 @@ from dfc.games.rng import GameRng
 (FOUND,) = STRATEGIES
 SUSPECTS = ("Dora Finch", "Milo Brandt", "Petra Vance")
 LIGHTHOUSE = 0  # task whose culprit is Petra Vance
-
-
-def started(task=LIGHTHOUSE, **options):
-    game = MurderMystery(**options)
-    game.reset(task)
-    return game
-
-
-def simulator_reply(game):
-    return FOUND.simulators[game.role(game.to_move)](game, game.to_move, GameRng(0))
-
-
-def random_agent(game, _seat, rng):
-    actions = game.legal_actions()
-    return actions[rng.randrange(len(actions))]
-
-
-def turn(game, message):
-    """One message of the agent and the answers of the simulators; what the world said."""
-    assert game.step(message) is Verdict.PLAYED
-    said = simulator_reply(game)
-    assert game.step(said) is Verdict.PLAYED
-    assert game.step(simulator_reply(game)) is Verdict.PLAYED
-    return said
-
-
-def played(task, agent, seed=0, **options):
-    game = started(task, **options)
-    rng = GameRng(seed)
-    while not game.over:
-        reply = agent(game, AGENT, rng) if game.to_move == AGENT else simulator_reply(game)
-        assert game.step(reply) is Verdict.PLAYED
-    return game
+TURNS = CaseTurns(MurderMystery, FOUND, LIGHTHOUSE)
+started, simulator_reply, turn, played = TURNS.started, TURNS.simulator_reply, TURNS.turn, TURNS.played
 
 
 def wins(agent, **options):
