@@ -21,8 +21,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-METHOD = "--config.divide_fuse_conquer"
-SHORT = f"{METHOD}.conquer_iterations=40"
+SHORT = "--config.conquer_iterations=40"
 
 
 def only(*games: str) -> str:
@@ -45,33 +44,33 @@ class Run:
 
 ARMS = tuple(Run(name, f"study_{name}") for name in ("dfc", "naive_multi", "naive_single", "imitation"))
 FUSIONS = (
-    Run("dfc_at_once", "study_dfc", (f"{METHOD}.fusion.at_once=true",)),
-    Run("dfc_ties", "study_dfc", (f"{METHOD}.fusion.method=ties", f"{METHOD}.fusion.density=0.5")),
+    Run("dfc_at_once", "study_dfc", ("--config.fusion.at_once=true",)),
+    Run("dfc_ties", "study_dfc", ("--config.fusion.method=ties", "--config.fusion.density=0.5")),
 )
 ABLATIONS = (
     Run("six_games", "study_naive_multi", (SHORT,)),
-    Run("six_games-no_format_reward", "study_naive_multi", (SHORT, f"{METHOD}.reward.format=false")),
-    Run("six_games-no_price", "study_naive_multi", (SHORT, f"{METHOD}.reward.illegal_try=0.0")),
+    Run("six_games-no_format_reward", "study_naive_multi", (SHORT, "--config.reward.format=false")),
+    Run("six_games-no_price", "study_naive_multi", (SHORT, "--config.reward.illegal_try=0.0")),
     Run(
         "six_games-no_price_no_format_reward",
         "study_naive_multi",
-        (SHORT, f"{METHOD}.reward.illegal_try=0.0", f"{METHOD}.reward.format=false"),
+        (SHORT, "--config.reward.illegal_try=0.0", "--config.reward.format=false"),
     ),
-    Run("six_games-no_mixed_priority", "study_naive_multi", (SHORT, f"{METHOD}.mixed_priority.enabled=false")),
-    Run("six_games-all_negatives", "study_naive_multi", (SHORT, f"{METHOD}.half_negative=false")),
+    Run("six_games-no_mixed_priority", "study_naive_multi", (SHORT, "--config.mixed_priority.enabled=false")),
+    Run("six_games-all_negatives", "study_naive_multi", (SHORT, "--config.half_negative=false")),
     Run("connect_four", "study_naive_multi", (SHORT, CONNECT_FOUR)),
-    Run("connect_four-no_epsilon", "study_naive_multi", (SHORT, CONNECT_FOUR, f"{METHOD}.epsilon=0.0")),
+    Run("connect_four-no_epsilon", "study_naive_multi", (SHORT, CONNECT_FOUR, "--config.epsilon=0.0")),
     Run("liars_dice", "study_naive_multi", (SHORT, LIARS_DICE)),
-    Run("liars_dice-same_seeds", "study_naive_multi", (SHORT, LIARS_DICE, f"{METHOD}.randomize_seeds=false")),
+    Run("liars_dice-same_seeds", "study_naive_multi", (SHORT, LIARS_DICE, "--config.randomize_seeds=false")),
     Run("hanoi", "study_naive_multi", (SHORT, HANOI)),
-    Run("hanoi-no_step_penalty", "study_naive_multi", (SHORT, HANOI, f"{METHOD}.reward.hasty_action_penalty=false")),
+    Run("hanoi-no_step_penalty", "study_naive_multi", (SHORT, HANOI, "--config.reward.hasty_action_penalty=false")),
 )
 SWEEPS = tuple(
-    Run(f"six_games-{name}={value}", "study_naive_multi", (SHORT, f"{METHOD}.grpo.{name}={value}"))
+    Run(f"six_games-{name}={value}", "study_naive_multi", (SHORT, f"--config.grpo.{name}={value}"))
     for name, values in (("clip_ratio", (0.05, 0.5)), ("kl_coefficient", (0.0, 0.1)))
     for value in values
 )
-LONG = Run("long", "study_naive_multi", (f"{METHOD}.conquer_iterations=700",))
+LONG = Run("long", "study_naive_multi", ("--config.conquer_iterations=700",))
 
 
 def plan(seeds: list[int]) -> list[tuple[Run, int]]:

@@ -45,7 +45,7 @@ import pyarrow.parquet as pq
 import rollout_workloads as workloads
 
 import dfc
-from dfc.config import OfflineConfig, OptimizerConfig, TrainingConfig
+from dfc.config import OptimizerConfig, Preference, Sft, TrainingConfig
 from dfc.data import rows as data_rows
 from dfc.data.batches import Batches
 from dfc.episodes import TokenBatch
@@ -140,12 +140,11 @@ class Ours:
         self.rows = data_rows.read(
             path, pairs=pairs, vocabulary=self._model.vocabulary, row_length=self._row_length, tokenizer=_no_tokenizer
         )
-        settings = OfflineConfig(objective="preference" if pairs else "supervised", batch_size=batch_size)
         self._batch_size = batch_size
         self.trainer = Trainer(
             self._model,
-            make_loss(settings, int(self.rows.lengths.min())),
-            make_optimizer(OptimizerConfig(), 1),
+            make_loss(Preference() if pairs else Sft(), int(self.rows.lengths.min())),
+            make_optimizer(OptimizerConfig()),
             training=TrainingConfig(scan_layers=False, remat="none"),
             workers=workers,
         )

@@ -28,7 +28,16 @@ from pathlib import Path
 LEFT_OUT = ("twenty_questions", "wordle", "murder_mystery", "minesweeper")
 SINGLE = "twenty_questions"
 MAIN = ("base", "sft", "rpo")
-TRAINING = "--config.paprika.stages=build_data,sft,rpo"
+TRAINING = "--config.stages=build_data,sft,rpo"
+PLAYING = (  # as paprika_tiny.py plays
+    "--config.rollout.slots=64",
+    "--config.rollout.max_length=640",
+    "--config.rollout.max_reply_length=40",
+    "--config.rollout.decode_steps=16",
+    "--config.tasks=40",
+    "--config.tasks_of.bandit=40",
+)
+TEN_GROUPS = "--config.games.battleship.show_board=false"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +60,8 @@ def where(out: Path, name: str, player: str) -> str:
         return player
     if name in ("sft", "rpo"):
         return str(out / "paprika" / name)
+    if name == "chat":
+        return str(out / "chat" / "sft")
     return str(out / name / "rpo" if name.startswith(("without_", "only_")) else out / name)
 
 
@@ -61,25 +72,25 @@ def plan(out: Path, player: str) -> list[Run]:
       out: the seed's folder.
       player: the initial model.
     """
-    collected = f"--config.paprika.collected={out / 'collected'}"
+    collected = f"--config.collected={out / 'collected' / 'collect'}"
     trained = [
         ("paprika", ()),
         *((f"without_{group}", (f"--config.build_data.leave_out={group}",)) for group in LEFT_OUT),
         (f"only_{SINGLE}", (f"--config.build_data.groups={SINGLE}",)),
     ]
-    chat = ("--config.recipe=offline", f"--config.offline.data={out / 'chat.jsonl'}", "--config.offline.epochs=3")
+    chat = ("--config.stages=sft", f"--config.data={out / 'chat.jsonl'}")
     return [
-        Run("collected", "paprika_tiny", ("--config.recipe=collect",)),
+        Run("collected", "paprika_tiny", ("--config.stages=collect",)),
         *(Run(name, "paprika_tiny", (TRAINING, collected, *changes)) for name, changes in trained),
         Run("chat", "paprika_tiny", chat),
         Run("grpo", "paprika_grpo_tiny"),
-        _evaluation("evaluated", out, player, evaluated()),
+        _evaluation("evaluated", out, player, evaluated(), TEN_GROUPS),
         *(
-            Run(strategy, "paprika_curriculum_tiny", (f"--config.task_curriculum.strategy={strategy}",))
+            Run(strategy, "paprika_curriculum_tiny", (f"--config.strategy={strategy}",))
             for strategy in ("ucb", "uniform")
         ),
-        _evaluation("trained_tasks", out, player, (*MAIN, "grpo"), "--config.evaluate_tasks.split=train"),
-        _evaluation("cold_and_hot", out, player, MAIN, "--config.evaluate_tasks.temperatures=(0.3, 1.0)"),
+        _evaluation("trained_tasks", out, player, (*MAIN, "grpo"), TEN_GROUPS, "--config.split=train"),
+        _evaluation("cold_and_hot", out, player, MAIN, TEN_GROUPS, "--config.temperatures=(0.3, 1.0)"),
         _evaluation("four_letters", out, player, MAIN, "--config.games={'wordle': {'length': 4, 'max_turns': 10}}"),
         _evaluation("regret", out, player, MAIN, "--config.games={'bandit_regret': {}}"),
     ]
@@ -87,7 +98,7 @@ def plan(out: Path, player: str) -> list[Run]:
 
 def _evaluation(name: str, out: Path, player: str, policies: Sequence[str], *changes: str) -> Run:
     listed = ",".join(f"{policy}={where(out, policy, player)}" for policy in policies)
-    return Run(name, "paprika_tiny", ("--config.recipe=evaluate_tasks", f"--config.policies={listed}", *changes))
+    return Run(name, "evaluate_tasks", (f"--config.policies={listed}", *PLAYING, *changes))
 
 
 def seconds(path: Path) -> float:

@@ -43,7 +43,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import dfc
-from dfc.config import RunConfig, SamplingConfig
+from dfc.config import DivideFuseConquer, SamplingConfig
 from dfc.configs.quickstart import get_config
 from dfc.episodes import Episode, TokenBatch
 from dfc.evaluation import matches
@@ -134,18 +134,17 @@ class Sample:
 class Method:
     """Iterations of the recipe on all games, every update kept."""
 
-    def __init__(self, config: RunConfig) -> None:
+    def __init__(self, config: DivideFuseConquer) -> None:
         self.config = config
         with mock.patch("dfc.rollout.workers.Engine", TimedEngine):
-            self.workers = RolloutWorkers(config)
-        settings = config.divide_fuse_conquer
-        loss = conquer.make_loss(settings.grpo, config.batch.row_length)
-        optimizer = make_optimizer(config.optimizer, total_steps=1)
+            self.workers = RolloutWorkers(config, sampling=SamplingConfig(temperature=config.temperature))
+        loss = conquer.make_loss(config.grpo, config.batch.row_length)
+        optimizer = make_optimizer(config.optimizer)
         self.trainer = Trainer(self.workers.model, loss, optimizer, training=config.training)
         self.params: Params = self.workers.initial_params
         self.optimizer = self.trainer.initial_state(self.params)
         self.rates = dict.fromkeys(config.games, 0.5)
-        self.reference_params = self.workers.initial_params if settings.grpo.kl_coefficient > 0 else None
+        self.reference_params = self.workers.initial_params if config.grpo.kl_coefficient > 0 else None
 
     @property
     def engines(self) -> list[TimedEngine]:
@@ -174,13 +173,13 @@ class Method:
 
     def iterate(self, iteration: int) -> Sample:
         """Runs one iteration."""
-        config, settings = self.config, self.config.divide_fuse_conquer
+        config = self.config
         before, begun = self.totals(), time.perf_counter()
-        seeds = conquer.allocate(tuple(config.games), self.rates, settings)
-        specs = conquer.rollout_specs(seeds, config.games, settings, config.seed, "benchmark", iteration)
-        episodes, play = timed(lambda: self.workers.play(specs, PolicyWeights(self.params), settings.opponent))
-        values = [conquer.reward(episode, settings.reward) for episode in episodes]
-        shares = conquer.sequences(episodes, values, settings, derive_seed("benchmark", config.seed, iteration))
+        seeds = conquer.allocate(tuple(config.games), self.rates, config)
+        specs = conquer.rollout_specs(seeds, config, "benchmark", iteration)
+        episodes, play = timed(lambda: self.workers.play(specs, PolicyWeights(self.params), config.opponent))
+        values = [conquer.reward(episode, config.reward) for episode in episodes]
+        shares = conquer.sequences(episodes, values, config, derive_seed("benchmark", config.seed, iteration))
         rows = config.batch.micro_batch_rows
         train, trained_tokens, actions = 0.0, 0, 0
         for share in shares:
@@ -188,7 +187,7 @@ class Method:
             train += timed(lambda packed=packed: self.update(micro_batches(packed, rows)))[1]
             trained_tokens += int((packed.segments > 0).sum())
             actions += int(packed.mask.sum())
-        judges = matches.match_specs(config.games, settings.acceptance.games, config.seed, f"benchmark {iteration}")
+        judges = matches.match_specs(config.games, config.acceptance.games, config.seed, f"benchmark {iteration}")
         judged, more = timed(lambda: self.workers.play(judges, PolicyWeights(self.params), "initial"))
         self.rates = conquer.win_rates(judged)
         seconds = time.perf_counter() - begun
@@ -302,10 +301,11 @@ class PlainGame:
 class Baseline:
     """Plays games by prefilling the whole conversation at every turn."""
 
-    def __init__(self, workers: RolloutWorkers, config: RunConfig) -> None:
+    def __init__(self, workers: RolloutWorkers, config: DivideFuseConquer) -> None:
         self.tokenizer = workers.tokenizer
         self.model = workers.model
         self.rollout = config.rollout
+        self.sampling = SamplingConfig(temperature=config.temperature)
         self.stop_token_ids = workers.tokenizer.stop_token_ids(config.rollout.stop)
         self.processed_tokens = 0
 
@@ -354,7 +354,7 @@ class Baseline:
             tokens[row, : len(seat.token_ids)] = seat.token_ids
             lengths[row], seeds[row] = len(seat.token_ids), seat.seed
             self.processed_tokens += len(seat.token_ids)
-        settings = {"config": self.model, "sampling": self.rollout.sampling}
+        settings = {"config": self.model, "sampling": self.sampling}
         room = self.rollout.max_reply_length
         token_ids, cache = prefill_all(
             params, tokens, lengths, uniforms(seeds, lengths.astype(np.uint64)), room=room, **settings

@@ -18,7 +18,7 @@ Variant: --config.mesh.fsdp=1 --config.mesh.tensor=8 for one host of eight devic
 from dfc.config import (
     AcceptanceConfig,
     BatchConfig,
-    DivideFuseConquerConfig,
+    DivideFuseConquer,
     EvaluationConfig,
     GameOptions,
     GroupingConfig,
@@ -28,8 +28,6 @@ from dfc.config import (
     ModelConfig,
     OptimizerConfig,
     RolloutConfig,
-    RunConfig,
-    SamplingConfig,
 )
 from dfc.games import registry
 
@@ -66,11 +64,10 @@ def _options(game_id: str) -> GameOptions:
     return {"max_actions": STEPS} if "max_actions" in defaults else {}
 
 
-def get_config() -> RunConfig:
+def get_config() -> DivideFuseConquer:
     """Returns the configuration."""
-    return RunConfig(
+    return DivideFuseConquer(
         name="dfc_textarena_qwen2_5_32b",
-        recipe="divide_fuse_conquer",
         games={game_id: _options(game_id) for game_id in PAPER_GAMES if game_id in registry.game_ids()},
         model=ModelConfig(path="Qwen2.5-32B-Instruct", dtype="bfloat16"),
         mesh=MeshConfig(data=1, fsdp=16, tensor=4),
@@ -82,20 +79,18 @@ def get_config() -> RunConfig:
             max_actions=STEPS,
             prompt="think",
             think_language="Chinese",
-            sampling=SamplingConfig(temperature=1.0),
         ),
+        temperature=1.0,
         optimizer=OptimizerConfig(learning_rate=2e-6),
         batch=BatchConfig(row_length=12288, micro_batch_rows=64),
-        divide_fuse_conquer=DivideFuseConquerConfig(
-            divide_iterations=100,
-            conquer_iterations=100,
-            seeds_per_game=50,
-            trajectories_per_seed=8,
-            opponent="itself",
-            grouping=GroupingConfig(trials=100, winnable_above=0.0),
-            mixed_priority=MixedPriorityConfig(a=0.2, b=0.8, floor=0.1),
-            acceptance=AcceptanceConfig(rule="previous", games=20),
-            grpo=GrpoConfig(clip_ratio=0.1, kl_coefficient=0.1),
-        ),
+        divide_iterations=100,
+        conquer_iterations=100,
+        seeds_per_game=50,
+        trajectories_per_seed=8,
+        opponent="itself",
+        grouping=GroupingConfig(trials=100, winnable_above=0.0),
+        mixed_priority=MixedPriorityConfig(a=0.2, b=0.8, floor=0.1),
+        acceptance=AcceptanceConfig(rule="previous", games=20),
+        grpo=GrpoConfig(clip_ratio=0.1, kl_coefficient=0.1),
         evaluation=EvaluationConfig(games=20, stage_games=20),
     )

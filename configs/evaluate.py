@@ -9,17 +9,16 @@ Hardware: a CPU for the bundled model; for models of your own what playing them 
 Time: 54 s on two cores beside other work for the command above (480 games), half of it compilation.
 Score: Elo 365 [291, 438] for strong, -164 [-210, -117] for random_legal, -201 [-249, -153] for tiny_player, which
   imitates random play; the mean is 0.
-Variant: --config.evaluate.seeds=50 --config.evaluate.anchor=random_legal for narrower intervals, rated from there.
+Variant: --config.seeds=50 --config.anchor=random_legal for narrower intervals, rated from there.
 """
 
-from dfc.config import EvaluateConfig, RolloutConfig, RunConfig
+from dfc.config import Evaluate, RolloutConfig
 
 
-def get_config() -> RunConfig:
+def get_config() -> Evaluate:
     """Returns the configuration."""
-    return RunConfig(
+    return Evaluate(
         name="evaluate",
-        recipe="evaluate",
         policies=("tiny_player", "random_legal", "strong"),
         games={
             "TicTacToe-v0": {},
@@ -29,5 +28,5 @@ def get_config() -> RunConfig:
             "TowerOfHanoi-v0": {"max_turns": 14},
         },
         rollout=RolloutConfig(slots=64, workers=2, max_length=160, max_reply_length=4, stop=("]",)),
-        evaluate=EvaluateConfig(seeds=20),
+        seeds=20,
     )

@@ -11,12 +11,11 @@ Command: python -m dfc.launch --config=configs/evaluate_tasks.py --config.polici
 Hardware: a CPU core for scripted players; for models what playing them needs.
 Time: 1.6 minutes for the command above (32 124 games) on one core beside other work.
 Score: mean over ten groups, in percent: random_legal 15.0, simple 73.6, strong 97.1 (standard errors 0.7, 0.8, 0.3).
-Variant: --config.evaluate_tasks.temperatures=0.3,0.7,1.0 --config.evaluate_tasks.tasks=50 for the paper's three
+Variant: --config.temperatures=0.3,0.7,1.0 --config.tasks=50 for the paper's three
   temperatures, over fewer tasks.
 """
 
-from dfc.config import RolloutConfig, RunConfig
-from dfc.task_config import EvaluateTasksConfig
+from dfc.config import EvaluateTasks, FilterConfig, RolloutConfig
 
 GROUPS = (
     "twenty_questions",
@@ -32,13 +31,15 @@ GROUPS = (
 )
 
 
-def get_config() -> RunConfig:
+def get_config() -> EvaluateTasks:
     """Returns the configuration."""
-    return RunConfig(
+    return EvaluateTasks(
         name="evaluate_tasks",
-        recipe="evaluate_tasks",
         policies=("random_legal", "simple", "strong"),
         games={group: {} for group in GROUPS},
         rollout=RolloutConfig(slots=128, max_length=16384, max_reply_length=1024),
-        evaluate_tasks=EvaluateTasksConfig(split="test", trajectories=4, temperatures=(0.7,), min_p=0.3),
+        split="test",
+        trajectories=4,
+        temperatures=(0.7,),
+        filters=FilterConfig(min_p=0.3),
     )

@@ -14,21 +14,19 @@ from dfc.config import (
     AcceptanceConfig,
     AdapterConfig,
     BatchConfig,
-    DivideFuseConquerConfig,
+    DivideFuseConquer,
     EvaluationConfig,
     GroupingConfig,
     ModelConfig,
     OptimizerConfig,
     RolloutConfig,
-    RunConfig,
 )
 
 
-def get_config() -> RunConfig:
+def get_config() -> DivideFuseConquer:
     """Returns the configuration."""
-    return RunConfig(
+    return DivideFuseConquer(
         name="lora_one_gpu",
-        recipe="divide_fuse_conquer",
         games={
             "TicTacToe-v0": {"show_board": True},
             "ConnectFour-v0": {"show_board": True},
@@ -40,14 +38,12 @@ def get_config() -> RunConfig:
         rollout=RolloutConfig(slots=16, max_length=4096, max_reply_length=512, prompt="think"),
         optimizer=OptimizerConfig(learning_rate=2e-5, warmup_steps=5),
         batch=BatchConfig(row_length=4096, micro_batch_rows=4),
-        divide_fuse_conquer=DivideFuseConquerConfig(
-            divide_iterations=20,
-            conquer_iterations=20,
-            seeds_per_game=8,
-            trajectories_per_seed=8,
-            opponent="initial",
-            grouping=GroupingConfig(trials=32),
-            acceptance=AcceptanceConfig(games=16, tolerance=0.05),
-        ),
+        divide_iterations=20,
+        conquer_iterations=20,
+        seeds_per_game=8,
+        trajectories_per_seed=8,
+        opponent="initial",
+        grouping=GroupingConfig(trials=32),
+        acceptance=AcceptanceConfig(games=16, tolerance=0.05),
         evaluation=EvaluationConfig(games=100, stage_games=20),
     )

@@ -7,25 +7,32 @@ Hardware: a CPU core and 2 GB of free memory.
 Time: 5 minutes on one of four busy cores.
 Score: success on test topics after three rounds, three seeds: ucb 11.5 %, uniform 15.4 %, before 22.1 %; see
   docs/results/paprika.md.
-Variant: --config.task_curriculum.strategy=uniform is what the paper compares with. The paper's sizes are steps=250 and
-  tasks_at_once=1. With several games, --config.task_curriculum.arms=game makes each of them an arm.
+Variant: --config.strategy=uniform is what the paper compares with. The paper's sizes are steps=250 and tasks_at_once=1.
+  With several games, --config.arms=game makes each of them an arm.
 """
 
-import dataclasses
-
-from dfc.config import RunConfig
+from dfc.config import SelectionLimits, TaskCollectionConfig, TaskCurriculum
 from dfc.configs import paprika_tiny
-from dfc.task_config import CollectConfig, TaskCurriculumConfig
 
 
-def get_config() -> RunConfig:
+def get_config() -> TaskCurriculum:
     """Returns the configuration."""
     base = paprika_tiny.get_config()
-    return dataclasses.replace(
-        base,
+    return TaskCurriculum(
         name="paprika_curriculum_tiny",
-        recipe="task_curriculum",
         games={"twenty_questions": {}},
-        collect=CollectConfig(tasks=paprika_tiny.TASKS, samples_of=()),
-        task_curriculum=TaskCurriculumConfig(rounds=3, steps=40, tasks_at_once=8, samples=16),
+        model=base.model,
+        rollout=base.rollout,
+        rounds=3,
+        steps=40,
+        tasks_at_once=8,
+        samples=16,
+        collect=TaskCollectionConfig(tasks=paprika_tiny.TASKS),
+        build_data=SelectionLimits(sft_tokens=base.build_data.sft_tokens, pair_tokens=base.build_data.pair_tokens),
+        sft=base.sft,
+        rpo=base.rpo,
+        evaluate_tasks=base.evaluate_tasks,
+        batch=base.batch,
+        training=base.training,
+        checkpoint=base.checkpoint,
     )

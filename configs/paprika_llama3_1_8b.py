@@ -9,41 +9,53 @@ Hardware: 8 devices of 80 GB (the paper: 8 GPUs).
 Time: never run.
 Score: the paper's Figure 2: success at temperature 0.7 over ten groups rises by 47 % of the initial model's.
 Variant: --config.adapter.rank=64 trains adapters (with --config.adapter.base=nf4 over four bits);
-  --config.build_data.leave_out=wordle leaves a group out; --config.offline.alpha=0 is DPO;
-  --config.offline.reference=false --config.offline.normalize_length=true --config.offline.alpha=0
-  --config.offline.beta=2 --config.offline.margin=1 is SimPO.
+  --config.build_data.leave_out=wordle leaves a group out; --config.rpo.alpha=0 is DPO;
+  --config.rpo.reference=false --config.rpo.normalize_length=true --config.rpo.alpha=0
+  --config.rpo.beta=2 --config.rpo.margin=1 is SimPO.
 """
 
 from dfc.config import (
     BatchConfig,
+    BuildDataConfig,
+    CollectConfig,
+    EvaluateTasksConfig,
+    FilterConfig,
     MeshConfig,
     ModelConfig,
-    OptimizerConfig,
+    Paprika,
+    PreferenceConfig,
     RolloutConfig,
-    RunConfig,
+    SamplingConfig,
+    ScheduledOptimizerConfig,
+    SftConfig,
     SimulatorConfig,
     TrainingConfig,
 )
 from dfc.configs.evaluate_tasks import GROUPS
-from dfc.task_config import BuildDataConfig, CollectConfig, EvaluateTasksConfig, OfflineConfig, PaprikaConfig
 
 
-def get_config() -> RunConfig:
+def get_config() -> Paprika:
     """Returns the configuration."""
-    return RunConfig(
+    return Paprika(
         name="paprika_llama3_1_8b",
-        recipe="paprika",
         games={group: {} for group in GROUPS},
         model=ModelConfig(path="Llama-3.1-8B-Instruct", dtype="bfloat16"),
         mesh=MeshConfig(fsdp=8),
         simulators=SimulatorConfig(who="script"),
         rollout=RolloutConfig(slots=64, max_length=16384, max_reply_length=1024),
-        collect=CollectConfig(samples=20, samples_of=("mastermind=100",), temperature=1.5, min_p=0.3),
+        collect=CollectConfig(
+            samples=20, samples_of={"mastermind": 100}, sampling=SamplingConfig(temperature=1.5, min_p=0.3)
+        ),
         build_data=BuildDataConfig(sft_tokens=12_000, pair_tokens=8_192),
-        offline=OfflineConfig(batch_size=32, beta=0.1, alpha=1.0),
-        optimizer=OptimizerConfig(schedule="cosine", warmup_ratio=0.04, b2=0.999),
+        sft=SftConfig(batch_size=32, optimizer=_optimizer(1e-6)),
+        rpo=PreferenceConfig(batch_size=32, optimizer=_optimizer(2e-7), beta=0.1, alpha=1.0),
         batch=BatchConfig(row_length=16384, micro_batch_rows=8),
         training=TrainingConfig(remat="layer"),
-        paprika=PaprikaConfig(sft_learning_rate=1e-6, rpo_learning_rate=2e-7),
-        evaluate_tasks=EvaluateTasksConfig(trajectories=4, temperatures=(0.3, 0.7, 1.0), min_p=0.3),
+        evaluate_tasks=EvaluateTasksConfig(
+            trajectories=4, temperatures=(0.3, 0.7, 1.0), filters=FilterConfig(min_p=0.3)
+        ),
     )
+
+
+def _optimizer(learning_rate: float) -> ScheduledOptimizerConfig:
+    return ScheduledOptimizerConfig(learning_rate=learning_rate, schedule="cosine", warmup_ratio=0.04, b2=0.999)

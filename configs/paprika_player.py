@@ -10,22 +10,11 @@ Time: 9 minutes on four cores shared with other work, of which transcripts 2 and
 Score: percent of success in 40 games each of both splits at temperature 1.5 and min-p 0.3: wordle 53,
   twenty_questions 50, customer_service 45, cellular_automata 45, bandit 30, murder_mystery 30, mastermind 23,
   minesweeper 20, guess_my_city 10, battleship 5. Legal replies: 98 to 100 %, in cellular_automata 89 %.
-Variant: --config.tiny_player.steps=150 for a quick and worse one; 5000 for one that solves nine of ten of some
+Variant: --config.steps=150 for a quick and worse one; 5000 for one that solves nine of ten of some
   groups, which leaves little to learn.
 """
 
-from dfc.config import (
-    BatchConfig,
-    CheckpointConfig,
-    EvaluationConfig,
-    ModelConfig,
-    OptimizerConfig,
-    RolloutConfig,
-    RunConfig,
-    SamplingConfig,
-    TinyPlayerConfig,
-    TrainingConfig,
-)
+from dfc.config import BatchShape, CheckpointConfig, RolloutConfig, SamplingConfig, ScheduledOptimizerConfig, TinyPlayer
 
 GROUPS = {
     "wordle": {},
@@ -41,38 +30,33 @@ GROUPS = {
 }
 
 
-def get_config() -> RunConfig:
+def get_config() -> TinyPlayer:
     """Returns the configuration."""
-    return RunConfig(
+    return TinyPlayer(
         name="paprika_player",
-        recipe="tiny_player",
         games=GROUPS,
-        model=ModelConfig(path="tiny_player", dtype="float32"),
         rollout=RolloutConfig(
             slots=64,
             max_length=640,
             max_reply_length=40,
-            sampling=SamplingConfig(temperature=1.5, min_p=0.3),
         ),
-        optimizer=OptimizerConfig(learning_rate=3e-3, warmup_steps=60, schedule="cosine", b2=0.98),
-        batch=BatchConfig(row_length=384, micro_batch_rows=2),
-        training=TrainingConfig(scan_layers=False, remat="none"),
-        tiny_player=TinyPlayerConfig(
-            transcripts_per_game=6000,
-            transcripts_of=("mastermind=9000", "bandit=3000", "cellular_automata=3000", "twenty_questions=2500"),
-            skill=(0.9, 1.0),
-            novice=("guess_my_city", "customer_service", "murder_mystery"),
-            tasks=40,
-            pieces="words",
-            illegal_share=0.0,
-            steps=2500,
-            transcripts_per_step=16,
-            long_every=25,
-            width=128,
-            layers=4,
-            feed_forward=384,
-            vocabulary=4096,
-        ),
-        evaluation=EvaluationConfig(games=40),
+        sampling=SamplingConfig(temperature=1.5, min_p=0.3),
+        optimizer=ScheduledOptimizerConfig(learning_rate=3e-3, warmup_steps=60, schedule="cosine", b2=0.98),
+        batch=BatchShape(row_length=384, micro_batch_rows=2),
+        transcripts_per_game=6000,
+        transcripts_of={"mastermind": 9000, "bandit": 3000, "cellular_automata": 3000, "twenty_questions": 2500},
+        skill=(0.9, 1.0),
+        novice=("guess_my_city", "customer_service", "murder_mystery"),
+        tasks=40,
+        pieces="words",
+        illegal_share=0.0,
+        steps=2500,
+        transcripts_per_step=16,
+        long_every=25,
+        width=128,
+        layers=4,
+        feed_forward=384,
+        vocabulary=4096,
+        evaluation_games=40,
         checkpoint=CheckpointConfig(every=500, keep=2),
     )

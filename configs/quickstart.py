@@ -6,14 +6,14 @@ Hardware: a CPU with two cores and 2 GB of free memory.
 Time: 5 minutes on an idle machine, at most 10 (299 s, 1.9 GB; see BUILD_NOTES.md).
 Score: two-player games pooled against the initial policy from 0.49 to 0.79-0.82 (seeds 3 to 5), TowerOfHanoi (14 moves)
   solved from 2 % to 95-99 %, GuessTheNumber unchanged.
-Variant: --config.divide_fuse_conquer.opponent=itself plays against the policy in training, as in the paper.
+Variant: --config.opponent=itself plays against the policy in training, as in the paper.
 """
 
 from dfc.config import (
     AcceptanceConfig,
     BatchConfig,
     CheckpointConfig,
-    DivideFuseConquerConfig,
+    DivideFuseConquer,
     EvaluationConfig,
     GroupingConfig,
     GrpoConfig,
@@ -21,16 +21,14 @@ from dfc.config import (
     OptimizerConfig,
     RewardConfig,
     RolloutConfig,
-    RunConfig,
     TrainingConfig,
 )
 
 
-def get_config() -> RunConfig:
+def get_config() -> DivideFuseConquer:
     """Returns the configuration."""
-    return RunConfig(
+    return DivideFuseConquer(
         name="quickstart",
-        recipe="divide_fuse_conquer",
         games={
             "TicTacToe-v0": {},
             "ConnectFour-v0": {},
@@ -44,18 +42,16 @@ def get_config() -> RunConfig:
         optimizer=OptimizerConfig(learning_rate=1e-3, b2=0.98),
         batch=BatchConfig(row_length=160, micro_batch_rows=4, workers=2),
         training=TrainingConfig(scan_layers=False, remat="none"),
-        divide_fuse_conquer=DivideFuseConquerConfig(
-            divide_iterations=24,
-            conquer_iterations=32,
-            seeds_per_game=16,
-            trajectories_per_seed=8,
-            opponent="initial",
-            epsilon=0.02,
-            grouping=GroupingConfig(trials=100),
-            acceptance=AcceptanceConfig(rule="previous", games=16, tolerance=0.05),
-            grpo=GrpoConfig(clip_ratio=0.2, kl_coefficient=0.02, updates_per_iteration=4),
-            reward=RewardConfig(illegal_try=0.5),
-        ),
+        divide_iterations=24,
+        conquer_iterations=32,
+        seeds_per_game=16,
+        trajectories_per_seed=8,
+        opponent="initial",
+        epsilon=0.02,
+        grouping=GroupingConfig(trials=100),
+        acceptance=AcceptanceConfig(rule="previous", games=16, tolerance=0.05),
+        grpo=GrpoConfig(clip_ratio=0.2, kl_coefficient=0.02, updates_per_iteration=4),
+        reward=RewardConfig(illegal_try=0.5),
         evaluation=EvaluationConfig(games=200, stage_games=40),
         checkpoint=CheckpointConfig(every=5, keep=2),
     )

@@ -5,44 +5,40 @@ Command: python -m dfc.launch --config=configs/smoke.py
 Hardware: a CPU with two cores.
 Time: 36 s on two cores beside other work, most of it compilation.
 Score: none; so few games measure nothing.
-Variant: --config.divide_fuse_conquer.conquer_iterations=5 runs longer.
+Variant: --config.conquer_iterations=5 runs longer.
 """
 
 from dfc.config import (
     AcceptanceConfig,
     BatchConfig,
     CheckpointConfig,
-    DivideFuseConquerConfig,
+    DivideFuseConquer,
     EvaluationConfig,
     GroupingConfig,
     ModelConfig,
     OptimizerConfig,
     RolloutConfig,
-    RunConfig,
     TrainingConfig,
 )
 
 
-def get_config() -> RunConfig:
+def get_config() -> DivideFuseConquer:
     """Returns the configuration."""
-    return RunConfig(
+    return DivideFuseConquer(
         name="smoke",
-        recipe="divide_fuse_conquer",
         games={"TicTacToe-v0": {}, "GuessTheNumber-v0": {}},
         model=ModelConfig(path="tiny_player", dtype="float32"),
         rollout=RolloutConfig(slots=16, max_length=256, max_reply_length=4, stop=("]",), prompt="bare_action"),
         optimizer=OptimizerConfig(learning_rate=1e-3, b2=0.98),
         batch=BatchConfig(row_length=256, micro_batch_rows=8),
         training=TrainingConfig(scan_layers=False, remat="none"),
-        divide_fuse_conquer=DivideFuseConquerConfig(
-            divide_iterations=2,
-            conquer_iterations=1,
-            seeds_per_game=2,
-            trajectories_per_seed=4,
-            opponent="initial",
-            grouping=GroupingConfig(trials=8),
-            acceptance=AcceptanceConfig(rule="previous", games=4),
-        ),
+        divide_iterations=2,
+        conquer_iterations=1,
+        seeds_per_game=2,
+        trajectories_per_seed=4,
+        opponent="initial",
+        grouping=GroupingConfig(trials=8),
+        acceptance=AcceptanceConfig(rule="previous", games=4),
         evaluation=EvaluationConfig(games=8, stage_games=4),
         checkpoint=CheckpointConfig(every=1, keep=2),
     )

@@ -11,14 +11,13 @@ Variant: --config.optimizer.learning_rate=3e-4 learns more slowly.
 
 import dataclasses
 
-from dfc.config import RunConfig
+from dfc.config import DivideFuseConquer
 from dfc.configs import study_dfc
 
 
-def get_config() -> RunConfig:
+def get_config() -> DivideFuseConquer:
     """Returns the configuration."""
     base = study_dfc.get_config()
-    method = dataclasses.replace(
-        base.divide_fuse_conquer, method="imitate_wins", conquer_iterations=study_dfc.ITERATIONS_OF_BASELINES
+    return dataclasses.replace(
+        base, name="study_imitation", method="imitate_wins", conquer_iterations=study_dfc.ITERATIONS_OF_BASELINES
     )
-    return dataclasses.replace(base, name="study_imitation", divide_fuse_conquer=method)

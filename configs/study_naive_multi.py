@@ -6,19 +6,18 @@ Hardware: a CPU core and 2 GB of free memory.
 Time: 8 to 10 minutes beside two other runs on four cores.
 Score: two-player games pooled against the initial policy 0.828 (three seeds: 0.794 to 0.859).
   All figures: docs/results/divide_fuse_conquer.md.
-Variant: --config.divide_fuse_conquer.mixed_priority.enabled=false gives every game as many seeds.
+Variant: --config.mixed_priority.enabled=false gives every game as many seeds.
 """
 
 import dataclasses
 
-from dfc.config import RunConfig
+from dfc.config import DivideFuseConquer
 from dfc.configs import study_dfc
 
 
-def get_config() -> RunConfig:
+def get_config() -> DivideFuseConquer:
     """Returns the configuration."""
     base = study_dfc.get_config()
-    method = dataclasses.replace(
-        base.divide_fuse_conquer, method="naive_multi", conquer_iterations=study_dfc.ITERATIONS_OF_BASELINES
+    return dataclasses.replace(
+        base, name="study_naive_multi", method="naive_multi", conquer_iterations=study_dfc.ITERATIONS_OF_BASELINES
     )
-    return dataclasses.replace(base, name="study_naive_multi", divide_fuse_conquer=method)

@@ -6,19 +6,18 @@ Hardware: a CPU core and 2 GB of free memory.
 Time: 10 to 12 minutes beside two other runs on four cores.
 Score: two-player games pooled against the initial policy 0.813 (three seeds: 0.791 to 0.824).
   All figures: docs/results/divide_fuse_conquer.md.
-Variant: --config.divide_fuse_conquer.conquer_iterations=20 is shorter.
+Variant: --config.conquer_iterations=20 is shorter.
 """
 
 import dataclasses
 
-from dfc.config import RunConfig
+from dfc.config import DivideFuseConquer
 from dfc.configs import study_dfc
 
 
-def get_config() -> RunConfig:
+def get_config() -> DivideFuseConquer:
     """Returns the configuration."""
     base = study_dfc.get_config()
-    method = dataclasses.replace(
-        base.divide_fuse_conquer, method="naive_single", conquer_iterations=study_dfc.ITERATIONS_OF_BASELINES
+    return dataclasses.replace(
+        base, name="study_naive_single", method="naive_single", conquer_iterations=study_dfc.ITERATIONS_OF_BASELINES
     )
-    return dataclasses.replace(base, name="study_naive_single", divide_fuse_conquer=method)

@@ -7,19 +7,10 @@ Hardware: a CPU with two cores.
 Time: 21 minutes on two cores shared with other work.
 Score: at least 99 % legal replies in five tokens, 96 to 97 % in ConnectFour and GuessTheNumber-hardcore, 91 % in
   GuessTheNumber; 0.46 to 0.50 against random legal play.
-Variant: --config.tiny_player.steps=400 for a quick and worse one.
+Variant: --config.steps=400 for a quick and worse one.
 """
 
-from dfc.config import (
-    BatchConfig,
-    CheckpointConfig,
-    ModelConfig,
-    OptimizerConfig,
-    RolloutConfig,
-    RunConfig,
-    TinyPlayerConfig,
-    TrainingConfig,
-)
+from dfc.config import BatchShape, CheckpointConfig, RolloutConfig, ScheduledOptimizerConfig, TinyPlayer
 
 GAME_IDS = (  # the bundled weights were made from these; another list makes another model
     "TicTacToe-v0",
@@ -34,17 +25,13 @@ GAME_IDS = (  # the bundled weights were made from these; another list makes ano
 )
 
 
-def get_config() -> RunConfig:
+def get_config() -> TinyPlayer:
     """Returns the configuration."""
-    return RunConfig(
+    return TinyPlayer(
         name="tiny_player",
-        recipe="tiny_player",
         games={game_id: {} for game_id in GAME_IDS},
-        model=ModelConfig(path="tiny_player", dtype="float32"),
         rollout=RolloutConfig(slots=64, max_length=1024, max_reply_length=8, stop=("]",), prompt="bare_action"),
-        optimizer=OptimizerConfig(learning_rate=4e-3, warmup_steps=60, schedule="cosine", b2=0.98),
-        batch=BatchConfig(row_length=160, micro_batch_rows=4),
-        training=TrainingConfig(scan_layers=False, remat="none"),
-        tiny_player=TinyPlayerConfig(),
+        optimizer=ScheduledOptimizerConfig(learning_rate=4e-3, warmup_steps=60, schedule="cosine", b2=0.98),
+        batch=BatchShape(row_length=160, micro_batch_rows=4),
         checkpoint=CheckpointConfig(every=500, keep=2),
     )

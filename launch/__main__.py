@@ -41,8 +41,8 @@ def main(arguments: Sequence[str]) -> int:
 def _main(arguments: Sequence[str]) -> int:
     try:
         request = command_line.parse(arguments)
-        if request is None:
-            sys.stdout.write(command_line.help_text())
+        if isinstance(request, str):
+            sys.stdout.write(request)
             return 0
         distributed.connect(request.processes)
         if request.processes.mode == "off":
@@ -69,7 +69,10 @@ def _main(arguments: Sequence[str]) -> int:
 
 
 def _refused(error: ConfigError) -> int:
-    sys.stderr.write(f"{error}\nNothing was started. python -m dfc.launch --help lists every flag and key.\n")
+    sys.stderr.write(
+        f"{error}\nNothing was started. "
+        "python -m dfc.launch --help lists every flag, with --config=FILE every key of its recipe.\n"
+    )
     return 2
 
 
@@ -137,7 +140,7 @@ def _run(request: Request) -> int:
     folder_ = open_together(request.workdir, request.config, command=request.command)
     with folder_ as folder, _stop() as stop:
         try:
-            importlib.import_module(f"dfc.recipes.{request.config.recipe}").run(request.config, folder, stop)
+            importlib.import_module(f"dfc.recipes.{request.config.module}").run(request.config, folder, stop)
         except Interrupted as interrupted:
             if folder.writes:
                 where = "" if request.processes.mode == "off" else " in every process"

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from dfc.config import RunConfig
+from dfc.config import GamesRun, Run, TinyPlayer, TrainingRun
 from dfc.errors import ConfigError
 
 _FROM_ENVIRONMENT = {
@@ -207,17 +207,22 @@ def _speak_when_aborted() -> None:
     faulthandler.enable(file=writer)
 
 
-def problems(config: RunConfig, count: int) -> list[str]:
+def problems(config: Run, count: int) -> list[str]:
     """Returns why a valid configuration cannot run in `count` processes, one sentence each."""
     if count == 1:
         return []
+    threads = {}
+    if isinstance(config, GamesRun):
+        threads["rollout.workers"] = config.rollout.workers
+    if isinstance(config, TrainingRun):
+        threads["batch.workers"] = config.batch.workers
     found = [
         f"{key}={workers}: must be 1 with {count} processes; threads would call the devices in an order of their own,"
         " and each process would wait for another program"
-        for key, workers in (("rollout.workers", config.rollout.workers), ("batch.workers", config.batch.workers))
+        for key, workers in threads.items()
         if workers != 1
     ]
-    if config.recipe == "tiny_player":
+    if isinstance(config, TinyPlayer):
         found.append(f"recipe='tiny_player': makes a small model in one process, not in {count}; use --distributed=off")
     return found
 

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dfc import validation
-from dfc.config import RunConfig
+from dfc.config import DivideFuseConquer
 from dfc.errors import ConfigError, DfcError, WeightsError
 from dfc.launch import command_line
+from dfc.launch.overrides import override
 from dfc.runs.printing import guarded
 
 _EPILOGUE = """\
@@ -80,7 +81,7 @@ def _main(arguments: Sequence[str]) -> int:
         return 2
 
 
-def _config(known: argparse.Namespace, rest: Sequence[str]) -> RunConfig:
+def _config(known: argparse.Namespace, rest: Sequence[str]) -> DivideFuseConquer:
     found = [f"{word}: there is no such flag; --help lists them" for word in rest if not word.startswith("--config.")]
     missing = (flag for flag in ("config", "topology") if getattr(known, flag) is None)
     found += [f"--{flag} is missing; --help shows an example" for flag in missing]
@@ -90,8 +91,14 @@ def _config(known: argparse.Namespace, rest: Sequence[str]) -> RunConfig:
         found.append("--programs names what is compiled: give --compile as well")
     if known.config is None or found:
         raise ConfigError(found)
-    overrides = [word for word in rest if word.startswith("--config.")]
-    config, problems = command_line.override(command_line.load(known.config), overrides)
+    words = [word for word in rest if word.startswith("--config.")]
+    config, problems = override(command_line.load(known.config), words)
+    if not isinstance(config, DivideFuseConquer):
+        why = (
+            "what it keeps on a device and how often it runs each program is not known here; only divide_fuse_conquer is"
+            " counted. Sizes of that recipe would be wrong for another, so none are given"
+        )
+        raise ConfigError([f"recipe={config.recipe!r}: {why}"])
     problems += validation.problems(config)  # not the paths: no weights are read
     if problems:
         raise ConfigError(problems)

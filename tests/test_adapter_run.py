@@ -23,17 +23,15 @@ from dfc import config as c
 
 
 def get_config():
-    return c.RunConfig(
+    return c.DivideFuseConquer(
         games={"TicTacToe-v0": {}, "GuessTheNumber-v0": {"max_turns": 3}},
         model=c.ModelConfig(path="model"),
         adapter=c.AdapterConfig(rank=4, base="nf4"),
         rollout=c.RolloutConfig(slots=8, max_length=64, max_reply_length=4, stop=("]",)),
         optimizer=c.OptimizerConfig(learning_rate=1e-2),
         batch=c.BatchConfig(row_length=64, micro_batch_rows=4),
-        divide_fuse_conquer=c.DivideFuseConquerConfig(
-            divide_iterations=1, conquer_iterations=1, seeds_per_game=2, trajectories_per_seed=4, opponent="initial",
-            grouping=c.GroupingConfig(trials=8), acceptance=c.AcceptanceConfig(rule="always"),
-        ),
+        divide_iterations=1, conquer_iterations=1, seeds_per_game=2, trajectories_per_seed=4, opponent="initial",
+        grouping=c.GroupingConfig(trials=8), acceptance=c.AcceptanceConfig(rule="always"),
         evaluation=c.EvaluationConfig(games=4, stage_games=4),
     )
 """

@@ -1,6 +1,5 @@
 """The bandit of single turns: what is shown, what is counted, and that a policy has no memory between its turns."""
 
-import dataclasses
 import math
 import random
 import statistics
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 
 from dfc import validation
-from dfc.config import BuildDataConfig, RolloutConfig, RunConfig
+from dfc.config import RECIPES, BuildData, Evaluate, EvaluateTasks, RolloutConfig, SamplingConfig
 from dfc.games import registry, scripted
 from dfc.games.game import Outcome, Verdict
 from dfc.games.paprika.bandit_regret import BUTTONS, BanditRegret
@@ -168,7 +167,7 @@ def test_each_turn_of_a_policy_is_a_conversation_of_its_own(model):
     assert longest < 2 * turn
     sizes = {"prefill_buckets": (128,), "cache_buckets": (longest,), "decode_steps": 8}  # as few programs as possible
     rollout = RolloutConfig(slots=2, max_length=longest, max_reply_length=60, legal_only=True, **sizes)
-    engine = make_engine(rollout, decoder, tokenizer, params, mesh, slots=2)
+    engine = make_engine(rollout, decoder, tokenizer, params, mesh, sampling=SamplingConfig(), slots=2)
     free = engine.free
     runner = RolloutRunner(rollout, tokenizer, engine, opponent_name="none")
     specs = [EpisodeSpec("bandit_regret", options, task, 0, task, 7 + task) for task in range(3)]
@@ -217,28 +216,26 @@ def test_every_button_in_turn_wins_so_the_game_is_for_evaluation_only():
 
 @pytest.mark.parametrize("recipe", LEARNING)
 def test_a_run_that_would_train_on_it_is_refused_with_one_message(recipe):
-    alone = [p for p in validation.problems(RunConfig(recipe=recipe, games={"bandit_regret": {}})) if "regret" in p]
+    alone = [p for p in validation.problems(RECIPES[recipe](games={"bandit_regret": {}})) if "regret" in p]
     (told,) = alone
     assert told.startswith("games.bandit_regret: is for evaluation only and is neither trained on nor collected from")
-    beside = validation.problems(RunConfig(recipe=recipe, games={"bandit": {}, "bandit_regret": {"arms": 4}}))
+    beside = validation.problems(RECIPES[recipe](games={"bandit": {}, "bandit_regret": {"arms": 4}}))
     assert [p for p in beside if "bandit_regret" in p] == alone
 
 
 def test_it_can_be_evaluated():
-    config = RunConfig(recipe="evaluate_tasks", policies=("simple",), games={"bandit_regret": {}})
-    assert validation.problems(config) == []
-    assert validation.problems(dataclasses.replace(config, recipe="evaluate")) == []
+    for recipe in (EvaluateTasks, Evaluate):
+        assert validation.problems(recipe(policies=("simple",), games={"bandit_regret": {}})) == []
     assert registry.make("bandit_regret").info.splits == {"test": 100}
 
 
 def test_rows_of_it_are_not_built():
-    build = BuildDataConfig(trajectories="there", groups=("bandit_regret",))
-    (found,) = validation.problems(RunConfig(recipe="build_data", build_data=build))
-    assert found.startswith("build_data.groups=('bandit_regret',): bandit_regret is for evaluation only")
+    (found,) = validation.problems(BuildData(trajectories="there", groups=("bandit_regret",)))
+    assert found.startswith("groups=('bandit_regret',): bandit_regret is for evaluation only")
 
 
 @pytest.mark.parametrize("recipe", LEARNING)
 def test_a_game_without_a_memory_cannot_be_learned_from_either(monkeypatch, recipe):
     monkeypatch.setattr(BanditRegret, "evaluation_only", False)
-    config = RunConfig(recipe=recipe, games={"bandit_regret": {}})
+    config = RECIPES[recipe](games={"bandit_regret": {}})
     assert any("bandit_regret: every reply is a conversation of its own" in p for p in validation.problems(config))

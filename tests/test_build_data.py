@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from trajectory_rows import PROVENANCE, row
 
-from dfc.config import BuildDataConfig, RunConfig
+from dfc.config import BuildData
 from dfc.data import rows
 from dfc.data.trajectory_files import DatasetError, TrajectoryWriter
 from dfc.errors import ConfigError
@@ -30,11 +30,9 @@ def collected(tmp_path):
 
 
 def run(path, trajectories, *, seed=0, known=(), needed=(), **settings):
-    build = BuildDataConfig(trajectories=str(trajectories), **settings)
-    games = {game: {} for game in known}
-    config = RunConfig(name="b", recipe="build_data", seed=seed, games=games, build_data=build)
+    config = BuildData(name="b", seed=seed, trajectories=str(trajectories), **settings)
     with RunFolder.open(path, config, command="test") as folder:
-        build_data.run(config, folder, Stop(), needed=needed)
+        build_data.run(config, folder, Stop(), needed=needed, known=known)
     return path / "data"
 
 
@@ -166,7 +164,7 @@ def test_a_collection_that_is_not_finished_is_refused_unless_its_parts_are_named
 
 
 def test_labels_that_say_nothing_are_no_worse_side(tmp_path, collected):
-    with pytest.raises(ConfigError, match=r"build_data: rejected_failures must be among .* got failed"):
+    with pytest.raises(ConfigError, match=r"rejected_failures must be among .* got failed"):
         run(tmp_path / "run", collected, rejected_failures=("failed",))
 
 
@@ -205,7 +203,7 @@ def test_a_finished_run_builds_nothing_again(tmp_path, collected, capsys):
 
 
 def test_a_process_that_does_not_write_builds_nothing(tmp_path, collected):
-    config = RunConfig(recipe="build_data", build_data=BuildDataConfig(trajectories=str(collected)))
+    config = BuildData(trajectories=str(collected))
     (tmp_path / "run").mkdir()
     build_data.run(config, RunFolder.follow(tmp_path / "run", config, existed=True), Stop())
     assert not list((tmp_path / "run").iterdir())

@@ -19,7 +19,15 @@ import pytest
 from chat_server import completion, fails, serving
 from jax.experimental.compilation_cache import compilation_cache
 
-from dfc.config import CollectConfig, EndpointSettings, MeshConfig, RolloutConfig, RunConfig, SimulatorConfig
+from dfc.config import (
+    Collect,
+    CollectConfig,
+    EndpointSettings,
+    MeshConfig,
+    RolloutConfig,
+    SamplingConfig,
+    SimulatorConfig,
+)
 from dfc.data import attempts, collection, task_groups, trajectory_files
 from dfc.data.attempts import CollectionStatistics, TaskSample, TrajectorySummary
 from dfc.data.collection import Collection
@@ -40,16 +48,17 @@ GAMES = {"Nim-v0": {}, "TicTacToe-v0": {}, "TowerOfHanoi-v0": {"max_turns": 3}}
 ROLLOUT = RolloutConfig(
     slots=8, max_length=96, max_reply_length=4, stop=("]",), prefill_buckets=(16,), cache_buckets=(0, 96)
 )
-CONFIG = RunConfig(
+CONFIG = Collect(
     name="c",
-    recipe="collect",
     seed=5,
     games=GAMES,
     mesh=MeshConfig(data=2),
     rollout=ROLLOUT,
-    collect=CollectConfig(
-        tasks=3, samples=3, samples_of=("TowerOfHanoi-v0=2",), opponent="random_legal", episodes_per_chunk=10
-    ),
+    tasks=3,
+    samples=3,
+    samples_of={"TowerOfHanoi-v0": 2},
+    opponent="random_legal",
+    episodes_per_chunk=10,
 )
 EXPECTED = {  # (game, task, sample): 3 tasks each
     *((game, task, sample) for game in ("Nim-v0", "TicTacToe-v0") for task in range(3) for sample in range(3)),
@@ -161,8 +170,13 @@ def test_rows_prove_themselves_and_say_where_they_come_from(whole):
 def test_the_samples_of_a_task_differ_and_the_coldest_do_not(tmp_path, whole):
     hot = {row.token_ids.tobytes() for (game, task, _), row in rows(whole).items() if (game, task) == ("Nim-v0", 0)}
     assert len(hot) > 1
-    settings = dataclasses.replace(CONFIG.collect, temperature=0.0, tasks=1, samples=3, samples_of=())
-    config = dataclasses.replace(CONFIG, games={"TowerOfHanoi-v0": {"max_turns": 3}}, collect=settings)
+    config = dataclasses.replace(
+        CONFIG,
+        games={"TowerOfHanoi-v0": {"max_turns": 3}},
+        sampling=SamplingConfig(temperature=0.0, min_p=0.3),
+        tasks=1,
+        samples_of={},
+    )
     assert len({row.token_ids.tobytes() for row in rows(run(tmp_path / "cold", config)).values()}) == 1
 
 
@@ -359,13 +373,17 @@ def test_two_processes_go_on_with_what_one_began_and_each_writes_its_own_tasks(t
 
 # ---- simulators ------------------------------------------------------------------------------------------------
 
-ASKING = dataclasses.replace(
-    CONFIG,
+ASKING = Collect(
+    name="c",
+    seed=5,
     games={"twenty_questions": {"max_turns": 2}},
+    mesh=CONFIG.mesh,
     rollout=dataclasses.replace(
         ROLLOUT, max_length=448, max_reply_length=8, prefill_buckets=(64,), cache_buckets=(0, 448), slots=4
     ),
-    collect=CollectConfig(tasks=2, samples=2, samples_of=()),
+    tasks=2,
+    samples=2,
+    samples_of={},
 )
 
 
@@ -382,11 +400,7 @@ def world_and_judge(handler, body):
 
 def test_a_chat_server_is_world_and_judge_and_its_money_is_counted(tmp_path, capsys):
     with serving(usual=world_and_judge) as server:
-        config = with_simulators(server.url)
-        path = run(
-            tmp_path / "run",
-            dataclasses.replace(config, collect=CollectConfig(tasks=2, samples=2, episodes_per_chunk=3)),
-        )
+        path = run(tmp_path / "run", dataclasses.replace(with_simulators(server.url), episodes_per_chunk=3))
     assert len(metrics(path)) == 2
     found = rows(path)
     assert found.keys() == {("twenty_questions", task, sample) for task in range(2) for sample in range(2)}
@@ -441,8 +455,8 @@ def test_simulators_of_no_use_are_reported_after_their_games_were_kept(tmp_path)
 
 def test_attempts_that_are_there_are_not_played_again_and_have_their_summaries(tmp_path, whole, specs):
     shutil.copytree(whole / "trajectories", tmp_path / "t")
-    config = dataclasses.replace(CONFIG, collect=dataclasses.replace(CONFIG.collect, tasks=4))
-    workers = RolloutWorkers(config)
+    config = dataclasses.replace(CONFIG, tasks=4)
+    workers = RolloutWorkers(config, sampling=SamplingConfig())
     wanted = [TaskSample("TowerOfHanoi-v0", task, 0) for task in (3, 0, 3)]
     with Collection(config, workers, tmp_path / "t", collection.make_provenance(config, workers.source)) as collected:
         assert collected.missing(wanted) == [wanted[0], wanted[2]]
@@ -459,7 +473,7 @@ def test_attempts_that_are_there_are_not_played_again_and_have_their_summaries(t
 
 
 def test_a_collection_samples_as_its_section_says_whatever_its_table_does(tmp_path, whole):
-    workers = RolloutWorkers(CONFIG)
+    workers = RolloutWorkers(CONFIG, sampling=SamplingConfig())
     wanted = [TaskSample("TicTacToe-v0", task, sample) for task in range(3) for sample in range(3)]
     with Collection(
         CONFIG, workers, tmp_path / "trajectories", collection.make_provenance(CONFIG, workers.source)
@@ -470,13 +484,9 @@ def test_a_collection_samples_as_its_section_says_whatever_its_table_does(tmp_pa
     same(found, {task_sample: row for task_sample, row in rows(whole).items() if task_sample in found}, atol=1e-5)
 
 
-def configured(**games):
-    return dataclasses.replace(CONFIG, games=games, collect=CollectConfig(tasks=0))
-
-
 @pytest.mark.parametrize(("arms", "label"), [("difficulty", "difficulty"), ("category", "group")])
 def test_arms_are_the_labels_of_scenarios_within_each_game(arms, label):
-    found = task_groups.task_groups(configured(twenty_questions={}, wordle={}), arms)
+    found = task_groups.task_groups({"twenty_questions": {}, "wordle": {}}, CollectConfig(), arms)
     oracle = collections.defaultdict(set)
     for task, scenario in enumerate(TwentyQuestions.scenarios("train")):
         oracle[f"twenty_questions {getattr(scenario, label)}"].add(("twenty_questions", task))
@@ -488,47 +498,50 @@ def test_arms_are_the_labels_of_scenarios_within_each_game(arms, label):
 
 
 def test_arms_are_games_of_the_first_tasks_where_that_is_configured():
-    config = configured(twenty_questions={}, **{"Nim-v0": {}})
-    config = dataclasses.replace(config, collect=CollectConfig(tasks=2))
-    assert task_groups.task_groups(config, "game") == {
+    games = {"twenty_questions": {}, "Nim-v0": {}}
+    assert task_groups.task_groups(games, CollectConfig(tasks=2), "game") == {
         "twenty_questions": [("twenty_questions", 0), ("twenty_questions", 1)],
         "Nim-v0": [("Nim-v0", 0), ("Nim-v0", 1)],
     }
 
 
-def arms_of(*joined):
-    config = configured(twenty_questions={}, wordle={}, mastermind={})
-    config = dataclasses.replace(config, collect=CollectConfig(tasks=4))
-    curriculum = dataclasses.replace(config.task_curriculum, arms="game", join_groups=joined)
-    return task_groups.task_groups(dataclasses.replace(config, task_curriculum=curriculum))
+def arms_of(joined=None):
+    games = {"twenty_questions": {}, "wordle": {}, "mastermind": {}}
+    return task_groups.task_groups(games, CollectConfig(tasks=4), "game", joined)
 
 
 def test_joined_arms_are_one_with_all_their_tasks():
     apart = arms_of()
-    assert arms_of("codes=mastermind + wordle") == {
+    assert arms_of({"codes": ("mastermind", "wordle")}) == {
         "twenty_questions": apart["twenty_questions"],
         "codes": apart["wordle"] + apart["mastermind"],
     }
-    assert list(arms_of("wordle=wordle+mastermind")) == ["twenty_questions", "wordle"]
+    assert list(arms_of({"wordle": ("wordle", "mastermind")})) == ["twenty_questions", "wordle"]
 
 
 @pytest.mark.parametrize(
     "joined",
-    [("codes",), ("=wordle",), ("codes=wordle+chess",), ("a=wordle", "b=wordle"), ("twenty_questions=wordle",)],
+    [
+        {"codes": ()},
+        {"": ("wordle",)},
+        {"codes": ("wordle", "chess")},
+        {"a": ("wordle",), "b": ("wordle",)},
+        {"twenty_questions": ("wordle",)},
+    ],
 )
 def test_joined_arms_that_are_none_are_refused(joined):
-    with pytest.raises(ConfigError, match=r"1 problem(.|\n)*task_curriculum.join_groups: "):
-        arms_of(*joined)
+    with pytest.raises(ConfigError, match=r"1 problem(.|\n)*join_groups: "):
+        arms_of(joined)
 
 
 def test_the_split_is_the_collections_and_has_its_size():
-    config = dataclasses.replace(configured(mastermind={}), collect=CollectConfig(split="test"))
-    assert task_groups.tasks(config) == [("mastermind", task) for task in range(500)]
+    config = Collect(games={"mastermind": {}}, split="test")
+    assert task_groups.tasks(config.games, config) == [("mastermind", task) for task in range(500)]
     assert task_groups.playing(config).games == {"mastermind": {"split": "test"}}
 
 
 def test_every_part_of_the_list_has_its_share_of_every_game():
-    found = task_groups.tasks(configured(wordle={}, bandit={}, customer_service={}))
+    found = task_groups.tasks({"wordle": {}, "bandit": {}, "customer_service": {}}, CollectConfig())
     sizes = collections.Counter(game for game, _ in found)
     assert sizes == {"wordle": 1515, "bandit": 81, "customer_service": 120}
     so_far = collections.Counter()
@@ -539,9 +552,8 @@ def test_every_part_of_the_list_has_its_share_of_every_game():
 
 
 def test_samples_of_single_games_differ_and_stand_together():
-    config = configured(mastermind={}, bandit={})
-    config = dataclasses.replace(config, collect=CollectConfig(tasks=2, samples=3, samples_of=("mastermind=5",)))
-    found = attempts.planned(config)
+    settings = CollectConfig(tasks=2, samples=3, samples_of={"mastermind": 5})
+    found = attempts.planned({"mastermind": {}, "bandit": {}}, settings)
     assert collections.Counter(task_sample.game for task_sample in found) == {"mastermind": 10, "bandit": 6}
     runs = [
         task_sample[:2]

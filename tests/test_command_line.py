@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dfc.config import RunConfig
+from dfc.config import DivideFuseConquer, MeshConfig
 from dfc.errors import CheckpointError, ConfigError
 from dfc.launch import command_line
 from dfc.launch.__main__ import main
@@ -15,6 +15,7 @@ from dfc.runs.stop_signals import Interrupted, Stop
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 SMOKE = "--config=configs/smoke.py"
+TINY = "--config.model.path=tiny_player"  # in the place of weights that are not there
 
 
 @pytest.fixture(autouse=True)
@@ -41,63 +42,10 @@ def write_config(path, body):
     return f"--config={path}"
 
 
-@pytest.mark.parametrize(
-    ("word", "key", "value"),
-    [
-        ("--config.optimizer.learning_rate=1e-3", "optimizer.learning_rate", 1e-3),
-        ("--config.optimizer.learning_rate=1", "optimizer.learning_rate", 1.0),
-        ("--config.rollout.slots=12", "rollout.slots", 12),
-        ("--config.seed=4294967295", "seed", 2**32 - 1),
-        ("--config.rollout.stop=]", "rollout.stop", ("]",)),
-        ("--config.rollout.stop=('a', ']')", "rollout.stop", ("a", "]")),
-        ("--config.rollout.stop=()", "rollout.stop", ()),
-        ("--config.divide_fuse_conquer.half_negative=false", "divide_fuse_conquer.half_negative", False),
-        ("--noconfig.divide_fuse_conquer.half_negative", "divide_fuse_conquer.half_negative", False),
-        ("--config.divide_fuse_conquer.opponent=itself", "divide_fuse_conquer.opponent", "itself"),
-        ("--config.name=3", "name", "3"),
-        ("--config.games.TicTacToe-v0.illegal_allowance=3", "games", {"TicTacToe-v0": {"illegal_allowance": 3}}),
-        ("--config.games={'TowerOfHanoi-v0': {'max_turns': 14}}", "games", {"TowerOfHanoi-v0": {"max_turns": 14}}),
-        ("--config.games.Nim-v0={'piles': (1, 2)}", "games", {"Nim-v0": {"piles": (1, 2)}}),
-    ],
-)
-def test_an_override_sets_one_value_of_its_type_and_nothing_else(word, key, value):
-    before, after = config_of(), config_of(word)
-    found = command_line.validation.value_at(after, key)
-    if key == "games" and "games=" not in word:
-        found = {name: options for name, options in found.items() if name in value}
-        assert set(before.games) <= set(after.games)
-    assert found == value
-    assert type(found) is type(value) or key == "games"
-    for other in command_line._all_keys(before, ""):
-        if other != key:
-            assert command_line.validation.value_at(after, other) == command_line.validation.value_at(before, other)
-
-
 def test_overrides_work_with_a_space_and_the_last_of_a_key_holds():
     assert config_of("--config.rollout.slots", "3", "--config.rollout.slots=5", "--config.seed", "9").rollout.slots == 5
-    config = config_of("--config.divide_fuse_conquer.half_negative", "--config.seed", "9")
-    assert (config.divide_fuse_conquer.half_negative, config.seed) == (True, 9)
-
-
-def test_options_of_two_ids_given_in_the_file_and_not_can_be_set_together(here):
-    path = write_config(here / "c.py", "return RunConfig(games={'TowerOfHanoi-v0': {'max_turns': 9}, 'Nim-v0': {}})")
-    request = command_line.parse(
-        [
-            path,
-            "--config.games.TowerOfHanoi-v0.max_turns=14",
-            "--config.games.TowerOfHanoi-v0.num_disks=2",
-            "--config.games.Nim-v0.piles=(2,2)",
-        ]
-    )
-    assert request.config.games == {
-        "TowerOfHanoi-v0": {"max_turns": 14, "num_disks": 2},
-        "Nim-v0": {"piles": (2, 2)},
-    }
-
-
-def test_to_config_dict_and_from_config_dict_are_inverses():
-    config = command_line.load(str(CHECKOUT / "configs/quickstart.py"))
-    assert command_line.from_config_dict(command_line.to_config_dict(config)) == config
+    config = config_of("--config.half_negative", "--config.seed", "9")
+    assert (config.half_negative, config.seed) == (True, 9)
 
 
 def test_all_problems_are_listed_together_with_key_value_allowed_and_nearest():
@@ -110,7 +58,7 @@ def test_all_problems_are_listed_together_with_key_value_allowed_and_nearest():
         "--config.seed=x",
         "--config.optimizer=3",
         "--config.rollout.slots.more=1",
-        "--config.divide_fuse_conquer.half_negative=perhaps",
+        "--config.half_negative=perhaps",
         "--config.games.TicTacTo-v0.show_board=true",
         "--config.games.TicTacToe-v0.show_bord=true",
         "--config.games.Nim-v0.piles=(1,2)",
@@ -122,16 +70,16 @@ def test_all_problems_are_listed_together_with_key_value_allowed_and_nearest():
         "--wrkdir=x: there is no flag --wrkdir; did you mean 'workdir'?",
         "'stray': not expected here",
         "there is no 'slot' in rollout; did you mean 'slots'?",
-        "--config.learning_rate: there is no 'learning_rate' in the configuration; did you mean 'optimizer.learning_rate'?",  # noqa: E501 - one message
-        "--config.seed=x: must be a whole number",
+        "--config.learning_rate: there is no 'learning_rate' in the configuration of divide_fuse_conquer; did you mean 'optimizer.learning_rate'?",  # noqa: E501 - one message
+        "--config.seed=x: must be a whole number, at least 0 and below 4,294,967,296",
         "--config.optimizer: a section; set its values one by one: learning_rate,",
-        "rollout.slots is a whole number, not a section",
-        "--config.divide_fuse_conquer.half_negative=perhaps: must be true or false",
+        "rollout.slots is a whole number, at least 1 and at most 100,000, not a section",
+        "--config.half_negative=perhaps: must be true or false",
         "there is no game 'TicTacTo-v0'; did you mean 'TicTacToe-v0'?",
         "TicTacToe-v0 has no option 'show_bord'; did you mean 'show_board'?",
         "Nim-v0 is not among this run's games; add it: --config.games.Nim-v0={}",
         "--config.games=3: must be a mapping such as",
-        "model.dtype='float64' (str): must be one of 'float32', 'bfloat16'",
+        "--config.model.dtype=float64: must be one of 'float32', 'bfloat16'",
         "optimizer.b1=nan (float): must be a number",
     ]
     assert len(found) == len(expected)
@@ -147,8 +95,8 @@ def test_all_problems_are_listed_together_with_key_value_allowed_and_nearest():
         (["--config.games={}"], "games is empty: name at least one id; allowed: TicTacToe-v0,"),
         (["--config.games={'Tic': {}}"], "did you mean 'TicTacToe-v0'?"),
         (["--config.games.GuessTheNumber-v0.min_number=30"], "games.GuessTheNumber-v0: "),
-        (["--config.divide_fuse_conquer.acceptance.games=5"], "acceptance.games=5: must be even"),
-        (["--config.divide_fuse_conquer.trajectories_per_seed=1"], "must be at least 2"),
+        (["--config.acceptance.games=5"], "acceptance.games=5: must be even"),
+        (["--config.trajectories_per_seed=1"], "must be at least 2"),
         (["--config.rollout.slots=0"], "rollout.slots=0: must be at least 1"),
         (["--config.rollout.max_actions=-1"], "rollout.max_actions=-1: must be at least 0"),
         (["--config.rollout.max_prompt_length=-1"], "rollout.max_prompt_length=-1: must be at least 0"),
@@ -157,27 +105,27 @@ def test_all_problems_are_listed_together_with_key_value_allowed_and_nearest():
             "rollout.max_prompt_length=300: must be at most rollout.max_length=256, the whole context",
         ),
         (["--config.rollout.max_replies=120"], "there is no 'max_replies' in rollout; did you mean"),
-        (["--config.divide_fuse_conquer.reward.overrun=0.5"], "overrun=0.5: must be at least -1e+06 and at most 0"),
-        (["--config.rollout.sampling.top_p=0"], "top_p=0.0: must be above 0 and at most 1"),
-        (["--config.divide_fuse_conquer.epsilon=1.2"], "epsilon=1.2: must be at least 0 and at most 1"),
-        (["--config.rollout.sampling.temperature=0"], "nothing to compare"),
+        (["--config.reward.overrun=0.5"], "overrun=0.5: must be at least -1e+06 and at most 0"),
+        (["--config.rollout.sampling.top_p=0"], "--config.rollout.sampling.top_p: there is no 'sampling' in rollout"),
+        (["--config.epsilon=1.2"], "epsilon=1.2: must be at least 0 and at most 1"),
+        (["--config.temperature=0"], "temperature=0.0: must be above 0"),
         (["--config.rollout.stop=('',)"], "must hold no empty text"),
         (["--config.mesh.data=0"], "mesh.data=0: must be at least 1, or -1"),
         (["--config.mesh.data=-1"], "mesh.data and mesh.fsdp are all -1"),
         (["--config.mesh.fsdp=3"], "micro_batch_rows=8: must be a multiple of 3"),
         (["--config.name=a/b"], "name='a/b': must be one folder name"),
-        (["--config.tiny_player.width=40"], "must be a multiple of 32"),
-        (["--config.divide_fuse_conquer.grpo.updates_per_iteration=9"], "must be at most 2"),
+        (["--config.sampling.top_p=0"], "there is no 'sampling' in the configuration of divide_fuse_conquer"),
+        (["--config.grpo.updates_per_iteration=9"], "must be at most 2"),
         (
             [
                 "--config.adapter.rank=4",
                 "--config.adapter.base=nf4",
-                "--config.divide_fuse_conquer.method=naive_single",
+                "--config.method=naive_single",
             ],
             "must be 'full' with method='naive_single'",
         ),
         (
-            ["--config.divide_fuse_conquer.mixed_priority.a=0", "--config.divide_fuse_conquer.mixed_priority.b=0"],
+            ["--config.mixed_priority.a=0", "--config.mixed_priority.b=0"],
             "are both 0",
         ),
         (["--config.model.path=nowhere"], "model.path='nowhere': no such folder"),
@@ -193,18 +141,51 @@ def test_a_value_that_cannot_work_is_one_problem_that_says_why(words, text):
 
 
 @pytest.mark.parametrize(
+    ("file", "words", "text"),
+    [
+        ("evaluate", ["--config.sampling.top_p=0"], "sampling.top_p=0.0: must be above 0 and at most 1"),
+        ("evaluate", ["--config.model.path=x"], "there is no 'model' in the configuration of evaluate"),
+        (
+            "evaluate_tasks",
+            ["--config.policies=simple", "--config.temperatures=(-1,)"],
+            "(-1,): must be at least 0 each",
+        ),
+        ("paprika_tiny", [TINY, "--config.collect.samples_of.wordle=0"], "at least 1 and at most 1,000,000,000 each"),
+        ("tiny_player", ["--config.width=40"], "must be a multiple of 32"),
+        ("tiny_player", ["--config.steps=0"], "steps=0: must be at least 1 and at most"),
+        ("tiny_player", ["--config.skill=0.5,2"], "skill=(0.5, 2.0): must be at least 0 and at most 1 each"),
+        ("smoke", ["--config.rollout.prefill_buckets=0,4"], "rollout.prefill_buckets=(0, 4): must be at least 1 each"),
+        ("smoke", ["--config.checkpoint.keep=1"], "checkpoint.keep=1: must be at least 2"),
+        (
+            "paprika_tiny",
+            [TINY, "--config.stages=collect,rest"],
+            "each one of 'collect', 'build_data', 'sft', 'rpo', 'eval",
+        ),
+    ],
+)
+def test_values_of_other_recipes_are_checked_too(file, words, text):
+    (problem,) = problems_of(f"--config=configs/{file}.py", *words)
+    assert text in problem
+
+
+@pytest.mark.parametrize(
     ("body", "text"),
     [
-        ("return RunConfig(seeed=1)", "line 4 raised TypeError: "),
-        ("return RunConfig(seeed=1)", "; did you mean 'seed'?"),
+        ("return DivideFuseConquer(seeed=1)", "line 4 raised TypeError: "),
+        ("return DivideFuseConquer(seeed=1)", "; did you mean 'seed'?"),
         ("return 1 / 0", "line 4 raised ZeroDivisionError: division by zero"),
         ("return ]", "line 4 is no Python: "),
-        ("return {}", "get_config() must return a dfc.config.RunConfig, not dict"),
-        ("return RunConfig(games={'Nim-v0': {}}, seed='1')", "seed='1' (str): must be a whole number"),
-        ("return RunConfig(games={'Nim-v0': {}}, seed=True)", "seed=True (bool): must be a whole number"),
-        ("return RunConfig(games={'Nim-v0': {}}, rollout=3)", "rollout=3: must be a section (RolloutConfig)"),
-        ("return RunConfig(games=['Nim-v0'])", "games=['Nim-v0']: must be a mapping"),
-        ("return RunConfig(games={'Nim-v0': 3})", "games.Nim-v0=3: must be a mapping of options"),
+        (
+            "return {}",
+            "get_config() must return one of dfc.config (DivideFuseConquer, Paprika, TaskCurriculum, Collect,",
+        ),
+        ("return DivideFuseConquer(games={'Nim-v0': {}}, seed='1')", "seed='1' (str): must be a whole number"),
+        ("return DivideFuseConquer(games={'Nim-v0': {}}, seed=True)", "seed=True (bool): must be a whole number"),
+        ("return DivideFuseConquer(games={'Nim-v0': {}}, rollout=3)", "rollout=3: must be a section (RolloutConfig)"),
+        ("return DivideFuseConquer(games=['Nim-v0'])", "games=['Nim-v0']: must be a mapping"),
+        ("return DivideFuseConquer(games={'Nim-v0': 3})", "games.Nim-v0=3: must be a mapping of options"),
+        ("return Run()", "get_config() must return one of dfc.config ("),
+        ("return Collect(sampling=FilterConfig(), games={'wordle': {}})", "must be a section (SamplingConfig)"),
     ],
 )
 def test_a_faulty_file_is_named_with_line_and_cause(here, body, text):
@@ -216,7 +197,7 @@ def test_a_faulty_file_is_named_with_line_and_cause(here, body, text):
 
 def test_an_edited_file_is_read_anew(here):
     for seed in (1, 2):  # the same size within one second: a cached compilation would be taken
-        path = write_config(here / "c.py", f"return RunConfig(seed={seed}, games={{'Nim-v0': {{}}}})")
+        path = write_config(here / "c.py", f"return DivideFuseConquer(seed={seed}, games={{'Nim-v0': {{}}}})")
         assert command_line.parse([path]).config.seed == seed
 
 
@@ -229,26 +210,8 @@ def test_a_missing_file_names_the_nearest_one_that_comes_with_dfc(here):
 
 def test_a_file_of_the_current_folder_comes_before_the_one_of_dfc(here):
     (here / "configs").mkdir()
-    write_config(here / "configs/smoke.py", "return RunConfig(seed=77, games={'Nim-v0': {}})")
+    write_config(here / "configs/smoke.py", "return DivideFuseConquer(seed=77, games={'Nim-v0': {}})")
     assert command_line.parse([SMOKE]).config.seed == 77
-
-
-def test_every_number_of_the_schema_has_a_range():
-    config = RunConfig()
-    numbers = {
-        key
-        for key in command_line._all_keys(config, "")
-        if type(command_line.validation.value_at(config, key)) in {int, float} and not key.startswith("mesh.")
-    }
-    assert set(command_line.validation._RANGES) == numbers
-
-
-def test_help_explains_every_key_of_the_schema(capsys):
-    assert main(["--help"]) == 0
-    text = capsys.readouterr().out
-    for key in command_line._all_keys(RunConfig(), ""):
-        assert f"--config.{key} (" in text
-    assert "the paper's S" in text
 
 
 # ---- main -------------------------------------------------------------------------------------------------------
@@ -303,7 +266,7 @@ def test_a_limit_below_a_games_longest_play_is_said_once_before_the_run(recipe, 
     assert main([SMOKE, games, "--config.rollout.max_actions=10"]) == 0
     notice, after = capsys.readouterr().out.splitlines()
     assert notice.startswith(
-        "rollout.max_actions=10 is below the longest play of Nim-v0 12, Poker-v0 200: longer games"
+        "rollout.max_actions=10 is below the longest play of Poker-v0 200, Nim-v0 12: longer games"
     )
     assert after == "begins"
     assert main([SMOKE, "--workdir=w", "--config.rollout.max_actions=200"]) == 0
@@ -315,7 +278,8 @@ def test_a_wrong_configuration_touches_no_folder(here, capsys):
     assert main([SMOKE, "--workdir=w", "--config.seed=x"]) == 2
     assert main([SMOKE, "--workdir=w", "--config.mesh.fsdp=4", "--config.seed=1"]) == 2  # the tests have 8 devices
     message = capsys.readouterr().err
-    assert "1 problem in the configuration:\n  - --config.seed=x: must be a whole number\n" in message
+    said = "--config.seed=x: must be a whole number, at least 0 and below 4,294,967,296\n"
+    assert f"1 problem in the configuration:\n  - {said}" in message
     assert "the product is 4, but must be the number of devices, 8" in message
     assert list(here.iterdir()) == []
 
@@ -329,7 +293,7 @@ def test_another_configurations_folder_is_refused_with_exit_code_1(capsys, recip
 
 def test_a_mesh_must_fit_the_devices():
     def found(devices, **sizes):
-        config = RunConfig(mesh=command_line.dfc.config.MeshConfig(**sizes))
+        config = DivideFuseConquer(mesh=MeshConfig(**sizes))
         return command_line.validation.device_problems(config, devices)
 
     assert found(8) == found(8, data=2, fsdp=2, tensor=2) == found(8, data=2, tensor=2) == []

@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -7,8 +8,10 @@ import pytest
 
 import dfc
 from dfc import validation
+from dfc.config import RECIPES
 from dfc.games import registry
 from dfc.launch import command_line
+from dfc.launch.overrides import override
 from dfc.runs.run_folder import config_json
 
 FOLDER = Path(__file__).resolve().parents[1] / "configs"
@@ -31,7 +34,8 @@ def test_a_shipped_file_is_valid_and_named_like_its_run(name):
     assert validation.problems(config) == []
     assert config.name == name
     assert json.loads(json.dumps(config_json(config)))["name"] == name
-    assert command_line.from_config_dict(command_line.to_config_dict(config)) == config
+    assert override(config, []) == (config, [])
+    assert type(config) is RECIPES[config.recipe]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -42,8 +46,13 @@ def test_the_head_of_a_file_says_what_one_needs_and_its_command_and_variant_are_
     (command,) = [line for line in head.splitlines() if line.startswith("Command:")]
     words = shlex.split(command.removeprefix("Command: "))
     assert words[:4] == ["python", "-m", "dfc.launch", f"--config=configs/{name}.py"]
+    for command in re.findall(r"python -m dfc\.launch((?:\s+--\S+)+)", head):  # those that go before or after it, too
+        file, *words = command.split()
+        words = [word for word in words if word.startswith("--config.")]
+        changed, found = override(load(Path(file).stem), words)
+        assert found + validation.problems(changed) == []
     variant = head.split("\nVariant: ")[1].split()
-    changed, found = command_line.override(load(name), [word for word in variant if word.startswith("--")])
+    changed, found = override(load(name), [word for word in variant if word.startswith("--")])
     assert found == []
     assert changed != load(name)
     assert validation.problems(changed) == []
@@ -51,15 +60,14 @@ def test_the_head_of_a_file_says_what_one_needs_and_its_command_and_variant_are_
 
 def test_the_paper_run_has_the_values_of_section_4_2():
     config = load("dfc_textarena_qwen2_5_32b")
-    method = config.divide_fuse_conquer
-    assert (method.divide_iterations, method.conquer_iterations) == (100, 100)
-    assert (method.seeds_per_game, method.trajectories_per_seed) == (50, 8)
-    assert (config.optimizer.learning_rate, config.rollout.sampling.temperature) == (2e-6, 1.0)
+    assert (config.divide_iterations, config.conquer_iterations) == (100, 100)
+    assert (config.seeds_per_game, config.trajectories_per_seed) == (50, 8)
+    assert (config.optimizer.learning_rate, config.temperature) == (2e-6, 1.0)
     rollout = config.rollout
     assert (rollout.max_prompt_length, rollout.max_reply_length, rollout.max_actions) == (8192, 4096, 120)  # of a call
     assert rollout.max_length == config.batch.row_length == 8192 + 4096  # so that the last reply has its room, too
-    assert dataclasses.astuple(method.mixed_priority) == (True, 0.2, 0.8, 0.1)
-    assert (method.grpo.clip_ratio, method.grpo.kl_coefficient, config.evaluation.games) == (0.1, 0.1, 20)
+    assert dataclasses.astuple(config.mixed_priority) == (True, 0.2, 0.8, 0.1)
+    assert (config.grpo.clip_ratio, config.grpo.kl_coefficient, config.evaluation.games) == (0.1, 0.1, 20)
     assert config.rollout.prompt == "think"
     assert len(config.games) == 18
     assert validation.device_problems(config, 64) == []
@@ -75,9 +83,8 @@ def test_a_limit_below_a_games_longest_play_is_named_and_no_other_shipped_file_h
 
 def test_the_smoke_run_is_small():
     config = load("smoke")
-    method = config.divide_fuse_conquer
     assert len(config.games) == 2
-    assert max(method.divide_iterations, method.conquer_iterations) <= 2
+    assert max(config.divide_iterations, config.conquer_iterations) <= 2
 
 
 def test_the_tiny_player_is_made_from_games_that_can_list_every_action():

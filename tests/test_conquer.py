@@ -10,11 +10,10 @@ import pytest
 
 from dfc.config import (
     AcceptanceConfig,
-    DivideFuseConquerConfig,
+    DivideFuseConquer,
     GrpoConfig,
     MixedPriorityConfig,
     RewardConfig,
-    RunConfig,
 )
 from dfc.episodes import Episode, PlayedReply, TokenBatch
 from dfc.errors import TrainingError
@@ -24,7 +23,7 @@ from dfc.recipes.training_run import State
 from dfc.training.trainer import Update
 
 GAMES = {"TicTacToe-v0": {}, "GuessTheNumber-v0": {"max_turns": 4}, "Nim-v0": {}}
-CONFIG = DivideFuseConquerConfig(seeds_per_game=6, trajectories_per_seed=4, epsilon=0.25)
+CONFIG = DivideFuseConquer(games=GAMES, seeds_per_game=6, trajectories_per_seed=4, epsilon=0.25)
 
 
 def episode(
@@ -160,7 +159,7 @@ SEEDS = {"TicTacToe-v0": 3, "GuessTheNumber-v0": 2, "Nim-v0": 4}
 
 
 def specs(config=CONFIG, seed=0, stage="divide g1", iteration=0):
-    return conquer.rollout_specs(SEEDS, GAMES, config, seed, stage, iteration)
+    return conquer.rollout_specs(SEEDS, dataclasses.replace(config, seed=seed), stage, iteration)
 
 
 def by_group(found):
@@ -457,7 +456,7 @@ def donated(initial_params, state, updates=1, rule="always"):
     method = dataclasses.replace(PLAIN, grpo=grpo, acceptance=AcceptanceConfig(rule=rule))
     trainer = types.SimpleNamespace(update=update)
     run = types.SimpleNamespace(
-        config=RunConfig(divide_fuse_conquer=method),
+        config=method,
         trainer=trainer,
         reference_params=None,
         lora=None,

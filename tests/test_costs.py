@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from dfc.config import RunConfig
+from dfc.config import DivideFuseConquer
 from dfc.players.usage import Spending, Usage
 from dfc.runs.costs import Costs, in_words
 from dfc.runs.progress import Progress
@@ -34,7 +34,7 @@ def line(folder, costs):
 
 
 def test_lines_add_up_to_the_total_over_all_starts_also_where_no_line_was_written(tmp_path):
-    with RunFolder.open(tmp_path, RunConfig(), command="") as folder:
+    with RunFolder.open(tmp_path, DivideFuseConquer(), command="") as folder:
         costs, counted = Costs(folder), Counted()
         assert (costs.total, costs.unreported(), str(costs)) == ({}, {}, "")
         counted.ask(4)
@@ -43,7 +43,7 @@ def test_lines_add_up_to_the_total_over_all_starts_also_where_no_line_was_writte
         assert set(costs.unreported().values()) == {0.0}
         counted.ask(2)  # and then it is stopped
         costs.note([counted])
-    with RunFolder.open(tmp_path, RunConfig(), command="") as folder:
+    with RunFolder.open(tmp_path, DivideFuseConquer(), command="") as folder:
         costs, counted = Costs(folder), Counted(8)
         assert costs.total["requests/simulators"] == 6
         costs.note([counted])
@@ -61,7 +61,7 @@ def test_lines_add_up_to_the_total_over_all_starts_also_where_no_line_was_writte
 
 
 def test_a_process_that_does_not_write_knows_nothing(tmp_path):
-    costs = Costs(RunFolder.follow(tmp_path, RunConfig(), existed=True))
+    costs = Costs(RunFolder.follow(tmp_path, DivideFuseConquer(), existed=True))
     assert (costs.total, costs.unreported()) == ({}, {})
     assert not list(tmp_path.iterdir())
 

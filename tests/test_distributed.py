@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from dfc import multihost
-from dfc.config import BatchConfig, RolloutConfig, RunConfig
+from dfc.config import BatchConfig, DivideFuseConquer, RolloutConfig, TinyPlayer
 from dfc.errors import ConfigError, RunFolderError, TrainingError
 from dfc.launch import command_line, distributed
 from dfc.launch.distributed import Processes
@@ -15,7 +15,7 @@ from dfc.runs.stop_signals import Interrupted, Stop
 
 SMOKE = "--config=configs/smoke.py"
 THREE = {"coordinator": "10.0.0.2:9000", "processes": "4", "process": "3"}
-CONFIG = RunConfig(games={"Nim-v0": {}})
+CONFIG = DivideFuseConquer(games={"Nim-v0": {}})
 
 
 def read(given, environment=None):
@@ -59,14 +59,15 @@ def test_a_wrong_value_is_named_with_the_cure(given, text):
 
 
 def test_threads_and_the_making_of_the_tiny_player_need_one_process():
-    config = dataclasses.replace(
-        CONFIG, rollout=RolloutConfig(workers=2), batch=BatchConfig(workers=3), recipe="tiny_player"
-    )
-    assert distributed.problems(config, 1) == distributed.problems(CONFIG, 2) == []
-    found = distributed.problems(config, 2)
+    threads = RolloutConfig(workers=2)
+    config = dataclasses.replace(CONFIG, rollout=threads, batch=BatchConfig(workers=3))
+    tiny = TinyPlayer(rollout=threads)
+    assert distributed.problems(config, 1) == distributed.problems(tiny, 1) == distributed.problems(CONFIG, 2) == []
+    found = distributed.problems(config, 2) + distributed.problems(tiny, 2)
     assert [problem.split(":")[0] for problem in found] == [
         "rollout.workers=2",
         "batch.workers=3",
+        "rollout.workers=2",
         "recipe='tiny_player'",
     ]
 

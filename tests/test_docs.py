@@ -9,8 +9,10 @@ import jax
 import pytest
 
 from dfc import validation
+from dfc.config import RECIPES
 from dfc.launch import __main__ as launch
 from dfc.launch import command_line
+from dfc.launch.overrides import all_keys, override
 from dfc.recipes import stages
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -19,6 +21,7 @@ API = ROOT / "docs" / "api.md"
 FOLDERS = ("benchmarks", "configs", "dfc", "docs", "games", "launch", "models", "tests")
 DOCUMENTED = (
     *(f"dfc.{name}" for name in ("losses", "advantages", "rewards", "curriculum", "fusion", "logprobs")),
+    "dfc.config",
     "dfc.games.game",
     "dfc.games.registry",
     "dfc.games.replay",
@@ -117,7 +120,7 @@ def wrong_launch(words):
     if not (ROOT / file).is_file():
         return [f"{file} does not exist"]
     overrides = [word for word in words if re.match(r"--(no)?config\.", word)]
-    config, found = command_line.override(command_line.load(str(ROOT / file)), overrides)
+    config, found = override(command_line.load(str(ROOT / file)), overrides)
     return found or validation.problems(config)
 
 
@@ -132,6 +135,20 @@ def test_every_public_name_has_its_line_in_the_api(module):
 
 def test_the_api_lists_no_other_module():
     assert set(listed()) == set(DOCUMENTED)
+
+
+def strange_keys(text):
+    """Keys of the configuration that a page names, in whatever command or table, and that no recipe has."""
+    named = set(re.findall(r"--(?:no)?config\.([a-z][\w.]*\w)", text))
+    keys = {key for kind in RECIPES.values() for key in all_keys(kind)}
+    whole = keys | {key.rpartition(".")[0] for key in keys}
+    open_ended = tuple(f"{key}." for key in keys if key == "games" or key.endswith(("_of", "join_groups")))
+    return sorted(key for key in named if key not in whole and not key.startswith(open_ended))
+
+
+@pytest.mark.parametrize("page", [*PAGES, *(ROOT / "docs" / "results").glob("*.md")], ids=lambda page: page.name)
+def test_keys_in_the_documentation_are_those_of_a_recipe(page):
+    assert strange_keys(page.read_text()) == []
 
 
 @every_page
@@ -187,13 +204,12 @@ def test_the_configuration_of_ones_own_is_small_and_runs(tmp_path, monkeypatch):
     (code,) = (block for kind, block in blocks((ROOT / "docs" / "running.md").read_text()) if "def get_config" in block)
     (tmp_path / "mine.py").write_text(code)
     config = command_line.load(str(tmp_path / "mine.py"))
-    settings = config.divide_fuse_conquer
     assert validation.problems(config) == []
-    assert sum(stages.episodes(stages.plan((), config.games, settings), settings)) < 10_000
+    assert sum(stages.episodes(stages.plan((), config.games, config), config)) < 10_000
     monkeypatch.chdir(tmp_path)
-    method, small = "divide_fuse_conquer", {"rollout.slots": 4, "rollout.workers": 1, "evaluation.games": 2}
-    small |= {f"{method}.{name}": 2 for name in ("conquer_iterations", "trajectories_per_seed", "grouping.trials")}
-    small |= {f"{method}.seeds_per_game": 4, f"{method}.acceptance.games": 2, "batch.micro_batch_rows": 8}
+    small = {"rollout.slots": 4, "rollout.workers": 1, "evaluation.games": 2, "batch.micro_batch_rows": 8}
+    small |= dict.fromkeys(("conquer_iterations", "trajectories_per_seed", "grouping.trials", "acceptance.games"), 2)
+    small |= {"seeds_per_game": 4}
     words = [f"--config.{key}={value}" for key, value in small.items()]
     with jax.numpy_dtype_promotion("standard"):  # as optax wants it
         assert launch.main(["--config=mine.py", "--workdir=run", *words]) == 0
@@ -201,6 +217,14 @@ def test_the_configuration_of_ones_own_is_small_and_runs(tmp_path, monkeypatch):
 
 
 # ---- the checks see what they are for ------------------------------------------------------------------------------
+
+
+def test_a_strange_key_is_seen():
+    right = (
+        "--config.games.wordle.length=6 --noconfig.half_negative --config.samples_of.bandit=3 --config.rollout.stop=]"
+    )
+    assert strange_keys(f"`{right}` or --config.KEY=VALUE") == []
+    assert strange_keys("`--config.offline.beta=1`, --config.recipe=collect") == ["offline.beta", "recipe"]
 
 
 @pytest.mark.parametrize(

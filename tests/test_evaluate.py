@@ -15,11 +15,11 @@ import pytest
 from chat_server import completion, fails, serving
 
 from dfc.config import (
-    DivideFuseConquerConfig,
+    AdapterConfig,
+    DivideFuseConquer,
     EndpointSettings,
-    EvaluateConfig,
+    Evaluate,
     RolloutConfig,
-    RunConfig,
     SamplingConfig,
 )
 from dfc.errors import CheckpointError, ConfigError, RunFolderError
@@ -42,13 +42,12 @@ from dfc.runs.stop_signals import Interrupted
 
 GAMES = {"TicTacToe-v0": {}, "GuessTheNumber-v0": {"max_turns": 4}}
 ROLLOUT = RolloutConfig(slots=4, max_length=160, max_reply_length=4, stop=("]",))
-CONFIG = RunConfig(
+CONFIG = Evaluate(
     name="t",
-    recipe="evaluate",
     games=GAMES,
     policies=("tiny_player", "random_legal"),
     rollout=ROLLOUT,
-    evaluate=EvaluateConfig(seeds=2),
+    seeds=2,
 )
 
 
@@ -117,7 +116,7 @@ def test_every_pair_plays_every_deal_in_both_seats_and_every_policy_gets_the_sam
 
 
 def test_no_deal_is_one_of_a_training_run_whatever_its_seed():
-    method = DivideFuseConquerConfig(seeds_per_game=20, trajectories_per_seed=2)
+    method = DivideFuseConquer(games=GAMES, seeds_per_game=20, trajectories_per_seed=2)
     fresh, trained = set(), set()
     for seed in range(4):
         for meeting in pairing.meetings(["a", "b"], GAMES):
@@ -135,7 +134,8 @@ def test_no_deal_is_one_of_a_training_run_whatever_its_seed():
                 trained |= {episode_spec.game_seed, episode_spec.seed}
         for iteration in range(3):
             seeds = dict.fromkeys(GAMES, 20)
-            for episode_spec in conquer.rollout_specs(seeds, GAMES, method, seed, "divide g1", iteration):
+            training = dataclasses.replace(method, seed=seed)
+            for episode_spec in conquer.rollout_specs(seeds, training, "divide g1", iteration):
                 trained |= {episode_spec.game_seed, episode_spec.seed}
     assert len(fresh) == 4 * 2 * 50 + 4 * (50 * 2 + 50)  # a deal and its draws: of each id, and of each seat
     assert len(trained) > 2000
@@ -174,10 +174,10 @@ def test_a_list_on_the_command_line_needs_no_brackets(monkeypatch):
     for value in ("strong, simple,r=random_legal", "('strong', 'simple', 'r=random_legal')"):
         config = command_line.parse([*words, f"--config.policies={value}"]).config
         assert config.policies == ("strong", "simple", "r=random_legal")
-    more = ["--config.policies=a=https://h/v1#m,strong", "--config.evaluate.endpoint.key_variables=a=KEY_A"]
+    more = ["--config.policies=a=https://h/v1#m,strong", "--config.endpoint.key_variables=a=KEY_A"]
     config = command_line.parse([*words, *more]).config
     (first, _) = player_specs.policies(config)
-    made = player_specs.endpoint_config(first, config.evaluate.endpoint)
+    made = player_specs.endpoint_config(first, config.endpoint)
     assert (made.base_url, made.model, made.key_variable) == ("https://h/v1", "m", "KEY_A")
 
 
@@ -190,12 +190,12 @@ def test_a_list_on_the_command_line_needs_no_brackets(monkeypatch):
         ({"policies": ("strong", "simulators=simple")}, "the name of the configured simulators"),
         ({"policies": ("strong", "http://h/v1")}, "name the model after a #"),
         ({"policies": ("strong", "a=https://u:p@h/v1#m")}, "policies: holds a user name or a password in an address"),
-        ({"policies": ("strong", "a=https://h/v1?u#m")}, "evaluate.endpoint.base_url"),
-        ({"evaluate": EvaluateConfig(anchor="x")}, "evaluate.anchor='x': must be one of tiny_player, random_legal"),
-        ({"evaluate": EvaluateConfig(simulators="strong")}, "evaluate.simulators='strong': must be script"),
-        ({"evaluate": EvaluateConfig(seeds=0)}, "evaluate.seeds=0"),
-        ({"evaluate": EvaluateConfig(endpoint=EndpointSettings(cache="c"))}, "needs evaluate.endpoint.temperature=0"),
-        ({"evaluate": EvaluateConfig(endpoint=EndpointSettings(prices=("tiny_player=1/2",)))}, "NAME= of an endpoint"),
+        ({"policies": ("strong", "a=https://h/v1?u#m")}, "endpoint.base_url"),
+        ({"anchor": "x"}, "anchor='x': must be one of tiny_player, random_legal"),
+        ({"simulators": "strong"}, "simulators='strong': must be script"),
+        ({"seeds": 0}, "seeds=0"),
+        ({"endpoint": EndpointSettings(cache="c")}, "needs endpoint.temperature=0"),
+        ({"endpoint": EndpointSettings(prices=("tiny_player=1/2",))}, "NAME= of an endpoint"),
     ],
 )
 def test_what_cannot_be_played_is_said_before_anything_starts(changes, problem):
@@ -205,7 +205,7 @@ def test_what_cannot_be_played_is_said_before_anything_starts(changes, problem):
 
 def test_a_key_in_the_wrong_place_is_not_repeated():
     settings = EndpointSettings(key_variables=("sk-secret",))
-    found = player_specs.problems(dataclasses.replace(CONFIG, evaluate=EvaluateConfig(endpoint=settings)))
+    found = player_specs.problems(dataclasses.replace(CONFIG, endpoint=settings))
     assert found
     assert "secret" not in " ".join(found)
 
@@ -225,8 +225,9 @@ def test_a_folder_that_holds_no_policy_is_said(tmp_path):
 
 def test_a_run_with_a_policy_for_every_game_is_no_policy(tmp_path):
     """Its newest checkpoint holds that of the last game, which has not learned the others."""
-    method = DivideFuseConquerConfig(method="naive_single")
-    (tmp_path / "config.json").write_text(json.dumps(config_json(RunConfig(games=GAMES, divide_fuse_conquer=method))))
+    (tmp_path / "config.json").write_text(
+        json.dumps(config_json(DivideFuseConquer(games=GAMES, method="naive_single")))
+    )
     (tmp_path / "checkpoints" / "step_000000001").mkdir(parents=True)
     with pytest.raises(ConfigError, match="own for every game; none is finished"):
         player_specs.weights_in(str(tmp_path))
@@ -331,7 +332,8 @@ def test_models_programs_and_endpoints_play_each_other_and_every_game_is_on_reco
             CONFIG,
             policies=("tiny_player", "strong", f"api={server.url}#m", f"twin={server.url}#n"),
             rollout=dataclasses.replace(ROLLOUT, prompt="think", max_length=384),
-            evaluate=EvaluateConfig(seeds=2, anchor="strong", endpoint=EndpointSettings(prices=("api=1/10",))),
+            anchor="strong",
+            endpoint=EndpointSettings(prices=("api=1/10",)),
         )
         results = run(config, tmp_path / "run")
         asked = len(server.requests)
@@ -389,6 +391,24 @@ def test_a_tournament_that_was_stopped_and_killed_ends_with_the_same_games(tmp_p
     assert results["costs"]["tiny_player"]["generated_tokens"] == whole["costs"]["tiny_player"]["generated_tokens"]
 
 
+def test_games_that_are_not_mixed_are_played_one_after_another_and_come_out_alike(tmp_path, monkeypatch):
+    played, play = [], TournamentPlayers.play
+
+    def noted(self, meeting, specs, look=None):
+        played.append({spec.game for spec in specs})
+        return play(self, meeting, specs, look)
+
+    monkeypatch.setattr(TournamentPlayers, "play", noted)
+    games = {"TowerOfHanoi-v0": {"max_turns": 3}, "GuessTheNumber-v0": {"max_turns": 4}}
+    config = dataclasses.replace(CONFIG, games=games, policies=("tiny_player",))
+    run(config, tmp_path / "mixed")
+    assert played == [set(games)]
+    played.clear()
+    run(dataclasses.replace(config, rollout=dataclasses.replace(ROLLOUT, mix_games=False)), tmp_path / "apart")
+    assert played == [{game} for game in games]
+    assert records(tmp_path / "apart") == records(tmp_path / "mixed")
+
+
 def test_an_endpoint_that_is_down_stops_the_tournament_and_its_games_are_played_again(tmp_path):
     with serving(usual=fails(401)) as server:
         config = dataclasses.replace(CONFIG, policies=("random_legal", f"api={server.url}#m"))
@@ -413,9 +433,9 @@ def twin_of(folder, tokenizer_differs):
 
 def test_two_kinds_of_models_play_as_they_would_in_one_engine(tmp_path):
     """Greedy replies depend on the game alone, so which engine answers must not matter."""
-    rollout = dataclasses.replace(ROLLOUT, sampling=SamplingConfig(temperature=0.0), legal_only=True)
+    rollout = dataclasses.replace(ROLLOUT, legal_only=True)
     games = {"TicTacToe-v0": {}, "LiarsDice-v0": {"num_dice": 2}}
-    config = dataclasses.replace(CONFIG, rollout=rollout, games=games)
+    config = dataclasses.replace(CONFIG, rollout=rollout, sampling=SamplingConfig(temperature=0.0), games=games)
     found = {}
     for name, differs in (("one", False), ("two", True)):
         other = twin_of(tmp_path / name / "other", tokenizer_differs=differs)
@@ -463,7 +483,7 @@ def test_an_endpoint_answers_for_the_world_and_is_counted_apart(tmp_path):
             CONFIG,
             games={"twenty_questions": {}},
             policies=("random_legal",),
-            evaluate=EvaluateConfig(seeds=2, simulators=f"{server.url}#m"),
+            simulators=f"{server.url}#m",
         )
         results = run(config, tmp_path / "run")
         asked = len(server.requests)
@@ -487,21 +507,21 @@ def test_the_newest_checkpoint_of_a_run_plays(tmp_path, stacked):
         mesh = contestants.mesh
     model, _ = huggingface.load("tiny_player", dtype="float32")
     params = initialize(model, 5)
-    weights = checkpointed(tmp_path, stack_layers(params) if stacked else params, RunConfig(games=GAMES))
+    weights = checkpointed(tmp_path, stack_layers(params) if stacked else params, DivideFuseConquer(games=GAMES))
     assert (weights.folder, weights.run) == ("tiny_player", tmp_path)
     loaded = trained_weights.load(weights, model, mesh)
     assert jax.tree.structure(loaded) == jax.tree.structure(params)
     for mine, theirs in zip(jax.tree.leaves(loaded), jax.tree.leaves(params), strict=True):
         np.testing.assert_array_equal(mine, theirs)
     before = trained_weights.fingerprint(weights)
-    checkpointed(tmp_path, jax.tree.map(lambda x: x + 1, params), RunConfig(games=GAMES))
+    checkpointed(tmp_path, jax.tree.map(lambda x: x + 1, params), DivideFuseConquer(games=GAMES))
     assert trained_weights.fingerprint(weights) != before
 
 
 def test_a_run_that_went_on_is_not_taken_for_the_policy_that_began(tmp_path):
     model, _ = huggingface.load("tiny_player", dtype="float32")
     params = initialize(model, 5)
-    training = RunConfig(games=GAMES)
+    training = DivideFuseConquer(games=GAMES)
     checkpointed(tmp_path, params, training)
     config = dataclasses.replace(CONFIG, policies=("tiny_player", f"goes_on={tmp_path}"))
     alone = pairing.meetings(["tiny_player", "goes_on"], GAMES)[:2]
@@ -542,8 +562,8 @@ def test_adapters_of_a_checkpoint_are_merged(tmp_path):
     model, params = huggingface.load("tiny_player", dtype="float32")
     lora = LoraConfig(rank=2, alpha=8.0)
     adapters = jax.tree.map(lambda x: x + jnp.asarray(0.01, x.dtype), initialize_adapters(model, lora, 1))
-    adapter = dataclasses.replace(RunConfig().adapter, rank=2, alpha=8.0)
-    weights = checkpointed(tmp_path, stack_layers(adapters), RunConfig(games=GAMES, adapter=adapter))
+    adapter = AdapterConfig(rank=2, alpha=8.0)
+    weights = checkpointed(tmp_path, stack_layers(adapters), DivideFuseConquer(games=GAMES, adapter=adapter))
     loaded = trained_weights.load(weights, model, mesh)
     for mine, theirs in zip(jax.tree.leaves(loaded), jax.tree.leaves(merge(params, adapters, 4.0)), strict=True):
         np.testing.assert_allclose(mine, theirs, atol=1e-6)

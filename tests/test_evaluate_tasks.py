@@ -10,7 +10,8 @@ import pytest
 from chat_server import completion, serving
 
 from dfc import validation
-from dfc.config import AdapterConfig, EndpointSettings, RolloutConfig, RunConfig, SimulatorConfig
+from dfc.config import EndpointSettings, EvaluateTasks, FilterConfig, RolloutConfig, SimulatorConfig
+from dfc.data.task_groups import split_games
 from dfc.errors import ConfigError, RunFolderError
 from dfc.evaluation.tasks import EvalSetting
 from dfc.games import registry
@@ -22,16 +23,17 @@ from dfc.players.remote import PlayerError
 from dfc.recipes import evaluate_tasks
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Interrupted
-from dfc.task_config import CollectConfig, EvaluateTasksConfig
 
 GAMES = {"GuessTheNumber-v0": {"max_turns": 4, "max_number": 9}, "TowerOfHanoi-v0": {"num_disks": 1, "max_turns": 3}}
-CONFIG = RunConfig(
+CONFIG = EvaluateTasks(
     name="t",
-    recipe="evaluate_tasks",
     games=GAMES,
     policies=("first=tiny_player", "again=tiny_player", "strong"),
     rollout=RolloutConfig(slots=2, max_length=160, max_reply_length=4, stop=("]",)),
-    evaluate_tasks=EvaluateTasksConfig(tasks=3, trajectories=2, temperatures=(0.7,), min_p=0.1),
+    tasks=3,
+    trajectories=2,
+    temperatures=(0.7,),
+    filters=FilterConfig(min_p=0.1),
 )
 LONG = len(CONFIG.policies) * len(GAMES) * 3 * 2  # games of the whole run
 
@@ -73,10 +75,6 @@ def whole(tmp_path_factory):
     path = tmp_path_factory.mktemp("whole")
     run(CONFIG, path)
     return path
-
-
-def with_section(**values):
-    return dataclasses.replace(CONFIG, evaluate_tasks=dataclasses.replace(CONFIG.evaluate_tasks, **values))
 
 
 # ---- what is played --------------------------------------------------------------------------------------------------
@@ -130,7 +128,7 @@ def test_the_record_is_true_and_its_figures_are_those_of_the_results(whole):
 
 def test_the_draws_belong_to_game_task_and_trajectory_and_the_deals_of_games_without_splits_are_no_other_recipes():
     def plays(config, setting):
-        return evaluate_tasks.plays(config, evaluate_tasks.split_games(config), setting)
+        return evaluate_tasks.plays(config, split_games(config.games, config.split), setting)
 
     one, other = plays(CONFIG, EvalSetting("a", 0.3)), plays(CONFIG, EvalSetting("b", 1.0))
     assert [(p.episode_spec, p.trajectory) for p in one] == [(p.episode_spec, p.trajectory) for p in other]
@@ -146,9 +144,8 @@ def test_the_draws_belong_to_game_task_and_trajectory_and_the_deals_of_games_wit
 
 def test_tasks_of_a_split_are_its_seeds_and_more_than_it_has_are_further_trials():
     games = {"wordle": {"length": 6}, "bandit": {}, "minesweeper": {}}
-    section = EvaluateTasksConfig(tasks=250, tasks_of=("bandit=7",), trajectories=3)
-    config = dataclasses.replace(CONFIG, games=games, evaluate_tasks=section)
-    chosen = evaluate_tasks.split_games(config)
+    config = EvaluateTasks(games=games, tasks=250, tasks_of={"bandit": 7}, trajectories=3)
+    chosen = split_games(games, config.split)
     assert chosen["wordle"] == {"length": 6, "split": "test"}
     seeds = collections.defaultdict(list)
     for play in evaluate_tasks.plays(config, chosen, EvalSetting("a", 0.7)):
@@ -156,15 +153,13 @@ def test_tasks_of_a_split_are_its_seeds_and_more_than_it_has_are_further_trials(
         seeds[play.episode_spec.game].append(play.episode_spec.game_seed)
     assert seeds["bandit"] == [task for task in range(7) for _ in range(3)]  # the split has one scenario
     assert len(seeds["minesweeper"]) == 200 * 3  # all there are
-    everything = dataclasses.replace(config, evaluate_tasks=dataclasses.replace(section, tasks=0, tasks_of=()))
+    everything = dataclasses.replace(config, tasks=0, tasks_of={})
     found = evaluate_tasks.plays(everything, chosen, EvalSetting("a", 0.7))
     assert {p.episode_spec.game_seed for p in found if p.episode_spec.game == "bandit"} == {0}
 
 
 def test_the_temperature_reaches_the_model(tmp_path):
-    config = dataclasses.replace(
-        with_section(temperatures=(0.0, 1.5), trajectories=4, tasks=2), policies=("tiny_player",)
-    )
+    config = dataclasses.replace(CONFIG, policies=("tiny_player",), temperatures=(0.0, 1.5), trajectories=4, tasks=2)
     run(config, tmp_path)
     said = collections.defaultdict(set)
     for r in records(tmp_path):
@@ -273,7 +268,9 @@ def test_what_simulators_cost_is_counted_over_all_starts(tmp_path, capsys):
 
     with serving(usual=answers) as server:
         config = dataclasses.replace(
-            with_section(tasks=3, trajectories=4),
+            CONFIG,
+            tasks=3,
+            trajectories=4,
             games={"twenty_questions": {"max_turns": 2}},
             policies=("tiny_player",),
             rollout=dataclasses.replace(CONFIG.rollout, max_length=448, prefill_buckets=(64,), cache_buckets=(0, 448)),
@@ -315,19 +312,25 @@ def test_a_sound_configuration_has_no_problems():
         ({"policies": ("a=tiny_player", "a=strong")}, "2 of them are called 'a'"),
         ({"policies": ("http://h/v1#m",)}, "'m' is a chat endpoint; evaluate_tasks plays models"),
         ({"games": {"Nim-v0": {}}}, "games.Nim-v0: is for two players"),
-        ({"evaluate_tasks": EvaluateTasksConfig()}, "GuessTheNumber-v0 has no splits, so say how many deals"),
-        ({"evaluate_tasks": EvaluateTasksConfig(tasks=1, tasks_of=("bandit",))}, "must be GAME=NUMBER"),
-        ({"games": {"wordle": {"split": "train"}}}, "leave its split to evaluate_tasks.split"),
+        ({"tasks": 0}, "GuessTheNumber-v0 has no splits, so say how many deals"),
+        ({"tasks_of": ("bandit",)}, "tasks_of=('bandit',) (tuple): must be a mapping"),
+        ({"tasks_of": {"bandits": 1}}, "tasks_of: there is no game 'bandits'"),
+        ({"games": {"wordle": {"split": "train"}}}, "leave its split to split='test'"),
         (
             {"games": {"twenty_questions": {}}, "simulators": SimulatorConfig(who="initial")},
             "strong plays twenty_qu",
         ),
-        ({"adapter": AdapterConfig(base="nf4")}, "adapter.base='nf4': must be 'full'"),
-        ({"collect": CollectConfig(min_p=2.0)}, "collect.min_p"),
+        ({"filters": FilterConfig(min_p=2.0)}, "filters.min_p=2.0"),
     ],
 )
 def test_what_cannot_be_played_is_said(changes, words):
     assert words in problems(**changes)
+
+
+@pytest.mark.parametrize("setting", ["adapter", "collect", "batch", "sampling"])
+def test_what_is_not_read_cannot_be_named(setting):
+    with pytest.raises(TypeError, match=setting):
+        dataclasses.replace(CONFIG, **{setting: None})
 
 
 def test_a_policy_that_is_nowhere_is_said():

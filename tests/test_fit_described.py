@@ -10,7 +10,7 @@ import io
 import jax
 import pytest
 
-from dfc.config import BatchConfig, MeshConfig, ModelConfig, RolloutConfig, RunConfig
+from dfc.config import BatchConfig, DivideFuseConquer, MeshConfig, ModelConfig, RolloutConfig
 from dfc.fit import analytic, command, programs
 from dfc.fit.command import Request
 from dfc.fit.compilation import DoesNotFitError, compile_program
@@ -32,7 +32,7 @@ SMALL = {
     "tie_word_embeddings": False,
     "hidden_act": "silu",
 }
-CONFIG = RunConfig(
+CONFIG = DivideFuseConquer(
     games={"Nim-v0": {}},
     model=ModelConfig(dtype="bfloat16"),
     mesh=MeshConfig(fsdp=2, tensor=2),

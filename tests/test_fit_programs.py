@@ -8,7 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dfc.config import BatchConfig, MeshConfig, ModelConfig, RolloutConfig, RunConfig, TrainingConfig
+from dfc.config import (
+    BatchConfig,
+    DivideFuseConquer,
+    MeshConfig,
+    ModelConfig,
+    RolloutConfig,
+    SamplingConfig,
+    TrainingConfig,
+)
 from dfc.fit import analytic, command, programs, traced
 from dfc.fit.analytic import Workload
 from dfc.fit.hardware import parse_topology
@@ -25,7 +33,7 @@ MODEL = DecoderConfig(
     norm_epsilon=1e-5, qkv_bias=False, tied_embedding=False, dtype="bfloat16",
 )  # fmt: skip
 LORA = LoraConfig(rank=4, targets=ALL_LINEAR)
-CONFIG = RunConfig(
+CONFIG = DivideFuseConquer(
     model=ModelConfig(dtype="bfloat16"),
     rollout=RolloutConfig(slots=8, max_length=32, max_reply_length=8),
     batch=BatchConfig(row_length=32, micro_batch_rows=8),
@@ -106,6 +114,7 @@ def engine_of_a_run(config, weights, mesh):
     tokenizer = types.SimpleNamespace(stop_token_ids=lambda _: frozenset())
     workers = types.SimpleNamespace(
         _config=config,
+        _sampling=SamplingConfig(temperature=config.temperature),
         tokenizer=tokenizer,
         model=MODEL,
         initial_params=weights,
@@ -215,8 +224,7 @@ def test_every_program_lowers_from_shapes_and_has_the_arithmetic_of_the_analytic
 
 
 def test_imitation_trains_by_its_own_loss_and_has_no_reference(mesh):
-    method = dataclasses.replace(CONFIG.divide_fuse_conquer, method="imitate_wins")
-    config = dataclasses.replace(CONFIG, divide_fuse_conquer=method)
+    config = dataclasses.replace(CONFIG, method="imitate_wins")
     workload = dataclasses.replace(WORKLOAD, reference=False)
     trainer = programs.make_trainer(config, workload, mesh)
     found = {
@@ -305,8 +313,7 @@ def test_four_bits_make_the_frozen_weights_smaller(mesh):
 
 def test_an_iteration_runs_each_program_as_often_as_its_lengths_say():
     config = dataclasses.replace(CONFIG, games={"Nim-v0": {}})
-    method = config.divide_fuse_conquer
-    episodes = method.seeds_per_game * method.trajectories_per_seed
+    episodes = config.seeds_per_game * config.trajectories_per_seed
     found = runs(config, Lengths(16, 0.25), rows=8, steps=2, width=4)
     assert found.episodes == episodes == 400
     assert found.decode == 400 / 8 * 4 / 2  # waves of 8 rows, 4 ids drawn, 2 of them in a call

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from dfc.config import EvaluateConfig, RunConfig
+from dfc.config import Evaluate
 from dfc.evaluation import tournament
 from dfc.evaluation.statistics import Comparison, Record, wilson_interval
 from dfc.report import run_page, summary, tournament_page
@@ -162,7 +162,7 @@ def test_a_tournament_scores_no_one_player_game_and_tests_what_was_solved():
     found = tournament.of_records(["a", "b"], records)
     (test,) = found.tests
     assert (test.pairing, test.better, test.worse, test.ties) == ("alone", 1, 0, 3)
-    config = RunConfig(recipe="evaluate", policies=("random_legal", "strong"), evaluate=EvaluateConfig(seeds=4))
+    config = Evaluate(policies=("random_legal", "strong"), seeds=4)
     tables = {table.title: table for table in tournament_page.tables(config, found, {})}
     table = tables["By game and seat"]
     place = table.header.index("score")

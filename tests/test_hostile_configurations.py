@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import operator
 import os
 import subprocess
 import sys
@@ -12,14 +13,16 @@ import pytest
 
 from dfc import config as schema
 from dfc import validation
-from dfc.config import RunConfig
+from dfc.config import RECIPES, DivideFuseConquer, MeshConfig
 from dfc.errors import ConfigError, cut
-from dfc.launch import command_line, play
+from dfc.launch import play
 from dfc.launch.__main__ import main
+from dfc.launch.overrides import all_keys, override
 
 ROOT = Path(__file__).resolve().parents[1]
 SMOKE = "--config=configs/smoke.py"
-KEYS = [key for key in command_line._all_keys(RunConfig(), "") if key != "games"]
+GAMES = {"TicTacToe-v0": {}, "GuessTheNumber-v0": {}}
+every_recipe = pytest.mark.parametrize("kind", RECIPES.values(), ids=list(RECIPES))
 LONG = "x" * 5000
 LONGEST = 6000  # characters of a message about one value: the list of all games is among them
 
@@ -56,21 +59,22 @@ def file_with(here, body, *, before=""):
     ],
     ids=lambda value: repr(cut(value, 20)),
 )
-def test_every_field_takes_or_refuses_a_hostile_value_without_a_traceback(value):
-    config = command_line.load("configs/smoke.py")
-    words = {key: f"--config.{key}={value}" for key in KEYS}
-    together, found = command_line.override(config, list(words.values()))
+@every_recipe
+def test_every_field_takes_or_refuses_a_hostile_value_without_a_traceback(kind, value):
+    config = kind(**({"games": GAMES} if "games" in all_keys(kind) else {}))
+    words = {key: f"--config.{key}={value}" for key in all_keys(kind) if key != "games"}
+    together, found = override(config, list(words.values()))
     assert len(keys_of(found)) == len(found)  # one problem each
     left = words.keys() - keys_of(found)
     while refused_too := left & keys_of(validation.problems(together)):
         left -= refused_too
-        together, _ = command_line.override(config, [words[key] for key in left])
+        together, _ = override(config, [words[key] for key in left])
     for key in left:
-        changed, none = command_line.override(config, [words[key]])
+        changed, none = override(config, [words[key]])
         assert none == []
         problems = validation.problems(changed) or validation.path_problems(changed)
         assert all(len(problem) < LONGEST for problem in ConfigError(problems).problems)
-        kept = validation.value_at(changed, key)
+        kept = operator.attrgetter(key)(changed)
         if not problems and isinstance(kept, int | float):
             assert abs(kept) <= sys.float_info.max  # and no NaN
 
@@ -79,9 +83,8 @@ def keys_of(found):
     return {problem.split("=")[0].removeprefix("--config.").rstrip(":") for problem in ConfigError(found).problems}
 
 
-def with_everything(value, section=None):
-    """A configuration whose every value is this one."""
-    section = RunConfig() if section is None else section
+def with_everything(value, section):
+    """A section whose every value is this one."""
     inner = {field.name: getattr(section, field.name) for field in dataclasses.fields(section)}
     return dataclasses.replace(
         section,
@@ -118,8 +121,9 @@ CIRCLE.append(CIRCLE)
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_every_field_of_a_file_may_hold_anything(value):
-    config, found = command_line.override(with_everything(value), ["--config.seed=1", "--config.sead=1"])
+@every_recipe
+def test_every_field_of_a_file_may_hold_anything(kind, value):
+    config, found = override(with_everything(value, kind()), ["--config.seed=1", "--config.sead=1"])
     found += validation.problems(config)
     assert any("there is no 'sead'" in problem for problem in found)
     assert len(found) > 1
@@ -151,7 +155,7 @@ def test_every_field_of_a_file_may_hold_anything(value):
         (["--config.adapter.rank=65537"], "adapter.rank=65537: must be at least 0 and at most 65,536"),
         (["--config.seed=4294967296"], "must be at least 0 and below 4,294,967,296"),
         (["--config.rollout.workers=1025"], "must be at least 1 and at most 1,024"),
-        ([f"--config.divide_fuse_conquer.seeds_per_game={10**9 + 1}"], "must be at least 1 and at most 1,000,000,000"),
+        ([f"--config.seeds_per_game={10**9 + 1}"], "must be at least 1 and at most 1,000,000,000"),
     ],
 )
 def test_a_hostile_word_is_one_message(capsys, words, said):
@@ -183,23 +187,40 @@ ENDS = "class Rude(Exception):\n    def __str__(self): raise ValueError('no')\nc
         ("raise Rude", "line 10 raised Rude: (an error without a text)"),
         ("raise ValueError('y' * 100_000)", "raised ValueError: yyy"),
         ("raise ValueError('y ' * 100_000)", "raised ValueError: y y"),
-        ("return RunConfig(optimizer=OptimizerConfig(learning_rate=10**400), games={})", "learning_rate=1000"),
-        ("return RunConfig(rollout=OptimizerConfig(), games={})", "must be a section (RolloutConfig)"),
-        ("return RunConfig(games={'__class__': {}})", "there is no game id '__class__'"),
-        ("return RunConfig(games={'pig.py:Pig': {}})", "entry point"),
-        ("return RunConfig(games={'a b' * 50_000: {}})", "games.a ba ba b"),
-        ("return RunConfig(name='n' * 100_000, games={})", "must be one folder name"),
-        ("return RunConfig(seed=10**5000, games={})", "seed=<a value of type int> (int): must be a whole number"),
-        ("return RunConfig(policies=('p ' * 9,) * 9999, games={'Nim-v0': 3})", "games.Nim-v0=3"),
-        ("return More()", "not More, which has other fields"),
+        ("return DivideFuseConquer(optimizer=OptimizerConfig(learning_rate=10**400), games={})", "learning_rate=1000"),
+        ("return DivideFuseConquer(rollout=OptimizerConfig(), games={})", "must be a section (RolloutConfig)"),
+        ("return DivideFuseConquer(games={'__class__': {}})", "there is no game id '__class__'"),
+        ("return DivideFuseConquer(games={'pig.py:Pig': {}})", "entry point"),
+        ("return DivideFuseConquer(games={'a b' * 50_000: {}})", "games.a ba ba b"),
+        ("return DivideFuseConquer(name='n' * 100_000, games={})", "must be one folder name"),
+        (
+            "return DivideFuseConquer(seed=10**5000, games={})",
+            "seed=<a value of type int> (int): must be a whole number",
+        ),
+        ("return Evaluate(policies=('p ' * 9,) * 9999, games={'Nim-v0': 3})", "games.Nim-v0=3"),
+        ("return More()", "must return one of dfc.config ("),
         ("return eval('[' * 100_000)", "raised "),
     ],
 )
 def test_a_hostile_file_is_one_message(here, capsys, body, said):
-    before = f"{ENDS}\nimport dataclasses\n@dataclasses.dataclass(frozen=True)\nclass More(RunConfig): more: int = 1"
-    told = refused(capsys, file_with(here, body, before=before), "--config.seed=1")
+    before = (
+        f"{ENDS}\nimport dataclasses\n@dataclasses.dataclass(frozen=True)\nclass More(DivideFuseConquer): more: int = 1"
+    )
+    told = refused(capsys, file_with(here, body, before=before), "--config.checkpoint.keep=2")
     assert said in told
     assert [path.name for path in here.iterdir()] == ["c.py"]
+
+
+@every_recipe
+def test_every_section_of_a_file_may_hold_anything(kind):
+    sections = [
+        field.name for field in dataclasses.fields(kind) if dataclasses.is_dataclass(getattr(kind(), field.name))
+    ]
+    for name in sections:
+        for value in (None, 3, Rude(), MeshConfig, object()):
+            config, found = override(kind(**{name: value}), ["--config.sead=1", f"--config.{name}.x=1"])
+            assert [problem.split(":")[0] for problem in found] == ["--config.sead", f"--config.{name}.x"]
+            assert any(problem.startswith(f"{name}=") for problem in validation.problems(config))
 
 
 def test_a_section_with_a_field_more_is_refused():
@@ -207,7 +228,7 @@ def test_a_section_with_a_field_more_is_refused():
     class Wider(schema.RolloutConfig):
         more: int = 1
 
-    config, found = command_line.override(RunConfig(rollout=Wider()), [])
+    config, found = override(DivideFuseConquer(rollout=Wider()), [])
     assert found == []
     assert any("must be a section (RolloutConfig)" in problem for problem in validation.problems(config))
 

@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from dfc.config import DivideFuseConquerConfig, RunConfig
+from dfc.config import DivideFuseConquer
 from dfc.launch import play
 from dfc.launch.__main__ import main
 from dfc.players import key_search
@@ -18,8 +18,8 @@ KEY = "sk-proj-SECRET1234567"
 HELD = "tok/en+SECRET7654321"  # of no known form: only the variable tells that it is one
 HOST = "http://127.0.0.1:9/v1"
 SMOKE, EVALUATE = "--config=configs/smoke.py", "--config=configs/evaluate.py"
-OPPONENT = "--config.divide_fuse_conquer.opponent="
-VARIABLE = "--config.divide_fuse_conquer.key_variable="
+OPPONENT = "--config.opponent="
+VARIABLE = "--config.key_variable="
 PLAYERS = f"--config.policies=a={HOST}#m,strong"
 CITY = "--config.games={'guess_my_city': {}}"
 
@@ -61,16 +61,16 @@ CASES = {
         "opponent: holds the key of the environment variable DFC_HELD",
     ),
     "key as a model in a tournament": (
-        [EVALUATE, f"--config.policies=a={HOST}#{HELD},strong", "--config.evaluate.endpoint.key_variables=a=DFC_HELD"],
+        [EVALUATE, f"--config.policies=a={HOST}#{HELD},strong", "--config.endpoint.key_variables=a=DFC_HELD"],
         "policies: holds the key of the environment variable DFC_HELD",
     ),
     "key as variable in a tournament": (
-        [EVALUATE, PLAYERS, f"--config.evaluate.endpoint.key_variables=a={KEY}"],
+        [EVALUATE, PLAYERS, f"--config.endpoint.key_variables=a={KEY}"],
         "key_variables: every entry must be",
     ),
-    "key as variable of a tournament that is not held": (
-        [SMOKE, f"--config.evaluate.endpoint.key_variables={KEY}"],
-        "evaluate.endpoint.key_variables: every entry must be",
+    "key as variable of a tournament in a recipe without one": (
+        [SMOKE, f"--config.endpoint.key_variables={KEY}"],
+        "endpoint.key_variables: every entry must be",
     ),
     "password in a tournament": ([EVALUATE, "--config.policies=a=http://u:SECRET@h/v1#m,strong"], "policies: holds a"),
     "key of the simulator": (
@@ -95,7 +95,7 @@ CASES = {
         "simulators.who: holds the key",
     ),
     "password of a collection's opponent": (
-        [SMOKE, "--config.recipe=collect", "--config.collect.opponent=http://u:SECRET@h/v1#m"],
+        ["--config=configs/paprika_tiny.py", "--config.collect.opponent=http://u:SECRET@h/v1#m"],
         "collect.opponent: holds a user",
     ),
     "known form in the name of the run": ([SMOKE, f"--config.name={KEY}"], "name: holds what looks like a key"),
@@ -113,11 +113,11 @@ CASES = {
     "key beside a value of the wrong type": ([SMOKE, VARIABLE + KEY, "--config.seed=x"], "seed=x: must be a whole"),
     "variable of the opponent that is not set": (
         [SMOKE, f"{OPPONENT}{HOST}#m", f"{VARIABLE}DFC_UNSET"],
-        "divide_fuse_conquer.key_variable: the environment variable DFC_UNSET is not set or empty",
+        "key_variable: the environment variable DFC_UNSET is not set or empty",
     ),
     "variable of a tournament that is not set": (
-        [EVALUATE, PLAYERS, "--config.evaluate.endpoint.key_variables=a=DFC_UNSET"],
-        "evaluate.endpoint.key_variables: the environment variable DFC_UNSET is not set",
+        [EVALUATE, PLAYERS, "--config.endpoint.key_variables=a=DFC_UNSET"],
+        "endpoint.key_variables: the environment variable DFC_UNSET is not set",
     ),
     "variable of the simulator that is not set": (
         [
@@ -146,7 +146,11 @@ def test_a_key_in_a_wrong_place_is_refused_before_a_folder_exists_and_not_repeat
 
 
 def test_a_key_in_the_file_of_the_configuration_is_refused(here, capsys):
-    for body in (f"RunConfig(games={{}}, name='{KEY}')", f"1 / 0  # {KEY}", f"RunConfig('{KEY}', '{KEY}', '{KEY}')"):
+    for body in (
+        f"DivideFuseConquer(games={{}}, name='{KEY}')",
+        f"1 / 0  # {KEY}",
+        f"DivideFuseConquer('{KEY}', '{KEY}', '{KEY}')",
+    ):
         (here / "c.py").write_text(f"from dfc.config import *\ndef get_config():\n    return {body}\n")
         assert main(["--config=c.py"]) == 2
         assert "SECRET" not in capsys.readouterr().err
@@ -179,7 +183,7 @@ def test_a_run_with_a_key_keeps_its_variable_and_nothing_else(here):
 
 
 def test_a_command_that_another_caller_hands_over_is_stored_without_keys(here):
-    config = RunConfig(divide_fuse_conquer=DivideFuseConquerConfig(key_variable="DFC_HELD"))
+    config = DivideFuseConquer(key_variable="DFC_HELD")
     command = f"train --key={HELD} --other={KEY} --url=https://me:SECRET@host/v1#m --seed=3"
     RunFolder.open(here / "w", config, command=command).close()
     (start,) = json.loads((here / "w" / "versions.json").read_text())["starts"]
@@ -256,7 +260,7 @@ def test_known_forms_of_keys_are_seen_and_redacted(text):
 
 def test_a_default_is_no_secret_whatever_a_variable_holds(monkeypatch):
     monkeypatch.setenv("LOCAL_KEY", "tiny_player")  # of a server that takes any
-    assert key_search.problems(RunConfig(divide_fuse_conquer=DivideFuseConquerConfig(key_variable="LOCAL_KEY"))) == []
+    assert key_search.problems(DivideFuseConquer(key_variable="LOCAL_KEY")) == []
 
 
 @pytest.mark.parametrize("placeholder", ["lm-studio", "not-needed", "no-key-required"])

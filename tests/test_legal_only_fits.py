@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from dfc.config import EvaluateConfig, RolloutConfig, RunConfig, TinyPlayerConfig
+from dfc.config import DivideFuseConquer, Evaluate, RolloutConfig, SamplingConfig, TinyPlayer
 from dfc.errors import ConfigError
 from dfc.games import registry
 from dfc.games.game import Game
@@ -31,9 +31,9 @@ def tokenizer():
     return ChatTokenizer.load(resolve("tiny_player"))
 
 
-def config(games, limit, *, recipe="divide_fuse_conquer", stop=("]",), legal_only=True, **more):
+def config(games, limit, *, kind=DivideFuseConquer, stop=("]",), legal_only=True, **more):
     rollout = RolloutConfig(slots=2, max_length=160, max_reply_length=limit, stop=stop, legal_only=legal_only)
-    return RunConfig(recipe=recipe, games={game: {} for game in games}, rollout=rollout, **more)
+    return kind(games={game: {} for game in games}, rollout=rollout, **more)
 
 
 def length(action):
@@ -108,14 +108,11 @@ def test_every_recipe_that_plays_looks_before_it_plays(tmp_path):
     game = ("LiarsDice-v0",)
     says = r"games\.LiarsDice-v0: the legal action .* takes \d+ tokens"
     with pytest.raises(ConfigError, match=says):
-        RolloutWorkers(config(game, 1))
-    tournament = config(
-        game, 1, recipe="evaluate", policies=("tiny_player", "strong"), evaluate=EvaluateConfig(seeds=1)
-    )
+        RolloutWorkers(config(game, 1), sampling=SamplingConfig())
+    tournament = config(game, 1, kind=Evaluate, policies=("tiny_player", "strong"), seeds=1)
     with pytest.raises(ConfigError, match=says):
         TournamentPlayers(tournament)
-    small = TinyPlayerConfig(tokens_per_game=2000, steps=1, vocabulary=560)
-    made = dataclasses.replace(config(game, 1, recipe="tiny_player"), tiny_player=small)
+    made = config(game, 1, kind=TinyPlayer, tokens_per_game=2000, steps=1, vocabulary=560)
     with RunFolder.open(tmp_path / "run", made, command="test") as folder, pytest.raises(ConfigError, match=says):
         tiny_player.run(made, folder, Stop())
 

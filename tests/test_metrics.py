@@ -5,7 +5,7 @@ import pytest
 from tensorboardX.proto import event_pb2
 from tensorboardX.record_writer import masked_crc32c
 
-from dfc.config import RunConfig
+from dfc.config import DivideFuseConquer
 from dfc.runs.metrics import MetricsWriter
 from dfc.runs.progress import Progress
 from dfc.runs.run_folder import RunFolder
@@ -38,7 +38,7 @@ def write(writer, steps):
 
 
 def test_a_resumed_run_shows_every_point_once(tmp_path):
-    config = RunConfig()
+    config = DivideFuseConquer()
     with RunFolder.open(tmp_path, config, command="") as folder, MetricsWriter(folder) as writer:
         write(writer, range(3))
         positions = folder.positions()

@@ -17,12 +17,13 @@ from trajectory_rows import PROVENANCE, row
 
 from dfc import files
 from dfc.config import (
-    AdapterConfig,
     BatchConfig,
     CheckpointConfig,
     ModelConfig,
-    OptimizerConfig,
-    RunConfig,
+    Preference,
+    RowsAdapterConfig,
+    ScheduledOptimizerConfig,
+    Sft,
     TrainingConfig,
 )
 from dfc.data import conversations, preference_pairs, reference_logprobs
@@ -33,7 +34,6 @@ from dfc.models.chat import ChatTokenizer
 from dfc.recipes import offline
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Interrupted, Stop
-from dfc.task_config import OfflineConfig
 from dfc.training.trainer import Trainer
 
 PROGRAMS = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
@@ -67,20 +67,18 @@ def data(tmp_path):
     return folder
 
 
-def configured(model, data, objective="supervised", **changes):
-    settings = {"epochs": 2, "batch_size": 8} | changes.pop("offline", {})
-    return dataclasses.replace(
-        RunConfig(
-            recipe="offline",
-            model=ModelConfig(path=str(model)),
-            optimizer=OptimizerConfig(learning_rate=1e-2, schedule="cosine", warmup_ratio=0.2),
-            batch=BatchConfig(row_length=128, micro_batch_rows=8),
-            training=TrainingConfig(scan_layers=False, remat="none"),
-            offline=OfflineConfig(data=str(data), objective=objective, **settings),
-            checkpoint=CheckpointConfig(every=2, keep=2),
-        ),
-        **changes,
-    )
+def configured(model, data, kind=Sft, **changes):
+    settings = {
+        "model": ModelConfig(path=str(model)),
+        "data": str(data),
+        "epochs": 2,
+        "batch_size": 8,
+        "optimizer": ScheduledOptimizerConfig(learning_rate=1e-2, schedule="cosine", warmup_ratio=0.2),
+        "batch": BatchConfig(row_length=128, micro_batch_rows=8),
+        "training": TrainingConfig(scan_layers=False, remat="none"),
+        "checkpoint": CheckpointConfig(every=2, keep=2),
+    }
+    return kind(**settings | changes)
 
 
 class StopsAfter(Stop):
@@ -142,7 +140,7 @@ def test_supervised_training_runs_to_its_end(tmp_path, model, data, capsys):
 
 
 def test_preferences_are_learned(tmp_path, model, data, capsys):
-    path = run(tmp_path / "run", configured(model, data, "preference", offline={"epochs": 4}))
+    path = run(tmp_path / "run", configured(model, data, Preference, epochs=4))
     first, last = (untimed(path)[n]["metrics"] for n in (0, -1))
     assert first["margin"] == pytest.approx(0, abs=1e-4)  # the policy is the reference
     assert first["drift/max"] == pytest.approx(0, abs=1e-4)
@@ -154,16 +152,16 @@ def test_preferences_are_learned(tmp_path, model, data, capsys):
 
 
 @pytest.mark.parametrize(
-    ("objective", "adapter"),
+    ("kind", "adapter"),
     [
-        ("supervised", AdapterConfig()),
-        ("preference", AdapterConfig(rank=4, dropout=0.1)),
-        ("preference", AdapterConfig(rank=4, base="nf4")),
+        (Sft, RowsAdapterConfig()),
+        (Preference, RowsAdapterConfig(rank=4, dropout=0.1)),
+        (Preference, RowsAdapterConfig(rank=4, base="nf4")),
     ],
     ids=["supervised", "lora", "qlora"],
 )
-def test_a_stop_or_a_kill_changes_nothing(tmp_path, model, data, monkeypatch, objective, adapter):
-    config = configured(model, data, objective, adapter=adapter)
+def test_a_stop_or_a_kill_changes_nothing(tmp_path, model, data, monkeypatch, kind, adapter):
+    config = configured(model, data, kind, adapter=adapter)
     whole = run(tmp_path / "whole", config)
     parts = tmp_path / "parts"
     with pytest.raises(Interrupted):
@@ -194,8 +192,8 @@ def test_a_stop_or_a_kill_changes_nothing(tmp_path, model, data, monkeypatch, ob
 
 
 def test_layers_in_a_loop_give_the_same_policy(tmp_path, model, data):
-    plain = run(tmp_path / "plain", configured(model, data, "preference"))
-    looped = run(tmp_path / "looped", configured(model, data, "preference", training=TrainingConfig()))
+    plain = run(tmp_path / "plain", configured(model, data, Preference))
+    looped = run(tmp_path / "looped", configured(model, data, Preference, training=TrainingConfig()))
     for one, other in zip(untimed(plain), untimed(looped), strict=True):
         assert one["metrics"]["loss"] == pytest.approx(other["metrics"]["loss"], abs=1e-4)
 
@@ -212,10 +210,10 @@ def test_data_that_was_built_is_trained_on(tmp_path):
             for sample, turns in ((0, 3), (1, 9)):
                 writer.write(told(row(task=task, sample=sample, turns=turns)))
     preference_pairs.build(tmp_path / "set", tmp_path / "run of build_data" / "data")
-    changes = {"offline": {"epochs": 1, "batch_size": 3}, "batch": BatchConfig(row_length=256, micro_batch_rows=8)}
-    for objective, count in (("supervised", 12), ("preference", 6)):
-        config = configured("tiny_player", tmp_path / "run of build_data", objective, **changes)
-        path = run(tmp_path / objective, config)
+    changes = {"epochs": 1, "batch_size": 3, "batch": BatchConfig(row_length=256, micro_batch_rows=8)}
+    for kind, count in ((Sft, 12), (Preference, 6)):
+        config = configured("tiny_player", tmp_path / "run of build_data", kind, **changes)
+        path = run(tmp_path / kind.recipe, config)
         assert len(metrics(path)) == count // 3
     assert list((tmp_path / "run of build_data" / "data").glob("reference-*"))
 
@@ -228,7 +226,7 @@ def test_a_file_of_conversations_is_trained_on(tmp_path, model):
     conversations.write_pairs(
         tmp_path / "p.jsonl", [conversations.ConversationPair(told[n], told[n + 1]) for n in range(5)]
     )
-    path = run(tmp_path / "run", configured(model, tmp_path / "p.jsonl", "preference", offline={"epochs": 1}))
+    path = run(tmp_path / "run", configured(model, tmp_path / "p.jsonl", Preference, epochs=1))
     assert len(metrics(path)) == 1
     assert len(list(tmp_path.glob("reference-*"))) == 1
 
@@ -256,7 +254,7 @@ def cache(data):
 
 
 def test_the_reference_is_computed_once_and_read_by_the_next_run(tmp_path, model, data, counted, capsys):
-    config = configured(model, data, "preference")
+    config = configured(model, data, Preference)
     first = run(tmp_path / "first", config)
     folder, parts = cache(data)
     assert len(parts) == len(counted) > 3
@@ -268,44 +266,44 @@ def test_the_reference_is_computed_once_and_read_by_the_next_run(tmp_path, model
     assert untimed(second) == untimed(first)
     assert [part.read_bytes() for part in cache(data)[1]] == stored
     # Other weights, other data: other folders.
-    run(tmp_path / "other", configured(first / "policy", data, "preference", offline={"epochs": 1}))
+    run(tmp_path / "other", configured(first / "policy", data, Preference, epochs=1))
     write_pairs(data / "pairs.parquet", pairs(ROWS, seed=9))
     run(tmp_path / "data", config)
     assert len(list(data.glob("reference-*"))) == 3
 
 
 def test_a_stopped_reference_goes_on_with_what_is_missing(tmp_path, model, data, counted):
-    whole = run(tmp_path / "whole", configured(model, data, "preference"))
+    whole = run(tmp_path / "whole", configured(model, data, Preference))
     folder, parts = cache(data)
     stored = [part.read_bytes() for part in parts]
     for file in folder.iterdir():
         file.unlink()
     with pytest.raises(Interrupted):
-        run(tmp_path / "parts", configured(model, data, "preference"), StopsAfter(2))
+        run(tmp_path / "parts", configured(model, data, Preference), StopsAfter(2))
     assert len(cache(data)[1]) == 2
     counted.clear()
-    resumed = run(tmp_path / "parts", configured(model, data, "preference"))
+    resumed = run(tmp_path / "parts", configured(model, data, Preference))
     assert len(counted) == len(parts) - 2
     assert [part.read_bytes() for part in cache(data)[1]] == stored
     assert untimed(resumed) == untimed(whole)
 
 
 def test_a_damaged_part_is_computed_again(tmp_path, model, data, counted, capsys):
-    whole = run(tmp_path / "whole", configured(model, data, "preference"))
+    whole = run(tmp_path / "whole", configured(model, data, Preference))
     _, parts = cache(data)
     stored = parts[1].read_bytes()
     for broken in (stored[:-30], stored[:60] + bytes(b ^ 255 for b in stored[60:90]) + stored[90:]):
         parts[1].write_bytes(broken)
         counted.clear()
         capsys.readouterr()
-        again = run(tmp_path / f"again {len(broken)}", configured(model, data, "preference"))
+        again = run(tmp_path / f"again {len(broken)}", configured(model, data, Preference))
         assert len(counted) == 1
         assert f"{parts[1]} is damaged" in capsys.readouterr().out
         assert parts[1].read_bytes() == stored
         assert untimed(again) == untimed(whole)
     table = pa.parquet.read_table(parts[0])
     write_atomically(table.set_column(0, "row", pa.array([n + 1 for n in table["row"].to_pylist()])), parts[0])
-    run(tmp_path / "other rows", configured(model, data, "preference"))
+    run(tmp_path / "other rows", configured(model, data, Preference))
     assert f"{parts[0]} is of other rows" in capsys.readouterr().out
 
 
@@ -314,21 +312,21 @@ def test_where_the_data_cannot_be_written_beside_the_run_folder_keeps_the_refere
 ):
     monkeypatch.setattr(reference_logprobs, "key", lambda *_, **__: "k")
     (data / "reference-k").write_text("a file where the folder would be")
-    path = run(tmp_path / "run", configured(model, data, "preference"))
+    path = run(tmp_path / "run", configured(model, data, Preference))
     assert len(list((path / "reference-k").glob("part-*"))) == 1
     assert f"log-probabilities of the reference go to {path}" in capsys.readouterr().out
 
 
 def test_without_reference_none_is_computed(tmp_path, model, data, counted):
     settings = {"reference": False, "normalize_length": True, "alpha": 0.0, "margin": 0.5}
-    path = run(tmp_path / "run", configured(model, data, "preference", offline=settings))
+    path = run(tmp_path / "run", configured(model, data, Preference, **settings))
     assert not counted
     assert not list(data.glob("reference-*"))
     assert not any("drift" in name for name in metrics(path)[0]["metrics"])
 
 
 def test_supervised_training_on_the_chosen_sides_computes_no_reference(tmp_path, model, data, counted):
-    path = run(tmp_path / "run", configured(model, data, "preference", offline={"preference_weight": 0.0}))
+    path = run(tmp_path / "run", configured(model, data, Preference, preference_weight=0.0))
     assert not counted
     first, last = (metrics(path)[n]["metrics"] for n in (0, -1))
     assert last["sft"] < first["sft"]
@@ -344,7 +342,7 @@ def test_a_file_system_without_locks_is_told_and_does_not_stop_a_run(tmp_path, m
         return lock(path)
 
     monkeypatch.setattr(files, "lock", only_of_runs)
-    run(tmp_path / "run", configured(model, data, "preference", offline={"epochs": 1}))
+    run(tmp_path / "run", configured(model, data, Preference, epochs=1))
     assert capsys.readouterr().out.count("the file system has no locks") == 1
 
 
@@ -370,25 +368,26 @@ def test_data_that_changed_under_a_run_is_refused(tmp_path, model, data):
 
 @pytest.mark.parametrize("rate", [10.0, 1e38])
 def test_a_rate_that_explodes_stops_at_the_first_update_and_nothing_of_it_is_saved(tmp_path, model, data, rate):
-    config = configured(model, data, optimizer=OptimizerConfig(learning_rate=rate))
+    config = configured(model, data, optimizer=ScheduledOptimizerConfig(learning_rate=rate))
     with pytest.raises(TrainingError) as found:
         run(tmp_path / "run", config)
     message = str(found.value)
     assert message.startswith("update 1: the update is refused: the largest weight of ")
-    again = f"the same command with optimizer.learning_rate (or that of paprika) lower than {rate:g}"
+    key = "optimizer.learning_rate (of a stage: sft.optimizer.learning_rate)"
+    again = f"the same command with {key} lower than {rate:g}"
     assert f"Begin again: {again}" in message
     assert not (tmp_path / "run" / "checkpoints").exists()
     assert not (tmp_path / "run" / "last_good").exists()
 
 
 def test_the_policy_before_a_refused_update_can_be_gone_on_from(tmp_path, model, data):
-    settings = {"checkpoint": CheckpointConfig(every=1, keep=1), "offline": {"epochs": 3}}
     config = configured(
         model,
         data,
-        optimizer=OptimizerConfig(learning_rate=0.3),
+        epochs=3,
+        optimizer=ScheduledOptimizerConfig(learning_rate=0.3),
         training=TrainingConfig(scan_layers=False, remat="none", max_growth=1.5, max_update=1e30),
-        **settings,
+        checkpoint=CheckpointConfig(every=1, keep=2),
     )
     path = tmp_path / "run"
     with pytest.raises(TrainingError, match=r"max_growth.*Up to step \d every update was finite") as found:
@@ -401,7 +400,9 @@ def test_the_policy_before_a_refused_update_can_be_gone_on_from(tmp_path, model,
         run(path, config)
     assert str(again.value) == str(found.value)
     # What the message says to do.
-    run(tmp_path / "other", configured(path / "last_good", data, optimizer=OptimizerConfig(learning_rate=1e-3)))
+    run(
+        tmp_path / "other", configured(path / "last_good", data, optimizer=ScheduledOptimizerConfig(learning_rate=1e-3))
+    )
     assert (tmp_path / "other" / "policy" / "model.safetensors").exists()
 
 

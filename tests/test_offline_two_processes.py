@@ -16,18 +16,18 @@ from dfc.models import huggingface
 ROOT = Path(__file__).parent.parent
 CONFIG = """
 from dfc import config as c
-from dfc.task_config import OfflineConfig
 
 
 def get_config():
-    return c.RunConfig(
-        recipe="offline",
+    return c.Preference(
         model=c.ModelConfig(path="model"),
         mesh=c.MeshConfig(data=2, fsdp=2),
-        optimizer=c.OptimizerConfig(learning_rate=1e-2),
+        data="data",
+        epochs=2,
+        batch_size=8,
+        optimizer=c.ScheduledOptimizerConfig(learning_rate=1e-2),
         batch=c.BatchConfig(row_length=128, micro_batch_rows=4),
         training=c.TrainingConfig(scan_layers=False, remat="none"),
-        offline=OfflineConfig(data="data", objective="preference", epochs=2, batch_size=8),
     )
 """
 

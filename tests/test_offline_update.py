@@ -7,14 +7,13 @@ import optax
 import pytest
 from offline_rows import pairs, segments_of, sequences, write_pairs, write_sft
 
-from dfc.config import TrainingConfig
+from dfc.config import Preference, Sft, TrainingConfig
 from dfc.data import rows
 from dfc.data.batches import Batches
 from dfc.models.config import DecoderConfig
 from dfc.models.sharding import make_mesh
 from dfc.models.transformer import abstract_params
 from dfc.recipes.offline import make_loss
-from dfc.task_config import OfflineConfig
 from dfc.training.trainer import Trainer
 
 CONFIG = DecoderConfig(
@@ -30,7 +29,7 @@ CONFIG = DecoderConfig(
     qkv_bias=True,
     tied_embedding=True,
 )
-PREFERENCE = {"objective": "preference", "beta": 0.3}
+BETA = 0.3
 
 
 class RandomReference:
@@ -115,7 +114,7 @@ def softplus(x):
 def test_settings_name_the_losses_of_pairs(tmp_path, options, formula):
     data = source(tmp_path, two=True)
     reference = RandomReference(data)
-    total, weight = total_loss(OfflineConfig(**PREFERENCE, **options), data, reference)
+    total, weight = total_loss(Preference(beta=BETA, **options), data, reference)
     expected = [formula(*pair) for pair in sides(data, reference)]
     assert weight == len(expected) == 12
     np.testing.assert_allclose(total, sum(expected), rtol=1e-5)
@@ -123,7 +122,7 @@ def test_settings_name_the_losses_of_pairs(tmp_path, options, formula):
 
 def test_supervised_training_is_the_mean_of_each_trajectory_s_mean(tmp_path):
     data = source(tmp_path, two=False)
-    total, weight = total_loss(OfflineConfig(), data, None)
+    total, weight = total_loss(Sft(), data, None)
     expected = [
         -invented(number, micro.tokens.shape)[row, (micro.segments[row] == segment) & (micro.mask[row] > 0)].mean()
         for number, micro in enumerate(micro_batches(data))
@@ -148,7 +147,7 @@ def params():
 
 def update(data, params, reference, *, mesh=None, **shape):
     two = len(data.sides) == 2
-    loss = make_loss(OfflineConfig(**PREFERENCE) if two else OfflineConfig(), int(data.lengths.min()))
+    loss = make_loss(Preference(beta=BETA) if two else Sft(), int(data.lengths.min()))
     plain = TrainingConfig(scan_layers=False, remat="none")
     trainer = Trainer(CONFIG, loss, optax.sgd(0.1), training=plain, mesh=mesh)
     batches = micro_batches(data, reference=reference, **shape)

@@ -5,7 +5,7 @@ import types
 import numpy as np
 import pytest
 
-from dfc.config import DivideFuseConquerConfig, OpponentPoolConfig, RunConfig
+from dfc.config import DivideFuseConquer, OpponentPoolConfig
 from dfc.recipes import opponents
 from dfc.recipes.training_run import State
 
@@ -29,10 +29,8 @@ class Met:
 
 
 def run_with(opponent="pool", **pool):
-    settings = DivideFuseConquerConfig(opponent=opponent, pool=OpponentPoolConfig(**pool))
-    return types.SimpleNamespace(
-        config=RunConfig(divide_fuse_conquer=settings), policy=lambda params: ("policy", params)
-    )
+    config = DivideFuseConquer(opponent=opponent, pool=OpponentPoolConfig(**pool))
+    return types.SimpleNamespace(config=config, policy=lambda params: ("policy", params))
 
 
 @pytest.mark.parametrize(

@@ -9,19 +9,29 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache
 from safetensors.numpy import load_file
 
-from dfc.config import BatchConfig, MeshConfig, RolloutConfig, RunConfig, TrainingConfig
+from dfc.config import (
+    BatchConfig,
+    BuildDataConfig,
+    CollectConfig,
+    EvaluateTasksConfig,
+    MeshConfig,
+    Paprika,
+    PreferenceConfig,
+    RolloutConfig,
+    ScheduledOptimizerConfig,
+    SftConfig,
+    TrainingConfig,
+)
 from dfc.data.trajectory_files import read_trajectories
 from dfc.models import huggingface
 from dfc.recipes import paprika
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Interrupted, Stop
-from dfc.task_config import BuildDataConfig, CollectConfig, EvaluateTasksConfig, OfflineConfig, PaprikaConfig
 
 PROGRAMS = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
 STAGES = ("collect", "build_data", "sft", "rpo", "evaluate_tasks")
-CONFIG = RunConfig(
+CONFIG = Paprika(
     name="p",
-    recipe="paprika",
     games={"TowerOfHanoi-v0": {"max_turns": 14}, "GuessTheNumber-v0": {}},
     rollout=RolloutConfig(
         slots=32, max_length=256, max_reply_length=4, stop=("]",), prefill_buckets=(32,), cache_buckets=(0, 256)
@@ -29,11 +39,11 @@ CONFIG = RunConfig(
     mesh=MeshConfig(data=-1, fsdp=1),
     batch=BatchConfig(row_length=512),
     training=TrainingConfig(scan_layers=False, remat="none"),
-    collect=CollectConfig(tasks=8, samples=6, samples_of=(), episodes_per_chunk=48),
+    collect=CollectConfig(tasks=8, samples=6, samples_of={}, episodes_per_chunk=48),
     build_data=BuildDataConfig(rejected_failures=("malformed", "illegal", "truncated")),
-    offline=OfflineConfig(batch_size=8),
-    evaluate_tasks=EvaluateTasksConfig(tasks=6, tasks_of=(), trajectories=2),
-    paprika=PaprikaConfig(sft_learning_rate=3e-3, rpo_learning_rate=1e-3, rpo_epochs=2),
+    sft=SftConfig(batch_size=8, optimizer=ScheduledOptimizerConfig(learning_rate=3e-3)),
+    rpo=PreferenceConfig(epochs=2, batch_size=8, optimizer=ScheduledOptimizerConfig(learning_rate=1e-3)),
+    evaluate_tasks=EvaluateTasksConfig(tasks=6, tasks_of={}, trajectories=2),
 )
 
 

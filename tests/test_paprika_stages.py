@@ -9,23 +9,31 @@ import pytest
 from trajectory_rows import PROVENANCE, row
 
 from dfc import validation
-from dfc.config import AdapterConfig, BatchConfig, ModelConfig, OptimizerConfig, RunConfig
+from dfc.config import (
+    BatchConfig,
+    BuildData,
+    BuildDataConfig,
+    CollectConfig,
+    ModelConfig,
+    Paprika,
+    PreferenceConfig,
+    RowsAdapterConfig,
+    ScheduledOptimizerConfig,
+    SftConfig,
+)
 from dfc.data.trajectory_files import DatasetError, TrajectoryWriter
 from dfc.recipes import paprika
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stages import StageRun, run_stages
 from dfc.runs.stop_signals import Interrupted, Stop
-from dfc.task_config import BuildDataConfig, CollectConfig, OfflineConfig, PaprikaConfig
 
-RUN = RunConfig(
-    recipe="paprika",
+RUN = Paprika(
     games={"minesweeper": {}},
     model=ModelConfig(path="tiny_player"),
-    collect=CollectConfig(tasks=2, samples=2, samples_of=()),
-    optimizer=OptimizerConfig(learning_rate=1.0),
+    collect=CollectConfig(tasks=2, samples=2, samples_of={}),
     batch=BatchConfig(row_length=16_384),
-    offline=OfflineConfig(alpha=0.5, beta=0.3),
-    paprika=PaprikaConfig(sft_learning_rate=3.0, rpo_learning_rate=4.0, sft_epochs=2, rpo_epochs=3),
+    sft=SftConfig(epochs=2, optimizer=ScheduledOptimizerConfig(learning_rate=3.0)),
+    rpo=PreferenceConfig(epochs=3, optimizer=ScheduledOptimizerConfig(learning_rate=4.0), alpha=0.5, beta=0.3),
 )
 
 
@@ -39,12 +47,12 @@ def test_each_stage_reads_what_the_one_before_wrote():
     assert [stage.recipe for stage in stages.values()] == [
         "collect",
         "build_data",
-        "offline",
-        "offline",
+        "sft",
+        "preference",
         "evaluate_tasks",
     ]
-    assert stages["build_data"].build_data.trajectories == "run/collect"
-    assert stages["sft"].offline.data == stages["rpo"].offline.data == "run/build_data"
+    assert stages["build_data"].trajectories == "run/collect"
+    assert stages["sft"].data == stages["rpo"].data == "run/build_data"
     assert stages["sft"].model.path == "tiny_player"
     assert stages["rpo"].model.path == "run/sft/policy"
     assert stages["evaluate_tasks"].policies == ("base=tiny_player", "sft=run/sft", "rpo=run/rpo")
@@ -53,40 +61,38 @@ def test_each_stage_reads_what_the_one_before_wrote():
 def test_the_two_trainings_have_rates_and_epochs_of_their_own():
     stages = by_name(RUN)
     sft, rpo = stages["sft"], stages["rpo"]
-    assert (sft.offline.objective, sft.optimizer.learning_rate, sft.offline.epochs) == ("supervised", 3.0, 2)
-    assert (rpo.offline.objective, rpo.optimizer.learning_rate, rpo.offline.epochs) == ("preference", 4.0, 3)
-    assert (rpo.offline.alpha, rpo.offline.beta) == (0.5, 0.3)
+    assert (sft.optimizer.learning_rate, sft.epochs) == (3.0, 2)
+    assert (rpo.optimizer.learning_rate, rpo.epochs) == (4.0, 3)
+    assert (rpo.alpha, rpo.beta) == (0.5, 0.3)
 
 
 def test_one_flag_leaves_a_group_out_and_shares_the_collection():
-    settings = PaprikaConfig(stages=("build_data", "rpo"), collected="other/collect")
     build = BuildDataConfig(leave_out=("wordle",))
-    stages = by_name(dataclasses.replace(RUN, paprika=settings, build_data=build))
+    stages = by_name(
+        dataclasses.replace(RUN, stages=("build_data", "rpo"), collected="other/collect", build_data=build)
+    )
     assert list(stages) == ["build_data", "rpo"]
-    assert stages["build_data"].build_data.trajectories == "other/collect"
-    assert stages["build_data"].build_data.leave_out == ("wordle",)
+    assert stages["build_data"].trajectories == "other/collect"
+    assert stages["build_data"].leave_out == ("wordle",)
     assert stages["rpo"].model.path == "tiny_player"  # nothing came before
 
 
 def test_adapters_are_for_training_only():
-    stages = by_name(dataclasses.replace(RUN, adapter=AdapterConfig(rank=4, base="nf4")))
-    assert {name for name, config in stages.items() if config.adapter.rank} == {"build_data", "sft", "rpo"}
+    adapter = RowsAdapterConfig(rank=4, base="nf4")
+    stages = by_name(dataclasses.replace(RUN, adapter=adapter))
+    assert {name for name, config in stages.items() if hasattr(config, "adapter")} == {"sft", "rpo"}
+    assert stages["sft"].adapter == stages["rpo"].adapter == adapter
 
 
 def test_rows_that_are_there_are_trained_on_without_building():
-    stages = by_name(
-        dataclasses.replace(
-            RUN, paprika=PaprikaConfig(stages=("sft", "rpo")), offline=OfflineConfig(data="other/build_data")
-        )
-    )
-    assert stages["sft"].offline.data == stages["rpo"].offline.data == "other/build_data"
+    stages = by_name(dataclasses.replace(RUN, stages=("sft", "rpo"), data="other/build_data"))
+    assert stages["sft"].data == stages["rpo"].data == "other/build_data"
 
 
 def test_building_refuses_what_a_later_training_would_find_empty(tmp_path):
     with TrajectoryWriter(tmp_path / "trajectories", PROVENANCE) as writer:
         writer.write(row("wordle", 0, 0))  # a success: something to imitate, no pair
-    settings = PaprikaConfig(stages=("build_data", "sft", "rpo"), collected=str(tmp_path / "trajectories"))
-    config = dataclasses.replace(RUN, paprika=settings)
+    config = dataclasses.replace(RUN, stages=("build_data", "sft", "rpo"), collected=str(tmp_path / "trajectories"))
     stages = paprika.stages(config, tmp_path / "run")
     with (
         RunFolder.open(tmp_path / "run", config, command="") as folder,
@@ -100,15 +106,15 @@ def test_building_refuses_what_a_later_training_would_find_empty(tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"stages": ("rpo", "sft")}, "paprika.stages"),
-        ({"stages": ()}, "paprika.stages"),
-        ({"stages": ("fuse",)}, "must be some of collect, build_data, sft, rpo, evaluate_tasks"),
-        ({"sft_epochs": 0}, "paprika.sft_epochs=0"),
+        ({"stages": ("rpo", "sft")}, "stages=('rpo', 'sft'): must be some of collect, build_data, sft, rpo, evaluate"),
+        ({"stages": ()}, "stages=(): must be some of collect, build_data, sft, rpo, evaluate_tasks, each once"),
+        ({"stages": ("fuse",)}, "stages=('fuse',) (tuple): must be a tuple such as ('collect', 'build_data')"),
+        ({"sft": SftConfig(epochs=0)}, "sft.epochs=0"),
     ],
 )
 def test_wrong_stages_are_refused(change, words):
-    config = dataclasses.replace(RUN, paprika=dataclasses.replace(RUN.paprika, **change))
-    assert any(words in problem for problem in validation.problems(config))
+    found = validation.problems(dataclasses.replace(RUN, **change))
+    assert any(words in problem for problem in found), found
 
 
 def test_rows_that_training_would_refuse_are_refused_before_anything_is_collected():
@@ -121,8 +127,8 @@ def test_rows_that_training_would_refuse_are_refused_before_anything_is_collecte
 
 
 def test_without_collecting_a_collection_must_be_named():
-    config = dataclasses.replace(RUN, paprika=PaprikaConfig(stages=("build_data",)))
-    assert any("paprika.collected is empty" in problem for problem in validation.path_problems(config))
+    config = dataclasses.replace(RUN, stages=("build_data",))
+    assert any("collected is empty" in problem for problem in validation.path_problems(config))
 
 
 # ---- running --------------------------------------------------------------------------------------------------------
@@ -148,7 +154,7 @@ def recipe(monkeypatch):
 
 
 def stage(name):
-    return StageRun(f"deep/{name}", RunConfig(name=name, recipe="build_data"))
+    return StageRun(f"deep/{name}", BuildData(name=name))
 
 
 def test_a_stopped_chain_goes_on_with_the_stage_that_was_stopped(tmp_path, recipe, capsys):
@@ -182,6 +188,6 @@ def test_a_stage_of_other_settings_is_not_continued(tmp_path, recipe):
     with RunFolder.open(tmp_path / "run", RUN, command="") as folder, Stop() as stop:
         with pytest.raises(Interrupted):
             run_stages(folder, lambda: [stage("a")], stop)
-        changed = StageRun("deep/a", RunConfig(name="a", recipe="build_data", seed=5))
+        changed = StageRun("deep/a", BuildData(name="a", seed=5))
         with pytest.raises(Exception, match="seed: the folder has 0, this run has 5"):
             run_stages(folder, lambda: [changed], stop)

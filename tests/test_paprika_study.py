@@ -1,5 +1,6 @@
 """The study's arithmetic: what counts as held, and which runs read what."""
 
+import dataclasses
 import importlib.util
 import itertools
 import json
@@ -8,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from dfc import validation
 from dfc.configs import paprika_grpo_tiny, paprika_tiny
 from dfc.evaluation.tasks import EvalSetting, of_records
+from dfc.launch import command_line, overrides
 from dfc.report import task_page
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
@@ -66,9 +69,22 @@ def test_every_policy_that_is_evaluated_is_trained_before(scripts):
         assert place == "player" or Path(place).parts[2] in before
 
 
+def test_every_run_is_a_valid_configuration_and_all_play_alike(scripts):
+    tiny = paprika_tiny.get_config()
+    for run in scripts[0].plan(Path("out/20"), "player"):
+        config, found = overrides.override(command_line.load(f"configs/{run.config}.py"), run.changes)
+        assert found + validation.problems(config) == [], run.name
+        assert config.rollout == tiny.rollout
+        if run.name == "evaluated":
+            assert config.games == tiny.games
+            assert {f.name: getattr(config, f.name) for f in dataclasses.fields(tiny.evaluate_tasks)} == vars(
+                tiny.evaluate_tasks
+            )
+
+
 def test_reinforcement_learning_has_as_many_games_as_the_collection():
     collected = paprika_tiny.get_config()
-    grpo = paprika_grpo_tiny.get_config().divide_fuse_conquer
+    grpo = paprika_grpo_tiny.get_config()
     games = len(collected.games) * collected.collect.tasks * collected.collect.samples
     assert grpo.conquer_iterations * grpo.seeds_per_game * grpo.trajectories_per_seed * len(collected.games) == games
     assert grpo.tasks == collected.collect.tasks

@@ -86,7 +86,7 @@ def test_the_error_of_a_server_does_not_reach_the_terminal_as_it_is(capsys):
 
 def test_what_a_configuration_says_does_not_reach_the_terminal_as_it_is(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for body in (f"raise ValueError({HOSTILE!r})", f"return RunConfig(name={HOSTILE!r}, games={{}})"):
+    for body in (f"raise ValueError({HOSTILE!r})", f"return DivideFuseConquer(name={HOSTILE!r}, games={{}})"):
         (tmp_path / "c.py").write_text(f"from dfc.config import *\ndef get_config():\n    {body}\n")
         assert main(["--config=c.py"]) == 2
     assert main([f"--config={HOSTILE}"]) == 2

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from dfc.config import RunConfig
+from dfc.config import DivideFuseConquer
 from dfc.configs.tiny_player import GAME_IDS
 from dfc.errors import RunFolderError
 from dfc.evaluation.statistics import difference_interval, wilson_interval
@@ -155,7 +155,7 @@ def write(folder, name, content):
 
 
 def files():
-    config = json.loads(json.dumps(dataclasses.asdict(RunConfig())))
+    config = {"recipe": DivideFuseConquer.recipe} | json.loads(json.dumps(dataclasses.asdict(DivideFuseConquer())))
     config |= {"name": "trial <b>run</b>", "games": {GAMES[0]: {"show_board": True}, GAMES[1]: {}}, "seed": 11}
     groups = {
         "groups": [{"name": "g1", "games": list(GAMES), "start": "fixed", "winnable": True}],
@@ -338,7 +338,7 @@ def test_settings_and_options_are_shown_against_their_defaults(page):
 def test_the_setup_names_method_and_opponent(build, method, opponent, said):
     content = files()
     settings = {"method": method, "opponent": opponent, "divide_iterations": 24, "conquer_iterations": 32}
-    content["config.json"]["divide_fuse_conquer"] |= settings
+    content["config.json"] |= settings
     text = build(content).text
     for part in said.replace("are strong", "opponent is strong").split("|"):
         assert part in text

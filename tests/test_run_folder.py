@@ -7,13 +7,13 @@ import threading
 import numpy as np
 import pytest
 
-from dfc.config import OptimizerConfig, RunConfig
+from dfc.config import DivideFuseConquer, OptimizerConfig, Sft
 from dfc.errors import CheckpointError, RunFolderError
 from dfc.runs.metrics import MetricsWriter
 from dfc.runs.run_folder import RunFolder, json_line
 from dfc.runs.stop_signals import Interrupted, Stop
 
-CONFIG = RunConfig(name="a", seed=3, games={"Nim-v0": {"piles": (1, 2)}})
+CONFIG = DivideFuseConquer(name="a", seed=3, games={"Nim-v0": {"piles": (1, 2)}})
 
 
 def opened(path, config=CONFIG):
@@ -25,6 +25,8 @@ def test_a_new_folder_holds_the_resolved_configuration_and_versions(tmp_path):
         assert not folder.existed
         folder.note_device("8 x CPU")
     config = json.loads((folder.path / "config.json").read_text())
+    assert config["recipe"] == "divide_fuse_conquer"
+    assert set(config) == {"recipe", *(field.name for field in dataclasses.fields(CONFIG))}
     assert config["games"] == {"Nim-v0": {"piles": [1, 2]}}
     assert config["optimizer"]["learning_rate"] == OptimizerConfig().learning_rate
     assert list(config) == sorted(config)
@@ -100,6 +102,13 @@ def test_another_configuration_is_refused_with_every_difference_named(tmp_path):
     assert text.count("  - ") == 3
     assert {path: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
     opened(tmp_path / "run").close()  # the refusal has given the lock back
+
+
+def test_the_folder_of_another_recipe_is_refused(tmp_path):
+    with opened(tmp_path / "run") as folder:
+        folder.append("metrics", [{"step": 1}])
+    with pytest.raises(RunFolderError, match="recipe: the folder has 'divide_fuse_conquer', this run has 'sft'"):
+        opened(tmp_path / "run", Sft(name="a", seed=3))
 
 
 def test_a_folder_with_foreign_files_is_refused_and_left_alone(tmp_path):

@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dfc.config import AcceptanceConfig, DivideFuseConquerConfig, FusionConfig, GroupingConfig, RunConfig
+from dfc.config import AcceptanceConfig, DivideFuseConquer, FusionConfig, GroupingConfig
 from dfc.recipes.divide_fuse_conquer import _close_stage, _fused
 from dfc.recipes.stages import Group, Stage, episodes, group_games, iterations, plan
 from dfc.recipes.training_run import State
 
-PAPER = DivideFuseConquerConfig()
+PAPER = DivideFuseConquer()
 GROUPS = [Group(f"g{k}", (f"game{k}",), "fixed", winnable=True) for k in (1, 2, 3)]
 GAMES = ("game1", "game2", "game3")
 
@@ -154,8 +154,7 @@ def fused(fusion, *policies, lora=None):
     stage = plan(groups, GAMES, settings)[-1]
     state = State(best=policies[0], policies={f"g{n}": p for n, p in enumerate(policies, start=1)})
     start = jax.tree.map(jnp.zeros_like, policies[0])
-    config = RunConfig(divide_fuse_conquer=settings)
-    run = types.SimpleNamespace(config=config, lora=lora, initial_params=start, missed=None)
+    run = types.SimpleNamespace(config=settings, lora=lora, initial_params=start, missed=None)
     return _fused(run, state, stage), run.missed
 
 

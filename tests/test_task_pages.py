@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from dfc.config import RunConfig
+from dfc.config import EvaluateTasks
 from dfc.evaluation import tasks
 from dfc.evaluation.task_statistics import Estimate, estimate, over_groups, pass_at_k, sign_flip_p
 from dfc.evaluation.tasks import ALL_GROUPS, EvalSetting, Trial, summary
@@ -253,7 +253,7 @@ class Page(HTMLParser):
 def test_the_page_the_tables_and_the_json_hold_the_same_figures(tmp_path):
     found = successes()
     every = task_page.tables(found)
-    config = RunConfig(name="t", recipe="evaluate_tasks", policies=("first=a", "second=b", "strong"))
+    config = EvaluateTasks(name="t", policies=("first=a", "second=b", "strong"))
     task_page.write(tmp_path, config, found, every)
     page = Page()
     page.feed((tmp_path / "report.html").read_text(encoding="utf-8"))
@@ -296,5 +296,5 @@ def test_nothing_played_gives_dashes(tmp_path):
         assert [h for h in table.header if h.startswith("pass")] == [
             f"pass@{k} %" for k in (1, 2, 3, 4, 5, 6, 7, 8, 16, 20)
         ]
-    task_page.write(tmp_path, RunConfig(policies=("a", "b")), found, every)
+    task_page.write(tmp_path, EvaluateTasks(policies=("a", "b")), found, every)
     assert json.loads((tmp_path / "results.json").read_text())["arms"][0]["groups"]["g"]["success"] == [None, None, 0]

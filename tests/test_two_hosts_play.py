@@ -24,7 +24,7 @@ assert not problems, problems
 distributed.connect(processes)
 
 import jax
-from dfc.config import MeshConfig, RolloutConfig, RunConfig
+from dfc.config import MeshConfig, PlayingRun, RolloutConfig, SamplingConfig
 from dfc.episodes import to_bytes
 from dfc.evaluation import matches
 from dfc.rollout.workers import PolicyWeights, RolloutWorkers
@@ -34,8 +34,8 @@ rollout = RolloutConfig(
     slots=8, max_length=192, max_reply_length=6, stop=("]",), prefill_buckets=(32,), cache_buckets=(0, 192),
     decode_steps=6, legal_only=legal_only == "legal",
 )
-config = RunConfig(name="two", games=games, rollout=rollout, mesh=MeshConfig(*map(int, mesh.split(","))))
-workers = RolloutWorkers(config)
+config = PlayingRun(name="two", games=games, rollout=rollout, mesh=MeshConfig(*map(int, mesh.split(","))))
+workers = RolloutWorkers(config, sampling=SamplingConfig())
 specs = [spec for game, count in zip(games, (5, 2)) for spec in matches.match_specs({game: {}}, count, 3, "two")]
 episodes = workers.play(specs, PolicyWeights(workers.initial_params), "itself")
 name = f"{legal_only}-{jax.process_index()}-of-{jax.process_count()}"

@@ -127,7 +127,7 @@ FLAGS = [
     "--config.batch.row_length=64",
     "--config.evaluation.games=2",
     "--config.evaluation.stage_games=2",
-    *(f"--config.divide_fuse_conquer.{setting}" for setting in SHORTER),
+    *(f"--config.{setting}" for setting in SHORTER),
 ]
 
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from dfc.config import DivideFuseConquerConfig, RolloutConfig, RunConfig
+from dfc.config import PlayingRun, RolloutConfig, SamplingConfig
 from dfc.errors import ConfigError
 from dfc.evaluation.matches import match_specs
 from dfc.rollout.workers import PolicyWeights, RolloutWorkers
@@ -13,8 +13,12 @@ GAMES = {"TicTacToe-v0": {}, "GuessTheNumber-v0": {}, "Nim-v0": {}}
 ROLLOUT = RolloutConfig(slots=4, max_length=96, max_reply_length=4, stop=("]",), mix_games=False)
 
 
+def workers_of(rollout=ROLLOUT, **given):
+    return RolloutWorkers(PlayingRun(games=GAMES, rollout=rollout), sampling=SamplingConfig(), **given)
+
+
 def played(rollout, opponent):
-    workers = RolloutWorkers(RunConfig(games=GAMES, rollout=rollout))
+    workers = workers_of(rollout)
     specs = match_specs(GAMES, 6, 0, "table")
     episodes = workers.play(specs, PolicyWeights(workers.initial_params), opponent)
     assert [(e.game, e.game_seed, e.seat) for e in episodes] == [(j.game, j.game_seed, j.seat) for j in specs]
@@ -34,12 +38,12 @@ def test_playing_itself_from_the_initial_weights_is_playing_the_initial_policy()
 
 def test_a_key_that_is_missing_shows_before_the_first_game(monkeypatch):
     monkeypatch.delenv("NO_SUCH_KEY", raising=False)
-    method = DivideFuseConquerConfig(opponent="http://127.0.0.1:1/v1#m", key_variable="NO_SUCH_KEY")
+    workers = workers_of(key_variable="NO_SUCH_KEY")
     with pytest.raises(ConfigError, match="NO_SUCH_KEY"):
-        RolloutWorkers(RunConfig(games=GAMES, rollout=ROLLOUT, divide_fuse_conquer=method))
+        workers.seat("http://127.0.0.1:1/v1#m")
 
 
 def test_an_unknown_opponent_is_named_with_those_there_are():
-    workers = RolloutWorkers(RunConfig(games=GAMES, rollout=ROLLOUT))
+    workers = workers_of()
     with pytest.raises(ValueError, match="champion: must be random_legal, simple, strong, or a chat endpoint"):
         workers.play([], PolicyWeights(workers.initial_params), "champion")

@@ -9,8 +9,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any, NamedTuple, Self
 
-from dfc import task_validation
-from dfc.config import RunConfig
+from dfc.config import CollectConfig, Games
 from dfc.data.task_groups import tasks
 from dfc.data.trajectories import FAILURES, INCONCLUSIVE
 
@@ -49,13 +48,12 @@ class TrajectorySummary:
         return self.failure in INCONCLUSIVE
 
 
-def planned(config: RunConfig) -> list[TaskSample]:
+def planned(games: Games, settings: CollectConfig) -> list[TaskSample]:
     """Returns every attempt in the order of `dfc.data.task_groups.tasks`, those at one task next to each other."""
-    samples = task_validation.counts(config.collect.samples_of)
     return [
         TaskSample(game, task, sample)
-        for game, task in tasks(config)
-        for sample in range(samples.get(game, config.collect.samples))
+        for game, task in tasks(games, settings)
+        for sample in range(settings.samples_of.get(game, settings.samples))
     ]
 
 

@@ -18,7 +18,7 @@ from typing import Any, Self
 import jax
 
 from dfc import multihost
-from dfc.config import RunConfig
+from dfc.config import Collect, CollectingRun
 from dfc.data.attempts import TaskSample, TrajectorySummary
 from dfc.data.task_groups import playing
 from dfc.data.trajectories import Provenance, Trajectory, canonical_json, from_episode
@@ -44,7 +44,7 @@ _SHAPING = (*_LIMITS, "legal_only", "prompt", "think_language")
 _LOOKS, _PAUSE = 30, 2.0  # at a shared disk that shows a file to one host later than to another; seconds between them
 
 
-def make_provenance(config: RunConfig, source: Location) -> Provenance:
+def make_provenance(config: CollectingRun, source: Location) -> Provenance:
     """Returns where the trajectories of a run come from; the first process reads the weights for it.
 
     Args:
@@ -53,9 +53,8 @@ def make_provenance(config: RunConfig, source: Location) -> Provenance:
     """
     found = [model_folders.weights_hash(source), git_commit()] if multihost.is_primary() else None
     model_hash, commit = multihost.broadcast(found)
-    rollout = playing(config).rollout
-    limits = {name: getattr(rollout, name) for name in _SHAPING}
-    sampling = {**dataclasses.asdict(rollout.sampling), **limits, "simulators": config.simulators.who}
+    limits = {name: getattr(config.rollout, name) for name in _SHAPING}
+    sampling = {**dataclasses.asdict(config.sampling), **limits, "simulators": config.simulators.who}
     return Provenance(source.name, model_hash, sampling, config.seed, commit)
 
 
@@ -66,7 +65,7 @@ class Collection:
     same attempts: what lies in the folder counts once every process sees all that the first one sees.
 
     Args:
-      config: of the run; its games, `collect`, `rollout` and `seed` decide what an attempt is.
+      config: of the run; its games, split, sampling, `rollout` and `seed` decide what an attempt is.
       workers: they play the games.
       folder: of the parts; created if it is not there.
       provenance: where all rows come from, see `make_provenance`.
@@ -80,7 +79,7 @@ class Collection:
 
     def __init__(
         self,
-        config: RunConfig,
+        config: CollectingRun,
         workers: RolloutWorkers,
         folder: Path,
         provenance: Provenance,
@@ -90,6 +89,7 @@ class Collection:
     ) -> None:
         self._config, self._workers, self._folder = playing(config), workers, folder
         self._provenance, self._purpose, self._version = provenance, purpose, policy_version
+        self._against = config.opponent if isinstance(config, Collect) else "itself"
         self._options = {game: canonical_json(options) for game, options in self._config.games.items()}
         self._info = {game: registry.make(game, **options).info for game, options in self._config.games.items()}
         self._host: int = jax.process_index()
@@ -151,7 +151,7 @@ class Collection:
           DatasetError: the disk cannot be written to. A process that only hears of it raises DfcError.
         """
         # The chunks are those of all attempts, so that a resumed run plays the same ones as without a stop.
-        size = self._config.collect.episodes_per_chunk or self._in_flight * _ROUNDS
+        size = self._config.episodes_per_chunk or self._in_flight * _ROUNDS
         for start in range(0, len(wanted), size):
             chunk = list(dict.fromkeys(self.missing(wanted[start : start + size])))
             if not chunk:
@@ -162,8 +162,8 @@ class Collection:
                 episodes = self._workers.play(
                     [self._spec(task_sample) for task_sample in chunk],
                     policy,
-                    self._config.collect.opponent,
-                    sampling=self._config.rollout.sampling,
+                    self._against,
+                    sampling=self._config.sampling,
                 )
             except Interrupted:  # nothing came of the chunk, but it may have cost money
                 if on_chunk is not None:
@@ -312,7 +312,7 @@ class Collection:
         return sorted(found, key=lambda row: tuple(row[:3]))
 
     def _opponent(self, game: str) -> str:
-        return self._config.collect.opponent if self._info[game].seats > 1 else "none"
+        return self._against if self._info[game].seats > 1 else "none"
 
 
 def _all_raised(chunk: list[TaskSample], episodes: list[Episode], labels: dict[int, str]) -> dict[str, str]:

@@ -211,7 +211,7 @@ def _readable(column: pa.Array) -> bool:
 def _too_large(path: Path, number: int, largest: int) -> DatasetError:
     return DatasetError(
         f"{_place(path, number)}: takes more than {largest} bytes; leave the row out, or raise the limit "
-        "(offline.max_row_bytes) if it is meant"
+        "(max_row_bytes) if it is meant"
     )
 
 

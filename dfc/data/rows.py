@@ -154,7 +154,7 @@ def read(
     too_long = np.flatnonzero(rows.lengths > row_length)
     if len(too_long):
         what = "both sides of it, which must lie in one row, have" if pairs else "it has"
-        limit = "build_data.pair_tokens" if pairs else "build_data.sft_tokens"
+        limit = "pair_tokens of build_data" if pairs else "sft_tokens of build_data"
         raise DatasetError(
             f"{path}, row {too_long[0]}: {what} {rows.lengths[too_long[0]]} tokens but batch.row_length={row_length}; "
             f"raise it to {rows.lengths.max()}, which holds every row, or build the data with a lower {limit} "
@@ -238,10 +238,10 @@ def _read_token_ids(path: Path, names: Sequence[str], pairs: bool, vocabulary: i
     wanted = [(f"{prefix}token_ids", f"{prefix}mask") for prefix in prefixes]
     absent = [name for both in wanted for name in both if name not in names]
     if absent:
-        holds, objective = ("pairs", "preference") if "chosen_token_ids" in names else ("trajectories", "supervised")
+        holds, recipe = ("pairs", "preference") if "chosen_token_ids" in names else ("trajectories", "sft")
         hint = "build it again"
         if (holds == "pairs") != pairs:
-            hint = f"it holds {holds}: set offline.objective={objective}, or name {PAIRS_FILE if pairs else SFT_FILE}"
+            hint = f"it holds {holds}: use the recipe {recipe}, or name {PAIRS_FILE if pairs else SFT_FILE}"
         raise DatasetError(f"{path}: no column {' and no '.join(absent)}, it has {', '.join(names)}; {hint}")
     builders = [_Builder(path, prefix.rstrip("_"), vocabulary) for prefix in prefixes]
     try:

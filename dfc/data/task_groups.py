@@ -2,96 +2,106 @@
 
 import collections
 import dataclasses
-from typing import Literal
+from collections.abc import Iterable, Mapping
+from typing import Literal, TypeVar
 
-from dfc.config import GameOptions, RunConfig, SamplingConfig
+from dfc.config import ChoiceConfig, CollectingRun, GameOptions, Games, SelectionLimits, TaskCollectionConfig
 from dfc.errors import ConfigError
 from dfc.games import registry
 from dfc.games.game import Game
 from dfc.games.paprika.world import World
 
+_Collecting = TypeVar("_Collecting", bound=CollectingRun)
 _DIFFICULTIES = ("easy", "medium", "hard")
 
 
-def playing(config: RunConfig) -> RunConfig:
-    """Returns a configuration as a collection plays it: games with their split, sampling as `collect` says."""
-    games = {}
-    for game, options in config.games.items():
-        splits = registry.make(game, **options).info.splits
-        games[game] = {**options, "split": config.collect.split} if splits else dict(options)
-    sampling = SamplingConfig(temperature=config.collect.temperature, min_p=config.collect.min_p)
-    return dataclasses.replace(config, games=games, rollout=dataclasses.replace(config.rollout, sampling=sampling))
-
-
-def learned_games(config: RunConfig) -> dict[str, GameOptions]:
-    """Returns the games that `build_data` learns from, none where it leaves none."""
-    build = config.build_data
+def split_games(games: Games, split: str) -> dict[str, GameOptions]:
+    """Returns games with a split in the options of those that have splits."""
     return {
-        game: options
-        for game, options in config.games.items()
-        if game not in build.leave_out and (not build.groups or game in build.groups)
+        game: {**options, "split": split} if registry.make(game, **options).info.splits else dict(options)
+        for game, options in games.items()
     }
 
 
-def tasks(config: RunConfig) -> list[tuple[str, int]]:
+def playing(config: _Collecting) -> _Collecting:
+    """Returns a configuration with the games as a collection plays them: those with splits with theirs."""
+    return dataclasses.replace(config, games=split_games(config.games, config.split))
+
+
+def evaluation_only(games: Iterable[str]) -> list[str]:
+    """Returns those games that declare themselves to be for evaluation only; a name that is no id is none of them."""
+    known = [game for game in games if not registry.problems(game, {})]
+    return [game for game in known if registry.make(game).info.evaluation_only]
+
+
+def learned_games(games: Games, selection: SelectionLimits) -> dict[str, GameOptions]:
+    """Returns the games that rows are made of, none where the selection leaves none."""
+    return {game: options for game, options in games.items() if game not in selection.leave_out}
+
+
+def tasks(games: Games, settings: TaskCollectionConfig) -> list[tuple[str, int]]:
     """Returns every task as (game, number), games mixed: each part of the list has its share of every game."""
     ordered = []
-    for place, (game, options) in enumerate(playing(config).games.items()):
+    for place, (game, options) in enumerate(split_games(games, settings.split).items()):
         splits = registry.make(game, **options).info.splits
-        most = config.collect.tasks
-        size = min(splits[config.collect.split], most or splits[config.collect.split]) if splits else most
+        most = settings.tasks
+        size = min(splits[settings.split], most or splits[settings.split]) if splits else most
         ordered += [((task + 0.5) / size, place, game, task) for task in range(size)]
     return [(game, task) for _, _, game, task in sorted(ordered)]
 
 
 def task_groups(
-    config: RunConfig, arms: Literal["game", "difficulty", "category"] | None = None
+    games: Games,
+    settings: TaskCollectionConfig,
+    arms: Literal["game", "difficulty", "category"] = ChoiceConfig.arms,
+    join_groups: Mapping[str, tuple[str, ...]] | None = None,
 ) -> dict[str, list[tuple[str, int]]]:
     """Returns the tasks of every group that a curriculum chooses from, as (game, number), by the group's name.
 
     Groups are games, or within each game the difficulties (easy to hard) or categories (by name) of its scenarios:
     ``twenty_questions easy``. Tasks without such a label are one group with the name of their game. Those that
-    `task_curriculum.join_groups` puts together are one, at the place of the first of them.
+    `join_groups` puts together are one, at the place of the first of them.
 
     Args:
-      config: of the run.
-      arms: what a group is before some are joined; None: as `task_curriculum.arms` says.
+      games: of the run.
+      settings: which of their tasks.
+      arms: what a group is before some are joined.
+      join_groups: groups that are one, by the name of all.
 
     Raises:
-      ConfigError: `join_groups` is not of its form, or names a group that is not there, or one twice.
+      ConfigError: `join_groups` names a group that is not there, or one twice.
     """
-    arms = arms or config.task_curriculum.arms
-    by_game: dict[str, list[int]] = {game: [] for game in config.games}
-    for game, task in tasks(config):
+    by_game: dict[str, list[int]] = {game: [] for game in games}
+    for game, task in tasks(games, settings):
         by_game[game].append(task)
-    games, found = playing(config).games, {}
+    options, found = split_games(games, settings.split), {}
     for game, numbers in by_game.items():
         labelled: dict[str, list[tuple[str, int]]] = collections.defaultdict(list)
-        instance = registry.make(game, **games[game])
+        instance = registry.make(game, **options[game])
         for task in numbers:
             labelled[_label(instance, task, arms)].append((game, task))
         for label in sorted(labelled, key=lambda text: (_rank(text), text)):
             found[f"{game} {label}" if label else game] = labelled[label]
-    return _joined(found, config.task_curriculum.join_groups)
+    return _joined(found, join_groups or {})
 
 
-def _joined(groups: dict[str, list[tuple[str, int]]], entries: tuple[str, ...]) -> dict[str, list[tuple[str, int]]]:
-    """Returns the groups with those of each entry ``NAME=GROUP+GROUP`` as one."""
+def _joined(
+    groups: dict[str, list[tuple[str, int]]], joins: Mapping[str, tuple[str, ...]]
+) -> dict[str, list[tuple[str, int]]]:
+    """Returns the groups with those that are put together as one."""
     of: dict[str, str] = {}
     problems = []
-    for entry in entries:
-        name, _, listed = entry.partition("=")
-        members = [member.strip() for member in listed.split("+")]
+    for name, members in joins.items():
         wrong = [member for n, member in enumerate(members) if member in members[:n]]
         wrong += [member for member in members if member not in groups or member in of]
-        if not name.strip() or wrong:
+        if not name.strip() or not members or wrong:
             problems.append(
-                f"task_curriculum.join_groups: {entry!r} must be NAME=GROUP+GROUP with groups of this run, each in one "
-                f"entry at most: {', '.join(groups)}"
+                f"join_groups: {name!r}: {members!r} must be groups of this run, each in one entry at most: "
+                f"{', '.join(groups)}"
             )
-        elif name.strip() in {*groups, *of.values()}.difference(members):
-            problems.append(f"task_curriculum.join_groups: {entry!r}: {name.strip()} is the name of another group")
-        of |= dict.fromkeys(members, name.strip())
+        elif name in set(groups).difference(members):
+            problems.append(f"join_groups: {name!r} is the name of another group")
+        of |= dict.fromkeys(members, name)
     if problems:
         raise ConfigError(problems)
     found: dict[str, list[tuple[str, int]]] = {}

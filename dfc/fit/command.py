@@ -8,7 +8,7 @@ from typing import Any, TextIO
 import jax.numpy as jnp
 
 from dfc import validation
-from dfc.config import RunConfig
+from dfc.config import DivideFuseConquer
 from dfc.errors import ConfigError
 from dfc.fit import analytic, iteration, published, report
 from dfc.fit.analytic import Workload
@@ -41,7 +41,7 @@ class Request:
       markdown: how tables are printed.
     """
 
-    config: RunConfig
+    config: DivideFuseConquer
     topology: str
     model: str | None = None
     model_config: Mapping[str, Any] | None = None
@@ -66,7 +66,7 @@ def answer(request: Request, out: TextIO) -> int:
     if problems:
         raise ConfigError(problems)
     lengths = _lengths(request)
-    updates = request.config.divide_fuse_conquer.grpo.updates_per_iteration
+    updates = request.config.grpo.updates_per_iteration
     passes = iteration.micro_batches(request.config, lengths)
     workload = workload_of(request.config, decoder, topology, passes // updates)
     available = topology.chip.memory
@@ -169,12 +169,12 @@ def model_of(request: Request) -> tuple[DecoderConfig, str]:
     return dataclasses.replace(decoder, dtype=request.config.model.dtype), name
 
 
-def workload_of(config: RunConfig, decoder: DecoderConfig, topology: Topology, micro_batches: int) -> Workload:
+def workload_of(config: DivideFuseConquer, decoder: DecoderConfig, topology: Topology, micro_batches: int) -> Workload:
     """Returns what decides memory and time of this run on these devices; `micro_batches` are of one update."""
     sizes = dataclasses.asdict(config.mesh)
     known = math.prod(size for size in sizes.values() if size != -1)
     mesh = {axis: topology.devices // known if size == -1 else size for axis, size in sizes.items()}
-    training, method = config.training, config.divide_fuse_conquer
+    training, method = config.training, config
     # Only this method has groups, of a game each at the least; the others' policies wait while the last is trained.
     groups = min(_GROUPS, max(1, len(config.games))) if method.method == "divide_fuse_conquer" else 1
     rollout, attention = config.rollout, training.attention
@@ -251,7 +251,7 @@ def _misfit(workload: Workload, available: float) -> str:
 
 
 def _analytic_times(
-    config: RunConfig, workload: Workload, topology: Topology, lengths: Lengths, *, markdown: bool
+    config: DivideFuseConquer, workload: Workload, topology: Topology, lengths: Lengths, *, markdown: bool
 ) -> str:
     rows = workload.rows_here * workload.shards
     runs = iteration.runs(config, lengths, rows=rows, steps=workload.steps, width=workload.prefill)

@@ -7,7 +7,7 @@ of a batch is decide the rest. `Lengths` is an assumption and is printed with ev
 import dataclasses
 import math
 
-from dfc.config import RunConfig
+from dfc.config import DivideFuseConquer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,23 +46,23 @@ class Runs:
     updates: int
 
 
-def default_lengths(config: RunConfig) -> Lengths:
+def default_lengths(config: DivideFuseConquer) -> Lengths:
     """Returns half of the longest context, half of it sampled."""
     return Lengths(max(1, config.rollout.max_length // 2), 0.5)
 
 
-def _episodes(config: RunConfig) -> int:
-    method = config.divide_fuse_conquer
+def _episodes(config: DivideFuseConquer) -> int:
+    method = config
     return max(1, len(config.games)) * method.seeds_per_game * method.trajectories_per_seed
 
 
-def micro_batches(config: RunConfig, lengths: Lengths) -> int:
+def micro_batches(config: DivideFuseConquer, lengths: Lengths) -> int:
     """Returns the forward and backward passes of one iteration."""
     rows = math.ceil(_episodes(config) * lengths.episode / config.batch.row_length)
     return math.ceil(rows / config.batch.micro_batch_rows)
 
 
-def runs(config: RunConfig, lengths: Lengths, *, rows: int, steps: int, width: int) -> Runs:
+def runs(config: DivideFuseConquer, lengths: Lengths, *, rows: int, steps: int, width: int) -> Runs:
     """Counts one iteration of divide_fuse_conquer; one seat per episode, no episode dropped.
 
     Args:
@@ -80,5 +80,5 @@ def runs(config: RunConfig, lengths: Lengths, *, rows: int, steps: int, width: i
         decode=math.ceil(waves * generated / steps),
         prefill=math.ceil(waves * (lengths.episode - generated) / width),
         micro_batches=micro_batches(config, lengths),
-        updates=config.divide_fuse_conquer.grpo.updates_per_iteration,
+        updates=config.grpo.updates_per_iteration,
     )

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from dfc.config import RunConfig
+from dfc.config import DivideFuseConquer, SamplingConfig
 from dfc.episodes import TokenBatch
 from dfc.fit import analytic, traced
 from dfc.fit.analytic import Workload
@@ -112,14 +112,14 @@ class RunShapes:
     policy: Tree
 
 
-def make_trainer(config: RunConfig, workload: Workload, mesh: Mesh) -> Trainer:
+def make_trainer(config: DivideFuseConquer, workload: Workload, mesh: Mesh) -> Trainer:
     """Returns the trainer the run would use."""
-    method = config.divide_fuse_conquer
+    method = config
     return Trainer(
         workload.model,
         conquer.method_loss(method, config.batch.row_length),
-        make_optimizer(config.optimizer, total_steps=1),
-        temperature=config.rollout.sampling.temperature,
+        make_optimizer(config.optimizer),
+        temperature=config.temperature,
         training=config.training,
         lora=workload.lora,
         mesh=mesh,
@@ -173,7 +173,7 @@ def _spec(*axes: str | tuple[str, ...] | None) -> PartitionSpec:
     return PartitionSpec(*axes)  # type: ignore[no-untyped-call]  # jax leaves it untyped
 
 
-def of_run(config: RunConfig, workload: Workload, topology: Topology, lengths: Lengths) -> Iterator[Program]:
+def of_run(config: DivideFuseConquer, workload: Workload, topology: Topology, lengths: Lengths) -> Iterator[Program]:
     """Yields the programs of one iteration of divide_fuse_conquer, the costly ones first.
 
     Args:
@@ -277,14 +277,14 @@ def _training(
 
 
 def _playing(
-    config: RunConfig, workload: Workload, shapes: RunShapes, mesh: Mesh, decode: float, prefill: float
+    config: DivideFuseConquer, workload: Workload, shapes: RunShapes, mesh: Mesh, decode: float, prefill: float
 ) -> Iterator[Program]:
     """Yields the engine's programs at their costliest: the most rows, the longest cache, no constraints.
 
     The weights are those being trained. The initial policy replies from the same cache by programs of the same kind
     (with adapters the same less the adapters).
     """
-    model, rollout = workload.model, config.rollout
+    model, rollout, asked = workload.model, config.rollout, SamplingConfig(temperature=config.temperature)
     engine = Programs(model, None if mesh.size == 1 else mesh)
     cache = jax.eval_shape(
         lambda: empty_cache(model, workload.held_here * workload.shards, workload.positions + workload.spare)
@@ -296,10 +296,10 @@ def _playing(
         weights = EngineWeights(shapes.initial_params, Adapters(shapes.policy, workload.lora.scale))
     count = workload.rows_here * workload.shards
     positions = (rollout.cache_buckets or engine_shapes.default_cache_buckets(workload.positions))[-1]
-    shape = Shape(model, filters_of([rollout.sampling]), positions, workload.whole, pooled=False)
+    shape = Shape(model, filters_of([asked]), positions, workload.whole, pooled=False)
 
     zeros, answers = np.zeros(count, np.int32), np.zeros(count, bool)
-    sampling = row_sampling([rollout.sampling] * count)
+    sampling = row_sampling([asked] * count)
     # Rows that every host makes alike have no sharding of their own, as in the run: the compiler chooses.
     place = engine.rows if workload.apart else None
 

@@ -18,7 +18,6 @@ import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from dfc.config import RunConfig
 from dfc.players.secret import Secret
 
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
@@ -112,11 +111,11 @@ def problems(config: object) -> list[str]:
     """Returns which settings hold a secret, or no name where the name of a variable belongs; one sentence each.
 
     Args:
-      config: a `dfc.config.RunConfig`; of whatever types its values are. A default is no secret.
+      config: one of `dfc.config`; of whatever types its values are. A default of its class is no secret.
     """
     search = KeySearch(variables_of(config))
     found = []
-    for place, text, is_default in _texts(config, RunConfig(), ""):
+    for place, text, is_default in _texts(config, type(config)(), ""):
         why = _why_no_variable(place, text) or (None if is_default else search.reason(text))
         if why:
             found.append(search.redact(f"{place}: {why}"))
@@ -127,7 +126,7 @@ def word_problems(words: Iterable[str], variables: Iterable[str] = ()) -> list[s
     """Returns which words of a command line hold a secret; those of a flag are named by the flag.
 
     Args:
-      words: such as ``--config.divide_fuse_conquer.opponent=http://HOST/v1#MODEL``.
+      words: such as ``--config.opponent=http://HOST/v1#MODEL``.
       variables: of the configuration, beside those that the words name.
     """
     words = list(words)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from dfc.config import EndpointSettings, EvaluateConfig, GameOptions, RunConfig
+from dfc.config import EndpointSettings, Evaluate, EvaluateTasks, GameOptions
 from dfc.errors import ConfigError
 from dfc.games import registry, scripted
 from dfc.games.scripted import Strength
@@ -71,19 +71,19 @@ def parse(text: str) -> PolicySpec:
     return PolicySpec(name or who.rstrip("/").rpartition("/")[2], who, "model")
 
 
-def policies(config: RunConfig) -> list[PolicySpec]:
+def policies(config: Evaluate | EvaluateTasks) -> list[PolicySpec]:
     """Returns the players of a checked configuration, in its order."""
     return [parse(text) for text in config.policies]
 
 
-def simulators(config: EvaluateConfig) -> PolicySpec | None:
-    """Returns who plays the simulators; None: the games' scripts."""
+def simulators(config: Evaluate) -> PolicySpec | None:
+    """Returns who plays the simulators of a tournament; None: the games' scripts."""
     return None if config.simulators == SCRIPT else dataclasses.replace(parse(config.simulators), name=SIMULATORS)
 
 
-def role(config: RunConfig, which: Literal["trained", "base", "reference"]) -> str | None:
+def role(config: Evaluate, which: Literal["trained", "base", "reference"]) -> str | None:
     """Returns which policy stands in the place of a column of the paper; None: nobody does."""
-    named: str = getattr(config.evaluate, which)
+    named: str = getattr(config, which)
     names = [spec.name for spec in policies(config)]
     if named:
         return named
@@ -105,7 +105,7 @@ def endpoint_config(
         money_in, money_out = (float(price) for price in prices)
     except ValueError as error:
         expected = f"{spec.name}=INPUT/OUTPUT, such as {spec.name}=0.15/0.6"
-        raise ConfigError([f"evaluate.endpoint.prices: expected {expected}, got {'/'.join(prices)!r}"]) from error
+        raise ConfigError([f"endpoint.prices: expected {expected}, got {'/'.join(prices)!r}"]) from error
     return EndpointConfig(
         base_url=url,
         model=model,
@@ -122,7 +122,7 @@ def endpoint_config(
     )
 
 
-def problems(config: RunConfig) -> list[str]:
+def problems(config: Evaluate | EvaluateTasks) -> list[str]:
     """Returns what is wrong with the players of a configuration, one sentence each."""
     specs: list[PolicySpec] = []
     found: list[str] = []
@@ -144,24 +144,29 @@ def problems(config: RunConfig) -> list[str]:
         found.append("policies is empty: name who plays, as in --config.policies=tiny_player,random_legal,strong")
     elif len(config.policies) == 1 and max(seats, default=1) > 1:
         found.append(f"policies={config.policies}: games of two players need two policies")
+    found += _scripted_problems(config, specs)
+    return found + (_tournament_problems(config, specs) if isinstance(config, Evaluate) else [])
+
+
+def _tournament_problems(config: Evaluate, specs: Sequence[PolicySpec]) -> list[str]:
+    names, found = [spec.name for spec in specs], []
     for which in _ROLES:
-        named = getattr(config.evaluate, which)
+        named = getattr(config, which)
         if named and named not in names:
-            found.append(f"evaluate.{which}={named!r}: must be one of {', '.join(names)}")
+            found.append(f"{which}={named!r}: must be one of {', '.join(names)}")
     try:
-        helper = simulators(config.evaluate)
+        helper = simulators(config)
     except ConfigError as error:
-        found += [f"evaluate.simulators: {problem}" for problem in error.problems]
+        found += [f"simulators: {problem}" for problem in error.problems]
         helper = None
     else:
         found += _simulator_problems(config, helper)
-    every = [*specs, *([] if helper is None else [helper])]
-    return found + _scripted_problems(config, specs) + _endpoint_problems(config.evaluate.endpoint, every)
+    return found + _endpoint_problems(config.endpoint, [*specs, *([] if helper is None else [helper])])
 
 
-def path_problems(config: RunConfig) -> list[str]:
+def path_problems(config: Evaluate | EvaluateTasks) -> list[str]:
     """Returns which folders of a checked configuration's players do not exist or hold no weights."""
-    helper = simulators(config.evaluate)
+    helper = simulators(config) if isinstance(config, Evaluate) else None
     found: list[str] = []
     for spec in [*policies(config), *([] if helper is None else [helper])]:
         if spec.kind == "model" and spec.who != "tiny_player" and "://" not in spec.who:
@@ -198,7 +203,7 @@ def weights_in(path: str) -> WeightsSource:
         if not (folder / "config.json").exists():
             raise ConfigError([f"policies: {path!r} has no config.json; expected a model or a run of dfc"])
         return WeightsSource(str(folder))
-    if config.get("divide_fuse_conquer", {}).get("method") == "naive_single":
+    if config.get("method") == "naive_single":
         done = sorted(str(found.parent) for found in folder.glob("policy/*/config.json"))
         hint = f"name one: {', '.join(done)}" if done else "none is finished yet"
         raise ConfigError([f"policies: {path!r} is a run with a policy of its own for every game; {hint}"])
@@ -218,7 +223,7 @@ def sound_games(games: object) -> Mapping[str, GameOptions]:
     return {g: o for g, o in games.items() if isinstance(o, Mapping) and not registry.problems(g, o)}
 
 
-def _scripted_problems(config: RunConfig, specs: Iterable[PolicySpec]) -> list[str]:
+def _scripted_problems(config: Evaluate | EvaluateTasks, specs: Iterable[PolicySpec]) -> list[str]:
     found = []
     for spec in specs:
         for game in sound_games(config.games) if spec.kind == "scripted" else ():
@@ -230,16 +235,16 @@ def _scripted_problems(config: RunConfig, specs: Iterable[PolicySpec]) -> list[s
     return found
 
 
-def _simulator_problems(config: RunConfig, helper: PolicySpec | None) -> list[str]:
+def _simulator_problems(config: Evaluate, helper: PolicySpec | None) -> list[str]:
     if helper is not None and helper.kind == "scripted":
-        got = f"evaluate.simulators={config.evaluate.simulators!r}"
+        got = f"simulators={config.simulators!r}"
         return [f"{got}: must be {SCRIPT}, a folder with weights or an endpoint"]
     found = []
     for game in sound_games(config.games) if helper is None else ():
         try:
             scripted.simulators(game)
         except ValueError as error:
-            found.append(f"games.{game}: {error}; name evaluate.simulators")
+            found.append(f"games.{game}: {error}; name simulators")
     return found
 
 
@@ -252,10 +257,10 @@ def _endpoint_problems(settings: EndpointSettings, specs: Sequence[PolicySpec]) 
             if not equals or name not in names:
                 # The entry is not repeated: it may be a key that was put into the wrong place.
                 which = ", ".join(names) or "none is an endpoint"
-                found.append(f"evaluate.endpoint.{key}: every entry must begin with NAME= of an endpoint ({which})")
+                found.append(f"endpoint.{key}: every entry must begin with NAME= of an endpoint ({which})")
     if settings.cache and settings.temperature > 0:
         found.append(
-            f"evaluate.endpoint.cache={settings.cache!r}: needs evaluate.endpoint.temperature=0; otherwise a start "
+            f"endpoint.cache={settings.cache!r}: needs endpoint.temperature=0; otherwise a start "
             "that resumes would be given the replies of games that are over"
         )
     if not found:
@@ -264,7 +269,7 @@ def _endpoint_problems(settings: EndpointSettings, specs: Sequence[PolicySpec]) 
                 try:
                     endpoint_config(spec, settings)
                 except ConfigError as error:
-                    found += [f"evaluate.{p}" if p.startswith("endpoint.") else p for p in error.problems]
+                    found += error.problems
     return found
 
 

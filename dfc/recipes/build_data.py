@@ -14,23 +14,30 @@ from pathlib import Path
 import pyarrow.compute as pc
 
 from dfc import multihost
-from dfc.config import RunConfig
+from dfc.config import BuildData
 from dfc.data import preference_pairs
 from dfc.data.collection import FOLDER
 from dfc.data.preference_pairs import PAIRS_FILE, SFT_FILE
 from dfc.data.rows import DATA_FOLDER
 from dfc.data.selection import GroupStatistics, SelectionConfig
+from dfc.data.task_groups import evaluation_only
 from dfc.data.trajectory_files import DatasetError, parts, read_columns, read_part
 from dfc.errors import ConfigError
 from dfc.files import write_text
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
-from dfc.task_validation import evaluation_only
 
 TABLES = "tables.md"
 
 
-def run(config: RunConfig, folder: RunFolder, stop: Stop, *, needed: Collection[str] | None = ()) -> None:
+def run(
+    config: BuildData,
+    folder: RunFolder,
+    stop: Stop,
+    *,
+    needed: Collection[str] | None = (),
+    known: Collection[str] = (),
+) -> None:
     """Runs the recipe; a finished run is shown, and nothing is built again.
 
     Args:
@@ -38,6 +45,7 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop, *, needed: Collection[
       folder: of the run.
       stop: not asked.
       needed: files that must have a row; without a name one of them must; None: none must.
+      known: games that may be left out although there is no trajectory of them.
     """
     del stop  # it takes minutes at most, and starts again
     if multihost.broadcast(folder.finished.exists()):
@@ -47,7 +55,7 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop, *, needed: Collection[
 
     def build() -> None:
         try:
-            _build(config, folder, needed)
+            _build(config, folder, needed, known)
         except OSError as error:
             why = error.strerror or error
             raise DatasetError(f"{folder.path}: cannot be written to: {why}; free space is needed there") from error
@@ -57,27 +65,27 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop, *, needed: Collection[
     _show(folder)
 
 
-def source(config: RunConfig) -> Path:
+def source(config: BuildData) -> Path:
     """Returns the folder of parts that a configuration means: the one named, or that of the run named."""
-    named = Path(config.build_data.trajectories).expanduser()
+    named = Path(config.trajectories).expanduser()
     return named / FOLDER if (named / FOLDER).is_dir() else named
 
 
-def _build(config: RunConfig, folder: RunFolder, needed: Collection[str] | None) -> None:
-    trajectories, settings = source(config), config.build_data
-    _refuse_unfinished(trajectories, Path(settings.trajectories).expanduser())
+def _build(config: BuildData, folder: RunFolder, needed: Collection[str] | None, known: Collection[str]) -> None:
+    trajectories = source(config)
+    _refuse_unfinished(trajectories, Path(config.trajectories).expanduser())
     try:
         selection = SelectionConfig(
-            sft_tokens=settings.sft_tokens,
-            pair_tokens=settings.pair_tokens,
-            turn_ratio=settings.turn_ratio or float("inf"),
-            rejected_failures=settings.rejected_failures,
+            sft_tokens=config.sft_tokens,
+            pair_tokens=config.pair_tokens,
+            turn_ratio=config.turn_ratio or float("inf"),
+            rejected_failures=config.rejected_failures,
             seed=config.seed,
         )
     except ValueError as error:
-        raise ConfigError([f"build_data: {error}"]) from error
+        raise ConfigError([str(error)]) from error
     there = sorted(pc.unique(read_columns(trajectories, ("game",)).table["game"]).to_pylist())
-    groups = _groups(trajectories, config, there)
+    groups = _groups(trajectories, config, there, known)
     unused = [game for game in there if game not in groups]
     without = f"Without {', '.join(unused)}, of which there are trajectories too." if unused else ""
     print(f"choosing from {trajectories}: {', '.join(groups)}. {without}".rstrip(), flush=True)  # noqa: T201 - progress
@@ -103,27 +111,27 @@ def _refuse_unfinished(trajectories: Path, named: Path) -> None:
     )
 
 
-def _groups(trajectories: Path, config: RunConfig, there: list[str]) -> list[str]:
+def _groups(trajectories: Path, config: BuildData, there: list[str], known: Collection[str]) -> list[str]:
     """Returns the games to choose from, of those that there are trajectories of.
 
     Raises:
       DatasetError: a game that is named has no trajectory, or no game remains.
     """
-    wanted, left_out = config.build_data.groups, config.build_data.leave_out
+    wanted, left_out = config.groups, config.leave_out
     # A game that the run knows may well be left out where it was not collected.
     absent = [game for game in wanted if game not in there]
-    absent += [game for game in left_out if game not in there and game not in config.games]
+    absent += [game for game in left_out if game not in there and game not in known]
     if absent:
         raise DatasetError(
             f"{trajectories}: no trajectory of {', '.join(absent)}, there are {', '.join(there)}; collect the game, or "
-            "take it out of build_data.groups and build_data.leave_out"
+            "take it out of groups and leave_out of build_data"
         )
     groups = [game for game in wanted or there if game not in left_out]
     if measured := evaluation_only(groups):
         names = ", ".join(measured)
         raise DatasetError(
             f"{trajectories}: holds trajectories of {names}, which is for evaluation only; leave it out with "
-            f"--config.build_data.leave_out={','.join(dict.fromkeys((*left_out, *measured)))}"
+            f"--config.leave_out={','.join(dict.fromkeys((*left_out, *measured)))}"
         )
     if not groups:
         raise DatasetError(f"{trajectories}: no game remains without {', '.join(left_out)}; leave out fewer")
@@ -147,7 +155,7 @@ def _refuse_nothing(
             for group in statistics
         )
         lacking[SFT_FILE] = (
-            f"nothing to imitate ({counts}); collect more samples or easier tasks, or raise build_data.sft_tokens"
+            f"nothing to imitate ({counts}); collect more samples or easier tasks, or raise sft_tokens of build_data"
         )
     if not sum(group.pairs for group in statistics):
         counts = "; ".join(
@@ -157,7 +165,7 @@ def _refuse_nothing(
         )
         lacking[PAIRS_FILE] = (
             f"no pair of a better and a worse trajectory ({counts}); collect more samples of a task, lower "
-            "build_data.turn_ratio, raise build_data.pair_tokens, or name labels in build_data.rejected_failures"
+            "turn_ratio, raise pair_tokens, or name labels in rejected_failures of build_data"
         )
     if needed is not None and (refused := [file for file in lacking if file in needed or len(lacking) > 1]):
         raise DatasetError("; ".join(f"{trajectories}: {lacking[file]}" for file in refused))

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dfc import multihost
-from dfc.config import RolloutConfig, RunConfig
+from dfc.config import Collect, RolloutConfig
 from dfc.data import attempts, collection
 from dfc.data.attempts import CollectionStatistics, TaskSample, TrajectorySummary
 from dfc.data.collection import Collection
@@ -42,15 +42,15 @@ _MANY_CUT = 0.1  # of a game's trajectories, cut by limits outside of its rules,
 _ENOUGH = 20  # trajectories of a game, all of them inconclusive, after which continuing is a waste
 
 
-def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
+def run(config: Collect, folder: RunFolder, stop: Stop) -> None:
     """Runs the recipe; resumes with what is missing."""
     if multihost.broadcast(folder.finished.exists()):
         print(f"{folder.path} holds this run, finished", flush=True)  # noqa: T201 - why nothing happens
-        _show(folder)
+        _show(config, folder)
         return
-    wanted = attempts.planned(config)
+    wanted = attempts.planned(config.games, config)
     print(f"loading {config.model.path}", flush=True)  # noqa: T201 - progress
-    workers = RolloutWorkers(playing(config), stop.look)
+    workers = RolloutWorkers(playing(config), stop.look, sampling=config.sampling, key_variable=config.key_variable)
     with contextlib.closing(workers):
         folder.note_device(workers.device)
         provenance = collection.make_provenance(config, workers.source)
@@ -75,7 +75,7 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
     folder.finish()
     if folder.writes:
         run_page.build(folder.path)
-    _show(folder)
+    _show(config, folder)
 
 
 def _counted(wanted: list[TaskSample]) -> str:
@@ -228,14 +228,14 @@ def _share(value: float | None) -> str:
     return "-" if value is None else f"{value:.1%}"
 
 
-def _show(folder: RunFolder) -> None:
+def _show(config: Collect, folder: RunFolder) -> None:
     """Prints the result and where to look."""
     if not folder.writes:
         return
     result = json.loads((folder.path / RESULT).read_bytes())
     for line in result_table(result["games"]).lines():
         print(line)  # noqa: T201 - the result
-    for hint in hints(result["games"], folder.config.rollout):
+    for hint in hints(result["games"], config.rollout):
         print(hint)  # noqa: T201 - the result
     if result["cost"]:
         print("cost: " + ", ".join(f"{name} {value:,.6g}" for name, value in result["cost"].items()))  # noqa: T201 - the result

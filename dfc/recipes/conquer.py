@@ -24,7 +24,7 @@ import jax
 import numpy as np
 
 from dfc import advantages, curriculum, rewards
-from dfc.config import DivideFuseConquerConfig, GameOptions, GrpoConfig, RewardConfig
+from dfc.config import DivideFuseConquer, GrpoConfig, RewardConfig, RlRun
 from dfc.episodes import Episode, TokenBatch
 from dfc.errors import TrainingError
 from dfc.evaluation import matches
@@ -37,7 +37,7 @@ from dfc.training.packing import Sequence1D
 from dfc.training.trainer import LossFunction
 
 
-def allocate(games: Sequence[str], win_rates: Mapping[str, float], config: DivideFuseConquerConfig) -> dict[str, int]:
+def allocate(games: Sequence[str], win_rates: Mapping[str, float], config: RlRun) -> dict[str, int]:
     """Returns how many rollout seeds each game gets; they sum to seeds_per_game x games (section 3.2.3)."""
     budget = config.seeds_per_game * len(games)
     priority = config.mixed_priority
@@ -50,18 +50,12 @@ def allocate(games: Sequence[str], win_rates: Mapping[str, float], config: Divid
     return dict(zip(games, seeds.tolist(), strict=True))
 
 
-def rollout_specs(
-    seeds: Mapping[str, int],
-    options: Mapping[str, GameOptions],
-    config: DivideFuseConquerConfig,
-    seed: int,
-    stage: str,
-    iteration: int,
-) -> list[EpisodeSpec]:
+def rollout_specs(seeds: Mapping[str, int], config: RlRun, stage: str, iteration: int) -> list[EpisodeSpec]:
     """Returns `trajectories_per_seed` episodes of every rollout seed; seats alternate from seed to seed.
 
     Episodes of one group follow each other, and games take turns, so that all lengths are in flight together.
     """
+    seed, options = config.seed, config.games
     place = iteration if config.randomize_seeds else 0
     specs: list[tuple[float, EpisodeSpec]] = []
     group = 0
@@ -95,9 +89,7 @@ def reward(episode: Episode, config: RewardConfig) -> float:
     return worth - config.illegal_try * forgiven
 
 
-def sequences(
-    episodes: Sequence[Episode], values: Sequence[float], config: DivideFuseConquerConfig, seed: int
-) -> list[list[Sequence1D]]:
+def sequences(episodes: Sequence[Episode], values: Sequence[float], config: RlRun, seed: int) -> list[list[Sequence1D]]:
     """Returns the episodes to train on, one list per optimizer update; episodes of a group stay together.
 
     Half-negative drops half of the episodes with a negative advantage: those whose gradient lowers a probability. An
@@ -157,7 +149,7 @@ def relative_to_baseline(
     return relative
 
 
-def won_sequences(episodes: Sequence[Episode], config: DivideFuseConquerConfig, seed: int) -> list[list[Sequence1D]]:
+def won_sequences(episodes: Sequence[Episode], config: RlRun, seed: int) -> list[list[Sequence1D]]:
     """Returns the won episodes, one list per optimizer update; an update for which nothing is left is left out."""
     won = [episode for episode in episodes if episode.counted and episode.outcome == "win"]
     order = np.random.Generator(np.random.Philox(derive_seed("shares", seed))).permutation(len(won))
@@ -168,12 +160,12 @@ def won_sequences(episodes: Sequence[Episode], config: DivideFuseConquerConfig, 
     return [share for share in shares if any(sequence.mask.any() for sequence in share)]
 
 
-def reads_reference(config: DivideFuseConquerConfig) -> bool:
+def reads_reference(config: DivideFuseConquer) -> bool:
     """Returns whether the update compares with the initial policy."""
     return config.method != "imitate_wins" and config.grpo.kl_coefficient > 0
 
 
-def method_loss(config: DivideFuseConquerConfig, row_length: int) -> LossFunction:
+def method_loss(config: DivideFuseConquer, row_length: int) -> LossFunction:
     """Returns the loss of a method: GRPO, or that of supervised training."""
     return imitation_loss(row_length) if config.method == "imitate_wins" else make_loss(config.grpo, row_length)
 
@@ -222,7 +214,7 @@ def make_loss(config: GrpoConfig, row_length: int) -> LossFunction:
     return loss
 
 
-def accepted(win_rate: float, previous: float, best: float, config: DivideFuseConquerConfig) -> bool:
+def accepted(win_rate: float, previous: float, best: float, config: RlRun) -> bool:
     """Returns whether an update is kept (Algorithm 2, lines 19 to 22)."""
     rule = config.acceptance
     threshold = {"previous": previous, "best": best, "always": -1.0}[rule.rule]

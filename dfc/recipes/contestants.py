@@ -15,7 +15,7 @@ from typing import Any, Self
 import jax
 import numpy as np
 
-from dfc.config import RunConfig
+from dfc.config import Evaluate
 from dfc.episodes import Episode, PlayedReply, Speaker
 from dfc.errors import CheckpointError, DfcError
 from dfc.evaluation.pairing import Meeting
@@ -73,7 +73,7 @@ class TournamentPlayers:
       device: the hardware, in words.
     """
 
-    def __init__(self, config: RunConfig) -> None:
+    def __init__(self, config: Evaluate) -> None:
         """Reads keys, configurations and tokenizers; weights are read when they are needed.
 
         Raises:
@@ -81,11 +81,11 @@ class TournamentPlayers:
         """
         self._config = config
         self._specs = {spec.name: spec for spec in player_specs.policies(config)}
-        helper = player_specs.simulators(config.evaluate)
+        helper = player_specs.simulators(config)
         if helper is not None:
             self._specs[helper.name] = helper
         self._has_simulators = helper is not None
-        settings = config.evaluate.endpoint
+        settings = config.endpoint
         self._endpoints = {
             spec.name: Endpoint(
                 player_specs.endpoint_config(spec, settings, temperature=0.0 if spec is helper else None),
@@ -123,7 +123,7 @@ class TournamentPlayers:
         """Returns how many games of a meeting are well played at a time."""
         if any(self._specs[name].kind == "model" for name in _sides(meeting)):
             return self._config.rollout.slots * self._config.rollout.workers
-        return self._config.evaluate.endpoint.concurrency
+        return self._config.endpoint.concurrency
 
     def spent(self) -> dict[str, float]:
         """Returns what was counted since this process began, as ``measure/policy``."""
@@ -319,7 +319,7 @@ class TournamentPlayers:
             model = families.from_config_json(model_folders.read_json(source / model_folders.CONFIG))
         except DfcError as error:
             raise type(error)(f"policy {name!r}: {error}") from error
-        model = dataclasses.replace(model, dtype=self._config.model.dtype)
+        model = dataclasses.replace(model, dtype=self._config.dtype)
         files = [source / file for file in TOKENIZER_FILES if (source / file).exists()]
         digest = hashlib.sha256(b"".join(file.name.encode() + file.read_bytes() for file in files)).hexdigest()
         # Simulators have engines of their own: they may answer in the middle of a game of the same model.
@@ -354,7 +354,15 @@ class TournamentPlayers:
 
     def _engine(self, group: _EngineGroup, params: Params) -> Engine:
         rollout = self._config.rollout
-        return make_engine(rollout, group.model, group.tokenizer, params, self.mesh, slots=2 * rollout.slots)
+        return make_engine(
+            rollout,
+            group.model,
+            group.tokenizer,
+            params,
+            self.mesh,
+            sampling=self._config.sampling,
+            slots=2 * rollout.slots,
+        )
 
     def _load(self, name: str, model: DecoderConfig) -> Params:
         """Returns a policy's weights.

@@ -28,7 +28,7 @@ from typing import Any
 import jax
 
 from dfc import fusion, multihost
-from dfc.config import RunConfig
+from dfc.config import DivideFuseConquer, SamplingConfig
 from dfc.episodes import Episode
 from dfc.errors import DivergenceError
 from dfc.evaluation import matches
@@ -61,7 +61,7 @@ class Watched:
     live: LiveReport
 
 
-def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
+def run(config: DivideFuseConquer, folder: RunFolder, stop: Stop) -> None:
     """Runs the recipe; resumes if the folder holds a checkpoint."""
     if multihost.broadcast(folder.finished.exists()):
         print(f"{folder.path} holds this run, finished")  # noqa: T201 - why nothing happens
@@ -69,15 +69,18 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
             run_page.build(folder.path)  # a kill may have come between the last two files
         results.show(folder)
         return
-    settings = config.divide_fuse_conquer
     print(f"loading {config.model.path}", flush=True)  # noqa: T201 - progress
-    workers = RolloutWorkers(config, stop.look)
-    optimizer = make_optimizer(config.optimizer, total_steps=1)  # constant after warm-up: see dfc.validation
+    sampling = SamplingConfig(temperature=config.temperature)
+    nf4 = config.adapter.base == "nf4"
+    workers = RolloutWorkers(config, stop.look, sampling=sampling, nf4=nf4, key_variable=config.key_variable)
+    if config.opponent != "pool":
+        workers.seat(config.opponent)
+    optimizer = make_optimizer(config.optimizer)
     trainer = Trainer(
         workers.model,
-        conquer.method_loss(settings, config.batch.row_length),
+        conquer.method_loss(config, config.batch.row_length),
         optimizer,
-        temperature=config.rollout.sampling.temperature,
+        temperature=config.temperature,
         training=config.training,
         lora=lora_config(config.adapter),
         mesh=workers.mesh,
@@ -86,7 +89,7 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
     checkpointer = Checkpointer(folder.checkpoints, keep=config.checkpoint.keep)
     initial_params = trainer.initial_params(workers.initial_params, config.seed)
     trainer.bound_growth(initial_params)
-    read = config.adapter.rank > 0 or conquer.reads_reference(settings)
+    read = config.adapter.rank > 0 or conquer.reads_reference(config)
     reference_params = trainer.frozen_params(workers.initial_params) if read else None
     run_ = Run(config, folder, stop, workers, trainer, checkpointer, initial_params, reference_params)
     folder.note_device(workers.device)
@@ -99,8 +102,8 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
     if restored is None:
         run_.save(state, groups)
         stop.check()
-    stages = plan(groups, list(config.games), settings)
-    total = sum(iterations(stage, settings) for stage in stages)
+    stages = plan(groups, list(config.games), config)
+    total = sum(iterations(stage, config) for stage in stages)
     for line in _plan_lines(config, groups, stages, total):
         print(line, flush=True)  # noqa: T201 - what a person wants to know before the first step
 
@@ -141,9 +144,8 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
 def _divide(run_: Run) -> list[Group]:
     """Plays the base model on every game and groups them; writes groups.json and the base rows."""
     config, folder, workers = run_.config, run_.folder, run_.workers
-    settings = config.divide_fuse_conquer
-    print(f"base: {settings.grouping.trials} games per game id (the first ones compile)", flush=True)  # noqa: T201 - progress
-    specs = matches.match_specs(config.games, settings.grouping.trials, config.seed, "grouping")
+    print(f"base: {config.grouping.trials} games per game id (the first ones compile)", flush=True)  # noqa: T201 - progress
+    specs = matches.match_specs(config.games, config.grouping.trials, config.seed, "grouping")
     episodes = workers.play(specs, PolicyWeights(workers.initial_params), "initial")
     folder.append("episodes", [e.record(stage="base", iteration=0, kind="evaluate", reward=None) for e in episodes])
     rows = matches.evaluation_rows(episodes, stage="base", policy="initial", opponent="initial")
@@ -154,7 +156,7 @@ def _divide(run_: Run) -> list[Group]:
     }
     for game, found in measured.items():
         print(f"{game}: {found['start']} start, won {found['wins']} of {found['trials']}", flush=True)  # noqa: T201 - what decides the groups
-    groups = group_games(measured, settings.grouping)
+    groups = group_games(measured, config.grouping)
     if folder.writes:
         record = {"groups": [dataclasses.asdict(g) for g in groups], "measured": measured}
         write_text(folder.groups, json.dumps(record, indent=1))
@@ -166,7 +168,7 @@ def _divide(run_: Run) -> list[Group]:
 
 def _train(run_: Run, stage: Stage, state: State, groups: list[Group], watched: Watched) -> None:
     """Runs the iterations a stage has left; saves now and then, and when asked to stop."""
-    count = iterations(stage, run_.config.divide_fuse_conquer)
+    count = iterations(stage, run_.config)
     if state.iteration == 0:
         _begin(run_, stage, state)
     while state.iteration < count:
@@ -219,9 +221,7 @@ def _begin(run_: Run, stage: Stage, state: State) -> None:
     else:
         state.best = run_.initial_params
         games = {game: config.games[game] for game in stage.games}
-        specs = matches.match_specs(
-            games, config.divide_fuse_conquer.acceptance.games, config.seed, f"begin {stage.name}"
-        )
+        specs = matches.match_specs(games, config.acceptance.games, config.seed, f"begin {stage.name}")
         played = workers.play(specs, run_.policy(state.best), "initial")
         label = {"stage": stage.name, "iteration": 0, "kind": "accept", "reward": None}
         run_.folder.append("episodes", (e.record(**label) for e in played))
@@ -233,7 +233,7 @@ def _begin(run_: Run, stage: Stage, state: State) -> None:
 
 def _fused(run_: Run, state: State, stage: Stage) -> Params:
     """Returns the policies of a stage's groups as one, the policy so far among them unless all are fused at once."""
-    settings = run_.config.divide_fuse_conquer.fusion
+    settings = run_.config.fusion
     policies = [state.policies[name] for name in stage.fuses]
     weights = [1.0] * len(policies) if settings.at_once else [1 - settings.weight, settings.weight]
     policies = policies if settings.at_once else [state.best, *policies]
@@ -271,20 +271,19 @@ def _iterated(run_: Run, stage: Stage, state: State, groups: list[Group]) -> tup
 def _iterate(run_: Run, stage: Stage, state: State) -> tuple[dict[str, float], dict[str, float]]:
     """Runs one iteration of Algorithm 2; returns its metrics and its clock readings."""
     config, folder, workers = run_.config, run_.folder, run_.workers
-    settings = config.divide_fuse_conquer
     begun = time.perf_counter()
     place = (stage.name, state.iteration)
     label = {"stage": stage.name, "iteration": state.iteration + 1}
 
     # Rollouts of the best policy, rewards (lines 4 to 16).
-    seeds = conquer.allocate(stage.games, state.win_rates, settings)
-    specs = conquer.rollout_specs(seeds, config.games, settings, config.seed, *place)
+    seeds = conquer.allocate(stage.games, state.win_rates, config)
+    specs = conquer.rollout_specs(seeds, config, *place)
     player = PolicyWeights(workers.initial_params) if stage.kind == "imitate" else run_.policy(state.best)
     opponent, who = opponents.choose(run_, state, derive_seed("opponent", config.seed, *place))
-    both = settings.train_both_seats and settings.opponent == "itself"
+    both = config.train_both_seats and config.opponent == "itself"
     played = workers.play(specs, player, opponent, name=who, both_seats=both)
     conquer.refuse_all_failed(played)
-    values = [conquer.reward(e, settings.reward) for e in played]
+    values = [conquer.reward(e, config.reward) for e in played]
     folder.append("episodes", (e.record(**label, kind="train", reward=v) for e, v in zip(played, values, strict=True)))
     multihost.require_equal("episodes", [(e.token_ids, e.mask) for e in played])
     rolled_out = time.perf_counter()
@@ -295,15 +294,15 @@ def _iterate(run_: Run, stage: Stage, state: State) -> tuple[dict[str, float], d
 
     # Keep it or drop it, with its optimizer state (lines 19 to 22).
     judged = played
-    if settings.acceptance.rule != "always":
+    if config.acceptance.rule != "always":
         games = {game: config.games[game] for game in stage.games}
         purpose = f"accept {stage.name} {state.iteration}"
-        fresh = matches.match_specs(games, settings.acceptance.games, config.seed, purpose)
+        fresh = matches.match_specs(games, config.acceptance.games, config.seed, purpose)
         judged = workers.play(fresh, run_.policy(params), "initial")
         folder.append("episodes", (e.record(**label, kind="accept", reward=None) for e in judged))
     rates = conquer.win_rates(judged, state.win_rates)
     win_rate = _mean({game: rates[game] for game in stage.games})
-    kept = conquer.accepted(win_rate, state.previous, state.highest, settings)
+    kept = conquer.accepted(win_rate, state.previous, state.highest, config)
     if kept:
         state.best, state.optimizer = params, optimizer
         state.highest = max(state.highest, win_rate)
@@ -344,21 +343,20 @@ def _update(
 ) -> tuple[Params, Any, dict[str, float]]:
     """Returns weights and optimizer state after an iteration's updates, and the updates' metrics."""
     config, trainer = run_.config, run_.trainer
-    settings = config.divide_fuse_conquer
     seed = derive_seed("half negative", config.seed, stage.name, state.iteration)
     if stage.kind == "imitate":
-        shares = conquer.won_sequences(played, settings, seed)
+        shares = conquer.won_sequences(played, config, seed)
     else:
-        shares = conquer.sequences(played, values, settings, seed)
+        shares = conquer.sequences(played, values, config, seed)
     params, optimizer = state.best, state.optimizer
-    reference_params = run_.reference_params if conquer.reads_reference(settings) else None
+    reference_params = run_.reference_params if conquer.reads_reference(config) else None
     base_params = None if run_.lora is None else run_.reference_params
     # updates: 0 if all rewards of every group were equal, and there was nothing to learn.
     metrics = {"updates": float(len(shares))}
     rows = config.batch.micro_batch_rows
     batches = [micro_batches(pack(share, config.batch.row_length, rows), rows) for share in shares]
     # Later updates are corrected by what the trainer makes of the weights that sampled; the first one is at them.
-    corrects = settings.grpo.importance_cap > 0
+    corrects = config.grpo.importance_cap > 0
     proximal = [
         trainer.logprobs(params, batch, base_params=base_params, look=run_.stop.look) if corrects and number else None
         for number, batch in enumerate(batches)
@@ -367,7 +365,7 @@ def _update(
     for number, batch in enumerate(batches):
         # What went in is wanted again if the update is dropped, the start by every group, and the past by a pool.
         donate = number > 0 or (
-            settings.acceptance.rule == "always" and params is not run_.initial_params and not state.pool
+            config.acceptance.rule == "always" and params is not run_.initial_params and not state.pool
         )
         update = trainer.update(
             params,
@@ -398,7 +396,7 @@ def _mean(rates: dict[str, float]) -> float:
     return sum(rates.values()) / len(rates)
 
 
-def _plan_lines(config: RunConfig, groups: list[Group], stages: list[Stage], total: int) -> list[str]:
+def _plan_lines(config: DivideFuseConquer, groups: list[Group], stages: list[Stage], total: int) -> list[str]:
     """Returns what is about to happen, in words: differences from the games' own rules, groups, stages, games."""
     lines = []
     for game, options in config.games.items():
@@ -409,6 +407,6 @@ def _plan_lines(config: RunConfig, groups: list[Group], stages: list[Stage], tot
     lines.append(
         f"stages: {' -> '.join(s.name for s in stages)} -> final; {total} iterations on {jax.device_count()} device(s)"
     )
-    trained, judged = episodes(stages, config.divide_fuse_conquer)
+    trained, judged = episodes(stages, config)
     lines.append(f"games: {trained} to train on, {judged} to decide what is kept")
     return lines

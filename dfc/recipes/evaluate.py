@@ -18,7 +18,7 @@ from typing import Any
 
 import jax
 
-from dfc.config import RunConfig
+from dfc.config import Evaluate
 from dfc.episodes import Episode
 from dfc.errors import DfcError, RunFolderError
 from dfc.evaluation import pairing, tournament
@@ -40,7 +40,7 @@ _POLICIES = "policies.json"
 Key = tuple[str, int, tuple[str, ...]]
 
 
-def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
+def run(config: Evaluate, folder: RunFolder, stop: Stop) -> None:
     """Plays what is not on record yet, and writes the results."""
     if jax.process_count() > 1:
         raise DfcError("a tournament runs in one process, over all devices of its machine; start it without several")
@@ -56,16 +56,17 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
             _refuse_others(folder, contestants.fingerprints())
             folder.note_device(contestants.device)
             with Progress(wanted, start_step=done) as progress:
-                for meeting, episode_specs in todo:
-                    _play(folder, stop, contestants, meeting, episode_specs, progress, done)
-                    done += len(episode_specs)
+                for meeting, left in todo:
+                    for episode_specs in [left] if config.rollout.mix_games else _by_game(left):
+                        _play(folder, stop, contestants, meeting, episode_specs, progress, done)
+                        done += len(episode_specs)
     _finish(config, folder)
 
 
-def _schedule(config: RunConfig) -> list[tuple[Meeting, list[EpisodeSpec]]]:
+def _schedule(config: Evaluate) -> list[tuple[Meeting, list[EpisodeSpec]]]:
     names = [spec.name for spec in player_specs.policies(config)]
     return [
-        (meeting, pairing.episode_specs(meeting, config.evaluate.seeds, config.seed))
+        (meeting, pairing.episode_specs(meeting, config.seeds, config.seed))
         for meeting in pairing.meetings(names, config.games)
     ]
 
@@ -78,6 +79,11 @@ def _left(meeting: Meeting, episode_specs: list[EpisodeSpec], records: dict[Key,
         return record is not None and "failure" not in record
 
     return [episode_spec for episode_spec in episode_specs if not done(episode_spec)]
+
+
+def _by_game(episode_specs: list[EpisodeSpec]) -> list[list[EpisodeSpec]]:
+    games = dict.fromkeys(spec.game for spec in episode_specs)
+    return [[spec for spec in episode_specs if spec.game == game] for game in games]
 
 
 def _key(record: dict[str, Any]) -> Key:
@@ -196,11 +202,11 @@ def _refuse_all_failed(meeting: Meeting, records: list[dict[str, Any]]) -> None:
 # ---- results -------------------------------------------------------------------------------------------------------
 
 
-def _finish(config: RunConfig, folder: RunFolder) -> None:
+def _finish(config: Evaluate, folder: RunFolder) -> None:
     """Writes and shows the results."""
     names = [spec.name for spec in player_specs.policies(config)]
     records = tournament.latest(folder.records("episodes"))
-    found = tournament.of_records(names, records, folder.records("metrics"), anchor=config.evaluate.anchor or None)
+    found = tournament.of_records(names, records, folder.records("metrics"), anchor=config.anchor or None)
     starts = {game: registry.make(game, **options).start for game, options in config.games.items()}
     tables = tournament_page.tables(config, found, starts)
     tournament_page.write(folder.path, config, found, tables)

@@ -20,8 +20,9 @@ from typing import Any, Self
 
 import jax
 
-from dfc import multihost, task_validation
-from dfc.config import AdapterConfig, GameOptions, RunConfig
+from dfc import multihost
+from dfc.config import EvaluateTasks, GameOptions, GamesRun, SamplingConfig
+from dfc.data.task_groups import split_games
 from dfc.errors import ConfigError, RunFolderError
 from dfc.evaluation import tasks, tournament
 from dfc.evaluation.tasks import EvalSetting
@@ -68,7 +69,7 @@ class _Play:
         )
 
 
-def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
+def run(config: EvaluateTasks, folder: RunFolder, stop: Stop) -> None:
     """Plays what is not on record yet, and writes the results.
 
     Raises:
@@ -76,7 +77,7 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
     """
     refuse_games_for_two(config)
     specs = player_specs.policies(config)
-    games = split_games(config)
+    games = split_games(config.games, config.split)
     schedule = [(spec, setting, plays(config, games, setting)) for spec in specs for setting in _settings(config, spec)]
     finished = multihost.broadcast(folder.finished.exists())
     if not finished:
@@ -103,7 +104,7 @@ def _say(line: str) -> None:
     print(line, flush=True)  # noqa: T201 - what a person wants to know
 
 
-def refuse_games_for_two(config: RunConfig) -> None:
+def refuse_games_for_two(config: GamesRun) -> None:
     """Raises where a game has no tasks to solve because somebody else plays, too.
 
     Raises:
@@ -118,37 +119,27 @@ def refuse_games_for_two(config: RunConfig) -> None:
 # ---- what is played --------------------------------------------------------------------------------------------------
 
 
-def split_games(config: RunConfig) -> dict[str, GameOptions]:
-    """Returns the configured games with the split in the options of those that have splits."""
-    found: dict[str, GameOptions] = {}
-    for game, options in config.games.items():
-        splits = registry.make(game, **options).info.splits
-        found[game] = {**options, **({"split": config.evaluate_tasks.split} if splits else {})}
-    return found
-
-
-def plays(config: RunConfig, games: Mapping[str, GameOptions], setting: EvalSetting) -> list[_Play]:
+def plays(config: EvaluateTasks, games: Mapping[str, GameOptions], setting: EvalSetting) -> list[_Play]:
     """Returns the games of a setting: of every task all trajectories, one after another.
 
     A task of a split is a seed of that number; more tasks than the split has, in `tasks_of`, are further trials of it.
     Elsewhere each task is a deal of its own, and none of those that other recipes play.
     """
-    section, found = config.evaluate_tasks, []
-    numbers = task_validation.counts(section.tasks_of)
+    found = []
     for game, options in games.items():
         splits = registry.make(game, **options).info.splits
-        size = splits.get(section.split)
-        last = section.first + section.tasks if section.tasks else size or 0
-        end = numbers.get(game, last if size is None else min(last, size))
-        for task, trajectory in itertools.product(range(section.first, end), range(section.trajectories)):
+        size = splits.get(config.split)
+        last = config.first + config.tasks if config.tasks else size or 0
+        end = config.tasks_of.get(game, last if size is None else min(last, size))
+        for task, trajectory in itertools.product(range(config.first, end), range(config.trajectories)):
             deal = task if splits else derive_seed("evaluate tasks deal", game, task)
             sampling_seed = derive_seed("evaluate tasks", config.seed, game, task, trajectory)
             found.append(_Play(setting, trajectory, EpisodeSpec(game, options, deal, 0, task, sampling_seed)))
     return found
 
 
-def _settings(config: RunConfig, spec: PolicySpec) -> list[EvalSetting]:
-    temperatures: tuple[float | None, ...] = config.evaluate_tasks.temperatures if spec.kind == "model" else (None,)
+def _settings(config: EvaluateTasks, spec: PolicySpec) -> list[EvalSetting]:
+    temperatures: tuple[float | None, ...] = config.temperatures if spec.kind == "model" else (None,)
     return [EvalSetting(spec.name, temperature) for temperature in dict.fromkeys(temperatures)]
 
 
@@ -168,9 +159,8 @@ def _left(folder: RunFolder, every: Sequence[_Play]) -> dict[tasks.Key, bool]:
 class _Players:
     """Plays games of models and bots; one model's weights at a time are in memory beside the initial ones."""
 
-    def __init__(self, config: RunConfig, games: Mapping[str, GameOptions], folder: RunFolder, stop: Stop) -> None:
-        # Policies are played merged and at full precision, whatever the run that asks for it trains.
-        self._config = dataclasses.replace(config, games=games, adapter=AdapterConfig())
+    def __init__(self, config: EvaluateTasks, games: Mapping[str, GameOptions], folder: RunFolder, stop: Stop) -> None:
+        self._config = dataclasses.replace(config, games=games)
         self._folder, self._stop = folder, stop
         self._workers: RolloutWorkers | None = None
         self._loaded: tuple[str, PolicyWeights] | None = None
@@ -196,12 +186,10 @@ class _Players:
                 _played_by_bot(spec, play.episode_spec, self._config.rollout.max_actions, self._stop) for play in plays
             ], 0
         if self._workers is None:
-            self._workers = RolloutWorkers(self._config, self._stop.look)
+            self._workers = RolloutWorkers(self._config, self._stop.look, sampling=SamplingConfig())
             self._folder.note_device(self._workers.device)
-        section = self._config.evaluate_tasks
-        sampling = dataclasses.replace(
-            self._config.rollout.sampling, temperature=plays[0].setting.temperature or 0.0, min_p=section.min_p
-        )
+        filters = dataclasses.asdict(self._config.filters)
+        sampling = SamplingConfig(**filters, temperature=plays[0].setting.temperature or 0.0)
         policy = self._policy(spec, self._workers)
         # Nobody sits opposite; a scripted player keeps no conversation in the engine.
         episode_specs = [play.episode_spec for play in plays]
@@ -262,7 +250,7 @@ def _played_by_bot(spec: PolicySpec, episode_spec: EpisodeSpec, max_actions: int
     }
 
 
-def _refuse_other_kinds(config: RunConfig) -> None:
+def _refuse_other_kinds(config: EvaluateTasks) -> None:
     """Raises where a policy that is a model is none of the run's shape and tokenizer.
 
     Raises:
@@ -294,7 +282,7 @@ def _kind(folder: str) -> tuple[DecoderConfig, str]:
     return families.from_config_json(model_folders.read_json(source / model_folders.CONFIG)), digest.hexdigest()
 
 
-def _fingerprints(config: RunConfig, specs: Sequence[PolicySpec]) -> dict[str, str]:
+def _fingerprints(config: EvaluateTasks, specs: Sequence[PolicySpec]) -> dict[str, str]:
     """Returns what tells each policy from another one of the same name, and likewise a model that is a simulator."""
     found = {
         spec.name: trained_weights.fingerprint(player_specs.weights_in(spec.who)) if spec.kind == "model" else spec.who
@@ -419,11 +407,11 @@ def _refuse_all_failed(setting: EvalSetting, records: Sequence[Mapping[str, Any]
 
 
 def _finish(
-    config: RunConfig, folder: RunFolder, games: Mapping[str, GameOptions], settings: Sequence[EvalSetting]
+    config: EvaluateTasks, folder: RunFolder, games: Mapping[str, GameOptions], settings: Sequence[EvalSetting]
 ) -> None:
     """Writes the results unless they are written, and shows them."""
     limits = {game: registry.make(game, **options).info.max_game_length for game, options in games.items()}
-    found = tasks.of_records(settings, limits, config.evaluate_tasks.trajectories, folder.records("episodes"))
+    found = tasks.of_records(settings, limits, config.trajectories, folder.records("episodes"))
     costs = Costs(folder)
     if not folder.finished.exists():
         task_page.write(folder.path, config, found, task_page.tables(found), costs.total)

@@ -5,8 +5,8 @@
     updates    every row once per epoch, in a seeded order; packed while the device computes
     policy     the trained model in the Hugging Face layout, a summary
 
-Paprika's (arXiv 2502.17543, section 3.3) first stage is ``objective="supervised"``, its second one ``"preference"``
-with ``alpha=1`` (RPO). How it departs from the paper's code:
+Paprika's (arXiv 2502.17543, section 3.3) first stage is the recipe ``sft``, its second one ``preference`` with
+``alpha=1`` (RPO). How it departs from the paper's code:
 
 1. The loss counts the policy's tokens only; its DPO counted what the environment wrote too.
 2. The mean of an update is over its trajectories, or pairs, exactly, whatever the cut into micro-batches.
@@ -27,7 +27,7 @@ import numpy as np
 import optax
 
 from dfc import multihost
-from dfc.config import RunConfig
+from dfc.config import Preference, Sft
 from dfc.data import reference_logprobs
 from dfc.data import rows as data_rows
 from dfc.data.batches import Batch, Batches
@@ -48,14 +48,14 @@ from dfc.runs.metrics import MetricsWriter
 from dfc.runs.progress import Progress
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Interrupted, Stop
-from dfc.task_config import OfflineConfig
 from dfc.training.optimizer import learning_rate, make_optimizer
 from dfc.training.trainer import LossFunction, Trainer, Update
 
+Config = Sft | Preference
 _LOOKED_AT, _MUCH_PADDING = 50, 0.4
 
 
-def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
+def run(config: Config, folder: RunFolder, stop: Stop) -> None:
     """Runs the recipe; resumes if the folder holds a checkpoint. The result lies in the run folder's ``policy``."""
     if multihost.broadcast(folder.finished.exists()):
         print(f"{folder.path} holds this run, finished")  # noqa: T201 - why nothing happens
@@ -63,9 +63,8 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
         return
 
     # ---- rows ---------------------------------------------------------------------------------------------------
-    settings = config.offline
     source = huggingface.resolve(config.model.path)
-    print(f"reading {settings.data}", flush=True)  # noqa: T201 - progress
+    print(f"reading {config.data}", flush=True)  # noqa: T201 - progress
     rows = multihost.on_all_hosts(lambda: _read(config, source))
     stop.look()
     multihost.require_equal("rows of the data", [(np.frombuffer(bytes.fromhex(rows.digest), np.uint8),)])
@@ -78,11 +77,11 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
     model, weights = huggingface.load(source, mesh=mesh, dtype=config.model.dtype, nf4=config.adapter.base == "nf4")
     folder.note_device(f"{jax.device_count()} x {jax.devices()[0].device_kind}, jax {jax.__version__}")
     lora = lora_config(config.adapter)
-    updates = math.ceil(len(rows) / settings.batch_size) * settings.epochs
+    updates = math.ceil(len(rows) / config.batch_size) * config.epochs
     stop.look()
     trainer = Trainer(
         model,
-        make_loss(settings, int(rows.lengths.min())),
+        make_loss(config, int(rows.lengths.min())),
         make_optimizer(config.optimizer, updates),
         training=config.training,
         lora=lora,
@@ -97,12 +96,12 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
     # ---- reference ----------------------------------------------------------------------------------------------
     reference = None
     own = _own_rows(mesh)
-    if reads_reference(settings):
+    if reads_reference(config):
         reference = _reference(config, folder, stop, source, rows, trainer, params, base_params, own)
     batches = Batches(
         rows,
-        batch_size=settings.batch_size,
-        epochs=settings.epochs,
+        batch_size=config.batch_size,
+        epochs=config.epochs,
         seed=config.seed,
         row_length=config.batch.row_length,
         micro_batch_rows=config.batch.micro_batch_rows,
@@ -133,16 +132,16 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
 # ---- rows and reference ----------------------------------------------------------------------------------------------
 
 
-def _read(config: RunConfig, source: Location) -> TrainingRows:
+def _read(config: Config, source: Location) -> TrainingRows:
     """Reads the rows; the model's vocabulary and tokenizer are known before its weights are."""
     decoder = families.from_config_json(model_folders.read_json(source / model_folders.CONFIG))
     return data_rows.read(
-        Path(config.offline.data).expanduser(),
-        pairs=config.offline.objective == "preference",
+        Path(config.data).expanduser(),
+        pairs=isinstance(config, Preference),
         vocabulary=decoder.vocabulary,
         row_length=config.batch.row_length,
         tokenizer=lambda: load_tokenizer(source),
-        max_row_bytes=config.offline.max_row_bytes,
+        max_row_bytes=config.max_row_bytes,
     )
 
 
@@ -159,7 +158,7 @@ def _own_rows(mesh: jax.sharding.Mesh) -> Callable[[tuple[int, int]], Collection
 
 
 def _reference(
-    config: RunConfig,
+    config: Config,
     folder: RunFolder,
     stop: Stop,
     source: Location,
@@ -194,7 +193,7 @@ def _say_padding(batches: Batches) -> None:
     layouts = [batches.layouts(update) for update in range(min(batches.updates, _LOOKED_AT))]
     places = sum(len(layout.rows) * layout.row_length for _, found in layouts for layout in found)
     padding = 1 - sum(int(batches.lengths[chosen].sum()) for chosen, _ in layouts) / places
-    hint = "; fewer batch.micro_batch_rows, or a larger offline.batch_size, lower it" if padding > _MUCH_PADDING else ""
+    hint = "; fewer batch.micro_batch_rows, or a larger batch_size, lower it" if padding > _MUCH_PADDING else ""
     print(f"{batches.updates} updates, {padding:.0%} of what they compute is padding{hint}", flush=True)  # noqa: T201 - what it costs
 
 
@@ -202,7 +201,7 @@ def _say_padding(batches: Batches) -> None:
 
 
 def _train(
-    config: RunConfig,
+    config: Config,
     folder: RunFolder,
     stop: Stop,
     checkpointer: Checkpointer,
@@ -216,7 +215,8 @@ def _train(
     Raises:
       Interrupted: a stop was asked for; what is done is saved. DivergenceError: an update is refused.
     """
-    settings, rows, updates = config.offline, batches.rows, batches.updates
+    rows, updates = batches.rows, batches.updates
+    objective = offline_results.objective(config)
     first, params, state = _restore(folder, checkpointer, trainer, params, rows)
     rate = learning_rate(config.optimizer, updates)
     checkpoints = _Checkpoints(checkpointer, folder, rows, first)
@@ -236,9 +236,9 @@ def _train(
             done, seconds = number + 1, time.perf_counter() - begun
             writer.write(
                 step=done,
-                stage=settings.objective,
+                stage=objective,
                 iteration=done,
-                metrics=_metrics(update, batch, rate, number, drift=reads_reference(settings)),
+                metrics=_metrics(update, batch, rate, number, drift=reads_reference(config)),
                 clock={
                     "time": time.time(),
                     "seconds": seconds,
@@ -247,7 +247,7 @@ def _train(
                 },
             )
             progress.update(
-                stage=f"{settings.objective}, loss {update.loss:.4f}",
+                stage=f"{objective}, loss {update.loss:.4f}",
                 iteration=done,
                 iterations=updates,
                 step=done,
@@ -265,42 +265,42 @@ def _train(
 # ---- one update ------------------------------------------------------------------------------------------------------
 
 
-def reads_reference(settings: OfflineConfig) -> bool:
+def reads_reference(config: Config) -> bool:
     """Returns whether the loss compares with the model before training; a preference of weight 0 does not."""
-    return settings.objective == "preference" and settings.reference and settings.preference_weight > 0
+    return isinstance(config, Preference) and config.reference and config.preference_weight > 0
 
 
-def make_loss(settings: OfflineConfig, shortest: int) -> LossFunction:
+def make_loss(config: Config, shortest: int) -> LossFunction:
     """Returns the loss as a trainer wants it; `sampled_logprobs` of a batch are the reference's.
 
     Args:
-      settings: which loss.
+      config: which loss.
       shortest: tokens of the shortest row, which bounds how many lie in a packed one.
     """
 
     def loss(logprobs: jax.Array, batch: TokenBatch, reference: jax.Array | None) -> Loss:
         del reference  # of `Trainer.update`, which would compute it in every update
         most = max(1, batch.tokens.shape[1] // shortest)
-        if settings.objective == "supervised":
+        if isinstance(config, Sft):
             return sft_loss(logprobs, batch.mask, segments=batch.segments, num_segments=most)
         return packed_preference_loss(
             logprobs,
             batch.mask,
-            batch.old_logprobs if reads_reference(settings) else None,
+            batch.old_logprobs if reads_reference(config) else None,
             segments=batch.segments,
             num_segments=2 * most,
-            beta=settings.beta,
-            alpha=settings.alpha,
-            preference_weight=settings.preference_weight,
-            normalize_length=settings.normalize_length,
-            margin=settings.margin,
+            beta=config.beta,
+            alpha=config.alpha,
+            preference_weight=config.preference_weight,
+            normalize_length=config.normalize_length,
+            margin=config.margin,
         )
 
     return loss
 
 
 def _update(
-    config: RunConfig,
+    config: Config,
     trainer: Trainer,
     params: Params,
     state: Any,  # noqa: ANN401 - of the optimizer
@@ -321,7 +321,7 @@ def _update(
     )
 
 
-def _dropout_seed(config: RunConfig, update: int) -> int:
+def _dropout_seed(config: Config, update: int) -> int:
     return derive_seed("adapter dropout", config.seed, update) % 2**32
 
 
@@ -362,7 +362,7 @@ class _Checkpoints:
 
 
 def _diverged(
-    config: RunConfig,
+    config: Config,
     folder: RunFolder,
     source: Location,
     trainer: Trainer,
@@ -374,7 +374,9 @@ def _diverged(
 
     The weights before the refused update are gone: it took their memory.
     """
-    key, rate = "optimizer.learning_rate (or that of paprika)", config.optimizer.learning_rate
+    stage = "sft" if isinstance(config, Sft) else "rpo"
+    key = f"optimizer.learning_rate (of a stage: {stage}.optimizer.learning_rate)"
+    rate = config.optimizer.learning_rate
     restored = checkpointer.restore()
     if restored is None:
         return TrainingError(trained_weights.way_on(why, key, rate))

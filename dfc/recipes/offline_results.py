@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from dfc.config import RunConfig
+from dfc.config import Preference, Sft
 from dfc.data.rows import TrainingRows
 from dfc.files import write_json
 from dfc.models import huggingface, peft
@@ -21,7 +21,7 @@ SUMMARY = "summary.json"
 
 
 def save_policy(
-    config: RunConfig,
+    config: Sft | Preference,
     source: Location,
     trainer: Trainer,
     params: Params,
@@ -42,7 +42,12 @@ def save_policy(
     huggingface.save(path, model, trained, copy_from=source)
 
 
-def summarize(folder: RunFolder, config: RunConfig, rows: TrainingRows) -> None:
+def objective(config: Sft | Preference) -> str:
+    """Returns what is learned, as records name it."""
+    return "supervised" if isinstance(config, Sft) else "preference"
+
+
+def summarize(folder: RunFolder, config: Sft | Preference, rows: TrainingRows) -> None:
     """Writes ``summary.json`` from what was recorded, of every start of the run."""
     if not folder.writes:
         return
@@ -53,7 +58,7 @@ def summarize(folder: RunFolder, config: RunConfig, rows: TrainingRows) -> None:
         return sum(float(record["metrics"][name]) for record in some) / len(some)
 
     summary: dict[str, Any] = {
-        "objective": config.offline.objective,
+        "objective": objective(config),
         "data": str(rows.path),
         "rows": len(rows),
         "updates": len(records),

@@ -21,7 +21,7 @@ def choose(run_: Run, state: State, seed: int) -> tuple[Opponent, str]:
       state: the past policies, and how the policy fared when it last met each.
       seed: of the choice.
     """
-    settings = run_.config.divide_fuse_conquer
+    settings = run_.config
     if settings.opponent != "pool":
         return settings.opponent, settings.opponent
     names = [INITIAL, *state.pool]
@@ -49,7 +49,7 @@ def choice_probabilities(win_rates: Sequence[float], settings: OpponentPoolConfi
 
 def remember(run_: Run, state: State, who: str, played: Sequence[Episode]) -> None:
     """Notes how a past policy was met, and lets the policy join the pool after every `every` iterations."""
-    settings = run_.config.divide_fuse_conquer
+    settings = run_.config
     if settings.opponent != "pool":
         return
     records = matches.by_game(matches.tally(e for e in played if e.opponent == who)).values()

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from dfc.config import DivideFuseConquerConfig, GroupingConfig
+from dfc.config import DivideFuseConquer, GroupingConfig
 
 Kind = Literal["divide", "conquer", "single", "imitate"]
 
@@ -73,7 +73,7 @@ def group_games(measured: Mapping[str, Mapping[str, Any]], settings: GroupingCon
     return groups
 
 
-def plan(groups: Sequence[Group], games: Sequence[str], settings: DivideFuseConquerConfig) -> list[Stage]:
+def plan(groups: Sequence[Group], games: Sequence[str], settings: DivideFuseConquer) -> list[Stage]:
     """Returns the stages of a method.
 
     Args:
@@ -98,12 +98,12 @@ def plan(groups: Sequence[Group], games: Sequence[str], settings: DivideFuseConq
     return stages
 
 
-def iterations(stage: Stage, settings: DivideFuseConquerConfig) -> int:
+def iterations(stage: Stage, settings: DivideFuseConquer) -> int:
     """Returns how many iterations a stage has."""
     return settings.divide_iterations if stage.kind == "divide" else settings.conquer_iterations
 
 
-def episodes(stages: Sequence[Stage], settings: DivideFuseConquerConfig) -> tuple[int, int]:
+def episodes(stages: Sequence[Stage], settings: DivideFuseConquer) -> tuple[int, int]:
     """Returns how many games a run's iterations play: those trained on, and those that decide what is kept."""
     turns = sum(iterations(stage, settings) * len(stage.games) for stage in stages)
     judged = 0 if settings.acceptance.rule == "always" else settings.acceptance.games

@@ -22,8 +22,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from dfc import curriculum, multihost, task_validation
-from dfc.config import AdapterConfig, RunConfig
+from dfc import curriculum, multihost
+from dfc.config import CollectRound, TaskCurriculum
 from dfc.curriculum import UpperConfidenceBound
 from dfc.data import collection
 from dfc.data.attempts import CollectionStatistics, TaskSample, TrajectorySummary
@@ -34,11 +34,10 @@ from dfc.data.task_groups import learned_games, playing, task_groups
 from dfc.data.trajectory_files import DatasetError
 from dfc.files import write_json
 from dfc.games.rng import GameRng, derive_seed
-from dfc.recipes import build_data
 from dfc.recipes.build_data import TABLES
 from dfc.recipes.collect import refuse_if_all_inconclusive
 from dfc.recipes.evaluate_tasks import refuse_games_for_two
-from dfc.recipes.paprika import building, training
+from dfc.recipes.paprika import builder, building, evaluating, stage_config, training, trainings
 from dfc.rollout.workers import PolicyWeights, RolloutWorkers
 from dfc.runs.costs import Costs
 from dfc.runs.metrics import MetricsWriter
@@ -50,7 +49,7 @@ from dfc.runs.stop_signals import Stop
 CHOICES = "choices.json"  # of a round's collection: how often which group was chosen, and its score
 
 
-def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
+def run(config: TaskCurriculum, folder: RunFolder, stop: Stop) -> None:
     """Runs the recipe; resumes where it was stopped.
 
     Raises:
@@ -66,7 +65,7 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
         print(f"everything is in {folder.path}", flush=True)  # noqa: T201 - where to look
 
 
-def stages(config: RunConfig, folder: Path) -> list[StageRun]:
+def stages(config: TaskCurriculum, folder: Path) -> list[StageRun]:
     """Returns the stages of a run: those of every round in a folder of its own, then the evaluation.
 
     A training for which a round has built no row is left out, and what follows starts from the policy before it.
@@ -81,24 +80,22 @@ def stages(config: RunConfig, folder: Path) -> list[StageRun]:
     Raises:
       DatasetError: no round has built anything to train on, or what was built cannot be read.
     """
-    found, model, learned = [], config.model, learned_games(config)
+    found, model, learned = [], config.model, learned_games(config.games, config.build_data)
     policy = config.model.path
     policies = [f"base={policy}"]
-    trainings = [name for name in task_validation.stages(config) if name in ("sft", "rpo")]
-    for number in range(1, config.task_curriculum.rounds + 1):
+    for number in range(1, config.rounds + 1):
         place = f"round_{number}"
         # A seed of its own: the same task chosen again in another round is sampled again.
-        seed = derive_seed("round", config.seed, number) % 2**32
-        own = dataclasses.replace(config, model=model, seed=seed, name=place)
-        collecting = dataclasses.replace(own, recipe="collect", games=learned, adapter=AdapterConfig())
+        own = dataclasses.replace(config, model=model, seed=derive_seed("round", config.seed, number) % 2**32)
+        collecting = stage_config(CollectRound, own, config.collect, name=place, games=learned)
         found.append(StageRun(f"{place}/collect", collecting, collect))
         build = building(own, folder / place / "collect")
-        found.append(StageRun(f"{place}/build_data", build, functools.partial(build_data.run, needed=None)))
-        for name in trainings:
+        found.append(StageRun(f"{place}/build_data", build, builder((), config.games, needed=False)))
+        for name in trainings(config):
             if not _has_rows(folder / place, name):
                 continue
-            start = dataclasses.replace(own, model=model)
-            found.append(StageRun(f"{place}/{name}", training(start, name, folder / place / "build_data")))
+            data = folder / place / "build_data"
+            found.append(StageRun(f"{place}/{name}", training(own, name, model=model, data=data)))
             policy = str(folder / place / name)
             model = dataclasses.replace(model, path=f"{policy}/policy")
         if not policies[-1].endswith(f"={policy}"):
@@ -109,14 +106,7 @@ def stages(config: RunConfig, folder: Path) -> list[StageRun]:
             f"{folder}: no round built a row to train on, see {tables}; begin again with more steps or samples, easier "
             "tasks or other limits in build_data"
         )
-    evaluate = dataclasses.replace(
-        config,
-        recipe="evaluate_tasks",
-        name="evaluate_tasks",
-        policies=tuple(policies),
-        adapter=AdapterConfig(),
-    )
-    return [*found, StageRun("evaluate_tasks", evaluate)]
+    return [*found, StageRun("evaluate_tasks", evaluating(config, policies))]
 
 
 def _has_rows(place: Path, name: str) -> bool:
@@ -136,7 +126,7 @@ def _has_rows(place: Path, name: str) -> bool:
     return bool(multihost.broadcast(multihost.on_all_hosts(lambda: rows() if multihost.is_primary() else 0)))
 
 
-def collect(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
+def collect(config: CollectRound, folder: RunFolder, stop: Stop) -> None:
     """Collects the trajectories of one round from groups chosen as it goes; resumes where it was stopped.
 
     What was chosen follows from the seed and from the trajectories that lie there, so nothing else is stored.
@@ -144,10 +134,10 @@ def collect(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
     Raises:
       DfcError: no trajectory of a game is conclusive about the policy, although many were played.
     """
-    steps = config.task_curriculum.steps
-    arms = task_groups(config)
+    steps = config.steps
+    arms = task_groups(config.games, config, config.arms, config.join_groups)
     print(f"{len(arms)} groups: " + ", ".join(f"{name} {len(tasks)}" for name, tasks in arms.items()), flush=True)  # noqa: T201 - what is chosen from
-    workers = RolloutWorkers(playing(config), stop.look)
+    workers = RolloutWorkers(playing(config), stop.look, sampling=config.sampling)
     with contextlib.closing(workers):
         folder.note_device(workers.device)
         provenance = collection.make_provenance(config, workers.source)
@@ -261,14 +251,14 @@ class Chooser:
       arms: the tasks of every group as (game, number), by the group's name.
     """
 
-    def __init__(self, config: RunConfig, arms: dict[str, list[tuple[str, int]]]) -> None:
-        self._config, self._settings = config, config.task_curriculum
+    def __init__(self, config: CollectRound, arms: dict[str, list[tuple[str, int]]]) -> None:
+        self._config = config
         self._arms, self._names = arms, list(arms)
         self._all = [(arm, task) for arm, name in enumerate(self._names) for task in arms[name]]
-        self._bound = UpperConfidenceBound(len(arms), c=self._settings.c)
+        self._bound = UpperConfidenceBound(len(arms), c=self._config.c)
         self._times_sampled: collections.Counter[tuple[str, int]] = collections.Counter()
         self._waiting: list[tuple[int, list[TaskSample]]] = []
-        self.step, self.steps = 0, self._settings.steps
+        self.step, self.steps = 0, self._config.steps
         self.chosen: collections.Counter[str] = collections.Counter()
 
     @property
@@ -283,11 +273,11 @@ class Chooser:
 
     def choose_next(self) -> list[list[TaskSample]]:
         """Chooses as many tasks as are played together, or as are left; see `choose`."""
-        return self.choose(min(self._settings.tasks_at_once, self.steps - self.step))
+        return self.choose(min(self._config.tasks_at_once, self.steps - self.step))
 
     def choose(self, count: int) -> list[list[TaskSample]]:
         """Returns the attempts at each of the next tasks; their results are to be observed before the next choice."""
-        uniform = self._settings.strategy == "uniform"
+        uniform = self._config.strategy == "uniform"
         arms = [None] * count if uniform else self._bound.choose(count)
         for arm_chosen in arms:
             rng = GameRng(derive_seed("task of a group", self._config.seed, self.step))
@@ -297,11 +287,11 @@ class Chooser:
                 arm, tasks = arm_chosen, self._arms[self._names[arm_chosen]]
                 task = tasks[rng.randrange(len(tasks))]
             # Tasks are drawn with replacement: a task that comes again is tried again.
-            first = self._times_sampled[task] * self._settings.samples
+            first = self._times_sampled[task] * self._config.samples
             self._times_sampled[task] += 1
             self.chosen[self._names[arm]] += 1
             self.step += 1
-            self._waiting.append((arm, [TaskSample(*task, first + n) for n in range(self._settings.samples)]))
+            self._waiting.append((arm, [TaskSample(*task, first + n) for n in range(self._config.samples)]))
         return self.waiting
 
     def observe(self, found: Sequence[TrajectorySummary]) -> None:

@@ -17,6 +17,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import grain
@@ -25,23 +26,20 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from dfc import task_validation
-from dfc.config import GameOptions, RolloutConfig, RunConfig
+from dfc.config import GameOptions, ModelConfig, PlayingRun, TinyPlayer
 from dfc.errors import DivergenceError, TrainingError
 from dfc.evaluation import matches
 from dfc.files import write_json
-from dfc.games import registry, scripted
+from dfc.games import registry
 from dfc.games.paprika.task import task_seed
 from dfc.games.rng import derive_seed
-from dfc.inference.engine import Engine
 from dfc.models import huggingface
 from dfc.models.chat import ChatTokenizer
 from dfc.models.config import DecoderConfig
 from dfc.models.transformer import Params, bind, initialize
 from dfc.recipes import trained_weights
 from dfc.rollout.match import EpisodeSpec
-from dfc.rollout.runner import RolloutRunner
-from dfc.rollout.workers import check_actions_fit
+from dfc.rollout.workers import PolicyWeights, RolloutWorkers, check_actions_fit
 from dfc.runs.checkpoint import Checkpointer
 from dfc.runs.metrics import MetricsWriter
 from dfc.runs.progress import Progress
@@ -64,7 +62,7 @@ VARIANTS: tuple[tuple[str, GameOptions], ...] = (
 LONG_ROW = 1024  # the longest transcripts: 100 moves of a tower
 
 
-def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
+def run(config: TinyPlayer, folder: RunFolder, stop: Stop) -> None:
     """Runs the recipe; the result lies in the run folder's ``policy``."""
     try:
         _run(config, folder, stop)
@@ -73,24 +71,23 @@ def run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
         raise TrainingError(trained_weights.way_on(str(error), "optimizer.learning_rate", rate)) from None
 
 
-def _run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
-    settings = config.tiny_player
+def _run(config: TinyPlayer, folder: RunFolder, stop: Stop) -> None:
 
     # ---- transcripts and tokenizer (cheap and seeded: made again after a stop) ------------------------------------
     data = make_transcripts(config, stop.look)
     built = folder.path / "tokenizer"
     if not (built / "tokenizer.json").exists():
         messages = transcripts.texts(iter(data))
-        if settings.pieces == "words":
-            messages = iter(vocabulary.choose(messages, settings.vocabulary - build_tokenizer.SMALLEST))
-        build_tokenizer.build(messages, built, size=settings.vocabulary)
+        if config.pieces == "words":
+            messages = iter(vocabulary.choose(messages, config.vocabulary - build_tokenizer.SMALLEST))
+        build_tokenizer.build(messages, built, size=config.vocabulary)
     tokenizer = ChatTokenizer.load(built)
     check_actions_fit(config, tokenizer)
     source = SoftBatches(config, data, tokenizer)
 
     # ---- model and update -----------------------------------------------------------------------------------------
     model = shape(config, tokenizer.vocabulary)
-    optimizer = make_optimizer(config.optimizer, settings.steps)
+    optimizer = make_optimizer(config.optimizer, config.steps)
     update = make_update(model, optimizer, config.training.max_update)
     params = initialize(model, config.seed)
     state = optimizer.init(params)
@@ -105,9 +102,9 @@ def _run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
         params, state = restored.arrays["params"], restored.arrays["optimizer"]
     folder.rewind(restored.progress["positions"] if restored is not None else dict.fromkeys(folder.positions(), 0))
     metrics = MetricsWriter(folder)
-    with Progress(settings.steps, start_step=first) as progress, ThreadPoolExecutor(1) as ahead:
+    with Progress(config.steps, start_step=first) as progress, ThreadPoolExecutor(1) as ahead:
         upcoming = ahead.submit(source.step, first)  # the next step's batches are packed while the device works
-        for step in range(first, settings.steps):
+        for step in range(first, config.steps):
             begun = time.perf_counter()
             batches = upcoming.result()
             upcoming = ahead.submit(source.step, step + 1)
@@ -115,7 +112,7 @@ def _run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
             done = step + 1
             tokens = sum(int((b.segments > 0).sum()) for b in batches)
             seconds = time.perf_counter() - begun
-            if done % 20 == 0 or done == settings.steps:
+            if done % 20 == 0 or done == config.steps:
                 metrics.write(
                     step=done,
                     stage="supervised",
@@ -126,13 +123,13 @@ def _run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
                 progress.update(
                     stage="supervised",
                     iteration=done,
-                    iterations=settings.steps,
+                    iterations=config.steps,
                     step=done,
-                    episodes_per_second=settings.transcripts_per_step / seconds,
+                    episodes_per_second=config.transcripts_per_step / seconds,
                     tokens_per_second=tokens / seconds,
                     win_rates={},
                 )
-            if done % config.checkpoint.every == 0 or done == settings.steps or stop.requested is not None:
+            if done % config.checkpoint.every == 0 or done == config.steps or stop.requested is not None:
                 arrays = {"params": params, "optimizer": state}
                 checkpointer.save(done, arrays, {"positions": folder.positions()})
             if stop.requested is not None:
@@ -140,8 +137,7 @@ def _run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
 
     # ---- save, load back, play --------------------------------------------------------------------------------------
     huggingface.save(folder.policy, model, params, copy_from=built)
-    loaded_model, loaded = huggingface.load(folder.policy, dtype=config.model.dtype)
-    rows = evaluate(config, loaded_model, loaded, ChatTokenizer.load(folder.policy), stop.look)
+    rows = evaluate(config, folder.policy, stop.look)
     folder.append("evaluations", rows)
     folder.flush()
     write_json(folder.path / "evaluation.json", rows)
@@ -150,17 +146,16 @@ def _run(config: RunConfig, folder: RunFolder, stop: Stop) -> None:
     shutil.rmtree(built)
 
 
-def shape(config: RunConfig, vocabulary: int) -> DecoderConfig:
+def shape(config: TinyPlayer, vocabulary: int) -> DecoderConfig:
     """Returns the decoder that a configuration describes."""
-    settings = config.tiny_player
     return DecoderConfig(
         vocabulary=vocabulary,
-        width=settings.width,
-        layers=settings.layers,
-        heads=settings.width // 32,
-        kv_heads=settings.width // 32,
+        width=config.width,
+        layers=config.layers,
+        heads=config.width // 32,
+        kv_heads=config.width // 32,
         head_dim=32,
-        feed_forward=settings.feed_forward,
+        feed_forward=config.feed_forward,
         rope_theta=10_000.0,
         norm_epsilon=1e-5,
         qkv_bias=False,
@@ -168,35 +163,33 @@ def shape(config: RunConfig, vocabulary: int) -> DecoderConfig:
     )
 
 
-def make_transcripts(config: RunConfig, look: Callable[[], None] = lambda: None) -> list[transcripts.Transcript]:
+def make_transcripts(config: TinyPlayer, look: Callable[[], None] = lambda: None) -> list[transcripts.Transcript]:
     """Returns transcripts of every configured game, and fewer of every variant and of novices' games.
 
     Args:
       config: of the run.
       look: called for every game; what it raises ends the making (`dfc.runs.stop_signals.Stop.look`).
     """
-    settings = config.tiny_player
     wanted = [(game, options, 4) for game, options in config.games.items()]
     wanted += [(game, options, 1) for game, options in VARIANTS if game in config.games]
-    low, high = settings.skill
-    of_game = task_validation.counts(settings.transcripts_of)
+    low, high = config.skill
     made = []
     for game, options, quarters in wanted:
-        novice = game in settings.novice
+        novice = game in config.novice
         skill = (0.0, low) if novice else (low, high)
-        shown = _shown(game, options, settings.tasks)
-        count = of_game.get(game, settings.transcripts_per_game)
+        shown = _shown(game, options, config.tasks)
+        count = config.transcripts_of.get(game, config.transcripts_per_game)
         found: list[transcripts.Transcript] = []
         turns, index = 0, 0
         while (
             4 * len(found) < count * (1 if novice else quarters)
             if count
-            else turns * 7 < settings.tokens_per_game * quarters // 4  # about 7 tokens are a turn
+            else turns * 7 < config.tokens_per_game * quarters // 4  # about 7 tokens are a turn
         ):
             look()
             seed = derive_seed("tiny player", config.seed, game, sorted(options.items()), index)
             own, task = shown[index % len(shown)]
-            new = transcripts.mixed_skill(game, own, seed, skill=skill, illegal_share=settings.illegal_share, task=task)
+            new = transcripts.mixed_skill(game, own, seed, skill=skill, illegal_share=config.illegal_share, task=task)
             turns += sum(len(t.exchanges) for t in new)
             found += new
             index += 1
@@ -242,7 +235,7 @@ _PLACES = 256  # N is a multiple of it, so that few shapes are compiled
 class SoftBatches:
     """Makes the micro-batches of a step: transcripts in the seeded order, packed into rows."""
 
-    def __init__(self, config: RunConfig, data: list[transcripts.Transcript], tokenizer: ChatTokenizer) -> None:
+    def __init__(self, config: TinyPlayer, data: list[transcripts.Transcript], tokenizer: ChatTokenizer) -> None:
         self._config, self._tokenizer = config, tokenizer
         lengths = [len(transcripts.encode(t, tokenizer).token_ids) for t in data]
         limit = config.batch.row_length
@@ -253,11 +246,11 @@ class SoftBatches:
 
     def step(self, step: int) -> list[SoftBatch]:
         """Returns the micro-batches of a step."""
-        settings = self._config.tiny_player
-        if self._long is not None and step % settings.long_every == settings.long_every - 1:
-            count = max(2, settings.transcripts_per_step // 12)
+        config = self._config
+        if self._long is not None and step % config.long_every == config.long_every - 1:
+            count = max(2, config.transcripts_per_step // 12)
             return self._pack([self._long[step * count + i] for i in range(count)], LONG_ROW, 1)
-        count = settings.transcripts_per_step
+        count = config.transcripts_per_step
         chosen = [self._short[step * count + i] for i in range(count)]
         return self._pack(chosen, self._config.batch.row_length, self._config.batch.micro_batch_rows)
 
@@ -364,28 +357,25 @@ def make_update(model: DecoderConfig, optimizer: optax.GradientTransformation, m
     return update
 
 
-def evaluate(
-    config: RunConfig, model: DecoderConfig, params: Params, tokenizer: ChatTokenizer, look: Callable[[], None]
-) -> list[dict[str, Any]]:
-    """Plays every configured game against a random legal player; returns the rows of evaluations.jsonl."""
-    rollout: RolloutConfig = config.rollout
-    engine = Engine(
-        model,
-        params,
-        slots=rollout.slots,
-        max_length=rollout.max_length,
-        stop_token_ids=tokenizer.stop_token_ids(rollout.stop),
-        sampling=rollout.sampling,
-    )
-    opponent = scripted.RandomLegal()
-    runner = RolloutRunner(rollout, tokenizer, engine, opponent=opponent, opponent_name="random_legal", look=look)
+def evaluate(config: TinyPlayer, policy: Path, look: Callable[[], None]) -> list[dict[str, Any]]:
+    """Plays every configured game against a random legal player; returns the rows of evaluations.jsonl.
+
+    Args:
+      config: of the run.
+      policy: the folder with what it has made.
+      look: called between two calls of the engine; what it raises ends the games.
+    """
+    played = PlayingRun(games=config.games, rollout=config.rollout, model=ModelConfig(path=str(policy)))
+    workers = RolloutWorkers(played, look, sampling=config.sampling)
     games = config.games
     episodes = []
     for game, options in games.items():
-        specs = matches.match_specs({game: options}, config.evaluation.games, config.seed, "tiny player")
+        specs = matches.match_specs({game: options}, config.evaluation_games, config.seed, "tiny player")
         # Of the tasks that it was shown, as many of each split as the games divide into.
-        shown = _shown(game, options, config.tiny_player.tasks)
-        episodes += runner.play([_dealt(spec, *shown[i * len(shown) // len(specs)]) for i, spec in enumerate(specs)])
+        shown = _shown(game, options, config.tasks)
+        specs = [_dealt(spec, *shown[i * len(shown) // len(specs)]) for i, spec in enumerate(specs)]
+        episodes += workers.play(specs, PolicyWeights(workers.initial_params), "random_legal")
+    workers.close()
     rows = matches.evaluation_rows(episodes, stage="final", policy="final", opponent="random_legal")
     single = {game for game, options in games.items() if registry.make(game, **options).seats == 1}
     return [{**row, "opponent": "none"} if row["game"] in single else row for row in rows]

@@ -15,7 +15,7 @@ from typing import Any
 
 import jax
 
-from dfc.config import RunConfig
+from dfc.config import DivideFuseConquer
 from dfc.errors import CheckpointError, DivergenceError
 from dfc.models.lora import LoraConfig
 from dfc.models.transformer import Adapters, Params
@@ -51,7 +51,7 @@ _ARRAYS = ("best", "optimizer", "policies", "pool")
 class Run:
     """What every step of the recipe needs beside the state."""
 
-    config: RunConfig
+    config: DivideFuseConquer
     folder: RunFolder
     stop: Stop
     workers: RolloutWorkers

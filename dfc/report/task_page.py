@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jinja2
 from markupsafe import Markup
 
-from dfc.config import RunConfig
+from dfc.config import EvaluateTasks
 from dfc.evaluation.statistics import Interval
 from dfc.evaluation.task_statistics import Estimate
 from dfc.evaluation.tasks import (
@@ -108,7 +108,7 @@ def to_json(found: Successes, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - 
 
 def write(
     folder: Path,
-    config: RunConfig,
+    config: EvaluateTasks,
     found: Successes,
     every: Sequence[TextTable],
     cost: Mapping[str, float] = MappingProxyType({}),
@@ -122,12 +122,12 @@ def write(
       every: its tables.
       cost: of chat endpoints, as ``measure/endpoint``.
     """
-    section = config.evaluate_tasks
+    section = config
     conditions = {
         "name": config.name,
         "seed": config.seed,
         "split": section.split,
-        "min_p": section.min_p,
+        **dataclasses.asdict(section.filters),
         "simulators": config.simulators.who,
         "who": {spec.name: spec.who for spec in player_specs.policies(config)},
         "cost": dict(cost),
@@ -154,13 +154,13 @@ def write(
     write_text(folder / "report.html", page)
 
 
-def _introduction(config: RunConfig, found: Successes) -> list[str]:
-    section = config.evaluate_tasks
+def _introduction(config: EvaluateTasks, found: Successes) -> list[str]:
+    section = config
     specs = player_specs.policies(config)
     who = "; ".join(spec.name if spec.name == spec.who else f"{spec.name}: {spec.who}" for spec in specs)
     how = (
         f"{found.trajectories} games of every task; split {section.split} where a game has splits, elsewhere every "
-        f"task is a deal of its own. Sampling with min-p {section.min_p:g}; in a game it has the same seed for "
+        f"task is a deal of its own. Sampling with min-p {section.filters.min_p:g}; in a game it has the same seed for "
         f"every policy, from run seed {config.seed}. Worlds and judges: {config.simulators.who}."
     )
     return [f"Policies: {who}.", how, _COUNTED]

@@ -7,7 +7,7 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
-from dfc.config import RunConfig
+from dfc.config import Evaluate
 from dfc.evaluation.tournament import Cell, Tournament, to_json
 from dfc.files import write_json, write_text
 from dfc.players import player_specs
@@ -56,7 +56,7 @@ _SPENT = (
 )
 
 
-def tables(config: RunConfig, found: Tournament, starts: Mapping[str, str]) -> list[TextTable]:
+def tables(config: Evaluate, found: Tournament, starts: Mapping[str, str]) -> list[TextTable]:
     """Returns every table of a tournament, the shortest summary first.
 
     Args:
@@ -91,7 +91,7 @@ def console(found: Tournament) -> list[str]:
     return ["", *TextTable("W/D/L of games for two; the next four counts of all games", header, tuple(rows)).lines()]
 
 
-def write(folder: Path, config: RunConfig, found: Tournament, every: Sequence[TextTable]) -> None:
+def write(folder: Path, config: Evaluate, found: Tournament, every: Sequence[TextTable]) -> None:
     """Writes ``results.json``, ``tables.md`` and ``tournament.html``, each at once and whole.
 
     Args:
@@ -103,7 +103,7 @@ def write(folder: Path, config: RunConfig, found: Tournament, every: Sequence[Te
     conditions = {
         "name": config.name,
         "seed": config.seed,
-        "deals_per_id": config.evaluate.seeds,
+        "deals_per_id": config.seeds,
         "who": {spec.name: spec.who for spec in player_specs.policies(config)},
     }
     data = to_json(found, conditions=conditions)
@@ -123,10 +123,10 @@ def write(folder: Path, config: RunConfig, found: Tournament, every: Sequence[Te
     write_text(folder / "tournament.html", page)
 
 
-def _introduction(config: RunConfig) -> list[str]:
+def _introduction(config: Evaluate) -> list[str]:
     who = "; ".join(f"{spec.name}: {spec.who}" for spec in player_specs.policies(config))
     deals = (
-        f"{config.evaluate.seeds} deals per game, the same for every policy, from run seed {config.seed}; their seeds "
+        f"{config.seeds} deals per game, the same for every policy, from run seed {config.seed}; their seeds "
         "have a purpose of their own and are no training game's. Every pair plays each deal twice, with seats swapped."
     )
     return [f"Policies: {who}.", deals, _COUNTED, _REPLAYED]
@@ -137,10 +137,10 @@ def _total(found: Tournament, name: str, *, alone: bool) -> Cell:
     return sum(fitting, Cell())
 
 
-def _ratings(config: RunConfig, found: Tournament) -> list[TextTable]:
+def _ratings(config: Evaluate, found: Tournament) -> list[TextTable]:
     if not found.games(alone=False):
         return []
-    anchor = config.evaluate.anchor
+    anchor = config.anchor
     zero = f"{anchor} is rated 0" if anchor else "the mean of all is 0"
     notes = (f"{_RATED} Here {zero}.", _INTERVALS)
     rows = []
@@ -188,7 +188,7 @@ def _by_seat(found: Tournament, starts: Mapping[str, str]) -> TextTable:
     return TextTable("By game and seat", header, tuple(rows), (_CELLS,))
 
 
-def _costs(config: RunConfig, found: Tournament) -> TextTable:
+def _costs(config: Evaluate, found: Tournament) -> TextTable:
     measures = [*_MEASURES, *_MORE_MEASURES]
     rows = []
     for name, costs in found.costs.items():
@@ -197,6 +197,6 @@ def _costs(config: RunConfig, found: Tournament) -> TextTable:
         ]
         games, replies = (f"{costs.get(m, 0):g}" for m in ("games", "replies"))
         rows.append((name, games, replies, *values))
-    priced = "; ".join(config.evaluate.endpoint.prices) or "none given"
+    priced = "; ".join(config.endpoint.prices) or "none given"
     header = ("policy", "games", "replies", *(words for _, words in measures))
     return TextTable("Cost", header, tuple(rows), (f"{_SPENT} Prices: {priced}.",))

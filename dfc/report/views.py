@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dfc.config import RunConfig
+from dfc.config import RECIPES
 from dfc.evaluation.statistics import Comparison, Record, pooled
 from dfc.games import registry
 from dfc.report import warnings
@@ -72,7 +72,7 @@ def _collected(run: RunData) -> list[Json]:
 
 def warnings_of(run: RunData) -> list[RunWarning]:
     """Returns the warnings of a run; its configuration says how many games are counted in a win rate."""
-    method = (run.config or {}).get("divide_fuse_conquer", {})
+    method = run.config or {}
     acceptance = method.get("acceptance", {})
     games = acceptance.get("games") if acceptance.get("rule") != "always" else None
     return warnings.find(run.metrics, run.groups, games=games, imitates=method.get("method") == "imitate_wins")
@@ -88,7 +88,8 @@ def _warnings(run: RunData, found: Sequence[RunWarning]) -> Json:
 def _config_view(run: RunData) -> Json | None:
     if run.config is None:
         return None
-    values, defaults = _flat(run.config), _flat(dataclasses.asdict(RunConfig()))
+    kind = RECIPES.get(str(run.config.get("recipe")))
+    values, defaults = _flat(run.config), _flat(dataclasses.asdict(kind()) if kind is not None else {})
     rows = [
         {"key": key, "value": text(value), "default": text(defaults.get(key, value))}
         for key, value in values.items()

@@ -226,12 +226,12 @@ def _jump(row: Row, kind: Kind, metric: str, value: float, way: str, bound: str,
     where = f"The {name} went {way} to {value:.3g} nats per token; in the {count} iterations before it was {bound}."
     hint = {
         ("kl", "up"): "One iteration alone can be a few tokens that the initial policy finds far likelier. If it stays"
-        " or win rates fall, lower optimizer.learning_rate or raise divide_fuse_conquer.grpo.kl_coefficient in a"
+        " or win rates fall, lower optimizer.learning_rate or raise grpo.kl_coefficient in a"
         " new run.",
         ("entropy", "up"): "The policy is becoming random; if win rates fall with it, lower optimizer.learning_rate in"
         " a new run.",
         ("entropy", "down"): "The policy tries fewer things and may stop learning; lower optimizer.learning_rate or"
-        " raise divide_fuse_conquer.grpo.kl_coefficient in a new run.",
+        " raise grpo.kl_coefficient in a new run.",
     }[kind, way]
     return _raised(row, kind, "", f"{'KL' if kind == 'kl' else 'entropy'} jumped {way}", f"{where} {hint}", metric)
 
@@ -255,8 +255,8 @@ def _dead_groups(lines: Sequence[Row], limits: Thresholds) -> Iterator[RunWarnin
                 game,
                 f"nothing to learn from {game}",
                 f"In {dead:.0f} of the last {total:.0f} rollout groups of {game} all rewards were equal, so they teach"
-                f" nothing.{won} In a new run, raise divide_fuse_conquer.trajectories_per_seed or"
-                " rollout.sampling.temperature, or take an easier variant of the game.",
+                f" nothing.{won} In a new run, raise trajectories_per_seed or"
+                " temperature, or take an easier variant of the game.",
                 f"games/{game}/dead_groups",
             )
 
@@ -272,8 +272,8 @@ def _no_updates(lines: Sequence[Row]) -> Iterator[RunWarning]:
                 "nothing to learn from any game",
                 "All rewards of every rollout group were equal (or nothing was won, where won games are imitated), so"
                 " the policy was not updated. If it does not win"
-                " everything already: in a new run, raise divide_fuse_conquer.trajectories_per_seed or"
-                " rollout.sampling.temperature, or add easier games.",
+                " everything already: in a new run, raise trajectories_per_seed or"
+                " temperature, or add easier games.",
                 "updates",
             )
 
@@ -315,8 +315,8 @@ def _drops(
                 f"{group['name']} ({', '.join(group['games'])}) wins {now:.0%}; at the end of {stage} it was"
                 f" {was:.0%}. The difference lies between {100 * change.low:+.0f} and {100 * change.high:+.0f} points"
                 f" ({math.erf(limits.drop_z / math.sqrt(2)):.2%} interval). In a new run, lower"
-                " optimizer.learning_rate, set divide_fuse_conquer.acceptance.rule to best, or raise"
-                " divide_fuse_conquer.conquer_iterations.",
+                " optimizer.learning_rate, set acceptance.rule to best, or raise"
+                " conquer_iterations.",
                 *metrics,
             )
 

@@ -10,7 +10,7 @@ from typing import Literal
 import jax
 
 from dfc import multihost
-from dfc.config import AdapterConfig, RolloutConfig, RunConfig, SamplingConfig
+from dfc.config import AdapterConfig, GamesRun, PlayingRun, RolloutConfig, RowsAdapterConfig, SamplingConfig
 from dfc.episodes import Episode, from_bytes, to_bytes
 from dfc.errors import ConfigError
 from dfc.games import registry, scripted
@@ -37,7 +37,8 @@ def lora_config(adapter: AdapterConfig) -> LoraConfig | None:
     if adapter.rank == 0:
         return None
     targets = QKVO if adapter.targets == "qkvo" else ALL_LINEAR
-    return LoraConfig(rank=adapter.rank, alpha=adapter.alpha, dropout=adapter.dropout, targets=targets)
+    dropout = adapter.dropout if isinstance(adapter, RowsAdapterConfig) else 0.0
+    return LoraConfig(rank=adapter.rank, alpha=adapter.alpha, dropout=dropout, targets=targets)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,10 +61,11 @@ def make_engine(
     params: Params,
     mesh: jax.sharding.Mesh,
     *,
+    sampling: SamplingConfig,
     slots: int,
     hosts: Literal["same", "own"] = "same",
 ) -> Engine:
-    """Returns an engine that plays as a configuration says; the last three are as in `Engine`."""
+    """Returns an engine that plays as a configuration says; the last four are as in `Engine`."""
     longer = [text for text in rollout.stop if len(text) > 1]  # a single character is whole in one token
     return Engine(
         model,
@@ -71,7 +73,7 @@ def make_engine(
         slots=slots,
         max_length=rollout.max_length,
         stop_token_ids=tokenizer.stop_token_ids(rollout.stop),
-        sampling=rollout.sampling,
+        sampling=sampling,
         rows=rollout.rows or rollout.slots,
         prefill_buckets=rollout.prefill_buckets or None,
         cache_buckets=rollout.cache_buckets or None,
@@ -112,17 +114,27 @@ class RolloutWorkers:
       info: what is known of each configured game. device: the hardware, in words.
     """
 
-    def __init__(self, config: RunConfig, look: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        config: PlayingRun,
+        look: Callable[[], None] | None = None,
+        *,
+        sampling: SamplingConfig,
+        nf4: bool = False,
+        key_variable: str = "",
+    ) -> None:
         """Loads model and tokenizer, and makes the engines.
 
         Args:
-          config: of the run.
+          config: of the run; its games are played as they are written there.
           look: ends a play between two calls of the engine by what it raises (`dfc.runs.stop_signals.Stop.look`).
+          sampling: how players' tokens are sampled where `play` is not told otherwise.
+          nf4: whether the weights are held in four bits.
+          key_variable: the environment variable with the key of chat endpoints that are opponents.
         """
-        self._config, self._look = config, look
+        self._config, self._look, self._sampling, self._key_variable = config, look, sampling, key_variable
         self.source: Path = huggingface.resolve(config.model.path)
         self.mesh = sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
-        nf4 = config.adapter.base == "nf4"
         self.model, self.initial_params = huggingface.load(
             self.source, mesh=self.mesh, dtype=config.model.dtype, nf4=nf4
         )
@@ -137,8 +149,6 @@ class RolloutWorkers:
         self._shares = jax.process_count() if self._apart else config.rollout.workers  # several hosts: one worker each
         self._players: dict[str, Player | Remote] = {}
         self._simulators = self._make_simulators()
-        if config.recipe == "divide_fuse_conquer" and config.divide_fuse_conquer.opponent != "pool":
-            self._opponent(config.divide_fuse_conquer.opponent)  # a key that is missing shows before the first game
         self._engines = [self._engine() for _ in range(config.rollout.workers)]
 
     def close(self) -> None:
@@ -184,7 +194,7 @@ class RolloutWorkers:
             ``http://HOST/v1#MODEL``; or other weights of the same shape, a scripted player, a remote player.
           name: of the opponent in the records; what was given as `opponent` if empty.
           both_seats: against ``itself``: each game of two seats gives two episodes, one for each seat, in this order.
-          sampling: how players' tokens are sampled; None: as the configuration says.
+          sampling: how players' tokens are sampled; None: as everywhere.
         """
         name = name or (opponent if isinstance(opponent, str) else "other")
         other = self._opponent(opponent)
@@ -235,6 +245,10 @@ class RolloutWorkers:
             order += [i for i in mine for _ in range(counts[i])]
         return [episode for _, episode in sorted(zip(order, found, strict=True), key=lambda pair: pair[0])]
 
+    def seat(self, opponent: Opponent) -> None:
+        """Makes an opponent ready before the first game, so that a key that is missing shows at once."""
+        self._opponent(opponent)
+
     def _opponent(self, opponent: Opponent) -> str | PolicyWeights | Player | Remote:
         """Returns who that is: a policy of the engine by name, other weights, a scripted player or a remote player."""
         if not isinstance(opponent, str):
@@ -242,10 +256,10 @@ class RolloutWorkers:
         if opponent in ("initial", "itself"):
             return {"initial": "initial", "itself": "policy"}[opponent]
         if opponent not in self._players:
-            player = factory.player(opponent, self._config.divide_fuse_conquer.key_variable)
+            player = factory.player(opponent, self._key_variable)
             if isinstance(player, Remote) and jax.process_count() > 1:
                 why = f"needs a run of one process, this one has {jax.process_count()}, which would get other replies"
-                raise ConfigError([f"divide_fuse_conquer.opponent={opponent!r}: {why}"])
+                raise ConfigError([f"opponent={opponent!r}: {why}"])
             self._players[opponent] = player
         return self._players[opponent]
 
@@ -271,13 +285,20 @@ class RolloutWorkers:
         slots = (per_match + sum(isinstance(who, str) for who in self._simulators.values())) * rollout.slots
         hosts: Literal["same", "own"] = "own" if self._apart else "same"
         engine = make_engine(
-            rollout, self.model, self.tokenizer, self.initial_params, self.mesh, slots=slots, hosts=hosts
+            rollout,
+            self.model,
+            self.tokenizer,
+            self.initial_params,
+            self.mesh,
+            sampling=self._sampling,
+            slots=slots,
+            hosts=hosts,
         )
         engine.set_params(self.initial_params, 0, policy="initial")
         return engine
 
 
-def _check_first_turns(config: RunConfig, tokenizer: ChatTokenizer) -> None:
+def _check_first_turns(config: GamesRun, tokenizer: ChatTokenizer) -> None:
     """Raises where a player's first turn leaves no room for a reply: every such game would be truncated unplayed.
 
     Raises:
@@ -304,7 +325,7 @@ def _check_first_turns(config: RunConfig, tokenizer: ChatTokenizer) -> None:
         raise ConfigError(found)
 
 
-def check_actions_fit(config: RunConfig, tokenizer: ChatTokenizer) -> None:
+def check_actions_fit(config: GamesRun, tokenizer: ChatTokenizer) -> None:
     """Raises where replies are restricted to legal actions of which one cannot be written to its end.
 
     A few random-legal games of each game id show what its actions look like; an action that only comes up later ends

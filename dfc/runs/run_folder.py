@@ -20,7 +20,7 @@ from typing import Any, Literal, Self, get_args
 
 import dfc
 from dfc import files
-from dfc.config import RunConfig
+from dfc.config import RECIPES, Run
 from dfc.errors import CheckpointError, RunFolderError
 from dfc.players import key_search
 
@@ -33,10 +33,10 @@ _WRITTEN_AT_ONCE = ("config.json", "versions.json", "report.html")  # by every s
 _OURS_BEFORE_CONFIG = {".lock", ".config.json.partial"}  # what an opening that was cut short can leave
 
 
-def config_json(config: RunConfig) -> dict[str, Any]:
-    """Returns a configuration as JSON-ready data with every default filled in."""
+def config_json(config: Run) -> dict[str, Any]:
+    """Returns a configuration as JSON-ready data: its recipe's name, and every setting with defaults filled in."""
     data: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(config)))
-    return data
+    return {"recipe": config.recipe, **data}
 
 
 def differences(stored: Mapping[str, Any], given: Mapping[str, Any], path: str = "") -> list[str]:
@@ -92,7 +92,7 @@ class RunFolder:
       writes: whether this process writes; whoever writes a file of the folder by other means asks this first.
     """
 
-    def __init__(self, path: Path, config: RunConfig, *, existed: bool, lock: io.FileIO | None) -> None:
+    def __init__(self, path: Path, config: Run, *, existed: bool, lock: io.FileIO | None) -> None:
         self.path = path
         self.config = config
         self.existed = existed
@@ -101,7 +101,7 @@ class RunFolder:
         self._files: dict[Stream, io.BufferedWriter] = {}
 
     @classmethod
-    def open(cls, path: Path, config: RunConfig, *, command: str) -> "RunFolder":
+    def open(cls, path: Path, config: Run, *, command: str) -> "RunFolder":
         """Creates the folder of a run, or opens it again to resume.
 
         Args:
@@ -120,7 +120,7 @@ class RunFolder:
             path.mkdir(parents=True, exist_ok=True)
             lock = _locked(path)
             try:
-                existed = existed and not _takes_over(path, given)
+                existed = existed and not _takes_over(path, config)
                 if not existed:
                     files.write_json(path / "config.json", given, indent=2, sort_keys=True)
                 folder = cls(path, config, existed=existed, lock=lock)
@@ -133,7 +133,7 @@ class RunFolder:
         return folder
 
     @classmethod
-    def follow(cls, path: Path, config: RunConfig, *, existed: bool) -> "RunFolder":
+    def follow(cls, path: Path, config: Run, *, existed: bool) -> "RunFolder":
         """Returns the folder for a process that does not write; the disk is not touched.
 
         Args:
@@ -394,7 +394,7 @@ def _locked(path: Path) -> io.FileIO:
     return lock
 
 
-def _takes_over(path: Path, given: Mapping[str, Any]) -> bool:
+def _takes_over(path: Path, config: Run) -> bool:
     """Returns whether the folder is another configuration's that recorded nothing, as one that failed at once leaves.
 
     Raises:
@@ -406,15 +406,17 @@ def _takes_over(path: Path, given: Mapping[str, Any]) -> bool:
         raise RunFolderError(f"{path / 'config.json'} is no valid JSON ({error}); give another --workdir") from error
     if not isinstance(stored, dict):
         raise RunFolderError(f"{path / 'config.json'} holds no configuration; give another --workdir")
-    unknown = list(_unknown(stored, given))
+    # A stage may be of a recipe that no configuration file names.
+    kind = {**RECIPES, config.recipe: type(config)}.get(str(stored.get("recipe")))
+    unknown = ["recipe"] if kind is None else list(_unknown(stored, kind()))
     if unknown and (path / "versions.json").is_file() and _has_begun(path):
         raise RunFolderError(
             f"{path} is a run of another version of dfc: its config.json has {', '.join(unknown[:5])}"
             f"{' and more' if len(unknown) > 5 else ''}, which this one does not know. Continue it with the version "
             "that versions.json names, or give another --workdir; its policy/ can be the model.path of a new run"
         )
-    found = [line for line in differences(stored, given) if not line.startswith("name:")]
-    ours = stored.keys() == given.keys() and (path / "versions.json").is_file()
+    found = [line for line in differences(stored, config_json(config)) if not line.startswith("name:")]
+    ours = kind is not None and stored.keys() == config_json(kind()).keys() and (path / "versions.json").is_file()
     if found and (not ours or _has_begun(path)):
         raise RunFolderError(
             f"{path} holds the run of another configuration:\n"
@@ -424,13 +426,13 @@ def _takes_over(path: Path, given: Mapping[str, Any]) -> bool:
     return bool(found)
 
 
-def _unknown(stored: Mapping[str, Any], given: Mapping[str, Any], section: str = "") -> Iterator[str]:
+def _unknown(stored: Mapping[str, Any], config: object, section: str = "") -> Iterator[str]:
     """Yields the dotted settings of a stored configuration that a configuration of today does not have."""
     for name, value in stored.items():
-        if name not in given:
+        if not hasattr(config, name):
             yield f"{section}{name}"
-        elif isinstance(value, dict) and isinstance(given[name], Mapping) and name != "games":
-            yield from _unknown(value, given[name], f"{section}{name}.")
+        elif isinstance(value, dict) and dataclasses.is_dataclass(inner := getattr(config, name)):
+            yield from _unknown(value, inner, f"{section}{name}.")
 
 
 def _has_begun(path: Path) -> bool:

@@ -10,9 +10,10 @@ import gc
 import importlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from dfc import multihost
-from dfc.config import RunConfig
+from dfc.config import Run
 from dfc.errors import RunFolderError
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
@@ -29,11 +30,11 @@ class StageRun:
     """
 
     name: str
-    config: RunConfig
-    run: Callable[[RunConfig, RunFolder, Stop], None] | None = None
+    config: Run
+    run: Callable[[Any, RunFolder, Stop], None] | None = None
 
 
-def open_together(path: Path, config: RunConfig, *, command: str) -> RunFolder:
+def open_together(path: Path, config: Run, *, command: str) -> RunFolder:
     """Opens a run folder in the first process; the others follow it, or fail with it.
 
     Args:
@@ -80,7 +81,7 @@ def run_stages(folder: RunFolder, plan: Callable[[], Sequence[StageRun]], stop: 
             continue
         print(f"[{number}/{len(stages)}] {stage.name}: {path}", flush=True)  # noqa: T201 - progress
         with open_together(path, stage.config, command=f"stage {stage.name} of the run in {folder.path}") as own:
-            run = stage.run or importlib.import_module(f"dfc.recipes.{stage.config.recipe}").run
+            run = stage.run or importlib.import_module(f"dfc.recipes.{stage.config.module}").run
             run(stage.config, own, stop)
         gc.collect()  # the next stage needs the memory of this one's weights and caches
         stop.check()

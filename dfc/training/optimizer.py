@@ -7,22 +7,23 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from dfc.config import OptimizerConfig
+from dfc.config import OptimizerConfig, ScheduledOptimizerConfig
 
 
-def learning_rate(config: OptimizerConfig, total_steps: int) -> optax.Schedule:
+def learning_rate(config: OptimizerConfig, total_steps: int = 1) -> optax.Schedule:
     """Returns the learning rate by number of updates done.
 
     With W updates of warm-up, update n (from 0) has the share (n + 1) / W of the rate; then it stays, or falls as a
     cosine that reaches zero after the last update. Transformers' schedules begin with an update at zero.
 
     Args:
-      config: the settings.
+      config: the settings; without a schedule of their own the rate is constant after warm-up.
       total_steps: updates of the whole run, of which `warmup_ratio` is a share.
     """
     # A ratio such as 0.07 of 100 updates is 7.000000000000001 as floating-point numbers multiply.
-    warmup = max(config.warmup_steps, math.ceil(config.warmup_ratio * total_steps - 1e-9))
-    if config.schedule == "cosine":
+    schedule = config if isinstance(config, ScheduledOptimizerConfig) else ScheduledOptimizerConfig()
+    warmup = max(config.warmup_steps, math.ceil(schedule.warmup_ratio * total_steps - 1e-9))
+    if schedule.schedule == "cosine":
         end = max(total_steps, warmup + 1) + bool(warmup)
         first = 0.0 if warmup else config.learning_rate
         rate: optax.Schedule = optax.warmup_cosine_decay_schedule(first, config.learning_rate, warmup, end)
@@ -34,7 +35,7 @@ def learning_rate(config: OptimizerConfig, total_steps: int) -> optax.Schedule:
     return lambda updates: rate(updates + bool(warmup))
 
 
-def make_optimizer(config: OptimizerConfig, total_steps: int) -> optax.GradientTransformation:
+def make_optimizer(config: OptimizerConfig, total_steps: int = 1) -> optax.GradientTransformation:
     """Returns AdamW after a global-norm clip, with linear warm-up and the configured schedule.
 
     Args:

@@ -1,0 +1,246 @@
+"""Configuration of Divide-Fuse-Conquer (arXiv 2505.16401) and of what it is compared with.
+
+Defaults are the published values (sections 3.2 and 4.2) where the paper states them.
+"""
+
+import dataclasses
+from typing import Annotated, ClassVar, Literal
+
+from dfc.config.ranges import (
+    Count,
+    CountOrZero,
+    EvenCount,
+    NotNegative,
+    Positive,
+    Range,
+    SeveralCount,
+    Share,
+    ShareAboveZero,
+    ShareBelowOne,
+)
+from dfc.config.run import PlayingRun, TrainingRun
+from dfc.config.sections import AdapterConfig, OptimizerConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class RewardConfig:
+    """Rewards of Table 1, with what a reply costs that is answered with another try.
+
+    Attributes:
+      format: whether an invalid end costs `invalid`; off, it counts as a loss.
+      invalid: reward of a game this seat ended by an invalid reply.
+      hasty_action_penalty: whether a win is worth 1 / steps instead of 1.
+      illegal_try: taken off for every illegal and for every malformed reply that was answered with another try (not
+        in the paper, where such a try is free and therefore exploited).
+      overrun: reward of a game this seat ended by filling its own context, in place of an outcome; at most 0. By
+        default a loss, so that a game that goes badly is not talked to its end; above `invalid`, as a loss is.
+    """
+
+    format: bool = True
+    invalid: Annotated[float, Range(-1e6, 0, below=True)] = -2.0
+    hasty_action_penalty: bool = True
+    illegal_try: NotNegative = 0.25
+    overrun: Annotated[float, Range(-1e6, 0)] = -1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupingConfig:
+    """The divide step: groups by (start kind) x (can the base model win at all).
+
+    Attributes:
+      trials: games of the base model per game id; against itself where there are two seats.
+      winnable_above: a game counts as winnable if the measured win rate is above this (the paper: 0).
+      order: the kinds of groups, first to last; groups are fused in this order.
+      groups: the groups by hand, in their order, such as (("TicTacToe-v0", "Nim-v0"), ("LiarsDice-v0",)); empty:
+        measured. The base model's games are played and printed in any case.
+    """
+
+    trials: Count = 100
+    winnable_above: ShareBelowOne = 0.0
+    order: tuple[str, ...] = ("fixed_unwinnable", "fixed_winnable", "random_unwinnable", "random_winnable")
+    groups: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class FusionConfig:
+    """How policies become one (section 3.2.2); see `dfc.fusion` for the formulas.
+
+    Attributes:
+      method: ``average`` of the parameters (the paper's), or of what training changed: ``task_arithmetic``, ``ties``.
+      weight: of the policy that comes in; the policy so far has 1 - weight (the paper: 1/2). All weigh alike `at_once`.
+      at_once: fuse all group policies at once and conquer all games in one stage, instead of group by group.
+      scale: task_arithmetic and ties: the fused change counts this much.
+      density: ties: the share of each change that is kept, largest first.
+    """
+
+    method: Literal["average", "task_arithmetic", "ties"] = "average"
+    weight: Annotated[float, Range(0, 1, above=True, below=True)] = 0.5
+    at_once: bool = False
+    scale: Positive = 1.0
+    density: ShareAboveZero = 0.2
+
+
+@dataclasses.dataclass(frozen=True)
+class OpponentPoolConfig:
+    """Past policies as opponents: ``opponent="pool"``; the initial policy is always one of them.
+
+    Attributes:
+      size: policies kept beside the initial one; the oldest makes room.
+      every: iterations after which the policy joins; a stage begins with the initial policy alone.
+      choice: how an iteration's opponent is sampled, w the policy's win rate when they last met (1/2 before):
+        ``hardest`` in proportion to (1 - w)^2, ``even`` to w (1 - w), ``uniform``.
+    """
+
+    size: Count = 4
+    every: Count = 10
+    choice: Literal["hardest", "even", "uniform"] = "hardest"
+
+
+@dataclasses.dataclass(frozen=True)
+class MixedPriorityConfig:
+    """Mixed priority sampling: how many seeds each game gets (section 3.2.3).
+
+    Attributes:
+      enabled: off, every game gets the same number.
+      a: weight of the linear-capped priority.
+      b: weight of the variance priority.
+      floor: epsilon_1, the least linear priority.
+    """
+
+    enabled: bool = True
+    a: NotNegative = 0.2
+    b: NotNegative = 0.8
+    floor: Share = 0.1
+
+
+@dataclasses.dataclass(frozen=True)
+class AcceptanceConfig:
+    """Which updates are kept (Algorithm 2, lines 19 to 22).
+
+    Attributes:
+      rule: ``previous``: the mean win rate is at least that of the iteration before; ``best``: of the best so far;
+        ``always``: every update is kept, nothing is measured, and the win rates of the training games stand in, those
+        against `opponent` (against itself near 1/2 whatever was learned, so that mixed priority has nothing to go by).
+      games: fresh games per game id against the initial policy that measure it, seats alternating.
+      tolerance: a win rate lower by at most this still passes (the paper: 0).
+    """
+
+    rule: Literal["previous", "best", "always"] = "previous"
+    games: EvenCount = 20
+    tolerance: Share = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class GrpoConfig:
+    """Group relative policy optimization.
+
+    Attributes:
+      clip_ratio: the likelihood ratio counts within 1 +- this.
+      clip_ratio_high: above 1 it counts within this instead; 0: the same as below.
+      ratio: of each action token (``token``), or of all of an episode's together (``sequence``, GSPO).
+      baseline: what a reward is compared with: ``group``, the mean of its group (the paper's); ``leave_one_out``, the
+        mean of the others; ``role``, the mean of all episodes of the iteration in the same game and seat.
+      kl_coefficient: weight of the KL divergence to the initial policy.
+      normalize_std: divide advantages by the standard deviation of the group, or of the role.
+      unit: average over all action tokens (``token``) or first within each episode (``sequence``).
+      updates_per_iteration: optimizer steps on one iteration's episodes, each on its share of the groups.
+      importance_cap: correct for the gap between the sampler's probabilities and the trainer's of the same weights:
+        each action token's policy gradient is weighted by their ratio, trainer over sampler, and by no more than this.
+        0 turns it off.
+    """
+
+    clip_ratio: Annotated[float, Range(0, 1, above=True, below=True)] = 0.1
+    clip_ratio_high: NotNegative = 0.0
+    ratio: Literal["token", "sequence"] = "token"
+    baseline: Literal["group", "leave_one_out", "role"] = "group"
+    kl_coefficient: NotNegative = 0.1
+    normalize_std: bool = True
+    unit: Literal["token", "sequence"] = "token"
+    updates_per_iteration: Count = 1
+    importance_cap: NotNegative = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationConfig:
+    """The matches at the end of a run.
+
+    Attributes:
+      games: per game id and opponent, seats alternating, on seeds no training game used.
+      stage_games: per game id after each stage, against the initial policy, for the table of stages.
+    """
+
+    games: EvenCount = 200
+    stage_games: EvenCount = 40
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RlRun(PlayingRun, TrainingRun):
+    """What every method has that learns from the games its policy plays.
+
+    Attributes:
+      seeds_per_game: rollout seeds per game and iteration on average (the paper's S).
+      trajectories_per_seed: episodes of one seed (the paper's r): a group for the advantages.
+      opponent: who sits in the other seat of training games: the ``initial`` policy, the best policy so far
+        ``itself``, a ``pool`` of past ones, a scripted player (``random_legal``, ``simple``, ``strong``) or a
+        chat endpoint (``http://HOST/v1#MODEL``).
+      key_variable: the environment variable with the endpoint's key.
+      train_both_seats: with ``itself``, learn from what both seats did: twice the episodes from as many games.
+      randomize_seeds: fresh seeds every iteration; off, the same ones each time.
+      tasks: sample training deals from 0 to tasks - 1 only, so that later ones are new to the policy; 0: from all.
+      half_negative: drop half of the negative episodes at random.
+      epsilon: probability that an action of the policy is replaced by a random legal one; 0 turns it off.
+      temperature: of sampling. Nothing else shapes the distribution: the update compares probabilities of the whole
+        one, and those of a cut one would all look changed; without chance there would be nothing to compare.
+      pool: opponents from the past.
+      mixed_priority: how seeds are shared out.
+      acceptance: which updates are kept.
+      grpo: the update.
+      reward: what an episode is worth.
+      optimizer: how weights follow gradients. It starts again at every stage and is undone with a dropped update, so
+        the learning rate is constant after its warm-up.
+      adapter: low-rank adapters instead of all weights.
+      evaluation: the matches after stages and at the end.
+    """
+
+    seeds_per_game: Count = 50
+    trajectories_per_seed: SeveralCount = 8
+    opponent: str = "itself"
+    key_variable: str = ""
+    train_both_seats: bool = False
+    randomize_seeds: bool = True
+    tasks: CountOrZero = 0
+    half_negative: bool = True
+    epsilon: Share = 0.05
+    temperature: Positive = 1.0
+    pool: OpponentPoolConfig = OpponentPoolConfig()
+    mixed_priority: MixedPriorityConfig = MixedPriorityConfig()
+    acceptance: AcceptanceConfig = AcceptanceConfig()
+    grpo: GrpoConfig = GrpoConfig()
+    reward: RewardConfig = RewardConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    adapter: AdapterConfig = AdapterConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DivideFuseConquer(RlRun):
+    """Algorithms 1 and 2, and what the paper compares them with.
+
+    Attributes:
+      method: ``divide_fuse_conquer``; ``naive_multi``: one stage on all games (the paper's Naive-MSRL);
+        ``naive_single``: every game a policy of its own (Naive-SSRL); ``imitate_wins``: supervised training on the
+        initial policy's won games (SFT).
+      divide_iterations: iterations of each group's own policy.
+      conquer_iterations: iterations after each fuse; of the one stage, or of each game's, in the other methods.
+      grouping: the divide step.
+      fusion: the fuse step.
+    """
+
+    recipe: ClassVar[str] = "divide_fuse_conquer"
+    module: ClassVar[str] = "divide_fuse_conquer"
+
+    method: Literal["divide_fuse_conquer", "naive_multi", "naive_single", "imitate_wins"] = "divide_fuse_conquer"
+    divide_iterations: CountOrZero = 100
+    conquer_iterations: CountOrZero = 100
+    grouping: GroupingConfig = GroupingConfig()
+    fusion: FusionConfig = FusionConfig()

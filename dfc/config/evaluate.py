@@ -1,0 +1,43 @@
+"""Configuration of tournaments."""
+
+import dataclasses
+from typing import ClassVar, Literal
+
+from dfc.config.ranges import Count
+from dfc.config.run import GamesRun
+from dfc.config.sections import EndpointSettings, MeshConfig, SamplingConfig
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluate(GamesRun):
+    """A tournament: every policy alone and against every other one, on the same deals.
+
+    Attributes:
+      policies: who plays, each ``NAME=WHO`` or ``WHO``: ``random_legal``, ``simple``, ``strong``, a folder with weights
+        or a run, ``tiny_player``, or ``http://HOST/v1#MODEL``; A,B,C will do.
+      mesh: how devices are laid out.
+      dtype: the type weights are computed with and kept in.
+      sampling: how tokens of models are sampled.
+      seeds: deals per game; each is played alone, or twice by every pair of policies with seats swapped (paper: 20).
+      anchor: the policy rated 0; empty: the mean of all is 0.
+      trained: the policy in the place of the paper's Qwen2.5 (DFC-MSRL) in its tables; empty: the first one.
+      base: in the place of Qwen2.5; empty: the second one.
+      reference: in the place of Claude3.5; empty: the third one.
+      simulators: who plays them: ``script``, or a policy as in `policies`.
+      endpoint: how chat endpoints are asked.
+    """
+
+    recipe: ClassVar[str] = "evaluate"
+    module: ClassVar[str] = "evaluate"
+
+    policies: tuple[str, ...] = ()
+    mesh: MeshConfig = MeshConfig()
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    sampling: SamplingConfig = SamplingConfig()
+    seeds: Count = 20
+    anchor: str = ""
+    trained: str = ""
+    base: str = ""
+    reference: str = ""
+    simulators: str = "script"
+    endpoint: EndpointSettings = EndpointSettings()

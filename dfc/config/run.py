@@ -1,0 +1,90 @@
+"""What runs have in common; every recipe's class is one of these with its own settings.
+
+The class of a configuration is its recipe: it says which file of `dfc.recipes` runs it, and has exactly the settings
+that are read there.
+"""
+
+import dataclasses
+from typing import Annotated, ClassVar
+
+from dfc.config.ranges import Range
+from dfc.config.sections import (
+    BatchConfig,
+    CheckpointConfig,
+    Games,
+    MeshConfig,
+    ModelConfig,
+    RolloutConfig,
+    SimulatorConfig,
+    TrainingConfig,
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+    """One run.
+
+    Attributes:
+      recipe: the recipe's name, in messages and in ``config.json``.
+      module: which file of `dfc.recipes` runs it.
+      name: the run folder is ``runs/<name>`` unless ``--workdir`` is given.
+      seed: with the rest of the configuration it determines every number of the run, clock readings apart.
+    """
+
+    recipe: ClassVar[str]
+    module: ClassVar[str]
+
+    name: str = "run"
+    seed: Annotated[int, Range(0, 2**32, below=True)] = 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GamesRun(Run):
+    """A run that plays games.
+
+    Attributes:
+      games: game id, or ``FILE.py:CLASS``, -> constructor values that differ from the game's defaults.
+      rollout: how games are played.
+    """
+
+    games: Games = dataclasses.field(default_factory=dict)
+    rollout: RolloutConfig = RolloutConfig()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelRun(Run):
+    """A run of one model.
+
+    Attributes:
+      model: which weights to start from.
+      mesh: how devices are laid out.
+    """
+
+    model: ModelConfig = ModelConfig()
+    mesh: MeshConfig = MeshConfig()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlayingRun(GamesRun, ModelRun):
+    """A run whose model plays games.
+
+    Attributes:
+      simulators: who plays the games' simulators.
+    """
+
+    simulators: SimulatorConfig = SimulatorConfig()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingRun(ModelRun):
+    """A run that trains its model.
+
+    Attributes:
+      batch: static shapes of an update.
+      training: how an update is computed, and when it is refused.
+      checkpoint: how the run survives a stop.
+    """
+
+    batch: BatchConfig = BatchConfig()
+    training: TrainingConfig = TrainingConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()

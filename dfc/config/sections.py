@@ -1,0 +1,310 @@
+"""Sections that several recipes have; each says its values, their ranges and their defaults.
+
+Where a recipe reads less of a section than others, the section is two classes, one the base of the other, so that no
+setting can be named that is not read.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from dfc.config.ranges import (
+    Count,
+    CountOrZero,
+    Length,
+    NotNegative,
+    Positive,
+    Range,
+    SeveralCount,
+    ShareAboveZero,
+    ShareBelowOne,
+    Threads,
+)
+
+GameOptions = Mapping[str, int | bool | str | tuple[int, ...]]
+Games = Mapping[str, GameOptions]
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    """Which weights to start from.
+
+    Attributes:
+      path: a folder in the Hugging Face layout, or ``tiny_player`` for the bundled model.
+      dtype: the type weights are computed with and kept in, ``float32`` or ``bfloat16``.
+    """
+
+    path: str = "tiny_player"
+    dtype: Literal["float32", "bfloat16"] = "float32"
+
+
+@dataclasses.dataclass(frozen=True)
+class DivergenceConfig:
+    """When an update is refused.
+
+    Attributes:
+      max_growth: an update that leaves the largest absolute value of a trained array above this times what it was
+        before training, or above this where that was below 1, is refused and ends the run: training has diverged.
+      max_update: the same for an update that changes the weights by more than this times their own norm, Euclidean over
+        all trained arrays together; weights of a root mean square below 0.01 count as of 0.01. Adam's updates have
+        about the norm of the learning rate times the root of the number of weights: ordinary training stays below 0.1.
+    """
+
+    max_growth: Annotated[float, Range(1, 1e30, above=True)] = 10.0
+    max_update: Annotated[float, Range(0, 1e30, above=True)] = 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingConfig(DivergenceConfig):
+    """How an update is computed, memory against speed, and when it is refused.
+
+    Results change by rounding only, but for `max_growth` and `max_update`.
+
+    Attributes:
+      scan_layers: compute the layers as one loop over stacked weights: compiled once, and a layer's activations can be
+        given up. Off, every layer is its own piece of the program: faster for a few small layers.
+      remat: what is kept of each layer for the backward pass: ``none`` everything, ``dots`` the results of matrix
+        products, ``layer`` its input only, ``offload`` the same in host memory.
+      attention: the program for whole sequences; ``auto`` takes cuDNN's on NVIDIA, splash on TPUs, XLA's elsewhere.
+      master_dtype: the type the trained weights are kept and updated in; ``float32`` beside a bfloat16 model keeps
+        steps that bfloat16 would round away, for 2 more bytes per weight while training.
+    """
+
+    scan_layers: bool = True
+    remat: Literal["none", "dots", "layer", "offload"] = "layer"
+    attention: Literal["auto", "xla", "cudnn", "splash"] = "auto"
+    master_dtype: Literal["float32", "bfloat16"] = "float32"
+
+
+@dataclasses.dataclass(frozen=True)
+class AdapterConfig:
+    """Low-rank adapters (LoRA) instead of all weights; the model's own weights stay as they are.
+
+    Attributes:
+      rank: columns of the first factor; 0 trains all weights.
+      alpha: an adapter's output counts alpha / rank.
+      targets: the projections that get one: those of attention (``qkvo``) or those of the feed-forward too.
+      base: how the weights beside adapters are stored: ``full``, or 4 bits and a scale per 64 of them (``nf4``, QLoRA).
+    """
+
+    rank: Annotated[int, Range(0, 2**16)] = 0
+    alpha: Positive = 32.0
+    targets: Literal["qkvo", "all_linear"] = "all_linear"
+    base: Literal["full", "nf4"] = "full"
+
+
+@dataclasses.dataclass(frozen=True)
+class RowsAdapterConfig(AdapterConfig):
+    """Adapters trained on rows; where games are played with what is trained, dropout would look like a change of it.
+
+    Attributes:
+      dropout: share of an adapter's inputs dropped in training.
+    """
+
+    dropout: ShareBelowOne = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class MeshConfig:
+    """How devices are laid out; the product of the three must be the number of devices (-1: whatever remains).
+
+    Attributes:
+      data: copies of the model that share a batch.
+      fsdp: devices over which weights and a batch are split.
+      tensor: devices over which heads and feed-forward columns are split.
+    """
+
+    data: int = 1
+    fsdp: int = -1
+    tensor: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class FilterConfig:
+    """Which tokens can be sampled; the filters apply in this order, after the temperature.
+
+    Attributes:
+      top_k: keep the k most probable tokens; 0 keeps all.
+      top_p: keep the smallest set of most probable tokens whose probabilities sum to at least this; 1 keeps all.
+      min_p: keep tokens at least this fraction as probable as the most probable one; 0 keeps all.
+    """
+
+    top_k: CountOrZero = 0
+    top_p: ShareAboveZero = 1.0
+    min_p: ShareBelowOne = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class SamplingConfig(FilterConfig):
+    """How one token is sampled: the temperature first, then the filters.
+
+    Attributes:
+      temperature: logits are divided by it; 0 takes the most probable token.
+    """
+
+    temperature: NotNegative = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class RolloutConfig:
+    """How games are played.
+
+    Attributes:
+      slots: games in flight at once, per worker; a game between two models keeps two conversations in the cache.
+      rows: conversations computed in one call of the device; 0: as many as games. Fewer than are in flight keep every
+        call full while the games of the others move on.
+      workers: threads that play side by side, each with its own slots; on a CPU one per core, otherwise 1.
+      mix_games: whether different games are in flight together; off, one game id is played after another, so that
+        short conversations do not share calls, which read as much for all, with long ones; a list of games that fits
+        into the slots is always mixed.
+      max_length: tokens of one episode's context, all turns of one seat together. A seat whose context has no room left
+        has overrun it: the game ends as a loss of that seat (`RewardConfig.overrun`) and is no result of the other one.
+      max_prompt_length: tokens of one input, the conversation of a player's seat so far with the new observation; a
+        longer one is an overrun like a full context. 0: only max_length limits it.
+      max_reply_length: tokens of one reply; a reply that reaches it is cut there.
+      simulator_reply_length: tokens of one reply of a policy that is a simulator (Paprika, appendix E).
+      max_actions: legal actions of all players together (the paper: 120 steps); 0: the game's own longest play. A game
+        that is longer is stopped there: whoever is ahead wins where the game has a measure of it (`Game.standing`,
+        chips in poker), and otherwise it is no result. Illegal and unreadable replies are bounded by the allowances.
+      decode_steps: tokens sampled per row between two looks of the host, at most.
+      prefill_buckets: tokens prefilled per row and call, ascending; each is a compiled program for every number of rows
+        and length. Empty: chosen by `max_length`.
+      cache_buckets: cache lengths that calls read, ascending; max_length is always the last; a program each. Empty:
+        chosen.
+      legal_only: restrict replies to the game's legal actions, where it can list them (512 at most). Every one must
+        fit into `max_reply_length`.
+      stop: a reply ends with the first token whose text contains one of these strings, or with an end-of-turn token.
+      prompt: ``bare_action`` shows the game's text as it is; ``think`` adds our wording of the paper's think-then-act
+        instructions (its Table 4) before it, and counts a model's reply as malformed unless it is one block of
+        thought, ``<think>...</think>``, and one action after it with nothing else.
+      think_language: with ``think``, the language of thought, such as ``Chinese`` (the paper's); empty: not said.
+    """
+
+    slots: Annotated[int, Range(1, 100_000)] = 64
+    rows: CountOrZero = 0
+    workers: Threads = 1
+    mix_games: bool = True
+    max_length: Length = 8192
+    max_prompt_length: Annotated[int, Range(0)] = 0
+    max_reply_length: Count = 4096
+    simulator_reply_length: Count = 1024
+    max_actions: Annotated[int, Range(0)] = 0
+    decode_steps: Count = 32
+    prefill_buckets: tuple[Annotated[int, Range(1)], ...] = ()
+    cache_buckets: tuple[Annotated[int, Range(0)], ...] = ()
+    legal_only: bool = False
+    stop: tuple[str, ...] = ()
+    prompt: Literal["bare_action", "think"] = "bare_action"
+    think_language: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerConfig:
+    """Adam with decoupled weight decay, linear warm-up, global-norm clipping.
+
+    Attributes:
+      learning_rate: after warm-up.
+      warmup_steps: updates until the learning rate is reached; counted again in every stage of divide_fuse_conquer.
+      b1: decay of the first moment.
+      b2: decay of the second moment.
+      weight_decay: decoupled.
+      clip_norm: gradients of a larger global norm are scaled down to it.
+    """
+
+    learning_rate: Positive = 2e-6
+    warmup_steps: CountOrZero = 0
+    b1: ShareBelowOne = 0.9
+    b2: ShareBelowOne = 0.95
+    weight_decay: NotNegative = 0.0
+    clip_norm: Positive = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class ScheduledOptimizerConfig(OptimizerConfig):
+    """The same where the number of updates is known before: the learning rate follows it.
+
+    Attributes:
+      warmup_ratio: `warmup_steps` as a share of the updates, rounded up; of the two, the larger number holds.
+      schedule: ``constant``, or ``cosine`` to zero over the updates.
+    """
+
+    warmup_ratio: ShareBelowOne = 0.0
+    schedule: Literal["constant", "cosine"] = "constant"
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchShape:
+    """Static shapes of an update: rows of `row_length` tokens, episodes packed into them.
+
+    Attributes:
+      row_length: tokens of one row; the longest episode must fit.
+      micro_batch_rows: rows of one forward and backward pass; gradients of several are added up.
+    """
+
+    row_length: Length = 8192
+    micro_batch_rows: Count = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchConfig(BatchShape):
+    """Shapes of an update, and how many of its parts are computed at once.
+
+    Attributes:
+      workers: micro-batches computed side by side; on a CPU one per core, otherwise 1.
+    """
+
+    workers: Threads = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class EndpointSettings:
+    """How chat endpoints are asked; see `dfc.players.endpoint_config`.
+
+    Attributes:
+      key_variables: environment variables with keys: ``POLICY=VARIABLE`` each.
+      prices: money per million tokens: ``POLICY=INPUT/OUTPUT`` each.
+      temperature: of their replies.
+      max_tokens: tokens of one reply.
+      concurrency: requests at once, per endpoint.
+      timeout: seconds one attempt may take.
+      retries: attempts after the first one.
+      cache: folder of replies, for temperature 0; empty: none.
+      budget_money: no request is made once this much is spent, per endpoint and start; 0: no limit.
+    """
+
+    key_variables: tuple[str, ...] = ()
+    prices: tuple[str, ...] = ()
+    temperature: Annotated[float, Range(0, 2)] = 1.0
+    max_tokens: Count = 1024
+    concurrency: Annotated[int, Range(1, 1000)] = 16
+    timeout: Positive = 120.0
+    retries: Annotated[int, Range(0, 100)] = 4
+    cache: str = ""
+    budget_money: NotNegative = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class SimulatorConfig:
+    """Who plays the simulators of games that have them (Paprika).
+
+    Attributes:
+      who: ``script``, ``initial`` (the model of the run, greedily), or a chat endpoint (``http://HOST/v1#MODEL``).
+      endpoint: how a chat endpoint is asked; its key and price as ``simulators=VARIABLE`` and
+        ``simulators=INPUT/OUTPUT``.
+    """
+
+    who: str = "script"
+    endpoint: EndpointSettings = EndpointSettings(temperature=0.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckpointConfig:
+    """How a run survives a stop.
+
+    Attributes:
+      every: iterations between checkpoints; the end of a stage is always saved.
+      keep: how many to keep, 2 at least: the newest is known to be of use only once the next one is saved.
+    """
+
+    every: Count = 10
+    keep: SeveralCount = 3

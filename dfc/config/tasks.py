@@ -1,0 +1,341 @@
+"""Configuration of learning from trajectories at tasks (Paprika): its stages as recipes, and the recipes made of them.
+
+Defaults are the published values of Paprika (arXiv 2502.17543: sections 3.2 to 3.4 and 4, appendices C and E) where it
+states them.
+
+The settings of a stage are a section (`CollectConfig`), which the stage's own recipe (`Collect`) has at the top and a
+recipe of several stages (`Paprika`) under the stage's name.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal, get_args
+
+from dfc.config.ranges import Count, CountOrZero, NotNegative, Positive, Range, SeveralCount
+from dfc.config.run import PlayingRun, Run, TrainingRun
+from dfc.config.sections import FilterConfig, RowsAdapterConfig, SamplingConfig, ScheduledOptimizerConfig
+
+# ---- collecting ------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskCollectionConfig:
+    """Which tasks trajectories are collected from, and how.
+
+    Attributes:
+      split: whose tasks, for games that have splits.
+      tasks: per game, the first ones; 0: all of the split. Games without splits take the first deals and need a number.
+      sampling: how tokens are sampled; hot, so that samples of a task differ, and min-p keeps hot samples sensible.
+      episodes_per_chunk: games between two writes to the disk; 0: four times as many as are in flight.
+    """
+
+    split: str = "train"
+    tasks: CountOrZero = 0
+    sampling: SamplingConfig = SamplingConfig(temperature=1.5, min_p=0.3)
+    episodes_per_chunk: CountOrZero = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class CollectConfig(TaskCollectionConfig):
+    """Several samples of every task.
+
+    Attributes:
+      samples: trajectories of each task.
+      samples_of: other numbers for single games.
+      opponent: who sits in the other seat of games for two: ``initial``, ``itself``, a scripted player, a chat
+        endpoint.
+      key_variable: the environment variable with the endpoint's key.
+    """
+
+    samples: Count = 20
+    samples_of: Mapping[str, Count] = dataclasses.field(default_factory=lambda: {"mastermind": 100})
+    opponent: str = "itself"
+    key_variable: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CollectingRun(TaskCollectionConfig, PlayingRun):
+    """A run that collects trajectories at tasks."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Collect(CollectConfig, CollectingRun):
+    """Trajectories to learn from: several samples of every task, played by one model."""
+
+    recipe: ClassVar[str] = "collect"
+    module: ClassVar[str] = "collect"
+
+
+# ---- building --------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class SelectionLimits:
+    """Which trajectories rows are made of; see `dfc.data.selection`.
+
+    Attributes:
+      leave_out: without these games (one name: leave-one-out).
+      sft_tokens: a longer trajectory is not imitated.
+      pair_tokens: a pair has no longer side.
+      turn_ratio: a success with at least this many times the turns of the best one counts as worse; 0: failures only.
+      rejected_failures: labels of trajectories no rule decided that may be the worse side of a pair.
+    """
+
+    leave_out: tuple[str, ...] = ()
+    sft_tokens: Count = 12_000
+    pair_tokens: Count = 8_192
+    turn_ratio: NotNegative = 2.0
+    rejected_failures: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class BuildDataConfig(SelectionLimits):
+    """Rows to train on, chosen from trajectories.
+
+    Attributes:
+      groups: only these games; empty: all (one name: trained on a single group).
+    """
+
+    groups: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BuildData(BuildDataConfig, Run):
+    """Rows to train on from a folder of trajectories.
+
+    Attributes:
+      trajectories: their folder, or the run that collected them.
+    """
+
+    recipe: ClassVar[str] = "build_data"
+    module: ClassVar[str] = "build_data"
+
+    trajectories: str = ""
+
+
+# ---- training on rows ------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class SftConfig:
+    """Supervised training on trajectories.
+
+    Attributes:
+      epochs: passes over all rows.
+      batch_size: rows of one update.
+      optimizer: how weights follow gradients.
+    """
+
+    epochs: Count = 1
+    batch_size: Count = 32
+    optimizer: ScheduledOptimizerConfig = ScheduledOptimizerConfig(learning_rate=1e-6)
+
+
+@dataclasses.dataclass(frozen=True)
+class PreferenceConfig:
+    """Training on pairs of a better and a worse side; see `dfc.losses` for the formulas.
+
+    The losses of pairs are one family. RPO, the paper's: alpha=1. DPO: alpha=0. Supervised training on the chosen
+    sides: preference_weight=0. Length-normalized DPO: normalize_length. SimPO: normalize_length, reference off, margin
+    above 0, alpha=0.
+
+    Attributes:
+      epochs: passes over all pairs.
+      batch_size: pairs of one update.
+      optimizer: how weights follow gradients.
+      beta: how strongly preferences pull.
+      alpha: weight of the likelihood of the chosen side, per token of it.
+      preference_weight: weight of the preference itself; at 0 the model before training is not computed, so the drift
+        from it is not measured, and `accuracy` and `margin` are of plain log-probabilities.
+      normalize_length: rewards are means over the tokens of a side instead of sums.
+      reference: whether rewards are relative to the model before training.
+      margin: by how much the better side's reward is to be larger.
+    """
+
+    epochs: Count = 1
+    batch_size: Count = 32
+    optimizer: ScheduledOptimizerConfig = ScheduledOptimizerConfig(learning_rate=2e-7)
+    beta: Positive = 0.1
+    alpha: NotNegative = 1.0
+    preference_weight: NotNegative = 1.0
+    normalize_length: bool = False
+    reference: bool = True
+    margin: NotNegative = 0.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RowsRun(TrainingRun):
+    """A run that trains on rows.
+
+    Attributes:
+      data: a folder made by build_data, the run that made it, or a file of conversations (``.jsonl``, ``.json``,
+        ``.parquet``) in one of the layouts of `dfc.data.conversations`.
+      max_row_bytes: a row of a file of conversations that takes more is refused, before it is read whole.
+      adapter: low-rank adapters instead of all weights.
+    """
+
+    data: str = ""
+    max_row_bytes: Annotated[int, Range(1000, 2**31 - 1)] = 16 * 2**20
+    adapter: RowsAdapterConfig = RowsAdapterConfig()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sft(SftConfig, RowsRun):
+    """Supervised training on rows that lie there."""
+
+    recipe: ClassVar[str] = "sft"
+    module: ClassVar[str] = "offline"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Preference(PreferenceConfig, RowsRun):
+    """Training on pairs that lie there."""
+
+    recipe: ClassVar[str] = "preference"
+    module: ClassVar[str] = "offline"
+
+
+# ---- evaluating ------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluateTasksConfig:
+    """How often tasks are solved.
+
+    Attributes:
+      split: whose tasks, for games that have splits.
+      first: number of the first task; with the split that was collected from, tasks after those of the collection.
+      tasks: per game, from the first one on; 0: all that the split has.
+      tasks_of: ends of single games: tasks up to that number, also beyond the split, as further trials.
+      trajectories: of each task.
+      temperatures: of sampling; everything is played at each of them.
+      filters: which tokens can be sampled.
+    """
+
+    split: str = "test"
+    first: CountOrZero = 0
+    tasks: CountOrZero = 0
+    tasks_of: Mapping[str, Count] = dataclasses.field(default_factory=lambda: {"bandit": 100})
+    trajectories: Count = 4
+    temperatures: tuple[NotNegative, ...] = (0.7,)
+    filters: FilterConfig = FilterConfig(min_p=0.3)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluateTasks(EvaluateTasksConfig, PlayingRun):
+    """How often tasks are solved by policies.
+
+    Attributes:
+      policies: who plays, each ``NAME=WHO`` or ``WHO``: ``random_legal``, ``simple``, ``strong``, a folder with weights
+        or a run, or ``tiny_player``; A,B,C will do. Models have the shape and tokenizer of `model`.
+    """
+
+    recipe: ClassVar[str] = "evaluate_tasks"
+    module: ClassVar[str] = "evaluate_tasks"
+
+    policies: tuple[str, ...] = ()
+
+
+# ---- all stages ------------------------------------------------------------------------------------------------------
+
+Stage = Literal["collect", "build_data", "sft", "rpo", "evaluate_tasks"]
+STAGES: tuple[Stage, ...] = get_args(Stage)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StagesRun(PlayingRun, TrainingRun):
+    """What recipes of several stages have beside the settings of their stages.
+
+    Attributes:
+      sft: the stage of supervised training.
+      rpo: the stage of training on pairs.
+      evaluate_tasks: the stage at the end.
+      adapter: low-rank adapters instead of all weights, in the trainings; games are played with merged weights.
+    """
+
+    sft: SftConfig = SftConfig()
+    rpo: PreferenceConfig = PreferenceConfig()
+    evaluate_tasks: EvaluateTasksConfig = dataclasses.field(default_factory=EvaluateTasksConfig)
+    adapter: RowsAdapterConfig = RowsAdapterConfig()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Paprika(StagesRun):
+    """All stages of Paprika in one run, each in a run folder of its own inside.
+
+    Attributes:
+      stages: which of ``collect``, ``build_data``, ``sft``, ``rpo`` and ``evaluate_tasks``, in this order.
+      collect: that stage.
+      build_data: that stage.
+      collected: the run whose trajectories are used where ``collect`` is not among the stages.
+      data: what is trained on where ``build_data`` is not among the stages, as in `RowsRun`.
+      max_row_bytes: of that, as in `RowsRun`.
+    """
+
+    recipe: ClassVar[str] = "paprika"
+    module: ClassVar[str] = "paprika"
+
+    stages: tuple[Stage, ...] = STAGES
+    collect: CollectConfig = dataclasses.field(default_factory=CollectConfig)
+    build_data: BuildDataConfig = BuildDataConfig()
+    collected: str = ""
+    data: str = ""
+    max_row_bytes: Annotated[int, Range(1000, 2**31 - 1)] = 16 * 2**20
+
+
+@dataclasses.dataclass(frozen=True)
+class ChoiceConfig:
+    """How a curriculum chooses the groups of tasks it collects from.
+
+    Attributes:
+      steps: tasks of a round, each of a group that is chosen for it, sampled from the group with replacement.
+      tasks_at_once: tasks chosen before the results of the first are known: 1 is the paper's; more are played together.
+      strategy: ``ucb``, by the spread of turns, or ``uniform``: every task of every group is as likely.
+      arms: what a group is: a ``game``, the ``difficulty`` or the ``category`` of a scenario within a game.
+      join_groups: groups that are one, by the name of all: ``{"codes": ("wordle", "mastermind")}``.
+      c: width of the confidence bound.
+      samples: trajectories of each task.
+    """
+
+    steps: Count = 250
+    tasks_at_once: Count = 1
+    strategy: Literal["ucb", "uniform"] = "ucb"
+    arms: Literal["game", "difficulty", "category"] = "difficulty"
+    join_groups: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    c: NotNegative = math.sqrt(2)
+    samples: SeveralCount = 20  # one trajectory has no spread
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskCurriculum(ChoiceConfig, StagesRun):
+    """Rounds of collecting from chosen groups of tasks, building and training; each starts from the one before.
+
+    Attributes:
+      rounds: of collecting and training.
+      objective: what each round trains with: ``rpo``, or supervised training before it: ``sft_rpo``.
+      collect: how each round collects.
+      build_data: what rows are made of.
+    """
+
+    recipe: ClassVar[str] = "task_curriculum"
+    module: ClassVar[str] = "task_curriculum"
+
+    rounds: Count = 3
+    objective: Literal["rpo", "sft_rpo"] = "sft_rpo"
+    collect: TaskCollectionConfig = TaskCollectionConfig()
+    build_data: SelectionLimits = SelectionLimits()
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages of a round, and the evaluation."""
+        trainings: tuple[Stage, ...] = ("rpo",) if self.objective == "rpo" else ("sft", "rpo")
+        return ("collect", "build_data", *trainings, "evaluate_tasks")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CollectRound(ChoiceConfig, CollectingRun):
+    """The collecting of one round of a curriculum: a stage, which no configuration file names."""
+
+    recipe: ClassVar[str] = "collect_round"
+    module: ClassVar[str] = "task_curriculum"

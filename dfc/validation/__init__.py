@@ -1,0 +1,240 @@
+"""Checks a configuration before anything runs, and reports every problem together.
+
+`problems` looks at the configuration alone, `path_problems` at the file system, `device_problems` at the number of
+devices: the first two need no JAX, so that a mistake is answered at once. Types and ranges are those of the classes
+(`dfc.validation.fields`); what values must be to each other stands here, in one file per kind of recipe.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+from dfc.config import (
+    BuildData,
+    Evaluate,
+    EvaluateTasks,
+    GamesRun,
+    MeshConfig,
+    ModelRun,
+    RlRun,
+    Run,
+    TinyPlayer,
+    TrainingRun,
+)
+from dfc.errors import ConfigError, error_text, shown
+from dfc.games import registry
+from dfc.players import key_search, player_specs
+from dfc.validation import endpoints, fields, reinforcement, tasks
+
+OF_A_FILE = (
+    "a file cannot be named here; a run takes a game of your own by its id, which the entry point of an installed "
+    "package names: docs/add_a_game.md"
+)
+_LONGEST_NAME = 200  # of the 255 that file systems allow: temporary files add to it
+_UP = {".", ".."}
+
+
+def problems(config: Run) -> list[str]:
+    """Returns every problem of a configuration, one sentence each: the key, what came, what is allowed.
+
+    Values are only compared with each other once every type is right and no key or password is among them, which no
+    sentence repeats (`dfc.players.key_search`; the environment is read).
+    """
+    found = [*key_search.problems(config), *fields.type_problems(config)]
+    if not found:
+        found = fields.range_problems(config) + _rule_problems(config)
+    if isinstance(config, GamesRun):
+        found = games_problems(config.games) + found
+    search = key_search.KeySearch(key_search.variables_of(config))
+    return [search.redact(problem) for problem in found]
+
+
+def check(config: Run) -> None:
+    """Raises a `ConfigError` that lists all `problems`, if there are any."""
+    found = problems(config)
+    if found:
+        raise ConfigError(found)
+
+
+def _rule_problems(config: Run) -> list[str]:
+    found = _name_problems(config)
+    if isinstance(config, GamesRun):
+        found += _rollout_problems(config)
+    if isinstance(config, ModelRun | Evaluate):
+        found += _mesh_problems(config.mesh)
+    if isinstance(config, ModelRun) and not config.model.path:
+        found.append("model.path is empty: must be a folder in the Hugging Face layout, or tiny_player")
+    if isinstance(config, TrainingRun):
+        found += _training_problems(config)
+    if isinstance(config, RlRun):
+        found += reinforcement.problems(config)
+    if isinstance(config, TinyPlayer):
+        found += _tiny_player_problems(config)
+    if isinstance(config, Evaluate):
+        found += player_specs.problems(config)
+    return found + tasks.problems(config) + endpoints.problems(config)
+
+
+def games_problems(games: object) -> list[str]:
+    """Returns what is wrong with the games of a configuration, one sentence each."""
+    if not isinstance(games, Mapping):
+        return [f"games={shown(games)}: must be a mapping from an id to its options, such as {{'TicTacToe-v0': {{}}}}"]
+    if not games:
+        return [f"games is empty: name at least one id; allowed: {', '.join(registry.game_ids())}"]
+    found = []
+    for game_id, options in games.items():
+        if not isinstance(options, Mapping):
+            found.append(
+                f"games.{game_id}={shown(options)}: must be a mapping of options; {{}} takes the id's defaults"
+            )
+        elif is_file(game_id):
+            found.append(f"games.{game_id}: {OF_A_FILE}")
+        else:
+            complaints = registry.problems(game_id, options)
+            found += [f"games.{game_id}: {problem.removeprefix(f'{game_id}: ')}" for problem in complaints]
+    return found
+
+
+def is_file(game_id: object) -> bool:
+    """Returns whether a game is named as ``FILE.py:CLASS``, which single games are played and checked by."""
+    return isinstance(game_id, str) and ".py:" in game_id
+
+
+def _name_problems(config: Run) -> list[str]:
+    name = config.name
+    if name.isprintable() and 0 < len(name.encode()) <= _LONGEST_NAME and not {"/", "\\"} & set(name) | {name} & _UP:
+        return []
+    allowed = f"one folder name of at most {_LONGEST_NAME} bytes, without control characters"
+    return [f"name={name!r}: must be {allowed}; runs go to runs/<name>, --workdir takes a path"]
+
+
+def _rollout_problems(config: GamesRun) -> list[str]:
+    rollout, found = config.rollout, []
+    if rollout.max_reply_length > rollout.max_length:
+        found.append(
+            f"rollout.max_reply_length={rollout.max_reply_length}: must be at most"
+            f" rollout.max_length={rollout.max_length}, the whole context"
+        )
+    if rollout.max_prompt_length > rollout.max_length:
+        found.append(
+            f"rollout.max_prompt_length={rollout.max_prompt_length}: must be at most"
+            f" rollout.max_length={rollout.max_length}, the whole context; 0 for no limit of its own"
+        )
+    for name, numbers in (("prefill_buckets", rollout.prefill_buckets), ("cache_buckets", rollout.cache_buckets)):
+        if list(numbers) != sorted(set(numbers)):
+            found.append(f"rollout.{name}={numbers}: must ascend")
+    if rollout.legal_only and rollout.prompt == "think":
+        found.append(
+            "rollout.legal_only=true leaves no room for the thought that rollout.prompt='think' asks for: every reply"
+            " would be malformed; set one of the two"
+        )
+    if "" in rollout.stop:
+        found.append(f"rollout.stop={rollout.stop!r}: must hold no empty text, which would end every reply at once")
+    return found
+
+
+def _training_problems(config: TrainingRun) -> list[str]:
+    found, shards = [], config.mesh.data * config.mesh.fsdp
+    if shards > 0 and config.batch.micro_batch_rows % shards:
+        found.append(_rows_problem(config, shards))
+    if config.training.attention == "splash" and config.batch.row_length % 128:
+        found.append(f"batch.row_length={config.batch.row_length}: must be a multiple of 128 for splash attention")
+    if config.training.attention == "cudnn" and config.model.dtype != "bfloat16":
+        found.append(f"training.attention='cudnn': takes 16-bit numbers; model.dtype is {config.model.dtype!r}")
+    return found
+
+
+def _tiny_player_problems(config: TinyPlayer) -> list[str]:
+    found = []
+    if config.width % 32:
+        found.append(f"width={config.width}: must be a multiple of 32, the size of a head")
+    if len(config.skill) != 2 or config.skill[0] > config.skill[-1]:
+        found.append(f"skill={config.skill}: must be two numbers from 0 to 1, the lower one first")
+    for key, games in (("novice", config.novice), ("transcripts_of", tuple(config.transcripts_of))):
+        strangers = [game for game in games if game not in config.games]
+        if strangers:
+            found.append(f"{key}: {', '.join(strangers)} must be among this run's games")
+    return found
+
+
+def _mesh_problems(mesh: MeshConfig) -> list[str]:
+    sizes = dataclasses.asdict(mesh)
+    found = [
+        f"mesh.{axis}={size}: must be at least 1, or -1 for the devices that remain"
+        for axis, size in sizes.items()
+        if size < 1 and size != -1
+    ]
+    open_axes = [axis for axis, size in sizes.items() if size == -1]
+    if len(open_axes) > 1:
+        found.append(f"mesh.{' and mesh.'.join(open_axes)} are all -1: only one axis can take what remains")
+    return found
+
+
+def _rows_problem(config: TrainingRun, shards: int) -> str:
+    return (
+        f"batch.micro_batch_rows={config.batch.micro_batch_rows}: must be a multiple of {shards},"
+        " the devices a batch is split over (mesh.data x mesh.fsdp)"
+    )
+
+
+# ---- beside problems -------------------------------------------------------------------------------------------------
+
+
+def notices(config: Run) -> list[str]:
+    """Returns what a person should know of a valid configuration before it runs, one line each."""
+    if not isinstance(config, GamesRun) or not (limit := config.rollout.max_actions):
+        return []
+    max_game_length = {
+        game_id: registry.make(game_id, **options).max_game_length for game_id, options in config.games.items()
+    }
+    stopped = [f"{game_id} {actions}" for game_id, actions in max_game_length.items() if actions > limit]
+    if not stopped:
+        return []
+    what = "longer games are stopped there; whoever is ahead wins where the game can tell, otherwise they do not count"
+    return [f"rollout.max_actions={limit} is below the longest play of {', '.join(stopped)}: {what}"]
+
+
+def path_problems(config: Run) -> list[str]:
+    """Returns what this machine lacks for a valid configuration: the model's folder, the keys of endpoints."""
+    try:
+        return _folder_problems(config) + endpoints.key_problems(config)
+    except (OSError, RuntimeError) as error:  # a name that is too long, a folder that may not be read, ~nobody
+        return [f"a path of the configuration cannot be looked at: {error_text(error)}"]
+
+
+def _folder_problems(config: Run) -> list[str]:
+    if isinstance(config, BuildData):
+        return tasks.path_problems(config)
+    if isinstance(config, Evaluate | EvaluateTasks):
+        found = player_specs.path_problems(config)
+    else:
+        found = tasks.path_problems(config)
+    if not isinstance(config, ModelRun) or config.model.path == "tiny_player":
+        return found
+    path = Path(config.model.path)
+    if path.is_dir():
+        if (path / "policy").is_dir():
+            found.append(f"model.path={str(path)!r}: is a run; name its weights, {path / 'policy'}")
+        return found
+    hint = "download the weights in the Hugging Face layout and name their folder, or use tiny_player"
+    return [*found, f"model.path={config.model.path!r}: no such folder (current folder: {Path.cwd()}); {hint}"]
+
+
+def device_problems(config: Run, devices: int) -> list[str]:
+    """Returns why a valid configuration's mesh does not fit this number of devices."""
+    if not isinstance(config, ModelRun | Evaluate):
+        return []
+    sizes = dataclasses.asdict(config.mesh)
+    known = math.prod(size for size in sizes.values() if size != -1)
+    text = ", ".join(f"mesh.{axis}={size}" for axis, size in sizes.items())
+    example = "for example --config.mesh.data=1 --config.mesh.fsdp=-1 --config.mesh.tensor=1 (-1 takes what remains)"
+    if -1 in sizes.values():
+        if devices % known:
+            return [f"{text}: the fixed sizes multiply to {known}, which must divide the {devices} devices; {example}"]
+    elif known != devices:
+        return [f"{text}: the product is {known}, but must be the number of devices, {devices}; {example}"]
+    data, fsdp, _ = (size if size != -1 else devices // known for size in sizes.values())
+    if isinstance(config, TrainingRun) and config.batch.micro_batch_rows % (data * fsdp):
+        return [_rows_problem(config, data * fsdp)]
+    return []

@@ -1,0 +1,82 @@
+"""What the settings of a method that learns from games must be to each other."""
+
+from typing import Any
+
+from dfc.config import DivideFuseConquer, FusionConfig, GroupingConfig, RlRun
+from dfc.games import registry, scripted
+from dfc.players import factory, player_specs
+
+_KINDS = GroupingConfig().order
+OPPONENTS = ("initial", "itself", "pool")
+
+
+def problems(config: RlRun) -> list[str]:
+    """Returns every contradiction, one sentence each."""
+    found = []
+    if config.batch.row_length < config.rollout.max_length:
+        found.append(
+            f"batch.row_length={config.batch.row_length}: must be at least rollout.max_length="
+            f"{config.rollout.max_length}, so that the longest episode fits into a row"
+        )
+    priority = config.mixed_priority
+    if priority.enabled and priority.a + priority.b == 0:
+        found.append("mixed_priority.a and .b are both 0: one must be above 0")
+    if config.grpo.baseline == "leave_one_out" and config.grpo.normalize_std:
+        found.append(
+            "grpo.normalize_std: must be false with baseline='leave_one_out', whose advantages are differences of"
+            " rewards"
+        )
+    if config.grpo.updates_per_iteration > config.seeds_per_game:
+        found.append(
+            f"grpo.updates_per_iteration={config.grpo.updates_per_iteration}: must be at most"
+            f" {config.seeds_per_game}, the groups of an iteration over one game (seeds_per_game)"
+        )
+    if config.adapter.base != "full" and config.adapter.rank == 0:
+        found.append("adapter.base='nf4': quantized weights are not trained themselves; set adapter.rank above 0")
+    found += _opponent_problems(config)
+    return found + (_stage_problems(config) if isinstance(config, DivideFuseConquer) else [])
+
+
+def _stage_problems(config: DivideFuseConquer) -> list[str]:
+    grouping, fusion, found = config.grouping, config.fusion, []
+    if sorted(grouping.order) != sorted(_KINDS):
+        found.append(f"grouping.order={grouping.order}: must hold each of {', '.join(_KINDS)} once")
+    given = [game for group in grouping.groups for game in group]
+    if given and (sorted(given) != sorted(config.games) or not all(grouping.groups)):
+        found.append(
+            f"grouping.groups={grouping.groups}: must hold each id of games once ({', '.join(config.games)}), and no"
+            " empty group"
+        )
+    if fusion.method != "average" and config.adapter.rank > 0:
+        found.append(
+            f"fusion.method={fusion.method!r}: must be 'average' with adapters (adapter.rank above 0), whose factors"
+            " cannot be added one by one"
+        )
+    if fusion.method == "ties" and fusion.weight != FusionConfig().weight:
+        found.append("fusion.weight: ties weighs all policies alike; leave it at 0.5")
+    if config.adapter.base == "nf4" and config.method == "naive_single":
+        found.append(
+            "adapter.base='nf4': must be 'full' with method='naive_single', which plays on after it has written a"
+            " game's policy; there would be no room for the whole weights. Or give every game a run of its own"
+        )
+    return found
+
+
+def _opponent_problems(config: RlRun) -> list[str]:
+    who, found = config.opponent, []
+    wrong = None if who in OPPONENTS else factory.problem(who)
+    if wrong is not None:
+        found.append(f"opponent={who!r}: must be {', '.join(OPPONENTS)}; or else it {wrong}")
+    if who in scripted.STRENGTHS:
+        strength: Any = who
+        for game, options in player_specs.sound_games(config.games).items():
+            try:
+                if registry.make(game, **options).seats > 1:
+                    scripted.player(game, strength)
+            except ValueError as error:
+                found.append(f"opponent={who!r} cannot play {game}: {error}")
+    if config.train_both_seats and who != "itself":
+        found.append(
+            f"train_both_seats: needs opponent='itself', got {who!r}: what somebody else said is not the policy's"
+        )
+    return found

@@ -1,0 +1,365 @@
+"""What the settings of stages of learning at tasks must be to each other, in a recipe of its own or of several stages.
+
+What a recipe made of stages would find out in a later one is reported now: every check belongs to a stage, and applies
+to each recipe that has it.
+"""
+
+import contextlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dfc.config import (
+    BuildData,
+    BuildDataConfig,
+    Collect,
+    CollectConfig,
+    EvaluateTasks,
+    EvaluateTasksConfig,
+    Games,
+    GamesRun,
+    Paprika,
+    PlayingRun,
+    Preference,
+    PreferenceConfig,
+    RlRun,
+    RowsRun,
+    Run,
+    SelectionLimits,
+    StagesRun,
+    TaskCollectionConfig,
+    TaskCurriculum,
+    TinyPlayer,
+)
+from dfc.config.tasks import STAGES
+from dfc.data import task_groups
+from dfc.errors import ConfigError
+from dfc.games import registry, scripted
+from dfc.games.scripted import STRENGTHS
+from dfc.players import factory, player_specs
+
+_TRAINED = ("sft", "rpo")
+# Where a run of several stages has what a setting names; such a run is easily named by mistake.
+_STAGE_OF = {"collected": "collect", "trajectories": "collect", "data": "build_data"}
+
+
+class _Section(NamedTuple):
+    """The settings of one stage, and the part of their keys before them."""
+
+    settings: Any
+    path: str
+
+
+def problems(config: Run) -> list[str]:
+    """Returns every problem of the stages of a recipe, one sentence each."""
+    found = _stage_problems(config) if isinstance(config, Paprika) else []
+    games = player_specs.sound_games(config.games) if isinstance(config, GamesRun) else {}
+    if isinstance(config, RlRun | TinyPlayer) or _section(config, "collect") is not None:
+        unlearnable = _unlearnable(games)
+        found += unlearnable.values()
+        games = {game: options for game, options in games.items() if game not in unlearnable}  # one problem each
+    if isinstance(config, PlayingRun):
+        found += _simulator_problems(config, games)
+    if (section := _section(config, "collect")) is not None:
+        found += _collect_problems(config, *section, games)
+    if (section := _section(config, "build_data")) is not None:
+        found += _build_problems(config, *section)
+    if (section := _section(config, "rpo")) is not None:
+        found += _preference_problems(*section)
+    if isinstance(config, RowsRun | StagesRun) and config.adapter.base == "nf4" and config.adapter.rank == 0:
+        found.append("adapter.base='nf4': quantized weights are not trained themselves; set adapter.rank above 0")
+    if isinstance(config, StagesRun):
+        found += _length_problems(config)
+    if (section := _section(config, "evaluate_tasks")) is not None:
+        found += _evaluate_problems(config, *section, games)
+    if isinstance(config, EvaluateTasks):
+        found += player_specs.problems(config) + _policy_problems(config, games)
+    return found
+
+
+def _section(config: Run, stage: str) -> _Section | None:
+    """Returns the settings of a stage that a recipe goes through, and where they are; None if it does not."""
+    own = {"collect": Collect, "build_data": BuildData, "rpo": Preference, "evaluate_tasks": EvaluateTasks}.get(stage)
+    if own is not None and isinstance(config, own):
+        return _Section(config, "")
+    if isinstance(config, Paprika | TaskCurriculum) and stage in config.stages:
+        return _Section(getattr(config, stage), f"{stage}.")
+    return None
+
+
+def path_problems(config: Run) -> list[str]:
+    """Returns which folders that these recipes read do not exist."""
+    wanted, found = [], []
+    if isinstance(config, BuildData):
+        wanted.append(("trajectories", config.trajectories, "name the run that collected them"))
+    if isinstance(config, RowsRun):
+        wanted.append(("data", config.data, "name what build_data made, or a file of conversations"))
+    if isinstance(config, Paprika) and "build_data" in config.stages:
+        if "collect" not in config.stages:
+            wanted.append(("collected", config.collected, "name a run of collect, or add that stage"))
+    elif isinstance(config, Paprika) and (trained := [name for name in _TRAINED if name in config.stages]):
+        if len(trained) > 1 and Path(config.data).expanduser().is_file():
+            found.append(
+                f"data={config.data!r}: is one file, but sft reads trajectories and rpo reads pairs; name a run of "
+                "build_data, or take one of the two out of stages"
+            )
+        wanted.append(("data", config.data, "name a run of build_data, or add build_data to the stages"))
+    for key, path, hint in wanted:
+        if not path or not Path(path).expanduser().exists():
+            what = f"{key}={path!r}: there is no such place" if path else f"{key} is empty"
+            found.append(f"{what} (current folder: {Path.cwd()}); {hint}")
+        elif (inside := Path(path).expanduser() / _STAGE_OF[key]).is_dir():
+            found.append(f"{key}={path!r}: is a run of several stages; name {inside}")
+    return found
+
+
+def _unknown_games(key: str, games: Iterable[str]) -> list[str]:
+    """Returns which keys of a mapping of games are no game's id."""
+    known = registry.game_ids()
+    return [f"{key}: there is no game {game!r}" for game in games if game not in known]
+
+
+# ---- collecting ------------------------------------------------------------------------------------------------------
+
+
+def _split_problems(key: str, split: str, games: Games) -> list[str]:
+    found = []
+    for game, options in games.items():
+        splits = registry.make(game, **options).info.splits
+        if splits and "split" in options:
+            found.append(f"games.{game}: leave its split to {key}={split!r}, which is for all games")
+        elif splits and split not in splits:
+            found.append(f"{key}={split!r}: {game} has {', '.join(splits)}")
+    return found
+
+
+def _collect_problems(config: Run, collect: TaskCollectionConfig, path: str, games: Games) -> list[str]:
+    found = _split_problems(f"{path}split", collect.split, games)
+    for game, options in games.items():
+        if not registry.make(game, **options).info.splits and not collect.tasks:
+            found.append(f"{path}tasks=0: {game} has no splits, so say how many deals to play")
+    if isinstance(collect, CollectConfig):
+        found += _unknown_games(f"{path}samples_of", collect.samples_of)
+        known = ("initial", "itself", *STRENGTHS)
+        if (wrong := factory.problem(collect.opponent, known)) is not None:
+            found.append(f"{path}opponent={collect.opponent!r}: {wrong}")
+    found += _samples_problems(config, collect, path, games)
+    return found or (_group_problems(config, games) if isinstance(config, TaskCurriculum) else [])
+
+
+def _group_problems(config: TaskCurriculum, games: Games) -> list[str]:
+    try:
+        learned = task_groups.learned_games(games, config.build_data)
+        task_groups.task_groups(learned, config.collect, config.arms, config.join_groups)
+    except ConfigError as error:
+        return list(error.problems)
+    return []
+
+
+def _samples_problems(config: Run, collect: TaskCollectionConfig, path: str, games: Games) -> list[str]:
+    found: list[str] = []
+    several = list(games)  # a curriculum's number is at least 2
+    if isinstance(collect, CollectConfig):
+        several = [game for game in games if collect.samples_of.get(game, collect.samples) > 1]
+        if games and not several and _section(config, "rpo") is not None:
+            found.append(f"{path}samples={collect.samples}: must be at least 2; one sample of a task makes no pair")
+    if several and collect.sampling.temperature == 0:
+        found.append(
+            f"{path}sampling.temperature=0: must be above 0; without chance all samples of a task are the same "
+            f"({', '.join(several)})"
+        )
+    return found
+
+
+def _unlearnable(games: Games) -> dict[str, str]:
+    """Returns the games that nothing can be learned from, with the reason."""
+    found = {}
+    for game, options in games.items():
+        made = registry.make(game, **options)
+        if made.info.evaluation_only:
+            why = "is for evaluation only and is neither trained on nor collected from"
+        elif "player" in made.stateless_roles:
+            why = (
+                "every reply is a conversation of its own, and an episode keeps the tokens of the last one only: it "
+                "cannot be learned from"
+            )
+        else:
+            continue
+        found[game] = f"games.{game}: {why}; play it with the recipes evaluate_tasks or evaluate"
+    return found
+
+
+# ---- building and training -------------------------------------------------------------------------------------------
+
+
+def _build_problems(config: Run, build: SelectionLimits, path: str) -> list[str]:
+    found = []
+    if 0 < build.turn_ratio <= 1:
+        found.append(f"{path}turn_ratio={build.turn_ratio}: must be above 1, or 0 for failures only")
+    groups = build.groups if isinstance(build, BuildDataConfig) else ()
+    both = sorted(set(groups) & set(build.leave_out))
+    if both:
+        found.append(f"{path}groups and .leave_out both name {', '.join(both)}")
+    collected = config.games if isinstance(config, GamesRun) and _section(config, "collect") is not None else None
+    for key, names in (("groups", groups), ("leave_out", build.leave_out)):
+        unknown = [game for game in names if game not in registry.game_ids()]
+        if unknown:
+            found.append(f"{path}{key}={names}: there is no game {', '.join(unknown)}")
+        absent = [game for game in names if game not in (collected or names) and game not in unknown]
+        if absent:
+            found.append(
+                f"{path}{key}={names}: {', '.join(absent)} must be among this run's games, of which it collects "
+                f"({', '.join(collected or ())})"
+            )
+    if measured := task_groups.evaluation_only(groups):
+        found.append(
+            f"{path}groups={groups}: {', '.join(measured)} is for evaluation only and makes no rows to train on; leave "
+            "it out"
+        )
+    if collected and not set(groups or collected) - set(build.leave_out):
+        found.append(f"{path}leave_out={build.leave_out}: leaves no game to train on; leave out fewer")
+    return found + _label_problems(build.rejected_failures, path)
+
+
+def _label_problems(labels: tuple[str, ...], path: str) -> list[str]:
+    if not labels:
+        return []
+    from dfc.data.trajectories import FAILURES, INCONCLUSIVE  # noqa: PLC0415 - pyarrow is slow to import
+
+    allowed = [label for label in FAILURES if label not in INCONCLUSIVE]
+    return [
+        f"{path}rejected_failures: {label!r} must be one of {', '.join(allowed)}"
+        for label in labels
+        if label not in allowed
+    ]
+
+
+def _preference_problems(settings: PreferenceConfig, path: str) -> list[str]:
+    if settings.preference_weight == 0 and settings.alpha == 0:
+        return [f"{path}preference_weight and .alpha are both 0: nothing would be learned; raise one"]
+    return []
+
+
+def _length_problems(config: StagesRun) -> list[str]:
+    """Returns which rows could come out longer than training takes: reported now, and not after the collection."""
+    section = _section(config, "build_data")
+    if section is None:
+        return []
+    build, row, longest, found = section.settings, config.batch.row_length, config.rollout.max_length, []
+    if _section(config, "sft") is not None and row < (needed := min(longest, build.sft_tokens)):
+        found.append(f"batch.row_length={row}: must be at least {needed}, the longest trajectory that may be imitated")
+    if _section(config, "rpo") is not None and row < (needed := 2 * min(longest, build.pair_tokens)):
+        found.append(
+            f"batch.row_length={row}: must be at least {needed}: both sides of the longest pair are in one row"
+        )
+    return found
+
+
+def _stage_problems(config: Paprika) -> list[str]:
+    stages, found = config.stages, []
+    if not stages or list(stages) != [stage for stage in STAGES if stage in stages]:
+        return [f"stages={stages}: must be some of {', '.join(STAGES)}, each once, in this order"]
+    if stages == ("evaluate_tasks",):
+        return [f"stages={stages}: trains nothing; evaluate policies with the recipe evaluate_tasks"]
+    trained = [stage for stage in stages if stage in _TRAINED]
+    if trained and "build_data" not in stages and not config.data:
+        hint = "add it, or name data that is there in data"
+        return [f"stages={stages}: {' and '.join(trained)} read what build_data writes; {hint}"]
+    if "collect" in stages and config.collected:
+        found.append(
+            "collected: is not read where collect is a stage; take collect out of stages "
+            f"({','.join(stage for stage in stages if stage != 'collect')}), or this out"
+        )
+    if "build_data" in stages and config.data:
+        found.append("data: is not read where build_data is a stage; take one of the two out")
+    return found
+
+
+# ---- evaluating ------------------------------------------------------------------------------------------------------
+
+
+def _evaluate_problems(config: Run, section: EvaluateTasksConfig, path: str, games: Games) -> list[str]:
+    found = _unknown_games(f"{path}tasks_of", section.tasks_of)
+    found += _split_problems(f"{path}split", section.split, games)
+    if not section.temperatures:
+        found.append(f"{path}temperatures is empty: name at least one, such as (0.7,)")
+    out = ", or leave the game out" if path else ""
+    if isinstance(config, Paprika):
+        out = ", or leave the game, or evaluate_tasks of stages, out"
+    for game, options in games.items():
+        info = registry.make(game, **options).info
+        if info.seats > 1:
+            found.append(
+                f"games.{game}: is for two players and has no tasks to solve, which are for one player; use the recipe "
+                f"evaluate{out}"
+            )
+        elif not info.splits and not section.tasks and game not in section.tasks_of:
+            hint = f"set {path}tasks, or {path}tasks_of for it"
+            found.append(f"{path}tasks=0: {game} has no splits, so say how many deals to play; {hint}")
+    return found + _overlap_problems(config, section, path, games)
+
+
+def _overlap_problems(config: Run, section: EvaluateTasksConfig, path: str, games: Games) -> list[str]:
+    """Returns why no task, or one that is collected from, would be evaluated."""
+    collecting = _section(config, "collect")
+    collect = collecting.settings if collecting is not None else None
+    same, found = [], []
+    for game, options in games.items():
+        splits = registry.make(game, **options).info.splits
+        if section.split not in splits:
+            continue
+        if section.first >= (end := section.tasks_of.get(game, splits[section.split])):
+            found.append(f"{path}first={section.first}: must be below {end}, where the tasks of {game} end")
+        if collect is not None and section.split == collect.split:
+            same += [game] * (not collect.tasks or section.first < collect.tasks)
+    if collect is not None and same:
+        hint = "set collect.tasks and a first one after them"
+        if collect.tasks:
+            hint = f"set {path}first={collect.tasks}"
+        found.append(
+            f"{path}split={section.split!r}: is collect.split as well, so tasks that were trained on would be "
+            f"evaluated ({', '.join(same)}); name another split, or {hint}"
+        )
+    return found
+
+
+def _policy_problems(config: EvaluateTasks, games: Games) -> list[str]:
+    specs, found = [], []
+    for text in config.policies:
+        with contextlib.suppress(ConfigError):  # reported elsewhere
+            specs.append(player_specs.parse(text))
+    found += [
+        f"policies: {spec.name!r} is a chat endpoint; evaluate_tasks plays models (a folder, a run, tiny_player) and "
+        "scripted players (random_legal, simple, strong) only; use the recipe evaluate"
+        for spec in specs
+        if spec.kind == "endpoint"
+    ]
+    bots = [spec.name for spec in specs if spec.kind == "scripted"]
+    for game, options in games.items():
+        if registry.make(game, **options).info.simulators and bots and config.simulators.who != player_specs.SCRIPT:
+            found.append(
+                f"policies: {', '.join(bots)} plays {game} only with simulators.who={player_specs.SCRIPT!r}, got "
+                f"{config.simulators.who!r}: a scripted player does not read what others say"
+            )
+    return found
+
+
+def _simulator_problems(config: PlayingRun, games: Games) -> list[str]:
+    who, found = config.simulators.who, []
+    if who == player_specs.SCRIPT:
+        for game in games:
+            try:
+                scripted.simulators(game)
+            except ValueError as error:
+                found.append(f"games.{game}: {error}; name simulators.who")
+    elif who != "initial" and not (factory.is_endpoint(who) and factory.problem(who) is None):
+        found.append(
+            f"simulators.who={who!r}: must be {player_specs.SCRIPT}, initial, or an endpoint: {factory.EXAMPLE}"
+        )
+    elif who != "initial":
+        spec = player_specs.PolicySpec(player_specs.SIMULATORS, who, "endpoint")
+        try:
+            player_specs.endpoint_config(spec, config.simulators.endpoint)
+        except ConfigError as error:
+            found += [f"simulators: {problem}" for problem in error.problems]
+    return found

@@ -1,0 +1,99 @@
+"""What ``--help`` shows: usage, flags, and of every key its type, range, default and meaning."""
+
+import dataclasses
+import inspect
+import re
+import textwrap
+from collections.abc import Mapping
+
+from dfc.config import RECIPES, Run
+from dfc.errors import cut, shown
+from dfc.validation import fields
+
+_WIDTH = 110
+_LONGEST = 4000  # characters of a value: the games of a run take a thousand
+
+
+def help_text(flags: Mapping[str, str], shipped: str, config: Run | None, wanted: str = "") -> str:
+    """Returns the help of a command line.
+
+    Args:
+      flags: name -> meaning.
+      shipped: the configuration files that come with dfc, in words.
+      config: whose keys are shown with their values in it; None: all recipes' if something is wanted.
+      wanted: only keys whose name or meaning holds this text; empty: all of `config`.
+    """
+    lines = [
+        "Trains a model by letting it play language games.",
+        "",
+        "usage: python -m dfc.launch --config=FILE [--config.KEY=VALUE ...] [--workdir=FOLDER]",
+        "example: python -m dfc.launch --config=configs/quickstart.py --config.optimizer.learning_rate=2e-3",
+        "",
+        "The same command again resumes a run that was stopped. Ctrl-C or SIGTERM saves and stops;",
+        "a second Ctrl-C stops at once. Exit code: 0 finished, 1 failed, 2 wrong command line or configuration,",
+        "130 or 143 stopped by a signal.",
+        "",
+        "flags:",
+        *(f"  --{name:11s} {meaning}" for name, meaning in flags.items()),
+        "",
+        f"configuration files that come with dfc: {shipped}",
+        "",
+        "keys: set one with --config.KEY=VALUE. Texts need no quotes; a tuple is A,B or \"('a', 'b')\"; an entry of a",
+        "mapping --config.KEY.NAME=VALUE; an option of a game --config.games.TowerOfHanoi-v0.max_turns=14; all games",
+        "--config.games=\"{'Nim-v0': {}}\". What a configuration has depends on its recipe:",
+    ]
+    if config is not None:
+        return "\n".join([*lines, *_described(config, wanted)]) + "\n"
+    if wanted:
+        lines += [line for kind in RECIPES.values() for line in _described(kind(), wanted)]
+    else:
+        lines += [f"  {name:20s} {_summary(kind)}" for name, kind in RECIPES.items()]
+        lines += [
+            "",
+            "--config=FILE --help shows every key of that file's recipe, --help=TEXT those that mention a text.",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _described(config: Run, wanted: str) -> list[str]:
+    lines = _section(config, "", wanted.lower())
+    title = f"{config.recipe} ({type(config).__name__}): {_summary(type(config))}"
+    return ["", title, *lines] if lines else ([] if wanted else ["", title])
+
+
+def _section(section: object, path: str, wanted: str) -> list[str]:
+    """Returns the keys of a section, then those of the sections in it."""
+    meanings = meanings_of(type(section))
+    own, nested = [], []
+    for name, hint in fields.annotated_fields(section).items():
+        value, key = getattr(section, name), f"{path}{name}"
+        if dataclasses.is_dataclass(value):
+            nested += _section(value, f"{key}.", wanted)
+        elif wanted in key.lower() or wanted in meanings.get(name, "").lower():
+            own.append(f"  --config.{key} ({fields.describe_type(hint)}; {_value(value)})")
+            own += textwrap.wrap(meanings.get(name, ""), _WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)
+    if own and path:
+        own = ["", f"{path.rstrip('.')}: {_summary(type(section))}", *own]
+    return own + nested
+
+
+def _value(value: object) -> str:
+    try:
+        return cut(repr(value), _LONGEST)
+    except Exception:  # noqa: BLE001 - of a class of the user's; a whole number of 5000 digits raises too
+        return shown(value)
+
+
+def _summary(kind: type) -> str:
+    return (inspect.getdoc(kind) or "").split("\n", 1)[0]
+
+
+def meanings_of(kind: type) -> dict[str, str]:
+    """Returns what the Attributes section of a class's docstring, and of its bases', says of each field."""
+    meanings: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        text = inspect.cleandoc(base.__doc__ or "").partition("Attributes:\n")[2]
+        for entry in re.split(r"\n(?=  \w+: )", "\n" + text):
+            name, _, meaning = entry.strip().partition(": ")
+            meanings[name] = " ".join(meaning.replace("``", "").split())
+    return meanings

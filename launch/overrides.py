@@ -1,0 +1,218 @@
+"""Words such as ``--config.optimizer.b2=0.98`` applied to a configuration; every mistake is one sentence.
+
+The dataclasses of `dfc.config` are the only schema: a value is read by its field's type, and what it is
+replaced in is a new configuration. Nothing here imports JAX, so that a mistake is answered at once.
+"""
+
+import ast
+import dataclasses
+import difflib
+import re
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dfc import validation
+from dfc.config import RECIPES, Games, GamesRun, Run
+from dfc.games import registry
+from dfc.validation import fields
+
+OVERRIDE = re.compile(r"--?(?P<no>no)?config\.(?P<key>[^=]+)(?P<given>=(?P<value>.*))?", re.DOTALL)
+_TRUE, _FALSE = ("true", "t", "1", "yes"), ("false", "f", "0", "no")
+_LITERAL_ERRORS = (ValueError, SyntaxError, TypeError, RecursionError, MemoryError)  # as the page of literal_eval says
+
+
+def override(config: Run, words: Sequence[str]) -> tuple[Run, list[str]]:
+    """Applies words in their order; the last one of a key holds.
+
+    Whole numbers become floats where the schema has floats, so that ``1`` and ``1.0`` are one configuration.
+
+    Returns:
+      The configuration with every override that could be applied, and one problem for each that could not.
+    """
+    found: list[str] = []
+    if not fields.has_sections(config):  # nothing can be set in it; what is wrong with the words is said all the same
+        return config, override(_sound(config), words)[1]
+    for word in words:
+        match = OVERRIDE.fullmatch(word)
+        assert match is not None, word  # noqa: S101 - the caller has matched it
+        try:
+            config = _applied(config, match)
+        except _BadOverride as error:
+            found.append(f"--{match['no'] or ''}config.{match['key']}{error}")
+    return _with_floats(config), found
+
+
+def unknown_keys(words: Sequence[str]) -> list[str]:
+    """Returns one problem for each word whose key no recipe has: all that is known of them without a configuration."""
+    known = list(dict.fromkeys(name for kind in RECIPES.values() for name in fields.fields_of(kind)))
+    names = [match["key"].split(".")[0] for word in words if (match := OVERRIDE.fullmatch(word))]
+    return [
+        f"--config.{name}: there is no '{name}' in any configuration{fields.nearest(name, known)}"
+        for name in names
+        if name not in known
+    ]
+
+
+def is_switch(key: str) -> bool:
+    """Returns whether a key is true or false, in a recipe that has it, and so takes no word after it as its value."""
+    return any(_type_of(kind, key.split(".")) is bool for kind in RECIPES.values())
+
+
+def all_keys(section: object, path: str = "") -> list[str]:
+    """Returns the dotted keys of a configuration, of its class, or of a section."""
+    keys = []
+    for name, kind in fields.fields_of(section).items():
+        keys += all_keys(kind, f"{path}{name}.") if dataclasses.is_dataclass(kind) else [f"{path}{name}"]
+    return keys
+
+
+def _sound(config: Run) -> Run:
+    """Returns a configuration of the same class and games, all else as by default."""
+    return type(config)(games=config.games) if isinstance(config, GamesRun) else type(config)()
+
+
+class _BadOverride(Exception):  # noqa: N818 - no error that a caller sees
+    """What is wrong with a word, to follow its key."""
+
+
+def _type_of(kind: Any, names: Sequence[str]) -> Any:  # noqa: ANN401 - a type or a form of `typing`
+    """Returns the schema's type of a key; None if there is no such key or it lies inside a mapping."""
+    for name in names:
+        kind = fields.fields_of(kind).get(name) if dataclasses.is_dataclass(kind) else None
+    return kind
+
+
+def _applied(section: Any, match: re.Match[str], path: tuple[str, ...] = ()) -> Any:  # noqa: ANN401 - any dataclass of the schema
+    """Returns a section with the value that a word gives; `path` leads to the section."""
+    names = match["key"].split(".")[len(path) :]
+    name, rest, known = names[0], names[1:], fields.annotated_fields(section)
+    if name not in known:
+        where = ".".join(path) or f"the configuration of {_root(section, path)}"
+        raise _BadOverride(f": there is no '{name}' in {where}{_nearest_key(section, name, known)}")
+    hint = fields.fields_of(section)[name]
+    if dataclasses.is_dataclass(hint):
+        if not rest:
+            raise _BadOverride(f": a section; set its values one by one: {', '.join(fields.fields_of(hint))}")
+        return dataclasses.replace(section, **{name: _applied(getattr(section, name), match, (*path, name))})
+    before = getattr(section, name)
+    if hint == Games:
+        return dataclasses.replace(section, games=_games(before, ".".join(rest), match))
+    if rest and typing.get_origin(hint) is Mapping and isinstance(before, Mapping):
+        value = {**before, ".".join(rest): _value(match, typing.get_args(hint)[1])}
+    elif rest:
+        raise _BadOverride(f": {'.'.join((*path, name))} is {fields.describe_type(known[name])}, not a section")
+    else:
+        value = _value(match, known[name])
+    return dataclasses.replace(section, **{name: value})
+
+
+def _root(section: object, path: tuple[str, ...]) -> str:
+    return section.recipe if not path and isinstance(section, Run) else type(section).__name__
+
+
+def _nearest_key(section: object, name: str, known: Mapping[str, Any]) -> str:
+    if difflib.get_close_matches(name, known, n=1, cutoff=0.5):
+        return fields.nearest(name, known)
+    # The right name in the wrong section is the usual mistake: --config.learning_rate.
+    same_name = [key for key in all_keys(section) if key.rsplit(".", 1)[-1] == name]
+    return f"; did you mean '{same_name[0]}'?" if same_name else fields.nearest(name, known)
+
+
+# ---- values ----------------------------------------------------------------------------------------------------------
+
+
+def _value(match: re.Match[str], hint: Any) -> Any:  # noqa: ANN401 - a type or a form of `typing`
+    """Returns the value of a word, read by a field's type."""
+    switch = next((kind for kind in (hint, *typing.get_args(hint)[:1]) if kind is bool), None)
+    if match["no"] and switch is None:
+        raise _BadOverride(": only what is true or false can be turned off by --no")
+    if not match["given"]:
+        if switch is None:
+            raise _BadOverride(f": a value is missing; write --config.{match['key']}=VALUE")
+        return not match["no"]
+    try:
+        return _read(match["value"], hint)
+    except _LITERAL_ERRORS:
+        raise _BadOverride(f"={match['value']}: must be {fields.describe_type(hint)}") from None
+
+
+def _read(text: str, hint: Any) -> Any:  # noqa: ANN401 - a type or a form of `typing`
+    """Returns what a text says as a value of a type.
+
+    Raises:
+      ValueError: or one of `_LITERAL_ERRORS`: it says none.
+    """
+    if typing.get_origin(hint) is typing.Annotated:
+        hint = typing.get_args(hint)[0]
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is tuple and not text.lstrip().startswith(("(", "[")):
+        return tuple(_read(part.strip(), arguments[0]) for part in text.split(",") if part.strip())
+    if origin in (tuple, Mapping):
+        return _tuples(ast.literal_eval(text))  # validation says what does not fit
+    if origin is typing.Literal or hint is bool:
+        words = {**dict.fromkeys(_TRUE, True), **dict.fromkeys(_FALSE, False)}
+        words = {word: word for word in arguments} if arguments else words
+        if text not in words and text.lower() not in words:
+            raise ValueError(text)
+        return words[text if text in words else text.lower()]
+    return hint(text)
+
+
+def _tuples(value: Any) -> Any:  # noqa: ANN401 - any literal
+    """Returns a literal with tuples in the place of lists."""
+    if isinstance(value, dict):
+        return {key: _tuples(item) for key, item in value.items()}
+    return tuple(_tuples(item) for item in value) if isinstance(value, list | tuple) else value
+
+
+def _games(games: Games, key: str, match: re.Match[str]) -> dict[str, Any]:
+    """Returns the games of a run after a word that replaces all of them, all options of one, or one option."""
+    given: Any = None
+    game, option = _game_and_option(games, key)
+    if option:
+        kind = type(registry.defaults(game)[option])
+        hint = tuple[int, ...] if kind is tuple else kind
+        return {**games, game: {**games[game], option: _value(match, hint)}}
+    try:
+        given = _tuples(ast.literal_eval(match["value"] or ""))
+    except _LITERAL_ERRORS:
+        given = None
+    if not isinstance(given, dict) or not all(isinstance(name, str) for name in given):
+        example = "{'max_turns': 14}" if game else "{'Nim-v0': {}, 'TowerOfHanoi-v0': {'max_turns': 14}}"
+        raise _BadOverride(f'={match["value"]}: must be a mapping such as "{example}"')
+    return {**games, game: given} if game else given
+
+
+def _game_and_option(games: Games, key: str) -> tuple[str, str]:
+    """Returns the game and the option that the part of a key after ``games.`` names, "" where it names none."""
+    if not key:
+        return "", ""
+    if not isinstance(games, Mapping):
+        raise _BadOverride(": the games of the file are no mapping")
+    if validation.is_file(key):
+        raise _BadOverride(f": {validation.OF_A_FILE}")
+    game, _, option = key.partition(".")
+    if game not in registry.game_ids():
+        raise _BadOverride(f": there is no game '{game}'{fields.nearest(game, registry.game_ids())}")
+    options = registry.defaults(game)
+    if option and option.partition(".")[0] not in options:
+        raise _BadOverride(f": {game} has no option '{option}'{fields.nearest(option, options)}")
+    if "." in option:
+        raise _BadOverride(": an option has no parts")
+    if option and not isinstance(games.get(game), Mapping):
+        raise _BadOverride(f": {game} is not among this run's games; add it: --config.games.{game}={{}}")
+    return game, option
+
+
+def _with_floats(section: Any) -> Any:  # noqa: ANN401 - any dataclass of the schema
+    """Returns a section with floats where the schema has them and whole numbers are given."""
+    changed: dict[str, Any] = {}
+    for name, kind in fields.fields_of(section).items():
+        value = getattr(section, name)
+        if dataclasses.is_dataclass(kind):
+            if (inner := _with_floats(value)) is not value:
+                changed[name] = inner
+        elif kind is float and type(value) is int and abs(value) < 2**1000:  # else validation says so
+            changed[name] = float(value)
+    return dataclasses.replace(section, **changed) if changed else section
