@@ -55,9 +55,9 @@ from dfc.inference.sampling import filters_of, row_sampling, sample_tokens, unif
 from dfc.models.cache import empty_cache
 from dfc.models.config import DecoderConfig
 from dfc.models.transformer import Params, bind
-from dfc.recipes import conquer
 from dfc.rollout.runner import EpisodeSpec
 from dfc.rollout.workers import PolicyWeights, RolloutWorkers
+from dfc.training import rl
 from dfc.training.optimizer import make_optimizer
 from dfc.training.packing import empty_batch, micro_batches, pack
 from dfc.training.trainer import Trainer
@@ -138,7 +138,7 @@ class Method:
         self.config = config
         with mock.patch("dfc.rollout.workers.Engine", TimedEngine):
             self.workers = RolloutWorkers(config, sampling=SamplingConfig(temperature=config.temperature))
-        loss = conquer.make_loss(config.grpo, config.batch.row_length)
+        loss = rl.make_loss(config.grpo, config.batch.row_length)
         optimizer = make_optimizer(config.optimizer)
         self.trainer = Trainer(self.workers.model, loss, optimizer, training=config.training)
         self.params: Params = self.workers.initial_params
@@ -175,11 +175,11 @@ class Method:
         """Runs one iteration."""
         config = self.config
         before, begun = self.totals(), time.perf_counter()
-        seeds = conquer.allocate(tuple(config.games), self.rates, config)
-        specs = conquer.rollout_specs(seeds, config, "benchmark", iteration)
+        seeds = rl.allocate(tuple(config.games), self.rates, config)
+        specs = rl.rollout_specs(seeds, config, "benchmark", iteration)
         episodes, play = timed(lambda: self.workers.play(specs, PolicyWeights(self.params), config.opponent))
-        values = [conquer.reward(episode, config.reward) for episode in episodes]
-        shares = conquer.sequences(episodes, values, config, derive_seed("benchmark", config.seed, iteration))
+        values = [rl.reward(episode, config.reward) for episode in episodes]
+        shares = rl.sequences(episodes, values, config, derive_seed("benchmark", config.seed, iteration))
         rows = config.batch.micro_batch_rows
         train, trained_tokens, actions = 0.0, 0, 0
         for share in shares:
@@ -189,7 +189,7 @@ class Method:
             actions += int(packed.mask.sum())
         judges = matches.match_specs(config.games, config.acceptance.games, config.seed, f"benchmark {iteration}")
         judged, more = timed(lambda: self.workers.play(judges, PolicyWeights(self.params), "initial"))
-        self.rates = conquer.win_rates(judged)
+        self.rates = rl.win_rates(judged)
         seconds = time.perf_counter() - begun
         calls, prefill, *counts = (self.totals() - before).tolist()
         calls_made, processed_tokens, generated_tokens, computed = map(int, counts)

@@ -4,10 +4,8 @@ Paper: Paprika (arXiv 2502.17543), section 6, for the idea; GRPO as in Divide-Fu
 dividing and fusing, on training tasks only.
 Command: python -m dfc.launch --config=configs/paprika_grpo_tiny.py
   after python -m dfc.launch --config=configs/paprika_player.py, which makes the model. Then, on test tasks:
-  python -m dfc.launch --config=configs/evaluate_tasks.py --config.model.path=runs/paprika_player/policy
-  --config.policies=base=runs/paprika_player/policy,grpo=runs/paprika_grpo_tiny --workdir=runs/paprika_grpo_evaluated
-  --config.tasks=40 --config.tasks_of.bandit=40 --config.games.battleship.show_board=false
-  --config.rollout.max_length=640 --config.rollout.max_reply_length=40
+  python -m dfc.launch --config=configs/paprika_evaluate_tiny.py
+  --config.policies=base=runs/paprika_player/policy,grpo=runs/paprika_grpo_tiny
 Hardware: a CPU core and 2 GB of free memory.
 Time: 12 minutes on one of four busy cores.
 Score: mean success over the ten groups at temperature 0.7, three seeds: on the training tasks 44.4 %, base 40.7 %; on
@@ -17,9 +15,8 @@ Variant: --config.mixed_priority.enabled=false gives every group as many seeds.
 
 from dfc.config import (
     AcceptanceConfig,
-    DivideFuseConquer,
     EvaluationConfig,
-    GroupingConfig,
+    Grpo,
     GrpoConfig,
     OptimizerConfig,
     RewardConfig,
@@ -27,10 +24,10 @@ from dfc.config import (
 from dfc.configs import paprika_tiny
 
 
-def get_config() -> DivideFuseConquer:
+def get_config() -> Grpo:
     """Returns the configuration."""
     base = paprika_tiny.get_config()
-    return DivideFuseConquer(
+    return Grpo(
         name="paprika_grpo_tiny",
         games=base.games,
         model=base.model,
@@ -39,14 +36,12 @@ def get_config() -> DivideFuseConquer:
         training=base.training,
         checkpoint=base.checkpoint,
         optimizer=OptimizerConfig(learning_rate=5e-4, b2=0.98),
-        method="naive_multi",
-        conquer_iterations=20,  # x 10 groups x 4 x 8: as many games as the collection of paprika_tiny.py
+        iterations=20,  # x 10 groups x 4 x 8: as many games as the collection of paprika_tiny.py
         tasks=paprika_tiny.TASKS,
         seeds_per_game=4,
         trajectories_per_seed=8,
         opponent="initial",
         epsilon=0.0,
-        grouping=GroupingConfig(trials=8),
         acceptance=AcceptanceConfig(rule="always"),
         grpo=GrpoConfig(clip_ratio=0.2, kl_coefficient=0.01),
         reward=RewardConfig(hasty_action_penalty=False, invalid=-1.0),

@@ -11,13 +11,12 @@ Variant: --config.mixed_priority.enabled=false gives every game as many seeds.
 
 import dataclasses
 
-from dfc.config import DivideFuseConquer
+from dfc.config import Grpo
 from dfc.configs import study_dfc
 
 
-def get_config() -> DivideFuseConquer:
+def get_config() -> Grpo:
     """Returns the configuration."""
     base = study_dfc.get_config()
-    return dataclasses.replace(
-        base, name="study_naive_multi", method="naive_multi", conquer_iterations=study_dfc.ITERATIONS_OF_BASELINES
-    )
+    shared = {field.name: getattr(base, field.name) for field in dataclasses.fields(Grpo) if hasattr(base, field.name)}
+    return Grpo(**shared | {"name": "study_naive_multi", "iterations": study_dfc.ITERATIONS_OF_BASELINES})

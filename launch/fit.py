@@ -95,8 +95,8 @@ def _config(known: argparse.Namespace, rest: Sequence[str]) -> DivideFuseConquer
     config, problems = override(command_line.load(known.config), words)
     if not isinstance(config, DivideFuseConquer):
         why = (
-            "what it keeps on a device and how often it runs each program is not known here; only divide_fuse_conquer is"
-            " counted. Sizes of that recipe would be wrong for another, so none are given"
+            "what it keeps on a device and how often it runs each program is not known here; only divide_fuse_conquer"
+            " is counted. Sizes of that recipe would be wrong for another, so none are given"
         )
         raise ConfigError([f"recipe={config.recipe!r}: {why}"])
     problems += validation.problems(config)  # not the paths: no weights are read

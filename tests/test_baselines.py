@@ -8,9 +8,9 @@ import jax
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
-from dfc.config import EvaluationConfig, FusionConfig, GroupingConfig, GrpoConfig, OpponentPoolConfig
+from dfc.config import EvaluationConfig, FusionConfig, GroupingConfig, Grpo, GrpoConfig, OpponentPoolConfig
 from dfc.configs import smoke
-from dfc.recipes import divide_fuse_conquer
+from dfc.recipes import divide_fuse_conquer, grpo
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Interrupted, Stop
 
@@ -33,19 +33,21 @@ def programs(tmp_path_factory):
 
 def configured(**method):
     base = smoke.get_config()
-    settings = dataclasses.replace(
-        base.divide_fuse_conquer,
-        grouping=GroupingConfig(trials=2, groups=tuple((game,) for game in GAMES)),
-        **{"divide_iterations": 1, "conquer_iterations": 2, **method},
-    )
     return dataclasses.replace(
         base,
         games=GAMES,
-        divide_fuse_conquer=settings,
+        grouping=GroupingConfig(trials=2, groups=tuple((game,) for game in GAMES)),
         rollout=dataclasses.replace(base.rollout, slots=4, max_length=160),
         batch=dataclasses.replace(base.batch, row_length=160),
         evaluation=EvaluationConfig(games=2, stage_games=2),
+        **{"divide_iterations": 1, "conquer_iterations": 2, **method},
     )
+
+
+def plain(**settings):
+    base = configured()
+    shared = {field.name: getattr(base, field.name) for field in dataclasses.fields(Grpo) if hasattr(base, field.name)}
+    return Grpo(**shared | {"iterations": 2, **settings})
 
 
 class StopsAfter(Stop):
@@ -65,7 +67,8 @@ class StopsAfter(Stop):
 def run(path, config, stop=None):
     # optax mixes types within itself.
     with RunFolder.open(path, config, command="test") as folder, jax.numpy_dtype_promotion("standard"):
-        divide_fuse_conquer.run(config, folder, stop or Stop())
+        recipe = grpo if isinstance(config, Grpo) else divide_fuse_conquer
+        recipe.run(config, folder, stop or Stop())
     return path
 
 
@@ -82,15 +85,16 @@ def stages(path):
 
 
 @pytest.mark.parametrize(
-    ("method", "expected", "policies"),
+    ("config", "expected", "policies"),
     [
-        ("naive_multi", ["all games"], ["."]),
-        ("naive_single", ["only TicTacToe-v0", "only GuessTheNumber-v0"], list(GAMES)),
-        ("imitate_wins", ["imitate wins"], ["."]),
+        (plain(), ["all games"], ["."]),
+        (configured(method="naive_single"), ["only TicTacToe-v0", "only GuessTheNumber-v0"], list(GAMES)),
+        (configured(method="imitate_wins"), ["imitate wins"], ["."]),
     ],
+    ids=["grpo", "naive_single", "imitate_wins"],
 )
-def test_a_baseline_runs_to_its_end(tmp_path, method, expected, policies):
-    path = run(tmp_path, configured(method=method))
+def test_a_baseline_runs_to_its_end(tmp_path, config, expected, policies):
+    path = run(tmp_path, config)
     assert stages(path) == expected
     for policy in policies:
         assert (path / "policy" / policy / "config.json").exists()
@@ -117,13 +121,13 @@ def test_policies_fuse_in_other_ways(tmp_path, settings):
 
 @pytest.mark.parametrize("opponent", ["simple", "itself"])
 def test_opponents_are_named_in_the_records(tmp_path, opponent):
-    path = run(tmp_path, configured(method="naive_multi", conquer_iterations=1, opponent=opponent))
+    path = run(tmp_path, plain(iterations=1, opponent=opponent))
     trained = [record for record in lines(path, "episodes") if record["kind"] == "train"]
     assert {record["opponent"] for record in trained} == {opponent, "none"}
 
 
 def test_both_seats_are_trained_on(tmp_path):
-    path = run(tmp_path, configured(method="naive_multi", opponent="itself", train_both_seats=True))
+    path = run(tmp_path, plain(opponent="itself", train_both_seats=True))
     trained = [r for r in lines(path, "episodes") if r["kind"] == "train" and r["iteration"] == 1]
     seats = [record["seat"] for record in trained if record["game"] == "TicTacToe-v0"]
     assert seats.count(0) == seats.count(1) > 0
@@ -131,13 +135,15 @@ def test_both_seats_are_trained_on(tmp_path):
 
 def test_estimators_are_settings(tmp_path):
     settings = GrpoConfig(ratio="sequence", baseline="role", clip_ratio_high=0.3, updates_per_iteration=2)
-    path = run(tmp_path, configured(method="naive_multi", grpo=settings))
+    path = run(tmp_path, plain(grpo=settings))
     assert [line["step"] for line in lines(path, "metrics")] == [1, 2]
 
 
-@pytest.mark.parametrize("method", ["naive_multi", "naive_single"])
-def test_a_stop_changes_nothing(tmp_path, method, capsys):
-    config = configured(method=method, opponent="pool", pool=OpponentPoolConfig(every=1, choice="uniform"))
+POOL = {"opponent": "pool", "pool": OpponentPoolConfig(every=1, choice="uniform")}
+
+
+@pytest.mark.parametrize("config", [plain(**POOL), configured(method="naive_single", **POOL)], ids=lambda c: c.recipe)
+def test_a_stop_changes_nothing(tmp_path, config, capsys):
     whole = run(tmp_path / "whole", config)
     for looks in (1, 3):
         with pytest.raises(Interrupted):

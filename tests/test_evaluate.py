@@ -33,12 +33,13 @@ from dfc.models.transformer import initialize, stack_layers
 from dfc.players import player_specs
 from dfc.players.player_specs import PolicySpec, WeightsSource
 from dfc.players.remote import PlayerError
-from dfc.recipes import conquer, evaluate, trained_weights
+from dfc.recipes import evaluate, trained_weights
 from dfc.recipes.contestants import TournamentPlayers
 from dfc.report import tournament_page
 from dfc.runs.checkpoint import Checkpointer
 from dfc.runs.run_folder import RunFolder, config_json
 from dfc.runs.stop_signals import Interrupted
+from dfc.training import rl
 
 GAMES = {"TicTacToe-v0": {}, "GuessTheNumber-v0": {"max_turns": 4}}
 ROLLOUT = RolloutConfig(slots=4, max_length=160, max_reply_length=4, stop=("]",))
@@ -135,7 +136,7 @@ def test_no_deal_is_one_of_a_training_run_whatever_its_seed():
         for iteration in range(3):
             seeds = dict.fromkeys(GAMES, 20)
             training = dataclasses.replace(method, seed=seed)
-            for episode_spec in conquer.rollout_specs(seeds, training, "divide g1", iteration):
+            for episode_spec in rl.rollout_specs(seeds, training, "divide g1", iteration):
                 trained |= {episode_spec.game_seed, episode_spec.seed}
     assert len(fresh) == 4 * 2 * 50 + 4 * (50 * 2 + 50)  # a deal and its draws: of each id, and of each seat
     assert len(trained) > 2000

@@ -23,8 +23,8 @@ from dfc.models.chat import ChatTokenizer
 from dfc.models.huggingface import resolve
 from dfc.players import sequential
 from dfc.players.remote import ChatMessage, Remote
-from dfc.recipes import conquer
 from dfc.rollout.match import EpisodeSpec, Match, MatchContext
+from dfc.training import rl
 
 THOUGHT = "<think>I take it.</think>"
 
@@ -319,29 +319,29 @@ def test_an_unreadable_reply_before_each_move_costs_its_price_each_time(tokenize
     plain, babbling = finished(tokenizer, ""), finished(tokenizer, "hm")
     assert (plain.outcome, babbling.outcome) == ("win", "win")
     assert (plain.malformed_tries, babbling.malformed_tries) == (0, 3)
-    assert conquer.reward(plain, config) - conquer.reward(babbling, config) == pytest.approx(3 * config.illegal_try)
+    assert rl.reward(plain, config) - rl.reward(babbling, config) == pytest.approx(3 * config.illegal_try)
     mixed = finished(tokenizer, "hm", illegal=True)
     assert (mixed.malformed_tries, mixed.illegal_tries) == (3, 2)
-    assert conquer.reward(mixed, config) == pytest.approx(1 - 5 * config.illegal_try)
+    assert rl.reward(mixed, config) == pytest.approx(1 - 5 * config.illegal_try)
 
 
 def test_the_reply_that_forfeits_is_not_priced_a_second_time(tokenizer):
     config = RewardConfig()
     forfeit = played(tokenizer, ["hm", "hm"], prompt="bare_action", malformed_allowance=1)
     assert (forfeit.malformed, forfeit.malformed_tries) == (True, 2)
-    assert conquer.reward(forfeit, config) == pytest.approx(config.invalid - config.illegal_try)
+    assert rl.reward(forfeit, config) == pytest.approx(config.invalid - config.illegal_try)
     old = dataclasses.replace(forfeit, malformed_tries=0)  # a record without the count
-    assert conquer.reward(old, config) == pytest.approx(config.invalid)
+    assert rl.reward(old, config) == pytest.approx(config.invalid)
     illegal = played(tokenizer, ["[4]", "[0]", "hm", "[4]", "[4]"], prompt="bare_action", malformed_allowance=1)
     assert (illegal.malformed, illegal.malformed_tries, illegal.illegal_tries) == (False, 1, 2)
-    assert conquer.reward(illegal, config) == pytest.approx(config.invalid - 2 * config.illegal_try)
+    assert rl.reward(illegal, config) == pytest.approx(config.invalid - 2 * config.illegal_try)
 
 
 def test_matches_and_the_format_rate_count_every_malformed_try(tokenizer):
     episode = finished(tokenizer, "hm")
     record = matches.record_of(episode)
     assert (record.malformed_replies, record.replies) == (3, 6)
-    assert conquer.episode_metrics([episode], [1.0])["games/TicTacToe-v0/format_rate"] == pytest.approx(0.5)
+    assert rl.episode_metrics([episode], [1.0])["games/TicTacToe-v0/format_rate"] == pytest.approx(0.5)
     old = dataclasses.replace(played(tokenizer, ["hm"], prompt="bare_action"), malformed_tries=0)
     assert matches.record_of(old).malformed_replies == 1
 
@@ -352,5 +352,5 @@ def test_a_policy_gains_nothing_by_thinking_no_more(tokenizer):
     thinking = played(tokenizer, [f"<think>a</think>{move}" for move in moves])
     bare = [f"<think>a</think>{move}" if number % 2 else move for number, move in enumerate(moves)]
     assert thinking.outcome == "win"
-    assert conquer.reward(thinking, config) > conquer.reward(played(tokenizer, bare), config)
-    assert np.isclose(conquer.reward(thinking, config), 1.0)
+    assert rl.reward(thinking, config) > rl.reward(played(tokenizer, bare), config)
+    assert np.isclose(rl.reward(thinking, config), 1.0)

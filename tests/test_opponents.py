@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dfc.config import DivideFuseConquer, OpponentPoolConfig
-from dfc.recipes import opponents
-from dfc.recipes.training_run import State
+from dfc.training import opponents
+from dfc.training.rl_run import State
 
 
 class Met:

@@ -330,7 +330,7 @@ def test_settings_and_options_are_shown_against_their_defaults(page):
     ("method", "opponent", "said"),
     [
         ("divide_fuse_conquer", "itself", "Divide-Fuse-Conquer on 2 games|24 iterations for each group and 32 after"),
-        ("naive_multi", "pool", "Reinforcement learning on 2 games|: 32 iterations. In each|one of its past policies"),
+        ("grpo", "pool", "Reinforcement learning on 2 games|: 32 iterations. In each|one of its past policies"),
         ("naive_single", "strong", "a policy for every game, on 2 games|32 iterations for each game. In|are strong"),
         ("imitate_wins", "http://h/v1#<b>", "Imitation of won games on 2 games|http://h/v1#<b>. An update"),
     ],
@@ -338,6 +338,10 @@ def test_settings_and_options_are_shown_against_their_defaults(page):
 def test_the_setup_names_method_and_opponent(build, method, opponent, said):
     content = files()
     settings = {"method": method, "opponent": opponent, "divide_iterations": 24, "conquer_iterations": 32}
+    if method == "grpo":  # which has no method, and iterations of one kind
+        settings = {"recipe": "grpo", "opponent": opponent, "iterations": 32}
+        content["config.json"].pop("conquer_iterations")
+        content["config.json"].pop("method")
     content["config.json"] |= settings
     text = build(content).text
     for part in said.replace("are strong", "opponent is strong").split("|"):

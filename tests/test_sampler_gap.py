@@ -14,8 +14,8 @@ from dfc.models.config import DecoderConfig
 from dfc.models.lora import ALL_LINEAR, LoraConfig, merge
 from dfc.models.sharding import make_mesh
 from dfc.models.transformer import abstract_params, bind
-from dfc.recipes.conquer import make_loss
 from dfc.training.packing import Sequence1D, micro_batches, pack
+from dfc.training.rl import make_loss
 from dfc.training.trainer import Trainer
 
 CONFIG = DecoderConfig(

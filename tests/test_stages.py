@@ -11,7 +11,7 @@ import pytest
 from dfc.config import AcceptanceConfig, DivideFuseConquer, FusionConfig, GroupingConfig
 from dfc.recipes.divide_fuse_conquer import _close_stage, _fused
 from dfc.recipes.stages import Group, Stage, episodes, group_games, iterations, plan
-from dfc.recipes.training_run import State
+from dfc.training.rl_run import State
 
 PAPER = DivideFuseConquer()
 GROUPS = [Group(f"g{k}", (f"game{k}",), "fixed", winnable=True) for k in (1, 2, 3)]
@@ -83,7 +83,6 @@ def test_one_group_alone_is_divided_and_nothing_is_fused(at_once):
 
 
 def test_the_baselines_have_stages_of_their_own():
-    assert plan(GROUPS, GAMES, method("naive_multi")) == [Stage("all games", "conquer", GAMES)]
     assert plan(GROUPS, GAMES, method("imitate_wins")) == [Stage("imitate wins", "imitate", GAMES)]
     single = plan(GROUPS, GAMES, method("naive_single"))
     assert [(s.name, s.kind, s.games) for s in single] == [(f"only {g}", "single", (g,)) for g in GAMES]
@@ -92,7 +91,7 @@ def test_the_baselines_have_stages_of_their_own():
 def test_only_divide_stages_have_the_iterations_of_divide():
     settings = method("divide_fuse_conquer", divide_iterations=3, conquer_iterations=5)
     assert [iterations(s, settings) for s in plan(GROUPS, GAMES, settings)] == [3, 3, 3, 5, 5]
-    for name, count in (("naive_multi", 1), ("naive_single", 3), ("imitate_wins", 1)):
+    for name, count in (("naive_single", 3), ("imitate_wins", 1)):
         other = dataclasses.replace(settings, method=name)
         assert [iterations(s, other) for s in plan(GROUPS, GAMES, other)] == [5] * count
 
@@ -155,7 +154,7 @@ def fused(fusion, *policies, lora=None):
     state = State(best=policies[0], policies={f"g{n}": p for n, p in enumerate(policies, start=1)})
     start = jax.tree.map(jnp.zeros_like, policies[0])
     run = types.SimpleNamespace(config=settings, lora=lora, initial_params=start, missed=None)
-    return _fused(run, state, stage), run.missed
+    return _fused(run, fusion, state, stage), run.missed
 
 
 def weights(value):

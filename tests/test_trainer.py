@@ -14,11 +14,11 @@ from dfc.losses import Loss
 from dfc.models.config import DecoderConfig
 from dfc.models.sharding import make_mesh
 from dfc.models.transformer import abstract_params, bind
-from dfc.recipes.conquer import make_loss
 from dfc.training import divergence
 from dfc.training import trainer as trainer_module
 from dfc.training.optimizer import learning_rate, make_optimizer
 from dfc.training.packing import Sequence1D, empty_batch, micro_batches, pack
+from dfc.training.rl import make_loss
 from dfc.training.trainer import Trainer, action_capacity, batch_logprobs
 
 CONFIG = DecoderConfig(

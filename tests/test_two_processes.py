@@ -67,7 +67,7 @@ from jax.experimental import multihost_utils
 from dfc.config import GrpoConfig, TrainingConfig
 from dfc.episodes import TokenBatch
 from dfc.models import huggingface, sharding
-from dfc.recipes import conquer
+from dfc.training import rl
 from dfc.training.trainer import Trainer
 
 with np.load(place + "/batch.npz") as file:
@@ -76,7 +76,7 @@ halves = [TokenBatch(*(x[:4] for x in whole)), TokenBatch(*(x[4:] for x in whole
 for sizes in meshes.split("+"):
     mesh = sharding.make_mesh(*map(int, sizes.split(",")))
     model, weights = huggingface.load("tiny_player", mesh=mesh, dtype="float32")
-    loss = conquer.make_loss(GrpoConfig(), whole.tokens.shape[1])
+    loss = rl.make_loss(GrpoConfig(), whole.tokens.shape[1])
     trainer = Trainer(model, loss, optax.sgd(1.0), training=TrainingConfig(remat="none"), mesh=mesh)
     start = trainer.initial_params(weights)
     update = trainer.update(start, trainer.initial_state(start), halves, trainer.frozen_params(weights))

@@ -11,6 +11,7 @@ from dfc.config.divide_fuse_conquer import (
     EvaluationConfig,
     FusionConfig,
     GroupingConfig,
+    Grpo,
     GrpoConfig,
     MixedPriorityConfig,
     OpponentPoolConfig,
@@ -67,6 +68,7 @@ RECIPES: dict[str, type[Run]] = {
     kind.recipe: kind
     for kind in (
         DivideFuseConquer,
+        Grpo,
         Paprika,
         TaskCurriculum,
         Collect,
@@ -106,6 +108,7 @@ __all__ = [
     "Games",
     "GamesRun",
     "GroupingConfig",
+    "Grpo",
     "GrpoConfig",
     "MeshConfig",
     "MixedPriorityConfig",

@@ -223,15 +223,28 @@ class RlRun(PlayingRun, TrainingRun):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Grpo(RlRun):
+    """One policy on any mixture of games, from the first iteration to the last (the paper's Naive-MSRL).
+
+    Attributes:
+      iterations: of playing and training.
+    """
+
+    recipe: ClassVar[str] = "grpo"
+    module: ClassVar[str] = "grpo"
+
+    iterations: CountOrZero = 100
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class DivideFuseConquer(RlRun):
     """Algorithms 1 and 2, and what the paper compares them with.
 
     Attributes:
-      method: ``divide_fuse_conquer``; ``naive_multi``: one stage on all games (the paper's Naive-MSRL);
-        ``naive_single``: every game a policy of its own (Naive-SSRL); ``imitate_wins``: supervised training on the
-        initial policy's won games (SFT).
+      method: ``divide_fuse_conquer``; ``naive_single``: every game a policy of its own (the paper's Naive-SSRL);
+        ``imitate_wins``: supervised training on the initial policy's won games (SFT). Naive-MSRL is the recipe grpo.
       divide_iterations: iterations of each group's own policy.
-      conquer_iterations: iterations after each fuse; of the one stage, or of each game's, in the other methods.
+      conquer_iterations: iterations after each fuse; of each game's, or of the one stage, in the other methods.
       grouping: the divide step.
       fusion: the fuse step.
     """
@@ -239,7 +252,7 @@ class DivideFuseConquer(RlRun):
     recipe: ClassVar[str] = "divide_fuse_conquer"
     module: ClassVar[str] = "divide_fuse_conquer"
 
-    method: Literal["divide_fuse_conquer", "naive_multi", "naive_single", "imitate_wins"] = "divide_fuse_conquer"
+    method: Literal["divide_fuse_conquer", "naive_single", "imitate_wins"] = "divide_fuse_conquer"
     divide_iterations: CountOrZero = 100
     conquer_iterations: CountOrZero = 100
     grouping: GroupingConfig = GroupingConfig()

@@ -18,7 +18,7 @@ from dfc.games import registry
 from dfc.inference import buckets
 from dfc.models import families, huggingface, model_folders
 from dfc.models.config import DecoderConfig
-from dfc.recipes import conquer
+from dfc.recipes import divide_fuse_conquer
 from dfc.rollout.workers import lora_config
 
 COUNTED = ("divide_fuse_conquer",)  # the recipes whose iterations and copies of weights are known here
@@ -197,7 +197,7 @@ def workload_of(config: DivideFuseConquer, decoder: DecoderConfig, topology: Top
         scan_layers=training.scan_layers,
         lora=lora_config(config.adapter),
         nf4=config.adapter.base == "nf4",
-        reference=conquer.reads_reference(method),
+        reference=divide_fuse_conquer.learning(config).reads_reference,
         group_policies=groups - 1,
         compares=method.acceptance.rule != "always",
         engines=rollout.workers,

@@ -30,7 +30,7 @@ from dfc.models import quantization, sharding
 from dfc.models.cache import empty_cache
 from dfc.models.lora import abstract_adapters
 from dfc.models.transformer import Adapters, abstract_params
-from dfc.recipes import conquer
+from dfc.recipes import divide_fuse_conquer
 from dfc.training.optimizer import make_optimizer
 from dfc.training.trainer import Trainer
 
@@ -114,10 +114,9 @@ class RunShapes:
 
 def make_trainer(config: DivideFuseConquer, workload: Workload, mesh: Mesh) -> Trainer:
     """Returns the trainer the run would use."""
-    method = config
     return Trainer(
         workload.model,
-        conquer.method_loss(method, config.batch.row_length),
+        divide_fuse_conquer.learning(config).loss,
         make_optimizer(config.optimizer),
         temperature=config.temperature,
         training=config.training,

@@ -41,13 +41,14 @@ from dfc.models import families, huggingface, model_folders
 from dfc.models.safetensors_format import Location
 from dfc.models.sharding import batch_sharding, make_mesh
 from dfc.models.transformer import Params, is_stacked
-from dfc.recipes import offline_results, trained_weights
+from dfc.recipes import offline_results
 from dfc.rollout.workers import load_tokenizer, lora_config
 from dfc.runs.checkpoint import Checkpointer
 from dfc.runs.metrics import MetricsWriter
 from dfc.runs.progress import Progress
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Interrupted, Stop
+from dfc.training import export
 from dfc.training.optimizer import learning_rate, make_optimizer
 from dfc.training.trainer import LossFunction, Trainer, Update
 
@@ -379,13 +380,13 @@ def _diverged(
     rate = config.optimizer.learning_rate
     restored = checkpointer.restore()
     if restored is None:
-        return TrainingError(trained_weights.way_on(why, key, rate))
+        return export.diverged(why, rate, key=key)
     place = trainer.shardings(stacked=is_stacked(restored.arrays["params"]))
     params = jax.device_put(restored.arrays["params"], place)
     offline_results.save_policy(
         config, source, trainer, params, mesh, folder.last_good, folder.path / "last_good_adapter"
     )
-    return TrainingError(trained_weights.way_on(why, key, rate, folder.last_good, restored.step))
+    return export.diverged(why, rate, folder.last_good, restored.step, key=key)
 
 
 def _restore(

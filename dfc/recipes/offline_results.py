@@ -9,12 +9,12 @@ import jax
 from dfc.config import Preference, Sft
 from dfc.data.rows import TrainingRows
 from dfc.files import write_json
-from dfc.models import huggingface, peft
-from dfc.models.lora import merge
+from dfc.models import huggingface
 from dfc.models.safetensors_format import Location
 from dfc.models.transformer import Params
 from dfc.rollout.workers import lora_config
 from dfc.runs.run_folder import RunFolder
+from dfc.training import export
 from dfc.training.trainer import Trainer
 
 SUMMARY = "summary.json"
@@ -29,17 +29,18 @@ def save_policy(
     path: Path,
     adapter: Path,
 ) -> None:
-    """Writes the policy; with adapters the merged model at full precision, and the adapters as PEFT has them."""
-    trained, model, lora = trainer.policy(params), trainer.config, lora_config(config.adapter)
-    if lora is not None:
+    """Writes the policy, and its adapters if these are what was trained."""
+    export.save_policy(
+        path,
+        adapter,
+        trainer.policy(params),
+        model=trainer.config,
+        lora=lora_config(config.adapter),
+        source=source,
+        name=config.model.path,
         # The files have what four bits have lost; the weights trained beside are gone by now.
-        _, weights = huggingface.load(source, mesh=mesh, dtype=config.model.dtype)
-        if huggingface.reads_images(source):
-            print("adapter/ is left out: PEFT would look for the image model's names; policy/ has it merged")  # noqa: T201 - why a folder is missing
-        else:
-            peft.save_adapter(adapter, lora, trained, model, config.model.path)
-        trained = merge(weights, trained, lora.scale)
-    huggingface.save(path, model, trained, copy_from=source)
+        weights=lambda: huggingface.load(source, mesh=mesh, dtype=config.model.dtype)[1],
+    )
 
 
 def objective(config: Sft | Preference) -> str:

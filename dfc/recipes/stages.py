@@ -1,7 +1,6 @@
 """Groups of games and the stages of a run: who is trained on what, in which order, from which weights.
 
 divide_fuse_conquer  divide g1, divide g2, ..., conquer g1+g2 (fuses g2), conquer g1+g2+g3 (fuses g3), ...
-naive_multi          one stage on all games, from the initial policy
 naive_single         one stage per game, each from the initial policy
 imitate_wins         one stage on all games, learning from the initial policy's won games
 """
@@ -11,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from dfc.config import DivideFuseConquer, GroupingConfig
+from dfc.training import rl
 
 Kind = Literal["divide", "conquer", "single", "imitate"]
 
@@ -82,8 +82,6 @@ def plan(groups: Sequence[Group], games: Sequence[str], settings: DivideFuseConq
       settings: method, and whether all groups are fused at once.
     """
     everything = tuple(games)
-    if settings.method == "naive_multi":
-        return [Stage("all games", "conquer", everything)]
     if settings.method == "naive_single":
         return [Stage(f"only {game}", "single", (game,)) for game in everything]
     if settings.method == "imitate_wins":
@@ -105,6 +103,4 @@ def iterations(stage: Stage, settings: DivideFuseConquer) -> int:
 
 def episodes(stages: Sequence[Stage], settings: DivideFuseConquer) -> tuple[int, int]:
     """Returns how many games a run's iterations play: those trained on, and those that decide what is kept."""
-    turns = sum(iterations(stage, settings) * len(stage.games) for stage in stages)
-    judged = 0 if settings.acceptance.rule == "always" else settings.acceptance.games
-    return turns * settings.seeds_per_game * settings.trajectories_per_seed, turns * judged
+    return rl.games_played(settings, sum(iterations(stage, settings) * len(stage.games) for stage in stages))

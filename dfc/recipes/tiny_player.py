@@ -27,7 +27,7 @@ import numpy as np
 import optax
 
 from dfc.config import GameOptions, ModelConfig, PlayingRun, TinyPlayer
-from dfc.errors import DivergenceError, TrainingError
+from dfc.errors import DivergenceError
 from dfc.evaluation import matches
 from dfc.files import write_json
 from dfc.games import registry
@@ -37,7 +37,6 @@ from dfc.models import huggingface
 from dfc.models.chat import ChatTokenizer
 from dfc.models.config import DecoderConfig
 from dfc.models.transformer import Params, bind, initialize
-from dfc.recipes import trained_weights
 from dfc.rollout.match import EpisodeSpec
 from dfc.rollout.workers import PolicyWeights, RolloutWorkers, check_actions_fit
 from dfc.runs.checkpoint import Checkpointer
@@ -46,7 +45,7 @@ from dfc.runs.progress import Progress
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Interrupted, Stop
 from dfc.tiny_player import build_tokenizer, transcripts, vocabulary
-from dfc.training import divergence
+from dfc.training import divergence, export
 from dfc.training.optimizer import make_optimizer
 from dfc.training.packing import Sequence1D
 
@@ -67,8 +66,7 @@ def run(config: TinyPlayer, folder: RunFolder, stop: Stop) -> None:
     try:
         _run(config, folder, stop)
     except DivergenceError as error:
-        rate = config.optimizer.learning_rate
-        raise TrainingError(trained_weights.way_on(str(error), "optimizer.learning_rate", rate)) from None
+        raise export.diverged(str(error), config.optimizer.learning_rate) from None
 
 
 def _run(config: TinyPlayer, folder: RunFolder, stop: Stop) -> None:

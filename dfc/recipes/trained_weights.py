@@ -48,28 +48,6 @@ def load(weights: WeightsSource, model: DecoderConfig, mesh: jax.sharding.Mesh) 
     return jax.tree.map(lambda x, place: jax.device_put(jnp.asarray(x, model.dtype), place), best, places)
 
 
-def way_on(why: str, key: str, rate: float, policy: Path | None = None, step: int = 0) -> str:
-    """Returns what to report to whoever started a run that diverged: what happened, what is left, how to continue.
-
-    Args:
-      why: which update is refused, and for what.
-      key: of the learning rate.
-      rate: its value.
-      policy: the last one that is finite and within bounds, in the Hugging Face layout; None where there is none.
-      step: after which it is that.
-    """
-    again = f"the same command with {key} lower than {rate:g} and another --workdir"
-    folder = "since a run folder belongs to one configuration"
-    text = f"{why}. Training has diverged: nothing of this update is saved, and the same command would end here again."
-    if policy is None:
-        return f"{text} Begin again: {again}, {folder}."
-    return (
-        f"{text} Up to step {step} every update was finite and within bounds, which does not say that its policy plays"
-        f" well; it is in {policy}. To continue from it: {again}, {folder}, and"
-        f" --config.model.path={policy}. Without model.path it begins again."
-    )
-
-
 def fingerprint(weights: WeightsSource) -> str:
     """Returns a digest that other weights in the same place do not have: of both ends of their files, or of a manifest.
 

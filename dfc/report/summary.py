@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dfc.evaluation.statistics import Interval, Record, difference_interval, pooled, pooled_score
+from dfc.runs.run_folder import RunFolder
 
 _ROW = "{:28} {:13} {:8} {:>5} {:>5} {:>5} {:>5}  {:20} {:>8} {:>9}"
 _HEADER = _ROW.format("game", "against", "policy", "W", "D", "L", "T", "score (95 %)", "illegal", "forfeits")
@@ -91,3 +92,14 @@ def _change(sides: Sequence[Interval]) -> str:
 
 def _shown(interval: Interval) -> str:
     return f"{interval.estimate:.3f} [{interval.low:.3f}, {interval.high:.3f}]"
+
+
+def show(folder: RunFolder) -> None:
+    """Prints the result of a run and where to look."""
+    if not folder.writes:
+        return
+    for line in lines(folder.path):
+        print(line)  # noqa: T201 - the result
+    if folder.adapter.exists():
+        print(f"adapter: {folder.adapter}")  # noqa: T201 - where to look
+    print(f"policy: {folder.policy}\nreport: {folder.report}", flush=True)  # noqa: T201 - where to look

@@ -7,21 +7,21 @@ import numpy as np
 from dfc.config import OpponentPoolConfig
 from dfc.episodes import Episode
 from dfc.evaluation import matches
-from dfc.recipes.training_run import Run, State
 from dfc.rollout.workers import Opponent
+from dfc.training.rl_run import Run, State
 
 INITIAL = "initial"
 
 
-def choose(run_: Run, state: State, seed: int) -> tuple[Opponent, str]:
+def choose(run: Run, state: State, seed: int) -> tuple[Opponent, str]:
     """Returns an iteration's opponent, and its name in the records.
 
     Args:
-      run_: its settings say which opponent; ``pool`` samples one of the past policies, the initial one among them.
+      run: its settings say which opponent; ``pool`` samples one of the past policies, the initial one among them.
       state: the past policies, and how the policy fared when it last met each.
       seed: of the choice.
     """
-    settings = run_.config
+    settings = run.config
     if settings.opponent != "pool":
         return settings.opponent, settings.opponent
     names = [INITIAL, *state.pool]
@@ -29,7 +29,7 @@ def choose(run_: Run, state: State, seed: int) -> tuple[Opponent, str]:
     chances = choice_probabilities(rates, settings.pool)
     uniform = np.random.Generator(np.random.Philox(seed)).random()
     name = names[min(int(np.searchsorted(np.cumsum(chances), uniform, side="right")), len(names) - 1)]
-    past: Opponent = INITIAL if name == INITIAL else run_.policy(state.pool[name])
+    past: Opponent = INITIAL if name == INITIAL else run.policy(state.pool[name])
     return past, f"pool {name}"
 
 
@@ -47,9 +47,9 @@ def choice_probabilities(win_rates: Sequence[float], settings: OpponentPoolConfi
     return np.asarray(weights / weights.sum())
 
 
-def remember(run_: Run, state: State, who: str, played: Sequence[Episode]) -> None:
+def remember(run: Run, state: State, who: str, played: Sequence[Episode]) -> None:
     """Notes how a past policy was met, and lets the policy join the pool after every `every` iterations."""
-    settings = run_.config
+    settings = run.config
     if settings.opponent != "pool":
         return
     records = matches.by_game(matches.tally(e for e in played if e.opponent == who)).values()

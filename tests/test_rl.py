@@ -17,9 +17,9 @@ from dfc.config import (
 )
 from dfc.episodes import Episode, PlayedReply, TokenBatch
 from dfc.errors import TrainingError
-from dfc.recipes import conquer, divide_fuse_conquer
-from dfc.recipes.stages import Stage
-from dfc.recipes.training_run import State
+from dfc.recipes.divide_fuse_conquer import imitation_loss, learning, won_sequences
+from dfc.training import rl
+from dfc.training.rl_run import State
 from dfc.training.trainer import Update
 
 GAMES = {"TicTacToe-v0": {}, "GuessTheNumber-v0": {"max_turns": 4}, "Nim-v0": {}}
@@ -85,7 +85,7 @@ def overrun(steps=1, seat=0, **more):
     ],
 )
 def test_rewards_are_those_of_table_1(played, worth):
-    assert conquer.reward(played, RewardConfig()) == pytest.approx(worth)
+    assert rl.reward(played, RewardConfig()) == pytest.approx(worth)
 
 
 @pytest.mark.parametrize(
@@ -101,14 +101,14 @@ def test_rewards_are_those_of_table_1(played, worth):
     ],
 )
 def test_every_forgiven_illegal_try_costs_once(played, worth):
-    assert conquer.reward(played, RewardConfig()) == pytest.approx(worth)
+    assert rl.reward(played, RewardConfig()) == pytest.approx(worth)
 
 
 def test_filling_ones_own_context_is_a_loss_and_illegal_tries_still_cost():
-    assert conquer.reward(overrun(9), RewardConfig()) == conquer.reward(episode("loss", 9), RewardConfig()) == -1.0
-    assert conquer.reward(overrun(1, seat=1), RewardConfig()) == -1.0
-    assert conquer.reward(overrun(4, illegal=3), RewardConfig()) == pytest.approx(-1.75)
-    assert conquer.reward(overrun(4), RewardConfig(overrun=-1.5)) == -1.5
+    assert rl.reward(overrun(9), RewardConfig()) == rl.reward(episode("loss", 9), RewardConfig()) == -1.0
+    assert rl.reward(overrun(1, seat=1), RewardConfig()) == -1.0
+    assert rl.reward(overrun(4, illegal=3), RewardConfig()) == pytest.approx(-1.75)
+    assert rl.reward(overrun(4), RewardConfig(overrun=-1.5)) == -1.5
 
 
 @pytest.mark.parametrize("form", [True, False])
@@ -118,15 +118,15 @@ def test_filling_ones_own_context_is_a_loss_and_illegal_tries_still_cost():
 def test_no_other_part_of_the_reward_makes_an_overrun_cheaper(form, hasty, invalid, malformed):
     config = RewardConfig(format=form, hasty_action_penalty=hasty, invalid=invalid)
     for steps in (0, 1, 9):
-        assert conquer.reward(overrun(steps, malformed=malformed), config) == -1.0
+        assert rl.reward(overrun(steps, malformed=malformed), config) == -1.0
 
 
 def test_each_part_of_the_reward_can_be_changed():
     forgiven = episode("invalid", 3, illegal=2)
-    assert conquer.reward(forgiven, RewardConfig(format=False)) == pytest.approx(-1.25)
-    assert conquer.reward(forgiven, RewardConfig(invalid=-3.0)) == pytest.approx(-3.25)
-    assert conquer.reward(forgiven, RewardConfig(illegal_try=0.0)) == pytest.approx(-2.0)
-    assert conquer.reward(episode("win", 4), RewardConfig(hasty_action_penalty=False)) == 1.0
+    assert rl.reward(forgiven, RewardConfig(format=False)) == pytest.approx(-1.25)
+    assert rl.reward(forgiven, RewardConfig(invalid=-3.0)) == pytest.approx(-3.25)
+    assert rl.reward(forgiven, RewardConfig(illegal_try=0.0)) == pytest.approx(-2.0)
+    assert rl.reward(episode("win", 4), RewardConfig(hasty_action_penalty=False)) == 1.0
 
 
 # ---- seeds and jobs ---------------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ def test_each_part_of_the_reward_can_be_changed():
 
 def test_seeds_sum_to_the_budget_and_favour_what_can_be_learned():
     rates = {"TicTacToe-v0": 0.5, "GuessTheNumber-v0": 1.0, "Nim-v0": 0.0}
-    seeds = conquer.allocate(list(GAMES), rates, CONFIG)
+    seeds = rl.allocate(list(GAMES), rates, CONFIG)
     assert list(seeds) == list(GAMES)
     # One each, and 15 shared as 0.3 : 0.02 : 0.2, which is 8.65 : 0.58 : 5.77.
     assert seeds == {"TicTacToe-v0": 1 + 9, "GuessTheNumber-v0": 1 + 0, "Nim-v0": 1 + 6}
@@ -145,21 +145,21 @@ def test_seeds_sum_to_the_budget_and_favour_what_can_be_learned():
 def test_the_budget_is_spent_exactly_and_no_game_is_forgotten(rates):
     for per_game in (1, 2, 7):
         config = dataclasses.replace(CONFIG, seeds_per_game=per_game)
-        seeds = conquer.allocate(list(GAMES), dict(zip(GAMES, rates, strict=True)), config)
+        seeds = rl.allocate(list(GAMES), dict(zip(GAMES, rates, strict=True)), config)
         assert sum(seeds.values()) == 3 * per_game
         assert min(seeds.values()) >= 1
 
 
 def test_without_priorities_every_game_gets_the_same():
     config = dataclasses.replace(CONFIG, mixed_priority=MixedPriorityConfig(enabled=False))
-    assert conquer.allocate(list(GAMES), {}, config) == dict.fromkeys(GAMES, 6)
+    assert rl.allocate(list(GAMES), {}, config) == dict.fromkeys(GAMES, 6)
 
 
 SEEDS = {"TicTacToe-v0": 3, "GuessTheNumber-v0": 2, "Nim-v0": 4}
 
 
 def specs(config=CONFIG, seed=0, stage="divide g1", iteration=0):
-    return conquer.rollout_specs(SEEDS, dataclasses.replace(config, seed=seed), stage, iteration)
+    return rl.rollout_specs(SEEDS, dataclasses.replace(config, seed=seed), stage, iteration)
 
 
 def by_group(found):
@@ -242,13 +242,13 @@ def groups_in(share):
 
 def test_advantages_are_relative_to_the_group():
     episodes, values = groups_of([1.0, 0.0, -1.0], [0.5, 0.5, -2.0])
-    (share,) = conquer.sequences(episodes, values, PLAIN, 0)
+    (share,) = rl.sequences(episodes, values, PLAIN, 0)
     assert groups_in(share) == [0, 0, 1, 1, 1]  # a reward equal to the mean says nothing
     np.testing.assert_allclose([s.advantage for s in share[:2]], [1.0, -1.0], atol=1e-3)  # std 1
     expected = (np.asarray([0.5, 0.5, -2.0]) + 1 / 3) / np.std([0.5, 0.5, -2.0], ddof=1)
     np.testing.assert_allclose([s.advantage for s in share[2:]], expected, rtol=1e-3)
     centred = dataclasses.replace(PLAIN, grpo=GrpoConfig(normalize_std=False))
-    (share,) = conquer.sequences(episodes, values, centred, 0)
+    (share,) = rl.sequences(episodes, values, centred, 0)
     np.testing.assert_allclose([s.advantage for s in share], [1, -1, 5 / 6, 5 / 6, -5 / 3], rtol=1e-6)
 
 
@@ -258,7 +258,7 @@ def with_grpo(**settings):
 
 def test_leaving_oneself_out_of_the_mean_stretches_the_advantage():
     episodes, values = groups_of([1.0, 0.0, -1.0], [0.5, 0.5, -2.0])
-    (share,) = conquer.sequences(episodes, values, with_grpo(baseline="leave_one_out"), 0)
+    (share,) = rl.sequences(episodes, values, with_grpo(baseline="leave_one_out"), 0)
     np.testing.assert_allclose([s.advantage for s in share], [1.5, -1.5, 1.25, 1.25, -2.5], rtol=1e-6)
 
 
@@ -267,12 +267,12 @@ def test_a_roles_baseline_is_the_mean_of_all_its_episodes():
     other = [episode(game="Nim-v0", group=2) for _ in range(2)]
     values = [1.0, 0.0, -1.0, -1.0, 1.0, 0.5]
     members = np.arange(6).reshape(3, 2)
-    found = conquer.relative_to_baseline(
+    found = rl.relative_to_baseline(
         [*first, *second, *other], values, members, GrpoConfig(baseline="role", normalize_std=False)
     )
     np.testing.assert_allclose(found, [0.5, -0.5, 0, 0, 0.25, -0.25], rtol=1e-6)
     alike = [episode(group=group) for group in (0, 0, 1, 1)]  # two groups of one role are compared with each other
-    found = conquer.relative_to_baseline(
+    found = rl.relative_to_baseline(
         alike, [1.0, 1.0, -1.0, -1.0], np.arange(4).reshape(2, 2), GrpoConfig(baseline="role", normalize_std=False)
     )
     np.testing.assert_allclose(found, [1, 1, -1, -1], rtol=1e-6)
@@ -280,18 +280,18 @@ def test_a_roles_baseline_is_the_mean_of_all_its_episodes():
 
 def test_the_seats_of_a_group_are_compared_apart():
     episodes = [episode(group=0, seat=seat) for seat in (0, 1, 0, 1)]
-    (share,) = conquer.sequences(episodes, [1.0, -1.0, 0.0, -0.5], with_grpo(), 0)
+    (share,) = rl.sequences(episodes, [1.0, -1.0, 0.0, -0.5], with_grpo(), 0)
     np.testing.assert_allclose(sorted(s.advantage for s in share), [-0.5, -0.25, 0.25, 0.5], rtol=1e-6)
 
 
 def test_won_games_are_imitated_and_no_others():
     episodes = [episode(outcome, group=n) for n, outcome in enumerate(("win", "loss", "win", "draw", "invalid", "win"))]
     episodes.append(dataclasses.replace(episode("win", group=6), failure="broken"))
-    shares = conquer.won_sequences(episodes, with_grpo(updates_per_iteration=2), 0)
+    shares = won_sequences(episodes, with_grpo(updates_per_iteration=2), 0)
     assert sorted(n for share in shares for n in groups_in(share)) == [0, 2, 5]
     assert {s.advantage for share in shares for s in share} == {1.0}
     assert [len(share) for share in shares] == [2, 1]
-    assert conquer.won_sequences(episodes[1:2], with_grpo(), 0) == []
+    assert won_sequences(episodes[1:2], with_grpo(), 0) == []
 
 
 def test_the_loss_of_imitation_is_the_mean_over_episodes_of_their_mean():
@@ -300,9 +300,10 @@ def test_the_loss_of_imitation_is_the_mean_over_episodes_of_their_mean():
     segments = np.asarray([[1, 1, 1, 2, 2, 0]], np.int32)
     batch = TokenBatch(tokens, tokens, segments, mask, mask, np.zeros((1, 6), np.float32))
     logp = np.asarray([[9, -1, -3, 9, -4, 9]], np.float32)
-    loss = conquer.method_loss(dataclasses.replace(PLAIN, method="imitate_wins"), 24)(logp, batch, None)
+    loss = imitation_loss(24)(logp, batch, None)
     assert float(loss.mean) == pytest.approx((2 + 4) / 2)
-    assert not conquer.reads_reference(dataclasses.replace(PLAIN, method="imitate_wins"))
+    imitation = learning(dataclasses.replace(PLAIN, method="imitate_wins"))
+    assert (imitation.reads_reference, imitation.initial_plays) == (False, True)
 
 
 def test_a_sequence_ratio_needs_the_bounds_of_packed_episodes():
@@ -314,14 +315,14 @@ def test_a_sequence_ratio_needs_the_bounds_of_packed_episodes():
     )
     logp = np.asarray([[0.3, -0.1, 0.2, 0.2]], np.float32)
     settings = GrpoConfig(ratio="sequence", clip_ratio=0.05, clip_ratio_high=0.4, kl_coefficient=0.0)
-    loss = conquer.make_loss(settings, 16)(logp, batch, None)
+    loss = rl.make_loss(settings, 16)(logp, batch, None)
     # Ratios exp(0.1) and exp(0.2): the first is below 1.4, the second above 1 with a negative advantage.
     assert float(loss.mean) == pytest.approx((-2 * np.exp(0.1) + 2 * np.exp(0.2)) / 4, rel=1e-5)
 
 
 def test_sequences_carry_what_was_drawn():
     episodes, values = groups_of([1.0, -1.0])
-    (share,) = conquer.sequences(episodes, values, PLAIN, 0)
+    (share,) = rl.sequences(episodes, values, PLAIN, 0)
     for sequence, source in zip(share, episodes, strict=True):
         assert sequence.token_ids is source.token_ids
         assert sequence.mask is source.mask
@@ -333,16 +334,16 @@ def test_sequences_carry_what_was_drawn():
 @pytest.mark.parametrize("value", [0.1, -2.0, 1 / 3, -1.2500001])
 def test_groups_of_equal_rewards_are_left_out(value):
     episodes, values = groups_of([value] * 3, [1.0, -1.0, 1.0])
-    (share,) = conquer.sequences(episodes, values, PLAIN, 0)
+    (share,) = rl.sequences(episodes, values, PLAIN, 0)
     assert groups_in(share) == [1, 1, 1]
     episodes, values = groups_of([value] * 3)
-    assert conquer.sequences(episodes, values, PLAIN, 0) == []
+    assert rl.sequences(episodes, values, PLAIN, 0) == []
 
 
 def test_a_failed_episode_is_not_trained_on_and_does_not_move_its_group():
     played = [episode(generated_tokens=n + 1) for n in range(4)]
     played[1].failure = "opponent remote raised TimeoutError"
-    (share,) = conquer.sequences(played, [1.0, 0.0, -1.0, -1.0], PLAIN, 0)
+    (share,) = rl.sequences(played, [1.0, 0.0, -1.0, -1.0], PLAIN, 0)
     others = np.array([1.0, np.nan, -1.0, -1.0])
     expected = (others - np.nanmean(others)) / np.nanstd(others, ddof=1)
     found = {int(s.mask.sum()): s.advantage for s in share}
@@ -354,21 +355,21 @@ def test_a_failed_episode_is_not_trained_on_and_does_not_move_its_group():
 def test_half_of_the_negative_episodes_are_dropped_and_advantages_stay():
     rewards = [[1.0, -1.0, -1.0, -2.0, 0.0]] * 6
     episodes, values = groups_of(*rewards)
-    (everything,) = conquer.sequences(episodes, values, PLAIN, 0)
-    (half,) = conquer.sequences(episodes, values, CONFIG, 0)
+    (everything,) = rl.sequences(episodes, values, PLAIN, 0)
+    (half,) = rl.sequences(episodes, values, CONFIG, 0)
     all_of, kept = (collections.Counter(round(s.advantage, 3) for s in share) for share in (everything, half))
     positive = {advantage for advantage in all_of if advantage > 0.5}  # rewards 1 and 0, above the mean of -0.6
     assert sum(all_of.values()) == 30
     assert sum(kept.values()) == 30 - 18 // 2
     assert set(kept) <= set(all_of)
     assert {a: kept[a] for a in positive} == {a: all_of[a] for a in positive}
-    (other,) = conquer.sequences(episodes, values, CONFIG, 1)
+    (other,) = rl.sequences(episodes, values, CONFIG, 1)
     assert [id(s.token_ids) for s in other] != [id(s.token_ids) for s in half]
 
 
 def test_negative_means_a_negative_advantage_not_a_negative_reward():
     episodes, values = groups_of(*[[-1.0, -2.0], [1.0, 0.5]] * 4)
-    (share,) = conquer.sequences(episodes, values, CONFIG, 0)
+    (share,) = rl.sequences(episodes, values, CONFIG, 0)
     assert sum(s.advantage > 0 for s in share) == 8
     assert sum(s.advantage < 0 for s in share) == 4
 
@@ -377,7 +378,7 @@ def test_negative_means_a_negative_advantage_not_a_negative_reward():
 def test_a_group_goes_to_one_update(updates):
     episodes, values = groups_of(*[[1.0, -1.0, 0.5]] * 7)
     config = dataclasses.replace(PLAIN, grpo=GrpoConfig(updates_per_iteration=updates))
-    shares = conquer.sequences(episodes, values, config, 0)
+    shares = rl.sequences(episodes, values, config, 0)
     assert len(shares) == updates
     found = [set(groups_in(share)) for share in shares]
     assert sorted(group for share in found for group in share) == list(range(7))
@@ -388,7 +389,7 @@ def test_a_group_goes_to_one_update(updates):
 def test_an_update_sees_every_game_though_jobs_come_game_by_game_in_turn():
     episodes, values = groups_of(*[[1.0, -1.0]] * 64)
     config = dataclasses.replace(PLAIN, grpo=GrpoConfig(updates_per_iteration=4))
-    shares = conquer.sequences(episodes, values, config, 0)
+    shares = rl.sequences(episodes, values, config, 0)
     games = [{group % 4 for group in groups_in(share)} for share in shares]  # group k of game k mod 4
     assert games == [{0, 1, 2, 3}] * 4
 
@@ -407,14 +408,14 @@ def test_the_loss_is_the_papers_with_the_configured_numbers():
     per_token = -np.minimum(ratio * advantages, np.clip(ratio, 0.8, 1.2) * advantages)
     kl = np.exp(ref - logp) - (ref - logp) - 1
 
-    loss = conquer.make_loss(GrpoConfig(clip_ratio=0.2, kl_coefficient=0.5), 16)(logp, batch, ref)
+    loss = rl.make_loss(GrpoConfig(clip_ratio=0.2, kl_coefficient=0.5), 16)(logp, batch, ref)
     np.testing.assert_allclose(loss.total, ((per_token + 0.5 * kl) * mask).sum(), rtol=1e-5)
     assert loss.weight == mask.sum()
-    loss = conquer.make_loss(GrpoConfig(clip_ratio=0.2, kl_coefficient=0.5), 16)(logp, batch, None)
+    loss = rl.make_loss(GrpoConfig(clip_ratio=0.2, kl_coefficient=0.5), 16)(logp, batch, None)
     np.testing.assert_allclose(loss.total, (per_token * mask).sum(), rtol=1e-5)
 
     grpo = GrpoConfig(clip_ratio=0.2, kl_coefficient=0.5, unit="sequence")
-    loss = conquer.make_loss(grpo, 16)(logp, batch, ref)
+    loss = rl.make_loss(grpo, 16)(logp, batch, ref)
     parts = [(row, segment) for row in (0, 1) for segment in (1, 2, 3)]
     means = []
     for row, segment in parts:
@@ -441,7 +442,7 @@ def test_the_loss_is_the_papers_with_the_configured_numbers():
 )
 def test_updates_are_kept_as_the_rule_says(rule, tolerance, expected):
     config = dataclasses.replace(CONFIG, acceptance=AcceptanceConfig(rule=rule, tolerance=tolerance))
-    assert [conquer.accepted(rate, 0.4, 0.6, config) for rate in (0.0, 0.35, 0.4, 0.55, 0.6)] == expected
+    assert [rl.accepted(rate, 0.4, 0.6, config) for rate in (0.0, 0.35, 0.4, 0.55, 0.6)] == expected
 
 
 def donated(initial_params, state, updates=1, rule="always"):
@@ -465,7 +466,8 @@ def donated(initial_params, state, updates=1, rule="always"):
         stop=types.SimpleNamespace(look=lambda _: None),
     )
     played, values = groups_of([1.0, -1.0], [1.0, -1.0])
-    divide_fuse_conquer._update(run, Stage("all games", "conquer", ("TicTacToe-v0",)), state, played, values)
+    shares = rl.sequences(played, values, method, 0)
+    rl.update(run, shares, state.best, state.optimizer, reads_reference=False, donate=rl.donates(run, state))
     assert asked[0][0] is state.best
     return [donate for _, donate in asked]
 
@@ -481,11 +483,11 @@ def of_one_seed(*ends):
         "failed": lambda: dataclasses.replace(overrun(3), failure="the world raised"),
     }
     played = [kinds[end]() for end in ends]
-    values = [conquer.reward(e, RewardConfig()) for e in played]
+    values = [rl.reward(e, RewardConfig()) for e in played]
     found = {}
     for baseline in ("group", "leave_one_out", "role"):
         config = GrpoConfig(baseline=baseline, normalize_std=baseline != "leave_one_out")
-        found[baseline] = conquer.relative_to_baseline(played, values, np.arange(len(ends))[None], config)
+        found[baseline] = rl.relative_to_baseline(played, values, np.arange(len(ends))[None], config)
     return played, values, found
 
 
@@ -496,10 +498,10 @@ def test_a_one_player_game_that_a_limit_of_actions_stops_is_a_loss_and_no_way_ou
         dataclasses.replace(episode(outcome, 5), game="TowerOfHanoi-v0", seat=0, outcomes=(outcome,))
         for outcome in ("truncated", "loss", "win")
     )
-    assert conquer.reward(stalled, config) == conquer.reward(lost, config) < 0
+    assert rl.reward(stalled, config) == rl.reward(lost, config) < 0
     assert stalled.counted
     assert stalled.ran_out
-    assert conquer.win_rates([won, *[stalled] * 15]) == {"TowerOfHanoi-v0": 1 / 16}
+    assert rl.win_rates([won, *[stalled] * 15]) == {"TowerOfHanoi-v0": 1 / 16}
     assert not dataclasses.replace(stalled, failure="the judge is gone").ran_out
     assert not episode("truncated", 5).ran_out  # for two: the other seat may have delayed it
 
@@ -520,10 +522,10 @@ def test_a_game_stopped_from_outside_has_no_advantage_and_changes_no_other(end):
     for baseline, relative in found.items():
         np.testing.assert_array_equal(relative[[1, 7]], 0)
         np.testing.assert_array_equal(relative[[0, 2, 3, 4, 5, 6]], without[baseline])
-    (share,) = conquer.sequences(played, values, PLAIN, 0)
+    (share,) = rl.sequences(played, values, PLAIN, 0)
     assert len(share) == 6
     for seed in range(8):  # half-negative drops two of the four losses, never of six
-        (share,) = conquer.sequences(played, values, CONFIG, seed)
+        (share,) = rl.sequences(played, values, CONFIG, seed)
         assert sorted(s.advantage > 0 for s in share) == [False] * 2 + [True] * 2
 
 
@@ -531,8 +533,8 @@ def test_both_seats_are_told_apart_where_one_overran():
     """With `train_both_seats` the seat that filled its context has lost, and the other one has no result."""
     own, other = overrun(seat=1), episode("truncated", seat=0, by=1)
     assert (own.overran, own.counted, other.overran, other.counted) == (True, True, False, False)
-    values = [conquer.reward(e, RewardConfig()) for e in (own, other, episode("win", seat=1), episode("win", seat=0))]
-    found = conquer.relative_to_baseline(
+    values = [rl.reward(e, RewardConfig()) for e in (own, other, episode("win", seat=1), episode("win", seat=0))]
+    found = rl.relative_to_baseline(
         [own, other, episode("win", seat=1), episode("win", seat=0)],
         values,
         np.asarray([[0, 2], [1, 3]]),
@@ -549,7 +551,7 @@ def test_only_wins_are_imitated():
         episode("loss"),
         episode("win", generated_tokens=7),
     ]
-    (share,) = conquer.won_sequences(ends, CONFIG, 0)
+    (share,) = won_sequences(ends, CONFIG, 0)
     assert [int(sequence.mask.sum()) for sequence in share] == [7]
 
 
@@ -566,22 +568,22 @@ def test_the_initial_weights_outlive_iterations_without_an_update():
 def test_an_opponent_that_always_fails_stops_the_run():
     broken = [dataclasses.replace(episode(), failure="opponent far raised PlayerError: 401") for _ in range(2)]
     with pytest.raises(TrainingError, match="TicTacToe-v0: every game failed, the first with: opponent far"):
-        conquer.refuse_all_failed([*broken, episode(game="Nim-v0")])
-    conquer.refuse_all_failed([*broken, episode()])
+        rl.refuse_all_failed([*broken, episode(game="Nim-v0")])
+    rl.refuse_all_failed([*broken, episode()])
 
 
 def test_win_rates_count_wins_only():
     played = [episode(o, seat=n % 2) for n, o in enumerate(["win", "win", "draw", "loss", "invalid", "truncated"])]
     played += [episode("win", game="Nim-v0")]
-    assert conquer.win_rates(played) == {"TicTacToe-v0": pytest.approx(2 / 5), "Nim-v0": 1.0}
+    assert rl.win_rates(played) == {"TicTacToe-v0": pytest.approx(2 / 5), "Nim-v0": 1.0}
     played += [overrun(), overrun(seat=1), episode("truncated", by=1), episode("truncated", seat=1, by=0)]
-    assert conquer.win_rates(played) == {"TicTacToe-v0": pytest.approx(2 / 7), "Nim-v0": 1.0}
+    assert rl.win_rates(played) == {"TicTacToe-v0": pytest.approx(2 / 7), "Nim-v0": 1.0}
 
 
 def test_a_game_of_which_nothing_counts_keeps_its_win_rate():
     stopped = [episode("truncated", by=1), episode("truncated", game="Nim-v0"), episode("win", game="Nim-v0")]
-    assert conquer.win_rates(stopped) == {"TicTacToe-v0": 0.0, "Nim-v0": 1.0}
-    assert conquer.win_rates(stopped, {"TicTacToe-v0": 0.4, "Nim-v0": 0.3}) == {"TicTacToe-v0": 0.4, "Nim-v0": 1.0}
+    assert rl.win_rates(stopped) == {"TicTacToe-v0": 0.0, "Nim-v0": 1.0}
+    assert rl.win_rates(stopped, {"TicTacToe-v0": 0.4, "Nim-v0": 0.3}) == {"TicTacToe-v0": 0.4, "Nim-v0": 1.0}
 
 
 def test_episode_metrics_are_means_per_game_or_reply():
@@ -595,7 +597,7 @@ def test_episode_metrics_are_means_per_game_or_reply():
         episode("truncated", 4, by=1, generated_tokens=90, illegal=3),
         episode("truncated", 9, game="LiarsDice-v0"),
     ]
-    found = conquer.episode_metrics(played, [0.5, -1.25, -2.0, 1.0, -1.0, 0.0, 0.0])
+    found = rl.episode_metrics(played, [0.5, -1.25, -2.0, 1.0, -1.0, 0.0, 0.0])
     assert found == pytest.approx(
         {
             "games/TicTacToe-v0/reward": -2.75 / 3,

@@ -1,4 +1,4 @@
-"""What a run is while it runs: its state, what every step needs beside it, and how both survive a stop.
+"""A run of reinforcement learning while it runs: its state, what every step needs beside it, how both survive a stop.
 
 Resume order: 1. the run folder's streams are cut to the checkpoint's sizes; 2. weights, optimizer state, finished
 group policies and past policies are read; 3. the loop resumes at the checkpoint's stage and iteration. Every random
@@ -11,26 +11,30 @@ iteration begins again when the run resumes.
 import contextlib
 import dataclasses
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jax
 
-from dfc.config import DivideFuseConquer
-from dfc.errors import CheckpointError, DivergenceError
+from dfc.config import RlRun, SamplingConfig
+from dfc.errors import CheckpointError, DivergenceError, TrainingError
+from dfc.models import huggingface
 from dfc.models.lora import LoraConfig
 from dfc.models.transformer import Adapters, Params
-from dfc.recipes.stages import Group
 from dfc.rollout.workers import PolicyWeights, RolloutWorkers, lora_config
 from dfc.runs.checkpoint import Checkpointer
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Interrupted, Stop
-from dfc.training.trainer import Trainer
+from dfc.training import export
+from dfc.training.optimizer import make_optimizer
+from dfc.training.trainer import LossFunction, Trainer
 
 
 @dataclasses.dataclass
 class State:
     """What a checkpoint holds: where the run is, and the weights it needs from here on."""
 
+    groups: list[dict[str, Any]] = dataclasses.field(default_factory=list)  # of games, ready for JSON; of some methods
     stage: int = 0
     iteration: int = 0
     steps: int = 0
@@ -49,9 +53,9 @@ _ARRAYS = ("best", "optimizer", "policies", "pool")
 
 @dataclasses.dataclass
 class Run:
-    """What every step of the recipe needs beside the state."""
+    """What every step needs beside the state."""
 
-    config: DivideFuseConquer
+    config: RlRun
     folder: RunFolder
     stop: Stop
     workers: RolloutWorkers
@@ -61,6 +65,44 @@ class Run:
     reference_params: Params  # the initial policy as the trainer reads it, or None if it does not
     missed: float | None = None  # share of the last average of adapters that their rank could not hold
     saved: int | None = None  # number of the newest checkpoint
+
+    @classmethod
+    def open(cls, config: RlRun, folder: RunFolder, stop: Stop, loss: LossFunction, *, reads_reference: bool) -> "Run":
+        """Loads the model, and makes what plays and what trains it.
+
+        Args:
+          config: of the run.
+          folder: of the run.
+          stop: asked between calls of the engine and between micro-batches.
+          loss: what is trained on.
+          reads_reference: whether the loss compares with the initial policy.
+        """
+        print(f"loading {config.model.path}", flush=True)  # noqa: T201 - progress
+        sampling, nf4 = SamplingConfig(temperature=config.temperature), config.adapter.base == "nf4"
+        workers = RolloutWorkers(config, stop.look, sampling=sampling, nf4=nf4, key_variable=config.key_variable)
+        if config.opponent != "pool":
+            workers.seat(config.opponent)
+        trainer = Trainer(
+            workers.model,
+            loss,
+            make_optimizer(config.optimizer),
+            temperature=config.temperature,
+            training=config.training,
+            lora=lora_config(config.adapter),
+            mesh=workers.mesh,
+            workers=config.batch.workers,
+        )
+        checkpointer = Checkpointer(folder.checkpoints, keep=config.checkpoint.keep)
+        initial_params = trainer.initial_params(workers.initial_params, config.seed)
+        trainer.bound_growth(initial_params)
+        read = config.adapter.rank > 0 or reads_reference
+        reference_params = trainer.frozen_params(workers.initial_params) if read else None
+        folder.note_device(workers.device)
+        return cls(config, folder, stop, workers, trainer, checkpointer, initial_params, reference_params)
+
+    def begin(self) -> State:
+        """Returns the state of a run that begins."""
+        return State(best=self.initial_params, optimizer=self.trainer.initial_state(self.initial_params))
 
     @property
     def lora(self) -> LoraConfig | None:
@@ -74,19 +116,18 @@ class Run:
             return PolicyWeights(played)
         return PolicyWeights(self.workers.initial_params, Adapters(played, self.lora.scale))
 
-    def save(self, state: State, groups: list[Group]) -> None:
+    def save(self, state: State) -> None:
         """Writes a checkpoint from which the run resumes exactly here."""
         arrays = {name: getattr(state, name) for name in _ARRAYS}
         progress = {
             "positions": self.folder.positions(),
-            "groups": [{**dataclasses.asdict(group), "games": list(group.games)} for group in groups],
             "state": {name: value for name, value in vars(state).items() if name not in arrays},
         }
         self.saved = _number(state)
         self.checkpointer.save(self.saved, arrays, progress)
 
     @contextlib.contextmanager
-    def interruptible(self, state: State, groups: list[Group]) -> Iterator[None]:
+    def interruptible(self, state: State) -> Iterator[None]:
         """Saves the state as it was before, if a stop or a refused update ends what is done inside.
 
         Until its last call that may be interrupted, the inside changes neither the state nor its arrays. At the
@@ -99,8 +140,46 @@ class Run:
         except (Interrupted, DivergenceError):
             self.folder.rewind(before)
             if self.saved != _number(state) and not _gone(state.best):
-                self.save(state, groups)
+                self.save(state)
             raise
+
+    def save_policy(self, trained: Params, path: Path, adapter: Path) -> None:
+        """Writes a policy, and its adapters if these are what is trained."""
+        workers = self.workers
+
+        def weights() -> Params:
+            if self.config.adapter.base == "full":
+                return workers.initial_params
+            # The files have what four bits have lost. Room for the whole model: this is the last thing such a run does.
+            workers.close()
+            self.reference_params = self.initial_params = None
+            return huggingface.load(workers.source, mesh=workers.mesh, dtype=self.config.model.dtype)[1]
+
+        played = self.trainer.policy(trained)
+        export.save_policy(
+            path,
+            adapter,
+            played,
+            model=workers.model,
+            lora=self.lora,
+            source=workers.source,
+            name=self.config.model.path,
+            weights=weights,
+        )
+
+    def diverged(self, state: State, why: str) -> TrainingError:
+        """Writes the last good policy, and returns what to report to whoever started the run.
+
+        Args:
+          state: before the update.
+          why: which update is refused, and for what.
+        """
+        policy, step = self.last_good(state)
+        rate = self.config.optimizer.learning_rate
+        if policy is self.initial_params or step == 0:
+            return export.diverged(why, rate)
+        self.save_policy(policy, self.folder.last_good, self.folder.path / "last_good_adapter")
+        return export.diverged(why, rate, self.folder.last_good, step)
 
     def last_good(self, state: State) -> tuple[Params, int]:
         """Returns the policy to continue from after an update was refused, and its step: the newest that is saved.
@@ -117,8 +196,8 @@ class Run:
             )
         return restored.arrays["best"], restored.progress["state"]["steps"]
 
-    def restore(self) -> tuple[State, list[Group]] | None:
-        """Returns the state and groups of the newest checkpoint; without one, empties the streams and returns None."""
+    def restore(self) -> State | None:
+        """Returns the state of the newest checkpoint; without one, empties the streams and returns None."""
         restored = self.checkpointer.restore(like=lambda saved: _template(saved, self.initial_params, self.trainer))
         if restored is None:
             self.folder.rewind(dict.fromkeys(self.folder.positions(), 0))
@@ -127,8 +206,7 @@ class Run:
         self.saved = restored.step
         state = restored.progress["state"]
         print(f"resuming after step {state['steps']}; records after it are made again", flush=True)  # noqa: T201 - progress
-        groups = [Group(**{**group, "games": tuple(group["games"])}) for group in restored.progress["groups"]]
-        return State(**state, **restored.arrays), groups
+        return State(**state, **restored.arrays)
 
 
 def _gone(params: Params) -> bool:

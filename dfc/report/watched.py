@@ -1,0 +1,81 @@
+"""Where a run is shown while it runs: the records, the terminal, the page, one call for all of them."""
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from dfc.report import run_page, summary
+from dfc.report.live_report import LiveReport
+from dfc.runs.metrics import MetricsWriter
+from dfc.runs.progress import Progress
+from dfc.runs.run_folder import RunFolder
+
+
+class Watched:
+    """Records and shows every iteration of a run; use it as a context manager.
+
+    Args:
+      folder: of the run.
+      total_steps: iterations of the whole run.
+      start_step: those that are done.
+    """
+
+    def __init__(self, folder: RunFolder, total_steps: int, start_step: int) -> None:
+        self._live = LiveReport(folder.path, total_steps=total_steps, writes=folder.writes)
+        self._writer = MetricsWriter(folder)
+        self._progress = Progress(total_steps, start_step=start_step)
+
+    def __enter__(self) -> Self:
+        for each in (self._live, self._writer, self._progress):
+            each.__enter__()
+        self._live.refresh()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for each in (self._progress, self._writer, self._live):
+            each.__exit__(kind, error, trace)
+
+    def show(
+        self,
+        *,
+        stage: str,
+        iteration: int,
+        iterations: int,
+        step: int,
+        metrics: Mapping[str, float],
+        clock: Mapping[str, float],
+        win_rates: Mapping[str, float],
+        cost: str = "",
+    ) -> None:
+        """Takes what came of an iteration; the arguments are those of `MetricsWriter.write` and `Progress.update`."""
+        self._writer.write(step=step, stage=stage, iteration=iteration, metrics=metrics, clock=clock)
+        self._live.refresh()
+        self._progress.update(
+            stage=stage,
+            iteration=iteration,
+            iterations=iterations,
+            step=step,
+            episodes_per_second=clock["episodes_per_second"],
+            tokens_per_second=clock["tokens_per_second"],
+            win_rates=win_rates,
+            warning=self._live.warning,
+            cost=cost,
+        )
+
+
+def finish(folder: RunFolder) -> None:
+    """Marks a run as finished, builds its page and prints the result."""
+    folder.finish()
+    if folder.writes:
+        run_page.build(folder.path)
+    summary.show(folder)
+
+
+def show_finished(folder: RunFolder) -> None:
+    """Shows a run that is finished; a kill may have come before its page was built."""
+    print(f"{folder.path} holds this run, finished")  # noqa: T201 - why nothing happens
+    if folder.writes:
+        run_page.build(folder.path)
+    summary.show(folder)

@@ -1,0 +1,54 @@
+"""Matches of a policy in training: after every stage, and the first and the last one at the end of a run."""
+
+from collections.abc import Collection
+from typing import Any
+
+from dfc.evaluation import matches
+from dfc.models.transformer import Params
+from dfc.rollout.workers import PolicyWeights, RolloutWorkers
+from dfc.training import rl
+from dfc.training.rl_run import Run
+
+
+def measure_stage(run: Run, name: str, params: Params, game_ids: Collection[str]) -> dict[str, float]:
+    """Plays some games against the initial policy for the table of stages; returns the win rates."""
+    config, folder, workers = run.config, run.folder, run.workers
+    games = {game: options for game, options in config.games.items() if game in game_ids}
+    specs = matches.match_specs(games, config.evaluation.stage_games, config.seed, f"stage {name}")
+    episodes = workers.play(specs, run.policy(params), "initial")
+    folder.append("episodes", (e.record(stage=name, iteration=0, kind="evaluate", reward=None) for e in episodes))
+    rows = matches.evaluation_rows(episodes, stage=name, policy="stage", opponent="initial")
+    folder.append("evaluations", without_opponent(rows, workers))
+    return rl.win_rates(episodes)
+
+
+def initial_matches(run: Run) -> None:
+    """Plays the initial policy as `final_matches` plays the final one."""
+    _matches(run, "initial", PolicyWeights(run.workers.initial_params), run.config.games)
+
+
+def final_matches(run: Run, params: Params, game_ids: Collection[str]) -> None:
+    """Plays the final policy at some games against the initial policy and against a random legal player."""
+    _matches(run, "final", run.policy(params), game_ids)
+
+
+def _matches(run: Run, name: str, policy: PolicyWeights, game_ids: Collection[str]) -> None:
+    config, folder, workers = run.config, run.folder, run.workers
+    games = {game: options for game, options in config.games.items() if game in game_ids}
+    two_seats = {game: options for game, options in games.items() if workers.info[game].seats > 1}
+    for opponent, chosen in (("initial", games), ("random_legal", two_seats)):
+        if not chosen:
+            continue
+        run.stop.check()  # these matches are played again after a stop
+        specs = matches.match_specs(chosen, config.evaluation.games, config.seed, f"final {opponent}")
+        episodes = workers.play(specs, policy, opponent)
+        record = {"stage": "final", "iteration": 0, "kind": "evaluate", "reward": None}
+        folder.append("episodes", (e.record(policy=name, **record) for e in episodes))
+        rows = matches.evaluation_rows(episodes, stage="final", policy=name, opponent=opponent)
+        folder.append("evaluations", without_opponent(rows, workers))
+    folder.flush()
+
+
+def without_opponent(rows: list[dict[str, Any]], workers: RolloutWorkers) -> list[dict[str, Any]]:
+    """Returns rows in which games of one seat name no opponent."""
+    return [{**row, "opponent": "none"} if workers.info[row["game"]].seats == 1 else row for row in rows]

@@ -1,0 +1,593 @@
+"""Reinforcement learning from games: one iteration, as plain functions; read from top to bottom.
+
+    games     how many seeds each game gets, and the episodes of every seed
+    rewards   what an episode is worth, and its advantage over its group
+    update    the sequences of each optimizer update, the loss, the updates
+    keep      win rates on fresh games; the update is kept or dropped
+    iterate   all of it, once
+    train     the iterations of a stage
+
+Divide-Fuse-Conquer (arXiv 2505.16401, Algorithm 2) and plain GRPO are this iteration with their own `Learning` and
+their own stages around it. A method without games has samples and advantages of its own and begins at `share_out`.
+
+How it departs from the paper:
+
+1. Groups whose rewards are all equal carry no signal and are left out of the update; their KL term with them.
+2. An illegal or malformed reply that is answered with another try costs `reward.illegal_try`; in the paper it is
+   free, and a policy learns to use it.
+3. The paper drops half of the "negative" samples without saying negative in what; here it is the advantage.
+4. The disturbance of an action is decided before the policy is asked, which gives the same games and saves a reply.
+5. A game won before the policy's first turn, by the other seat's invalid reply, counts as one step.
+6. A game that the policy ends by filling its own context is worth `reward.overrun`, a loss: otherwise rambling would
+   pay where a game goes badly. One that was stopped from outside (the other seat's context, `rollout.max_actions`
+   where nobody is measurably ahead) is like one that failed: no advantage, and in no mean. The paper names neither.
+7. The policy's earlier thoughts stay in the conversation and count against `rollout.max_prompt_length`; the paper does
+   not say whether its 8,192 tokens of input hold them.
+"""
+
+import dataclasses
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+
+from dfc import advantages, curriculum, multihost, rewards
+from dfc.config import GrpoConfig, RewardConfig, RlRun
+from dfc.episodes import Episode, TokenBatch
+from dfc.errors import DivergenceError, TrainingError
+from dfc.evaluation import matches
+from dfc.evaluation.statistics import Record
+from dfc.games import registry
+from dfc.games.rng import derive_seed
+from dfc.losses import Loss, grpo_loss
+from dfc.models.transformer import Params
+from dfc.rollout.runner import EpisodeSpec
+from dfc.rollout.workers import PolicyWeights
+from dfc.training import opponents
+from dfc.training.packing import Sequence1D, micro_batches, pack
+from dfc.training.rl_run import Run, State
+from dfc.training.trainer import LossFunction
+
+Shares = list[list[Sequence1D]]  # the sequences of every optimizer update of an iteration
+
+
+@dataclasses.dataclass(frozen=True)
+class Learning:
+    """What a method makes of its episodes.
+
+    Attributes:
+      loss: as the trainer takes it.
+      shares: (episodes, their rewards, seed) -> what each update trains on; an update without anything is left out.
+      reads_reference: whether the loss compares with the initial policy.
+      initial_plays: the initial policy plays the training games, and not the one that is trained.
+    """
+
+    loss: LossFunction
+    shares: Callable[[Sequence[Episode], Sequence[float], int], Shares]
+    reads_reference: bool
+    initial_plays: bool = False
+
+
+def grpo(config: RlRun) -> Learning:
+    """Returns group relative policy optimization as a configuration says."""
+    return Learning(
+        make_loss(config.grpo, config.batch.row_length),
+        lambda episodes, values, seed: sequences(episodes, values, config, seed),
+        reads_reference=config.grpo.kl_coefficient > 0,
+    )
+
+
+# ---- games ----------------------------------------------------------------------------------------------------------
+
+
+def allocate(games: Sequence[str], win_rates: Mapping[str, float], config: RlRun) -> dict[str, int]:
+    """Returns how many rollout seeds each game gets; they sum to seeds_per_game x games (section 3.2.3)."""
+    budget = config.seeds_per_game * len(games)
+    priority = config.mixed_priority
+    if not priority.enabled:
+        weights = np.ones(len(games))
+    else:
+        rates = [win_rates[game] for game in games]
+        weights = curriculum.mixed_priority_weights(rates, a=priority.a, b=priority.b, floor=priority.floor)
+    seeds = curriculum.allocate_seeds(weights, budget, minimum=1)
+    return dict(zip(games, seeds.tolist(), strict=True))
+
+
+def rollout_specs(seeds: Mapping[str, int], config: RlRun, stage: str, iteration: int) -> list[EpisodeSpec]:
+    """Returns `trajectories_per_seed` episodes of every rollout seed; seats alternate from seed to seed.
+
+    Episodes of one group follow each other, and games take turns, so that all lengths are in flight together.
+    """
+    seed, options = config.seed, config.games
+    place = iteration if config.randomize_seeds else 0
+    specs: list[tuple[float, EpisodeSpec]] = []
+    group = 0
+    for game, count in seeds.items():
+        seats = registry.make(game, **options[game]).seats
+        for index in range(count):
+            deal = derive_seed("rollout deal", seed, stage, game, place, index)
+            deal = deal % config.tasks if config.tasks else deal
+            for copy in range(config.trajectories_per_seed):
+                sampling_seed = derive_seed("rollout draws", seed, stage, game, iteration, index, copy)
+                spec = EpisodeSpec(
+                    game, options[game], deal, (index + iteration) % seats, group, sampling_seed, config.epsilon
+                )
+                specs.append((index / count, spec))
+            group += 1
+    return [spec for _, spec in sorted(specs, key=lambda item: item[0])]
+
+
+def games_played(config: RlRun, turns: int) -> tuple[int, int]:
+    """Returns how many games iterations play: those trained on, and those that decide what is kept.
+
+    Args:
+      config: of the run.
+      turns: iterations x games of each.
+    """
+    judged = 0 if config.acceptance.rule == "always" else config.acceptance.games
+    return turns * config.seeds_per_game * config.trajectories_per_seed, turns * judged
+
+
+def games_lines(config: RlRun) -> list[str]:
+    """Returns a line for every game whose rules differ from those of its id."""
+    changed = {
+        game: ", ".join(f"{name} = {value}" for name, value in options.items())
+        for game, options in config.games.items()
+    }
+    return [f"{game} differs from its id's rules: {changes}" for game, changes in changed.items() if changes]
+
+
+def refuse_all_failed(episodes: Sequence[Episode]) -> None:
+    """Stops where continuing would only spend time: an opponent that is down, a key that is not valid.
+
+    Raises:
+      TrainingError: every episode of a game failed.
+    """
+    counted = {episode.game for episode in episodes if not episode.failed}
+    for episode in episodes:
+        if episode.game not in counted:
+            raise TrainingError(f"{episode.game}: every game failed, the first with: {episode.failure}")
+
+
+# ---- rewards and advantages ------------------------------------------------------------------------------------------
+
+
+def reward(episode: Episode, config: RewardConfig) -> float:
+    """Returns what an episode is worth: Table 1, or an overrun's price in its place, less what retried replies cost.
+
+    A reply that forfeits, illegal or malformed, is answered with none: the format reward is its price.
+    """
+    invalid = episode.outcome == "invalid"
+    form = rewards.format_reward(not invalid, invalid=config.invalid) if config.format else 0.0
+    outcome = rewards.outcome_reward("loss" if episode.ran_out else episode.outcome)
+    steps = max(1, episode.steps) if config.hasty_action_penalty else 1
+    forgiven = episode.illegal_tries - int(invalid and not episode.malformed)
+    forgiven += max(0, episode.malformed_tries - int(invalid and episode.malformed))
+    worth = config.overrun if episode.overran else rewards.step_reward(form, outcome, steps)
+    return worth - config.illegal_try * forgiven
+
+
+def relative_to_baseline(
+    episodes: Sequence[Episode], values: Sequence[float], members: np.ndarray, config: GrpoConfig
+) -> np.ndarray:
+    """Returns each episode's advantage, float32 [episodes]; 0 for those that do not count, whose rewards are not read.
+
+    Args:
+      episodes: of one iteration.
+      values: their rewards.
+      members: int [groups, size], which episodes form a group.
+      config: which baseline.
+    """
+    counted = np.asarray([episode.counted for episode in episodes])
+    rewards_ = np.asarray(values, np.float32)
+    if config.baseline == "role":
+        roles = {role: number for number, role in enumerate(dict.fromkeys((e.game, e.seat) for e in episodes))}
+        numbers = np.asarray([roles[e.game, e.seat] for e in episodes])
+        return advantages.role_relative(
+            rewards_, numbers, num_roles=len(roles), normalize_std=config.normalize_std, mask=counted
+        )
+    relative = np.zeros(len(episodes), np.float32)
+    table, mask = rewards_[members], counted[members]
+    if config.baseline == "leave_one_out":
+        relative[members] = advantages.leave_one_out(table, mask=mask)
+    else:
+        relative[members] = advantages.group_relative(table, normalize_std=config.normalize_std, mask=mask)
+    return relative
+
+
+# ---- update ----------------------------------------------------------------------------------------------------------
+
+
+def sequences(episodes: Sequence[Episode], values: Sequence[float], config: RlRun, seed: int) -> Shares:
+    """Returns the episodes to train on, one list per optimizer update; episodes of a group stay together.
+
+    Half-negative drops half of the episodes with a negative advantage: those whose gradient lowers a probability.
+
+    Args:
+      episodes: of one iteration.
+      values: their rewards.
+      config: the run's.
+      seed: of the half-negative filter, and of the order of groups.
+    """
+    groups: dict[tuple[int, int], list[int]] = defaultdict(list)  # the seats of one group see different games
+    for index, episode in enumerate(episodes):
+        groups[episode.group, episode.seat].append(index)
+    members = np.asarray(list(groups.values()))
+    relative = relative_to_baseline(episodes, values, members, config.grpo)
+    keep = relative != 0
+    if config.half_negative:
+        keep &= rewards.keep_half_of_negatives(relative, seed)
+    return share_out(episodes, np.where(keep, relative, 0), members, config.grpo.updates_per_iteration, seed)
+
+
+def share_out(samples: Sequence[Episode], worth: np.ndarray, members: np.ndarray, updates: int, seed: int) -> Shares:
+    """Deals out groups of samples to the updates of an iteration; an update for which nothing is left is left out.
+
+    Args:
+      samples: what was sampled.
+      worth: float [samples], their advantages; those of 0 teach nothing and are left out.
+      members: int [groups, size], which samples form a group.
+      updates: how many shares.
+      seed: of the order: groups come game by game, and dealt out like that an update would see one game only.
+    """
+    order = np.random.Generator(np.random.Philox(derive_seed("shares", seed))).permutation(len(members))
+    shares = [
+        [
+            Sequence1D(samples[i].token_ids, samples[i].mask, samples[i].sampled_logprobs, float(worth[i]))
+            for i in part.ravel()
+            if worth[i] != 0
+        ]
+        for part in np.array_split(members[order], updates)
+    ]
+    return [share for share in shares if any(sequence.mask.any() for sequence in share)]
+
+
+def donates(run: Run, state: State) -> bool:
+    """Returns whether an iteration's first update may take the memory of the policy it begins with.
+
+    What goes in is wanted again if the update is dropped, the start by every stage, and the past by a pool.
+    """
+    return run.config.acceptance.rule == "always" and state.best is not run.initial_params and not state.pool
+
+
+def make_loss(config: GrpoConfig, row_length: int) -> LossFunction:
+    """Returns GRPO as a trainer wants it.
+
+    The fourth argument, log-probabilities under the weights that sampled as the trainer computes them, is read if
+    `config.importance_cap` is above 0. None is right for the first update of an iteration only.
+    """
+    packing = "sequence" in (config.unit, config.ratio)
+    cap = config.importance_cap
+
+    def loss(
+        logprobs: jax.Array, batch: TokenBatch, reference_logprobs: jax.Array | None, proximal: jax.Array | None = None
+    ) -> Loss:
+        return grpo_loss(
+            logprobs,
+            batch.old_logprobs,
+            batch.advantages,
+            batch.mask,
+            clip_ratio=config.clip_ratio,
+            clip_ratio_high=config.clip_ratio_high or None,
+            ratio=config.ratio,
+            reference_logprobs=reference_logprobs,
+            kl_coefficient=config.kl_coefficient if reference_logprobs is not None else 0.0,
+            proximal_logprobs=proximal if cap else None,
+            importance_cap=cap,
+            unit=config.unit,
+            segments=batch.segments if packing else None,
+            num_segments=max(1, row_length // 4) if packing else None,
+        )
+
+    return loss
+
+
+def update(
+    run: Run,
+    shares: Shares,
+    params: Params,
+    optimizer: Any,  # noqa: ANN401 - of the optimizer
+    *,
+    reads_reference: bool,
+    donate: bool,
+) -> tuple[Params, Any, dict[str, float]]:
+    """Returns weights and optimizer state after an iteration's updates, and the updates' metrics.
+
+    Args:
+      run: trainer, batch shapes, reference.
+      shares: what each update trains on.
+      params: the weights to begin with.
+      optimizer: its state.
+      reads_reference: whether the loss compares with the initial policy.
+      donate: whether the first update may take the memory of `params`, so that they are lost.
+    """
+    config, trainer = run.config, run.trainer
+    reference_params = run.reference_params if reads_reference else None
+    base_params = None if run.lora is None else run.reference_params
+    # updates: 0 if all rewards of every group were equal, and there was nothing to learn.
+    metrics = {"updates": float(len(shares))}
+    rows = config.batch.micro_batch_rows
+    batches = [micro_batches(pack(share, config.batch.row_length, rows), rows) for share in shares]
+    # Later updates are corrected by what the trainer makes of the weights that sampled; the first one is at them.
+    corrects = config.grpo.importance_cap > 0
+    proximal = [
+        trainer.logprobs(params, batch, base_params=base_params, look=run.stop.look) if corrects and number else None
+        for number, batch in enumerate(batches)
+    ]
+    kept = True  # the state that the iteration began with
+    for number, batch in enumerate(batches):
+        made = trainer.update(
+            params,
+            optimizer,
+            batch,
+            reference_params,
+            base_params=base_params,
+            proximal=proximal[number],
+            donate=number > 0 or donate,
+            look=run.stop.look if kept else None,
+        )
+        kept = kept and not (number == 0 and donate)
+        params, optimizer = made.params, made.optimizer_state
+        found = {
+            "loss": made.loss,
+            "gradient_norm": made.gradient_norm,
+            "trained_tokens": made.weight,
+            **made.metrics,
+        }
+        for name, value in found.items():
+            metrics[name] = metrics.get(name, 0.0) + value / len(shares)
+        if number == 0:  # afterwards the change of the policy comes in
+            metrics |= made.sampler_gap
+    return params, optimizer, metrics
+
+
+# ---- keep or drop ----------------------------------------------------------------------------------------------------
+
+
+def win_rates(episodes: Sequence[Episode], known: Mapping[str, float] | None = None) -> dict[str, float]:
+    """Returns the share of episodes won, per game, of those that count; an own overrun is a loss.
+
+    A game of which no episode counts keeps the rate that was known, or has 0: nothing was won.
+
+    Args:
+      episodes: games that were played.
+      known: rates of before.
+
+    Raises:
+      TrainingError: every episode of a game failed.
+    """
+    refuse_all_failed(episodes)
+    before = known or {}
+    records = matches.by_game(matches.tally(episodes))
+    return {game: r.win / r.decided if r.decided else before.get(game, 0.0) for game, r in records.items()}
+
+
+def mean(rates: Mapping[str, float]) -> float:
+    """Returns the mean over games."""
+    return sum(rates.values()) / len(rates)
+
+
+def accepted(win_rate: float, previous: float, best: float, config: RlRun) -> bool:
+    """Returns whether an update is kept (Algorithm 2, lines 19 to 22)."""
+    rule = config.acceptance
+    threshold = {"previous": previous, "best": best, "always": -1.0}[rule.rule]
+    return win_rate >= threshold - rule.tolerance
+
+
+# ---- one iteration ---------------------------------------------------------------------------------------------------
+
+
+def iterate(
+    run: Run, learning: Learning, state: State, stage: str, games: Sequence[str]
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Runs one iteration of Algorithm 2; returns its metrics and its clock readings.
+
+    Args:
+      run: what every step needs.
+      learning: what is made of the episodes.
+      state: the policy to begin with, its win rates; changed at the end only.
+      stage: a name, in records and seeds.
+      games: those that are played.
+    """
+    config, folder, workers = run.config, run.folder, run.workers
+    begun = time.perf_counter()
+    place = (stage, state.iteration)
+    label = {"stage": stage, "iteration": state.iteration + 1}
+
+    # Rollouts of the best policy, rewards (lines 4 to 16).
+    seeds = allocate(games, state.win_rates, config)
+    specs = rollout_specs(seeds, config, *place)
+    player = PolicyWeights(workers.initial_params) if learning.initial_plays else run.policy(state.best)
+    opponent, who = opponents.choose(run, state, derive_seed("opponent", config.seed, *place))
+    both = config.train_both_seats and config.opponent == "itself"
+    played = workers.play(specs, player, opponent, name=who, both_seats=both)
+    refuse_all_failed(played)
+    values = [reward(e, config.reward) for e in played]
+    folder.append("episodes", (e.record(**label, kind="train", reward=v) for e, v in zip(played, values, strict=True)))
+    multihost.require_equal("episodes", [(e.token_ids, e.mask) for e in played])
+    rolled_out = time.perf_counter()
+
+    # Update from the best policy (lines 17 and 18).
+    shares = learning.shares(played, values, derive_seed("half negative", config.seed, *place))
+    params, optimizer, losses = update(
+        run, shares, state.best, state.optimizer, reads_reference=learning.reads_reference, donate=donates(run, state)
+    )
+    trained = time.perf_counter()
+
+    # Keep it or drop it, with its optimizer state (lines 19 to 22).
+    judged = played
+    if config.acceptance.rule != "always":
+        chosen = {game: config.games[game] for game in games}
+        purpose = f"accept {stage} {state.iteration}"
+        fresh = matches.match_specs(chosen, config.acceptance.games, config.seed, purpose)
+        judged = workers.play(fresh, run.policy(params), "initial")
+        folder.append("episodes", (e.record(**label, kind="accept", reward=None) for e in judged))
+    rates = win_rates(judged, state.win_rates)
+    win_rate = mean({game: rates[game] for game in games})
+    kept = accepted(win_rate, state.previous, state.highest, config)
+    if kept:
+        state.best, state.optimizer = params, optimizer
+        state.highest = max(state.highest, win_rate)
+    state.previous, state.win_rates = win_rate, {game: rates[game] for game in games}
+    opponents.remember(run, state, who, played)
+
+    seconds = time.perf_counter() - begun
+    both_kinds = [*played, *(judged if judged is not played else [])]
+    count = len(both_kinds)
+    metrics = {
+        "win_rate": win_rate,
+        "accepted": float(kept),
+        "episodes": float(len(played)),
+        "failed_episodes": float(sum(e.failed for e in both_kinds)),
+        "stopped_episodes": float(sum(not e.failed and not e.counted for e in both_kinds)),
+        "generated_tokens": float(sum(e.generated_tokens for e in played)),
+        **losses,
+        **{f"games/{game}/win_rate": rate for game, rate in state.win_rates.items()},
+        **{f"games/{game}/seeds": float(number) for game, number in seeds.items()},
+        **episode_metrics(played, values),
+    }
+    if run.missed is not None:  # the first iteration after a fuse says what that missed
+        metrics["fusion/missed"], run.missed = run.missed, None
+    clock = {
+        "time": time.time(),
+        "seconds": seconds,
+        "rollout_seconds": rolled_out - begun,
+        "training_seconds": trained - rolled_out,
+        "acceptance_seconds": seconds - (trained - begun),
+        "episodes_per_second": count / seconds,
+        "tokens_per_second": sum(e.generated_tokens for e in played) / seconds,
+    }
+    return metrics, clock
+
+
+def episode_metrics(episodes: Sequence[Episode], values: Sequence[float]) -> dict[str, float]:
+    """Returns means per game over the episodes that count.
+
+    They are: reward, format rate (share of replies that were legal), tokens per reply, steps per episode, the share of
+    episodes lost by an own overrun, and the share of rollout groups whose rewards are all equal, which teach nothing.
+    """
+    records: dict[str, Record] = matches.by_game(matches.tally(e for e in episodes if e.counted))
+    generated_tokens: dict[str, int] = defaultdict(int)
+    worth: dict[str, float] = defaultdict(float)
+    spread: dict[tuple[str, int, int], set[float]] = defaultdict(set)
+    for episode, value in zip(episodes, values, strict=True):
+        if not episode.counted:
+            continue
+        generated_tokens[episode.game] += episode.generated_tokens
+        worth[episode.game] += value
+        spread[episode.game, episode.group, episode.seat].add(value)
+    dead: dict[str, list[bool]] = defaultdict(list)
+    for (game, _, _), rewards_of_group in spread.items():
+        dead[game].append(len(rewards_of_group) == 1)
+    found = {}
+    for game, record in records.items():
+        wrong = record.illegal_replies + record.malformed_replies
+        found[f"games/{game}/reward"] = worth[game] / record.games
+        found[f"games/{game}/format_rate"] = 1 - wrong / max(1, record.replies)
+        found[f"games/{game}/response_length"] = generated_tokens[game] / max(1, record.replies)
+        found[f"games/{game}/steps"] = record.steps_per_game
+        found[f"games/{game}/overruns"] = record.lost_by_overrun / record.games
+        found[f"games/{game}/dead_groups"] = sum(dead[game]) / len(dead[game])
+    return found
+
+
+# ---- a stage ---------------------------------------------------------------------------------------------------------
+
+
+class Show(Protocol):
+    """Takes what came of an iteration, as `dfc.report.watched.Watched.show` does."""
+
+    def __call__(
+        self,
+        *,
+        stage: str,
+        iteration: int,
+        iterations: int,
+        step: int,
+        metrics: Mapping[str, float],
+        clock: Mapping[str, float],
+        win_rates: Mapping[str, float],
+    ) -> None:
+        """Records and shows it."""
+
+
+def begin(run: Run, state: State, stage: str, games: Sequence[str], rates: Mapping[str, float] | None = None) -> None:
+    """Makes a stage ready whose policy is `State.best`: a new optimizer state, and win rates to compare with.
+
+    Args:
+      run: what every step needs.
+      state: changed.
+      stage: a name.
+      games: those that are trained on.
+      rates: the policy's win rates, where they are known; None: they are measured on fresh games.
+    """
+    if rates is None:
+        chosen = {game: run.config.games[game] for game in games}
+        specs = matches.match_specs(chosen, run.config.acceptance.games, run.config.seed, f"begin {stage}")
+        played = run.workers.play(specs, run.policy(state.best), "initial")
+        label = {"stage": stage, "iteration": 0, "kind": "accept", "reward": None}
+        run.folder.append("episodes", (e.record(**label) for e in played))
+        rates = win_rates(played)
+    state.optimizer = run.trainer.initial_state(state.best)
+    state.win_rates = {game: rates[game] for game in games}
+    state.previous = state.highest = mean(state.win_rates)
+
+
+def train(
+    run: Run,
+    learning: Learning,
+    state: State,
+    stage: str,
+    games: Sequence[str],
+    count: int,
+    show: Show,
+    *,
+    save_last: bool = False,
+) -> None:
+    """Runs the iterations a stage has left; saves now and then, and when asked to stop.
+
+    Args:
+      run: what every step needs.
+      learning: what is made of the episodes.
+      state: of the run; `State.iteration` are done in this stage.
+      stage: a name.
+      games: those that are trained on.
+      count: iterations of the stage.
+      show: called after every iteration.
+      save_last: whether the end of the stage is saved here, and not by the caller after what follows it.
+
+    Raises:
+      Interrupted: a stop was asked for. TrainingError: training has diverged; says how to continue.
+    """
+    while state.iteration < count:
+        metrics, clock = _iterated(run, learning, state, stage, games)
+        state.iteration += 1
+        state.steps += 1
+        show(
+            stage=stage,
+            iteration=state.iteration,
+            iterations=count,
+            step=state.steps,
+            metrics=metrics,
+            clock=clock,
+            win_rates=state.win_rates,
+        )
+        due = state.iteration % run.config.checkpoint.every == 0 if state.iteration < count else save_last
+        if run.stop.requested is not None or due:
+            run.save(state)
+            run.stop.check()
+
+
+def _iterated(
+    run: Run, learning: Learning, state: State, stage: str, games: Sequence[str]
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Runs one iteration, or leaves the run as it was before: saved for a resume, or with its last good policy."""
+    try:
+        with run.interruptible(state):
+            return iterate(run, learning, state, stage, games)
+    except DivergenceError as error:
+        why = f"{stage}, iteration {state.iteration + 1}: {error}"
+    raise run.diverged(state, why)  # here, where the error holds the refused weights no more
