@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: quickstart test test-optimized lint types install aot agreement agreement-trl config-fields
+.PHONY: quickstart test test-optimized newest-jax lint types install constraints aot agreement agreement-trl config-fields
 
 quickstart: install
 	$(BIN)/python -m dfc.launch --config=configs/quickstart.py
@@ -14,6 +14,15 @@ test: $(VENV)/.test lint types
 # The same with the programs that users run; the other tests compile with few optimizations (tests/conftest.py).
 test-optimized: $(VENV)/.test
 	XLA_FLAGS= $(BIN)/python -m pytest -q --numprocesses=2 --dist=loadfile
+
+# Every test on the newest jax, which needs a newer Python than the oldest one that dfc runs on.
+newest-jax:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 12))' || { \
+	  echo 'newest-jax: jax 0.11 and newer need Python 3.12 or newer, which $(PYTHON) is not;' \
+	    'name one: make newest-jax PYTHON=python3.12'; exit 1; }
+	$(PYTHON) -m venv .venv-newest-jax
+	.venv-newest-jax/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --editable '.[test]' 'jax>=0.11'
+	.venv-newest-jax/bin/python -m pytest -q --numprocesses=2 --dist=loadfile
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
@@ -32,6 +41,11 @@ $(VENV)/.install: pyproject.toml
 $(VENV)/.test: $(VENV)/.install
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
 	touch $@
+
+# The versions in .venv for whoever wants exactly them; the head of the file stays. `+cpu` and the like name a build.
+constraints: $(VENV)/.test
+	{ grep '^#' constraints.txt; $(BIN)/python -m pip freeze --exclude-editable | grep -v ' @ ' | sed 's/+.*//'; } > $(VENV)/constraints
+	mv $(VENV)/constraints constraints.txt
 
 # Compiles small programs for described TPUs and NVIDIA GPUs and holds their memory; wheels only, no such device needed.
 aot:

@@ -201,18 +201,19 @@ def test_dpo_of_one_reply_and_its_gradient_of_every_weight(models, tokenizer, tm
 def test_the_loss_of_separate_rows_is_that_of_packed_ones_and_of_trl(models, tokenizer, tmp_path):
     write_pairs(tmp_path / "pairs.jsonl", ONE_TURN)
     expected, _ = loss_and_gradients(preference_trainer(models, tmp_path / "pairs.jsonl", tmp_path / "out"))
-    sides = []
-    for side in ("chosen", "rejected"):
-        encoded = [encode(getattr(pair, side), tokenizer) for pair in ONE_TURN]
-        batch = fill_rows(encoded)
-        logprobs = []
-        for folder in models:
-            config, params = huggingface.load(folder, dtype="float32")
-            logprobs.append(batch_logprobs(config, params, batch))
-        sides.append((batch.mask, *logprobs))
-    (chosen_mask, chosen, chosen_reference), (rejected_mask, rejected, rejected_reference) = sides
-    ours = dpo_loss(chosen, chosen_mask, rejected, rejected_mask, chosen_reference, rejected_reference, beta=0.1)
+    rows = [[encode(side, tokenizer) for side in (pair.chosen, pair.rejected)] for pair in ONE_TURN]
+    ours = dpo_loss(**sides_apart(models, rows), beta=0.1)
     assert float(ours.mean) == pytest.approx(expected, rel=1e-4)
+
+
+def sides_apart(models, rows):
+    """Masks and log-probabilities of both sides, one trajectory per row, by their names."""
+    named = {}
+    for side, encoded in zip(("chosen", "rejected"), zip(*rows, strict=True), strict=True):
+        batch = fill_rows(encoded)
+        policy, reference = (batch_logprobs(*huggingface.load(folder, dtype="float32"), batch) for folder in models)
+        named |= {f"{side}_mask": batch.mask, f"{side}_logprobs": policy, f"{side}_reference_logprobs": reference}
+    return named
 
 
 def fill_rows(encoded):
@@ -249,13 +250,7 @@ def test_rpo_of_one_pair(models, tokenizer, tmp_path):
     value, ours = our_loss_and_gradients(models, rows, rpo, tmp_path)
     assert value == pytest.approx(expected, rel=1e-4)
     assert_same_gradients(ours, gradients)
-    chosen, rejected = (fill_rows([side]) for side in rows[0])
-    logprobs = [
-        batch_logprobs(*huggingface.load(folder, dtype="float32"), batch)
-        for folder in models
-        for batch in (chosen, rejected)
-    ]
-    apart = rpo_loss(logprobs[0], chosen.mask, logprobs[1], rejected.mask, *logprobs[2:], beta=0.1, alpha=1.0)
+    apart = rpo_loss(**sides_apart(models, rows), beta=0.1, alpha=1.0)
     assert float(apart.mean) == pytest.approx(expected, rel=1e-4)
 
 

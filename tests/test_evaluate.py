@@ -23,8 +23,8 @@ from dfc.config import (
     SamplingConfig,
 )
 from dfc.errors import CheckpointError, ConfigError, RunFolderError
-from dfc.evaluation import matches, pairing, tournament
-from dfc.evaluation.statistics import Record, wilson_interval
+from dfc.evaluation import matches, pairing
+from dfc.evaluation.statistics import wilson_interval
 from dfc.games.replay import replay
 from dfc.launch import command_line
 from dfc.models import huggingface
@@ -35,7 +35,6 @@ from dfc.players.player_specs import PolicySpec, WeightsSource
 from dfc.players.remote import PlayerError
 from dfc.recipes import evaluate, trained_weights
 from dfc.recipes.contestants import TournamentPlayers
-from dfc.report import tournament_page
 from dfc.runs.checkpoint import Checkpointer
 from dfc.runs.run_folder import RunFolder, config_json
 from dfc.runs.stop_signals import Interrupted
@@ -99,21 +98,7 @@ def plays_a_legal_cell(handler, body):
     handler.send(200, json.dumps(completion(f"I take [{cell}]")).encode())
 
 
-# ---- who meets whom ------------------------------------------------------------------------------------------------
-
-
-def test_every_pair_plays_every_deal_in_both_seats_and_every_policy_gets_the_same_deals():
-    deals = collections.defaultdict(set)
-    for meeting in pairing.meetings(["a", "b", "c"], GAMES):
-        for episode_spec in pairing.episode_specs(meeting, 5, seed=7):
-            deals[episode_spec.game, episode_spec.group].add(episode_spec.game_seed)
-            seats = collections.Counter(pairing.players(meeting, j) for j in pairing.episode_specs(meeting, 5, seed=7))
-            if meeting.second is not None:
-                assert seats == {(meeting.first, meeting.second): 5, (meeting.second, meeting.first): 5}
-    assert {game for game, _ in deals} == set(GAMES)
-    assert all(len(seeds) == 1 for seeds in deals.values())
-    titles = [m.title for m in pairing.meetings(["a", "b", "c"], GAMES)]
-    assert titles == ["a alone", "b alone", "c alone", "a v.s. b", "a v.s. c", "b v.s. c"]
+# ---- deals ---------------------------------------------------------------------------------------------------------
 
 
 def test_no_deal_is_one_of_a_training_run_whatever_its_seed():
@@ -238,90 +223,6 @@ def test_a_run_with_a_policy_for_every_game_is_no_policy(tmp_path):
     with pytest.raises(ConfigError, match=f"name one: {policy}"):
         player_specs.weights_in(str(tmp_path))
     assert player_specs.weights_in(str(policy)) == WeightsSource(str(policy))
-
-
-# ---- counts --------------------------------------------------------------------------------------------------------
-
-
-def record(players, outcomes, deal=0, game="TicTacToe-v0", forfeited_by=None, **more):
-    counts = [{"replies": 3, "illegal": 1, "malformed": 0} for _ in players]
-    base = {"players": list(players), "outcomes": list(outcomes), "deal": deal, "game": game}
-    return base | {"forfeited_by": forfeited_by, "counts": counts, **more}
-
-
-def test_invalid_truncated_and_failed_games_are_never_among_the_losses():
-    found = tournament.of_records(
-        ["a", "b"],
-        [
-            record("ab", ("loss", "win")),
-            record("ab", ("invalid", "win"), 1, forfeited_by=0),
-            record("ab", ("truncated", "truncated"), 2),
-            record("ab", ("truncated", "truncated"), 3, failure="the endpoint is gone"),
-            record("ab", ("draw", "draw"), 4),
-        ],
-    )
-    a, b = found.cell("a", "b"), found.cell("b", "a", "TicTacToe-v0", 1)
-    assert a.text == "0/1/1, 1 invalid, 1 truncated, 1 failed"
-    assert b.text == "2/1/0, 1 truncated, 1 failed"
-    assert (b.record.won_by_forfeit, a.record.replies, a.record.illegal_replies) == (1, 12, 4)
-    assert (found.ratings["a"].games, found.ratings["a"].points) == (3, 0.5)
-    assert (found.ratings_by_rule["a"].games, found.ratings_by_rule["a"].points) == (2, 0.5)
-    assert not found.cell("a", "b", seat=1).record.games
-
-
-def test_an_overrun_is_a_loss_of_its_policy_and_no_result_of_the_other():
-    games = [
-        record("ab", ("truncated",) * 2, overrun_by=0),
-        record("ba", ("win", "loss")),
-        record("a", ("win",), game="GuessTheNumber-v0"),
-        record("b", ("truncated",), game="GuessTheNumber-v0", overrun_by=0),
-    ]
-    found = tournament.of_records(["a", "b"], games)
-    a, b = found.cell("a", "b", seat=0), found.cell("b", "a", seat=1)
-    assert (a.text, a.record.loss, a.record.score.estimate) == ("0/0/0, 1 overrun", 1, 0.0)
-    assert (b.text, b.record.decided) == ("0/0/0, 1 truncated", 0)
-    assert found.ratings["a"].games == 1
-    # Head to head needs both games; alone the one who overran did worse.
-    assert [(t.pairing, t.better, t.worse) for t in found.tests] == [("alone", 1, 0)]
-
-
-def test_a_game_that_failed_and_was_played_again_counts_once():
-    found = tournament.of_records(
-        "ab",
-        [record("ab", ("truncated",) * 2, failure="x"), record("ab", ("win", "loss")), record("ba", ("win", "loss"))],
-    )
-    assert found.cell("a", "b").text == "1/0/1"
-
-
-def test_paired_tests_compare_games_of_one_deal():
-    games = [
-        *(record("ab", ("win", "loss"), d) for d in range(4)),
-        *(record("ba", ("loss", "win"), d) for d in range(3)),  # deals 0 to 2: a wins both games
-        record("ba", ("win", "loss"), 3),  # deal 3: one each
-        record("ab", ("loss", "win"), 4),
-        record("ba", ("draw", "draw"), 4),  # deal 4: b has more
-        record("ab", ("win", "loss"), 5),  # deal 5: its other game failed
-        record("ba", ("truncated",) * 2, 5, failure="x"),
-        *(record("a", ("win",), d, "GuessTheNumber-v0") for d in range(3)),
-        *(record("b", (o,), d, "GuessTheNumber-v0") for d, o in enumerate(("loss", "draw", "win"))),
-        record("ac", ("win", "loss"), 0),
-        record("bc", ("draw", "draw"), 0),
-        record("ca", ("win", "loss"), 0),
-        record("bc", ("win", "loss"), 1),
-        record("ac", ("truncated", "truncated"), 1),
-    ]
-    (head, alone, same, *_) = tournament.paired_tests("abc", games)
-    assert (head.pairing, head.better, head.worse, head.ties) == ("head to head", 3, 1, 1)
-    assert head.p == pytest.approx(2 * (1 + 4) / 2**4)
-    assert (alone.pairing, alone.better, alone.worse, alone.ties) == ("alone", 2, 0, 1)
-    assert (same.pairing, same.better, same.worse, same.ties) == ("same opponents", 1, 0, 0)
-
-
-def test_what_chance_alone_brings_is_said_for_few_tests_too():
-    found = tournament.of_records("ab", [record(players, ("win", "loss")) for players in ("ab", "ba")])
-    assert len(found.tests) == 1
-    *_, note = tournament_page._tests(found).notes
-    assert note == "Number of tests: 1; 0.05 of them, on average, would have a p below 0.05 between equals."
 
 
 # ---- from end to end -----------------------------------------------------------------------------------------------
@@ -576,11 +477,3 @@ def test_a_run_without_a_checkpoint_of_this_recipe_is_refused(tmp_path):
         trained_weights.load(WeightsSource("tiny_player", tmp_path, {}), model, None)
     with pytest.raises(CheckpointError, match="no checkpoint yet"):
         trained_weights.fingerprint(WeightsSource("tiny_player", tmp_path, {}))
-
-
-def test_records_and_cells_are_of_the_seat_they_say():
-    line = record("ab", ("win", "invalid"), forfeited_by=1)
-    assert tournament.cell_of(line, 0).record == Record(win=1, won_by_forfeit=1, replies=3, illegal_replies=1, steps=3)
-    assert tournament.cell_of(line, 1).record == Record(
-        loss=1, lost_by_forfeit=1, replies=3, illegal_replies=1, steps=3
-    )

@@ -1,4 +1,4 @@
-"""Parameter averaging against float64 arithmetic in numpy; dtypes, shardings and refusals."""
+"""Parameter averaging against float64 arithmetic in numpy; dtypes and shardings."""
 
 import collections
 
@@ -112,54 +112,3 @@ def test_any_container_is_returned_as_it_came():
     assert isinstance(fused, Params)
     assert fused.nothing is None
     assert fused.w.tolist() == [0.5, 0.5]
-
-
-BASE = {"a": {"w": np.ones((2, 3), np.float32)}, "b": np.ones(2, np.float32)}
-
-
-def changed(path, value):
-    copy = {"a": dict(BASE["a"]), "b": BASE["b"]}
-    if path == "b":
-        copy["b"] = value
-    else:
-        copy["a"]["w"] = value
-    return copy
-
-
-@pytest.mark.parametrize(
-    ("trees", "message"),
-    [
-        ((), "at least one tree"),
-        (
-            (BASE, changed("w", np.ones((3, 2), np.float32))),
-            r"\['a'\]\['w'\] is float32\[2, 3\] in tree 1 but float32\[3, 2\]",
-        ),
-        (
-            (BASE, BASE, changed("b", np.ones(2, np.float64))),
-            r"\['b'\] is float32\[2\] in tree 1 but float64\[2\] in tree 3",
-        ),
-        ((BASE, {"a": BASE["a"]}), r"tree 1 has a leaf \['b'\], tree 2 has none"),
-        (({"a": BASE["a"]}, BASE), r"tree 2 has a leaf \['b'\], tree 1 has none"),
-        ((changed("b", np.ones(2, np.int32)),) * 2, r"\['b'\] is int32\[2\]"),
-        ((changed("b", 0.5),) * 2, r"\['b'\] is 0.5 of type float"),
-        ((BASE, changed("b", 0.5)), r"\['b'\] is float32\[2\] in tree 1 but 0.5 of type float"),
-        (([np.ones(1)], (np.ones(1),)), "containers do not"),
-    ],
-)
-def test_trees_that_do_not_match_are_refused_with_the_leaf_and_both_values(trees, message):
-    with pytest.raises(ValueError, match=message):
-        average(*trees)
-
-
-@pytest.mark.parametrize(
-    ("weights", "message"),
-    [
-        ((1.0,), "2 trees need 2 weights, got 1"),
-        ((1.0, 0.0), "above 0"),
-        ((1.0, -1.0), "above 0"),
-        ((1.0, np.nan), "above 0"),
-    ],
-)
-def test_weights_that_do_not_fit_are_refused(weights, message):
-    with pytest.raises(ValueError, match=message):
-        average(BASE, BASE, weights=weights)

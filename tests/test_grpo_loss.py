@@ -252,7 +252,13 @@ GRPO = (ONES, ONES, ONES, ONES)
             lambda: losses.grpo_loss(*GRPO, proximal_logprobs=ONES[:1], importance_cap=2.0),
             r"proximal_logprobs must be .*got \[1, 3\]",
         ),
-        (lambda: losses.grpo_loss(*GRPO, unit="row"), "unit must be 'token' or 'sequence', got 'row'"),
+        (
+            lambda: losses.grpo_loss(*GRPO, unit="row"),
+            "unit must be 'token' or 'sequence' or 'fixed_length', got 'row'",
+        ),
+        (lambda: losses.grpo_loss(*GRPO, unit="fixed_length"), "unit is 'fixed_length' but max_length is 0.0"),
+        (lambda: losses.grpo_loss(*GRPO, max_length=8), "unit is 'token' but max_length is 8"),
+        (lambda: losses.grpo_loss(*GRPO, max_length=-1), "max_length must be 0 or more, got -1"),
     ],
 )
 def test_bad_input_is_refused_with_its_name_and_what_came(call, message):

@@ -37,10 +37,9 @@ def sft(lp, _old, _ref, _adv, mask, **packing):
     return losses.sft_loss(lp, mask, **packing)
 
 
-def grpo(unit, lp, old, ref, adv, mask, **packing):
-    return losses.grpo_loss(
-        lp, old, adv, mask, reference_logprobs=ref, kl_coefficient=0.3, unit=unit, clip_ratio=0.2, **packing
-    )
+def grpo(unit, lp, old, ref, adv, mask, max_length=0, **packing):
+    options = {"kl_coefficient": 0.3, "unit": unit, "max_length": max_length, "clip_ratio": 0.2}
+    return losses.grpo_loss(lp, old, adv, mask, reference_logprobs=ref, **options, **packing)
 
 
 def corrected_grpo(unit, lp, old, ref, adv, mask, **packing):
@@ -63,20 +62,26 @@ def lsp(kl_gradient, lp, _old, ref, adv, mask, **packing):
     return losses.lsp_solver_loss(lp, mask, adv, ref, beta=0.1, kl_gradient=kl_gradient, **packing)
 
 
-def dpo(lp, old, ref, _adv, mask):
-    return losses.dpo_loss(lp, mask, old, mask[:, ::-1], ref, ref)
+def sides(lp, old, mask):
+    return {
+        "chosen_logprobs": lp,
+        "chosen_mask": mask,
+        "rejected_logprobs": old,
+        "rejected_mask": mask[:, ::-1],
+    }
+
+
+def dpo(lp, old, ref, _adv, mask, **options):
+    references = {"chosen_reference_logprobs": ref, "rejected_reference_logprobs": ref}
+    return losses.dpo_loss(**sides(lp, old, mask), **references, **options)
 
 
 def rpo(lp, old, ref, _adv, mask):
-    return losses.rpo_loss(lp, mask, old, mask[:, ::-1], ref, ref)
-
-
-def normalized_dpo(lp, old, ref, _adv, mask):
-    return losses.dpo_loss(lp, mask, old, mask[:, ::-1], ref, ref, beta=2.0, normalize_length=True)
+    return losses.rpo_loss(**sides(lp, old, mask), chosen_reference_logprobs=ref, rejected_reference_logprobs=ref)
 
 
 def simpo(lp, old, _ref, _adv, mask):
-    return losses.simpo_loss(lp, mask, old, mask[:, ::-1], margin=0.4)
+    return losses.simpo_loss(**sides(lp, old, mask), margin=0.4)
 
 
 def packed_preference(lp, old, ref, _adv, mask):
@@ -92,6 +97,7 @@ PACKABLE = {
     "sft": sft,
     "grpo_token": functools.partial(grpo, "token"),
     "grpo_sequence": functools.partial(grpo, "sequence"),
+    "grpo_fixed_length": functools.partial(grpo, "fixed_length", max_length=9),
     "corrected_grpo_token": functools.partial(corrected_grpo, "token"),
     "corrected_grpo_sequence": functools.partial(corrected_grpo, "sequence"),
     "gspo_token": functools.partial(gspo, "token"),
@@ -103,7 +109,7 @@ PACKABLE = {
 PAIRED = {  # the second array is the rejected side, under the mask read backwards
     "dpo": dpo,
     "rpo": rpo,
-    "normalized_dpo": normalized_dpo,
+    "normalized_dpo": functools.partial(dpo, beta=2.0, normalize_length=True),
     "simpo": simpo,
     "packed_preference": packed_preference,
 }

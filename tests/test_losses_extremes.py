@@ -114,7 +114,10 @@ def test_no_combination_of_log_probabilities_gives_nan(ratio, cap):
 
 
 def pair(x, y):
-    return losses.rpo_loss(x, jnp.ones_like(x), y, jnp.ones_like(y), y, x, beta=0.1, alpha=1.0)
+    ones = jnp.ones_like(x)
+    chosen = {"chosen_logprobs": x, "chosen_mask": ones, "chosen_reference_logprobs": y}
+    rejected = {"rejected_logprobs": y, "rejected_mask": ones, "rejected_reference_logprobs": x}
+    return losses.rpo_loss(**chosen, **rejected, beta=0.1, alpha=1.0)
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,12 @@
 import dataclasses
 import itertools
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from dfc.errors import RunFolderError
 from dfc.evaluation.statistics import (
@@ -34,6 +37,13 @@ def test_wilson_interval_holds_the_proportions_the_score_test_accepts(successes,
     p = np.linspace(0, 1, 200_001)
     accepted = p[np.abs(successes / trials - p) <= 1.96 * np.sqrt(p * (1 - p) / trials) + 1e-12]
     np.testing.assert_allclose(wilson_interval(successes, trials)[1:], (accepted.min(), accepted.max()), atol=1e-5)
+
+
+@pytest.mark.parametrize(("successes", "trials"), [(0, 7), (1, 7), (13, 40), (40, 40), (999, 1000)])
+def test_wilson_interval_is_scipys(successes, trials):
+    level = 2 * stats.norm.cdf(1.96) - 1
+    theirs = stats.binomtest(successes, trials).proportion_ci(level, method="wilson")
+    np.testing.assert_allclose(wilson_interval(successes, trials)[1:], theirs, rtol=1e-12)
 
 
 # Newcombe, Statistics in Medicine 17 (1998), 873-890, table II, method 10.
@@ -122,6 +132,12 @@ def test_a_larger_z_widens_every_interval():
     assert wilson_interval(3, 10, 2.58).low < wilson_interval(3, 10).low
     assert score_interval(3, 3, 4, 2.58).high > score_interval(3, 3, 4).high
     assert difference_interval(3, 10, 1, 10, 2.58).low < difference_interval(3, 10, 1, 10).low
+
+
+def test_importing_the_configuration_and_the_statistics_imports_no_scipy():
+    modules = "dfc.config, dfc.evaluation.statistics, dfc.evaluation.task_statistics, dfc.evaluation.ratings"
+    code = f"import sys, {modules}; sys.exit('scipy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0  # noqa: S603 - our own code
 
 
 def test_no_games_support_no_estimate_and_every_value():

@@ -32,27 +32,17 @@ def match_specs(games: Mapping[str, GameOptions], count: int, seed: int, purpose
 
 
 def record_of(episode: Episode) -> Record:
-    """Returns one episode as counts of its policy's seat.
-
-    An invalid end is a loss, of the other seat a win; an own overrun is a loss, one of the other seat a truncated game.
-    A one-player game that a limit of actions stopped is a loss.
-    """
-    outcome = episode.outcome
-    forfeit = episode.forfeited_by
-    replies = [r for r in episode.replies if r.speaker == "policy"]
-    lost_by_forfeit = int(forfeit == episode.seat)
-    return Record(
-        win=int(outcome == "win"),
-        draw=int(outcome == "draw"),
-        loss=int(outcome in ("loss", "invalid") or episode.overran or episode.ran_out),
-        truncated=int(not episode.counted),
-        won_by_forfeit=int(forfeit is not None and forfeit != episode.seat),
-        lost_by_forfeit=lost_by_forfeit,
-        replies=len(replies),
+    """Returns one episode as counts of its policy's seat; `Record.of_game` says which end counts as what."""
+    return Record.of_game(
+        episode.outcome,
+        seat=episode.seat,
+        forfeited_by=episode.forfeited_by,
+        overran=episode.overran,
+        ran_out=episode.ran_out,
+        replies=sum(reply.speaker == "policy" for reply in episode.replies),
         illegal_replies=episode.illegal_tries,
         malformed_replies=max(episode.malformed_tries, int(episode.malformed)),  # older records have no count
         steps=episode.steps,
-        lost_by_overrun=int(episode.overran),
     )
 
 

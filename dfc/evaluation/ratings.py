@@ -71,8 +71,7 @@ def bradley_terry(
             raise ValueError(f"points of {i!r} against {j!r} must be 0 or more and between two players, got {count}")
         won[names.index(i), names.index(j)] += count
     met = won + won.T
-    starts = range(len(names)) if anchor is None else [names.index(anchor)]
-    linked = max((_linked(met > 0, start) for start in starts), key=len, default=[])
+    linked = _linked(met > 0, None if anchor is None else names.index(anchor))
     strength, spread = _maximum(won[np.ix_(linked, linked)], prior)
     place = {player: at for at, player in enumerate(linked)}
     zero = None if anchor is None else place[names.index(anchor)]
@@ -92,15 +91,14 @@ def bradley_terry(
     return found
 
 
-def _linked(met: np.ndarray, start: int) -> list[int]:
-    """Returns the players that a chain of games joins to the first; the others cannot be compared with it."""
-    seen, todo = {start}, [start]
-    while todo:
-        for other in np.flatnonzero(met[todo.pop()]).tolist():
-            if other not in seen:
-                seen.add(other)
-                todo.append(other)
-    return sorted(seen)
+def _linked(met: np.ndarray, anchor: int | None) -> list[int]:
+    """Returns the players that a chain of games joins to the anchor; without one, the largest such set."""
+    from scipy.sparse.csgraph import connected_components  # noqa: PLC0415 - slow to import, needed by tournaments alone
+
+    labels = connected_components(met, directed=False)[1]
+    label = (np.bincount(labels).argmax() if len(met) else 0) if anchor is None else labels[anchor]
+    found: list[int] = np.flatnonzero(labels == label).tolist()
+    return found
 
 
 def _maximum(won: np.ndarray, prior: float) -> tuple[np.ndarray, np.ndarray]:

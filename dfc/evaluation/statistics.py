@@ -137,17 +137,16 @@ def sign_test(better: int, worse: int) -> float:
       worse: pairs in which the second is.
 
     Returns:
-      Above 0, at most 1; 1 without any pair.
+      0 to 1 (0 only where the p-value is below what a float holds); 1 without any pair.
 
     Raises:
       ValueError: a count is negative.
     """
     if min(better, worse) < 0:
         raise ValueError(f"counts must be 0 or more, got {better} better and {worse} worse")
-    pairs = better + worse
-    tail = sum(math.comb(pairs, k) for k in range(min(better, worse) + 1))
-    both: float = 2 * tail / 2**pairs  # of whole numbers: no rounding before, no overflow
-    return min(1.0, both)
+    from scipy.stats import binomtest  # noqa: PLC0415 - half a second that only a tournament's tests should pay
+
+    return float(binomtest(better, better + worse).pvalue) if better + worse else 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,7 +180,7 @@ class Record:
     lost_by_overrun: int = 0
 
     def __post_init__(self) -> None:
-        negative = [f"{name} {count}" for name, count in dataclasses.asdict(self).items() if count < 0]
+        negative = [f"{name} {count}" for name, count in vars(self).items() if count < 0]
         if negative:
             raise ValueError(f"counts must be 0 or more, got {', '.join(negative)}")
         for part, whole in (
@@ -197,8 +196,35 @@ class Record:
             raise ValueError(f"{both} cannot exceed loss ({self.loss})")
 
     def __add__(self, other: Self) -> Self:
-        return type(self)(
-            *(getattr(self, f.name) + getattr(other, f.name) for f in dataclasses.fields(self)),
+        return type(self)(**{name: count + getattr(other, name) for name, count in vars(self).items()})
+
+    @classmethod
+    def of_game(
+        cls, outcome: str, *, seat: int, forfeited_by: int | None, overran: bool, ran_out: bool, **counts: int
+    ) -> Self:
+        """Returns one finished game as counts of one seat.
+
+        An invalid end is a loss, of the other seat a win; an own overrun is a loss, one of the other seat a truncated
+        game. A one-player game that a limit of actions stopped is a loss.
+
+        Args:
+          outcome: of this seat, as a `dfc.games.game.Outcome` value.
+          seat: this seat.
+          forfeited_by: the seat that ended the game by an invalid reply.
+          overran: whether this seat's own context had no room left.
+          ran_out: whether it is a one-player game that a limit of actions stopped.
+          **counts: of replies and steps, by name.
+        """
+        stopped = overran or ran_out
+        return cls(
+            win=int(outcome == "win"),
+            draw=int(outcome == "draw"),
+            loss=int(outcome in ("loss", "invalid") or stopped),
+            truncated=int(outcome == "truncated" and not stopped),
+            won_by_forfeit=int(forfeited_by not in (None, seat)),
+            lost_by_forfeit=int(forfeited_by == seat),
+            lost_by_overrun=int(overran),
+            **counts,
         )
 
     @classmethod
@@ -239,10 +265,15 @@ class Record:
         return score_interval(self.win, self.draw, self.loss)
 
     @property
+    def without_forfeits(self) -> Self:
+        """The counts without the games that an invalid reply of either seat decided."""
+        wins, losses = self.win - self.won_by_forfeit, self.loss - self.lost_by_forfeit
+        return dataclasses.replace(self, win=wins, loss=losses, won_by_forfeit=0, lost_by_forfeit=0)
+
+    @property
     def score_without_forfeits(self) -> Interval:
         """Mean score over the games that no invalid reply decided: skill apart from format."""
-        wins, losses = self.win - self.won_by_forfeit, self.loss - self.lost_by_forfeit
-        return score_interval(wins, self.draw, losses)
+        return self.without_forfeits.score
 
     @property
     def win_rate(self) -> Interval:
@@ -252,11 +283,6 @@ class Record:
     def measured(self, *, alone: bool) -> Interval:
         """Returns what a game for so many is judged by: for one player the share solved, for two the score."""
         return self.win_rate if alone else self.score
-
-    @property
-    def forfeits(self) -> int:
-        """Games that an invalid reply of either seat decided."""
-        return self.won_by_forfeit + self.lost_by_forfeit
 
     @property
     def illegal_share(self) -> float:
@@ -313,13 +339,7 @@ class Comparison:
     @property
     def difference_without_forfeits(self) -> Interval:
         """The same over the games that no invalid reply decided."""
-        after, before = (
-            wilson_interval(record.win - record.won_by_forfeit, record.decided - record.forfeits)
-            if self.alone
-            else record.score_without_forfeits
-            for record in (self.after, self.before)
-        )
-        return interval_of_difference(after, before)
+        return Comparison(self.before.without_forfeits, self.after.without_forfeits, self.alone).difference
 
     @property
     def verdict(self) -> Literal["better", "worse", "unclear"]:

@@ -11,7 +11,7 @@ import collections
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from dfc.evaluation.pairing import key
@@ -158,13 +158,11 @@ def of_records(
     played = latest(records)
     order = {game: number for number, game in enumerate(dict.fromkeys(r["game"] for r in played))}
     cells: dict[Place, Cell] = collections.defaultdict(Cell)
-    for record in played:
-        for seat, policy in enumerate(record["players"]):
-            opponent = None if len(record["players"]) == 1 else record["players"][1 - seat]
-            cells[policy, opponent, record["game"], seat] += cell_of(record, seat)
+    for record, seat, policy, opponent in _seated(played):
+        cells[policy, opponent, record["game"], seat] += cell_of(record, seat)
     place = {name: number for number, name in enumerate(policies)}
     ordered = sorted(cells, key=lambda c: (place[c[0]], -1 if c[1] is None else place[c[1]], order[c[2]], c[3]))
-    decided = [r for r in played if _decided(r) and len(r["players"]) == 2]
+    decided = [r for r in played if _decided(r)]
     by_rule = [r for r in decided if r["forfeited_by"] is None]
     return Tournament(
         tuple(policies),
@@ -180,22 +178,19 @@ def cell_of(record: Mapping[str, Any], seat: int) -> Cell:
     """Returns one game as counts of the policy on a seat."""
     if "failure" in record:
         return Cell(failed=1)
-    outcome, forfeit, counts = record["outcomes"][seat], record["forfeited_by"], record["counts"][seat]
+    outcome, counts = record["outcomes"][seat], record["counts"][seat]
     overran = record.get("overrun_by") == seat
-    ran_out = len(record["outcomes"]) == 1 and outcome == "truncated" and not overran  # nobody else delayed it
     return Cell(
-        Record(
-            win=int(outcome == "win"),
-            draw=int(outcome == "draw"),
-            loss=int(outcome in ("loss", "invalid") or overran or ran_out),
-            truncated=int(outcome == "truncated" and not overran and not ran_out),
-            won_by_forfeit=int(forfeit is not None and forfeit != seat),
-            lost_by_forfeit=int(forfeit == seat),
+        Record.of_game(
+            outcome,
+            seat=seat,
+            forfeited_by=record["forfeited_by"],
+            overran=overran,
+            ran_out=len(record["outcomes"]) == 1 and outcome == "truncated" and not overran,  # nobody else delayed it
             replies=counts["replies"],
             illegal_replies=counts["illegal"],
             malformed_replies=counts["malformed"],
             steps=counts["replies"],
-            lost_by_overrun=int(overran),
         )
     )
 
@@ -205,6 +200,13 @@ def points(record: Mapping[str, Any], seat: int) -> float:
     return {"win": 1.0, "draw": 0.5}.get(record["outcomes"][seat], 0.0)
 
 
+def _seated(records: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], int, str, str | None]]:
+    """Yields every seat of every game: record, seat, who sits there, and opposite (None: nobody)."""
+    for record in records:
+        for seat, policy in enumerate(record["players"]):
+            yield record, seat, policy, None if len(record["players"]) == 1 else record["players"][1 - seat]
+
+
 def _decided(record: Mapping[str, Any]) -> bool:
     """Whether a rule ended the game: it neither failed nor was it truncated."""
     return "failure" not in record and "truncated" not in record["outcomes"]
@@ -212,9 +214,9 @@ def _decided(record: Mapping[str, Any]) -> bool:
 
 def _points(records: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], float]:
     sums: dict[tuple[str, str], float] = collections.defaultdict(float)
-    for record in records:
-        for seat, policy in enumerate(record["players"]):
-            sums[policy, record["players"][1 - seat]] += points(record, seat)
+    for record, seat, policy, opponent in _seated(records):
+        if opponent is not None:
+            sums[policy, opponent] += points(record, seat)
     return dict(sums)
 
 
@@ -224,14 +226,12 @@ def paired_tests(policies: Sequence[str], records: Iterable[Mapping[str, Any]]) 
     An overrun is worth 0 for the policy that overran, and nothing for the one against it.
     """
     worth: dict[str, dict[_Seating, float]] = {name: {} for name in policies}
-    for record in records:
-        for seat, policy in enumerate(record["players"]):
-            if _decided(record) or ("failure" not in record and record.get("overrun_by") == seat):
-                opponent = None if len(record["players"]) == 1 else record["players"][1 - seat]
-                won = float(record["outcomes"][seat] == "win")  # alone a game is solved or it is not
-                worth[policy][opponent, record["game"], record["deal"], seat] = (
-                    won if opponent is None else points(record, seat)
-                )
+    for record, seat, policy, opponent in _seated(records):
+        if _decided(record) or ("failure" not in record and record.get("overrun_by") == seat):
+            won = float(record["outcomes"][seat] == "win")  # alone a game is solved or it is not
+            worth[policy][opponent, record["game"], record["deal"], seat] = (
+                won if opponent is None else points(record, seat)
+            )
     tests = []
     for first, second in itertools.combinations(policies, 2):
         differences: dict[Pairing, list[float]] = {
@@ -265,10 +265,9 @@ def _differences(first: Mapping[_Seating, float], second: Mapping[_Seating, floa
 
 def _costs(policies: Sequence[str], records: Sequence[Json], costs: Iterable[Json]) -> dict[str, dict[str, float]]:
     sums: dict[str, dict[str, float]] = {name: collections.defaultdict(float) for name in policies}
-    for record in records:
-        for seat, policy in enumerate(record["players"]):
-            sums[policy]["games"] += 1
-            sums[policy]["replies"] += record["counts"][seat]["replies"]
+    for record, seat, policy, _ in _seated(records):
+        sums[policy]["games"] += 1
+        sums[policy]["replies"] += record["counts"][seat]["replies"]
     for line in costs:
         for name in line["policies"]:
             sums[name]["seconds"] += line["clock"]["seconds"]

@@ -17,6 +17,13 @@ def not_negative(where: str, **coefficients: float) -> None:
             raise ValueError(f"{where}: {name} must be 0 or more, got {value}")
 
 
+def one_of(where: str, allowed: tuple[str, ...], **choices: str) -> None:
+    """Refuses choices that are not among those allowed."""
+    for name, value in choices.items():
+        if value not in allowed:
+            raise ValueError(f"{where}: {name} must be {' or '.join(map(repr, allowed))}, got {value!r}")
+
+
 def policy_inputs(
     where: str, logprobs: ArrayLike, mask: ArrayLike, segments: ArrayLike | None, num_segments: int | None
 ) -> tuple[jax.Array, jax.Array, Packing]:

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from dfc.losses.inputs import advantages_input, constant_input, not_negative, policy_inputs
+from dfc.losses.inputs import advantages_input, constant_input, not_negative, one_of, policy_inputs
 from dfc.losses.loss import Loss, summed
 
 
@@ -114,8 +114,7 @@ def _lsp_loss(
     segments: tuple[ArrayLike | None, int | None],
 ) -> Loss:
     not_negative(where, beta=beta)
-    if kl_gradient not in ("published", "score_function"):
-        raise ValueError(f"{where}: kl_gradient must be 'published' or 'score_function', got {kl_gradient!r}")
+    one_of(where, ("published", "score_function"), kl_gradient=kl_gradient)
     logprobs, mask, advantages, reference_logprobs = arrays
     logp, counted, packing = policy_inputs(where, logprobs, mask, *segments)
     token_advantages = jnp.where(counted, advantages_input(where, advantages, logp), 0)

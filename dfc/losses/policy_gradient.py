@@ -1,13 +1,14 @@
 """The clipped policy gradient: GRPO, GSPO and what lies between."""
 
 import math
+from typing import Literal, get_args
 
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from dfc.losses.exponentials import k3_divergence, scaled_exp
-from dfc.losses.inputs import advantages_input, constant_input, not_negative, policy_inputs
+from dfc.losses.inputs import advantages_input, constant_input, not_negative, one_of, policy_inputs
 from dfc.losses.loss import Loss, summed
 from dfc.losses.sequences import Unit, sum_over_units
 
@@ -24,8 +25,9 @@ def grpo_loss(
     kl_coefficient: float = 0.0,
     proximal_logprobs: ArrayLike | None = None,
     importance_cap: float = 0.0,
-    ratio: Unit = "token",
+    ratio: Literal["token", "sequence"] = "token",
     unit: Unit = "token",
+    max_length: float = 0.0,
     segments: ArrayLike | None = None,
     num_segments: int | None = None,
 ) -> Loss:
@@ -56,8 +58,13 @@ def grpo_loss(
     never NaN, and for a single token never infinite (a sum over many such tokens may be). Log-probabilities below
     -1e30, minus infinity among them, count as -1e30 and get no gradient.
 
-    `unit="token"` sums l over action tokens. `unit="sequence"` takes the mean of l within each sequence, then sums over
-    sequences, as the GRPO and GSPO papers do. Either goes with either ratio.
+    `unit` says what the sum of l is divided by, and goes with either ratio:
+
+    - ``token``: the number of action tokens in the batch, as DAPO does. Every token weighs the same.
+    - ``sequence``: within each sequence its number of action tokens, then the number of sequences, as the GRPO and GSPO
+      papers do. Every sequence weighs the same; a token of a long one weighs less.
+    - ``fixed_length``: `max_length` times the number of sequences, as Dr. GRPO does. Every token weighs the same, also
+      beside those of batches with longer or shorter sequences.
 
     Args:
       logprobs: floating [batch, time], log pi of each token under the policy being trained.
@@ -73,6 +80,8 @@ def grpo_loss(
       ratio: whose likelihood ratio is clipped and weighted, a token's or its sequence's; packed rows need `segments` to
         tell sequences apart.
       unit: what is averaged over.
+      max_length: the constant of ``fixed_length``, above 0: the most action tokens a sequence can have, the same in all
+        batches. 0 with the other units.
       segments: int [batch, time], for packed rows.
       num_segments: the largest number of sequences in a row; given together with `segments`.
 
@@ -81,8 +90,8 @@ def grpo_loss(
       Metrics: `ratio`, r; `clip_fraction`, 1 where clipping stops the gradient (r above 1 + high with A > 0, or below
       1 - low with A < 0); `negative_logprob`, -log pi, on-policy an estimate of the entropy per token; with a
       reference, `kl`, the penalty before its coefficient; with a cap, `importance_weight`, w, and `importance_capped`,
-      1 if cut. All are taken per token and summed as l is: with `ratio="sequence"`, `unit="sequence"` and one advantage
-      per sequence, `clip_fraction` counts clipped sequences.
+      1 if cut. All are taken per token and summed as l is, with ``fixed_length`` as with ``sequence``: with
+      `ratio="sequence"`, `unit="sequence"` and one advantage per sequence, `clip_fraction` counts clipped sequences.
 
     Raises:
       ValueError: shapes, types or coefficients do not fit.
@@ -90,8 +99,10 @@ def grpo_loss(
     Source: DeepSeekMath (arXiv 2402.03300), section 4.1, eq. 3 and 4; Divide-Fuse-Conquer (arXiv 2505.16401),
     Algorithm 2; truncated importance sampling: Yao et al., On the Rollout-Training Mismatch in Modern RL Systems
     (workshop paper, 2025, OpenReview 8MHqvb4lK9); `ratio="sequence"`: GSPO (arXiv 2507.18071), section 4, with the
-    gradient of its GSPO-token. Departures: `unit="token"`, the default, weighs every token alike instead of every
-    sequence; the two bounds of the clip may differ; GSPO's paper has no weight w.
+    gradient of its GSPO-token; `unit="token"` and two bounds of the clip: DAPO (arXiv 2503.14476), section 3, eq. 8;
+    `unit="fixed_length"`: Dr. GRPO (arXiv 2503.20783), section 3.2, whose advantages are not divided by their deviation
+    (`normalize_std` of `dfc.advantages.group_relative`). Departures: `unit="token"` is the default, and takes the mean
+    over the batch where DAPO's paper has one for each group (its code does as here); GSPO's paper has no weight w.
 
     >>> half = jnp.log(jnp.asarray([[0.5, 0.5]]))
     >>> loss = grpo_loss(half, half, jnp.asarray([2.0]), jnp.ones((1, 2)))
@@ -103,13 +114,15 @@ def grpo_loss(
     if not 0 <= clip_ratio < 1:
         raise ValueError(f"{where}: clip_ratio must be in [0, 1), got {clip_ratio}")
     not_negative(where, clip_ratio_high=high, kl_coefficient=kl_coefficient, importance_cap=importance_cap)
+    not_negative(where, max_length=max_length)
     if kl_coefficient and reference_logprobs is None:
         raise ValueError(f"{where}: kl_coefficient is {kl_coefficient} but reference_logprobs is None; give both")
     if proximal_logprobs is not None and not importance_cap:
         raise ValueError(f"{where}: proximal_logprobs are given but importance_cap is 0; give both")
-    for name, value in (("ratio", ratio), ("unit", unit)):
-        if value not in ("token", "sequence"):
-            raise ValueError(f"{where}: {name} must be 'token' or 'sequence', got {value!r}")
+    one_of(where, ("token", "sequence"), ratio=ratio)
+    one_of(where, get_args(Unit), unit=unit)
+    if (unit == "fixed_length") != (max_length > 0):
+        raise ValueError(f"{where}: unit is {unit!r} but max_length is {max_length}; 'fixed_length' needs one above 0")
     logp, counted, packing = policy_inputs(where, logprobs, mask, segments, num_segments)
     sampled = constant_input(where, "sampled_logprobs", sampled_logprobs, logp)
     proximal = logp if proximal_logprobs is None else proximal_logprobs
@@ -142,9 +155,10 @@ def grpo_loss(
         if kl_coefficient:
             values = values + k3_divergence(gap, kl_coefficient)
 
-    total = sum_over_units(values, counted, unit, packing)
+    total = sum_over_units(values, counted, unit, packing) / (max_length or 1)
     # Bounded terms of both signs may overflow in the sum: infinity less infinity.
     total = jnp.where(jnp.isnan(total) & jnp.isfinite(values).all(), jnp.inf, total)
-    metrics = {name: sum_over_units(x, counted, unit, packing) for name, x in per_token.items()}
+    averaged: Unit = "token" if unit == "token" else "sequence"
+    metrics = {name: sum_over_units(x, counted, averaged, packing) for name, x in per_token.items()}
     weight = counted.sum() if unit == "token" else (packing.sums(counted.astype(logp.dtype)) > 0).sum()
     return summed(packing.checked(total), weight, metrics)

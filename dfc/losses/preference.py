@@ -1,7 +1,8 @@
 """Losses of pairs: a chosen trajectory and a rejected one.
 
 One family, computed in one place from sums over the action tokens of each side. DPO, RPO and SimPO are settings of it;
-`packed_preference_loss` takes all of them on packed rows.
+`packed_preference_loss` takes all of them on packed rows. The arrays of two sides are given by name: they are alike in
+shape and type, so that an order that differs from another library's would go unnoticed.
 """
 
 import dataclasses
@@ -16,13 +17,13 @@ from dfc.losses.sequences import Packing
 
 
 def dpo_loss(
+    *,
     chosen_logprobs: ArrayLike,
     chosen_mask: ArrayLike,
     rejected_logprobs: ArrayLike,
     rejected_mask: ArrayLike,
     chosen_reference_logprobs: ArrayLike,
     rejected_reference_logprobs: ArrayLike,
-    *,
     beta: float = 0.1,
     normalize_length: bool = False,
 ) -> Loss:
@@ -57,27 +58,27 @@ def dpo_loss(
     `normalize_length`: Tulu 3 (arXiv 2411.15124), its length-normalized DPO.
 
     >>> chosen, rejected = jnp.asarray([[-1.0, -1.0]]), jnp.asarray([[-2.0]])
-    >>> loss = dpo_loss(chosen, jnp.ones((1, 2)), rejected, jnp.ones((1, 1)), chosen - 3.0, rejected, beta=0.5)
+    >>> loss = dpo_loss(
+    ...     chosen_logprobs=chosen, chosen_mask=jnp.ones((1, 2)), chosen_reference_logprobs=chosen - 3.0,
+    ...     rejected_logprobs=rejected, rejected_mask=jnp.ones((1, 1)), rejected_reference_logprobs=rejected, beta=0.5,
+    ... )
     >>> float(loss.metrics["margin"]), round(float(loss.mean), 4)  # log(1 + exp(-3))
     (3.0, 0.0486)
     """
-    chosen, rejected = _sides(
-        "dpo_loss",
-        (chosen_logprobs, chosen_mask, chosen_reference_logprobs),
-        (rejected_logprobs, rejected_mask, rejected_reference_logprobs),
-    )
-    loss = _Form("dpo_loss", beta=beta, alpha=0, normalize_length=normalize_length)(chosen, rejected)
-    return _without(loss, "dpo", "sft")
+    chosen = (chosen_logprobs, chosen_mask, chosen_reference_logprobs)
+    rejected = (rejected_logprobs, rejected_mask, rejected_reference_logprobs)
+    form = _Form("dpo_loss", beta=beta, alpha=0, normalize_length=normalize_length)
+    return _without_parts(_loss_of_rows(form, chosen, rejected))
 
 
 def rpo_loss(
+    *,
     chosen_logprobs: ArrayLike,
     chosen_mask: ArrayLike,
     rejected_logprobs: ArrayLike,
     rejected_mask: ArrayLike,
     chosen_reference_logprobs: ArrayLike,
     rejected_reference_logprobs: ArrayLike,
-    *,
     beta: float = 0.1,
     alpha: float = 1.0,
     normalize_length: bool = False,
@@ -89,7 +90,7 @@ def rpo_loss(
         l = dpo + alpha * -(1 / |A|) sum_{t in A} log pi(t)
 
     Args:
-      chosen_logprobs: as for `dpo_loss`, like the next five.
+      chosen_logprobs: [batch, time], as for `dpo_loss`, like the next five.
       chosen_mask: [batch, time].
       rejected_logprobs: [batch, other_time].
       rejected_mask: [batch, other_time].
@@ -108,24 +109,24 @@ def rpo_loss(
     Source: Paprika (arXiv 2502.17543), section 3.3, eq. 3 with alpha = 1, after Pang et al. (arXiv 2404.19733).
 
     >>> logprobs, ones = jnp.asarray([[-1.0, -3.0]]), jnp.ones((1, 2))
-    >>> loss = rpo_loss(logprobs, ones, logprobs, ones, logprobs, logprobs, alpha=0.5)
+    >>> loss = rpo_loss(
+    ...     chosen_logprobs=logprobs, chosen_mask=ones, chosen_reference_logprobs=logprobs,
+    ...     rejected_logprobs=logprobs, rejected_mask=ones, rejected_reference_logprobs=logprobs, alpha=0.5,
+    ... )
     >>> round(float(loss.metrics["dpo"]), 4), float(loss.metrics["sft"]), round(float(loss.total), 4)
     (0.6931, 2.0, 1.6931)
     """
-    chosen, rejected = _sides(
-        "rpo_loss",
-        (chosen_logprobs, chosen_mask, chosen_reference_logprobs),
-        (rejected_logprobs, rejected_mask, rejected_reference_logprobs),
-    )
-    return _Form("rpo_loss", beta=beta, alpha=alpha, normalize_length=normalize_length)(chosen, rejected)
+    chosen = (chosen_logprobs, chosen_mask, chosen_reference_logprobs)
+    rejected = (rejected_logprobs, rejected_mask, rejected_reference_logprobs)
+    return _loss_of_rows(_Form("rpo_loss", beta, alpha, normalize_length=normalize_length), chosen, rejected)
 
 
 def simpo_loss(
+    *,
     chosen_logprobs: ArrayLike,
     chosen_mask: ArrayLike,
     rejected_logprobs: ArrayLike,
     rejected_mask: ArrayLike,
-    *,
     beta: float = 2.0,
     margin: float = 1.0,
 ) -> Loss:
@@ -157,15 +158,16 @@ def simpo_loss(
     turn.
 
     >>> chosen, rejected = jnp.asarray([[-1.0, -1.0]]), jnp.asarray([[-2.0]])
-    >>> loss = simpo_loss(chosen, jnp.ones((1, 2)), rejected, jnp.ones((1, 1)), beta=2.0, margin=0.5)
+    >>> loss = simpo_loss(
+    ...     chosen_logprobs=chosen, chosen_mask=jnp.ones((1, 2)),
+    ...     rejected_logprobs=rejected, rejected_mask=jnp.ones((1, 1)), beta=2.0, margin=0.5,
+    ... )
     >>> float(loss.metrics["margin"]), round(float(loss.mean), 4)  # log(1 + exp(-1.5))
     (2.0, 0.2014)
     """
-    chosen, rejected = _sides(
-        "simpo_loss", (chosen_logprobs, chosen_mask, None), (rejected_logprobs, rejected_mask, None)
-    )
-    loss = _Form("simpo_loss", beta=beta, alpha=0, normalize_length=True, margin=margin)(chosen, rejected)
-    return _without(loss, "dpo", "sft")
+    form = _Form("simpo_loss", beta=beta, alpha=0, normalize_length=True, margin=margin)
+    loss = _loss_of_rows(form, (chosen_logprobs, chosen_mask, None), (rejected_logprobs, rejected_mask, None))
+    return _without_parts(loss)
 
 
 def packed_preference_loss(
@@ -289,24 +291,24 @@ class _Form:
         return reward / jnp.maximum(side.length, 1) if self.normalize_length else reward
 
 
-def _sides(
-    where: str,
-    chosen: tuple[ArrayLike, ArrayLike, ArrayLike | None],
-    rejected: tuple[ArrayLike, ArrayLike, ArrayLike | None],
-) -> tuple[_Sums, _Sums]:
-    """The sums of both sides, [batch, 1], in one dtype."""
-    one, other = _side(where, "chosen", *chosen), _side(where, "rejected", *rejected)
+_Rows = tuple[ArrayLike, ArrayLike, ArrayLike | None]  # log-probabilities, mask, the reference's, [batch, time] each
+
+
+def _loss_of_rows(form: _Form, chosen: _Rows, rejected: _Rows) -> Loss:
+    """The loss of pairs whose sides are rows of their own: row i of both is pair i."""
+    one, other = _side(form.where, "chosen", *chosen), _side(form.where, "rejected", *rejected)
     if one.length.shape != other.length.shape:
         raise ValueError(
-            f"{where}: row i of both sides is pair i, but chosen has {one.length.shape[0]} rows"
+            f"{form.where}: row i of both sides is pair i, but chosen has {one.length.shape[0]} rows"
             f" and rejected {other.length.shape[0]}"
         )
     if one.length.dtype != other.length.dtype:
         one, other = jax.tree.map(lambda x: x.astype(jnp.float64), (one, other))
-    return one, other
+    return form(one, other)
 
 
 def _side(where: str, side: str, logprobs: ArrayLike, mask: ArrayLike, reference_logprobs: ArrayLike | None) -> _Sums:
+    """The sums of one side, [batch, 1] each."""
     logp = logprobs_input(where, f"{side}_logprobs", logprobs)
     counted = counted_input(where, f"{side}_mask", mask, logp.shape)
     reference = None
@@ -321,5 +323,7 @@ def _sums(packing: Packing, logp: jax.Array, counted: jax.Array, reference: jax.
     return _Sums(packing.sums(log_ratio), packing.sums(logp), packing.sums(counted.astype(logp.dtype)))
 
 
-def _without(loss: Loss, *names: str) -> Loss:
-    return dataclasses.replace(loss, metrics={name: x for name, x in loss.metrics.items() if name not in names})
+def _without_parts(loss: Loss) -> Loss:
+    """The loss without the metrics of its two parts, where it has only one."""
+    metrics = {name: value for name, value in loss.metrics.items() if name not in ("dpo", "sft")}
+    return dataclasses.replace(loss, metrics=metrics)

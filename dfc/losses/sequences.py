@@ -7,7 +7,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-Unit = Literal["token", "sequence"]
+Unit = Literal["token", "sequence", "fixed_length"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,9 +42,9 @@ class Packing:
 
 
 def sum_over_units(values: jax.Array, counted: jax.Array, unit: Unit, packing: Packing) -> jax.Array:
-    """Sums values over action tokens, or their within-sequence means over sequences."""
+    """Sums values over action tokens, or with the unit ``sequence`` their within-sequence means over sequences."""
     values = jnp.where(counted, values, 0)
-    if unit == "token":
+    if unit != "sequence":
         return values.sum()
     lengths = packing.sums(counted.astype(values.dtype))
     return (packing.sums(values) / jnp.maximum(lengths, 1)).sum()
