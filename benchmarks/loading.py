@@ -33,7 +33,7 @@ import numpy as np
 
 from dfc.models import families, huggingface, safetensors_format, shard_reading
 from dfc.models.config import DecoderConfig
-from dfc.models.transformer import abstract_params
+from dfc.models.transformer import abstract_params, by_path
 
 _SEED = 0
 _BLOCK = np.random.default_rng(_SEED).standard_normal(2**21).astype("float32")
@@ -63,7 +63,7 @@ def model_of(gigabytes: float) -> DecoderConfig:
 
 def write_checkpoint(folder: Path, config: DecoderConfig) -> list[Path]:
     """Writes the model, its bytes a repeated block, one file per layer; returns the files."""
-    shapes = huggingface.weight_gathering.flatten(abstract_params(config))
+    shapes = by_path(abstract_params(config))
     block = _BLOCK.astype(_BFLOAT16)
     groups: dict[str, list[safetensors_format.TensorToWrite]] = {}
     for path, name in families.tensor_names(config).items():

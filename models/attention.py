@@ -165,7 +165,8 @@ def attend(query: jax.Array, key: jax.Array, value: jax.Array, mask: jax.Array, 
     rows, heads, length, dim = query.shape
     grouped = query.reshape(rows, key.shape[1], -1, dim)  # the G queries of a key head, one after another
     weights = jnp.einsum("bkqh,bksh->bkqs", grouped, key, preferred_element_type=jnp.float32)
-    probabilities = _softmax(weights.reshape(rows, heads, length, -1), mask, spec).astype(value.dtype)
+    weights = _masked(weights.reshape(rows, heads, length, -1), mask, spec)
+    probabilities = jax.nn.softmax(weights, axis=-1).astype(value.dtype)
     probabilities = probabilities.reshape(rows, key.shape[1], -1, value.shape[2])
     return jnp.einsum("bkqs,bksh->bkqh", probabilities, value).reshape(rows, heads, length, dim)
 
@@ -236,11 +237,6 @@ def _key_products(query: jax.Array, key: jax.Array, *, one_by_one: bool) -> jax.
         one = functools.partial(jnp.einsum, "bkh,bksh->bks", preferred_element_type=jnp.float32)
         return jnp.stack([one(query[:, :, number], key) for number in range(query.shape[2])], axis=2)
     return jnp.einsum("bkqh,bksh->bkqs", query, key, preferred_element_type=jnp.float32)
-
-
-def _softmax(weights: jax.Array, mask: jax.Array, spec: AttentionSpec) -> jax.Array:
-    """Returns the softmax of float32 logits [B, N, T, S] where mask [B, T, S] is True, scaled and capped before."""
-    return jax.nn.softmax(_masked(weights, mask, spec), axis=-1)
 
 
 def _masked(weights: jax.Array, mask: jax.Array, spec: AttentionSpec) -> jax.Array:

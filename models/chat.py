@@ -20,13 +20,14 @@ from typing import Any
 
 import tokenizers
 
-from dfc.errors import WeightsError
+from dfc.errors import WeightsError, cut
 from dfc.models import chat_template, model_folders
-from dfc.models.safetensors_format import BrokenFileError, parse_json, refuse_special, shortened
+from dfc.models.chat_template import CLOSED, OPENED
+from dfc.models.safetensors_format import BrokenFileError, parse_json, refuse_special
 
 _CACHED_MESSAGES = 65_536
 _FOLD = "\n\n"
-_OPENED, _CLOSED, _AFTER_THOUGHT = "<think>", "</think>", "\n\n"
+_AFTER_THOUGHT = "\n\n"
 _LARGEST_FILE = 256 * 2**20  # bytes; the tokenizers of the largest vocabularies have 40 MB
 _HIGHEST_TOKEN_ID = 2**31 - 1  # token ids are int32
 _MOST_STEPS = 64  # of a tokenizer; Gemma, Llama, Mistral and Qwen have 1 to 4
@@ -55,7 +56,7 @@ def _declared_vocabulary(folder: Path) -> int | None:
     text = config.get("text_config")
     size = config.get("vocab_size", text.get("vocab_size") if isinstance(text, Mapping) else None)
     if size is not None and not _is_token_id(size):
-        raise WeightsError(f"{path}: vocab_size: expected a number of tokens, got {shortened(repr(size))}")
+        raise WeightsError(f"{path}: vocab_size: expected a number of tokens, got {cut(repr(size))}")
     return size
 
 
@@ -69,9 +70,7 @@ def _declared_end_token_ids(folder: Path) -> tuple[int, ...]:
         return ()
     token_ids = tuple(declared) if isinstance(declared, list) else (declared,)
     if not all(map(_is_token_id, token_ids)):
-        raise WeightsError(
-            f"{path}: eos_token_id: expected a token id or a list of them, got {shortened(repr(declared))}"
-        )
+        raise WeightsError(f"{path}: eos_token_id: expected a token id or a list of them, got {cut(repr(declared))}")
     return token_ids
 
 
@@ -108,7 +107,7 @@ def _libraries_at(folder: Path, what: str) -> Iterator[None]:
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        came = shortened(" ".join(f"{type(error).__name__}: {error}".split()), 400)
+        came = cut(" ".join(f"{type(error).__name__}: {error}".split()), 400)
         if "trust_remote_code" in came:
             came = "it asks for code of its own (auto_map), which is never run; save its tokenizer as tokenizer.json"
         raise WeightsError(f"{folder}: {what} ({came}): {_FILES}") from error
@@ -319,8 +318,7 @@ class ChatTokenizer:
         template, named = _template(pretrained, folder), pretrained.special_tokens_map
         self._template = chat_template.parts(template, named, enable_thinking, folder)
         self.departure: str | None = self._template.departure
-        _, tag, rest = self._template.tail.rpartition(_OPENED)
-        self.thought: str = tag + rest if tag else ""
+        self.thought: str = self._template.thought
         self.opens_thought: bool = self._template.opens_thought
         self._read_slots()
         end_token_ids = (self._close[-1], *declared_end_token_ids, pretrained.eos_token_id)
@@ -461,12 +459,12 @@ class ChatTokenizer:
         said = self._template.reply_trim(text)
         if not self.opens_thought:
             return self._encode_said(said)
-        if said.startswith(_OPENED):  # the prompt has opened it
-            said = said.removeprefix(_OPENED)
+        if said.startswith(OPENED):  # the prompt has opened it
+            said = said.removeprefix(OPENED)
             said = said.removeprefix("\n") if self._template.tail.endswith("\n") else said
-        if _CLOSED in said:
+        if CLOSED in said:
             return self._encode_said(said)
-        return (*self._encode_special(_CLOSED + _AFTER_THOUGHT), *self._encode_after(_AFTER_THOUGHT, said))
+        return (*self._encode_special(CLOSED + _AFTER_THOUGHT), *self._encode_after(_AFTER_THOUGHT, said))
 
     def _encode_said(self, said: str) -> tuple[int, ...]:
         return self._encode_after(self._context, f"{self._template.lead}{said}")
@@ -505,7 +503,7 @@ class ChatTokenizer:
         its model's vocabulary.
         """
         parts = self._template
-        written = [parts.head, parts.tail, parts.between, parts.lead, *([_CLOSED] if self.opens_thought else [])]
+        written = [parts.head, parts.tail, parts.between, parts.lead, *([CLOSED] if self.opens_thought else [])]
         if parts.system is not None:
             written += [parts.system.before, parts.system.middle]
         special = {i for i, token in self._special.get_added_tokens_decoder().items() if token.special}

@@ -20,9 +20,8 @@ from typing import Any
 import jinja2
 import markupsafe
 
-from dfc.errors import WeightsError
+from dfc.errors import WeightsError, cut
 from dfc.models import chat_template_process
-from dfc.models.safetensors_format import shortened
 
 Trim = Callable[[str], str]
 Render = Callable[..., str]
@@ -34,7 +33,7 @@ _PADDING = "\n "
 _THOUGHT = "<think>\nTHOUGHT\n</think>\n\n"
 # The default of Llama 3.1's and 3.2's own templates; without it Llama 3.2 would show every model the day of the run.
 _DATE = "26 Jul 2024"
-_OPENED, _CLOSED = "<think>", "</think>"
+OPENED, CLOSED = "<think>", "</think>"  # a block of thought
 _SECONDS = 60  # until the process is ended from outside; it ends itself after much less of work
 _LONGEST_ANSWER = 13 * chat_template_process.LONGEST_TEXT  # bytes of a line: JSON writes some characters as 12 of them
 _KEPT_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")  # what an interpreter may need to start, no keys
@@ -88,9 +87,15 @@ class ChatTemplate:
     departure: str | None
 
     @property
+    def thought(self) -> str:
+        """What ``tail`` itself writes of a block of thoughts, up to where the reply begins; mostly nothing."""
+        _, tag, rest = self.tail.rpartition(OPENED)
+        return tag + rest if tag else ""
+
+    @property
     def opens_thought(self) -> bool:
         """Whether ``tail`` ends inside a block of thoughts, so that a model begins by thinking."""
-        return self.tail.rfind(_OPENED) > self.tail.rfind(_CLOSED)
+        return bool(self.thought) and CLOSED not in self.thought
 
 
 _REMEMBERED = 64
@@ -169,7 +174,7 @@ def rendering(
                     f"{chat_template_process.MEMORY_BYTES >> 20} MiB of memory",
                 )
             if "error" in answer:
-                raise RefusedConversationError(shortened(str(answer["error"]), 400))
+                raise RefusedConversationError(cut(str(answer["error"]), 400))
             return str(answer["text"])
 
         def render(*messages: tuple[str, str], add_generation_prompt: bool = True) -> str:

@@ -9,16 +9,14 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import jax
-
-from dfc.errors import WeightsError
+from dfc.errors import WeightsError, shown
 from dfc.models import hf_config, hf_config_fields
 from dfc.models.config import DecoderConfig
 from dfc.models.hf_architectures import FAMILIES, GEMMA3, PLAIN_KIND, WITH_IMAGES, Family, TensorName
-from dfc.models.transformer import abstract_params
+from dfc.models.model_folders import listed
+from dfc.models.transformer import Path, abstract_params, by_path
 
 _LAYER = re.compile(r"model\.layers\.(\d{1,9})\.")
-Path = tuple[str, ...]  # keys from the root of the weights to one array: ("layers", "0", "mlp", "up", "kernel")
 
 # Read below for every family, field by field.
 _READ = frozenset(
@@ -96,18 +94,17 @@ def family_of(config: DecoderConfig) -> Family:
 
 
 def _listed_problems(what: str, problems: list[str]) -> WeightsError:
-    return WeightsError(f"config.json of a {what} cannot be used:\n{hf_config.listed(problems)}")
+    return WeightsError(f"config.json of a {what} cannot be used:{listed(problems, 20)}")
 
 
 def _text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns the text model's part of the configuration of a Gemma 3 that also reads images."""
     reader = hf_config.ConfigReader(config)
     if config.get("model_type", WITH_IMAGES.model_type) != WITH_IMAGES.model_type:
-        shown = hf_config.shown(config["model_type"])
-        reader.refuse("model_type", f"expected {WITH_IMAGES.model_type!r}, got {shown}")
+        reader.refuse("model_type", f"expected {WITH_IMAGES.model_type!r}, got {shown(config['model_type'])}")
     text = config.get("text_config")
     if not isinstance(text, Mapping):
-        reader.refuse("text_config", f"expected an object, got {hf_config.shown(text)}")
+        reader.refuse("text_config", f"expected an object, got {shown(text)}")
         text = {}
     _refuse_unread(reader, _READ_WITH_IMAGES)
     tied = reader.boolean("tie_word_embeddings", default=True)
@@ -127,7 +124,7 @@ def _family_named(config: Mapping[str, Any]) -> Family:
         return WITH_IMAGES.text
     if not isinstance(name, str) or name not in FAMILIES:
         raise WeightsError(
-            f"config.json: architectures is {hf_config.shown(architectures)}; expected one of {', '.join(known)}. "
+            f"config.json: architectures is {shown(architectures)}; expected one of {', '.join(known)}. "
             "docs/add_a_model_family.md says how to add a family."
         )
     return FAMILIES[name]
@@ -154,7 +151,7 @@ def passed_over(config: Mapping[str, Any]) -> list[str]:
       WeightsError: if `from_config_json` refuses the architecture.
     """
     family = _family_named(config)
-    if not _has_images(config):
+    if not reads_images(config):
         return sorted(name for name in config.keys() - _read_of(family) if hf_config_fields.unknown(name))
     text = config["text_config"].keys() - _read_of(family)
     return sorted(
@@ -163,7 +160,8 @@ def passed_over(config: Mapping[str, Any]) -> list[str]:
     )
 
 
-def _has_images(config: Mapping[str, Any]) -> bool:
+def reads_images(config: Mapping[str, Any]) -> bool:
+    """Returns whether a ``config.json`` is of a model with an image part, whose text model is what we compute."""
     return config.get("architectures") in ([WITH_IMAGES.architecture], WITH_IMAGES.architecture)
 
 
@@ -171,13 +169,11 @@ def _check_values(reader: hf_config.ConfigReader, family: Family) -> None:
     """Notes model_type, fixed values and unknown fields that the family cannot compute."""
     config = reader.config
     if config.get("model_type", family.model_type) != family.model_type:
-        reader.refuse("model_type", f"expected {family.model_type!r}, got {hf_config.shown(config['model_type'])}")
+        reader.refuse("model_type", f"expected {family.model_type!r}, got {shown(config['model_type'])}")
     for name, allowed in family.fixed.items():
         if name in config and config[name] not in allowed:
             values = " or ".join(map(repr, allowed))
-            reader.refuse(
-                name, f"only {values} is computed for {family.architecture}, got {hf_config.shown(config[name])}"
-            )
+            reader.refuse(name, f"only {values} is computed for {family.architecture}, got {shown(config[name])}")
     _refuse_unread(reader, _read_of(family))
 
 
@@ -221,7 +217,7 @@ def from_config_json(config: Mapping[str, Any]) -> DecoderConfig:
         not computed here (another activation, other biases, other rope types, quantization).
     """
     family = _family_named(config)
-    with_images = _has_images(config)
+    with_images = reads_images(config)
     text = _text_part(config) if with_images else config
     reader = hf_config.ConfigReader({**family.defaults, **text}, inside="text_config." if with_images else "")
     _check_values(reader, family)
@@ -370,12 +366,11 @@ def to_config_json(config: DecoderConfig, *, base: Mapping[str, Any] | None = No
 
 def tensor_names(config: DecoderConfig) -> dict[Path, TensorName]:
     """Returns, for every array of a decoder's weights, its path and its tensor's name with the layer filled in."""
-    by_path = {name.path: name for name in family_of(config).names}
+    kinds = {name.path: name for name in family_of(config).names}
     result = {}
-    for keys, _ in jax.tree.leaves_with_path(abstract_params(config)):
-        path = tuple(str(key.key) for key in keys)
+    for path in by_path(abstract_params(config)):
         layer = path[1] if path[0] == "layers" else ""
-        kind = by_path["/".join(("layers", "{layer}", *path[2:]) if layer else path)]
+        kind = kinds["/".join(("layers", "{layer}", *path[2:]) if layer else path)]
         result[path] = TensorName("/".join(path), kind.tensor.format(layer=layer), kind.transpose)
     return result
 

@@ -6,12 +6,12 @@ transformers 4 and 5. Which family reads which of them is in `dfc.models.familie
 
 import dataclasses
 import math
-import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from dfc.errors import cut, shown
 from dfc.models.config import LinearRope, Llama3Rope
 
 Scaling = Llama3Rope | LinearRope | None
@@ -31,31 +31,13 @@ _SCALING_FIELDS: Mapping[str, Mapping[str, str]] = {  # by rope_type: our field 
 # No released model comes near: beyond them a number is a mistake, or meant to make us compute for ever.
 LARGEST = 2**31 - 1
 MOST_LAYERS = 10_000
-_PROBLEMS_SHOWN = 20
 
 _TINY, _HUGE = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
-
-_SHORT = reprlib.Repr()
-_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 100
-_SHORT.maxdict = _SHORT.maxlist = 6
-
-
-def shown(value: object) -> str:
-    """Returns a value for a message, of at most a few hundred characters."""
-    return _SHORT.repr(value)
 
 
 def shown_name(name: str) -> str:
     """Returns a field's name for a message: as it is, unless it is long or would act on a terminal."""
-    return name if len(name) <= _SHORT.maxstring and name.isprintable() else _SHORT.repr(name)
-
-
-def listed(problems: Sequence[str]) -> str:
-    """Returns problems one in a line; of many the first ones, and how many more there are."""
-    lines = [f"  - {problem}" for problem in problems[:_PROBLEMS_SHOWN]]
-    if len(problems) > _PROBLEMS_SHOWN:
-        lines.append(f"  - and {len(problems) - _PROBLEMS_SHOWN:,} more")
-    return "\n".join(lines)
+    return cut(name) if name.isprintable() else shown(name)
 
 
 class ConfigReader:

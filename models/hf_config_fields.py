@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dfc.models import hf_config
+from dfc.errors import shown
 
 # By the reason why they are no part of the function from tokens to logits.
 WITHOUT_EFFECT: Mapping[str, frozenset[str]] = {
@@ -183,7 +183,7 @@ def objection(name: str, value: object) -> str | None:
 
     A field that is in no table here and that transformers does not read gets no objection: `unknown` names it.
     """
-    came = hf_config.shown(value)
+    came = shown(value)
     if name == "auto_map" and not _is_tokenizer_code(value):
         return f"only an entry AutoTokenizer is passed over, a model's own code is never run; got {came}"
     if name in WITHOUT_EFFECT_AT:

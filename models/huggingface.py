@@ -17,10 +17,9 @@ import jax
 import numpy as np
 
 from dfc import multihost
-from dfc.errors import WeightsError
+from dfc.errors import WeightsError, cut
 from dfc.models import (
     families,
-    hf_architectures,
     hf_config,
     hf_config_fields,
     model_folders,
@@ -32,8 +31,8 @@ from dfc.models import (
 from dfc.models.config import DecoderConfig
 from dfc.models.quantization import Nf4Kernel, is_quantized, quantize, quantize_params, quantized_shardings
 from dfc.models.safetensors_format import Location
-from dfc.models.sharding import param_shardings
-from dfc.models.transformer import Params, abstract_params
+from dfc.models.sharding import on_one_device, param_shardings
+from dfc.models.transformer import Params, abstract_params, by_path
 
 TOKENIZER_FILES = model_folders.TOKENIZER_FILES
 _QUANTIZED_AT_ONCE = 8  # tensors at full precision on the devices while the others are in four bits
@@ -66,24 +65,19 @@ def _check(tensors: model_folders.FolderTensors, config: DecoderConfig) -> list[
     problems = list(tensors.problems)
     if not tensors.stored:  # nothing could be opened; "missing" for every tensor would bury the reason
         return problems or ["the files hold no tensors"]
-    names = families.tensor_names(config)
-    shapes = weight_gathering.flatten(abstract_params(config))
-    readable = safetensors_format.NUMPY_DTYPES
-    for path, name in names.items():
-        found = tensors.stored.get(name.tensor)
-        if found is None:
-            if name.tensor not in tensors.reported:
-                problems.append(f"{name.tensor}: missing")
-            continue
-        expected = shapes[path].shape[::-1] if name.transpose else shapes[path].shape
-        if found.shape != expected:
-            problems.append(f"{name.tensor}: expected shape {list(expected)} from config.json, got {list(found.shape)}")
-        if found.dtype not in readable:
-            problems.append(f"{name.tensor}: expected one of {', '.join(readable)}, got {found.dtype}")
-    known = {name.tensor for name in names.values()}
-    extra = [name for name in sorted(tensors.stored) if name not in known and not families.is_ignorable(name, config)]
-    what = f"a {families.family_of(config).architecture} with this config.json"
-    return problems + [f"{name}: extra, not a tensor of {what}" for name in extra]
+    shapes = by_path(abstract_params(config))
+    return problems + model_folders.misfits(
+        tensors.stored,
+        {
+            name.tensor: shapes[path].shape[::-1] if name.transpose else shapes[path].shape
+            for path, name in families.tensor_names(config).items()
+        },
+        missing="missing",
+        extra=f"extra, not a tensor of a {families.family_of(config).architecture} with this config.json",
+        source=" from config.json",
+        reported=tensors.reported,
+        ignorable=lambda name: families.is_ignorable(name, config),
+    )
 
 
 def load(
@@ -125,34 +119,29 @@ def load(
     tensors = model_folders.FolderTensors(folder)
     _check_layers(tensors, config)
     abstract = abstract_params(config)
-    if mesh is None:
-        place = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-        shardings = jax.tree.map(lambda _: place, abstract)
-    else:
-        shardings = param_shardings(config, mesh)
-    if reads_images(folder):
+    places = by_path(on_one_device(abstract) if mesh is None else param_shardings(config, mesh))
+    if families.reads_images(said):
         _take_prefixes(tensors)
     problems = _check(tensors, config)
     if problems:
         raise WeightsError(f"{folder}: the weights cannot be loaded:{model_folders.listed(problems)}")
     for note in tensors.notes:
-        warnings.warn(f"{folder}: {safetensors_format.shortened(note, 1000)}", stacklevel=2)
-    shapes, places = weight_gathering.flatten(abstract), weight_gathering.flatten(shardings)
+        warnings.warn(f"{folder}: {cut(note, 1000)}", stacklevel=2)
     names = families.tensor_names(config)
     wanted = [
         shard_reading.WantedArray(
             tensors.stored[names[path].tensor], shape.shape, np.dtype(dtype), places[path], names[path].transpose
         )
-        for path, shape in shapes.items()
+        for path, shape in by_path(abstract).items()
     ]
     quantized = None if not nf4 else jax.tree.leaves(_nf4_places(config, mesh), is_leaf=is_quantized)
     step = len(wanted) if quantized is None else _QUANTIZED_AT_ONCE
-    tied = names[_EMBEDDING].tensor if config.tied_embedding and config.labels is None else None
+    tied = config.tied_embedding and config.labels is None
+    check = functools.partial(_refuse_untied, tensors, names[_EMBEDDING].tensor) if tied else None
     arrays: list[Any] = []
     for start in range(0, len(wanted), step):
-        read = functools.partial(_read, tensors, wanted[start : start + step], None if start else tied)
-        # A host may read what no other reads: the others must not wait for it if it ends here.
-        arrays += multihost.on_all_hosts(read) if shard_reading.spans_hosts(mesh) else read()
+        arrays += shard_reading.load_arrays(wanted[start : start + step], mesh, folder, "the weights", check=check)
+        check = None  # once is enough
         if quantized is not None:
             arrays[start:] = [
                 _quantizer(place)(array) if is_quantized(place) else array
@@ -186,20 +175,6 @@ def _tell_passed_over(config: Mapping[str, Any]) -> None:
 @functools.lru_cache(maxsize=64)
 def _tell(line: str) -> None:
     print(line, flush=True)  # noqa: T201 - what a person should know of the model
-
-
-def _read(
-    tensors: model_folders.FolderTensors, wanted: Sequence[shard_reading.WantedArray], tied: str | None
-) -> list[jax.Array]:
-    """Returns the arrays; before that compares the tensor named `tied` with an output embedding, if there is one."""
-    try:
-        if tied is not None:
-            _refuse_untied(tensors, tied)
-        return shard_reading.read_arrays(wanted)
-    except shard_reading.NotFiniteError as error:
-        raise WeightsError(f"{tensors.folder}: the weights cannot be used: {error}") from error
-    except (safetensors_format.BrokenFileError, OSError) as error:
-        raise WeightsError(f"{tensors.folder}: the weights could not be read to their end: {error}") from error
 
 
 def _take_prefixes(tensors: model_folders.FolderTensors) -> None:
@@ -247,8 +222,7 @@ def _nf4_places(config: DecoderConfig, mesh: jax.sharding.Mesh | None) -> Params
     """Returns where every part of the quantized weights lies; a kernel that cannot be quantized is an error here."""
     if mesh is not None:
         return quantized_shardings(config, mesh)
-    place = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-    return jax.tree.map(lambda _: place, jax.eval_shape(quantize_params, abstract_params(config)))
+    return on_one_device(jax.eval_shape(quantize_params, abstract_params(config)))
 
 
 @functools.lru_cache(maxsize=64)
@@ -258,19 +232,7 @@ def _quantizer(place: Nf4Kernel) -> Callable[[jax.Array], Nf4Kernel]:
 
 def reads_images(folder: Location) -> bool:
     """Returns whether a folder holds a model with an image part, of which `load` takes the text model."""
-    named = model_folders.read_json(folder / model_folders.CONFIG).get("architectures")
-    return named == hf_architectures.WITH_IMAGES.architecture or (
-        isinstance(named, list) and hf_architectures.WITH_IMAGES.architecture in named
-    )
-
-
-def _check_params(config: DecoderConfig, params: Params) -> dict[families.Path, weight_gathering.Weight]:
-    """Returns the weights by path, or raises WeightsError listing what does not fit the configuration."""
-    given = weight_gathering.weights_by_path(params)
-    problems = weight_gathering.check_fit(weight_gathering.flatten(abstract_params(config)), given)
-    if problems:
-        raise WeightsError("weights do not fit the configuration:\n" + "\n".join(f"  - {p}" for p in problems))
-    return given
+    return families.reads_images(model_folders.read_json(folder / model_folders.CONFIG))
 
 
 def _split(tensors: Sequence[safetensors_format.TensorToWrite], limit: int) -> list[list[Any]]:
@@ -325,60 +287,37 @@ def save(
         target = target.absolute()
     elif verify:
         raise WeightsError(f"{target}: only a folder on a disk can be verified, transformers reads no bucket")
-    weights = _check_params(config, params)
+    weights = weight_gathering.weights_by_path(params, abstract_params(config), "weights do not fit the configuration")
     stored_config = config if dtype is None else dataclasses.replace(config, dtype=dtype)
     kind = np.dtype(stored_config.dtype)
-    tensors = []
-    for path, name in families.tensor_names(config).items():
-        weight = weights[path]
-        shape = weight.shape[::-1] if name.transpose else weight.shape
-        fetch = functools.partial(weight.fetch, transpose=name.transpose, dtype=kind)
-        tensors.append(safetensors_format.TensorToWrite(name.tensor, kind, shape, fetch))
+    tensors = [
+        weights[path].to_write(name.tensor, kind, transpose=name.transpose)
+        for path, name in families.tensor_names(config).items()
+    ]
     files = _named(_split(tensors, shard_bytes))
-    if multihost.is_primary():
-        carried: dict[str, Any] = {}
+    carried: dict[str, Any] = {}
 
-        def look() -> None:
-            model_folders.check_target(target, _is_ours, "a saved model")
-            carried.update(_carried(copy_from))
+    def look() -> None:
+        model_folders.check_target(target, _is_ours, "a saved model")
+        carried.update(_carried(copy_from))
 
-        model_folders.agreeing(look)
-        model_folders.agreeing(lambda: _write(target, files, stored_config, carried, params if verify else None))
-    else:
-        model_folders.agreeing(lambda: None)  # the first host has looked at the folder
-        for held in files.values():
-            safetensors_format.write_file(None, held)
-        if verify:
-            verification.verify_saved(None, stored_config, params)
-        model_folders.agreeing(lambda: None)
-
-
-def _write(
-    folder: Location,
-    files: Mapping[str, Sequence[safetensors_format.TensorToWrite]],
-    config: DecoderConfig,
-    carried: Mapping[str, Any],
-    verify: Params | None,
-) -> None:
-    """Writes all files of a model; `verify` are the weights to compare with before the folder takes its place."""
-    with model_folders.replacing(folder, last=model_folders.CONFIG) as new:
-        for file, held in files.items():
-            safetensors_format.write_file(new / file, held, metadata={"format": "pt"})
+    def finish(new: Location) -> None:
+        base = carried.pop(model_folders.CONFIG, None)
         if len(files) > 1:
             weight_map = {tensor.name: file for file, held in files.items() for tensor in held}
-            total = sum(tensor.nbytes for held in files.values() for tensor in held)
-            model_folders.write_json(
-                new / model_folders.INDEX, {"metadata": {"total_size": total}, "weight_map": weight_map}
-            )
+            metadata = {"total_size": sum(tensor.nbytes for tensor in tensors)}
+            model_folders.write_json(new / model_folders.INDEX, {"metadata": metadata, "weight_map": weight_map})
         for name, content in carried.items():
-            if name != model_folders.CONFIG:
-                (new / name).write_bytes(content)
+            (new / name).write_bytes(content)
         # Last: without it a folder that a killed process left behind does not pass for a model.
-        model_folders.write_json(
-            new / model_folders.CONFIG, families.to_config_json(config, base=carried.get(model_folders.CONFIG))
-        )
-        if verify is not None:
-            verification.verify_saved(new, config, verify)
+        model_folders.write_json(new / model_folders.CONFIG, families.to_config_json(stored_config, base=base))
+        compare(new)
+
+    def compare(new: Location | None = None) -> None:
+        if verify:
+            verification.verify_saved(new, stored_config, params)
+
+    model_folders.write_folder(target, files, finish, look=look, last=model_folders.CONFIG, beside=compare)
 
 
 def _is_ours(name: str) -> bool:

@@ -24,7 +24,7 @@ from dfc.errors import ConfigError
 from dfc.models.config import DecoderConfig
 from dfc.models.quantization import Nf4Kernel, is_quantized
 from dfc.models.sharding import DEFAULT_RULES, Rules, param_shardings
-from dfc.models.transformer import Params, abstract_params
+from dfc.models.transformer import Params, Path, abstract_params, by_path, path_of
 
 AdapterTree = Any  # shaped like Params, only targeted projections, each {"a": [in, r], "b": [r, out]}
 
@@ -186,25 +186,23 @@ def merge(params: Params, adapters: AdapterTree, scale: float, *, dtype: jax.typ
         kernels and no dtype for them.
     """
     pairs = _pairs(adapters)
-    kernels = {
-        _name(path): leaf.shape
-        for path, leaf in jax.tree.leaves_with_path(params, is_leaf=is_quantized)
-        if _name(path).endswith("/kernel")
-    }
-    for name, (a, b) in pairs.items():
-        shape, made = kernels.get(f"{name}/kernel"), (*a.shape[:-1], b.shape[-1])
+    shapes = {path: leaf.shape for path, leaf in by_path(params, is_quantized).items()}
+    for path, (a, b) in pairs.items():
+        shape, made = shapes.get((*path, "kernel")), (*a.shape[:-1], b.shape[-1])
         if shape != made:
             raise ValueError(
-                f"merge: the adapter {name} has a {list(a.shape)} and b {list(b.shape)}, for a kernel {list(made)}; "
+                f"merge: the adapter {'/'.join(path)} has a {list(a.shape)} and b {list(b.shape)}, for a kernel "
+                f"{list(made)}; "
                 + (f"the weights have {list(shape)}" if shape else "the weights have none there")
                 + "; give one adapter (not a pool), in the layout of the weights"
             )
 
-    def merged(path: tuple[Any, ...], leaf: jax.Array | Nf4Kernel) -> jax.Array:
-        name = _name(path)
+    def merged(keys: tuple[Any, ...], leaf: jax.Array | Nf4Kernel) -> jax.Array:
+        *path, last = path_of(keys)
         if isinstance(leaf, Nf4Kernel) and dtype is None:
+            name = "/".join([*path, last])
             raise ValueError(f"merge: {name} is stored in nf4; give the dtype it shall have when merged")
-        pair = pairs.get(name.removesuffix("/kernel")) if name.endswith("/kernel") else None
+        pair = pairs.get(tuple(path)) if last == "kernel" else None
         if pair is not None:
             return _merged(leaf, pair, scale, dtype)
         return leaf.dequantize(jnp.dtype(dtype)) if isinstance(leaf, Nf4Kernel) else leaf
@@ -236,11 +234,11 @@ def average(one: AdapterTree, other: AdapterTree, *, weight: float = 0.5) -> tup
     if _shapes(one) != _shapes(other):
         raise ValueError("average: adapters must have the same targets, rank, layout and dtype")
     theirs, found, missed, whole = _pairs(other), {}, 0.0, 0.0
-    for name, (a, b) in _pairs(one).items():
-        new_a, new_b, squares = _average(a, b, *theirs[name], weight)
-        found[f"{name}/a"], found[f"{name}/b"] = _as(new_a, a), _as(new_b, b)
+    for path, (a, b) in _pairs(one).items():
+        new_a, new_b, squares = _average(a, b, *theirs[path], weight)
+        found[*path, "a"], found[*path, "b"] = _as(new_a, a), _as(new_b, b)
         missed, whole = missed + float(squares[0]), whole + float(squares[1])
-    tree = jax.tree.map_with_path(lambda path, _: found[_name(path)], one)
+    tree = jax.tree.map_with_path(lambda keys, _: found[path_of(keys)], one)
     return tree, math.sqrt(missed / whole) if whole > 0 else 0.0
 
 
@@ -289,22 +287,14 @@ def _over_targets(tree: Params, lora: LoraConfig, make: Callable[[Any], AdapterT
     return {"layers": cut(tree["layers"])}
 
 
-def _name(path: tuple[Any, ...]) -> str:
-    return jax.tree_util.keystr(path, simple=True, separator="/")
-
-
 def _shapes(adapters: AdapterTree) -> dict[str, str]:
-    return {_name(path): f"{leaf.dtype}{list(leaf.shape)}" for path, leaf in jax.tree.leaves_with_path(adapters)}
+    return {"/".join(path): f"{leaf.dtype}{list(leaf.shape)}" for path, leaf in by_path(adapters).items()}
 
 
-def _pairs(adapters: AdapterTree) -> dict[str, tuple[jax.Array, jax.Array]]:
+def _pairs(adapters: AdapterTree) -> dict[Path, tuple[jax.Array, jax.Array]]:
     """Returns a and b by the path of their projection."""
-    leaves = {_name(path): leaf for path, leaf in jax.tree.leaves_with_path(adapters)}
-    return {
-        name.removesuffix("/a"): (leaf, leaves[name.removesuffix("/a") + "/b"])
-        for name, leaf in leaves.items()
-        if name.endswith("/a")
-    }
+    leaves = by_path(adapters)
+    return {path[:-1]: (leaf, leaves[*path[:-1], "b"]) for path, leaf in leaves.items() if path[-1] == "a"}
 
 
 def _merged(

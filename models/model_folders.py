@@ -10,21 +10,23 @@ import json
 import os
 import pathlib
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from etils import epath  # type: ignore[import-untyped]  # the package carries no types
 
 from dfc import multihost
-from dfc.errors import WeightsError
+from dfc.errors import DfcError, WeightsError, cut
+from dfc.models import safetensors_format
 from dfc.models.safetensors_format import (
+    NUMPY_DTYPES,
     BrokenFileError,
     Location,
     StoredTensor,
+    TensorToWrite,
     parse_json,
     read_header,
     refuse_special,
-    shortened,
 )
 
 CONFIG, SINGLE, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
@@ -41,7 +43,6 @@ TOKENIZER_FILES = (
 )
 _HASHED_AT_ONCE = 1 << 22  # bytes
 _LONGEST_JSON = 100 * 2**20  # bytes; the index of a very large model has a few megabytes
-_NAMED_AT_ONCE = 40  # problems in one message; a wrong number of layers is one per tensor
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
 
@@ -65,7 +66,7 @@ def read_json(path: Location) -> dict[str, Any]:
     try:
         value = parse_json(_bounded(path))
     except (OSError, ValueError) as error:
-        raise WeightsError(f"{path}: expected a JSON file, cannot read it ({shortened(str(error))})") from error
+        raise WeightsError(f"{path}: expected a JSON file, cannot read it ({cut(str(error))})") from error
     if not isinstance(value, dict):
         raise WeightsError(f"{path}: expected a JSON object, got a {type(value).__name__}")
     return value
@@ -80,9 +81,9 @@ def _bounded(path: Location) -> bytes:
     return data
 
 
-def listed(problems: Sequence[str]) -> str:
-    """Returns problems as the lines of a message, the first ones of very many, none of them very long."""
-    lines = [f"\n  - {shortened(problem, 1000)}" for problem in problems[:_NAMED_AT_ONCE]]
+def listed(problems: Sequence[str], most: int = 40) -> str:
+    """Returns problems as the lines of a message, the first `most` of many, none of them very long."""
+    lines = [f"\n  - {cut(problem, 1000)}" for problem in problems[:most]]
     more = len(problems) - len(lines)
     return "".join(lines) + (f"\n  - and {more:,} more" if more else "")
 
@@ -125,7 +126,7 @@ def _files(folder: Location) -> dict[str, set[str] | None]:
 
 def _refuse_names(folder: Location, expected: str, names: Sequence[str]) -> None:
     if names:
-        came = shortened(", ".join(name if name.isprintable() else ascii(name) for name in names))
+        came = cut(", ".join(name if name.isprintable() else ascii(name) for name in names))
         raise WeightsError(f"{folder / INDEX}: {expected}, got {came}")
 
 
@@ -195,13 +196,47 @@ class FolderTensors:
         for name, tensor in held.items():
             before = self.stored.get(name)
             if before is not None:
-                taken = before.file.name if place.get(name) == before.file.name else file
-                other = file if taken == before.file.name else before.file.name
+                keep = place.get(name) == before.file.name
+                taken = before.file.name if keep else file
                 why = f"as {INDEX} says" if place.get(name) == taken else f"{INDEX} names neither"
                 self.notes.append(f"{name}: lies in {before.file.name} and in {file}; {taken} is read, {why}")
-                if other == file:
+                if keep:
                     continue
             self.stored[name] = tensor
+
+
+def misfits(
+    stored: Mapping[str, StoredTensor],
+    expected: Mapping[str, tuple[int, ...]],
+    *,
+    missing: str,
+    extra: str,
+    source: str = "",
+    reported: Collection[str] = (),
+    ignorable: Callable[[str], bool] = lambda _: False,
+) -> list[str]:
+    """Returns what is missing, misshapen, of another dtype or extra: one sentence per tensor.
+
+    Args:
+      stored: the tensors of the files.
+      expected: names and shapes of those that are wanted.
+      missing: said of a tensor that is not there.
+      extra: said of one that nobody asked for.
+      source: where the expected shape is from, as it follows "expected shape ...".
+      reported: tensors whose absence something else has been said about.
+      ignorable: which extra tensors are left out without a word.
+    """
+    problems = []
+    for name, shape in expected.items():
+        found = stored.get(name)
+        if found is None:
+            problems += [] if name in reported else [f"{name}: {missing}"]
+            continue
+        if found.shape != shape:
+            problems.append(f"{name}: expected shape {list(shape)}{source}, got {list(found.shape)}")
+        if found.dtype not in NUMPY_DTYPES:
+            problems.append(f"{name}: expected one of {', '.join(NUMPY_DTYPES)}, got {found.dtype}")
+    return problems + [f"{name}: {extra}" for name in sorted(stored.keys() - expected.keys()) if not ignorable(name)]
 
 
 def check_target(folder: Location, is_ours: Callable[[str], bool], what: str) -> None:
@@ -267,13 +302,44 @@ def _emptying(folder: Location, last: str) -> Iterator[Location]:
     yield folder
 
 
-def agreeing(act: Callable[[], None]) -> None:
-    """Calls `act` and waits until every host has; raises WeightsError on all of them if it did on one."""
-    try:
-        act()
-    except WeightsError as error:
-        multihost.all_problems(str(error))
-        raise
-    found = multihost.all_problems(None)
-    if found:
-        raise WeightsError("\n".join(found))
+def write_folder(
+    folder: Location,
+    files: Mapping[str, Sequence[TensorToWrite]],
+    finish: Callable[[Location], None],
+    *,
+    look: Callable[[], None],
+    last: str,
+    beside: Callable[[], None] = lambda: None,
+) -> None:
+    """Writes a folder whole, from the first host; every host calls this and takes part in fetching the tensors.
+
+    Args:
+      folder: what is replaced.
+      files: the tensors of each file.
+      finish: writes all other files into the folder it is given, `last` at the end.
+      look: what the first host looks at before anything is fetched or written.
+      last: the file without which a folder is not taken for whole.
+      beside: what the other hosts compute with the first one in `finish`.
+
+    Raises:
+      WeightsError: on every host, if `look`, `finish` or the file system refused.
+    """
+
+    def write() -> None:
+        with replacing(folder, last=last) as new:
+            for name, tensors in files.items():
+                safetensors_format.write_file(new / name, tensors, metadata={"format": "pt"})
+            finish(new)
+
+    def fetch() -> None:
+        for tensors in files.values():
+            safetensors_format.write_file(None, tensors)
+        beside()
+
+    for mine in (look, write) if multihost.is_primary() else (lambda: None, fetch):
+        try:
+            multihost.on_all_hosts(mine)
+        except (WeightsError, OSError):
+            raise
+        except DfcError as error:  # another host's
+            raise WeightsError(str(error)) from error

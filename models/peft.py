@@ -7,28 +7,28 @@ by which PEFT chose them (``target_modules`` and the like) are not interpreted.
 Source: Hu et al., arXiv 2106.09685, and the fields of ``LoraConfig`` of PEFT 0.21.
 """
 
-import functools
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
-from dfc import multihost
-from dfc.errors import WeightsError
+from dfc.errors import WeightsError, shown
 from dfc.models import families, model_folders, safetensors_format, shard_reading, weight_gathering
 from dfc.models.config import DecoderConfig
+from dfc.models.hf_config import ConfigReader
 from dfc.models.lora import ALL_LINEAR, AdapterTree, LoraConfig, abstract_adapters, adapter_shardings
 from dfc.models.safetensors_format import Location
+from dfc.models.sharding import on_one_device
+from dfc.models.transformer import Path, by_path
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _WRITTEN_BESIDE = ("README.md", *model_folders.TOKENIZER_FILES)  # by PEFT and trainers; lost without harm
 _PREFIX, _KERNEL = "base_model.model.", ".weight"
 _MATRICES = {"a": ".lora_A.weight", "b": ".lora_B.weight"}
 _DTYPES = ("float32", "bfloat16")
-_TOO_LARGE = 1e30  # JSON may hold integers that no float can, and NaN
 _READ = frozenset({"peft_type", "r", "lora_alpha", "lora_dropout", "use_rslora", "bias", "init_lora_weights"})
 # Names, versions, modes; patterns whose outcome is the tensors in the file; settings of what is switched off.
 _WITHOUT_EFFECT = frozenset(
@@ -106,35 +106,24 @@ def load_adapter(
         raise WeightsError(f"{folder / WEIGHTS}: adapts none of {', '.join(ALL_LINEAR)} of this decoder")
     lora = LoraConfig(targets=targets, **settings)
     if found := lora.problems():
-        raise WeightsError(f"{folder / CONFIG}: this adapter cannot be used:\n" + "\n".join(f"  - {p}" for p in found))
-    shapes = abstract_adapters(config, lora)
-    problems = _misfits(
-        stored, {names[path]: shape.shape[::-1] for path, shape in weight_gathering.flatten(shapes).items()}
+        raise WeightsError(f"{folder / CONFIG}: this adapter cannot be used:{model_folders.listed(found)}")
+    tree = abstract_adapters(config, lora)
+    shapes = by_path(tree)
+    problems = model_folders.misfits(
+        stored,
+        {names[path]: shape.shape[::-1] for path, shape in shapes.items()},
+        missing="missing; every layer has to be adapted alike",
+        extra="extra; only the projections of this decoder's layers are adapted",
     )
     if problems:
         raise WeightsError(f"{folder / WEIGHTS}: the adapter cannot be loaded:{model_folders.listed(problems)}")
-    if mesh is None:
-        place = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-        places = jax.tree.map(lambda _: place, shapes)
-    else:
-        places = adapter_shardings(config, lora, mesh)
-    by_path = weight_gathering.flatten(places)
+    places = by_path(on_one_device(tree) if mesh is None else adapter_shardings(config, lora, mesh))
     wanted = [
-        shard_reading.WantedArray(stored[names[path]], shape.shape, np.dtype(dtype), by_path[path], transpose=True)
-        for path, shape in weight_gathering.flatten(shapes).items()
+        shard_reading.WantedArray(stored[names[path]], shape.shape, np.dtype(dtype), places[path], transpose=True)
+        for path, shape in shapes.items()
     ]
-    read = functools.partial(_read, folder / WEIGHTS, wanted)
-    arrays = multihost.on_all_hosts(read) if shard_reading.spans_hosts(mesh) else read()
-    return lora, jax.tree.unflatten(jax.tree.structure(shapes), arrays)
-
-
-def _read(file: Location, wanted: Sequence[shard_reading.WantedArray]) -> list[jax.Array]:
-    try:
-        return shard_reading.read_arrays(wanted)
-    except shard_reading.NotFiniteError as error:
-        raise WeightsError(f"{file}: the adapter cannot be used: {error}") from error
-    except (safetensors_format.BrokenFileError, OSError) as error:
-        raise WeightsError(f"{file}: could not be read to its end: {error}") from error
+    arrays = shard_reading.load_arrays(wanted, mesh, folder / WEIGHTS, "the adapter")
+    return lora, jax.tree.unflatten(jax.tree.structure(tree), arrays)
 
 
 def _settings(folder: Location) -> dict[str, Any]:
@@ -142,41 +131,33 @@ def _settings(folder: Location) -> dict[str, Any]:
     if not (folder / CONFIG).exists():
         raise WeightsError(f"{folder}: expected an adapter's {CONFIG}, there is none")
     given = model_folders.read_json(folder / CONFIG)
-    problems = []
+    reader = ConfigReader(given)
     if given.get("peft_type") != "LORA":
-        problems.append(f"peft_type: expected 'LORA', got {given.get('peft_type')!r}")
+        reader.refuse("peft_type", f"expected 'LORA', got {shown(given.get('peft_type'))}")
     if given.get("bias", "none") != "none":
-        problems.append(f"bias: only 'none' is computed, got {given['bias']!r}")
-    problems += [
-        # null, false and empty switch something off
-        f"{name}: got {given[name]!r}; {_REFUSED.get(name, 'unknown; if it changes nothing, remove it')}"
-        for name in sorted(given.keys() - _READ - _WITHOUT_EFFECT)
-        if given[name]
-    ]
+        reader.refuse("bias", f"only 'none' is computed, got {shown(given['bias'])}")
+    for name in sorted(given.keys() - _READ - _WITHOUT_EFFECT):
+        if given[name]:  # null, false and empty switch something off
+            why = _REFUSED.get(name, "unknown; if it changes nothing, remove it")
+            reader.refuse(name, f"got {shown(given[name])}; {why}")
     start = given.get("init_lora_weights", True)
     if start not in _STARTS:
-        problems.append(
-            f"init_lora_weights: {start!r} changes the base model's weights; convert the adapter to a plain one with "
-            "PEFT"
+        reader.refuse(
+            "init_lora_weights",
+            f"{shown(start)} changes the base model's weights; convert the adapter to a plain one with PEFT",
         )
-    defaults = {"r": 8, "lora_alpha": 8, "lora_dropout": 0.0}  # PEFT's
-    numbers = {name: given.get(name, default) for name, default in defaults.items()}
-    problems += [
-        f"{name}: expected a number, got {value!r}"
-        for name, value in numbers.items()
-        if isinstance(value, bool)
-        or not isinstance(value, int if name == "r" else int | float)
-        or not abs(value) < _TOO_LARGE
-    ]
-    if problems:
-        raise WeightsError(f"{folder / CONFIG}: this adapter cannot be used:{model_folders.listed(problems)}")
-    rank, alpha = numbers["r"], float(numbers["lora_alpha"])
+    # What PEFT takes for absent numbers; without dropout is a number too.
+    rank, alpha = reader.integer("r", 8), reader.number("lora_alpha", given.get("lora_alpha", 8))
+    dropout = given.get("lora_dropout", 0.0)
+    dropout = reader.number("lora_dropout", dropout) if dropout != 0 or isinstance(dropout, bool) else 0.0
+    if reader.problems:
+        raise WeightsError(f"{folder / CONFIG}: this adapter cannot be used:{model_folders.listed(reader.problems)}")
     if given.get("use_rslora"):
         alpha *= math.sqrt(rank)
-    return {"rank": rank, "alpha": alpha, "dropout": float(numbers["lora_dropout"])}
+    return {"rank": rank, "alpha": alpha, "dropout": dropout}
 
 
-def _tensor_names(config: DecoderConfig) -> dict[families.Path, str]:
+def _tensor_names(config: DecoderConfig) -> dict[Path, str]:
     """Returns PEFT's tensor name of every matrix an adapter of this decoder can have, by its path in our tree."""
     return {
         (*path[:-1], matrix): _PREFIX + name.tensor.removesuffix(_KERNEL) + suffix
@@ -184,23 +165,6 @@ def _tensor_names(config: DecoderConfig) -> dict[families.Path, str]:
         if path[0] == "layers" and path[-2] in ALL_LINEAR and path[-1] == "kernel"
         for matrix, suffix in _MATRICES.items()
     }
-
-
-def _misfits(
-    stored: Mapping[str, safetensors_format.StoredTensor], expected: Mapping[str, tuple[int, ...]]
-) -> list[str]:
-    problems = []
-    for name, shape in expected.items():
-        found = stored.get(name)
-        if found is None:
-            problems.append(f"{name}: missing; every layer has to be adapted alike")
-            continue
-        if found.shape != shape:
-            problems.append(f"{name}: expected shape {list(shape)}, got {list(found.shape)}")
-        if found.dtype not in safetensors_format.NUMPY_DTYPES:
-            problems.append(f"{name}: expected one of {', '.join(safetensors_format.NUMPY_DTYPES)}, got {found.dtype}")
-    extra = sorted(stored.keys() - expected.keys())
-    return problems + [f"{name}: extra; only the projections of this decoder's layers are adapted" for name in extra]
 
 
 def save_adapter(
@@ -227,45 +191,28 @@ def save_adapter(
     """
     target = model_folders.location(folder)
     target = target if model_folders.in_bucket(target) else target.absolute()
-    given = weight_gathering.weights_by_path(adapters)
-    kinds = sorted({str(weight.array.dtype) for weight in given.values()})
+    kinds = sorted({str(array.dtype) for array in jax.tree.leaves(adapters)})
     if len(kinds) != 1 or kinds[0] not in _DTYPES:
         raise WeightsError(f"adapters: expected one dtype of {', '.join(_DTYPES)}, got {', '.join(kinds) or 'none'}")
     dtype = np.dtype(kinds[0])
-    shapes = weight_gathering.flatten(abstract_adapters(config, lora))
-    expected = {path: shape.update(dtype=dtype) for path, shape in shapes.items()}
-    problems = weight_gathering.check_fit(expected, given)
-    if problems:
-        listed = "\n".join(f"  - {problem}" for problem in problems)
-        raise WeightsError(f"the adapters do not fit rank and targets of their configuration:\n{listed}")
+    abstract = jax.tree.map(lambda shape: shape.update(dtype=dtype), abstract_adapters(config, lora))
+    mine = "the adapters do not fit rank and targets of their configuration"
+    given = weight_gathering.weights_by_path(adapters, abstract, mine)
     names = _tensor_names(config)
-    tensors = [
-        safetensors_format.TensorToWrite(
-            names[path],
-            dtype,
-            given[path].shape[::-1],
-            functools.partial(given[path].fetch, transpose=True, dtype=dtype),
-        )
-        for path in expected
-    ]
-    if not multihost.is_primary():
-        model_folders.agreeing(lambda: None)  # the first host has looked at the folder
-        safetensors_format.write_file(None, tensors)
-    else:
-        model_folders.agreeing(lambda: model_folders.check_target(target, _is_ours, "a saved adapter"))
-        with model_folders.replacing(target, last=CONFIG) as new:
-            safetensors_format.write_file(new / WEIGHTS, tensors, metadata={"format": "pt"})
-            model_folders.write_json(new / CONFIG, _peft_config(lora, config, names, base_model))
-    model_folders.agreeing(lambda: None)
+    model_folders.write_folder(
+        target,
+        {WEIGHTS: [given[path].to_write(names[path], dtype, transpose=True) for path in by_path(abstract)]},
+        lambda new: model_folders.write_json(new / CONFIG, _peft_config(lora, config, names, base_model)),
+        look=lambda: model_folders.check_target(target, _is_ours, "a saved adapter"),
+        last=CONFIG,
+    )
 
 
 def _is_ours(name: str) -> bool:
     return name in (CONFIG, WEIGHTS, *_WRITTEN_BESIDE)
 
 
-def _peft_config(
-    lora: LoraConfig, config: DecoderConfig, names: Mapping[families.Path, str], base_model: str
-) -> dict[str, Any]:
+def _peft_config(lora: LoraConfig, config: DecoderConfig, names: Mapping[Path, str], base_model: str) -> dict[str, Any]:
     adapted = [name for path, name in names.items() if path[-2] in lora.targets and path[-1] == "a"]
     modules = {name.removesuffix(_MATRICES["a"]).rpartition(".")[2] for name in adapted}
     return {

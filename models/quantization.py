@@ -22,7 +22,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from dfc.errors import WeightsError
 from dfc.models.config import DecoderConfig
 from dfc.models.sharding import DEFAULT_RULES, Rules, param_shardings
-from dfc.models.transformer import abstract_params
+from dfc.models.transformer import Path, abstract_params, by_path, path_of
 
 BLOCK = 64
 
@@ -184,23 +184,18 @@ def quantize_params(params: Tree, *, scale_dtype: jax.typing.DTypeLike = jnp.flo
     Raises:
       WeightsError: naming every kernel whose input size is not a multiple of 64.
     """
-    kernels = {_name(path): leaf for path, leaf in jax.tree.leaves_with_path(params) if _is_kernel(path)}
-    misfits = {name: _misfit(leaf.shape, leaf.dtype) for name, leaf in kernels.items()}
+    kernels = {path: leaf for path, leaf in by_path(params).items() if _is_kernel(path)}
+    misfits = {"/".join(path): _misfit(leaf.shape, leaf.dtype) for path, leaf in kernels.items()}
     problems = [f"  - {name}: {problem}" for name, problem in misfits.items() if problem]
     if problems:
         raise WeightsError("quantize_params: these kernels cannot be stored in nf4:\n" + "\n".join(problems))
     return jax.tree.map_with_path(
-        lambda path, leaf: quantize(leaf, scale_dtype=scale_dtype) if _is_kernel(path) else leaf, params
+        lambda keys, leaf: quantize(leaf, scale_dtype=scale_dtype) if _is_kernel(path_of(keys)) else leaf, params
     )
 
 
-def _is_kernel(path: tuple[Any, ...]) -> bool:
-    keys = [getattr(part, "key", None) for part in path]
-    return keys[0] == "layers" and keys[-1] == "kernel"
-
-
-def _name(path: tuple[Any, ...]) -> str:
-    return jax.tree_util.keystr(path, simple=True, separator="/")
+def _is_kernel(path: Path) -> bool:
+    return path[0] == "layers" and path[-1] == "kernel"
 
 
 def dequantize_params(params: Tree, dtype: jax.typing.DTypeLike) -> Tree:

@@ -3,7 +3,8 @@
 A file is 8 bytes with the header's length (little-endian), the header (JSON: name -> dtype, shape, range of bytes),
 then the tensors' bytes without gaps. Reading goes through plain reads at a place in the file rather than through a
 memory map: the same code then serves local files and objects in a bucket, no mapped page counts as the process's
-memory, and a file that shrinks while it is read gives an error instead of killing the process.
+memory, and a file that shrinks while it is read gives an error instead of killing the process. The format's own
+library opens paths on a disk only, and writes a file from tensors that are all in memory; the tests compare with it.
 
 Source: the format's description in https://github.com/huggingface/safetensors, "Format".
 """
@@ -22,6 +23,8 @@ from typing import IO, Any, TypeAlias
 import ml_dtypes
 import numpy as np
 from etils import epath  # type: ignore[import-untyped]  # the package carries no types
+
+from dfc.errors import cut
 
 Location: TypeAlias = pathlib.Path | epath.Path  # a file or folder here, or in a bucket (gs://, s3://)
 
@@ -57,15 +60,8 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         counts = collections.Counter(name for name, _ in pairs)
-        raise ValueError(f"the key {shortened(repr(counts.most_common(1)[0][0]))} occurs twice in one object")
+        raise ValueError(f"the key {cut(repr(counts.most_common(1)[0][0]))} occurs twice in one object")
     return found
-
-
-def shortened(text: str, length: int = 200) -> str:
-    """Returns a text for a message, cut in the middle if it is longer than `length` characters."""
-    if len(text) <= length:
-        return text
-    return f"{text[: length // 2]} ... {text[-length // 4 :]}"
 
 
 def refuse_special(file: Location) -> None:
@@ -110,13 +106,11 @@ class StoredTensor:
           BrokenFileError: if the file ends early.
           OSError: if it cannot be read.
         """
-        dtype, width = NUMPY_DTYPES[self.dtype], math.prod(self.shape[1:])
-        if not width or stop <= start:
+        if not math.prod(self.shape[1:]) or stop <= start:
             return
         rows = self.piece_rows(multiple)
-        buffer = np.empty((min(rows, stop - start), *self.shape[1:]), dtype)
-        with _open(self.file) as handle:
-            handle.seek(self.begin + start * width * dtype.itemsize)
+        buffer = np.empty((min(rows, stop - start), *self.shape[1:]), NUMPY_DTYPES[self.dtype])
+        with self._open_at(start) as handle:
             for first in range(start, stop, rows):
                 piece = buffer[: min(rows, stop - first)]
                 _read_into(handle, piece, self.file)
@@ -140,10 +134,13 @@ class StoredTensor:
           BrokenFileError: if the file ends early.
           OSError: if it cannot be read.
         """
-        width = math.prod(self.shape[1:]) * NUMPY_DTYPES[self.dtype].itemsize
-        with _open(self.file) as handle:
-            handle.seek(self.begin + start * width)
+        with self._open_at(start) as handle:
             _read_into(handle, rows, self.file)
+
+    def _open_at(self, row: int) -> IO[bytes]:
+        handle = _open(self.file)
+        handle.seek(self.begin + row * self.row_bytes)
+        return handle
 
 
 def _open(file: Location) -> IO[bytes]:
@@ -187,7 +184,7 @@ def read_header(file: Location) -> dict[str, StoredTensor]:
     try:
         header = parse_json(text.tobytes())
     except ValueError as error:
-        raise BrokenFileError(f"its header cannot be read: {shortened(str(error))}") from error
+        raise BrokenFileError(f"its header cannot be read: {cut(str(error))}") from error
     if not isinstance(header, dict):
         raise BrokenFileError("its header is no JSON object")
     header.pop("__metadata__", None)

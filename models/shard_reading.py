@@ -17,13 +17,15 @@ import math
 import os
 import pathlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import jax
 import numpy as np
 
-from dfc.models.safetensors_format import NUMPY_DTYPES, StoredTensor
+from dfc import multihost
+from dfc.errors import WeightsError
+from dfc.models.safetensors_format import NUMPY_DTYPES, BrokenFileError, StoredTensor
 
 _TILE_ROWS, _TILE_COLUMNS, _STRIP = 256, 512, 32
 _PADDING = 32  # elements between scratch rows: they must not lie a power of two apart
@@ -77,6 +79,42 @@ def _key(index: _Index, shape: tuple[int, ...]) -> _Key:
     return tuple(part.indices(size)[:2] for part, size in zip(index, shape, strict=True))
 
 
+def load_arrays(
+    wanted: Sequence[WantedArray],
+    mesh: jax.sharding.Mesh | None,
+    where: object,
+    what: str,
+    *,
+    check: Callable[[], None] | None = None,
+) -> list[jax.Array]:
+    """Returns the arrays, on every host of a mesh or on none: one may read what no other does.
+
+    Args:
+      wanted: what to read.
+      mesh: the devices; None is one device of this host.
+      where: folder or file, for messages.
+      what: what is read, for messages: "the weights".
+      check: looks at the files before; raises as `read_arrays` does, or a WeightsError.
+
+    Raises:
+      WeightsError: a number is not finite, or a file could not be read to its end.
+    """
+
+    def read() -> list[jax.Array]:
+        try:
+            if check is not None:
+                check()
+            return read_arrays(wanted)
+        except NotFiniteError as error:
+            raise WeightsError(f"{where}: {what} cannot be used: {error}") from error
+        except (BrokenFileError, OSError) as error:
+            raise WeightsError(f"{where}: {what} could not be read to the end: {error}") from error
+
+    # The others must not wait for a host whose reading ends here.
+    several = mesh is not None and len({device.process_index for device in mesh.devices.flat}) > 1
+    return multihost.on_all_hosts(read) if several else read()
+
+
 def read_arrays(wanted: Sequence[WantedArray]) -> list[jax.Array]:
     """Returns the arrays, in the order asked for.
 
@@ -101,11 +139,6 @@ def read_arrays(wanted: Sequence[WantedArray]) -> list[jax.Array]:
         return [futures[i].result() for i in range(len(wanted))]
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def spans_hosts(mesh: jax.sharding.Mesh | None) -> bool:
-    """Returns whether a mesh has devices of several hosts, of which one may read what no other does."""
-    return mesh is not None and len({device.process_index for device in mesh.devices.flat}) > 1
 
 
 class _Budget:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 
 import jax
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from dfc.errors import ConfigError
 from dfc.models.config import DecoderConfig
@@ -107,6 +107,12 @@ def partition_spec(
         for place, count in zip(places, units, strict=True)
     ]
     return PartitionSpec(*fitting)  # type: ignore[no-untyped-call]  # jax leaves it untyped
+
+
+def on_one_device(tree: Params) -> Params:
+    """Returns, in the shape of a tree, the sharding that puts every array whole on the first local device."""
+    place = SingleDeviceSharding(jax.local_devices()[0])
+    return jax.tree.map(lambda _: place, tree)
 
 
 def param_shardings(config: DecoderConfig, mesh: Mesh, rules: Rules = DEFAULT_RULES) -> Params:

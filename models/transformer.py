@@ -18,7 +18,7 @@ slicing stacked weights inside a decode loop costs about half of its speed.
 import dataclasses
 import functools
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -32,6 +32,7 @@ from dfc.models.config import DecoderConfig, rope_frequencies
 from dfc.models.execution import Execution, name_residual
 
 Params = Any  # a nested dict of arrays, in one of the two layouts
+Path = tuple[str, ...]  # keys from the root of a tree to one leaf: ("layers", "0", "mlp", "up", "kernel")
 Rotary = tuple[jax.Array, jax.Array]  # sines and cosines, float32 [B, 1, T, H / 2]
 # From queries [B, N, T, H], keys and values [B, K, T, H] to mixed values [B, N, T, H].
 Mix = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
@@ -512,6 +513,16 @@ def logical_axes(config: DecoderConfig) -> Params:
 def is_stacked(params: Params) -> bool:
     """Returns whether the layers' arrays are stacked; adapters have the same two layouts."""
     return not all(isinstance(key, int) for key in params["layers"])
+
+
+def path_of(keys: Sequence[Any]) -> Path:
+    """Returns the path that keys of `jax.tree.leaves_with_path` stand for."""
+    return tuple(str(getattr(key, "key", getattr(key, "name", key))) for key in keys)
+
+
+def by_path(tree: Params, is_leaf: Callable[[Any], bool] | None = None) -> dict[Path, Any]:
+    """Returns the leaves of weights, adapters or anything shaped like them by path."""
+    return {path_of(keys): leaf for keys, leaf in jax.tree.leaves_with_path(tree, is_leaf=is_leaf)}
 
 
 def stack_layers(params: Params) -> Params:

@@ -9,8 +9,10 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from dfc import multihost
-from dfc.models.families import Path
-from dfc.models.transformer import Params, is_stacked
+from dfc.errors import WeightsError
+from dfc.models.model_folders import listed
+from dfc.models.safetensors_format import TensorToWrite
+from dfc.models.transformer import Params, Path, by_path, is_stacked
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +31,11 @@ class Weight:
     def shape(self) -> tuple[int, ...]:
         """Shape of the weight."""
         return self.array.shape if self.layer is None else self.array.shape[1:]
+
+    def to_write(self, name: str, dtype: np.dtype[Any], *, transpose: bool) -> TensorToWrite:
+        """Returns the weight as an entry of a file, fetched when its turn comes."""
+        shape = self.shape[::-1] if transpose else self.shape
+        return TensorToWrite(name, dtype, shape, functools.partial(self.fetch, transpose=transpose, dtype=dtype))
 
     def fetch(self, *, transpose: bool, dtype: np.dtype[Any]) -> np.ndarray:
         """Returns the whole weight on the first host, rounded to `dtype`; an empty array on the others.
@@ -79,30 +86,18 @@ def constrained(array: jax.Array, to: NamedSharding | None) -> jax.Array:
     return placed
 
 
-def flatten(tree: Params) -> dict[Path, Any]:
-    """Returns the leaves of a tree by path."""
+def weights_by_path(params: Params, abstract: Params, what: str) -> dict[Path, Weight]:
+    """Returns the weights, or adapters, of either layout by their path in the unrolled one.
 
-    def text(key: Any) -> str:  # noqa: ANN401 - a key of a dict or of a dataclass
-        return str(getattr(key, "key", getattr(key, "name", key)))
+    Args:
+      params: the arrays.
+      abstract: shapes and dtypes they must have, unrolled.
+      what: begins the message: what they do not fit.
 
-    return {tuple(text(key) for key in keys): leaf for keys, leaf in jax.tree.leaves_with_path(tree)}
-
-
-def weights_by_path(params: Params) -> dict[Path, Weight]:
-    """Returns the weights, or adapters, of either layout by their path in the unrolled one."""
-    weights: dict[Path, Weight] = {}
-    stacked = "layers" in params and is_stacked(params)
-    for path, array in flatten(params).items():
-        if stacked and path[0] == "layers":
-            layers = range(array.shape[0] if array.ndim else 0)
-            weights |= {("layers", str(layer), *path[1:]): Weight(array, layer) for layer in layers}
-        else:
-            weights[path] = Weight(array, None)
-    return weights
-
-
-def check_fit(expected: dict[Path, Any], given: dict[Path, Weight]) -> list[str]:
-    """Returns what is missing, extra or misshapen: one sentence per weight."""
+    Raises:
+      WeightsError: listing what is missing, extra or misshapen.
+    """
+    given, expected = _split_layers(params), by_path(abstract)
     problems = [f"{'/'.join(path)}: missing" for path in expected if path not in given]
     problems += [f"{'/'.join(path)}: not a weight of this decoder" for path in given if path not in expected]
     for path, weight in expected.items():
@@ -112,4 +107,18 @@ def check_fit(expected: dict[Path, Any], given: dict[Path, Weight]) -> list[str]
                 f"{'/'.join(path)}: expected {weight.dtype} {list(weight.shape)}, "
                 f"got {came.array.dtype} {list(came.shape)}"
             )
-    return problems
+    if problems:
+        raise WeightsError(f"{what}:{listed(problems)}")
+    return given
+
+
+def _split_layers(params: Params) -> dict[Path, Weight]:
+    weights: dict[Path, Weight] = {}
+    stacked = "layers" in params and is_stacked(params)
+    for path, array in by_path(params).items():
+        if stacked and path[0] == "layers":
+            layers = range(array.shape[0] if array.ndim else 0)
+            weights |= {("layers", str(layer), *path[1:]): Weight(array, layer) for layer in layers}
+        else:
+            weights[path] = Weight(array, None)
+    return weights

@@ -1,70 +1,126 @@
-"""Which shapes calls have: few, covering, and chosen by what they feed per unit of work."""
+"""Models and adapters in a bucket, where nothing is renamed, mapped or changed in place."""
 
-import itertools
+from pathlib import Path
 
+import fsspec
+import jax
+import numpy as np
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+from tiny_models import NARROW as CONFIG
+from tiny_models import assert_same
 
-from dfc.inference import buckets
-from dfc.inference.buckets import Costs, Shapes
+from dfc.errors import WeightsError
+from dfc.models import huggingface, lora, peft, safetensors_format
+from dfc.models.sharding import make_mesh
+from dfc.models.transformer import initialize
 
-
-@pytest.mark.parametrize("most", [1, 2, 3, 7, 8, 64, 100])
-def test_rows_go_down_by_halves_and_hold_any_number(most):
-    rows = buckets.default_rows(most)
-    assert rows[-1] == most
-    assert len(rows) <= 4
-    found = Shapes(rows, (8,), (0, 16))
-    for count in range(1, most + 1):
-        assert count <= found.rows_for(count)
-        assert found.rows_for(count) in rows
-        assert found.rows_for(count) <= max(rows[0], 2 * count)  # never more than twice what is needed
+ROOT = Path(__file__).resolve().parents[1]
 
 
-@pytest.mark.parametrize("longest", [20, 128, 129, 160, 836, 2600, 8192, 131072])
-def test_lengths_cover_every_conversation_and_are_few(longest):
-    cache_buckets = buckets.default_cache_buckets(longest)
-    assert cache_buckets[0] == 0
-    assert cache_buckets[-1] == longest
-    assert list(cache_buckets) == sorted(set(cache_buckets))
-    assert len(cache_buckets) <= 2 * max(1, longest // 64).bit_length() + 2
-    found = Shapes((1,), (8,), cache_buckets)
-    for held in itertools.chain(range(min(longest, 300)), [longest - 1, longest]):
-        assert held <= found.cache_bucket_for(held) <= max(128, 2 * held)
+class Bucket(MemoryFileSystem):
+    """Google's object store as fsspec knows it, in memory."""
+
+    protocol = "gcs"
+    store = {}  # noqa: RUF012 - this is how fsspec's class keeps its objects
+    pseudo_dirs = [""]  # noqa: RUF012 - same
+
+    @classmethod
+    def _strip_protocol(cls, path):
+        return MemoryFileSystem._strip_protocol(str(path).removeprefix("gs://").removeprefix("gcs://"))
 
 
-@pytest.mark.parametrize(("longest", "prefill_buckets"), [(4, (8,)), (100, (8, 32, 128)), (9000, (8, 32, 128))])
-def test_widths_end_where_conversations_do(longest, prefill_buckets):
-    assert buckets.default_prefill_buckets(longest) == prefill_buckets
+@pytest.fixture
+def bucket(monkeypatch):
+    """Returns an address; nothing is renamed, mapped or changed in place there."""
+    fsspec.register_implementation("gcs", Bucket, clobber=True)
+    fsspec.register_implementation("gs", Bucket, clobber=True)
+    Bucket.store.clear()
+    Bucket.pseudo_dirs[:] = [""]
+
+    def refuse(*_, **__):
+        raise AssertionError("a bucket cannot rename")
+
+    monkeypatch.setattr(Bucket, "mv", refuse)
+    return "gs://bucket/models"
 
 
-def test_reading_takes_wide_calls_for_many_ids_and_narrow_ones_for_few():
-    found = Shapes((8, 16, 32, 64), (8, 32, 128), (0, 1024))
-    costs = Costs(16, 0.002)
-    assert found.best_prefill([[(61, 512)] * 64], costs, 512)[:2] == (64, 32)  # twice 32, not once 128 or eight times 8
-    assert found.best_prefill([[(5, 512)] * 64], costs, 512)[:2] == (64, 8)
-    assert found.best_prefill([[(128, 512)] * 3], costs, 512)[:2] == (8, 128)
-    # One long conversation does not make the short ones pay for its width.
-    assert found.best_prefill([[(500, 512), *[(3, 512)] * 63]], costs, 512)[0] == 8
+def objects():
+    return sorted(Bucket.store)
 
 
-def test_a_call_that_costs_much_is_made_large():
-    found = Shapes((8, 64), (8, 128), (0, 1024))
-    assert found.best_prefill([[(20, 512)] * 64], Costs(16, 0.002), 512)[1] == 8
-    assert found.best_prefill([[(20, 512)] * 64], Costs(100_000, 0.0), 512)[:2] == (64, 128)
+def test_a_model_goes_to_a_bucket_and_comes_back(bucket, tmp_path):
+    params = initialize(CONFIG, 0)
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "tokenizer.json").write_text("{}")
+    for kind in ("one", "many"):
+        place = f"{bucket}/{kind}"
+        huggingface.save(place, CONFIG, params, copy_from=source, shard_bytes=10**9 if kind == "one" else 2000)
+        for mesh in (None, make_mesh(2, 2, 2)):
+            config, loaded = huggingface.load(place, mesh=mesh, dtype="float32")
+            assert config == CONFIG
+            assert_same(jax.tree.map(np.asarray, loaded), jax.tree.map(np.asarray, params))
+    # The object's bytes are those of a file on a disk.
+    huggingface.save(tmp_path / "local", CONFIG, params, copy_from=source)
+    stored = Bucket.store["/bucket/models/one/model.safetensors"].getvalue()
+    assert stored == (tmp_path / "local" / "model.safetensors").read_bytes()
+    assert "/bucket/models/one/tokenizer.json" in objects()
+    again = huggingface.resolve(f"{bucket}/one")
+    huggingface.save(tmp_path / "again", CONFIG, params, copy_from=again)  # tokenizer files come out of the bucket
+    assert (tmp_path / "again" / "tokenizer.json").read_text() == "{}"
 
 
-def test_every_shard_has_as_many_rows():
-    found = Shapes((1, 2, 4), (8,), (0, 64))
-    costs = Costs(0, 0.0)
-    assert found.best_prefill([[(8, 512)] * 4, []], costs, 512)[0] <= 4
-    # A second row would stand idle in the first shard.
-    assert found.best_prefill([[(8, 512)], [(8, 512)] * 2], costs, 512)[:2] == (1, 8)
+def test_a_model_in_a_bucket_is_replaced_and_never_looks_whole_in_between(bucket, monkeypatch):
+    huggingface.save(f"{bucket}/x", CONFIG, initialize(CONFIG, 0), copy_from=None, shard_bytes=2000)
+    seen = []
+    original = safetensors_format.write_file
+    monkeypatch.setattr(
+        safetensors_format,
+        "write_file",
+        lambda *args, **options: (seen.append("/bucket/models/x/config.json" in objects()), original(*args, **options)),
+    )
+    removed, remove = [], Bucket.rm
+    monkeypatch.setattr(
+        Bucket, "rm", lambda self, path, **options: (removed.append(str(path)), remove(self, path, **options))[1]
+    )
+    params = initialize(CONFIG, 1)
+    huggingface.save(f"{bucket}/x", CONFIG, params, copy_from=None)
+    assert removed[0] == f"{bucket}/x/config.json"  # from then on the folder is no model
+    assert len(removed) > 2
+    assert seen == [False]
+    assert objects() == ["/bucket/models/x/config.json", "/bucket/models/x/model.safetensors"]
+    assert_same(
+        jax.tree.map(np.asarray, huggingface.load(f"{bucket}/x", dtype="float32")[1]), jax.tree.map(np.asarray, params)
+    )
 
 
-def test_work_done_per_cost_falls_with_the_length_that_is_read():
-    found = Shapes((8, 64), (8, 32), (0, 1024, 4096))
-    costs = Costs(16, 0.002)
-    assert costs.of_call(4, 8, 0) == 16 + 32
-    rates = [found.best_prefill([[(32, 0)] * 64], costs, length)[2] for length in (0, 1024, 4096)]
-    assert rates == sorted(rates, reverse=True)
-    assert rates[0] > 2 * rates[2]
+def test_what_is_wrong_in_a_bucket_is_listed(bucket):
+    with pytest.raises(
+        WeightsError, match=r"looked for gs://bucket/models/x/config\.json, but there is no such folder"
+    ):
+        huggingface.load(f"{bucket}/x", dtype="float32")
+    huggingface.save(f"{bucket}/x", CONFIG, initialize(CONFIG, 0), copy_from=None, shard_bytes=2000)
+    first, second = [name for name in objects() if name.endswith(".safetensors")][:2]
+    del Bucket.store[first]
+    Bucket.store[second].truncate(300)
+    with pytest.raises(WeightsError) as caught:
+        huggingface.load(f"{bucket}/x", dtype="float32")
+    listed = str(caught.value).splitlines()[1:]
+    assert len(listed) == 2
+    assert f"{Path(first).name}: model.safetensors.index.json names this file, but it is not there" in listed[0]
+    assert f"{Path(second).name}: not a whole safetensors file" in listed[1]
+    with pytest.raises(WeightsError, match="only a folder on a disk can be verified"):
+        huggingface.save(f"{bucket}/y", CONFIG, initialize(CONFIG, 0), copy_from=None, verify=True)
+    Bucket.store["/bucket/models/x/notes.md"] = Bucket.store[second]
+    with pytest.raises(WeightsError, match=r"holds notes\.md"):
+        huggingface.save(f"{bucket}/x", CONFIG, initialize(CONFIG, 0), copy_from=None)
+
+
+def test_an_adapter_goes_to_a_bucket_and_comes_back(bucket):
+    mine = lora.LoraConfig(rank=2, alpha=4.0, targets=("query", "up"))
+    adapters = lora.initialize_adapters(CONFIG, mine, 0)
+    peft.save_adapter(f"{bucket}/a", mine, adapters, CONFIG, "base")
+    loaded, again = peft.load_adapter(f"{bucket}/a", CONFIG)
+    assert loaded == mine
+    assert_same(jax.tree.map(np.asarray, again), jax.tree.map(np.asarray, adapters))

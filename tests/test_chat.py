@@ -3,10 +3,9 @@ import json
 import hypothesis
 import numpy as np
 import pytest
-import tokenizers
 import transformers
+from chat_families import appended, byte_level, rows, save, whole
 from hypothesis import strategies
-from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
 from dfc.errors import WeightsError
 from dfc.models.chat import ChatTokenizer
@@ -39,29 +38,10 @@ PLAIN = """\
 
 
 def write_bpe(folder, template, specials, *, eos, bos=None):
-    """A byte-level BPE trained on a few words, as Qwen 2.5 and Llama 3 have it."""
-    tokenizer = tokenizers.Tokenizer(models.BPE())
-    split = tokenizers.Regex(r"\p{N}| ?\p{L}+| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
-    pieces = [
-        pre_tokenizers.Split(split, "isolated"),
-        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-    ]
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(pieces)
-    tokenizer.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=400, show_progress=False, initial_alphabet=alphabet)
-    tokenizer.train_from_iterator([*MESSAGES, WORDS] * 3, trainer)
-    tokenizer.add_tokens([tokenizers.AddedToken("<tool>", special=False, normalized=False)])
-    tokenizer.add_special_tokens([tokenizers.AddedToken(s, special=True, normalized=False) for s in specials])
-    if bos is not None:
-        # Llama 3 prepends its first id to every text; inside a conversation that would double it.
-        pair = (bos, tokenizer.token_to_id(bos))
-        tokenizer.post_processor = processors.TemplateProcessing(single=f"{bos} $A", special_tokens=[pair])
-    folder.mkdir(exist_ok=True)
-    tokenizer.save(str(folder / "tokenizer.json"))
-    config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": eos, "bos_token": bos}
-    (folder / "tokenizer_config.json").write_text(json.dumps({k: v for k, v in config.items() if v}))
-    (folder / "chat_template.jinja").write_text(template)
+    """As Qwen 2.5 and Llama 3 have it."""
+    split = r"\p{N}| ?\p{L}+| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    tokenizer = byte_level([*MESSAGES, WORDS] * 3, split)
+    save(folder, tokenizer, template, specials, eos=eos, bos=bos, added=["<tool>"])
 
 
 def write_chatml(folder, template=CHATML):
@@ -111,43 +91,21 @@ REPLY = CONTENT.map(lambda text: "a" + text.strip())
 SETTINGS = hypothesis.settings(max_examples=60, deadline=None)
 
 
-def conversation_token_ids(chat, turns, last, system=None):
-    """Ids of a conversation, turn by turn, with the growing list after every user message."""
-    contents = [content for content, _ in turns] + [last]
-    token_ids = chat.first_turn(contents[0], system=system)
-    grown = [list(token_ids)]
-    for (_, reply), content in zip(turns, contents[1:], strict=True):
-        token_ids += chat.encode_reply(reply)
-        token_ids += chat.next_turn(content, closed=False)
-        grown.append(list(token_ids))
-    return grown
-
-
-def oracle_token_ids(oracle, turns, last, system=None):
-    rows = [] if system is None else [{"role": "system", "content": system}]
-    for content, reply in turns:
-        rows += [{"role": "user", "content": content}, {"role": "assistant", "content": reply}]
-    rows.append({"role": "user", "content": last})
-    return oracle.apply_chat_template(rows, tokenize=True, add_generation_prompt=True, return_dict=False)
-
-
 @every_kind
 @hypothesis.given(turns=strategies.lists(strategies.tuples(CONTENT, REPLY), max_size=4), last=CONTENT)
 @SETTINGS
 def test_turns_joined_have_the_ids_of_the_whole_conversation(loaded, oracles, name, turns, last):
-    grown = conversation_token_ids(loaded[name], turns, last)
+    grown = appended(loaded[name], turns, last)
     for count, token_ids in enumerate(grown):
         contents = [content for content, _ in turns] + [last]
-        assert token_ids == oracle_token_ids(oracles[name], turns[:count], contents[count])
+        assert token_ids == whole(oracles[name], rows(turns[:count], contents[count]))
 
 
 @pytest.mark.parametrize("name", ["tiny", "chatml", "llama3"])
 @hypothesis.given(system=CONTENT, turns=strategies.lists(strategies.tuples(CONTENT, REPLY), max_size=2), last=CONTENT)
 @SETTINGS
 def test_a_system_message_comes_first_as_the_template_has_it(loaded, oracles, *, name, system, turns, last):
-    assert conversation_token_ids(loaded[name], turns, last, system)[-1] == oracle_token_ids(
-        oracles[name], turns, last, system
-    )
+    assert appended(loaded[name], turns, last, system)[-1] == whole(oracles[name], rows(turns, last, system))
 
 
 @every_kind

@@ -9,42 +9,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tiny_models import random_params, tiny
 
 from dfc.config import SamplingConfig
 from dfc.inference.engine import Engine
 from dfc.inference.sampling import uniforms
-from dfc.models.config import DecoderConfig
 from dfc.models.lora import ALL_LINEAR, LoraConfig, abstract_adapters, merge, pool
 from dfc.models.sharding import make_mesh, param_shardings
-from dfc.models.transformer import Adapters, abstract_params, bind
+from dfc.models.transformer import Adapters, bind
 
-CONFIG = DecoderConfig(
-    vocabulary=50,
-    width=32,
-    layers=2,
-    heads=4,
-    kv_heads=2,
-    head_dim=8,
-    feed_forward=48,
-    rope_theta=1e4,
-    norm_epsilon=1e-5,
-    qkv_bias=True,
-    tied_embedding=False,
-)
+CONFIG = tiny()
 MAX_LENGTH = 48
 PREFILL_BUCKETS, CACHE_BUCKETS, STEPS = (2, 4), (0, 16, MAX_LENGTH), 3
 STOPS = frozenset({3, 11, 12, 29, 30, 31, 44})
 TEMPERATURE = 0.8
 SAMPLING = SamplingConfig(temperature=TEMPERATURE)
-
-
-def weights(seed):
-    rng = np.random.default_rng(seed)
-
-    def random_leaf(leaf):
-        return jnp.asarray((rng.normal(size=leaf.shape) * 0.25 + (leaf.ndim == 1)).astype(np.float32))
-
-    return jax.tree.map(random_leaf, abstract_params(CONFIG))
+weights = functools.partial(random_params, CONFIG)
 
 
 @pytest.fixture(scope="module")

@@ -9,42 +9,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tiny_models import random_params, tiny
 
 from dfc.config import SamplingConfig
 from dfc.inference.engine import Engine
-from dfc.models.config import DecoderConfig
 from dfc.models.lora import ALL_LINEAR, LoraConfig, abstract_adapters, merge, pool
-from dfc.models.transformer import Adapters, abstract_params, bind
+from dfc.models.transformer import Adapters, bind
 
-CONFIG = DecoderConfig(
-    vocabulary=50,
-    width=32,
-    layers=2,
-    heads=4,
-    kv_heads=2,
-    head_dim=8,
-    feed_forward=48,
-    rope_theta=1e4,
-    norm_epsilon=1e-5,
-    qkv_bias=True,
-    tied_embedding=False,
-    sliding_window=9,
-    windowed_layers=(True, False),
-)
+CONFIG = tiny(sliding_window=9, windowed_layers=(True, False))
 MAX_LENGTH = 40
 STOPS = frozenset({3, 11, 12, 29, 30, 31, 44})
 SAMPLING = SamplingConfig(temperature=0.9, top_k=30, top_p=0.95, min_p=0.01)
 LORA = LoraConfig(rank=2, alpha=2.0, targets=ALL_LINEAR)
 
 
-@functools.cache
-def weights(seed):
-    rng = np.random.default_rng(seed)
-
-    def random_leaf(leaf):
-        return jnp.asarray((rng.normal(size=leaf.shape) * 0.25 + (leaf.ndim == 1)).astype(np.float32))
-
-    return jax.tree.map(random_leaf, abstract_params(CONFIG))
+weights = functools.cache(functools.partial(random_params, CONFIG))
 
 
 def another(seed):

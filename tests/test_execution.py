@@ -7,27 +7,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tiny_models import random_params, tiny
 
 from dfc.models import transformer
 from dfc.models.attention import AttentionSpec, causal_attention, choose
-from dfc.models.config import DecoderConfig, LinearRope
+from dfc.models.config import LinearRope
 from dfc.models.execution import Execution
 from dfc.models.sharding import make_mesh
-from dfc.models.transformer import Adapters, abstract_params, bind, is_stacked, stack_layers, unstack_layers
+from dfc.models.transformer import Adapters, bind, is_stacked, stack_layers, unstack_layers
 
-PLAIN = DecoderConfig(
-    vocabulary=64,
-    width=32,
-    layers=3,
-    heads=4,
-    kv_heads=2,
-    head_dim=8,
-    feed_forward=48,
-    rope_theta=1e4,
-    norm_epsilon=1e-5,
-    qkv_bias=True,
-    tied_embedding=False,
-)
+PLAIN = tiny(vocabulary=64, layers=3)
 MIXED = dataclasses.replace(
     PLAIN,
     qkv_bias=False,
@@ -47,12 +36,7 @@ CONFIGS = {
 }
 
 
-@functools.cache
-def params_of(config):
-    rng = np.random.default_rng(0)
-    return jax.tree.map(
-        lambda leaf: (rng.normal(size=leaf.shape) * 0.2 + (leaf.ndim == 1)).astype(np.float32), abstract_params(config)
-    )
+params_of = functools.cache(functools.partial(random_params, deviation=0.2))
 
 
 def batch(length, rows=8):

@@ -1,16 +1,14 @@
 """Every family against transformers (PyTorch on the CPU), on small random checkpoints that transformers saved."""
 
-import contextlib
 import json
 import shutil
-import types
-import warnings
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import safetensors.numpy
+from tiny_models import quiet, save_checkpoint, torch_and_transformers
 
 from dfc.models import families, huggingface
 from dfc.models.cache import empty_cache
@@ -68,47 +66,23 @@ SCORES = {
 }
 
 
-@contextlib.contextmanager
-def quiet():
-    """The oracle's own warnings are not ours to fix."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
 @pytest.fixture(scope="module")
 def oracle():
-    with quiet():
-        import torch
-        import transformers
-
-        transformers.logging.disable_progress_bar()
-        transformers.logging.set_verbosity_error()
-        torch.set_num_threads(1)
-    return types.SimpleNamespace(torch=torch, transformers=transformers)
+    return torch_and_transformers()
 
 
-def save_random(oracle, architecture, options, folder, deviation):
-    """Saves a model whose every weight is away from its initial value: norms from one or zero, biases from zero.
-
-    Embeddings are small beside what the layers add, or a tied model would repeat its last id for ever.
-    """
-    with quiet(), oracle.torch.no_grad():
-        oracle.torch.manual_seed(0)
-        model_class = getattr(oracle.transformers, architecture)
-        model = model_class(model_class.config_class(**SMALL | options))
-        for name, parameter in model.named_parameters():
-            parameter.add_((0.1 if "embed" in name else deviation) * oracle.torch.randn_like(parameter))
-        model.save_pretrained(folder)
+def save_random(architecture, options, folder, deviation):
+    """Embeddings are small beside what the layers add, or a tied model would repeat its last id for ever."""
+    save_checkpoint(folder, architecture, SMALL | options, deviation, embedding=0.1)
 
 
 @pytest.fixture(scope="module")
-def folders(oracle, tmp_path_factory):
+def folders(tmp_path_factory):
     """A checkpoint of each architecture above, by its name."""
     found = {}
     for architecture, options in (*KINDS.values(), *SCORES.values()):
         found[architecture] = tmp_path_factory.mktemp(architecture)
-        save_random(oracle, architecture, options, found[architecture], 0.4)
+        save_random(architecture, options, found[architecture], 0.4)
     return found
 
 
@@ -245,7 +219,7 @@ def divergence(expected, found):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_bfloat16_is_as_near_as_rounding_allows(kind, oracle, tmp_path):
-    save_random(oracle, *KINDS[kind], tmp_path, 0.2)
+    save_random(*KINDS[kind], tmp_path, 0.2)
     positions = np.broadcast_to(np.arange(96, dtype=np.int32), TOKEN_IDS.shape)
     found = np.asarray(our_logits(*load(tmp_path, "bfloat16"), TOKEN_IDS, positions, np.ones_like(TOKEN_IDS)))
     models = [theirs(oracle, tmp_path, dtype) for dtype in ("bfloat16", "float32")]

@@ -1,23 +1,23 @@
 """Fields of a config.json that no family reads: their tables against transformers, and hostile values against time."""
 
-import contextlib
 import json
 import math
 import shutil
 import time
 import tomllib
-import warnings
 from pathlib import Path
 
 import config_fields as search
 import pytest
+from released import CONFIGS
+from released import GEMMA_3_12B as GEMMA_IMAGES
+from tiny_models import quiet, torch_and_transformers
 
 from dfc.errors import WeightsError
 from dfc.models import families, hf_config, hf_config_fields, huggingface
 
 ROOT = Path(__file__).resolve().parents[1]
-CONFIGS = json.loads((ROOT / "tests" / "released_configs.json").read_text())
-LLAMA, GEMMA, GEMMA_IMAGES = CONFIGS["llama-3.1-8b"], CONFIGS["gemma-3-1b-it"], CONFIGS["gemma-3-12b-it"]
+LLAMA = CONFIGS["llama-3.1-8b"]
 BOUND = 8000  # characters of a message
 
 
@@ -123,14 +123,6 @@ def test_what_is_written_keeps_ids_and_limits_but_nothing_of_the_files_it_came_f
 # ---- the tables and the list, against transformers -------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def quiet():
-    """The oracle's own warnings are not ours to fix."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
 SMALL = {
     "vocab_size": 31,
     "hidden_size": 16,
@@ -161,12 +153,8 @@ SOME_VALUE = {
 @pytest.fixture(scope="module")
 def logits():
     """A function from an architecture and fields of its config.json to transformers' logits, the weights the same."""
-    with quiet():
-        import torch
-        import transformers
-
-        transformers.logging.set_verbosity_error()
-        torch.set_num_threads(1)
+    oracle = torch_and_transformers()
+    torch, transformers = oracle.torch, oracle.transformers
     weights = {}
 
     def compute(kind, fields):

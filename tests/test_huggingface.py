@@ -1,11 +1,7 @@
 """Model folders in and out, against transformers (PyTorch on the CPU) and checkpoints it saved itself."""
 
-import contextlib
-import dataclasses
 import json
 import shutil
-import types
-import warnings
 from pathlib import Path
 
 import jax
@@ -13,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import safetensors.numpy
+from tiny_models import assert_same, quiet, save_checkpoint, torch_and_transformers
 
 from dfc.errors import WeightsError
-from dfc.models import huggingface, model_folders, safetensors_format, shard_reading
-from dfc.models.config import DecoderConfig
+from dfc.models import huggingface, safetensors_format, shard_reading
 from dfc.models.sharding import batch_sharding, make_mesh, param_shardings
-from dfc.models.transformer import abstract_params, bind
+from dfc.models.transformer import bind
 
 SMALL = {
     "vocab_size": 40,
@@ -40,59 +36,31 @@ LLAMA3 = {
     "original_max_position_embeddings": 32,  # the parity test reads 100 positions
 }
 PLAIN = {"rope_type": "default", "rope_theta": 1e4}
+LLAMA, QWEN2 = "LlamaForCausalLM", "Qwen2ForCausalLM"
+FAR = PLAIN | {"rope_theta": 1e6}
 KINDS = {
     "llama, all heads, tied": (
-        "llama",
+        LLAMA,
         {"num_key_value_heads": 4, "tie_word_embeddings": True, "rope_parameters": PLAIN},
     ),
-    "llama3, grouped heads": ("llama", {"num_key_value_heads": 2, "head_dim": 8, "rope_parameters": LLAMA3}),
-    "qwen2, bias, tied": (
-        "qwen2",
-        {"num_key_value_heads": 2, "tie_word_embeddings": True, "rope_parameters": PLAIN | {"rope_theta": 1e6}},
-    ),
-    "qwen2, bias, untied": ("qwen2", {"num_key_value_heads": 1, "rms_norm_eps": 1e-3, "rope_parameters": PLAIN}),
+    "llama3, grouped heads": (LLAMA, {"num_key_value_heads": 2, "head_dim": 8, "rope_parameters": LLAMA3}),
+    "qwen2, bias, tied": (QWEN2, {"num_key_value_heads": 2, "tie_word_embeddings": True, "rope_parameters": FAR}),
+    "qwen2, bias, untied": (QWEN2, {"num_key_value_heads": 1, "rms_norm_eps": 1e-3, "rope_parameters": PLAIN}),
 }
 DEFAULT = "llama3, grouped heads"
 
 
-@contextlib.contextmanager
-def quiet():
-    """The oracle's own warnings are not ours to fix."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
 @pytest.fixture(scope="module")
 def oracle():
-    with quiet():
-        import torch
-        import transformers
-
-        transformers.logging.disable_progress_bar()
-        torch.set_num_threads(1)
-        return types.SimpleNamespace(
-            torch=torch,
-            llama=(transformers.LlamaConfig, transformers.LlamaForCausalLM),
-            qwen2=(transformers.Qwen2Config, transformers.Qwen2ForCausalLM),
-            auto=transformers.AutoModelForCausalLM,
-        )
+    return torch_and_transformers()
 
 
 @pytest.fixture(scope="module")
-def checkpoints(oracle, tmp_path_factory):
+def checkpoints(tmp_path_factory):
     """One folder per kind, drawn by transformers with every weight away from its initial value."""
-    folders = {}
-    for kind, (family, options) in KINDS.items():
-        config_class, model_class = oracle.__dict__[family]
-        with quiet():
-            oracle.torch.manual_seed(0)
-            model = model_class(config_class(**SMALL, **options))
-            with oracle.torch.no_grad():
-                for parameter in model.parameters():
-                    parameter.add_(0.2 * oracle.torch.randn_like(parameter))
-            folders[kind] = tmp_path_factory.mktemp("checkpoint")
-            model.save_pretrained(folders[kind])
+    folders = {kind: tmp_path_factory.mktemp("checkpoint") for kind in KINDS}
+    for kind, (architecture, options) in KINDS.items():
+        save_checkpoint(folders[kind], architecture, SMALL | options, 0.2)
     return folders
 
 
@@ -107,7 +75,9 @@ TOKENS = np.random.default_rng(0).integers(0, SMALL["vocab_size"], (2, 100)).ast
 
 def theirs(oracle, folder, dtype="float32"):
     with quiet(), oracle.torch.no_grad():
-        model = oracle.auto.from_pretrained(folder, dtype=getattr(oracle.torch, dtype)).eval()
+        model = oracle.transformers.AutoModelForCausalLM.from_pretrained(
+            folder, dtype=getattr(oracle.torch, dtype)
+        ).eval()
         return model(oracle.torch.from_numpy(TOKENS).long()).logits.float().numpy()
 
 
@@ -133,13 +103,6 @@ def read_file(file):
 
 def write(folder, tensors):
     safetensors.numpy.save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-
-
-def assert_same(first, second):
-    assert jax.tree.structure(first) == jax.tree.structure(second)
-    for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
-        assert a.dtype == b.dtype
-        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -174,7 +137,9 @@ def test_checkpoints_of_the_parity_test_have_biases_and_kinds_as_named(checkpoin
 
 def test_transformers_shards_are_read(checkpoints, oracle, tmp_path):
     with quiet():
-        oracle.auto.from_pretrained(checkpoints[DEFAULT]).save_pretrained(tmp_path, max_shard_size="8KB")
+        oracle.transformers.AutoModelForCausalLM.from_pretrained(checkpoints[DEFAULT]).save_pretrained(
+            tmp_path, max_shard_size="8KB"
+        )
     assert len(list(tmp_path.glob("model-*.safetensors"))) > 2
     assert_same(
         huggingface.load(tmp_path, dtype="float32")[1], huggingface.load(checkpoints[DEFAULT], dtype="float32")[1]
@@ -385,127 +350,3 @@ def test_a_path_without_a_model_names_what_was_looked_for(folder, tmp_path, monk
     bundled = Path(shutil.copytree(folder, tmp_path / "tiny_player"))
     assert huggingface.resolve("tiny_player") == bundled
     assert huggingface.load("tiny_player", dtype="float32")[0].vocabulary == 40
-
-
-CONFIG = DecoderConfig(
-    vocabulary=8,
-    width=4,
-    layers=1,
-    heads=2,
-    kv_heads=1,
-    head_dim=2,
-    feed_forward=6,
-    rope_theta=1e4,
-    norm_epsilon=1e-5,
-    qkv_bias=False,
-    tied_embedding=True,
-)
-
-
-def filled(value):
-    return jax.tree.map(lambda leaf: np.full(leaf.shape, value, leaf.dtype), abstract_params(CONFIG))
-
-
-def test_tokenizer_files_travel_and_weights_of_the_source_do_not(tmp_path):
-    source = tmp_path / "source"
-    source.mkdir()
-    (source / "config.json").write_text('{"eos_token_id": 7, "hidden_size": 1000}')
-    for name in (*huggingface.TOKENIZER_FILES[:-1], "pytorch_model.bin", "optimizer.pt"):
-        (source / name).write_text(f"the {name}")
-    huggingface.save(tmp_path / "saved", CONFIG, filled(1.0), copy_from=source)
-    expected = {*huggingface.TOKENIZER_FILES[:-1], "config.json", "model.safetensors"}
-    assert {file.name for file in (tmp_path / "saved").iterdir()} == expected
-    assert (tmp_path / "saved" / "tokenizer.json").read_text() == "the tokenizer.json"
-    written = json.loads((tmp_path / "saved" / "config.json").read_text())
-    assert (written["eos_token_id"], written["hidden_size"]) == (7, 4)
-
-
-def test_a_tokenizer_without_a_model_can_be_copied(tmp_path):
-    source = tmp_path / "source"
-    source.mkdir()
-    (source / "tokenizer.model").write_text("pieces")
-    huggingface.save(tmp_path / "saved", CONFIG, filled(1.0), copy_from=source)
-    assert (tmp_path / "saved" / "tokenizer.model").read_text() == "pieces"
-    assert huggingface.load(tmp_path / "saved", dtype="float32")[0] == CONFIG
-
-
-def test_an_earlier_model_is_replaced_as_a_whole(tmp_path):
-    target = tmp_path / "runs" / "model"
-    huggingface.save(target, CONFIG, filled(1.0), copy_from=None, shard_bytes=100)
-    assert len(list(target.glob("model-*"))) > 1
-    (target / "tokenizer.json").write_text("{}")
-    huggingface.save(target, CONFIG, filled(2.0), copy_from=target)
-    assert {file.name for file in target.iterdir()} == {"config.json", "model.safetensors", "tokenizer.json"}
-    assert_same(jax.tree.map(np.asarray, huggingface.load(target, dtype="float32")[1]), filled(2.0))
-    assert [entry.name for entry in target.parent.iterdir()] == ["model"]
-
-
-@pytest.mark.parametrize("moment", ["weights", "config", "exchange"])
-def test_a_save_that_fails_leaves_the_earlier_model_and_nothing_else(tmp_path, monkeypatch, moment):
-    target = tmp_path / "model"
-    huggingface.save(target, CONFIG, filled(1.0), copy_from=None)
-
-    def fail(*_, **__):
-        raise OSError("no space left on device")
-
-    if moment == "weights":
-        monkeypatch.setattr(safetensors_format, "write_file", fail)
-    elif moment == "config":
-        monkeypatch.setattr(model_folders, "write_json", fail)
-    else:
-        original = Path.rename
-        monkeypatch.setattr(Path, "rename", lambda self, to: fail() if self.name == "new" else original(self, to))
-    with pytest.raises(OSError, match="no space left"):
-        huggingface.save(target, CONFIG, filled(2.0), copy_from=None)
-    monkeypatch.undo()
-    assert_same(jax.tree.map(np.asarray, huggingface.load(target, dtype="float32")[1]), filled(1.0))
-    assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
-
-
-def test_a_stopped_first_save_leaves_no_config_that_looks_whole(tmp_path, monkeypatch):
-    """A killed process cleans nothing up: config.json must come last in the folder being written."""
-    seen = []
-    original = model_folders.write_json
-
-    def spy(path, value):
-        original(path, value)
-        seen.append((path.name, sorted(file.name for file in path.parent.iterdir())))
-
-    monkeypatch.setattr(model_folders, "write_json", spy)
-    huggingface.save(tmp_path / "model", CONFIG, filled(1.0), copy_from=None, shard_bytes=10**3)
-    assert not [names for name, names in seen[:-1] if "config.json" in names]
-    assert seen[-1][0] == "config.json"
-    assert set(seen[-1][1]) == {file.name for file in (tmp_path / "model").iterdir()}
-
-
-def test_a_folder_with_anything_else_in_it_is_not_replaced(tmp_path):
-    huggingface.save(tmp_path / "model", CONFIG, filled(1.0), copy_from=None)
-    (tmp_path / "model" / "notes.md").write_text("mine")
-    with pytest.raises(WeightsError, match=r"holds notes\.md, which is no part of a saved model"):
-        huggingface.save(tmp_path / "model", CONFIG, filled(2.0), copy_from=None)
-    with pytest.raises(WeightsError, match="expected a folder to write to, found a file"):
-        huggingface.save(tmp_path / "model" / "notes.md", CONFIG, filled(2.0), copy_from=None)
-    assert (tmp_path / "model" / "notes.md").read_text() == "mine"
-
-
-def test_weights_that_do_not_fit_the_config_are_not_saved(tmp_path):
-    params = filled(1.0)
-    params["norm"] = {"scale": np.ones(5, np.float32), "shift": np.ones(4, np.float32)}
-    del params["layers"][0]["mlp"]["up"]
-    params["embed"]["embedding"] = params["embed"]["embedding"].astype(np.float16)
-    with pytest.raises(WeightsError) as caught:
-        huggingface.save(tmp_path / "model", CONFIG, params, copy_from=None)
-    assert str(caught.value).splitlines()[1:] == [
-        "  - layers/0/mlp/up/kernel: missing",
-        "  - norm/shift: not a weight of this decoder",
-        "  - embed/embedding: expected float32 [8, 4], got float16 [8, 4]",
-        "  - norm/scale: expected float32 [4], got float32 [5]",
-    ]
-    assert not (tmp_path / "model").exists()
-
-
-def test_weights_of_one_family_are_not_saved_as_another(checkpoints, tmp_path):
-    """A Llama file would be read back without the bias, as another model."""
-    config, params = huggingface.load(checkpoints["qwen2, bias, untied"], dtype="float32")
-    with pytest.raises(WeightsError, match="layers/0/attention/query/bias: not a weight of this decoder"):
-        huggingface.save(tmp_path / "x", dataclasses.replace(config, qkv_bias=False), params, copy_from=None)

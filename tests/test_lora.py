@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from flax import nnx
 from jax.sharding import NamedSharding, PartitionSpec
+from tiny_models import tiny
 
 from dfc.errors import ConfigError
 from dfc.models import lora, sharding
 from dfc.models.cache import empty_cache
-from dfc.models.config import DecoderConfig
 from dfc.models.execution import Execution
 from dfc.models.lora import ALL_LINEAR, QKVO, LoraConfig
 from dfc.models.quantization import quantize_params
@@ -28,19 +28,7 @@ from dfc.models.transformer import (
 )
 
 P = PartitionSpec
-CONFIG = DecoderConfig(
-    vocabulary=48,
-    width=64,
-    layers=2,
-    heads=8,
-    kv_heads=4,
-    head_dim=16,
-    feed_forward=64,
-    rope_theta=1e4,
-    norm_epsilon=1e-5,
-    qkv_bias=True,
-    tied_embedding=True,
-)
+CONFIG = tiny(vocabulary=48, width=64, heads=8, kv_heads=4, head_dim=16, feed_forward=64, tied_embedding=True)
 LORA = LoraConfig(rank=4, alpha=12.0, targets=ALL_LINEAR)
 PARAMS = initialize(CONFIG, 0)
 TOKENS = jax.random.randint(jax.random.key(1), (4, 10), 0, CONFIG.vocabulary)

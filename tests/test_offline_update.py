@@ -6,29 +6,16 @@ import numpy as np
 import optax
 import pytest
 from offline_rows import pairs, segments_of, sequences, write_pairs, write_sft
+from tiny_models import random_params, tiny
 
 from dfc.config import Preference, Sft, TrainingConfig
 from dfc.data import rows
 from dfc.data.batches import Batches
-from dfc.models.config import DecoderConfig
 from dfc.models.sharding import make_mesh
-from dfc.models.transformer import abstract_params
 from dfc.recipes.offline import make_loss
 from dfc.training.trainer import Trainer
 
-CONFIG = DecoderConfig(
-    vocabulary=1000,
-    width=32,
-    layers=1,
-    heads=2,
-    kv_heads=1,
-    head_dim=16,
-    feed_forward=48,
-    rope_theta=1e4,
-    norm_epsilon=1e-5,
-    qkv_bias=True,
-    tied_embedding=True,
-)
+CONFIG = tiny(vocabulary=1000, layers=1, heads=2, kv_heads=1, head_dim=16, tied_embedding=True)
 BETA = 0.3
 
 
@@ -138,11 +125,7 @@ def test_supervised_training_is_the_mean_of_each_trajectory_s_mean(tmp_path):
 
 @pytest.fixture(scope="module")
 def params():
-    rng = np.random.default_rng(0)
-    return jax.tree.map(
-        lambda leaf: jnp.asarray((rng.normal(size=leaf.shape) * 0.2 + (leaf.ndim == 1)).astype(np.float32)),
-        abstract_params(CONFIG),
-    )
+    return random_params(CONFIG, 0, 0.2)
 
 
 def update(data, params, reference, *, mesh=None, **shape):

@@ -3,13 +3,13 @@
 import json
 import shutil
 import types
-import warnings
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import safetensors.numpy
+from tiny_models import quiet, save_checkpoint, torch_and_transformers
 
 from dfc.errors import WeightsError
 from dfc.models import huggingface, lora, peft
@@ -33,35 +33,23 @@ SAME = {"atol": 1e-5, "rtol": 1e-5}
 
 @pytest.fixture(scope="module")
 def oracle():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with quiet():
         import peft as theirs
-        import torch
-        import transformers
 
-        torch.set_num_threads(1)
-        return types.SimpleNamespace(torch=torch, transformers=transformers, peft=theirs)
+        return types.SimpleNamespace(**vars(torch_and_transformers()), peft=theirs)
 
 
-@pytest.fixture(scope="module", params=["llama", "qwen2"])
-def base(request, oracle, tmp_path_factory):
+@pytest.fixture(scope="module", params=["LlamaForCausalLM", "Qwen2ForCausalLM"])
+def base(request, tmp_path_factory):
     """A model folder with random weights."""
-    kinds = {"llama": ("LlamaConfig", "LlamaForCausalLM"), "qwen2": ("Qwen2Config", "Qwen2ForCausalLM")}
-    config_class, model_class = (getattr(oracle.transformers, name) for name in kinds[request.param])
-    oracle.torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("base")
-    model = model_class(config_class(**SMALL))
-    with oracle.torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.05 * oracle.torch.randn_like(parameter))
-    model.save_pretrained(folder)
+    save_checkpoint(folder, request.param, SMALL, 0.05)
     return folder
 
 
 def made_by_peft(oracle, base, folder, **options):
     """Saves an adapter whose matrices are all random, and returns the logits with it."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with quiet():
         model = oracle.transformers.AutoModelForCausalLM.from_pretrained(base)
         settings = {"r": 4, "lora_alpha": 12, "lora_dropout": 0.1, "target_modules": list(MODULES.values())} | options
         adapted = oracle.peft.get_peft_model(model, oracle.peft.LoraConfig(task_type="CAUSAL_LM", **settings)).eval()
@@ -80,8 +68,7 @@ def logits_of(oracle, model):
 
 
 def logits_by_peft(oracle, base, folder):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with quiet():
         model = oracle.transformers.AutoModelForCausalLM.from_pretrained(base)
         return logits_of(oracle, oracle.peft.PeftModel.from_pretrained(model, folder).eval())
 
@@ -160,8 +147,10 @@ def sample(oracle, tmp_path_factory):
         ({"init_lora_weights": "pissa"}, "init_lora_weights: 'pissa' changes the base model's weights"),
         ({"peft_type": "IA3"}, "peft_type: expected 'LORA', got 'IA3'"),
         ({"from_the_future": 3}, "from_the_future: got 3; unknown"),
-        ({"r": "four"}, "r: expected a number, got 'four'"),
-        ({"r": 0}, "lora.rank: expected a whole number of at least 1, got 0"),
+        ({"r": "four"}, "r: expected a positive whole number, got 'four'"),
+        ({"r": 0}, "r: expected a positive whole number, got 0"),
+        ({"lora_dropout": False}, "lora_dropout: expected a positive number, got False"),
+        ({"lora_dropout": 1.0}, "lora.dropout: expected a number of at least 0 and below 1, got 1.0"),
     ],
 )
 def test_what_is_not_computed_is_refused_by_name(sample, tmp_path, change, message):

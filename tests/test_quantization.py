@@ -9,28 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
+from tiny_models import tiny
 
 from dfc.errors import WeightsError
 from dfc.models import huggingface, lora, quantization, sharding
-from dfc.models.config import DecoderConfig
 from dfc.models.execution import Execution
 from dfc.models.quantization import NF4, Nf4Kernel, quantize
 from dfc.models.transformer import Adapters, abstract_params, bind, initialize, stack_layers, unstack_layers
 
 P = PartitionSpec
-CONFIG = DecoderConfig(
-    vocabulary=48,
-    width=128,
-    layers=2,
-    heads=4,
-    kv_heads=2,
-    head_dim=32,
-    feed_forward=256,
-    rope_theta=1e4,
-    norm_epsilon=1e-5,
-    qkv_bias=True,
-    tied_embedding=False,
-)
+CONFIG = tiny(vocabulary=48, width=128, head_dim=32, feed_forward=256)
 LORA = lora.LoraConfig(rank=4, alpha=8.0, targets=("query", "output", "down"))
 PARAMS = initialize(CONFIG, 0)
 QUANTIZED = quantization.quantize_params(PARAMS)

@@ -8,29 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from tiny_models import random_params, tiny
 
 from dfc.config import GrpoConfig, TrainingConfig
-from dfc.models.config import DecoderConfig
 from dfc.models.lora import ALL_LINEAR, LoraConfig, merge
 from dfc.models.sharding import make_mesh
-from dfc.models.transformer import abstract_params, bind
+from dfc.models.transformer import bind
 from dfc.training.packing import Sequence1D, micro_batches, pack
 from dfc.training.rl import make_loss
 from dfc.training.trainer import Trainer
 
-CONFIG = DecoderConfig(
-    vocabulary=50,
-    width=32,
-    layers=1,
-    heads=4,
-    kv_heads=2,
-    head_dim=8,
-    feed_forward=48,
-    rope_theta=1e4,
-    norm_epsilon=1e-5,
-    qkv_bias=True,
-    tied_embedding=False,
-)
+CONFIG = tiny(layers=1)
 HALF = dataclasses.replace(CONFIG, dtype="bfloat16")
 ROW = 32
 RATE = 0.1
@@ -38,14 +26,7 @@ UNROLLED = TrainingConfig(scan_layers=False, remat="none")
 NAMES = {"sampler_gap/mean", "sampler_gap/max", "sampler_gap/kl"}
 
 
-@functools.cache
-def weights():
-    rng = np.random.default_rng(0)
-
-    def random_leaf(leaf):
-        return jnp.asarray((rng.normal(size=leaf.shape) * 0.2 + (leaf.ndim == 1)).astype(np.float32))
-
-    return jax.tree.map(random_leaf, abstract_params(CONFIG))
+weights = functools.cache(functools.partial(random_params, CONFIG, deviation=0.2))
 
 
 @jax.jit

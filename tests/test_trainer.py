@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from tiny_models import random_params, tiny
 
 from dfc.config import GrpoConfig, OptimizerConfig
 from dfc.errors import DivergenceError
 from dfc.losses import Loss
-from dfc.models.config import DecoderConfig
 from dfc.models.sharding import make_mesh
-from dfc.models.transformer import abstract_params, bind
+from dfc.models.transformer import bind
 from dfc.training import divergence
 from dfc.training import trainer as trainer_module
 from dfc.training.optimizer import learning_rate, make_optimizer
@@ -21,30 +21,10 @@ from dfc.training.packing import Sequence1D, empty_batch, micro_batches, pack
 from dfc.training.rl import make_loss
 from dfc.training.trainer import Trainer, action_capacity, batch_logprobs
 
-CONFIG = DecoderConfig(
-    vocabulary=50,
-    width=32,
-    layers=1,
-    heads=4,
-    kv_heads=2,
-    head_dim=8,
-    feed_forward=48,
-    rope_theta=1e4,
-    norm_epsilon=1e-5,
-    qkv_bias=True,
-    tied_embedding=False,
-)
+CONFIG = tiny(layers=1)
 ROW = 32
 GRPO = GrpoConfig(clip_ratio=0.1, kl_coefficient=0.2)
-
-
-def weights(seed):
-    rng = np.random.default_rng(seed)
-
-    def random_leaf(leaf):
-        return jnp.asarray((rng.normal(size=leaf.shape) * 0.2 + (leaf.ndim == 1)).astype(np.float32))
-
-    return jax.tree.map(random_leaf, abstract_params(CONFIG))
+weights = functools.partial(random_params, CONFIG, deviation=0.2)
 
 
 @pytest.fixture(scope="module")

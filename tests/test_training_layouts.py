@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from tiny_models import tiny
 
 from dfc.config import GrpoConfig, TrainingConfig
-from dfc.models.config import DecoderConfig, LinearRope
+from dfc.models.config import LinearRope
 from dfc.models.lora import ALL_LINEAR, LoraConfig, merge
 from dfc.models.quantization import quantize_params
 from dfc.models.sharding import make_mesh, param_shardings
@@ -19,19 +20,7 @@ from dfc.training.packing import Sequence1D, micro_batches, pack
 from dfc.training.rl import make_loss
 from dfc.training.trainer import Trainer
 
-LLAMA = DecoderConfig(
-    vocabulary=64,
-    width=64,
-    layers=2,
-    heads=4,
-    kv_heads=2,
-    head_dim=16,
-    feed_forward=128,
-    rope_theta=1e4,
-    norm_epsilon=1e-5,
-    qkv_bias=False,
-    tied_embedding=False,
-)
+LLAMA = tiny(vocabulary=64, width=64, head_dim=16, feed_forward=128, qkv_bias=False)
 FAMILIES = {
     "llama": LLAMA,
     "qwen2": dataclasses.replace(LLAMA, qkv_bias=True, tied_embedding=True),

@@ -7,38 +7,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import tiny_models
+from tiny_models import tiny
 
 from dfc.models.cache import empty_cache
-from dfc.models.config import DecoderConfig, LinearRope, Llama3Rope
+from dfc.models.config import LinearRope, Llama3Rope
 from dfc.models.transformer import abstract_params, bind, initialize, logical_axes
 
-CONFIG = DecoderConfig(
-    vocabulary=50,
-    width=32,
-    layers=2,
-    heads=4,
-    kv_heads=2,
-    head_dim=8,
-    feed_forward=48,
-    rope_theta=1e4,
-    norm_epsilon=1e-5,
-    qkv_bias=True,
-    tied_embedding=False,
-    rope_scaling=Llama3Rope(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_context=64),
-)
+CONFIG = tiny(rope_scaling=Llama3Rope(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_context=64))
 
 
 # Everything the first one lacks: norms of queries and keys, sandwiched norms, windows in some layers, soft caps, ...
-WINDOWED = DecoderConfig(
-    vocabulary=50,
-    width=32,
+WINDOWED = tiny(
     layers=3,
-    heads=4,
     kv_heads=1,
-    head_dim=8,
-    feed_forward=48,
     rope_theta=1e5,
-    norm_epsilon=1e-5,
     qkv_bias=False,
     tied_embedding=True,
     rope_scaling=LinearRope(factor=8.0),
@@ -54,6 +37,7 @@ WINDOWED = DecoderConfig(
     windowed_layers=(True, False, True),
     local_rope_theta=1e3,
 )
+random_params = functools.cache(tiny_models.random_params)
 CONFIGS = {"plain": CONFIG, "windowed": WINDOWED}
 
 
@@ -65,15 +49,6 @@ def config(request):
 @pytest.fixture
 def params(config):
     return random_params(config)
-
-
-@functools.cache
-def random_params(config):
-    # Not `initialize`: biases start at 0 and norms at 1, where a wrong use of them would not show.
-    rng = np.random.default_rng(0)
-    return jax.tree.map(
-        lambda leaf: (rng.normal(size=leaf.shape) * 0.25 + (leaf.ndim == 1)).astype(np.float32), abstract_params(config)
-    )
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -1,4 +1,4 @@
-"""Tokenizer files and chat templates of strangers: one WeightsError each, within seconds; none of their code runs."""
+"""Tokenizer files of strangers: one WeightsError each, within seconds; none of their code runs."""
 
 import base64
 import io
@@ -6,158 +6,16 @@ import json
 import os
 import shutil
 import sys
-import threading
-import time
-from pathlib import Path
 
+import hostile_folders
 import pytest
+from hostile_folders import GOOD, refused
 from transformers import PreTrainedTokenizerFast
 
-from dfc.errors import WeightsError
-from dfc.games import registry
-from dfc.launch import play
-from dfc.models import chat, chat_template
+from dfc.models import chat
 from dfc.models.chat import ChatTokenizer
-from dfc.rollout import terminal_model
-from dfc.rollout.workers import load_tokenizer
 
-TINY = Path(__file__).resolve().parents[1] / "models" / "tiny_player"
-GOOD = (TINY / "chat_template.jinja").read_text()
-BIG = "{%- for i in range(99999) %}"
-END = "{%- endfor %}"
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """The tokenizer of the bundled model, to be damaged."""
-    for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"):
-        shutil.copy(TINY / name, tmp_path / name)
-    return tmp_path
-
-
-def refused(call, match):
-    """Asserts on one message of a bounded length, in seconds."""
-    began = time.monotonic()
-    with pytest.raises(WeightsError, match=match) as caught:
-        call()
-    assert len(str(caught.value)) < 1500
-    assert time.monotonic() - began < 60  # of a machine that does other things; mostly far below 1
-    return str(caught.value)
-
-
-# ---- chat templates -----------------------------------------------------------------------------------------------
-
-
-def read(template, folder):
-    with chat_template.rendering(template, {"bos_token": "<s>", "eos_token": "</s>"}, None, folder) as render:
-        return chat_template.read(render, folder)
-
-
-RAISING = {
-    "TypeError": "{{ 'a' + 1 }}",
-    "ZeroDivisionError": "{{ 1 // 0 }}",
-    "OverflowError": "{{ range(10 ** 9) | list }}",
-    "a float's OverflowError": "{{ 10.0 ** 1000 }}",
-    "include": "{% include 'x' %}",
-    "import": "{% import '/etc/passwd' as x %}",
-    "RecursionError": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
-    "an unsafe attribute": "{{ ''.__class__.__mro__ }}",
-    "undefined": "{{ nothing.at.all }}",
-    "its own": "{{ raise_exception('no \x1b[2J' ~ 'x' * 100000) }}",
-    "no Jinja": "{% for %}",
-    "parentheses": "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
-    "a filter that is none": "{{ 1 | nothing }}",
-}
-GROWING = {
-    "a string of a gigabyte": "{{ 'a' * 10 ** 9 }}",
-    "a string of two megabytes": "{{ 'a' * 2000000 }}",
-    "doubling": "{% set n = namespace(x='ab') %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}{{ n.x }}",
-    "a width": "{{ '%1000000000d' % 1 }}",
-    "a filter's width": "{{ 'a' | center(2000000000) }}",
-    "a list": "{{ ([0] * 10 ** 9) | length }}",
-}
-LASTING = {
-    "nested loops": BIG + BIG + "{%- set x = i %}" + END + END,
-    "one operation": "{{ (messages | length + 6) ** (10 ** 8) % 7 }}",
-}
-
-
-@pytest.mark.parametrize("kind", RAISING | GROWING)
-def test_a_template_that_raises_anything_or_grows_beyond_bounds_is_refused(tmp_path, kind):
-    template = (RAISING | GROWING)[kind] + GOOD
-    message = refused(lambda: read(template, tmp_path), f"{tmp_path}: the chat template cannot be used")
-    assert message.isprintable()
-
-
-@pytest.mark.parametrize("kind", LASTING)
-def test_a_template_that_does_not_end_is_refused_in_any_thread(tmp_path, kind):
-    found = []
-    template = LASTING[kind] + GOOD
-    work = threading.Thread(target=lambda: found.append(refused(lambda: read(template, tmp_path), "within 2 seconds")))
-    work.start()
-    work.join()
-    assert len(found) == 1
-
-
-def test_a_template_that_lasts_for_some_conversations_only_is_refused(tmp_path):
-    """Refusing the role of the system is no fault; never coming to an end there is one."""
-    guard = "{%- if messages[0]['role'] == 'system' %}" + LASTING["nested loops"] + "{%- endif %}"
-    refused(lambda: read(guard + GOOD, tmp_path), "within 2 seconds")
-
-
-def test_a_template_that_fails_on_a_system_message_takes_none(tmp_path):
-    guard = "{%- if messages[0]['role'] == 'system' %}{{ 1 + 'a' }}{%- endif %}"
-    parts = read(guard + GOOD, tmp_path)
-    assert parts.system is None
-    assert parts.foldable
-
-
-def test_a_template_sees_no_variable_of_the_environment_and_leaves_no_process(tmp_path, monkeypatch):
-    started = []
-    popen = chat_template.subprocess.Popen
-    monkeypatch.setattr(
-        chat_template.subprocess,
-        "Popen",
-        lambda *args, **kw: started.append((popen(*args, **kw), kw)) or started[-1][0],
-    )
-    monkeypatch.setenv("SECRET_KEY", "sk-1")
-    read(GOOD, tmp_path)
-    with pytest.raises(WeightsError):
-        read("{{ 1 // 0 }}", tmp_path)
-    assert len(started) == 2
-    for process, options in started:
-        assert process.poll() is not None
-        assert "SECRET_KEY" not in options["env"]
-
-
-def test_an_interpreter_that_cannot_render_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "executable", "/bin/false")
-    refused(lambda: read(GOOD, tmp_path), "/bin/false ended with status 1")
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "nothing"))
-    refused(lambda: read(GOOD, tmp_path), "cannot start")
-
-
-@pytest.mark.parametrize(
-    "template", [RAISING["TypeError"], GROWING["doubling"], "{% generation %}x{% endgeneration %}"]
-)
-def test_a_folder_with_such_a_template_is_refused(folder, template):
-    (folder / "chat_template.jinja").write_text(template)
-    refused(lambda: ChatTokenizer.load(folder), f"{folder}: the chat template cannot be used")
-
-
-def test_the_tag_that_marks_replies_for_training_changes_nothing(folder):
-    before = ChatTokenizer.load(folder)
-    marked = GOOD.replace(
-        "{{- message['content'] + '<|end|>' -}}",
-        "{%- generation -%}{{- message['content'] + '<|end|>' -}}{%- endgeneration -%}",
-    )
-    assert marked != GOOD
-    (folder / "chat_template.jinja").write_text(marked)
-    after = ChatTokenizer.load(folder)
-    assert after.next_turn("[4]", closed=False) == before.next_turn("[4]", closed=False)
-
-
-# ---- tokenizer files ----------------------------------------------------------------------------------------------
+folder = hostile_folders.folder  # the fixture
 
 NESTED = "[" * 200_000
 JUNK = ["", "{", "garbage", "[]", "5", '"text"', "null", NESTED, '{"a":' * 100_000, "\x00\xff"]
@@ -358,9 +216,6 @@ def test_the_steps_of_released_tokenizers_pass(folder, change):
     chat._refuse_growth(folder / "tokenizer.json")
 
 
-# ---- ids beyond the model -----------------------------------------------------------------------------------------
-
-
 def add_token(folder, content, special):
     size = ChatTokenizer.load(folder).vocabulary
     token = {"id": size, "content": content, "special": special}
@@ -398,8 +253,6 @@ def test_an_end_of_a_reply_beyond_the_model_is_refused(folder):
     refused(lambda: ChatTokenizer.load(folder), "the tokenizer belongs to another model")
 
 
-# ---- code of the folder -------------------------------------------------------------------------------------------
-
 EVIL = """
 import pathlib
 pathlib.Path({marker!r}).write_text("ran")
@@ -426,37 +279,3 @@ def test_code_of_a_folder_never_runs_whatever_is_typed(folder, monkeypatch, file
     else:
         refused(lambda: ChatTokenizer.load(folder), f"{folder}: .*(code of its own|cannot be read)")
     assert not marker.exists()
-
-
-# ---- what a person is told ----------------------------------------------------------------------------------------
-
-
-def test_a_departure_is_printed_once(folder, capsys):
-    drops = GOOD.replace(
-        "message['content'] + '<|end|>'",
-        "(message['content'] if loop.last else message['content'].split('</think>\\n\\n')[-1]) + '<|end|>'",
-    )
-    assert drops != GOOD
-    (folder / "chat_template.jinja").write_text(drops)
-    expected = ChatTokenizer.load(folder).departure
-    assert "leaves out the thoughts" in expected
-    for _ in range(2):
-        load_tokenizer(folder)
-    assert capsys.readouterr().out == f"{folder}: {expected}\n"
-
-
-def test_nothing_is_printed_where_nothing_departs(folder, capsys):
-    load_tokenizer(folder)
-    assert capsys.readouterr().out == ""
-
-
-@pytest.mark.parametrize("simulator", [False, True])
-def test_a_departure_is_printed_before_a_person_plays(monkeypatch, simulator):
-    class Loaded:
-        def __init__(self, *_, **__):
-            self.departure = "The chat template leaves something out."
-
-    monkeypatch.setattr(terminal_model, "LocalPlayer", Loaded)
-    out = io.StringIO()
-    play._player("folder", registry.make("Nim-v0"), None, out=out, simulator=simulator)
-    assert out.getvalue() == "loading folder ...\nfolder: The chat template leaves something out.\n"
