@@ -1,6 +1,7 @@
 """``python -m dfc.launch.play --game=ID``: a game in the terminal, against a bot, a model or an endpoint."""
 
 import argparse
+import concurrent.futures
 import contextlib
 import functools
 import json
@@ -177,9 +178,9 @@ def _ask_with_notices(remote: Remote, chat: list[ChatMessage], out: TextIO) -> s
     """Returns a remote player's reply; says now and then that it is waited for."""
     call = remote.ask(chat)
     next_notice = time.monotonic() + _FIRST_WAIT
-    while not call.done:
-        remote.wait([call], max(0.0, next_notice - time.monotonic()))
-        if not call.done and time.monotonic() >= next_notice:
+    while not call.done():
+        concurrent.futures.wait([call], max(0.0, next_notice - time.monotonic()))
+        if not call.done() and time.monotonic() >= next_notice:
             out.write(f"waiting for {remote.name} ...\n")
             out.flush()
             next_notice += _NEXT_WAIT

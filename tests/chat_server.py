@@ -1,7 +1,8 @@
 """A chat server for tests, on a real socket of this machine: plays a script of answers, misbehaves on request.
 
 Every entry of `script` answers one request for a completion, in order of arrival; then `usual` answers. An entry is a
-function of the handler and the decoded body; `says`, `fails`, `sends` and `hangs` make such functions.
+function of the handler and the decoded body; `says`, `fails`, `sends` and `hangs` make such functions. `make` and
+`message_of` are the other side: an endpoint that asks the server.
 """
 
 import contextlib
@@ -9,6 +10,13 @@ import json
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from dfc.players.endpoint import Endpoint, EndpointConfig
+from dfc.players.remote import PlayerError
+
+HELLO = [{"role": "user", "content": "hello"}]
 
 
 def completion(text, **more):
@@ -140,3 +148,31 @@ def serving(*script, **options):
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def chat(text):
+    return [{"role": "user", "content": text}]
+
+
+def threads():
+    """Names of the threads that endpoints have."""
+    return {thread.name for thread in threading.enumerate() if "dfc-" in thread.name or "AnyIO" in thread.name}
+
+
+def make(server, **values):
+    """An endpoint that asks this server and soon gives up."""
+    return Endpoint(server.url, "m", EndpointConfig(**{"backoff": 0.01, "timeout": 5.0, "retries": 2, **values}))
+
+
+def message_of(endpoint):
+    """What a call of it fails with."""
+    with pytest.raises(PlayerError) as raised:
+        endpoint.answer(HELLO)
+    return str(raised.value)
+
+
+def until(condition, seconds=5.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it never happened"
+        time.sleep(0.005)

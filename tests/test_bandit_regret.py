@@ -18,7 +18,7 @@ from dfc.games.rng import GameRng
 from dfc.models import huggingface, sharding
 from dfc.models.chat import ChatTokenizer
 from dfc.players import sequential
-from dfc.players.remote import Remote
+from dfc.players.remote import FunctionPlayer
 from dfc.rollout.runner import EpisodeSpec, RolloutRunner
 from dfc.rollout.workers import make_engine
 
@@ -196,7 +196,7 @@ def test_a_remote_player_is_shown_one_message_at_a_time():
         return "<Answer>blue</Answer>"
 
     game = started(0, max_turns=5)
-    sequential.play_sequentially(game, [Remote(presses_blue)], GameRng(0))
+    sequential.play_sequentially(game, [FunctionPlayer(presses_blue)], GameRng(0))
     assert chats == [1] * 5
 
 

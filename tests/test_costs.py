@@ -5,6 +5,7 @@ import io
 import pytest
 
 from dfc.config import DivideFuseConquer
+from dfc.players.endpoint_config import EndpointConfig
 from dfc.players.usage import Spending, Usage
 from dfc.runs.costs import Costs, in_words
 from dfc.runs.progress import Progress
@@ -15,7 +16,7 @@ class Counted:
     """The counts of an endpoint that nobody asks: 10 ids in and 1 out for every request, at 1/8 in money."""
 
     def __init__(self, requests=0):
-        self.spending = Spending("simulators", input_price=10_000.0, output_price=25_000.0)
+        self.spending = Spending("simulators", EndpointConfig(input_price=10_000.0, output_price=25_000.0))
         self.ask(requests)
 
     def ask(self, requests):

@@ -57,7 +57,7 @@ def defined(module):
     """
     for node in ast.parse(source(module).read_text()).body:
         match node:
-            case ast.FunctionDef(name=name):
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
                 names = [name]
             case ast.ClassDef(name=name, body=body):
                 methods = [f"{name}.{inner.name}" for inner in body if isinstance(inner, ast.FunctionDef)]

@@ -1,41 +1,23 @@
-"""Chat endpoints that work: what is sent, counted, cached and limited, seen by a real server on a real socket."""
+"""Chat endpoints that work: what is sent, counted and limited, seen by a real server on a real socket."""
 
+import concurrent.futures
 import json
-import os
 import re
 import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
-from chat_server import fails, says, serving
+from chat_server import chat, completion, fails, make, says, serving, threads
 
 from dfc.errors import ConfigError
+from dfc.players import endpoint_config
 from dfc.players.endpoint import Endpoint, EndpointConfig
 from dfc.players.remote import Remote
-from dfc.players.reply_cache import CachedReply, ReplyCache
 from dfc.players.usage import BudgetExceeded
 
-ROOT = Path(__file__).resolve().parents[1]
 HELLO = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hello"}]
-
-
-def chat(text):
-    return [{"role": "user", "content": text}]
-
-
-def make(server, **values):
-    return Endpoint(EndpointConfig(server.url, "m", **{"backoff": 0.01, "timeout": 5.0, **values}))
-
-
-def threads():
-    return {thread.name for thread in threading.enumerate() if "dfc-" in thread.name or "AnyIO" in thread.name}
-
-
-def files(folder):
-    return sorted(path for path in Path(folder).rglob("*") if path.is_file())
 
 
 # ---- what is sent and what comes back -----------------------------------------------------------------------------
@@ -46,7 +28,7 @@ def test_a_reply_is_what_the_server_says():
         call = endpoint.ask(HELLO)
         assert isinstance(endpoint, Remote)
         assert call.result() == "[4]"
-        assert call.done
+        assert call.done()
         assert call.result() == "[4]"
         assert server.requests[0][1] == "/v1/chat/completions"
         assert server.bodies == [{"model": "m", "messages": HELLO, "temperature": 0.0, "max_tokens": 1024}]
@@ -110,6 +92,15 @@ def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(monkeypatch):
         assert endpoint.answer(HELLO) == "direct"
 
 
+def test_what_a_server_wants_remembered_is_not_sent_back():
+    def remembers(handler, _):
+        handler.send(200, json.dumps(completion("x")).encode(), {"Set-Cookie": "who=you; Path=/"})
+
+    with serving(usual=remembers) as server, make(server) as endpoint:
+        assert [endpoint.answer(chat(text)) for text in "ab"] == ["x", "x"]
+        assert "cookie" not in server.headers[1]
+
+
 # ---- several at once ----------------------------------------------------------------------------------------------
 
 
@@ -131,11 +122,10 @@ def test_calls_end_in_any_order_and_a_wait_ends_with_the_first():
 
         server.usual = reply
         slow, quick = endpoint.ask(chat("slow")), endpoint.ask(chat("quick"))
-        while not (quick.done or slow.done):
-            endpoint.wait([slow, quick])
-        assert (slow.done, quick.done) == (False, True)
-        endpoint.wait([slow], timeout=0.02)
-        assert not slow.done
+        concurrent.futures.wait([slow, quick], return_when=concurrent.futures.FIRST_COMPLETED)
+        assert (slow.done(), quick.done()) == (False, True)
+        concurrent.futures.wait([slow], timeout=0.02)
+        assert not slow.done()
         go_on.set()
         assert (slow.result(), quick.result()) == ("slow", "quick")
 
@@ -154,151 +144,6 @@ def test_threads_may_share_an_endpoint():
             thread.join()
         assert found == {n: [f"{n}.{k}" for k in range(5)] for n in range(6)}
         assert endpoint.report()["replies"] == 30
-
-
-# ---- the cache ----------------------------------------------------------------------------------------------------
-
-
-def test_a_hit_makes_no_request_and_costs_nothing(tmp_path):
-    values = {"cache": str(tmp_path / "deep" / "cache"), "input_price": 1.0, "output_price": 2.0}
-    with serving(says("[1]"), says("[2]")) as server:
-        for hits in (0, 1):
-            with make(server, **values) as endpoint:
-                assert endpoint.answer(HELLO) == "[1]"
-                report = endpoint.report()
-                assert (report["cache_hits"], report["requests"]) == (hits, 1 - hits)
-                assert report["money"] == (0.0 if hits else pytest.approx(16e-6))
-        assert len(server.requests) == 1
-        assert threads() == set()
-
-
-def test_everything_that_matters_is_part_of_the_key_and_the_key_of_the_server_is_not(tmp_path, monkeypatch):
-    monkeypatch.setenv("ONE_KEY", "first-key-000")
-    monkeypatch.setenv("TWO_KEY", "second-key-00")
-    same = ({"key_variable": "ONE_KEY"}, {"key_variable": "TWO_KEY"}, {"concurrency": 2, "retries": 1, "timeout": 4.0})
-    other = ({"temperature": 0.1}, {"top_p": 0.5}, {"max_tokens": 9}, {"seed": 1}, {"extra_body": {"top_k": 1}})
-    with serving() as server:
-        for values in ({}, *same):
-            with make(server, cache=str(tmp_path), **values) as endpoint:
-                endpoint.answer(HELLO)
-            assert len(server.requests) == 1
-        for number, values in enumerate(other, 2):
-            with make(server, cache=str(tmp_path), **values) as endpoint:
-                endpoint.answer(HELLO)
-            assert len(server.requests) == number
-        before = len(server.requests)
-        with make(server, cache=str(tmp_path)) as endpoint:
-            endpoint.answer([HELLO[1], HELLO[0]])
-            endpoint.answer([{"role": "user", "content": "be brief"}, HELLO[1]])
-        with Endpoint(EndpointConfig(server.url, "n", cache=str(tmp_path))) as endpoint:
-            endpoint.answer(HELLO)
-        assert len(server.requests) == before + 3
-    with serving() as server, make(server, cache=str(tmp_path)) as endpoint:  # another address
-        endpoint.answer(HELLO)
-        assert len(server.requests) == 1
-
-
-def test_a_whole_number_and_the_same_with_a_point_are_one_request(tmp_path):
-    with serving() as server:
-        for zero, one in ((0, 1), (0.0, 1.0)):
-            with make(server, cache=str(tmp_path), temperature=zero, top_p=one) as endpoint:
-                endpoint.answer(HELLO)
-        assert len(server.requests) == 1
-
-
-@pytest.mark.parametrize(("seed", "sent"), [(10, [10, 11, 12]), (None, [None, None, None])])
-def test_samples_of_one_chat_differ_and_come_back_in_a_later_run(tmp_path, seed, sent):
-    def run():
-        with make(server, cache=str(tmp_path), temperature=1.0, seed=seed) as endpoint:
-            return [endpoint.answer(HELLO) for _ in range(3)], endpoint.answer(HELLO, trial=1)
-
-    with serving(says("a"), says("b"), says("c")) as server:
-        assert run() == (["a", "b", "c"], "b")
-        assert run() == (["a", "b", "c"], "b")
-        assert [body.get("seed") for body in server.bodies] == sent
-
-
-def test_the_same_request_at_the_same_time_is_made_once(tmp_path):
-    with serving(usual=says("x", after=0.1)) as server, make(server, cache=str(tmp_path)) as endpoint:
-        calls = [endpoint.ask(HELLO) for _ in range(5)]
-        assert [call.result() for call in calls] == ["x"] * 5
-        assert len(server.requests) == 1
-        assert (endpoint.report()["replies"], endpoint.report()["cache_hits"]) == (1, 4)
-
-
-def test_processes_share_a_cache(tmp_path):
-    script = (
-        "import sys\nfrom dfc.players.endpoint import Endpoint, EndpointConfig\n"
-        "endpoint = Endpoint(EndpointConfig(sys.argv[1], 'm', cache=sys.argv[2]))\n"  # not closed: ends by itself
-        "print([endpoint.answer([{'role': 'user', 'content': str(n)}]) for n in range(4)])\n"
-    )
-    with serving() as server:
-        command = [sys.executable, "-W", "error", "-c", script, server.url, str(tmp_path)]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        run = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": environment}
-        processes = [subprocess.Popen(command, **run) for _ in range(2)]  # noqa: S603 - a fixed command
-        found = [process.communicate(timeout=60) for process in processes]
-        assert found == [("['0', '1', '2', '3']\n", "")] * 2
-        made = len(server.requests)
-        with make(server, cache=str(tmp_path)) as endpoint:
-            assert [endpoint.answer(chat(str(n))) for n in range(4)] == ["0", "1", "2", "3"]
-        assert len(server.requests) == made
-    assert len(files(tmp_path)) == 4
-
-
-@pytest.mark.parametrize("damage", ["", "{", "[]", "null", '{"text": "stale"}', "[" * 100_000, b"\xff\xfe", "cut"])
-def test_a_damaged_entry_is_written_anew(tmp_path, damage):
-    with serving(says("one"), says("two")) as server:
-        for expected in ("one", "two", "two"):
-            with make(server, cache=str(tmp_path)) as endpoint:
-                assert endpoint.answer(HELLO) == expected
-            (path,) = files(tmp_path)
-            if expected == "one":
-                content = path.read_bytes()[:-3] if damage == "cut" else damage
-                path.write_bytes(content if isinstance(content, bytes) else content.encode())
-
-
-def test_an_entry_under_another_name_is_not_believed(tmp_path):
-    cache = ReplyCache(tmp_path)
-    cache.put("a" * 64, CachedReply("for a", 1, 1))
-    (path,) = files(tmp_path)
-    other = tmp_path / "bb" / f"{'b' * 64}.json"
-    other.parent.mkdir()
-    other.write_bytes(path.read_bytes())
-    assert cache.get("b" * 64) is None
-    assert cache.get("a" * 64) == CachedReply("for a", 1, 1)
-
-
-def test_threads_that_write_one_entry_leave_it_whole(tmp_path):
-    cache, key, stop = ReplyCache(tmp_path), "c" * 64, threading.Event()
-    texts = [letter * 20_000 for letter in "xyz"]
-    cache.put(key, CachedReply(texts[0], 1, 1))
-
-    def write(text):
-        while not stop.is_set():
-            cache.put(key, CachedReply(text, 1, 1))
-
-    writers = [threading.Thread(target=write, args=(text,)) for text in texts]
-    for thread in writers:
-        thread.start()
-    found = [cache.get(key) for _ in range(100)]
-    stop.set()
-    for thread in writers:
-        thread.join()
-    assert all(reply is not None and reply.text in texts for reply in found)
-    assert len(files(tmp_path)) == 1
-
-
-def test_a_cache_that_cannot_be_written_loses_no_reply(tmp_path, caplog):
-    folder = tmp_path / "cache"
-    with serving() as server, make(server, cache=str(folder)) as endpoint:
-        folder.rmdir()
-        folder.write_text("a file, not a folder")
-        assert endpoint.answer(chat("a")) == "a"
-        assert endpoint.report()["cache_write_failures"] == 1
-        assert "cannot write a reply to the cache" in caplog.text
-    with pytest.raises(ConfigError, match=r"endpoint\.cache=.*File exists"):
-        make(server, cache=str(folder))
 
 
 # ---- counts and budget --------------------------------------------------------------------------------------------
@@ -374,9 +219,10 @@ def test_a_report_accounts_for_every_call(tmp_path):
         endpoint.answer(chat("a"))
         endpoint.answer(chat("a"))
         endpoint.answer(chat("b"))
-        assert endpoint.ask(chat("c")).remote is endpoint
+        call = endpoint.ask(chat("c"))
         with pytest.raises(Exception, match="400"):
             endpoint.answer(chat("c"))
+        assert "400" in str(call.exception())
         report = endpoint.report()
         assert report["calls"] == 5
         assert report["calls"] == report["replies"] + report["cache_hits"] + report["failures"]
@@ -452,7 +298,7 @@ def test_nothing_is_left_after_the_end():
 
 
 def test_closing_an_endpoint_that_was_never_asked_does_nothing():
-    make_one = Endpoint(EndpointConfig("https://example.invalid/v1", "m"))
+    make_one = Endpoint("https://example.invalid/v1", "m")
     assert make_one.report()["calls"] == 0
     make_one.close()
 
@@ -474,7 +320,7 @@ def test_closing_an_endpoint_that_was_never_asked_does_nothing():
         ({"timeout": float("nan")}, "timeout=nan: must be a number above 0"),
         ({"retries": True}, "retries=True: must be a whole number"),
         ({"timeout": None}, "timeout=None: must be a number above 0"),
-        ({"cache": ""}, "cache='': must be a folder as text, or None"),
+        ({"cache": 7}, "cache=7: must be a folder as text; empty: no cache"),
         ({"budget_money": 1.0}, "budget_money=1.0: needs input_price or output_price above 0"),
         ({"extra_body": {"stream": True}}, "extra_body['stream']: is set by the endpoint itself"),
         ({"extra_body": {"x": {1}}}, "extra_body: must be a mapping of JSON values"),
@@ -487,13 +333,37 @@ def test_closing_an_endpoint_that_was_never_asked_does_nothing():
     ],
 )
 def test_values_that_make_no_sense_are_refused(values, message):
+    place = {"base_url": "http://localhost/v1", "model": "m"}
+    place |= {name: value for name, value in values.items() if name in place}
+    config = EndpointConfig(**{name: value for name, value in values.items() if name not in place})
     with pytest.raises(ConfigError, match=re.escape(message)):
-        EndpointConfig(**{"base_url": "http://localhost/v1", "model": "m", **values})
+        Endpoint(**place, config=config)
+
+
+def test_a_section_of_a_configuration_holds_any_values_and_says_what_is_wrong_with_them():
+    assert EndpointConfig().problems() == []
+    config = EndpointConfig(key_variable="sk-secret", temperature="hot", timeout=0, extra_body=None)
+    fields = ["temperature", "timeout", "key_variable", "extra_body"]
+    assert [re.match(r"\w+", problem)[0] for problem in config.problems()] == fields
+    assert "secret" not in " ".join(config.problems())
+
+
+def test_a_configuration_can_contain_it_without_the_client_or_jax():
+    script = "import sys, dfc.players.endpoint_config; print({'jax', 'openai', 'numpy'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)  # noqa: S603 - a fixed command
+    assert done.stdout == "set()\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"), [("http://h/v1#org/m#2", ("http://h/v1", "org/m#2")), ("http://h/v1", ("http://h/v1", ""))]
+)
+def test_a_name_says_where_and_which_model(name, parts):
+    assert endpoint_config.split_name(name) == parts
 
 
 def test_all_problems_are_reported_together():
     with pytest.raises(ConfigError) as raised:
-        EndpointConfig("ftp://x", "", retries=-1, backoff=-1.0)
+        Endpoint("ftp://x", "", EndpointConfig(retries=-1, backoff=-1.0))
     assert len(raised.value.problems) == 4
 
 
@@ -509,4 +379,4 @@ def test_all_problems_are_reported_together():
     ],
 )
 def test_addresses_that_make_sense_are_taken(url, values):
-    assert EndpointConfig(url, "m", **values).base_url == url
+    endpoint_config.check(url, "m", EndpointConfig(**values))

@@ -31,6 +31,7 @@ from dfc.models import huggingface
 from dfc.models.lora import LoraConfig, initialize_adapters, merge
 from dfc.models.transformer import initialize, stack_layers
 from dfc.players import player_specs
+from dfc.players.endpoint_config import split_name
 from dfc.players.player_specs import PolicySpec, WeightsSource
 from dfc.players.remote import PlayerError
 from dfc.recipes import evaluate, trained_weights
@@ -164,7 +165,7 @@ def test_a_list_on_the_command_line_needs_no_brackets(monkeypatch):
     config = command_line.parse([*words, *more]).config
     (first, _) = player_specs.policies(config)
     made = player_specs.endpoint_config(first, config.endpoint)
-    assert (made.base_url, made.model, made.key_variable) == ("https://h/v1", "m", "KEY_A")
+    assert (*split_name(first.who), made.key_variable) == ("https://h/v1", "m", "KEY_A")
 
 
 @pytest.mark.parametrize(

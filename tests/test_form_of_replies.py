@@ -22,7 +22,7 @@ from dfc.inference import slots
 from dfc.models.chat import ChatTokenizer
 from dfc.models.huggingface import resolve
 from dfc.players import sequential
-from dfc.players.remote import ChatMessage, Remote
+from dfc.players.remote import ChatMessage, FunctionPlayer
 from dfc.rollout.match import EpisodeSpec, Match, MatchContext
 from dfc.training import rl
 
@@ -217,10 +217,10 @@ def test_a_simulator_is_held_to_no_form(tokenizer):
 
 
 def test_a_remote_player_is_held_to_the_form_and_a_template_of_the_policys_does_not_help_it(tokenizer):
-    remote = Remote(lambda _: "a</think>[0]", name="far")
+    remote = FunctionPlayer(lambda _: "a</think>[0]", name="far")
     first = "<think>a</think>[4]"
     assert played(tokenizer, [first], opponent=remote).forfeited_by == 1
-    remote = Remote(lambda _: "<think>a</think>[0]", name="far")
+    remote = FunctionPlayer(lambda _: "<think>a</think>[0]", name="far")
     assert played(tokenizer, [first], opponent=remote).forfeited_by is None
 
 
@@ -238,7 +238,9 @@ def test_games_without_an_engine_hold_endpoints_to_the_form_too():
     for think, verdicts in ((True, ["malformed", "played"]), (False, ["played"])):
         game = registry.make("TicTacToe-v0", malformed_allowance=1)
         game.reset(0)
-        said = sequential.play_sequentially(game, [Remote(chat), RandomLegal()], GameRng(0), len(verdicts), think=think)
+        said = sequential.play_sequentially(
+            game, [FunctionPlayer(chat), RandomLegal()], GameRng(0), len(verdicts), think=think
+        )
         assert [str(s.verdict) for s in said] == verdicts
         assert [s.well_formed for s in said] == [v == "played" for v in verdicts]
 

@@ -1,5 +1,6 @@
 """Keys and passwords in a wrong setting or word: refused before anything is written, and never repeated."""
 
+import dataclasses
 import json
 import sys
 import types
@@ -10,6 +11,7 @@ from dfc.config import DivideFuseConquer
 from dfc.launch import play
 from dfc.launch.__main__ import main
 from dfc.players import key_search
+from dfc.players.endpoint_config import EndpointConfig
 from dfc.runs.run_folder import RunFolder
 
 WHO = "--config.simulators.who"
@@ -293,3 +295,16 @@ def test_a_file_that_raises_with_a_key_of_the_environment_does_not_show_it(here,
     err = capsys.readouterr().err
     assert "no server for <key>" in err
     assert "SECRET7654321" not in err
+
+
+def test_defaults_of_sections_within_a_mapping_are_no_secrets_and_their_keys_are(monkeypatch):
+    @dataclasses.dataclass(frozen=True)
+    class Players:
+        opponent: str = "http://h/v1#hunter2hunter2"
+        endpoints: dict = dataclasses.field(default_factory=dict)
+
+    monkeypatch.setenv("LOCAL_KEY", "hunter2hunter2")
+    given = EndpointConfig("LOCAL_KEY")
+    assert key_search.problems(Players(endpoints={"a": given})) == []
+    (problem,) = key_search.problems(Players(endpoints={"a": dataclasses.replace(given, cache="hunter2hunter2")}))
+    assert problem.startswith("endpoints.a.cache: holds the key of the environment variable LOCAL_KEY")

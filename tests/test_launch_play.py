@@ -21,7 +21,7 @@ from dfc.games.scripted import RandomLegal
 from dfc.launch import play
 from dfc.players import sequential
 from dfc.players.human import Person, framed
-from dfc.players.remote import PlayerError, Remote
+from dfc.players.remote import FunctionPlayer, PlayerError
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -388,7 +388,7 @@ def test_a_game_has_to_begin_and_a_function_has_to_be_wrapped_before_it_is_playe
     with pytest.raises(ValueError, match=r"TicTacToe-v0 has not begun: call reset\(seed\)"):
         sequential.play_sequentially(game, [RandomLegal(), RandomLegal()], GameRng(0))
     game.reset(0)
-    with pytest.raises(TypeError, match=r"players\[1\] must be a Remote .* got function; .*Remote\(f\)"):
+    with pytest.raises(TypeError, match=r"players\[1\] must be a Remote .* got function; .*FunctionPlayer\(f\)"):
         sequential.play_sequentially(game, [RandomLegal(), lambda _: "[4]"], GameRng(0))
 
 
@@ -424,7 +424,7 @@ def test_remote_players_see_their_own_conversation():
 
     game = registry.make("TicTacToe-v0")
     game.reset(0)
-    said = sequential.play_sequentially(game, [Remote(first_legal), Remote(first_legal)], GameRng(0))
+    said = sequential.play_sequentially(game, [FunctionPlayer(first_legal), FunctionPlayer(first_legal)], GameRng(0))
     assert game.over
     assert {reply.verdict for reply in said} == {Verdict.PLAYED}
     assert "You are Player 0" in seen[0][0]
@@ -477,7 +477,7 @@ def test_a_remote_player_that_fails_is_named():
     game = registry.make("TicTacToe-v0")
     game.reset(0)
     with pytest.raises(PlayerError, match="nobody there"):
-        sequential.play_sequentially(game, [Remote(dead, retries=0), RandomLegal()], GameRng(0))
+        sequential.play_sequentially(game, [FunctionPlayer(dead, retries=0), RandomLegal()], GameRng(0))
 
 
 def test_a_person_is_greeted_once():

@@ -1,12 +1,13 @@
 """Remote players: time limits, retries and hanging calls, on functions that misbehave on purpose."""
 
+import concurrent.futures
 import threading
 import time
 
 import pytest
 
 from dfc.errors import DfcError
-from dfc.players.remote import PlayerError, Remote
+from dfc.players.remote import FunctionPlayer, PlayerError
 
 HELLO = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hello"}]
 
@@ -58,9 +59,9 @@ def threads(name):
 
 
 def test_a_reply_is_what_the_function_returns():
-    call = Remote(lambda messages: messages[-1]["content"].upper()).ask(HELLO)
+    call = FunctionPlayer(lambda messages: messages[-1]["content"].upper()).ask(HELLO)
     assert call.result() == "HELLO"
-    assert call.done
+    assert call.done()
     assert call.result() == "HELLO"
 
 
@@ -71,7 +72,7 @@ def test_the_function_gets_a_copy_of_the_chat():
         return "done"
 
     chat = [dict(message) for message in HELLO]
-    assert Remote(rude).ask(chat).result() == "done"
+    assert FunctionPlayer(rude).ask(chat).result() == "done"
     assert chat == HELLO
 
     def ruder(messages):
@@ -82,9 +83,9 @@ def test_the_function_gets_a_copy_of_the_chat():
         return messages[-1]["content"]
 
     seen = []
-    assert Remote(ruder, backoff=0.0).ask(chat).result() == "hello"  # a retry reads the whole chat
+    assert FunctionPlayer(ruder, backoff=0.0).ask(chat).result() == "hello"  # a retry reads the whole chat
     gate = Gate()
-    call = Remote(lambda messages: gate(messages) + messages[-1]["content"]).ask(chat)
+    call = FunctionPlayer(lambda messages: gate(messages) + messages[-1]["content"]).ask(chat)
     chat[-1]["content"] = "changed after the call"
     gate.open.set()
     assert call.result() == "latehello"
@@ -93,7 +94,7 @@ def test_the_function_gets_a_copy_of_the_chat():
 @pytest.mark.parametrize("failures", [0, 1, 2])
 def test_a_failed_attempt_is_made_again_after_a_growing_pause(failures):
     flaky = Flaky(failures)
-    assert Remote(flaky, retries=2, backoff=0.05).ask(HELLO).result() == "heard hello"
+    assert FunctionPlayer(flaky, retries=2, backoff=0.05).ask(HELLO).result() == "heard hello"
     pauses = [after - before for before, after in zip(flaky.times, flaky.times[1:], strict=False)]
     assert len(pauses) == failures
     assert all(0.05 * 2**n <= pause < 0.05 * 2**n + 0.5 for n, pause in enumerate(pauses))
@@ -101,7 +102,7 @@ def test_a_failed_attempt_is_made_again_after_a_growing_pause(failures):
 
 def test_after_the_last_retry_the_error_tells_how_often_and_what():
     flaky = Flaky(9)
-    call = Remote(flaky, name="gpt", retries=2, backoff=0.001).ask(HELLO)
+    call = FunctionPlayer(flaky, name="gpt", retries=2, backoff=0.001).ask(HELLO)
     with pytest.raises(PlayerError, match=r"^gpt failed after 3 attempts: ConnectionError: reset by peer$") as caught:
         call.result()
     assert caught.value.__cause__ is flaky.error
@@ -112,31 +113,50 @@ def test_after_the_last_retry_the_error_tells_how_often_and_what():
 def test_an_error_not_worth_a_retry_ends_the_call():
     flaky = Flaky(9, PermissionError("no key"))
     with pytest.raises(PlayerError, match="failed at the first attempt: PermissionError: no key"):
-        Remote(flaky, retries=5, backoff=0.0, retry_on=(ConnectionError,)).ask(HELLO).result()
+        FunctionPlayer(flaky, retries=5, backoff=0.0, retry_on=(ConnectionError,)).ask(HELLO).result()
     assert len(flaky.times) == 1
 
 
 @pytest.mark.parametrize("reply", [None, b"[4]", 4])
 def test_a_reply_that_is_no_text_is_an_error(reply):
     with pytest.raises(PlayerError, match=f"must return its reply as str, got {type(reply).__name__}"):
-        Remote(lambda _: reply).ask(HELLO).result()
+        FunctionPlayer(lambda _: reply).ask(HELLO).result()
 
 
 def test_no_more_calls_run_at_once_than_allowed():
     gate = Gate()
-    remote = Remote(gate, concurrency=3)
+    remote = FunctionPlayer(gate, concurrency=3)
     calls = [remote.ask(HELLO) for _ in range(9)]
     until(lambda: gate.inside == 3)
     time.sleep(0.05)
     assert gate.calls == 3
-    assert not any(call.done for call in calls)
+    assert not any(call.done() for call in calls)
     gate.open.set()
     assert [call.result() for call in calls] == ["late"] * 9
     assert gate.most == 3
 
 
+def test_a_call_that_waits_for_others_can_be_cancelled():
+    gate = Gate()
+    player = FunctionPlayer(gate, concurrency=1)
+    running, waiting, last = (player.ask(HELLO) for _ in range(3))
+    until(lambda: gate.inside == 1)
+    assert (waiting.cancel(), running.cancel()) == (True, False)
+    gate.open.set()
+    assert (running.result(), last.result()) == ("late", "late")
+    assert gate.calls == 2
+
+
+def test_players_of_several_kinds_are_waited_for_together():
+    gate = Gate()
+    calls = [FunctionPlayer(gate).ask(HELLO), FunctionPlayer(lambda _: "at once").ask(HELLO)]
+    done, pending = concurrent.futures.wait(calls, return_when=concurrent.futures.FIRST_COMPLETED)
+    assert (done, pending) == ({calls[1]}, {calls[0]})
+    gate.open.set()
+
+
 def test_threads_end_when_nothing_waits():
-    remote = Remote(lambda _: "x", name="short", concurrency=4)
+    remote = FunctionPlayer(lambda _: "x", name="short", concurrency=4)
     assert [call.result() for call in [remote.ask(HELLO) for _ in range(8)]] == ["x"] * 8
     until(lambda: not threads("short"))
     assert remote.ask(HELLO).result() == "x"
@@ -144,7 +164,7 @@ def test_threads_end_when_nothing_waits():
 
 def test_a_call_that_hangs_is_made_again_and_its_late_reply_is_dropped():
     gate = Gate(hanging=1)
-    remote = Remote(gate, concurrency=1, timeout=0.05, retries=1, backoff=0.0, name="stuck")
+    remote = FunctionPlayer(gate, concurrency=1, timeout=0.05, retries=1, backoff=0.0, name="stuck")
     call, behind = remote.ask(HELLO), remote.ask(HELLO)
     assert (call.result(), behind.result()) == ("in time", "in time")  # one place, although a thread still hangs
     gate.open.set()
@@ -155,13 +175,13 @@ def test_a_call_that_hangs_is_made_again_and_its_late_reply_is_dropped():
 def test_a_call_that_hangs_every_time_fails_with_the_limit():
     gate = Gate()
     with pytest.raises(PlayerError, match=r"failed after 2 attempts: TimeoutError: no reply within 0\.03 seconds"):
-        Remote(gate, timeout=0.03, retries=1, backoff=0.0).ask(HELLO).result()
+        FunctionPlayer(gate, timeout=0.03, retries=1, backoff=0.0).ask(HELLO).result()
     gate.open.set()
 
 
 def test_a_dead_endpoint_costs_twice_the_threads_and_then_refuses():
     gate = Gate()
-    remote = Remote(gate, concurrency=2, timeout=0.03, retries=9, backoff=0.0, name="dead")
+    remote = FunctionPlayer(gate, concurrency=2, timeout=0.03, retries=9, backoff=0.0, name="dead")
     calls = [remote.ask(HELLO) for _ in range(6)]
     for call in calls:
         with pytest.raises(PlayerError, match=r"dead: [34] calls hang past their time limit|TimeoutError"):
@@ -178,29 +198,29 @@ def test_a_dead_endpoint_costs_twice_the_threads_and_then_refuses():
 
 def test_without_a_time_limit_a_person_may_think():
     gate = Gate()
-    call = Remote(gate, timeout=None).ask(HELLO)
+    call = FunctionPlayer(gate, timeout=None).ask(HELLO)
     time.sleep(0.05)
-    assert not call.done
+    assert not call.done()
     gate.open.set()
     assert call.result() == "late"
 
 
 def test_waiting_ends_with_the_first_reply_or_the_given_time():
     gate = Gate()
-    remote = Remote(lambda messages: gate(messages) if messages[0]["content"] == "be brief" else "at once")
+    remote = FunctionPlayer(lambda messages: gate(messages) if messages[0]["content"] == "be brief" else "at once")
     slow, began = remote.ask(HELLO), time.monotonic()
-    remote.wait([slow], 0.05)
+    concurrent.futures.wait([slow], 0.05)
     assert 0.04 < time.monotonic() - began < 2.0
-    assert not slow.done
+    assert not slow.done()
     quick = remote.ask(HELLO[1:])
-    remote.wait([slow, quick])
-    until(lambda: quick.done)
+    concurrent.futures.wait([slow, quick], return_when=concurrent.futures.FIRST_COMPLETED)
+    assert quick.done()
     gate.open.set()
 
 
 def test_an_interrupt_inside_the_function_reaches_whoever_waits():
     with pytest.raises(KeyboardInterrupt):
-        Remote(Flaky(1, KeyboardInterrupt())).ask(HELLO).result()
+        FunctionPlayer(Flaky(1, KeyboardInterrupt())).ask(HELLO).result()
 
 
 @pytest.mark.parametrize(
@@ -214,4 +234,4 @@ def test_an_interrupt_inside_the_function_reaches_whoever_waits():
 )
 def test_limits_that_make_no_sense_are_refused(limits, message):
     with pytest.raises(ValueError, match=message):
-        Remote(lambda _: "x", **limits)
+        FunctionPlayer(lambda _: "x", **limits)

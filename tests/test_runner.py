@@ -358,7 +358,9 @@ def test_both_seats_need_the_policy_as_its_own_opponent(model):
 
 
 def test_a_bare_function_is_no_player_and_the_message_says_what_is(model):
-    with pytest.raises(TypeError, match=r"got function; wrap a function: dfc.players.remote.Remote\(function\)"):
+    with pytest.raises(
+        TypeError, match=r"got function; wrap a function: dfc.players.remote.FunctionPlayer\(function\)"
+    ):
         model.runner(lambda _: "[1]")
 
 

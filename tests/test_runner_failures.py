@@ -24,7 +24,7 @@ from dfc.inference.engine import Engine
 from dfc.models.chat import ChatTokenizer
 from dfc.models.config import DecoderConfig
 from dfc.models.transformer import abstract_params
-from dfc.players.remote import PlayerError, Remote
+from dfc.players.remote import FunctionPlayer, PlayerError
 from dfc.rollout.runner import MOST_ACTIONS, THINK_PROMPT, EpisodeSpec, RolloutRunner
 from dfc.tiny_player import build_tokenizer, transcripts
 
@@ -164,7 +164,7 @@ def test_a_remote_player_plays_as_a_scripted_one_of_the_same_mind(tokenizer):
         time.sleep(0.001 * (len(str(messages)) % 23))
         return first_free(messages)
 
-    runner, engine = make(tokenizer, Remote(dawdling))
+    runner, engine = make(tokenizer, FunctionPlayer(dawdling))
     scripted, _ = make(tokenizer, FirstFree())
     for found, expected in zip(runner.play(specs(12)), scripted.play(specs(12)), strict=True):
         same(found, expected)
@@ -183,7 +183,7 @@ def test_a_remote_player_reads_what_the_rules_show_its_seat_and_nothing_else(tok
         return thought + first_free(messages)
 
     rollout = dataclasses.replace(ROLLOUT, prompt=prompt, max_length=1024)
-    runner, _ = make(tokenizer, Remote(noting), rollout=rollout)
+    runner, _ = make(tokenizer, FunctionPlayer(noting), rollout=rollout)
     (episode,) = runner.play(specs(1))
     turns = [turn for turn in replay(episode.record()) if turn.seat != episode.seat]
     assert len(chats) == len(turns) > 1
@@ -211,7 +211,7 @@ def test_a_slow_opponent_holds_up_its_own_game_only(tokenizer):
         last.set()
 
     rollout = dataclasses.replace(ROLLOUT, slots=2)
-    runner, engine = make(tokenizer, Remote(slow_once), rollout=rollout, free=2, park_after=60.0)
+    runner, engine = make(tokenizer, FunctionPlayer(slow_once), rollout=rollout, free=2, park_after=60.0)
     for found, expected in zip(runner.play(listed()), make(tokenizer, FirstFree())[0].play(specs(12)), strict=True):
         same(found, expected)
     assert engine.parked == 0
@@ -230,7 +230,7 @@ def test_games_that_wait_long_are_parked_and_come_back(tokenizer):
         return first_free(messages)
 
     rollout = dataclasses.replace(ROLLOUT, slots=1)
-    runner, engine = make(tokenizer, Remote(together), rollout=rollout, free=1, park_after=0.01, most_parked=4)
+    runner, engine = make(tokenizer, FunctionPlayer(together), rollout=rollout, free=1, park_after=0.01, most_parked=4)
     found = runner.play(specs(5, seat=0))
     for episode, expected in zip(found, make(tokenizer, FirstFree())[0].play(specs(5, seat=0)), strict=True):
         same(episode, expected)
@@ -247,7 +247,7 @@ def test_no_more_games_are_parked_than_allowed(tokenizer):
 
     runner, engine = make(
         tokenizer,
-        Remote(slow),
+        FunctionPlayer(slow),
         rollout=dataclasses.replace(ROLLOUT, slots=1),
         free=1,
         park_after=0.001,
@@ -273,7 +273,7 @@ def test_a_dead_endpoint_fails_its_game_and_no_other(tokenizer):
             raise ConnectionError("connection refused")
         return first_free(messages)
 
-    remote = Remote(dies, name="gpt", retries=2, backoff=0.001)
+    remote = FunctionPlayer(dies, name="gpt", retries=2, backoff=0.001)
     healthy = make(tokenizer, FirstFree())[0].play(specs(12))
     runner, engine = make(tokenizer, remote)
     found = runner.play(specs(12))
@@ -294,7 +294,7 @@ def test_a_dead_endpoint_fails_its_game_and_no_other(tokenizer):
 
 
 def test_a_remote_player_that_takes_no_call_fails_its_game_and_no_other(tokenizer):
-    class Leaving(Remote):
+    class Leaving(FunctionPlayer):
         def ask(self, messages):
             if len(messages) > 1:
                 raise PlayerError("closed")
@@ -311,7 +311,7 @@ def test_a_remote_player_that_takes_no_call_fails_its_game_and_no_other(tokenize
 def test_a_remote_player_is_refused_where_processes_must_do_the_same(tokenizer, monkeypatch):
     monkeypatch.setattr(jax, "process_count", lambda: 4)
     with pytest.raises(ValueError, match="remote player 'gpt' cannot play in a run of 4 processes"):
-        make(tokenizer, Remote(first_free, name="gpt"), engine=object())
+        make(tokenizer, FunctionPlayer(first_free, name="gpt"), engine=object())
 
 
 # ---- what raises ------------------------------------------------------------------------------------------------
@@ -420,7 +420,7 @@ class Broken(TicTacToe):
 def test_a_game_that_raises_ends_as_failed_and_no_other(tokenizer, monkeypatch, where, failure, opponent):
     monkeypatch.setitem(registry._GAMES, "Broken-v0", registry.Entry(Broken))
     monkeypatch.setattr(Broken, "where", where)
-    other = {"scripted": RandomLegal(), "remote": Remote(first_free), "policy": "policy"}[opponent]
+    other = {"scripted": RandomLegal(), "remote": FunctionPlayer(first_free), "policy": "policy"}[opponent]
     runner, engine = make(tokenizer, other)
     found = runner.play(specs(8, "Broken-v0"))
     for episode in found:
@@ -518,7 +518,7 @@ def test_an_interrupt_ends_the_play_and_frees_the_slots(tokenizer, error, oppone
             raise error
         return first_free(messages)
 
-    other = RaisesAt(raising(error)) if opponent == "scripted" else Remote(interrupted)
+    other = RaisesAt(raising(error)) if opponent == "scripted" else FunctionPlayer(interrupted)
     runner, engine = make(tokenizer, other)
     with pytest.raises(type(error)):
         runner.play(specs(12))

@@ -23,7 +23,7 @@ from dfc.inference.engine import Engine
 from dfc.models.chat import ChatTokenizer
 from dfc.models.config import DecoderConfig
 from dfc.models.transformer import abstract_params
-from dfc.players.remote import Remote
+from dfc.players.remote import FunctionPlayer
 from dfc.rollout.runner import EpisodeSpec, RolloutRunner
 from dfc.tiny_player import build_tokenizer
 
@@ -186,7 +186,7 @@ def test_scripts_answer_for_the_world_and_the_record_can_be_replayed(play):
 
 def test_remote_simulators_play_as_scripts_of_the_same_mind(play):
     for found, expected in zip(
-        play({"world": Remote(chat_world), "judge": Remote(chat_judge)}), play(SCRIPTS), strict=True
+        play({"world": FunctionPlayer(chat_world), "judge": FunctionPlayer(chat_judge)}), play(SCRIPTS), strict=True
     ):
         assert found.record() == expected.record()
         assert found.token_ids.tolist() == expected.token_ids.tolist()
@@ -201,7 +201,7 @@ def test_the_world_remembers_and_the_judge_does_not(play):
                 chats[role].append(messages)
             return answer(messages)
 
-        return Remote(reply)
+        return FunctionPlayer(reply)
 
     (episode,) = play({"world": noting("world", chat_world), "judge": noting("judge", chat_judge)}, count=1)
     assert [len(chat) for chat in chats["world"]] == [2 * turn + 1 for turn in range(episode.steps)]
@@ -270,7 +270,7 @@ def test_a_game_that_was_set_aside_for_its_world_comes_back_to_its_judge(play):
         return chat_world(messages)
 
     rollout = dataclasses.replace(ROLLOUT, slots=1)
-    simulators = {"world": Remote(slow), "judge": "policy"}
+    simulators = {"world": FunctionPlayer(slow), "judge": "policy"}
     found = play(simulators, 4, rollout, park_after=0.001)
     for episode, expected in zip(found, play({"world": World(), "judge": "policy"}, 4), strict=True):
         assert episode.record() == expected.record()
@@ -285,7 +285,7 @@ def test_games_of_one_and_of_two_conversations_never_want_more_slots_than_there_
             time.sleep(0.05)
             return reply
 
-        return Remote(answer)
+        return FunctionPlayer(answer)
 
     sizes = {"rows": 3, "prefill_buckets": (32,), "cache_buckets": (ROLLOUT.max_length,), "decode_steps": 8}
     stop = tokenizer.stop_token_ids(ROLLOUT.stop)
@@ -328,7 +328,7 @@ def test_a_dead_endpoint_fails_the_episodes_and_says_who(play):
     def dead(_):
         raise ConnectionError("nobody there")
 
-    remote = Remote(dead, retries=0, name="endpoint")
+    remote = FunctionPlayer(dead, retries=0, name="endpoint")
     episodes = play({"world": remote, "judge": Judge()}, count=3)
     for episode in episodes:
         assert "the world for seat 1" in episode.failure

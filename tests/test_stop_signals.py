@@ -16,7 +16,7 @@ from dfc.inference.slots import EngineReply
 from dfc.models import huggingface
 from dfc.models.chat import ChatTokenizer
 from dfc.players import sequential
-from dfc.players.remote import Remote
+from dfc.players.remote import FunctionPlayer
 from dfc.rollout.runner import EpisodeSpec, RolloutRunner
 from dfc.runs import stop_signals
 from dfc.runs.stop_signals import Interrupted, Stop
@@ -123,7 +123,7 @@ def test_games_that_had_ended_are_handed_over(tokenizer):
 def test_nobody_waits_for_a_player_elsewhere(tokenizer, inside):
     """The player answers after its time limit of 60 s only, in a runner and where there is no engine."""
     release = threading.Event()
-    remote = Remote(lambda _: "[0]" if release.wait(60) else "", timeout=60.0)
+    remote = FunctionPlayer(lambda _: "[0]" if release.wait(60) else "", timeout=60.0)
     with Stop() as stop:
         timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM))
         timer.start()

@@ -1,15 +1,18 @@
-"""Reads what a chat endpoint sends: a reply, a reason why there is none, how long to wait. Texts in, values out."""
+"""Reads what a chat endpoint sends: a reply, a reason why there is none, how long to wait. Bytes in, values out."""
 
 import dataclasses
 import email.utils
 import json
 import re
 import time
-from collections.abc import Mapping
+import zlib
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from dfc.players.usage import Usage, reported_usage
 
+_NO_PACKING = ("", "identity", "none", "utf-8")  # the last two are no encodings, but are sent as such
+_PACKINGS = ("gzip", "x-gzip", "deflate")
 _SHOWN = 300  # characters of an answer in an error message
 _UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
@@ -41,6 +44,58 @@ class AttemptFailure:
     text: str
     retryable: bool = True
     usage: Usage | None = None
+
+
+class AnswerTooLargeError(Exception):
+    """An answer that is not read; the text says why, and what to do."""
+
+
+async def read_body(parts: AsyncIterator[bytes], headers: Mapping[str, str], limit: int) -> bytes:
+    """Returns the body of an answer, unpacked; stops at the limit, which holds before and after unpacking.
+
+    No compression is asked for, but gateways exist that compress all the same.
+
+    Args:
+      parts: of the body, as they come.
+      headers: of the answer, names in small letters.
+      limit: bytes.
+
+    Raises:
+      AnswerTooLargeError: it is larger, or compressed in a way that cannot be unpacked piece by piece here.
+    """
+    hint = "lower max_tokens, or raise max_answer_bytes if such answers are meant"
+    too_large = AnswerTooLargeError(f"the answer has more than max_answer_bytes={limit}; {hint}")
+    encoding = headers.get("content-encoding", "")
+    packings = [name for name in (part.strip().lower() for part in encoding.split(",")) if name not in _NO_PACKING]
+    if len(packings) > 1 or not set(packings) <= set(_PACKINGS):
+        raise AnswerTooLargeError(
+            f"the answer is compressed ({encoding[:40]}), which was not asked for; turn that off there, or use gzip"
+        )
+    announced = headers.get("content-length", "")
+    if announced.isdecimal() and int(announced) > limit:
+        raise too_large
+    body = bytearray()
+    received = 0
+    unpacker: Any = None
+    async for part in parts:
+        received += len(part)
+        if received > limit:
+            raise too_large
+        if packings and part:
+            unpacker = unpacker or zlib.decompressobj(_window(packings[0], part[0]))
+            body += unpacker.decompress(part, limit + 1 - len(body))
+        else:
+            body += part
+        if len(body) > limit:
+            raise too_large
+    return bytes(body)
+
+
+def _window(packing: str, first: int) -> int:
+    """What zlib calls a format. Some servers send "deflate" without its header, whose first byte ends in 8."""
+    if packing != "deflate":
+        return 16 + zlib.MAX_WBITS
+    return zlib.MAX_WBITS if first & 15 == 8 else -zlib.MAX_WBITS
 
 
 def shown(text: str) -> str:
@@ -171,11 +226,3 @@ def _duration(text: str) -> float | None:
     if number > 1e9:  # seconds since 1970, or milliseconds
         number = (number / 1e3 if number > 1e11 else number) - time.time()
     return max(0.0, number)
-
-
-def as_json(value: Any) -> str | None:  # noqa: ANN401 - the question is whether it is JSON at all
-    """Returns canonical JSON of a value; None where it has no such form."""
-    try:
-        return json.dumps(value, sort_keys=True, allow_nan=False)
-    except (TypeError, ValueError, RecursionError):
-        return None

@@ -1,55 +1,49 @@
 """A player that is a chat endpoint: any server with OpenAI's chat completions, such as vLLM, llama.cpp or a vendor's.
 
-Calls run in one event loop in a thread of its own. The `openai` client speaks the protocol; its own retries are off,
-because limits, pauses and counts have to hold for all calls of an endpoint together.
+Calls run in one event loop in a thread of its own, where a time limit or the end of the endpoint ends them at any
+moment; a thread that waits for a server could not be ended so. The HTTP client is that of `openai`. Its retries are not
+used: limits, pauses, budget and counts have to hold for all attempts of an endpoint together, and answers without a
+text are tried again, too. Neither are its time limits, which are for one read: a server that sends a byte now and then
+would never reach one.
 
 The key is read from an environment variable and goes nowhere but into the header of requests. Errors are made new from
-redacted text instead of chained: the client's own carry the request.
+redacted text instead of chained: those of the client carry the request.
 """
 
 import asyncio
 import collections
-import concurrent.futures
 import dataclasses
-import functools
-import importlib
-import itertools
+import json
 import logging
 import random
 import threading
+import time
 import urllib.parse
 import weakref
-import zlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import openai
 
 from dfc.errors import ConfigError
 from dfc.players import chat_response
-from dfc.players.chat_response import AttemptFailure, ChatReply
-from dfc.players.endpoint_config import EndpointConfig, is_loopback
-from dfc.players.remote import Call, ChatMessage, PlayerError, Remote
+from dfc.players.chat_response import AnswerTooLargeError, AttemptFailure, ChatReply
+from dfc.players.endpoint_config import EndpointConfig, check, is_loopback
+from dfc.players.key_search import Secret
+from dfc.players.remote import ChatMessage, PlayerError, Remote, copy_chat
 from dfc.players.reply_cache import CachedReply, ReplyCache, request_key
-from dfc.players.secret import Secret
 from dfc.players.usage import Spending, estimated_usage
 
 __all__ = ["Endpoint", "EndpointConfig", "EndpointError"]
 
 _LOG = logging.getLogger(__name__)
-_NO_PACKING = ("", "identity", "none", "utf-8")  # the last two are no encodings, but are sent as such
-_PACKINGS = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "deflate"}
 _PASSING = (408, 409, 425, 429)  # below 500, the statuses that may be over a little later
 _LONGEST_BACKOFF = 60.0
 _LIST_LIMIT = 5.0  # seconds for the list of models in an error message
 _LAST_REPLIES = 5.0  # seconds that `close` leaves to requests under way: their replies are paid for
-# The client adds headers from variables of the environment (OPENAI_ORG_ID, OPENAI_CUSTOM_HEADERS, which may even hold
-# another key) for whichever server it is used with. Only these go out, its own `x-stainless-*`, and our key.
-_HEADERS = (
-    *("accept", "accept-encoding", "connection", "content-length", "content-type", "host", "transfer-encoding"),
-    "user-agent",
-)
 
 
 class EndpointError(PlayerError):
@@ -57,188 +51,104 @@ class EndpointError(PlayerError):
 
 
 class _ClientThread:
-    """The thread with the event loop and the client."""
+    """The thread with the event loop and the client; refers to no endpoint, so that a forgotten one ends it.
 
-    def __init__(self, client: openai.AsyncOpenAI, key: Secret, concurrency: int, name: str) -> None:
+    Raises:
+      OSError: there is no file descriptor left for the loop.
+    """
+
+    def __init__(self, client: openai.DefaultAsyncHttpxClient, key: Secret, name: str) -> None:
         self.client = client
-        self._key = key
-        self.slots = asyncio.Semaphore(concurrency)
         self.sent: set[asyncio.Task[Any] | None] = set()  # calls whose request is with the server
-        self.closing = False
-        self._stopped = asyncio.Event()
-        self._ready = threading.Event()
-        self._failure: OSError | None = None
+        self.closing = asyncio.Event()
+        self._key = key
+        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self.loop = self._runner.get_loop()
         self._thread = threading.Thread(target=self._run, name=f"dfc-{name}", daemon=True)
         self._thread.start()
-        self._ready.wait()
-        if self._failure is not None:
-            raise EndpointError(f"{name}: no event loop can be made: {self._failure}") from self._failure
 
     def _run(self) -> None:
-        try:
-            with self._key.kept_from_logs(), asyncio.Runner() as runner:
-                runner.run(self._main())
-        except OSError as error:  # no file descriptor is left
-            if self._ready.is_set():
-                raise
-            self._failure = error
-        finally:
-            self._ready.set()  # also if there is no loop to be had: nobody waits for ever
+        with self._key.kept_from_logs(), self._runner:
+            self._runner.run(self._main())
 
     async def _main(self) -> None:
-        self.loop = asyncio.get_running_loop()
-        self._ready.set()
         async with self.client:
-            await self._stopped.wait()
-            self.closing = True
+            await self.closing.wait()
+            await asyncio.sleep(0)  # a call made just before begins, so that it can count how it ends
             calls = asyncio.all_tasks() - {asyncio.current_task()}
-            sent = calls & self.sent
-            for call in calls - sent:
+            for call in calls - self.sent:
                 call.cancel()
-            if sent:
+            if sent := calls & self.sent:
                 await asyncio.wait(sent, timeout=_LAST_REPLIES)
-            for call in sent:
+            for call in calls:
                 call.cancel()
             await asyncio.gather(*calls, return_exceptions=True)
 
     def stop(self) -> None:
         """Ends calls under way, the client, the loop and the thread; called once."""
-        self.loop.call_soon_threadsafe(self._stopped.set)
+        self.loop.call_soon_threadsafe(self.closing.set)
         if threading.current_thread() is not self._thread:  # the last reference may be a call's
             self._thread.join(timeout=_LAST_REPLIES + 5.0)
 
 
-async def _only_own_headers(key: Secret, request: Any) -> None:  # noqa: ANN401 - of the client's own transport
-    """Takes from a request what the environment has added, and gives it our key or none."""
-    for name in list(request.headers):
-        if name.lower() not in _HEADERS and not name.lower().startswith("x-stainless-"):
-            del request.headers[name]
-    if key.value:
-        request.headers["Authorization"] = f"Bearer {key.value}"
-
-
-class _TooLargeError(Exception):
-    """An answer that is not read; the text says why, and what to do."""
-
-
-@functools.cache
-def _counted(library: str) -> Any:  # noqa: ANN401 - a class of the client's own transport
-    """Returns the class of a body that ends with an error after so many bytes, made of the library's own streams.
-
-    With an unpacker the bytes are counted on both sides of it, and no more than the limit is ever unpacked.
-    """
-    base: Any = importlib.import_module(library).AsyncByteStream  # which library it is depends on the client's version
-
-    class Counted(base):  # type: ignore[misc]  # a class found when it is needed
-        def __init__(self, stream: Any, limit: int, packing: str | None) -> None:  # noqa: ANN401 - of the library
-            self._stream, self._limit, self._packing = stream, limit, packing
-
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            left = unpacked_left = self._limit
-            unpacker: Any = None
-            async for part in self._stream:
-                left -= len(part)
-                if left < 0:
-                    raise _too_large(self._limit)
-                if self._packing is None:
-                    yield part
-                elif part:
-                    unpacker = unpacker or zlib.decompressobj(_window(self._packing, part[0]))
-                    plain = unpacker.decompress(part, unpacked_left + 1)
-                    unpacked_left -= len(plain)
-                    if unpacked_left < 0:
-                        raise _too_large(self._limit)
-                    yield plain
-
-        async def aclose(self) -> None:
-            await self._stream.aclose()
-
-    return Counted
-
-
-def _window(packing: str, first: int) -> int:
-    """What zlib calls a format. Some servers send "deflate" without its header, whose first byte ends in 8."""
-    if packing == "gzip":
-        return 16 + zlib.MAX_WBITS
-    return zlib.MAX_WBITS if first & 15 == 8 else -zlib.MAX_WBITS
-
-
-def _too_large(limit: int) -> _TooLargeError:
-    hint = "lower max_tokens, or raise max_answer_bytes if such answers are meant"
-    return _TooLargeError(f"the answer has more than max_answer_bytes={limit}; {hint}")
-
-
-async def _bounded(limit: int, response: Any) -> None:  # noqa: ANN401 - of the client's own transport
-    """Lets no more of a body in than the limit; called when an answer's headers have come.
-
-    Raises:
-      _TooLargeError: it is announced as larger, or compressed in a way that cannot be unpacked piece by piece here.
-    """
-    # No compression is asked for, but gateways exist that compress all the same.
-    encoding = response.headers.pop("content-encoding", "")  # gone, or the client would unpack without a limit
-    named = [name for name in (part.strip().lower() for part in encoding.split(",")) if name not in _NO_PACKING]
-    packing = _PACKINGS.get(named[0]) if len(named) == 1 else None
-    if named and packing is None:
-        raise _TooLargeError(
-            f"the answer is compressed ({encoding[:40]}), which was not asked for; turn that off there, or use gzip"
-        )
-    announced = response.headers.get("content-length", "")
-    if announced.isdecimal() and int(announced) > limit:
-        raise _too_large(limit)
-    response.stream = _counted(type(response).__module__.partition(".")[0])(response.stream, limit, packing)
-
-
-def _unused(_: list[ChatMessage]) -> str:
-    raise AssertionError("an endpoint answers in its event loop")
-
-
 class Endpoint(Remote):
-    """A chat endpoint as a player; sits wherever a `Remote` does, and is safe to share between threads.
+    """A chat endpoint as a player.
 
     Use it in a ``with`` statement or call `close`, which ends its thread.
 
     Attributes:
       name: used in error messages.
-      config: as given.
+      config: how it is asked.
     """
 
-    def __init__(self, config: EndpointConfig, *, name: str | None = None, random_seed: int = 0) -> None:
+    def __init__(
+        self,
+        base_url: str,
+        model: str,
+        config: EndpointConfig | None = None,
+        *,
+        name: str | None = None,
+        random_seed: int = 0,
+    ) -> None:
         """Reads the key and opens the cache; nothing is sent before the first call.
 
         Args:
-          config: where the endpoint is and how it is asked.
+          base_url: up to and without ``/chat/completions``, such as ``http://localhost:8000/v1``.
+          model: the name the server knows it by.
+          config: how the endpoint is asked; None: as the defaults say, without a key.
           name: used in error messages; by default the model's.
           random_seed: of the waiting times between attempts; no reply depends on it.
 
         Raises:
-          ConfigError: the environment variable holds no key, or one that a value of `config` repeats; or the cache
-            folder cannot be made.
+          ConfigError: a value makes no sense; the environment variable holds no key, or one that another value repeats;
+            or the cache folder cannot be made.
         """
-        # The time limit is enforced in the event loop, where calls end by themselves.
-        super().__init__(_unused, name=name or config.model, concurrency=config.concurrency, timeout=None)
+        config = EndpointConfig() if config is None else config
+        check(base_url, model, config)
+        self.name = name or model
         self.config = config
+        self._model = model
         self._key = Secret.read(config.key_variable)
-        shown = [name for name in ("base_url", "model", "extra_body") if self._key.is_in(str(getattr(config, name)))]
-        if shown:  # they are written to run folders
-            hint = "a key belongs nowhere but into its environment variable"
-            raise ConfigError([f"endpoint.{name}: repeats the key in {config.key_variable}; {hint}" for name in shown])
-        url = urllib.parse.urlsplit(config.base_url)  # two spellings of a host share their replies
+        # What is shown in error messages and run folders.
+        texts = {"base_url": base_url, "model": model, "extra_body": str(config.extra_body)}
+        repeating = [field for field, text in texts.items() if self._key.is_in(text)]
+        if repeating:
+            hint = f"repeats the key in {config.key_variable}; a key belongs nowhere but into its environment variable"
+            raise ConfigError([f"endpoint.{field}: {hint}" for field in repeating])
+        url = urllib.parse.urlsplit(base_url)  # two spellings of a host share their replies
         self._url = url._replace(netloc=url.netloc.lower()).geturl().rstrip("/")
         try:
-            self._cache = None if config.cache is None else ReplyCache(config.cache)
+            self._cache = ReplyCache(config.cache) if config.cache else None
         except OSError as error:
             raise ConfigError([f"endpoint.cache={config.cache!r}: {error.strerror or error}"]) from error
-        self._spending = Spending(
-            self.name,
-            input_price=config.input_price,
-            output_price=config.output_price,
-            budget_money=config.budget_money,
-            budget_tokens=config.budget_tokens,
-        )
+        self._spending = Spending(self.name, config)
         self._random = random.Random(random_seed)
+        self._slots = asyncio.Semaphore(config.concurrency)  # of the event loop, as is the next
+        self._resume_at = 0.0  # time of the monotonic clock before which no request is made
+        self._lock = threading.Lock()  # guards everything below
         self._trials: collections.Counter[str] = collections.Counter()
-        self._under_way: dict[str, list[Call]] = {}  # request -> further calls that wait for its reply
-        self._resume_at = 0.0  # time of the event loop before which no request is made
+        self._under_way: dict[str, Future[str]] = {}  # by request, where there is a cache
+        self._followers: collections.Counter[str] = collections.Counter()  # further calls that wait for the same reply
         self._client_thread: _ClientThread | None = None
         self._stop: weakref.finalize[..., Endpoint] | None = None
         self._closed = False
@@ -259,7 +169,7 @@ class Endpoint(Remote):
 
         Requests that are with the server have 5 seconds to bring their reply, which is then counted and cached.
         """
-        with self._changed:
+        with self._lock:
             self._closed = True
             stop = self._stop
         if stop is not None:
@@ -272,7 +182,7 @@ class Endpoint(Remote):
         attempts, ``retries`` those after a failed one, ``time_limits`` those given up, whose tokens nobody knows.
         ``input_tokens`` and ``output_tokens`` are the server's counts, except in ``estimated_replies`` replies.
         """
-        return {"name": self.name, "base_url": self._url, "model": self.config.model, **self._spending.report()}
+        return {"name": self.name, "base_url": self._url, "model": self._model, **self._spending.report()}
 
     def answer(self, messages: Sequence[ChatMessage], *, trial: int | None = None) -> str:
         """Returns the reply to a chat and waits for it; see `ask`.
@@ -282,7 +192,7 @@ class Endpoint(Remote):
         """
         return self.ask(messages, trial=trial).result()
 
-    def ask(self, messages: Sequence[ChatMessage], *, trial: int | None = None) -> Call:
+    def ask(self, messages: Sequence[ChatMessage], *, trial: int | None = None) -> "Future[str]":
         """Starts a call, or queues it if `concurrency` requests are under way; returns at once.
 
         Args:
@@ -290,38 +200,53 @@ class Endpoint(Remote):
           trial: which of several samples of this chat; each has its own place in the cache. None: 0 at temperature
             0, otherwise how often this object was asked this very chat before.
 
+        Returns:
+          The reply under way. With a cache, whoever asks the same meanwhile gets the same object: to cancel it ends it
+          for all of them.
+
         Raises:
           PlayerError: the endpoint is closed, or its thread cannot begin.
         """
-        call = Call(self, [ChatMessage(role=m["role"], content=m["content"]) for m in messages])
-        with self._changed:
+        with self._lock:
             if self._closed:
                 raise PlayerError(f"{self.name}: the endpoint is closed; make a new one")
             self._spending.count(calls=1)
-            body = self._body(call.messages)
+            body = self._body(messages)
             if trial is None:
                 trial = self._next_trial(body)
             if body.get("seed") is not None:
                 body["seed"] += trial
             key = None if self._cache is None else request_key(self._url, body, trial)
-            if key is None or not self._known(call, key):
-                try:
-                    self._start(call, body, key)
-                except Exception:
-                    self._spending.count(failures=1)
-                    raise
-        return call
+            known = None if key is None else self._under_way.get(key)
+            if key is not None and known is not None and not known.cancelled():
+                self._followers[key] += 1
+                return known
+            found = None if key is None or self._cache is None else self._cache.get(key)
+            if found is not None:
+                self._spending.count(cache_hits=1)
+                call: Future[str] = Future()
+                call.set_result(found.text)
+                return call
+            try:
+                thread = self._started()
+            except OSError as error:
+                self._spending.count(failures=1)
+                raise EndpointError(f"{self.name}: the client or its event loop cannot be made: {error}") from error
+            call = asyncio.run_coroutine_threadsafe(self._counted_reply(thread, body, key), thread.loop)
+            if key is not None:
+                self._under_way[key] = call
+            return call
 
     # ---- under the lock -------------------------------------------------------------------------------------------
 
-    def _body(self, messages: list[ChatMessage]) -> dict[str, Any]:
+    def _body(self, messages: Sequence[ChatMessage]) -> dict[str, Any]:
         config = self.config
         reals = {"temperature": config.temperature, "top_p": config.top_p}
         wholes = {"max_tokens": config.max_tokens, "seed": config.seed}
         # 0 and 0.0 are one temperature, but two JSON texts and so two keys of the cache.
         sent: dict[str, Any] = {name: float(value) for name, value in reals.items() if value is not None}
         sent |= {name: value for name, value in wholes.items() if value is not None}
-        return {**sent, **config.extra_body, "model": config.model, "messages": [dict(m) for m in messages]}
+        return {**sent, **config.extra_body, "model": self._model, "messages": copy_chat(messages)}
 
     def _next_trial(self, body: Mapping[str, Any]) -> int:
         if self.config.temperature == 0 or (self._cache is None and self.config.seed is None):
@@ -330,80 +255,60 @@ class Endpoint(Remote):
         self._trials[request] += 1
         return self._trials[request] - 1
 
-    def _known(self, call: Call, key: str) -> bool:
-        """Answers a call from the cache, or lets it wait for the same request under way."""
-        assert self._cache is not None  # noqa: S101 - there is a key only with a cache
-        if key in self._under_way:
-            self._under_way[key].append(call)
-            return True
-        found = self._cache.get(key)
-        if found is None:
-            return False
-        call.text = found.text
-        self._spending.count(cache_hits=1)
-        self._changed.notify_all()
-        return True
+    def _started(self) -> _ClientThread:
+        """Returns the thread, which begins with the first call.
 
-    def _start(self, call: Call, body: dict[str, Any], key: str | None) -> None:
+        Raises:
+          OSError: certificates cannot be read, or no file descriptor is left.
+        """
         if self._client_thread is None:
-            try:
-                client = self._client()
-            except OSError as error:  # certificates cannot be read, or no file descriptor is left to read them with
-                raise EndpointError(f"{self.name}: the client cannot be made: {error}") from error
-            self._client_thread = _ClientThread(client, self._key, self.config.concurrency, self.name)
+            headers = {"Accept": "application/json", "Accept-Encoding": "identity", "Content-Type": "application/json"}
+            if self._key.value:
+                headers["Authorization"] = f"Bearer {self._key.value}"
+            client = openai.DefaultAsyncHttpxClient(
+                follow_redirects=False,  # a redirected POST may turn into a GET; the error names the new address
+                timeout=None,
+                trust_env=not is_loopback(urllib.parse.urlsplit(self._url).hostname or ""),  # its proxies reach others
+                headers=headers,
+                cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # requests depend on no earlier answer
+            )
+            self._client_thread = _ClientThread(client, self._key, self.name)
             self._stop = weakref.finalize(self, self._client_thread.stop)
-        if key is not None:
-            self._under_way[key] = []
-        future = asyncio.run_coroutine_threadsafe(
-            self._converse(self._client_thread, call, body, key), self._client_thread.loop
-        )
-        future.add_done_callback(functools.partial(self._settle, call, key))
-
-    def _client(self) -> openai.AsyncOpenAI:
-        host = urllib.parse.urlsplit(self._url).hostname or ""
-        http_client = openai.DefaultAsyncHttpxClient(
-            follow_redirects=False,  # a redirected POST may turn into a GET; the error names the new address
-            timeout=None,
-            trust_env=not is_loopback(host),  # no proxy reaches this machine's own addresses
-            headers={"Accept-Encoding": "identity"},
-            event_hooks={
-                "request": [functools.partial(_only_own_headers, self._key)],
-                "response": [functools.partial(_bounded, self.config.max_answer_bytes)],
-            },
-        )
-        return openai.AsyncOpenAI(
-            api_key=self._key.value or "none", base_url=self._url, max_retries=0, timeout=None, http_client=http_client
-        )
+        return self._client_thread
 
     # ---- in the event loop ----------------------------------------------------------------------------------------
 
-    def _settle(self, call: Call, key: str | None, future: "concurrent.futures.Future[str]") -> None:
-        """Ends a call, and those that asked the same meanwhile."""
-        with self._changed:
-            followers = [] if key is None else self._under_way.pop(key)
-            error = None if future.cancelled() else future.exception()
-            if future.cancelled():
-                error = self._closed_error()
-            elif error is not None and not isinstance(error, PlayerError):
-                kind = type(error).__name__
-                error = EndpointError(self._key.redact(f"{self.name} at {self._url}: {kind}: {error}"))
-            if error is None:
-                self._spending.count(replies=1, cache_hits=len(followers))
-            else:
-                self._spending.count(failures=1 + len(followers))
-            for settled in [call, *followers]:
-                settled.error = error
-                settled.text = future.result() if error is None else None
-            self._changed.notify_all()
+    async def _counted_reply(self, thread: _ClientThread, body: dict[str, Any], key: str | None) -> str:
+        """Returns the reply and counts it for all who wait for it; so it does with the error that it raises."""
+        outcome: str | PlayerError
+        try:
+            outcome = await self._reply(thread, body, key)
+        except asyncio.CancelledError:
+            outcome = self._closed_error()
+        except PlayerError as error:
+            outcome = error
+        except Exception as error:  # noqa: BLE001 - whatever it is ends this call only, and may hold the key
+            text = f"{self.name} at {self._url}: {type(error).__name__}: {error}"
+            outcome = EndpointError(self._key.redact(text))
+        with self._lock:
+            followers = 0 if key is None else self._followers.pop(key, 0)
+            if key is not None:
+                self._under_way.pop(key, None)
+        if isinstance(outcome, str):
+            self._spending.count(replies=1, cache_hits=followers)
+            return outcome
+        self._spending.count(failures=1 + followers)
+        raise outcome
 
     def _closed_error(self) -> PlayerError:
         return PlayerError(f"{self.name}: the endpoint was closed before the reply came")
 
-    async def _converse(self, client_thread: _ClientThread, call: Call, body: dict[str, Any], key: str | None) -> str:
+    async def _reply(self, thread: _ClientThread, body: dict[str, Any], key: str | None) -> str:
         """Makes attempts until one of them gives a reply, which is returned."""
-        for attempt in itertools.count(1):
-            call.attempt = attempt
-            found = await self._attempt(client_thread, body)
+        content = json.dumps(body, ensure_ascii=False).encode()
+        attempt = 1
+        while True:
+            found = await self._attempt(thread, content)
             if isinstance(found, ChatReply):
                 break
             found = dataclasses.replace(found, text=self._key.redact(found.text))
@@ -412,80 +317,64 @@ class Endpoint(Remote):
             if not found.retryable or attempt > self.config.retries:
                 tries = f" ({attempt} attempts)" if attempt > 1 else ""
                 raise EndpointError(f"{self.name} at {self._url}: {found.text}{tries}")
-            if client_thread.closing:
+            if thread.closing.is_set():
                 raise self._closed_error()
             self._spending.count(retries=1)
             longest = min(self.config.backoff * 2.0 ** (attempt - 1), _LONGEST_BACKOFF)
             await asyncio.sleep(longest * self._random.uniform(0.5, 1.0))
+            attempt += 1
         text = self._key.redact_reply(found.text)
-        usage = found.usage or estimated_usage(call.messages, text)
+        usage = found.usage or estimated_usage(body["messages"], text)
         self._spending.charge(usage)
-        if key is not None:
-            self._store(key, CachedReply(text, usage.input_tokens, usage.output_tokens))
+        if self._cache is not None and key is not None:
+            try:
+                self._cache.put(key, CachedReply(text, usage.input_tokens, usage.output_tokens))
+            except OSError as error:  # the reply is paid for and can be played
+                self._spending.count(cache_write_failures=1)
+                _LOG.warning("%s: cannot write a reply to the cache %s: %s", self.name, self.config.cache, error)
         return text
 
-    def _store(self, key: str, reply: CachedReply) -> None:
-        assert self._cache is not None  # noqa: S101 - there is a key only with a cache
-        try:
-            self._cache.put(key, reply)
-        except OSError as error:  # the reply is paid for and can be played
-            self._spending.count(cache_write_failures=1)
-            _LOG.warning("%s: cannot write a reply to the cache %s: %s", self.name, self.config.cache, error)
-
-    async def _turn(self, client_thread: _ClientThread) -> None:
-        """Takes one of the slots when one is free and no pause is on."""
-        while True:
-            await client_thread.slots.acquire()
-            delay = self._resume_at - client_thread.loop.time()
-            if delay <= 0:
-                return
-            client_thread.slots.release()
-            await asyncio.sleep(delay + self._random.uniform(0.0, min(self.config.backoff, delay) / 2.0))
-
-    async def _attempt(self, client_thread: _ClientThread, body: dict[str, Any]) -> ChatReply | AttemptFailure:
-        await self._turn(client_thread)
-        client_thread.sent.add(asyncio.current_task())
-        try:
-            self._spending.check()
-            self._spending.count(requests=1)
+    async def _attempt(self, thread: _ClientThread, content: bytes) -> ChatReply | AttemptFailure:
+        async with self._slots:
+            while (delay := self._resume_at - time.monotonic()) > 0:  # noqa: ASYNC110 - a pause may become longer
+                await asyncio.sleep(delay + self._random.uniform(0.0, min(self.config.backoff, delay) / 2.0))
+            thread.sent.add(asyncio.current_task())
             try:
-                async with asyncio.timeout(self.config.timeout):
-                    content = await self._request(client_thread.client, body)
-            except TimeoutError:
-                self._spending.count(time_limits=1)
-                return AttemptFailure(
-                    f"no reply within {self.config.timeout:g} seconds; raise timeout, or lower concurrency"
-                )
-            except openai.APIStatusError as error:
-                response = error.response
-                status, headers, refused = response.status_code, dict(response.headers), response.content
-            except _TooLargeError as error:
-                return AttemptFailure(str(error), retryable=False)
-            except openai.APIConnectionError as error:
-                cause = error.__cause__
-                if isinstance(cause, _TooLargeError):  # raised while the client read the body
-                    return AttemptFailure(str(cause), retryable=False)
-                why = f"{type(cause).__name__}: {cause}" if cause is not None else str(error)
-                return AttemptFailure(f"the connection failed: {why or 'no explanation'}; does the server run there?")
-            else:
-                return chat_response.read_reply(content)
-            return await self._refused(client_thread, status, headers, refused)
-        finally:
-            client_thread.sent.discard(asyncio.current_task())
-            client_thread.slots.release()
+                self._spending.check()
+                self._spending.count(requests=1)
+                return await self._exchange(thread, content)
+            finally:
+                thread.sent.discard(asyncio.current_task())
 
-    async def _request(self, client: openai.AsyncOpenAI, body: dict[str, Any]) -> bytes:
-        # Everything but the chat goes into extra_body, so that what is sent is what the cache's key is made of.
-        further = {name: value for name, value in body.items() if name not in ("model", "messages")}
-        response = await client.chat.completions.with_raw_response.create(
-            model=body["model"],
-            messages=cast("Any", body["messages"]),
-            extra_body=further,
-        )
-        return response.http_response.content
+    async def _exchange(self, thread: _ClientThread, content: bytes) -> ChatReply | AttemptFailure:
+        try:
+            async with asyncio.timeout(self.config.timeout):
+                status, headers, answer = await self._request(thread, "POST", "chat/completions", content)
+        except TimeoutError:
+            self._spending.count(time_limits=1)
+            return AttemptFailure(
+                f"no reply within {self.config.timeout:g} seconds; raise timeout, or lower concurrency"
+            )
+        except AnswerTooLargeError as error:
+            return AttemptFailure(str(error), retryable=False)
+        except Exception as error:  # noqa: BLE001 - the client's own; their library differs between versions of openai
+            why = f"{type(error).__name__}: {error}"
+            return AttemptFailure(f"the connection failed: {why}; does the server run there?")
+        if 200 <= status < 300:
+            return chat_response.read_reply(answer)
+        return await self._refused(thread, status, headers, answer)
+
+    async def _request(
+        self, thread: _ClientThread, method: str, path: str, content: bytes | None = None
+    ) -> tuple[int, dict[str, str], bytes]:
+        """Returns status, headers (names in small letters) and body of an answer."""
+        async with thread.client.stream(method, f"{self._url}/{path}", content=content) as response:
+            limit = self.config.max_answer_bytes
+            answer = await chat_response.read_body(response.aiter_raw(), response.headers, limit)
+        return response.status_code, dict(response.headers), answer
 
     async def _refused(
-        self, client_thread: _ClientThread, status: int, headers: Mapping[str, str], content: bytes
+        self, thread: _ClientThread, status: int, headers: Mapping[str, str], content: bytes
     ) -> AttemptFailure:
         """Returns what an error status means and what to do about it; starts a pause if the server asks for one."""
         error_message, code = chat_response.read_error(content)
@@ -497,14 +386,14 @@ class Endpoint(Remote):
                 return AttemptFailure(
                     f"the server asks to wait for {pause:g} seconds, {hint} ({known})", retryable=False
                 )
-            self._pause(client_thread, pause)
+            self._pause(pause)
             return AttemptFailure(f"the server failed or was too busy; lower concurrency or raise retries ({known})")
-        what = await self._not_found(client_thread) if status == 404 else self._objection(status, headers)
+        what = await self._not_found(thread) if status == 404 else self._objection(status, headers)
         return AttemptFailure(f"{what} ({known})", retryable=False)
 
     def _objection(self, status: int, headers: Mapping[str, str]) -> str:
         """Returns what is wrong with calls that the server will never answer, and the fix."""
-        variable, model = self.config.key_variable, self.config.model
+        variable, model = self.config.key_variable, self._model
         whose = f"the key in {variable}" if variable else "a call without a key"
         if status == 401:
             hint = f"put a valid one into {variable}" if variable else "name its environment variable in key_variable"
@@ -518,29 +407,29 @@ class Endpoint(Remote):
         hint = "check max_tokens, temperature, top_p, seed, extra_body and the length of the chat against the model"
         return f"the server does not take the request; {hint}"
 
-    def _pause(self, client_thread: _ClientThread, seconds: float) -> None:
+    def _pause(self, seconds: float) -> None:
         """Lets no request begin for so long, whichever call it is of."""
-        begin, until = max(self._resume_at, client_thread.loop.time()), client_thread.loop.time() + seconds
-        if seconds > 0 and until > begin:
+        now = time.monotonic()
+        begin, until = max(self._resume_at, now), now + seconds
+        if until > begin:
             self._resume_at = until
             self._spending.count(paused_seconds=until - begin)
             _LOG.warning("%s: the server asks to wait for %g seconds", self.name, seconds)
 
-    async def _not_found(self, client_thread: _ClientThread) -> str:
+    async def _not_found(self, thread: _ClientThread) -> str:
         """Returns what status 404 means: another model is served, or another address."""
         names: list[str] = []
         try:
             async with asyncio.timeout(min(_LIST_LIMIT, self.config.timeout)):
-                response = await client_thread.client.models.with_raw_response.list()
-            names = chat_response.model_names(response.http_response.content)
-        except (TimeoutError, openai.OpenAIError):
-            names = []  # the list is a help, not the matter
-        if self.config.model in names:
+                names = chat_response.model_names((await self._request(thread, "GET", "models"))[2])
+        except Exception:  # noqa: BLE001 - the list is a help, not the matter
+            names = []
+        if self._model in names:
             return "the server lists the model but does not find it or the address"
         if names:
             served = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
-            return f"the server has no model {self.config.model!r}; set model to one of: {served}"
+            return f"the server has no model {self._model!r}; set model to one of: {served}"
         return (
-            f"the server has no model {self.config.model!r}, or {self._url}/chat/completions is not where it takes "
+            f"the server has no model {self._model!r}, or {self._url}/chat/completions is not where it takes "
             "calls; base_url usually ends in /v1"
         )

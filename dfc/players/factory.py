@@ -11,11 +11,11 @@ from dfc.games import scripted
 from dfc.games.game import Game
 from dfc.games.rng import GameRng
 from dfc.games.scripted import STRENGTHS, Player, Strength
-from dfc.players.endpoint_config import EndpointConfig
+from dfc.players.endpoint_config import EndpointConfig, check, split_name
 from dfc.players.remote import Remote
 
 EXAMPLE = "http://127.0.0.1:8000/v1#my-model"
-_OWN = ("base_url", "model", "key_variable")  # of an endpoint's settings, those that its name and the key's flag say
+_OWN = ("base_url", "model", "key_variable")  # of an endpoint, what its name and the key's flag say
 # A host with a port, a path or a model after it, and no http:// before it.
 _BARE_ADDRESS = re.compile(r"(localhost|[\w-]+(\.[\w-]+)+)(:\d+)?(/[^\s#]*)?#.*|(localhost|[\w.-]+):\d+(/\S*)?")
 
@@ -82,7 +82,7 @@ def player(name: str, key_variable: str = "", settings: Mapping[str, Any] | None
         return AnyGameBot(strength)
     from dfc.players.endpoint import Endpoint  # noqa: PLC0415 - imports a network client
 
-    return Endpoint(endpoint_config(name, key_variable, settings))
+    return Endpoint(*split_name(name), endpoint_config(name, key_variable, settings))
 
 
 def endpoint_config(name: str, key_variable: str = "", settings: Mapping[str, Any] | None = None) -> EndpointConfig:
@@ -95,8 +95,9 @@ def endpoint_config(name: str, key_variable: str = "", settings: Mapping[str, An
     unknown = [setting for setting in settings or () if setting not in known]
     if unknown:
         raise ConfigError([f"endpoint.{setting}: {_no_setting(setting, known)}" for setting in unknown])
-    url, _, model = name.partition("#")
-    return EndpointConfig(base_url=url, model=model, key_variable=key_variable, **(settings or {}))
+    config = EndpointConfig(key_variable=key_variable, **(settings or {}))
+    check(*split_name(name), config)
+    return config
 
 
 def _no_setting(name: str, known: Sequence[str]) -> str:

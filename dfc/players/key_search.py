@@ -1,4 +1,6 @@
-"""Finds keys and passwords where they do not belong: in settings and command lines, which are stored and shown.
+"""Keys: used but never shown (`Secret`), and found where they do not belong (`KeySearch`).
+
+They do not belong into settings and command lines, which are stored and shown.
 
 A key belongs into an environment variable, whose name a setting ``key_variable`` or ``key_variables`` holds. What is
 taken for a secret anywhere else:
@@ -11,14 +13,17 @@ taken for a secret anywhere else:
   names of snapshots look alike.
 """
 
+import contextlib
 import dataclasses
+import itertools
+import logging
 import os
 import re
 import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from dfc.players.secret import Secret
+from dfc.errors import ConfigError
 
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 _LONGEST_VARIABLE = 100
@@ -52,6 +57,10 @@ _USER = re.compile(
 _ENVIRONMENT = re.compile(r"[A-Z0-9_]*_(?:KEY|TOKEN|SECRET|PASSWORD)")
 _SUBSTANCE = 16  # characters of a key without digits
 _HINT = "put it into an environment variable and name that in key_variable (docs/endpoints.md); it is not repeated here"
+# Loggers that may repeat what a server sends in its headers: of the HTTP client and its transport, by either name.
+_LOGGERS = ("httpx", "httpx2", "httpcore.http11", "httpcore2.http11")
+_LEAST_REDACTED = 4  # characters of a key; shorter ones are placeholders, and a text without them could not be read
+_REVEALING = 8  # characters of a part that gives something away; placeholders such as EMPTY are shorter
 _DEPTH = 8  # of mappings and lists in a configuration; what lies deeper is refused elsewhere
 
 
@@ -60,6 +69,69 @@ def is_variable(name: str) -> bool:
     if not _VARIABLE.fullmatch(name) or len(name) > _LONGEST_VARIABLE or _FORMS.search(name):
         return False
     return not (_RANDOM.fullmatch(name) and re.search(r"\d", name))
+
+
+class Secret:
+    """A key that shows itself to nobody who prints it."""
+
+    def __init__(self, value: str) -> None:
+        self.value = value
+
+    @classmethod
+    def read(cls, variable: str) -> "Secret":
+        """Reads an environment variable; an empty name is an empty key.
+
+        Raises:
+          ConfigError: it is not set, or what it holds cannot be sent in a header; the key is not repeated.
+        """
+        value = os.environ.get(variable, "").strip() if variable else ""
+        if variable and not value:
+            raise ConfigError([f"endpoint.key_variable: the environment variable {variable} is not set or empty"])
+        if not all("!" <= character <= "~" for character in value):
+            raise ConfigError([f"endpoint.key_variable: the key in {variable} must be printable ASCII without spaces"])
+        return cls(value)
+
+    def __repr__(self) -> str:
+        return "<key>"
+
+    def is_in(self, text: str) -> bool:
+        """Whether a text holds the key; never for one so short that it may be a word."""
+        return len(self.value) >= _REVEALING and self.value in text
+
+    def redact(self, text: str) -> str:
+        """Returns a text without the key, whole, percent-encoded, or any part of it of 8 characters or more."""
+        if len(self.value) < _LEAST_REDACTED:
+            return text
+        text = text.replace(self.value, "<key>").replace(urllib.parse.quote(self.value, safe=""), "<key>")
+        size = _REVEALING
+        parts = {self.value[start : start + size] for start in range(len(self.value) - size + 1)}
+        hidden = bytearray(len(text))
+        for start in range(len(text) - size + 1):
+            if text[start : start + size] in parts:
+                hidden[start : start + size] = b"\1" * size
+        runs = itertools.groupby(range(len(text)), key=lambda place: hidden[place])
+        return "".join("<key>" if hide else "".join(text[place] for place in run) for hide, run in runs)
+
+    @contextlib.contextmanager
+    def kept_from_logs(self) -> Iterator[None]:
+        """Redacts what the client and its transport log meanwhile, and drops the tracebacks of their records."""
+
+        def redacts(record: logging.LogRecord) -> bool:
+            record.msg, record.args, record.exc_info = self.redact(record.getMessage()), (), None
+            return True
+
+        loggers = [logging.getLogger(name) for name in _LOGGERS]
+        for logger in loggers:
+            logger.addFilter(redacts)
+        try:
+            yield
+        finally:
+            for logger in loggers:
+                logger.removeFilter(redacts)
+
+    def redact_reply(self, text: str) -> str:
+        """Returns a reply without the key; other words, also short placeholders of local servers, stay as they are."""
+        return text.replace(self.value, "<key>") if self.is_in(text) else text
 
 
 class KeySearch:
@@ -111,11 +183,11 @@ def problems(config: object) -> list[str]:
     """Returns which settings hold a secret, or no name where the name of a variable belongs; one sentence each.
 
     Args:
-      config: one of `dfc.config`; of whatever types its values are. A default of its class is no secret.
+      config: a dataclass of `dfc.config`; of whatever types its values are. A default is no secret.
     """
     search = KeySearch(variables_of(config))
     found = []
-    for place, text, is_default in _texts(config, type(config)(), ""):
+    for place, text, is_default in _texts(config, None, ""):
         why = _why_no_variable(place, text) or (None if is_default else search.reason(text))
         if why:
             found.append(search.redact(f"{place}: {why}"))
@@ -176,7 +248,10 @@ def _why_no_variable(place: str, text: str) -> str | None:
 
 
 def _texts(value: object, default: object, place: str, depth: int = 0) -> Iterator[tuple[str, str, bool]]:
-    """Yields (dotted place, text, whether it is the default) of every text in a configuration, keys of mappings too."""
+    """Yields (dotted place, text, whether it is the default) of every text in a configuration, keys of mappings too.
+
+    Defaults are those of `default`, an object like `value`; None: those that the class of `value` gives its fields.
+    """
     if depth > _DEPTH:
         return
     if isinstance(value, str):
@@ -186,7 +261,8 @@ def _texts(value: object, default: object, place: str, depth: int = 0) -> Iterat
         for field in dataclasses.fields(value):
             inner: Any = getattr(value, field.name)
             name = f"{place}.{field.name}" if place else field.name
-            yield from _texts(inner, getattr(default, field.name, None), name, depth + 1)
+            usual = _default(field) if default is None else getattr(default, field.name, None)
+            yield from _texts(inner, usual, name, depth + 1)
     elif isinstance(value, Mapping):
         for key, inner in value.items():
             if isinstance(key, str):
@@ -195,3 +271,10 @@ def _texts(value: object, default: object, place: str, depth: int = 0) -> Iterat
     elif isinstance(value, list | tuple | set | frozenset):
         for inner in value:
             yield from _texts(inner, default, place, depth + 1)
+
+
+def _default(field: "dataclasses.Field[Any]") -> object:
+    """Returns what a field of a dataclass holds where nobody sets it; None where somebody has to."""
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return None if field.default is dataclasses.MISSING else field.default

@@ -11,7 +11,7 @@ from dfc.config import EndpointSettings, Evaluate, EvaluateTasks, GameOptions
 from dfc.errors import ConfigError
 from dfc.games import registry, scripted
 from dfc.games.scripted import Strength
-from dfc.players.endpoint_config import EndpointConfig
+from dfc.players.endpoint_config import EndpointConfig, check, split_name
 
 SCRIPT = "script"
 SIMULATORS = "simulators"  # the name under which configured simulators are counted
@@ -99,27 +99,26 @@ def endpoint_config(
     Raises:
       ConfigError: a value makes no sense.
     """
-    url, _, model = spec.who.partition("#")
     prices = _by_policy(settings.prices).get(spec.name, "0/0").split("/")
     try:
         money_in, money_out = (float(price) for price in prices)
     except ValueError as error:
         expected = f"{spec.name}=INPUT/OUTPUT, such as {spec.name}=0.15/0.6"
         raise ConfigError([f"endpoint.prices: expected {expected}, got {'/'.join(prices)!r}"]) from error
-    return EndpointConfig(
-        base_url=url,
-        model=model,
+    config = EndpointConfig(
         key_variable=_by_policy(settings.key_variables).get(spec.name, ""),
         temperature=settings.temperature if temperature is None else temperature,
         max_tokens=settings.max_tokens,
         concurrency=settings.concurrency,
         timeout=settings.timeout,
         retries=settings.retries,
-        cache=settings.cache or None,
+        cache=settings.cache,
         input_price=money_in,
         output_price=money_out,
         budget_money=settings.budget_money if money_in or money_out else 0.0,
     )
+    check(*split_name(spec.who), config)
+    return config
 
 
 def problems(config: Evaluate | EvaluateTasks) -> list[str]:

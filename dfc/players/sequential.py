@@ -1,5 +1,6 @@
 """Plays one game among scripted players, people and remote players, without an engine and one reply after another."""
 
+import concurrent.futures
 import dataclasses
 import sys
 from collections.abc import Callable, Sequence
@@ -41,9 +42,9 @@ def ask_until_stop(look: Callable[[], None]) -> AskRemote:
 
     def ask(player: Remote, chat: list[ChatMessage]) -> str:
         call = player.ask(chat)
-        while not call.done:
+        while not call.done():
             look()
-            call.remote.wait([call], _LONGEST_WAIT)
+            concurrent.futures.wait([call], _LONGEST_WAIT)
         return call.result()
 
     return ask
@@ -130,7 +131,11 @@ def refusal(game: Game, seat: int, reply: str) -> str | None:
 def _check(player: object, seat: int) -> None:
     if isinstance(player, Remote) or callable(getattr(player, "act", None)):
         return
-    hint = "wrap a function of a chat: dfc.players.remote.Remote(f)" if callable(player) else "see dfc.players.factory"
+    hint = (
+        "wrap a function of a chat: dfc.players.remote.FunctionPlayer(f)"
+        if callable(player)
+        else "see dfc.players.factory"
+    )
     raise TypeError(
         f"players[{seat}] must be a Remote or have act(game, rng) -> str, got {type(player).__name__}; {hint}"
     )

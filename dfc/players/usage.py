@@ -6,9 +6,14 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dfc.players.endpoint_config import EndpointConfig
 from dfc.players.remote import ChatMessage, PlayerError
 
 _MOST_TOKENS = 10**12  # of one request
+_COUNTS = (
+    *("calls", "replies", "cache_hits", "failures", "requests", "retries", "time_limits", "cache_write_failures"),
+    *("input_tokens", "output_tokens", "estimated_replies", "paused_seconds"),
+)
 
 
 class BudgetExceeded(PlayerError):  # noqa: N818 - the word for it; it ends a call like any other PlayerError
@@ -54,56 +59,26 @@ def reported_usage(usage: object) -> Usage | None:
     return None
 
 
-@dataclasses.dataclass
-class _Counts:
-    calls: int = 0
-    replies: int = 0
-    cache_hits: int = 0
-    failures: int = 0
-    requests: int = 0
-    retries: int = 0
-    time_limits: int = 0
-    cache_write_failures: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    estimated_replies: int = 0
-    paused_seconds: float = 0.0
-
-
 class Spending:
     """Counts of one endpoint; safe to share between threads."""
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        input_price: float = 0.0,
-        output_price: float = 0.0,
-        budget_money: float = 0.0,
-        budget_tokens: int = 0,
-    ) -> None:
+    def __init__(self, name: str, config: EndpointConfig) -> None:
         """Starts at nothing.
 
         Args:
           name: of the endpoint, for the error.
-          input_price: money per million tokens of chats.
-          output_price: money per million tokens of replies.
-          budget_money: no request is made once this much is spent; 0: no limit.
-          budget_tokens: no request is made once this many tokens went in and out; 0: no limit.
+          config: its prices and budgets.
         """
         self._name = name
-        self._input_price = input_price
-        self._output_price = output_price
-        self._budget_money = budget_money
-        self._budget_tokens = budget_tokens
+        self._config = config
         self._lock = threading.Lock()
-        self._counts = _Counts()
+        self._counts: dict[str, float] = dict.fromkeys(_COUNTS, 0) | {"paused_seconds": 0.0}
 
     def count(self, **more: float) -> None:
         """Adds to counts by name, such as ``retries=1``."""
         with self._lock:
             for name, number in more.items():
-                setattr(self._counts, name, getattr(self._counts, name) + number)
+                self._counts[name] += number
 
     def charge(self, usage: Usage) -> None:
         """Adds the tokens of one request."""
@@ -111,18 +86,13 @@ class Spending:
             input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, estimated_replies=int(usage.estimated)
         )
 
-    @property
-    def money(self) -> float:
+    def _money(self) -> float:
         """Input tokens x input price / 1e6 + output tokens x output price / 1e6, in the unit of the prices.
 
         Discounts, such as for chats the server has in its own cache, are not known here: it is an upper bound.
         """
-        with self._lock:
-            return self._money()
-
-    def _money(self) -> float:
-        counts = self._counts
-        return (counts.input_tokens * self._input_price + counts.output_tokens * self._output_price) / 1e6
+        inputs, outputs = self._counts["input_tokens"], self._counts["output_tokens"]
+        return (inputs * self._config.input_price + outputs * self._config.output_price) / 1e6
 
     def check(self) -> None:
         """Returns if another request may be made.
@@ -131,24 +101,22 @@ class Spending:
           BudgetExceeded: not so; says what is spent and which setting to raise.
         """
         with self._lock:
-            counts, money = self._counts, self._money()
-        tokens = counts.input_tokens + counts.output_tokens
-        if self._budget_money and money >= self._budget_money:
-            over = f"{money:.6g} of a budget of {self._budget_money:g} in money is spent"
-            hint = "budget_money"
-        elif self._budget_tokens and tokens >= self._budget_tokens:
-            over = f"{tokens} of a budget of {self._budget_tokens} tokens are spent"
-            hint = "budget_tokens"
+            counts, money = dict(self._counts), self._money()
+        inputs, outputs = counts["input_tokens"], counts["output_tokens"]
+        most_money, most_tokens = self._config.budget_money, self._config.budget_tokens
+        if most_money and money >= most_money:
+            over, hint = f"{money:.6g} of a budget of {most_money:g} in money is spent", "budget_money"
+        elif most_tokens and inputs + outputs >= most_tokens:
+            over, hint = f"{inputs + outputs} of a budget of {most_tokens} tokens are spent", "budget_tokens"
         else:
             return
         raise BudgetExceeded(
-            f"{self._name}: {over} ({counts.input_tokens} tokens in, {counts.output_tokens} out, {counts.requests} "
+            f"{self._name}: {over} ({inputs} tokens in, {outputs} out, {counts['requests']} "
             f"requests); no further request is made; raise EndpointConfig.{hint} (0: no limit) to continue"
         )
 
     def report(self) -> dict[str, Any]:
         """Returns every count and the money, ready for JSON."""
         with self._lock:
-            found = {**dataclasses.asdict(self._counts), "money": self._money()}
-        found["paused_seconds"] = round(found["paused_seconds"], 3)
-        return found
+            counts = {**self._counts, "money": self._money()}
+        return counts | {"paused_seconds": round(counts["paused_seconds"], 3)}

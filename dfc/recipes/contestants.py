@@ -9,7 +9,7 @@ import dataclasses
 import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Self
 
 import jax
@@ -32,8 +32,9 @@ from dfc.models.safetensors_format import Location
 from dfc.models.transformer import Params
 from dfc.players import player_specs, sequential
 from dfc.players.endpoint import Endpoint
+from dfc.players.endpoint_config import split_name
 from dfc.players.factory import AnyGameBot
-from dfc.players.remote import Call, ChatMessage, Remote
+from dfc.players.remote import ChatMessage, Remote
 from dfc.recipes import trained_weights
 from dfc.rollout.model_player import ModelPlayer, OutOfContextError
 from dfc.rollout.runner import EpisodeSpec, RolloutRunner, system_prompt
@@ -57,11 +58,11 @@ class _PromptedEndpoint(Remote):
     """An endpoint that is told first how to play, where no rollout runner does that."""
 
     def __init__(self, endpoint: Endpoint, system: str) -> None:
-        super().__init__(lambda _: "", name=endpoint.name)
+        self.name = endpoint.name
         self._endpoint = endpoint
         self._system = system
 
-    def ask(self, messages: Sequence[ChatMessage]) -> Call:
+    def ask(self, messages: Sequence[ChatMessage]) -> "Future[str]":
         """Starts a call of the endpoint."""
         return self._endpoint.ask([ChatMessage(role="system", content=self._system), *messages])
 
@@ -88,6 +89,7 @@ class TournamentPlayers:
         settings = config.endpoint
         self._endpoints = {
             spec.name: Endpoint(
+                *split_name(spec.who),
                 player_specs.endpoint_config(spec, settings, temperature=0.0 if spec is helper else None),
                 name=spec.name,
             )

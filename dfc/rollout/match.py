@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from typing import Any, Literal, ParamSpec, Self, TypeVar
 
 from dfc.config import RolloutConfig, SamplingConfig
@@ -22,7 +23,7 @@ from dfc.inference.constraints import ActionTrie, action_replies, cut_reply
 from dfc.inference.engine import Engine
 from dfc.inference.slots import EngineReply
 from dfc.models.chat import ChatTokenizer
-from dfc.players.remote import Call, ChatMessage, Remote
+from dfc.players.remote import ChatMessage, Remote
 from dfc.rollout.transcript import NO_VERSION, SeatTranscript
 
 THINK_PROMPT = (
@@ -179,7 +180,7 @@ class Match:
     malformed_by: int | None = None
     overrun_by: int | None = None
     constraint: ActionTrie | None = None
-    call: Call | None = None
+    call: Future[str] | None = None
     called_at: float = 0.0
     parked: bool = False
     failure: str | None = None

@@ -9,6 +9,7 @@ does whoever asks for a stop between two calls of the engine.
 """
 
 import collections
+import concurrent.futures
 import time
 from collections.abc import Callable, Iterable, Mapping
 
@@ -32,7 +33,7 @@ from dfc.rollout.match import (
 
 __all__ = ["MOST_ACTIONS", "THINK_PROMPT", "EpisodeSpec", "RolloutRunner", "SeatPlayer", "system_prompt"]
 
-_PAUSE = 0.01  # seconds; the least between two looks for a game to set aside, or at several remote players
+_PAUSE = 0.01  # seconds; the least between two looks for a game to set aside
 _LONGEST_WAIT = 1.0  # seconds for remote players, between two looks whether to stop
 _IN_FLIGHT = 2  # calls of the engine: one computes while the games of the other move on
 
@@ -105,7 +106,7 @@ class RolloutRunner:
             if not (who is None or isinstance(who, str | Remote) or hasattr(who, "act")):
                 raise TypeError(
                     f"whoever answers must be a policy's name, a scripted player with act(game, rng) or a remote "
-                    f"player, got {type(who).__name__}; wrap a function: dfc.players.remote.Remote(function)"
+                    f"player, got {type(who).__name__}; wrap a function: dfc.players.remote.FunctionPlayer(function)"
                 )
         if both_seats and opponent != policy:
             raise ValueError(f"both_seats needs the policy {policy!r} as its own opponent, got {opponent_name!r}")
@@ -242,20 +243,14 @@ class _RolloutRun:
         """Waits until a remote player may have answered, `limit` seconds and `_LONGEST_WAIT` at most."""
         limit = _LONGEST_WAIT if limit is None else min(limit, _LONGEST_WAIT)
         calls = [match.call for match in self._waiting_for_remote if match.call is not None]
-        remotes = self._context.remotes
-        if len(remotes) > 1:  # none of them knows of the others: a look at each in turn
-            limit = _PAUSE
-        for remote in remotes:
-            mine = [call for call in calls if call.remote is remote]
-            if mine:
-                remote.wait(mine, limit)
+        concurrent.futures.wait(calls, limit, return_when=concurrent.futures.FIRST_COMPLETED)
 
     def _take_calls(self) -> None:
         """Moves on the games whose remote player has answered or failed."""
         waiting: list[Match] = []
         answered: list[Match] = []
         for match in self._waiting_for_remote:
-            (answered if match.call is not None and match.call.done else waiting).append(match)
+            (answered if match.call is not None and match.call.done() else waiting).append(match)
         self._waiting_for_remote = waiting
         for match in answered:
             self._dispatch(match, match.on_remote_reply())

@@ -28,6 +28,7 @@ from dfc.models.lora import ALL_LINEAR, QKVO, LoraConfig
 from dfc.models.transformer import Adapters, Params
 from dfc.players import factory, player_specs
 from dfc.players.endpoint import Endpoint
+from dfc.players.endpoint_config import split_name
 from dfc.players.remote import Remote
 from dfc.rollout.runner import MOST_ACTIONS, EpisodeSpec, RolloutRunner, SeatPlayer, system_prompt
 
@@ -274,9 +275,8 @@ class RolloutWorkers:
             why = f"needs a run of one process, this one has {jax.process_count()}, which would get other replies"
             raise ConfigError([f"simulators.who={who!r}: {why}"])
         policy_spec = player_specs.PolicySpec(player_specs.SIMULATORS, who, "endpoint")
-        endpoint = Endpoint(
-            player_specs.endpoint_config(policy_spec, self._config.simulators.endpoint), name=player_specs.SIMULATORS
-        )
+        config = player_specs.endpoint_config(policy_spec, self._config.simulators.endpoint)
+        endpoint = Endpoint(*split_name(who), config, name=player_specs.SIMULATORS)
         return dict.fromkeys(sorted(roles), endpoint)
 
     def _engine(self) -> Engine:

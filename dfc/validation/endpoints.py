@@ -3,7 +3,7 @@
 from dfc.config import CollectConfig, Evaluate, Paprika, PlayingRun, RlRun, Run
 from dfc.errors import ConfigError
 from dfc.players import factory, player_specs
-from dfc.players.secret import Secret
+from dfc.players.key_search import Secret
 
 
 def problems(config: Run) -> list[str]:
