@@ -7,18 +7,16 @@ python -m dfc.games --textarena
 
 import argparse
 import contextlib
+import functools
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from dfc.games import loading, registry, scripted
+from dfc.games import registry, scripted
 from dfc.games.conformance import check, processes
 from dfc.games.conformance.protocol import Subject
-from dfc.games.game import Game
 from dfc.games.printable import printable
-
-_Found = tuple[Callable[[], Game], Mapping[str, scripted.Player] | None]
 
 
 class _Parser(argparse.ArgumentParser):
@@ -32,7 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status: 1 if a check found a fault, else 0."""
     parser = _Parser(prog="python -m dfc.games", description="Lists the games, or checks some.")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    parser.add_argument("--check", nargs="+", metavar="GAME", help="ids or FILE.py:CLASS; 'all' is every registered id")
+    parser.add_argument(
+        "--check", nargs="+", metavar="GAME", help="ids, FILE.py:CLASS or module:CLASS; 'all' is every registered id"
+    )
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="games played per property (3)")
     parser.add_argument("--textarena", action="store_true", help="list the ids of the installed textarena package")
     wanted = parser.parse_args(arguments)
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 rows = _reports(registry.game_ids() if every else wanted.check, every=every, seeds=range(wanted.seeds))
                 text = "\n".join(map(_report_text, rows))
                 status = int(any(report["findings"] for report in rows))
-        except (ValueError, OSError) as error:
+        except ValueError as error:
             parser.error(str(error))
     sys.stdout.write((json.dumps(rows, indent=2) if wanted.json else printable(text)) + "\n")
     return status
@@ -104,37 +104,36 @@ def _reports(names: Sequence[str], *, every: bool, seeds: Sequence[int]) -> list
     """Returns what the check says of each game.
 
     Raises:
-      ValueError, OSError: a name is wrong; with `every` a package that cannot be imported is a fault of its game.
+      ValueError: a name is wrong; with `every` a package that cannot be imported is a fault of its game.
     """
-    found: dict[str, _Found] = {}
-    reports: dict[str, dict[str, Any]] = {}
-    for name in names:
+    reports: dict[str, dict[str, Any]] = {name: {"game": name, "findings": []} for name in names}
+    for name, report in reports.items():
         try:
-            found[name] = loading.found(name)
+            registry.kind(name)
         except ValueError as error:
             if not every:
                 raise
-            reports[name] = {"game": name, "findings": [f"it can be imported: {error}"]}
-    for name, (make, simulators) in found.items():
+            report["findings"] = [f"it can be imported: {error}"]
+    for name in _clean(reports):
         if len(names) > 1:
             sys.stderr.write(printable(f"checking {name}\n"))
-        reports[name] = {"game": name, "findings": check.check(make, seeds, simulators)}
-    clean = [name for name in found if not reports[name]["findings"]]
-    for name, difference in processes.differences(clean, seeds[:2]).items():
+        reports[name]["findings"] = check.check(functools.partial(registry.make, name), seeds)
+    for name, difference in processes.differences(_clean(reports), seeds[:2]).items():
         reports[name]["findings"] = [f"processes play alike: {difference}"]
-    for name in clean:
-        if not reports[name]["findings"]:
-            make, simulators = found[name]
-            figures = check.measure(
-                Subject(make, seeds, scripted.simulators(make()) if simulators is None else simulators)
-            )
-            reports[name] |= {
-                "steps_per_second": round(figures.steps_per_second),
-                "bytes_per_game": figures.bytes_per_game,
-                "longest_seen": figures.longest_seen,
-                "max_game_length": make().max_game_length,
-            }
+    for name in _clean(reports):
+        make = functools.partial(registry.make, name)
+        figures = check.measure(Subject(make, seeds, scripted.simulators(name)))
+        reports[name] |= {
+            "steps_per_second": round(figures.steps_per_second),
+            "bytes_per_game": figures.bytes_per_game,
+            "longest_seen": figures.longest_seen,
+            "max_game_length": make().max_game_length,
+        }
     return [reports[name] for name in names]
+
+
+def _clean(reports: dict[str, dict[str, Any]]) -> list[str]:
+    return [name for name, report in reports.items() if not report["findings"]]
 
 
 def _report_text(report: dict[str, Any]) -> str:

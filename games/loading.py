@@ -1,66 +1,110 @@
-"""Finds games by the names that the command line takes: an id, or ``FILE.py:CLASS``."""
+"""Imports games that are named by the place of their class, ``FILE.py:CLASS`` or ``module:CLASS``.
 
+`dfc.games.registry` calls this; whoever names a game names it to the registry.
+"""
+
+import importlib
 import importlib.util
 import pathlib
 import sys
+import threading
 import traceback
-from collections.abc import Callable, Mapping
 from types import ModuleType
 
-from dfc.games import registry, scripted
-from dfc.games.game import Game
-
 _ERROR_CHARACTERS = 500  # characters of an error's text
+_HINT = "name an existing file or module, or an id that `python -m dfc.games` lists"
+_LOCK = threading.RLock()  # episodes are begun by several threads; a file may name another one
+_FILES: dict[pathlib.Path, tuple[tuple[int, int], ModuleType]] = {}  # by resolved path: time and size, and what it held
 
 
-def found(name: str) -> tuple[Callable[[], Game], Mapping[str, scripted.Player] | None]:
-    """Returns what makes a game, and its simulators: {} without, None for those of `dfc.games.scripted`.
+def place_of(name: str) -> tuple[str, str] | None:
+    """Returns the file or module and the class that a name consists of, or None if it has another form.
+
+    >>> place_of("games/race.py:Race"), place_of("race.games:Race"), place_of("textarena:Chess-v0")
+    (('games/race.py', 'Race'), ('race.games', 'Race'), None)
+    """
+    place, _, member = (f"{name}:" if name.endswith(".py") else name).rpartition(":")
+    is_module = member.isidentifier() and all(part.isidentifier() for part in place.split("."))
+    return (place, member) if place.endswith(".py") or is_module else None
+
+
+def module_at(place: str) -> ModuleType:
+    """Returns the module of a file or of a module's name.
+
+    A file is imported once per process, and again after it changed. Its module is named after the file, with a number
+    where files in several folders are called alike.
 
     Raises:
-      ValueError: there is no such id, the file holds no such game, or it cannot be imported.
-      OSError: the file cannot be read.
+      ValueError: it cannot be read, or the import raises; one sentence.
     """
-    file, colon, kind_name = name.rpartition(":")
-    if not colon or not file.endswith(".py"):
-        registry.kind(name)
-        return lambda: registry.make(name), None
-    module = _imported(pathlib.Path(file))
-    kind = getattr(module, kind_name, None)
-    if not (isinstance(kind, type) and issubclass(kind, Game)):
-        games = [n for n, v in vars(module).items() if isinstance(v, type) and issubclass(v, Game) and v is not Game]
-        raise ValueError(  # noqa: TRY004 (the argument has the right type; what it names is missing)
-            f"{file} holds no game {kind_name!r}; its subclasses of Game are {', '.join(games) or 'none'}"
-        )
-    return kind, None if kind.simulators else {}
+    if not place.endswith(".py"):
+        try:
+            return importlib.import_module(place)
+        except KeyboardInterrupt:  # Ctrl-C while an import takes long
+            raise
+        except BaseException as error:
+            raise ValueError(f"importing the module {place!r} raised {error_text(error)}; {_HINT}") from error
+    try:
+        path = pathlib.Path(place).resolve()
+        path.read_bytes()  # says better than the import what is wrong with a path
+        stat = path.stat()
+    except (OSError, ValueError) as error:  # ValueError: a name no system takes, with a null character
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ValueError(f"{place} cannot be read: {reason}; {_HINT}") from error
+    with _LOCK:
+        changed, module = _FILES.get(path, (None, None))
+        if module is None or changed != (stat.st_mtime_ns, stat.st_size):
+            module = _imported(path, place, _module_name(path) if module is None else module.__name__)
+            _FILES[path] = (stat.st_mtime_ns, stat.st_size), module
+        return module
 
 
-def _imported(path: pathlib.Path) -> ModuleType:
-    path.read_bytes()  # says better than the import what is wrong with a path
-    module_name = f"checked_{path.stem}"  # a file may be called like a module that is in use
-    spec = importlib.util.spec_from_file_location(module_name, path)
+def is_loaded(place: str) -> bool:
+    """Returns whether a file or module is imported already; imports nothing."""
+    if not place.endswith(".py"):
+        return place in sys.modules
+    try:
+        return pathlib.Path(place).resolve() in _FILES
+    except (OSError, ValueError):
+        return False
+
+
+def _module_name(path: pathlib.Path) -> str:
+    taken = {module.__name__ for _, module in _FILES.values()}
+    name, number = f"game_file_{path.stem}", 1  # with a prefix: a file may be called like a module that is in use
+    while name in taken:
+        number += 1
+        name = f"game_file_{path.stem}_{number}"
+    return name
+
+
+def _imported(path: pathlib.Path, shown: str, name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise ValueError(f"{path} cannot be imported as a module")
+        raise ValueError(f"{shown} cannot be imported as a module; {_HINT}")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[module_name] = module  # dataclasses look their module up there
+    sys.modules[name] = module  # dataclasses look their module up there
     try:
         spec.loader.exec_module(module)
-    except KeyboardInterrupt:  # Ctrl-C while a file takes long
+    except KeyboardInterrupt:  # as above
+        del sys.modules[name]
         raise
     except BaseException as error:
-        del sys.modules[module_name]
-        raise ValueError(f"{_place(path, error)}: importing this file raised {_error_text(error)}") from error
+        del sys.modules[name]
+        raise ValueError(f"{_line(path, shown, error)}: importing this file raised {error_text(error)}") from error
     return module
 
 
-def _place(path: pathlib.Path, error: BaseException) -> str:
+def _line(path: pathlib.Path, shown: str, error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename:
-        return f"{error.filename}:{error.lineno}"
+        return f"{shown if pathlib.Path(error.filename) == path else error.filename}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if pathlib.Path(frame.filename).resolve() == path.resolve()]
-    return f"{path}:{lines[-1]}" if lines else str(path)
+    lines = [frame.lineno for frame in frames if pathlib.Path(frame.filename).resolve() == path]
+    return f"{shown}:{lines[-1]}" if lines else shown
 
 
-def _error_text(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
+    """Returns the kind and text of an error that foreign code raised, on one line and of bounded length."""
     try:
         text = error.msg if isinstance(error, SyntaxError) else " ".join(str(error).split())
     except Exception:  # noqa: BLE001 (of a class in the file)

@@ -1,7 +1,8 @@
-"""The games by id: what there is, how a game is made, and what is wrong with a wish before it is made.
+"""The games by name: what there is, how a game is made, and what is wrong with a wish before it is made.
 
-Three sources: the games of this package; games of other packages, which name themselves in the entry point group
-``dfc.games`` (docs/add_a_game.md); and adapters, whose ids carry a prefix, such as ``textarena:Chess-v0``.
+Four sources: the games of this package; games of other packages, which name themselves in the entry point group
+``dfc.games`` (docs/add_a_game.md); adapters, whose ids carry a prefix, such as ``textarena:Chess-v0``; and classes that
+are named by their place, ``FILE.py:CLASS`` or ``module:CLASS``. Wherever a game is named, each of these will do.
 """
 
 import dataclasses
@@ -10,9 +11,11 @@ import functools
 import importlib
 import importlib.metadata
 import inspect
+import pathlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from dfc.games import loading
 from dfc.games.game import Game
 
 PROFILES = ("0.6.4", "0.7.4")  # versions of TextArena whose constructor values an id can have
@@ -99,8 +102,11 @@ def own_game_ids() -> tuple[str, ...]:
 def entry(game_id: str) -> Entry:
     """Returns how a game is made.
 
+    Args:
+      game_id: an id, ``FILE.py:CLASS`` or ``module:CLASS``; an id goes before a module of the same name.
+
     Raises:
-      ValueError: there is no such id, or the package that brings it cannot be imported.
+      ValueError: there is no such id, file, module or class, or what brings it cannot be imported.
     """
     if game_id in _GAMES:
         return _GAMES[game_id]
@@ -109,7 +115,43 @@ def entry(game_id: str) -> Entry:
         return _adapted(prefix, name)
     if game_id in _installed():
         return _load(game_id)
+    place = _place(game_id)
+    if place is not None:
+        return _placed(*place)
     raise ValueError(_unknown("there is no game id", game_id, game_ids()))
+
+
+def is_code(game_id: object) -> bool:
+    """Returns whether a name makes this process import a file or a module that it has not imported yet.
+
+    Who reads names that others wrote, as in a record of a game, refuses these: their code would run.
+    """
+    place = _place(game_id) if isinstance(game_id, str) else None
+    return place is not None and not loading.is_loaded(place[0])
+
+
+def _place(game_id: str) -> tuple[str, str] | None:
+    """Returns the file or module and the class that a name consists of; None if it is, or could be, an id."""
+    if game_id in _GAMES or game_id.partition(":")[0] in _ADAPTERS or game_id in _installed():
+        return None
+    return loading.place_of(game_id)
+
+
+def _placed(place: str, member: str) -> Entry:
+    module = loading.module_at(place)
+    found = _checked(getattr(module, member, None))
+    if found is None:
+        games = [n for n, v in vars(module).items() if isinstance(v, type) and issubclass(v, Game) and v is not Game]
+        raise ValueError(f"{place} holds no game {member!r}; its subclasses of Game are {', '.join(games) or 'none'}")
+    # No folder stands in the family: records of two machines agree.
+    return found if found.family else dataclasses.replace(found, family=pathlib.PurePath(place).name)
+
+
+def _checked(found: object) -> Entry | None:
+    """Returns what an entry point or a place names as an entry; None if it is no game."""
+    if isinstance(found, Entry):
+        return found
+    return Entry(found) if isinstance(found, type) and issubclass(found, Game) and found is not Game else None
 
 
 def adapter_names(prefix: str) -> tuple[str, ...]:
@@ -153,7 +195,7 @@ def _kind(named: Callable[..., Game] | str) -> Callable[..., Game]:
     try:
         found: Callable[..., Game] = getattr(importlib.import_module(module), name)
     except Exception as error:  # as in `_load`
-        raise ValueError(f"importing {named!r} raised {type(error).__name__}: {error}") from error
+        raise ValueError(f"importing {named!r} raised {loading.error_text(error)}") from error
     return found
 
 
@@ -161,7 +203,7 @@ def family(game_id: str) -> str:
     """Returns where a game comes from.
 
     ``Divide-Fuse-Conquer`` for the ids of TextArena in that paper, ``TextArena`` for others of TextArena, ``Paprika``,
-    the prefix of an adapter, or the name of the installed package that brings the id.
+    the prefix of an adapter, the name of the installed package that brings the id, or the file or module of a class.
 
     Raises:
       ValueError: as `entry`.
@@ -223,23 +265,24 @@ def _load(game_id: str) -> Entry:
     except Exception as error:  # whatever the import of another package's code raises is reported with its name
         raise ValueError(
             f"game {game_id!r}: its package names {point.value!r} in the entry points {_ENTRY_POINTS!r}, and importing "
-            f"that raised {type(error).__name__}: {error}"
+            f"that raised {loading.error_text(error)}"
         ) from error
-    if isinstance(found, Entry):
-        return found
-    if isinstance(found, type) and issubclass(found, Game):
-        return Entry(found)
-    raise ValueError(
-        f"game {game_id!r}: {point.value!r} must be a subclass of dfc.games.game.Game or a dfc.games.registry.Entry, "
-        f"got {type(found).__name__}"
-    )
+    checked = _checked(found)
+    if checked is None:
+        raise ValueError(
+            f"game {game_id!r}: {point.value!r} must be a subclass of dfc.games.game.Game or a "
+            f"dfc.games.registry.Entry, got {type(found).__name__}"
+        )
+    return checked
 
 
 def make(game_id: str, /, **options: Any) -> Game:  # noqa: ANN401 (what is allowed depends on the game)
     """Returns a game with its `id` set, not yet reset.
 
+    A class that is named by its place has its own name as `id`, which is the same on every machine.
+
     Args:
-      game_id: a registered id.
+      game_id: an id, ``FILE.py:CLASS`` or ``module:CLASS``.
       **options: constructor values that differ from `defaults(game_id)`; `profile` names the version of TextArena
         whose values the others have (one of `PROFILES`).
 
@@ -247,13 +290,14 @@ def make(game_id: str, /, **options: Any) -> Game:  # noqa: ANN401 (what is allo
       ValueError: the id or an option is wrong; the text lists everything that `problems` finds.
     """
     # Every episode makes a game, and nearly every wish is right: `problems`, which makes it once more, is for the rest.
-    if not _right_types(game_id, options):
+    if not isinstance(game_id, str) or (options and _of_right_types(game_id, options)[0]):
         raise ValueError("\n".join(problems(game_id, options)))
     try:
-        game = _construct(game_id, options)
+        game = _made(game_id, options)
     except ValueError as error:
         raise ValueError("\n".join(problems(game_id, options)) or str(error)) from error
-    game.id = game_id
+    if _place(game_id) is None:
+        game.id = game_id
     return game
 
 
@@ -261,7 +305,7 @@ def defaults(game_id: str, profile: str = PROFILES[0]) -> dict[str, Any]:
     """Returns all constructor values of an id, by name, and its `profile` if it knows any.
 
     Args:
-      game_id: a registered id.
+      game_id: as `make`.
       profile: the version of TextArena, one of `PROFILES`; of no effect on an id that knows no profiles.
 
     Raises:
@@ -289,15 +333,25 @@ def _class_defaults(made_by: Callable[..., Game]) -> dict[str, Any]:
 def problems(game_id: object, options: Mapping[str, Any]) -> list[str]:
     """Returns what is wrong with an id and its options, one sentence each; [] if the game can be made.
 
-    Found are an unknown id, unknown options, values of a wrong type and values out of range; each sentence names what
-    came and what is allowed. Never raises for an id of this package, of whatever type the wishes are.
+    Found are an unknown id, a file, module or class that cannot be used, unknown options, values of a wrong type and
+    values out of range; each sentence names what came and what is allowed. Never raises, of whatever type the wishes
+    are.
+    """
+    found, usable = _of_right_types(game_id, options)
+    return found if usable is None or not isinstance(game_id, str) else found + _range_problems(game_id, usable)
+
+
+def _of_right_types(game_id: object, options: Mapping[str, Any]) -> tuple[list[str], dict[str, Any] | None]:
+    """Returns what can be said against a wish before a game is made, and the options that may be right.
+
+    None for these if there is no such game.
     """
     if not isinstance(game_id, str):
-        return [f"a game id must be text, got {game_id!r} of type {type(game_id).__name__}"]
+        return [f"a game id must be text, got {game_id!r} of type {type(game_id).__name__}"], None
     try:
         known = defaults(game_id)
     except ValueError as error:
-        return [str(error)]
+        return [str(error)], None
     found = []
     usable = {}
     for name, value in options.items():
@@ -310,19 +364,16 @@ def problems(game_id: object, options: Mapping[str, Any]) -> list[str]:
             found.append(_unknown(f"{game_id} has no profile", value, PROFILES))
         else:
             usable[name] = value
-    return found + _range_problems(game_id, usable)
+    return found, usable
 
 
-def _right_types(game_id: object, options: Mapping[str, Any]) -> bool:
-    if not isinstance(game_id, str):
-        return False
-    if not options:
-        return True
+def _made(game_id: str, options: Mapping[str, Any]) -> Game:
     try:
-        known = defaults(game_id)
+        return _construct(game_id, options)
     except ValueError:
-        return False
-    return all(name in known and _same_type(value, known[name]) for name, value in options.items())
+        raise
+    except Exception as error:  # of a class outside this package, which may be abstract or take no `**common`
+        raise ValueError(f"making it raised {loading.error_text(error)}") from error
 
 
 def _construct(game_id: str, options: Mapping[str, Any]) -> Game:
@@ -343,6 +394,11 @@ def _range_problems(game_id: str, options: dict[str, Any]) -> list[str]:
     Options are added one by one to those accepted so far. One that fails is tried again after the others, since a
     minimum above the usual maximum is right beside a larger maximum; what still fails then is wrong.
     """
+    if not options and _place(game_id) is not None:  # whether a class can be made at all is known of the others
+        try:
+            _made(game_id, {})
+        except ValueError as error:
+            return [f"{game_id}: {error}"]
     accepted: dict[str, Any] = {}
     waiting = options
     while True:
@@ -350,7 +406,7 @@ def _range_problems(game_id: str, options: dict[str, Any]) -> list[str]:
         complaints = []
         for name, value in waiting.items():
             try:
-                _construct(game_id, accepted | {name: value})
+                _made(game_id, accepted | {name: value})
             except ValueError as error:
                 refused[name] = value
                 complaints.append(f"{game_id}: {error}")

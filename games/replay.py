@@ -50,7 +50,8 @@ def replay(record: Mapping[str, Any]) -> Iterator[ReplayedTurn]:
         player that did not have the form asked for, `outcomes`, `forfeited_by`; other keys are ignored.
 
     Raises:
-      ReplayError: a key is absent or malformed, the game cannot be made, a reply comes from a seat that is not to
+      ReplayError: a key is absent or malformed, the game cannot be made, or is a class that this process has not
+        imported, a reply comes from a seat that is not to
         move or after the end, the game does not end with the last reply, or it ends otherwise than recorded. Turns
         before the first difference have been yielded by then.
     """
@@ -74,6 +75,11 @@ def _begin(record: Mapping[str, Any]) -> Game:
     options = record["options"]
     if not isinstance(options, Mapping) or type(record["seed"]) is not int or not isinstance(record["replies"], list):
         raise ReplayError("expected options to be an object, seed a whole number and replies a list")
+    if registry.is_code(record["game"]):
+        raise ReplayError(
+            f"{record['game']!r} names code, which no record makes this process run; if you trust it, import it first: "
+            f"dfc.games.registry.kind({record['game']!r})"
+        )
     try:
         game = registry.make(record["game"], **options)
     except ValueError as error:  # an unknown id, an unknown option, a value outside its range

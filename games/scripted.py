@@ -8,38 +8,17 @@ for the game's world and know what is hidden.)
 import dataclasses
 import functools
 import importlib
+import pkgutil
 import sys
 from typing import Literal, Protocol
 
-from dfc.games import registry
-from dfc.games.bots.strategy import Choose, Strategies
+from dfc.games import bots, registry
+from dfc.games.bots.bot import Choose, GameBots
 from dfc.games.game import Game
 from dfc.games.rng import GameRng
 
 Strength = Literal["random_legal", "simple", "strong"]
 STRENGTHS: tuple[Strength, ...] = ("random_legal", "simple", "strong")
-# Of dfc.games.bots.
-_MODULES = (
-    "bandit",
-    "battleship",
-    "cellular_automata",
-    "connect_four",
-    "customer_service",
-    "guess_my_city",
-    "guess_the_number",
-    "liars_dice",
-    "mastermind",
-    "minesweeper",
-    "murder_mystery",
-    "nim",
-    "poker",
-    "simple_negotiation",
-    "tic_tac_toe",
-    "tower_of_hanoi",
-    "truth_and_deception",
-    "twenty_questions",
-    "wordle",
-)
 
 
 class Player(Protocol):
@@ -102,12 +81,12 @@ class Scripted:
 
 
 def player(game: str | Game, strength: Strength) -> Player:
-    """Returns a player of a strength; the docstring of each strategy says what it does.
+    """Returns a player of a strength; the docstring of each bot says what it does.
 
     Args:
       game: a game or its id; options do not matter. Of a class outside this package the module that defines it, or the
-        one that its entry point names, brings the players in ``STRATEGIES``, a tuple of
-        `dfc.games.bots.strategy.Strategies`.
+        one that its entry point names, brings the players in ``BOTS``, a tuple of
+        `dfc.games.bots.bot.GameBots`.
       strength: ``random_legal``, ``simple`` or ``strong``.
 
     Raises:
@@ -120,7 +99,7 @@ def player(game: str | Game, strength: Strength) -> Player:
         return RandomLegal()
     if strength not in STRENGTHS:
         raise ValueError(f"strength must be one of {', '.join(STRENGTHS)}, got {strength!r}")
-    found = _strategies(game, f"{strength} player")
+    found = _bots(game, f"{strength} player")
     return Scripted(found.kind, found.strong if strength == "strong" else found.simple)
 
 
@@ -145,7 +124,7 @@ def simulators(game: str | Game) -> dict[str, Player]:
     kind = _kind(game)
     if not kind.simulators:
         return {}
-    found = _strategies(game, "simulators")
+    found = _bots(game, "simulators")
     return {role: Scripted(found.kind, choose) for role, choose in found.simulators.items()}
 
 
@@ -156,7 +135,7 @@ def _kind(game: str | Game) -> type[Game]:
     return kind if isinstance(kind, type) else type(registry.make(game))
 
 
-def _strategies(game: str | Game, wanted: str) -> Strategies:
+def _bots(game: str | Game, wanted: str) -> GameBots:
     known = _all()
     kind = _kind(game)
     found = known.get(kind) or _brought(kind)
@@ -164,26 +143,25 @@ def _strategies(game: str | Game, wanted: str) -> Strategies:
         names = ", ".join(sorted(k.__name__ for k in known))
         raise ValueError(
             f"no {wanted} for {kind.__name__!r}; there is one for {names}; a game outside this package brings its own "
-            "in STRATEGIES of its module"
+            "in BOTS of its module"
         )
     return found
 
 
-def _brought(kind: type[Game]) -> Strategies | None:
+def _brought(kind: type[Game]) -> GameBots | None:
     """Returns how a game outside this package is played, from the modules that define and name it."""
     for name in dict.fromkeys((kind.__module__, *registry.installed_modules())):
-        brought: object = getattr(sys.modules.get(name), "STRATEGIES", ())
-        if not isinstance(brought, (tuple, list)) or not all(isinstance(found, Strategies) for found in brought):
-            raise ValueError(
-                f"{name}.STRATEGIES must be a tuple of dfc.games.bots.strategy.Strategies, got {brought!r}"
-            )
-        mine: list[Strategies] = [found for found in brought if found.kind is kind]
+        brought: object = getattr(sys.modules.get(name), "BOTS", ())
+        if not isinstance(brought, (tuple, list)) or not all(isinstance(found, GameBots) for found in brought):
+            raise ValueError(f"{name}.BOTS must be a tuple of dfc.games.bots.bot.GameBots, got {brought!r}")
+        mine: list[GameBots] = [found for found in brought if found.kind is kind]
         if mine:
             return mine[0]
     return None
 
 
 @functools.cache
-def _all() -> dict[type[Game], Strategies]:
-    modules = [importlib.import_module(f"dfc.games.bots.{name}") for name in _MODULES]
-    return {found.kind: found for module in modules for found in module.STRATEGIES}
+def _all() -> dict[type[Game], GameBots]:
+    names = (module.name for module in pkgutil.iter_modules(bots.__path__, f"{bots.__name__}."))
+    modules = [importlib.import_module(name) for name in names]
+    return {found.kind: found for module in modules for found in getattr(module, "BOTS", ())}

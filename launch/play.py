@@ -12,12 +12,12 @@ import signal
 import sys
 import time
 import urllib.parse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Any, TextIO, get_args
 
 from dfc.errors import ConfigError, DfcError
-from dfc.games import loading, registry, scripted
+from dfc.games import registry, scripted
 from dfc.games.game import Game, Verdict
 from dfc.games.rng import GameRng, derive_seed
 from dfc.games.scripted import Player, Strength
@@ -215,14 +215,7 @@ def _make(args: argparse.Namespace) -> Game:
     options = _object("options", args.options)
     if args.split is not None:
         options["split"] = args.split
-    file, _, _ = args.game.rpartition(":")
-    if not file.endswith(".py"):
-        return registry.make(args.game, **options)
-    make: Callable[..., Game] = loading.found(args.game)[0]
-    try:
-        return make(**options)
-    except TypeError as error:  # which options a class in a file has is not known before
-        raise ConfigError([f"--game={args.game}: {error}"]) from error
+    return registry.make(args.game, **options)
 
 
 def _check(args: argparse.Namespace, game: Game) -> None:

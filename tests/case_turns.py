@@ -11,10 +11,10 @@ def random_agent(game, _seat, rng):
 
 
 class CaseTurns:
-    """Games of one kind, whose simulators are those of its strategies."""
+    """Games of one kind, whose simulators are those of its bots."""
 
-    def __init__(self, kind, strategies, task):
-        self.kind, self.strategies, self.task = kind, strategies, task
+    def __init__(self, kind, bots, task):
+        self.kind, self.bots, self.task = kind, bots, task
 
     def started(self, task=None, **options):
         game = self.kind(**options)
@@ -22,7 +22,7 @@ class CaseTurns:
         return game
 
     def simulator_reply(self, game):
-        return self.strategies.simulators[game.role(game.to_move)](game, game.to_move, GameRng(0))
+        return self.bots.simulators[game.role(game.to_move)](game, game.to_move, GameRng(0))
 
     def turn(self, game, message):
         """One message of the agent and the answers of the simulators; what the world said."""

@@ -101,6 +101,26 @@ PLAIN = [
     "I make my accusation against Petra Vance.",
     "It's Petra Vance, the engineer.",
     "The murderer is the engineer, Petra Vance.",
+    "Accuse Petra Vance.",
+    "I accuse Petra Vance of pushing Amos down the stairs!",
+    "i accuse petra",
+    "I formally accuse the engineer Petra.",
+    "Arrest Ms. Vance.",
+    "Petra is the murderer.",
+    "Petra Vance must be the real culprit.",
+    "It was Petra Vance who killed him.",
+    "The killer is Petra Vance, as the glove shows.",
+    "Dora has an alibi. Milo was locked in. Petra did it.",
+    "Milo is not the killer, so I accuse Petra.",
+    "<b>I accuse Petra Vance</b>",
+    "Is it Milo? No. The culprit must be Petra.",
+    "Petra Vance, you are guilty.",
+    "I accuse Petra, whatever Milo says.",
+    "Accuse: Petra Vance",
+    "The guilty party is Petra Vance.",
+    "Amos was killed by Petra Vance.",
+    "Milo was attacked, but Petra murdered him.",
+    "I was unsure, but I accuse Petra.",
 ]
 NOBODY = [
     "Tell Milo Brandt that Petra Vance is the killer to see how he reacts.",
@@ -159,6 +179,29 @@ NOBODY = [
     "Check who arrested Petra last year.",
     "The victim was Petra's employer.",
     "Compare the glove with Petra Vance.",
+    "",
+    "Ask Petra Vance what she knows.",
+    "Is Petra the murderer?",
+    "Ask Dora if Petra is the murderer.",
+    "Milo says Petra did it.",
+    "If Petra did it, I want to know why.",
+    "I do not accuse Petra Vance.",
+    "Petra is not the killer.",
+    "Petra never killed anybody.",
+    "I am not ready to accuse Petra.",
+    "Before I accuse Petra, I look at the lamp.",
+    "Inspect the stairs. Petra was there.",
+    "I accuse nobody.",
+    "I accuse everyone except Petra.",
+    "The killer is anybody but Petra Vance.",
+    "I doubt that Petra is the killer.",
+    "Petra is hardly the murderer.",
+    "Perhaps Petra was killed.",
+    "Amos was not killed by Petra.",
+    "I accuse Petra's brother.",
+    "The killer left a glove near Petra.",
+    "accuse Vancer",
+    "@2 is the killer",
 ]
 SEVERAL = [
     "It was Petra and Milo.",
@@ -168,6 +211,9 @@ SEVERAL = [
     "Milo did it. It was Petra.",
     "Arrest Petra Vance and Milo Brandt.",
     "Petra Vance stabbed him. Milo Brandt strangled him.",
+    "I accuse Petra and Milo.",
+    "Milo Brandt, Petra Vance did it.",
+    "Milo is the killer. Petra is the culprit.",
 ]
 UNFORESEEN = [  # accusations that no pattern knows: whoever judges has the last word
     "Everything points to Petra Vance as the killer.",
@@ -205,6 +251,22 @@ def test_several_suspects_are_all_accused(text):
 )
 def test_only_the_one_who_is_accused_of_two_that_are_named(text):
     assert accused(text, SUSPECTS) == {"Milo Brandt"}
+
+
+def test_a_part_of_a_name_that_two_suspects_have_names_neither():
+    assert accused("Lee did it.", ("Ann Lee", "Bo Lee")) == frozenset()
+    assert accused("Bo Lee did it.", ("Ann Lee", "Bo Lee")) == {"Bo Lee"}
+
+
+def test_letters_of_other_scripts_that_fold_to_ours_name_nobody():
+    assert accused("accuse \u017fam \u212aent", ("Sam Kent", "Bo Lee")) == frozenset()
+    assert accused("ACCUSE SAM KENT", ("Sam Kent", "Bo Lee")) == {"Sam Kent"}
+
+
+def test_a_name_that_is_a_word_too_counts_with_its_capital():
+    suspects = ("Flora Best", "Dirk Hansen")
+    assert accused("I blame the best liar, Dirk.", suspects) == frozenset()
+    assert accused("I blame Best.", suspects) == {"Flora Best"}
 
 
 @pytest.mark.parametrize("text", UNFORESEEN)

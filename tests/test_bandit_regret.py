@@ -12,7 +12,7 @@ from dfc import validation
 from dfc.config import RECIPES, BuildData, Evaluate, EvaluateTasks, RolloutConfig, SamplingConfig
 from dfc.games import registry, scripted
 from dfc.games.game import Outcome, Verdict
-from dfc.games.paprika.bandit_regret import BUTTONS, BanditRegret
+from dfc.games.paprika.bandit_regret import BanditRegret
 from dfc.games.replay import replay
 from dfc.games.rng import GameRng
 from dfc.models import huggingface, sharding
@@ -108,15 +108,7 @@ def test_every_turn_is_shown_the_whole_problem_and_the_summary_is_right():
     assert started(2, history=True).observation(0) == started(2).observation(0)
 
 
-@pytest.mark.parametrize(
-    "options", [{"arms": 1}, {"arms": len(BUTTONS) + 1}, {"gap": 0}, {"gap": 101}, {"split": "train"}]
-)
-def test_what_cannot_be_is_refused(options):
-    with pytest.raises(ValueError, match=next(iter(options))):
-        BanditRegret(**options)
-
-
-# ---- programs --------------------------------------------------------------------------------------------------------
+# ---- bots ------------------------------------------------------------------------------------------------------------
 
 
 def regret(strength, **options):
@@ -128,12 +120,12 @@ def regret(strength, **options):
     return statistics.mean(found)
 
 
-def test_programs_are_better_the_more_they_know():
+def test_bots_are_better_the_more_they_know():
     assert regret("random_legal") == pytest.approx(0.2 * 0.8 * 100, abs=0.4)
     assert regret("random_legal") > regret("simple") + 2 > regret("strong") + 3
 
 
-def test_the_strong_program_presses_what_is_best_most_probably():
+def test_the_strong_bot_presses_what_is_best_most_probably():
     game = started(5, arms=3, max_turns=30)
     player, rng = scripted.player(game, "strong"), GameRng(1)
     while not game.over:

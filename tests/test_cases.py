@@ -17,7 +17,7 @@ from dfc.games.paprika.murder_mystery import NO_ACCUSATION, MurderMystery, accus
 from dfc.games.paprika.world import GOAL, JUDGE, NOT_VALID, VALID, WORLD
 from dfc.games.rng import GameRng
 
-BOTS = (*customer_service_bots.STRATEGIES, *murder_mystery_bots.STRATEGIES)
+BOTS = (*customer_service_bots.BOTS, *murder_mystery_bots.BOTS)
 SIMULATORS = {found.kind: found.simulators for found in BOTS}
 SERVICE = [(split, s) for split in CustomerService.splits for s in CustomerService.scenarios(split)]
 MYSTERIES = [(split, s) for split in MurderMystery.splits for s in MurderMystery.scenarios(split)]

@@ -1,6 +1,6 @@
 """Each property of `conformance.check` is found broken in a game that breaks it, and in none that does not."""
 
-# ruff: noqa: ARG002 (each game here breaks one rule and keeps the signatures of the hooks it overrides)
+# ruff: noqa: ARG002, ARG005 (each game here breaks one rule and keeps the signatures of the hooks it overrides)
 
 import contextlib
 import random
@@ -8,576 +8,144 @@ import re
 import signal
 import threading
 import time
-from typing import ClassVar
 
+import faulty_games
 import pytest
+from faulty_games import broken
+from sound_games import Answered, Countdown, Talker
 
 from dfc.games.conformance import check
 from dfc.games.conformance.protocol import Subject
 from dfc.games.game import Game, Outcome, Verdict
-from dfc.games.parsing import read_number
 
-
-class Countdown(Game):
-    """Take one or two of a random number of stones; whoever takes the last one wins."""
-
-    seats = 2
-    start = "random"
-    grammar = "[1]"
-    max_game_length = 12
-
-    def __init__(self, **common):
-        super().__init__(**common)
-        self.stones = [0]
-
-    def _begin(self):
-        self.stones = [5 + self.rng.randrange(8)]
-        self._tell_all("The stones lie ready.")
-        return 0
-
-    def _rules(self, seat):
-        return f"Countdown. You are Player {seat}. Reply with one or two, for example [1]."
-
-    def _read(self, action):
-        number = read_number(action[1:-1])
-        return None if number is None else f"[{number}]"
-
-    def _objection(self, action):
-        return None if action in self.legal_actions() else "So many cannot be taken. Try again."
-
-    def _play(self, action):
-        self.stones[0] -= int(action[1:-1])
-        self._tell(1 - self.to_move, f"Opponent took {action}.")
-        return 1 - self.to_move if self.stones[0] else self._won_by(self.to_move)
-
-    def legal_actions(self):
-        return [] if self.to_move is None else [f"[{n}]" for n in (1, 2) if n <= self.stones[0]]
-
-    def _state(self):
-        return {"stones": list(self.stones)}
-
-    def _restore(self, state):
-        self.stones = list(state["stones"])
-
-
-class Answered(Countdown):
-    """The same alone, and a world that says something after every take; an empty reply of it is of no use."""
-
-    seats = 1
-    simulators = ("world",)
-
-    def _rules(self, seat):
-        return "Say something." if seat else "Countdown. Reply with one or two, for example [1]."
-
-    def _play(self, action):
-        self.stones[0] -= int(action[1:-1])
-        self._tell(1, f"The player took {action}.")
-        return 1
-
-    def legal_actions(self):
-        return super().legal_actions() if self.to_move == 0 else []
-
-    def _answered(self, seat, reply):
-        if not reply:
-            return "Say something."
-        self._tell(0, "Go on.")
-        return 0 if self.stones[0] else (Outcome.WIN,)
-
-
-class Talker:
-    def act(self, game, rng):
-        return "<think>What to say?</think> Well done.\n\nVery  well."
-
-
-class NoGrammar(Countdown):
-    grammar = ""
-
-
-class ThreeSeats(Countdown):
-    seats = 3
-
-
-class ForgetfulNobody(Countdown):
-    stateless_roles = frozenset({"judge"})
-
-
-class LegalBeforeTheStart(Countdown):
-    def legal_actions(self):
-        return super().legal_actions() or ["[1]"]
-
-
-class OptionWithoutDefault(Countdown):
-    def __init__(self, *, size=None, **common):
-        super().__init__(**common)
-
-
-class OptionByPosition(Countdown):
-    def __init__(self, size=3, **common):
-        super().__init__(**common)
-
-
-class NothingInCommon(Countdown):
-    def __init__(self, **common):
-        super().__init__()
-
-
-class NoCommon(Countdown):
-    def __init__(self):
-        super().__init__()
-
-
-class Endless(Countdown):
-    def _play(self, action):
-        super()._play(action)
-        self.stones = [5]
-        return 1 - self.to_move
-
-
-class LongerThanSaid(Countdown):
-    max_game_length = 3
-
-
-class TwoWinners(Countdown):
-    def _won_by(self, seat):
-        return (Outcome.WIN, Outcome.WIN)
-
-
-class OutcomeForOne(Countdown):
-    def _won_by(self, seat):
-        return (Outcome.WIN,)
-
-
-class NothingLegal(Countdown):
-    def legal_actions(self):
-        return super().legal_actions() if self.actions_played < 2 else []
-
-
-class NoSuchSeat(Countdown):
-    def _play(self, action):
-        result = super()._play(action)
-        return result if isinstance(result, tuple) else 2
-
-
-class Raises(Countdown):
-    def _play(self, action):
-        raise KeyError("stones")
-
-
-class ListsTooFew(Countdown):
-    def _objection(self, action):
-        return None if int(action[1:-1]) <= min(2, self.stones[0]) else "So many cannot be taken. Try again."
-
-    def legal_actions(self):
-        found = super().legal_actions()
-        return found[: 1 + self.actions_played % 2]
-
-
-class ListsTooMany(Countdown):
-    def _objection(self, action):
-        return None if int(action[1:-1]) <= self.stones[0] else "So many cannot be taken. Try again."
-
-    def legal_actions(self):
-        return [] if self.to_move is None else ["[1]", "[2]"]
-
-
-class ListsTwice(Countdown):
-    def legal_actions(self):
-        return super().legal_actions() * 2
-
-
-class ListsAtRandom(Countdown):
-    def legal_actions(self):
-        found = super().legal_actions()
-        return found if self.rng.randrange(2) else found[::-1]
-
-
-class OtherSpelling(Countdown):
-    def _read(self, action):
-        return super()._read(f"[{action[1:-1].strip('0') or '0'}]")
-
-    def legal_actions(self):
-        return [action.replace("[", "[0") for action in super().legal_actions()]
-
-    def _objection(self, action):
-        return None if action.replace("[", "[0") in self.legal_actions() else "So many cannot be taken. Try again."
-
-
-class ObjectionWithNumber(Countdown):
-    def _objection(self, action):
-        return super()._objection(action) and f"Only {self.stones[0]} are left. Try again."
-
-
-class ObjectionThatMoves(Countdown):
-    def _objection(self, action):
-        objection = super()._objection(action)
-        self.stones[0] += objection is not None
-        return objection
-
-
-class ObjectionThatDraws(Countdown):
-    def _objection(self, action):
-        objection = super()._objection(action)
-        if objection:
-            self.rng.randrange(2)
-        return objection
-
-
-class ObjectionToldToBoth(Countdown):
-    def _objection(self, action):
-        objection = super()._objection(action)
-        if objection:
-            self._tell(1 - self.to_move, "Opponent erred.")
-        return objection
-
-
-class RestoresLess(Countdown):
-    def _restore(self, state):
-        self.stones = [min(state["stones"][0], 4)]
-
-
-class ClonesLess(Countdown):
-    def clone(self):
-        twin = super().clone()
-        twin.illegal_tries = [0, 0]
-        twin._rules_pending = [False, False]
-        return twin
-
-
-class StateShared(Countdown):
-    def _state(self):
-        return {"stones": self.stones}
-
-
-class StateKept(Countdown):
-    def _restore(self, state):
-        self.stones = state["stones"]
-
-
-class CloneShared(Countdown):
-    def clone(self):
-        twin = super().clone()
-        twin._news = self._news
-        return twin
-
-
-class LeftOvers(Countdown):
-    def _begin(self):
-        self.played_before = getattr(self, "played_before", 0) + 1
-        self._tell_all("Again." if self.played_before > 1 else "For the first time.")
-        return super()._begin()
-
-
-class GlobalChance(Countdown):
-    def _begin(self):
-        super()._begin()
-        self.stones = [random.randint(5, 12)]
-        return 0
-
-
-class FixedInName(Countdown):
-    start = "fixed"
-
-
-class RandomInName(Countdown):
-    def _begin(self):
-        super()._begin()
-        self.stones = [9]
-        return 0
-
-
-class Draws(Countdown):
-    def _play(self, action):
-        random.random()
-        return super()._play(action)
-
-
-class LookingChanges(Countdown):
-    def observation(self, seat):
-        self.rng.randrange(2)
-        return super().observation(seat)
-
-
-class RulesTwice(Countdown):
-    def _play(self, action):
-        self._rules_pending = [True, True]
-        return super()._play(action)
-
-
-class RulesForNobody(Countdown):
-    def _rules(self, seat):
-        return "Countdown. Reply with one or two, for example [1]."
-
-
-class NotAscii(Countdown):
-    def _rules(self, seat):
-        return super()._rules(seat) + " \u2013 good luck"
-
-
-class EmptyLine(Countdown):
-    def _play(self, action):
-        self._tell(1 - self.to_move, "")
-        return super()._play(action)
-
-
-class NamesPlayers(Countdown):
-    def _play(self, action):
-        self._tell(1 - self.to_move, f"Player {self.to_move} moves.")
-        return super()._play(action)
-
-
-class TellsAll(Countdown):
-    def observation(self, seat):
-        own = super().observation(seat)
-        return own + "\nThe other was told more." if self.history else own
-
-
-class Forgets(Countdown):
-    def _replied(self, seat, said):
-        super()._replied(seat, said)
-        self._past[seat] = self._past[seat][-3:]
-
-
-class FirstOfMany(Countdown):
-    def extract(self, reply):
-        return next(iter(re.findall(r"\[\d+\]", reply)), None)
-
-
-class ReadsAnything(Countdown):
-    def _read(self, action):
-        return super()._read(action) or "[1]"
-
-
-class Impatient(Countdown):
-    def extract(self, reply):
-        if not reply and self.malformed_allowance:
-            self.malformed_allowance = 0
-        return super().extract(reply)
-
-
-class Backtracks(Countdown):
-    def _read(self, action):
-        match = re.fullmatch(r"\[\s*,?\s*([0-9]+)\]", action)
-        return match and super()._read(f"[{match[1]}]")
-
-
-class TellsTheReply(Countdown):
-    def step(self, reply):
-        seat = self.to_move
-        verdict = super().step(reply)
-        self._tell(1 - seat, f"Opponent: {reply}")
-        return verdict
-
-
-class ConvertsHuge(Countdown):
-    def _read(self, action):
-        return f"[{int(action[1:-1])}]" if action[1:-1].isdecimal() and action.isascii() else None
-
-
-class TakesEmptyAnswers(Answered):
-    def _answered(self, seat, reply):
-        return super()._answered(seat, reply or "Well.")
-
-
-class RefusalMoves(Answered):
-    def _answered(self, seat, reply):
-        self.stones[0] += not reply
-        return super()._answered(seat, reply)
-
-
-class NeverSatisfied(Answered):
-    def _answered(self, seat, reply):
-        return "Say it better."
-
-
-class GrammarInWords(Countdown):
-    grammar = "[one or two]"
-
-
-class OutcomesAsTexts(Countdown):
-    def _won_by(self, seat):
-        return tuple("win" if s == seat else "loss" for s in range(2))
-
-
-class OneOutcome(Countdown):
-    def _won_by(self, seat):
-        return Outcome.WIN
-
-
-class MovesNobody(Countdown):
-    def _play(self, action):
-        super()._play(action)
-
-
-class OnTheClass(Countdown):
-    pile: ClassVar[list[int]] = []
-
-    def __init__(self, **common):
-        Game.__init__(self, **common)
-
-    @property
-    def stones(self):
-        return self.pile
-
-    @stones.setter
-    def stones(self, stones):
-        self.pile[:] = stones
-
-
-class SetInState(Countdown):
-    def _state(self):
-        return super()._state() | {"seen": [{"taken": {1, 2}}]}
-
-
-class PairAsKey(Countdown):
-    def _state(self):
-        return super()._state() | {"board": {(0, 1): "x"}}
-
-
-class StateIsAList(Countdown):
-    def _state(self):
-        return self.stones
-
-
-class SecondSpelling(Countdown):
-    def _read(self, action):
-        return action if read_number(action[1:-1]) else None
-
-    def _objection(self, action):
-        return None if 1 <= int(action[1:-1]) <= min(2, self.stones[0]) else "So many cannot be taken. Try again."
-
-
-class NeverCanonical(Countdown):
-    open_actions = True
-
-    def _read(self, action):
-        number = read_number(action[1:-1].strip())
-        return None if number is None else action if action == f"[{number}]" else f"[ {action[1:-1]}]"
-
-    def _objection(self, action):
-        return None if 1 <= int(action[1:-1]) <= min(2, self.stones[0]) else "So many cannot be taken. Try again."
-
-
-class SaysNoReply(Countdown):
-    def _rules(self, seat):
-        return f"Countdown. You are Player {seat}. Say one or two, for example [1]."
-
-
-class CountsInWholeNumbers(Countdown):
-    def measures(self):
-        return {"stones": self.stones[0]}
-
-
-class CountsWhatThereWas(Countdown):
-    def measures(self):
-        return {f"actions_{self.actions_played}": 1.0}
-
-
+# By the property that is broken: the game, and a part of what is said of it.
 BROKEN = {
     "it declares what it is": [
-        (NoGrammar, "`grammar` is empty"),
-        (GrammarInWords, "`grammar` is '[one or two]', which `_read` cannot read"),
-        (ThreeSeats, "`seats` must be 1 or 2, got 3"),
-        (ForgetfulNobody, "`stateless_roles` must name roles of `simulators`"),
-        (LegalBeforeTheStart, "before `reset`"),
+        (broken("NoGrammar", grammar=""), "`grammar` is empty"),
+        (broken("GrammarInWords", grammar="[one or two]"), "`grammar` is '[one or two]', which `_read` cannot read"),
+        (broken("ThreeSeats", seats=3), "`seats` must be 1 or 2, got 3"),
+        (faulty_games.ForgetfulNobody, "`stateless_roles` must name roles of `simulators`"),
+        (faulty_games.LegalBeforeTheStart, "before `reset`"),
     ],
     "it is made by keywords": [
-        (OptionWithoutDefault, "'size' needs a default of its type"),
-        (OptionByPosition, "'size' must be keyword-only"),
-        (NothingInCommon, "does not hand `**common`"),
-        (NoCommon, "must take `**common: Unpack[Common]`"),
+        (faulty_games.OptionWithoutDefault, "'size' needs a default of its type"),
+        (faulty_games.OptionByPosition, "'size' must be keyword-only"),
+        (faulty_games.NothingInCommon, "does not hand `**common`"),
+        (faulty_games.NoCommon, "must take `**common: Unpack[Common]`"),
     ],
     "it ends": [
-        (Endless, "13 actions were played and `max_game_length` is 12"),
-        (LongerThanSaid, "4 actions were played and `max_game_length` is 3"),
-        (TwoWinners, "one winner and one loser or in two draws, got win, win"),
-        (OutcomeForOne, "the outcomes must be 2 of Outcome"),
-        (OutcomesAsTexts, "got ('win', 'loss'); let `_play` return `self._won_by(seat)`, `self._drawn()` or a tuple"),
+        (faulty_games.Endless, "13 actions were played and `max_game_length` is 12"),
+        (broken("LongerThanSaid", max_game_length=3), "4 actions were played and `max_game_length` is 3"),
         (
-            OneOutcome,
+            broken("TwoWinners", _won_by=lambda self, seat: (Outcome.WIN, Outcome.WIN)),
+            "one winner and one loser or in two draws, got win, win",
+        ),
+        (broken("OutcomeForOne", _won_by=lambda self, seat: (Outcome.WIN,)), "the outcomes must be 2 of Outcome"),
+        (
+            faulty_games.OutcomesAsTexts,
+            "got ('win', 'loss'); let `_play` return `self._won_by(seat)`, `self._drawn()` or a tuple",
+        ),
+        (
+            broken("OneOutcome", _won_by=lambda self, seat: Outcome.WIN),
             "the outcomes must be 2 of Outcome, got <Outcome.WIN: 'win'>; let `_play` return `self._won_by(",
         ),
-        (MovesNobody, "`to_move` is None, which is no seat; `_begin` returns who moves, `_play` who moves next, or"),
-        (NothingLegal, "is to move and `legal_actions` is empty"),
-        (NoSuchSeat, "`to_move` is 2, which is no seat"),
-        (Raises, "it raised KeyError: 'stones'"),
+        (
+            faulty_games.MovesNobody,
+            "`to_move` is None, which is no seat; `_begin` returns who moves, `_play` who moves next, or",
+        ),
+        (faulty_games.NothingLegal, "is to move and `legal_actions` is empty"),
+        (faulty_games.NoSuchSeat, "`to_move` is 2, which is no seat"),
+        (faulty_games.Raises, "it raised KeyError: 'stones'"),
     ],
     "its position can be written": [
         (
-            SetInState,
+            broken("SetInState", _state=lambda self: Countdown._state(self) | {"seen": [{"taken": {1, 2}}]}),
             "`_state()['seen'][0]['taken']` is {1, 2} of type set, which JSON does not have; return `sorted(...)`",
         ),
-        (PairAsKey, "`_state()['board']` has the key (0, 1) of type tuple"),
-        (StateIsAList, "`_state` must return a dictionary, got ["),
+        (faulty_games.PairAsKey, "`_state()['board']` has the key (0, 1) of type tuple"),
+        (broken("StateIsAList", _state=lambda self: self.stones), "`_state` must return a dictionary, got ["),
     ],
     "games are apart": [
-        (OnTheClass, "two games share state: one changed while another was played; set the position in")
+        (faulty_games.OnTheClass, "two games share state: one changed while another was played; set the position in")
     ],
     "an action has one spelling": [
         (
-            SecondSpelling,
+            faulty_games.SecondSpelling,
             "'[01]' is played beside '[1]' and is read as '[01]', which is not listed; let `_read` return",
         ),
-        (NeverCanonical, "'[01]' is read as '[ 01]', which is not read as itself"),
+        (faulty_games.NeverCanonical, "'[01]' is read as '[ 01]', which is not read as itself"),
     ],
     "what is listed is legal": [
-        (ListsTooFew, "'[2]' was played and is not listed"),
-        (ListsTooMany, "the listed action '[2]' got the verdict illegal"),
-        (ListsTwice, "lists an action twice"),
-        (ListsAtRandom, "another list when it is asked again"),
-        (OtherSpelling, "is not canonical"),
+        (faulty_games.ListsTooFew, "'[2]' was played and is not listed"),
+        (faulty_games.ListsTooMany, "the listed action '[2]' got the verdict illegal"),
+        (broken("ListsTwice", legal_actions=lambda self: Countdown.legal_actions(self) * 2), "lists an action twice"),
+        (faulty_games.ListsAtRandom, "another list when it is asked again"),
+        (faulty_games.OtherSpelling, "is not canonical"),
     ],
     "what is illegal changes nothing": [
-        (ObjectionWithNumber, "without digits"),
-        (ObjectionThatMoves, "changed the position"),
-        (ObjectionThatDraws, "changed the position"),
-        (ObjectionToldToBoth, "another seat was shown"),
+        (faulty_games.ObjectionWithNumber, "without digits"),
+        (faulty_games.ObjectionThatMoves, "changed the position"),
+        (faulty_games.ObjectionThatDraws, "changed the position"),
+        (faulty_games.ObjectionToldToBoth, "another seat was shown"),
     ],
     "copies play on alike": [
-        (RestoresLess, "`from_json` does not restore what `to_json` wrote"),
-        (ClonesLess, "a clone differs"),
+        (faulty_games.RestoresLess, "`from_json` does not restore what `to_json` wrote"),
+        (faulty_games.ClonesLess, "a clone differs"),
     ],
     "copies are independent": [
-        (StateShared, "what `to_json` returned changes with the game"),
-        (StateKept, "changes the record it was read from"),
-        (CloneShared, "a clone changes with the game"),
+        (
+            broken("StateShared", _state=lambda self: {"stones": self.stones}),
+            "what `to_json` returned changes with the game",
+        ),
+        (faulty_games.StateKept, "changes the record it was read from"),
+        (faulty_games.CloneShared, "a clone changes with the game"),
     ],
     "the seed alone decides": [
-        (LeftOvers, "leads to another game when it is played again"),
-        (GlobalChance, "leads to another game"),
-        (FixedInName, "`start` is 'fixed' and 20 seeds begin in"),
-        (RandomInName, "`start` is 'random' and 20 seeds begin alike"),
+        (faulty_games.LeftOvers, "leads to another game when it is played again"),
+        (faulty_games.GlobalChance, "leads to another game"),
+        (broken("FixedInName", start="fixed"), "`start` is 'fixed' and 20 seeds begin in"),
+        (faulty_games.RandomInName, "`start` is 'random' and 20 seeds begin alike"),
     ],
-    "the global generator is left alone": [(Draws, "the global generator of `random` was used")],
+    "the global generator is left alone": [(faulty_games.Draws, "the global generator of `random` was used")],
     "observations are well-formed": [
-        (LookingChanges, "`observation` or `legal_actions` changes the game"),
-        (RulesTwice, "shown first and once"),
-        (RulesForNobody, "must say 'You are Player 0'"),
-        (SaysNoReply, "shown first and once, that says 'Reply with'"),
-        (NotAscii, "not ASCII"),
-        (EmptyLine, "an empty line"),
-        (NamesPlayers, "must say 'Opponent'"),
+        (faulty_games.LookingChanges, "`observation` or `legal_actions` changes the game"),
+        (faulty_games.RulesTwice, "shown first and once"),
+        (faulty_games.RulesForNobody, "must say 'You are Player 0'"),
+        (faulty_games.SaysNoReply, "shown first and once, that says 'Reply with'"),
+        (faulty_games.NotAscii, "not ASCII"),
+        (faulty_games.EmptyLine, "an empty line"),
+        (faulty_games.NamesPlayers, "must say 'Opponent'"),
     ],
-    "history is what was shown and said": [(TellsAll, "The other was told more"), (Forgets, "history is")],
+    "history is what was shown and said": [
+        (faulty_games.TellsAll, "The other was told more"),
+        (faulty_games.Forgets, "history is"),
+    ],
     "malformed replies play nothing": [
-        (FirstOfMany, "holds no single action and got the verdict played"),
-        (ReadsAnything, "'[]' holds no single action and got the verdict played"),
-        (Impatient, "with malformed_allowance=1 an empty reply got the verdict forfeit_malformed"),
+        (faulty_games.FirstOfMany, "holds no single action and got the verdict played"),
+        (faulty_games.ReadsAnything, "'[]' holds no single action and got the verdict played"),
+        (faulty_games.Impatient, "with malformed_allowance=1 an empty reply got the verdict forfeit_malformed"),
     ],
     "huge replies are read at once": [
-        (Backtracks, "s to read"),
-        (ConvertsHuge, "it raised ValueError: Exceeds the limit"),
+        (faulty_games.Backtracks, "s to read"),
+        (faulty_games.ConvertsHuge, "it raised ValueError: Exceeds the limit"),
     ],
     "what is not seen is not handed on": [
-        (TellsTheReply, "is shown '\\x00', which the player on seat 0 wrote"),
+        (faulty_games.TellsTheReply, "is shown '\\x00', which the player on seat 0 wrote"),
     ],
     "simulators can fail": [
-        (TakesEmptyAnswers, "empty replies of the world got the verdicts played"),
-        (RefusalMoves, "a refused reply of the world changed the position"),
-        (NeverSatisfied, "the script of the world was refused"),
+        (faulty_games.TakesEmptyAnswers, "empty replies of the world got the verdicts played"),
+        (faulty_games.RefusalMoves, "a refused reply of the world changed the position"),
+        (
+            broken("NeverSatisfied", Answered, _answered=lambda self, seat, reply: "Say it better."),
+            "the script of the world was refused",
+        ),
     ],
     "measures are numbers": [
-        (CountsInWholeNumbers, "must be floats by name"),
-        (CountsWhatThereWas, "different names after different games"),
+        (broken("CountsInWholeNumbers", measures=lambda self: {"stones": self.stones[0]}), "must be floats by name"),
+        (
+            broken("CountsWhatThereWas", measures=lambda self: {f"actions_{self.actions_played}": 1.0}),
+            "different names after different games",
+        ),
     ],
 }
 
@@ -608,17 +176,19 @@ def test_a_broken_property_is_found_and_named(name, kind, sentence):
 
 
 def test_rules_without_reply_with_are_not_taken_for_news():
-    found = check.run("texts", check.PROPERTIES["observations are well-formed"], subject(SaysNoReply))
+    found = check.run("texts", check.PROPERTIES["observations are well-formed"], subject(faulty_games.SaysNoReply))
     assert found
     assert not [finding for finding in found if "a player's number" in finding]
 
 
 def test_the_class_that_holds_shared_state_is_told_with_the_name():
-    (finding,) = check.check(OnTheClass)
+    (finding,) = check.check(faulty_games.OnTheClass)
     assert finding.endswith("not on the class or module (the class has pile)")
 
 
-@pytest.mark.parametrize("kind", [Raises, NothingLegal, Endless, SetInState, OutcomesAsTexts])
+@pytest.mark.parametrize(
+    "kind", [faulty_games.Raises, faulty_games.NothingLegal, faulty_games.Endless, faulty_games.OutcomesAsTexts]
+)
 def test_after_a_fault_that_all_others_follow_from_nothing_else_is_tried(kind):
     found = check.check(kind)
     assert 1 <= len(found) <= 3
@@ -746,7 +316,7 @@ def test_the_global_generator_is_left_as_it_was():
     random.seed(5)
     before = random.getstate()
     check.check(Countdown)
-    check.check(Draws)
+    check.check(faulty_games.Draws)
     assert random.getstate() == before
 
 

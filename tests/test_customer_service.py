@@ -1,10 +1,9 @@
 import collections
 import json
-import time
 
 import pytest
 from case_turns import random_agent
-from service_turns import FOUND, played, simulator_reply, started, turn
+from service_turns import FOUND, played, started, turn
 
 from dfc.games.game import Outcome, Verdict
 from dfc.games.paprika.customer_service import CustomerService, cases, check, proposals, topics
@@ -25,14 +24,6 @@ def test_a_game_goes_from_the_complaint_over_findings_to_the_remedy():
     assert turn(game, remedy) == GOAL
     assert game.outcomes == (Outcome.WIN,)
     assert game.actions_played == 3
-
-
-def test_the_turn_limit_fails_the_task():
-    game = started(max_turns=2)
-    turn(game, "Hello.")
-    assert not game.over
-    turn(game, "Hello again.")
-    assert game.outcomes == (Outcome.LOSS,)
 
 
 def test_a_customer_who_concedes_without_the_judge_ends_the_task_as_a_failure():
@@ -175,19 +166,6 @@ def test_a_judge_who_does_not_decide_is_asked_again_with_the_question(reply):
     assert game.to_move == AGENT
 
 
-@pytest.mark.parametrize("before", [[], ["It is loose."]])
-def test_five_useless_replies_of_a_simulator_discard_the_game(before):
-    game = started()
-    for reply in ["What do you see?", *before]:
-        game.step(reply)
-    for _ in range(4):
-        assert game.step("") is Verdict.REFUSED
-    assert game.step("") is Verdict.DISCARDED
-    assert game.outcomes == (Outcome.TRUNCATED,)
-    assert game.forfeited_by is None
-    assert ("judge" if before else "world") in game.discarded
-
-
 # ---- what is told to whom -----------------------------------------------------------------------------------------
 
 
@@ -201,17 +179,8 @@ def test_the_agent_is_told_the_complaint_and_no_more():
             assert not any(finding in text for finding in scenario.facts["checks"].values())
 
 
-def test_rules_do_not_depend_on_the_case_for_the_agent_and_tell_simulators_the_truth():
-    rules = {started(task).observation(AGENT).split("\n")[0] for task in range(120)}
-    assert len(rules) == 1
-    game = started()
-    assert all(game.scenario.truth in game.observation(seat) for seat in (WORLD, JUDGE))
-    assert GOAL in game.observation(WORLD)
-    assert VALID in game.observation(JUDGE)
-    assert NOT_VALID in game.observation(JUDGE)
-    for seat in (AGENT, WORLD, JUDGE):
-        assert game.observation(seat).isascii()
-        assert game.observation(seat).count("Reply with") == 1
+def test_rules_do_not_depend_on_the_case_for_the_agent():
+    assert len({started(task).observation(AGENT).split("\n")[0] for task in range(120)}) == 1
 
 
 def test_the_judge_sees_the_last_message_only():
@@ -249,53 +218,11 @@ def test_only_what_was_told_is_counted_as_seen():
 # ---- copies, records, odd replies ---------------------------------------------------------------------------------
 
 
-def test_copies_and_records_at_every_step_play_on_alike():
-    for task in range(0, 120, 17):
-        game, twin, read = started(task), started(task), started(task)
-        rng = GameRng(task)
-        while not game.over:
-            twin = twin.clone()
-            record = json.dumps(read.to_json())
-            read = CustomerService()
-            read.from_json(json.loads(record))
-            assert json.dumps(read.to_json()) == record == json.dumps(game.to_json())
-            reply = random_agent(game, AGENT, rng) if game.to_move == AGENT else simulator_reply(game)
-            before = json.dumps(game.to_json())
-            game.clone().step(reply)
-            assert json.dumps(game.to_json()) == before
-            assert len({g.step(reply) for g in (game, twin, read)}) == 1
-            assert [g.observation(s) for g in (twin, read) for s in range(3)] == [
-                game.observation(s) for s in range(3)
-            ] * 2
-
-
-def test_a_game_can_be_recorded_before_it_begins():
-    game = CustomerService()
-    game.from_json(json.loads(json.dumps(game.to_json())))
-    assert game.scenario is None
-    assert game.legal_actions() == []
-
-
-@pytest.mark.parametrize(
-    "reply", ["clean " * 20_000, "not " * 30_000, "a.b'c-" * 17_000, "\u0663\u00b2?" * 30_000, "? ! . ;" * 15_000]
-)
-def test_replies_of_any_length_are_answered_at_once(reply):
-    game = started()
-    begun = time.process_time()
-    turn(game, reply)
-    assert time.process_time() - begun < 3.0
-
-
-def test_scenarios_without_facts_can_be_played_and_have_no_script():
+def test_scenarios_without_facts_can_be_played():
     game = started()
     game.scenario = Scenario("x", "My radio is silent.", "It is off. Switch it on.")
-    assert len(game.legal_actions()) >= 2
-    assert FOUND.strong(game, AGENT, GameRng(0)) in game.legal_actions()
-    game.step("Switch it on.")
-    with pytest.raises(ValueError, match="answers only for scenarios with facts"):
-        simulator_reply(game)
-    assert game.step("No sound.") is Verdict.PLAYED
-    assert game.step(VALID) is Verdict.PLAYED
+    for reply in ("Switch it on.", "No sound.", VALID):
+        assert game.step(reply) is Verdict.PLAYED
     assert game.outcomes == (Outcome.WIN,)
 
 

@@ -1,25 +1,21 @@
-"""Mastermind: the two numbers against independent references, what an answer costs, what is hidden, the strategies."""
+"""Mastermind: the two numbers against independent references, what an answer costs, what is hidden, the bots."""
 
 import collections
-import hashlib
 import itertools
 import random
-import time
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dfc.games.bots.mastermind import STRATEGIES
+from dfc.games.bots.mastermind import BOTS
 from dfc.games.game import Outcome, Verdict
 from dfc.games.paprika.mastermind import CODES, Mastermind, matches, targets
 from dfc.games.printable import without_unseen
 from dfc.games.rng import GameRng
 from dfc.games.scripted import RandomLegal, Scripted
 
-SIMPLE, STRONG = (Scripted(Mastermind, getattr(STRATEGIES[0], name)) for name in ("simple", "strong"))
-# sha256 of a split's codes in the order of the tasks, first 16 digits: a task never changes.
-GOLDEN = {"train": "7119345260f8b9df", "test": "5a591ff7aa97dade"}
+SIMPLE, STRONG = (Scripted(Mastermind, getattr(BOTS[0], name)) for name in ("simple", "strong"))
 
 
 def started(seed=0, **options):
@@ -81,22 +77,11 @@ def test_splits_are_disjoint_and_of_their_sizes_and_cover_the_range_evenly():
         assert 0.4 < sum(a < b for a, b in itertools.pairwise(split)) / len(split) < 0.6
 
 
-@pytest.mark.parametrize("split", ["train", "test"])
-def test_tasks_never_change(split):
-    assert hashlib.sha256(" ".join(targets(split)).encode()).hexdigest()[:16] == GOLDEN[split]
-
-
 def test_a_seed_takes_the_task_of_its_number():
     for split, size in (("train", 1000), ("test", 500)):
         for seed in (0, size - 1, size, 77 * size + 5):
             game = started(seed, split=split)
             assert game.to_json()["state"]["position"]["target"] == targets(split)[seed % size]
-
-
-@pytest.mark.parametrize("options", [{"split": "dev"}, {"max_turns": 0}])
-def test_a_value_out_of_range_is_refused(options):
-    with pytest.raises(ValueError, match=f"{next(iter(options))} must be .*, got"):
-        Mastermind(**options)
 
 
 def test_an_unknown_split_has_no_codes():
@@ -141,19 +126,6 @@ def test_every_answer_costs_exactly_one_turn_and_only_four_digits_are_a_guess(te
     assert ("That is not a code of 4 digits." in told) == (not is_guess)
 
 
-@pytest.mark.parametrize("turns", [1, 2, 12])
-@pytest.mark.parametrize("useless", ["12345", "0000"])
-def test_the_game_is_lost_when_the_turns_are_used_up(turns, useless):
-    assert targets("train")[0] != "0000"
-    game = started(max_turns=turns)
-    for turn in range(turns):
-        assert not game.over
-        assert game.step(answer(useless)) is Verdict.PLAYED
-        assert f" {turns - turn - 1} turn" in game.observation(0)
-    assert game.outcomes == (Outcome.LOSS,)
-    assert game.info.max_game_length == game.actions_played == turns
-
-
 @pytest.mark.parametrize("before", [0, 1, 11])
 def test_the_code_wins_in_any_turn_and_the_last_one_counts(before):
     for split in ("train", "test"):
@@ -163,29 +135,6 @@ def test_the_code_wins_in_any_turn_and_the_last_one_counts(before):
         assert game.step(answer(targets(split)[5])) is Verdict.PLAYED
         assert game.outcomes == (Outcome.WIN,)
         assert game.actions_played == before + 1
-
-
-def test_a_reply_without_a_tagged_answer_fails_or_is_asked_again():
-    for reply in ("1 2 3 4", "<Answer>1234", "<Answer>1234</Answer> or <Answer>4321</Answer>", "<Answer> </Answer>"):
-        game = started()
-        assert game.step(reply) is Verdict.FORFEIT_MALFORMED
-        assert game.outcomes == (Outcome.INVALID,)
-        patient = started(malformed_allowance=1)
-        assert patient.step(reply) is Verdict.MALFORMED
-        assert patient.actions_played == 0
-        assert "<Answer>1 2 3 4</Answer>" in patient.observation(0)
-        assert patient.clone().step(answer("1234")) is Verdict.PLAYED
-        assert patient.step(reply) is Verdict.FORFEIT_MALFORMED
-
-
-def test_huge_replies_are_read_in_no_time():
-    start = time.process_time()
-    for text in ("1" * 100_000, "1 " * 50_000, "<" * 100_000, "\u0661" * 100_000, " " * 100_000):
-        game = started(malformed_allowance=9, history=True)
-        game.step(text)
-        game.step(answer(text))
-        assert len(game.observation(0)) < 2000
-    assert time.process_time() - start < 3.0
 
 
 def test_nothing_tells_two_codes_apart_before_a_guess_that_does():
@@ -220,7 +169,7 @@ def test_nothing_tells_two_codes_apart_before_a_guess_that_does():
     assert alike > 5
 
 
-def test_strategies_guess_codes_that_agree_with_all_they_were_told():
+def test_bots_guess_codes_that_agree_with_all_they_were_told():
     mean = {}
     for name, player in (("simple", SIMPLE), ("strong", STRONG)):
         turns = 0

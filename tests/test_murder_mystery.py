@@ -1,10 +1,9 @@
 import json
-import time
 
 import pytest
 from case_turns import CaseTurns, random_agent
 
-from dfc.games.bots.murder_mystery import STRATEGIES
+from dfc.games.bots.murder_mystery import BOTS
 from dfc.games.game import Outcome, Verdict
 from dfc.games.paprika.accusations import accused
 from dfc.games.paprika.murder_mystery import NO_ACCUSATION, MurderMystery, accusation
@@ -12,7 +11,7 @@ from dfc.games.paprika.scenario import Scenario
 from dfc.games.paprika.world import AGENT, GOAL, JUDGE, NOT_VALID, VALID, WORLD
 from dfc.games.rng import GameRng
 
-(FOUND,) = STRATEGIES
+(FOUND,) = BOTS
 SUSPECTS = ("Dora Finch", "Milo Brandt", "Petra Vance")
 LIGHTHOUSE = 0  # task whose culprit is Petra Vance
 TURNS = CaseTurns(MurderMystery, FOUND, LIGHTHOUSE)
@@ -22,98 +21,6 @@ started, simulator_reply, turn, played = TURNS.started, TURNS.simulator_reply, T
 def wins(agent, **options):
     games = [played(task, agent, seed=task, **options) for task in range(MurderMystery.splits[options["split"]])]
     return sum(game.outcomes == (Outcome.WIN,) for game in games) / len(games)
-
-
-# ---- reading an accusation ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Accuse Petra Vance.",
-        "I accuse Petra Vance of pushing Amos down the stairs!",
-        "i accuse petra",
-        "I formally accuse the engineer Petra.",
-        "Arrest Ms. Vance.",
-        "Petra is the murderer.",
-        "Petra Vance must be the real culprit.",
-        "It was Petra Vance who killed him.",
-        "The killer is Petra Vance, as the glove shows.",
-        "Dora has an alibi. Milo was locked in. Petra did it.",
-        "Milo is not the killer, so I accuse Petra.",
-        "<b>I accuse Petra Vance</b>",
-        "Is it Milo? No. The culprit must be Petra.",
-        "Petra Vance, you are guilty.",
-        "I accuse Petra, whatever Milo says.",
-        "Accuse: Petra Vance",
-        "The guilty party is Petra Vance.",
-        "Amos was killed by Petra Vance.",
-        "Milo was attacked, but Petra murdered him.",
-        "I was unsure, but I accuse Petra.",
-    ],
-)
-def test_an_accusation_of_one_is_read(text):
-    assert accused(text, SUSPECTS) == {"Petra Vance"}
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "Ask Petra Vance what she knows.",
-        "Is Petra the murderer?",
-        "Ask Dora if Petra is the murderer.",
-        "Milo says Petra did it.",
-        "If Petra did it, I want to know why.",
-        "I do not accuse Petra Vance.",
-        "Petra is not the killer.",
-        "Petra never killed anybody.",
-        "I am not ready to accuse Petra.",
-        "Before I accuse Petra, I look at the lamp.",
-        "Inspect the stairs. Petra was there.",
-        "I accuse nobody.",
-        "I accuse everyone except Petra.",
-        "The killer is anybody but Petra Vance.",
-        "I doubt that Petra is the killer.",
-        "Petra is hardly the murderer.",
-        "Perhaps Petra was killed.",
-        "Amos was not killed by Petra.",
-        "I accuse Petra's brother.",
-        "The killer left a glove near Petra.",
-        "accuse Vancer",
-        "@2 is the killer",
-    ],
-)
-def test_what_is_no_accusation_is_not_read_as_one(text):
-    assert accused(text, SUSPECTS) == frozenset()
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["I accuse Petra and Milo.", "Milo Brandt, Petra Vance did it.", "Milo is the killer. Petra is the culprit."],
-)
-def test_an_accusation_of_several_names_them_all(text):
-    assert accused(text, SUSPECTS) == {"Petra Vance", "Milo Brandt"}
-
-
-def test_who_was_killed_is_not_who_did_it():
-    assert accused("Petra Vance was murdered by Milo Brandt.", SUSPECTS) == {"Milo Brandt"}
-
-
-def test_a_part_of_a_name_that_two_suspects_have_names_neither():
-    assert accused("Lee did it.", ("Ann Lee", "Bo Lee")) == frozenset()
-    assert accused("Bo Lee did it.", ("Ann Lee", "Bo Lee")) == {"Bo Lee"}
-
-
-def test_letters_of_other_scripts_that_fold_to_ours_name_nobody():
-    assert accused("accuse \u017fam \u212aent", ("Sam Kent", "Bo Lee")) == frozenset()
-    assert accused("ACCUSE SAM KENT", ("Sam Kent", "Bo Lee")) == {"Sam Kent"}
-
-
-def test_a_name_that_is_a_word_too_counts_with_its_capital():
-    suspects = ("Flora Best", "Dirk Hansen")
-    assert accused("I blame the best liar, Dirk.", suspects) == frozenset()
-    assert accused("I blame Best.", suspects) == {"Flora Best"}
 
 
 # ---- whole games --------------------------------------------------------------------------------------------------
@@ -282,18 +189,6 @@ def test_any_number_of_accusations_lets_a_guesser_win():
     assert game.accusations_made == 3
 
 
-def test_the_turn_limit_fails_the_task():
-    game = started(max_turns=2)
-    turn(game, "Wait.")
-    turn(game, "Wait.")
-    assert game.outcomes == (Outcome.LOSS,)
-
-
-def test_a_negative_number_of_accusations_is_refused():
-    with pytest.raises(ValueError, match=r"accusations must be 0 \(any number\) or more, got -1"):
-        MurderMystery(accusations=-1)
-
-
 @pytest.mark.parametrize("split", ["train", "test"])
 @pytest.mark.parametrize("accusations", [0, 1])
 def test_the_strong_detective_finds_the_culprit(split, accusations):
@@ -349,18 +244,6 @@ def test_the_world_may_confirm_who_did_it_once_the_agent_has_accused():
     assert game.step("Yes, Petra Vance did it.") is Verdict.PLAYED
 
 
-@pytest.mark.parametrize("before", [[], ["Nothing."]])
-def test_five_useless_replies_of_a_simulator_discard_the_game(before):
-    game = started()
-    for reply in ["Look around.", *before]:
-        game.step(reply)
-    for _ in range(4):
-        assert game.step("") is Verdict.REFUSED
-    assert game.step("") is Verdict.DISCARDED
-    assert game.outcomes == (Outcome.TRUNCATED,)
-    assert ("judge" if before else "world") in game.discarded
-
-
 # ---- what is told to whom -----------------------------------------------------------------------------------------
 
 
@@ -373,15 +256,8 @@ def test_the_agent_is_told_the_briefing_and_no_more():
             assert not any(clue.text in news for clue in scenario.facts["clues"])
 
 
-def test_simulators_are_told_the_truth_and_the_forms_of_their_replies():
+def test_the_judge_is_told_its_third_tag_and_the_world_how_often_one_may_accuse():
     game = started()
-    for seat in (WORLD, JUDGE):
-        assert game.scenario.truth in game.observation(seat)
-        assert game.observation(seat).isascii()
-        assert game.observation(seat).count("Reply with") == 1
-    assert GOAL in game.observation(WORLD)
-    assert VALID in game.observation(JUDGE)
-    assert NOT_VALID in game.observation(JUDGE)
     assert NO_ACCUSATION in game.observation(JUDGE)
     assert started(accusations=0).observation(WORLD) != game.observation(WORLD)
 
@@ -419,55 +295,6 @@ def test_only_what_was_told_is_counted_as_seen():
 # ---- copies, records, odd replies ---------------------------------------------------------------------------------
 
 
-def test_copies_and_records_at_every_step_play_on_alike():
-    for task in range(0, 60, 7):
-        game, twin, read = (started(task, accusations=0) for _ in range(3))
-        rng = GameRng(task)
-        while not game.over:
-            twin = twin.clone()
-            record = json.dumps(read.to_json())
-            read = MurderMystery(accusations=0)
-            read.from_json(json.loads(record))
-            assert json.dumps(read.to_json()) == record == json.dumps(game.to_json())
-            reply = random_agent(game, AGENT, rng) if game.to_move == AGENT else simulator_reply(game)
-            before = json.dumps(game.to_json())
-            game.clone().step(reply)
-            assert json.dumps(game.to_json()) == before
-            assert len({g.step(reply) for g in (game, twin, read)}) == 1
-            for seat in range(3):
-                assert twin.observation(seat) == read.observation(seat) == game.observation(seat)
-
-
-def test_a_game_can_be_recorded_before_it_begins():
-    game = MurderMystery()
-    game.from_json(json.loads(json.dumps(game.to_json())))
-    assert game.scenario is None
-    assert game.legal_actions() == []
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [
-        "Petra, " * 15_000,
-        "accuse " * 15_000,
-        "Petra is the the " * 6_000,
-        "Petra is the killer " * 5_000,
-        "not I accuse Petra " * 5_000,
-        "not " * 25_000,
-        "x" * 100_000,
-        "Petra " + "y" * 100_000,
-        "@1, " * 25_000,
-        "\u0663\u00b2? " * 25_000,
-        "Ask Petra. " * 9_000,
-    ],
-)
-def test_replies_of_any_length_are_answered_at_once(reply):
-    game = started()
-    begun = time.process_time()
-    turn(game, reply)
-    assert time.process_time() - begun < 3.0
-
-
 @pytest.mark.parametrize(
     ("said", "made"),
     [("I accuse Bo.", 1), ("I now accuse Bo.", 1), ("I cannot accuse anybody yet.", 0), ("I never accuse early.", 0)],
@@ -479,15 +306,9 @@ def test_without_known_suspects_the_plain_word_accuses_unless_it_is_denied(said,
     assert game.accusations_made == made
 
 
-def test_scenarios_without_facts_can_be_played_and_have_no_script():
+def test_scenarios_without_facts_can_be_played():
     game = started()
     game.scenario = Scenario("x", "A man is dead.", "Ann did it.")
-    assert len(game.legal_actions()) >= 2
-    assert FOUND.strong(game, AGENT, GameRng(0)) in game.legal_actions()
-    assert FOUND.simple(game, AGENT, GameRng(0)) in game.legal_actions()
-    game.step("The clues are clear, I accuse Bo of it.")
-    with pytest.raises(ValueError, match="answers only for scenarios with facts"):
-        simulator_reply(game)
-    assert game.step("He smiles.") is Verdict.PLAYED
-    assert game.step(NOT_VALID) is Verdict.PLAYED
+    for reply in ("The clues are clear, I accuse Bo of it.", "He smiles.", NOT_VALID):
+        assert game.step(reply) is Verdict.PLAYED
     assert game.outcomes == (Outcome.LOSS,)

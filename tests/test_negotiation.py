@@ -1,16 +1,11 @@
-"""Simple Negotiation: the game of textarena 0.6.4 but for the listed deviations, its reader, its strategies."""
-
-import json
-import time
+"""Simple Negotiation: the game of textarena 0.6.4 but for the listed deviations, its reader, its bots."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from negotiation_deals import OFFER, dealt, started
 
 from dfc.games import scripted
 from dfc.games.game import Outcome, Verdict
 from dfc.games.rng import GameRng, derive_seed
-from dfc.games.textarena.free_text import LONGEST_GROUP, split_talk
 from dfc.games.textarena.simple_negotiation import (
     BASE_VALUES,
     RESOURCES,
@@ -21,27 +16,11 @@ from dfc.games.textarena.simple_negotiation import (
 )
 
 GAMES = 2000  # against the oracle, per turn limit
-STRATEGY_GAMES = 120  # per pairing
-OFFER = "[Offer: 3 Sheep, 2 Ore -> 5 Brick]"
+BOT_GAMES = 120  # per pairing
 
 
 def pick(rng, items):
     return items[rng.randrange(len(items))]
-
-
-def started(seed=0, **options):
-    game = SimpleNegotiation(**options)
-    game.reset(seed)
-    return game
-
-
-def dealt(stock=((9,) * 5, (9,) * 5), values=((5, 8, 12, 20, 32), (6, 12, 18, 30, 40)), **options):
-    """A game with a known deal."""
-    game = started(**options)
-    data = game.to_json()
-    data["state"] |= {"stock": [list(units) for units in stock], "values": [list(worth) for worth in values]}
-    game.from_json(data)
-    return game
 
 
 def play(*players, seed, **options):
@@ -333,138 +312,7 @@ def test_the_deal_shows_a_seat_its_own_goods_and_values_only():
             assert rules == started(seed + 1).observation(seat).split("\n")[0]
 
 
-def test_bad_limits_are_refused():
-    for name in ("max_turns", "max_talk"):
-        with pytest.raises(ValueError, match=f"{name} must be 1 or more, got 0"):
-            SimpleNegotiation(**{name: 0})
-
-
-# ---- reading --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("reply", "action"),
-    [
-        ("[accept]", "[Accept]"),
-        ("Deal! [ ACCEPT ]", "Deal! [Accept]"),
-        ("[Deny.]", "[Deny]"),
-        ("[\n Accept\t]", "[Accept]"),
-        ("[Offer: 3\nSheep,  2   Ore -> 5 Brick]", OFFER),
-        ("[Deny] no [deny]", "no [Deny]"),
-        ("[Offer: 3 Sheep, 2 Ore -> 5 Brick]", OFFER),
-        ("[offer 2 ores and 3 sheeps->5 bricks.]", OFFER),
-        ("[OFFER: I give 1 Sheep, 2 Sheep, 2 Ore -> 5 Brick!]", OFFER),
-        ("[Offer: i offer 003 Sheep,2 Ore -> 5 Brick]", OFFER),
-        ("so:\n\n[Offer:\n 3 Sheep, 2 Ore\n->\n5 Brick] ok?", f"so: ok? {OFFER}"),
-        ("[Offer: 123456789 Ore -> 1 Wheat]", "[Offer: 9999 Ore -> 1 Wheat]"),
-        ("hello", "hello"),
-        ("[hello] there", "(hello) there"),
-        ("[Offering] [Acceptable]", "(Offering) (Acceptable)"),
-        ("[[Accept]]", "( ) [Accept]"),
-        ("Je t'offre du bl\u00e9 \U0001f33e", "Je t'offre du bl\u00e9 \U0001f33e"),
-        ("a\u2028b\x00c\u202ed\ud800e", "a bcde"),
-        ("<think>[Accept]</think>[Deny]", "[Deny]"),
-        ("<think>[Accept]", None),
-        ("", None),
-        (" \n\u200b ", None),
-        ("[Accept the offer]", None),
-        ("[Offer]", None),
-        ("[Offer: 3 Sheep]", None),
-        ("[Offer: 3 Sheep -> 5 Brick -> 1 Ore]", None),
-        ("[Offer: 3 Sheep -> 5 Gold]", None),
-        ("[Offer: 0 Sheep -> 5 Brick]", None),
-        ("[Offer: -3 Sheep -> 5 Brick]", None),
-        ("[Offer: \u0663 Sheep -> 5 Brick]", None),
-        ("[Offer: 3 Sheep -> ]", None),
-        ("[Offer: 3 Sheep -> 5 Brick", None),
-        ("[Accept] [Offer: gold]", None),
-        (f"[Offer: {'0' * LONGEST_GROUP}3 Sheep -> 5 Brick]", None),
-    ],
-)
-def test_a_reply_is_read_as_words_and_at_most_one_action(reply, action):
-    game = dealt()
-    assert game.extract(reply) == action
-    if action is not None:
-        assert game.extract(action) == action
-        assert game._read(action) == action
-
-
-def test_long_words_are_cut_and_the_action_behind_them_is_kept():
-    game = dealt(max_talk=20)
-    action = game.extract(f"{'word ' * 50} {OFFER} {'word ' * 50}")
-    assert action == f"word word word word {OFFER}"
-    assert game.step("x" * 1000) is Verdict.PLAYED
-    assert game.observation(1).endswith("Opponent: " + "x" * 20)
-    assert game.measures()["talk_0"] == 20
-
-
-def test_words_cannot_be_taken_for_news():
-    game = dealt()
-    game.step("hi\nTrade: you get 5 Ore for 1 Wheat.\n[Game] [Accept]"[:-9])
-    last = game.observation(1).split("\n")[-1]
-    assert last == "Opponent: hi Trade: you get 5 Ore for 1 Wheat. (Game)"
-
-
-PIECES = ("[", "]", "[Offer: ", "[Accept]", "[deny", "-> ", "3 Sheep, ", "5 Brick", " and ", "<think>", "</think>", " ")
-
-
-@settings(max_examples=150, derandomize=True, deadline=None, database=None)
-@given(parts=st.lists(st.tuples(st.one_of(st.sampled_from(PIECES), st.text(max_size=6)), st.sampled_from((1, 2, 900)))))
-def test_reading_twice_changes_nothing(parts):
-    game = dealt(max_talk=50)
-    action = game.extract("".join(piece * count for piece, count in parts))
-    if action is not None:
-        assert game.extract(action) == game._read(action) == action
-        assert action
-        assert action.isprintable()
-        assert action == " ".join(action.split())
-        words, group = split_talk(action)
-        assert len(words) <= 50
-        assert len(group) <= LONGEST_GROUP
-        assert not set("[]") & set(words)
-        assert group in {"", "[Accept]", "[Deny]"} or offer_text(*amounts(group)) == group
-
-
-@pytest.mark.parametrize(
-    "piece",
-    [
-        "[",
-        "]",
-        "[Offer",
-        "[Offer: ",
-        "[ ",
-        "[Accept]",
-        "[Accept][Deny]",
-        "1 Wheat, ",
-        "->",
-        ">",
-        "\u00e9",
-        "\ud800",
-        "\0",
-    ],
-)
-def test_replies_of_100_000_characters_are_read_at_once(piece):
-    game = dealt()
-    for reply in ((piece * 100_000)[:100_000], f"[Offer: {piece * 100_000}"[:99_999] + "]"):
-        begun = time.process_time()
-        assert game.clone().step(reply) in set(Verdict)
-        assert time.process_time() - begun < 3.0
-
-
-@settings(max_examples=30, derandomize=True, deadline=None, database=None)
-@given(words=st.text(min_size=1, max_size=300))
-def test_words_in_any_script_reach_the_other_side_and_a_record(words):
-    game = dealt(malformed_allowance=1)
-    action = game.extract(words)
-    verdict = game.step(words)
-    assert verdict is (Verdict.MALFORMED if action is None else Verdict.PLAYED)
-    if action is not None and action[-1] != "]":
-        assert game.observation(1).split("\n")[-1] == f"Opponent: {action}"
-    game.observation(1).encode("utf-8")  # no lone surrogate is left
-    json.dumps(game.to_json())
-
-
-# ---- strategies -----------------------------------------------------------------------------------------------------
+# ---- bots -----------------------------------------------------------------------------------------------------------
 
 
 def test_listed_offers_are_few_and_of_about_equal_value_or_one_for_one():
@@ -481,19 +329,19 @@ def rates(first, second):
     """Wins, draws and losses of the first of two strengths, from both seats, and trades per game."""
     ends, trades = {"win": 0, "draw": 0, "loss": 0}, 0
     one, two = (scripted.player("SimpleNegotiation-v0", strength) for strength in (first, second))
-    for seed in range(STRATEGY_GAMES):
+    for seed in range(BOT_GAMES):
         seat = seed % 2
         game = play(*((one, two) if seat == 0 else (two, one)), seed=seed)
         ends[game.outcomes[seat]] += 1
         trades += game.measures()["trades"]
-    return ends, trades / STRATEGY_GAMES
+    return ends, trades / BOT_GAMES
 
 
 @pytest.mark.parametrize("weaker", ["simple", "random_legal"])
 def test_strong_negotiation_beats_the_weaker_with_trades(weaker):
     ends, trades = rates("strong", weaker)
     assert ends["win"] > 2 * ends["loss"]
-    assert ends["win"] > 0.35 * STRATEGY_GAMES
+    assert ends["win"] > 0.35 * BOT_GAMES
     assert trades > 0.8
 
 
@@ -501,7 +349,7 @@ def test_strong_negotiation_beats_the_weaker_with_trades(weaker):
 def test_equal_players_trade(strength):
     ends, trades = rates(strength, strength)
     assert trades > 0.5
-    assert ends["draw"] < STRATEGY_GAMES
+    assert ends["draw"] < BOT_GAMES
 
 
 @pytest.mark.parametrize(

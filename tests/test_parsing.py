@@ -1,6 +1,5 @@
 """Reading of replies: which text is the action."""
 
-import doctest
 import sys
 import time
 import unicodedata
@@ -9,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dfc.games import parsing
 from dfc.games.parsing import extract_action, extract_answer, read_number, spoken
 from dfc.games.printable import without_unseen
 
@@ -151,9 +149,3 @@ def test_reading_takes_time_in_proportion_to_the_length(piece):
         reader(reply)
         reader(f"<Answer>{reply}")
     assert time.process_time() - begun < 2.0  # 0.3 s measured; a quadratic reader takes hours
-
-
-def test_the_examples_of_the_extraction_are_true():
-    result = doctest.testmod(parsing)
-    assert result.attempted >= 5
-    assert result.failed == 0

@@ -4,15 +4,14 @@ import itertools
 import math
 import random
 import sys
-import time
 import types
 from collections import Counter, deque
 
 import pytest
+from bot_matches import play, score
 
 from dfc.games import registry, scripted
-from dfc.games.bots.connect_four import _Search
-from dfc.games.bots.strategy import Strategies
+from dfc.games.bots.bot import GameBots
 from dfc.games.game import Outcome, Verdict
 from dfc.games.rng import GameRng, derive_seed
 from dfc.games.scripted import STRENGTHS, RandomLegal, strong
@@ -24,26 +23,6 @@ from dfc.games.textarena.tic_tac_toe import TicTacToe
 from dfc.games.textarena.tower_of_hanoi import TowerOfHanoi
 
 KINDS = [TicTacToe, ConnectFour, Nim, TowerOfHanoi, GuessTheNumber, LiarsDice]
-
-
-def play(game, players, seed):
-    """Plays one game; every action must be played at once. Returns the outcomes."""
-    game.reset(seed)
-    streams = [GameRng(derive_seed("player", seat, seed)) for seat in range(game.seats)]
-    while not game.over:
-        seat = game.to_move
-        assert game.step(players[seat].act(game, streams[seat])) is Verdict.PLAYED
-    return game.outcomes
-
-
-def score(game, player, opponent, games):
-    """Wins of `player` from both seats in turn, as a share."""
-    wins = 0
-    for seed in range(games):
-        seat = seed % 2
-        players = [player, opponent] if seat == 0 else [opponent, player]
-        wins += play(game, players, seed)[seat] is Outcome.WIN
-    return wins / games
 
 
 @pytest.mark.parametrize("game_id", registry.own_game_ids())
@@ -88,13 +67,11 @@ def module(monkeypatch):
 
 def test_a_game_outside_this_package_brings_its_players_in_its_module(module):
     game = module.Outside()
-    with pytest.raises(
-        ValueError, match=r"no strong player for 'Outside'; .* brings its own in STRATEGIES of its module"
-    ):
+    with pytest.raises(ValueError, match=r"no strong player for 'Outside'; .* brings its own in BOTS of its module"):
         scripted.player(game, "strong")
-    module.STRATEGIES = (
-        Strategies(TicTacToe, None, None),
-        Strategies(module.Outside, lambda *_: "[0 1]", lambda *_: "[1 2]"),
+    module.BOTS = (
+        GameBots(TicTacToe, None, None),
+        GameBots(module.Outside, lambda *_: "[0 1]", lambda *_: "[1 2]"),
     )
     game.reset(0)
     assert scripted.player(game, "strong").act(game, GameRng(0)) == "[1 2]"
@@ -103,9 +80,9 @@ def test_a_game_outside_this_package_brings_its_players_in_its_module(module):
 
 
 @pytest.mark.parametrize("wrong", [3, ["strong"], {"strong": 1}])
-def test_strategies_of_another_kind_get_a_sentence(module, wrong):
-    module.STRATEGIES = wrong
-    with pytest.raises(ValueError, match=r"outside.STRATEGIES must be a tuple of dfc\.games\.bots\.strategy"):
+def test_bots_of_another_kind_get_a_sentence(module, wrong):
+    module.BOTS = wrong
+    with pytest.raises(ValueError, match=r"outside.BOTS must be a tuple of dfc\.games\.bots\.bot"):
         scripted.player(module.Outside(), "simple")
 
 
@@ -130,21 +107,11 @@ BETTER = [  # game, and what share of the games the simple player wins against r
 ]
 
 
-def points(game, player, opponent, games):
-    """Wins and half the draws of `player` from both seats in turn, as a share."""
-    total = 0.0
-    for seed in range(games):
-        seat = seed % 2
-        outcome = play(game, [player, opponent] if seat == 0 else [opponent, player], seed)[seat]
-        total += {Outcome.WIN: 1.0, Outcome.DRAW: 0.5}.get(outcome, 0.0)
-    return total / games
-
-
 @pytest.mark.parametrize(("game_id", "simple", "best"), BETTER)
 def test_strong_beats_simple_and_simple_beats_random_against_each_other(game_id, simple, best):
     weak, middle, good = (scripted.player(game_id, strength) for strength in STRENGTHS)
-    assert points(registry.make(game_id), middle, weak, 60) > simple
-    assert points(registry.make(game_id), good, middle, 60) > best
+    assert score(registry.make(game_id), middle, weak, 60, draw=0.5) > simple
+    assert score(registry.make(game_id), good, middle, 60, draw=0.5) > best
 
 
 @pytest.mark.parametrize(
@@ -159,29 +126,6 @@ def test_strong_solves_more_than_simple_and_simple_more_than_random(game_id, opt
             )
     weak, middle, good = solved
     assert weak + 15 < middle < good == 100
-
-
-@pytest.mark.parametrize(
-    ("taken", "action"),
-    [((0, 3, 1), "[2]"), ((0, 3, 1, 4), "[2]"), ((4, 0, 8), None), ((0,), "[4]"), ((0, 1, 2, 3), "[4]")],
-)
-def test_simple_tic_tac_toe_wins_then_blocks_then_takes_the_centre(taken, action):
-    game = TicTacToe()
-    game.reset(0)
-    for cell in taken:
-        game.step(f"[{cell}]")
-    chosen = {scripted.player(game, "simple").act(game, GameRng(seed)) for seed in range(30)}
-    assert chosen == ({action} if action else set(game.legal_actions()))
-
-
-@pytest.mark.parametrize(
-    ("columns", "action"),
-    [((0, 6, 0, 6, 0, 6), "[col 0]"), ((0, 6, 1, 6, 2), "[col 3]"), ((3, 3, 2), None)],
-)
-def test_simple_connect_four_wins_then_blocks_and_sees_no_further(columns, action):
-    game = line_up(*columns)
-    chosen = {scripted.player(game, "simple").act(game, GameRng(seed)) for seed in range(80)}
-    assert chosen == ({action} if action else set(game.legal_actions()))
 
 
 @pytest.mark.parametrize(("piles", "action"), [((0, 4, 0), "[1 4]"), ((2, 0, 5), "[2 3]"), ((1, 1), None)])
@@ -232,13 +176,6 @@ def test_simple_liars_dice_calls_if_a_third_of_the_hidden_dice_is_not_enough(own
     assert scripted.player(game, "simple").act(game, GameRng(0)) == action
 
 
-def test_strong_connect_four_plays_the_large_board_in_bearable_time():
-    game, player = registry.make("ConnectFour-v0-large"), strong("ConnectFour-v0-large")
-    begun = time.process_time()
-    assert play(game, [player, scripted.player(game, "simple")], 1)[0] is Outcome.WIN
-    assert (time.process_time() - begun) / game.actions_played < 0.1  # 0.004 s measured
-
-
 def test_random_legal_is_uniform_over_the_legal_actions():
     game, rng, n = LiarsDice(), GameRng(derive_seed("uniform")), 12_000
     game.reset(0)
@@ -248,182 +185,6 @@ def test_random_legal_is_uniform_over_the_legal_actions():
     assert len(counts) == 12
     chi_square = sum((count - n / 12) ** 2 / (n / 12) for count in counts.values())
     assert chi_square < 11 + 5 * math.sqrt(22)  # mean and five deviations at 11 degrees of freedom
-
-
-def every_tic_tac_toe_position():
-    first = TicTacToe()
-    first.reset(0)
-    seen, queue = {(0, 0): first}, deque([first])
-    while queue:
-        game = queue.popleft()
-        for action in game.legal_actions():
-            after = game.clone()
-            after.step(action)
-            if seen.setdefault(tuple(after.marks), after) is after:
-                queue.append(after)
-    return seen
-
-
-def test_minimax_knows_the_value_of_every_one_of_the_5478_positions():
-    positions = every_tic_tac_toe_position()
-    assert len(positions) == 5478
-    sign = {Outcome.WIN: 1, Outcome.DRAW: 0, Outcome.LOSS: -1}
-    values = {}  # for seat 0; filled from full boards down to the empty one
-    for marks, game in sorted(positions.items(), key=lambda item: -(item[0][0] | item[0][1]).bit_count()):
-        if game.over:
-            values[marks] = sign[game.outcomes[0]]
-            continue
-        bit = game.to_move
-        children = {}
-        for action in game.legal_actions():
-            after = list(marks)
-            after[bit] |= 1 << int(action[1:-1])
-            children[action] = values[tuple(after)]
-        values[marks] = (max, min)[bit](children.values())
-        assert children[strong(game).act(game, GameRng(1))] == values[marks]
-    assert values[0, 0] == 0
-
-
-def test_minimax_never_loses_against_random_play():
-    game, player = TicTacToe(), strong("TicTacToe-v0")
-    for seed in range(200):
-        seat = seed % 2
-        players = [player, RandomLegal()] if seat == 0 else [RandomLegal(), player]
-        assert play(game, players, seed)[seat] in (Outcome.WIN, Outcome.DRAW)
-
-
-def test_minimax_draws_with_itself_in_different_games():
-    game, player, games = TicTacToe(), strong("TicTacToe-v0"), set()
-    for seed in range(30):
-        assert play(game, [player, player], seed) == (Outcome.DRAW, Outcome.DRAW)
-        games.add(tuple(game.marks))
-    assert len(games) > 5
-
-
-def test_minimax_takes_a_win_at_once():
-    game = TicTacToe()
-    for seed in range(10):
-        game.reset(0)
-        for action in ("[0]", "[1]", "[4]", "[3]"):
-            game.step(action)
-        assert strong(game).act(game, GameRng(seed)) == "[8]"  # [2] and [6] win too, one move later
-
-
-def line_up(*columns):
-    game = ConnectFour()
-    game.reset(0)
-    for column in columns:
-        assert game.step(f"[{column}]") is Verdict.PLAYED
-    return game
-
-
-@pytest.mark.parametrize(
-    ("columns", "action"),
-    [
-        ((0, 6, 0, 6, 0, 5), "[col 0]"),  # column
-        ((0, 0, 1, 1, 2, 6), "[col 3]"),  # row
-        ((0, 0, 1, 1, 3, 3), "[col 2]"),  # gap
-        ((0, 1, 1, 2, 2, 3, 2, 3, 3, 6), "[col 3]"),  # diagonal
-        ((3, 6, 3, 6, 3, 6), "[col 3]"),  # its own win goes before the block
-    ],
-)
-def test_connect_four_takes_a_win_in_one(columns, action):
-    game = line_up(*columns)
-    seat = game.to_move
-    assert strong(game).act(game, GameRng(0)) == action
-    game.step(action)
-    assert game.outcomes[seat] is Outcome.WIN
-
-
-@pytest.mark.parametrize(
-    ("columns", "action"),
-    [
-        ((0, 6, 0, 6, 0), "[col 0]"),
-        ((0, 6, 1, 6, 2), "[col 3]"),
-        ((0, 6, 1, 6, 3), "[col 2]"),
-        ((0, 1, 1, 2, 2, 6, 2, 6, 3, 3, 3), "[col 3]"),
-    ],
-)
-def test_connect_four_blocks_a_win_in_one(columns, action):
-    assert strong("ConnectFour-v0").act(line_up(*columns), GameRng(0)) == action
-
-
-def test_connect_four_sees_a_double_threat_coming():
-    # X holds 2 and 3 of the bottom row with both sides free: O must take one of 1 and 4 now.
-    assert strong("ConnectFour-v0").act(line_up(3, 3, 2), GameRng(0)) in ("[col 1]", "[col 4]")
-
-
-def test_connect_four_blocks_even_where_both_ends_are_open():
-    assert strong("ConnectFour-v0").act(line_up(2, 2, 3, 3, 4), GameRng(0)) in ("[col 1]", "[col 5]")
-
-
-def completing_cells(game, seat):
-    """Free cells, reachable now or not, that would complete a line of four: by trying all lines."""
-    rows, columns = game.num_rows, game.num_cols
-    owner = {}
-    for column, row in itertools.product(range(columns), range(rows)):
-        bit = 1 << column * (rows + 1) + row
-        owner[column, row] = 0 if game.discs[0] & bit else 1 if game.discs[1] & bit else None
-    cells = set()
-    for (column, row), (x, y) in itertools.product(owner, ((1, 0), (0, 1), (1, 1), (1, -1))):
-        line = [(column + i * x, row + i * y) for i in range(4)]
-        if line[3] in owner:
-            free = [cell for cell in line if owner[cell] is None]
-            if len(free) == 1 and all(owner[cell] in (seat, None) for cell in line):
-                cells.add(free[0])
-    return len(cells)
-
-
-def test_connect_four_counts_open_threes():
-    rng, counts = GameRng(derive_seed("threes")), Counter()
-    for rows, columns in [(6, 7), (4, 5), (5, 9)] * 10:
-        game = ConnectFour(num_rows=rows, num_cols=columns)
-        game.reset(0)
-        search = _Search(rows, tuple(range(columns)))
-        while not game.over:
-            own, other = completing_cells(game, game.to_move), completing_cells(game, 1 - game.to_move)
-            discs = game.discs[game.to_move], game.discs[1 - game.to_move]
-            assert search.value(*discs, 0, -10_000, 10_000) == own - other
-            counts[own] += 1
-            game.step(RandomLegal().act(game, rng))
-    assert min(counts[n] for n in range(4)) > 10
-
-
-def forced_value(game, depth):
-    """Plain negamax on clones: +1 if the player to move wins within `depth` moves, -1 if it loses, else 0."""
-    if game.over:
-        return -1 if Outcome.WIN in game.outcomes else 0  # the previous move won, or the board is full
-    if depth == 0:
-        return 0
-    values = []
-    for action in game.legal_actions():
-        after = game.clone()
-        after.step(action)
-        values.append(-forced_value(after, depth - 1))
-        if values[-1] == 1:
-            break
-    return max(values)
-
-
-def test_connect_four_keeps_every_win_and_refuses_every_loss_within_four_moves():
-    rng, decided = GameRng(derive_seed("positions")), 0
-    for _ in range(150):
-        game = ConnectFour(num_rows=5, num_cols=5)
-        game.reset(0)
-        for _ in range(10):
-            if not game.over:
-                game.step(RandomLegal().act(game, rng))
-        if game.over:
-            continue
-        value = forced_value(game, 4)
-        decided += value != 0
-        game.step(strong(game).act(game, rng))
-        assert -forced_value(game, 3) == value
-    assert decided > 5
-
-
-def test_connect_four_beats_random_play():
-    assert score(ConnectFour(), strong("ConnectFour-v0"), RandomLegal(), 40) > 0.9
 
 
 def nim_value(piles, known):

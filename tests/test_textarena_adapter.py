@@ -3,94 +3,25 @@
 Works with textarena 0.6.4 and 0.7.4; figures that differ between them are looked up by version.
 """
 
-import importlib.metadata
 import json
 import random
-import re
-import sys
 import threading
 
 import numpy as np
 import pytest
+from textarena_turns import OLD, PAPER, finished, reply_for, started
 
-from dfc import validation
-from dfc.config import DivideFuseConquer
 from dfc.games import registry
 from dfc.games.adapters import textarena as adapter
 from dfc.games.conformance.check import PROPERTIES, run
 from dfc.games.conformance.protocol import Subject
 from dfc.games.conformance.replies import UNSEEN
-from dfc.games.game import Game, Outcome, Verdict
+from dfc.games.game import Outcome, Verdict
 from dfc.games.rng import GameRng, derive_seed
 
-OLD = importlib.metadata.version("textarena") < "0.6.9"
-PAPER = [name for name in registry.own_game_ids() if "-v0" in name and name != "Nim-v0"]
 TALK = [name for name in PAPER if name.startswith(("SimpleNegotiation", "TruthAndDeception"))]
 MORE = ["Nim-v0", "KuhnPoker-v0", "Othello-v0", "UltimateTicTacToe-v0", "Mastermind-v0", "SimpleTak-v0"]
 RANDOM = [name for name in PAPER if name.startswith(("Guess", "Liars", "Poker", "Simple", "Truth"))]
-
-
-def started(name, seed=0, **options):
-    game = registry.make(f"textarena:{name}", **options)
-    game.reset(seed)
-    return game
-
-
-def live(game):
-    """The package's environment, made anew where the game has dropped it."""
-    if game._env is None:
-        with adapter._alone():
-            game._env = game._rebuilt()
-    return game._env
-
-
-def guesses(env):
-    return [f"[{n}]" for n in range(1, 21) if n not in env.guessed_numbers]
-
-
-def columns(env):
-    return [f"[col {c}]" for c, cell in enumerate(env.state.game_state["board"][0]) if cell == "."]
-
-
-def cells(env):
-    board = [cell for row in env.state.game_state["board"] for cell in row]
-    return [f"[{n}]" for n, cell in enumerate(board) if not cell]
-
-
-def bids(env):
-    state = env.state.game_state
-    quantity, face = state["current_bid"].values()
-    higher = [f"[Bid: {quantity + 1}, {max(face, 1)}]"] if quantity < sum(state["remaining_dice"].values()) else []
-    return higher + ["[Call]"] * bool(quantity)
-
-
-REPLIES = {  # what a random player could say, from the package's own position; some of it illegal
-    "GuessTheNumber": guesses,
-    "TowerOfHanoi": lambda _: [f"[{a} {b}]" for a, b in ("AB", "AC", "BA", "BC", "CA", "CB")],
-    "ConnectFour": columns,
-    "TicTacToe": cells,
-    "LiarsDice": bids,
-    "Poker": lambda _: ["[Call]", "[Call]", "[Call]", "[Check]", "[Fold]", "[Raise 20]"],
-    "SimpleNegotiation": lambda _: ["I listen.", "[Offer: 1 Wheat -> 1 Ore] is good for both", "[Deny]", "[Accept]"],
-    "TruthAndDeception": lambda _: ["I tell the truth: [Fact 1]", "It is [Fact 2], surely."],
-}
-
-
-def reply_for(game, rng):
-    replies = REPLIES[game.upstream.partition("-")[0]](live(game))
-    return replies[rng.randrange(len(replies))]
-
-
-def finished(name, seed, **options):
-    """Plays a whole game; returns it, every verdict and all that was shown."""
-    game = started(name, seed, **options)
-    rng = GameRng(derive_seed("adapter", name, seed))
-    verdicts, shown = [], []
-    while not game.over:
-        shown.append(game.observation(game.to_move))
-        verdicts.append(game.step(reply_for(game, rng)))
-    return game, verdicts, shown
-
 
 # ---- whole games ----------------------------------------------------------------------------------------------------
 
@@ -406,108 +337,3 @@ def test_tic_tac_toe_keeps_the_protocol_but_for_the_form_of_its_texts():
     shown = faults.pop("observations are well-formed")
     assert not any(faults.values()), faults
     assert all("blanks at an end of a line" in fault or "player's number" in fault for fault in shown)
-
-
-# ---- ids and options ------------------------------------------------------------------------------------------------
-
-
-def test_an_unknown_id_is_told_with_the_nearest_one():
-    with pytest.raises(ValueError, match=r"no game 'Checker-v0'; did you mean 'Checkers-v0'\?"):
-        registry.make("textarena:Checker-v0")
-    assert "did you mean 'TicTacToe-v0'" in registry.problems("textarena:tictactoe", {})[0]
-
-
-def test_variants_that_differ_in_their_texts_only_have_no_id():
-    assert not [name for name in adapter.names() if name.endswith(("-raw", "-train"))]
-    if not OLD:
-        with pytest.raises(ValueError, match="did you mean 'TicTacToe-v0"):
-            registry.make("textarena:TicTacToe-v0-train")
-
-
-def test_games_for_other_numbers_of_players_are_refused():
-    with pytest.raises(ValueError, match="cannot be begun here with two players or one") as caught:
-        registry.make("textarena:SecretMafia-v0")
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("errors", "told"),
-    [
-        (
-            ["\n****\n  Resource 'words' not found.\n  Please fetch it.\n"],
-            "): LookupError: Resource 'words' not found.",
-        ),
-        (["", ""], "): LookupError"),
-        (["Needs 3. You gave 2", "Needs 3. You gave 1"], "): LookupError: Needs 3."),
-        (["one", "two"], "): with two players, LookupError: one; with one, LookupError: two"),
-    ],
-)
-def test_why_a_game_cannot_be_begun_is_told_once_and_on_one_line(monkeypatch, errors, told):
-    left = [*errors, *errors][:2]
-
-    def fail(_):
-        raise LookupError(left.pop(0))
-
-    monkeypatch.setattr(adapter, "_make", fail)
-    with pytest.raises(ValueError, match="cannot be begun here") as caught:
-        adapter._kind.__wrapped__("Chess-v0")
-    assert str(caught.value).endswith(told)
-
-
-def test_who_a_seat_is_is_said_once():
-    for name in ("Othello-v0", "TicTacToe-v0", "KuhnPoker-v0"):
-        game = started(name)
-        for seat in range(2):
-            assert len(re.findall(rf"you are player {seat}", game._rules(seat), re.IGNORECASE)) == 1, game._rules(seat)
-
-
-def test_an_error_while_a_game_begins_discards_it_and_the_next_one_is_played(monkeypatch):
-    game = registry.make("textarena:TicTacToe-v0")
-
-    def fail(_):
-        raise KeyError("no board\nat all")
-
-    with monkeypatch.context() as broken:
-        broken.setattr(adapter, "_make", fail)
-        game.reset(0)
-    assert game.over
-    assert game.to_move is None
-    assert game.outcomes == ("truncated", "truncated")
-    assert game.discarded == "TicTacToe-v0 of textarena raised KeyError: 'no board\\nat all'"
-    game.reset(0)
-    assert (game.discarded, game.outcomes) == (None, None)
-    assert game.step("[4]") is Verdict.PLAYED
-
-
-def test_options_are_checked_as_for_every_game():
-    assert registry.problems("textarena:TicTacToe-v0", {"talk": 1}) == [
-        "textarena:TicTacToe-v0: talk must be of type bool, got 1 of type int"
-    ]
-    with pytest.raises(ValueError, match="has no option 'bad_option'"):
-        registry.make("textarena:TicTacToe-v0", bad_option=1)
-    assert registry.kind("textarena:TicTacToe-v0") is registry.kind("textarena:TicTacToe-v0")
-    game = registry.make("textarena:TicTacToe-v0")
-    assert isinstance(game, Game)
-    assert (game.info.seats, game.info.open_actions, game.to_move) == (2, True, None)
-    assert game.info.lists_actions is False
-    with pytest.raises(ValueError, match="before reset"):
-        game.step("[4]")
-
-
-def test_without_the_package_one_sentence_says_what_to_install(monkeypatch):
-    adapter.names.cache_clear()
-    adapter._package.cache_clear()
-    monkeypatch.setitem(sys.modules, "textarena", None)
-    assert registry.problems("textarena:Checkers-v0", {})[0].startswith(
-        'games with the prefix textarena: need the package textarena: pip install "dfc[textarena]", or in a clone of '
-        'the repository pip install -e ".[textarena]" ('
-    )
-    monkeypatch.undo()
-    assert "Checkers-v0" in adapter.names()
-
-
-@pytest.mark.parametrize("strength", ["random_legal", "strong"])
-def test_an_opponent_without_a_program_for_a_game_is_refused_before_a_run(strength):
-    games = {"textarena:TicTacToe-v0": {}, "TicTacToe-v0": {}, "textarena:TowerOfHanoi-v0": {}}
-    (problem,) = validation.problems(DivideFuseConquer(games=games, opponent=strength))
-    assert problem.startswith(f"opponent='{strength}' cannot play textarena:TicTacToe-v0: no ")

@@ -1,22 +1,21 @@
-"""Wordle: feedback against independent references, what an answer costs, what is hidden, the strategies."""
+"""Wordle: feedback against independent references, what an answer costs, what is hidden, the bots."""
 
 import collections
 import itertools
 import random
-import time
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dfc.games.bots.wordle import STRATEGIES
+from dfc.games.bots.wordle import BOTS
 from dfc.games.game import Outcome, Verdict
 from dfc.games.paprika.wordle import Wordle, marks, targets, words
 from dfc.games.printable import without_unseen
 from dfc.games.rng import GameRng
 from dfc.games.scripted import RandomLegal, Scripted
 
-SIMPLE, STRONG = (Scripted(Wordle, getattr(STRATEGIES[0], name)) for name in ("simple", "strong"))
+SIMPLE, STRONG = (Scripted(Wordle, getattr(BOTS[0], name)) for name in ("simple", "strong"))
 
 
 def started(seed=0, **options):
@@ -144,18 +143,6 @@ def test_every_answer_costs_exactly_one_turn_and_only_letters_are_a_guess(text):
     assert ("That is not a word of 5 letters" in told) == (not is_guess)
 
 
-@pytest.mark.parametrize("turns", [1, 2, 6, 10])
-@pytest.mark.parametrize("useless", ["ab", "qqqqq"])
-def test_the_game_is_lost_when_the_turns_are_used_up(turns, useless):
-    game = started(max_turns=turns)
-    for turn in range(turns):
-        assert not game.over
-        assert game.step(answer(useless)) is Verdict.PLAYED
-        assert f"{turns - turn - 1} turn" in game.observation(0)
-    assert game.outcomes == (Outcome.LOSS,)
-    assert game.info.max_game_length == game.actions_played == turns
-
-
 @pytest.mark.parametrize("before", range(6))
 def test_the_word_wins_in_any_turn_and_the_last_one_counts(before):
     for split in ("train", "test"):
@@ -168,51 +155,16 @@ def test_the_word_wins_in_any_turn_and_the_last_one_counts(before):
         assert game.observation(0) == f"{targets(5, split)[5]}: this is the word."
 
 
-def test_a_reply_without_a_tagged_answer_fails_or_is_asked_again():
-    for reply in ("slate", "<Answer>slate", "<answer>slate</answer>", "<Answer>slate</Answer><Answer>irate</Answer>"):
-        game = started()
-        assert game.step(reply) is Verdict.FORFEIT_MALFORMED
-        assert game.outcomes == (Outcome.INVALID,)
-        patient = started(malformed_allowance=2)
-        for _ in range(2):
-            assert patient.step(reply) is Verdict.MALFORMED
-            assert patient.actions_played == 0
-            assert "<Answer>crane</Answer>" in patient.observation(0)
-        assert patient.clone().step(answer("slate")) is Verdict.PLAYED
-        assert patient.step(reply) is Verdict.FORFEIT_MALFORMED
-
-
-def test_huge_replies_are_read_in_no_time():
-    texts = ["a" * 100_000, "<" * 100_000, "<Answer>" * 12_000, " " * 100_000, "\u0130" * 100_000, "[" * 100_000]
-    start = time.process_time()
-    for text in texts:
-        game = started(malformed_allowance=9, history=True)
-        game.step(text)
-        game.step(answer(text))
-        if not game.over:
-            assert len(game.observation(0)) < 2000
-    assert time.process_time() - start < 3.0
-
-
 # ---- tasks --------------------------------------------------------------------------------------------------------
 
 
-def test_a_seed_takes_the_task_of_its_number_and_starts_again_behind_the_last():
+def test_the_word_of_a_task_is_the_target_of_its_number_in_every_length():
     for split, size in (("train", 1515), ("test", 800)):
-        for seed in (0, 1, size - 1, size, size + 7, 12345 * size + 3):
-            game = started(seed, split=split)
-            assert game.task == seed % size
-            assert game.to_json()["state"]["position"]["target"] == targets(5, split)[seed % size]
+        for seed in (0, size - 1, size + 7):
+            assert started(seed, split=split).to_json()["state"]["position"]["target"] == targets(5, split)[seed % size]
     assert started(257, length=7).task == 107
     assert started(257, length=7, split="test").task == 57
     assert Wordle(length=7).info.splits == {"train": 150, "test": 100}
-    assert Wordle().info.splits == {"train": 1515, "test": 800}
-
-
-@pytest.mark.parametrize("options", [{"feedback": "strict"}, {"split": "dev"}, {"max_turns": 0}, {"length": 3}])
-def test_a_value_out_of_range_is_refused(options):
-    with pytest.raises(ValueError, match=f"{next(iter(options))} must be .*, got"):
-        Wordle(**options)
 
 
 @pytest.mark.parametrize("feedback", ["naive", "standard"])
@@ -247,11 +199,11 @@ def test_nothing_tells_two_words_apart_before_a_guess_that_does(feedback):
     assert alike > 10
 
 
-# ---- strategies and speed -----------------------------------------------------------------------------------------
+# ---- bots and speed -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("feedback", ["naive", "standard"])
-def test_strategies_guess_listed_words_that_agree_with_all_they_were_told(feedback):
+def test_bots_guess_listed_words_that_agree_with_all_they_were_told(feedback):
     reference = standard_reference if feedback == "standard" else naive_reference
     results = {}
     for name, player in (("simple", SIMPLE), ("strong", STRONG)):

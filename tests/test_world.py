@@ -1,6 +1,5 @@
 """World, agent and judge: who is asked when, what simulators may not say, and who decides the outcome."""
 
-import doctest
 import json
 import time
 
@@ -9,7 +8,6 @@ import pytest
 from dfc.games import registry
 from dfc.games.conformance.replies import UNSEEN
 from dfc.games.game import Verdict
-from dfc.games.paprika import world
 from dfc.games.paprika.scenario import Scenario
 from dfc.games.paprika.world import AGENT, GOAL, JUDGE, NOT_VALID, VALID, WORLD, World, fold
 
@@ -386,12 +384,6 @@ def test_no_word_of_one_seat_reaches_another_with_angle_brackets_or_unseen_chara
     assert game.heard == [("(b)one", "(well)")]
     assert game.observation(AGENT).split("\n")[1:] == ["You: (b)one", "(well)"]
     assert game.observation(WORLD).split("\n")[1:] == ["<player>(b)one</player>", "You: (well)"]
-
-
-def test_the_examples_of_the_world_are_true():
-    result = doctest.testmod(world)
-    assert result.attempted >= 3
-    assert result.failed == 0
 
 
 def test_folding_drops_accents_case_and_invisible_characters():

@@ -1,4 +1,4 @@
-"""Strategies for the bandits: which arm to try next, and which one to name at the end.
+"""Bots for the bandits: which arm to try next, and which one to name at the end.
 
 They know what the player was told; the strong one also how the means are drawn (`dfc.games.paprika.bandit`).
 """
@@ -6,8 +6,7 @@ They know what the player was told; the strong one also how the means are drawn 
 import functools
 import math
 
-from dfc.games.bots.information import entropy
-from dfc.games.bots.strategy import Strategies
+from dfc.games.bots.bot import GameBots, any_of_the_best, entropy
 from dfc.games.paprika.bandit import GAPS, Bandit
 from dfc.games.paprika.bandit_regret import BanditRegret
 from dfc.games.paprika.task import tagged
@@ -19,14 +18,11 @@ _CELLS = 40  # midpoints of the integral over the mean of an arm that is not the
 
 def _simple(game: Bandit, _seat: int, rng: GameRng) -> str:
     """Tries the arms in turn, then names one with the highest average reward."""
-    counts = _counts(game)
-    arms = range(len(counts))
     if _decides(game):
-        values = [reward / max(reward + blank, 1) for reward, blank in counts]
+        values = [reward / max(reward + blank, 1) for reward, blank in _counts(game)]
     else:
-        values = [-float(reward + blank) for reward, blank in counts]
-    best = [arm for arm in arms if values[arm] == max(values)]
-    return tagged(game.arms[best[rng.randrange(len(best))]])
+        values = [-float(reward + blank) for reward, blank in _counts(game)]
+    return tagged(any_of_the_best(game.arms, values, rng))
 
 
 def _strong(game: Bandit, _seat: int, rng: GameRng) -> str:
@@ -35,10 +31,8 @@ def _strong(game: Bandit, _seat: int, rng: GameRng) -> str:
     What a try tells is the expected drop of the entropy of "which arm is best", by the exact posterior.
     """
     counts = _counts(game)
-    arms = range(len(counts))
-    values = _weights(counts) if _decides(game) else [-_entropy_after(counts, arm) for arm in arms]
-    best = [arm for arm in arms if values[arm] >= max(values) - 1e-12]
-    return tagged(game.arms[best[rng.randrange(len(best))]])
+    values = _weights(counts) if _decides(game) else [-_entropy_after(counts, arm) for arm in range(len(counts))]
+    return tagged(any_of_the_best(game.arms, values, rng, within=1e-12))
 
 
 def _decides(game: Bandit) -> bool:
@@ -91,7 +85,7 @@ def _likelihoods(rewards: int, blanks: int, gap: int) -> tuple[float, float]:
 def _greedy(game: BanditRegret, _seat: int, rng: GameRng) -> str:
     """Presses every button once, then one with the highest mean reward."""
     values = [paid / pressed if pressed else 2.0 for pressed, paid in game.counts()]
-    return _any_of_the_best(game.arms, values, rng)
+    return tagged(any_of_the_best(game.arms, values, rng))
 
 
 def _most_probable(game: BanditRegret, _seat: int, rng: GameRng) -> str:
@@ -100,12 +94,7 @@ def _most_probable(game: BanditRegret, _seat: int, rng: GameRng) -> str:
     Of n presses that paid r times, the likelihood is (high / low)^r (low / high)^(n - r) times as large if the button
     is the best one, high = 1 - low = 1/2 + gap / 200. So the most probable one has the largest 2 r - n.
     """
-    return _any_of_the_best(game.arms, [2.0 * paid - pressed for pressed, paid in game.counts()], rng)
+    return tagged(any_of_the_best(game.arms, [2.0 * paid - pressed for pressed, paid in game.counts()], rng))
 
 
-def _any_of_the_best(arms: tuple[str, ...], values: list[float], rng: GameRng) -> str:
-    best = [arm for arm, value in zip(arms, values, strict=True) if value == max(values)]
-    return tagged(best[rng.randrange(len(best))])
-
-
-STRATEGIES = (Strategies(Bandit, _simple, _strong), Strategies(BanditRegret, _greedy, _most_probable))
+BOTS = (GameBots(Bandit, _simple, _strong), GameBots(BanditRegret, _greedy, _most_probable))

@@ -1,8 +1,8 @@
-"""Strategies for Battleship; they read the board that the player sees, never what lies below."""
+"""Bots for Battleship; they read the board that the player sees, never what lies below."""
 
 import functools
 
-from dfc.games.bots.strategy import Strategies, any_of
+from dfc.games.bots.bot import GameBots, any_of
 from dfc.games.paprika import battleship
 from dfc.games.paprika.battleship import SHIPS, Battleship
 from dfc.games.paprika.task import tagged
@@ -68,4 +68,4 @@ def _add(counts: list[int], cells: int, weight: int) -> None:
         cells ^= lowest
 
 
-STRATEGIES = (Strategies(Battleship, _simple, _strong),)
+BOTS = (GameBots(Battleship, _simple, _strong),)

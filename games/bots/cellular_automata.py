@@ -1,6 +1,6 @@
-"""Strategies for Cellular Automata."""
+"""Bots for Cellular Automata."""
 
-from dfc.games.bots.strategy import Strategies
+from dfc.games.bots.bot import GameBots
 from dfc.games.paprika.cellular_automata import NEIGHBOURHOODS, CellularAutomata, Pairs, spelled
 from dfc.games.paprika.task import tagged
 from dfc.games.rng import GameRng
@@ -26,4 +26,4 @@ def _shown(pairs: Pairs) -> dict[str, str]:
     }
 
 
-STRATEGIES = (Strategies(CellularAutomata, _simple, _strong),)
+BOTS = (GameBots(CellularAutomata, _simple, _strong),)

@@ -1,6 +1,6 @@
-"""Strategies for Connect Four."""
+"""Bots for Connect Four."""
 
-from dfc.games.bots.strategy import Strategies, any_of
+from dfc.games.bots.bot import GameBots, any_of
 from dfc.games.rng import GameRng
 from dfc.games.textarena.connect_four import ConnectFour, has_line
 
@@ -86,4 +86,4 @@ class _Search:
         return (cells & self.board & ~taken).bit_count()
 
 
-STRATEGIES = (Strategies(ConnectFour, _simple, _strong),)
+BOTS = (GameBots(ConnectFour, _simple, _strong),)

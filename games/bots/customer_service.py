@@ -1,4 +1,4 @@
-"""Strategies and simulators for customer service.
+"""Bots and simulators for customer service.
 
 The simulators answer from `Scenario.facts`, by keywords in what the agent says. The agents use what they were told
 (`seen`), what they have said (`used`), and what is public: the cases of a domain, the list of actions.
@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from dfc.games.bots.cases import with_facts
-from dfc.games.bots.strategy import Strategies
+from dfc.games.bots.bot import GameBots, any_of
+from dfc.games.bots.simulators import with_facts
 from dfc.games.paprika.customer_service import CustomerService, cases, check, mentions, proposals, tokens, topics
 from dfc.games.paprika.world import GOAL, NOT_VALID, VALID
 from dfc.games.rng import GameRng
@@ -19,7 +19,7 @@ _HELPLESS = re.compile(r"\b(?:restart|reboot|reset|off and on|on and off|repair|
 
 def _solves(game: CustomerService) -> bool:
     """Whether the agent's last message proposes the remedy; one that proposes several never comes here."""
-    scenario = with_facts(game.scenario)
+    scenario = with_facts(game)
     return [cases(scenario.group)[number] for number in proposals(game.asked, scenario.group)] == [scenario]
 
 
@@ -27,7 +27,7 @@ def _customer(game: CustomerService, _seat: int, _chance: GameRng) -> str:
     """Says what is found; an honest "did not help" to other remedies; that it does not understand, to the rest."""
     if _solves(game):
         return GOAL
-    scenario = with_facts(game.scenario)
+    scenario = with_facts(game)
     proposed = proposals(game.asked, scenario.group)
     said = game.asked
     listed = {check(topic): topic for topic in topics(scenario.group)}
@@ -53,7 +53,7 @@ def _unused(game: CustomerService) -> list[str]:
 
 def _fitting(game: CustomerService) -> list[Mapping[str, Any]]:
     """Returns the facts of the cases of the domain that fit all findings so far and whose remedy was not said."""
-    scenario = with_facts(game.scenario)
+    scenario = with_facts(game)
     told = {topic: scenario.facts["checks"][topic] for topic in game.seen}
     return [
         case.facts
@@ -69,7 +69,7 @@ def _simple(game: CustomerService, _seat: int, rng: GameRng) -> str:
         actions = [check(topic) for topic in topics(scenario.group) if check(topic) not in game.used]
         actions = actions or [str(facts["remedy"]) for facts in _fitting(game)]
     actions = actions or _unused(game)
-    return actions[rng.randrange(len(actions))]
+    return any_of(actions, rng)
 
 
 def _strong(game: CustomerService, seat: int, rng: GameRng) -> str:
@@ -96,4 +96,4 @@ def _strong(game: CustomerService, seat: int, rng: GameRng) -> str:
     return check(best)
 
 
-STRATEGIES = (Strategies(CustomerService, _simple, _strong, {"world": _customer, "judge": _judge}),)
+BOTS = (GameBots(CustomerService, _simple, _strong, {"world": _customer, "judge": _judge}),)

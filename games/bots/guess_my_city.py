@@ -4,9 +4,9 @@ import functools
 import re
 from collections.abc import Mapping
 
-from dfc.games.bots.phrases import meanings, phrase_table, plain_words
-from dfc.games.bots.questions import Table, masks_of, scenario_of, simple, strong, with_facts
-from dfc.games.bots.strategy import Strategies
+from dfc.games.bots.bot import GameBots
+from dfc.games.bots.questions import Table, masks_of, simple, strong
+from dfc.games.bots.simulators import meanings, phrase_table, plain_words, scenario_of, with_facts
 from dfc.games.paprika import guess_my_city
 from dfc.games.paprika.candidates import GuessReading
 from dfc.games.paprika.guess_my_city import GuessMyCity, places, read_places
@@ -126,4 +126,4 @@ def _judge(game: GuessMyCity, _seat: int, _chance: GameRng) -> str:
     return VALID if reading.guess and scenario.name in reading.named else NOT_VALID
 
 
-STRATEGIES = (Strategies(GuessMyCity, simple(_table_of), strong(_table_of), {"world": _answer, "judge": _judge}),)
+BOTS = (GameBots(GuessMyCity, simple(_table_of), strong(_table_of), {"world": _answer, "judge": _judge}),)

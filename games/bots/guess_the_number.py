@@ -1,9 +1,9 @@
-"""Strategies for Guess the Number.
+"""Bots for Guess the Number.
 
 Both know the hints, as the numbers that they leave, and not the hidden number.
 """
 
-from dfc.games.bots.strategy import Strategies
+from dfc.games.bots.bot import GameBots
 from dfc.games.rng import GameRng
 from dfc.games.textarena.guess_the_number import GuessTheNumber
 
@@ -18,4 +18,4 @@ def _strong(game: GuessTheNumber, _seat: int, _chance: GameRng) -> str:
     return f"[{(game.low + game.high) // 2}]"
 
 
-STRATEGIES = (Strategies(GuessTheNumber, _simple, _strong),)
+BOTS = (GameBots(GuessTheNumber, _simple, _strong),)

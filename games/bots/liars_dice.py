@@ -1,9 +1,9 @@
-"""Strategies for Liar's Dice."""
+"""Bots for Liar's Dice."""
 
 import functools
 import math
 
-from dfc.games.bots.strategy import Strategies
+from dfc.games.bots.bot import GameBots, any_of
 from dfc.games.rng import GameRng
 from dfc.games.textarena.liars_dice import LiarsDice
 
@@ -17,7 +17,7 @@ def _liars_dice_simple(game: LiarsDice, seat: int, rng: GameRng) -> str:
     own, hidden = game.hand(seat), game.dice_left[1 - seat]
     quantity, face = game.bid
     if not quantity:
-        return f"[Bid: 1, {own[rng.randrange(len(own))]}]"
+        return f"[Bid: 1, {any_of(own, rng)}]"
     if quantity == len(own) + hidden or quantity - own.count(face) > hidden / 3:
         return "[Call]"
     higher = [f for f in own if f > face]
@@ -56,4 +56,4 @@ def _at_least(count: int, dice: int) -> float:
     return sum(math.comb(dice, k) * 5.0 ** (dice - k) for k in range(max(count, 0), dice + 1)) / 6.0**dice
 
 
-STRATEGIES = (Strategies(LiarsDice, _liars_dice_simple, _liars_dice),)
+BOTS = (GameBots(LiarsDice, _liars_dice_simple, _liars_dice),)

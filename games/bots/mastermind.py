@@ -1,12 +1,11 @@
-"""Strategies for Mastermind: guesses that agree with everything told so far.
+"""Bots for Mastermind: guesses that agree with everything told so far.
 
 They know all codes and what the player was told; of the hidden code nothing.
 """
 
 import functools
 
-from dfc.games.bots.consistent_guesses import GUESSES, SAMPLE, information, spread
-from dfc.games.bots.strategy import Strategies
+from dfc.games.bots.bot import GUESSES, SAMPLE, GameBots, any_of, information, spread
 from dfc.games.paprika.mastermind import CODES, Mastermind, matches
 from dfc.games.paprika.task import tagged
 from dfc.games.rng import GameRng
@@ -17,7 +16,7 @@ _OPENING = "0012"  # one pair; digits are all alike before the first answer
 def _simple(game: Mastermind, _seat: int, rng: GameRng) -> str:
     """A random code that agrees with every answer so far."""
     found = _possible_codes(tuple(game.turns))
-    return _spaced(found[rng.randrange(len(found))])
+    return _spaced(any_of(found, rng))
 
 
 def _strong(game: Mastermind, _seat: int, _chance: GameRng) -> str:
@@ -46,4 +45,4 @@ def _spaced(code: str) -> str:
     return tagged(" ".join(code))
 
 
-STRATEGIES = (Strategies(Mastermind, _simple, _strong),)
+BOTS = (GameBots(Mastermind, _simple, _strong),)

@@ -1,9 +1,9 @@
-"""Strategies for Minesweeper; they read the board that the player sees, never what lies below."""
+"""Bots for Minesweeper; they read the board that the player sees, never what lies below."""
 
 import math
 from collections.abc import Iterator
 
-from dfc.games.bots.strategy import Strategies, any_of
+from dfc.games.bots.bot import GameBots, any_of
 from dfc.games.paprika import minesweeper
 from dfc.games.paprika.minesweeper import Minesweeper
 from dfc.games.paprika.task import tagged
@@ -87,4 +87,4 @@ def _ways(
             barred |= {cell}
 
 
-STRATEGIES = (Strategies(Minesweeper, _simple, _strong),)
+BOTS = (GameBots(Minesweeper, _simple, _strong),)

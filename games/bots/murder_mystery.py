@@ -1,4 +1,4 @@
-"""Strategies and simulators for murder mystery.
+"""Bots and simulators for murder mystery.
 
 The simulators answer from `Scenario.facts`, by keywords in what the agent says. The agents use what they were told
 (`seen`), what they have said (`used`), and what is public: the list of actions.
@@ -7,8 +7,8 @@ The simulators answer from `Scenario.facts`, by keywords in what the agent says.
 import functools
 import re
 
-from dfc.games.bots.cases import with_facts
-from dfc.games.bots.strategy import Strategies
+from dfc.games.bots.bot import GameBots, any_of
+from dfc.games.bots.simulators import with_facts
 from dfc.games.paprika.accusations import accused
 from dfc.games.paprika.customer_service import mentions, tokens
 from dfc.games.paprika.murder_mystery import NO_ACCUSATION, Clue, MurderMystery, accusation
@@ -22,7 +22,7 @@ _SIMPLE_LOOKS = 6  # things that the simple detective looks at before it accuses
 
 def _narrator(game: MurderMystery, _seat: int, _chance: GameRng) -> str:
     """Tells the clue that the agent's words ask for; that nothing comes of it, where they ask for none."""
-    facts = with_facts(game.scenario).facts
+    facts = with_facts(game).facts
     blamed = accused(game.asked, facts["suspects"])
     if blamed and (game.accusations == 1 or blamed == {facts["culprit"]}):
         return GOAL
@@ -66,7 +66,7 @@ def _spellings(name: str) -> re.Pattern[str]:
 
 def _judge(game: MurderMystery, _seat: int, _chance: GameRng) -> str:
     """Says what the rules read as well: whether the agent's last message accuses the culprit alone, others, nobody."""
-    facts = with_facts(game.scenario).facts
+    facts = with_facts(game).facts
     blamed = accused(game.asked, facts["suspects"])
     if not blamed:
         return NO_ACCUSATION
@@ -89,9 +89,8 @@ def _simple(game: MurderMystery, _seat: int, rng: GameRng) -> str:
     """Does six things at random, then accuses one of those whom nothing clears, at random."""
     suspects, _, todo = _evidence(game)
     if todo and (len(game.used) < _SIMPLE_LOOKS or not suspects):
-        return todo[rng.randrange(len(todo))]
-    actions = [accusation(name) for name in suspects] or game.legal_actions()
-    return actions[rng.randrange(len(actions))]
+        return any_of(todo, rng)
+    return any_of([accusation(name) for name in suspects] or game.legal_actions(), rng)
 
 
 def _strong(game: MurderMystery, _seat: int, rng: GameRng) -> str:
@@ -105,10 +104,9 @@ def _strong(game: MurderMystery, _seat: int, rng: GameRng) -> str:
     if suspects and (len(suspects) == 1 or certain or last_turn or not todo):
         return accusation(max(certain or suspects, key=lambda name: against[name]))
     if not todo:
-        actions = game.legal_actions()
-        return actions[rng.randrange(len(actions))]
+        return any_of(game.legal_actions(), rng)
     order = ("Check", "Inspect", "Question")
     return min(todo, key=lambda action: order.index(action.split()[0]) if action.split()[0] in order else len(order))
 
 
-STRATEGIES = (Strategies(MurderMystery, _simple, _strong, {"world": _narrator, "judge": _judge}),)
+BOTS = (GameBots(MurderMystery, _simple, _strong, {"world": _narrator, "judge": _judge}),)

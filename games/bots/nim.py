@@ -1,8 +1,8 @@
-"""Strategies for Nim."""
+"""Bots for Nim."""
 
 import functools
 
-from dfc.games.bots.strategy import Strategies, any_of
+from dfc.games.bots.bot import GameBots, any_of
 from dfc.games.rng import GameRng
 from dfc.games.textarena.nim import Nim
 
@@ -22,10 +22,10 @@ def _strong(game: Nim, _seat: int, rng: GameRng) -> str:
     total = functools.reduce(lambda a, b: a ^ b, game.piles)
     winning = [(pile, size - (size ^ total)) for pile, size in enumerate(game.piles) if size ^ total < size]
     if winning:
-        pile, take = winning[rng.randrange(len(winning))]
+        pile, take = any_of(winning, rng)
         return f"[{pile} {take}]"
     # Lost against perfect play: one object of the largest pile leaves the opponent the most chances to err.
     return f"[{game.piles.index(max(game.piles))} 1]"
 
 
-STRATEGIES = (Strategies(Nim, _simple, _strong),)
+BOTS = (GameBots(Nim, _simple, _strong),)

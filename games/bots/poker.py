@@ -1,4 +1,4 @@
-"""Strategies for Poker.
+"""Bots for Poker.
 
 Both see their own two cards, the board, bets and chips; unseen cards are dealt again at random, never looked up.
 """
@@ -6,7 +6,7 @@ Both see their own two cards, the board, bets and chips; unseen cards are dealt 
 import random
 from collections.abc import Sequence
 
-from dfc.games.bots.strategy import Strategies
+from dfc.games.bots.bot import GameBots
 from dfc.games.rng import GameRng
 from dfc.games.textarena.poker import Poker
 from dfc.games.textarena.poker_hands import CARDS, WEIGHTS, category, strength, strength_of_sum
@@ -151,4 +151,4 @@ def _share_on_river(own: Sequence[int], board: list[int], unseen: list[int]) -> 
     return won / (len(unseen) * (len(unseen) - 1))
 
 
-STRATEGIES = (Strategies(Poker, _simple, _strong),)
+BOTS = (GameBots(Poker, _simple, _strong),)

@@ -12,8 +12,7 @@ candidates are answered by the games themselves.
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 
-from dfc.games.bots.information import entropy
-from dfc.games.paprika.scenario import Scenario
+from dfc.games.bots.bot import any_of, any_of_the_best, entropy
 from dfc.games.paprika.world import World
 from dfc.games.rng import GameRng
 
@@ -74,73 +73,38 @@ def masks_of(rows: Iterable[Iterable[tuple[str, str]]]) -> dict[str, dict[str, i
 
 
 def simple(table_of: Callable[[World], Table]) -> Callable[[World, int, GameRng], str]:
-    """Returns the simple strategy of a game whose table `table_of` gives."""
+    """Returns the simple bot of a game whose table `table_of` gives."""
 
     def choose(game: World, _seat: int, rng: GameRng) -> str:
         """Half of its turns it asks at random what can still tell something, then it guesses what agrees."""
         table = table_of(game)
         if not table.guesses:
-            return _anything(game, rng)
+            return any_of(game.legal_actions(), rng)  # of a pool that is not ours nothing is known
         left = table.left(game.heard)
         splitting = table.splitting(left)
         if splitting and 2 * len(game.heard) < game.max_turns:
-            return splitting[rng.randrange(len(splitting))][1]
+            return any_of(splitting, rng)[1]
         return _any_guess(table, left, rng)
 
     return choose
 
 
 def strong(table_of: Callable[[World], Table]) -> Callable[[World, int, GameRng], str]:
-    """Returns the strong strategy of a game whose table `table_of` gives."""
+    """Returns the strong bot of a game whose table `table_of` gives."""
 
     def choose(game: World, _seat: int, rng: GameRng) -> str:
         """It asks the question whose answer tells most; with two secrets left, or none to ask, it guesses."""
         table = table_of(game)
         if not table.guesses:
-            return _anything(game, rng)
+            return any_of(game.legal_actions(), rng)  # of a pool that is not ours nothing is known
         left = table.left(game.heard)
         splitting = table.splitting(left) if left.bit_count() > 2 else []
         if splitting and len(game.heard) + 1 < game.max_turns:
-            best = max(told for told, _ in splitting)
-            equal = [question for told, question in splitting if told == best]
-            return equal[rng.randrange(len(equal))]
+            return any_of_the_best(splitting, [told for told, _ in splitting], rng)[1]
         return _any_guess(table, left, rng)
 
     return choose
 
 
 def _any_guess(table: Table, left: int, rng: GameRng) -> str:
-    candidates = [number for number in range(len(table.guesses)) if left >> number & 1]
-    return table.guesses[candidates[rng.randrange(len(candidates))]]
-
-
-def _anything(game: World, rng: GameRng) -> str:
-    """Returns any listed action: of a pool that is not ours nothing is known."""
-    actions = game.legal_actions()
-    return actions[rng.randrange(len(actions))]
-
-
-def scenario_of(game: World) -> Scenario:
-    """Returns the scenario of a game.
-
-    Raises:
-      ValueError: the game has not begun.
-    """
-    if game.scenario is None:
-        raise ValueError(f"{game.id}: no task before reset(); call reset(seed) first")
-    return game.scenario
-
-
-def with_facts(game: World) -> Scenario:
-    """Returns the scenario of a game.
-
-    Raises:
-      ValueError: the game has not begun, or the scenario has no facts.
-    """
-    scenario = scenario_of(game)
-    if not scenario.facts:
-        raise ValueError(
-            f"{game.id}: scenarios loaded from a file hold no facts, so no script can answer for their world; seat a "
-            "chat model as world (an endpoint), or leave `scenarios` empty to play this package's own"
-        )
-    return scenario
+    return any_of([guess for number, guess in enumerate(table.guesses) if left >> number & 1], rng)

@@ -1,10 +1,10 @@
-"""Strategies for Simple Negotiation."""
+"""Bots for Simple Negotiation."""
 
 import functools
 import itertools
 from collections.abc import Iterator
 
-from dfc.games.bots.strategy import Strategies
+from dfc.games.bots.bot import GameBots, any_of
 from dfc.games.rng import GameRng
 from dfc.games.textarena.simple_negotiation import (
     BASE_VALUES,
@@ -32,7 +32,7 @@ def _simple(game: SimpleNegotiation, seat: int, rng: GameRng) -> str:
     low, high = (pick(_KINDS, key=lambda k: own[k] / BASE_VALUES[k]) for pick in (min, max))
     a, b = next((a, b) for a in range(1, 9) for b in range(1, 9) if a * BASE_VALUES[low] == b * BASE_VALUES[high])
     if low == high or game.stock[seat][low] < a or a * own[low] >= b * own[high]:
-        return _WORDS[rng.randrange(len(_WORDS))]
+        return any_of(_WORDS, rng)
     return _single(low, a, high, b)
 
 
@@ -55,7 +55,7 @@ def _strong(game: SimpleNegotiation, seat: int, rng: GameRng) -> str:
         worth = holds * accepted * (b * game.values[seat][j] - a * game.values[seat][i] - other_gain)
         if worth > best:
             best, choice = worth, _single(i, a, j, b)
-    return choice or _WORDS[rng.randrange(len(_WORDS))]
+    return choice or any_of(_WORDS, rng)
 
 
 def _candidates(game: SimpleNegotiation, seat: int) -> Iterator[tuple[tuple[int, int, int, int], float]]:
@@ -139,4 +139,4 @@ def _single(i: int, a: int, j: int, b: int) -> str:
     return offer_text(give, take)
 
 
-STRATEGIES = (Strategies(SimpleNegotiation, _simple, _strong),)
+BOTS = (GameBots(SimpleNegotiation, _simple, _strong),)

@@ -1,8 +1,8 @@
-"""Strategies for Tic Tac Toe."""
+"""Bots for Tic Tac Toe."""
 
 import functools
 
-from dfc.games.bots.strategy import Strategies, any_of
+from dfc.games.bots.bot import GameBots, any_of, any_of_the_best
 from dfc.games.rng import GameRng
 from dfc.games.textarena.tic_tac_toe import TicTacToe
 
@@ -26,9 +26,7 @@ def _strong(game: TicTacToe, seat: int, rng: GameRng) -> str:
     """Perfect: searches to the end, wins as soon as it can, and draws among moves of the same value."""
     own, other = game.marks[seat], game.marks[1 - seat]
     values = {c: -_value(other, own | 1 << c) for c in range(9) if not (own | other) >> c & 1}
-    best = max(values.values())
-    cells = [cell for cell, value in values.items() if value == best]
-    return f"[{cells[rng.randrange(len(cells))]}]"
+    return f"[{any_of_the_best(list(values), list(values.values()), rng)}]"
 
 
 @functools.cache
@@ -40,4 +38,4 @@ def _value(own: int, other: int) -> int:
     return max((-_value(other, own | 1 << cell) for cell in free), default=0)
 
 
-STRATEGIES = (Strategies(TicTacToe, _simple, _strong),)
+BOTS = (GameBots(TicTacToe, _simple, _strong),)

@@ -1,6 +1,6 @@
-"""Strategies for the Tower of Hanoi."""
+"""Bots for the Tower of Hanoi."""
 
-from dfc.games.bots.strategy import Strategies, any_of
+from dfc.games.bots.bot import GameBots, any_of
 from dfc.games.rng import GameRng
 from dfc.games.textarena.tower_of_hanoi import TowerOfHanoi
 
@@ -32,4 +32,4 @@ def _strong(game: TowerOfHanoi, _seat: int, _chance: GameRng) -> str:
     return f"[{'ABC'[move[0]]} {'ABC'[move[1]]}]"
 
 
-STRATEGIES = (Strategies(TowerOfHanoi, _simple, _strong),)
+BOTS = (GameBots(TowerOfHanoi, _simple, _strong),)

@@ -1,8 +1,8 @@
-"""Strategies for Truth and Deception."""
+"""Bots for Truth and Deception."""
 
 import re
 
-from dfc.games.bots.strategy import Strategies
+from dfc.games.bots.bot import GameBots, any_of
 from dfc.games.rng import GameRng
 from dfc.games.textarena.truth_and_deception import ASSERTIONS, DECEIVER, TruthAndDeception
 
@@ -25,7 +25,7 @@ def _strong(game: TruthAndDeception, seat: int, rng: GameRng) -> str:
     """
     if seat == DECEIVER:
         truth = game.true_fact(seat)
-        return ASSERTIONS[rng.randrange(len(ASSERTIONS))].format(3 - truth, truth)
+        return any_of(ASSERTIONS, rng).format(3 - truth, truth)
     if not game.last_turn:
         return _QUESTION
     asserted = sum(_asserted(line) for line in game.claims())
@@ -42,4 +42,4 @@ def _asserted(line: str) -> int:
     return total
 
 
-STRATEGIES = (Strategies(TruthAndDeception, _simple, _strong),)
+BOTS = (GameBots(TruthAndDeception, _simple, _strong),)

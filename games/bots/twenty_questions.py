@@ -3,9 +3,9 @@
 import functools
 import re
 
-from dfc.games.bots.phrases import meanings, phrase_table
-from dfc.games.bots.questions import Table, masks_of, scenario_of, simple, strong, with_facts
-from dfc.games.bots.strategy import Strategies
+from dfc.games.bots.bot import GameBots
+from dfc.games.bots.questions import Table, masks_of, simple, strong
+from dfc.games.bots.simulators import meanings, phrase_table, scenario_of, with_facts
 from dfc.games.paprika import twenty_questions
 from dfc.games.paprika.candidates import Pool, read
 from dfc.games.paprika.twenty_questions import TwentyQuestions, key_of, read_topics
@@ -77,4 +77,4 @@ def _judge(game: TwentyQuestions, _seat: int, _chance: GameRng) -> str:
     return VALID if topics.guess and scenario.name in topics.named else NOT_VALID
 
 
-STRATEGIES = (Strategies(TwentyQuestions, simple(_table_of), strong(_table_of), {"world": _answer, "judge": _judge}),)
+BOTS = (GameBots(TwentyQuestions, simple(_table_of), strong(_table_of), {"world": _answer, "judge": _judge}),)

@@ -1,4 +1,4 @@
-"""Strategies for Wordle: guesses that agree with everything told so far.
+"""Bots for Wordle: guesses that agree with everything told so far.
 
 They know the public word list and what the player was told; of the hidden word nothing.
 """
@@ -6,8 +6,7 @@ They know the public word list and what the player was told; of the hidden word 
 import collections
 import functools
 
-from dfc.games.bots.consistent_guesses import GUESSES, SAMPLE, information, spread
-from dfc.games.bots.strategy import Strategies
+from dfc.games.bots.bot import GUESSES, SAMPLE, GameBots, any_of, information, spread
 from dfc.games.paprika.task import tagged
 from dfc.games.paprika.wordle import Wordle, marks, words
 from dfc.games.rng import GameRng
@@ -16,7 +15,7 @@ from dfc.games.rng import GameRng
 def _simple(game: Wordle, _seat: int, rng: GameRng) -> str:
     """A random word that agrees with every answer so far."""
     found = _possible_words(game.length, game.feedback == "standard", tuple(game.turns))
-    return tagged(found[rng.randrange(len(found))])
+    return tagged(any_of(found, rng))
 
 
 def _strong(game: Wordle, _seat: int, _chance: GameRng) -> str:
@@ -48,4 +47,4 @@ def _best_word(length: int, standard: bool, turns: tuple[tuple[str, str], ...]) 
     return max(guesses, key=lambda guess: information(marks(guess, word, standard=standard) for word in sample))
 
 
-STRATEGIES = (Strategies(Wordle, _simple, _strong),)
+BOTS = (GameBots(Wordle, _simple, _strong),)

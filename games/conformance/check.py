@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType
 
 from dfc.games import game as game_module
-from dfc.games import parsing, scripted
+from dfc.games import parsing, registry, scripted
 from dfc.games import rng as rng_module
 from dfc.games.conformance import copies, protocol, replies, texts
 from dfc.games.conformance.protocol import Subject
@@ -34,7 +34,7 @@ _OURS = frozenset(  # an error is reported with the line of the game, not with o
     str(module.__file__)
     for module in (
         *(rng_module, parsing, game_module, protocol),
-        *(copies, texts, replies, scripted),
+        *(copies, texts, replies, scripted, registry),
     )
 ) | {__file__}
 _LIBRARY = sysconfig.get_path("stdlib")
@@ -145,8 +145,11 @@ def _tried(holds: Property, subject: Subject, seconds: float) -> tuple[list[str]
 def _place(error: BaseException) -> str:
     """Returns where an error arose: the innermost line outside of Python, the protocol and the check, if any."""
     frames = traceback.extract_tb(error.__traceback__)
-    inner = [frame for frame in frames if not _passed_through(frame.filename)] or frames
-    return f"{inner[-1].filename}:{inner[-1].lineno} in {inner[-1].name}"
+    inner = [frame for frame in frames if not _passed_through(frame.filename)]
+    if not inner and error.__cause__ is not None:  # the registry says of a class that cannot be made what it raised
+        return _place(error.__cause__)
+    last = (inner or frames)[-1]
+    return f"{last.filename}:{last.lineno} in {last.name}"
 
 
 def _passed_through(file: str) -> bool:

@@ -5,6 +5,7 @@ the program that runs there: names and seeds as JSON on the standard input, what
 """
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -14,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from dfc.games import loading, scripted
+from dfc.games import registry, scripted
 from dfc.games.conformance.protocol import MIDGAME, Subject, everyone
 from dfc.games.rng import GameRng, derive_seed
 
@@ -32,7 +33,7 @@ def differences(names: Sequence[str], seeds: Sequence[int]) -> dict[str, str]:
     """Returns by name what differs between processes; names that are alike in all of them are missing.
 
     Args:
-      names: ids or ``FILE.py:CLASS``, of games that keep the other properties.
+      names: as `dfc.games.registry.make`, of games that keep the other properties.
       seeds: of the games that are played, each for some replies.
     """
     if not names:
@@ -81,8 +82,7 @@ def _other_process(names: Sequence[str], seeds: Sequence[int], hash_seed: str) -
 
 def _seen(name: str, seeds: Sequence[int]) -> list[dict[str, Any]]:
     """Plays games as every process does; returns what is seen before each reply, long parts as hashes."""
-    make, simulators = loading.found(name)
-    subject = Subject(make, seeds, scripted.simulators(make()) if simulators is None else simulators)
+    subject = Subject(functools.partial(registry.make, name), seeds, scripted.simulators(name))
     found = []
     for seed in seeds:
         game = subject.started(seed)

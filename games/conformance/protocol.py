@@ -52,6 +52,18 @@ class Subject:
         return self.simulators[game.role(seat)].act(game, rng)
 
 
+def walk(subject: Subject, purpose: str, most: int) -> Iterator[tuple[int, Game, GameRng]]:
+    """Plays every seed for so many replies; yields before each its seed, the game and the stream of the replies."""
+    for seed in subject.seeds:
+        game = subject.started(seed)
+        rng = GameRng(derive_seed(purpose, seed))
+        for _ in range(most):
+            if game.over:
+                break
+            yield seed, game, rng
+            game.step(subject.reply(game, rng))
+
+
 def midgame(subject: Subject, seed: int, *, malformed_allowance: int = 0) -> Game:
     """Returns a game some replies after its start, not over."""
     game = subject.started(seed, malformed_allowance=malformed_allowance)
@@ -207,14 +219,8 @@ def listed(subject: Subject) -> Iterator[str]:
         game = subject.started(seed)
         pool |= dict.fromkeys(action for _ in play(subject, game, seed) for action in game.legal_actions()[:20])
     candidates = list(pool)
-    for seed in subject.seeds:
-        game = subject.started(seed)
-        rng = GameRng(derive_seed("listed", seed))
-        for _ in range(MIDGAME):
-            if game.over:
-                break
-            yield from _listed_now(game, candidates, rng)
-            game.step(subject.reply(game, rng))
+    for _, game, rng in walk(subject, "listed", MIDGAME):
+        yield from _listed_now(game, candidates, rng)
 
 
 def _listed_now(game: Game, pool: list[str], rng: GameRng) -> Iterator[str]:
@@ -243,17 +249,11 @@ def spelled(subject: Subject) -> Iterator[str]:
 
     With `open_actions` whatever they are turned into must be its own spelling.
     """
-    for seed in subject.seeds:
-        game = subject.started(seed)
-        rng = GameRng(derive_seed("spelled", seed))
-        for _ in range(_RESPELLED):
-            if game.over:
-                break
-            legal = game.legal_actions()
-            for action in _some(legal, rng, 5):
-                for other in _respelled(action):
-                    yield from _accepted(game, legal, action, other)
-            game.step(subject.reply(game, rng))
+    for _, game, rng in walk(subject, "spelled", _RESPELLED):
+        legal = game.legal_actions()
+        for action in _some(legal, rng, 5):
+            for other in _respelled(action):
+                yield from _accepted(game, legal, action, other)
 
 
 def _respelled(action: str) -> list[str]:
@@ -289,18 +289,12 @@ def _some(actions: list[str], rng: GameRng, most: int = _TRIED) -> list[str]:
 def refused(subject: Subject) -> Iterator[str]:
     """An illegal reply changes nothing but the tries, and its reason is reported to the offender, without numbers."""
     pool: dict[str, None] = {}
-    for seed in subject.seeds:
-        game = subject.started(seed)
-        rng = GameRng(derive_seed("refused", seed))
-        for _ in range(MIDGAME):
-            if game.over:
-                break
-            legal = game.legal_actions()
-            for action in _some(list(pool), rng):
-                if action not in legal:
-                    yield from _refused_now(game, action)
-            pool |= dict.fromkeys(legal[:5])
-            game.step(subject.reply(game, rng))
+    for _, game, rng in walk(subject, "refused", MIDGAME):
+        legal = game.legal_actions()
+        for action in _some(list(pool), rng):
+            if action not in legal:
+                yield from _refused_now(game, action)
+        pool |= dict.fromkeys(legal[:5])
 
 
 def _refused_now(game: Game, action: str) -> Iterator[str]:

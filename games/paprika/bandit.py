@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Unpack
 
 from dfc.games.game import Common
-from dfc.games.paprika.guessing import USELESS, count_of
-from dfc.games.paprika.task import AnswerGame, tagged
+from dfc.games.paprika.task import USELESS, AnswerGame, count_of, tagged
 from dfc.games.rng import GameRng, derive_seed
 
 GAPS = (0.1, 0.2)  # the best arm's mean is this much above one half, the others' at least as much below
@@ -46,7 +45,24 @@ def sample_means(arms: int, rng: GameRng) -> tuple[int, list[float]]:
     return best, [0.5 + gap if arm == best else (0.5 - gap) * rng.uniform() for arm in range(arms)]
 
 
-class Bandit(AnswerGame):
+class ArmGame(AnswerGame):
+    """A game whose answers are the names of arms; any other one is taken and wastes a turn."""
+
+    open_actions: ClassVar[bool] = True
+    arms: tuple[str, ...]
+
+    def _read_answer(self, answer: str) -> str | None:
+        name = " ".join(answer.lower().split())
+        if name in self.arms:
+            return name
+        return USELESS if name else None
+
+    def legal_answers(self) -> list[str]:
+        """Returns the names of the arms."""
+        return list(self.arms)
+
+
+class Bandit(ArmGame):
     """Best-arm identification.
 
     Rules: each of 3 to 7 arms pays a reward of 1 with a probability of its own, else 0. The player tries arms for
@@ -71,11 +87,10 @@ class Bandit(AnswerGame):
 
     Attributes:
       scenario: the scenario, or None before the first `reset`.
+      arms: the names of its arms, () before the first `reset`.
       pulls: tries so far as (number of the arm, reward); answers that name no arm are not among them.
     """
 
-    open_actions: ClassVar[bool] = True
-    grammar: ClassVar[str] = tagged("...")
     splits: ClassVar[Mapping[str, int]] = {"train": 81, "test": 1}
 
     def __init__(self, *, split: str = "train", max_turns: int = 21, **common: Unpack[Common]) -> None:
@@ -83,14 +98,10 @@ class Bandit(AnswerGame):
         if max_turns < 2:
             raise ValueError(f"max_turns must be 2 or more, a try and the decision, got {max_turns}")
         self.scenario: BanditScenario | None = None
+        self.arms = ()
         self.pulls: list[tuple[int, int]] = []
         self._best = -1
         self._means: list[float] = []
-
-    @property
-    def arms(self) -> tuple[str, ...]:
-        """The names of the arms, () before the first `reset`."""
-        return () if self.scenario is None else self.scenario.arms
 
     def measures(self) -> dict[str, float]:
         """Returns figures of the tries so far.
@@ -106,6 +117,7 @@ class Bandit(AnswerGame):
     def _set_up(self, rng: GameRng) -> None:
         del rng  # the means belong to the trial, not to the task
         self.scenario = scenarios(self.split)[self.task]
+        self.arms = self.scenario.arms
         self.pulls = []
         trial = GameRng(derive_seed("Bandit", self.split, self.rng.seed))
         self._best, self._means = sample_means(len(self.scenario.arms), trial)
@@ -121,12 +133,6 @@ class Bandit(AnswerGame):
             "wastes a turn. Reply with <Think>your thoughts, if any</Think> and one choice in tags, for example "
             f"{tagged(self.arms[0] if self.arms else '...')}."
         )
-
-    def _read_answer(self, answer: str) -> str | None:
-        name = " ".join(answer.lower().split())
-        if name in self.arms:
-            return name
-        return USELESS if name else None
 
     def _take(self, answer: str) -> bool | None:
         left = self.max_turns - 1 - self.actions_played
@@ -144,15 +150,12 @@ class Bandit(AnswerGame):
             self._tell(0, "No tries left. Decide now: answer with the choice that has the highest probability.")
         return None
 
-    def legal_answers(self) -> list[str]:
-        """Returns the names of the arms; any other answer is taken and wastes a turn."""
-        return list(self.arms)
-
     def _position(self) -> dict[str, Any]:
         return {"best": self._best, "means": list(self._means), "pulls": [list(pull) for pull in self.pulls]}
 
     def _set_position(self, position: dict[str, Any]) -> None:
         self.scenario = scenarios(self.split)[self.task] if self.task >= 0 else None
+        self.arms = () if self.scenario is None else self.scenario.arms
         self._best = position["best"]
         self._means = list(position["means"])
         self.pulls = [(arm, reward) for arm, reward in position["pulls"]]

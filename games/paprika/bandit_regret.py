@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Unpack
 
 from dfc.games.game import Common
-from dfc.games.paprika.guessing import USELESS, count_of
-from dfc.games.paprika.task import AnswerGame, tagged
+from dfc.games.paprika.bandit import ArmGame
+from dfc.games.paprika.task import USELESS, count_of, tagged
 from dfc.games.rng import GameRng
 
 BUTTONS = ("blue", "green", "red", "yellow", "purple", "orange", "white", "black", "pink", "gray")
 _WASTED = -1  # in `choices`: the answer named no button
 
 
-class BanditRegret(AnswerGame):
+class BanditRegret(ArmGame):
     """The multi-armed bandit over a long horizon, where rewards count and not a final answer.
 
     Rules: one of `arms` buttons, each equally likely, pays a reward of 1 with probability 1/2 + `gap` / 200, the others
@@ -46,8 +46,6 @@ class BanditRegret(AnswerGame):
       choices: turns so far as (number of the button, or -1 for an answer that named none; reward).
     """
 
-    open_actions: ClassVar[bool] = True
-    grammar: ClassVar[str] = tagged("...")
     splits: ClassVar[Mapping[str, int]] = {"test": 100}
     stateless_roles: ClassVar[frozenset[str]] = frozenset({"player"})
     evaluation_only: ClassVar[bool] = True  # whoever presses every button in turn wins
@@ -108,12 +106,6 @@ class BanditRegret(AnswerGame):
             f"{tagged(self.arms[0])}."
         )
 
-    def _read_answer(self, answer: str) -> str | None:
-        name = " ".join(answer.lower().split())
-        if name in self.arms:
-            return name
-        return USELESS if name else None
-
     def _take(self, answer: str) -> bool | None:
         if answer == USELESS:
             self.choices.append((_WASTED, 0))
@@ -123,10 +115,6 @@ class BanditRegret(AnswerGame):
         if len(self.choices) < self.max_turns:
             return None
         return any(arm == self._best for arm, _ in self.choices[self.max_turns // 2 :])
-
-    def legal_answers(self) -> list[str]:
-        """Returns the names of the buttons; any other answer is taken and wastes a turn."""
-        return list(self.arms)
 
     def _position(self) -> dict[str, Any]:
         return {"best": self._best, "choices": [list(choice) for choice in self.choices]}

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Unpack
 
 from dfc.games.game import Common, GameInfo
-from dfc.games.paprika.guessing import USELESS, count_of, dealt
-from dfc.games.paprika.task import AnswerGame, tagged
+from dfc.games.paprika.task import USELESS, AnswerGame, count_of, dealt, tagged
 from dfc.games.rng import GameRng
 
 LENGTHS = range(4, 11)

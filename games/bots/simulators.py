@@ -1,11 +1,38 @@
-"""How simulators read free questions: the meanings of the phrases in a text."""
+"""How scripted simulators answer: from the facts of the scenario, by the phrases of a question."""
 
 from collections.abc import Iterable, Mapping
 
 from dfc.games.paprika.candidates import ARTICLES
-from dfc.games.paprika.world import fold, words_of
+from dfc.games.paprika.scenario import Scenario
+from dfc.games.paprika.world import World, fold, words_of
 
 _LONGEST_PHRASE = 7  # words
+
+
+def scenario_of(game: World) -> Scenario:
+    """Returns the scenario of a game.
+
+    Raises:
+      ValueError: the game has not begun.
+    """
+    if game.scenario is None:
+        raise ValueError(f"{game.id}: no task before reset(); call reset(seed) first")
+    return game.scenario
+
+
+def with_facts(game: World) -> Scenario:
+    """Returns the scenario of a game, which is one of this package: those that a file brings hold no facts.
+
+    Raises:
+      ValueError: the game has not begun, or the scenario has no facts.
+    """
+    scenario = scenario_of(game)
+    if not scenario.facts:
+        raise ValueError(
+            f"{game.id}: scenarios loaded from a file hold no facts, so no script can answer for their world; seat a "
+            "chat model as world and judge (an endpoint), or leave `scenarios` empty to play this package's own"
+        )
+    return scenario
 
 
 def plain_words(text: str) -> list[str]:
