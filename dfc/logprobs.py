@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeVar, cast
 import jax
 import jax.numpy as jnp
 
+VOCAB_CHUNK = 1024  # rows of each vocabulary shard whose logits are formed at a time
 _Carry = TypeVar("_Carry")
 _Chunks = TypeVar("_Chunks")
 _Results = TypeVar("_Results")
@@ -25,7 +26,7 @@ def token_logprobs(
     targets: jax.Array,
     *,
     token_chunk: int | None = None,
-    vocab_chunk: int = 1024,
+    vocab_chunk: int = VOCAB_CHUNK,
     vocab_shards: int = 1,
     temperature: float = 1.0,
     soft_cap: float | None = None,
@@ -72,7 +73,7 @@ def token_logprobs_and_entropy(
     targets: jax.Array,
     *,
     token_chunk: int | None = None,
-    vocab_chunk: int = 1024,
+    vocab_chunk: int = VOCAB_CHUNK,
     vocab_shards: int = 1,
     temperature: float = 1.0,
     soft_cap: float | None = None,

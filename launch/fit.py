@@ -8,11 +8,10 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from dfc import validation
-from dfc.config import DivideFuseConquer
-from dfc.errors import ConfigError, DfcError, WeightsError
+from dfc.config import Run
+from dfc.errors import ConfigError, DfcError
 from dfc.launch import command_line
 from dfc.launch.overrides import override
 from dfc.runs.printing import guarded
@@ -28,16 +27,18 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m dfc.launch.fit",
         description="Says whether a run fits devices that are not here, and how long it takes at the least. "
-        "Knows the recipe divide_fuse_conquer, all four methods of it.",
+        "Knows the recipes divide_fuse_conquer and grpo.",
         epilog=_EPILOGUE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     add = parser.add_argument
     add("--config", help="the configuration file", metavar="FILE")
-    add("--topology", help="the devices: v5e:4x4, v6e:4x4, v5p:4x4x4, a100:64, h100:8, h200:8, ...")
-    add("--model", help="a published model by name, instead of model.path", metavar="NAME")
-    add("--model_config", help="a config.json, instead of model.path", metavar="FILE")
+    add("--topology", help="the devices: v5p:4x4x4, v5p-128, v6e-16, h100:64, rtx4090:1, a3-highgpu-8g:2, ...")
+    add(
+        "--model", help="a published model by name (llama-3.1-8b, Qwen/Qwen3-4B), instead of model.path", metavar="NAME"
+    )
+    add("--model_config", help="a config.json or a folder with one, instead of model.path", metavar="PATH")
     add("--compile", action="store_true", help="compile every program of the run as well (minutes; extra aot)")
     add("--programs", help="compile only the programs whose names contain one of these words", metavar="WORD,...")
     add("--episode_length", type=int, help="tokens of an episode, for times (half of rollout.max_length)")
@@ -68,7 +69,7 @@ def _main(arguments: Sequence[str]) -> int:
             config=config,
             topology=known.topology,
             model=known.model,
-            model_config=_read(known.model_config),
+            model_config=known.model_config,
             compiles=known.compile,
             programs=tuple(known.programs.split(",")) if known.programs else (),
             episode_length=known.episode_length,
@@ -81,7 +82,7 @@ def _main(arguments: Sequence[str]) -> int:
         return 2
 
 
-def _config(known: argparse.Namespace, rest: Sequence[str]) -> DivideFuseConquer:
+def _config(known: argparse.Namespace, rest: Sequence[str]) -> Run:
     found = [f"{word}: there is no such flag; --help lists them" for word in rest if not word.startswith("--config.")]
     missing = (flag for flag in ("config", "topology") if getattr(known, flag) is None)
     found += [f"--{flag} is missing; --help shows an example" for flag in missing]
@@ -93,27 +94,10 @@ def _config(known: argparse.Namespace, rest: Sequence[str]) -> DivideFuseConquer
         raise ConfigError(found)
     words = [word for word in rest if word.startswith("--config.")]
     config, problems = override(command_line.load(known.config), words)
-    if not isinstance(config, DivideFuseConquer):
-        why = (
-            "what it keeps on a device and how often it runs each program is not known here; only divide_fuse_conquer"
-            " is counted. Sizes of that recipe would be wrong for another, so none are given"
-        )
-        raise ConfigError([f"recipe={config.recipe!r}: {why}"])
     problems += validation.problems(config)  # not the paths: no weights are read
     if problems:
         raise ConfigError(problems)
     return config
-
-
-def _read(name: str | None) -> dict[str, object] | None:
-    if name is None:
-        return None
-    from dfc.models import model_folders  # noqa: PLC0415 - imports jax
-
-    try:
-        return model_folders.read_json(Path(name))
-    except WeightsError as error:
-        raise ConfigError([f"--model_config={name}: {error}"]) from error
 
 
 if __name__ == "__main__":

@@ -85,6 +85,17 @@ def causal_attention(
     return _xla(query, key, value, segments, spec)
 
 
+def xla_queries_at_once(length: int) -> int:
+    """Returns how many queries of a sequence `xla` forms the weights of at a time, in the band that sees most."""
+    if length <= _WHOLE:
+        return length
+    return min(_band(length), _CHUNK, length)
+
+
+def _band(length: int) -> int:
+    return max(_BAND, -(-length // (_MOST_BANDS * _BAND)) * _BAND)
+
+
 def _visible(rows: jax.Array, row_segments: jax.Array, segments: jax.Array, window: int | None) -> jax.Array:
     """Which positions the queries at positions `rows` [R], of row_segments [B, R], see: bool [B, R, S]."""
     distance = rows[:, None] - jnp.arange(segments.shape[1], dtype=rows.dtype)[None]
@@ -98,7 +109,7 @@ def _xla(query: jax.Array, key: jax.Array, value: jax.Array, segments: jax.Array
         return _queries_from(0, query, key, value, segments, segments, spec)
     # Bands of queries, each with the keys it can see at all, and computed again in the backward pass: half the work
     # of all pairs, and memory that grows with T, not with T squared.
-    band = max(_BAND, -(-length // (_MOST_BANDS * _BAND)) * _BAND)
+    band = _band(length)
     parts = []
     for begin in range(0, length, band):
         end = min(begin + band, length)

@@ -1,7 +1,10 @@
 """Sums against arrays that were really made, published parameter counts, and counts from traced programs."""
 
 import dataclasses
+import json
 import math
+import re
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +12,7 @@ import numpy as np
 import pytest
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
+from dfc.config import AdapterConfig, BatchConfig, MeshConfig, RolloutConfig, TrainingConfig
 from dfc.fit import analytic, published
 from dfc.fit.analytic import Workload
 from dfc.fit.hardware import parse_topology
@@ -24,12 +28,18 @@ SMALL = DecoderConfig(
     norm_epsilon=1e-5, qkv_bias=True, tied_embedding=False,
 )  # fmt: skip
 
-ADAPTERS = lora.LoraConfig(rank=64, targets=lora.ALL_LINEAR)
+ADAPTERS = {"rank": 64}
 
 
-def large(name, **changes):
+def workload_of(model, *mesh, batch, training=None, adapter=None, rollout=None, **more):
+    training = TrainingConfig(**({"attention": "xla"} | (training or {})))
+    adapter, rollout = AdapterConfig(**(adapter or {})), RolloutConfig(**(rollout or {}))
+    return Workload(model, MeshConfig(*mesh), BatchConfig(**batch), training, adapter, rollout, **more)
+
+
+def large(name, mesh=(1, 16, 1), rows=16, row_length=8192, **sections):
     model = dataclasses.replace(families.from_config_json(published.CONFIGS[name]), dtype="bfloat16")
-    return Workload(model, **({"data": 1, "fsdp": 16, "tensor": 1, "rows": 16, "row_length": 8192} | changes))
+    return workload_of(model, *mesh, batch={"row_length": row_length, "micro_batch_rows": rows}, **sections)
 
 
 @pytest.mark.parametrize(
@@ -40,10 +50,56 @@ def large(name, **changes):
         ("qwen2.5-0.5b", 494_032_768),
         ("qwen2.5-7b", 7_615_616_512),
         ("qwen2.5-32b", 32_763_876_352),
+        ("llama-2-7b", 6_738_415_616),
+        ("llama-3.1-405b", 405_853_388_800),
+        ("llama-3.2-1b", 1_235_814_400),
+        ("llama-3.2-3b", 3_212_749_824),
+        ("mistral-7b-v0.3", 7_248_023_552),
+        ("qwen2.5-1.5b", 1_543_714_304),
+        ("qwen2.5-3b", 3_085_938_688),
+        ("qwen2.5-14b", 14_770_033_664),
+        ("qwen2.5-72b", 72_706_203_648),
+        ("qwen3-0.6b", 596_049_920),
+        ("qwen3-4b", 4_022_468_096),
+        ("qwen3-8b", 8_190_735_360),
+        ("qwen3-32b", 32_762_123_264),
+        ("gemma-3-1b", 999_885_952),
     ],
 )
 def test_published_shapes_have_the_published_number_of_parameters(name, parameters):
-    assert analytic.parameters(large(name).model, 1, 1, 1).total == parameters
+    assert analytic.parameters(large(name).model).total == parameters
+
+
+def test_published_shapes_are_the_released_files():
+    released = json.loads((Path(__file__).parent / "released_configs.json").read_text())
+    known = {name: published.CONFIGS.get(published.name_of(name)) for name in released}
+    compared = [name for name, values in known.items() if values is not None]
+    assert len(compared) >= 10
+    for name in compared:
+        assert families.from_config_json(known[name]) == families.from_config_json(released[name]), name
+
+
+@pytest.mark.parametrize("name", published.CONFIGS)
+def test_a_name_is_as_large_as_it_says(name):
+    said = re.search(r"-([\d.]+)([mb])\b", name)
+    total = analytic.parameters(families.from_config_json(published.CONFIGS[name])).total
+    assert total == pytest.approx(float(said[1]) * {"m": 1e6, "b": 1e9}[said[2]], rel=0.25)
+
+
+@pytest.mark.parametrize(
+    ("repository", "name"),
+    [
+        ("meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b"),
+        ("meta-llama/Meta-Llama-3-70B", "llama-3-70b"),
+        ("meta-llama/Llama-2-7b-chat-hf", "llama-2-7b"),
+        ("mistralai/Mistral-7B-Instruct-v0.3", "mistral-7b-v0.3"),
+        ("Qwen/Qwen3-4B-Base", "qwen3-4b"),
+        ("google/gemma-3-12b-it", "gemma-3-12b"),
+    ],
+)
+def test_a_repository_of_the_hub_names_a_published_shape(repository, name):
+    assert published.name_of(repository) == name
+    assert name in published.CONFIGS
 
 
 @pytest.mark.parametrize("sizes", [(1, 8, 1), (1, 2, 4), (2, 2, 2), (1, 1, 8)])
@@ -52,7 +108,7 @@ def test_a_devices_share_is_what_arrays_take_there(sizes):
     zeros = jax.tree.map(lambda x: np.zeros(x.shape, np.float32), abstract_params(SMALL))
     weights = jax.device_put(zeros, sharding.param_shardings(SMALL, mesh))
     really = sum(x.addressable_shards[0].data.size for x in jax.tree.leaves(weights))
-    assert analytic.parameters(SMALL, *sizes).local == really
+    assert analytic.parameters(SMALL, MeshConfig(*sizes)).local == really
 
 
 @pytest.mark.parametrize("targets", [lora.ALL_LINEAR, lora.QKVO])
@@ -62,10 +118,11 @@ def test_adapters_are_counted_as_they_are_made(targets):
     assert analytic.adapter_parameters(SMALL, adapters) == sum(math.prod(x.shape) for x in jax.tree.leaves(made))
 
 
-def playing(*sizes, **changes):
+def playing(*sizes, conversations=1, **changes):
     """Sixteen games of 40 positions; a call adds 8 ids at most."""
-    small = {"rows": 8, "row_length": 32, "slots": 16, "positions": 40, "prefill": 8, "steps": 4}
-    return Workload(SMALL, *sizes, **(small | changes))
+    rollout = {"slots": 16, "max_length": 40, "prefill_buckets": (8,), "decode_steps": 4} | changes
+    batch = {"micro_batch_rows": 8, "row_length": 32}
+    return workload_of(SMALL, *sizes, batch=batch, rollout=rollout, conversations=conversations)
 
 
 def size(arrays):
@@ -82,7 +139,7 @@ def test_slots_are_rounded_up_to_the_shards():
 
 @pytest.mark.parametrize(("rows", "copied"), [(0, 16), (8, 8), (64, 32)])
 def test_rows_are_taken_out_of_a_cache_that_holds_more_than_a_call_computes(rows, copied):
-    workload = playing(1, 4, 2, conversations=2, call_rows=rows)
+    workload = playing(1, 4, 2, conversations=2, rows=rows)
     cache = empty_cache(SMALL, 32, 48)
     assert analytic.cache_bytes(workload) * 8 == size(cache)
     parts = analytic.memory(workload).play
@@ -94,7 +151,7 @@ def test_rows_are_taken_out_of_a_cache_that_holds_more_than_a_call_computes(rows
 
 
 def test_every_worker_has_a_cache():
-    parts = analytic.memory(playing(1, 4, 2, engines=3)).play
+    parts = analytic.memory(playing(1, 4, 2, workers=3)).play
     assert parts["other engines' caches"] == 2 * parts["cache"]
 
 
@@ -111,7 +168,7 @@ def test_forward_arithmetic_agrees_with_the_traced_program():
 
 
 def test_the_state_of_a_large_model_is_the_textbook_sum():
-    found = analytic.memory(large("llama-3.1-8b", scan_layers=False, master_bytes=2))
+    found = analytic.memory(large("llama-3.1-8b", training={"scan_layers": False, "master_dtype": "bfloat16"}))
     parameters = 8_030_261_248 / 16
     assert found.resident["trained weights"] == pytest.approx(2 * parameters, rel=1e-3)
     assert found.resident["optimizer"] == pytest.approx(8 * parameters, rel=1e-3)
@@ -119,8 +176,8 @@ def test_the_state_of_a_large_model_is_the_textbook_sum():
 
 def test_adapters_shrink_optimizer_and_gradients_and_four_bits_the_weights():
     full = analytic.memory(large("llama-3.1-70b"))
-    adapted = analytic.memory(large("llama-3.1-70b", lora=ADAPTERS))
-    quantized = analytic.memory(large("llama-3.1-70b", lora=ADAPTERS, nf4=True))
+    adapted = analytic.memory(large("llama-3.1-70b", adapter=ADAPTERS))
+    quantized = analytic.memory(large("llama-3.1-70b", adapter=ADAPTERS | {"base": "nf4"}))
     assert adapted.resident["optimizer"] < full.resident["optimizer"] / 7
     assert adapted.gradient["gradients"] < full.gradient["gradients"] / 3
     assert "reference policy, stacked" not in adapted.resident
@@ -133,18 +190,20 @@ def test_adapters_shrink_optimizer_and_gradients_and_four_bits_the_weights():
     ("adapters", "coefficient", "held"), [(None, False, None), (None, True, 1), (ADAPTERS, False, 1)]
 )
 def test_the_initial_policy_is_held_twice_only_if_something_reads_it(adapters, coefficient, held):
-    found = analytic.memory(large("llama-3.1-8b", lora=adapters, reference=coefficient)).resident
+    found = analytic.memory(large("llama-3.1-8b", adapter=adapters, reference=coefficient)).resident
     stacked = [size for name, size in found.items() if name.endswith(", stacked")]
     assert stacked == [found["initial policy"]] * (held or 0)
 
 
 def test_weights_in_four_bits_are_read_as_four_bits():
-    adapted = large("llama-3.1-70b", lora=ADAPTERS, slots=16, positions=128)
-    quantized = dataclasses.replace(adapted, nf4=True)
+    adapted, quantized = (
+        large("llama-3.1-70b", adapter=ADAPTERS | {"base": base}, rollout={"slots": 16, "max_length": 128})
+        for base in ("full", "nf4")
+    )
     for work in (analytic.decode_work, analytic.prefill_work, analytic.update_work):
         assert work(quantized).flops == work(adapted).flops
         assert work(quantized).bytes < work(adapted).bytes
-    kernels = analytic.parameters(adapted.model, 1, 1, 1).products / 16
+    kernels = analytic.parameters(adapted.model).products / 16
     spared = analytic.decode_work(adapted).bytes - analytic.decode_work(quantized).bytes
     assert spared / adapted.steps == pytest.approx(
         kernels * (2 - 4.5 / 8), rel=0.01
@@ -173,7 +232,8 @@ def test_attention_weights_are_those_of_the_largest_array_xla_forms(length):
         sizes = [math.prod(v.aval.shape[2:]) for e in jaxpr.eqns for v in e.outvars if e.primitive.name == "exp"]
         return max([0, *inner, *sizes])
 
-    found = analytic.memory(Workload(model, 1, 1, 1, rows=1, row_length=length)).gradient["attention weights"]
+    workload = workload_of(model, 1, 1, 1, batch={"micro_batch_rows": 1, "row_length": length})
+    found = analytic.memory(workload).gradient["attention weights"]
     assert found == 10.0 * model.heads * largest(program.jaxpr)
 
 
@@ -183,14 +243,15 @@ def is_program(x):
 
 @pytest.mark.parametrize(("remat", "less"), [("none", "dots"), ("dots", "layer"), ("layer", "offload")])
 def test_each_step_of_remat_keeps_less(remat, less):
-    keeps = [analytic.memory(large("llama-3.1-8b", remat=r)).gradient.get("residuals", 0.0) for r in (remat, less)]
+    workloads = (large("llama-3.1-8b", training={"remat": r}) for r in (remat, less))
+    keeps = [analytic.memory(workload).gradient.get("residuals", 0.0) for workload in workloads]
     assert keeps[0] > keeps[1]
 
 
 def test_carried_residuals_are_one_layer_input_per_layer():
-    found = analytic.memory(large("llama-3.1-8b", tensor=1))
+    found = analytic.memory(large("llama-3.1-8b"))
     assert found.gradient["residuals"] == 32 * 8192 * 4096 * 2
-    split = analytic.memory(large("llama-3.1-8b", fsdp=4, tensor=4))
+    split = analytic.memory(large("llama-3.1-8b", (1, 4, 4)))
     assert split.gradient["residuals"] == 32 * 8192 * 4096 * 2  # four times the rows per device, a fourth of each
 
 
@@ -201,7 +262,8 @@ def test_a_setting_that_fits_is_its_own_nearest():
 
 
 def test_the_nearest_setting_fits_and_names_configuration_keys():
-    workload = large("llama-3.1-8b", rows=128, slots=64, positions=2048, scan_layers=False, master_bytes=2)
+    training = {"scan_layers": False, "master_dtype": "bfloat16"}
+    workload = large("llama-3.1-8b", rows=128, rollout={"slots": 64, "max_length": 2048}, training=training)
     available = parse_topology("v5e:4x4").chip.memory
     assert not analytic.memory(workload).fits(available)
     found = analytic.nearest_fitting(workload, available)
@@ -209,14 +271,17 @@ def test_the_nearest_setting_fits_and_names_configuration_keys():
     assert analytic.memory(found.workload).fits(available)
     assert found.changes
     assert all(word.startswith("--config.") for word in found.changes)
-    assert found.workload.rows % (found.workload.data * found.workload.fsdp) == 0
+    assert found.workload.batch.micro_batch_rows % found.workload.shards == 0
 
 
 def test_a_suggested_context_has_room_for_the_longest_input_and_for_a_reply():
-    least = {"fsdp": 1, "rows": 1, "slots": 1, "lora": ADAPTERS, "nf4": True, "remat": "layer"}
-    asked = large("llama-3.1-8b", row_length=12288, positions=12288, prompt=8192, **least)
-    half = dataclasses.replace(asked, row_length=6144, positions=6144)
-    available = 1.0001 * analytic.memory(half).peak
+    def contexts(length, prompt):
+        adapter = ADAPTERS | {"base": "nf4"}
+        rollout = {"slots": 1, "max_length": length, "max_prompt_length": prompt}
+        return large("llama-3.1-8b", (1, 1, 1), 1, length, adapter=adapter, rollout=rollout)
+
+    asked = contexts(12288, 8192)
+    available = 1.0001 * analytic.memory(contexts(6144, 8192)).peak
     changes = analytic.nearest_fitting(asked, available, margin=0.0).changes
     assert changes == {
         "--config.batch.row_length": 6144,
@@ -224,7 +289,7 @@ def test_a_suggested_context_has_room_for_the_longest_input_and_for_a_reply():
         "--config.rollout.max_reply_length": 3072,
         "--config.rollout.max_prompt_length": 3072,
     }
-    unlimited = analytic.nearest_fitting(dataclasses.replace(asked, prompt=0), available, margin=0.0).changes
+    unlimited = analytic.nearest_fitting(contexts(12288, 0), available, margin=0.0).changes
     assert unlimited.keys() == changes.keys() - {"--config.rollout.max_prompt_length"}
 
 
@@ -240,5 +305,5 @@ def test_the_largest_culprit_comes_first():
 
 
 def test_more_devices_never_need_more_memory_each():
-    peaks = [analytic.memory(large("qwen2.5-32b", fsdp=n, rows=64)).peak for n in (8, 16, 32, 64)]
+    peaks = [analytic.memory(large("qwen2.5-32b", (1, n, 1), rows=64)).peak for n in (8, 16, 32, 64)]
     assert peaks == sorted(peaks, reverse=True)

@@ -80,9 +80,10 @@ def test_groups_are_read_in_every_notation(text, members):
     assert group_members(text, 8) == members
 
 
-def test_sending_beyond_eight_neighbours_is_told_apart():
+def test_sending_beyond_the_devices_that_links_join_is_told_apart():
     text = FUSED.replace("[2,4]<=[8]", "[8,2]<=[2,8]T(1,0)")
     assert traffic(text, 16).crossing == traffic(text, 16).total
+    assert traffic(text, 16, joined=72).crossing == 0  # as in a rack of GB200
     assert traffic(FUSED, 8).crossing == 0
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from dfc.config import RECIPES, MeshConfig
 from dfc.errors import ConfigError
-from dfc.fit import command, published, report
+from dfc.fit import command, iteration, published, report
 from dfc.fit.analytic import WorkEstimate
 from dfc.fit.collectives import Traffic
 from dfc.fit.compilation import Compiled, refused
@@ -90,8 +90,35 @@ def test_a_folder_with_only_a_config_json_is_enough(capsys, tmp_path):
     code, out, _ = ask(capsys, *words)
     assert code == 0
     assert "0.49 billion" in out
-    named = ask(capsys, PAPER, "--topology=h100:64", ROWS, BF16, f"--model_config={tmp_path / 'config.json'}")
-    assert named[1].splitlines()[1:] == out.splitlines()[1:]
+    for path in (tmp_path / "config.json", tmp_path):
+        named = ask(capsys, PAPER, "--topology=h100:64", ROWS, BF16, f"--model_config={path}")
+        assert named[1].splitlines()[1:] == out.splitlines()[1:]
+
+
+@pytest.mark.parametrize(
+    ("repository", "topology", "says"),
+    [
+        ("Qwen/Qwen2.5-32B-Instruct", "v5p-128", "v5p:4x4x4: 64 devices"),
+        ("Qwen/Qwen2.5-32B", "tpu7x-64", "v7:2x4x4: 64 devices"),
+        ("meta-llama/Llama-3.3-70B-Instruct", "a3-highgpu-8g:8", "h100:64: 64 devices"),
+    ],
+)
+def test_names_of_the_hub_and_of_cloud_are_understood(capsys, repository, topology, says):
+    code, out, _ = ask(capsys, PAPER, f"--model={repository}", f"--topology={topology}", ROWS, BF16)
+    assert code in (0, 1)
+    assert out.startswith(f"{repository}: ")
+    assert says in out
+
+
+def test_of_an_amd_gpu_there_are_sums_and_no_compiler(capsys):
+    words = "--config=configs/lora_one_gpu.py", "--model=llama-3.1-8b", "--topology=mi300x:1"
+    code, out, _ = ask(capsys, *words)
+    assert code == 0
+    assert "attention xla" in out
+    assert "mi300x:1: fits, by sums, margin 20%; nothing is compiled for this device" in out
+    code, _, err = ask(capsys, *words, "--compile")
+    assert code == 2
+    assert "nothing is compiled for mi300x; leave out --compile" in err
 
 
 def test_adapters_make_a_large_model_fit(capsys):
@@ -113,20 +140,20 @@ def test_a_shipped_configuration_is_counted_or_refused_by_the_name_of_its_recipe
     devices = math.prod(size for size in dataclasses.astuple(mesh) if size != -1)
     words = f"--config=configs/{file}", "--model=qwen2.5-0.5b", f"--topology=h100:{devices}"
     code, out, err = ask(capsys, *words)
-    if config.recipe == "divide_fuse_conquer":
+    if config.recipe in iteration.COUNTED:
         assert code in (0, 1)
         assert "0.49 billion parameters" in out
         return
     assert (code, out) == (2, "")
     assert err.startswith(f"1 problem in the configuration:\n  - recipe='{config.recipe}': ")
-    assert "only divide_fuse_conquer is counted" in err
+    assert "only divide_fuse_conquer and grpo are counted" in err
 
 
 def test_every_other_recipe_is_refused_before_anything_is_looked_at():
-    assert set(command.COUNTED) < set(RECIPES)
-    for recipe in set(RECIPES) - set(command.COUNTED):
+    assert set(iteration.COUNTED) < set(RECIPES)
+    for recipe in set(RECIPES) - set(iteration.COUNTED):
         request = command.Request(RECIPES[recipe](), topology="nowhere")
-        with pytest.raises(ConfigError, match=rf"recipe='{recipe}': .* only divide_fuse_conquer is counted"):
+        with pytest.raises(ConfigError, match=rf"recipe='{recipe}': .* only divide_fuse_conquer and grpo are counted"):
             command.answer(request, sys.stdout)
 
 
@@ -136,7 +163,6 @@ def test_every_other_recipe_is_refused_before_anything_is_looked_at():
         ("divide_fuse_conquer", 18, 3),
         ("divide_fuse_conquer", 2, 1),
         ("divide_fuse_conquer", 1, 0),
-        ("naive_multi", 18, 0),
         ("naive_single", 18, 0),
         ("imitate_wins", 18, 0),
     ],
@@ -145,12 +171,31 @@ def test_only_a_method_that_divides_keeps_policies_of_other_groups(method, games
     config = command_line.load(PAPER.removeprefix("--config="))
     config = dataclasses.replace(config, method=method, games=dict(list(config.games.items())[:games]))
     decoder = families.from_config_json(published.CONFIGS["qwen2.5-0.5b"])
-    workload = command.workload_of(config, decoder, parse_topology("h100:64"), 1)
+    workload = iteration.workload_of(config, decoder, parse_topology("h100:64"), iteration.lengths_of(config))
     assert workload.group_policies == others
     assert workload.reference == (method != "imitate_wins")  # which compares with nothing
     words = PAPER, "--model=qwen2.5-32b", "--topology=h100:64", f"--config.method={method}"
     _, out, _ = ask(capsys, *words)
     assert ("policies of other groups" in out) == (method == "divide_fuse_conquer")
+
+
+@pytest.mark.parametrize(
+    ("model", "dtype", "topology", "attention"),
+    [
+        ("llama-3.1-8b", "bfloat16", "v6e:2x2", "splash"),
+        ("llama-3.1-8b", "bfloat16", "a100:4", "cudnn"),
+        ("llama-3.1-8b", "float32", "a100:4", "xla"),
+        ("gemma-3-12b", "bfloat16", "a100:4", "xla"),  # heads of 256, which cuDNN takes from Hopper on
+        ("gemma-3-12b", "bfloat16", "h100:4", "cudnn"),
+        ("llama-3.1-8b", "bfloat16", "mi300x:4", "xla"),
+    ],
+)
+def test_attention_is_the_program_that_the_devices_would_choose(model, dtype, topology, attention):
+    config = command_line.load("configs/lora_one_gpu.py")
+    decoder = dataclasses.replace(families.from_config_json(published.CONFIGS[model]), dtype=dtype)
+    config = dataclasses.replace(config, batch=dataclasses.replace(config.batch, micro_batch_rows=4))
+    workload = iteration.workload_of(config, decoder, parse_topology(topology), iteration.lengths_of(config))
+    assert workload.training.attention == attention
 
 
 @pytest.mark.parametrize("content", ["[" * 200_000, "[]", "5", "{"], ids=["nested", "list", "number", "cut"])
@@ -219,7 +264,7 @@ def test_the_compilers_refusal_is_read_whatever_its_units():
 
 
 def one(peak, beside=0.0, **changes):
-    compiled = Compiled(0, 0, 0, 0, peak, 0, QUIET, 1.0)
+    compiled = Compiled(0, 0, 0, 0, peak, QUIET, 1.0)
     return report.ProgramReport("p", Count(), 0.0, beside, **({"compiled": compiled} | changes))
 
 

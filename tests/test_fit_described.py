@@ -6,17 +6,18 @@ Without its wheels these tests are skipped; they have a job of their own (`pytes
 import dataclasses
 import importlib.util
 import io
+import json
 
 import jax
 import pytest
 
 from dfc.config import BatchConfig, DivideFuseConquer, MeshConfig, ModelConfig, RolloutConfig
-from dfc.fit import analytic, command, programs
+from dfc.fit import analytic, command, hardware, iteration, programs
 from dfc.fit.command import Request
 from dfc.fit.compilation import DoesNotFitError, compile_program
-from dfc.fit.hardware import parse_topology, topology_devices
-from dfc.fit.iteration import default_lengths
-from dfc.models import sharding
+from dfc.fit.hardware import CHIPS, Topology, parse_topology, slices, topology_devices
+from dfc.fit.iteration import lengths_of
+from dfc.models import families, sharding
 
 SMALL = {
     "architectures": ["LlamaForCausalLM"],
@@ -64,15 +65,16 @@ def promotion():
 def compiled(request):
     """Topology, setting and name -> (program, what the compiler says), each compiled once."""
     topology = parse_topology(request.param)
-    decoder, _ = command.model_of(Request(CONFIG, request.param, model_config=SMALL))
+    decoder = dataclasses.replace(families.from_config_json(SMALL), dtype="bfloat16")
     attention = "splash" if topology.chip.platform == "tpu" else "xla"  # cuDNN is one more wheel, half a gigabyte
     config = dataclasses.replace(CONFIG, training=dataclasses.replace(CONFIG.training, attention=attention))
-    workload = dataclasses.replace(command.workload_of(config, decoder, topology, 1), compares=False)
+    workload = iteration.workload_of(config, decoder, topology, lengths_of(config))
+    workload = dataclasses.replace(workload, compares=False, micro_batches=1)
     wanted = ("gradient", "optimizer step", "optimizer step in place", "decode")
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         found = {
             p.name: (p, programs.compile_one(p, workload, topology))
-            for p in programs.of_run(config, workload, topology, default_lengths(config))
+            for p in programs.of_run(config, workload, topology, lengths_of(config))
             if p.name in wanted
         }
     assert set(found) == set(wanted)
@@ -118,10 +120,33 @@ def test_split_weights_are_gathered_and_gradients_scattered(compiled):
     _, gradient = found["gradient"]
     traffic = gradient.compiled.traffic
     # Each device is sent the half of the weights it lacks, forward and again backward.
-    weights = workload.weight_bytes * analytic.parameters(workload.model, 1, 1, workload.tensor).local
+    weights = workload.weight_bytes * analytic.parameters(workload.model, MeshConfig(1, 1, workload.mesh.tensor)).local
     assert traffic.total >= 2 * weights / 2
     assert traffic.unknown == 0
     assert gradient.count.unknown == ()
+
+
+@pytest.mark.parametrize(
+    "chip",
+    [
+        pytest.param(name, marks=pytest.mark.skipif(hardware.missing_packages(chip) != [], reason="no wheel"))
+        for name, chip in CHIPS.items()
+        if chip.platform != "rocm"
+    ],
+)
+def test_every_size_up_to_a_hundred_chips_or_so_can_be_described_and_compiled_for(chip):
+    chip = CHIPS[chip]
+    shapes = slices(chip)[:9] if chip.platform == "tpu" else [(1,), (chip.host,), *([(72,)] if chip.network else [])]
+    for shape in shapes:
+        topology = Topology(chip, shape)
+        devices = topology_devices(topology)
+        assert len(devices) == topology.devices, topology.name
+        assert len({device.process_index for device in devices}) == topology.hosts, topology.name
+    mesh = sharding.make_mesh(1, 1, 1, devices=devices[:1])
+    place = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    small = jax.ShapeDtypeStruct((256, 256), "bfloat16", sharding=place)
+    found = compile_program(jax.jit(lambda x: x @ x).lower(small), topology)
+    assert found.arguments == found.outputs == 2 * 256 * 256
 
 
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
@@ -131,14 +156,17 @@ def test_a_tpu_program_that_does_not_fit_is_refused_with_both_sizes():
     place = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
     large = jax.ShapeDtypeStruct((131072, 131072), "bfloat16", sharding=place)
     with pytest.raises(DoesNotFitError) as caught:
-        compile_program(jax.jit(lambda x: x @ x).lower(large), topology.devices)
+        compile_program(jax.jit(lambda x: x @ x).lower(large), topology)
     assert caught.value.needed > caught.value.available == topology.chip.memory
 
 
 @pytest.mark.skipif(importlib.util.find_spec("jax_cuda13_plugin") is None, reason="the CUDA plugin is not installed")
-def test_the_command_compiles_what_it_is_told_to():
+def test_the_command_compiles_what_it_is_told_to(tmp_path):
     out = io.StringIO()
-    request = Request(CONFIG, "h100:4", model_config=SMALL, compiles=True, programs=("hand-over",))
+    (tmp_path / "config.json").write_text(json.dumps(SMALL))
+    training = dataclasses.replace(CONFIG.training, attention="xla")  # cuDNN is one more wheel
+    config = dataclasses.replace(CONFIG, training=training)
+    request = Request(config, "h100:4", model_config=str(tmp_path), compiles=True, programs=("hand-over",))
     assert command.answer(request, out) == 0
     assert "weight hand-over" in out.getvalue()
     assert "of those named (1 of 6) every program fits" in out.getvalue()

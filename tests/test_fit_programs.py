@@ -9,22 +9,21 @@ import numpy as np
 import pytest
 
 from dfc.config import (
+    AdapterConfig,
     BatchConfig,
     DivideFuseConquer,
     MeshConfig,
     ModelConfig,
     RolloutConfig,
-    SamplingConfig,
     TrainingConfig,
 )
-from dfc.fit import analytic, command, programs, traced
+from dfc.fit import analytic, iteration, programs, traced
 from dfc.fit.analytic import Workload
 from dfc.fit.hardware import parse_topology
-from dfc.fit.iteration import Lengths, default_lengths, runs
+from dfc.fit.iteration import Lengths, lengths_of, runs
 from dfc.games import registry
 from dfc.models import sharding
 from dfc.models.config import DecoderConfig
-from dfc.models.lora import ALL_LINEAR, LoraConfig
 from dfc.models.transformer import abstract_params
 from dfc.rollout.workers import RolloutWorkers
 
@@ -32,17 +31,18 @@ MODEL = DecoderConfig(
     vocabulary=64, width=32, layers=2, heads=4, kv_heads=2, head_dim=8, feed_forward=48, rope_theta=1e4,
     norm_epsilon=1e-5, qkv_bias=False, tied_embedding=False, dtype="bfloat16",
 )  # fmt: skip
-LORA = LoraConfig(rank=4, targets=ALL_LINEAR)
+LORA = AdapterConfig(rank=4)
 CONFIG = DivideFuseConquer(
     model=ModelConfig(dtype="bfloat16"),
-    rollout=RolloutConfig(slots=8, max_length=32, max_reply_length=8),
+    rollout=RolloutConfig(slots=8, max_length=32, max_reply_length=8, prefill_buckets=(8,), decode_steps=4),
     batch=BatchConfig(row_length=32, micro_batch_rows=8),
     training=TrainingConfig(remat="layer"),
 )
 WORKLOAD = Workload(
-    MODEL, 1, 4, 2, rows=8, row_length=32, micro_batches=2, compares=True, slots=8, positions=32,
-    prefill=8, steps=4,
+    MODEL, MeshConfig(1, 4, 2), CONFIG.batch, TrainingConfig(remat="layer", attention="xla"), AdapterConfig(),
+    CONFIG.rollout, micro_batches=2, compares=True,
 )  # fmt: skip
+ONE_DEVICE = {"mesh": MeshConfig(1, 1, 1)}
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +60,7 @@ def mesh():
 @pytest.fixture(scope="module")
 def made(mesh):
     """A trainer, the shapes, and the weights it starts from."""
-    trainer = programs.make_trainer(CONFIG, WORKLOAD, mesh)
+    trainer = iteration.make_trainer(CONFIG, WORKLOAD, mesh)
     zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), abstract_params(MODEL))
     weights = jax.device_put(zeros, sharding.param_shardings(MODEL, mesh))
     return trainer, programs.shapes_of(trainer, WORKLOAD, mesh), weights
@@ -114,7 +114,6 @@ def engine_of_a_run(config, weights, mesh):
     tokenizer = types.SimpleNamespace(stop_token_ids=lambda _: frozenset())
     workers = types.SimpleNamespace(
         _config=config,
-        _sampling=SamplingConfig(temperature=config.temperature),
         tokenizer=tokenizer,
         model=MODEL,
         initial_params=weights,
@@ -147,15 +146,13 @@ def test_the_playing_programs_are_those_an_engine_runs(made, mesh, game, rows, h
         CONFIG,
         games={game: {}},
         mesh=MeshConfig(data=1, fsdp=4, tensor=2),
-        rollout=dataclasses.replace(
-            CONFIG.rollout, rows=rows, prefill_buckets=(8,), cache_buckets=(32,), decode_steps=4
-        ),
+        rollout=dataclasses.replace(CONFIG.rollout, rows=rows, cache_buckets=(32,)),
     )
-    workload = command.workload_of(config, MODEL, parse_topology("h100:8"), 1)
+    workload = iteration.workload_of(config, MODEL, parse_topology("h100:8"), lengths_of(config))
     engine, real = engine_of_a_run(config, weights, mesh)
     cache = engine._cache
     assert really_local(cache) == analytic.cache_bytes(workload)
-    foretold = {p.name: p for p in programs._playing(config, workload, shapes, mesh, 1, 1)}
+    foretold = {p.name: p for p in programs._playing(workload, shapes, mesh, 1, 1)}
     assert same(foretold["decode"].arguments["cache"], cache) == []
     assert cache[0][0].shape[0] == held
     while not real.decode.calls:
@@ -173,7 +170,7 @@ def test_the_playing_programs_are_those_an_engine_runs(made, mesh, game, rows, h
 def test_hosts_with_games_of_their_own_place_their_rows_and_never_compute_the_whole_cache(made, mesh):
     _, shapes, _ = made
     alike, apart = (
-        {p.name: p for p in programs._playing(CONFIG, dataclasses.replace(WORKLOAD, apart=apart), shapes, mesh, 1, 1)}
+        {p.name: p for p in programs._playing(dataclasses.replace(WORKLOAD, apart=apart), shapes, mesh, 1, 1)}
         for apart in (False, True)
     )
     for name in alike:
@@ -189,15 +186,16 @@ def test_hosts_with_games_of_their_own_place_their_rows_and_never_compute_the_wh
 )
 def test_hosts_play_apart_where_tensor_devices_share_one(topology, tensor, apart):
     topology = parse_topology(topology)
-    config = dataclasses.replace(CONFIG, mesh=MeshConfig(data=1, fsdp=-1, tensor=tensor))
-    assert command.workload_of(config, MODEL, topology, 1).apart == apart
+    batch = BatchConfig(row_length=32, micro_batch_rows=64)
+    config = dataclasses.replace(CONFIG, mesh=MeshConfig(data=1, fsdp=-1, tensor=tensor), batch=batch)
+    assert iteration.workload_of(config, MODEL, topology, lengths_of(config)).apart == apart
 
 
 @pytest.mark.parametrize("conversations", [1, 2])
 def test_playing_has_the_arithmetic_of_the_analytic_model_for_all_steps_of_a_call(made, mesh, conversations):
     _, shapes, _ = made
     workload = dataclasses.replace(WORKLOAD, conversations=conversations)
-    found = {p.name: p for p in programs._playing(CONFIG, workload, shapes, mesh, 1, 1)}
+    found = {p.name: p for p in programs._playing(workload, shapes, mesh, 1, 1)}
     for name, work in (("decode", analytic.decode_work(workload)), ("prefill-append", analytic.prefill_work(workload))):
         program = found[name]
         count = traced.count(program.trace().jaxpr, program.loop_trips)
@@ -209,7 +207,7 @@ def test_playing_has_the_arithmetic_of_the_analytic_model_for_all_steps_of_a_cal
 
 def test_every_program_lowers_from_shapes_and_has_the_arithmetic_of_the_analytic_model(made):
     trainer, shapes, _ = made
-    found = {p.name: p for p in programs._training(trainer, WORKLOAD, shapes, 3, 1)}
+    found = {p.name: p for p in programs._training(trainer, WORKLOAD, shapes, 3)}
     assert set(found) == {"gradient", "reference log-probabilities", "optimizer step", "weight hand-over"}
     counts = {name: traced.count(p.trace().jaxpr) for name, p in found.items()}
     tokens, head = 8 * 32, 2 * MODEL.width * MODEL.vocabulary * 8 * 32
@@ -224,12 +222,12 @@ def test_every_program_lowers_from_shapes_and_has_the_arithmetic_of_the_analytic
 
 
 def test_imitation_trains_by_its_own_loss_and_has_no_reference(mesh):
-    config = dataclasses.replace(CONFIG, method="imitate_wins")
+    method = dataclasses.replace(CONFIG.divide_fuse_conquer, method="imitate_wins")
+    config = dataclasses.replace(CONFIG, divide_fuse_conquer=method)
     workload = dataclasses.replace(WORKLOAD, reference=False)
-    trainer = programs.make_trainer(config, workload, mesh)
-    found = {
-        p.name: p for p in programs._training(trainer, workload, programs.shapes_of(trainer, workload, mesh), 1, 1)
-    }
+    trainer = iteration.make_trainer(config, workload, mesh)
+    shapes = programs.shapes_of(trainer, workload, mesh)
+    found = {p.name: p for p in programs._training(trainer, workload, shapes, 1)}
     assert set(found) == {"gradient", "optimizer step", "weight hand-over"}
     assert set(found["gradient"].trace().out_info["loss"].metrics) == {"length"}  # GRPO's loss reports clipping too
 
@@ -237,7 +235,7 @@ def test_imitation_trains_by_its_own_loss_and_has_no_reference(mesh):
 def test_an_update_in_place_reuses_all_it_is_given(made):
     trainer, shapes, _ = made
     workload = dataclasses.replace(WORKLOAD, compares=False)
-    found = {p.name: p for p in programs._training(trainer, workload, shapes, 1, 1)}
+    found = {p.name: p for p in programs._training(trainer, workload, shapes, 1)}
     step = found["optimizer step in place"]
     memory = step.trace().lower().compile().memory_analysis()
     assert memory.alias_size_in_bytes == programs.local_bytes(step.donated) == programs.local_bytes(step.arguments[:2])
@@ -254,7 +252,7 @@ def test_an_update_in_place_reuses_all_it_is_given(made):
 def test_a_first_update_keeps_what_it_starts_from_whatever_the_rule(made, compares, updates, runs):
     trainer, shapes, _ = made
     workload = dataclasses.replace(WORKLOAD, compares=compares, updates=updates)
-    found = [p for p in programs._training(trainer, workload, shapes, 1, updates) if "optimizer" in p.name]
+    found = [p for p in programs._training(trainer, workload, shapes, 1) if "optimizer" in p.name]
     assert {p.name: p.runs for p in found} == runs
     assert found[0].donated == ()
     # Added up, the phase covers the larger of the two: old and new, whichever way they come to be.
@@ -266,11 +264,11 @@ def test_a_first_update_keeps_what_it_starts_from_whatever_the_rule(made, compar
 
 def test_on_one_device_the_positions_that_are_projected_are_picked_as_the_run_picks_them():
     mesh = sharding.make_mesh(1, 1, 1, devices=jax.devices()[:1])
-    workload = dataclasses.replace(WORKLOAD, fsdp=1, tensor=1)
-    trainer = programs.make_trainer(CONFIG, workload, mesh)
+    workload = dataclasses.replace(WORKLOAD, **ONE_DEVICE)
+    trainer = iteration.make_trainer(CONFIG, workload, mesh)
     assert trainer._picks
     shapes = programs.shapes_of(trainer, workload, mesh)
-    for program in programs._training(trainer, workload, shapes, 1, 1):
+    for program in programs._training(trainer, workload, shapes, 1):
         if program.name in ("gradient", "reference log-probabilities"):
             text = str(program.trace().jaxpr)
             assert "cumsum" in text, program.name  # of `nonzero`, which finds the action ids
@@ -280,23 +278,23 @@ def test_on_one_device_the_positions_that_are_projected_are_picked_as_the_run_pi
 def test_on_one_device_decoding_reuses_the_cache_it_is_given():
     mesh = sharding.make_mesh(1, 1, 1, devices=jax.devices()[:1])
     model = dataclasses.replace(MODEL, layers=1)
-    workload = dataclasses.replace(WORKLOAD, model=model, fsdp=1, tensor=1, conversations=2)
-    shapes = programs.shapes_of(programs.make_trainer(CONFIG, workload, mesh), workload, mesh)
-    decode = next(iter(programs._playing(CONFIG, workload, shapes, mesh, 1, 1)))
+    workload = dataclasses.replace(WORKLOAD, model=model, conversations=2, **ONE_DEVICE)
+    shapes = programs.shapes_of(iteration.make_trainer(CONFIG, workload, mesh), workload, mesh)
+    decode = next(iter(programs._playing(workload, shapes, mesh, 1, 1)))
     assert decode.name == "decode"
     memory = decode.trace().lower().compile().memory_analysis()
     assert memory.alias_size_in_bytes == programs.local_bytes(decode.donated) == analytic.cache_bytes(workload)
 
 
 def test_adapters_are_trained_beside_frozen_weights(mesh):
-    workload = dataclasses.replace(WORKLOAD, lora=LORA)
-    trainer = programs.make_trainer(CONFIG, workload, mesh)
+    workload = dataclasses.replace(WORKLOAD, adapter=LORA)
+    trainer = iteration.make_trainer(CONFIG, workload, mesh)
     shapes = programs.shapes_of(trainer, workload, mesh)
-    found = {p.name: p for p in programs._training(trainer, workload, shapes, 1, 1)}
-    assert programs.local_bytes(shapes.trained) == 4 * analytic.adapter_parameters(MODEL, LORA, 4, 2)
+    found = {p.name: p for p in programs._training(trainer, workload, shapes, 1)}
+    assert programs.local_bytes(shapes.trained) == 4 * analytic.adapter_parameters(MODEL, workload.lora, workload.mesh)
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(shapes.trained))
     assert traced.count(found["gradient"].trace().jaxpr).flops > 0
-    for program in programs._playing(CONFIG, workload, shapes, mesh, 1, 1):
+    for program in programs._playing(workload, shapes, mesh, 1, 1):
         assert programs.local_bytes(program.arguments["weights"].adapters) == programs.local_bytes(shapes.policy)
         assert traced.count(program.trace().jaxpr, program.loop_trips).flops > 0
 
@@ -304,19 +302,22 @@ def test_adapters_are_trained_beside_frozen_weights(mesh):
 def test_four_bits_make_the_frozen_weights_smaller(mesh):
     wide = dataclasses.replace(MODEL, width=512, heads=8, head_dim=64, feed_forward=1024)
     sizes = []
-    for nf4 in (False, True):
-        workload = dataclasses.replace(WORKLOAD, model=wide, lora=LORA, nf4=nf4)
-        shapes = programs.shapes_of(programs.make_trainer(CONFIG, workload, mesh), workload, mesh)
+    for base in ("full", "nf4"):
+        workload = dataclasses.replace(WORKLOAD, model=wide, adapter=dataclasses.replace(LORA, base=base))
+        shapes = programs.shapes_of(iteration.make_trainer(CONFIG, workload, mesh), workload, mesh)
         sizes.append(programs.local_bytes(shapes.frozen_params["layers"]))
     assert sizes[1] < 0.4 * sizes[0]
 
 
 def test_an_iteration_runs_each_program_as_often_as_its_lengths_say():
     config = dataclasses.replace(CONFIG, games={"Nim-v0": {}})
-    episodes = config.seeds_per_game * config.trajectories_per_seed
-    found = runs(config, Lengths(16, 0.25), rows=8, steps=2, width=4)
+    method = config.divide_fuse_conquer
+    episodes = method.seeds_per_game * method.trajectories_per_seed
+    rollout = dataclasses.replace(WORKLOAD.rollout, prefill_buckets=(4,), decode_steps=2)
+    found = runs(config, Lengths(16, 0.25), dataclasses.replace(WORKLOAD, rollout=rollout))
     assert found.episodes == episodes == 400
     assert found.decode == 400 / 8 * 4 / 2  # waves of 8 rows, 4 ids drawn, 2 of them in a call
     assert found.prefill == 400 / 8 * 12 / 4
     assert found.micro_batches == 400 * 16 / 32 / 8
-    assert default_lengths(config).episode == 16
+    assert lengths_of(config) == Lengths(16, 0.5)
+    assert lengths_of(config, 7, 0.25) == Lengths(7, 0.25)

@@ -7,7 +7,7 @@ import pytest
 from textarena_turns import OLD, started
 
 from dfc import validation
-from dfc.config import DivideFuseConquerConfig, RunConfig
+from dfc.config import DivideFuseConquer
 from dfc.games import registry
 from dfc.games.adapters import textarena as adapter
 from dfc.games.game import Game, Verdict
@@ -112,7 +112,6 @@ def test_without_the_package_one_sentence_says_what_to_install(monkeypatch):
 
 @pytest.mark.parametrize("strength", ["random_legal", "strong"])
 def test_an_opponent_without_a_bot_for_a_game_is_refused_before_a_run(strength):
-    method = DivideFuseConquerConfig(opponent=strength)
     games = {"textarena:TicTacToe-v0": {}, "TicTacToe-v0": {}, "textarena:TowerOfHanoi-v0": {}}
-    (problem,) = validation.problems(RunConfig(games=games, divide_fuse_conquer=method))
-    assert problem.startswith(f"divide_fuse_conquer.opponent='{strength}' cannot play textarena:TicTacToe-v0: no ")
+    (problem,) = validation.problems(DivideFuseConquer(games=games, opponent=strength))
+    assert problem.startswith(f"opponent='{strength}' cannot play textarena:TicTacToe-v0: no ")

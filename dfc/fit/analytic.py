@@ -8,116 +8,110 @@ copied because it could not be donated) a compile does.
 
 import dataclasses
 import functools
-import inspect
 import itertools
 import math
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import AbstractMesh, AxisType
 
-from dfc.fit.hardware import Topology
-from dfc.logprobs import token_logprobs
-from dfc.models import attention, quantization
+from dfc.config import AdapterConfig, BatchConfig, MeshConfig, RolloutConfig, SamplingConfig, TrainingConfig
+from dfc.inference.buckets import default_prefill_buckets
+from dfc.logprobs import VOCAB_CHUNK
+from dfc.models import quantization
+from dfc.models.attention import xla_queries_at_once
 from dfc.models.config import DecoderConfig
-from dfc.models.lora import ALL_LINEAR, LoraConfig
+from dfc.models.lora import LoraConfig
 from dfc.models.sharding import AXES, param_shardings
 from dfc.models.transformer import abstract_params
-from dfc.training import trainer
+from dfc.rollout.workers import lora_config
+from dfc.training.trainer import HEAD_TOKENS_PER_DEVICE
 
 MARGIN = 0.2
-_VOCAB_CHUNK: int = inspect.signature(token_logprobs).parameters["vocab_chunk"].default
 _RANK = 64  # of adapters, where they are suggested
 _NF4_BYTES = 0.5 + 4 / quantization.BLOCK  # a code, and a float32 scale per block
 
-Remat = Literal["none", "dots", "layer", "offload"]
-Attention = Literal["splash", "cudnn", "xla"]
 Sizes = dict[str, float]
 
 
 @dataclasses.dataclass(frozen=True)
 class Workload:
-    """What decides memory and time of one run on one set of devices.
+    """What decides memory and time of one run on one set of devices: sections of its configuration, and its recipe.
 
     Attributes:
       model: the decoder; its dtype is that of activations, cache, and weights while they compute.
-      data: copies of the model.
-      fsdp: devices weights and rows are split over.
-      tensor: devices heads and feed-forward columns are split over.
-      rows: of one micro-batch, over all devices.
-      row_length: tokens of a row.
+      mesh: the split over devices, every size above 0.
+      batch: the micro-batches, over all devices.
+      training: how an update is computed; its `attention` is a program, not ``auto``.
+      adapter: what is trained beside frozen weights, if not all of them.
+      rollout: how games are played; slots and rows are over all devices, per worker.
+      sampling: how tokens are sampled.
       micro_batches: of one update; gradients of several are summed in float32.
       updates: of one iteration; from the second on, what the first started from is kept beside their gradients.
-      remat: what the backward pass keeps of a layer.
-      attention: the program for whole sequences.
-      master_bytes: of one trained weight as it is kept; moments and adapters are float32.
-      scan_layers: whether training has its layers stacked; decoding has them apart, so weights exist in both layouts.
       reference: whether the initial policy gives log-probabilities in the update; if not, and without adapters, no
         second copy of it is held.
-      lora: adapters that are trained; None trains all weights.
-      nf4: whether the kernels beside adapters are kept in four bits.
       group_policies: finished policies of other groups that wait to be fused.
       compares: whether old weights and optimizer are kept until the new ones have proved better in play.
-      engines: that play side by side, each with a cache of its own.
-      slots: games in flight, over all devices, per engine.
       conversations: of a game, in the cache: two where a model may play either seat.
-      call_rows: conversations computed in one call, over all devices; 0: as many as games.
-      positions: of one conversation.
-      prompt: positions of the input to one reply at most; 0: no limit of its own. It costs nothing; what is suggested
-        has to keep to it.
-      prefill: tokens prefilled in a row by the engine's widest prefill call.
-      steps: tokens sampled per row in one call at most.
       apart: whether hosts play games of their own: several hosts, and tensor devices share one.
     """
 
     model: DecoderConfig
-    data: int
-    fsdp: int
-    tensor: int
-    rows: int
-    row_length: int
+    mesh: MeshConfig
+    batch: BatchConfig
+    training: TrainingConfig
+    adapter: AdapterConfig
+    rollout: RolloutConfig
+    sampling: SamplingConfig = SamplingConfig()  # noqa: RUF009 - frozen
     micro_batches: int = 1
     updates: int = 1
-    remat: Remat = "layer"
-    attention: Attention = "xla"
-    master_bytes: int = 4
-    scan_layers: bool = True
     reference: bool = True
-    lora: LoraConfig | None = None
-    nf4: bool = False
     group_policies: int = 0
     compares: bool = False
-    engines: int = 1
-    slots: int = 64
     conversations: int = 1
-    call_rows: int = 0
-    positions: int = 8192
-    prompt: int = 0
-    prefill: int = 128
-    steps: int = 32
     apart: bool = False
 
     @property
     def devices(self) -> int:
         """Number of devices."""
-        return self.data * self.fsdp * self.tensor
+        return self.shards * self.mesh.tensor
 
     @property
     def shards(self) -> int:
         """Parts that rows, and conversations, are split into."""
-        return self.data * self.fsdp
+        return self.mesh.data * self.mesh.fsdp
+
+    @functools.cached_property
+    def lora(self) -> LoraConfig | None:
+        """Adapters that are trained; None: all weights are."""
+        return lora_config(self.adapter)
 
     @property
     def held_here(self) -> int:
         """Conversations in one device's share of an engine's cache; rounded up, so that all have as many."""
-        return math.ceil(self.slots * self.conversations / self.shards)
+        return math.ceil(self.rollout.slots * self.conversations / self.shards)
 
     @property
     def rows_here(self) -> int:
         """Conversations of one device that an engine's largest call computes."""
-        return min(self.held_here, math.ceil((self.call_rows or self.slots) / self.shards))
+        return min(self.held_here, math.ceil((self.rollout.rows or self.rollout.slots) / self.shards))
+
+    @property
+    def call_rows(self) -> int:
+        """Conversations of all devices that an engine's largest call computes."""
+        return self.rows_here * self.shards
+
+    @property
+    def prefill(self) -> int:
+        """Tokens prefilled in a row by the engine's widest prefill call."""
+        return (self.rollout.prefill_buckets or default_prefill_buckets(self.rollout.max_length))[-1]
+
+    @property
+    def steps(self) -> int:
+        """Tokens sampled per row in one call at most."""
+        return min(self.rollout.decode_steps, self.rollout.max_reply_length)
 
     @property
     def spare(self) -> int:
@@ -132,12 +126,12 @@ class Workload:
     @property
     def read(self) -> int:
         """Positions of a row that the costliest call reads, beside those it adds."""
-        return self.positions + (self.spare if self.whole else 0)
+        return self.rollout.max_length + (self.spare if self.whole else 0)
 
     @property
-    def local_tokens(self) -> int:
-        """Tokens of a micro-batch on one device, before they are split over tensor devices."""
-        return math.ceil(self.rows / (self.data * self.fsdp)) * self.row_length
+    def local_rows(self) -> int:
+        """Rows of a micro-batch on one device."""
+        return math.ceil(self.batch.micro_batch_rows / self.shards)
 
     @property
     def weight_bytes(self) -> int:
@@ -145,9 +139,19 @@ class Workload:
         return int(jnp.dtype(self.model.dtype).itemsize)
 
     @property
+    def master_bytes(self) -> int:
+        """Bytes of one trained weight as it is kept; moments and adapters are float32."""
+        return int(jnp.dtype(self.training.master_dtype).itemsize)
+
+    @property
     def one_layout(self) -> bool:
         """Whether the trained weights play as they are."""
-        return self.lora is None and not self.scan_layers and self.master_bytes == self.weight_bytes
+        return self.lora is None and not self.training.scan_layers and self.master_bytes == self.weight_bytes
+
+    @functools.cached_property
+    def parameters(self) -> "ParameterCount":
+        """Numbers of the model's parameters on this mesh."""
+        return parameters(self.model, self.mesh)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,70 +204,74 @@ class ParameterCount:
       total: of the model.
       local: on one device; arrays that the mesh does not split evenly are replicated.
       products: that take part in matrix products, of the layers.
-      layers: of the layers.
       largest_layer_local: of one layer on one device, gathered over fsdp.
     """
 
     total: int
     local: float
     products: int
-    layers: int
     largest_layer_local: float
 
 
 @functools.lru_cache(maxsize=256)
-def parameters(model: DecoderConfig, data: int, fsdp: int, tensor: int) -> ParameterCount:
+def parameters(model: DecoderConfig, mesh: MeshConfig = MeshConfig(1, 1, 1)) -> ParameterCount:  # noqa: B008 - frozen
     """Counts the parameters of a model and of one device's share, from shapes and sharding rules."""
     # All layers are alike; one is enough, and quick.
     one = dataclasses.replace(model, layers=1, windowed_layers=())
     shapes = abstract_params(one)
 
     def local(sizes: tuple[int, int, int]) -> Any:  # noqa: ANN401 - a tree of numbers
-        mesh: Any = AbstractMesh(sizes, AXES, axis_types=(AxisType.Auto,) * len(AXES))
-        return jax.tree.map(lambda a, s: math.prod(s.shard_shape(a.shape)), shapes, param_shardings(one, mesh))
+        devices: Any = AbstractMesh(sizes, AXES, axis_types=(AxisType.Auto,) * len(AXES))
+        return jax.tree.map(lambda a, s: math.prod(s.shard_shape(a.shape)), shapes, param_shardings(one, devices))
 
     def total(tree: Any) -> int:  # noqa: ANN401 - a tree of numbers or shapes
         sizes = (x if isinstance(x, int) else math.prod(x.shape) for x in jax.tree.leaves(tree))
         return sum(sizes)
 
-    share, repeats = local((data, fsdp, tensor)), model.layers - 1
+    share, repeats = local(dataclasses.astuple(mesh)), model.layers - 1
     kernels = [a for a in jax.tree.leaves(shapes["layers"]) if len(a.shape) == 2]
     return ParameterCount(
         total=total(shapes) + repeats * total(shapes["layers"]),
         local=total(share) + repeats * total(share["layers"]),
         products=model.layers * sum(math.prod(a.shape) for a in kernels),
-        layers=model.layers * total(shapes["layers"]),
-        largest_layer_local=total(local((1, 1, tensor))["layers"]),
+        largest_layer_local=total(local((1, 1, mesh.tensor))["layers"]),
     )
 
 
-def adapter_parameters(model: DecoderConfig, lora: LoraConfig, fsdp: int = 1, tensor: int = 1) -> float:
+def adapter_parameters(
+    model: DecoderConfig,
+    lora: LoraConfig,
+    mesh: MeshConfig = MeshConfig(1, 1, 1),  # noqa: B008 - frozen
+) -> float:
     """Returns the number of parameters of adapters on one device.
 
     Of the two factors of each only the side of the model is split: the width over fsdp, heads and feed-forward columns
     over tensor devices. The rank is whole.
     """
-    width = model.width / (fsdp if model.width % fsdp == 0 else 1)
-    columns = model.feed_forward / (tensor if model.feed_forward % tensor == 0 else 1)
-    queries = model.heads * model.head_dim / (tensor if model.heads % tensor == 0 else 1)
-    keys = model.kv_heads * model.head_dim / (tensor if model.kv_heads % tensor == 0 else 1)
+    width = _split(model.width, mesh.fsdp)
+    columns = _split(model.feed_forward, mesh.tensor)
+    queries, keys = (_split(heads, mesh.tensor) * model.head_dim for heads in (model.heads, model.kv_heads))
     others = {"query": queries, "output": queries, "key": keys, "value": keys}  # gate, up and down: the columns
     return model.layers * lora.rank * sum(width + others.get(name, columns) for name in lora.targets)
 
 
+def _split(size: int, devices: int) -> float:
+    """A device's share of an axis, which is split evenly or not at all."""
+    return size / (devices if size % devices == 0 else 1)
+
+
 def memory(workload: Workload) -> MemoryEstimate:
     """Sums what one device holds."""
-    s = workload
-    count = parameters(s.model, s.data, s.fsdp, s.tensor)
+    s, count = workload, workload.parameters
     whole = s.weight_bytes * count.local
     trained = float(count.local)
     if s.lora is not None:
-        trained = adapter_parameters(s.model, s.lora, s.fsdp, s.tensor)
+        trained = adapter_parameters(s.model, s.lora, s.mesh)
     master = 4 * trained if s.lora is not None else s.master_bytes * trained
-    resident = {"initial policy": _frozen(s, count), "trained weights": master, "optimizer": 8 * trained}
-    if s.lora is not None and s.scan_layers:
-        resident["frozen weights, stacked"] = _frozen(s, count)
-    if s.lora is None and s.scan_layers and s.reference:
+    resident = {"initial policy": _frozen(s), "trained weights": master, "optimizer": 8 * trained}
+    if s.lora is not None and s.training.scan_layers:
+        resident["frozen weights, stacked"] = _frozen(s)
+    if s.lora is None and s.training.scan_layers and s.reference:
         resident["reference policy, stacked"] = whole
     if not s.one_layout:
         resident["trained weights at the start"] = master
@@ -272,22 +280,24 @@ def memory(workload: Workload) -> MemoryEstimate:
         resident["policies of other groups"] = s.group_policies * master
     changed = {"weights after the update": master, "optimizer after the update": 8 * trained}
     gradients = 4.0 if s.lora is not None else float(s.master_bytes)
-    gradient = _gradient(s, count, trained, gradients)
+    gradient = _gradient(s, trained, gradients)
     if s.updates > 1:
         gradient |= {"weights before the first update": master, "optimizer before the first update": 8 * trained}
     # An iteration's first update may be dropped, or starts from what other groups start from, and is made beside
     # what it starts from; those after it are made in place, beside the same.
     apply = {"gradients": (4.0 if s.micro_batches > 1 else gradients) * trained, **changed}
-    play = {"cache": cache_bytes(s), "other engines' caches": (s.engines - 1) * cache_bytes(s), **_play(s)}
+    others = (s.rollout.workers - 1) * cache_bytes(s)
+    play = {"cache": cache_bytes(s), "other engines' caches": others, **_play(s)}
     if s.compares:
         play |= changed
     parts = resident, gradient, apply, play
     return MemoryEstimate(*({name: size for name, size in part.items() if size} for part in parts))
 
 
-def _frozen(s: Workload, count: ParameterCount) -> float:
+def _frozen(s: Workload) -> float:
     """Bytes on one device of the model's weights as they are stored where they are not trained."""
-    if not s.nf4:
+    count = s.parameters
+    if s.adapter.base != "nf4":
         return s.weight_bytes * count.local
     kernels = count.products * count.local / count.total
     return s.weight_bytes * (count.local - kernels) + _NF4_BYTES * kernels
@@ -295,12 +305,12 @@ def _frozen(s: Workload, count: ParameterCount) -> float:
 
 def _bytes_per_position(s: Workload) -> float:
     """Bytes on one device of one conversation's keys and values at one position."""
-    return s.model.cache_bytes_per_position / (s.tensor if s.model.kv_heads % s.tensor == 0 else 1)
+    return s.model.cache_bytes_per_position / (s.mesh.tensor if s.model.kv_heads % s.mesh.tensor == 0 else 1)
 
 
 def cache_bytes(workload: Workload) -> float:
     """Returns the bytes of an engine's resident keys and values on one device."""
-    return workload.held_here * (workload.positions + workload.spare) * _bytes_per_position(workload)
+    return workload.held_here * (workload.rollout.max_length + workload.spare) * _bytes_per_position(workload)
 
 
 def past_bytes(workload: Workload) -> float:
@@ -308,65 +318,53 @@ def past_bytes(workload: Workload) -> float:
     return workload.rows_here * workload.read * _bytes_per_position(workload)
 
 
-def _gradient(s: Workload, count: ParameterCount, trained: float, gradient_bytes: float) -> Sizes:
-    model, tokens, size = s.model, s.local_tokens, s.weight_bytes
-    by_position = s.tensor if s.row_length % s.tensor == 0 else 1
-    heads, kv_heads = model.heads * model.head_dim / s.tensor, model.kv_heads * model.head_dim / s.tensor
-    narrow = model.width / by_position
+def _gradient(s: Workload, trained: float, gradient_bytes: float) -> Sizes:
+    model, count, size, tensor = s.model, s.parameters, s.weight_bytes, s.mesh.tensor
+    row = s.batch.row_length
+    tokens = s.local_rows * row  # before they are split over tensor devices
+    heads, kv_heads = model.heads * model.head_dim / tensor, model.kv_heads * model.head_dim / tensor
+    columns = model.feed_forward / tensor
+    narrow = model.width / (tensor if row % tensor == 0 else 1)
     per_layer = {
         "layer": narrow,
         "offload": 0.0,
-        "dots": narrow + 2 * heads + 2 * kv_heads + 2 * model.feed_forward / s.tensor + narrow,
-        "none": 8 * narrow + 4 * heads + 8 * kv_heads + 4 * model.feed_forward / s.tensor,
-    }[s.remat]
+        "dots": narrow + 2 * heads + 2 * kv_heads + 2 * columns + narrow,
+        "none": 8 * narrow + 4 * heads + 8 * kv_heads + 4 * columns,
+    }[s.training.remat]
     casts = s.lora is None and s.master_bytes != size
+    # One layer's activations and their gradients, and what is gathered of its weights.
+    at_work = size * tokens * (4 * columns + 4 * model.width + 4 * heads + 8 * kv_heads)
+    at_work += 2 * size * count.largest_layer_local
+    if s.adapter.base == "nf4":
+        at_work += size * count.products / model.layers / tensor
     parts = {
         "gradients": gradient_bytes * trained,
         "summed gradients": 4 * trained if s.micro_batches > 1 else 0.0,
         "weights cast": size * trained if casts else 0.0,
         "residuals": size * model.layers * tokens * per_layer,
-        # One layer's activations and their gradients, and what is gathered of its weights.
-        "layer at work": size
-        * tokens
-        * (4 * model.feed_forward / s.tensor + 4 * model.width + 4 * heads + 8 * kv_heads)
-        + 2 * size * count.largest_layer_local,
+        "layer at work": at_work,
     }
-    if s.nf4:
-        parts["layer at work"] += size * count.products / model.layers / s.tensor
-    rows = math.ceil(s.rows / (s.data * s.fsdp))
-    if s.attention == "xla":
-        queries = _queries_at_once(s.row_length)
-        parts["attention weights"] = 10.0 * rows * model.heads / s.tensor * queries * s.row_length
-    elif s.attention == "cudnn":
-        parts["attention mask"] = 3.0 * rows * s.row_length**2  # a flag, and what is added to the logits
-    chunk = min(trainer._TOKENS_PER_DEVICE, tokens)  # noqa: SLF001 - the trainer's own constant, not a copy
-    shard = model.vocabulary // (s.tensor if model.vocabulary % s.tensor == 0 else 1)
+    if s.training.attention == "xla":
+        parts["attention weights"] = 10.0 * s.local_rows * model.heads / tensor * xla_queries_at_once(row) * row
+    elif s.training.attention == "cudnn":
+        parts["attention mask"] = 3.0 * s.local_rows * row**2  # a flag, and what is added to the logits
+    tile = min(HEAD_TOKENS_PER_DEVICE, tokens) * min(VOCAB_CHUNK, int(_split(model.vocabulary, tensor)))
     # Logits, probabilities and gradient of a tile; the projection's gradient, summed in float32.
-    head = 4.0 * model.vocabulary * model.width / (s.fsdp * s.tensor) if s.lora is None else 0.0
-    parts["logits"] = 12.0 * chunk * min(_VOCAB_CHUNK, shard) + head
+    head = 4.0 * model.vocabulary * model.width / (s.mesh.fsdp * tensor) if s.lora is None else 0.0
+    parts["logits"] = 12.0 * tile + head
     return parts
 
 
-def _queries_at_once(length: int) -> int:
-    """Queries whose weights XLA's attention forms at a time, in the band that sees most."""
-    a = attention
-    if length <= a._WHOLE:  # noqa: SLF001 - the program's own constants, not copies
-        return length
-    band = -(-length // (a._MOST_BANDS * a._BAND)) * a._BAND  # noqa: SLF001 - likewise
-    return min(band, a._CHUNK, length)  # noqa: SLF001 - likewise
-
-
 def _play(s: Workload) -> Sizes:
-    model = s.model
-    heads = model.heads / s.tensor if model.kv_heads % s.tensor == 0 else model.heads
-    vocabulary = model.vocabulary / (s.tensor if model.vocabulary % s.tensor == 0 else 1)
+    model, tensor = s.model, s.mesh.tensor
+    heads = model.heads / tensor if model.kv_heads % tensor == 0 else model.heads
     prefill_tokens = s.rows_here * s.prefill
     return {
         "rows taken out": 0.0 if s.whole else past_bytes(s),
         "what a call adds": s.rows_here * s.spare * _bytes_per_position(s),
         "attention weights": 10.0 * prefill_tokens * heads * (s.read + s.prefill),
-        "layer at work": s.weight_bytes * prefill_tokens * (4 * model.feed_forward / s.tensor + 8 * model.width),
-        "logits": 16.0 * s.rows_here * vocabulary,
+        "layer at work": s.weight_bytes * prefill_tokens * (4 * model.feed_forward / tensor + 8 * model.width),
+        "logits": 16.0 * s.rows_here * _split(model.vocabulary, tensor),
     }
 
 
@@ -380,14 +378,10 @@ class WorkEstimate:
     flops: float
     bytes: float
 
-    def floor(self, topology: Topology) -> float:
-        """Seconds that no program can beat: arithmetic at peak, or bytes at full bandwidth."""
-        return max(self.flops / topology.chip.flops, self.bytes / topology.chip.bandwidth)
-
 
 def forward_flops(model: DecoderConfig, tokens: float, context: float) -> float:
     """Returns the operations of the layers for `tokens` tokens that each see `context` tokens on average."""
-    count = parameters(model, 1, 1, 1)
+    count = parameters(model)
     attention = 4.0 * model.layers * model.heads * model.head_dim * tokens * context
     return 2.0 * count.products * tokens + attention
 
@@ -395,16 +389,15 @@ def forward_flops(model: DecoderConfig, tokens: float, context: float) -> float:
 def update_work(workload: Workload) -> WorkEstimate:
     """Work of one micro-batch: reference pass, forward, backward, and what is computed again, on one device."""
     s, model = workload, workload.model
-    tokens = s.rows * s.row_length
-    forward = forward_flops(model, tokens, s.row_length / 2)
+    tokens = s.batch.micro_batch_rows * s.batch.row_length
+    forward = forward_flops(model, tokens, s.batch.row_length / 2)
     head = 2.0 * model.width * model.vocabulary * tokens
-    again = {"none": 0.0, "dots": 0.0, "layer": 1.0, "offload": 1.0}[s.remat]
+    again = {"none": 0.0, "dots": 0.0, "layer": 1.0, "offload": 1.0}[s.training.remat]
     backward = 2.0 if s.lora is None else 1.0  # frozen weights get no gradient of their own
     passes = 1.0 + again + backward + (1.0 if s.reference else 0.0)
     # The projection to the vocabulary: forward, again, and two products backward (one if it is frozen).
     heads = 2.0 + backward + (1.0 if s.reference else 0.0)
-    moved = _frozen(s, parameters(model, s.data, s.fsdp, s.tensor)) * passes
-    moved += 2 * memory(s).gradient.get("residuals", 0.0)
+    moved = _frozen(s) * passes + 2 * memory(s).gradient.get("residuals", 0.0)
     return WorkEstimate((passes * forward + heads * head) / s.devices, moved)
 
 
@@ -421,7 +414,7 @@ def decode_work(workload: Workload) -> WorkEstimate:
     Weights and the rows' past are read in every step. Rows that are not the whole cache are copied out of it before.
     """
     s, model = workload, workload.model
-    tokens = float(s.rows_here * s.shards * s.steps)
+    tokens = float(s.call_rows * s.steps)
     flops = forward_flops(model, tokens, s.read + s.steps) + 2.0 * model.width * model.vocabulary * tokens
     return WorkEstimate(flops / s.devices, s.steps * (_weights_read(s) + past_bytes(s)) + _copied(s))
 
@@ -429,17 +422,17 @@ def decode_work(workload: Workload) -> WorkEstimate:
 def prefill_work(workload: Workload) -> WorkEstimate:
     """Work of the engine's widest prefill call, at the longest cache; each row then samples one token."""
     s, model = workload, workload.model
-    rows = float(s.rows_here * s.shards)
+    rows = float(s.call_rows)
     flops = forward_flops(model, rows * s.prefill, s.read + s.prefill) + 2.0 * model.width * model.vocabulary * rows
     return WorkEstimate(flops / s.devices, _weights_read(s) + past_bytes(s) + _copied(s))
 
 
 def _weights_read(s: Workload) -> float:
     """Bytes of weights that one step of playing reads, as they are stored, four bits included."""
-    embedding = s.weight_bytes * s.model.vocabulary * s.model.width / (s.fsdp * s.tensor)
+    embedding = s.weight_bytes * s.model.vocabulary * s.model.width / (s.mesh.fsdp * s.mesh.tensor)
     unread = 0.0 if s.model.tied_embedding else embedding  # a few rows of the input embedding are looked up
-    adapters = 0.0 if s.lora is None else 4 * adapter_parameters(s.model, s.lora, s.fsdp, s.tensor)
-    return _frozen(s, parameters(s.model, s.data, s.fsdp, s.tensor)) + adapters - unread
+    adapters = 0.0 if s.lora is None else 4 * adapter_parameters(s.model, s.lora, s.mesh)
+    return _frozen(s) + adapters - unread
 
 
 def _copied(s: Workload) -> float:
@@ -484,66 +477,59 @@ def _kinds(s: Workload) -> list[tuple[float, Workload]]:
     found = [(0.0, s)]
     if s.lora is None:
         if s.weight_bytes == 2 and s.master_bytes == 4:
-            found.append((3.0, dataclasses.replace(s, master_bytes=2)))
-        found.append((12.0, dataclasses.replace(s, lora=LoraConfig(rank=_RANK, targets=ALL_LINEAR))))
+            bfloat16 = dataclasses.replace(s.training, master_dtype="bfloat16")
+            found.append((3.0, dataclasses.replace(s, training=bfloat16)))
+        found.append((12.0, dataclasses.replace(s, adapter=dataclasses.replace(s.adapter, rank=_RANK))))
     return found
+
+
+def _shorter(rollout: RolloutConfig, length: int) -> RolloutConfig:
+    """Returns contexts of at most `length`: a reply must fit its context, and so must what comes before it."""
+    if length >= rollout.max_length:
+        return rollout
+    prompt = rollout.max_prompt_length if rollout.max_prompt_length <= length else length // 2
+    reply = min(rollout.max_reply_length, length // 2)
+    return dataclasses.replace(rollout, max_length=length, max_reply_length=reply, max_prompt_length=prompt)
 
 
 def _candidates(asked: Workload) -> Iterator[tuple[float, Workload]]:
     """Yields settings with their distance."""
-    order: list[Remat] = ["none", "dots", "layer"]
-    remats = order[order.index(asked.remat) :] if asked.remat in order else [asked.remat]
+    order: list[Any] = ["none", "dots", "layer"]
+    remat = asked.training.remat
+    remats = order[order.index(remat) :] if remat in order else [remat]
     splits = [t for t in range(1, asked.devices + 1) if asked.devices % t == 0 and asked.model.heads % t == 0]
     for (kind, s), tensor in itertools.product(_kinds(asked), splits):
         shards = s.devices // tensor
-        data = s.data if tensor == s.tensor else 1
+        data = s.mesh.data if tensor == s.mesh.tensor else 1
+        mesh = MeshConfig(data, shards // data, tensor)
+        rows, slots, row = s.batch.micro_batch_rows, s.rollout.slots, s.batch.row_length
         shapes = itertools.product(
-            _halvings(s.rows, shards) if s.rows % shards == 0 else [shards],
-            _halvings(s.slots, shards) if s.slots % shards == 0 else [shards],
-            _halvings(s.row_length, 1024),
+            _halvings(rows, shards) if rows % shards == 0 else [shards],
+            _halvings(slots, shards) if slots % shards == 0 else [shards],
+            _halvings(row, 1024),
             enumerate(remats),
         )
-        for rows, slots, length, (stricter, remat) in shapes:
+        for fewer_rows, fewer_slots, length, (stricter, remat) in shapes:
             candidate = dataclasses.replace(
                 s,
-                data=data,
-                fsdp=shards // data,
-                tensor=tensor,
-                rows=rows,
-                slots=slots,
-                remat=remat,
-                row_length=length,
-                positions=min(s.positions, length),
+                mesh=mesh,
+                batch=dataclasses.replace(s.batch, micro_batch_rows=fewer_rows, row_length=length),
+                training=dataclasses.replace(s.training, remat=remat),
+                rollout=_shorter(dataclasses.replace(s.rollout, slots=fewer_slots), length),
             )
-            distance = kind + 0.5 * stricter + 1.6 * abs(math.log2(tensor / s.tensor))
-            for old, new in ((s.rows, rows), (s.slots, slots)):
+            distance = kind + 0.5 * stricter + 1.6 * abs(math.log2(tensor / s.mesh.tensor))
+            for old, new in ((rows, fewer_rows), (slots, fewer_slots)):
                 halved = math.log2(old / new)
                 distance += halved if halved >= 0 else -4 * halved  # more than was asked for is no remedy
-            yield distance + 5 * math.log2(s.row_length / length), candidate
-
-
-_WORDS = {
-    "data": "--config.mesh.data",
-    "fsdp": "--config.mesh.fsdp",
-    "tensor": "--config.mesh.tensor",
-    "rows": "--config.batch.micro_batch_rows",
-    "row_length": "--config.batch.row_length",
-    "positions": "--config.rollout.max_length",
-    "slots": "--config.rollout.slots",
-    "remat": "--config.training.remat",
-    "master_bytes": "--config.training.master_dtype",
-    "lora": "--config.adapter.rank",
-}
+            yield distance + 5 * math.log2(row / length), candidate
 
 
 def _changes(old: Workload, new: Workload) -> dict[str, int | str]:
-    changed = {w: getattr(new, name) for name, w in _WORDS.items() if getattr(new, name) != getattr(old, name)}
-    if _WORDS["master_bytes"] in changed:
-        changed[_WORDS["master_bytes"]] = "bfloat16"
-    if _WORDS["lora"] in changed:
-        changed[_WORDS["lora"]] = _RANK
-    if new.positions != old.positions:
-        changed["--config.rollout.max_reply_length"] = new.positions // 2  # a reply must fit its context
-        if old.prompt > new.positions:
-            changed["--config.rollout.max_prompt_length"] = new.positions // 2  # and so must what comes before it
+    """Returns the words of the command line that lead from one setting to another."""
+    changed = {}
+    for section in ("mesh", "batch", "rollout", "training", "adapter"):
+        before, after = getattr(old, section), getattr(new, section)
+        for name, value in vars(after).items():
+            if value != getattr(before, name):
+                changed[f"--config.{section}.{name}"] = value
     return changed

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import math
 import re
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -16,7 +17,6 @@ _SHAPE = re.compile(r"\b(pred|[subf]f?\d+(?:e\d\w*)?)\[([\d,]*)\]")
 _HEADER = re.compile(r"^(ENTRY )?%([^ ]+) \(.*\{$")
 _LINE = re.compile(r"^\s*(ROOT )?%([^ ]+) = (.*?) ([a-z][\w\-]*)\((.*)$")
 _CALLED = re.compile(r"(?:calls|to_apply|body|called_computation)=%([^ ,)}]+)|branch_computations=\{([^}]*)\}")
-_HOST = 8  # devices with neighbouring numbers that share a host
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Traffic:
       calls: kind -> how often it runs.
       sent: kind -> bytes one device sends, by the usual ring algorithms: (g - 1) / g of the whole result for a gather
         among g devices, as much of the whole operand for a scatter, twice that for an all-reduce.
-      crossing: bytes of `sent` whose group does not lie within eight neighbouring devices (a GPU host).
+      crossing: bytes of `sent` whose group does not lie within neighbouring devices that are joined.
       unknown: loops whose number of trips could not be read.
     """
 
@@ -89,31 +89,39 @@ def group_members(rest: str, devices: int) -> list[int]:
     """Returns the devices of a collective's first group, from the text of its attributes."""
     iota = re.search(r"replica_groups=\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", rest)
     if iota:
-        dims = [int(n) for n in iota[3].split(",")]
-        device_ids = np.arange(math.prod(dims)).reshape(dims)
-        if iota[4]:
-            device_ids = device_ids.transpose([int(n) for n in iota[4].split(",")])
-        return [int(n) for n in device_ids.reshape(int(iota[1]), int(iota[2]))[0]]
+        dims = _integers(iota[3])
+        order = _integers(iota[4]) if iota[4] else range(len(dims))
+        return _first_group(dims, order, int(iota[2]))
     named = re.search(r"replica_groups=mesh\[([^\]]*)\]\s*\{([^}]*)\}", rest)
     if named:
         axes = {name: int(size) for name, size in re.findall(r"'([^']+)'=(\d+)", named[1])}
         chosen = re.findall(r"'([^']+)'", named[2])
-        device_ids = np.arange(math.prod(axes.values())).reshape(list(axes.values()))
-        kept = [place for place, name in enumerate(axes) if name in chosen]
-        others = [place for place in range(len(axes)) if place not in kept]
-        return [
-            int(n) for n in device_ids.transpose([*others, *kept]).reshape(-1, math.prod(axes[n] for n in chosen))[0]
-        ]
-    plain = re.search(r"replica_groups=\{\{([\d,]+)\}", rest)
-    if plain:
-        return [int(n) for n in plain[1].split(",")]
-    pairs = re.search(r"source_target_pairs=\{\{(\d+),(\d+)\}", rest)
-    if pairs:
-        return [int(pairs[1]), int(pairs[2])]
-    return list(range(devices))
+        order = sorted(range(len(axes)), key=lambda place: list(axes)[place] in chosen)  # the chosen ones last
+        return _first_group(list(axes.values()), order, math.prod(axes[name] for name in chosen))
+    listed = re.search(r"(?:replica_groups|source_target_pairs)=\{\{([\d,]+)\}", rest)
+    return _integers(listed[1]) if listed else list(range(devices))
+
+
+def _integers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",")]
+
+
+def _first_group(dims: Sequence[int], order: Sequence[int], size: int) -> list[int]:
+    """Returns the first `size` device numbers of an array of them, its axes reordered."""
+    return [int(n) for n in np.arange(math.prod(dims)).reshape(dims).transpose(order).reshape(-1)[:size]]
+
+
+def _operands(instruction: _Instruction) -> list[str]:
+    return re.findall(r"%([^ ,)]+)", instruction.rest.split(")")[0])
+
+
+def _constant(instruction: _Instruction | None) -> int | None:
+    number = re.match(r"(\d+)\)", instruction.rest) if instruction and instruction.kind == "constant" else None
+    return int(number[1]) if number else None
 
 
 def _trips(loop: _Instruction, program: _Program) -> int | None:
+    """Returns how often a loop runs that counts from 0 to a constant, if it can be read."""
     known = re.search(r"known_trip_count[^}]*?\"n\":\"(\d+)\"", loop.rest)
     if known:
         return int(known[1])
@@ -122,53 +130,38 @@ def _trips(loop: _Instruction, program: _Program) -> int | None:
         return None
     by_name = {i.name: i for i in program.get(condition[1], [])}
     compare = next((i for i in by_name.values() if i.kind == "compare" and "direction=LT" in i.rest), None)
-    if compare is None:
+    operands = [by_name.get(name) for name in _operands(compare)] if compare else []
+    if len(operands) != 2 or operands[0] is None:
         return None
-    operands = [by_name.get(name) for name in re.findall(r"%([^ ,)]+)", compare.rest.split(")")[0])]
-    if len(operands) != 2 or operands[0] is None or operands[1] is None or operands[1].kind != "constant":
-        return None
-    bound = re.match(r"(\d+)\)", operands[1].rest)
-    place = re.search(r"index=(\d+)", operands[0].rest)
-    if not bound or not place:
-        return None
-    step = _step(program.get(body[1], []), int(place[1]), program)
-    return None if step is None else -(-int(bound[1]) // step)
+    bound, place = _constant(operands[1]), re.search(r"index=(\d+)", operands[0].rest)
+    step = _step(program.get(body[1], []), int(place[1]), program) if place else None
+    return None if step is None or bound is None else -(-bound // step)
 
 
 def _step(body: list[_Instruction], place: int, program: _Program) -> int | None:
     """Returns what a loop adds to its counter, the `place`-th of what it carries; compiler-made loops may add 2."""
     by_name = {i.name: i for i in body}
     root = next((i for i in reversed(body) if i.kind == "tuple"), None)
-    if root is None:
-        return None
-    names = re.findall(r"%([^ ,)]+)", root.rest)
+    names = re.findall(r"%([^ ,)]+)", root.rest) if root else []
     update = by_name.get(names[place]) if place < len(names) else None
     while update is not None and update.kind in ("copy", "bitcast", "convert"):
-        update = by_name.get(re.findall(r"%([^ ,)]+)", update.rest)[0])
-    if update is None:
-        return None
-    if update.kind == "fusion":
+        update = by_name.get(_operands(update)[0])
+    if update is not None and update.kind == "fusion":
         called = re.search(r"calls=%([^ ,)]+)", update.rest)
-        inner = program.get(called[1], []) if called else []
-        adds = [i for i in inner if i.kind == "add"]
-        by_name = {i.name: i for i in inner}
-        update = adds[-1] if adds else None
+        by_name = {i.name: i for i in program.get(called[1], [])} if called else {}
+        update = next((i for i in reversed(by_name.values()) if i.kind == "add"), None)
     if update is None or update.kind != "add":
         return None
-    for name in re.findall(r"%([^ ,)]+)", update.rest.split(")")[0]):
-        operand = by_name.get(name)
-        constant = re.match(r"(\d+)\)", operand.rest) if operand is not None and operand.kind == "constant" else None
-        if constant and int(constant[1]) > 0:
-            return int(constant[1])
-    return None
+    return next((step for name in _operands(update) if (step := _constant(by_name.get(name)))), None)
 
 
-def traffic(text: str, devices: int, loop_trips: int | None = None) -> Traffic:
+def traffic(text: str, devices: int, joined: int = 8, loop_trips: int | None = None) -> Traffic:
     """Returns what one device sends while the compiled program runs once.
 
     Args:
       text: of the compiled program (``compiled.as_text()``).
       devices: how many it runs on.
+      joined: devices with neighbouring numbers that links join: those of a GPU host, or of several.
       loop_trips: of an outermost loop whose number of trips cannot be read; None: one, and it is counted as unknown.
     """
     program, entry = _read(text)
@@ -199,7 +192,7 @@ def traffic(text: str, devices: int, loop_trips: int | None = None) -> Traffic:
                 amount = times * _sent(kind, _result_bytes(i, kind), len(members))
                 calls[kind] += times
                 sent[kind] += amount
-                if len({member // _HOST for member in members}) > 1:
+                if len({member // joined for member in members}) > 1:
                     crossing += amount
                 continue
             for called in _called(i):

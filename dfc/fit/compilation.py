@@ -19,6 +19,7 @@ import jax
 
 from dfc.errors import DfcError
 from dfc.fit.collectives import Traffic, traffic
+from dfc.fit.hardware import Topology
 
 
 class DoesNotFitError(DfcError):
@@ -44,7 +45,6 @@ class Compiled:
       aliased: outputs that take the place of arguments (donation); 0 where donation did not work.
       temporaries: of everything in between, at once.
       peak: the most it holds at one time, arguments and outputs included: compare this with the device.
-      host: bytes of host memory, for what is moved there.
       traffic: what the device sends.
       seconds: time the compilation took.
     """
@@ -54,7 +54,6 @@ class Compiled:
     aliased: int
     temporaries: int
     peak: int
-    host: int
     traffic: Traffic
     seconds: float
 
@@ -93,12 +92,12 @@ def refused(message: str) -> DoesNotFitError | None:
     return DoesNotFitError(found[0], found[1]) if len(found) >= 2 else None
 
 
-def compile_program(lowered: Any, devices: int, loop_trips: int | None = None) -> Compiled:  # noqa: ANN401 - jax.stages.Lowered, whose methods are untyped
+def compile_program(lowered: Any, topology: Topology, loop_trips: int | None = None) -> Compiled:  # noqa: ANN401 - jax.stages.Lowered, whose methods are untyped
     """Compiles a lowered program.
 
     Args:
       lowered: what ``jax.jit(f).lower(...)`` or ``.trace(...).lower()`` returns, for a mesh of described devices.
-      devices: how many they are.
+      topology: the devices.
       loop_trips: of a loop whose length is data, for the traffic.
 
     Raises:
@@ -121,7 +120,6 @@ def compile_program(lowered: Any, devices: int, loop_trips: int | None = None) -
         aliased=memory.alias_size_in_bytes,
         temporaries=memory.temp_size_in_bytes,
         peak=memory.peak_memory_in_bytes,
-        host=memory.host_temp_size_in_bytes + memory.host_argument_size_in_bytes,
-        traffic=traffic(compiled.as_text(), devices, loop_trips),
+        traffic=traffic(compiled.as_text(), topology.devices, topology.chip.joined, loop_trips),
         seconds=seconds,
     )

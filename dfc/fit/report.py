@@ -1,10 +1,10 @@
 """Turns the numbers into text: fixed-width tables on a terminal, Markdown in documents."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from dfc.fit import analytic
-from dfc.fit.analytic import MemoryEstimate, Suggestion, WorkEstimate, Workload
+from dfc.fit.analytic import MemoryEstimate, WorkEstimate, Workload
 from dfc.fit.collectives import Traffic
 from dfc.fit.compilation import Compiled
 from dfc.fit.hardware import Topology
@@ -28,6 +28,11 @@ class Time:
         return Time(self.floor + other.floor, self.estimate + other.estimate)
 
 
+def total(times: Iterable[Time]) -> Time:
+    """Returns the sum of times."""
+    return sum(times, Time(0.0, 0.0))
+
+
 def time_of(work: WorkEstimate, topology: Topology, traffic: Traffic | None = None) -> Time:
     """Returns floor and estimate of one run.
 
@@ -37,7 +42,8 @@ def time_of(work: WorkEstimate, topology: Topology, traffic: Traffic | None = No
     chip = topology.chip
     sending = 0.0
     if traffic is not None:
-        sending = (traffic.total - traffic.crossing) / chip.interconnect + traffic.crossing / chip.network
+        further = traffic.crossing / (chip.network or chip.interconnect)
+        sending = (traffic.total - traffic.crossing) / chip.interconnect + further
     arithmetic, memory = work.flops / chip.flops, work.bytes / chip.bandwidth
     estimate = max(arithmetic / ARITHMETIC_SHARE, memory / BANDWIDTH_SHARE) + sending / 0.5
     return Time(max(arithmetic, memory, sending), estimate)
@@ -76,6 +82,28 @@ def table(rows: Sequence[Sequence[str]], *, markdown: bool = False) -> str:
     return "\n".join([line(rows[0]), rule, *map(line, rows[1:])])
 
 
+def heading(name: str, workload: Workload, topology: Topology) -> str:
+    """Returns what is looked at, in words."""
+    chip, mesh, training, rollout = topology.chip, workload.mesh, workload.training, workload.rollout
+    count = analytic.parameters(workload.model).total
+    what = f"{name}: {count / 1e9:.2f} billion parameters, {workload.model.dtype}"
+    if workload.lora is not None:
+        what += f", adapters of rank {workload.lora.rank}"
+    split = f"mesh data {mesh.data} x fsdp {mesh.fsdp} x tensor {mesh.tensor}"
+    each = f"each {number(chip.flops)}FLOP/s, {number(chip.bandwidth)}B/s"
+    rows = f"micro-batches of {workload.batch.micro_batch_rows} rows x {workload.batch.row_length} tokens"
+    held = f"{workload.held_here * workload.shards} conversations x {rollout.max_length} positions"
+    call = f"{workload.call_rows} of them, {workload.steps} steps or {workload.prefill} tokens prefilled"
+    lines = [
+        f"{what}, remat {training.remat}, attention {training.attention}",
+        f"{topology.name}: {topology.devices} devices, {split}, {chip.memory / 1e9:.1f} GB usable, {each}",
+        f"training: {rows}; playing: {rollout.slots} games, {held}; a call: {call}",
+    ]
+    if chip.platform != "tpu":
+        lines.append("usable means 95 % of the device: start with XLA_PYTHON_CLIENT_MEM_FRACTION=0.95 (JAX takes 75 %)")
+    return "\n".join(lines) + "\n"
+
+
 def memory_table(found: MemoryEstimate, available: float, *, markdown: bool = False) -> str:
     """Returns the parts of memory on one device, phase by phase, and whether they fit."""
     phases, peaks = found.phases, found.peaks.values()
@@ -88,6 +116,20 @@ def memory_table(found: MemoryEstimate, available: float, *, markdown: bool = Fa
     rows.append([f"with a margin of {analytic.MARGIN:.0%}", *(gigabytes(peak * margin) for peak in peaks)])
     rows.append(["usable", *[gigabytes(available)] * len(phases)])
     rows.append(["fits", *("yes" if peak * margin <= available else "NO" for peak in peaks)])
+    return table(rows, markdown=markdown)
+
+
+def work_table(works: Sequence[tuple[str, WorkEstimate, float]], topology: Topology, *, markdown: bool = False) -> str:
+    """Returns work and time of programs by sums: each a name, its work, and its runs in one iteration."""
+    rows = [["per device and run", "FLOP", "bytes", "floor", "estimate", "runs", "floor of all", "estimate of all"]]
+    times = []
+    for name, work, runs in works:
+        one = time_of(work, topology)
+        times.append(one * runs)
+        cells = [seconds(value) for time in (one, times[-1]) for value in (time.floor, time.estimate)]
+        rows.append([name, number(work.flops), f"{number(work.bytes)}B", *cells[:2], f"{runs}", *cells[2:]])
+    whole = total(times)
+    rows.append(["one iteration", "", "", "", "", "", seconds(whole.floor), seconds(whole.estimate)])
     return table(rows, markdown=markdown)
 
 
@@ -159,19 +201,3 @@ def program_tables(programs: Sequence[ProgramReport], topology: Topology, *, mar
         times = seconds(time.floor), seconds(time.estimate)
         work.append([p.name, flops, f"{number(p.bytes)}B", sent, collectives, *times, f"{p.runs:.4g}", took])
     return table(rows, markdown=markdown) + "\n\n" + table(work, markdown=markdown)
-
-
-def suggestion_text(found: Suggestion | None, workload: Workload) -> str:
-    """Returns the nearest setting that fits, as words for the command line."""
-    if found is None:
-        return (
-            f"no rows, slots, split, context, remat or adapters make it fit {workload.devices} of these devices; "
-            "take more of them, or bfloat16 (--config.model.dtype)"
-        )
-    words = " ".join(f"{word}={value}" for word, value in found.changes.items())
-    return f"the nearest setting that fits by the analytic model: {words}"
-
-
-def culprits_text(parts: Sequence[tuple[str, float]]) -> str:
-    """Returns the largest parts in words."""
-    return "largest: " + ", ".join(f"{name} {gigabytes(size)} GB" for name, size in parts)

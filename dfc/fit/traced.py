@@ -24,8 +24,6 @@ class Count:
     Attributes:
       flops: of matrix products, a multiply and an add being two.
       kernel_flops: of attention kernels, by formula, half of the square counted (causal masks).
-      operand_bytes: operands and results of all matrix products: what passes through device memory if nothing stays
-        on the chip between two of them.
       carried_bytes: what loops write for, or read from, another loop: residuals saved for a backward pass are counted
         at both ends.
       unknown: operations whose number of repetitions the traced program does not state; they are counted once.
@@ -33,7 +31,6 @@ class Count:
 
     flops: float = 0.0
     kernel_flops: float = 0.0
-    operand_bytes: float = 0.0
     carried_bytes: float = 0.0
     unknown: tuple[str, ...] = ()
 
@@ -46,19 +43,12 @@ class Count:
         return Count(
             self.flops + other.flops,
             self.kernel_flops + other.kernel_flops,
-            self.operand_bytes + other.operand_bytes,
             self.carried_bytes + other.carried_bytes,
             tuple(dict.fromkeys(self.unknown + other.unknown)),
         )
 
     def __mul__(self, times: float) -> "Count":
-        return Count(
-            self.flops * times,
-            self.kernel_flops * times,
-            self.operand_bytes * times,
-            self.carried_bytes * times,
-            self.unknown,
-        )
+        return Count(self.flops * times, self.kernel_flops * times, self.carried_bytes * times, self.unknown)
 
 
 def count(program: ClosedJaxpr, loop_trips: int | None = None) -> Count:
@@ -83,10 +73,7 @@ def _bytes(value: Any) -> float:  # noqa: ANN401 - jax leaves variables of a jax
 
 
 def _walk(jaxpr: Jaxpr, loop_trips: int | None) -> Count:
-    total = Count()
-    for equation in jaxpr.eqns:
-        total = total + _equation(equation, loop_trips)
-    return total
+    return sum((_equation(equation, loop_trips) for equation in jaxpr.eqns), Count())
 
 
 def _equation(equation: Any, loop_trips: int | None) -> Count:  # noqa: ANN401 - jax leaves equations untyped
@@ -96,10 +83,7 @@ def _equation(equation: Any, loop_trips: int | None) -> Count:  # noqa: ANN401 -
         return known(equation, loop_trips)
     if name.removesuffix("_wrapper") in _CUDNN_PRODUCTS:
         return _cudnn(equation)
-    total = Count()
-    for inner in _inner(equation.params):
-        total = total + _walk(inner, loop_trips)
-    return total
+    return sum((_walk(inner, loop_trips) for inner in _inner(equation.params)), Count())
 
 
 def _scan(equation: Any, loop_trips: int | None) -> Count:  # noqa: ANN401 - jax leaves equations untyped
@@ -143,8 +127,7 @@ def _product(equation: Any, _: int | None) -> Count:  # noqa: ANN401 - jax leave
     (contracted, _), _ = equation.params["dimension_numbers"]
     left = equation.invars[0].aval.shape
     depth = math.prod(left[axis] for axis in contracted)
-    moved = sum(map(_bytes, (*equation.invars, *equation.outvars)))
-    return Count(flops=2.0 * math.prod(equation.outvars[0].aval.shape) * depth, operand_bytes=moved)
+    return Count(flops=2.0 * math.prod(equation.outvars[0].aval.shape) * depth)
 
 
 def _open(jaxpr: Jaxpr | ClosedJaxpr) -> Jaxpr:

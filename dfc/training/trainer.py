@@ -25,7 +25,7 @@ from dfc.training import divergence
 from dfc.training.optimizer import in_float32
 
 Tree = Any  # a pytree of arrays
-_TOKENS_PER_DEVICE = 8192  # as in dfc.logprobs; fewer would send the output projection and its gradient more often
+HEAD_TOKENS_PER_DEVICE = 8192  # as in dfc.logprobs; fewer would send the output projection and its gradient more often
 # (log-probabilities, the batch, log-probabilities of the reference or None) -> loss. A fourth argument comes only where
 # `Trainer.update` is given `proximal`, so that a loss that has no use for it need not take it.
 LossFunction = Callable[..., Loss]
@@ -82,7 +82,7 @@ def _token_chunk(mesh: Mesh | None) -> int | None:
     """Tokens whose logits are computed at a time: the default for each of the devices that rows are split over."""
     if mesh is None or mesh.size == 1:
         return None
-    count: int = _TOKENS_PER_DEVICE * mesh.shape["data"] * mesh.shape["fsdp"]
+    count: int = HEAD_TOKENS_PER_DEVICE * mesh.shape["data"] * mesh.shape["fsdp"]
     return count
 
 
