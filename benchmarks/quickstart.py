@@ -58,6 +58,7 @@ from dfc.models.transformer import Params, bind
 from dfc.rollout.runner import EpisodeSpec
 from dfc.rollout.workers import PolicyWeights, RolloutWorkers
 from dfc.training import rl
+from dfc.training.episode_rewards import reward
 from dfc.training.optimizer import make_optimizer
 from dfc.training.packing import empty_batch, micro_batches, pack
 from dfc.training.trainer import Trainer
@@ -178,7 +179,7 @@ class Method:
         seeds = rl.allocate(tuple(config.games), self.rates, config)
         specs = rl.rollout_specs(seeds, config, "benchmark", iteration)
         episodes, play = timed(lambda: self.workers.play(specs, PolicyWeights(self.params), config.opponent))
-        values = [rl.reward(episode, config.reward) for episode in episodes]
+        values = [reward(episode, config.reward) for episode in episodes]
         shares = rl.sequences(episodes, values, config, derive_seed("benchmark", config.seed, iteration))
         rows = config.batch.micro_batch_rows
         train, trained_tokens, actions = 0.0, 0, 0

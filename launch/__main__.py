@@ -1,7 +1,6 @@
 """``python -m dfc.launch --config=FILE``: checks the configuration, opens the run folder, runs the recipe."""
 
 import contextlib
-import importlib
 import os
 import signal
 import sys
@@ -12,12 +11,12 @@ from typing import Any
 from dfc import validation
 from dfc.errors import ConfigError, DfcError, cut
 from dfc.games.replay import ReplayError
-from dfc.launch import command_line, distributed
+from dfc.launch import command_line, distributed, start
 from dfc.launch.command_line import Request
 from dfc.launch.memory import keep_freed_memory
 from dfc.runs.printing import guarded
 from dfc.runs.run_folder import config_json, differences
-from dfc.runs.stop_signals import Interrupted, Stop
+from dfc.runs.stop_signals import Interrupted
 
 _MESSAGE = 20_000  # characters of an error: a few hundred lines
 
@@ -124,39 +123,28 @@ def _attempt(request: Request) -> int:
 _LOOKS = 8  # of several processes inside an iteration, between two questions whether one of them was asked to stop
 
 
-def _stop() -> Stop:
+def _run(request: Request) -> int:
     import jax  # noqa: PLC0415 - takes a second; a mistake in the configuration is answered without it
 
-    from dfc import multihost  # noqa: PLC0415 - imports jax
-
-    return Stop(multihost.all_max, every=_LOOKS if jax.process_count() > 1 else 1)
-
-
-def _run(request: Request) -> int:
-    from dfc.runs.stages import open_together  # noqa: PLC0415 - same
-
-    for notice in validation.notices(request.config):
-        sys.stdout.write(f"{notice}\n")
-    folder_ = open_together(request.workdir, request.config, command=request.command)
-    with folder_ as folder, _stop() as stop:
-        try:
-            importlib.import_module(f"dfc.recipes.{request.config.module}").run(request.config, folder, stop)
-        except Interrupted as interrupted:
-            if folder.writes:
-                where = "" if request.processes.mode == "off" else " in every process"
-                sys.stderr.write(
-                    f"{interrupted}; everything finished is saved, what was under way begins again. To resume, run the"
-                    f" same command{where}:\n{request.command}\n"
-                )
-            return 128 + interrupted.signal_number
-        except KeyboardInterrupt:
+    try:
+        every = _LOOKS if jax.process_count() > 1 else 1
+        start.run_in(request.workdir, request.config, command=request.command, programs=request.programs, every=every)
+    except Interrupted as interrupted:
+        if jax.process_index() == 0:
+            where = "" if request.processes.mode == "off" else " in every process"
             sys.stderr.write(
-                "stopped at once; what followed the last checkpoint is lost. To resume from it, run the same command:\n"
-                f"{request.command}\n"
+                f"{interrupted}; everything finished is saved, what was under way begins again. To resume, run the"
+                f" same command{where}:\n{request.command}\n"
             )
-            if request.processes.mode != "off":
-                distributed.leave(128 + signal.SIGINT)  # the others have agreed on nothing
-            return 128 + signal.SIGINT
+        return 128 + interrupted.signal_number
+    except KeyboardInterrupt:
+        sys.stderr.write(
+            "stopped at once; what followed the last checkpoint is lost. To resume from it, run the same command:\n"
+            f"{request.command}\n"
+        )
+        if request.processes.mode != "off":
+            distributed.leave(128 + signal.SIGINT)  # the others have agreed on nothing
+        return 128 + signal.SIGINT
     return 0
 
 

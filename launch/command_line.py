@@ -30,6 +30,7 @@ from dfc.validation import fields
 _FLAGS = {
     "config": "the configuration file, looked up in the current folder, then among those that come with dfc",
     "workdir": "the run folder; runs/<name> in the current folder by default",
+    "programs": "where compiled programs are kept between runs; a folder of the user's caches by default, or off",
     "distributed": "auto: this process is one of several (TPU pod, Slurm, GKE or the next three flags); default off",
     "coordinator": "HOST:PORT of the first process, where the TPU pod, Slurm or GKE does not say it",
     "processes": "how many processes there are; with --coordinator",
@@ -47,12 +48,14 @@ class Request:
       config: checked.
       workdir: the run folder; it need not exist.
       command: the command line, ready to be typed again.
+      programs: where compiled programs are kept, or ``off``; None: the default.
       processes: whether this process is one of several, and how they find each other.
     """
 
     config: Run
     workdir: Path
     command: str
+    programs: str | None = None
     processes: Processes = Processes()  # noqa: RUF009 - frozen
 
 
@@ -93,7 +96,8 @@ def parse(arguments: Sequence[str]) -> Request | str:
     found = _with_key_problems(dict.fromkeys(found), [*words, *overrides], variables)
     if found or config is None:
         raise ConfigError(found)
-    return Request(config, workdir, shlex.join(["python", "-m", "dfc.launch", *arguments]), processes)
+    command = shlex.join(["python", "-m", "dfc.launch", *arguments])
+    return Request(config, workdir, command, values["programs"], processes)
 
 
 def _help(values: dict[str, str | None], words: Sequence[str], overrides: Sequence[str], wanted: str) -> str:

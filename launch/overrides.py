@@ -12,13 +12,15 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dfc import validation
 from dfc.config import RECIPES, Games, GamesRun, Run
+from dfc.errors import ConfigError
 from dfc.games import registry
 from dfc.validation import fields
 
 OVERRIDE = re.compile(r"--?(?P<no>no)?config\.(?P<key>[^=]+)(?P<given>=(?P<value>.*))?", re.DOTALL)
 _TRUE, _FALSE = ("true", "t", "1", "yes"), ("false", "f", "0", "no")
+# An id, or the place of a class: race.py:Race, package.module:Race; then an option.
+_GAME_KEY = re.compile(r"(?P<game>[^:]*:[A-Za-z_]\w*|[^.]+)(?:\.(?P<option>.*))?")
 _LITERAL_ERRORS = (ValueError, SyntaxError, TypeError, RecursionError, MemoryError)  # as the page of literal_eval says
 
 
@@ -54,6 +56,41 @@ def unknown_keys(words: Sequence[str]) -> list[str]:
     ]
 
 
+def replaced(config: Run, key: str, value: object) -> Run:
+    """Returns a configuration with another value at a dotted key; validation says whether it fits.
+
+    Raises:
+      ConfigError: there is no such key.
+    """
+    try:
+        changed: Run = _with_floats(_replaced(config, key.split("."), value))
+    except _BadOverride as error:
+        raise ConfigError([f"{key}{error}"]) from None
+    return changed
+
+
+def _replaced(section: Any, names: Sequence[str], value: object, path: tuple[str, ...] = ()) -> Any:  # noqa: ANN401 - any dataclass of the schema
+    name, rest = names[0], names[1:]
+    _require(section, name, path)
+    if rest:
+        before = getattr(section, name)
+        if isinstance(before, Mapping):
+            value = {**before, ".".join(rest): value}
+        elif dataclasses.is_dataclass(before):
+            value = _replaced(before, rest, value, (*path, name))
+        else:
+            raise _BadOverride(f": {'.'.join((*path, name))} is no section")
+    return dataclasses.replace(section, **{name: value})
+
+
+def _require(section: object, name: str, path: tuple[str, ...]) -> None:
+    """Raises a _BadOverride unless a section, to which the path leads, has a field."""
+    known = fields.fields_of(section)
+    if name not in known:
+        where = ".".join(path) or f"the configuration of {_root(section, path)}"
+        raise _BadOverride(f": there is no '{name}' in {where}{_nearest_key(section, name, known)}")
+
+
 def is_switch(key: str) -> bool:
     """Returns whether a key is true or false, in a recipe that has it, and so takes no word after it as its value."""
     return any(_type_of(kind, key.split(".")) is bool for kind in RECIPES.values())
@@ -87,9 +124,7 @@ def _applied(section: Any, match: re.Match[str], path: tuple[str, ...] = ()) -> 
     """Returns a section with the value that a word gives; `path` leads to the section."""
     names = match["key"].split(".")[len(path) :]
     name, rest, known = names[0], names[1:], fields.annotated_fields(section)
-    if name not in known:
-        where = ".".join(path) or f"the configuration of {_root(section, path)}"
-        raise _BadOverride(f": there is no '{name}' in {where}{_nearest_key(section, name, known)}")
+    _require(section, name, path)
     hint = fields.fields_of(section)[name]
     if dataclasses.is_dataclass(hint):
         if not rest:
@@ -190,12 +225,14 @@ def _game_and_option(games: Games, key: str) -> tuple[str, str]:
         return "", ""
     if not isinstance(games, Mapping):
         raise _BadOverride(": the games of the file are no mapping")
-    if validation.is_file(key):
-        raise _BadOverride(f": {validation.OF_A_FILE}")
-    game, _, option = key.partition(".")
-    if game not in registry.game_ids():
-        raise _BadOverride(f": there is no game '{game}'{fields.nearest(game, registry.game_ids())}")
-    options = registry.defaults(game)
+    match = _GAME_KEY.fullmatch(key)
+    game, option = (match["game"], match["option"] or "") if match else (key, "")
+    try:
+        options = registry.defaults(game)
+    except ValueError as error:
+        if game in registry.game_ids() or match is None or ":" in game:
+            raise _BadOverride(f": {error}") from None
+        raise _BadOverride(f": there is no game '{game}'{fields.nearest(game, registry.game_ids())}") from None
     if option and option.partition(".")[0] not in options:
         raise _BadOverride(f": {game} has no option '{option}'{fields.nearest(option, options)}")
     if "." in option:

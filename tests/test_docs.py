@@ -13,7 +13,7 @@ from dfc.config import RECIPES
 from dfc.launch import __main__ as launch
 from dfc.launch import command_line
 from dfc.launch.overrides import all_keys, override
-from dfc.recipes import stages
+from dfc.training import rl
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
@@ -205,10 +205,10 @@ def test_the_configuration_of_ones_own_is_small_and_runs(tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text(code)
     config = command_line.load(str(tmp_path / "mine.py"))
     assert validation.problems(config) == []
-    assert sum(stages.episodes(stages.plan((), config.games, config), config)) < 10_000
+    assert sum(rl.games_played(config, config.iterations * len(config.games))) < 10_000
     monkeypatch.chdir(tmp_path)
     small = {"rollout.slots": 4, "rollout.workers": 1, "evaluation.games": 2, "batch.micro_batch_rows": 8}
-    small |= dict.fromkeys(("conquer_iterations", "trajectories_per_seed", "grouping.trials", "acceptance.games"), 2)
+    small |= dict.fromkeys(("iterations", "trajectories_per_seed", "acceptance.games"), 2)
     small |= {"seeds_per_game": 4}
     words = [f"--config.{key}={value}" for key, value in small.items()]
     with jax.numpy_dtype_promotion("standard"):  # as optax wants it

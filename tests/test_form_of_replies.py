@@ -25,6 +25,7 @@ from dfc.players import sequential
 from dfc.players.remote import ChatMessage, FunctionPlayer
 from dfc.rollout.match import EpisodeSpec, Match, MatchContext
 from dfc.training import rl
+from dfc.training.episode_rewards import reward
 
 THOUGHT = "<think>I take it.</think>"
 
@@ -321,22 +322,22 @@ def test_an_unreadable_reply_before_each_move_costs_its_price_each_time(tokenize
     plain, babbling = finished(tokenizer, ""), finished(tokenizer, "hm")
     assert (plain.outcome, babbling.outcome) == ("win", "win")
     assert (plain.malformed_tries, babbling.malformed_tries) == (0, 3)
-    assert rl.reward(plain, config) - rl.reward(babbling, config) == pytest.approx(3 * config.illegal_try)
+    assert reward(plain, config) - reward(babbling, config) == pytest.approx(3 * config.illegal_try)
     mixed = finished(tokenizer, "hm", illegal=True)
     assert (mixed.malformed_tries, mixed.illegal_tries) == (3, 2)
-    assert rl.reward(mixed, config) == pytest.approx(1 - 5 * config.illegal_try)
+    assert reward(mixed, config) == pytest.approx(1 - 5 * config.illegal_try)
 
 
 def test_the_reply_that_forfeits_is_not_priced_a_second_time(tokenizer):
     config = RewardConfig()
     forfeit = played(tokenizer, ["hm", "hm"], prompt="bare_action", malformed_allowance=1)
     assert (forfeit.malformed, forfeit.malformed_tries) == (True, 2)
-    assert rl.reward(forfeit, config) == pytest.approx(config.invalid - config.illegal_try)
+    assert reward(forfeit, config) == pytest.approx(config.invalid - config.illegal_try)
     old = dataclasses.replace(forfeit, malformed_tries=0)  # a record without the count
-    assert rl.reward(old, config) == pytest.approx(config.invalid)
+    assert reward(old, config) == pytest.approx(config.invalid)
     illegal = played(tokenizer, ["[4]", "[0]", "hm", "[4]", "[4]"], prompt="bare_action", malformed_allowance=1)
     assert (illegal.malformed, illegal.malformed_tries, illegal.illegal_tries) == (False, 1, 2)
-    assert rl.reward(illegal, config) == pytest.approx(config.invalid - 2 * config.illegal_try)
+    assert reward(illegal, config) == pytest.approx(config.invalid - 2 * config.illegal_try)
 
 
 def test_matches_and_the_format_rate_count_every_malformed_try(tokenizer):
@@ -354,5 +355,5 @@ def test_a_policy_gains_nothing_by_thinking_no_more(tokenizer):
     thinking = played(tokenizer, [f"<think>a</think>{move}" for move in moves])
     bare = [f"<think>a</think>{move}" if number % 2 else move for number, move in enumerate(moves)]
     assert thinking.outcome == "win"
-    assert rl.reward(thinking, config) > rl.reward(played(tokenizer, bare), config)
-    assert np.isclose(rl.reward(thinking, config), 1.0)
+    assert reward(thinking, config) > reward(played(tokenizer, bare), config)
+    assert np.isclose(reward(thinking, config), 1.0)

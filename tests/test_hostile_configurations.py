@@ -135,9 +135,9 @@ def test_every_field_of_a_file_may_hold_anything(kind, value):
     [
         (["--config.games={'__class__':{}}"], "there is no game id '__class__'"),
         (["--config.games.Nim-v0={'__class__': 1}"], "Nim-v0 has no option '__class__'"),
-        (["--config.games={'pig.py:Pig': {}}"], "games.pig.py:Pig: a file cannot be named here"),
+        (["--config.games={'pig.py:Pig': {}}"], "games.pig.py:Pig: pig.py cannot be read"),
         (["--config.games={'pig.py:Pig': {}}"], "docs/add_a_game.md"),
-        (["--config.games.pig.py:Pig={}"], "entry point"),
+        (["--config.games.pig.py:Pig={}"], "pig.py cannot be read"),
         (["--config.games=" + "{" * 300], "must be a mapping such as"),
         (["--config.games={{}: 1}"], "must be a mapping such as"),
         (["--config.games.TicTacToe-v0.illegal_allowance=" + "(" * 300], "illegal_allowance=((("),
@@ -190,7 +190,7 @@ ENDS = "class Rude(Exception):\n    def __str__(self): raise ValueError('no')\nc
         ("return DivideFuseConquer(optimizer=OptimizerConfig(learning_rate=10**400), games={})", "learning_rate=1000"),
         ("return DivideFuseConquer(rollout=OptimizerConfig(), games={})", "must be a section (RolloutConfig)"),
         ("return DivideFuseConquer(games={'__class__': {}})", "there is no game id '__class__'"),
-        ("return DivideFuseConquer(games={'pig.py:Pig': {}})", "entry point"),
+        ("return DivideFuseConquer(games={'pig.py:Pig': {}})", "pig.py cannot be read"),
         ("return DivideFuseConquer(games={'a b' * 50_000: {}})", "games.a ba ba b"),
         ("return DivideFuseConquer(name='n' * 100_000, games={})", "must be one folder name"),
         (

@@ -19,6 +19,7 @@ from dfc.episodes import Episode, PlayedReply, TokenBatch
 from dfc.errors import TrainingError
 from dfc.recipes.divide_fuse_conquer import imitation_loss, learning, won_sequences
 from dfc.training import rl
+from dfc.training.episode_rewards import reward
 from dfc.training.rl_run import State
 from dfc.training.trainer import Update
 
@@ -85,7 +86,7 @@ def overrun(steps=1, seat=0, **more):
     ],
 )
 def test_rewards_are_those_of_table_1(played, worth):
-    assert rl.reward(played, RewardConfig()) == pytest.approx(worth)
+    assert reward(played, RewardConfig()) == pytest.approx(worth)
 
 
 @pytest.mark.parametrize(
@@ -101,14 +102,14 @@ def test_rewards_are_those_of_table_1(played, worth):
     ],
 )
 def test_every_forgiven_illegal_try_costs_once(played, worth):
-    assert rl.reward(played, RewardConfig()) == pytest.approx(worth)
+    assert reward(played, RewardConfig()) == pytest.approx(worth)
 
 
 def test_filling_ones_own_context_is_a_loss_and_illegal_tries_still_cost():
-    assert rl.reward(overrun(9), RewardConfig()) == rl.reward(episode("loss", 9), RewardConfig()) == -1.0
-    assert rl.reward(overrun(1, seat=1), RewardConfig()) == -1.0
-    assert rl.reward(overrun(4, illegal=3), RewardConfig()) == pytest.approx(-1.75)
-    assert rl.reward(overrun(4), RewardConfig(overrun=-1.5)) == -1.5
+    assert reward(overrun(9), RewardConfig()) == reward(episode("loss", 9), RewardConfig()) == -1.0
+    assert reward(overrun(1, seat=1), RewardConfig()) == -1.0
+    assert reward(overrun(4, illegal=3), RewardConfig()) == pytest.approx(-1.75)
+    assert reward(overrun(4), RewardConfig(overrun=-1.5)) == -1.5
 
 
 @pytest.mark.parametrize("form", [True, False])
@@ -118,15 +119,15 @@ def test_filling_ones_own_context_is_a_loss_and_illegal_tries_still_cost():
 def test_no_other_part_of_the_reward_makes_an_overrun_cheaper(form, hasty, invalid, malformed):
     config = RewardConfig(format=form, hasty_action_penalty=hasty, invalid=invalid)
     for steps in (0, 1, 9):
-        assert rl.reward(overrun(steps, malformed=malformed), config) == -1.0
+        assert reward(overrun(steps, malformed=malformed), config) == -1.0
 
 
 def test_each_part_of_the_reward_can_be_changed():
     forgiven = episode("invalid", 3, illegal=2)
-    assert rl.reward(forgiven, RewardConfig(format=False)) == pytest.approx(-1.25)
-    assert rl.reward(forgiven, RewardConfig(invalid=-3.0)) == pytest.approx(-3.25)
-    assert rl.reward(forgiven, RewardConfig(illegal_try=0.0)) == pytest.approx(-2.0)
-    assert rl.reward(episode("win", 4), RewardConfig(hasty_action_penalty=False)) == 1.0
+    assert reward(forgiven, RewardConfig(format=False)) == pytest.approx(-1.25)
+    assert reward(forgiven, RewardConfig(invalid=-3.0)) == pytest.approx(-3.25)
+    assert reward(forgiven, RewardConfig(illegal_try=0.0)) == pytest.approx(-2.0)
+    assert reward(episode("win", 4), RewardConfig(hasty_action_penalty=False)) == 1.0
 
 
 # ---- seeds and jobs ---------------------------------------------------------------------------------------------
@@ -483,7 +484,7 @@ def of_one_seed(*ends):
         "failed": lambda: dataclasses.replace(overrun(3), failure="the world raised"),
     }
     played = [kinds[end]() for end in ends]
-    values = [rl.reward(e, RewardConfig()) for e in played]
+    values = [reward(e, RewardConfig()) for e in played]
     found = {}
     for baseline in ("group", "leave_one_out", "role"):
         config = GrpoConfig(baseline=baseline, normalize_std=baseline != "leave_one_out")
@@ -498,7 +499,7 @@ def test_a_one_player_game_that_a_limit_of_actions_stops_is_a_loss_and_no_way_ou
         dataclasses.replace(episode(outcome, 5), game="TowerOfHanoi-v0", seat=0, outcomes=(outcome,))
         for outcome in ("truncated", "loss", "win")
     )
-    assert rl.reward(stalled, config) == rl.reward(lost, config) < 0
+    assert reward(stalled, config) == reward(lost, config) < 0
     assert stalled.counted
     assert stalled.ran_out
     assert rl.win_rates([won, *[stalled] * 15]) == {"TowerOfHanoi-v0": 1 / 16}
@@ -533,7 +534,7 @@ def test_both_seats_are_told_apart_where_one_overran():
     """With `train_both_seats` the seat that filled its context has lost, and the other one has no result."""
     own, other = overrun(seat=1), episode("truncated", seat=0, by=1)
     assert (own.overran, own.counted, other.overran, other.counted) == (True, True, False, False)
-    values = [rl.reward(e, RewardConfig()) for e in (own, other, episode("win", seat=1), episode("win", seat=0))]
+    values = [reward(e, RewardConfig()) for e in (own, other, episode("win", seat=1), episode("win", seat=0))]
     found = rl.relative_to_baseline(
         [own, other, episode("win", seat=1), episode("win", seat=0)],
         values,

@@ -25,6 +25,7 @@ from dfc.models.transformer import abstract_params
 from dfc.rollout.runner import THINK_PROMPT, EpisodeSpec, RolloutRunner, system_prompt
 from dfc.tiny_player import build_tokenizer, transcripts
 from dfc.training import rl
+from dfc.training.episode_rewards import reward
 from dfc.training.packing import Sequence1D, pack
 from dfc.training.trainer import batch_logprobs
 
@@ -466,7 +467,7 @@ def test_a_reply_cut_by_a_full_context_truncates_instead_of_forfeiting(tokenizer
     runner = talker.runner(rollout=dataclasses.replace(ROLLOUT, max_length=limit))
     for episode in runner.play(specs(3, ("GuessTheNumber-v0",))):
         assert (episode.outcome, episode.malformed, episode.forfeited_by) == ("truncated", False, None)
-        assert (episode.overrun_by, episode.overran, rl.reward(episode, RewardConfig())) == (0, True, -1.0)
+        assert (episode.overrun_by, episode.overran, reward(episode, RewardConfig())) == (0, True, -1.0)
         assert episode.record()["overrun_by"] == 0
         assert len(episode.token_ids) == limit
         assert episode.mask[-3:].all()
@@ -482,7 +483,7 @@ def test_a_reply_that_had_all_its_room_is_unreadable_whatever_the_context(tokeni
     runner = talker.runner(rollout=dataclasses.replace(ROLLOUT, max_length=limit))
     for episode in runner.play(specs(3, ("GuessTheNumber-v0",))):
         assert (episode.outcome, episode.malformed, episode.overrun_by) == ("invalid", True, None)
-        assert rl.reward(episode, RewardConfig()) == -2.0
+        assert reward(episode, RewardConfig()) == -2.0
 
 
 def test_a_policy_that_rambles_has_lost_and_its_opponent_has_won_nothing(tokenizer):
@@ -496,7 +497,7 @@ def test_a_policy_that_rambles_has_lost_and_its_opponent_has_won_nothing(tokeniz
         first, second = sorted(pair, key=lambda e: e.seat)  # seat 0 moves first and never gets to its action
         assert {first.overrun_by, second.overrun_by} == {0}
         assert (first.overran, first.counted, second.overran, second.counted) == (True, True, False, False)
-        assert (rl.reward(first, RewardConfig()), second.generated_tokens) == (-1.0, 0)
+        assert (reward(first, RewardConfig()), second.generated_tokens) == (-1.0, 0)
     assert rl.win_rates([first for first, *_ in pairs]) == {"TicTacToe-v0": 0.0}
     runner = Model(tokenizer).runner("other", other=talker, rollout=rollout)  # the other seat rambles
     (episode,) = runner.play([dataclasses.replace(specs(1, ("TicTacToe-v0",))[0], seat=1)])

@@ -34,6 +34,8 @@ class RewardConfig:
         in the paper, where such a try is free and therefore exploited).
       overrun: reward of a game this seat ended by filling its own context, in place of an outcome; at most 0. By
         default a loss, so that a game that goes badly is not talked to its end; above `invalid`, as a loss is.
+      function: a reward of one's own instead, ``FILE.py:NAME`` or ``module:NAME``: a function that takes a
+        `dfc.episodes.Episode` and returns a number; nothing else of this section is read then.
     """
 
     format: bool = True
@@ -41,6 +43,7 @@ class RewardConfig:
     hasty_action_penalty: bool = True
     illegal_try: NotNegative = 0.25
     overrun: Annotated[float, Range(-1e6, 0)] = -1.0
+    function: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

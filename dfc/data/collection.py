@@ -20,6 +20,7 @@ import jax
 from dfc import multihost
 from dfc.config import Collect, CollectingRun
 from dfc.data.attempts import TaskSample, TrajectorySummary
+from dfc.data.episode_store import ROUNDS, in_chunks
 from dfc.data.task_groups import playing
 from dfc.data.trajectories import Provenance, Trajectory, canonical_json, from_episode
 from dfc.data.trajectory_files import DatasetError, TrajectoryWriter, parts, read_columns
@@ -36,7 +37,6 @@ from dfc.runs.run_folder import git_commit
 from dfc.runs.stop_signals import Interrupted, Stop
 
 FOLDER = "trajectories"  # of a run
-_ROUNDS = 4  # of games as many as are in flight, between two writes
 _COLUMNS = ("game", "options", "task", "seat", "opponent", "sample", "turns", "success", "failure", "action_tokens")
 # Settings beside those of sampling that decide what a trajectory is; they stand in every row with them.
 _LIMITS = ("max_length", "max_prompt_length", "max_reply_length", "simulator_reply_length", "max_actions")
@@ -150,13 +150,8 @@ class Collection:
             of the chunk are written and these are not, so the same call plays them again.
           DatasetError: the disk cannot be written to. A process that only hears of it raises DfcError.
         """
-        # The chunks are those of all attempts, so that a resumed run plays the same ones as without a stop.
-        size = self._config.episodes_per_chunk or self._in_flight * _ROUNDS
-        for start in range(0, len(wanted), size):
-            chunk = list(dict.fromkeys(self.missing(wanted[start : start + size])))
-            if not chunk:
-                continue
-            stop.check()
+        size = self._config.episodes_per_chunk or self._in_flight * ROUNDS
+        for chunk in in_chunks(wanted, size, lambda some: list(dict.fromkeys(self.missing(some))), stop):
             begun = time.perf_counter()
             try:
                 episodes = self._workers.play(

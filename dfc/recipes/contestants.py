@@ -127,14 +127,13 @@ class TournamentPlayers:
             return self._config.rollout.slots * self._config.rollout.workers
         return self._config.endpoint.concurrency
 
-    def spent(self) -> dict[str, float]:
-        """Returns what was counted since this process began, as ``measure/policy``."""
-        found = {f"generated_tokens/{name}": float(count) for name, count in self._generated_tokens.items()}
-        for name, endpoint in self._endpoints.items():
-            counts = endpoint.report()
-            for measure in ("requests", "input_tokens", "output_tokens", "money"):
-                found[f"{measure}/{name}"] = float(counts[measure])
-        return found
+    def generated_tokens(self) -> dict[str, float]:
+        """Returns what models have sampled since this process began, as ``generated_tokens/POLICY``."""
+        return {f"generated_tokens/{name}": float(count) for name, count in self._generated_tokens.items()}
+
+    def endpoints(self) -> list[Endpoint]:
+        """Returns the chat endpoints that play; their reports say what was spent."""
+        return list(self._endpoints.values())
 
     def slow(self, meeting: Meeting) -> bool:
         """Whether two models meet that cannot share an engine, so that one of them replies one game at a time."""

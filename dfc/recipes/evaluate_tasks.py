@@ -4,29 +4,24 @@
     records   every finished game is played again from its record before it is written
     results   results.json, tables.md, report.html
 
-Resume order: 1. half a last line is cut off; 2. games on record are not played again, except those that failed; 3. the
-rest is played. What a game is depends on its key, the weights and the sampling only, not on where a stop fell. A run
-that is finished only shows its results.
+Resume: `dfc.data.episode_store`. A run that is finished only shows its results.
 """
 
-import collections
 import dataclasses
 import hashlib
 import itertools
-import json
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import jax
 
 from dfc import multihost
 from dfc.config import EvaluateTasks, GameOptions, GamesRun, SamplingConfig
+from dfc.data.episode_store import ROUNDS, EpisodeStore, Played
 from dfc.data.task_groups import split_games
-from dfc.errors import ConfigError, RunFolderError
+from dfc.errors import ConfigError
 from dfc.evaluation import tasks, tournament
 from dfc.evaluation.tasks import EvalSetting
-from dfc.files import write_json
 from dfc.games import registry, scripted
 from dfc.games.rng import GameRng, derive_seed
 from dfc.games.scripted import RandomLegal
@@ -36,7 +31,6 @@ from dfc.models.model_folders import TOKENIZER_FILES
 from dfc.players import player_specs, sequential
 from dfc.players.endpoint import Endpoint
 from dfc.players.player_specs import PolicySpec
-from dfc.players.remote import PlayerError
 from dfc.recipes import trained_weights
 from dfc.report import task_page
 from dfc.rollout.runner import EpisodeSpec
@@ -44,10 +38,7 @@ from dfc.rollout.workers import PolicyWeights, RolloutWorkers
 from dfc.runs.costs import Costs
 from dfc.runs.progress import Progress
 from dfc.runs.run_folder import RunFolder
-from dfc.runs.stop_signals import Interrupted, Stop
-
-_ROUNDS = 4  # of games as many as are in flight, between two writes
-_POLICIES = "policies.json"
+from dfc.runs.stop_signals import Stop
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,26 +69,59 @@ def run(config: EvaluateTasks, folder: RunFolder, stop: Stop) -> None:
     refuse_games_for_two(config)
     specs = player_specs.policies(config)
     games = split_games(config.games, config.split)
-    schedule = [(spec, setting, plays(config, games, setting)) for spec in specs for setting in _settings(config, spec)]
+    schedule = [
+        (spec, setting, {play.key: play for play in plays(config, games, setting)})
+        for spec in specs
+        for setting in _settings(config, spec)
+    ]
     finished = multihost.broadcast(folder.finished.exists())
     if not finished:
-        left = _left(folder, [play for *_, some in schedule for play in some])
-        wanted = sum(len(some) for *_, some in schedule)
-        _say(f"{wanted} games, {wanted - len(left)} of them on record")
-        if left:
+        store = EpisodeStore(folder, tasks.key)
+        total = sum(len(wanted) for *_, wanted in schedule)
+        done = total - sum(len(store.missing(wanted)) for *_, wanted in schedule)
+        _say(f"{total} games, {done} of them on record")
+        if done < total:
             _refuse_other_kinds(config)
-            _refuse_others(folder, _fingerprints(config, specs))
-            todo = [(spec, setting, [play for play in some if play.key in left]) for spec, setting, some in schedule]
-            done = wanted - len(left)
-            with Progress(wanted, start_step=done) as progress, _Players(config, games, folder, stop) as who:
-                costs = Costs(folder)
-                for spec, setting, some in todo:
-                    _play(_Course(folder, stop, progress, costs, left, done), who, spec, setting, some)
-                    done += len(some)
+            store.refuse_others(_fingerprints(config, specs))
+            with Progress(total, start_step=done) as progress, _Players(config, games, folder, stop) as who:
+                for spec, setting, wanted in schedule:
+                    if store.missing(wanted):
+                        done = _play(store, who, spec, setting, wanted, done, stop, progress)
     if folder.writes:
         _finish(config, folder, games, [setting for _, setting, _ in schedule])
     if not finished:
         folder.finish()
+
+
+def _play(
+    store: EpisodeStore[tasks.Key],
+    who: "_Players",
+    spec: PolicySpec,
+    setting: EvalSetting,
+    wanted: Mapping[tasks.Key, "_Play"],
+    done: int,
+    stop: Stop,
+    progress: Progress,
+) -> int:
+    """Plays the games of a setting; returns how many of the run are on record then."""
+
+    def play(some: list[_Play]) -> Played:
+        records, tokens = who.play(spec, some)
+        keyed = [_keyed(play, record) for play, record in zip(some, records, strict=True)]
+        return Played(keyed, {f"generated_tokens/{spec.name}": tokens})
+
+    return store.play(
+        str(setting),
+        [spec.name],
+        wanted,
+        play,
+        size=who.at_once,
+        step=done,
+        wins=lambda record: [(record["game"], record["outcomes"][record["seat"]] == "win")],
+        endpoints=lambda: who.endpoints,
+        stop=stop,
+        progress=progress,
+    )
 
 
 def _say(line: str) -> None:
@@ -143,16 +167,6 @@ def _settings(config: EvaluateTasks, spec: PolicySpec) -> list[EvalSetting]:
     return [EvalSetting(spec.name, temperature) for temperature in dict.fromkeys(temperatures)]
 
 
-def _left(folder: RunFolder, every: Sequence[_Play]) -> dict[tasks.Key, bool]:
-    """Returns the games to play, and whether each has failed before; the first process reads, all agree."""
-    left = None
-    if folder.writes:
-        folder.mend()
-        failed = {tasks.key(record): "failure" in record for record in folder.records("episodes")}
-        left = [(number, play.key in failed) for number, play in enumerate(every) if failed.get(play.key, True)]
-    return {every[number].key: again for number, again in multihost.broadcast(left)}
-
-
 # ---- who plays -------------------------------------------------------------------------------------------------------
 
 
@@ -165,7 +179,7 @@ class _Players:
         self._workers: RolloutWorkers | None = None
         self._loaded: tuple[str, PolicyWeights] | None = None
         apart = max(config.rollout.workers, jax.process_count())
-        self.at_once = _ROUNDS * config.rollout.slots * apart
+        self.at_once = ROUNDS * config.rollout.slots * apart
 
     def __enter__(self) -> Self:
         return self
@@ -293,114 +307,11 @@ def _fingerprints(config: EvaluateTasks, specs: Sequence[PolicySpec]) -> dict[st
     return found
 
 
-def _refuse_others(folder: RunFolder, found: dict[str, str]) -> None:
-    """Notes who plays, or compares: games of two different players must not be counted as one's.
-
-    Raises:
-      RunFolderError: a policy is not the one that played the games on record.
-    """
-    path, changed = folder.path / _POLICIES, []
-    if folder.writes and path.exists():
-        stored = json.loads(path.read_bytes())
-        changed = [name for name in found if stored.get(name) != found[name]]
-    elif folder.writes:
-        write_json(path, found, indent=2)
-    changed = multihost.broadcast(changed)
-    if changed:
-        raise RunFolderError(
-            f"{path}: {', '.join(changed)} is not the policy that played the games on record, its weights have changed;"
-            " put the old ones back, or give another --workdir"
-        )
-
-
-# ---- one setting -----------------------------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True)
-class _Course:
-    """How far the run is: its folder, who may stop it, what it shows, costs, what failed before, how much is done."""
-
-    folder: RunFolder
-    stop: Stop
-    progress: Progress
-    costs: Costs
-    again: Mapping[tasks.Key, bool]
-    before: int
-
-
-def _play(course: _Course, who: _Players, spec: PolicySpec, setting: EvalSetting, todo: Sequence[_Play]) -> None:
-    """Plays the games of a setting, some at a time, and records them."""
-    folder = course.folder
-    solved: dict[str, list[bool]] = collections.defaultdict(list)
-    done = 0
-    for some in _batched(todo, who.at_once):
-        course.stop.check()  # everything so far is on disk
-        begun = time.perf_counter()
-        try:
-            played, generated_tokens = who.play(spec, some)
-        except Interrupted:  # nothing came of these games, but they may have cost money
-            course.costs.note(who.endpoints)
-            raise
-        seconds = time.perf_counter() - begun
-        records = [_keyed(play, record) for play, record in zip(some, played, strict=True)]
-        done += len(records)
-        course.costs.note(who.endpoints)
-        line = {
-            "step": course.before + done,
-            "stage": str(setting),
-            "iteration": done,
-            "policies": [spec.name],
-            "metrics": ({f"generated_tokens/{spec.name}": generated_tokens} if generated_tokens else {})
-            | course.costs.unreported(),
-            "clock": {"time": time.time(), "seconds": seconds},
-        }
-        folder.append("episodes", records)
-        folder.append("metrics", [line])
-        folder.positions()  # and so on disk
-        for record in records:
-            if "failure" not in record:
-                solved[record["game"]].append(record["outcomes"][record["seat"]] == "win")
-        course.progress.update(
-            stage=str(setting),
-            iteration=done,
-            iterations=len(todo),
-            step=course.before + done,
-            episodes_per_second=len(records) / seconds,
-            tokens_per_second=generated_tokens / seconds,
-            win_rates={game: sum(games) / len(games) for game, games in solved.items()},
-            cost=str(course.costs),
-        )
-        if not all(course.again[play.key] for play in some):
-            _refuse_all_failed(setting, records)
-    course.stop.check()
-
-
-def _batched(plays: Sequence[_Play], size: int) -> Iterator[Sequence[_Play]]:
-    for first in range(0, len(plays), size):
-        yield plays[first : first + size]
-
-
 def _keyed(play: _Play, record: dict[str, Any]) -> dict[str, Any]:
     """Returns the line of a finished game, after playing it again."""
     policy, temperature, _, task, trajectory = play.key
     keyed = {"policy": policy, "temperature": temperature, "task": task, "trajectory": trajectory}
     return record | keyed | {"counts": tournament.checked(record)}
-
-
-def _refuse_all_failed(setting: EvalSetting, records: Sequence[Mapping[str, Any]]) -> None:
-    """Stops where continuing would only spend time: an endpoint that is down, a key that is not valid.
-
-    Games that have failed before do not stop a run: those that always fail would never let it end.
-
-    Raises:
-      PlayerError: all of these games failed.
-    """
-    failures = [record["failure"] for record in records if "failure" in record]
-    if failures and len(failures) == len(records):
-        raise PlayerError(
-            f"{setting}: all of the last {len(failures)} games failed, the first one so: {failures[0]}. "
-            "Everything else is on record; the same command resumes and plays these again"
-        )
 
 
 # ---- results ---------------------------------------------------------------------------------------------------------

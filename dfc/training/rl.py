@@ -1,7 +1,7 @@
 """Reinforcement learning from games: one iteration, as plain functions; read from top to bottom.
 
     games     how many seeds each game gets, and the episodes of every seed
-    rewards   what an episode is worth, and its advantage over its group
+    rewards   what an episode is worth (`dfc.training.episode_rewards`), and its advantage over its group
     update    the sequences of each optimizer update, the loss, the updates
     keep      win rates on fresh games; the update is kept or dropped
     iterate   all of it, once
@@ -35,7 +35,7 @@ import jax
 import numpy as np
 
 from dfc import advantages, curriculum, multihost, rewards
-from dfc.config import GrpoConfig, RewardConfig, RlRun
+from dfc.config import GrpoConfig, RlRun
 from dfc.episodes import Episode, TokenBatch
 from dfc.errors import DivergenceError, TrainingError
 from dfc.evaluation import matches
@@ -46,7 +46,7 @@ from dfc.losses import Loss, grpo_loss
 from dfc.models.transformer import Params
 from dfc.rollout.runner import EpisodeSpec
 from dfc.rollout.workers import PolicyWeights
-from dfc.training import opponents
+from dfc.training import episode_rewards, opponents
 from dfc.training.packing import Sequence1D, micro_batches, pack
 from dfc.training.rl_run import Run, State
 from dfc.training.trainer import LossFunction
@@ -152,22 +152,7 @@ def refuse_all_failed(episodes: Sequence[Episode]) -> None:
             raise TrainingError(f"{episode.game}: every game failed, the first with: {episode.failure}")
 
 
-# ---- rewards and advantages ------------------------------------------------------------------------------------------
-
-
-def reward(episode: Episode, config: RewardConfig) -> float:
-    """Returns what an episode is worth: Table 1, or an overrun's price in its place, less what retried replies cost.
-
-    A reply that forfeits, illegal or malformed, is answered with none: the format reward is its price.
-    """
-    invalid = episode.outcome == "invalid"
-    form = rewards.format_reward(not invalid, invalid=config.invalid) if config.format else 0.0
-    outcome = rewards.outcome_reward("loss" if episode.ran_out else episode.outcome)
-    steps = max(1, episode.steps) if config.hasty_action_penalty else 1
-    forgiven = episode.illegal_tries - int(invalid and not episode.malformed)
-    forgiven += max(0, episode.malformed_tries - int(invalid and episode.malformed))
-    worth = config.overrun if episode.overran else rewards.step_reward(form, outcome, steps)
-    return worth - config.illegal_try * forgiven
+# ---- advantages ------------------------------------------------------------------------------------------------------
 
 
 def relative_to_baseline(
@@ -405,7 +390,7 @@ def iterate(
     both = config.train_both_seats and config.opponent == "itself"
     played = workers.play(specs, player, opponent, name=who, both_seats=both)
     refuse_all_failed(played)
-    values = [reward(e, config.reward) for e in played]
+    values = episode_rewards.rewards_of(played, config.reward)
     folder.append("episodes", (e.record(**label, kind="train", reward=v) for e, v in zip(played, values, strict=True)))
     multihost.require_equal("episodes", [(e.token_ids, e.mask) for e in played])
     rolled_out = time.perf_counter()

@@ -27,10 +27,6 @@ from dfc.games import registry
 from dfc.players import key_search, player_specs
 from dfc.validation import endpoints, fields, reinforcement, tasks
 
-OF_A_FILE = (
-    "a file cannot be named here; a run takes a game of your own by its id, which the entry point of an installed "
-    "package names: docs/add_a_game.md"
-)
 _LONGEST_NAME = 200  # of the 255 that file systems allow: temporary files add to it
 _UP = {".", ".."}
 
@@ -88,17 +84,10 @@ def games_problems(games: object) -> list[str]:
             found.append(
                 f"games.{game_id}={shown(options)}: must be a mapping of options; {{}} takes the id's defaults"
             )
-        elif is_file(game_id):
-            found.append(f"games.{game_id}: {OF_A_FILE}")
         else:
             complaints = registry.problems(game_id, options)
             found += [f"games.{game_id}: {problem.removeprefix(f'{game_id}: ')}" for problem in complaints]
     return found
-
-
-def is_file(game_id: object) -> bool:
-    """Returns whether a game is named as ``FILE.py:CLASS``, which single games are played and checked by."""
-    return isinstance(game_id, str) and ".py:" in game_id
 
 
 def _name_problems(config: Run) -> list[str]:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from dfc.config import DivideFuseConquer, FusionConfig, GroupingConfig, RlRun
-from dfc.games import registry, scripted
+from dfc.games import functions, registry, scripted
 from dfc.players import factory, player_specs
 
 _KINDS = GroupingConfig().order
@@ -34,6 +34,10 @@ def problems(config: RlRun) -> list[str]:
     if config.adapter.base != "full" and config.adapter.rank == 0:
         found.append("adapter.base='nf4': quantized weights are not trained themselves; set adapter.rank above 0")
     found += _opponent_problems(config)
+    try:
+        functions.named(config.reward.function)
+    except ValueError as error:
+        found.append(f"reward.function={config.reward.function!r}: {error}")
     return found + (_stage_problems(config) if isinstance(config, DivideFuseConquer) else [])
 
 

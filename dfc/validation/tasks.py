@@ -115,8 +115,11 @@ def path_problems(config: Run) -> list[str]:
 
 def _unknown_games(key: str, games: Iterable[str]) -> list[str]:
     """Returns which keys of a mapping of games are no game's id."""
-    known = registry.game_ids()
-    return [f"{key}: there is no game {game!r}" for game in games if game not in known]
+    return [f"{key}: there is no game {game!r}" for game in games if not _is_game(game)]
+
+
+def _is_game(name: str) -> bool:
+    return name in registry.game_ids() or not registry.problems(name, {})
 
 
 # ---- collecting ------------------------------------------------------------------------------------------------------
@@ -202,7 +205,7 @@ def _build_problems(config: Run, build: SelectionLimits, path: str) -> list[str]
         found.append(f"{path}groups and .leave_out both name {', '.join(both)}")
     collected = config.games if isinstance(config, GamesRun) and _section(config, "collect") is not None else None
     for key, names in (("groups", groups), ("leave_out", build.leave_out)):
-        unknown = [game for game in names if game not in registry.game_ids()]
+        unknown = [game for game in names if not _is_game(game)]
         if unknown:
             found.append(f"{path}{key}={names}: there is no game {', '.join(unknown)}")
         absent = [game for game in names if game not in (collected or names) and game not in unknown]

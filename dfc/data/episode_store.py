@@ -1,0 +1,212 @@
+"""Games on record: what is missing, played in chunks, written, shown; and how all of that resumes.
+
+Resume order: 1. half a last line is cut off; 2. games on record are not played again, except those that failed; 3. the
+rest is played. What a game is depends on its key, its players and the sampling only, not on where a stop fell.
+"""
+
+import collections
+import json
+import time
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from dfc import multihost
+from dfc.errors import RunFolderError
+from dfc.files import write_json
+from dfc.players.endpoint import Endpoint
+from dfc.players.remote import PlayerError
+from dfc.runs.costs import Costs
+from dfc.runs.progress import Progress
+from dfc.runs.run_folder import RunFolder
+from dfc.runs.stop_signals import Interrupted, Stop
+
+ROUNDS = 4  # of games as many as are in flight, between two writes
+_POLICIES = "policies.json"
+
+K = TypeVar("K", bound=Hashable)
+S = TypeVar("S")
+
+
+def in_chunks(
+    wanted: Sequence[S], size: int, missing: Callable[[Sequence[S]], list[S]], stop: Stop
+) -> Iterator[list[S]]:
+    """Yields what is missing of every chunk of what is wanted; asks for a stop before each.
+
+    The chunks are those of everything, so that a resumed run plays the same ones as without the stop.
+
+    Raises:
+      Interrupted: a stop was asked for.
+    """
+    for start in range(0, len(wanted), size):
+        if chunk := missing(wanted[start : start + size]):
+            stop.check()
+            yield chunk
+
+
+class Played(NamedTuple):
+    """What came of a chunk of games.
+
+    Attributes:
+      records: of the games that ended, in their order; one of a game that failed has its ``failure``.
+      metrics: for the line of the chunk, such as ``generated_tokens/POLICY``.
+    """
+
+    records: list[dict[str, Any]]
+    metrics: Mapping[str, float]
+
+
+class EpisodeStore(Generic[K]):
+    """The games of a run that are on record, by their keys; all processes know the same ones.
+
+    Args:
+      folder: of the run.
+      key: what names the game of a record.
+    """
+
+    def __init__(self, folder: RunFolder, key: Callable[[Mapping[str, Any]], K]) -> None:
+        self._folder, self._key = folder, key
+        found = None
+        if folder.writes:
+            folder.mend()
+            found = [[_listed(key(record)), "failure" in record] for record in folder.records("episodes")]
+        self._failed: dict[Any, bool] = {_tupled(name): failed for name, failed in multihost.broadcast(found)}
+        self.costs = Costs(folder)
+
+    def missing(self, keys: Iterable[K]) -> list[K]:
+        """Returns the keys of which no game is on record, or one that failed."""
+        return [key for key in keys if self._failed.get(key, True)]
+
+    def refuse_others(self, found: Mapping[str, str]) -> None:
+        """Notes who plays, or compares: games of two different players must not be counted as one's.
+
+        Args:
+          found: what tells each player from another one of the same name, by name.
+
+        Raises:
+          RunFolderError: a policy is not the one that played the games on record.
+        """
+        path, changed = self._folder.path / _POLICIES, []
+        if self._folder.writes and path.exists():
+            stored = json.loads(path.read_bytes())
+            changed = [name for name in found if stored.get(name) != found[name]]
+        elif self._folder.writes:
+            write_json(path, dict(found), indent=2)
+        if changed := multihost.broadcast(changed):
+            raise RunFolderError(
+                f"{path}: {', '.join(changed)} is not the policy that played the games on record, its weights have"
+                " changed; put the old ones back, or give another --workdir"
+            )
+
+    def play(
+        self,
+        title: str,
+        policies: Sequence[str],
+        wanted: Mapping[K, S],
+        play: Callable[[list[S]], Played],
+        *,
+        size: int,
+        step: int,
+        wins: Callable[[Mapping[str, Any]], Iterable[tuple[str, bool]]],
+        endpoints: Callable[[], Sequence[Endpoint]],
+        stop: Stop,
+        progress: Progress,
+    ) -> int:
+        """Plays what is missing, some at a time, and records it; returns how many games are on record now.
+
+        Args:
+          title: of these games, in records and on the terminal.
+          policies: who plays, for the lines of the metrics.
+          wanted: games by their keys.
+          play: plays some; fewer records than games mean that a stop was asked for.
+          size: games between two writes.
+          step: games of the run that are on record before these.
+          wins: (name, won) of a record, for the shown win rates.
+          endpoints: those that have been asked.
+          stop: asked between two chunks.
+          progress: where it is shown.
+
+        Raises:
+          Interrupted: a stop was asked for. PlayerError: all games of a chunk failed.
+        """
+        won: dict[str, list[bool]] = collections.defaultdict(list)
+        todo, done = self.missing(wanted), 0
+        for keys in in_chunks(todo, size, list, stop):
+            begun = time.perf_counter()
+            try:
+                records, metrics = play([wanted[key] for key in keys])
+            except Interrupted:  # nothing came of these games, but they may have cost money
+                self.costs.note(endpoints())
+                raise
+            seconds = time.perf_counter() - begun
+            if not records:  # stopped before a game had ended
+                break
+            done += len(records)
+            self._write(title, policies, records, metrics, step + done, done, seconds, endpoints())
+            for record in records:
+                if "failure" not in record:
+                    for name, has_won in wins(record):
+                        won[name].append(has_won)
+            progress.update(
+                stage=title,
+                iteration=done,
+                iterations=len(todo),
+                step=step + done,
+                episodes_per_second=len(records) / seconds,
+                tokens_per_second=sum(v for n, v in metrics.items() if n.startswith("generated_tokens/")) / seconds,
+                win_rates={name: sum(games) / len(games) for name, games in won.items()},
+                cost=str(self.costs),
+            )
+            self._refuse_all_failed(title, records)
+        stop.check()
+        return step + done
+
+    def _write(
+        self,
+        title: str,
+        policies: Sequence[str],
+        records: list[dict[str, Any]],
+        metrics: Mapping[str, float],
+        step: int,
+        iteration: int,
+        seconds: float,
+        endpoints: Sequence[Endpoint],
+    ) -> None:
+        self.costs.note(endpoints)
+        spent = {name: value for name, value in self.costs.unreported().items() if value}
+        line = {
+            "step": step,
+            "stage": title,
+            "iteration": iteration,
+            "policies": list(policies),
+            "metrics": {name: value for name, value in metrics.items() if value} | spent,
+            "clock": {"time": time.time(), "seconds": seconds},
+        }
+        self._folder.append("episodes", records)
+        self._folder.append("metrics", [line])
+        self._folder.positions()  # and so on disk
+
+    def _refuse_all_failed(self, title: str, records: Sequence[Mapping[str, Any]]) -> None:
+        """Stops where continuing would only spend time: an endpoint that is down, a key that is not valid.
+
+        Games that have failed before do not stop a run: those that always fail would never let it end.
+
+        Raises:
+          PlayerError: all of these games failed.
+        """
+        failures = [record["failure"] for record in records if "failure" in record]
+        before = all(self._key(record) in self._failed for record in records)
+        self._failed |= {self._key(record): "failure" in record for record in records}
+        if failures and len(failures) == len(records) and not before:
+            raise PlayerError(
+                f"{title}: all of the last {len(failures)} games failed, the first one so: {failures[0]}. "
+                "Everything else is on record; the same command resumes and plays these again"
+            )
+
+
+def _listed(key: Any) -> Any:  # noqa: ANN401 - a key of any kind
+    return [_listed(part) for part in key] if isinstance(key, tuple) else key
+
+
+def _tupled(key: Any) -> Any:  # noqa: ANN401 - a key of any kind
+    """Returns a key that went from one process to others as JSON, which knows no tuples."""
+    return tuple(_tupled(part) for part in key) if isinstance(key, list) else key

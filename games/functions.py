@@ -1,0 +1,24 @@
+"""Functions of one's own, named by their place: ``FILE.py:NAME`` or ``module:NAME``."""
+
+from collections.abc import Callable
+from typing import Any
+
+from dfc.games import loading
+
+
+def named(name: str) -> Callable[..., Any] | None:
+    """Returns the function that a name means; None for the empty name.
+
+    Raises:
+      ValueError: there is none; says what was expected.
+    """
+    if not name:
+        return None
+    place = loading.place_of(name)
+    if place is None:
+        raise ValueError("must be FILE.py:NAME or module:NAME")
+    found = getattr(loading.module_at(place[0]), place[1], None)
+    if not callable(found):
+        raise ValueError(f"{place[0]} has no function {place[1]!r}")  # noqa: TRY004 - of a name, not of a value
+    function: Callable[..., Any] = found
+    return function

@@ -1,0 +1,66 @@
+"""Runs a configuration: checks it, opens its folder, calls its recipe; the command line and Python both come here."""
+
+import importlib
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dfc import validation
+from dfc.config import Run
+from dfc.errors import ConfigError
+from dfc.launch import command_line, program_cache
+from dfc.launch.overrides import replaced
+
+
+def load_config(path: str | Path, values: Mapping[str, Any]) -> Run:
+    """Returns the configuration of a file with other values by dotted key; see `dfc.load_config`."""
+    config = command_line.load(str(path))
+    found: list[str] = []
+    for key, value in values.items():
+        try:
+            config = replaced(config, key, value)
+        except ConfigError as error:
+            found += error.problems
+    if found:
+        raise ConfigError(found)
+    return config
+
+
+def run(config: Run, workdir: str | Path | None) -> Path:
+    """Runs a configuration in this process; see `dfc.run`."""
+    found = validation.problems(config)
+    found = found or validation.path_problems(config)
+    if found:
+        raise ConfigError(found)
+    import jax  # noqa: PLC0415 - takes a second; a mistake in the configuration is answered without it
+
+    if found := validation.device_problems(config, jax.device_count()):
+        raise ConfigError(found)
+    folder = Path(workdir) if workdir is not None else Path("runs") / config.name
+    run_in(folder, config, command=f"dfc.run({type(config).__name__}(...), workdir={str(folder)!r})")
+    return folder
+
+
+def run_in(path: Path, config: Run, *, command: str, programs: str | None = None, every: int = 1) -> None:
+    """Opens the run folder, or what is there of it, and runs the recipe.
+
+    Args:
+      path: the run folder.
+      config: checked.
+      command: how it was started, kept in the folder.
+      programs: where compiled programs are kept, or ``off``; None: the default.
+      every: of several processes, looks between two questions whether one of them was asked to stop.
+
+    Raises:
+      Interrupted: it was stopped; everything finished is saved.
+    """
+    from dfc import multihost  # noqa: PLC0415 - imports jax
+    from dfc.runs.stages import open_together  # noqa: PLC0415 - same
+    from dfc.runs.stop_signals import Stop  # noqa: PLC0415 - same
+
+    for notice in (*validation.notices(config), program_cache.enable(programs)):
+        if notice is not None:
+            sys.stdout.write(f"{notice}\n")
+    with open_together(path, config, command=command) as folder, Stop(multihost.all_max, every=every) as stop:
+        importlib.import_module(f"dfc.recipes.{config.module}").run(config, folder, stop)
