@@ -114,6 +114,7 @@ def engine_of_a_run(config, weights, mesh):
     tokenizer = types.SimpleNamespace(stop_token_ids=lambda _: frozenset())
     workers = types.SimpleNamespace(
         _config=config,
+        _sampling=WORKLOAD.sampling,
         tokenizer=tokenizer,
         model=MODEL,
         initial_params=weights,
@@ -222,8 +223,7 @@ def test_every_program_lowers_from_shapes_and_has_the_arithmetic_of_the_analytic
 
 
 def test_imitation_trains_by_its_own_loss_and_has_no_reference(mesh):
-    method = dataclasses.replace(CONFIG.divide_fuse_conquer, method="imitate_wins")
-    config = dataclasses.replace(CONFIG, divide_fuse_conquer=method)
+    config = dataclasses.replace(CONFIG, method="imitate_wins")
     workload = dataclasses.replace(WORKLOAD, reference=False)
     trainer = iteration.make_trainer(config, workload, mesh)
     shapes = programs.shapes_of(trainer, workload, mesh)
@@ -311,8 +311,7 @@ def test_four_bits_make_the_frozen_weights_smaller(mesh):
 
 def test_an_iteration_runs_each_program_as_often_as_its_lengths_say():
     config = dataclasses.replace(CONFIG, games={"Nim-v0": {}})
-    method = config.divide_fuse_conquer
-    episodes = method.seeds_per_game * method.trajectories_per_seed
+    episodes = config.seeds_per_game * config.trajectories_per_seed
     rollout = dataclasses.replace(WORKLOAD.rollout, prefill_buckets=(4,), decode_steps=2)
     found = runs(config, Lengths(16, 0.25), dataclasses.replace(WORKLOAD, rollout=rollout))
     assert found.episodes == episodes == 400

@@ -238,9 +238,9 @@ def test_columns_of_another_kind_are_named(tmp_path):
 
 def test_pairs_and_trajectories_are_not_taken_for_each_other(tmp_path):
     text = refusal(write_pairs(tmp_path / "pairs.parquet", pairs(2)))
-    assert "set offline.objective=preference, or name sft.parquet" in text
+    assert "use the recipe preference, or name sft.parquet" in text
     text = refusal(write_sft(tmp_path / "sft.parquet", sequences(2)), pairs=True)
-    assert "set offline.objective=supervised, or name pairs.parquet" in text
+    assert "use the recipe sft, or name pairs.parquet" in text
 
 
 def test_a_conversation_that_ends_in_a_user_turn_is_refused(tmp_path):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dfc import validation
-from dfc.config import RolloutConfig
+from dfc.config import RolloutConfig, SamplingConfig
 from dfc.configs import paprika_player
 from dfc.configs import tiny_player as bundled
 from dfc.configs.tiny_player import GAME_IDS
@@ -108,7 +108,7 @@ def records(loaded):
     stop = tokenizer.stop_token_ids(config.stop)
     found = {}
     for game in GAME_IDS:
-        engine = Engine(model, params, slots=32, max_length=1024, stop_token_ids=stop, sampling=config.sampling)
+        engine = Engine(model, params, slots=32, max_length=1024, stop_token_ids=stop, sampling=SamplingConfig())
         runner = RolloutRunner(config, tokenizer, engine, opponent=scripted.RandomLegal(), opponent_name="random_legal")
         count = 16 if game in LONG else 300
         episodes = runner.play(matches.match_specs({game: {}}, count, 5, "tiny player test"))
@@ -137,7 +137,7 @@ def small(**settings):
     base = paprika_player.get_config()
     made = {
         "transcripts_per_game": 12,
-        "transcripts_of": (),
+        "transcripts_of": {},
         "tasks": 0,
         "steps": 2,
         "transcripts_per_step": 6,
@@ -151,8 +151,8 @@ def small(**settings):
         rollout=dataclasses.replace(base.rollout, slots=4, max_length=256, max_reply_length=8),
         optimizer=dataclasses.replace(base.optimizer, warmup_steps=0),
         batch=dataclasses.replace(base.batch, row_length=128, micro_batch_rows=2),
-        tiny_player=dataclasses.replace(base.tiny_player, **{**made, **sizes, **settings}),
-        evaluation=dataclasses.replace(base.evaluation, games=2),
+        evaluation_games=2,
+        **{**made, **sizes, **settings},
     )
 
 
@@ -171,8 +171,8 @@ def batches(tmp_path_factory):
     config = small(transcripts_per_game=6)
     data = tiny_player.make_transcripts(config)
     folder = tmp_path_factory.mktemp("words")
-    chosen = vocabulary.choose(transcripts.texts(iter(data)), config.tiny_player.vocabulary - build_tokenizer.SMALLEST)
-    build_tokenizer.build(chosen, folder, size=config.tiny_player.vocabulary)
+    chosen = vocabulary.choose(transcripts.texts(iter(data)), config.vocabulary - build_tokenizer.SMALLEST)
+    build_tokenizer.build(chosen, folder, size=config.vocabulary)
     tokenizer = ChatTokenizer.load(folder)
     return config, data, tokenizer, tiny_player.SoftBatches(config, data, tokenizer)
 
@@ -216,7 +216,7 @@ def test_a_step_is_the_loss_of_its_transcripts_one_by_one(batches):
 
 def test_a_step_holds_as_many_transcripts_as_configured(batches):
     config, _, _, source = batches
-    assert sum(int(b.segments.max(axis=1).sum()) for b in source.step(0)) == config.tiny_player.transcripts_per_step
+    assert sum(int(b.segments.max(axis=1).sum()) for b in source.step(0)) == config.transcripts_per_step
     again = source.step(0)
     for one, other in zip(source.step(0), again, strict=True):
         assert all(np.array_equal(x, y) for x, y in zip(one, other, strict=True))
@@ -229,7 +229,7 @@ def test_novices_have_less_skill_and_fewer_transcripts():
     assert counts == {"bandit": 4, "twenty_questions": 16}
     skills = {e.skill for t in found if t.game == "bandit" for e in t.exchanges}
     assert 0 < min(skills) < max(skills) <= 0.5
-    fewer = tiny_player.make_transcripts(small(transcripts_per_game=16, transcripts_of=("bandit=6",)))
+    fewer = tiny_player.make_transcripts(small(transcripts_per_game=16, transcripts_of={"bandit": 6}))
     assert [sum(t.game == game for t in fewer) for game in GROUPS] == [6, 16]
     adept = tiny_player.make_transcripts(small(transcripts_per_game=16, skill=(0.5, 1.0)))
     skills = {e.skill for t in adept if t.game == "bandit" for e in t.exchanges}
@@ -254,7 +254,7 @@ def test_transcripts_show_the_first_tasks_of_every_split_equally_often():
 
 def test_the_bundled_model_is_made_of_random_legal_play_of_its_ids_and_variants():
     config = bundled.get_config()
-    config = dataclasses.replace(config, tiny_player=dataclasses.replace(config.tiny_player, tokens_per_game=280))
+    config = dataclasses.replace(config, tokens_per_game=280)
     found = tiny_player.make_transcripts(config)
     assert {t.game for t in found} == set(GAME_IDS)
     assert all(not e.skilled for t in found for e in t.exchanges)
@@ -267,11 +267,11 @@ def test_the_bundled_model_is_made_of_random_legal_play_of_its_ids_and_variants(
     [
         ({"skill": (0.5,)}, "must be two numbers from 0 to 1"),
         ({"skill": (0.8, 0.2)}, "the lower one first"),
-        ({"skill": (0.5, 1.5)}, "must be two numbers from 0 to 1"),
+        ({"skill": (0.5, 1.5)}, "skill=(0.5, 1.5): must be at least 0 and at most 1 each"),
         ({"novice": ("wordle",)}, "wordle must be among this run's games"),
-        ({"transcripts_of": ("wordle=4",)}, "tiny_player.transcripts_of: wordle must be among this run's games"),
-        ({"transcripts_of": ("bandit",)}, "tiny_player.transcripts_of: 'bandit' must be GAME=NUMBER"),
-        ({"transcripts_per_game": -1}, "tiny_player.transcripts_per_game=-1"),
+        ({"transcripts_of": {"wordle": 4}}, "transcripts_of: wordle must be among this run's games"),
+        ({"transcripts_of": {"bandit": 0}}, "transcripts_of={'bandit': 0}: must be at least 1"),
+        ({"transcripts_per_game": -1}, "transcripts_per_game=-1"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(settings, told):

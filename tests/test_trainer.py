@@ -9,7 +9,7 @@ import optax
 import pytest
 from tiny_models import random_params, tiny
 
-from dfc.config import GrpoConfig, OptimizerConfig
+from dfc.config import GrpoConfig, OptimizerConfig, ScheduledOptimizerConfig
 from dfc.errors import DivergenceError
 from dfc.losses import Loss
 from dfc.models.sharding import make_mesh
@@ -280,7 +280,7 @@ def adamw(config, rates, values, gradients):
 @pytest.mark.usefixtures("optax_promotion")
 def test_no_update_of_a_short_run_is_at_the_rate_zero():
     for total in (1, 2, 3):
-        rate = learning_rate(OptimizerConfig(learning_rate=0.1, schedule="cosine", warmup_ratio=0.04), total)
+        rate = learning_rate(ScheduledOptimizerConfig(learning_rate=0.1, schedule="cosine", warmup_ratio=0.04), total)
         assert all(float(rate(n)) > 0.01 for n in range(total))
 
 
@@ -292,11 +292,11 @@ def test_no_update_of_a_short_run_is_at_the_rate_zero():
         (OptimizerConfig(learning_rate=0.1, weight_decay=0.3, clip_norm=0.5, b1=0.8, b2=0.9), [0.1] * 6),
         (OptimizerConfig(learning_rate=0.1, warmup_steps=4), [0.025, 0.05, 0.075, 0.1, 0.1, 0.1]),
         (
-            OptimizerConfig(learning_rate=0.1, schedule="cosine"),
+            ScheduledOptimizerConfig(learning_rate=0.1, schedule="cosine"),
             [0.1 * (1 + np.cos(np.pi * n / 6)) / 2 for n in range(6)],
         ),
         (
-            OptimizerConfig(learning_rate=0.1, schedule="cosine", warmup_steps=2),
+            ScheduledOptimizerConfig(learning_rate=0.1, schedule="cosine", warmup_steps=2),
             [0.05, *(0.1 * (1 + np.cos(np.pi * n / 5)) / 2 for n in range(5))],
         ),
     ],
