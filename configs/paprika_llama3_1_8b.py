@@ -1,10 +1,10 @@
 """The paper's run: Paprika with Llama-3.1-8B-Instruct on ten task groups.
 
 Paper: Paprika (arXiv 2502.17543), section 4 and appendices C and E for every value below. The paper's simulated worlds
-and judges are gpt-4o-mini; `simulators.who` names the endpoint that takes their place, the bundled scripts are
+and judges are gpt-4o-mini; `simulators` names the endpoint that takes their place, the bundled scripts are
 weaker. Task sets are dfc's own, smaller in the simulated groups; dfc.games.paprika.original reads the paper's.
 Command: python -m dfc.launch --config=configs/paprika_llama3_1_8b.py --config.model.path=FOLDER
-  --config.simulators.who=https://HOST/v1#MODEL --config.simulators.endpoint.key_variables=simulators=OPENAI_API_KEY
+  --config.simulators=https://HOST/v1#MODEL --config.endpoints.simulators.key_variable=OPENAI_API_KEY
 Hardware: 8 devices of 80 GB (the paper: 8 GPUs).
 Time: never run.
 Score: the paper's Figure 2: success at temperature 0.7 over ten groups rises by 47 % of the initial model's.
@@ -28,7 +28,6 @@ from dfc.config import (
     SamplingConfig,
     ScheduledOptimizerConfig,
     SftConfig,
-    SimulatorConfig,
     TrainingConfig,
 )
 from dfc.configs.evaluate_tasks import GROUPS
@@ -41,7 +40,7 @@ def get_config() -> Paprika:
         games={group: {} for group in GROUPS},
         model=ModelConfig(path="Llama-3.1-8B-Instruct", dtype="bfloat16"),
         mesh=MeshConfig(fsdp=8),
-        simulators=SimulatorConfig(who="script"),
+        simulators="script",
         rollout=RolloutConfig(slots=64, max_length=16384, max_reply_length=1024),
         collect=CollectConfig(
             samples=20, samples_of={"mastermind": 100}, sampling=SamplingConfig(temperature=1.5, min_p=0.3)

@@ -19,13 +19,12 @@ from absl import flags
 
 import dfc
 from dfc import validation
-from dfc.config import RECIPES, ModelRun, Run
+from dfc.config import RECIPES, ModelRun, Run, fields
 from dfc.errors import ConfigError, error_text
 from dfc.launch import distributed, help_text
 from dfc.launch.distributed import Processes
 from dfc.launch.overrides import OVERRIDE, is_switch, override, unknown_keys
 from dfc.players import key_search
-from dfc.validation import fields
 
 _FLAGS = {
     "config": "the configuration file, looked up in the current folder, then among those that come with dfc",

@@ -6,9 +6,8 @@ import re
 import textwrap
 from collections.abc import Mapping
 
-from dfc.config import RECIPES, Run
+from dfc.config import RECIPES, Run, fields
 from dfc.errors import cut, shown
-from dfc.validation import fields
 
 _WIDTH = 110
 _LONGEST = 4000  # characters of a value: the games of a run take a thousand
@@ -39,8 +38,9 @@ def help_text(flags: Mapping[str, str], shipped: str, config: Run | None, wanted
         f"configuration files that come with dfc: {shipped}",
         "",
         "keys: set one with --config.KEY=VALUE. Texts need no quotes; a tuple is A,B or \"('a', 'b')\"; an entry of a",
-        "mapping --config.KEY.NAME=VALUE; an option of a game --config.games.TowerOfHanoi-v0.max_turns=14; all games",
-        "--config.games=\"{'Nim-v0': {}}\". What a configuration has depends on its recipe:",
+        "mapping --config.KEY.NAME=VALUE, of a section in one --config.endpoints.NAME.timeout=30; an option of a game",
+        "--config.games.TowerOfHanoi-v0.max_turns=14; all games --config.games=\"{'Nim-v0': {}}\". What a",
+        "configuration has depends on its recipe:",
     ]
     if config is not None:
         return "\n".join([*lines, *_described(config, wanted)]) + "\n"
@@ -67,14 +67,25 @@ def _section(section: object, path: str, wanted: str) -> list[str]:
     own, nested = [], []
     for name, hint in fields.annotated_fields(section).items():
         value, key = getattr(section, name), f"{path}{name}"
+        if (kind := fields.section_of(hint)) is not None:
+            entries = value if isinstance(value, Mapping) else {}
+            for entry, inner in [("NAME", kind()), *entries.items()]:
+                lines = _section(inner, f"{key}.{entry}.", wanted) if fields.is_section(inner, kind) else []
+                nested += [*lines[:2], *_wrapped(meanings.get(name, "")), *lines[2:]] if lines else []
+            continue
         if dataclasses.is_dataclass(value):
             nested += _section(value, f"{key}.", wanted)
-        elif wanted in key.lower() or wanted in meanings.get(name, "").lower():
-            own.append(f"  --config.{key} ({fields.describe_type(hint)}; {_value(value)})")
-            own += textwrap.wrap(meanings.get(name, ""), _WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)
+            continue
+        if wanted in key.lower() or wanted in meanings.get(name, "").lower():
+            own += [f"  --config.{key} ({fields.describe_type(hint)}; {_value(value)})"]
+            own += _wrapped(meanings.get(name, ""))
     if own and path:
         own = ["", f"{path.rstrip('.')}: {_summary(type(section))}", *own]
     return own + nested
+
+
+def _wrapped(meaning: str) -> list[str]:
+    return textwrap.wrap(meaning, _WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)
 
 
 def _value(value: object) -> str:

@@ -12,10 +12,9 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dfc.config import RECIPES, Games, GamesRun, Run
+from dfc.config import RECIPES, Games, GamesRun, Run, fields
 from dfc.errors import ConfigError
 from dfc.games import registry
-from dfc.validation import fields
 
 OVERRIDE = re.compile(r"--?(?P<no>no)?config\.(?P<key>[^=]+)(?P<given>=(?P<value>.*))?", re.DOTALL)
 _TRUE, _FALSE = ("true", "t", "1", "yes"), ("false", "f", "0", "no")
@@ -27,10 +26,9 @@ _LITERAL_ERRORS = (ValueError, SyntaxError, TypeError, RecursionError, MemoryErr
 def override(config: Run, words: Sequence[str]) -> tuple[Run, list[str]]:
     """Applies words in their order; the last one of a key holds.
 
-    Whole numbers become floats where the schema has floats, so that ``1`` and ``1.0`` are one configuration.
-
     Returns:
-      The configuration with every override that could be applied, and one problem for each that could not.
+      The configuration with every override that could be applied, as it is run (`canonical`), and one problem for each
+      that could not.
     """
     found: list[str] = []
     if not fields.has_sections(config):  # nothing can be set in it; what is wrong with the words is said all the same
@@ -42,7 +40,7 @@ def override(config: Run, words: Sequence[str]) -> tuple[Run, list[str]]:
             config = _applied(config, match)
         except _BadOverride as error:
             found.append(f"--{match['no'] or ''}config.{match['key']}{error}")
-    return _with_floats(config), found
+    return canonical(config), found
 
 
 def unknown_keys(words: Sequence[str]) -> list[str]:
@@ -63,7 +61,7 @@ def replaced(config: Run, key: str, value: object) -> Run:
       ConfigError: there is no such key.
     """
     try:
-        changed: Run = _with_floats(_replaced(config, key.split("."), value))
+        changed: Run = canonical(_replaced(config, key.split("."), value))
     except _BadOverride as error:
         raise ConfigError([f"{key}{error}"]) from None
     return changed
@@ -74,8 +72,11 @@ def _replaced(section: Any, names: Sequence[str], value: object, path: tuple[str
     _require(section, name, path)
     if rest:
         before = getattr(section, name)
+        kind = fields.section_of(fields.fields_of(section)[name])
+        entry, key = _entry_and_key(rest, kind) if kind is not None else (".".join(rest), [])
         if isinstance(before, Mapping):
-            value = {**before, ".".join(rest): value}
+            inner = _replaced(before.get(entry, kind()), key, value, (*path, name, entry)) if kind and key else value
+            value = {**before, entry: inner}
         elif dataclasses.is_dataclass(before):
             value = _replaced(before, rest, value, (*path, name))
         else:
@@ -97,10 +98,13 @@ def is_switch(key: str) -> bool:
 
 
 def all_keys(section: object, path: str = "") -> list[str]:
-    """Returns the dotted keys of a configuration, of its class, or of a section."""
+    """Returns the dotted keys of a configuration, of its class, or of a section; NAME is that of an entry's choice."""
     keys = []
     for name, kind in fields.fields_of(section).items():
-        keys += all_keys(kind, f"{path}{name}.") if dataclasses.is_dataclass(kind) else [f"{path}{name}"]
+        if (entry := fields.section_of(kind)) is not None:
+            keys += all_keys(entry, f"{path}{name}.NAME.")
+        else:
+            keys += all_keys(kind, f"{path}{name}.") if dataclasses.is_dataclass(kind) else [f"{path}{name}"]
     return keys
 
 
@@ -115,24 +119,40 @@ class _BadOverride(Exception):  # noqa: N818 - no error that a caller sees
 
 def _type_of(kind: Any, names: Sequence[str]) -> Any:  # noqa: ANN401 - a type or a form of `typing`
     """Returns the schema's type of a key; None if there is no such key or it lies inside a mapping."""
-    for name in names:
+    for place, name in enumerate(names):
+        if (entry := fields.section_of(kind)) is not None:
+            return _type_of(entry, _entry_and_key(names[place:], entry)[1])
         kind = fields.fields_of(kind).get(name) if dataclasses.is_dataclass(kind) else None
     return kind
 
 
-def _applied(section: Any, match: re.Match[str], path: tuple[str, ...] = ()) -> Any:  # noqa: ANN401 - any dataclass of the schema
-    """Returns a section with the value that a word gives; `path` leads to the section."""
-    names = match["key"].split(".")[len(path) :]
+def _entry_and_key(names: Sequence[str], kind: type) -> tuple[str, Sequence[str]]:
+    """Returns the name of an entry, in which there may be dots, and the key within it, empty where there is none."""
+    known = fields.fields_of(kind)
+    place = next((place for place, name in enumerate(names) if place and name in known), min(1, len(names)))
+    return ".".join(names[:place]), names[place:]
+
+
+def _applied(section: Any, match: re.Match[str], path: tuple[str, ...] = (), names: Sequence[str] = ()) -> Any:  # noqa: ANN401 - any dataclass of the schema
+    """Returns a section with the value that a word gives; `path` leads to the section, `names` from there on."""
+    names = names or match["key"].split(".")
     name, rest, known = names[0], names[1:], fields.annotated_fields(section)
     _require(section, name, path)
     hint = fields.fields_of(section)[name]
     if dataclasses.is_dataclass(hint):
         if not rest:
             raise _BadOverride(f": a section; set its values one by one: {', '.join(fields.fields_of(hint))}")
-        return dataclasses.replace(section, **{name: _applied(getattr(section, name), match, (*path, name))})
+        return dataclasses.replace(section, **{name: _applied(getattr(section, name), match, (*path, name), rest)})
     before = getattr(section, name)
     if hint == Games:
         return dataclasses.replace(section, games=_games(before, ".".join(rest), match))
+    if (kind := fields.section_of(hint)) is not None:
+        entry, key = _entry_and_key(rest, kind)
+        if not key:
+            example = f"--config.{'.'.join((*path, name))}.{entry or 'NAME'}.{next(iter(fields.fields_of(kind)))}=VALUE"
+            raise _BadOverride(f": {fields.describe_type(hint)}; set their values one by one: {example}")
+        changed = _applied(before.get(entry, kind()), match, (*path, name, entry), key)
+        return dataclasses.replace(section, **{name: {**before, entry: changed}})
     if rest and typing.get_origin(hint) is Mapping and isinstance(before, Mapping):
         value = {**before, ".".join(rest): _value(match, typing.get_args(hint)[1])}
     elif rest:
@@ -178,6 +198,8 @@ def _read(text: str, hint: Any) -> Any:  # noqa: ANN401 - a type or a form of `t
     Raises:
       ValueError: or one of `_LITERAL_ERRORS`: it says none.
     """
+    if (kind := fields.without_none(hint)) is not hint:
+        return None if text.lower() == "none" else _read(text, kind)
     if typing.get_origin(hint) is typing.Annotated:
         hint = typing.get_args(hint)[0]
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
@@ -191,7 +213,15 @@ def _read(text: str, hint: Any) -> Any:  # noqa: ANN401 - a type or a form of `t
         if text not in words and text.lower() not in words:
             raise ValueError(text)
         return words[text if text in words else text.lower()]
-    return hint(text)
+    return _any(text) if hint is Any else hint(text)
+
+
+def _any(text: str) -> Any:  # noqa: ANN401 - any literal
+    """Returns what a text says as a literal; itself where it is none."""
+    try:
+        return _tuples(ast.literal_eval(text))
+    except _LITERAL_ERRORS:
+        return text
 
 
 def _tuples(value: Any) -> Any:  # noqa: ANN401 - any literal
@@ -242,6 +272,22 @@ def _game_and_option(games: Games, key: str) -> tuple[str, str]:
     return game, option
 
 
+def canonical(config: Run) -> Run:
+    """Returns a configuration as it is run: games in the order of their names, floats where the schema has them.
+
+    What a run is does not depend on the order in which its games are written, nor on whether ``1`` or ``1.0`` is.
+    """
+    config = _with_floats(config)
+    return dataclasses.replace(config, games=_sorted(config.games)) if isinstance(config, GamesRun) else config
+
+
+def _sorted(games: Any) -> Any:  # noqa: ANN401 - games, or what a file has in their place
+    """Returns a mapping, and those in it, in the order of its keys; validation says what is none."""
+    if not isinstance(games, Mapping) or not all(isinstance(name, str) for name in games):
+        return games
+    return {name: _sorted(games[name]) for name in sorted(games)}
+
+
 def _with_floats(section: Any) -> Any:  # noqa: ANN401 - any dataclass of the schema
     """Returns a section with floats where the schema has them and whole numbers are given."""
     changed: dict[str, Any] = {}
@@ -250,6 +296,8 @@ def _with_floats(section: Any) -> Any:  # noqa: ANN401 - any dataclass of the sc
         if dataclasses.is_dataclass(kind):
             if (inner := _with_floats(value)) is not value:
                 changed[name] = inner
+        elif fields.section_of(kind) is not None:
+            changed[name] = {entry: _with_floats(inner) for entry, inner in value.items()}
         elif kind is float and type(value) is int and abs(value) < 2**1000:  # else validation says so
             changed[name] = float(value)
     return dataclasses.replace(section, **changed) if changed else section

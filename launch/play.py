@@ -6,22 +6,22 @@ import contextlib
 import functools
 import json
 import os
-import pathlib
 import secrets
 import signal
 import sys
 import time
 import urllib.parse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import FrameType
-from typing import Any, TextIO, get_args
+from typing import Any, TextIO
 
+from dfc.config import EndpointConfig, fields
 from dfc.errors import ConfigError, DfcError
 from dfc.games import registry, scripted
 from dfc.games.game import Game, Verdict
 from dfc.games.rng import GameRng, derive_seed
-from dfc.games.scripted import Player, Strength
-from dfc.players import factory, key_search, sequential
+from dfc.games.scripted import STRENGTHS, Player, Strength
+from dfc.players import factory, key_search, player_specs, sequential
 from dfc.players.human import Person, Quit, framed, seat_name
 from dfc.players.remote import ChatMessage, PlayerError, Remote
 from dfc.runs.printing import Printed, guarded
@@ -31,7 +31,7 @@ opponents and simulators:
   random_legal, simple, strong    a scripted player (simulators: script, which knows the game's world)
   person                          you, too
   http://HOST/v1#MODEL            a server with OpenAI's chat interface; --key_variable names where its key stands
-  FOLDER or tiny_player           a model that plays with dfc's engine; tiny_player is the bundled one
+  FOLDER or tiny_player           a model, or a run's policy, that plays with dfc's engine; tiny_player is bundled
 examples:
   python -m dfc.launch.play --game=ConnectFour-v0 --opponent=strong
   python -m dfc.launch.play --game=TicTacToe-v0 --opponent=tiny_player --seat=1
@@ -41,7 +41,8 @@ exit code: 0 the game was played or left, 1 a player failed or the game was disc
 """
 _SCRIPT = "script"
 _PERSON = "person"
-_BUNDLED_MODEL = "tiny_player"
+_FOLDERS = f"{player_specs.BUNDLED}, a folder with weights or a run"
+_OWN = ("base_url", "model", "key_variable")  # of an endpoint, what its name and the key's flag say
 _STRONGEST_FIRST: tuple[Strength, ...] = ("strong", "simple", "random_legal")
 _FIRST_WAIT, _NEXT_WAIT = 2.0, 30.0  # seconds until a line says who is waited for, and between such lines
 _SHOWN = 200  # characters of a reply
@@ -231,12 +232,12 @@ def _check(args: argparse.Namespace, game: Game) -> None:
         wrong = _player_problem(who, simulator=name in ("world", "judge"))
         if wrong is not None:
             found.append(f"--{name}={who}: {wrong}")
-    endpoints = [who for who in wanted.values() if factory.is_endpoint(who)]
+    endpoints = [who for who in wanted.values() if player_specs.is_endpoint(who)]
     hosts = sorted({urllib.parse.urlsplit(who).netloc.lower() for who in endpoints})
     if args.key_variable and len(hosts) > 1:  # each would learn what opens the others
         found.append(f"--key_variable={args.key_variable}: a key is for one server, but there are {hosts}")
     idle = [flag for flag in ("key_variable", "endpoint") if getattr(args, flag) and not endpoints]
-    found += [f"--{flag}: no endpoint plays; name one, e.g. --opponent={factory.EXAMPLE}" for flag in idle]
+    found += [f"--{flag}: no endpoint plays; name one, e.g. --opponent={player_specs.EXAMPLE}" for flag in idle]
     if found:
         raise ConfigError(found)
 
@@ -260,10 +261,35 @@ def _seat_problems(args: argparse.Namespace, game: Game) -> list[str]:
 
 def _player_problem(who: str, *, simulator: bool) -> str | None:
     """Returns why nobody can be called so, or None."""
-    if pathlib.Path(who).is_dir():
+    strengths = (_SCRIPT,) if simulator else STRENGTHS  # scripted players of a strength sit on players' seats
+    words = (*strengths, _PERSON)
+    if who in words:
         return None
-    strengths = (_SCRIPT,) if simulator else get_args(Strength)  # scripted players of a strength sit on players' seats
-    return factory.problem(who, (*strengths, _PERSON, _BUNDLED_MODEL, "the folder of a model"))
+    if simulator and who in STRENGTHS:
+        return f"must be {', '.join(words)}, {_FOLDERS}, or a chat endpoint such as {player_specs.EXAMPLE}"
+    try:
+        return player_specs.problem(player_specs.parse(who), words)
+    except ConfigError as error:
+        return "; ".join(error.problems)
+
+
+def _endpoint_config(args: argparse.Namespace) -> EndpointConfig:
+    """Returns how the endpoints of a command are asked; whether the values make sense shows when they sit down.
+
+    Raises:
+      ConfigError: a setting is not known; lists every one.
+    """
+    settings = {} if args.endpoint is None else _object("endpoint", args.endpoint)
+    known = [name for name in fields.fields_of(EndpointConfig) if name != "key_variable"]
+    elsewhere = "the endpoint's name says where it is and what model, http://HOST/v1#MODEL; the key has its own flag"
+    unknown = [
+        f"endpoint.{name}: " + (elsewhere if name in _OWN else f"there is no such setting{fields.nearest(name, known)}")
+        for name in settings
+        if name not in known
+    ]
+    if unknown:
+        raise ConfigError(unknown)
+    return EndpointConfig(key_variable=args.key_variable, **settings)
 
 
 # ---- players --------------------------------------------------------------------------------------------------------
@@ -281,22 +307,22 @@ def _seat_players(
     Raises:
       ConfigError: somebody cannot play this game.
     """
-    settings = {} if args.endpoint is None else _object("endpoint", args.endpoint)
+    config = _endpoint_config(args)
     for seat in range(game.seats):
         flag, who = ("player", args.player) if seat == args.seat else ("opponent", args.opponent)
-        if who is None or who in get_args(Strength):
+        if who is None or who in STRENGTHS:
             _refuse_without_list(game, flag, who)
         if who is None:
             who = _default_opponent(game)
             if who != _STRONGEST_FIRST[0]:
                 out.write(f"No scripted player plays {game.id} better than {who}, so that sits opposite.\n")
-        players.append(_player(who, game, person, args.key_variable, settings, out))
+        players.append(_player(who, game, person, config, out))
     for role in game.simulators:
         who = {"world": args.world, "judge": args.judge}.get(role) or _SCRIPT
         if who == _SCRIPT:
             players.append(scripted.simulators(game)[role])
         else:
-            players.append(_player(who, game, person, args.key_variable, settings, out, simulator=True))
+            players.append(_player(who, game, person, config, out, simulator=True))
 
 
 def _default_opponent(game: Game) -> Strength:
@@ -318,7 +344,7 @@ def _refuse_without_list(game: Game, flag: str, who: str | None) -> None:
     if game.lists_actions:
         return
     name = f"--{flag}={who}" if who else f"--{flag}"
-    choice = f"{_PERSON}, {_BUNDLED_MODEL}, the folder of a model, or a chat endpoint such as {factory.EXAMPLE}"
+    choice = f"{_PERSON}, {_FOLDERS}, or a chat endpoint such as {player_specs.EXAMPLE}"
     raise ConfigError([f"{name}: {game.id} lists no legal actions, so no scripted player can play it; choose {choice}"])
 
 
@@ -326,26 +352,26 @@ def _player(
     who: str,
     game: Game,
     person: Person,
-    key_variable: str = "",
-    settings: Mapping[str, Any] | None = None,
+    config: EndpointConfig | None = None,
     out: TextIO | None = None,
     *,
     simulator: bool = False,
 ) -> Player | Remote:
     if who == _PERSON:
         return person
-    if factory.problem(who) is None:
-        return factory.player(who, key_variable, settings)
+    spec = player_specs.parse(who)
+    if spec.kind != "model":
+        return factory.player(spec, config)
     print(f"loading {who} ...", file=out, flush=True)
-    from dfc.config import SamplingConfig  # noqa: PLC0415 - same as the next
-    from dfc.rollout.terminal_model import MAX_REPLY_TOKENS, LocalPlayer  # noqa: PLC0415 - imports jax and reads a checkpoint
+    from dfc.rollout import model_player  # noqa: PLC0415 - imports jax
 
-    if simulator:  # answers in words, and the same words to the same question
-        player = LocalPlayer(who, sampling=SamplingConfig(temperature=0.0))
+    if simulator:  # answers in words, which may hold a bracket
+        player = model_player.load_player(who)
     else:
         # A reply that continues after the end of an action would only take time.
         stop = ("]",) if game.grammar.endswith("]") else ()
-        player = LocalPlayer(who, stop=stop, max_reply_length=game.max_reply_tokens or MAX_REPLY_TOKENS)
+        most = game.max_reply_tokens or model_player.MAX_REPLY_TOKENS
+        player = model_player.load_player(who, stop=stop, max_reply_length=most)
     if player.departure is not None:
         print(f"{who}: {player.departure}", file=out, flush=True)
     return player

@@ -10,7 +10,7 @@ from dfc import validation
 from dfc.config import Run
 from dfc.errors import ConfigError
 from dfc.launch import command_line, program_cache
-from dfc.launch.overrides import replaced
+from dfc.launch.overrides import canonical, replaced
 
 
 def load_config(path: str | Path, values: Mapping[str, Any]) -> Run:
@@ -29,6 +29,8 @@ def load_config(path: str | Path, values: Mapping[str, Any]) -> Run:
 
 def run(config: Run, workdir: str | Path | None) -> Path:
     """Runs a configuration in this process; see `dfc.run`."""
+    if isinstance(config, Run):
+        config = canonical(config)
     found = validation.problems(config)
     found = found or validation.path_problems(config)
     if found:

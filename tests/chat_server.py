@@ -13,7 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from dfc.players.endpoint import Endpoint, EndpointConfig
+from dfc.config import EndpointConfig
+from dfc.players.endpoint import Endpoint
 from dfc.players.remote import PlayerError
 
 HELLO = [{"role": "user", "content": "hello"}]

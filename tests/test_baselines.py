@@ -6,9 +6,18 @@ import signal
 
 import jax
 import pytest
+from chat_server import says, serving
 from jax.experimental.compilation_cache import compilation_cache
 
-from dfc.config import EvaluationConfig, FusionConfig, GroupingConfig, Grpo, GrpoConfig, OpponentPoolConfig
+from dfc.config import (
+    EndpointConfig,
+    EvaluationConfig,
+    FusionConfig,
+    GroupingConfig,
+    Grpo,
+    GrpoConfig,
+    OpponentPoolConfig,
+)
 from dfc.configs import smoke
 from dfc.recipes import divide_fuse_conquer, grpo
 from dfc.runs.run_folder import RunFolder
@@ -124,6 +133,52 @@ def test_opponents_are_named_in_the_records(tmp_path, opponent):
     path = run(tmp_path, plain(iterations=1, opponent=opponent))
     trained = [record for record in lines(path, "episodes") if record["kind"] == "train"]
     assert {record["opponent"] for record in trained} == {opponent, "none"}
+
+
+def test_a_model_of_the_same_kind_is_an_opponent(tmp_path):
+    path = run(tmp_path / "one", plain(iterations=1, opponent="tiny_player"))
+    again = run(tmp_path / "two", plain(iterations=1, opponent=str(path)))  # the run: its policy
+    for folder, opponent in ((path, "tiny_player"), (again, str(path))):
+        trained = [record for record in lines(folder, "episodes") if record["kind"] == "train"]
+        assert {record["opponent"] for record in trained} == {opponent, "none"}
+        assert not any("failure" in record for record in trained)
+
+
+def test_what_an_endpoint_costs_is_counted_over_all_starts(tmp_path, capsys):
+    with serving(usual=says("[4]")) as server:
+        entry = EndpointConfig(input_price=1, output_price=2)
+        config = plain(opponent=f"{server.url}#m", endpoints={"opponent": entry})
+        with pytest.raises(Interrupted):
+            run(tmp_path, config, StopsAfter(2))
+        first = len(server.requests)
+        assert first > 0
+        assert json.loads((tmp_path / "costs.json").read_text())["requests/opponent"] == first
+        run(tmp_path, config)
+        requests = len(server.requests)
+    total = json.loads((tmp_path / "costs.json").read_text())
+    assert (total["requests/opponent"], total["failures/opponent"]) == (requests, 0)
+    assert total["money/opponent"] == pytest.approx(requests * 16e-6)
+    metrics = [line["metrics"] for line in lines(tmp_path, "metrics")]
+    assert sum(line["requests/opponent"] for line in metrics) == requests
+    said = capsys.readouterr().out
+    assert f"cost so far: {first} requests" in said
+    assert f"\ncost: {requests} requests, money {requests * 16e-6:.6g}\n" in said
+
+
+def test_what_was_asked_before_a_stop_in_the_middle_of_games_is_counted(tmp_path):
+    class StopsOnceAsked(Stop):
+        def look(self):
+            if server.requests:
+                self._noted = signal.SIGTERM
+            super().look()
+
+    with serving(usual=says("[4]")) as server:
+        config = plain(opponent=f"{server.url}#m", games={"TicTacToe-v0": {}})
+        with pytest.raises(Interrupted):
+            run(tmp_path, config, StopsOnceAsked())
+        asked = len(server.requests)
+    assert asked > 0
+    assert json.loads((tmp_path / "costs.json").read_text())["requests/opponent"] == asked
 
 
 def test_both_seats_are_trained_on(tmp_path):

@@ -22,11 +22,10 @@ from jax.experimental.compilation_cache import compilation_cache
 from dfc.config import (
     Collect,
     CollectConfig,
-    EndpointSettings,
+    EndpointConfig,
     MeshConfig,
     RolloutConfig,
     SamplingConfig,
-    SimulatorConfig,
 )
 from dfc.data import attempts, collection, task_groups, trajectory_files
 from dfc.data.attempts import CollectionStatistics, TaskSample, TrajectorySummary
@@ -388,8 +387,8 @@ ASKING = Collect(
 
 
 def with_simulators(url, **settings):
-    endpoint = EndpointSettings(temperature=0.0, prices=("simulators=1/2",), retries=0, **settings)
-    return dataclasses.replace(ASKING, simulators=SimulatorConfig(who=f"{url}#m", endpoint=endpoint))
+    endpoint = EndpointConfig(input_price=1, output_price=2, retries=0, **settings)
+    return dataclasses.replace(ASKING, simulators=f"{url}#m", endpoints={"simulators": endpoint})
 
 
 def world_and_judge(handler, body):

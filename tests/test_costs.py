@@ -4,8 +4,7 @@ import io
 
 import pytest
 
-from dfc.config import DivideFuseConquer
-from dfc.players.endpoint_config import EndpointConfig
+from dfc.config import DivideFuseConquer, EndpointConfig
 from dfc.players.usage import Spending, Usage
 from dfc.runs.costs import Costs, in_words
 from dfc.runs.progress import Progress
@@ -53,6 +52,7 @@ def test_lines_add_up_to_the_total_over_all_starts_also_where_no_line_was_writte
             "input_tokens/simulators": 100,
             "output_tokens/simulators": 10,
             "money/simulators": 1.25,
+            "failures/simulators": 0.0,
         }
         assert costs.total == Costs(folder).total
         assert costs.total["requests/simulators"] == 14

@@ -11,9 +11,10 @@ import time
 import pytest
 from chat_server import chat, completion, fails, make, says, serving, threads
 
+from dfc.config import EndpointConfig
 from dfc.errors import ConfigError
 from dfc.players import endpoint_config
-from dfc.players.endpoint import Endpoint, EndpointConfig
+from dfc.players.endpoint import Endpoint
 from dfc.players.remote import Remote
 from dfc.players.usage import BudgetExceeded
 
@@ -313,19 +314,22 @@ def test_closing_an_endpoint_that_was_never_asked_does_nothing():
         ({"base_url": "http://h/v1/chat/completions"}, "must end before '/chat/completions'"),
         ({"base_url": "https://h/v1?a=b"}, "must hold no user name"),
         ({"model": ""}, "model='': must be the name the server knows"),
-        ({"temperature": 2.5}, "temperature=2.5: must be a number of at least 0 and at most 2 or None"),
-        ({"top_p": 0}, "top_p=0: must be a number above 0 and at most 1 or None"),
-        ({"max_tokens": 0.5}, "max_tokens=0.5: must be a whole number of at least 1"),
-        ({"concurrency": 0}, "concurrency=0: must be a whole number of at least 1 and at most 1000"),
-        ({"timeout": float("nan")}, "timeout=nan: must be a number above 0"),
-        ({"retries": True}, "retries=True: must be a whole number"),
-        ({"timeout": None}, "timeout=None: must be a number above 0"),
-        ({"cache": 7}, "cache=7: must be a folder as text; empty: no cache"),
+        ({"temperature": 2.5}, "temperature=2.5: must be at least 0 and at most 2"),
+        ({"top_p": 0}, "top_p=0: must be above 0 and at most 1"),
+        (
+            {"max_tokens": 0.5},
+            "max_tokens=0.5 (float): must be a whole number, at least 1 and at m",
+        ),
+        ({"concurrency": 0}, "concurrency=0: must be at least 1 and at most 1,000"),
+        ({"timeout": float("nan")}, "timeout=nan (float): must be a number, above 0"),
+        ({"retries": True}, "retries=True (bool): must be a whole number"),
+        ({"timeout": None}, "timeout=None (NoneType): must be a number, above 0"),
+        ({"cache": 7}, "cache=7 (int): must be text"),
         ({"budget_money": 1.0}, "budget_money=1.0: needs input_price or output_price above 0"),
         ({"extra_body": {"stream": True}}, "extra_body['stream']: is set by the endpoint itself"),
         ({"extra_body": {"x": {1}}}, "extra_body: must be a mapping of JSON values"),
         ({"extra_body": [1]}, "extra_body: must be a mapping of JSON values"),
-        ({"allow_plain_http": "no"}, "allow_plain_http='no': must be true or false"),
+        ({"allow_plain_http": "no"}, "allow_plain_http='no' (str): must be true or false"),
         (
             {"base_url": "http://example.org/v1", "key_variable": "K"},
             "would send the key unencrypted to another machine",
@@ -341,11 +345,11 @@ def test_values_that_make_no_sense_are_refused(values, message):
 
 
 def test_a_section_of_a_configuration_holds_any_values_and_says_what_is_wrong_with_them():
-    assert EndpointConfig().problems() == []
+    assert endpoint_config.problems(EndpointConfig()) == []
     config = EndpointConfig(key_variable="sk-secret", temperature="hot", timeout=0, extra_body=None)
     fields = ["temperature", "timeout", "key_variable", "extra_body"]
-    assert [re.match(r"\w+", problem)[0] for problem in config.problems()] == fields
-    assert "secret" not in " ".join(config.problems())
+    assert [re.match(r"\w+", problem)[0] for problem in endpoint_config.problems(config)] == fields
+    assert "secret" not in " ".join(endpoint_config.problems(config))
 
 
 def test_a_configuration_can_contain_it_without_the_client_or_jax():

@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 from chat_server import HELLO, completion, fails, hangs, make, message_of, says, sends, serving, until
 
+from dfc.config import EndpointConfig
 from dfc.players.chat_response import read_pause
-from dfc.players.endpoint import Endpoint, EndpointConfig, EndpointError
+from dfc.players.endpoint import Endpoint, EndpointError
 from dfc.players.remote import PlayerError
 
 KEY = "sk-live/0123456789+abcdefghijklmnopqrstuvwxyz"

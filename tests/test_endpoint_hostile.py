@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 from chat_server import HELLO, completion, fails, make, message_of, says, sends, serving, until
 
+from dfc.config import EndpointConfig
 from dfc.errors import ConfigError
 from dfc.players.chat_response import AnswerTooLargeError, read_body
-from dfc.players.endpoint import Endpoint, EndpointConfig
+from dfc.players.endpoint import Endpoint
 from dfc.players.remote import PlayerError
 
 KEY = "sk-live/0123456789+abcdefghijklmnopqrstuvwxyz"

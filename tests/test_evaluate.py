@@ -17,7 +17,7 @@ from chat_server import completion, fails, serving
 from dfc.config import (
     AdapterConfig,
     DivideFuseConquer,
-    EndpointSettings,
+    EndpointConfig,
     Evaluate,
     RolloutConfig,
     SamplingConfig,
@@ -31,11 +31,11 @@ from dfc.models import huggingface
 from dfc.models.lora import LoraConfig, initialize_adapters, merge
 from dfc.models.transformer import initialize, stack_layers
 from dfc.players import player_specs
-from dfc.players.endpoint_config import split_name
-from dfc.players.player_specs import PolicySpec, WeightsSource
+from dfc.players.player_specs import PlayerSpec, WeightsSource
 from dfc.players.remote import PlayerError
-from dfc.recipes import evaluate, trained_weights
+from dfc.recipes import evaluate
 from dfc.recipes.contestants import TournamentPlayers
+from dfc.rollout import trained_weights
 from dfc.runs.checkpoint import Checkpointer
 from dfc.runs.run_folder import RunFolder, config_json
 from dfc.runs.stop_signals import Interrupted
@@ -50,6 +50,9 @@ CONFIG = Evaluate(
     rollout=ROLLOUT,
     seeds=2,
 )
+
+
+API = {"policies": ("api=https://h/v1#m", "strong")}
 
 
 class NeverStop:
@@ -146,7 +149,7 @@ def test_no_deal_is_one_of_a_training_run_whatever_its_seed():
     ],
 )
 def test_a_policy_is_named_and_sorted(text, name, who, kind):
-    assert player_specs.parse(text) == PolicySpec(name, who, kind)
+    assert player_specs.parse(text) == PlayerSpec(name, who, kind)
 
 
 @pytest.mark.parametrize("text", ["", "a=", "https://h/v1", "x=http://h/v1#"])
@@ -161,11 +164,11 @@ def test_a_list_on_the_command_line_needs_no_brackets(monkeypatch):
     for value in ("strong, simple,r=random_legal", "('strong', 'simple', 'r=random_legal')"):
         config = command_line.parse([*words, f"--config.policies={value}"]).config
         assert config.policies == ("strong", "simple", "r=random_legal")
-    more = ["--config.policies=a=https://h/v1#m,strong", "--config.endpoint.key_variables=a=KEY_A"]
+    more = ["--config.policies=a=https://h/v1#m,strong", "--config.endpoints.a.key_variable=KEY_A"]
     config = command_line.parse([*words, *more]).config
     (first, _) = player_specs.policies(config)
-    made = player_specs.endpoint_config(first, config.endpoint)
-    assert (*split_name(first.who), made.key_variable) == ("https://h/v1", "m", "KEY_A")
+    made = player_specs.endpoint_config(config, first.name)
+    assert (first.who, made) == ("https://h/v1#m", EndpointConfig(key_variable="KEY_A"))
 
 
 @pytest.mark.parametrize(
@@ -177,12 +180,30 @@ def test_a_list_on_the_command_line_needs_no_brackets(monkeypatch):
         ({"policies": ("strong", "simulators=simple")}, "the name of the configured simulators"),
         ({"policies": ("strong", "http://h/v1")}, "name the model after a #"),
         ({"policies": ("strong", "a=https://u:p@h/v1#m")}, "policies: holds a user name or a password in an address"),
-        ({"policies": ("strong", "a=https://h/v1?u#m")}, "endpoint.base_url"),
+        ({"policies": ("strong", "a=https://h/v1?u#m")}, "policies: 'a': base_url: must hold no user name"),
         ({"anchor": "x"}, "anchor='x': must be one of tiny_player, random_legal"),
         ({"simulators": "strong"}, "simulators='strong': must be script"),
         ({"seeds": 0}, "seeds=0"),
-        ({"endpoint": EndpointSettings(cache="c")}, "needs endpoint.temperature=0"),
-        ({"endpoint": EndpointSettings(prices=("tiny_player=1/2",))}, "NAME= of an endpoint"),
+        ({"simulators": "initial"}, "simulators='initial': must be script, a folder with weights or an endpoint"),
+        (
+            {**API, "endpoints": {"api": EndpointConfig(cache="c", temperature=1.0)}},
+            "needs endpoints.api.temp",
+        ),
+        ({**API, "endpoints": {"api": EndpointConfig(cache="c", temperature=None)}}, "needs endpoints.api.temp"),
+        (
+            {**API, "endpoints": {"api": EndpointConfig(budget_money=1.0)}},
+            "endpoints.api.budget_money=1.0: needs",
+        ),
+        ({**API, "endpoints": {"api": EndpointConfig(retries=-1)}}, "endpoints.api.retries=-1: must be at least 0"),
+        ({**API, "endpoints": {"api": EndpointConfig(timeout="long")}}, "endpoints.api.timeout='long' (str): must be"),
+        ({**API, "endpoints": {"api": 3}}, "endpoints.api=3: must be a section (EndpointConfig)"),
+        ({**API, "endpoints": 3}, "endpoints=3 (int): must be a mapping from names to sections (EndpointConfig)"),
+        (
+            {**API, "endpoints": {"apt": EndpointConfig()}},
+            "endpoints.apt: must be a player of this run that is a chat endpoint (api); nobody is called so",
+        ),
+        ({"endpoints": {"tiny_player": EndpointConfig()}}, "that is a chat endpoint (none); that player is none"),
+        ({"endpoints": {"simulators": EndpointConfig()}}, "that is a chat endpoint (none); that player is none"),
     ],
 )
 def test_what_cannot_be_played_is_said_before_anything_starts(changes, problem):
@@ -191,8 +212,8 @@ def test_what_cannot_be_played_is_said_before_anything_starts(changes, problem):
 
 
 def test_a_key_in_the_wrong_place_is_not_repeated():
-    settings = EndpointSettings(key_variables=("sk-secret",))
-    found = player_specs.problems(dataclasses.replace(CONFIG, endpoint=settings))
+    entry = {"api": EndpointConfig(key_variable="sk-secret")}
+    found = command_line.validation.problems(dataclasses.replace(CONFIG, **API, endpoints=entry))
     assert found
     assert "secret" not in " ".join(found)
 
@@ -236,7 +257,7 @@ def test_models_programs_and_endpoints_play_each_other_and_every_game_is_on_reco
             policies=("tiny_player", "strong", f"api={server.url}#m", f"twin={server.url}#n"),
             rollout=dataclasses.replace(ROLLOUT, prompt="think", max_length=384),
             anchor="strong",
-            endpoint=EndpointSettings(prices=("api=1/10",)),
+            endpoints={"api": EndpointConfig(input_price=1, output_price=10, temperature=1.0)},
         )
         results = run(config, tmp_path / "run")
         asked = len(server.requests)

@@ -10,7 +10,7 @@ import pytest
 from chat_server import completion, serving
 
 from dfc import validation
-from dfc.config import EndpointSettings, EvaluateTasks, FilterConfig, RolloutConfig, SimulatorConfig
+from dfc.config import EndpointConfig, EvaluateTasks, FilterConfig, RolloutConfig
 from dfc.data.task_groups import split_games
 from dfc.errors import ConfigError, RunFolderError
 from dfc.evaluation.tasks import EvalSetting
@@ -274,9 +274,8 @@ def test_what_simulators_cost_is_counted_over_all_starts(tmp_path, capsys):
             games={"twenty_questions": {"max_turns": 2}},
             policies=("tiny_player",),
             rollout=dataclasses.replace(CONFIG.rollout, max_length=448, prefill_buckets=(64,), cache_buckets=(0, 448)),
-            simulators=SimulatorConfig(
-                who=f"{server.url}#m", endpoint=EndpointSettings(temperature=0.0, prices=("simulators=1/2",))
-            ),
+            simulators=f"{server.url}#m",
+            endpoints={"simulators": EndpointConfig(input_price=1, output_price=2)},
         )
         with pytest.raises(Interrupted):
             run(config, tmp_path, StopAfter(1))
@@ -317,7 +316,7 @@ def test_a_sound_configuration_has_no_problems():
         ({"tasks_of": {"bandits": 1}}, "tasks_of: there is no game 'bandits'"),
         ({"games": {"wordle": {"split": "train"}}}, "leave its split to split='test'"),
         (
-            {"games": {"twenty_questions": {}}, "simulators": SimulatorConfig(who="initial")},
+            {"games": {"twenty_questions": {}}, "simulators": "initial"},
             "strong plays twenty_qu",
         ),
         ({"filters": FilterConfig(min_p=2.0)}, "filters.min_p=2.0"),

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from dfc.config import RECIPES, CollectRound, Games
+from dfc.config import RECIPES, CollectRound, Games, fields
 from dfc.errors import ConfigError
 from dfc.launch import command_line, help_text
 from dfc.launch.__main__ import main
 from dfc.launch.overrides import all_keys
-from dfc.validation import fields
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 KEY = "sk-proj-SECRET1234567"
+VARIABLE = "--config.endpoints.opponent.key_variable"
 
 
 def shown(*words):
@@ -93,8 +93,9 @@ def test_every_key_of_every_recipe_has_a_meaning(kind):
         meanings = help_text.meanings_of(section)
         assert {name for name in fields.fields_of(section) if not meanings.get(name)} == set()
         for hint in fields.fields_of(section).values():
-            if hasattr(hint, "__dataclass_fields__"):
-                check(hint)
+            inner = fields.section_of(hint) or hint
+            if hasattr(inner, "__dataclass_fields__"):
+                check(inner)
 
     check(kind)
 
@@ -115,8 +116,9 @@ def numbers_without_range(hint):
 def test_every_number_of_a_recipe_has_a_range(kind):
     def hints(section, path=""):
         for name, hint in fields.annotated_fields(section).items():
-            if hasattr(hint, "__dataclass_fields__"):
-                yield from hints(hint, f"{path}{name}.")
+            inner = fields.section_of(hint) or hint
+            if hasattr(inner, "__dataclass_fields__"):
+                yield from hints(inner, f"{path}{name}.")
             else:
                 yield f"{path}{name}", hint
 
@@ -143,7 +145,7 @@ def write(folder, body):
         "DivideFuseConquer(rollout=3)",
         "DivideFuseConquer(rollout=Rude())",
         "DivideFuseConquer(games={1: Rude()})",
-        f"DivideFuseConquer(key_variable='{KEY}')",
+        f"DivideFuseConquer(endpoints={{'opponent': EndpointConfig(key_variable='{KEY}')}})",
         f"DivideFuseConquer(opponent='http://u:{KEY}@h/v1#m')",
     ],
 )
@@ -158,7 +160,10 @@ def test_whatever_a_file_holds_can_be_shown(tmp_path, body):
     ("words", "said"),
     [
         (["--config=configs/smoke.py", "--config.sead=1", f"--config.seed={KEY}"], "there is no 'sead'"),
-        (["--config=configs/smoke.py", f"--config.key_variable={KEY}", "--config.seed=x"], "seed=x: must be a whole"),
+        (
+            ["--config=configs/smoke.py", f"{VARIABLE}={KEY}", "--config.seed=x"],
+            "seed=x: must be a whole",
+        ),
         ([f"--config={KEY}"], "no such file"),
     ],
 )

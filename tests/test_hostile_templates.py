@@ -13,7 +13,7 @@ from dfc.games import registry
 from dfc.launch import play
 from dfc.models import chat_template
 from dfc.models.chat import ChatTokenizer
-from dfc.rollout import terminal_model
+from dfc.rollout import model_player
 from dfc.rollout.workers import load_tokenizer
 
 folder = hostile_folders.folder  # the fixture
@@ -156,7 +156,7 @@ def test_a_departure_is_printed_before_a_person_plays(monkeypatch, simulator):
         def __init__(self, *_, **__):
             self.departure = "The chat template leaves something out."
 
-    monkeypatch.setattr(terminal_model, "LocalPlayer", Loaded)
+    monkeypatch.setattr(model_player, "load_player", Loaded)
     out = io.StringIO()
     play._player("folder", registry.make("Nim-v0"), None, out=out, simulator=simulator)
     assert out.getvalue() == "loading folder ...\nfolder: The chat template leaves something out.\n"

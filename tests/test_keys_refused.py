@@ -7,21 +7,20 @@ import types
 
 import pytest
 
-from dfc.config import DivideFuseConquer
+from dfc.config import DivideFuseConquer, EndpointConfig
 from dfc.launch import play
 from dfc.launch.__main__ import main
 from dfc.players import key_search
-from dfc.players.endpoint_config import EndpointConfig
 from dfc.runs.run_folder import RunFolder
 
-WHO = "--config.simulators.who"
-KEYS = "--config.simulators.endpoint.key_variables"
+WHO = "--config.simulators"
+KEYS = "--config.endpoints.simulators.key_variable"
 KEY = "sk-proj-SECRET1234567"
 HELD = "tok/en+SECRET7654321"  # of no known form: only the variable tells that it is one
 HOST = "http://127.0.0.1:9/v1"
 SMOKE, EVALUATE = "--config=configs/smoke.py", "--config=configs/evaluate.py"
 OPPONENT = "--config.opponent="
-VARIABLE = "--config.key_variable="
+VARIABLE = "--config.endpoints.opponent.key_variable="
 PLAYERS = f"--config.policies=a={HOST}#m,strong"
 CITY = "--config.games={'guess_my_city': {}}"
 
@@ -63,16 +62,20 @@ CASES = {
         "opponent: holds the key of the environment variable DFC_HELD",
     ),
     "key as a model in a tournament": (
-        [EVALUATE, f"--config.policies=a={HOST}#{HELD},strong", "--config.endpoint.key_variables=a=DFC_HELD"],
+        [EVALUATE, f"--config.policies=a={HOST}#{HELD},strong", "--config.endpoints.a.key_variable=DFC_HELD"],
         "policies: holds the key of the environment variable DFC_HELD",
     ),
     "key as variable in a tournament": (
-        [EVALUATE, PLAYERS, f"--config.endpoint.key_variables=a={KEY}"],
-        "key_variables: every entry must be",
+        [EVALUATE, PLAYERS, f"--config.endpoints.a.key_variable={KEY}"],
+        "endpoints.a.key_variable: must be the name",
     ),
-    "key as variable of a tournament in a recipe without one": (
-        [SMOKE, f"--config.endpoint.key_variables={KEY}"],
-        "endpoint.key_variables: every entry must be",
+    "key as the name of an endpoint": (
+        [SMOKE, f"--config.endpoints.{KEY}.timeout=3"],
+        "endpoints.<key>.timeout: holds what looks like a key",
+    ),
+    "key as variable of somebody who is no player": (
+        [SMOKE, f"--config.endpoints.a.key_variable={KEY}"],
+        "endpoints.a.key_variable: must be the name",
     ),
     "password in a tournament": ([EVALUATE, "--config.policies=a=http://u:SECRET@h/v1#m,strong"], "policies: holds a"),
     "key of the simulator": (
@@ -80,21 +83,21 @@ CASES = {
             SMOKE,
             CITY,
             f"{WHO}={HOST}#m",
-            f"{KEYS}=simulators={KEY}",
+            f"{KEYS}={KEY}",
         ],
-        "simulators.endpoint.key_variables: every entry",
+        "endpoints.simulators.key_variable: must be the name",
     ),
     "password of the simulator": (
         [SMOKE, f"{WHO}=http://u:SECRET@h/v1#m"],
-        "simulators.who: holds a user",
+        "simulators: holds a user",
     ),
     "key as the simulator's model": (
         [
             SMOKE,
             f"{WHO}={HOST}#{HELD}",
-            f"{KEYS}=simulators=DFC_HELD",
+            f"{KEYS}=DFC_HELD",
         ],
-        "simulators.who: holds the key",
+        "simulators: holds the key",
     ),
     "password of a collection's opponent": (
         ["--config=configs/paprika_tiny.py", "--config.collect.opponent=http://u:SECRET@h/v1#m"],
@@ -118,17 +121,17 @@ CASES = {
         "key_variable: the environment variable DFC_UNSET is not set or empty",
     ),
     "variable of a tournament that is not set": (
-        [EVALUATE, PLAYERS, "--config.endpoint.key_variables=a=DFC_UNSET"],
-        "endpoint.key_variables: the environment variable DFC_UNSET is not set",
+        [EVALUATE, PLAYERS, "--config.endpoints.a.key_variable=DFC_UNSET"],
+        "endpoints.a.key_variable: the environment variable DFC_UNSET is not set",
     ),
     "variable of the simulator that is not set": (
         [
             SMOKE,
             CITY,
             f"{WHO}={HOST}#m",
-            f"{KEYS}=simulators=DFC_UNSET",
+            f"{KEYS}=DFC_UNSET",
         ],
-        "simulators.endpoint.key_variables: the environment variable DFC_UNSET is not set",
+        "endpoints.simulators.key_variable: the environment variable DFC_UNSET is not set",
     ),
     "plain http to another machine": (
         [SMOKE, f"{OPPONENT}http://example.org/v1#m", f"{VARIABLE}DFC_HELD"],
@@ -185,7 +188,7 @@ def test_a_run_with_a_key_keeps_its_variable_and_nothing_else(here):
 
 
 def test_a_command_that_another_caller_hands_over_is_stored_without_keys(here):
-    config = DivideFuseConquer(key_variable="DFC_HELD")
+    config = DivideFuseConquer(endpoints={"opponent": EndpointConfig(key_variable="DFC_HELD")})
     command = f"train --key={HELD} --other={KEY} --url=https://me:SECRET@host/v1#m --seed=3"
     RunFolder.open(here / "w", config, command=command).close()
     (start,) = json.loads((here / "w" / "versions.json").read_text())["starts"]
@@ -262,7 +265,9 @@ def test_known_forms_of_keys_are_seen_and_redacted(text):
 
 def test_a_default_is_no_secret_whatever_a_variable_holds(monkeypatch):
     monkeypatch.setenv("LOCAL_KEY", "tiny_player")  # of a server that takes any
-    assert key_search.problems(DivideFuseConquer(key_variable="LOCAL_KEY")) == []
+    assert (
+        key_search.problems(DivideFuseConquer(endpoints={"opponent": EndpointConfig(key_variable="LOCAL_KEY")})) == []
+    )
 
 
 @pytest.mark.parametrize("placeholder", ["lm-studio", "not-needed", "no-key-required"])

@@ -164,7 +164,7 @@ def test_a_model_begins_anew_where_the_same_object_plays_another_game():
     for _ in range(2):
         game.reset(0)
         assert model.act(game, GameRng(1)).endswith("]")
-        conversations.append(list(model._transcripts[0].token_ids))
+        conversations.append(list(model._transcripts(game)[0].token_ids))
     assert conversations[0] == conversations[1]
 
 
@@ -290,7 +290,7 @@ def test_settings_of_an_endpoint_are_its_configuration(capsys):
         run(*words, '--endpoint={"max_tokens": 7, "temperature": 0.5}')
         assert (server.bodies[0]["max_tokens"], server.bodies[0]["temperature"]) == (7, 0.5)
         assert run(*words, '--endpoint={"timeout": -1}')[0] == 2
-        assert "endpoint.timeout=-1: must be a number above 0" in capsys.readouterr().err
+        assert "endpoint.timeout=-1: must be above 0" in capsys.readouterr().err
         assert run(*words, '--endpoint={"time_out": 1}')[0] == 2
         assert "endpoint.time_out: there is no such setting; did you mean 'timeout'?" in capsys.readouterr().err
 
@@ -363,7 +363,10 @@ def test_a_model_brings_no_advice_of_other_packages():
         (["--game=TicTacToe-v0", "--opponent=127.0.0.1:9/v1#m"], "did you mean 'http://127.0.0.1:9/v1#m'?"),
         (["--game=wordle", "--opponent=simple"], "wordle has one player, nobody sits opposite"),
         (["--game=wordle", "--world=script"], "wordle has no world; no simulator answers for its world"),
-        (["--game=twenty_questions", "--judge=strong"], "must be script, person, tiny_player, the folder of a model"),
+        (
+            ["--game=twenty_questions", "--judge=strong"],
+            "must be script, person, tiny_player, a folder with w",
+        ),
         (["--game=TicTacToe-v0", "--key_variable=K"], "--key_variable: no endpoint plays"),
         (["--game=TicTacToe-v0", '--endpoint={"timeout": 3}'], "--endpoint: no endpoint plays"),
         (["--game=nowhere.py:Race"], "nowhere.py"),

@@ -6,7 +6,16 @@ from pathlib import Path
 import pytest
 
 from dfc import validation
-from dfc.config import RECIPES, Collect, DivideFuseConquer, EvaluateTasks, Paprika, TaskCurriculum, TinyPlayer
+from dfc.config import (
+    RECIPES,
+    Collect,
+    DivideFuseConquer,
+    EndpointConfig,
+    EvaluateTasks,
+    Paprika,
+    TaskCurriculum,
+    TinyPlayer,
+)
 from dfc.launch import command_line
 from dfc.launch.overrides import all_keys, is_switch, override, unknown_keys
 
@@ -61,8 +70,9 @@ def test_an_override_sets_one_value_of_its_type_and_nothing_else(word, key, valu
         assert set(SMOKE.games) <= set(changed.games)
     assert found == value
     assert type(found) is type(value) or key == "games"
+    assert changed.endpoints == SMOKE.endpoints
     for other in all_keys(SMOKE):
-        if other != key:
+        if other != key and ".NAME." not in other:
             assert value_at(changed, other) == value_at(SMOKE, other)
 
 
@@ -223,3 +233,46 @@ def test_what_a_recipe_does_not_read_cannot_be_named(recipe, key):
     assert f"--config.{key}: there is no '{parts[0]}' in {where}" in refused(config, f"--config.{key}=1")
     with pytest.raises(TypeError, match=f"unexpected keyword argument '{parts[0]}'"):
         type(section)(**{parts[0]: 1})
+
+
+@pytest.mark.parametrize(
+    ("given", "words", "entries"),
+    [
+        ({}, ["opponent.key_variable=MY_KEY"], {"opponent": EndpointConfig(key_variable="MY_KEY")}),
+        ({}, ["opponent.timeout=3"], {"opponent": EndpointConfig(timeout=3.0)}),
+        ({}, ["gpt-4.1.retries=0", "gpt-4.1.top_p=1"], {"gpt-4.1": EndpointConfig(retries=0, top_p=1.0)}),
+        ({}, ["a.temperature=None", "b.seed=4"], {"a": EndpointConfig(temperature=None), "b": EndpointConfig(seed=4)}),
+        ({"a": EndpointConfig(retries=2)}, ["a.cache=x"], {"a": EndpointConfig(retries=2, cache="x")}),
+        ({"a": EndpointConfig(timeout=3)}, [], {"a": EndpointConfig(timeout=3.0)}),
+        ({}, ["a.extra_body.top_k=20", "a.extra_body.kind=fast"],
+         {"a": EndpointConfig(extra_body={"top_k": 20, "kind": "fast"})}),
+        ({}, ["a.extra_body={'x': [1]}"], {"a": EndpointConfig(extra_body={"x": (1,)})}),
+        ({}, ["a.allow_plain_http"], {"a": EndpointConfig(allow_plain_http=True)}),
+    ],
+)  # fmt: skip
+def test_an_entry_of_a_mapping_of_sections_begins_with_the_defaults(given, words, entries):
+    config = Collect(endpoints=given)
+    found = after(config, *(f"--config.endpoints.{word}" for word in words)).endpoints
+    assert found == entries
+    assert {type(entry.timeout) for entry in found.values()} == {float}
+    assert config.endpoints == given
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("endpoints=3", "set their values one by one: --config.endpoints.NAME.key_variable=VALUE"),
+        ("endpoints.a=3", "set their values one by one: --config.endpoints.a.key_variable=VALUE"),
+        ("endpoints.a.time_out=3", "there is no 'time_out' in endpoints.a; did you mean 'timeout'?"),
+        ("endpoints.a.timeout=soon", "endpoints.a.timeout=soon: must be a number, above 0 and at most 1e+06"),
+        ("endpoints.a.seed.x=1", "endpoints.a.seed is a whole number, at least 0 and at most"),
+        ("key_variable=MY_KEY", "did you mean 'endpoints.NAME.key_variable'?"),
+    ],
+)
+def test_what_cannot_be_set_in_an_entry_is_one_sentence(word, said):
+    assert said in refused(Collect(), f"--config.{word}")
+
+
+def test_an_entry_that_is_true_or_false_takes_no_word_after_it():
+    assert is_switch("endpoints.gpt-4.1.allow_plain_http")
+    assert not is_switch("endpoints.gpt-4.1.timeout")

@@ -6,16 +6,17 @@ from pathlib import Path
 import pytest
 from chat_server import says, serving
 
+from dfc.config import EndpointConfig
 from dfc.errors import ConfigError
 from dfc.games import registry
 from dfc.games.rng import GameRng
-from dfc.players import factory, sequential
+from dfc.players import factory, player_specs, sequential
 from dfc.players.endpoint import Endpoint
 
 
 @pytest.mark.parametrize("strength", ["random_legal", "simple", "strong"])
 def test_one_program_plays_several_games(strength):
-    player = factory.player(strength)
+    player = factory.player(player_specs.parse(strength))
     for game_id in ("TicTacToe-v0", "Nim-v0", "TicTacToe-v0"):
         game = registry.make(game_id)
         game.reset(0)
@@ -27,14 +28,16 @@ def test_a_program_needs_no_id_to_know_the_game():
     game = registry.make("Nim-v0")
     game.id = "of a file"
     game.reset(0)
-    assert factory.player("strong").act(game, GameRng(0)) in game.legal_actions()
+    assert factory.player(player_specs.parse("strong")).act(game, GameRng(0)) in game.legal_actions()
 
 
 def test_an_endpoint_has_its_settings(monkeypatch):
     monkeypatch.setenv("MY_KEY", "key-123456789")
     with serving(says("hello")) as server:
-        player = factory.player(f"{server.url}#gpt", "MY_KEY", {"top_p": 0.5})
+        spec = player_specs.parse(f"{server.url}#gpt", "opponent")
+        player = factory.player(spec, EndpointConfig(key_variable="MY_KEY", top_p=0.5))
         assert isinstance(player, Endpoint)
+        assert player.name == "opponent"
         with player:
             player.answer([{"role": "user", "content": "hello"}])
         assert (server.bodies[0]["model"], server.bodies[0]["top_p"]) == ("gpt", 0.5)
@@ -42,49 +45,55 @@ def test_an_endpoint_has_its_settings(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("who", "said"),
     [
-        ("Strong", "did you mean 'strong'? It must be random_legal, simple, strong, or a chat endpoint such as http"),
-        ("initail", "must be random_legal, simple, strong, or a chat endpoint"),
+        (
+            "Strong",
+            "did you mean 'strong'? It must be random_legal, simple, strong, tiny_player, a folder with weights",
+        ),
+        ("initail", "no such folder (current folder: "),
+        (
+            "initail",
+            "it must be random_legal, simple, strong, tiny_player, a folder with weights or a run, or a",
+        ),
         ("http://127.0.0.1:8000/v1", "name the model after a #"),
         ("http://127.0.0.1:8000/v1#", "name the model after a #"),
         ("127.0.0.1:8000/v1#m", "did you mean 'http://127.0.0.1:8000/v1#m'?"),
         ("localhost:8000", "did you mean 'http://localhost:8000#MODEL'?"),
         ("api.example.org/v1#m", "did you mean 'http://api.example.org/v1#m'?"),
+        ("m" * 300, "cannot be looked at: "),
+        ("~nobody-of-this-name/m", "cannot be looked at: "),
     ],
 )
-def test_a_wrong_name_is_answered_with_its_cure(name, said):
-    assert said in factory.problem(name)
-    with pytest.raises(ConfigError) as caught:
-        factory.player(name)
-    assert f"{name}: " in str(caught.value)
+def test_a_wrong_name_is_answered_with_its_cure(who, said):
+    try:
+        found = player_specs.problem(player_specs.parse(who))
+    except ConfigError as error:
+        found = str(error)
+    assert said in found
 
 
-@pytest.mark.parametrize("name", ["simple", "http://h/v1#m", "https://h/v1#org/m"])
-def test_nothing_is_wrong_with_a_right_name(name):
-    assert factory.problem(name) is None
+@pytest.mark.parametrize("who", ["simple", "http://h/v1#m", "https://h/v1#org/m", "tiny_player", "gs://bucket/m"])
+def test_nothing_is_wrong_with_a_right_name(who):
+    assert player_specs.problem(player_specs.parse(who)) is None
 
 
-def test_other_names_may_be_right_elsewhere():
-    assert factory.problem("person", ("person", "script")) is None
-    assert factory.problem("scrpt", ("person", "script")).startswith(
-        "did you mean 'script'? It must be person, script, "
-    )
+def test_other_words_may_be_meant_elsewhere():
+    found = player_specs.problem(player_specs.parse("scrpt"), ("person", "script"))
+    assert "did you mean 'script'? It must be person, script, tiny_player" in found
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"time_out": 3}, "endpoint.time_out: there is no such setting; did you mean 'timeout'?"),
-        ({"zzz": 3}, "endpoint.zzz: there is no such setting; Known are temperature, "),
-        ({"model": "m"}, "endpoint.model: the endpoint's name says where it is and what model"),
-        ({"retries": -1}, "endpoint.retries=-1: must be a whole number of at least 0"),
-    ],
-)
-def test_a_wrong_setting_is_answered_with_its_cure(settings, said):
-    with pytest.raises(ConfigError) as caught:
-        factory.player("http://127.0.0.1:1/v1#m", settings=settings)
-    assert said in str(caught.value)
+def test_a_folder_with_weights_or_a_run_is_a_player_and_another_is_none(tmp_path):
+    folder = tmp_path / "m"
+    folder.mkdir()
+    assert "has no config.json" in player_specs.problem(player_specs.parse(str(folder)))
+    (folder / "config.json").write_text("{}")
+    assert player_specs.problem(player_specs.parse(str(folder))) is None
+
+
+def test_a_model_is_made_where_there_is_an_engine():
+    with pytest.raises(ValueError, match="is a model, which plays in an engine"):
+        factory.player(player_specs.parse("tiny_player"))
 
 
 def test_the_page_on_rollouts_plays_a_program_and_an_endpoint(capsys):

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from chat_server import chat, make, says, serving, threads
 
+from dfc.config import EndpointConfig
 from dfc.errors import ConfigError
 from dfc.players import reply_cache
-from dfc.players.endpoint import Endpoint, EndpointConfig
+from dfc.players.endpoint import Endpoint
 from dfc.players.reply_cache import CachedReply, ReplyCache
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -98,7 +99,7 @@ def test_a_call_that_was_cancelled_does_not_keep_others_from_asking(tmp_path):
 
 def test_processes_share_a_cache(tmp_path):
     script = (
-        "import sys\nfrom dfc.players.endpoint import Endpoint, EndpointConfig\n"
+        "import sys\nfrom dfc.config import EndpointConfig\nfrom dfc.players.endpoint import Endpoint\n"
         "endpoint = Endpoint(sys.argv[1], 'm', EndpointConfig(cache=sys.argv[2]))\n"  # not closed: ends by itself
         "print([endpoint.answer([{'role': 'user', 'content': str(n)}]) for n in range(4)])\n"
     )

@@ -13,12 +13,11 @@ from chat_server import completion, serving
 from dfc import curriculum, validation
 from dfc.config import (
     CollectRound,
-    EndpointSettings,
+    EndpointConfig,
     ModelConfig,
     RolloutConfig,
     RowsAdapterConfig,
     SelectionLimits,
-    SimulatorConfig,
     TaskCurriculum,
 )
 from dfc.curriculum import UpperConfidenceBound
@@ -433,14 +432,15 @@ def test_games_for_two_are_refused_before_anything_is_made(tmp_path):
 
 
 def with_simulators(url):
-    endpoint = EndpointSettings(temperature=0.0, prices=("simulators=1/2",), retries=0)
+    endpoint = EndpointConfig(input_price=1, output_price=2, retries=0)
     return dataclasses.replace(
         ROUND,
         games={"twenty_questions": {"max_turns": 2}},
         rollout=dataclasses.replace(
             ROLLOUT, max_length=448, max_reply_length=8, prefill_buckets=(64,), cache_buckets=(0, 448)
         ),
-        simulators=SimulatorConfig(who=f"{url}#m", endpoint=endpoint),
+        simulators=f"{url}#m",
+        endpoints={"simulators": endpoint},
         tasks=0,
         steps=2,
         tasks_at_once=2,

@@ -1,12 +1,15 @@
 """How games are dealt to workers and mixed changes neither the episodes nor their order."""
 
 import dataclasses
+import json
 
 import pytest
+from safetensors.numpy import load_file, save_file
 
-from dfc.config import PlayingRun, RolloutConfig, SamplingConfig
+from dfc.config import EndpointConfig, PlayingRun, RolloutConfig, SamplingConfig
 from dfc.errors import ConfigError
 from dfc.evaluation.matches import match_specs
+from dfc.models import huggingface
 from dfc.rollout.workers import PolicyWeights, RolloutWorkers
 
 GAMES = {"TicTacToe-v0": {}, "GuessTheNumber-v0": {}, "Nim-v0": {}}
@@ -14,7 +17,7 @@ ROLLOUT = RolloutConfig(slots=4, max_length=96, max_reply_length=4, stop=("]",),
 
 
 def workers_of(rollout=ROLLOUT, **given):
-    return RolloutWorkers(PlayingRun(games=GAMES, rollout=rollout), sampling=SamplingConfig(), **given)
+    return RolloutWorkers(PlayingRun(games=GAMES, rollout=rollout, **given), sampling=SamplingConfig())
 
 
 def played(rollout, opponent):
@@ -38,12 +41,49 @@ def test_playing_itself_from_the_initial_weights_is_playing_the_initial_policy()
 
 def test_a_key_that_is_missing_shows_before_the_first_game(monkeypatch):
     monkeypatch.delenv("NO_SUCH_KEY", raising=False)
-    workers = workers_of(key_variable="NO_SUCH_KEY")
+    workers = workers_of(endpoints={"opponent": EndpointConfig(key_variable="NO_SUCH_KEY")})
     with pytest.raises(ConfigError, match="NO_SUCH_KEY"):
         workers.seat("http://127.0.0.1:1/v1#m")
 
 
 def test_an_unknown_opponent_is_named_with_those_there_are():
     workers = workers_of()
-    with pytest.raises(ValueError, match="champion: must be random_legal, simple, strong, or a chat endpoint"):
+    with pytest.raises(
+        ValueError,
+        match=r"'champion': no such folder .* must be initial, itself, random_legal, si",
+    ):
         workers.play([], PolicyWeights(workers.initial_params), "champion")
+
+
+def copied(folder, **changes):
+    """A copy of the bundled model, with other values in its config.json."""
+    source = huggingface.resolve("tiny_player")
+    folder.mkdir()
+    for file in source.iterdir():
+        if file.is_file():
+            (folder / file.name).write_bytes(file.read_bytes())
+    stored = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(stored | changes))
+    return folder
+
+
+def test_a_model_of_the_same_kind_is_an_opponent_with_its_own_weights(tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "config.json").write_text('{"recipe": "divide_fuse_conquer", "model": {"path": "tiny_player"}}')
+    copied(run / "policy")
+    initial = played(ROLLOUT, "initial")
+    assert played(ROLLOUT, "tiny_player") == initial
+    assert played(ROLLOUT, str(run)) == initial  # a run is its policy
+    weights = load_file(run / "policy" / "model.safetensors")
+    save_file({name: -tensor for name, tensor in weights.items()}, run / "policy" / "model.safetensors")
+    assert played(ROLLOUT, str(run)) != initial
+
+
+@pytest.mark.parametrize(("changed", "what"), [("config.json", "architecture"), ("tokenizer.json", "tokenizer")])
+def test_a_model_of_another_kind_is_refused_before_the_first_game(tmp_path, changed, what):
+    folder = copied(tmp_path / "m", **({"rms_norm_eps": 0.5} if changed == "config.json" else {}))
+    if changed == "tokenizer.json":
+        (folder / changed).write_text((folder / changed).read_text() + "\n")
+    with pytest.raises(ConfigError, match=rf"opponent: '.*' \(.*\) has another {what} than model.path='tiny_player'"):
+        workers_of().seat(str(folder))

@@ -20,14 +20,14 @@ from dfc.config.divide_fuse_conquer import (
 )
 from dfc.config.evaluate import Evaluate
 from dfc.config.ranges import Range
-from dfc.config.run import GamesRun, ModelRun, PlayingRun, Run, TrainingRun
+from dfc.config.run import GamesRun, ModelRun, PlayersRun, PlayingRun, Run, TrainingRun
 from dfc.config.sections import (
     AdapterConfig,
     BatchConfig,
     BatchShape,
     CheckpointConfig,
     DivergenceConfig,
-    EndpointSettings,
+    EndpointConfig,
     FilterConfig,
     GameOptions,
     Games,
@@ -38,7 +38,6 @@ from dfc.config.sections import (
     RowsAdapterConfig,
     SamplingConfig,
     ScheduledOptimizerConfig,
-    SimulatorConfig,
     TrainingConfig,
 )
 from dfc.config.tasks import (
@@ -97,7 +96,7 @@ __all__ = [
     "CollectingRun",
     "DivergenceConfig",
     "DivideFuseConquer",
-    "EndpointSettings",
+    "EndpointConfig",
     "Evaluate",
     "EvaluateTasks",
     "EvaluateTasksConfig",
@@ -117,6 +116,7 @@ __all__ = [
     "OpponentPoolConfig",
     "OptimizerConfig",
     "Paprika",
+    "PlayersRun",
     "PlayingRun",
     "Preference",
     "PreferenceConfig",
@@ -132,7 +132,6 @@ __all__ = [
     "SelectionLimits",
     "Sft",
     "SftConfig",
-    "SimulatorConfig",
     "StagesRun",
     "TaskCollectionConfig",
     "TaskCurriculum",

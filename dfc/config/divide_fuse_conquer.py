@@ -184,9 +184,8 @@ class RlRun(PlayingRun, TrainingRun):
       seeds_per_game: rollout seeds per game and iteration on average (the paper's S).
       trajectories_per_seed: episodes of one seed (the paper's r): a group for the advantages.
       opponent: who sits in the other seat of training games: the ``initial`` policy, the best policy so far
-        ``itself``, a ``pool`` of past ones, a scripted player (``random_legal``, ``simple``, ``strong``) or a
-        chat endpoint (``http://HOST/v1#MODEL``).
-      key_variable: the environment variable with the endpoint's key.
+        ``itself``, a ``pool`` of past ones, or a player: ``random_legal``, ``simple``, ``strong``, a folder with
+        weights or a run, ``tiny_player``, ``http://HOST/v1#MODEL``. A model has the shape and tokenizer of the run's.
       train_both_seats: with ``itself``, learn from what both seats did: twice the episodes from as many games.
       randomize_seeds: fresh seeds every iteration; off, the same ones each time.
       tasks: sample training deals from 0 to tasks - 1 only, so that later ones are new to the policy; 0: from all.
@@ -208,7 +207,6 @@ class RlRun(PlayingRun, TrainingRun):
     seeds_per_game: Count = 50
     trajectories_per_seed: SeveralCount = 8
     opponent: str = "itself"
-    key_variable: str = ""
     train_both_seats: bool = False
     randomize_seeds: bool = True
     tasks: CountOrZero = 0

@@ -4,12 +4,12 @@ import dataclasses
 from typing import ClassVar, Literal
 
 from dfc.config.ranges import Count
-from dfc.config.run import GamesRun
-from dfc.config.sections import EndpointSettings, MeshConfig, SamplingConfig
+from dfc.config.run import PlayersRun
+from dfc.config.sections import MeshConfig, SamplingConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Evaluate(GamesRun):
+class Evaluate(PlayersRun):
     """A tournament: every policy alone and against every other one, on the same deals.
 
     Attributes:
@@ -23,8 +23,6 @@ class Evaluate(GamesRun):
       trained: the policy in the place of the paper's Qwen2.5 (DFC-MSRL) in its tables; empty: the first one.
       base: in the place of Qwen2.5; empty: the second one.
       reference: in the place of Claude3.5; empty: the third one.
-      simulators: who plays them: ``script``, or a policy as in `policies`.
-      endpoint: how chat endpoints are asked.
     """
 
     recipe: ClassVar[str] = "evaluate"
@@ -39,5 +37,3 @@ class Evaluate(GamesRun):
     trained: str = ""
     base: str = ""
     reference: str = ""
-    simulators: str = "script"
-    endpoint: EndpointSettings = EndpointSettings()

@@ -5,17 +5,18 @@ that are read there.
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 from dfc.config.ranges import Range
 from dfc.config.sections import (
     BatchConfig,
     CheckpointConfig,
+    EndpointConfig,
     Games,
     MeshConfig,
     ModelConfig,
     RolloutConfig,
-    SimulatorConfig,
     TrainingConfig,
 )
 
@@ -52,6 +53,21 @@ class GamesRun(Run):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class PlayersRun(GamesRun):
+    """A run in which others can sit beside its own policies.
+
+    Attributes:
+      simulators: who plays the games' simulators: ``script``, ``initial`` (the model of the run, greedily), or a chat
+        endpoint (``http://HOST/v1#MODEL``); in a tournament also a model, and not ``initial``.
+      endpoints: how chat endpoints are asked, by the name of the player in this run: ``opponent``, ``simulators``, or
+        that of a policy; whoever is not named is asked as by default.
+    """
+
+    simulators: str = "script"
+    endpoints: Mapping[str, EndpointConfig] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelRun(Run):
     """A run of one model.
 
@@ -65,14 +81,8 @@ class ModelRun(Run):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PlayingRun(GamesRun, ModelRun):
-    """A run whose model plays games.
-
-    Attributes:
-      simulators: who plays the games' simulators.
-    """
-
-    simulators: SimulatorConfig = SimulatorConfig()
+class PlayingRun(PlayersRun, ModelRun):
+    """A run whose model plays games."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ setting can be named that is not read.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from dfc.config.ranges import (
     Count,
@@ -257,44 +257,52 @@ class BatchConfig(BatchShape):
 
 
 @dataclasses.dataclass(frozen=True)
-class EndpointSettings:
-    """How chat endpoints are asked; see `dfc.players.endpoint_config`.
+class EndpointConfig:
+    """How a chat endpoint is asked, and what it may cost.
+
+    Where it is and which model, its name says: ``URL#MODEL``. Values that are None are not sent: the server's default
+    holds. `dfc.players.endpoint_config` says which values make no sense together.
 
     Attributes:
-      key_variables: environment variables with keys: ``POLICY=VARIABLE`` each.
-      prices: money per million tokens: ``POLICY=INPUT/OUTPUT`` each.
-      temperature: of their replies.
+      key_variable: the environment variable with the key; empty for servers without keys.
+      temperature: 0, the default, for simulators.
       max_tokens: tokens of one reply.
-      concurrency: requests at once, per endpoint.
+      top_p: the smallest set of most probable tokens with this sum is sampled from.
+      seed: of the server's sampler; trial n of a request is sent seed + n.
       timeout: seconds one attempt may take.
+      concurrency: requests at once.
       retries: attempts after the first one.
-      cache: folder of replies, for temperature 0; empty: none.
-      budget_money: no request is made once this much is spent, per endpoint and start; 0: no limit.
+      backoff: seconds before the first retry, doubled for each further one up to 60, times a random number in [0.5, 1].
+      longest_pause: seconds; a server that asks to wait longer ends the call.
+      max_answer_bytes: an answer's body of more bytes is not read to its end, and is no reply. Requests
+        ask for no compression; of a body that comes with gzip or deflate all the same both sizes are limited.
+      cache: folder of replies; empty: no cache.
+      input_price: money per million tokens of chats.
+      output_price: money per million tokens of replies.
+      budget_money: no request is made once this much is spent; 0: no limit.
+      budget_tokens: no request is made once this many tokens went in and out; 0: no limit.
+      extra_body: further fields of the request, such as ``{"top_k": 20}``.
+      allow_plain_http: send the key unencrypted to another machine.
     """
 
-    key_variables: tuple[str, ...] = ()
-    prices: tuple[str, ...] = ()
-    temperature: Annotated[float, Range(0, 2)] = 1.0
-    max_tokens: Count = 1024
+    key_variable: str = ""
+    temperature: Annotated[float, Range(0, 2)] | None = 0.0
+    max_tokens: Count | None = 1024
+    top_p: ShareAboveZero | None = None
+    seed: Annotated[int, Range(0, 2**62)] | None = None
+    timeout: Annotated[float, Range(0, 1e6, above=True)] = 120.0
     concurrency: Annotated[int, Range(1, 1000)] = 16
-    timeout: Positive = 120.0
     retries: Annotated[int, Range(0, 100)] = 4
+    backoff: Annotated[float, Range(0, 60)] = 1.0
+    longest_pause: Annotated[float, Range(0, 1e6)] = 120.0
+    max_answer_bytes: Annotated[int, Range(1000, 10**9)] = 4 * 2**20
     cache: str = ""
-    budget_money: NotNegative = 0.0
-
-
-@dataclasses.dataclass(frozen=True)
-class SimulatorConfig:
-    """Who plays the simulators of games that have them (Paprika).
-
-    Attributes:
-      who: ``script``, ``initial`` (the model of the run, greedily), or a chat endpoint (``http://HOST/v1#MODEL``).
-      endpoint: how a chat endpoint is asked; its key and price as ``simulators=VARIABLE`` and
-        ``simulators=INPUT/OUTPUT``.
-    """
-
-    who: str = "script"
-    endpoint: EndpointSettings = EndpointSettings(temperature=0.0)
+    input_price: Annotated[float, Range(0, 1e9)] = 0.0
+    output_price: Annotated[float, Range(0, 1e9)] = 0.0
+    budget_money: Annotated[float, Range(0, 1e12)] = 0.0
+    budget_tokens: Annotated[int, Range(0, 10**15)] = 0
+    extra_body: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    allow_plain_http: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

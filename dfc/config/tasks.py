@@ -43,15 +43,14 @@ class CollectConfig(TaskCollectionConfig):
     Attributes:
       samples: trajectories of each task.
       samples_of: other numbers for single games.
-      opponent: who sits in the other seat of games for two: ``initial``, ``itself``, a scripted player, a chat
-        endpoint.
-      key_variable: the environment variable with the endpoint's key.
+      opponent: who sits in the other seat of games for two: ``initial``, ``itself``, or a player: ``random_legal``,
+        ``simple``, ``strong``, a folder with weights or a run, ``tiny_player``, ``http://HOST/v1#MODEL``. A model has
+        the shape and tokenizer of the run's.
     """
 
     samples: Count = 20
     samples_of: Mapping[str, Count] = dataclasses.field(default_factory=lambda: {"mastermind": 100})
     opponent: str = "itself"
-    key_variable: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -54,7 +54,7 @@ def make_provenance(config: CollectingRun, source: Location) -> Provenance:
     found = [model_folders.weights_hash(source), git_commit()] if multihost.is_primary() else None
     model_hash, commit = multihost.broadcast(found)
     limits = {name: getattr(config.rollout, name) for name in _SHAPING}
-    sampling = {**dataclasses.asdict(config.sampling), **limits, "simulators": config.simulators.who}
+    sampling = {**dataclasses.asdict(config.sampling), **limits, "simulators": config.simulators}
     return Provenance(source.name, model_hash, sampling, config.seed, commit)
 
 

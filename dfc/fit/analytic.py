@@ -26,7 +26,7 @@ from dfc.models.config import DecoderConfig
 from dfc.models.lora import LoraConfig
 from dfc.models.sharding import AXES, param_shardings
 from dfc.models.transformer import abstract_params
-from dfc.rollout.workers import lora_config
+from dfc.rollout.trained_weights import lora_config
 from dfc.training.trainer import HEAD_TOKENS_PER_DEVICE
 
 MARGIN = 0.2

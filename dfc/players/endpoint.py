@@ -28,10 +28,11 @@ from typing import Any, Self
 
 import openai
 
+from dfc.config import EndpointConfig
 from dfc.errors import ConfigError
 from dfc.players import chat_response
 from dfc.players.chat_response import AnswerTooLargeError, AttemptFailure, ChatReply
-from dfc.players.endpoint_config import EndpointConfig, check, is_loopback
+from dfc.players.endpoint_config import check, is_loopback
 from dfc.players.key_search import Secret
 from dfc.players.remote import ChatMessage, PlayerError, Remote, copy_chat
 from dfc.players.reply_cache import CachedReply, ReplyCache, request_key

@@ -2,8 +2,8 @@
 
 They do not belong into settings and command lines, which are stored and shown.
 
-A key belongs into an environment variable, whose name a setting ``key_variable`` or ``key_variables`` holds. What is
-taken for a secret anywhere else:
+A key belongs into an environment variable, whose name a setting ``key_variable`` holds. What is taken for
+a secret anywhere else:
 
 - what such a variable holds (8 characters or more), as it is or percent-encoded; a placeholder of less than 16
   characters without a digit (``lm-studio``) only where it is the whole value;
@@ -169,7 +169,7 @@ class KeySearch:
 
 
 def variables_of(config: object) -> list[str]:
-    """Returns what the settings ``key_variable`` and ``key_variables`` of a configuration hold, names or not."""
+    """Returns what the settings ``key_variable`` of a configuration hold, names or not."""
     return [name for place, text, _ in _texts(config, None, "") for name in _names(place, text)]
 
 
@@ -229,22 +229,16 @@ def _has_substance(key: Secret) -> bool:
 
 
 def _names(place: str, text: str) -> list[str]:
-    """Returns the names of variables in a value: ``NAME``, or ``POLICY=NAME`` entries as one or as a written tuple."""
-    last = place.rpartition(".")[2].lstrip("-")
-    if last == "key_variable":
-        return [text.strip()] if text.strip() else []
-    if last != "key_variables":
-        return []
-    entries = (entry.strip(" '\"()[]") for entry in text.split(","))
-    return [entry.rpartition("=")[2] for entry in entries if entry]
+    """Returns the name of a variable in a value, if one belongs there."""
+    is_place = place.rpartition(".")[2].lstrip("-") == "key_variable"
+    return [text.strip()] if is_place and text.strip() else []
 
 
 def _why_no_variable(place: str, text: str) -> str | None:
     if all(is_variable(name) for name in _names(place, text)):
         return None
-    form = "every entry must be NAME=VARIABLE with" if place.endswith("key_variables") else "must be"
     example = "such as OPENAI_API_KEY, and not the key itself"
-    return f"{form} the name of an environment variable in capital letters, {example}"
+    return f"must be the name of an environment variable in capital letters, {example}"
 
 
 def _texts(value: object, default: object, place: str, depth: int = 0) -> Iterator[tuple[str, str, bool]]:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dfc.players.endpoint_config import EndpointConfig
+from dfc.config import EndpointConfig
 from dfc.players.remote import ChatMessage, PlayerError
 
 _MOST_TOKENS = 10**12  # of one request

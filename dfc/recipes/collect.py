@@ -50,9 +50,10 @@ def run(config: Collect, folder: RunFolder, stop: Stop) -> None:
         return
     wanted = attempts.planned(config.games, config)
     print(f"loading {config.model.path}", flush=True)  # noqa: T201 - progress
-    workers = RolloutWorkers(playing(config), stop.look, sampling=config.sampling, key_variable=config.key_variable)
+    workers = RolloutWorkers(playing(config), stop.look, sampling=config.sampling)
     with contextlib.closing(workers):
         folder.note_device(workers.device)
+        workers.seat(config.opponent)
         provenance = collection.make_provenance(config, workers.source)
         folder.mend()
         costs = Costs(folder)
@@ -165,7 +166,7 @@ def refuse_if_all_inconclusive(so_far: Mapping[str, Mapping[str, Any]], planned:
             labels = ", ".join(f"{number} {label}" for label, number in figures["failures"].items() if number)
             raise DfcError(
                 f"{game}: all {count} trajectories are inconclusive ({labels}; failure_reason in the "
-                "trajectories has the words); name other simulators.who, or leave the game out, in another --workdir"
+                "trajectories has the words); name other simulators, or leave the game out, in another --workdir"
             )
 
 

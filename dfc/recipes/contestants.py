@@ -6,16 +6,15 @@ models at most, and configured simulators.
 
 import contextlib
 import dataclasses
-import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Self
+from typing import Self
 
 import jax
 import numpy as np
 
-from dfc.config import Evaluate
+from dfc.config import EndpointConfig, Evaluate
 from dfc.episodes import Episode, PlayedReply, Speaker
 from dfc.errors import CheckpointError, DfcError
 from dfc.evaluation.pairing import Meeting
@@ -24,18 +23,14 @@ from dfc.games.game import Verdict
 from dfc.games.rng import GameRng, derive_seed
 from dfc.games.scripted import Player
 from dfc.inference.engine import Engine
-from dfc.models import families, huggingface, model_folders, sharding
+from dfc.models import huggingface, sharding
 from dfc.models.chat import ChatTokenizer
 from dfc.models.config import DecoderConfig
-from dfc.models.model_folders import TOKENIZER_FILES
-from dfc.models.safetensors_format import Location
 from dfc.models.transformer import Params
-from dfc.players import player_specs, sequential
+from dfc.players import factory, player_specs, sequential
 from dfc.players.endpoint import Endpoint
-from dfc.players.endpoint_config import split_name
-from dfc.players.factory import AnyGameBot
 from dfc.players.remote import ChatMessage, Remote
-from dfc.recipes import trained_weights
+from dfc.rollout import trained_weights
 from dfc.rollout.model_player import ModelPlayer, OutOfContextError
 from dfc.rollout.runner import EpisodeSpec, RolloutRunner, system_prompt
 from dfc.rollout.workers import check_actions_fit, load_tokenizer, make_engine
@@ -86,23 +81,20 @@ class TournamentPlayers:
         if helper is not None:
             self._specs[helper.name] = helper
         self._has_simulators = helper is not None
-        settings = config.endpoint
-        self._endpoints = {
-            spec.name: Endpoint(
-                *split_name(spec.who),
-                player_specs.endpoint_config(spec, settings, temperature=0.0 if spec is helper else None),
-                name=spec.name,
-            )
+        made = {
+            spec.name: factory.player(spec, player_specs.endpoint_config(config, spec.name))
             for spec in self._specs.values()
-            if spec.kind == "endpoint"
+            if spec.kind != "model"
         }
+        self._bots = {name: player for name, player in made.items() if not isinstance(player, Endpoint)}
+        self._endpoints = {name: player for name, player in made.items() if isinstance(player, Endpoint)}
         self._engine_groups: dict[str, _EngineGroup] = {}
         self._engine_group_of: dict[str, str] = {}
         self._sources = {
             spec.name: player_specs.weights_in(spec.who) for spec in self._specs.values() if spec.kind == "model"
         }
         for name, source in self._sources.items():
-            self._sort(name, huggingface.resolve(source.folder))
+            self._sort(name, source.folder)
         self._weights: dict[str, Params] = {}
         self._known: dict[str, str] = {}  # fingerprints
         self._generated_tokens: dict[str, int] = {}
@@ -125,7 +117,8 @@ class TournamentPlayers:
         """Returns how many games of a meeting are well played at a time."""
         if any(self._specs[name].kind == "model" for name in _sides(meeting)):
             return self._config.rollout.slots * self._config.rollout.workers
-        return self._config.endpoint.concurrency
+        asked = [self._endpoints[name].config for name in _sides(meeting) if name in self._endpoints]
+        return max((how.concurrency for how in asked), default=EndpointConfig().concurrency)
 
     def generated_tokens(self) -> dict[str, float]:
         """Returns what models have sampled since this process began, as ``generated_tokens/POLICY``."""
@@ -229,8 +222,7 @@ class TournamentPlayers:
             group = self._engine_groups[self._engine_group_of[name]]
             at = _FIRST_POLICY if name == player_specs.SIMULATORS else _SECOND_POLICY
             return ModelPlayer(self._config.rollout, group.tokenizer, group.engines[worker], at)
-        strength: Any = self._specs[name].who
-        return AnyGameBot(strength)
+        return self._bots[name]
 
     def _simulators(self, roles: Iterable[str], worker: int) -> dict[str, Player | Remote]:
         """Returns the simulators, {} where the games' scripts play them."""
@@ -314,20 +306,18 @@ class TournamentPlayers:
 
     # ---- models -------------------------------------------------------------------------------------------------
 
-    def _sort(self, name: str, source: Location) -> None:
+    def _sort(self, name: str, folder: str) -> None:
         """Finds the engine group of a model by its configuration and tokenizer, without reading weights."""
         try:
-            model = families.from_config_json(model_folders.read_json(source / model_folders.CONFIG))
+            model, digest = trained_weights.kind_of(folder)
         except DfcError as error:
             raise type(error)(f"policy {name!r}: {error}") from error
         model = dataclasses.replace(model, dtype=self._config.dtype)
-        files = [source / file for file in TOKENIZER_FILES if (source / file).exists()]
-        digest = hashlib.sha256(b"".join(file.name.encode() + file.read_bytes() for file in files)).hexdigest()
         # Simulators have engines of their own: they may answer in the middle of a game of the same model.
         group_name = name if name == player_specs.SIMULATORS else f"{model}/{digest}"
         self._engine_group_of[name] = group_name
         if group_name not in self._engine_groups:
-            self._engine_groups[group_name] = _EngineGroup(model, load_tokenizer(source))
+            self._engine_groups[group_name] = _EngineGroup(model, load_tokenizer(huggingface.resolve(folder)))
             if name != player_specs.SIMULATORS:  # which is never restricted
                 check_actions_fit(self._config, self._engine_groups[group_name].tokenizer)
 

@@ -51,42 +51,42 @@ def run(config: DivideFuseConquer, folder: RunFolder, stop: Stop) -> None:
         watched.show_finished(folder)
         return
     how = learning(config)
-    run_ = Run.open(config, folder, stop, how.loss, reads_reference=how.reads_reference)
-    state = run_.restore()
-    if state is None:
-        state = run_.begin()
-        groups = _divide(run_, config.grouping)
-        state.groups = [{**dataclasses.asdict(group), "games": list(group.games)} for group in groups]
-        run_.save(state)
-        stop.check()
-    groups = [Group(**{**group, "games": tuple(group["games"])}) for group in state.groups]
-    stages = plan(groups, list(config.games), config)
-    total = sum(iterations(stage, config) for stage in stages)
-    for line in _plan_lines(config, groups, stages, total):
-        print(line, flush=True)  # noqa: T201 - what a person wants to know before the first step
-
-    with contextlib.closing(run_.workers), watched.Watched(folder, total, state.steps) as shown:
-        while state.stage < len(stages):
-            stage = stages[state.stage]
-            if state.iteration == 0:
-                _begin(run_, config.fusion, stage, state)
-            # The end of a stage is saved after its matches; before them too where these can be stopped.
-            own, count = stage.kind == "single", iterations(stage, config)
-            rl.train(run_, how, state, stage.name, stage.games, count, shown.show, save_last=own)
-            with run_.interruptible(state):
-                measurements.measure_stage(run_, stage.name, state.best, stage.games if own else list(config.games))
-                if own:
-                    name = stage.games[0]
-                    measurements.final_matches(run_, state.best, stage.games)
-                    run_.save_policy(state.best, folder.policy / name, folder.adapter / name)
-            _close_stage(stages, state, groups)
+    with contextlib.closing(Run.open(config, folder, stop, how.loss, reads_reference=how.reads_reference)) as run_:
+        state = run_.restore()
+        if state is None:
+            state = run_.begin()
+            groups = _divide(run_, config.grouping)
+            state.groups = [{**dataclasses.asdict(group), "games": list(group.games)} for group in groups]
             run_.save(state)
             stop.check()
-        print("final matches", flush=True)  # noqa: T201 - progress
-        measurements.initial_matches(run_)
-        if stages[-1].kind != "single":
-            measurements.final_matches(run_, state.best, list(config.games))
-            run_.save_policy(state.best, folder.policy, folder.adapter)
+        groups = [Group(**{**group, "games": tuple(group["games"])}) for group in state.groups]
+        stages = plan(groups, list(config.games), config)
+        total = sum(iterations(stage, config) for stage in stages)
+        for line in _plan_lines(config, groups, stages, total):
+            print(line, flush=True)  # noqa: T201 - what a person wants to know before the first step
+
+        with watched.Watched(folder, total, state.steps) as shown:
+            while state.stage < len(stages):
+                stage = stages[state.stage]
+                if state.iteration == 0:
+                    _begin(run_, config.fusion, stage, state)
+                # The end of a stage is saved after its matches; before them too where these can be stopped.
+                own, count = stage.kind == "single", iterations(stage, config)
+                rl.train(run_, how, state, stage.name, stage.games, count, shown.show, save_last=own)
+                with run_.interruptible(state):
+                    measurements.measure_stage(run_, stage.name, state.best, stage.games if own else list(config.games))
+                    if own:
+                        name = stage.games[0]
+                        measurements.final_matches(run_, state.best, stage.games)
+                        run_.save_policy(state.best, folder.policy / name, folder.adapter / name)
+                _close_stage(stages, state, groups)
+                run_.save(state)
+                stop.check()
+            print("final matches", flush=True)  # noqa: T201 - progress
+            measurements.initial_matches(run_)
+            if stages[-1].kind != "single":
+                measurements.final_matches(run_, state.best, list(config.games))
+                run_.save_policy(state.best, folder.policy, folder.adapter)
     watched.finish(folder)
 
 

@@ -8,7 +8,6 @@ Resume: `dfc.data.episode_store`. A run that is finished only shows its results.
 """
 
 import dataclasses
-import hashlib
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
@@ -25,14 +24,11 @@ from dfc.evaluation.tasks import EvalSetting
 from dfc.games import registry, scripted
 from dfc.games.rng import GameRng, derive_seed
 from dfc.games.scripted import RandomLegal
-from dfc.models import families, huggingface, model_folders
-from dfc.models.config import DecoderConfig
-from dfc.models.model_folders import TOKENIZER_FILES
 from dfc.players import player_specs, sequential
 from dfc.players.endpoint import Endpoint
-from dfc.players.player_specs import PolicySpec
-from dfc.recipes import trained_weights
+from dfc.players.player_specs import PlayerSpec
 from dfc.report import task_page
+from dfc.rollout import trained_weights
 from dfc.rollout.runner import EpisodeSpec
 from dfc.rollout.workers import PolicyWeights, RolloutWorkers
 from dfc.runs.costs import Costs
@@ -96,7 +92,7 @@ def run(config: EvaluateTasks, folder: RunFolder, stop: Stop) -> None:
 def _play(
     store: EpisodeStore[tasks.Key],
     who: "_Players",
-    spec: PolicySpec,
+    spec: PlayerSpec,
     setting: EvalSetting,
     wanted: Mapping[tasks.Key, "_Play"],
     done: int,
@@ -162,7 +158,7 @@ def plays(config: EvaluateTasks, games: Mapping[str, GameOptions], setting: Eval
     return found
 
 
-def _settings(config: EvaluateTasks, spec: PolicySpec) -> list[EvalSetting]:
+def _settings(config: EvaluateTasks, spec: PlayerSpec) -> list[EvalSetting]:
     temperatures: tuple[float | None, ...] = config.temperatures if spec.kind == "model" else (None,)
     return [EvalSetting(spec.name, temperature) for temperature in dict.fromkeys(temperatures)]
 
@@ -193,7 +189,7 @@ class _Players:
         """Those that were asked for simulators."""
         return self._workers.endpoints if self._workers is not None else []
 
-    def play(self, spec: PolicySpec, plays: Sequence[_Play]) -> tuple[list[dict[str, Any]], int]:
+    def play(self, spec: PlayerSpec, plays: Sequence[_Play]) -> tuple[list[dict[str, Any]], int]:
         """Returns the records of a setting's games in order, without their keys, and how many tokens were sampled."""
         if spec.kind == "scripted":
             return [
@@ -214,17 +210,14 @@ class _Players:
         ]
         return records, sum(episode.generated_tokens for episode in episodes)
 
-    def _policy(self, spec: PolicySpec, workers: RolloutWorkers) -> PolicyWeights:
+    def _policy(self, spec: PlayerSpec, workers: RolloutWorkers) -> PolicyWeights:
         if self._loaded is None or self._loaded[0] != spec.name:
             self._loaded = None  # what is let go makes room for what is read
-            weights = player_specs.weights_in(spec.who)
-            same = weights.run is None and huggingface.resolve(weights.folder) == workers.source
-            params = workers.initial_params if same else trained_weights.load(weights, workers.model, workers.mesh)
-            self._loaded = (spec.name, PolicyWeights(params))
+            self._loaded = (spec.name, workers.weights_of(spec))
         return self._loaded[1]
 
 
-def _played_by_bot(spec: PolicySpec, episode_spec: EpisodeSpec, max_actions: int, stop: Stop) -> dict[str, Any]:
+def _played_by_bot(spec: PlayerSpec, episode_spec: EpisodeSpec, max_actions: int, stop: Stop) -> dict[str, Any]:
     """Returns the record of a game that a scripted player plays, with scripted simulators."""
     stop.look()
     strength: Any = spec.who
@@ -271,12 +264,10 @@ def _refuse_other_kinds(config: EvaluateTasks) -> None:
       ConfigError: names each of them. WeightsError: a folder is no model that is computed here.
     """
     models = [spec for spec in player_specs.policies(config) if spec.kind == "model"]
-    model, tokenizer = _kind(config.model.path) if models else (None, "")
     found = []
     for spec in models:
         folder = player_specs.weights_in(spec.who).folder
-        other_model, other_tokenizer = _kind(folder)
-        what = "architecture" if other_model != model else "tokenizer" if other_tokenizer != tokenizer else None
+        what = trained_weights.difference(folder, config.model.path)
         if what is not None:
             found.append(
                 f"policies: {spec.name!r} ({folder}) has another {what} than model.path={config.model.path!r}; give it "
@@ -286,23 +277,13 @@ def _refuse_other_kinds(config: EvaluateTasks) -> None:
         raise ConfigError(found)
 
 
-def _kind(folder: str) -> tuple[DecoderConfig, str]:
-    """Returns the shape of a model and a digest of its tokenizer."""
-    source = huggingface.resolve(folder)
-    digest = hashlib.sha256()
-    for name in TOKENIZER_FILES:
-        if (source / name).exists():
-            digest.update(name.encode() + (source / name).read_bytes())
-    return families.from_config_json(model_folders.read_json(source / model_folders.CONFIG)), digest.hexdigest()
-
-
-def _fingerprints(config: EvaluateTasks, specs: Sequence[PolicySpec]) -> dict[str, str]:
+def _fingerprints(config: EvaluateTasks, specs: Sequence[PlayerSpec]) -> dict[str, str]:
     """Returns what tells each policy from another one of the same name, and likewise a model that is a simulator."""
     found = {
         spec.name: trained_weights.fingerprint(player_specs.weights_in(spec.who)) if spec.kind == "model" else spec.who
         for spec in specs
     }
-    if config.simulators.who == "initial":
+    if config.simulators == "initial":
         found[player_specs.SIMULATORS] = trained_weights.fingerprint(player_specs.weights_in(config.model.path))
     return found
 

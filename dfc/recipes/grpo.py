@@ -29,27 +29,29 @@ def run(config: Grpo, folder: RunFolder, stop: Stop) -> None:
         watched.show_finished(folder)
         return
     learning = rl.grpo(config)
-    run_ = Run.open(config, folder, stop, learning.loss, reads_reference=learning.reads_reference)
-    state, games = run_.restore(), list(config.games)
-    if state is None:
-        state = run_.begin()
-        run_.save(state)
-        stop.check()
-    if state.iteration == 0:
-        state.best = run_.initial_params
-        rl.begin(run_, state, STAGE, games)
-    for line in rl.games_lines(config):
-        print(line, flush=True)  # noqa: T201 - what a person wants to know before the first step
-    trained, judged = rl.games_played(config, config.iterations * len(games))
-    print(  # noqa: T201 - the same
-        f"{config.iterations} iterations on {jax.device_count()} device(s); games: {trained} to train on, {judged} to "
-        "decide what is kept",
-        flush=True,
-    )
-    with contextlib.closing(run_.workers), watched.Watched(folder, config.iterations, state.steps) as shown:
-        rl.train(run_, learning, state, STAGE, games, config.iterations, shown.show, save_last=True)
-        print("final matches", flush=True)  # noqa: T201 - progress
-        measurements.initial_matches(run_)
-        measurements.final_matches(run_, state.best, games)
-        run_.save_policy(state.best, folder.policy, folder.adapter)
+    with contextlib.closing(
+        Run.open(config, folder, stop, learning.loss, reads_reference=learning.reads_reference)
+    ) as run_:
+        state, games = run_.restore(), list(config.games)
+        if state is None:
+            state = run_.begin()
+            run_.save(state)
+            stop.check()
+        if state.iteration == 0:
+            state.best = run_.initial_params
+            rl.begin(run_, state, STAGE, games)
+        for line in rl.games_lines(config):
+            print(line, flush=True)  # noqa: T201 - what a person wants to know before the first step
+        trained, judged = rl.games_played(config, config.iterations * len(games))
+        print(  # noqa: T201 - the same
+            f"{config.iterations} iterations on {jax.device_count()} device(s); games: {trained} to train on, {judged} "
+            "to decide what is kept",
+            flush=True,
+        )
+        with watched.Watched(folder, config.iterations, state.steps) as shown:
+            rl.train(run_, learning, state, STAGE, games, config.iterations, shown.show, save_last=True)
+            print("final matches", flush=True)  # noqa: T201 - progress
+            measurements.initial_matches(run_)
+            measurements.final_matches(run_, state.best, games)
+            run_.save_policy(state.best, folder.policy, folder.adapter)
     watched.finish(folder)

@@ -42,7 +42,8 @@ from dfc.models.safetensors_format import Location
 from dfc.models.sharding import batch_sharding, make_mesh
 from dfc.models.transformer import Params, is_stacked
 from dfc.recipes import offline_results
-from dfc.rollout.workers import load_tokenizer, lora_config
+from dfc.rollout.trained_weights import lora_config
+from dfc.rollout.workers import load_tokenizer
 from dfc.runs.checkpoint import Checkpointer
 from dfc.runs.metrics import MetricsWriter
 from dfc.runs.progress import Progress

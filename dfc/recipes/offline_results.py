@@ -12,7 +12,7 @@ from dfc.files import write_json
 from dfc.models import huggingface
 from dfc.models.safetensors_format import Location
 from dfc.models.transformer import Params
-from dfc.rollout.workers import lora_config
+from dfc.rollout.trained_weights import lora_config
 from dfc.runs.run_folder import RunFolder
 from dfc.training import export
 from dfc.training.trainer import Trainer

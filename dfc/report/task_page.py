@@ -128,7 +128,7 @@ def write(
         "seed": config.seed,
         "split": section.split,
         **dataclasses.asdict(section.filters),
-        "simulators": config.simulators.who,
+        "simulators": config.simulators,
         "who": {spec.name: spec.who for spec in player_specs.policies(config)},
         "cost": dict(cost),
     }
@@ -161,7 +161,7 @@ def _introduction(config: EvaluateTasks, found: Successes) -> list[str]:
     how = (
         f"{found.trajectories} games of every task; split {section.split} where a game has splits, elsewhere every "
         f"task is a deal of its own. Sampling with min-p {section.filters.min_p:g}; in a game it has the same seed for "
-        f"every policy, from run seed {config.seed}. Worlds and judges: {config.simulators.who}."
+        f"every policy, from run seed {config.seed}. Worlds and judges: {config.simulators}."
     )
     return [f"Policies: {who}.", how, _COUNTED]
 

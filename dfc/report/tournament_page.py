@@ -197,6 +197,8 @@ def _costs(config: Evaluate, found: Tournament) -> TextTable:
         ]
         games, replies = (f"{costs.get(m, 0):g}" for m in ("games", "replies"))
         rows.append((name, games, replies, *values))
-    priced = "; ".join(config.endpoint.prices) or "none given"
+    asked = {name: entry for name, entry in config.endpoints.items() if entry.input_price or entry.output_price}
+    prices = (f"{name}={entry.input_price:g}/{entry.output_price:g}" for name, entry in asked.items())
+    priced = "; ".join(prices) or "none given"
     header = ("policy", "games", "replies", *(words for _, words in measures))
     return TextTable("Cost", header, tuple(rows), (f"{_SPENT} Prices: {priced}.",))

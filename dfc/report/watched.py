@@ -6,6 +6,7 @@ from typing import Self
 
 from dfc.report import run_page, summary
 from dfc.report.live_report import LiveReport
+from dfc.runs.costs import Costs
 from dfc.runs.metrics import MetricsWriter
 from dfc.runs.progress import Progress
 from dfc.runs.run_folder import RunFolder
@@ -68,14 +69,18 @@ class Watched:
 def finish(folder: RunFolder) -> None:
     """Marks a run as finished, builds its page and prints the result."""
     folder.finish()
-    if folder.writes:
-        run_page.build(folder.path)
-    summary.show(folder)
+    _show(folder)
 
 
 def show_finished(folder: RunFolder) -> None:
     """Shows a run that is finished; a kill may have come before its page was built."""
     print(f"{folder.path} holds this run, finished")  # noqa: T201 - why nothing happens
+    _show(folder)
+
+
+def _show(folder: RunFolder) -> None:
     if folder.writes:
         run_page.build(folder.path)
     summary.show(folder)
+    if cost := str(Costs(folder)):
+        print(f"cost: {cost}", flush=True)  # noqa: T201 - the result

@@ -1,8 +1,9 @@
-"""A model as a player of another engine's games: for two models that cannot share an engine.
+"""A model as a player of games that its engine does not run: of another engine's, or of a person's in the terminal.
 
 It is the slow way: while it replies, one conversation at a time, the games of the other engine stand still.
 """
 
+import dataclasses
 import functools
 import weakref
 
@@ -12,10 +13,15 @@ from dfc.games.game import Game
 from dfc.games.rng import GameRng
 from dfc.inference.constraints import ActionTrie, action_replies, cut_reply
 from dfc.inference.engine import Engine
+from dfc.models import huggingface
 from dfc.models.chat import ChatTokenizer
+from dfc.players import player_specs
+from dfc.rollout import trained_weights
 from dfc.rollout.runner import MOST_ACTIONS, system_prompt
 from dfc.rollout.transcript import SeatTranscript
 
+MAX_REPLY_TOKENS = 1024  # of one reply in the terminal
+_MAX_LENGTH = 8192  # tokens of a game there
 _GREEDY = SamplingConfig(temperature=0.0)  # of simulators
 
 
@@ -30,6 +36,7 @@ class ModelPlayer:
 
     Attributes:
       generated_tokens: so far.
+      departure: one sentence on where the chat template would change earlier turns; None if it never does.
       thought: what the model's template writes of a block of thought where a reply begins; see `ChatTokenizer`.
     """
 
@@ -44,8 +51,8 @@ class ModelPlayer:
         """
         self._config, self._tokenizer, self._engine, self._policy = config, tokenizer, engine, policy
         self.generated_tokens = 0
-        self.thought = tokenizer.thought
-        self._games: list[tuple[weakref.ref[Game], dict[int, SeatTranscript]]] = []
+        self.departure, self.thought = tokenizer.departure, tokenizer.thought
+        self._games: list[tuple[weakref.ref[Game], GameRng, dict[int, SeatTranscript]]] = []
 
     def act(self, game: Game, rng: GameRng) -> str:
         """Returns the model's reply for the seat to move.
@@ -85,7 +92,7 @@ class ModelPlayer:
 
     def close(self) -> None:
         """Forgets every game."""
-        for _, transcripts in self._games:
+        for *_, transcripts in self._games:
             for transcript in transcripts.values():
                 transcript.close()
         self._games = []
@@ -94,18 +101,18 @@ class ModelPlayer:
         """Returns the conversations of a game, after giving back those of games that are over or gone."""
         held = self._games
         self._games = []
-        for reference, transcripts in held:
+        for reference, deal, transcripts in held:
             known = reference()
-            if known is None or known.over:
+            if known is None or known.over or known.rng is not deal:  # every reset makes a new one
                 for transcript in transcripts.values():
                     transcript.close()
             else:
-                self._games.append((reference, transcripts))
-        for reference, transcripts in self._games:
+                self._games.append((reference, deal, transcripts))
+        for reference, _, transcripts in self._games:
             if reference() is game:
                 return transcripts
         fresh: dict[int, SeatTranscript] = {}
-        self._games.append((weakref.ref(game), fresh))
+        self._games.append((weakref.ref(game), game.rng, fresh))
         return fresh
 
     def _full(self, game: Game) -> OutOfContextError:
@@ -130,3 +137,31 @@ class ModelPlayer:
             return ActionTrie.build(action_replies(actions, tokenizer.encode_reply, tokenizer.end_token_ids[:1]))
 
         return build
+
+
+def load_player(path: str, *, stop: tuple[str, ...] = (), max_reply_length: int = MAX_REPLY_TOKENS) -> ModelPlayer:
+    """Returns a model that plays in float32 in an engine of its own, one game at a time: for playing in a terminal.
+
+    Args:
+      path: a folder with weights or a run, or the name of a bundled model.
+      stop: texts that end a reply, each of one token.
+      max_reply_length: tokens of a reply.
+
+    Raises:
+      ConfigError: the path means no model. WeightsError, CheckpointError: its weights cannot be read.
+    """
+    weights = player_specs.weights_in(path)
+    model = dataclasses.replace(trained_weights.kind_of(weights.folder)[0], dtype="float32")
+    tokenizer = ChatTokenizer.load(huggingface.resolve(weights.folder))
+    rollout = RolloutConfig(
+        max_length=_MAX_LENGTH, max_reply_length=max_reply_length, simulator_reply_length=MAX_REPLY_TOKENS, stop=stop
+    )
+    engine = Engine(
+        model,
+        trained_weights.load(weights, model, None),
+        slots=3,  # as many seats as a game with simulators has
+        max_length=_MAX_LENGTH,
+        stop_token_ids=tokenizer.stop_token_ids(stop),
+        sampling=SamplingConfig(),
+    )
+    return ModelPlayer(rollout, tokenizer, engine)

@@ -10,13 +10,13 @@ from typing import Literal
 import jax
 
 from dfc import multihost
-from dfc.config import AdapterConfig, GamesRun, PlayingRun, RolloutConfig, RowsAdapterConfig, SamplingConfig
+from dfc.config import GamesRun, PlayingRun, RolloutConfig, SamplingConfig
 from dfc.episodes import Episode, from_bytes, to_bytes
 from dfc.errors import ConfigError
 from dfc.games import registry, scripted
 from dfc.games.game import Game, GameInfo
 from dfc.games.rng import GameRng
-from dfc.games.scripted import Player
+from dfc.games.scripted import STRENGTHS, Player
 from dfc.inference.constraints import cut_reply
 from dfc.inference.engine import Engine
 from dfc.inference.slots import tensor_devices_on_one_host
@@ -24,22 +24,13 @@ from dfc.inference.stop_strings import StopStrings
 from dfc.models import huggingface, sharding
 from dfc.models.chat import ChatTokenizer
 from dfc.models.config import DecoderConfig
-from dfc.models.lora import ALL_LINEAR, QKVO, LoraConfig
 from dfc.models.transformer import Adapters, Params
 from dfc.players import factory, player_specs
 from dfc.players.endpoint import Endpoint
-from dfc.players.endpoint_config import split_name
+from dfc.players.player_specs import OPPONENT, PlayerSpec
 from dfc.players.remote import Remote
+from dfc.rollout import trained_weights
 from dfc.rollout.runner import MOST_ACTIONS, EpisodeSpec, RolloutRunner, SeatPlayer, system_prompt
-
-
-def lora_config(adapter: AdapterConfig) -> LoraConfig | None:
-    """Returns the adapters a configuration asks for; None if all weights are trained."""
-    if adapter.rank == 0:
-        return None
-    targets = QKVO if adapter.targets == "qkvo" else ALL_LINEAR
-    dropout = adapter.dropout if isinstance(adapter, RowsAdapterConfig) else 0.0
-    return LoraConfig(rank=adapter.rank, alpha=adapter.alpha, dropout=dropout, targets=targets)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,18 +113,16 @@ class RolloutWorkers:
         *,
         sampling: SamplingConfig,
         nf4: bool = False,
-        key_variable: str = "",
     ) -> None:
         """Loads model and tokenizer, and makes the engines.
 
         Args:
-          config: of the run; its games are played as they are written there.
+          config: of the run; its games are played as they are written there, and its endpoints asked.
           look: ends a play between two calls of the engine by what it raises (`dfc.runs.stop_signals.Stop.look`).
           sampling: how players' tokens are sampled where `play` is not told otherwise.
           nf4: whether the weights are held in four bits.
-          key_variable: the environment variable with the key of chat endpoints that are opponents.
         """
-        self._config, self._look, self._sampling, self._key_variable = config, look, sampling, key_variable
+        self._config, self._look, self._sampling, self._nf4 = config, look, sampling, nf4
         self.source: Path = huggingface.resolve(config.model.path)
         self.mesh = sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
         self.model, self.initial_params = huggingface.load(
@@ -148,25 +137,24 @@ class RolloutWorkers:
         self._apart = jax.process_count() > 1 and tensor_devices_on_one_host(self.mesh)
         self._first = jax.process_index() if self._apart else 0  # of the shares of every batch of games
         self._shares = jax.process_count() if self._apart else config.rollout.workers  # several hosts: one worker each
-        self._players: dict[str, Player | Remote] = {}
+        self._players: dict[str, Player | Remote | PolicyWeights] = {}  # opponents that were named
         self._simulators = self._make_simulators()
         self._engines = [self._engine() for _ in range(config.rollout.workers)]
 
     def close(self) -> None:
         """Gives up the engines and their caches; nothing can be played afterwards."""
         self._engines = []
-        for player in self._players.values():
+        for player in [*self._players.values(), *self.endpoints]:
             if isinstance(player, Remote):
                 player.close()
         self._players = {}
-        for endpoint in self.endpoints:
-            endpoint.close()
         self._simulators = {}
 
     @property
     def endpoints(self) -> list[Endpoint]:
-        """Chat endpoints among the simulators, each once; their reports say what was spent."""
-        return list({id(who): who for who in self._simulators.values() if isinstance(who, Endpoint)}.values())
+        """Chat endpoints among the opponents and simulators, each once; their reports say what was spent."""
+        seated = [*self._players.values(), *self._simulators.values()]
+        return list({id(who): who for who in seated if isinstance(who, Endpoint)}.values())
 
     @property
     def engines(self) -> list[Engine]:
@@ -191,8 +179,8 @@ class RolloutWorkers:
         Args:
           specs: games to play.
           policy: the weights to play with.
-          opponent: ``initial`` (the initial policy), ``itself``, a scripted player by its strength, a chat endpoint as
-            ``http://HOST/v1#MODEL``; or other weights of the same shape, a scripted player, a remote player.
+          opponent: ``initial`` (the initial policy), ``itself``, or a player as a configuration names one, a model of
+            the same shape and tokenizer; or other weights of the same shape, a scripted player, a remote player.
           name: of the opponent in the records; what was given as `opponent` if empty.
           both_seats: against ``itself``: each game of two seats gives two episodes, one for each seat, in this order.
           sampling: how players' tokens are sampled; None: as everywhere.
@@ -257,27 +245,44 @@ class RolloutWorkers:
         if opponent in ("initial", "itself"):
             return {"initial": "initial", "itself": "policy"}[opponent]
         if opponent not in self._players:
-            player = factory.player(opponent, self._key_variable)
-            if isinstance(player, Remote) and jax.process_count() > 1:
-                why = f"needs a run of one process, this one has {jax.process_count()}, which would get other replies"
-                raise ConfigError([f"opponent={opponent!r}: {why}"])
-            self._players[opponent] = player
+            spec = player_specs.parse(opponent, OPPONENT)
+            self._players[opponent] = self.weights_of(spec) if spec.kind == "model" else self._player(spec)
         return self._players[opponent]
+
+    def weights_of(self, spec: PlayerSpec) -> PolicyWeights:
+        """Returns the weights of a model that can play in these engines.
+
+        Raises:
+          ConfigError: there is no such model, or it has another shape or tokenizer than the run's. WeightsError,
+            CheckpointError: its weights cannot be read.
+        """
+        try:
+            weights = player_specs.weights_in(spec.who, ("initial", "itself", *STRENGTHS))
+        except ConfigError as error:
+            raise ConfigError([f"{spec.name}: {problem}" for problem in error.problems]) from error
+        what = trained_weights.difference(weights.folder, self._config.model.path)
+        if what is not None:
+            why = f"has another {what} than model.path={self._config.model.path!r}, and they play in one engine"
+            hint = "name a model of the same kind, or let the two meet in the recipe evaluate"
+            raise ConfigError([f"{spec.name}: {spec.who!r} ({weights.folder}) {why}; {hint}"])
+        if weights.run is None and not self._nf4 and huggingface.resolve(weights.folder) == self.source:
+            return PolicyWeights(self.initial_params)
+        return PolicyWeights(trained_weights.load(weights, self.model, self.mesh))
+
+    def _player(self, spec: PlayerSpec) -> Player | Remote:
+        """Returns a player of no engine."""
+        if spec.kind == "endpoint" and jax.process_count() > 1:
+            why = f"needs a run of one process, this one has {jax.process_count()}, which would get other replies"
+            raise ConfigError([f"{spec.name}={spec.who!r}: {why}"])
+        return factory.player(spec, player_specs.endpoint_config(self._config, spec.name))
 
     def _make_simulators(self) -> dict[str, SeatPlayer]:
         """Returns who plays the simulators, by role; nobody where the games' scripts do."""
-        who, roles = self._config.simulators.who, {role for info in self.info.values() for role in info.simulators}
+        who, roles = self._config.simulators, {role for info in self.info.values() for role in info.simulators}
         if who == player_specs.SCRIPT or not roles:
             return {}
-        if who == "initial":
-            return dict.fromkeys(sorted(roles), "initial")
-        if jax.process_count() > 1:
-            why = f"needs a run of one process, this one has {jax.process_count()}, which would get other replies"
-            raise ConfigError([f"simulators.who={who!r}: {why}"])
-        policy_spec = player_specs.PolicySpec(player_specs.SIMULATORS, who, "endpoint")
-        config = player_specs.endpoint_config(policy_spec, self._config.simulators.endpoint)
-        endpoint = Endpoint(*split_name(who), config, name=player_specs.SIMULATORS)
-        return dict.fromkeys(sorted(roles), endpoint)
+        spec = player_specs.simulators(self._config)
+        return dict.fromkeys(sorted(roles), "initial" if spec is None else self._player(spec))
 
     def _engine(self) -> Engine:
         rollout = self._config.rollout

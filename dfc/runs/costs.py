@@ -7,12 +7,14 @@ from dfc.files import write_json
 from dfc.players.endpoint import Endpoint
 from dfc.runs.run_folder import RunFolder
 
-_MEASURES = ("requests", "input_tokens", "output_tokens", "money")
+_MEASURES = ("requests", "input_tokens", "output_tokens", "money", "failures")
 _FILE = "costs.json"
 
 
 class Costs:
-    """Counts of a run's endpoints as ``measure/endpoint``: requests, input_tokens, output_tokens, money.
+    """Counts of a run's endpoints as ``measure/endpoint``: requests, input_tokens, output_tokens, money, failures.
+
+    A failure is a call that brought no reply.
 
     Lines of metrics.jsonl hold the differences, so that they can be summed; ``costs.json`` holds the totals, and so
     also what was spent on games that no line speaks of because the run was stopped before it. What a process spends
@@ -68,9 +70,9 @@ class Costs:
 
 
 def in_words(total: Mapping[str, float]) -> str:
-    """Returns requests and money of all endpoints together; empty without endpoints."""
+    """Returns requests, money and failed calls of all endpoints together; empty without endpoints."""
     found = []
-    for measure in ("requests", "money"):
+    for measure in ("requests", "money", "failures"):
         values = [value for name, value in total.items() if name.partition("/")[0] == measure]
         if any(values) or (values and measure == "requests"):
             found.append(f"{measure} {sum(values):,.6g}" if measure == "money" else f"{sum(values):,.0f} {measure}")

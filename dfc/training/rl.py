@@ -495,6 +495,7 @@ class Show(Protocol):
         metrics: Mapping[str, float],
         clock: Mapping[str, float],
         win_rates: Mapping[str, float],
+        cost: str,
     ) -> None:
         """Records and shows it."""
 
@@ -549,6 +550,7 @@ def train(
     """
     while state.iteration < count:
         metrics, clock = _iterated(run, learning, state, stage, games)
+        run.costs.note(run.workers.endpoints)
         state.iteration += 1
         state.steps += 1
         show(
@@ -556,9 +558,10 @@ def train(
             iteration=state.iteration,
             iterations=count,
             step=state.steps,
-            metrics=metrics,
+            metrics={**metrics, **run.costs.unreported()},
             clock=clock,
             win_rates=state.win_rates,
+            cost=str(run.costs),
         )
         due = state.iteration % run.config.checkpoint.every == 0 if state.iteration < count else save_last
         if run.stop.requested is not None or due:

@@ -21,8 +21,10 @@ from dfc.errors import CheckpointError, DivergenceError, TrainingError
 from dfc.models import huggingface
 from dfc.models.lora import LoraConfig
 from dfc.models.transformer import Adapters, Params
-from dfc.rollout.workers import PolicyWeights, RolloutWorkers, lora_config
+from dfc.rollout.trained_weights import lora_config
+from dfc.rollout.workers import PolicyWeights, RolloutWorkers
 from dfc.runs.checkpoint import Checkpointer
+from dfc.runs.costs import Costs
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Interrupted, Stop
 from dfc.training import export
@@ -63,6 +65,7 @@ class Run:
     checkpointer: Checkpointer
     initial_params: Params  # the initial policy as the trainer trains it
     reference_params: Params  # the initial policy as the trainer reads it, or None if it does not
+    _costs: Costs | None = None
     missed: float | None = None  # share of the last average of adapters that their rank could not hold
     saved: int | None = None  # number of the newest checkpoint
 
@@ -79,7 +82,7 @@ class Run:
         """
         print(f"loading {config.model.path}", flush=True)  # noqa: T201 - progress
         sampling, nf4 = SamplingConfig(temperature=config.temperature), config.adapter.base == "nf4"
-        workers = RolloutWorkers(config, stop.look, sampling=sampling, nf4=nf4, key_variable=config.key_variable)
+        workers = RolloutWorkers(config, stop.look, sampling=sampling, nf4=nf4)
         if config.opponent != "pool":
             workers.seat(config.opponent)
         trainer = Trainer(
@@ -99,6 +102,18 @@ class Run:
         reference_params = trainer.frozen_params(workers.initial_params) if read else None
         folder.note_device(workers.device)
         return cls(config, folder, stop, workers, trainer, checkpointer, initial_params, reference_params)
+
+    def close(self) -> None:
+        """Notes what endpoints have cost, and gives up what plays; nothing can be played afterwards."""
+        if self._costs is not None:
+            self._costs.note(self.workers.endpoints)
+        self.workers.close()
+
+    @property
+    def costs(self) -> Costs:
+        """What the run's endpoints have cost over all its starts; known once `restore` has cut the streams."""
+        assert self._costs is not None  # noqa: S101 - every recipe begins with it
+        return self._costs
 
     def begin(self) -> State:
         """Returns the state of a run that begins."""
@@ -151,7 +166,7 @@ class Run:
             if self.config.adapter.base == "full":
                 return workers.initial_params
             # The files have what four bits have lost. Room for the whole model: this is the last thing such a run does.
-            workers.close()
+            self.close()
             self.reference_params = self.initial_params = None
             return huggingface.load(workers.source, mesh=workers.mesh, dtype=self.config.model.dtype)[1]
 
@@ -201,8 +216,10 @@ class Run:
         restored = self.checkpointer.restore(like=lambda saved: _template(saved, self.initial_params, self.trainer))
         if restored is None:
             self.folder.rewind(dict.fromkeys(self.folder.positions(), 0))
+            self._costs = Costs(self.folder)
             return None
         self.folder.rewind(restored.progress["positions"])
+        self._costs = Costs(self.folder)
         self.saved = restored.step
         state = restored.progress["state"]
         print(f"resuming after step {state['steps']}; records after it are made again", flush=True)  # noqa: T201 - progress

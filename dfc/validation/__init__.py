@@ -2,7 +2,7 @@
 
 `problems` looks at the configuration alone, `path_problems` at the file system, `device_problems` at the number of
 devices: the first two need no JAX, so that a mistake is answered at once. Types and ranges are those of the classes
-(`dfc.validation.fields`); what values must be to each other stands here, in one file per kind of recipe.
+(`dfc.config.fields`); what values must be to each other stands here, in one file per kind of recipe.
 """
 
 import dataclasses
@@ -13,7 +13,6 @@ from pathlib import Path
 from dfc.config import (
     BuildData,
     Evaluate,
-    EvaluateTasks,
     GamesRun,
     MeshConfig,
     ModelRun,
@@ -21,11 +20,12 @@ from dfc.config import (
     Run,
     TinyPlayer,
     TrainingRun,
+    fields,
 )
 from dfc.errors import ConfigError, error_text, shown
 from dfc.games import registry
-from dfc.players import key_search, player_specs
-from dfc.validation import endpoints, fields, reinforcement, tasks
+from dfc.players import key_search
+from dfc.validation import players, reinforcement, tasks
 
 _LONGEST_NAME = 200  # of the 255 that file systems allow: temporary files add to it
 _UP = {".", ".."}
@@ -67,9 +67,7 @@ def _rule_problems(config: Run) -> list[str]:
         found += reinforcement.problems(config)
     if isinstance(config, TinyPlayer):
         found += _tiny_player_problems(config)
-    if isinstance(config, Evaluate):
-        found += player_specs.problems(config)
-    return found + tasks.problems(config) + endpoints.problems(config)
+    return found + players.problems(config) + tasks.problems(config)
 
 
 def games_problems(games: object) -> list[str]:
@@ -187,7 +185,7 @@ def notices(config: Run) -> list[str]:
 def path_problems(config: Run) -> list[str]:
     """Returns what this machine lacks for a valid configuration: the model's folder, the keys of endpoints."""
     try:
-        return _folder_problems(config) + endpoints.key_problems(config)
+        return _folder_problems(config) + players.path_problems(config) + players.key_problems(config)
     except (OSError, RuntimeError) as error:  # a name that is too long, a folder that may not be read, ~nobody
         return [f"a path of the configuration cannot be looked at: {error_text(error)}"]
 
@@ -195,10 +193,7 @@ def path_problems(config: Run) -> list[str]:
 def _folder_problems(config: Run) -> list[str]:
     if isinstance(config, BuildData):
         return tasks.path_problems(config)
-    if isinstance(config, Evaluate | EvaluateTasks):
-        found = player_specs.path_problems(config)
-    else:
-        found = tasks.path_problems(config)
+    found = tasks.path_problems(config)
     if not isinstance(config, ModelRun) or config.model.path == "tiny_player":
         return found
     path = Path(config.model.path)

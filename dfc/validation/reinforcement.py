@@ -1,13 +1,9 @@
 """What the settings of a method that learns from games must be to each other."""
 
-from typing import Any
-
 from dfc.config import DivideFuseConquer, FusionConfig, GroupingConfig, RlRun
-from dfc.games import functions, registry, scripted
-from dfc.players import factory, player_specs
+from dfc.games import functions
 
 _KINDS = GroupingConfig().order
-OPPONENTS = ("initial", "itself", "pool")
 
 
 def problems(config: RlRun) -> list[str]:
@@ -33,7 +29,11 @@ def problems(config: RlRun) -> list[str]:
         )
     if config.adapter.base != "full" and config.adapter.rank == 0:
         found.append("adapter.base='nf4': quantized weights are not trained themselves; set adapter.rank above 0")
-    found += _opponent_problems(config)
+    if config.train_both_seats and config.opponent != "itself":
+        found.append(
+            f"train_both_seats: needs opponent='itself', got {config.opponent!r}: what somebody else said is not the"
+            " policy's"
+        )
     try:
         functions.named(config.reward.function)
     except ValueError as error:
@@ -62,25 +62,5 @@ def _stage_problems(config: DivideFuseConquer) -> list[str]:
         found.append(
             "adapter.base='nf4': must be 'full' with method='naive_single', which plays on after it has written a"
             " game's policy; there would be no room for the whole weights. Or give every game a run of its own"
-        )
-    return found
-
-
-def _opponent_problems(config: RlRun) -> list[str]:
-    who, found = config.opponent, []
-    wrong = None if who in OPPONENTS else factory.problem(who)
-    if wrong is not None:
-        found.append(f"opponent={who!r}: must be {', '.join(OPPONENTS)}; or else it {wrong}")
-    if who in scripted.STRENGTHS:
-        strength: Any = who
-        for game, options in player_specs.sound_games(config.games).items():
-            try:
-                if registry.make(game, **options).seats > 1:
-                    scripted.player(game, strength)
-            except ValueError as error:
-                found.append(f"opponent={who!r} cannot play {game}: {error}")
-    if config.train_both_seats and who != "itself":
-        found.append(
-            f"train_both_seats: needs opponent='itself', got {who!r}: what somebody else said is not the policy's"
         )
     return found

@@ -4,7 +4,6 @@ What a recipe made of stages would find out in a later one is reported now: ever
 to each recipe that has it.
 """
 
-import contextlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +18,6 @@ from dfc.config import (
     Games,
     GamesRun,
     Paprika,
-    PlayingRun,
     Preference,
     PreferenceConfig,
     RlRun,
@@ -34,9 +32,8 @@ from dfc.config import (
 from dfc.config.tasks import STAGES
 from dfc.data import task_groups
 from dfc.errors import ConfigError
-from dfc.games import registry, scripted
-from dfc.games.scripted import STRENGTHS
-from dfc.players import factory, player_specs
+from dfc.games import registry
+from dfc.validation import players
 
 _TRAINED = ("sft", "rpo")
 # Where a run of several stages has what a setting names; such a run is easily named by mistake.
@@ -53,13 +50,11 @@ class _Section(NamedTuple):
 def problems(config: Run) -> list[str]:
     """Returns every problem of the stages of a recipe, one sentence each."""
     found = _stage_problems(config) if isinstance(config, Paprika) else []
-    games = player_specs.sound_games(config.games) if isinstance(config, GamesRun) else {}
+    games = players.sound_games(config.games) if isinstance(config, GamesRun) else {}
     if isinstance(config, RlRun | TinyPlayer) or _section(config, "collect") is not None:
         unlearnable = _unlearnable(games)
         found += unlearnable.values()
         games = {game: options for game, options in games.items() if game not in unlearnable}  # one problem each
-    if isinstance(config, PlayingRun):
-        found += _simulator_problems(config, games)
     if (section := _section(config, "collect")) is not None:
         found += _collect_problems(config, *section, games)
     if (section := _section(config, "build_data")) is not None:
@@ -72,8 +67,6 @@ def problems(config: Run) -> list[str]:
         found += _length_problems(config)
     if (section := _section(config, "evaluate_tasks")) is not None:
         found += _evaluate_problems(config, *section, games)
-    if isinstance(config, EvaluateTasks):
-        found += player_specs.problems(config) + _policy_problems(config, games)
     return found
 
 
@@ -143,9 +136,6 @@ def _collect_problems(config: Run, collect: TaskCollectionConfig, path: str, gam
             found.append(f"{path}tasks=0: {game} has no splits, so say how many deals to play")
     if isinstance(collect, CollectConfig):
         found += _unknown_games(f"{path}samples_of", collect.samples_of)
-        known = ("initial", "itself", *STRENGTHS)
-        if (wrong := factory.problem(collect.opponent, known)) is not None:
-            found.append(f"{path}opponent={collect.opponent!r}: {wrong}")
     found += _samples_problems(config, collect, path, games)
     return found or (_group_problems(config, games) if isinstance(config, TaskCurriculum) else [])
 
@@ -323,46 +313,4 @@ def _overlap_problems(config: Run, section: EvaluateTasksConfig, path: str, game
             f"{path}split={section.split!r}: is collect.split as well, so tasks that were trained on would be "
             f"evaluated ({', '.join(same)}); name another split, or {hint}"
         )
-    return found
-
-
-def _policy_problems(config: EvaluateTasks, games: Games) -> list[str]:
-    specs, found = [], []
-    for text in config.policies:
-        with contextlib.suppress(ConfigError):  # reported elsewhere
-            specs.append(player_specs.parse(text))
-    found += [
-        f"policies: {spec.name!r} is a chat endpoint; evaluate_tasks plays models (a folder, a run, tiny_player) and "
-        "scripted players (random_legal, simple, strong) only; use the recipe evaluate"
-        for spec in specs
-        if spec.kind == "endpoint"
-    ]
-    bots = [spec.name for spec in specs if spec.kind == "scripted"]
-    for game, options in games.items():
-        if registry.make(game, **options).info.simulators and bots and config.simulators.who != player_specs.SCRIPT:
-            found.append(
-                f"policies: {', '.join(bots)} plays {game} only with simulators.who={player_specs.SCRIPT!r}, got "
-                f"{config.simulators.who!r}: a scripted player does not read what others say"
-            )
-    return found
-
-
-def _simulator_problems(config: PlayingRun, games: Games) -> list[str]:
-    who, found = config.simulators.who, []
-    if who == player_specs.SCRIPT:
-        for game in games:
-            try:
-                scripted.simulators(game)
-            except ValueError as error:
-                found.append(f"games.{game}: {error}; name simulators.who")
-    elif who != "initial" and not (factory.is_endpoint(who) and factory.problem(who) is None):
-        found.append(
-            f"simulators.who={who!r}: must be {player_specs.SCRIPT}, initial, or an endpoint: {factory.EXAMPLE}"
-        )
-    elif who != "initial":
-        spec = player_specs.PolicySpec(player_specs.SIMULATORS, who, "endpoint")
-        try:
-            player_specs.endpoint_config(spec, config.simulators.endpoint)
-        except ConfigError as error:
-            found += [f"simulators: {problem}" for problem in error.problems]
     return found

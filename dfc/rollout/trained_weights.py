@@ -1,4 +1,4 @@
-"""Weights that a run left: a tournament's models, from a folder or a run's newest checkpoint; those to resume from."""
+"""Weights that play: of a folder, or those that a run left in its newest checkpoint; what tells them from others."""
 
 import hashlib
 from pathlib import Path
@@ -7,20 +7,29 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from dfc.config import AdapterConfig
+from dfc.config import AdapterConfig, RowsAdapterConfig
 from dfc.errors import CheckpointError
-from dfc.models import huggingface, sharding
+from dfc.models import families, huggingface, model_folders, sharding
 from dfc.models.config import DecoderConfig
-from dfc.models.lora import merge
+from dfc.models.lora import ALL_LINEAR, QKVO, LoraConfig, merge
+from dfc.models.model_folders import TOKENIZER_FILES
 from dfc.models.transformer import Params, is_stacked, unstack_layers
 from dfc.players.player_specs import WeightsSource
-from dfc.rollout.workers import lora_config
 from dfc.runs.checkpoint import Checkpointer
 
 _SEEN = 1 << 20  # bytes at both ends of a file of weights that its fingerprint reads
 
 
-def load(weights: WeightsSource, model: DecoderConfig, mesh: jax.sharding.Mesh) -> Params:
+def lora_config(adapter: AdapterConfig) -> LoraConfig | None:
+    """Returns the adapters a configuration asks for; None if all weights are trained."""
+    if adapter.rank == 0:
+        return None
+    targets = QKVO if adapter.targets == "qkvo" else ALL_LINEAR
+    dropout = adapter.dropout if isinstance(adapter, RowsAdapterConfig) else 0.0
+    return LoraConfig(rank=adapter.rank, alpha=adapter.alpha, dropout=dropout, targets=targets)
+
+
+def load(weights: WeightsSource, model: DecoderConfig, mesh: jax.sharding.Mesh | None) -> Params:
     """Returns weights in the unrolled layout, spread over a mesh; adapters are merged.
 
     A checkpoint is read whole, the optimizer's state too, into the host's memory.
@@ -28,7 +37,7 @@ def load(weights: WeightsSource, model: DecoderConfig, mesh: jax.sharding.Mesh) 
     Args:
       weights: where they are.
       model: their shape and type.
-      mesh: the devices.
+      mesh: the devices; None: one of them.
 
     Raises:
       WeightsError: the folder is no model. CheckpointError: there is no whole checkpoint, or one of another recipe.
@@ -44,8 +53,30 @@ def load(weights: WeightsSource, model: DecoderConfig, mesh: jax.sharding.Mesh) 
     if lora is not None:
         _, base_params = huggingface.load(weights.folder, mesh=mesh, dtype=model.dtype)
         return merge(base_params, jax.tree.map(jnp.asarray, best), lora.scale)
+    if mesh is None:
+        return jax.tree.map(lambda x: jnp.asarray(x, model.dtype), best)
     places = sharding.param_shardings(model, mesh)
     return jax.tree.map(lambda x, place: jax.device_put(jnp.asarray(x, model.dtype), place), best, places)
+
+
+def kind_of(folder: str) -> tuple[DecoderConfig, str]:
+    """Returns the shape of a model and a digest of its tokenizer, without reading weights.
+
+    Raises:
+      WeightsError: the folder is no model that is computed here.
+    """
+    source = huggingface.resolve(folder)
+    digest = hashlib.sha256()
+    for name in TOKENIZER_FILES:
+        if (source / name).exists():
+            digest.update(name.encode() + (source / name).read_bytes())
+    return families.from_config_json(model_folders.read_json(source / model_folders.CONFIG)), digest.hexdigest()
+
+
+def difference(folder: str, other: str) -> str | None:
+    """Returns what keeps two models from playing in one engine, ``architecture`` or ``tokenizer``; None: nothing."""
+    (model, tokenizer), (other_model, other_tokenizer) = kind_of(folder), kind_of(other)
+    return "architecture" if other_model != model else "tokenizer" if other_tokenizer != tokenizer else None
 
 
 def fingerprint(weights: WeightsSource) -> str:

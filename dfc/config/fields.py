@@ -4,11 +4,13 @@ import dataclasses
 import difflib
 import functools
 import sys
+import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from dfc.config import Games, Range
+from dfc.config.ranges import Range
+from dfc.config.sections import Games
 from dfc.errors import shown
 
 _LARGEST = sys.float_info.max
@@ -30,33 +32,58 @@ def _fields_of_class(section: Any) -> dict[str, Any]:  # noqa: ANN401 - a datacl
     return {field.name: hints[field.name] for field in dataclasses.fields(section)}
 
 
+def without_none(hint: Any) -> Any:  # noqa: ANN401 - a type or a form of `typing`
+    """Returns a type as it is for values that are not None, such as int for ``int | None``."""
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        (hint,) = (kind for kind in typing.get_args(hint) if kind is not types.NoneType)
+    return hint
+
+
+def section_of(hint: Any) -> Any:  # noqa: ANN401 - a type or a form of `typing`
+    """Returns the class of the sections that a mapping from names to sections holds; None for any other type."""
+    kind = typing.get_args(hint)[1] if typing.get_origin(hint) is Mapping else None
+    return kind if dataclasses.is_dataclass(kind) else None
+
+
 def _bare(hint: Any) -> Any:  # noqa: ANN401 - a type or a form of `typing`
+    hint = without_none(hint)
     return typing.get_args(hint)[0] if typing.get_origin(hint) is typing.Annotated else hint
 
 
 def range_of(hint: object) -> Range | None:
     """Returns the range that an annotated type names, if it names one."""
+    hint = without_none(hint)
     if typing.get_origin(hint) is not typing.Annotated:
         return None
     return next((extra for extra in typing.get_args(hint)[1:] if isinstance(extra, Range)), None)
 
 
 def describe_type(hint: object) -> str:
-    """Returns in plain words what a field of this type accepts, e.g. ``a number of at least 0``."""
+    """Returns in plain words what a field of this type accepts, e.g. ``a number, at least 0``."""
+    if (kind := without_none(hint)) is not hint:
+        return f"{describe_type(kind)}, or None"
     allowed, hint = range_of(hint), _bare(hint)
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Literal:
         return "one of " + ", ".join(repr(choice) for choice in arguments)
     if origin is tuple:
         return f"a tuple such as {_example(arguments[0])}{_of_each(arguments[0])}"
-    if hint == Games:
-        return "a mapping from ids to options such as {'TicTacToe-v0': {}}"
     if origin is Mapping:
-        example = "{'mastermind': 100}" if _bare(arguments[1]) is int else "{'name': ('a', 'b')}"
-        return f"a mapping such as {example}{_of_each(arguments[1])}"
+        return f"a mapping {_entries(hint)}"
     names: dict[object, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
     described = names.get(hint, f"a section ({getattr(hint, '__name__', hint)})")
     return described if allowed is None else f"{described}, {allowed}"
+
+
+def _entries(hint: Any) -> str:  # noqa: ANN401 - a type or a form of `typing`
+    """Returns what a mapping of this type holds."""
+    if hint == Games:
+        return "from ids to options such as {'TicTacToe-v0': {}}"
+    if (kind := section_of(hint)) is not None:
+        return f"from names to sections ({kind.__name__})"
+    inner = typing.get_args(hint)[1]
+    example = {int: "{'mastermind': 100}", Any: "{'top_k': 20}"}.get(_bare(inner), "{'name': ('a', 'b')}")
+    return f"such as {example}{_of_each(inner)}"
 
 
 def _of_each(hint: object) -> str:
@@ -81,6 +108,8 @@ def nearest(name: str, allowed: Iterable[str]) -> str:
 
 
 def _fits(value: object, hint: Any) -> bool:  # noqa: ANN401 - a type or a form of `typing`
+    if (kind := without_none(hint)) is not hint:
+        return value is None or _fits(value, kind)
     hint = _bare(hint)
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Literal:
@@ -91,36 +120,49 @@ def _fits(value: object, hint: Any) -> bool:  # noqa: ANN401 - a type or a form 
         return isinstance(value, Mapping) and all(
             isinstance(key, str) and _fits(item, arguments[1]) for key, item in value.items()
         )
-    if hint is float:
-        fits = isinstance(value, int | float) and not isinstance(value, bool)
-        return fits and bool(-_LARGEST <= typing.cast("float", value) <= _LARGEST)  # neither infinite nor NaN
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
-    return isinstance(hint, type) and isinstance(value, hint)
+    if hint in (float, int):
+        return _is_number(value, hint)
+    return hint is Any or (isinstance(hint, type) and isinstance(value, hint))
+
+
+def _is_number(value: object, kind: type) -> bool:
+    if isinstance(value, bool):
+        return False
+    if kind is int:
+        return isinstance(value, int) and abs(value) < 2**63
+    return isinstance(value, int | float) and bool(-_LARGEST <= value <= _LARGEST)  # neither infinite nor NaN
 
 
 def type_problems(section: object, path: str = "") -> list[str]:
     """Returns which values of a configuration are not of their field's type; games are checked elsewhere."""
     found = []
-    for name, hint in fields_of(section).items():
+    for name, hint in annotated_fields(section).items():
         key, value = f"{path}{name}", getattr(section, name)
-        if dataclasses.is_dataclass(hint):
-            if isinstance(hint, type) and is_section(value, hint):
-                found += type_problems(value, f"{key}.")
-            else:
-                found.append(f"{key}={shown(value)}: must be {describe_type(hint)}")
-        elif hint != Games and not _fits(value, hint):
+        if hint == Games:
+            continue
+        inside = _sections(key, value, hint)
+        if inside is not None and all(is_section(inner, kind) for _, inner, kind in inside):
+            found += [problem for place, inner, _ in inside for problem in type_problems(inner, f"{place}.")]
+        elif inside is not None:
+            found += [
+                f"{place}={shown(inner)}: must be {describe_type(kind)}"
+                for place, inner, kind in inside
+                if not is_section(inner, kind)
+            ]
+        elif not _fits(value, hint):
             found.append(f"{key}={shown(value)} ({type(value).__name__}): must be {describe_type(hint)}")
     return found
 
 
 def range_problems(section: object, path: str = "") -> list[str]:
-    """Returns which numbers of a configuration with values of the right types are out of their field's range."""
+    """Returns which numbers of a configuration are out of their field's range; other types are passed over."""
     found = []
     for name, hint in annotated_fields(section).items():
         key, value = f"{path}{name}", getattr(section, name)
-        if dataclasses.is_dataclass(_bare(hint)):
-            found += range_problems(value, f"{key}.")
+        if (inside := _sections(key, value, hint)) is not None:
+            found += [problem for place, inner, _ in inside for problem in range_problems(inner, f"{place}.")]
+            continue
+        if hint == Games or not _fits(value, hint):
             continue
         problems = dict.fromkeys(
             problem for number, allowed in _ranged(value, hint) if (problem := allowed.problem(number)) is not None
@@ -130,8 +172,20 @@ def range_problems(section: object, path: str = "") -> list[str]:
     return found
 
 
+def _sections(key: str, value: object, hint: Any) -> list[tuple[str, object, type]] | None:  # noqa: ANN401 - a type
+    """Returns (key, value, class) of the section, or of the sections by name, that a field holds; None: of neither."""
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return [(key, value, hint)]
+    kind = section_of(hint)
+    if kind is None or not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        return None
+    return [(f"{key}.{name}", inner, kind) for name, inner in value.items()]
+
+
 def _ranged(value: Any, hint: Any) -> Iterator[tuple[float, Range]]:  # noqa: ANN401 - any value of the schema
     """Yields the numbers of a value that have a range, those in tuples and mappings too."""
+    if value is None:
+        return
     if (allowed := range_of(hint)) is not None:
         yield value, allowed
     elif typing.get_origin(hint) is tuple:
@@ -144,10 +198,13 @@ def _ranged(value: Any, hint: Any) -> Iterator[tuple[float, Range]]:  # noqa: AN
 
 def has_sections(config: object) -> bool:
     """Returns whether every section of a configuration is one of its class; what is in it may be anything."""
-    sections = (
-        (hint, getattr(config, name)) for name, hint in fields_of(config).items() if dataclasses.is_dataclass(hint)
-    )
-    return all(isinstance(hint, type) and is_section(value, hint) and has_sections(value) for hint, value in sections)
+    for name, hint in fields_of(config).items():
+        inside = _sections(name, getattr(config, name), hint)
+        if inside is None and section_of(hint) is not None:
+            return False
+        if not all(is_section(value, kind) and has_sections(value) for _, value, kind in inside or ()):
+            return False
+    return True
 
 
 def is_section(value: object, kind: type) -> bool:
