@@ -15,9 +15,9 @@ Variant: --config.mixed_priority.enabled=false gives every group as many seeds.
 
 from dfc.config import (
     AcceptanceConfig,
-    EvaluationConfig,
     Grpo,
     GrpoConfig,
+    MatchesConfig,
     OptimizerConfig,
     RewardConfig,
 )
@@ -45,5 +45,5 @@ def get_config() -> Grpo:
         acceptance=AcceptanceConfig(rule="always"),
         grpo=GrpoConfig(clip_ratio=0.2, kl_coefficient=0.01),
         reward=RewardConfig(hasty_action_penalty=False, invalid=-1.0),
-        evaluation=EvaluationConfig(games=40, stage_games=8),
+        evaluation=MatchesConfig(games=40),
     )

@@ -14,7 +14,14 @@ Variant: --config.steps=150 for a quick and worse one; 5000 for one that solves 
   groups, which leaves little to learn.
 """
 
-from dfc.config import BatchShape, CheckpointConfig, RolloutConfig, SamplingConfig, ScheduledOptimizerConfig, TinyPlayer
+from dfc.config import (
+    BatchShape,
+    CheckpointConfig,
+    PlayerRolloutConfig,
+    SamplingConfig,
+    ScheduledOptimizerConfig,
+    TinyPlayer,
+)
 
 GROUPS = {
     "wordle": {},
@@ -35,7 +42,7 @@ def get_config() -> TinyPlayer:
     return TinyPlayer(
         name="paprika_player",
         games=GROUPS,
-        rollout=RolloutConfig(
+        rollout=PlayerRolloutConfig(
             slots=64,
             max_length=640,
             max_reply_length=40,

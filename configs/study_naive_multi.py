@@ -11,7 +11,7 @@ Variant: --config.mixed_priority.enabled=false gives every game as many seeds.
 
 import dataclasses
 
-from dfc.config import Grpo
+from dfc.config import Grpo, MatchesConfig
 from dfc.configs import study_dfc
 
 
@@ -19,4 +19,5 @@ def get_config() -> Grpo:
     """Returns the configuration."""
     base = study_dfc.get_config()
     shared = {field.name: getattr(base, field.name) for field in dataclasses.fields(Grpo) if hasattr(base, field.name)}
-    return Grpo(**shared | {"name": "study_naive_multi", "iterations": study_dfc.ITERATIONS_OF_BASELINES})
+    shared |= {"name": "study_naive_multi", "evaluation": MatchesConfig(games=base.evaluation.games)}
+    return Grpo(**shared | {"iterations": study_dfc.ITERATIONS_OF_BASELINES})

@@ -10,7 +10,7 @@ Score: at least 99 % legal replies in five tokens, 96 to 97 % in ConnectFour and
 Variant: --config.steps=400 for a quick and worse one.
 """
 
-from dfc.config import BatchShape, CheckpointConfig, RolloutConfig, ScheduledOptimizerConfig, TinyPlayer
+from dfc.config import BatchShape, CheckpointConfig, PlayerRolloutConfig, ScheduledOptimizerConfig, TinyPlayer
 
 GAME_IDS = (  # the bundled weights were made from these; another list makes another model
     "TicTacToe-v0",
@@ -30,7 +30,7 @@ def get_config() -> TinyPlayer:
     return TinyPlayer(
         name="tiny_player",
         games={game_id: {} for game_id in GAME_IDS},
-        rollout=RolloutConfig(slots=64, max_length=1024, max_reply_length=8, stop=("]",), prompt="bare_action"),
+        rollout=PlayerRolloutConfig(slots=64, max_length=1024, max_reply_length=8, stop=("]",), prompt="bare_action"),
         optimizer=ScheduledOptimizerConfig(learning_rate=4e-3, warmup_steps=60, schedule="cosine", b2=0.98),
         batch=BatchShape(row_length=160, micro_batch_rows=4),
         checkpoint=CheckpointConfig(every=500, keep=2),

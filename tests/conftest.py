@@ -4,12 +4,20 @@ Programs are compiled with few optimizations: compiling is four fifths of the te
 is the same. ``make test-optimized`` runs the tests with the programs that users run.
 """
 
+import atexit
 import os
+import shutil
+import tempfile
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # For the processes that tests start, too; an XLA_FLAGS from outside wins.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
+
+# Compiled programs of the runs that tests start are kept for the time of the tests, and not in the user's folder.
+if "DFC_TESTS_CACHE" not in os.environ:
+    os.environ["DFC_TESTS_CACHE"] = os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="dfc-tests-")
+    atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
 import jax
 import pytest

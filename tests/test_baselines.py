@@ -16,6 +16,7 @@ from dfc.config import (
     GroupingConfig,
     Grpo,
     GrpoConfig,
+    MatchesConfig,
     OpponentPoolConfig,
 )
 from dfc.configs import smoke
@@ -56,7 +57,7 @@ def configured(**method):
 def plain(**settings):
     base = configured()
     shared = {field.name: getattr(base, field.name) for field in dataclasses.fields(Grpo) if hasattr(base, field.name)}
-    return Grpo(**shared | {"iterations": 2, **settings})
+    return Grpo(**shared | {"iterations": 2, "evaluation": MatchesConfig(games=2), **settings})
 
 
 class StopsAfter(Stop):

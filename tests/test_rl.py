@@ -424,6 +424,10 @@ def test_the_loss_is_the_papers_with_the_configured_numbers():
         if counted.any():
             means.append((per_token + 0.5 * kl)[row][counted].mean())
     np.testing.assert_allclose(loss.total, sum(means), rtol=1e-5)
+
+    dr_grpo = rl.make_loss(dataclasses.replace(grpo, unit="fixed_length"), 16)(logp, batch, ref)
+    np.testing.assert_allclose(dr_grpo.total, ((per_token + 0.5 * kl) * mask).sum() / 16, rtol=1e-5)
+    assert dr_grpo.weight == loss.weight == len(means)
     assert loss.weight == len(means)
 
 

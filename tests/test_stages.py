@@ -2,15 +2,19 @@
 
 import dataclasses
 import types
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from observed import bases, record
 
 from dfc.config import AcceptanceConfig, DivideFuseConquer, FusionConfig, GroupingConfig
+from dfc.errors import TrainingError
 from dfc.recipes.divide_fuse_conquer import _close_stage, _fused
 from dfc.recipes.stages import Group, Stage, episodes, group_games, iterations, plan
+from dfc.rollout.workers import RolloutWorkers
 from dfc.training.rl_run import State
 
 PAPER = DivideFuseConquer()
@@ -194,3 +198,17 @@ def test_adapters_are_fused_with_the_same_weights(at_once, shares):
     expected = a @ sum(share * b for share, b in zip(shares, bs, strict=True))
     np.testing.assert_allclose(pair["a"] @ pair["b"], expected, atol=1e-4)
     assert missed < 1e-3
+
+
+def test_a_game_that_cannot_be_played_stops_the_run_before_it_is_in_no_group():
+    play = RolloutWorkers.play
+
+    def failing(*given, **more):
+        return [dataclasses.replace(episode, failure="down") for episode in play(*given, **more)]
+
+    config = dataclasses.replace(bases()["divide_fuse_conquer"], grouping=GroupingConfig(trials=2))
+    with (
+        mock.patch.object(RolloutWorkers, "play", failing),
+        pytest.raises(TrainingError, match=r"every game failed.*down"),
+    ):
+        record(config)

@@ -145,7 +145,8 @@ class GrpoConfig:
         mean of the others; ``role``, the mean of all episodes of the iteration in the same game and seat.
       kl_coefficient: weight of the KL divergence to the initial policy.
       normalize_std: divide advantages by the standard deviation of the group, or of the role.
-      unit: average over all action tokens (``token``) or first within each episode (``sequence``).
+      unit: average over all action tokens (``token``), or first within each episode (``sequence``); or sum within each
+        episode and divide by `batch.row_length`, whatever the episode's own length (``fixed_length``, Dr. GRPO).
       updates_per_iteration: optimizer steps on one iteration's episodes, each on its share of the groups.
       importance_cap: correct for the gap between the sampler's probabilities and the trainer's of the same weights:
         each action token's policy gradient is weighted by their ratio, trainer over sampler, and by no more than this.
@@ -158,21 +159,30 @@ class GrpoConfig:
     baseline: Literal["group", "leave_one_out", "role"] = "group"
     kl_coefficient: NotNegative = 0.1
     normalize_std: bool = True
-    unit: Literal["token", "sequence"] = "token"
+    unit: Literal["token", "sequence", "fixed_length"] = "token"
     updates_per_iteration: Count = 1
     importance_cap: NotNegative = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
-class EvaluationConfig:
+class MatchesConfig:
     """The matches at the end of a run.
 
     Attributes:
       games: per game id and opponent, seats alternating, on seeds no training game used.
-      stage_games: per game id after each stage, against the initial policy, for the table of stages.
     """
 
     games: EvenCount = 200
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationConfig(MatchesConfig):
+    """The matches at the end of a run, and those between its stages.
+
+    Attributes:
+      stage_games: per game id after each stage, against the initial policy, for the table of stages.
+    """
+
     stage_games: EvenCount = 40
 
 
@@ -201,7 +211,7 @@ class RlRun(PlayingRun, TrainingRun):
       optimizer: how weights follow gradients. It starts again at every stage and is undone with a dropped update, so
         the learning rate is constant after its warm-up.
       adapter: low-rank adapters instead of all weights.
-      evaluation: the matches after stages and at the end.
+      evaluation: the matches at the end.
     """
 
     seeds_per_game: Count = 50
@@ -220,7 +230,7 @@ class RlRun(PlayingRun, TrainingRun):
     reward: RewardConfig = RewardConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     adapter: AdapterConfig = AdapterConfig()
-    evaluation: EvaluationConfig = EvaluationConfig()
+    evaluation: MatchesConfig = MatchesConfig()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -248,6 +258,7 @@ class DivideFuseConquer(RlRun):
       conquer_iterations: iterations after each fuse; of each game's, or of the one stage, in the other methods.
       grouping: the divide step.
       fusion: the fuse step.
+      evaluation: the matches after stages and at the end.
     """
 
     recipe: ClassVar[str] = "divide_fuse_conquer"
@@ -258,3 +269,4 @@ class DivideFuseConquer(RlRun):
     conquer_iterations: CountOrZero = 100
     grouping: GroupingConfig = GroupingConfig()
     fusion: FusionConfig = FusionConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()

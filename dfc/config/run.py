@@ -16,6 +16,7 @@ from dfc.config.sections import (
     Games,
     MeshConfig,
     ModelConfig,
+    PlayerRolloutConfig,
     RolloutConfig,
     TrainingConfig,
 )
@@ -49,7 +50,7 @@ class GamesRun(Run):
     """
 
     games: Games = dataclasses.field(default_factory=dict)
-    rollout: RolloutConfig = RolloutConfig()
+    rollout: PlayerRolloutConfig = PlayerRolloutConfig()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,12 +58,14 @@ class PlayersRun(GamesRun):
     """A run in which others can sit beside its own policies.
 
     Attributes:
+      rollout: how games are played.
       simulators: who plays the games' simulators: ``script``, ``initial`` (the model of the run, greedily), or a chat
         endpoint (``http://HOST/v1#MODEL``); in a tournament also a model, and not ``initial``.
       endpoints: how chat endpoints are asked, by the name of the player in this run: ``opponent``, ``simulators``, or
         that of a policy; whoever is not named is asked as by default.
     """
 
+    rollout: RolloutConfig = RolloutConfig()
     simulators: str = "script"
     endpoints: Mapping[str, EndpointConfig] = dataclasses.field(default_factory=dict)
 

@@ -146,8 +146,8 @@ class SamplingConfig(FilterConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class RolloutConfig:
-    """How games are played.
+class PlayerRolloutConfig:
+    """How games are played whose simulators follow their scripts.
 
     Attributes:
       slots: games in flight at once, per worker; a game between two models keeps two conversations in the cache.
@@ -162,7 +162,6 @@ class RolloutConfig:
       max_prompt_length: tokens of one input, the conversation of a player's seat so far with the new observation; a
         longer one is an overrun like a full context. 0: only max_length limits it.
       max_reply_length: tokens of one reply; a reply that reaches it is cut there.
-      simulator_reply_length: tokens of one reply of a policy that is a simulator (Paprika, appendix E).
       max_actions: legal actions of all players together (the paper: 120 steps); 0: the game's own longest play. A game
         that is longer is stopped there: whoever is ahead wins where the game has a measure of it (`Game.standing`,
         chips in poker), and otherwise it is no result. Illegal and unreadable replies are bounded by the allowances.
@@ -187,7 +186,6 @@ class RolloutConfig:
     max_length: Length = 8192
     max_prompt_length: Annotated[int, Range(0)] = 0
     max_reply_length: Count = 4096
-    simulator_reply_length: Count = 1024
     max_actions: Annotated[int, Range(0)] = 0
     decode_steps: Count = 32
     prefill_buckets: tuple[Annotated[int, Range(1)], ...] = ()
@@ -196,6 +194,17 @@ class RolloutConfig:
     stop: tuple[str, ...] = ()
     prompt: Literal["bare_action", "think"] = "bare_action"
     think_language: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class RolloutConfig(PlayerRolloutConfig):
+    """How games are played.
+
+    Attributes:
+      simulator_reply_length: tokens of one reply of a policy that is a simulator (Paprika, appendix E).
+    """
+
+    simulator_reply_length: Count = 1024
 
 
 @dataclasses.dataclass(frozen=True)

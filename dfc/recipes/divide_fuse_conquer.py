@@ -69,12 +69,13 @@ def run(config: DivideFuseConquer, folder: RunFolder, stop: Stop) -> None:
             while state.stage < len(stages):
                 stage = stages[state.stage]
                 if state.iteration == 0:
-                    _begin(run_, config.fusion, stage, state)
+                    _begin(run_, config, stage, state)
                 # The end of a stage is saved after its matches; before them too where these can be stopped.
                 own, count = stage.kind == "single", iterations(stage, config)
                 rl.train(run_, how, state, stage.name, stage.games, count, shown.show, save_last=own)
                 with run_.interruptible(state):
-                    measurements.measure_stage(run_, stage.name, state.best, stage.games if own else list(config.games))
+                    measured = stage.games if own else list(config.games)
+                    measurements.measure_stage(run_, stage.name, state.best, measured, config.evaluation.stage_games)
                     if own:
                         name = stage.games[0]
                         measurements.final_matches(run_, state.best, stage.games)
@@ -99,6 +100,7 @@ def _divide(run_: Run, settings: GroupingConfig) -> list[Group]:
     print(f"base: {settings.trials} games per game id (the first ones compile)", flush=True)  # noqa: T201 - progress
     specs = matches.match_specs(config.games, settings.trials, config.seed, "grouping")
     episodes = workers.play(specs, PolicyWeights(workers.initial_params), "initial")
+    rl.refuse_all_failed(episodes)  # a game of which nothing is known would be in no group, and never trained on
     folder.append("episodes", [e.record(stage="base", iteration=0, kind="evaluate", reward=None) for e in episodes])
     rows = matches.evaluation_rows(episodes, stage="base", policy="initial", opponent="initial")
     folder.append("evaluations", measurements.without_opponent(rows, workers))
@@ -131,14 +133,15 @@ def _close_stage(stages: list[Stage], state: State, groups: list[Group]) -> None
         state.best = state.policies.pop(groups[0].name)
 
 
-def _begin(run_: Run, settings: FusionConfig, stage: Stage, state: State) -> None:
+def _begin(run_: Run, config: DivideFuseConquer, stage: Stage, state: State) -> None:
     """Sets the policy a stage starts from and measures it."""
     rates = None
     if stage.fuses:
-        state.best = _fused(run_, settings, state, stage)
+        state.best = _fused(run_, config.fusion, state, stage)
         state.policies = {name: p for name, p in state.policies.items() if name not in stage.fuses}
         name = stage.name.replace("conquer", "fuse")
-        rates = measurements.measure_stage(run_, name, state.best, list(run_.config.games))
+        games = list(config.games)
+        rates = measurements.measure_stage(run_, name, state.best, games, config.evaluation.stage_games)
     else:
         state.best = run_.initial_params
     rl.begin(run_, state, stage.name, stage.games, rates)

@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from dfc.config import GameOptions, ModelConfig, PlayingRun, TinyPlayer
+from dfc.config import GameOptions, ModelConfig, PlayingRun, RolloutConfig, TinyPlayer
 from dfc.errors import DivergenceError
 from dfc.evaluation import matches
 from dfc.files import write_json
@@ -363,16 +363,17 @@ def evaluate(config: TinyPlayer, policy: Path, look: Callable[[], None]) -> list
       policy: the folder with what it has made.
       look: called between two calls of the engine; what it raises ends the games.
     """
-    played = PlayingRun(games=config.games, rollout=config.rollout, model=ModelConfig(path=str(policy)))
+    rollout = RolloutConfig(**vars(config.rollout))
+    played = PlayingRun(games=config.games, rollout=rollout, model=ModelConfig(path=str(policy)))
     workers = RolloutWorkers(played, look, sampling=config.sampling)
     games = config.games
-    episodes = []
+    specs: list[EpisodeSpec] = []
     for game, options in games.items():
-        specs = matches.match_specs({game: options}, config.evaluation_games, config.seed, "tiny player")
+        own = matches.match_specs({game: options}, config.evaluation_games, config.seed, "tiny player")
         # Of the tasks that it was shown, as many of each split as the games divide into.
         shown = _shown(game, options, config.tasks)
-        specs = [_dealt(spec, *shown[i * len(shown) // len(specs)]) for i, spec in enumerate(specs)]
-        episodes += workers.play(specs, PolicyWeights(workers.initial_params), "random_legal")
+        specs += [_dealt(spec, *shown[i * len(shown) // len(own)]) for i, spec in enumerate(own)]
+    episodes = workers.play(specs, PolicyWeights(workers.initial_params), "random_legal")
     workers.close()
     rows = matches.evaluation_rows(episodes, stage="final", policy="final", opponent="random_legal")
     single = {game for game, options in games.items() if registry.make(game, **options).seats == 1}

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, Literal, ParamSpec, Self, TypeVar
 
-from dfc.config import RolloutConfig, SamplingConfig
+from dfc.config import PlayerRolloutConfig, RolloutConfig, SamplingConfig
 from dfc.episodes import Episode, PlayedReply, Speaker
 from dfc.games import registry, scripted
 from dfc.games.game import Game, Outcome, Verdict
@@ -47,7 +47,7 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
-def system_prompt(config: RolloutConfig) -> str | None:
+def system_prompt(config: PlayerRolloutConfig) -> str | None:
     """Returns what players read before the first observation, the language of thought included; None: nothing."""
     if config.prompt != "think":
         return None

@@ -10,11 +10,11 @@ from dfc.training import rl
 from dfc.training.rl_run import Run
 
 
-def measure_stage(run: Run, name: str, params: Params, game_ids: Collection[str]) -> dict[str, float]:
-    """Plays some games against the initial policy for the table of stages; returns the win rates."""
+def measure_stage(run: Run, name: str, params: Params, game_ids: Collection[str], count: int) -> dict[str, float]:
+    """Plays `count` games per id against the initial policy for the table of stages; returns the win rates."""
     config, folder, workers = run.config, run.folder, run.workers
     games = {game: options for game, options in config.games.items() if game in game_ids}
-    specs = matches.match_specs(games, config.evaluation.stage_games, config.seed, f"stage {name}")
+    specs = matches.match_specs(games, count, config.seed, f"stage {name}")
     episodes = workers.play(specs, run.policy(params), "initial")
     folder.append("episodes", (e.record(stage=name, iteration=0, kind="evaluate", reward=None) for e in episodes))
     rows = matches.evaluation_rows(episodes, stage=name, policy="stage", opponent="initial")

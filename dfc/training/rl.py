@@ -244,7 +244,7 @@ def make_loss(config: GrpoConfig, row_length: int) -> LossFunction:
     The fourth argument, log-probabilities under the weights that sampled as the trainer computes them, is read if
     `config.importance_cap` is above 0. None is right for the first update of an iteration only.
     """
-    packing = "sequence" in (config.unit, config.ratio)
+    packing = config.unit != "token" or config.ratio == "sequence"
     cap = config.importance_cap
 
     def loss(
@@ -263,6 +263,7 @@ def make_loss(config: GrpoConfig, row_length: int) -> LossFunction:
             proximal_logprobs=proximal if cap else None,
             importance_cap=cap,
             unit=config.unit,
+            max_length=row_length if config.unit == "fixed_length" else 0.0,
             segments=batch.segments if packing else None,
             num_segments=max(1, row_length // 4) if packing else None,
         )

@@ -1,0 +1,397 @@
+"""What recipes do with a configuration: the tape of a whole run with stand-ins, or the stages that a run is made of.
+
+A recipe of several stages is observed by the configurations of its stages, each of which is of a recipe observed here.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import importlib
+import io
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from unittest import mock
+
+import pyarrow.parquet as pq
+from offline_rows import pairs, sequences, write_pairs, write_sft
+from stand_ins import BUNDLED, Asked, Tape, TapeFolder, stand_ins
+from trajectory_rows import PROVENANCE, row
+
+from dfc.config import (
+    RECIPES,
+    AcceptanceConfig,
+    AdapterConfig,
+    BatchConfig,
+    BatchShape,
+    BuildData,
+    CheckpointConfig,
+    Collect,
+    CollectConfig,
+    CollectingRun,
+    CollectRound,
+    DivideFuseConquer,
+    EndpointConfig,
+    Evaluate,
+    EvaluateTasks,
+    EvaluateTasksConfig,
+    EvaluationConfig,
+    FusionConfig,
+    GroupingConfig,
+    Grpo,
+    MatchesConfig,
+    MeshConfig,
+    ModelConfig,
+    OpponentPoolConfig,
+    OptimizerConfig,
+    Paprika,
+    PlayerRolloutConfig,
+    PlayingRun,
+    Preference,
+    RlRun,
+    RolloutConfig,
+    RowsAdapterConfig,
+    ScheduledOptimizerConfig,
+    Sft,
+    StagesRun,
+    TaskCollectionConfig,
+    TaskCurriculum,
+    TinyPlayer,
+    TrainingRun,
+)
+from dfc.data.trajectory_files import TrajectoryWriter
+from dfc.launch import command_line
+from dfc.recipes import paprika, task_curriculum
+from dfc.runs.stop_signals import Stop
+
+KINDS = {**RECIPES, CollectRound.recipe: CollectRound}
+_HELD = tempfile.TemporaryDirectory(prefix="every_field_")  # until this process ends
+_PLACE = Path(_HELD.name)
+
+
+# ---- what is there to name -------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def other_model():
+    """The bundled model in another folder."""
+    return str(shutil.copytree(BUNDLED, _PLACE / "other"))
+
+
+@functools.cache
+def collected(name="collected", tasks=4):
+    """A run of collect: of two games tasks that were solved and failed, and one where a reply could not be read."""
+    with TrajectoryWriter(_PLACE / name / "trajectories", PROVENANCE) as writer:
+        for game in ("wordle", "mastermind"):
+            for task in range(tasks):
+                writer.write(row(game, task, 0, turns=2, tokens=20))
+                writer.write(row(game, task, 1, turns=5, tokens=40))
+                writer.write(row(game, task, 2, turns=6, tokens=200, success=False))
+                writer.write(row(game, task, 4, turns=2, tokens=30))
+            writer.write(row(game, tasks, 0, turns=2, tokens=20))
+            writer.write(row(game, tasks, 1, turns=4, tokens=60, success=False, failure="malformed"))
+    return str(_PLACE / name)
+
+
+@functools.cache
+def rows(kind, seed=0):
+    """Rows to train on."""
+    write = {
+        "sft": lambda path: write_sft(path, sequences(13, seed=seed)),
+        "pairs": lambda path: write_pairs(path, pairs(13, seed=seed)),
+    }
+    folder = _PLACE / f"rows_{kind}_{seed}"
+    folder.mkdir()
+    return str(write[kind](folder / f"{kind}.parquet"))
+
+
+@functools.cache
+def conversations(kind):
+    """The same as conversations of others, one of which takes more bytes than the others."""
+    path = _PLACE / f"conversations_{kind}.jsonl"
+    lines = []
+    for size in (5, 9, 1100):
+        asked, *said = (
+            {"role": role, "content": text}
+            for role, text in (("user", "x" * size), ("assistant", "[4]"), ("assistant", "[5]"))
+        )
+        pair = {"prompt": [asked], "chosen": said[:1], "rejected": said[1:]}
+        lines.append(json.dumps(pair if kind == "pairs" else {"messages": [asked, said[0]]}))
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return str(path)
+
+
+# ---- tapes -----------------------------------------------------------------------------------------------------------
+
+
+def workdir(config):
+    """Where a run of the command line would lie."""
+    with mock.patch.object(command_line, "load", return_value=config):
+        return command_line.parse(["--config=this"]).workdir
+
+
+_TAPES = {}
+
+
+def tape_of(config):
+    """What a run does, event by event; the same list for the same configuration."""
+    key = repr(config)
+    if key not in _TAPES:
+        _TAPES[key] = record(config)
+    return _TAPES[key]
+
+
+def record(config):
+    """What a run does, event by event."""
+    tape, path = Tape(), _PLACE / "run"
+    if isinstance(config, Paprika | TaskCurriculum):
+        stages = (paprika if isinstance(config, Paprika) else task_curriculum).stages(config, path)
+        return [(stage.name, repr(stage.config), getattr(stage.run, "keywords", None)) for stage in stages]
+    for kept in _PLACE.glob("rows_*/*/"):  # log-probabilities of an earlier run, which this one would not compute
+        shutil.rmtree(kept)
+    recipe = importlib.import_module(f"dfc.recipes.{config.module}")
+    run = recipe.collect if isinstance(config, CollectRound) else recipe.run
+    with stand_ins(tape), contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(Asked):
+        run(config, TapeFolder(tape, path, config), Stop())
+    for file in path.glob("groups.json"):
+        tape.add("groups", file.read_text(encoding="utf-8"))
+    for file in sorted(path.glob("data/*.parquet")):
+        tape.add("rows", pq.read_table(file).to_pylist())
+    return tape.events
+
+
+# ---- configurations --------------------------------------------------------------------------------------------------
+
+_ROLLOUT = RolloutConfig(slots=3, max_length=128, max_reply_length=6)
+_MODEL = ModelConfig(dtype="bfloat16")
+_SERVER = "http://127.0.0.1:9/v1#m"
+_ASKED = EndpointConfig(input_price=1.0, output_price=2.0)
+_TRAINED = {
+    "model": _MODEL,
+    "batch": BatchConfig(row_length=256, micro_batch_rows=8),
+    "checkpoint": CheckpointConfig(every=2, keep=2),
+}
+_RL = {
+    **_TRAINED,
+    "games": {"TicTacToe-v0": {}, "GuessTheNumber-v0": {"max_turns": 3, "max_number": 9}},
+    "rollout": _ROLLOUT,
+    "seeds_per_game": 3,
+    "trajectories_per_seed": 3,
+    "epsilon": 0.2,
+    "acceptance": AcceptanceConfig(games=2),
+    "optimizer": OptimizerConfig(learning_rate=0.01),
+}
+_SIMULATORS = {"twenty_questions": {"max_turns": 3}}
+_TASKS = {**_SIMULATORS, "bandit": {"max_turns": 3}}
+_LONG = RolloutConfig(slots=3, max_length=2048, max_reply_length=16)
+_PLAYED = {"model": _MODEL, "rollout": _LONG}
+_SFT = {"epochs": 1, "batch_size": 4, "optimizer": ScheduledOptimizerConfig(learning_rate=0.01)}
+_STAGES = {**_TRAINED, "rollout": _ROLLOUT, "evaluate_tasks": EvaluateTasksConfig(tasks_of={})}
+
+
+@functools.cache
+def bases():
+    """Returns a configuration of every recipe: small, and with every part of the run in it."""
+    collecting = {**_PLAYED, "games": _TASKS, "tasks": 2, "episodes_per_chunk": 7}
+    return {
+        "divide_fuse_conquer": DivideFuseConquer(
+            **_RL,
+            divide_iterations=1,
+            conquer_iterations=1,
+            evaluation=EvaluationConfig(games=2, stage_games=2),
+            grouping=GroupingConfig(trials=6, groups=(("TicTacToe-v0",), ("GuessTheNumber-v0",))),
+        ),
+        "grpo": Grpo(**_RL, evaluation=MatchesConfig(games=2), iterations=3),
+        "paprika": Paprika(**_STAGES, games=_TASKS),
+        "task_curriculum": TaskCurriculum(**_STAGES, games=_TASKS),
+        "collect": Collect(**collecting, samples=2, samples_of={}),
+        "collect_round": CollectRound(**collecting, steps=8, samples=2),
+        "build_data": BuildData(trajectories=collected()),
+        "sft": Sft(**_TRAINED, **_SFT, data=rows("sft")),
+        "preference": Preference(**_TRAINED, **_SFT, data=rows("pairs")),
+        "evaluate_tasks": EvaluateTasks(
+            **_PLAYED,
+            games=_TASKS,
+            tasks=2,
+            tasks_of={"bandit": 3},
+            trajectories=2,
+            policies=("tiny_player", "random_legal"),
+        ),
+        "evaluate": Evaluate(
+            games={"TicTacToe-v0": {}, "Nim-v0": {}, **_SIMULATORS},
+            rollout=_LONG,
+            seeds=2,
+            policies=("tiny_player", "random_legal", "strong"),
+        ),
+        "tiny_player": TinyPlayer(
+            games={"TicTacToe-v0": {}, "bandit": {"max_turns": 3}},
+            rollout=PlayerRolloutConfig(slots=3, max_length=2048, max_reply_length=16),
+            transcripts_per_game=8,
+            skill=(0.3, 0.8),
+            steps=4,
+            transcripts_per_step=4,
+            long_every=2,
+            batch=BatchShape(row_length=256, micro_batch_rows=2),
+            optimizer=ScheduledOptimizerConfig(learning_rate=0.01),
+            evaluation_games=2,
+            checkpoint=CheckpointConfig(every=2, keep=2),
+        ),
+    }
+
+
+def reward_of_ones_own(episode):
+    """A value of `reward.function`."""
+    return 3.5 + episode.steps
+
+
+# ---- other values, and runs that read what the base does not --------------------------------------------------------
+
+
+@functools.cache
+def values():
+    """Returns other values of fields whose type and range do not say them; by the key, or with * by its last part."""
+    return {
+        "name": ("other",),
+        "model.path": (other_model(),),
+        "mesh.data": (2,),
+        "mesh.fsdp": (2,),
+        "mesh.tensor": (2,),
+        "games": (
+            {"TicTacToe-v0": {}, "GuessTheNumber-v0": {"max_turns": 2, "max_number": 9}},
+            {"wordle": {}},
+        ),
+        "rollout.max_prompt_length": (8, 290),
+        "rollout.prefill_buckets": ((16,),),
+        "rollout.cache_buckets": ((64,),),
+        "rollout.stop": (("]",), ("] [",)),
+        "rollout.think_language": ("Chinese",),
+        "simulators": ("initial", "tiny_player"),
+        "*extra_body": ({"top_k": 5},),
+        "*cache": (str(_PLACE / "cache"),),
+        "*opponent": ("random_legal",),
+        "*key_variable": ("SOME_KEY",),
+        "*samples_of": ({"twenty_questions": 3},),
+        "*tasks_of": ({"twenty_questions": 3},),
+        "transcripts_of": ({"bandit": 5},),
+        "join_groups": ({"both": ("twenty_questions", "bandit")},),
+        "c": (0.0, 50.0),
+        "width": (64,),
+        "*split": ("test", "train"),
+        "*temperatures": ((0.3,),),
+        "policies": (("tiny_player", "simple"),),
+        "anchor": ("random_legal",),
+        "trained": ("random_legal",),
+        "base": ("strong",),
+        "reference": ("tiny_player",),
+        "grouping.order": (tuple(reversed(GroupingConfig().order)),),
+        "grouping.groups": ((("GuessTheNumber-v0",), ("TicTacToe-v0",)),),
+        "*groups": (("wordle",), ("bandit",)),
+        "*leave_out": (("bandit",), ("wordle",)),
+        "*rejected_failures": (("malformed",),),
+        "trajectories": (collected("fewer", 3), 3),
+        "collected": (collected("fewer", 3),),
+        "data": (rows("sft", 1), rows("pairs", 1)),
+        "*attention": ("splash",),  # auto is xla here, and cudnn needs an NVIDIA device
+        "*max_growth": (1.01,),
+        "*max_update": (0.1,),
+        "*max_row_bytes": (1000,),
+        "skill": ((0.5, 0.9),),
+        "novice": (("bandit",),),
+        "stages": (("collect", "build_data", "sft"),),
+        "acceptance.tolerance": (1.0,),
+        "reward.function": ("observed:reward_of_ones_own",),
+    }
+
+
+def _of(kinds, **changes):
+    """Returns what changes configurations of some recipes; of others it makes nothing."""
+
+    def change(base):
+        return dataclasses.replace(base, **changes) if isinstance(base, kinds) else None
+
+    return change
+
+
+_ALONE = {"grouping": GroupingConfig(trials=2)}  # of a run of one game
+_SIMULATED = {"rollout": _LONG, "games": _SIMULATORS}
+_RL_SIMULATED = {**_SIMULATED, "batch": BatchConfig(row_length=2048, micro_batch_rows=8)}
+
+
+def _simulated(who):
+    simulators, endpoints = who, {"simulators": _ASKED} if who == _SERVER else {}
+
+    def change(base):
+        if isinstance(base, RlRun):
+            alone = _ALONE if isinstance(base, DivideFuseConquer) else {}
+            return dataclasses.replace(base, **_RL_SIMULATED, **alone, simulators=simulators, endpoints=endpoints)
+        if isinstance(base, EvaluateTasks):
+            return dataclasses.replace(base, policies=("tiny_player",), simulators=simulators, endpoints=endpoints)
+        played = isinstance(base, PlayingRun) and not isinstance(base, StagesRun)
+        return dataclasses.replace(base, **_SIMULATED, simulators=simulators, endpoints=endpoints) if played else None
+
+    return change
+
+
+def _with_room(base):
+    """Replies may be as long as the longest legal action."""
+    if isinstance(base, RlRun):
+        return None
+    return dataclasses.replace(base, rollout=dataclasses.replace(base.rollout, max_reply_length=128))
+
+
+def _thinking(base):
+    rollout = dataclasses.replace(base.rollout, prompt="think", max_length=1024)
+    rows_ = {"batch": BatchConfig(row_length=2048, micro_batch_rows=8)} if isinstance(base, TrainingRun) else {}
+    return dataclasses.replace(base, rollout=rollout, **rows_)
+
+
+@functools.cache
+def instead():
+    """Returns what makes a run that reads what the base does not: beginnings of keys, and how the base is changed."""
+    return (
+        (("mesh.fsdp",), lambda base: dataclasses.replace(base, mesh=MeshConfig(data=-1, fsdp=1))),
+        (("rollout.prompt", "rollout.think_language"), _thinking),
+        (("rollout.legal_only",), _with_room),
+        (("rollout.mix_games", "episodes_per_chunk"), _of(CollectRound, tasks_at_once=4)),
+        (("checkpoint.", "randomize_seeds", "training.max"), _of(DivideFuseConquer, divide_iterations=3)),
+        (("reward.overrun",), _of(RlRun, rollout=dataclasses.replace(_ROLLOUT, max_prompt_length=14))),
+        (("join_groups",), _of((CollectRound, TaskCurriculum), arms="game")),
+        (("simulators", "rollout.simulator"), _simulated("initial")),
+        (("simulators",), _simulated("script")),
+        (("endpoints.",), _simulated(_SERVER)),
+        (("endpoints.",), _of((Paprika, TaskCurriculum), simulators=_SERVER, endpoints={"simulators": _ASKED})),
+        (("rollout.simulator",), _of(Evaluate, simulators="tiny_player")),
+        (
+            ("endpoints.",),
+            _of(Evaluate, policies=(f"m={_SERVER}", "simple"), endpoints={"m": _ASKED}),
+        ),
+        (("grouping.",), _of(DivideFuseConquer, grouping=GroupingConfig(trials=12))),
+        (("fusion.",), _of(DivideFuseConquer, fusion=FusionConfig(method="ties"))),
+        (("fusion.at_once",), _of(DivideFuseConquer, fusion=FusionConfig(weight=0.3))),
+        (("rollout.max_prompt_length",), _of((CollectingRun, EvaluateTasks), games=_SIMULATORS)),
+        (("rollout.max_prompt_length",), _of(TinyPlayer, games={"TicTacToe-v0": {}})),
+        (
+            ("pool.",),
+            _of(DivideFuseConquer, opponent="pool", pool=OpponentPoolConfig(size=1, every=1), divide_iterations=8),
+        ),
+        (("pool.",), _of(Grpo, opponent="pool", pool=OpponentPoolConfig(size=1, every=1), iterations=8)),
+        (("mixed_priority.",), _of(RlRun, seeds_per_game=40, trajectories_per_seed=2)),
+        (("adapter.",), _of(DivideFuseConquer, adapter=AdapterConfig(rank=2), **_ALONE, games={"TicTacToe-v0": {}})),
+        (("adapter.",), _of(Grpo, adapter=AdapterConfig(rank=2))),
+        (("adapter.",), _of((Sft, Preference), adapter=RowsAdapterConfig(rank=2))),
+        (("adapter.",), _of((Paprika, TaskCurriculum), adapter=RowsAdapterConfig(rank=2))),
+        (("max_row_bytes",), _of(Sft, data=conversations("sft"))),
+        (("max_row_bytes",), _of(Preference, data=conversations("pairs"))),
+        (("max_row_bytes", "data"), _of(Paprika, stages=("sft",), data=rows("sft"))),
+        (("collected",), _of(Paprika, stages=("build_data", "sft"), collected=collected())),
+        (
+            ("collect.split", "evaluate_tasks.split", "evaluate_tasks.first"),
+            _of(Paprika, collect=CollectConfig(tasks=2), evaluate_tasks=EvaluateTasksConfig(first=5)),
+        ),
+        (
+            ("collect.split", "evaluate_tasks.split", "evaluate_tasks.first"),
+            _of(TaskCurriculum, collect=TaskCollectionConfig(tasks=2), evaluate_tasks=EvaluateTasksConfig(first=5)),
+        ),
+        (("tokens_per_game",), _of(TinyPlayer, transcripts_per_game=0, tokens_per_game=200)),
+    )

@@ -1,0 +1,136 @@
+"""A trainer whose programs are Python: what they would compute is written down from shapes alone, and a loss's value.
+
+Everything else of it is `dfc.training.trainer.Trainer`'s own: order, shapes, threads, which update is refused.
+"""
+
+import dataclasses
+import functools
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from tiny_models import tiny
+
+from dfc.config import OptimizerConfig
+from dfc.episodes import TokenBatch
+from dfc.losses import Loss
+from dfc.models.transformer import abstract_params
+from dfc.recipes import offline
+from dfc.training import divergence, optimizer, rl
+from dfc.training.trainer import Trainer
+
+ROW = 128  # of the traced programs; splash attention takes multiples of it
+
+
+@functools.cache
+def made_optimizer(config, total_steps=1):
+    return optimizer.make_optimizer(config, total_steps)
+
+
+@functools.cache
+def after_three_updates(transformation):
+    """Weights that an optimizer makes of gradients small and large."""
+    weights = {"w": jnp.asarray([1.0, -2.0, 0.5])}
+    state = transformation.init(weights)
+    with jax.numpy_dtype_promotion("standard"):  # optax mixes types within itself
+        for size in (0.3, 2.0, 5.0):
+            gradients = {"w": jnp.asarray([size, 0.1, -size])}
+            changes, state = transformation.update(gradients, state, weights)
+            weights = jax.tree.map(jnp.add, weights, changes)
+    return weights["w"]
+
+
+make_grpo_loss, make_rows_loss = functools.cache(rl.make_loss), functools.cache(offline.make_loss)
+
+
+@functools.cache
+def value_of(loss):
+    """A loss of four sequences in two rows."""
+    rng = np.random.default_rng(3)
+    logprobs, old, reference, before = (rng.uniform(-2, -0.5, (2, 16)).astype(np.float32) for _ in range(4))
+    segments = np.repeat([[1, 1, 2, 2], [1, 2, 2, 0]], 4, axis=1).astype(np.int32)
+    mask = ((rng.random((2, 16)) < 0.6) & (segments > 0)).astype(np.float32)
+    advantages = np.where(segments == 1, 1.5, -0.7).astype(np.float32)
+    batch = TokenBatch(segments, segments, segments, mask, advantages, old)
+    rest = (before,) if loss.__module__ == rl.__name__ else ()
+    found = loss(jnp.asarray(logprobs), batch, reference, *rest)
+    return (found.total, found.weight)
+
+
+def summed_up(logprobs, *_):
+    return Loss(logprobs.sum(), jnp.float32(1), {})
+
+
+@functools.cache
+def traced(training, lora):
+    """The program of a gradient, from shapes alone, and the types of what is trained."""
+    config = tiny(dtype="bfloat16", width=16, head_dim=4, feed_forward=16, vocabulary=32)
+    trainer = Trainer(config, summed_up, made_optimizer(OptimizerConfig()), training=training, lora=lora)
+    weights = abstract_params(config)
+    trained = jax.eval_shape(trainer.initial_params, weights) if lora is None else trainer.initial_params(weights)
+    base = None if lora is None else weights
+    if lora is not None and training.scan_layers:
+        base = jax.eval_shape(trainer.programs["frozen_params"], weights)
+    whole, real = (jax.ShapeDtypeStruct((1, ROW), dtype) for dtype in (jnp.int32, jnp.float32))
+    batch = TokenBatch(whole, whole, whole, real, real, real)
+    key = jax.ShapeDtypeStruct((2,), jnp.uint32) if lora is not None and lora.dropout else None
+    gradient = functools.partial(trainer.programs["gradient"], capacity=None)
+    text = str(jax.make_jaxpr(gradient)(trained, base, batch, None, key, None))
+    return re.sub("0x[0-9a-f]+", "", text)  # where functions lie in memory
+
+
+class ScriptedTrainer(Trainer):
+    """A trainer whose updates move weights by a quarter at most, by the number of tokens trained on."""
+
+    def __init__(self, tape, config, loss, transformation, **given):
+        super().__init__(config, loss, transformation, **given)
+        training, lora = given.pop("training"), given.pop("lora")
+        computed = dataclasses.replace(training, max_growth=10.0, max_update=0.5)  # the others: programs are bounded
+        tape.add("trainer", value_of(loss), after_three_updates(transformation), hash(traced(computed, lora)), given)
+        self._tape = tape
+        same = {"frozen_params", "initial_params", "policy"}
+        self.programs = dict.fromkeys(same, lambda params: params) | {
+            "initial_state": lambda _: {"updates": jnp.zeros(())},
+            "logprobs": self._scored,
+            "own_logprobs": self._scored,
+            "gradient": self._gradients,
+            "add": lambda total, _: total,
+            "apply": self._applied,
+            "apply_in_place": self._applied,
+            "largest": divergence.largest,
+        }
+
+    def _placed(self, batch):
+        return batch  # where it would lie follows from the mesh
+
+    def _scored(self, *given, capacity):
+        self._tape.add("score", given[-1], capacity)
+        return jnp.full(given[-1].tokens.shape, -0.5)
+
+    def _gradients(self, params, _, batch, reference, key, before, *, capacity):
+        self._tape.add("gradient", jax.tree.leaves(params)[0], batch, reference, key, before, capacity)
+        gap = {"tokens": np.int32(4), **dict.fromkeys(("mean", "max", "kl"), np.float32(0.1))}
+        return {"gap": gap, "tokens": np.asarray(batch.mask).sum(dtype=np.float32)}
+
+    def _applied(self, params, state, found):
+        def moved(x):
+            return x + 0.25 * np.cos(found["tokens"] + 2 * np.arange(x.size, dtype=np.float32)).reshape(x.shape)
+
+        params = jax.tree.map(moved, params)
+        numbers = dict.fromkeys(("loss", "gradient_norm", "weight"), 1.0)
+        return params, state, {**numbers, "share": 0.3, "largest": divergence.largest(params)}, {}
+
+
+class ScriptedCheckpointer:
+    """Keeps nothing and finds nothing."""
+
+    def __init__(self, tape, _, *, keep):
+        tape.add("checkpoints", keep)
+        self._tape = tape
+
+    def save(self, step, *_):
+        self._tape.add("checkpoint", step)
+
+    def restore(self, like=None):
+        del like
