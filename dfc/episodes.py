@@ -184,8 +184,8 @@ class TokenBatch(NamedTuple):
       segments: int32, 1, 2, ... per episode within a row; 0 is padding.
       mask: float32, 1 at action tokens: the log-probability of token t is read at t - 1.
       advantages: float32, the episode's, at its action tokens.
-      old_logprobs: float32, under the distribution the tokens were sampled from; of rows that lie there, those of the
-        reference policy.
+      sampled_logprobs: float32, under the distribution the tokens were sampled from; 0 for rows that lie there.
+      reference_logprobs: float32, of the reference policy, where it was computed before; None elsewhere.
     """
 
     tokens: np.ndarray
@@ -193,4 +193,5 @@ class TokenBatch(NamedTuple):
     segments: np.ndarray
     mask: np.ndarray
     advantages: np.ndarray
-    old_logprobs: np.ndarray
+    sampled_logprobs: np.ndarray
+    reference_logprobs: np.ndarray | None = None

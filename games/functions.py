@@ -17,7 +17,7 @@ def named(name: str) -> Callable[..., Any] | None:
     place = loading.place_of(name)
     if place is None:
         raise ValueError("must be FILE.py:NAME or module:NAME")
-    found = getattr(loading.module_at(place[0]), place[1], None)
+    found = getattr(loading.module_at(place[0], "name an existing file or module"), place[1], None)
     if not callable(found):
         raise ValueError(f"{place[0]} has no function {place[1]!r}")  # noqa: TRY004 - of a name, not of a value
     function: Callable[..., Any] = found

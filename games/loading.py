@@ -28,7 +28,7 @@ def place_of(name: str) -> tuple[str, str] | None:
     return (place, member) if place.endswith(".py") or is_module else None
 
 
-def module_at(place: str) -> ModuleType:
+def module_at(place: str, hint: str = _HINT) -> ModuleType:
     """Returns the module of a file or of a module's name.
 
     A file is imported once per process, and again after it changed. Its module is named after the file, with a number
@@ -43,14 +43,14 @@ def module_at(place: str) -> ModuleType:
         except KeyboardInterrupt:  # Ctrl-C while an import takes long
             raise
         except BaseException as error:
-            raise ValueError(f"importing the module {place!r} raised {error_text(error)}; {_HINT}") from error
+            raise ValueError(f"importing the module {place!r} raised {error_text(error)}; {hint}") from error
     try:
         path = pathlib.Path(place).resolve()
         path.read_bytes()  # says better than the import what is wrong with a path
         stat = path.stat()
     except (OSError, ValueError) as error:  # ValueError: a name no system takes, with a null character
         reason = error.strerror if isinstance(error, OSError) else error
-        raise ValueError(f"{place} cannot be read: {reason}; {_HINT}") from error
+        raise ValueError(f"{place} cannot be read: {reason}; {hint}") from error
     with _LOCK:
         changed, module = _FILES.get(path, (None, None))
         if module is None or changed != (stat.st_mtime_ns, stat.st_size):

@@ -64,7 +64,7 @@ def parse(arguments: Sequence[str]) -> Request | str:
     Raises:
       ConfigError: with every problem of the command line, of the file and of the values.
     """
-    words, overrides = _split(arguments)
+    words, overrides = split(arguments)
     values, wanted, found = _read_flags(words)
     if wanted is not None:
         return _help(values, words, overrides, wanted)
@@ -88,11 +88,11 @@ def parse(arguments: Sequence[str]) -> Request | str:
         found += checked or validation.path_problems(config)
         if not checked:
             workdir = Path(values["workdir"]) if values["workdir"] else Path("runs") / config.name
-            found += _path_problems("--workdir", workdir)
+            found += path_problems("--workdir", workdir)
             if isinstance(config, ModelRun) and config.model.path != "tiny_player":
-                found += _path_problems("model.path", Path(config.model.path))
+                found += path_problems("model.path", Path(config.model.path))
     variables = [] if config is None else key_search.variables_of(config)
-    found = _with_key_problems(dict.fromkeys(found), [*words, *overrides], variables)
+    found = with_key_problems(dict.fromkeys(found), [*words, *overrides], variables)
     if found or config is None:
         raise ConfigError(found)
     command = shlex.join(["python", "-m", "dfc.launch", *arguments])
@@ -109,7 +109,7 @@ def _help(values: dict[str, str | None], words: Sequence[str], overrides: Sequen
     except ConfigError as error:
         found = list(error.problems)
     if found or config is None:
-        raise ConfigError(_with_key_problems(found, [*words, *overrides], key_search.variables_of(config)))
+        raise ConfigError(with_key_problems(found, [*words, *overrides], key_search.variables_of(config)))
     return key_search.redacted(help_text.help_text(_FLAGS, _shipped_text(), config, wanted), config)
 
 
@@ -149,7 +149,7 @@ def load(name: str) -> Run:
 # ---- words ----------------------------------------------------------------------------------------------------
 
 
-def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Returns the words that are flags, and the overrides, each as one word ``--config.key=value``."""
     words, overrides = [], []
     rest = list(arguments)
@@ -190,7 +190,7 @@ def _read_flags(words: Sequence[str]) -> tuple[dict[str, str | None], str | None
     return values, (asked[-1]["wanted"] or "") if asked else None, found
 
 
-def _with_key_problems(found: Iterable[str], words: Sequence[str], variables: Sequence[str]) -> list[str]:
+def with_key_problems(found: Iterable[str], words: Sequence[str], variables: Sequence[str]) -> list[str]:
     """Adds which words hold a key or a password, also where a later one replaces them; no sentence repeats it."""
     search = key_search.KeySearch([*variables, *key_search.variables_in(words)])
     shown = [search.redact(problem) for problem in found]
@@ -228,7 +228,7 @@ def _find(name: str) -> Path:
     raise ConfigError([f"--config={name}: {kind} (looked at {here.absolute()} and {shipped}); {hint}"])
 
 
-def _path_problems(key: str, path: Path) -> list[str]:
+def path_problems(key: str, path: Path) -> list[str]:
     """Returns why no run can use a path: no file system takes it, or the libraries in C++ would look elsewhere."""
     if "\0" in str(path):
         return [f"{key}={path}: holds a zero byte, which no path can"]

@@ -14,6 +14,7 @@ from dfc.config import Run
 from dfc.errors import ConfigError, DfcError
 from dfc.launch import command_line
 from dfc.launch.overrides import override
+from dfc.players import key_search
 from dfc.runs.printing import guarded
 
 _EPILOGUE = """\
@@ -83,7 +84,8 @@ def _main(arguments: Sequence[str]) -> int:
 
 
 def _config(known: argparse.Namespace, rest: Sequence[str]) -> Run:
-    found = [f"{word}: there is no such flag; --help lists them" for word in rest if not word.startswith("--config.")]
+    words, overrides = command_line.split(rest)
+    found = [f"{word}: there is no such flag; --help lists them" for word in words]
     missing = (flag for flag in ("config", "topology") if getattr(known, flag) is None)
     found += [f"--{flag} is missing; --help shows an example" for flag in missing]
     if known.model and known.model_config:
@@ -91,12 +93,11 @@ def _config(known: argparse.Namespace, rest: Sequence[str]) -> Run:
     if known.programs and not known.compile:
         found.append("--programs names what is compiled: give --compile as well")
     if known.config is None or found:
-        raise ConfigError(found)
-    words = [word for word in rest if word.startswith("--config.")]
-    config, problems = override(command_line.load(known.config), words)
+        raise ConfigError(command_line.with_key_problems(found, rest, ()))
+    config, problems = override(command_line.load(known.config), overrides)
     problems += validation.problems(config)  # not the paths: no weights are read
     if problems:
-        raise ConfigError(problems)
+        raise ConfigError(command_line.with_key_problems(problems, rest, key_search.variables_of(config)))
     return config
 
 

@@ -72,7 +72,12 @@ def _replaced(section: Any, names: Sequence[str], value: object, path: tuple[str
     _require(section, name, path)
     if rest:
         before = getattr(section, name)
-        kind = fields.section_of(fields.fields_of(section)[name])
+        hint = fields.fields_of(section)[name]
+        kind = fields.section_of(hint)
+        if hint == Games:
+            game, option = _game_and_option(before, ".".join(rest))
+            options = {**before[game], option: value} if option else value
+            return dataclasses.replace(section, games={**before, game: options})
         entry, key = _entry_and_key(rest, kind) if kind is not None else (".".join(rest), [])
         if isinstance(before, Mapping):
             inner = _replaced(before.get(entry, kind()), key, value, (*path, name, entry)) if kind and key else value
@@ -277,6 +282,8 @@ def canonical(config: Run) -> Run:
 
     What a run is does not depend on the order in which its games are written, nor on whether ``1`` or ``1.0`` is.
     """
+    if not fields.has_sections(config):  # validation says what is wrong
+        return config
     config = _with_floats(config)
     return dataclasses.replace(config, games=_sorted(config.games)) if isinstance(config, GamesRun) else config
 

@@ -48,15 +48,21 @@ def enable(folder: str | None) -> str | None:
     import jax  # noqa: PLC0415 - takes a second; a mistake in the configuration is answered without it
 
     settings: Any = jax.config  # jax leaves it untyped
+    if folder == OFF:
+        settings.update("jax_compilation_cache_dir", None)
     if folder == OFF or (folder is None and settings.jax_compilation_cache_dir):
         return None
-    place = Path(folder).absolute() if folder else default_folder()
+    place: Path | None = None
     try:
+        place = Path(folder).absolute() if folder else default_folder()
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if jax.default_backend() == "cpu" and not _usable(place):
-            return f"compiled programs are not kept: XLA rejects on this CPU what it has stored (found out in {place})"
-    except OSError as error:
-        return f"compiled programs are not kept: {place}: {error.strerror or error}"
+        usable = True if jax.default_backend() != "cpu" else _usable(place)
+    except (OSError, RuntimeError) as error:  # RuntimeError: there is no home folder
+        return f"compiled programs are not kept: {place or 'no folder'}: {getattr(error, 'strerror', None) or error}"
+    if usable is None:
+        return "compiled programs are not kept this time: the trial whether that works here did not end"
+    if not usable:
+        return f"compiled programs are not kept: XLA rejects on this CPU what it has stored (found out in {place})"
     settings.update("jax_compilation_cache_dir", str(place))
     settings.update("jax_compilation_cache_max_size", _LARGEST)
     settings.update("jax_persistent_cache_min_compile_time_secs", 0.0)
@@ -80,8 +86,8 @@ def _cpu() -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _usable(place: Path) -> bool:
-    """Returns whether programs come back from a folder; tried once, and noted there."""
+def _usable(place: Path) -> bool | None:
+    """Returns whether programs come back from a folder; tried once, and noted there. None: the trial failed."""
     verdict = place / _VERDICT
     try:
         return bool(json.loads(verdict.read_bytes())["usable"])
@@ -91,8 +97,10 @@ def _usable(place: Path) -> bool:
         with tempfile.TemporaryDirectory() as trial:  # apart: what is kept has marks of when it was used
             words = [sys.executable, "-c", _TRIAL, trial]
             done = subprocess.run(words, capture_output=True, check=False, timeout=_SECONDS)  # noqa: S603 - our own
-        usable = done.returncode == 0 and b"cpu_aot_loader" not in done.stderr
     except subprocess.TimeoutExpired:
-        usable = False
+        return None
+    if done.returncode:
+        return None
+    usable = b"cpu_aot_loader" not in done.stderr
     write_json(verdict, {"usable": usable})
     return usable

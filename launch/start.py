@@ -2,12 +2,13 @@
 
 import importlib
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from dfc import validation
-from dfc.config import Run
+from dfc.config import RECIPES, Run
 from dfc.errors import ConfigError
 from dfc.launch import command_line, program_cache
 from dfc.launch.overrides import canonical, replaced
@@ -29,17 +30,22 @@ def load_config(path: str | Path, values: Mapping[str, Any]) -> Run:
 
 def run(config: Run, workdir: str | Path | None) -> Path:
     """Runs a configuration in this process; see `dfc.run`."""
-    if isinstance(config, Run):
-        config = canonical(config)
+    if type(config) not in RECIPES.values():
+        raise ConfigError([f"config: must be one of dfc.config.RECIPES, got {type(config).__name__}"])
+    if threading.current_thread() is not threading.main_thread():
+        raise ConfigError(["dfc.run: must be called in the main thread, which is the one that signals reach"])
+    config = canonical(config)
+    folder = Path(workdir) if workdir is not None else Path("runs") / str(config.name)
     found = validation.problems(config)
-    found = found or validation.path_problems(config)
+    found = (found or validation.path_problems(config)) + command_line.path_problems("workdir", folder)
     if found:
         raise ConfigError(found)
     import jax  # noqa: PLC0415 - takes a second; a mistake in the configuration is answered without it
 
     if found := validation.device_problems(config, jax.device_count()):
         raise ConfigError(found)
-    folder = Path(workdir) if workdir is not None else Path("runs") / config.name
+    if jax.process_count() > 1:
+        raise ConfigError(["dfc.run: runs in one process; start several with python -m dfc.launch --distributed=auto"])
     run_in(folder, config, command=f"dfc.run({type(config).__name__}(...), workdir={str(folder)!r})")
     return folder
 

@@ -66,10 +66,11 @@ def segments_of(batch):
             if segment:
                 assert segment == len(parts) + 1
                 assert batch.positions[row, places].tolist() == list(range(len(places)))
-                arrays = (batch.tokens, batch.mask, batch.old_logprobs)
+                reference = batch.sampled_logprobs if batch.reference_logprobs is None else batch.reference_logprobs
+                arrays = (batch.tokens, batch.mask, reference)
                 parts.append(tuple(array[row, places].tolist() for array in arrays))
             else:
-                assert not any(array[row, places].any() for array in batch)
+                assert not any(array[row, places].any() for array in batch if array is not None)
         rows.append(parts)
     return rows
 

@@ -266,7 +266,7 @@ def test_a_limit_below_a_games_longest_play_is_said_once_before_the_run(recipe, 
     assert main([SMOKE, games, "--config.rollout.max_actions=10"]) == 0
     notice, after = capsys.readouterr().out.splitlines()
     assert notice.startswith(
-        "rollout.max_actions=10 is below the longest play of Poker-v0 200, Nim-v0 12: longer games"
+        "rollout.max_actions=10 is below the longest play of Nim-v0 12, Poker-v0 200: longer games"
     )
     assert after == "begins"
     assert main([SMOKE, "--workdir=w", "--config.rollout.max_actions=200"]) == 0

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import dfc
+from dfc import validation
 from dfc.games import __main__ as command
 from dfc.games import registry, scripted
 from dfc.games.conformance import processes
@@ -224,7 +226,7 @@ def blocks(language):
     return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
-GAME, PLAYERS = blocks("python")
+GAME, TRAINING, PLAYERS = blocks("python")
 (PROJECT,) = blocks("toml")
 
 
@@ -234,6 +236,18 @@ def test_the_game_of_the_guide_has_fewer_than_sixty_lines_of_code_and_keeps_the_
     (named,) = re.findall(r"^python -m dfc\.games --check race\.py:(\w+)$", PAGE, re.MULTILINE)
     assert command.main(["--check", f"{tmp_path / 'race.py'}:{named}", "--seeds", "5"]) == 0
     assert "every property holds" in capsys.readouterr().out
+
+
+def test_the_training_of_the_guide_is_a_run_of_that_game(tmp_path, monkeypatch):
+    (tmp_path / "race.py").write_text(GAME, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    runs = []
+    monkeypatch.setattr(dfc, "run", lambda config, workdir: runs.append((config, workdir)))
+    exec(compile(TRAINING, "guide", "exec"), {})  # noqa: S102 - our own page
+    ((config, workdir),) = runs
+    assert (list(config.games), workdir) == (["race.py:Race"], "runs/race")
+    assert validation.problems(config) == []
+    assert sum(bool(line.strip()) for line in TRAINING.splitlines()) <= 10
 
 
 @pytest.fixture

@@ -153,6 +153,6 @@ def test_packing_row_lengths_and_devices_do_not_change_an_update(tmp_path, param
         assert other.loss == pytest.approx(first.loss, abs=1e-6)
         assert other.gradient_norm == pytest.approx(first.gradient_norm, rel=1e-5)
         assert other.metrics == pytest.approx(first.metrics, abs=1e-5, rel=1e-5)
-        assert other.sampler_gap == pytest.approx(first.sampler_gap, abs=1e-5, rel=1e-5)
+        assert other.gap == pytest.approx(first.gap, abs=1e-5, rel=1e-5)
         for one, same in zip(jax.tree.leaves(first.params), jax.tree.leaves(other.params), strict=True):
             np.testing.assert_allclose(np.asarray(one), np.asarray(same), atol=1e-6, rtol=0)

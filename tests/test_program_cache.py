@@ -48,19 +48,39 @@ def test_where_xla_rejects_what_it_has_stored_nothing_is_kept(tmp_path, monkeypa
     assert program_cache_dir() == before
 
 
+def test_a_trial_that_fails_is_made_again_the_next_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(program_cache, "_TRIAL", "raise SystemExit(3)")
+    assert "did not end" in program_cache.enable(str(tmp_path))
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_a_home_folder_nothing_is_kept(monkeypatch):
+    def none():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(program_cache.Path, "home", none)
+    before = program_cache_dir()
+    jax.config.update("jax_compilation_cache_dir", None)
+    try:
+        assert "Could not determine home directory" in program_cache.enable(None)
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)
+
+
 def test_a_folder_that_cannot_be_made_is_a_sentence(tmp_path):
     (tmp_path / "file").write_text("")
     assert "are not kept" in program_cache.enable(str(tmp_path / "file" / "programs"))
 
 
-@pytest.mark.parametrize("folder", ["off", None])
-def test_off_and_jaxs_own_setting_leave_everything_as_it_is(folder, monkeypatch, tmp_path):
+@pytest.mark.parametrize(("folder", "after"), [("off", None), (None, "elsewhere")])
+def test_off_is_off_and_jaxs_own_setting_is_left(folder, after, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     before = program_cache_dir()
     jax.config.update("jax_compilation_cache_dir", "elsewhere")
     try:
         assert program_cache.enable(folder) is None
-        assert program_cache_dir() == "elsewhere"
+        assert program_cache_dir() == after
     finally:
         jax.config.update("jax_compilation_cache_dir", before)
     assert not list(tmp_path.iterdir())

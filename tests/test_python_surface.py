@@ -1,6 +1,8 @@
 """What `import dfc` offers: runs from Python, files of configurations, games and rewards of one's own."""
 
 import json
+import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import jax
@@ -11,9 +13,11 @@ from dfc.config import (
     AcceptanceConfig,
     BatchConfig,
     DivideFuseConquer,
-    EvaluationConfig,
+    GamesRun,
     Grpo,
+    MatchesConfig,
     OptimizerConfig,
+    Paprika,
     RewardConfig,
     RolloutConfig,
     TrainingConfig,
@@ -34,7 +38,7 @@ def config(**more):
         seeds_per_game=2,
         trajectories_per_seed=2,
         acceptance=AcceptanceConfig(games=2),
-        evaluation=EvaluationConfig(games=2, stage_games=2),
+        evaluation=MatchesConfig(games=2),
         **{"iterations": 1, "opponent": "initial", **more},
     )
 
@@ -61,7 +65,10 @@ def test_a_run_from_python_trains_on_a_game_and_a_reward_of_ones_own(tmp_path, r
     records = [json.loads(line) for line in (folder / "episodes.jsonl").read_text().splitlines()]
     trained = [record for record in records if record["kind"] == "train"]
     assert {record["game"] for record in trained} == {GAME}
-    assert all(record["reward"] == -sum(seat == record["seat"] for seat, *_ in record["replies"]) for record in trained)
+    decided = [record for record in trained if "truncated" not in record["outcomes"]]
+    assert decided
+    for record in decided:
+        assert record["reward"] == -sum(seat == record["seat"] for seat, *_ in record["replies"])
     assert (folder / "policy" / "model.safetensors").exists()
     assert "dfc.run(Grpo(...)" in (folder / "versions.json").read_text()
     capsys.readouterr()
@@ -70,10 +77,10 @@ def test_a_run_from_python_trains_on_a_game_and_a_reward_of_ones_own(tmp_path, r
 
 
 def test_what_cannot_be_run_is_told_before_anything_is_made(tmp_path):
-    wrong = config(iterations=-1, reward=RewardConfig(function="nowhere.py:f"), opponent="champion")
+    wrong = config(iterations=-1, reward=RewardConfig(function="nowhere.py:f"), epsilon=2.0)
     with pytest.raises(ConfigError) as caught:
         dfc.run(wrong, workdir=tmp_path / "run")
-    keys = ("iterations=-1", "reward.function='nowhere.py:f'", "opponent='champion'")
+    keys = ("iterations=-1", "reward.function='nowhere.py:f'", "epsilon=2.0")
     assert all(any(problem.startswith(key) for problem in caught.value.problems) for key in keys)
     assert not (tmp_path / "run").exists()
 
@@ -94,10 +101,42 @@ def test_a_reward_that_is_none_is_a_sentence(tmp_path, rewards, name, says):
 @pytest.mark.parametrize(("name", "says"), [("nan", "returned nan for a game"), ("broken", "raised AttributeError")])
 def test_a_reward_that_fails_ends_the_run(rewards, name, says):
     class Played:
-        game, steps = "x", 1
+        game, steps, counted = "x", 1, True
 
     with pytest.raises(TrainingError, match=says):
         rewards_of([Played()], RewardConfig(function=f"{rewards}:{name}"))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ("configs/smoke.py", "must be one of dfc.config.RECIPES, got str"),
+        (Grpo(optimizer=None), "optimizer=None: must be a section"),
+        (Grpo(endpoints=None), "endpoints=None"),
+        (GamesRun(), "got GamesRun"),
+        (Paprika(games=5), "games=5: must be a mapping"),
+    ],
+)
+def test_what_is_no_configuration_is_a_sentence(wrong, says, tmp_path):
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        dfc.run(wrong, workdir=tmp_path / "run")
+
+
+def test_a_folder_that_cannot_be_and_another_thread_are_sentences(tmp_path):
+    with pytest.raises(ConfigError, match="zero byte"):
+        dfc.run(config(), workdir="a\0b")
+    with ThreadPoolExecutor(1) as pool, pytest.raises(ConfigError, match="main thread"):
+        pool.submit(dfc.run, config(), tmp_path / "run").result()
+
+
+def test_an_option_of_a_game_is_set():
+    found = dfc.load_config("configs/smoke.py", {"games.GuessTheNumber-v0.max_turns": 3})
+    assert found.games["GuessTheNumber-v0"] == {"max_turns": 3}
+    with pytest.raises(ConfigError, match="has no option 'max_turn'; did you mean 'max_turns'"):
+        dfc.load_config("configs/smoke.py", {"games.GuessTheNumber-v0.max_turn": 3})
+    broken = dfc.load_config("configs/smoke.py", {"optimizer": {"learning_rate": 1e-3}})
+    with pytest.raises(ConfigError, match="must be a section"):
+        dfc.run(broken)
 
 
 def test_a_file_is_loaded_with_other_values():

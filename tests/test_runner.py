@@ -253,8 +253,8 @@ def test_the_trainer_finds_the_log_probabilities_of_the_rollout(tokenizer, model
     assert batch.mask.sum() == sum(e.generated_tokens for e in episodes) > 50
     capacity = batch.mask.size
     found = jax.jit(lambda params: batch_logprobs(model.config, params, batch, capacity))(model.params)
-    np.testing.assert_allclose(found, batch.old_logprobs, atol=1e-4, rtol=0)
-    assert batch.old_logprobs.min() < -2
+    np.testing.assert_allclose(found, batch.sampled_logprobs, atol=1e-4, rtol=0)
+    assert batch.sampled_logprobs.min() < -2
 
 
 def test_the_games_end_in_every_way(tokenizer):

@@ -88,7 +88,7 @@ def update(learner, members, rows=1, **options):
 def expected_gap(found, batches):
     """The three numbers from log-probabilities per micro-batch, in float64."""
     pieces = [
-        np.asarray(values, np.float64)[batch.mask > 0] - batch.old_logprobs[batch.mask > 0]
+        np.asarray(values, np.float64)[batch.mask > 0] - batch.sampled_logprobs[batch.mask > 0]
         for values, batch in zip(found, batches, strict=True)
     ]
     d = np.concatenate(pieces)
@@ -103,7 +103,7 @@ def test_the_trainers_log_probabilities_are_those_of_each_sequence_alone():
     assert len(batches) == 4
     found = trainer().logprobs(trainer().initial_params(weights()), batches)
     for values, batch in zip(found, batches, strict=True):
-        np.testing.assert_allclose(values, batch.old_logprobs, atol=1e-4)
+        np.testing.assert_allclose(values, batch.sampled_logprobs, atol=1e-4)
 
 
 def test_the_trainers_log_probabilities_are_those_of_the_merged_adapters():
@@ -118,7 +118,7 @@ def test_the_trainers_log_probabilities_are_those_of_the_merged_adapters():
     merged = merge(weights(), random_adapters, lora.scale)
     (expected,) = trainer().logprobs(merged, [batch])
     np.testing.assert_allclose(found, expected, atol=1e-4)
-    assert np.abs(found - batch.old_logprobs).max() > 0.1
+    assert np.abs(found - batch.sampled_logprobs).max() > 0.1
     with pytest.raises(ValueError, match="base: give the frozen weights with lora, and only then"):
         learner.logprobs(random_adapters, [batch])
 
@@ -128,7 +128,7 @@ def test_the_trainers_log_probabilities_are_those_of_the_merged_adapters():
 
 @pytest.mark.usefixtures("optax_promotion")
 def test_in_float32_the_gap_of_right_log_probabilities_is_below_1e_4():
-    gap = update(trainer(), honest(), 4).sampler_gap
+    gap = update(trainer(), honest(), 4).gap
     assert gap.keys() == NAMES
     assert 0 < gap["sampler_gap/mean"] <= gap["sampler_gap/max"] < 1e-4
     assert 0 <= gap["sampler_gap/kl"] < 1e-8
@@ -140,10 +140,10 @@ def test_a_bfloat16_trainer_reports_its_gap_to_a_float32_sampler_and_weighs_ids_
     result = update(learner, honest())
     found = learner.logprobs(learner.initial_params(weights()), batches)
     # One bfloat16 program fuses, and so rounds, a little differently from another.
-    assert result.sampler_gap == pytest.approx(expected_gap(found, batches), rel=0.1)
-    assert result.sampler_gap["sampler_gap/mean"] > 1e-3
+    assert result.gap == pytest.approx(expected_gap(found, batches), rel=0.1)
+    assert result.gap["sampler_gap/mean"] > 1e-3
     on = np.concatenate([b.mask for b in batches]) > 0
-    d = np.concatenate(found).astype(np.float64)[on] - np.concatenate([b.old_logprobs for b in batches])[on]
+    d = np.concatenate(found).astype(np.float64)[on] - np.concatenate([b.sampled_logprobs for b in batches])[on]
     assert result.metrics["importance_weight"] == pytest.approx(np.exp(d).mean(), abs=1e-4)
     assert result.metrics["importance_capped"] == 0
 
@@ -153,15 +153,15 @@ def test_a_bfloat16_trainer_reports_its_gap_to_a_float32_sampler_and_weighs_ids_
 def test_the_gap_is_that_of_all_action_ids_however_they_are_cut(kind):
     learner = split_trainer() if kind == "split over devices" else trainer()
     batches = cut(sequences(), 1 if kind == "several" else 4)
-    gap = update(learner, sequences(), 1 if kind == "several" else 4).sampler_gap
-    right = [batch.old_logprobs for batch in cut(honest(), 1 if kind == "several" else 4)]
+    gap = update(learner, sequences(), 1 if kind == "several" else 4).gap
+    right = [batch.sampled_logprobs for batch in cut(honest(), 1 if kind == "several" else 4)]
     assert gap == pytest.approx(expected_gap(right, batches), rel=1e-3)
     assert gap["sampler_gap/max"] > 0.2
 
 
 @pytest.mark.usefixtures("optax_promotion")
 def test_an_update_on_nothing_has_no_gap():
-    assert update(split_trainer(), [], 4).sampler_gap == dict.fromkeys(NAMES, 0)
+    assert update(split_trainer(), [], 4).gap == dict.fromkeys(NAMES, 0)
 
 
 # ---- the correction -------------------------------------------------------------------------------------------------
@@ -237,7 +237,7 @@ def test_without_a_cap_the_ratio_is_against_the_samplers_log_probabilities():
     assert abs(found.metrics["ratio"] - 1) > 1e-3
     # Nor is a fourth argument a correction then.
     (batch,), loss = cut(sequences(), 4), make_loss(GrpoConfig(kl_coefficient=0.0), ROW)
-    three, four = (loss(batch.old_logprobs + 0.1, batch, None, *more) for more in ((), (batch.old_logprobs,)))
+    three, four = (loss(batch.sampled_logprobs + 0.1, batch, None, *more) for more in ((), (batch.sampled_logprobs,)))
     jax.tree.map(np.testing.assert_array_equal, three, four)
 
 

@@ -71,8 +71,8 @@ from dfc.training import rl
 from dfc.training.trainer import Trainer
 
 with np.load(place + "/batch.npz") as file:
-    whole = TokenBatch(*(file[name] for name in TokenBatch._fields))
-halves = [TokenBatch(*(x[:4] for x in whole)), TokenBatch(*(x[4:] for x in whole))]
+    whole = TokenBatch(**file)
+halves = [TokenBatch(*(x[:4] for x in whole[:6])), TokenBatch(*(x[4:] for x in whole[:6]))]
 for sizes in meshes.split("+"):
     mesh = sharding.make_mesh(*map(int, sizes.split(",")))
     model, weights = huggingface.load("tiny_player", mesh=mesh, dtype="float32")
@@ -233,14 +233,14 @@ def fixed_batch():
     batch = pack([episode() for _ in range(17)], ROW, 8)
     old = np.asarray(jax.jit(lambda p: batch_logprobs(config, p, batch))(params))
     noise = random.normal(0, 0.05, old.shape).astype(np.float32)
-    return batch._replace(old_logprobs=(old + noise) * (batch.mask > 0))
+    return batch._replace(sampled_logprobs=(old + noise) * (batch.mask > 0))
 
 
 @pytest.fixture(scope="module")
 def updates(place):
     batch = fixed_batch()
     assert batch.tokens.shape == (8, ROW)
-    np.savez(place / "batch.npz", **batch._asdict())
+    np.savez(place / "batch.npz", **{name: array for name, array in batch._asdict().items() if array is not None})
     port = free_port()
     split = [start(place, UPDATE, [".", "1,4,1+2,2,1"], process=index, port=port) for index in range(2)]
     for code, _, errors in finished([*split, start(place, UPDATE, [".", "1,1,1"], devices=1)]):
@@ -271,5 +271,5 @@ def test_both_processes_read_the_same_update_bit_for_bit(updates, mesh):
 
 def test_the_fixed_batch_is_one_on_which_an_update_is_not_trivial():
     batch = fixed_batch()
-    assert jnp.isfinite(batch.old_logprobs).all()
+    assert jnp.isfinite(batch.sampled_logprobs).all()
     assert (batch.segments.max(axis=1) > 1).sum() >= 4

@@ -87,7 +87,7 @@ class Batches:
       row_length: tokens of a packed row.
       micro_batch_rows: rows of a micro-batch.
       own: which rows of a micro-batch [B, T] this host fills in, None for all.
-      reference: goes into `sampled_logprobs`; None leaves zeros.
+      reference: goes into `TokenBatch.reference_logprobs`; None: there is none.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Batches:
         self.rows, self._own = rows, own
         self._order = order(len(rows), batch_size, epochs, seed)
         self._shape = row_length, micro_batch_rows
-        self._sides = sides_of(rows, reference)
+        self._sides, self._reference = sides_of(rows, reference), reference is not None
 
     def layouts(self, update: int) -> tuple[np.ndarray, list[Layout]]:
         """Returns the row numbers of an update and where they lie; a layout's units are positions in the former."""
@@ -121,7 +121,9 @@ class Batches:
         def sides(unit: int) -> list[Side]:
             return self._sides(int(chosen[unit]))
 
-        filled = [fill(x, sides, own=self._own((len(x.rows), x.row_length))) for x in layouts]
+        filled = [
+            fill(x, sides, reference=self._reference, own=self._own((len(x.rows), x.row_length))) for x in layouts
+        ]
         return Batch(
             chosen,
             filled,

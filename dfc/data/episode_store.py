@@ -18,7 +18,7 @@ from dfc.players.remote import PlayerError
 from dfc.runs.costs import Costs
 from dfc.runs.progress import Progress
 from dfc.runs.run_folder import RunFolder
-from dfc.runs.stop_signals import Interrupted, Stop
+from dfc.runs.stop_signals import Stop
 
 ROUNDS = 4  # of games as many as are in flight, between two writes
 _POLICIES = "policies.json"
@@ -32,7 +32,7 @@ def in_chunks(
 ) -> Iterator[list[S]]:
     """Yields what is missing of every chunk of what is wanted; asks for a stop before each.
 
-    The chunks are those of everything, so that a resumed run plays the same ones as without the stop.
+    Given everything that is wanted, a resumed run plays the chunks that it would have played without the stop.
 
     Raises:
       Interrupted: a stop was asked for.
@@ -110,6 +110,7 @@ class EpisodeStore(Generic[K]):
         endpoints: Callable[[], Sequence[Endpoint]],
         stop: Stop,
         progress: Progress,
+        failed_before: bool = False,
     ) -> int:
         """Plays what is missing, some at a time, and records it; returns how many games are on record now.
 
@@ -124,6 +125,8 @@ class EpisodeStore(Generic[K]):
           endpoints: those that have been asked.
           stop: asked between two chunks.
           progress: where it is shown.
+          failed_before: whether games that have failed in an earlier start may all fail again: those that always fail
+            would never let a run end that marks itself as finished.
 
         Raises:
           Interrupted: a stop was asked for. PlayerError: all games of a chunk failed.
@@ -134,14 +137,13 @@ class EpisodeStore(Generic[K]):
             begun = time.perf_counter()
             try:
                 records, metrics = play([wanted[key] for key in keys])
-            except Interrupted:  # nothing came of these games, but they may have cost money
+            finally:  # whatever comes of these games, they may have cost money
                 self.costs.note(endpoints())
-                raise
             seconds = time.perf_counter() - begun
             if not records:  # stopped before a game had ended
                 break
             done += len(records)
-            self._write(title, policies, records, metrics, step + done, done, seconds, endpoints())
+            self._write(title, policies, records, metrics, step + done, done, seconds)
             for record in records:
                 if "failure" not in record:
                     for name, has_won in wins(record):
@@ -156,7 +158,7 @@ class EpisodeStore(Generic[K]):
                 win_rates={name: sum(games) / len(games) for name, games in won.items()},
                 cost=str(self.costs),
             )
-            self._refuse_all_failed(title, records)
+            self._refuse_all_failed(title, records, failed_before=failed_before)
         stop.check()
         return step + done
 
@@ -169,9 +171,7 @@ class EpisodeStore(Generic[K]):
         step: int,
         iteration: int,
         seconds: float,
-        endpoints: Sequence[Endpoint],
     ) -> None:
-        self.costs.note(endpoints)
         spent = {name: value for name, value in self.costs.unreported().items() if value}
         line = {
             "step": step,
@@ -185,16 +185,14 @@ class EpisodeStore(Generic[K]):
         self._folder.append("metrics", [line])
         self._folder.positions()  # and so on disk
 
-    def _refuse_all_failed(self, title: str, records: Sequence[Mapping[str, Any]]) -> None:
+    def _refuse_all_failed(self, title: str, records: Sequence[Mapping[str, Any]], *, failed_before: bool) -> None:
         """Stops where continuing would only spend time: an endpoint that is down, a key that is not valid.
-
-        Games that have failed before do not stop a run: those that always fail would never let it end.
 
         Raises:
           PlayerError: all of these games failed.
         """
         failures = [record["failure"] for record in records if "failure" in record]
-        before = all(self._key(record) in self._failed for record in records)
+        before = failed_before and all(self._key(record) in self._failed for record in records)
         self._failed |= {self._key(record): "failure" in record for record in records}
         if failures and len(failures) == len(records) and not before:
             raise PlayerError(

@@ -2,6 +2,7 @@
 
 import ipaddress
 import json
+import re
 import urllib.parse
 from collections.abc import Mapping
 
@@ -10,6 +11,7 @@ from dfc.errors import ConfigError
 from dfc.players.key_search import is_variable
 
 _OWN_FIELDS = ("model", "messages", "stream", "n", "temperature", "top_p", "max_tokens", "seed")  # of a request
+_SECRET = re.compile(r"(?i).*(api_?key|token|secret|password|authorization)")
 _MAY_HOLD_KEYS = ("key_variable", "extra_body")  # whose values no sentence repeats
 
 
@@ -94,6 +96,8 @@ def rule_problems(config: EndpointConfig) -> list[str]:
         found.append("extra_body: must be a mapping of JSON values")
     else:
         own = [name for name in extra if name in _OWN_FIELDS]
+        if any(_SECRET.fullmatch(str(name)) for name in extra):
+            found.append("extra_body: holds what is named like a key, which belongs into a variable: key_variable")
         found += [
             f"extra_body[{name!r}]: is set by the endpoint itself; use its own field if it has one" for name in own
         ]

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from dfc.config import EndpointConfig, Evaluate, EvaluateTasks, PlayersRun
+from dfc.config import RECIPES, EndpointConfig, Evaluate, EvaluateTasks, PlayersRun, RlRun
 from dfc.errors import ConfigError, error_text
 from dfc.games.scripted import STRENGTHS
 
@@ -27,6 +27,8 @@ Kind = Literal["scripted", "endpoint", "model"]
 _NAMED = re.compile(r"(?P<name>[\w.+-]+)=(?P<who>.*)", re.DOTALL)
 # A host with a port, a path or a model after it, and no http:// before it.
 _BARE_ADDRESS = re.compile(r"(localhost|[\w-]+(\.[\w-]+)+)(:\d+)?(/[^\s#]*)?#.*|(localhost|[\w.-]+):\d+(/\S*)?")
+# Recipes whose checkpoints hold a policy that can be played.
+_PLAYABLE = tuple(name for name, kind in RECIPES.items() if issubclass(kind, RlRun))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,9 +175,9 @@ def weights_in(path: str, words: Sequence[str] = STRENGTHS) -> WeightsSource:
         raise ConfigError([f"{path!r} is a run with a policy of its own for every game; {hint}"])
     if (folder / "policy" / "config.json").exists():
         return WeightsSource(str(folder / "policy"))
-    if config["recipe"] == "divide_fuse_conquer" and any((folder / "checkpoints").glob("step_*")):
+    if config["recipe"] in _PLAYABLE and any((folder / "checkpoints").glob("step_*")):
         return WeightsSource(str(config["model"]["path"]), folder, config)
-    what = f"{path!r} is a run without a policy or a checkpoint of divide_fuse_conquer yet"
+    what = f"{path!r} is a run without a policy or a checkpoint of {' or '.join(_PLAYABLE)} yet"
     inside = sorted(str(found.parents[1]) for found in folder.glob("**/policy/config.json"))
     raise ConfigError([f"{what}; it has stages with one: {', '.join(inside)}" if inside else what])
 

@@ -117,6 +117,7 @@ def _play(
         endpoints=lambda: who.endpoints,
         stop=stop,
         progress=progress,
+        failed_before=True,
     )
 
 

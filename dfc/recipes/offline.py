@@ -273,7 +273,7 @@ def reads_reference(config: Config) -> bool:
 
 
 def make_loss(config: Config, shortest: int) -> LossFunction:
-    """Returns the loss as a trainer wants it; `sampled_logprobs` of a batch are the reference's.
+    """Returns the loss as a trainer wants it; a batch has the reference's log-probabilities, if they are read.
 
     Args:
       config: which loss.
@@ -288,7 +288,7 @@ def make_loss(config: Config, shortest: int) -> LossFunction:
         return packed_preference_loss(
             logprobs,
             batch.mask,
-            batch.old_logprobs if reads_reference(config) else None,
+            batch.reference_logprobs if reads_reference(config) else None,
             segments=batch.segments,
             num_segments=2 * most,
             beta=config.beta,
@@ -339,7 +339,7 @@ def _metrics(update: Update, batch: Batch, rate: optax.Schedule, number: int, *,
         **update.metrics,
     }
     if drift:  # of the policy from the reference, before this update
-        found |= {name.replace("sampler_gap", "drift"): value for name, value in update.sampler_gap.items()}
+        found |= update.gap
     return found
 
 

@@ -26,7 +26,7 @@ def reward(episode: Episode, config: RewardConfig) -> float:
 
 
 def rewards_of(episodes: Sequence[Episode], config: RewardConfig) -> list[float]:
-    """Returns what episodes are worth: `reward`, or what the configured function returns.
+    """Returns what episodes are worth: `reward`, or what the configured function returns; 0 where that does not count.
 
     Raises:
       TrainingError: the function raises, or returns no finite number.
@@ -36,9 +36,14 @@ def rewards_of(episodes: Sequence[Episode], config: RewardConfig) -> list[float]
         return [reward(episode, config) for episode in episodes]
     found = []
     for episode in episodes:
+        if not episode.counted:  # nothing reads it
+            found.append(0.0)
+            continue
         try:
             value = float(function(episode))
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # code of one's own may raise anything, or call sys.exit
             raise TrainingError(f"reward.function={config.function!r} raised {loading.error_text(error)}") from error
         if not math.isfinite(value):
             raise TrainingError(f"reward.function={config.function!r} returned {value} for a game of {episode.game}")

@@ -63,7 +63,7 @@ def pack(sequences: Sequence[Sequence1D], row_length: int, rows_multiple: int) -
             batch.segments[row, start:end] = segment
             batch.mask[row, start:end] = sequence.mask
             batch.advantages[row, start:end] = sequence.advantage * sequence.mask
-            batch.old_logprobs[row, start:end] = np.where(sequence.mask, sequence.sampled_logprobs, 0)
+            batch.sampled_logprobs[row, start:end] = np.where(sequence.mask, sequence.sampled_logprobs, 0)
             start = end
     return batch
 
@@ -78,7 +78,8 @@ def empty_batch(rows: int, row_length: int) -> TokenBatch:
 
 def micro_batches(batch: TokenBatch, rows: int) -> list[TokenBatch]:
     """Cuts a batch into pieces of `rows` rows."""
-    return [TokenBatch(*(x[i : i + rows] for x in batch)) for i in range(0, len(batch.tokens), rows)]
+    starts = range(0, len(batch.tokens), rows)
+    return [TokenBatch(*(None if x is None else x[i : i + rows] for x in batch)) for i in starts]  # type: ignore[arg-type]  # only the last may be None
 
 
 # ---- a layout from lengths alone ------------------------------------------------------------------------------------
@@ -168,15 +169,24 @@ def _first_fit(
     return rows, left
 
 
-def fill(layout: Layout, sides: Callable[[int], Sequence[Side]], *, own: Collection[int] | None = None) -> TokenBatch:
+def fill(
+    layout: Layout,
+    sides: Callable[[int], Sequence[Side]],
+    *,
+    reference: bool = False,
+    own: Collection[int] | None = None,
+) -> TokenBatch:
     """Returns a micro-batch: each side of a unit is a segment, side s of unit k of a row 1 + s + k * sides.
 
     Args:
       layout: where units lie.
       sides: returns what a unit holds.
+      reference: whether the batch has log-probabilities of the reference policy; of all hosts or of none.
       own: the rows to fill; others stay empty, for a host whose devices have no part of them. None: all.
     """
     batch = empty_batch(len(layout.rows), layout.row_length)
+    if reference:
+        batch = batch._replace(reference_logprobs=np.zeros_like(batch.sampled_logprobs))
     for row, units in enumerate(layout.rows):
         if own is not None and row not in own:
             continue
@@ -189,8 +199,8 @@ def fill(layout: Layout, sides: Callable[[int], Sequence[Side]], *, own: Collect
             batch.positions[row, start:end] = np.arange(end - start)
             batch.segments[row, start:end] = segment
             batch.mask[row, start:end] = mask
-            if reference_logprobs is not None:
-                batch.old_logprobs[row, start:end][mask] = reference_logprobs
+            if batch.reference_logprobs is not None and reference_logprobs is not None:
+                batch.reference_logprobs[row, start:end][mask] = reference_logprobs
             start = end
     return batch
 

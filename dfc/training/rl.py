@@ -252,7 +252,7 @@ def make_loss(config: GrpoConfig, row_length: int) -> LossFunction:
     ) -> Loss:
         return grpo_loss(
             logprobs,
-            batch.old_logprobs,
+            batch.sampled_logprobs,
             batch.advantages,
             batch.mask,
             clip_ratio=config.clip_ratio,
@@ -326,7 +326,7 @@ def update(
         for name, value in found.items():
             metrics[name] = metrics.get(name, 0.0) + value / len(shares)
         if number == 0:  # afterwards the change of the policy comes in
-            metrics |= made.sampler_gap
+            metrics |= made.gap
     return params, optimizer, metrics
 
 
@@ -391,7 +391,10 @@ def iterate(
     both = config.train_both_seats and config.opponent == "itself"
     played = workers.play(specs, player, opponent, name=who, both_seats=both)
     refuse_all_failed(played)
-    values = episode_rewards.rewards_of(played, config.reward)
+    # A function of one's own is asked on one host: hosts that disagree would train apart.
+    asked = not config.reward.function or multihost.is_primary()
+    values = multihost.on_all_hosts(lambda: episode_rewards.rewards_of(played, config.reward) if asked else [])
+    values = multihost.broadcast(values) if config.reward.function else values
     folder.append("episodes", (e.record(**label, kind="train", reward=v) for e, v in zip(played, values, strict=True)))
     multihost.require_equal("episodes", [(e.token_ids, e.mask) for e in played])
     rolled_out = time.perf_counter()

@@ -103,11 +103,12 @@ class Update:
       gradient_norm: global norm before clipping.
       weight: units the loss was averaged over.
       metrics: means over the loss's unit.
-      sampler_gap: how far the log-probabilities of action tokens, before this update, lie from those in the batch. With
-        d the new less the old: ``sampler_gap/mean`` and ``sampler_gap/max``, of abs(d), and ``sampler_gap/kl``, the
-        mean of exp(d) - 1 - d, an estimate of KL(old, new) that is unbiased and never negative (Schulman, Approximating
-        KL divergence, 2020: "k3"). In the first update after sampling it is what two programs make of the same
-        weights; in later ones the change of the policy comes in.
+      gap: how far the log-probabilities of action tokens, before this update, lie from those in the batch: from the
+        reference's where it has them (``drift``), else from the sampler's (``sampler_gap``). With d the new less the
+        old: ``sampler_gap/mean`` and ``sampler_gap/max``, of abs(d), and ``sampler_gap/kl``, the mean of exp(d) - 1 -
+        d, an estimate of KL(old, new) that is unbiased and never negative (Schulman, Approximating KL divergence, 2020:
+        "k3"). In the first update after sampling it is what two programs make of the same weights; in later ones the
+        change of the policy comes in.
     """
 
     params: Params
@@ -116,7 +117,7 @@ class Update:
     gradient_norm: float
     weight: float
     metrics: dict[str, float]
-    sampler_gap: dict[str, float]
+    gap: dict[str, float]
 
 
 class Trainer:
@@ -332,7 +333,7 @@ class Trainer:
                 self.config, weights, batch, capacity, temperature, adapters=adapters, execution=self.execution
             )
             result = loss(logprobs, batch, reference_logprobs, *(() if proximal is None else (proximal,)))
-            return result.total, (result, _sampler_gap(logprobs, batch))
+            return result.total, (result, _gap(logprobs, batch))
 
         gradients, (result, gap) = jax.grad(objective, has_aux=True)(params)
         return {"gradients": self._place(gradients), "loss": result, "gap": gap}
@@ -448,6 +449,7 @@ class Trainer:
 
         total: Tree = None
         gaps: list[Tree] = []
+        precomputed = any(batch.reference_logprobs is not None for batch in micro_batches)
         numbered = list(enumerate(micro_batches))
         with ThreadPoolExecutor(self._workers) as pool:  # a program's run releases Python's lock
             for start in range(0, len(numbered), self._workers):
@@ -475,7 +477,7 @@ class Trainer:
             gradient_norm=norm,
             weight=float(numbers["weight"]),
             metrics={name: float(value) for name, value in metrics.items()},
-            sampler_gap=_joined(jax.device_get(gaps)),
+            gap=_joined(jax.device_get(gaps), "drift" if precomputed else "sampler_gap"),
         )
 
     def _check_base_params(self, base_params: Params | None) -> None:
@@ -487,8 +489,9 @@ class Trainer:
             return batch
         rows = batch_sharding(self._mesh)
         # Every process holds the whole batch and hands its own devices their rows.
-        arrays = [jax.make_array_from_callback(x.shape, rows, x.__getitem__) for x in map(np.asarray, batch)]
-        return TokenBatch(*arrays)  # type: ignore[arg-type]  # arrays of either kind serve
+        arrays = [None if x is None else np.asarray(x) for x in batch]
+        placed = [x if x is None else jax.make_array_from_callback(x.shape, rows, x.__getitem__) for x in arrays]
+        return TokenBatch(*placed)  # type: ignore[arg-type]  # arrays of either kind serve
 
 
 def _look_after(look: Callable[[], None] | None, done: Sequence[Tree], workers: int) -> None:
@@ -499,20 +502,21 @@ def _look_after(look: Callable[[], None] | None, done: Sequence[Tree], workers: 
         look()
 
 
-def _sampler_gap(logprobs: jax.Array, batch: TokenBatch) -> dict[str, jax.Array]:
-    """Sums and the maximum over action tokens of one micro-batch; see `Update.sampler_gap`."""
+def _gap(logprobs: jax.Array, batch: TokenBatch) -> dict[str, jax.Array]:
+    """Sums and the maximum over action tokens of one micro-batch; see `Update.gap`."""
     sampled = jnp.asarray(batch.mask) != 0
-    d = jnp.where(sampled, jax.lax.stop_gradient(logprobs) - batch.old_logprobs, 0)
+    old = batch.sampled_logprobs if batch.reference_logprobs is None else batch.reference_logprobs
+    d = jnp.where(sampled, jax.lax.stop_gradient(logprobs) - old, 0)
     # In float32 exp(d) - 1 - d of a small d is nothing but rounding: its series instead.
     kl = jnp.where(jnp.abs(d) < 0.01, d * d * (0.5 + d / 6), jnp.expm1(d) - d)
     return {"tokens": sampled.sum(), "mean": jnp.abs(d).sum(), "max": jnp.abs(d).max(), "kl": kl.sum()}
 
 
-def _joined(gaps: Sequence[Mapping[str, np.ndarray]]) -> dict[str, float]:
+def _joined(gaps: Sequence[Mapping[str, np.ndarray]], name: str) -> dict[str, float]:
     """The gap over all micro-batches; zeros without an action token."""
     tokens = max(1, sum(int(gap["tokens"]) for gap in gaps))
-    found = {f"sampler_gap/{name}": sum(float(gap[name]) for gap in gaps) / tokens for name in ("mean", "kl")}
-    return {**found, "sampler_gap/max": max((float(gap["max"]) for gap in gaps), default=0.0)}
+    found = {f"{name}/{part}": sum(float(gap[part]) for gap in gaps) / tokens for part in ("mean", "kl")}
+    return {**found, f"{name}/max": max((float(gap["max"]) for gap in gaps), default=0.0)}
 
 
 def _is_tree(part: object) -> bool:

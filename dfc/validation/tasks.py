@@ -193,7 +193,7 @@ def _build_problems(config: Run, build: SelectionLimits, path: str) -> list[str]
     both = sorted(set(groups) & set(build.leave_out))
     if both:
         found.append(f"{path}groups and .leave_out both name {', '.join(both)}")
-    collected = config.games if isinstance(config, GamesRun) and _section(config, "collect") is not None else None
+    collected = players.sound_games(config.games) if isinstance(config, GamesRun) and _collects(config) else None
     for key, names in (("groups", groups), ("leave_out", build.leave_out)):
         unknown = [game for game in names if not _is_game(game)]
         if unknown:
@@ -212,6 +212,10 @@ def _build_problems(config: Run, build: SelectionLimits, path: str) -> list[str]
     if collected and not set(groups or collected) - set(build.leave_out):
         found.append(f"{path}leave_out={build.leave_out}: leaves no game to train on; leave out fewer")
     return found + _label_problems(build.rejected_failures, path)
+
+
+def _collects(config: Run) -> bool:
+    return _section(config, "collect") is not None
 
 
 def _label_problems(labels: tuple[str, ...], path: str) -> list[str]:
