@@ -184,7 +184,7 @@ def test_the_report_shows_what_was_collected_and_no_sections_of_matches(whole):
     page = (whole / "report.html").read_text()
     assert "Not evaluated yet" not in page
     assert 'id="stages"' not in page
-    assert 'id="episodes"' not in page
+    assert 'id="games"' not in page
     assert f"{sum(row['trajectories'] for row in result['games'].values()):,} trajectories" in page
     for game, row in result["games"].items():
         assert re.search(

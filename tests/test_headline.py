@@ -4,22 +4,19 @@ import json
 import re
 
 import pytest
+from run_files import match
 
 from dfc.config import Evaluate
 from dfc.evaluation import tournament
 from dfc.evaluation.statistics import Comparison, Record, wilson_interval
 from dfc.report import run_page, summary, tournament_page
-from dfc.report.views import view
 
 HANOI, GUESS, TICTACTOE, NIM = "TowerOfHanoi-v0", "GuessTheNumber-v0", "TicTacToe-v0", "Nim-v0"
 
 
 def row(policy, game, win, draw=0, loss=0, *, stage="final", opponent=None, seat=0, **more):
-    zero = dict.fromkeys(("truncated", "won_by_forfeit", "lost_by_forfeit", "illegal_replies", "malformed_replies"), 0)
     opponent = opponent or ("none" if game in (HANOI, GUESS) else "initial")
-    place = {"stage": stage, "policy": policy, "opponent": opponent, "game": game, "seat": seat}
-    counts = {"games": win + draw + loss + more.get("truncated", 0), "win": win, "draw": draw, "loss": loss}
-    return place | counts | zero | {"replies": 400, "steps": 400} | more
+    return match(policy, opponent, game, seat, (win, draw, loss, 0), stage=stage, **more)
 
 
 def folder(path, rows=(), metrics=(), episodes=()):
@@ -33,6 +30,10 @@ def page(path):
     text = run_page.build(path).read_text(encoding="utf-8")
     shown = re.sub(r"<(script|style)\b.*?</\1>", " ", text, flags=re.DOTALL)
     return " ".join(re.sub(r"<[^>]+>", " ", shown).split())
+
+
+def verdict(path):
+    return summary.verdict(summary.comparisons(run_page.read(path)))
 
 
 RUN = [
@@ -50,7 +51,7 @@ RUN = [
 
 def test_a_one_player_game_that_ran_out_of_turns_is_unsolved_not_half_solved(tmp_path):
     path = folder(tmp_path / "run", RUN)
-    (pair,) = [pair for game, pair in view(run_page.read(path))["verdict"]["alone"] if game == HANOI]
+    (pair,) = [pair for game, pair in verdict(path)["alone"] if game == HANOI]
     assert pair.before.measured(alone=pair.alone) == wilson_interval(2, 200)
     text = page(path)
     assert f"{HANOI} 2 of 200 → 194 of 200" in text
@@ -61,8 +62,8 @@ def test_a_one_player_game_that_ran_out_of_turns_is_unsolved_not_half_solved(tmp
 
 def test_the_headline_of_report_and_console_is_the_same_number(tmp_path):
     path = folder(tmp_path / "run", RUN)
-    verdict = view(run_page.read(path))["verdict"]
-    before, after = (side.score.estimate for side in (verdict["paired"].before, verdict["paired"].after))
+    result = verdict(path)
+    before, after = (side.score.estimate for side in (result["paired"].before, result["paired"].after))
     assert (before, after) == ((100 + 60) / 400, (150 + 10 + 170) / 400)
     (line,) = [line for line in summary.lines(path) if line.startswith("two-player games pooled against initial")]
     found = [float(number) for number in re.findall(r"([0-9.]+) \[", line)]
@@ -73,9 +74,9 @@ def test_the_headline_of_report_and_console_is_the_same_number(tmp_path):
 
 def test_games_that_only_one_policy_played_are_in_neither_headline(tmp_path):
     path = folder(tmp_path / "run", [*RUN, row("final", "LiarsDice-v0", 0, 0, 200)])
-    verdict = view(run_page.read(path))["verdict"]
+    result = verdict(path)
     (line,) = [line for line in summary.lines(path) if line.startswith("two-player games pooled against initial")]
-    assert verdict["paired"].after.games == 400
+    assert result["paired"].after.games == 400
     assert "to 0.825 [" in line
 
 
@@ -94,13 +95,13 @@ def test_the_verdict_is_of_both_kinds_of_games(tmp_path, hanoi, tictactoe, kind,
     rows = [row("initial", HANOI, 2, 198), row("initial", TICTACTOE, 100, 0, 100)]
     rows += [row("final", HANOI, hanoi, 200 - hanoi), row("final", TICTACTOE, tictactoe, 0, 200 - tictactoe)]
     path = folder(tmp_path / "run", rows)
-    assert view(run_page.read(path))["verdict"]["kind"] == kind
+    assert verdict(path)["kind"] == kind
     assert said in page(path)
 
 
 def test_more_draws_are_no_progress_of_a_one_player_game(tmp_path):
     path = folder(tmp_path / "run", [row("initial", HANOI, 2, 0, 198), row("final", HANOI, 2, 198)])
-    assert view(run_page.read(path))["verdict"]["kind"] == "unclear"
+    assert verdict(path)["kind"] == "unclear"
     assert Comparison(Record(win=2, loss=198), Record(win=2, draw=198)).verdict == "better"  # what it was taken for
 
 
@@ -114,9 +115,9 @@ def test_a_run_of_one_player_games_alone_has_a_headline_without_a_score(tmp_path
 
 def test_scores_and_shares_solved_have_means_of_their_own(tmp_path):
     stages = [row("initial", HANOI, 0, 20, stage="base"), row("initial", TICTACTOE, 10, 0, 10, stage="base")]
-    table = view(run_page.read(folder(tmp_path / "run", [*stages, *RUN])))["stage_table"]
-    assert table["stages"] == ["base", "final"]
-    assert [(mean["alone"], mean["means"]) for mean in table["means"]] == [
+    found = run_page.stage_scores(run_page.read(folder(tmp_path / "run", [*stages, *RUN])))
+    assert found.stages == ["base", "final"]
+    assert list(found.means.items()) == [
         (False, pytest.approx([0.5, (0.8 + 0.85) / 2])),
         (True, pytest.approx([0.0, 0.97])),
     ]
@@ -223,7 +224,7 @@ def test_a_finished_run_ends_with_its_final_matches(tmp_path):
     metrics = [metric(step, stage) for step, stage in enumerate(TRAINED)]
     found = run_page.read(folder(tmp_path / "run", rows, metrics))
     assert found.stages == [*WHOLE, "final"]
-    assert view(found)["stage_table"]["stages"] == [*WHOLE, "final"]
+    assert run_page.stage_scores(found).stages == [*WHOLE, "final"]
 
 
 def test_orders_that_contradict_each_other_still_give_every_stage_once(tmp_path):

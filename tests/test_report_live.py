@@ -2,7 +2,7 @@ import json
 import re
 
 import pytest
-from test_report import MATCHES, Page, files, metric_line, play, write
+from run_files import MATCHES, Page, files, metric_line, play, write
 
 from dfc.games.replay import replay
 from dfc.report import game_replays, live_report, run_page

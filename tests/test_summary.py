@@ -1,13 +1,14 @@
 """The printed result of a run against numbers worked out by hand."""
 
-import dataclasses
 import json
 import math
 
 import pytest
+from run_files import match
 
 from dfc.evaluation.statistics import Record
 from dfc.report import summary
+from dfc.report.reader import read
 
 
 def wilson(successes, trials):
@@ -24,17 +25,8 @@ def shown(wins, games):
 
 
 def row(game, opponent, policy, stage="final", seat=0, **counts):
-    values = dataclasses.asdict(Record(**counts))
-    games = sum(values[name] for name in ("win", "draw", "loss", "truncated"))
-    return {
-        "stage": stage,
-        "policy": policy,
-        "opponent": opponent,
-        "game": game,
-        "seat": seat,
-        "games": games,
-        **values,
-    }
+    results = [counts.pop(name, 0) for name in ("win", "draw", "loss", "truncated")]
+    return match(policy, opponent, game, seat, results, stage=stage, **{"steps": 0, **counts})
 
 
 ROWS = [
@@ -60,7 +52,7 @@ def folder(tmp_path):
 
 
 def test_only_final_matches_count_and_seats_add_up(folder):
-    records = summary.final_records(folder)
+    records = summary.final_records(read(folder).evaluations)
     assert len(records) == 8
     assert records["Nim-v0", "initial", "initial"] == Record(
         win=10, loss=10, replies=80, illegal_replies=2, malformed_replies=2, lost_by_forfeit=1

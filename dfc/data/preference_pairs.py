@@ -18,7 +18,7 @@ from dfc.data.selection import GroupStatistics, Selection, SelectionConfig, sele
 from dfc.data.trajectories import COLUMNS, FAILURES
 from dfc.data.trajectory_files import read_rows, write_atomically
 from dfc.files import write_json
-from dfc.report.tables import TextTable
+from dfc.report.tables import Table
 
 PAIRS_NAME, PAIRS_VERSION = b"dfc.pairs", 2
 TASK_COLUMNS = ("game", "options", "split", "task", "seat", "opponent", "world")
@@ -102,7 +102,7 @@ def _chunks(selection: Selection, *sides: np.ndarray) -> Iterator[tuple[np.ndarr
         yield tuple(side[own] for side in sides)
 
 
-def statistics_table(statistics: Sequence[GroupStatistics]) -> TextTable:
+def statistics_table(statistics: Sequence[GroupStatistics]) -> Table:
     """Returns the statistics as the paper's Table 4, with what was left out and why."""
     rows = [
         (
@@ -119,7 +119,7 @@ def statistics_table(statistics: Sequence[GroupStatistics]) -> TextTable:
     ]
     if rows:
         rows.append(("total", "", *(f"{count:,}" for count in counts)))
-    return TextTable(
+    return Table(
         "Training data by task group",
         (
             *("task group", "best-of-K accuracy", "SFT trajectories", "preference pairs"),

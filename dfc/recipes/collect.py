@@ -29,7 +29,7 @@ from dfc.errors import DfcError
 from dfc.files import write_json
 from dfc.report import run_page
 from dfc.report.live_report import LiveReport
-from dfc.report.tables import TextTable
+from dfc.report.tables import Table
 from dfc.rollout.workers import PolicyWeights, RolloutWorkers
 from dfc.runs.costs import Costs
 from dfc.runs.metrics import MetricsWriter
@@ -186,7 +186,7 @@ def _write_result(folder: RunFolder, figures: CollectionStatistics, provenance: 
     write_json(folder.path / RESULT, result, allow_nan=False)
 
 
-def result_table(games: Mapping[str, Mapping[str, Any]]) -> TextTable:
+def result_table(games: Mapping[str, Mapping[str, Any]]) -> Table:
     """Returns the figures of a collection by game, the rows of `dfc.data.attempts.CollectionStatistics`, as a table."""
     rows = [
         (
@@ -202,7 +202,7 @@ def result_table(games: Mapping[str, Mapping[str, Any]]) -> TextTable:
         for game, figures in games.items()
     ]
     head = ("game", "tasks", "trajectories", "success", "best of k", "turns played", *FAILURES, "generated tokens")
-    return TextTable("Collected trajectories", head, tuple(rows))
+    return Table("Collected trajectories", head, tuple(rows))
 
 
 def hints(games: Mapping[str, Mapping[str, Any]], rollout: RolloutConfig) -> list[str]:

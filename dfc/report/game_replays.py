@@ -7,8 +7,9 @@ import math
 from markupsafe import Markup
 
 from dfc.games.replay import ReplayError, replay
-from dfc.report.formats import text
+from dfc.report.page import embedded
 from dfc.report.reader import Json, RunData, policy_outcome
+from dfc.report.tables import text
 
 GAME_BYTES = 1_000_000  # of shown games, text and markup together
 
@@ -24,10 +25,8 @@ class ShownGames:
         self._most = most_bytes
         self._known: dict[int, Json] = {}  # by line of episodes.jsonl; texts still in full
 
-    def to_json(self, run: RunData) -> Markup | None:
-        """Returns the games as JSON that is safe inside a script element; texts that recur are stored once."""
-        if not run.episodes:
-            return None
+    def embedded(self, run: RunData) -> Markup:
+        """Returns the games as data for the page's script; texts that recur are stored once."""
         texts: dict[str, int] = {}
         games: list[Json] = []
         size = 0
@@ -52,9 +51,7 @@ class ShownGames:
         self._known = shown  # what the sample lost is forgotten
         order = {stage: number for number, stage in enumerate(run.stages)}
         games.sort(key=lambda g: (-order[g["stage"]], g["game"], g["kind"], -g["iteration"]))
-        data = json.dumps({"texts": list(texts), "games": games, "stages": run.stages}, separators=(",", ":"))
-        # Inside <script> only "<" can end the element or open a comment; as an escape it is the same JSON.
-        return Markup(data.replace("<", "\\u003c"))  # noqa: S704  (escaped for its place on the line itself)
+        return embedded("episode-data", {"texts": list(texts), "games": games, "stages": run.stages})
 
 
 def _game(record: Json) -> Json:

@@ -6,10 +6,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from dfc.report import run_page
+from dfc.report import run_page, warnings
 from dfc.report.game_replays import ShownGames
 from dfc.report.reader import RunReader
-from dfc.report.views import warnings_of
 from dfc.report.warnings import RunWarning
 
 _GAME_BYTES = 200_000  # of shown games: a browser loads the page again and again; the final one holds more
@@ -68,7 +67,7 @@ class LiveReport:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Says on the page that the run stopped, if an error ends it; the finished report is `report.build`'s."""
+        """Says on the page that the run stopped, if an error ends it; the finished report is `run_page.build`'s."""
         if self._writes and kind is not None:
             self._write("stopped")
 
@@ -77,7 +76,7 @@ class LiveReport:
             if self._reader is None:
                 self._reader = RunReader(self._folder)
             run = self._reader.update()
-            found = warnings_of(run)
+            found = warnings.of_run(run)
             last = run.metrics[-1]["step"] if run.metrics else 0
             self._newest = found[-1] if found and last - found[-1].step <= _WARNING_STAYS else None
             stopped = state == "stopped"

@@ -13,7 +13,7 @@ from typing import Any
 from dfc.errors import RunFolderError
 from dfc.evaluation.statistics import Record
 from dfc.evaluation.tournament import Cell, Tournament
-from dfc.report.tables import TextTable
+from dfc.report.tables import Table
 
 NONE = "-"  # no game was played, or the paper has no such figure
 BASE, REFERENCE, TRAINED = "Qwen2.5", "Claude3.5", "Qwen2.5 (DFC-MSRL)"
@@ -104,7 +104,7 @@ _WDL = (
 )
 
 
-def table_2(found: Tournament, trained: str | None, base: str | None, reference: str | None) -> list[TextTable]:
+def table_2(found: Tournament, trained: str | None, base: str | None, reference: str | None) -> list[Table]:
     """Returns both halves of Table 2, without rows where nothing was played.
 
     Args:
@@ -126,7 +126,7 @@ def table_2(found: Tournament, trained: str | None, base: str | None, reference:
     ]
 
 
-def table_8(found: Tournament, trained: str | None, base: str | None) -> TextTable:
+def table_8(found: Tournament, trained: str | None, base: str | None) -> Table:
     """Returns Table 8: the trained policy against the base, by who is player 0.
 
     Args:
@@ -140,7 +140,7 @@ def table_8(found: Tournament, trained: str | None, base: str | None) -> TextTab
     return _measured(found, "Table 8", columns, TABLE_8, games, (_WDL, side), seats=(0, 1))
 
 
-def table_3(run: Path) -> TextTable | None:
+def table_3(run: Path) -> Table | None:
     """Returns Table 3 of a run of Divide-Fuse-Conquer, by its own groups; None if it has measured no stage.
 
     Args:
@@ -177,7 +177,7 @@ def table_3(run: Path) -> TextTable | None:
         "Against the initial policy; games for one alone. A stage's groups are the run's own (first column); the "
         "paper's figure stands beside the stage of the same name, whatever its groups were."
     )
-    return TextTable(f"Table 3, {run.name}", tuple(header), tuple(lines), (_WDL, groups_differ))
+    return Table(f"Table 3, {run.name}", tuple(header), tuple(lines), (_WDL, groups_differ))
 
 
 Column = tuple[str | None, str | None, str]
@@ -192,7 +192,7 @@ def _measured(
     games: Sequence[str],
     notes: tuple[str, ...],
     seats: Sequence[int | None] = (),
-) -> TextTable:
+) -> Table:
     """Returns two columns for each of the paper's: what was measured and what it printed."""
     alone = all(opponent is None for _, opponent, _ in columns) and "v.s." not in columns[0][2]
     header = ["game"]
@@ -208,7 +208,7 @@ def _measured(
             empty = not cell.record.games and not cell.failed
             row += [NONE if empty else cell.text, printed[game][number] if game in printed else NONE]
         rows.append(tuple(row))
-    return TextTable(title, tuple(header), tuple(rows), notes)
+    return Table(title, tuple(header), tuple(rows), notes)
 
 
 def _who(policy: str | None, opponent: str | None, *, alone: bool, seat: int | None) -> str:

@@ -109,11 +109,7 @@ class RunReader:
         for _, line in metrics.new():
             values = {name: float(value) for name, value in line["metrics"].items()}  # not finite: written as text
             self._metrics[line["stage"], line["iteration"]] = line | {"metrics": values}
-        for _, line in matches.new():
-            try:
-                self._matches[tuple(line[key] for key in _MATCH)] = (line, Record.from_json(line))
-            except RunFolderError as error:
-                matches.problems.append(str(error))
+        self._matches |= _matches(matches)
         for number, line in episodes.new():
             self._sample.add(number, line)
         run.metrics = sorted(self._metrics.values(), key=lambda line: float(line["step"]))
@@ -139,6 +135,13 @@ def read(folder: Path) -> RunData:
     return RunReader(folder).update()
 
 
+def read_evaluations(folder: Path) -> tuple[list[tuple[Json, Record]], list[str]]:
+    """Returns the `evaluations` and `problems` of a run folder without reading anything else of it."""
+    stream = _Stream(folder / "evaluations.jsonl", _MATCH)
+    found = list(_matches(stream).values())
+    return found, stream.problems
+
+
 def game_metrics(metrics: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yields (game id, metric) of every name ``games/<id>/<metric>``."""
     for name in metrics:
@@ -158,6 +161,17 @@ def policy_outcome(episode: Mapping[str, Any]) -> str:
     outcomes, seat = episode["outcomes"], episode.get("seat")
     known = isinstance(outcomes, list) and isinstance(seat, int) and 0 <= seat < len(outcomes)
     return str(outcomes[seat]) if known else "unknown"
+
+
+def _matches(stream: "_Stream") -> dict[tuple[Any, ...], tuple[Json, Record]]:
+    """Returns what was added to evaluations.jsonl: each line with its counts, the last one of every match."""
+    found = {}
+    for _, line in stream.new():
+        try:
+            found[tuple(line[key] for key in _MATCH)] = (line, Record.from_json(line))
+        except RunFolderError as error:
+            stream.problems.append(str(error))
+    return found
 
 
 def _names(lines: Iterable[Json]) -> list[str]:

@@ -1,33 +1,54 @@
 """The report of a run: one self-contained HTML file made from the files of the run folder and from nothing else.
 
 ``python -m dfc.report RUN_FOLDER`` writes ``report.html`` into the folder; while a run is running,
-`dfc.report.live_report` does. Every file may be missing or end in half a line; the section that needs it says so.
-The template, the style and the script lie beside this module and are inlined. All text of the folder is escaped; games
+`dfc.report.live_report` does. Every file may be missing or end in half a line; the section that needs it says so. Games
 are shown as `dfc.games.replay` plays them again, so a shown game is a proven one.
 """
 
+import collections
 import dataclasses
-import functools
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
-import jinja2
 from markupsafe import Markup
 
+from dfc.config import RECIPES
 from dfc.errors import RunFolderError
+from dfc.evaluation.statistics import Comparison, Record
 from dfc.files import replacing
-from dfc.report import formats
+from dfc.games import registry
+from dfc.report import page, warnings
+from dfc.report.curves import PANEL, bands, curves
 from dfc.report.game_replays import ShownGames
-from dfc.report.reader import RunData, read
-from dfc.report.views import view
+from dfc.report.page import Section, empty, note
+from dfc.report.reader import Json, RunData, game_metrics, read
+from dfc.report.summary import Compared, comparisons, verdict
+from dfc.report.tables import NOTHING, Table, duration, measured, number, text
 from dfc.report.warnings import RunWarning
 
-__all__ = ["RunData", "Status", "build", "read", "view", "write"]
+__all__ = ["RunData", "StageScores", "Status", "build", "read", "stage_scores", "write"]
 
-_HERE = Path(__file__).parent
 _OWN_PAGE = ("evaluate", "evaluate_tasks")  # recipes whose report this one would replace
+_TITLES = {
+    "initial": "Against the initial policy",
+    "none": "Games for one",
+    "random_legal": "Against random legal play",
+}
+_INTERVALS = (
+    "Score intervals are Tango’s (Wilson’s where nothing is drawn), differences Newcombe’s; games count as "  # noqa: RUF001 - the apostrophe the page shows
+    "independent. Truncated games are in no score and are listed apart below. Games for one: the share solved, of all "
+    "games (Wilson’s interval). Forfeits are games an invalid reply decided."  # noqa: RUF001 - as above
+)
+_HINTS = {
+    "Won by forfeit": "won because the opponent's reply was invalid; among the wins",
+    "Lost by forfeit": "lost by an invalid reply of the policy; among the losses",
+    "Score": "for one player the share solved",
+    "Illegal": "replies against the rules / all replies",
+    "Malformed": "replies without one readable action, or not of the form asked for / all replies",
+}
+_MATCH_COLUMNS = ("Game", "Policy", "Opponent", "Seat", "Games", "Win", "Draw", "Loss", "Trunc.", *_HINTS, "Turns")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,41 +89,350 @@ def write(
 ) -> Path:
     """Writes the page of what was found in a run folder into that folder and returns its path.
 
-    The file appears at once and whole: it is written under another name and then moved into place.
-
     Args:
       run: from `dfc.report.reader`.
       status: what the page says about itself.
       games: makes the shown games; it remembers them from call to call.
       found: the warnings of the run, if they are known already.
     """
-    page = _template().render(
-        **view(run, games, found),
+    found = warnings.of_run(run) if found is None else found
+    recipe = (run.config or {}).get("recipe", "divide_fuse_conquer")
+    collects, method = recipe == "collect", recipe == "divide_fuse_conquer"
+    clock, compared = _clock(run.metrics), comparisons(run)
+    last = run.metrics[-1] if run.metrics else None
+    now = last["step"] if last and status.state != "finished" else None
+    lead = _fragments().lead(
         status=status,
         written=time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(status.written)),
-        css=Markup(_asset("page.css")),  # noqa: S704  (our own file)
-        js=Markup(_asset("page.js")),  # noqa: S704  (our own file)
+        last=last,
+        warnings=found[::-1],
+        now=now,
+        collection=_collection(run) if collects else None,
+        compared=compared,
+        verdict=verdict(compared),
+        method=method or recipe == "grpo",
+        titles=_TITLES,
+        clock=clock,
+        start=(_starts(run) or [{}])[-1],
+        problems=run.problems,
     )
+    results = Section("Results", _collected(run) if collects else _results(run, compared), "Results")
+    stages = Section("Divide, fuse, conquer" if method else "Stages", _stages(run, method=method), "Stages")
+    drawn = Section("Curves", _curves(run, found), "Curves")
+    played = Section("Games, turn by turn", _games(run, games or ShownGames()), "Games")
+    setup = Section("What was run", _setup(run), "Setup")
     target = run.path / "report.html"
     with replacing(target, many_writers=True) as file:  # a run writes it, and whoever asks for it meanwhile
-        file.write(page)
+        file.write(
+            page.html(
+                str((run.config or {}).get("name") or run.path.resolve().name),
+                "run report",
+                [lead],
+                [results, drawn, setup] if collects else [results, stages, drawn, played, setup],
+                mark="⚠ " if any(warning.step == now for warning in found) else "",
+                state={
+                    "state": status.state,
+                    "reload": status.reload_seconds,
+                    "written": status.written,
+                    "stale": 300 + 3 * clock["slowest"],
+                },
+                refresh=int(status.reload_seconds),
+            )
+        )
     return target
 
 
-@functools.cache
-def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_HERE),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+def _fragments() -> Any:  # noqa: ANN401 - macros by name
+    return page.fragments("run.html.jinja")
+
+
+# ---- results ---------------------------------------------------------------------------------------------------------
+
+
+def _collection(run: RunData) -> dict[str, Json]:
+    """What a collection has of every game so far."""
+    found: dict[str, Json] = dict((run.collection or {}).get("games", {}))
+    if not found:  # every line has the figures of all before it
+        for game, name in game_metrics(run.metrics[-1]["metrics"] if run.metrics else ()):
+            found.setdefault(game, {})[name] = run.metrics[-1]["metrics"][f"games/{game}/{name}"]
+    return {game: row | {"trajectories": int(row.get("trajectories", 0))} for game, row in found.items()}
+
+
+def _collected(run: RunData) -> list[str | Table]:
+    rows = []
+    for game, row in _collection(run).items():
+        success, turns = row.get("success_rate"), row.get("turns_played")
+        solved = NOTHING if success is None else f"{number(100 * success, 1)} %"
+        tokens = f"{int(row.get('generated_tokens', 0)):,}"
+        rows.append((game, f"{row['trajectories']:,}", solved, number(turns, 1), tokens))
+    if not rows:
+        return [empty("No chunk of games is recorded yet.")]
+    said = "Success is over trajectories that say something about the policy; collection.json has the failures by kind."
+    header = ("Game", "Trajectories", "Success", "Turns played", "Generated tokens")
+    return [Table("Trajectories by game", header, tuple(rows), (said,))]
+
+
+def _results(run: RunData, compared: Sequence[Compared]) -> list[str | Table]:
+    parts: list[str | Table] = [_comparison(each) for each in compared]
+    if parts:
+        key = _fragments().key_of_colours()
+        parts.append(note(Markup("{}, with 95 % intervals. {}").format(key, _INTERVALS)))
+    else:
+        parts.append(empty("No final matches yet (evaluations.jsonl has no row of stage “final”)."))
+    return [*parts, *_matches(run)]
+
+
+def _comparison(compared: Compared) -> Table:
+    make, alone = _fragments(), compared.opponent == "none"
+
+    def row(name: str, pair: Comparison) -> tuple[str, ...]:
+        scores = (make.scored(pair.before, alone), make.scored(pair.after, alone))
+        return name, *scores, *map(make.gained, (pair.difference, pair.difference_without_forfeits)), make.plot(pair)
+
+    header = ("Game", "Initial policy", "Final policy", "Change", "Change without forfeits", make.plot_head(alone))
+    rows = tuple(row(game, pair) for game, pair in compared.games.items())
+    together = len(compared.both or compared.games)
+    foot = (row(f"All {together} together", compared.total),) if together > 1 else ()
+    return Table(_TITLES[compared.opponent], header, rows, foot=foot)
+
+
+def _matches(run: RunData) -> list[Markup]:
+    """Every match of the run by stage, the end of the run first."""
+    order = {game: number_ for number_, game in enumerate(run.games)}
+    played = sorted(
+        run.evaluations,
+        key=lambda r: (order[r[0]["game"]], r[0]["opponent"], r[0]["policy"] != "initial", r[0]["seat"]),
     )
-    names = ("number", "interval", "measured", "signed", "duration", "text")
-    environment.filters.update({name: getattr(formats, name) for name in names})
-    return environment.get_template("run.html.jinja")
+    hint = Markup('<abbr title="{}">{}</abbr>')
+    header = tuple(hint.format(_HINTS[name], name) if name in _HINTS else name for name in _MATCH_COLUMNS)
+    stages = {stage: [_match(*each) for each in played if each[0]["stage"] == stage] for stage in reversed(run.stages)}
+    stages = {stage: rows for stage, rows in stages.items() if rows}
+    folds = []
+    for stage, rows in stages.items():
+        table = Table(f"Matches of stage {stage}", header, tuple(rows), css="dense")
+        name = stage.capitalize() if stage in ("base", "final") else stage
+        opened = stage == "final" or len(stages) == 1
+        folds.append(page.fold(name, f"{len(rows)} matches", table.html(), opened=opened))
+    return [Markup("<h3>Wins, draws and losses by seat</h3>"), *folds] if folds else []
 
 
-@functools.cache
-def _asset(name: str) -> str:
-    return (_HERE / name).read_text(encoding="utf-8")
+def _match(row: Json, r: Record) -> tuple[str, ...]:
+    side = "before" if row["policy"] == "initial" else "after"
+    return (
+        str(row["game"]),
+        Markup('<span class="tag {}">{}</span>').format(side, row["policy"]),
+        {"random_legal": "random legal", "none": NOTHING}.get(row["opponent"], str(row["opponent"])),
+        *map(str, (row["seat"], r.games, r.win, r.draw, r.loss)),
+        *(str(count or "·") for count in (r.truncated, r.won_by_forfeit, r.lost_by_forfeit)),
+        _fragments().scored(r, row["opponent"] == "none"),
+        *(f"{number(100 * share, 1)} %" for share in (r.illegal_share, r.malformed_share)),
+        number(r.steps_per_game, 1),
+    )
+
+
+# ---- stages ----------------------------------------------------------------------------------------------------------
+
+
+class StageScores(NamedTuple):
+    """Game x stage against the initial policy, as in the paper's Table 3; for one player the share solved.
+
+    Attributes:
+      stages: that have a match.
+      alone: games for one.
+      cells: counts by game and stage.
+      means: by kind of game (alone or not), where there is one, a figure for every stage.
+    """
+
+    stages: list[str]
+    alone: set[str]
+    cells: dict[tuple[str, str], Record]
+    means: dict[bool, list[float | None]]
+
+
+def stage_scores(run: RunData) -> StageScores:
+    """Returns the counts of every game after every stage; a score and a share have no mean in common."""
+    cells: dict[tuple[str, str], Record] = collections.defaultdict(Record)
+    alone = {row["game"] for row, _ in run.evaluations if row["opponent"] == "none"}
+    has_base = any(row["stage"] == "base" for row, _ in run.evaluations)
+    for row, record in run.evaluations:
+        initial = row["policy"] == "initial"
+        # The initial policy's matches at the end of a run stand in for a stage that was not measured.
+        stage = "base" if initial and not has_base else str(row["stage"])
+        if row["opponent"] in ("initial", "none") and (stage == "base" or not initial):
+            cells[row["game"], stage] += record
+    stages = [stage for stage in dict.fromkeys(("base", *run.stages)) if any(stage == s for _, s in cells)]
+    means: dict[bool, list[float | None]] = {}
+    for kind in (False, True):
+        games = [game for game in run.games if (game in alone) == kind]
+        values = [[measured(cells[g, s], kind).estimate for g in games if (g, s) in cells] for s in stages]
+        if any(values):
+            means[kind] = [sum(v) / len(v) if v else None for v in values]
+    return StageScores(stages, alone, dict(cells), means)
+
+
+def _stage_table(run: RunData) -> Table | None:
+    make, found = _fragments(), stage_scores(run)
+    groups = {group["name"]: set(group["games"]) for group in (run.groups or {}).get("groups", [])}
+    # ``conquer g1+g2`` trains the groups g1 and g2.
+    members = {s: [groups.get(name, set()) for name in s.partition(" ")[2].split("+")] for s in found.stages}
+    trained = {stage: set().union(*every) for stage, every in members.items()}
+
+    def cell(game: str, stage: str) -> str:
+        record = found.cells.get((game, stage), Record())
+        return make.heat(record, game in found.alone, game in trained[stage]) if record.games else NOTHING
+
+    games = [game for game in run.games if any((game, stage) in found.cells for stage in found.stages)]
+    rows = tuple((game, *(cell(game, stage) for stage in found.stages)) for game in games)
+    names = {False: "Mean score, two players", True: "Mean share solved, one player"}
+    foot = tuple((names[kind], *map(number, means)) for kind, means in found.means.items())
+    said = (
+        "Two players: score against the initial policy. One player: share of games solved. Underlined: the game "
+        "belongs to the groups of that stage."
+    )
+    return Table("Score after each stage", ("Game", *found.stages), rows, (said,), foot, "heats") if rows else None
+
+
+def _stage_rows(run: RunData) -> list[Json]:
+    """One row per stage: kind, iterations, accepted and rejected updates, first and last win rate, time."""
+    rows = []
+    for place, name in enumerate(run.stages, 1):
+        lines = [line for line in run.metrics if line["stage"] == name]
+        accepted = [line["metrics"]["accepted"] > 0 for line in lines if "accepted" in line["metrics"]]
+        rates = [line["metrics"]["win_rate"] for line in lines if "win_rate" in line["metrics"]]
+        row = {"number": place, "name": name, "kind": name.split(" ")[0], "iterations": len(lines)}
+        rows.append(row | {"accepted": accepted, "rates": rates, "seconds": _clock(lines)["seconds"]})
+    return rows
+
+
+def _stages(run: RunData, *, method: bool) -> list[str | Table]:
+    make = _fragments()
+    parts: list[str | Table] = []
+    if run.groups is not None:
+        found = run.groups.get("measured", {})
+        records = {game: Record(win=m["wins"], loss=m["trials"] - m["wins"]) for game, m in found.items()}
+        said = (
+            "By two questions: does every game begin alike (fixed) or not (random), and did the initial policy win at "
+            "all when it was measured."
+        )
+        groups = make.groups(run.groups.get("groups", []), records)
+        parts += [Markup("<h3>How the games were divided</h3>"), note(said), groups]
+    elif method:
+        parts.append(empty("The games have not been divided into groups yet (no groups.json)."))
+    scores = _stage_table(run)
+    if scores is not None:
+        parts.append(scores)
+    elif method:
+        parts.append(empty("No matches have been played after a stage yet."))
+    rows = []
+    for stage in _stage_rows(run):
+        kept, rates = stage["accepted"], stage["rates"] or [None]
+        counts = (kept.count(True), kept.count(False)) if kept else ("·", "·")
+        seconds = duration(stage["seconds"]) if stage["iterations"] else "·"
+        name = Markup("{} {}").format(make.chip(stage["kind"], stage["number"]), stage["name"])
+        shown = map(str, (stage["iterations"] or "·", *counts))
+        rows.append((name, *shown, number(rates[0]), number(rates[-1]), seconds))
+    header = ("Stage", "Iterations", "Accepted", "Rejected", "Win rate, first", "last", "Time")
+    return [*parts, Table("Updates", header, tuple(rows))] if rows else parts
+
+
+# ---- curves, games ---------------------------------------------------------------------------------------------------
+
+
+def _curves(run: RunData, found: Sequence[RunWarning]) -> list[str | Table]:
+    drawn = curves(run, found)
+    if not drawn:
+        return [empty("No iteration has been recorded yet (no metrics.jsonl).")]
+    warned = "red: a warning was raised there. " if found else ""
+    said = (
+        f"Left to right: the iterations of the run; shaded: its stages. {warned}Rates share one scale, other "
+        "quantities have their own in every panel. Long curves are averaged in bins."
+    )
+    return [_fragments().charts(drawn, _stage_rows(run), bands(run), PANEL), note(said)]
+
+
+def _games(run: RunData, games: ShownGames) -> list[str | Table]:
+    if not run.episodes:
+        return [empty("No games have been recorded yet (no episodes.jsonl).")]
+    said = (
+        "From each stage and game: the first game of each outcome in the first and in the last iteration. A choice to "
+        "look at, not a sample to count. Every one was played again by the rules and ended as recorded, unless it says "
+        "otherwise."
+    )
+    return [note(said), _fragments().game_list(), games.embedded(run)]
+
+
+# ---- what was run ----------------------------------------------------------------------------------------------------
+
+
+def _starts(run: RunData) -> list[Json]:
+    return [_flat(start) for start in (run.versions or {}).get("starts", [])]
+
+
+def _setup(run: RunData) -> list[str | Table]:
+    starts = _starts(run)
+    parts = _configuration(run.config)
+    if not starts:
+        return [*parts, Markup("<h3>Versions</h3>"), empty("Versions were not recorded (no versions.json).")]
+    more = (f"The run was started {len(starts)} times; this is the last one.",) if len(starts) > 1 else ()
+    rows = tuple(
+        (key.replace("packages.", "").replace("_", " "), Markup('<span class="mono">{}</span>').format(text(value)))
+        for key, value in starts[-1].items()
+    )
+    return [*parts, Table("Versions", (), rows, more, css="dense wrapped")]
+
+
+def _configuration(config: Json | None) -> list[str | Table]:
+    if config is None:
+        return [empty("The configuration is not there (no config.json).")]
+    kind = RECIPES.get(str(config.get("recipe")))
+    values, defaults = _flat(config), _flat(dataclasses.asdict(kind()) if kind is not None else {})
+    games = config.get("games") or {}
+    code, bold, muted = Markup("<code>{}</code>"), Markup("<b>{}</b>"), Markup('<span class="muted">{}</span>')
+    settings = [
+        (code.format(key), text(value), text(defaults.get(key, value)))
+        for key, value in values.items()
+        if not key.startswith("games.")
+    ]
+    other = tuple((key, value, muted.format(default)) for key, value, default in settings if value != default)
+    every = tuple((key, value if value == default else bold.format(value)) for key, value, default in settings)
+    options = tuple((game, _options(game, given or {}) or muted.format("none")) for game, given in games.items())
+    none = ((muted.format("none"), "", ""),)
+    header = ("Setting", "This run", "Default")
+    return [
+        _fragments().setup(values, len(games)),
+        Table("Games", ("Game", "Options that differ from the id’s defaults"), options, css="wrapped"),  # noqa: RUF001 - the apostrophe the page shows
+        Table("Settings that differ from the defaults", header, other or none, css="wrapped"),
+        page.fold("All settings", str(len(every)), Table("All settings", (), every, css="dense wrapped").html()),
+    ]
+
+
+def _options(game: str, given: Json) -> Markup:
+    known = registry.defaults(game) if game in registry.game_ids() else {}
+    option = _fragments().option
+    return Markup("").join(
+        option(name, text(value), text(known[name]) if name in known else None) for name, value in given.items()
+    )
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> Json:
+    flat: Json = {}
+    for key, value in tree.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return flat
+
+
+def _clock(lines: Iterable[Json]) -> Json:
+    """Sums of the time, episodes and tokens that lines of metrics.jsonl report."""
+    clocks = [line.get("clock") or {} for line in lines]
+    seconds = [float(clock.get("seconds") or 0) for clock in clocks]
+
+    def total(rate: str) -> float:
+        return sum(s * float(clock.get(rate) or 0) for s, clock in zip(seconds, clocks, strict=True))
+
+    return {
+        "seconds": sum(seconds),
+        "slowest": max(seconds, default=0.0),
+        "iterations": len(clocks),
+        "episodes": total("episodes_per_second"),
+        "tokens": total("tokens_per_second"),
+    }

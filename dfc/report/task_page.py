@@ -5,9 +5,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
-import jinja2
 from markupsafe import Markup
 
 from dfc.config import EvaluateTasks
@@ -22,11 +21,11 @@ from dfc.evaluation.tasks import (
     Successes,
     Summary,
 )
-from dfc.files import write_json, write_text
 from dfc.players import player_specs
-from dfc.report.tables import TextTable
+from dfc.report import page
+from dfc.report.page import Section
+from dfc.report.tables import Table
 
-_HERE = Path(__file__).parent
 _FEW = 8  # pass@k is shown for every k up to this, then where k doubles, and for all trajectories
 _SHOWN_FAILURES = 50
 _SHOWN_REASON = 160  # characters
@@ -57,8 +56,13 @@ _PAIRED = (
     "are better."
 )
 
+_RATE = Markup(
+    '<div class="rate"><span>{}</span><div class="axis{}"><i style="left:{}%;right:{}%"></i>'
+    '<b style="left:{}%"></b></div><span>{}</span></div>\n'
+)
 
-def tables(found: Successes) -> list[TextTable]:
+
+def tables(found: Successes) -> list[Table]:
     """Returns every table of an evaluation, the shortest summary first."""
     summaries = [_rates(found), _pass_at(found), _comparison(found)]
     details = [*(_details(found, setting) for setting in found.settings), _measures(found), _measures_compared(found)]
@@ -82,8 +86,8 @@ def to_json(found: Successes, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - 
         "arms": [
             {
                 **setting._asdict(),
-                "groups": {group: _summary_json(found.summaries[setting, group]) for group in found.groups},
-                "mean_over_groups": _means_json(found, setting),
+                "groups": {group: _json(found.summaries[setting, group]) for group in found.groups},
+                "mean_over_groups": _json(_means(found, setting)),
             }
             for setting in found.settings
         ],
@@ -93,8 +97,8 @@ def to_json(found: Successes, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - 
                 "base": difference.base._asdict(),
                 "group": difference.group,
                 "metric": difference.metric,
-                "difference": _numbers(difference.value),
-                "interval": _numbers(difference.value.interval),
+                "difference": _json(difference.value),
+                "interval": _json(difference.value.interval),
                 "p": difference.p,
             }
             for difference in found.differences
@@ -110,7 +114,7 @@ def write(
     folder: Path,
     config: EvaluateTasks,
     found: Successes,
-    every: Sequence[TextTable],
+    every: Sequence[Table],
     cost: Mapping[str, float] = MappingProxyType({}),
 ) -> None:
     """Writes ``results.json``, ``tables.md`` and ``report.html``, each at once and whole.
@@ -132,26 +136,18 @@ def write(
         "who": {spec.name: spec.who for spec in player_specs.policies(config)},
         "cost": dict(cost),
     }
-    write_json(folder / "results.json", to_json(found, **conditions), allow_nan=False)
-    introduction = _introduction(config, found)
-    parts = [
-        f"# Success rates {config.name}\n",
-        *(f"{line}\n" for line in introduction),
-        *(t.markdown() for t in every),
-    ]
-    write_text(folder / "tables.md", "\n".join(parts))
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
+    plots = [_plot(found, group) for group in (*found.groups, *([ALL_GROUPS] if len(found.groups) > 1 else []))]
+    rates = Markup('<div class="rates">{}</div>').format(Markup("\n").join(plots))
+    said = page.note("Lines are intervals of 95 % over tasks (Student's); the numbers are mean ± standard error.")
+    page.write_results(
+        folder / "report.html",
+        "Success rates",
+        config.name,
+        _introduction(config, found),
+        every,
+        to_json(found, **conditions),
+        [Section("Tasks solved, from 0 to 100 %", [rates, said])],
     )
-    page = environment.get_template("tasks.html.jinja").render(
-        title=config.name,
-        introduction=introduction,
-        settings=[str(setting) for setting in found.settings],
-        plots=_plots(found),
-        tables=every,
-        css=Markup((_HERE / "page.css").read_text(encoding="utf-8")),  # noqa: S704 - our own file
-    )
-    write_text(folder / "report.html", page)
 
 
 def _introduction(config: EvaluateTasks, found: Successes) -> list[str]:
@@ -178,7 +174,13 @@ _MEANS: Mapping[str, Callable[[Summary], Estimate]] = {
 }
 
 
-def _rates(found: Successes) -> TextTable:
+def _means(found: Successes, setting: EvalSetting) -> dict[str, Any]:
+    """Returns the means over groups, pass@k as in a `Summary`."""
+    means = {name: found.over_groups(setting, figure) for name, figure in _MEANS.items()}
+    return {**means, "pass_at": tuple(found.pass_at(setting, k) for k in range(1, found.trajectories + 1))}
+
+
+def _rates(found: Successes) -> Table:
     rows = [
         (group, *(_percent(found.summaries[setting, group].success) for setting in found.settings))
         for group in found.groups
@@ -187,15 +189,15 @@ def _rates(found: Successes) -> TextTable:
         rows.append(
             (ALL_GROUPS, *(_percent(found.over_groups(setting, _MEANS[SUCCESS])) for setting in found.settings))
         )
-    return TextTable("Tasks solved, in percent", ("group", *map(str, found.settings)), tuple(rows), (_ERRORS,))
+    return Table("Tasks solved, in percent", ("group", *map(str, found.settings)), tuple(rows), (_ERRORS,))
 
 
-def _pass_at(found: Successes) -> TextTable:
+def _pass_at(found: Successes) -> Table:
     """Returns pass@k by setting, over groups; nothing where k can only be 1."""
     ks = _ks(found.trajectories) if found.trajectories > 1 else []
     rows = [(str(setting), *(_percent(found.pass_at(setting, k)) for k in ks)) for setting in found.settings if ks]
     header = ("policy", *(f"pass@{k} %" for k in ks))
-    return TextTable(f"Tasks solved within k games, {ALL_GROUPS}", header, tuple(rows), (_AT_LEAST_ONE,))
+    return Table(f"Tasks solved within k games, {ALL_GROUPS}", header, tuple(rows), (_AT_LEAST_ONE,))
 
 
 def _ks(trajectories: int) -> list[int]:
@@ -203,7 +205,7 @@ def _ks(trajectories: int) -> list[int]:
     return sorted({*range(1, min(_FEW, trajectories) + 1), *doubled, trajectories})
 
 
-def _details(found: Successes, setting: EvalSetting) -> TextTable:
+def _details(found: Successes, setting: EvalSetting) -> Table:
     ks = _ks(found.trajectories)
     rows = []
     for group in found.groups:
@@ -216,15 +218,15 @@ def _details(found: Successes, setting: EvalSetting) -> TextTable:
         shares = (_percent(s.invalid), _percent(s.truncated))
         rows.append((group, str(s.tasks), str(s.games), *figures, *shares, str(failed)))
     if len(found.groups) > 1:
-        each = [found.pass_at(setting, k) for k in ks]
-        others = {name: found.over_groups(setting, figure) for name, figure in _MEANS.items()}
-        figures = (*map(_percent, each), _mean(others[TURNS]), _mean(others["turns_of_successes"]))
-        rows.append((ALL_GROUPS, "", "", *figures, _percent(others["invalid"]), _percent(others["truncated"]), ""))
+        means = _means(found, setting)
+        figures = (*(_percent(means["pass_at"][k - 1]) for k in ks), _mean(means[TURNS]))
+        shares = (_percent(means["invalid"]), _percent(means["truncated"]))
+        rows.append((ALL_GROUPS, "", "", *figures, _mean(means["turns_of_successes"]), *shares, ""))
     header = ("group", "tasks", "games", *(f"pass@{k} %" for k in ks), "turns", "turns solved")
-    return TextTable(str(setting), (*header, "invalid %", "truncated %", "failed"), tuple(rows), (_FIGURES,))
+    return Table(str(setting), (*header, "invalid %", "truncated %", "failed"), tuple(rows), (_FIGURES,))
 
 
-def _comparison(found: Successes) -> TextTable:
+def _comparison(found: Successes) -> Table:
     by_place = {(d.setting, d.base, d.group, d.metric): d for d in found.differences}
     rows = []
     for (setting, base, group, metric), success in by_place.items():
@@ -235,7 +237,7 @@ def _comparison(found: Successes) -> TextTable:
         rows.append((*compared, *_compared(success, 100, 1, bound=100), *_compared(turns, 1, 2)))
     header = ("policy", "less", "group", "tasks", "solved, points", "95 %", "p", "turns", "turns 95 %", "turns p")
     note = "The row of the mean counts groups instead of tasks."
-    return TextTable("Against the first policy", header, tuple(rows), (_PAIRED, note, _tests(found, 2 * len(rows))))
+    return Table("Against the first policy", header, tuple(rows), (_PAIRED, note, _tests(found, 2 * len(rows))))
 
 
 def _tests(found: Successes, here: int) -> str:
@@ -256,7 +258,7 @@ def _compared(difference: Difference, scale: float, digits: int, bound: float = 
     return _plus_minus(value, scale, digits, sign=True), shown, f"{difference.p:.2g}"
 
 
-def _measures(found: Successes) -> TextTable:
+def _measures(found: Successes) -> Table:
     names = {
         (group, name): None
         for group in found.groups
@@ -267,12 +269,10 @@ def _measures(found: Successes) -> TextTable:
     for group, name in names:
         values = [found.summaries[setting, group].measures.get(name) for setting in found.settings]
         rows.append((group, name, *("-" if value is None else _mean(value) for value in values)))
-    return TextTable(
-        "Other figures of the games", ("group", "figure", *map(str, found.settings)), tuple(rows), (_ERRORS,)
-    )
+    return Table("Other figures of the games", ("group", "figure", *map(str, found.settings)), tuple(rows), (_ERRORS,))
 
 
-def _measures_compared(found: Successes) -> TextTable:
+def _measures_compared(found: Successes) -> Table:
     rows = tuple(
         (str(d.setting), str(d.base), d.group, d.metric, str(d.value.over), *_compared(d, 1, 2))
         for d in found.differences
@@ -281,10 +281,10 @@ def _measures_compared(found: Successes) -> TextTable:
     header = ("policy", "less", "group", "figure", "tasks", "difference", "95 %", "p")
     alike = "Figures in which no task differs are left out."
     notes = (_PAIRED, alike, _tests(found, len(rows)))
-    return TextTable("Other figures, against the first policy", header, rows, notes)
+    return Table("Other figures, against the first policy", header, rows, notes)
 
 
-def _failures(found: Successes) -> TextTable:
+def _failures(found: Successes) -> Table:
     rows = tuple(
         (
             str(EvalSetting(r["policy"], r["temperature"])),
@@ -297,40 +297,24 @@ def _failures(found: Successes) -> TextTable:
     )
     more = len(found.failed) - len(rows)
     notes = (f"And {more} more; results.json names them all.",) if more else ()
-    return TextTable("Games that failed", ("policy", "group", "task", "trajectory", "why"), rows, notes)
+    return Table("Games that failed", ("policy", "group", "task", "trajectory", "why"), rows, notes)
 
 
 # ---- numbers and positions -------------------------------------------------------------------------------------------
 
 
-class _Dot(NamedTuple):
-    """A rate on the page: its setting's number, and where it stands in percent."""
-
-    setting: int
-    text: str
-    at: float
-    low: float
-    high: float
-
-
-def _plots(found: Successes) -> list[tuple[str, list[_Dot]]]:
-    def dots(estimates: Sequence[Estimate]) -> list[_Dot]:
-        drawn = []
-        for number, value in enumerate(estimates):
-            if math.isnan(value.mean):
-                continue
-            error = 0.0 if math.isnan(value.error) else value.error
-            bounds = value._replace(error=error).interval
-            at, low, high = (100 * min(1.0, max(0.0, x)) for x in bounds)
-            drawn.append(_Dot(number, _percent(value), round(at, 2), round(low, 2), round(high, 2)))
-        return drawn
-
-    plots = [
-        (group, dots([found.summaries[setting, group].success for setting in found.settings])) for group in found.groups
-    ]
-    if len(found.groups) > 1:
-        plots.append((ALL_GROUPS, dots([found.over_groups(setting, _MEANS[SUCCESS]) for setting in found.settings])))
-    return plots
+def _plot(found: Successes, group: str) -> Markup:
+    """Returns the rates of a group, or over groups, as dots on lines from 0 to 100 %, with their intervals."""
+    rows = []
+    for setting in found.settings:
+        over = group == ALL_GROUPS
+        value = found.over_groups(setting, _MEANS[SUCCESS]) if over else found.summaries[setting, group].success
+        if not math.isnan(value.mean):
+            bounds = value._replace(error=0.0 if math.isnan(value.error) else value.error).interval
+            at, low, high = (round(100 * min(1.0, max(0.0, x)), 2) for x in bounds)
+            other = "" if setting == found.settings[0] else " other"
+            rows.append(_RATE.format(setting, other, low, 100 - high, at, _percent(value)))
+    return Markup("<article>\n<h3>{}</h3>\n{}</article>").format(group, Markup("").join(rows))
 
 
 def _percent(value: Estimate) -> str:
@@ -348,26 +332,12 @@ def _plus_minus(value: Estimate, scale: float, digits: int, *, sign: bool = Fals
     return mean if math.isnan(value.error) else f"{mean} ± {scale * value.error:.{digits}f}"
 
 
-def _numbers(values: Estimate | Interval) -> list[float | None]:
-    return [x if math.isfinite(x) else None for x in values[:3]]
-
-
-def _means_json(found: Successes, setting: EvalSetting) -> dict[str, Any]:
-    means: dict[str, Any] = {name: _numbers(found.over_groups(setting, figure)) for name, figure in _MEANS.items()}
-    every = range(1, found.trajectories + 1)
-    return means | {"pass_at": {str(k): _numbers(found.pass_at(setting, k)) for k in every}}
-
-
-def _summary_json(summary: Summary) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for field in dataclasses.fields(summary):
-        value = getattr(summary, field.name)
-        if isinstance(value, Estimate):
-            found[field.name] = _numbers(value)
-        elif field.name == "pass_at":
-            found[field.name] = {str(k): _numbers(each) for k, each in enumerate(value, start=1)}
-        elif field.name == "measures":
-            found[field.name] = {name: _numbers(each) for name, each in value.items()}
-        else:
-            found[field.name] = value
-    return found
+def _json(value: object) -> Any:  # noqa: ANN401 - JSON values
+    """Returns figures ready for JSON: an estimate as [mean, standard error, count], an interval alike, pass@k by k."""
+    if isinstance(value, Estimate | Interval):
+        return [x if math.isfinite(x) else None for x in value[:3]]
+    if isinstance(value, Summary):
+        return _json(vars(value))
+    if isinstance(value, tuple):
+        return {str(k): _json(each) for k, each in enumerate(value, start=1)}
+    return {name: _json(each) for name, each in value.items()} if isinstance(value, Mapping) else value

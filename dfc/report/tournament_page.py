@@ -4,17 +4,12 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import jinja2
-from markupsafe import Markup
-
 from dfc.config import Evaluate
 from dfc.evaluation.tournament import Cell, Tournament, to_json
-from dfc.files import write_json, write_text
 from dfc.players import player_specs
-from dfc.report import paper_tables
-from dfc.report.tables import TextTable, number
+from dfc.report import page, paper_tables
+from dfc.report.tables import Table, estimate
 
-_HERE = Path(__file__).parent
 _MEASURES = (
     ("seconds", "seconds"),
     ("generated_tokens", "generated tokens"),
@@ -56,7 +51,7 @@ _SPENT = (
 )
 
 
-def tables(config: Evaluate, found: Tournament, starts: Mapping[str, str]) -> list[TextTable]:
+def tables(config: Evaluate, found: Tournament, starts: Mapping[str, str]) -> list[Table]:
     """Returns every table of a tournament, the shortest summary first.
 
     Args:
@@ -86,12 +81,12 @@ def console(found: Tournament) -> list[str]:
         wdl = f"{paired.record.win}/{paired.record.draw}/{paired.losses}" if paired.record.games else "-"
         lost = (both.record.lost_by_forfeit, both.record.lost_by_overrun)
         apart = tuple(map(str, (*lost, both.record.truncated, both.failed)))
-        elo = number(found.ratings[name].elo, 0) if paired.record.games else "-"
+        elo = estimate(found.ratings[name].elo, 0) if paired.record.games else "-"
         rows.append((name, str(both.record.games), wdl, *apart, solved, elo))
-    return ["", *TextTable("W/D/L of games for two; the next four counts of all games", header, tuple(rows)).lines()]
+    return ["", *Table("W/D/L of games for two; the next four counts of all games", header, tuple(rows)).lines()]
 
 
-def write(folder: Path, config: Evaluate, found: Tournament, every: Sequence[TextTable]) -> None:
+def write(folder: Path, config: Evaluate, found: Tournament, every: Sequence[Table]) -> None:
     """Writes ``results.json``, ``tables.md`` and ``tournament.html``, each at once and whole.
 
     Args:
@@ -107,20 +102,7 @@ def write(folder: Path, config: Evaluate, found: Tournament, every: Sequence[Tex
         "who": {spec.name: spec.who for spec in player_specs.policies(config)},
     }
     data = to_json(found, conditions=conditions)
-    write_json(folder / "results.json", data, allow_nan=False)
-    introduction = _introduction(config)
-    parts = [f"# Tournament {config.name}\n", *(f"{line}\n" for line in introduction), *(t.markdown() for t in every)]
-    write_text(folder / "tables.md", "\n".join(parts))
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
-    )
-    page = environment.get_template("tournament.html.jinja").render(
-        title=config.name,
-        introduction=introduction,
-        tables=every,
-        css=Markup((_HERE / "page.css").read_text(encoding="utf-8")),  # noqa: S704 - our own file
-    )
-    write_text(folder / "tournament.html", page)
+    page.write_results(folder / "tournament.html", "Tournament", config.name, _introduction(config), every, data)
 
 
 def _introduction(config: Evaluate) -> list[str]:
@@ -137,7 +119,7 @@ def _total(found: Tournament, name: str, *, alone: bool) -> Cell:
     return sum(fitting, Cell())
 
 
-def _ratings(config: Evaluate, found: Tournament) -> list[TextTable]:
+def _ratings(config: Evaluate, found: Tournament) -> list[Table]:
     if not found.games(alone=False):
         return []
     anchor = config.anchor
@@ -147,10 +129,10 @@ def _ratings(config: Evaluate, found: Tournament) -> list[TextTable]:
     for name in sorted(found.policies, key=lambda n: -_order(found.ratings[n].elo.estimate)):
         rating, total = found.ratings[name], _total(found, name, alone=False)
         cells = (str(total.record.win), str(total.record.draw), str(total.losses), *_apart(total))
-        by_rule = number(found.ratings_by_rule[name].elo, 0)
-        rows.append((name, number(rating.elo, 0), by_rule, *cells, number(total.record.score)))
+        by_rule = estimate(found.ratings_by_rule[name].elo, 0)
+        rows.append((name, estimate(rating.elo, 0), by_rule, *cells, estimate(total.record.score)))
     header = ("policy", "Elo", "Elo by rule", "W", "D", "L", *_APART, "score")
-    return [TextTable("Ratings", header, tuple(rows), notes)]
+    return [Table("Ratings", header, tuple(rows), notes)]
 
 
 _APART = ("W by the other's invalid", "own invalid", "own overrun", "truncated", "failed")
@@ -165,30 +147,30 @@ def _order(value: float) -> float:
     return -math.inf if math.isnan(value) else value
 
 
-def _tests(found: Tournament) -> TextTable:
+def _tests(found: Tournament) -> Table:
     rows = tuple(
         (t.first, t.second, t.pairing, str(t.better), str(t.worse), str(t.ties), f"{t.p:.2g}") for t in found.tests
     )
     by_chance = f"{_LEVEL * len(rows):.2g} of them, on average, would have a p below {_LEVEL} between equals"
     chance = f"Number of tests: {len(rows)}; {by_chance}."
     header = ("first", "second", "pairs", "first better", "second better", "ties", "p")
-    return TextTable("Paired tests", header, rows, (_PAIRED, chance))
+    return Table("Paired tests", header, rows, (_PAIRED, chance))
 
 
-def _by_seat(found: Tournament, starts: Mapping[str, str]) -> TextTable:
+def _by_seat(found: Tournament, starts: Mapping[str, str]) -> Table:
     rows = []
     for (policy, opponent, game, seat), cell in found.cells.items():
         record = cell.record
         counts = (str(record.win), str(record.draw), str(cell.losses), *_apart(cell))
-        won = number(record.win_rate)
+        won = estimate(record.win_rate)
         wrong = f"{record.illegal_replies} + {record.malformed_replies} of {record.replies}"
-        start, score = starts.get(game, ""), "-" if opponent is None else number(record.score)
+        start, score = starts.get(game, ""), "-" if opponent is None else estimate(record.score)
         rows.append((policy, opponent or "alone", game, start, str(seat), *counts, won, score, wrong))
     header = ("policy", "against", "game", "start", "seat", "W", "D", "L", *_APART, "won (Wilson)", "score", "replies")
-    return TextTable("By game and seat", header, tuple(rows), (_CELLS,))
+    return Table("By game and seat", header, tuple(rows), (_CELLS,), css="dense")
 
 
-def _costs(config: Evaluate, found: Tournament) -> TextTable:
+def _costs(config: Evaluate, found: Tournament) -> Table:
     measures = [*_MEASURES, *_MORE_MEASURES]
     rows = []
     for name, costs in found.costs.items():
@@ -201,4 +183,4 @@ def _costs(config: Evaluate, found: Tournament) -> TextTable:
     prices = (f"{name}={entry.input_price:g}/{entry.output_price:g}" for name, entry in asked.items())
     priced = "; ".join(prices) or "none given"
     header = ("policy", "games", "replies", *(words for _, words in measures))
-    return TextTable("Cost", header, tuple(rows), (f"{_SPENT} Prices: {priced}.",))
+    return Table("Cost", header, tuple(rows), (f"{_SPENT} Prices: {priced}.",))

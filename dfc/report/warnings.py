@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from dfc.evaluation.statistics import difference_interval
-from dfc.report.reader import game_metrics
+from dfc.report.reader import RunData, game_metrics
 
 Kind = Literal["win_rate_drop", "format_rate", "kl", "entropy", "dead_groups"]
 Row = Mapping[str, Any]
@@ -107,6 +107,14 @@ class RunWarning:
     def line(self) -> str:
         """Title and beginning: one line that stays the same while the warning lasts."""
         return f"{self.title} ({self.stage}, from iteration {self.first})"
+
+
+def of_run(run: RunData) -> list[RunWarning]:
+    """Returns the warnings of a run; its configuration says how many games are counted in a win rate."""
+    method = run.config or {}
+    acceptance = method.get("acceptance", {})
+    games = acceptance.get("games") if acceptance.get("rule") != "always" else None
+    return find(run.metrics, run.groups, games=games, imitates=method.get("method") == "imitate_wins")
 
 
 def find(

@@ -1,0 +1,165 @@
+"""The pages: each one HTML file that needs no other file and no network, on a screen of any width.
+
+A page is a list of sections, a section a list of paragraphs, tables and markup of its own. To add a page: make its
+`Table`s, put them into `Section`s and write what `html` returns, or call `write_results`, which writes files for
+programs and Markdown with it. Everything is escaped but `Markup`, which is ours: from the templates beside this module
+(`fragments`) or a literal. The style and the script are page.css and page.js; the script adds to what can be read
+without it.
+"""
+
+import dataclasses
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from dfc.files import write_json, write_text
+from dfc.report import tables
+from dfc.report.tables import Table
+
+_HERE = Path(__file__).parent
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """A part of a page.
+
+    Attributes:
+      title: its heading.
+      parts: a str is a paragraph, a `Table` comes with its title and notes, `Markup` is shown as it is.
+      name: in the bar on top of the page, and its address in it (`#name`); empty: it is not in the bar.
+    """
+
+    title: str
+    parts: Sequence[str | Table]
+    name: str = ""
+
+    def html(self) -> Markup:
+        """Returns what is below the heading."""
+        return Markup("\n").join(_part(part, self.title) for part in self.parts)
+
+
+def _part(part: str | Table, title: str) -> Markup:
+    if isinstance(part, Table):
+        heading = [Markup("<h3>{}</h3>").format(part.title)] if part.title != title else []
+        return Markup("\n").join([*heading, part.html(), *map(note, part.notes)])
+    return part if isinstance(part, Markup) else Markup("<p>{}</p>").format(part)
+
+
+def note(text: str) -> Markup:
+    """Returns a sentence in small letters, as below a table."""
+    return Markup('<p class="note">{}</p>').format(text)
+
+
+def empty(text: str) -> Markup:
+    """Returns a sentence in the place of what is not there."""
+    return Markup('<p class="empty">{}</p>').format(text)
+
+
+def fold(title: str, detail: str, part: Markup, *, opened: bool = False) -> Markup:
+    """Returns what a reader unfolds; a page that loads itself again leaves it as the reader had it."""
+    form = (
+        '<details class="fold" data-key="{0}"{1}><summary>{0} <span class="muted">{2}</span></summary>\n{3}</details>'
+    )
+    return Markup(form).format(title, Markup(" open") if opened else "", detail, part)  # noqa: S704 - written above
+
+
+def embedded(name: str, data: Any) -> Markup:  # noqa: ANN401 - JSON values
+    """Returns data for the page's script, as JSON that is safe inside a script element."""
+    # Only "<" can end the element or open a comment; as an escape it is the same JSON.
+    text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+    return Markup('<script type="application/json" id="{}">{}</script>').format(name, Markup(text))  # noqa: S704 - as above
+
+
+def html(
+    title: str,
+    kind: str,
+    lead: Sequence[str | Table],
+    sections: Sequence[Section],
+    *,
+    mark: str = "",
+    state: Mapping[str, object] | None = None,
+    refresh: int = 0,
+) -> str:
+    """Returns a page.
+
+    Args:
+      title: of the page, its largest heading.
+      kind: of page, in a few words; in the bar on top.
+      lead: what is above the sections.
+      sections: in their order.
+      mark: in front of the window's title.
+      state: what page.js is told, by name (`data-name` of the root).
+      refresh: seconds after which a page without script loads itself again; 0: never.
+    """
+    return (
+        _environment()
+        .get_template("page.html.jinja")
+        .render(
+            title=title,
+            kind=kind,
+            lead=Section(title, lead),
+            sections=sections,
+            mark=mark,
+            state=state or {},
+            refresh=refresh,
+            css=Markup(_asset("page.css")),  # noqa: S704 - our own file
+            js=Markup(_asset("page.js")),  # noqa: S704 - our own file
+        )
+    )
+
+
+def write_results(
+    path: Path,
+    kind: str,
+    name: str,
+    introduction: Sequence[str],
+    every: Sequence[Table],
+    data: object,
+    figures: Sequence[Section] = (),
+) -> None:
+    """Writes an evaluation's page, and beside it ``results.json`` for programs and ``tables.md``.
+
+    Args:
+      path: of the page.
+      kind: of evaluation, in a few words.
+      name: of the run.
+      introduction: what was played and how it is counted, a paragraph each.
+      every: the tables.
+      data: of results.json.
+      figures: sections of the page before the tables.
+    """
+    title = f"{kind} {name}"
+    write_json(path.parent / "results.json", data, allow_nan=False)
+    parts = [f"# {title}\n", *(f"{line}\n" for line in introduction), *(table.markdown() for table in every)]
+    write_text(path.parent / "tables.md", "\n".join(parts))
+    sections = [*figures, *(Section(table.title, [table]) for table in every)]
+    write_text(path, html(title, kind.lower(), introduction, sections))
+
+
+def fragments(name: str) -> Any:  # noqa: ANN401 - its macros, by name
+    """Returns the macros of a template beside this module; each returns `Markup`."""
+    return _environment().get_template(name).module
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_HERE),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    names = ("number", "bounds", "measured", "signed", "duration", "text")
+    environment.filters.update({name: getattr(tables, name) for name in names})
+    return environment
+
+
+@functools.cache
+def _asset(name: str) -> str:
+    return (_HERE / name).read_text(encoding="utf-8")
