@@ -292,7 +292,7 @@ def test_models_programs_and_endpoints_play_each_other_and_every_game_is_on_reco
     assert "Table 2, two-players" in tables
     assert "paper: Qwen2.5 (DFC-MSRL) v.s. Qwen2.5" in tables
     page = (tmp_path / "run" / "tournament.html").read_text()
-    assert page.count("<table>") == tables.count("\n### ")
+    assert page.count("<table") == tables.count("\n### ")
 
 
 def test_a_tournament_that_was_stopped_and_killed_ends_with_the_same_games(tmp_path):
