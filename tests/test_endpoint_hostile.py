@@ -117,7 +117,7 @@ def test_a_key_in_the_wrong_place_is_refused_without_showing_it(values):
     [
         {"base_url": f"https://example.org/{KEY}/v1"},
         {"model": f"m-{KEY}"},
-        {"extra_body": {"api_key": KEY}},
+        {"extra_body": {"note": KEY}},
     ],
 )
 def test_a_value_that_repeats_the_key_is_refused_without_showing_it(monkeypatch, values):
@@ -128,6 +128,12 @@ def test_a_value_that_repeats_the_key_is_refused_without_showing_it(monkeypatch,
     with pytest.raises(ConfigError, match=rf"endpoint\.{name}: repeats the key in DFC_KEY") as raised:
         Endpoint(**place | {field: value for field, value in values.items() if field in place}, config=config)
     assert KEY[:8] not in str(raised.value)
+
+
+def test_a_key_in_the_body_of_requests_is_refused_by_its_name():
+    with pytest.raises(ConfigError, match=r"endpoint\.extra_body: holds what is named like a key") as raised:
+        Endpoint("https://example.org/v1", "m", EndpointConfig(extra_body={"api_key": "of-some-kind"}))
+    assert "of-some-kind" not in str(raised.value)
 
 
 # ---- answers that are too large -----------------------------------------------------------------------------------
