@@ -4,7 +4,7 @@ Paper: Paprika (arXiv 2502.17543), section 4.1, in miniature.
 Command: python -m dfc.launch --config=configs/paprika_evaluate_tiny.py
   --config.policies=base=runs/paprika_player/policy,grpo=runs/paprika_grpo_tiny
 Hardware: a CPU core and 2 GB of free memory.
-Time: about a minute for every policy.
+Time: not measured.
 Score: docs/results/paprika.md.
 Variant: --config.split=train --config.tasks=40 for the tasks that were trained on.
 """

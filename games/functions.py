@@ -1,13 +1,17 @@
 """Functions of one's own, named by their place: ``FILE.py:NAME`` or ``module:NAME``."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 from dfc.games import loading
 
 
+@functools.cache
 def named(name: str) -> Callable[..., Any] | None:
-    """Returns the function that a name means; None for the empty name.
+    """Returns the function that a name means, the same as long as the process lives; None for the empty name.
+
+    A file that is edited while a run trains would change its rewards from one iteration to the next.
 
     Raises:
       ValueError: there is none; says what was expected.

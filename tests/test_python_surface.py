@@ -139,6 +139,17 @@ def test_an_option_of_a_game_is_set():
         dfc.run(broken)
 
 
+def test_a_reward_stays_what_it_was_when_its_file_is_edited(rewards):
+    config = RewardConfig(function=f"{rewards}:steps")
+
+    class Played:
+        game, steps, counted = "x", 3, True
+
+    assert rewards_of([Played()], config) == [-3]
+    rewards.write_text("def steps(episode):\n    return 100 + episode.steps\n")
+    assert rewards_of([Played()], config) == [-3]
+
+
 def test_a_file_is_loaded_with_other_values():
     found = dfc.load_config("configs/smoke.py", {"optimizer.learning_rate": 1, "games.Nim-v0": {}}, seed=7)
     assert isinstance(found, DivideFuseConquer)
