@@ -64,6 +64,7 @@ def run_in(path: Path, config: Run, *, command: str, programs: str | None = None
       Interrupted: it was stopped; everything finished is saved.
     """
     from dfc import multihost  # noqa: PLC0415 - imports jax
+    from dfc.launch import hub_model  # noqa: PLC0415 - same
     from dfc.runs.stages import open_together  # noqa: PLC0415 - same
     from dfc.runs.stop_signals import Stop  # noqa: PLC0415 - same
 
@@ -71,4 +72,5 @@ def run_in(path: Path, config: Run, *, command: str, programs: str | None = None
         if notice is not None:
             sys.stdout.write(f"{notice}\n")
     with open_together(path, config, command=command) as folder, Stop(multihost.all_max, every=every) as stop:
+        config = hub_model.pinned(config, folder)
         importlib.import_module(f"dfc.recipes.{config.module}").run(config, folder, stop)

@@ -17,11 +17,13 @@ import jax
 import numpy as np
 
 from dfc import multihost
+from dfc.config import hub_names
 from dfc.errors import WeightsError, cut
 from dfc.models import (
     families,
     hf_config,
     hf_config_fields,
+    hub,
     model_folders,
     safetensors_format,
     shard_reading,
@@ -42,20 +44,27 @@ _TINY_PLAYER = "tiny_player"
 _EMBEDDING, _HEAD = ("embed", "embedding"), "lm_head.weight"
 
 
-def resolve(path: str) -> Location:
+def resolve(path: str, *, weights: bool = True) -> Location:
     """Returns the folder of a model: the bundled model for ``tiny_player``, else `path` itself.
 
     A folder of that name in the working directory is reached as ``./tiny_player``; ``gs://...`` is an address.
+    ``ORG/NAME`` is a model of the Hub if there is no folder ``ORG`` here; it is downloaded (`dfc.models.hub`).
+
+    Args:
+      path: what is named.
+      weights: False: of the Hub's model everything but the weights.
 
     Raises:
-      WeightsError: if the folder has no ``config.json``.
+      WeightsError: if the folder has no ``config.json``, or the Hub no such model.
     """
+    if hub_names.is_hub_name(path):
+        return hub.folder(path, weights=weights)
     folder = pathlib.Path(__file__).parent / _TINY_PLAYER if path == _TINY_PLAYER else model_folders.location(path)
     if not (folder / model_folders.CONFIG).exists():
         state = f"that folder has no {model_folders.CONFIG}" if folder.is_dir() else "there is no such folder"
         raise WeightsError(
             f"model {path!r}: looked for {folder / model_folders.CONFIG}, but {state}; expected a folder in the "
-            f"Hugging Face layout, or {_TINY_PLAYER!r} for the bundled model; nothing is downloaded"
+            f"Hugging Face layout, {_TINY_PLAYER!r} for the bundled model, or ORG/NAME of the Hub"
         )
     return folder
 
@@ -88,7 +97,7 @@ def load(
     Host memory beside the arrays stays below twice the largest tensor; several tensors are read at once.
 
     Args:
-      folder: a folder in the Hugging Face layout, here or in a bucket; as text also ``tiny_player``.
+      folder: a folder in the Hugging Face layout, here or in a bucket; as text also what `resolve` takes.
       mesh: the devices, split as `dfc.models.sharding.param_shardings` says; None puts all on the first local device.
       dtype: ``float32`` or ``bfloat16``; the weights are rounded to it, whatever the files hold.
       nf4: store the kernels of the layers in four bits (`dfc.models.quantization`), a few tensors at a time: the whole

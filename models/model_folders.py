@@ -97,8 +97,12 @@ def write_json(path: Location, value: Mapping[str, Any]) -> None:
             os.fsync(handle.fileno())
 
 
-def _files(folder: Location) -> dict[str, set[str] | None]:
-    """Returns the safetensors files of a folder and what an index expects in each (None: there is no index)."""
+def weight_files(folder: Location) -> dict[str, set[str] | None]:
+    """Returns the safetensors files of a folder and what an index expects in each (None: there is no index).
+
+    Raises:
+      WeightsError: the folder has neither, or an index that cannot be used: names that lead out of the folder.
+    """
     if (folder / SINGLE).exists():
         return {SINGLE: None}
     if not (folder / INDEX).exists():
@@ -139,7 +143,7 @@ def weights_hash(folder: Location) -> str:
       WeightsError: the folder has no safetensors.
     """
     digest = hashlib.blake2b(digest_size=16)
-    for name in sorted(_files(folder)):
+    for name in sorted(weight_files(folder)):
         try:
             refuse_special(folder / name)
         except BrokenFileError as error:
@@ -172,7 +176,7 @@ class FolderTensors:
         self.problems: list[str] = []
         self.reported: set[str] = set()
         self.notes: list[str] = []
-        files = _files(folder)
+        files = weight_files(folder)
         place = {tensor: file for file, indexed in files.items() for tensor in indexed or ()}
         for file, indexed in files.items():
             try:

@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from dfc.config import hub_names
 from dfc.errors import WeightsError, shown
 from dfc.models import families, model_folders, safetensors_format, shard_reading, weight_gathering
 from dfc.models.config import DecoderConfig
@@ -215,10 +216,12 @@ def _is_ours(name: str) -> bool:
 def _peft_config(lora: LoraConfig, config: DecoderConfig, names: Mapping[Path, str], base_model: str) -> dict[str, Any]:
     adapted = [name for path, name in names.items() if path[-2] in lora.targets and path[-1] == "a"]
     modules = {name.removesuffix(_MATRICES["a"]).rpartition(".")[2] for name in adapted}
+    name, revision = hub_names.split(base_model) if hub_names.is_pinned(base_model) else (base_model, None)
     return {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM" if config.labels is None else "SEQ_CLS",
-        "base_model_name_or_path": base_model,
+        "base_model_name_or_path": name,
+        "revision": revision,
         "inference_mode": True,
         "r": lora.rank,
         "lora_alpha": int(lora.alpha) if lora.alpha == int(lora.alpha) else lora.alpha,

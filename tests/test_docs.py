@@ -30,7 +30,7 @@ DOCUMENTED = (
         f"dfc.models.{name}"
         for name in (
             *("huggingface", "chat", "transformer", "cache", "config", "execution", "attention", "lora"),
-            *("quantization", "peft", "sharding", "fetch", "gguf_files", "gguf_tokenizer"),
+            *("quantization", "peft", "sharding", "fetch", "hub", "gguf_files", "gguf_tokenizer"),
         )
     ),
     *(

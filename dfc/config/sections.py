@@ -30,7 +30,8 @@ class ModelConfig:
     """Which weights to start from.
 
     Attributes:
-      path: a folder in the Hugging Face layout, or ``tiny_player`` for the bundled model.
+      path: a folder in the Hugging Face layout, ``tiny_player`` for the bundled model, or ``ORG/NAME`` or
+        ``ORG/NAME@REVISION`` of the Hub.
       dtype: the type weights are computed with and kept in, ``float32`` or ``bfloat16``.
     """
 

@@ -113,7 +113,7 @@ def model_of(model: ModelConfig, name: str | None = None, path: str | None = Non
     else:
         called = model.path
         try:
-            values = model_folders.read_json(huggingface.resolve(called) / model_folders.CONFIG)
+            values = model_folders.read_json(huggingface.resolve(called, weights=False) / model_folders.CONFIG)
         except (OSError, ValueError, RecursionError) as error:
             problem = (
                 f"model.path={called!r}: no config.json can be read there ({error}); a folder with that file alone is "

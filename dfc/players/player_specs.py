@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from dfc.config import RECIPES, EndpointConfig, Evaluate, EvaluateTasks, PlayersRun, RlRun
+from dfc.config import RECIPES, EndpointConfig, Evaluate, EvaluateTasks, PlayersRun, RlRun, hub_names
 from dfc.errors import ConfigError, error_text
 from dfc.games.scripted import STRENGTHS
 
@@ -153,13 +153,13 @@ def weights_in(path: str, words: Sequence[str] = STRENGTHS) -> WeightsSource:
     """Returns which weights a path means: its own, a finished run's policy, or a running one's newest checkpoint.
 
     Args:
-      path: a folder here or in a bucket, or ``tiny_player``.
+      path: a folder here or in a bucket, ``tiny_player``, or ``ORG/NAME@COMMIT`` of the Hub.
       words: that could have been meant instead.
 
     Raises:
       ConfigError: there are none, or one policy for every game; says what is there instead.
     """
-    if path == BUNDLED or "://" in path:
+    if path == BUNDLED or "://" in path or hub_names.is_pinned(path):
         return WeightsSource(path)
     folder = Path(path).expanduser()
     if not folder.is_dir():
@@ -176,10 +176,22 @@ def weights_in(path: str, words: Sequence[str] = STRENGTHS) -> WeightsSource:
     if (folder / "policy" / "config.json").exists():
         return WeightsSource(str(folder / "policy"))
     if config["recipe"] in _PLAYABLE and any((folder / "checkpoints").glob("step_*")):
-        return WeightsSource(str(config["model"]["path"]), folder, config)
+        return WeightsSource(_pinned(folder, str(config["model"]["path"])), folder, config)
     what = f"{path!r} is a run without a policy or a checkpoint of {' or '.join(_PLAYABLE)} yet"
     inside = sorted(str(found.parents[1]) for found in folder.glob("**/policy/config.json"))
     raise ConfigError([f"{what}; it has stages with one: {', '.join(inside)}" if inside else what])
+
+
+def _pinned(run: Path, path: str) -> str:
+    """Returns a run's `model.path`, with the commit that the run notes if it is a name on the Hub."""
+    if not hub_names.is_hub_name(path):
+        return path
+    try:
+        starts = json.loads((run / "versions.json").read_bytes())["starts"]
+        commits = [start["model"]["commit"] for start in starts if "model" in start]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError([f"{str(run)!r}: versions.json does not say which commit of {path} it ran from"]) from error
+    return f"{hub_names.split(path)[0]}@{commits[0]}" if commits else path
 
 
 def _no_folder(who: str, words: Sequence[str]) -> str:

@@ -316,11 +316,22 @@ class RunFolder:
 
     def note_device(self, text: str) -> None:
         """Adds what this start runs on, e.g. ``8 x NVIDIA H100``, to ``versions.json``."""
-        if not self.writes:
-            return
-        starts = self._starts()
-        starts[-1]["device"] = text
-        self._write_starts(starts)
+        self._note("device", text)
+
+    def note_model(self, name: str, commit: str) -> None:
+        """Adds which commit of a model on the Hub this start runs from, to ``versions.json``."""
+        self._note("model", {"name": name, "commit": commit})
+
+    def model_commit(self, name: str) -> str | None:
+        """Returns the commit that the first start which noted one ran from; None: none did."""
+        models = [start["model"] for start in self._starts() if "model" in start]
+        return next((str(model["commit"]) for model in models if model["name"] == name), None)
+
+    def _note(self, key: str, value: object) -> None:
+        if self.writes:
+            starts = self._starts()
+            starts[-1][key] = value
+            self._write_starts(starts)
 
     def close(self) -> None:
         """Writes what is buffered and gives the folder free."""

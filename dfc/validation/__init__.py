@@ -22,6 +22,7 @@ from dfc.config import (
     TrainingRun,
     fields,
 )
+from dfc.config.hub_names import is_hub_name
 from dfc.errors import ConfigError, error_text, shown
 from dfc.games import registry
 from dfc.players import key_search
@@ -60,7 +61,9 @@ def _rule_problems(config: Run) -> list[str]:
     if isinstance(config, ModelRun | Evaluate):
         found += _mesh_problems(config.mesh)
     if isinstance(config, ModelRun) and not config.model.path:
-        found.append("model.path is empty: must be a folder in the Hugging Face layout, or tiny_player")
+        found.append(
+            "model.path is empty: must be a folder in the Hugging Face layout, ORG/NAME of the Hub, or tiny_player"
+        )
     if isinstance(config, TrainingRun):
         found += _training_problems(config)
     if isinstance(config, RlRun):
@@ -194,14 +197,14 @@ def _folder_problems(config: Run) -> list[str]:
     if isinstance(config, BuildData):
         return tasks.path_problems(config)
     found = tasks.path_problems(config)
-    if not isinstance(config, ModelRun) or config.model.path == "tiny_player":
+    if not isinstance(config, ModelRun) or config.model.path == "tiny_player" or is_hub_name(config.model.path):
         return found
     path = Path(config.model.path)
     if path.is_dir():
         if (path / "policy").is_dir():
             found.append(f"model.path={str(path)!r}: is a run; name its weights, {path / 'policy'}")
         return found
-    hint = "download the weights in the Hugging Face layout and name their folder, or use tiny_player"
+    hint = "name a folder with weights in the Hugging Face layout, ORG/NAME of the Hub, or tiny_player"
     return [*found, f"model.path={config.model.path!r}: no such folder (current folder: {Path.cwd()}); {hint}"]
 
 
