@@ -140,11 +140,6 @@ def adapter_shardings(config: DecoderConfig, lora: LoraConfig, mesh: Mesh, rules
     return _over_targets(param_shardings(config, mesh, rules), lora, place)
 
 
-def parameter_count(adapters: AdapterTree) -> int:
-    """Returns how many numbers the adapters hold; shapes are enough."""
-    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(adapters))
-
-
 def pool(adapters: Sequence[AdapterTree]) -> AdapterTree:
     """Returns several adapters as one tree: a [..., P, in, r] and b [..., P, r, out]; `...` is L if they are stacked.
 

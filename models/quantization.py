@@ -12,7 +12,6 @@ Source: Dettmers et al., QLoRA: Efficient Finetuning of Quantized LLMs, arXiv 23
 
 import dataclasses
 import itertools
-import math
 from typing import Any
 
 import jax
@@ -227,16 +226,3 @@ def quantized_shardings(config: DecoderConfig, mesh: Mesh, rules: Rules = DEFAUL
         return Nf4Kernel(codes=placed, scales=placed)
 
     return jax.tree.map(place, abstract, param_shardings(config, mesh, rules), is_leaf=is_quantized)
-
-
-def nbytes(params: Tree) -> int:
-    """Bytes the arrays of a tree take, all devices' parts of a split array counted once."""
-    total: int = sum(leaf.nbytes for leaf in jax.tree.leaves(params))
-    return total
-
-
-def bits_per_parameter(params: Tree) -> float:
-    """Returns 8 * bytes / weights: the bytes the arrays take over the number of weights they stand for."""
-    weights = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params, is_leaf=is_quantized))
-    bits: float = 8 * nbytes(params) / weights
-    return bits

@@ -5,13 +5,12 @@ split. GSPMD inserts the collectives: the mesh's axes are of type Auto, and the 
 """
 
 import dataclasses
-import math
 from collections.abc import Sequence
 
 import jax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
-from dfc.errors import ConfigError
+from dfc.config import MeshConfig
 from dfc.models.config import DecoderConfig
 from dfc.models.transformer import Params, abstract_params, logical_axes
 
@@ -52,28 +51,10 @@ def make_mesh(data: int, fsdp: int, tensor: int, *, devices: Sequence[jax.Device
       devices: the devices to use; None takes all.
 
     Raises:
-      ConfigError: if a size is neither positive nor -1, more than one is -1 (whatever remains), or the product is
-        not the number of devices.
+      ConfigError: the sizes are wrong, or do not fit the number of devices (`dfc.config.MeshConfig.shape`).
     """
     devices = jax.devices() if devices is None else devices
-    count, sizes = len(devices), {"data": data, "fsdp": fsdp, "tensor": tensor}
-    problems = [
-        f"mesh.{name}: expected a positive whole number, or -1 for whatever remains; got {size}"
-        for name, size in sizes.items()
-        if size < 1 and size != -1
-    ]
-    free = [name for name, size in sizes.items() if size == -1]
-    if len(free) > 1:
-        problems.append(f"mesh: only one axis may be -1, got {' and '.join(free)}")
-    if problems:
-        raise ConfigError(problems)
-    fixed = math.prod(size for size in sizes.values() if size != -1)
-    if count % fixed or (not free and count != fixed):
-        shown = " x ".join(f"{name}={size}" for name, size in sizes.items())
-        wanted = f"a divisor of {count}" if free else f"{count}"
-        hint = "change a size" if free else "change a size, or set one to -1 for whatever remains"
-        raise ConfigError([f"mesh: {shown} makes {fixed}, expected {wanted}, the number of devices; {hint}"])
-    shape = tuple(count // fixed if size == -1 else size for size in sizes.values())
+    shape = MeshConfig(data, fsdp, tensor).shape(len(devices))
     return jax.make_mesh(shape, AXES, axis_types=(AxisType.Auto,) * len(AXES), devices=devices)
 
 

@@ -123,7 +123,7 @@ def test_bfloat16_scales_cost_little_and_save_a_quarter_bit():
     assert relative_error(kernel, scale_dtype=jnp.bfloat16) < 1.01 * relative_error(kernel)
     quantized = quantize(kernel, scale_dtype=jnp.bfloat16)
     assert quantized.scales.dtype == jnp.bfloat16
-    assert quantization.bits_per_parameter(quantized) == 4.25
+    assert 8 * sum(leaf.nbytes for leaf in jax.tree.leaves(quantized)) / kernel.size == 4.25
 
 
 def test_the_result_is_rounded_once_to_the_dtype_asked_for():
@@ -236,10 +236,6 @@ def test_bits_per_weight_are_those_of_the_buffers():
     # Per layer: query and output 128 x 128, key and value 128 x 64, three of 128 x 256.
     weights = 2 * (2 * 128 * 128 + 2 * 128 * 64 + 3 * 128 * 256)
     assert 8 * in_memory / weights == 4.5
-    assert quantization.nbytes(kernels) == in_memory
-    assert quantization.bits_per_parameter(kernels) == 4.5
-    assert quantization.bits_per_parameter(PARAMS) == 32
-    assert quantization.nbytes(PARAMS) == sum(leaf.on_device_size_in_bytes() for leaf in jax.tree.leaves(PARAMS))
 
 
 @pytest.mark.parametrize("layout", [lambda tree: tree, jax.jit(stack_layers)], ids=["unrolled", "stacked"])

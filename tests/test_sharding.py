@@ -62,13 +62,13 @@ def test_minus_one_is_what_remains(sizes, shape):
     [
         (
             (2, 2, 1),
-            "data=2 x fsdp=2 x tensor=1 makes 4, expected 8, the number of devices; change a size, or set one to -1",
+            "mesh.data=2, mesh.fsdp=2, mesh.tensor=1: the product is 4, but must be the number of devices, 8; for exam",
         ),
-        ((4, 4, 1), "makes 16, expected 8"),
-        ((3, -1, 1), "makes 3, expected a divisor of 8"),
-        ((-1, -1, 1), "only one axis may be -1, got data and fsdp"),
-        ((0, -1, 1), "mesh.data: expected a positive whole number, or -1"),
-        ((1, -2, 1), "mesh.fsdp: expected a positive whole number, or -1 for whatever remains; got -2"),
+        ((4, 4, 1), "the product is 16, but must be the number of devices, 8"),
+        ((3, -1, 1), "the fixed sizes multiply to 3, which must divide the 8 devices"),
+        ((-1, -1, 1), "mesh.data and mesh.fsdp are all -1: only one axis can take what remains"),
+        ((0, -1, 1), "mesh.data=0: must be at least 1, or -1"),
+        ((1, -2, 1), "mesh.fsdp=-2: must be at least 1, or -1 for the devices that remain"),
     ],
 )
 def test_a_mesh_that_does_not_fit_is_refused(sizes, message):

@@ -5,6 +5,7 @@ setting can be named that is not read.
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -20,6 +21,7 @@ from dfc.config.ranges import (
     ShareBelowOne,
     Threads,
 )
+from dfc.errors import ConfigError
 
 GameOptions = Mapping[str, int | bool | str | tuple[int, ...]]
 Games = Mapping[str, GameOptions]
@@ -118,6 +120,40 @@ class MeshConfig:
     data: int = 1
     fsdp: int = -1
     tensor: int = 1
+
+    def problems(self) -> list[str]:
+        """Returns what is wrong with the sizes, whatever the devices."""
+        sizes = dataclasses.asdict(self)
+        found = [
+            f"mesh.{axis}={size}: must be at least 1, or -1 for the devices that remain"
+            for axis, size in sizes.items()
+            if size < 1 and size != -1
+        ]
+        open_axes = [axis for axis, size in sizes.items() if size == -1]
+        if len(open_axes) > 1:
+            found.append(f"mesh.{' and mesh.'.join(open_axes)} are all -1: only one axis can take what remains")
+        return found
+
+    def shape(self, devices: int) -> tuple[int, int, int]:
+        """Returns how many devices lie along data, fsdp and tensor.
+
+        Raises:
+          ConfigError: the sizes are wrong, or do not fit the number of devices.
+        """
+        if found := self.problems():
+            raise ConfigError(found)
+        sizes = dataclasses.asdict(self)
+        known = math.prod(size for size in sizes.values() if size != -1)
+        whole = -1 not in sizes.values()
+        if devices % known or (whole and known != devices):
+            text = ", ".join(f"mesh.{axis}={size}" for axis, size in sizes.items())
+            what = f"the fixed sizes multiply to {known}, which must divide the {devices} devices"
+            if whole:
+                what = f"the product is {known}, but must be the number of devices, {devices}"
+            example = "for example --config.mesh.data=1 --config.mesh.fsdp=-1 --config.mesh.tensor=1"
+            raise ConfigError([f"{text}: {what}; {example} (-1 takes what remains)"])
+        data, fsdp, tensor = (devices // known if size == -1 else size for size in sizes.values())
+        return data, fsdp, tensor
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,8 +5,6 @@ devices: the first two need no JAX, so that a mistake is answered at once. Types
 (`dfc.config.fields`); what values must be to each other stands here, in one file per kind of recipe.
 """
 
-import dataclasses
-import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,7 +12,6 @@ from dfc.config import (
     BuildData,
     Evaluate,
     GamesRun,
-    MeshConfig,
     ModelRun,
     RlRun,
     Run,
@@ -59,7 +56,7 @@ def _rule_problems(config: Run) -> list[str]:
     if isinstance(config, GamesRun):
         found += _rollout_problems(config)
     if isinstance(config, ModelRun | Evaluate):
-        found += _mesh_problems(config.mesh)
+        found += config.mesh.problems()
     if isinstance(config, ModelRun) and not config.model.path:
         found.append(
             "model.path is empty: must be a folder in the Hugging Face layout, ORG/NAME of the Hub, or tiny_player"
@@ -148,19 +145,6 @@ def _tiny_player_problems(config: TinyPlayer) -> list[str]:
     return found
 
 
-def _mesh_problems(mesh: MeshConfig) -> list[str]:
-    sizes = dataclasses.asdict(mesh)
-    found = [
-        f"mesh.{axis}={size}: must be at least 1, or -1 for the devices that remain"
-        for axis, size in sizes.items()
-        if size < 1 and size != -1
-    ]
-    open_axes = [axis for axis, size in sizes.items() if size == -1]
-    if len(open_axes) > 1:
-        found.append(f"mesh.{' and mesh.'.join(open_axes)} are all -1: only one axis can take what remains")
-    return found
-
-
 def _rows_problem(config: TrainingRun, shards: int) -> str:
     return (
         f"batch.micro_batch_rows={config.batch.micro_batch_rows}: must be a multiple of {shards},"
@@ -212,16 +196,10 @@ def device_problems(config: Run, devices: int) -> list[str]:
     """Returns why a valid configuration's mesh does not fit this number of devices."""
     if not isinstance(config, ModelRun | Evaluate):
         return []
-    sizes = dataclasses.asdict(config.mesh)
-    known = math.prod(size for size in sizes.values() if size != -1)
-    text = ", ".join(f"mesh.{axis}={size}" for axis, size in sizes.items())
-    example = "for example --config.mesh.data=1 --config.mesh.fsdp=-1 --config.mesh.tensor=1 (-1 takes what remains)"
-    if -1 in sizes.values():
-        if devices % known:
-            return [f"{text}: the fixed sizes multiply to {known}, which must divide the {devices} devices; {example}"]
-    elif known != devices:
-        return [f"{text}: the product is {known}, but must be the number of devices, {devices}; {example}"]
-    data, fsdp, _ = (size if size != -1 else devices // known for size in sizes.values())
+    try:
+        data, fsdp, _ = config.mesh.shape(devices)
+    except ConfigError as error:
+        return list(error.problems)
     if isinstance(config, TrainingRun) and config.batch.micro_batch_rows % (data * fsdp):
         return [_rows_problem(config, data * fsdp)]
     return []
