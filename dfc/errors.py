@@ -1,6 +1,7 @@
 """Errors that a user can act on: what was expected, what came, where, and how to fix it."""
 
 import re
+import signal
 
 _WORD = 250  # characters of a value in a message; paths are rarely longer
 _SENTENCE = 4000  # of a whole problem: the list of all games takes 1,500
@@ -71,3 +72,15 @@ class WeightsError(DfcError, ValueError):
 
 class RunFolderError(DfcError):
     """A run folder that cannot be written to, or that belongs to another configuration."""
+
+
+class Interrupted(DfcError):  # noqa: N818 - being asked to stop is no error
+    """A recipe saved its state and stopped because it was asked to.
+
+    Attributes:
+      signal_number: the signal that asked, e.g. 15 for SIGTERM.
+    """
+
+    def __init__(self, signal_number: int) -> None:
+        self.signal_number = signal_number
+        super().__init__(f"stopped by {signal.Signals(signal_number).name}")

@@ -9,14 +9,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from dfc import validation
-from dfc.errors import ConfigError, DfcError, cut
+from dfc.errors import ConfigError, DfcError, Interrupted, cut
 from dfc.games.replay import ReplayError
 from dfc.launch import command_line, distributed, start
 from dfc.launch.command_line import Request
 from dfc.launch.memory import keep_freed_memory
 from dfc.runs.printing import guarded
 from dfc.runs.run_folder import config_json, differences
-from dfc.runs.stop_signals import Interrupted
 
 _MESSAGE = 20_000  # characters of an error: a few hundred lines
 

@@ -31,7 +31,7 @@ from dfc.data import attempts, collection, task_groups, trajectory_files
 from dfc.data.attempts import CollectionStatistics, TaskSample, TrajectorySummary
 from dfc.data.collection import Collection
 from dfc.data.trajectory_files import DatasetError, read_trajectories
-from dfc.errors import ConfigError, DfcError
+from dfc.errors import ConfigError, DfcError, RunFolderError
 from dfc.games import registry
 from dfc.games.paprika.twenty_questions import TwentyQuestions
 from dfc.games.replay import replay
@@ -303,16 +303,29 @@ def test_a_full_disk_is_told_and_the_same_command_goes_on(tmp_path, whole, monke
     same(rows(run(tmp_path / "full")), rows(whole))
 
 
+def change_last_byte(file):
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+
+
 def test_other_weights_under_the_same_name_are_refused(tmp_path):
     model = shutil.copytree(huggingface.resolve("tiny_player"), tmp_path / "model")
     config = dataclasses.replace(CONFIG, model=dataclasses.replace(CONFIG.model, path=str(model)))
     with pytest.raises(Interrupted):
         run(tmp_path / "run", config, StopsAfter(2))
-    weights = model / "model.safetensors"
-    data = bytearray(weights.read_bytes())
-    data[-1] ^= 1
-    weights.write_bytes(data)
+    change_last_byte(model / "model.safetensors")
     with pytest.raises(DatasetError, match=r"part-00000-of-00001-000000\.parquet, row 0: model_hash is"):
+        run(tmp_path / "run", config)
+
+
+def test_an_opponent_whose_weights_have_changed_is_refused(tmp_path):
+    model = shutil.copytree(huggingface.resolve("tiny_player"), tmp_path / "model")
+    config = dataclasses.replace(CONFIG, opponent=str(model))
+    with pytest.raises(Interrupted):
+        run(tmp_path / "run", config, StopsAfter(2))
+    change_last_byte(model / "model.safetensors")
+    with pytest.raises(RunFolderError, match=r"policies\.json: opponent is not the policy that played the games on"):
         run(tmp_path / "run", config)
 
 

@@ -25,7 +25,7 @@ DOCUMENTED = (
     "dfc.games.game",
     "dfc.games.registry",
     "dfc.games.replay",
-    "dfc.runs.checkpoint",
+    "dfc.checkpoint",
     *(
         f"dfc.models.{name}"
         for name in (

@@ -10,6 +10,7 @@ from dfc.data.episode_store import EpisodeStore, Played, in_chunks
 from dfc.errors import ConfigError, RunFolderError
 from dfc.players import player_specs
 from dfc.players.remote import PlayerError
+from dfc.runs import players_on_record
 from dfc.runs.progress import Progress
 from dfc.runs.run_folder import RunFolder, config_json
 from dfc.runs.stop_signals import Interrupted, Stop
@@ -94,11 +95,10 @@ def test_a_stop_before_a_game_has_ended_counts_money_too(folder):
 
 
 def test_other_players_of_the_same_name_are_refused(folder):
-    store = EpisodeStore(folder, key)
-    store.refuse_others({"p": "one"})
-    store.refuse_others({"p": "one"})
+    players_on_record.refuse_others(folder, {"p": "one"})
+    players_on_record.refuse_others(folder, {"p": "one"})
     with pytest.raises(RunFolderError, match="p is not the policy that played the games on record"):
-        store.refuse_others({"p": "two"})
+        players_on_record.refuse_others(folder, {"p": "two"})
 
 
 def test_chunks_are_those_of_everything_and_ask_for_a_stop():

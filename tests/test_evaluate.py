@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from chat_server import completion, fails, serving
 
+from dfc.checkpoint import Checkpointer
 from dfc.config import (
     AdapterConfig,
     DivideFuseConquer,
@@ -25,6 +26,7 @@ from dfc.config import (
 from dfc.errors import CheckpointError, ConfigError, RunFolderError
 from dfc.evaluation import matches, pairing
 from dfc.evaluation.statistics import wilson_interval
+from dfc.evaluation.tournament_players import TournamentPlayers
 from dfc.games.replay import replay
 from dfc.launch import command_line
 from dfc.models import huggingface
@@ -34,9 +36,7 @@ from dfc.players import player_specs
 from dfc.players.player_specs import PlayerSpec, WeightsSource
 from dfc.players.remote import PlayerError
 from dfc.recipes import evaluate
-from dfc.recipes.contestants import TournamentPlayers
 from dfc.rollout import trained_weights
-from dfc.runs.checkpoint import Checkpointer
 from dfc.runs.run_folder import RunFolder, config_json
 from dfc.runs.stop_signals import Interrupted
 from dfc.training import rl
@@ -414,6 +414,20 @@ def test_an_endpoint_answers_for_the_world_and_is_counted_apart(tmp_path):
     assert asked > 0
     assert results["costs"]["simulators"]["requests"] == asked
     assert {speaker for r in records(tmp_path / "run") for _, _, speaker in r["replies"]} == {"policy", "simulator"}
+
+
+def test_a_model_that_plays_simulators_keeps_no_slot_after_its_games():
+    games = {"twenty_questions": {"max_turns": 1}}
+    rollout = dataclasses.replace(ROLLOUT, slots=1, max_length=1024, prefill_buckets=(64,), cache_buckets=(0, 1024))
+    config = dataclasses.replace(
+        CONFIG, games=games, policies=("random_legal",), simulators="tiny_player", rollout=rollout
+    )
+    (meeting,) = pairing.meetings(["random_legal"], games)
+    with TournamentPlayers(config) as contestants:
+        ((_, episode),) = contestants.play(meeting, pairing.episode_specs(meeting, 1, 0))
+        (engine,) = contestants._engine_groups["simulators"].engines
+        assert engine.free == 8  # of two slots, one of each device
+    assert {reply.speaker for reply in episode.replies} == {"policy", "simulator"}
 
 
 # ---- weights of a run that goes on ---------------------------------------------------------------------------------

@@ -234,13 +234,14 @@ def test_where_the_template_opens_the_thought_a_reply_begins_inside_it(tokenizer
 
 def test_games_without_an_engine_hold_endpoints_to_the_form_too():
     def chat(messages: list[ChatMessage]) -> str:
-        return "[4]" if len(messages) == 1 else "<think>a</think>[4]"
+        assert [m["content"] for m in messages if m["role"] == "system"] == [system] * (system is not None)
+        return "<think>a</think>[4]" if any(m["role"] == "assistant" for m in messages) else "[4]"
 
-    for think, verdicts in ((True, ["malformed", "played"]), (False, ["played"])):
+    for system, verdicts in (("Think.", ["malformed", "played"]), (None, ["played"])):
         game = registry.make("TicTacToe-v0", malformed_allowance=1)
         game.reset(0)
         said = sequential.play_sequentially(
-            game, [FunctionPlayer(chat), RandomLegal()], GameRng(0), len(verdicts), think=think
+            game, [FunctionPlayer(chat), RandomLegal()], GameRng(0), len(verdicts), system=system
         )
         assert [str(s.verdict) for s in said] == verdicts
         assert [s.well_formed for s in said] == [v == "played" for v in verdicts]

@@ -66,7 +66,7 @@ RULES = (
         for room, others, allowed in (
             *(
                 (base, f"models games {ABOVE} validation", ())
-                for base in ("config", "episodes", "errors", "files", "multihost")
+                for base in ("config", "episodes", "errors", "files", "multihost", "checkpoint")
             ),
             *((f"validation.{part}", "data", ()) for part in ("players", "reinforcement")),
             ("validation", ABOVE.replace("players ", ""), ("dfc.data.task_groups", "dfc.data.trajectories")),
@@ -74,7 +74,7 @@ RULES = (
             ("models", f"games {ABOVE}", ()),
             ("inference", "games players rollout training data evaluation report runs recipes fit launch", ()),
             ("players", "models inference rollout training data evaluation report runs recipes fit launch", ()),
-            ("rollout", "training data evaluation report recipes fit launch", ()),
+            ("rollout", "training data evaluation report runs recipes fit launch", ()),
             *(
                 (
                     f"training.{module}",
@@ -156,6 +156,8 @@ def test_imports_point_one_way():
         ("dfc.losses", "from dfc.logprobs import token_logprobs"),
         ("dfc.losses.preference", "from dfc.advantages import group_relative"),
         ("dfc.fusion", "from . import errors"),
+        ("dfc.rollout.trained_weights", "from dfc.runs.run_folder import RunFolder"),
+        ("dfc.checkpoint", "from dfc.runs import run_folder"),
         ("dfc.rewards", "from dfc.games.game import Outcome"),
         ("dfc.recipes.paprika", "from dfc.launch import play"),
         ("dfc.report.run_page", "if TYPE_CHECKING:\n    import dfc.launch"),

@@ -8,6 +8,7 @@ import pytest
 
 from dfc.config import DivideFuseConquer, Evaluate, RolloutConfig, SamplingConfig, TinyPlayer
 from dfc.errors import ConfigError
+from dfc.evaluation.tournament_players import TournamentPlayers
 from dfc.games import registry
 from dfc.games.game import Game
 from dfc.games.rng import GameRng
@@ -17,7 +18,6 @@ from dfc.inference.constraints import ActionTrie, cut_reply
 from dfc.models.chat import ChatTokenizer
 from dfc.models.huggingface import resolve
 from dfc.recipes import tiny_player
-from dfc.recipes.contestants import TournamentPlayers
 from dfc.rollout.match import EpisodeSpec, Match, MatchContext
 from dfc.rollout.model_player import ModelPlayer
 from dfc.rollout.workers import RolloutWorkers, check_actions_fit

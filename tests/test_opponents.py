@@ -1,13 +1,18 @@
 """Opponents from the past: how one is drawn, when the policy joins them, and what is remembered."""
 
+import shutil
 import types
 
 import numpy as np
 import pytest
 
-from dfc.config import DivideFuseConquer, OpponentPoolConfig
-from dfc.training import opponents
-from dfc.training.rl_run import State
+from dfc.config import DivideFuseConquer, Grpo, OpponentPoolConfig, RolloutConfig
+from dfc.errors import RunFolderError
+from dfc.models import huggingface
+from dfc.runs.run_folder import RunFolder
+from dfc.runs.stop_signals import Stop
+from dfc.training import opponents, rl
+from dfc.training.rl_run import Run, State
 
 
 class Met:
@@ -96,3 +101,20 @@ def test_who_has_left_the_pool_is_forgotten():
     state.iteration, state.best = 1, 2.0
     opponents.remember(run, state, "pool initial", [])
     assert (state.pool, state.met) == ({"iteration 2": 2.0}, {"initial": 0.9})
+
+
+def test_a_run_goes_on_against_the_opponent_it_began_with(tmp_path):
+    rival = shutil.copytree(huggingface.resolve("tiny_player"), tmp_path / "rival")
+    rollout = RolloutConfig(slots=1, max_length=64, max_reply_length=4)
+    config = Grpo(games={"TicTacToe-v0": {}}, opponent=str(rival), rollout=rollout)
+
+    def opened():
+        with RunFolder.open(tmp_path / "run", config, command="") as folder, Stop() as stop:
+            Run.open(config, folder, stop, rl.grpo(config).loss, reads_reference=False).close()
+
+    opened()
+    opened()
+    weights = rival / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"!")
+    with pytest.raises(RunFolderError, match="opponent is not the policy that played the games on record"):
+        opened()

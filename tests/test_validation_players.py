@@ -43,6 +43,14 @@ def test_every_kind_of_player_can_be_the_opponent_of_a_collection(opponent):
         (Grpo(games=TWO, opponent="h.org/v1#m"), "opponent: 'h.org/v1#m': an address begins with http:// or https://"),
         (Grpo(games=TWO, opponent="http://h/v1"), "opponent: 'http://h/v1': name the model after a #"),
         (Grpo(games=TWO, opponent=""), "opponent: '': names nobody"),
+        (
+            Grpo(games=TWO, opponent="rival=strong"),
+            "opponent: 'rival=strong': this player is called 'opponent' and gets",
+        ),
+        (
+            Grpo(games=TWO, simulators=f"mine={FAR}"),
+            f"this player is called 'simulators' and gets no other name; write '{FAR}'",
+        ),
         (Collect(games=TWO, tasks=1, opponent="pool"), "opponent: 'pool': no such folder"),
         (Grpo(games=TWO, simulators="strong"), "simulators='strong': must be script, initial, or an endpoint"),
         (

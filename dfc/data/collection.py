@@ -25,7 +25,7 @@ from dfc.data.task_groups import playing
 from dfc.data.trajectories import Provenance, Trajectory, canonical_json, from_episode
 from dfc.data.trajectory_files import DatasetError, TrajectoryWriter, parts, read_columns
 from dfc.episodes import Episode
-from dfc.errors import DfcError
+from dfc.errors import DfcError, Interrupted
 from dfc.games import registry
 from dfc.games.replay import ReplayError
 from dfc.games.rng import derive_seed
@@ -34,7 +34,7 @@ from dfc.models.safetensors_format import Location
 from dfc.rollout.runner import EpisodeSpec, system_prompt
 from dfc.rollout.workers import PolicyWeights, RolloutWorkers
 from dfc.runs.run_folder import git_commit
-from dfc.runs.stop_signals import Interrupted, Stop
+from dfc.runs.stop_signals import Stop
 
 FOLDER = "trajectories"  # of a run
 _COLUMNS = ("game", "options", "task", "seat", "opponent", "sample", "turns", "success", "failure", "action_tokens")

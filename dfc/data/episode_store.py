@@ -5,14 +5,11 @@ rest is played. What a game is depends on its key, its players and the sampling 
 """
 
 import collections
-import json
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from dfc import multihost
-from dfc.errors import RunFolderError
-from dfc.files import write_json
 from dfc.players.endpoint import Endpoint
 from dfc.players.remote import PlayerError
 from dfc.runs.costs import Costs
@@ -21,7 +18,6 @@ from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
 
 ROUNDS = 4  # of games as many as are in flight, between two writes
-_POLICIES = "policies.json"
 
 K = TypeVar("K", bound=Hashable)
 S = TypeVar("S")
@@ -75,27 +71,6 @@ class EpisodeStore(Generic[K]):
     def missing(self, keys: Iterable[K]) -> list[K]:
         """Returns the keys of which no game is on record, or one that failed."""
         return [key for key in keys if self._failed.get(key, True)]
-
-    def refuse_others(self, found: Mapping[str, str]) -> None:
-        """Notes who plays, or compares: games of two different players must not be counted as one's.
-
-        Args:
-          found: what tells each player from another one of the same name, by name.
-
-        Raises:
-          RunFolderError: a policy is not the one that played the games on record.
-        """
-        path, changed = self._folder.path / _POLICIES, []
-        if self._folder.writes and path.exists():
-            stored = json.loads(path.read_bytes())
-            changed = [name for name in found if stored.get(name) != found[name]]
-        elif self._folder.writes:
-            write_json(path, dict(found), indent=2)
-        if changed := multihost.broadcast(changed):
-            raise RunFolderError(
-                f"{path}: {', '.join(changed)} is not the policy that played the games on record, its weights have"
-                " changed; put the old ones back, or give another --workdir"
-            )
 
     def play(
         self,

@@ -66,16 +66,18 @@ def parse(text: str, name: str = "") -> PlayerSpec:
 
     Args:
       text: the words; whether a folder exists is not looked at.
-      name: of the player, whatever the words call it; empty: what they call it, or else the last part of WHO.
+      name: of the player, where its seat has one; empty: what the words call it, or else the last part of WHO.
 
     Raises:
-      ConfigError: there is no WHO, or an address without a model.
+      ConfigError: there is no WHO, or an address without a model, or the words name somebody who has a name.
     """
     match = _NAMED.fullmatch(text)
     called, who = (match["name"], match["who"]) if match else ("", text)
-    name = name or called
     if not who.strip():
-        raise ConfigError([f"{text!r}: names nobody; write WHO or NAME=WHO"])
+        raise ConfigError([f"{text!r}: names nobody; write {'WHO' if name else 'WHO or NAME=WHO'}"])
+    if name and called:
+        raise ConfigError([f"{text!r}: this player is called {name!r} and gets no other name; write {who!r}"])
+    name = name or called
     if who in STRENGTHS:
         return PlayerSpec(name or who, who, "scripted")
     if who.startswith(("http://", "https://")):

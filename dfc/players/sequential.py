@@ -58,7 +58,7 @@ def play_sequentially(
     *,
     max_actions: int = 0,
     ask: AskRemote = _ask,
-    think: bool = False,
+    system: str | None = None,
 ) -> list[SequentialReply]:
     """Plays a game that has begun to its end; returns every reply.
 
@@ -69,8 +69,8 @@ def play_sequentially(
       most_replies: before the game is truncated.
       max_actions: legal actions of players after which it is stopped (`Game.stop`); 0: its own longest play.
       ask: how remote players are asked, such as by a function that informs somebody who waits.
-      think: whether remote players in players' seats were asked to think first; what they say must then have that form
-        (`dfc.games.game.Game.well_formed`).
+      system: what remote players in players' seats read before the first observation: to think first. What they say
+        must then have that form (`dfc.games.game.Game.well_formed`).
 
     Raises:
       ValueError: there is not one player for each seat, or the game has not begun.
@@ -95,16 +95,17 @@ def play_sequentially(
             game.truncate()
             break
         player = players[seat]
+        told = system if isinstance(player, Remote) and seat < game.seats else None
         if isinstance(player, Remote):
             if game.role(seat) in game.stateless_roles:
                 chats.pop(seat, None)
-            chat = chats.setdefault(seat, [])
+            chat = chats.setdefault(seat, [ChatMessage(role="system", content=told)] if told else [])
             chat.append(ChatMessage(role="user", content=game.observation(seat)))
             text = ask(player, chat)
             chat.append(ChatMessage(role="assistant", content=text))
         else:
             text = player.act(game, rng)
-        formed = not (think and isinstance(player, Remote) and seat < game.seats) or game.well_formed(text)
+        formed = not told or game.well_formed(text)
         verdict = game.step(text) if formed else game.step(text, well_formed=False)
         sequential_replies.append(SequentialReply(seat, text, verdict, formed))
     return sequential_replies

@@ -31,6 +31,7 @@ from dfc.report import run_page
 from dfc.report.live_report import LiveReport
 from dfc.report.tables import Table
 from dfc.rollout.workers import PolicyWeights, RolloutWorkers
+from dfc.runs import players_on_record
 from dfc.runs.costs import Costs
 from dfc.runs.metrics import MetricsWriter
 from dfc.runs.progress import Progress
@@ -53,7 +54,7 @@ def run(config: Collect, folder: RunFolder, stop: Stop) -> None:
     workers = RolloutWorkers(playing(config), stop.look, sampling=config.sampling)
     with contextlib.closing(workers):
         folder.note_device(workers.device)
-        workers.seat(config.opponent)
+        players_on_record.refuse_others(folder, workers.seat(config.opponent))
         provenance = collection.make_provenance(config, workers.source)
         folder.mend()
         costs = Costs(folder)

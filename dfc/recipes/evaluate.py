@@ -18,11 +18,12 @@ from dfc.episodes import Episode
 from dfc.errors import DfcError
 from dfc.evaluation import pairing, tournament
 from dfc.evaluation.pairing import Meeting
+from dfc.evaluation.tournament_players import TournamentPlayers
 from dfc.games import registry
 from dfc.players import player_specs
-from dfc.recipes.contestants import TournamentPlayers
 from dfc.report import tournament_page
 from dfc.rollout.runner import EpisodeSpec
+from dfc.runs import players_on_record
 from dfc.runs.progress import Progress
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
@@ -41,7 +42,7 @@ def run(config: Evaluate, folder: RunFolder, stop: Stop) -> None:
     print(f"{total} games, {done} of them on record", flush=True)  # noqa: T201 - what a person wants to know
     if done < total:
         with TournamentPlayers(config) as contestants:
-            store.refuse_others(contestants.fingerprints())
+            players_on_record.refuse_others(folder, contestants.fingerprints())
             folder.note_device(contestants.device)
             with Progress(total, start_step=done) as progress:
                 for meeting, games in schedule:

@@ -18,19 +18,22 @@ from dfc import multihost
 from dfc.config import EvaluateTasks, GameOptions, GamesRun, SamplingConfig
 from dfc.data.episode_store import ROUNDS, EpisodeStore, Played
 from dfc.data.task_groups import split_games
+from dfc.episodes import Episode
 from dfc.errors import ConfigError
 from dfc.evaluation import tasks, tournament
 from dfc.evaluation.tasks import EvalSetting
-from dfc.games import registry, scripted
-from dfc.games.rng import GameRng, derive_seed
+from dfc.games import registry
+from dfc.games.rng import derive_seed
 from dfc.games.scripted import RandomLegal
-from dfc.players import player_specs, sequential
+from dfc.players import factory, player_specs
 from dfc.players.endpoint import Endpoint
 from dfc.players.player_specs import PlayerSpec
 from dfc.report import task_page
 from dfc.rollout import trained_weights
 from dfc.rollout.runner import EpisodeSpec
+from dfc.rollout.sequential_match import play_episode
 from dfc.rollout.workers import PolicyWeights, RolloutWorkers
+from dfc.runs import players_on_record
 from dfc.runs.costs import Costs
 from dfc.runs.progress import Progress
 from dfc.runs.run_folder import RunFolder
@@ -78,7 +81,8 @@ def run(config: EvaluateTasks, folder: RunFolder, stop: Stop) -> None:
         _say(f"{total} games, {done} of them on record")
         if done < total:
             _refuse_other_kinds(config)
-            store.refuse_others(_fingerprints(config, specs))
+            seated = [player_specs.parse(config.model.path, player_specs.SIMULATORS)] * (config.simulators == "initial")
+            players_on_record.refuse_others(folder, trained_weights.identities([*specs, *seated]))
             with Progress(total, start_step=done) as progress, _Players(config, games, folder, stop) as who:
                 for spec, setting, wanted in schedule:
                     if store.missing(wanted):
@@ -192,70 +196,35 @@ class _Players:
 
     def play(self, spec: PlayerSpec, plays: Sequence[_Play]) -> tuple[list[dict[str, Any]], int]:
         """Returns the records of a setting's games in order, without their keys, and how many tokens were sampled."""
-        if spec.kind == "scripted":
-            return [
-                _played_by_bot(spec, play.episode_spec, self._config.rollout.max_actions, self._stop) for play in plays
-            ], 0
-        if self._workers is None:
-            self._workers = RolloutWorkers(self._config, self._stop.look, sampling=SamplingConfig())
-            self._folder.note_device(self._workers.device)
-        filters = dataclasses.asdict(self._config.filters)
-        sampling = SamplingConfig(**filters, temperature=plays[0].setting.temperature or 0.0)
-        policy = self._policy(spec, self._workers)
-        # Nobody sits opposite; a scripted player keeps no conversation in the engine.
         episode_specs = [play.episode_spec for play in plays]
-        episodes = self._workers.play(episode_specs, policy, RandomLegal(), name="none", sampling=sampling)
+        if spec.kind == "scripted":
+            episodes = []
+            for episode_spec in episode_specs:
+                self._stop.look()
+                episodes.append(play_episode(episode_spec, [factory.player(spec)], self._config.rollout))
+        else:
+            episodes = self._play_model(spec, episode_specs, plays[0].setting.temperature or 0.0)
         records = [
             episode.record(stage="evaluate_tasks", iteration=0, kind="evaluate", reward=None, turns=episode.steps)
             for episode in episodes
         ]
         return records, sum(episode.generated_tokens for episode in episodes)
 
+    def _play_model(self, spec: PlayerSpec, episode_specs: list[EpisodeSpec], temperature: float) -> list[Episode]:
+        if self._workers is None:
+            self._workers = RolloutWorkers(self._config, self._stop.look, sampling=SamplingConfig())
+            self._folder.note_device(self._workers.device)
+        sampling = SamplingConfig(**dataclasses.asdict(self._config.filters), temperature=temperature)
+        # Nobody sits opposite; a scripted player keeps no conversation in the engine.
+        return self._workers.play(
+            episode_specs, self._policy(spec, self._workers), RandomLegal(), name="none", sampling=sampling
+        )
+
     def _policy(self, spec: PlayerSpec, workers: RolloutWorkers) -> PolicyWeights:
         if self._loaded is None or self._loaded[0] != spec.name:
             self._loaded = None  # what is let go makes room for what is read
             self._loaded = (spec.name, workers.weights_of(spec))
         return self._loaded[1]
-
-
-def _played_by_bot(spec: PlayerSpec, episode_spec: EpisodeSpec, max_actions: int, stop: Stop) -> dict[str, Any]:
-    """Returns the record of a game that a scripted player plays, with scripted simulators."""
-    stop.look()
-    strength: Any = spec.who
-    game = registry.make(episode_spec.game, **episode_spec.options)
-    players = [scripted.player(game, strength), *scripted.simulators(game).values()]
-    sequential_replies: list[
-        sequential.SequentialReply
-    ] = []  # stays empty where the game fails: it is recorded as one that never began
-    failure = None
-    try:
-        game.reset(episode_spec.game_seed)
-        sequential_replies = sequential.play_sequentially(
-            game, players, GameRng(derive_seed("table", episode_spec.seed)), max_actions=max_actions
-        )
-        failure = game.discarded
-    except Exception as error:  # noqa: BLE001 - as in a rollout runner: what goes wrong in a game ends this game only
-        failure = f"{type(error).__name__}: {error}"
-    sound = failure is None
-    return {
-        "game": episode_spec.game,
-        "options": dict(episode_spec.options),
-        "seed": episode_spec.game_seed,
-        "seat": episode_spec.seat,
-        "opponent": "none",
-        "replies": [
-            [s.seat, s.text, "policy" if s.seat == episode_spec.seat else "simulator"] for s in sequential_replies
-        ],
-        "outcomes": [str(outcome) for outcome in (sound and game.outcomes) or ("truncated",)],
-        "forfeited_by": game.forfeited_by if sound else None,
-        **({} if sound else {"failure": failure}),
-        **({"measures": game.measures()} if sound and game.measures() else {}),
-        "stage": "evaluate_tasks",
-        "iteration": 0,
-        "kind": "evaluate",
-        "reward": None,
-        "turns": sum(s.seat == episode_spec.seat for s in sequential_replies),
-    }
 
 
 def _refuse_other_kinds(config: EvaluateTasks) -> None:
@@ -276,17 +245,6 @@ def _refuse_other_kinds(config: EvaluateTasks) -> None:
             )
     if found:
         raise ConfigError(found)
-
-
-def _fingerprints(config: EvaluateTasks, specs: Sequence[PlayerSpec]) -> dict[str, str]:
-    """Returns what tells each policy from another one of the same name, and likewise a model that is a simulator."""
-    found = {
-        spec.name: trained_weights.fingerprint(player_specs.weights_in(spec.who)) if spec.kind == "model" else spec.who
-        for spec in specs
-    }
-    if config.simulators == "initial":
-        found[player_specs.SIMULATORS] = trained_weights.fingerprint(player_specs.weights_in(config.model.path))
-    return found
 
 
 def _keyed(play: _Play, record: dict[str, Any]) -> dict[str, Any]:

@@ -27,6 +27,7 @@ import numpy as np
 import optax
 
 from dfc import multihost
+from dfc.checkpoint import Checkpointer
 from dfc.config import Preference, Sft
 from dfc.data import reference_logprobs
 from dfc.data import rows as data_rows
@@ -34,7 +35,7 @@ from dfc.data.batches import Batch, Batches
 from dfc.data.reference_logprobs import ReferenceLogprobs
 from dfc.data.rows import TrainingRows
 from dfc.episodes import TokenBatch
-from dfc.errors import CheckpointError, DivergenceError, TrainingError
+from dfc.errors import CheckpointError, DivergenceError, Interrupted, TrainingError
 from dfc.games.rng import derive_seed
 from dfc.losses import Loss, packed_preference_loss, sft_loss
 from dfc.models import families, huggingface, model_folders
@@ -44,11 +45,10 @@ from dfc.models.transformer import Params, is_stacked
 from dfc.recipes import offline_results
 from dfc.rollout.trained_weights import lora_config
 from dfc.rollout.workers import load_tokenizer
-from dfc.runs.checkpoint import Checkpointer
 from dfc.runs.metrics import MetricsWriter
 from dfc.runs.progress import Progress
 from dfc.runs.run_folder import RunFolder
-from dfc.runs.stop_signals import Interrupted, Stop
+from dfc.runs.stop_signals import Stop
 from dfc.training import export
 from dfc.training.optimizer import learning_rate, make_optimizer
 from dfc.training.trainer import LossFunction, Trainer, Update

@@ -26,8 +26,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from dfc.checkpoint import Checkpointer
 from dfc.config import GameOptions, ModelConfig, PlayingRun, RolloutConfig, TinyPlayer
-from dfc.errors import DivergenceError
+from dfc.errors import DivergenceError, Interrupted
 from dfc.evaluation import matches
 from dfc.files import write_json
 from dfc.games import registry
@@ -39,11 +40,10 @@ from dfc.models.config import DecoderConfig
 from dfc.models.transformer import Params, bind, initialize
 from dfc.rollout.match import EpisodeSpec
 from dfc.rollout.workers import PolicyWeights, RolloutWorkers, check_actions_fit
-from dfc.runs.checkpoint import Checkpointer
 from dfc.runs.metrics import MetricsWriter
 from dfc.runs.progress import Progress
 from dfc.runs.run_folder import RunFolder
-from dfc.runs.stop_signals import Interrupted, Stop
+from dfc.runs.stop_signals import Stop
 from dfc.tiny_player import build_tokenizer, transcripts, vocabulary
 from dfc.training import divergence, export
 from dfc.training.optimizer import make_optimizer

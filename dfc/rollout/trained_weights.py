@@ -1,12 +1,14 @@
 """Weights that play: of a folder, or those that a run left in its newest checkpoint; what tells them from others."""
 
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from dfc.checkpoint import Checkpointer
 from dfc.config import AdapterConfig, RowsAdapterConfig
 from dfc.errors import CheckpointError
 from dfc.models import families, huggingface, model_folders, sharding
@@ -14,8 +16,7 @@ from dfc.models.config import DecoderConfig
 from dfc.models.lora import ALL_LINEAR, QKVO, LoraConfig, merge
 from dfc.models.model_folders import TOKENIZER_FILES
 from dfc.models.transformer import Params, is_stacked, unstack_layers
-from dfc.players.player_specs import WeightsSource
-from dfc.runs.checkpoint import Checkpointer
+from dfc.players.player_specs import PlayerSpec, WeightsSource, weights_in
 
 _SEEN = 1 << 20  # bytes at both ends of a file of weights that its fingerprint reads
 
@@ -100,3 +101,8 @@ def fingerprint(weights: WeightsSource) -> str:
             data.seek(max(0, size - _SEEN))
             digest.update(data.read(_SEEN))
     return digest.hexdigest()
+
+
+def identities(players: Iterable[PlayerSpec]) -> dict[str, str]:
+    """Returns by name what tells each player from another one of its name: the words, of models a `fingerprint`."""
+    return {spec.name: fingerprint(weights_in(spec.who)) if spec.kind == "model" else spec.who for spec in players}

@@ -234,9 +234,15 @@ class RolloutWorkers:
             order += [i for i in mine for _ in range(counts[i])]
         return [episode for _, episode in sorted(zip(order, found, strict=True), key=lambda pair: pair[0])]
 
-    def seat(self, opponent: Opponent) -> None:
-        """Makes an opponent ready before the first game, so that a key that is missing shows at once."""
-        self._opponent(opponent)
+    def seat(self, opponent: str) -> dict[str, str]:
+        """Makes an opponent ready before the first game, so that a key that is missing shows at once.
+
+        Returns:
+          What tells it from another one in the same place, if it has weights of its own (`trained_weights.identities`).
+        """
+        if not isinstance(self._opponent(opponent), PolicyWeights):
+            return {}
+        return trained_weights.identities([player_specs.parse(opponent, OPPONENT)])
 
     def _opponent(self, opponent: Opponent) -> str | PolicyWeights | Player | Remote:
         """Returns who that is: a policy of the engine by name, other weights, a scripted player or a remote player."""

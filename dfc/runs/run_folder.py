@@ -147,7 +147,7 @@ class RunFolder:
 
     @property
     def checkpoints(self) -> Path:
-        """Where `dfc.runs.checkpoint` saves."""
+        """Where `dfc.checkpoint` saves."""
         return self.path / "checkpoints"
 
     @property

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Self
 
-from dfc.errors import DfcError
+from dfc.errors import Interrupted
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _REMINDER = 10.0  # seconds between two lines that say what is waited for
@@ -20,24 +20,12 @@ _WORK = (
     ("jax/_src/compiler.py", "a compilation"),
     ("jax/_src/interpreters/mlir.py", "a compilation"),
     ("jax/_src/interpreters/partial_eval.py", "a compilation"),
-    ("dfc/runs/checkpoint.py", "a checkpoint"),
+    ("dfc/checkpoint.py", "a checkpoint"),
     ("dfc/models/huggingface.py", "reading or writing the model"),
     ("dfc/training/trainer.py", "an optimizer step"),
     ("dfc/inference/engine.py", "a call of the engine"),
     ("dfc/players/remote.py", "an endpoint"),
 )
-
-
-class Interrupted(DfcError):  # noqa: N818 - being asked to stop is no error
-    """A recipe saved its state and stopped because it was asked to.
-
-    Attributes:
-      signal_number: the signal that asked, e.g. 15 for SIGTERM.
-    """
-
-    def __init__(self, signal_number: int) -> None:
-        self.signal_number = signal_number
-        super().__init__(f"stopped by {signal.Signals(signal_number).name}")
 
 
 class Stop:

@@ -16,17 +16,18 @@ from typing import Any
 
 import jax
 
+from dfc.checkpoint import Checkpointer
 from dfc.config import RlRun, SamplingConfig
-from dfc.errors import CheckpointError, DivergenceError, TrainingError
+from dfc.errors import CheckpointError, DivergenceError, Interrupted, TrainingError
 from dfc.models import huggingface
 from dfc.models.lora import LoraConfig
 from dfc.models.transformer import Adapters, Params
 from dfc.rollout.trained_weights import lora_config
 from dfc.rollout.workers import PolicyWeights, RolloutWorkers
-from dfc.runs.checkpoint import Checkpointer
+from dfc.runs import players_on_record
 from dfc.runs.costs import Costs
 from dfc.runs.run_folder import RunFolder
-from dfc.runs.stop_signals import Interrupted, Stop
+from dfc.runs.stop_signals import Stop
 from dfc.training import export
 from dfc.training.optimizer import make_optimizer
 from dfc.training.trainer import LossFunction, Trainer
@@ -83,8 +84,7 @@ class Run:
         print(f"loading {config.model.path}", flush=True)  # noqa: T201 - progress
         sampling, nf4 = SamplingConfig(temperature=config.temperature), config.adapter.base == "nf4"
         workers = RolloutWorkers(config, stop.look, sampling=sampling, nf4=nf4)
-        if config.opponent != "pool":
-            workers.seat(config.opponent)
+        opponent = workers.seat(config.opponent) if config.opponent != "pool" else {}
         trainer = Trainer(
             workers.model,
             loss,
@@ -101,6 +101,7 @@ class Run:
         read = config.adapter.rank > 0 or reads_reference
         reference_params = trainer.frozen_params(workers.initial_params) if read else None
         folder.note_device(workers.device)
+        players_on_record.refuse_others(folder, opponent)
         return cls(config, folder, stop, workers, trainer, checkpointer, initial_params, reference_params)
 
     def close(self) -> None:

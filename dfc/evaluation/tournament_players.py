@@ -8,33 +8,30 @@ import contextlib
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Self
 
 import jax
-import numpy as np
 
 from dfc.config import EndpointConfig, Evaluate
-from dfc.episodes import Episode, PlayedReply, Speaker
-from dfc.errors import CheckpointError, DfcError
+from dfc.episodes import Episode
+from dfc.errors import CheckpointError, DfcError, Interrupted
 from dfc.evaluation.pairing import Meeting
-from dfc.games import registry, scripted
-from dfc.games.game import Verdict
-from dfc.games.rng import GameRng, derive_seed
+from dfc.games import registry
 from dfc.games.scripted import Player
 from dfc.inference.engine import Engine
 from dfc.models import huggingface, sharding
 from dfc.models.chat import ChatTokenizer
 from dfc.models.config import DecoderConfig
 from dfc.models.transformer import Params
-from dfc.players import factory, player_specs, sequential
+from dfc.players import factory, player_specs
 from dfc.players.endpoint import Endpoint
-from dfc.players.remote import ChatMessage, Remote
+from dfc.players.remote import Remote
 from dfc.rollout import trained_weights
 from dfc.rollout.model_player import ModelPlayer, OutOfContextError
-from dfc.rollout.runner import EpisodeSpec, RolloutRunner, system_prompt
+from dfc.rollout.runner import EpisodeSpec, RolloutRunner
+from dfc.rollout.sequential_match import play_episode
 from dfc.rollout.workers import check_actions_fit, load_tokenizer, make_engine
-from dfc.runs.stop_signals import Interrupted
 
 _FIRST_POLICY = "first"  # names of the two sides' weights in an engine
 _SECOND_POLICY = "second"
@@ -47,19 +44,6 @@ class _EngineGroup:
     model: DecoderConfig
     tokenizer: ChatTokenizer
     engines: list[Engine] = dataclasses.field(default_factory=list)
-
-
-class _PromptedEndpoint(Remote):
-    """An endpoint that is told first how to play, where no rollout runner does that."""
-
-    def __init__(self, endpoint: Endpoint, system: str) -> None:
-        self.name = endpoint.name
-        self._endpoint = endpoint
-        self._system = system
-
-    def ask(self, messages: Sequence[ChatMessage]) -> "Future[str]":
-        """Starts a call of the endpoint."""
-        return self._endpoint.ask([ChatMessage(role="system", content=self._system), *messages])
 
 
 class TournamentPlayers:
@@ -110,8 +94,8 @@ class TournamentPlayers:
 
     def fingerprints(self) -> dict[str, str]:
         """Returns what tells each policy from another one of the same name: addresses, digests of weights."""
-        self._known = {name: trained_weights.fingerprint(source) for name, source in self._sources.items()}
-        return {name: spec.who for name, spec in self._specs.items()} | self._known
+        self._known = trained_weights.identities(self._specs.values())
+        return self._known
 
     def concurrency(self, meeting: Meeting) -> int:
         """Returns how many games of a meeting are well played at a time."""
@@ -187,7 +171,7 @@ class TournamentPlayers:
             for episode_spec in episode_specs
             for role in registry.make(episode_spec.game, **episode_spec.options).simulators
         }
-        simulators = self._simulators(roles, worker)
+        simulator = self._simulator(worker)
         runner = RolloutRunner(
             self._config.rollout,
             group.tokenizer,
@@ -195,10 +179,10 @@ class TournamentPlayers:
             policy=_FIRST_POLICY,
             opponent=opposite,
             opponent_name=other or "none",
-            simulators=simulators,
+            simulators={} if simulator is None else dict.fromkeys(roles, simulator),
             look=look,
         )
-        players = [(other or "none", opposite), (player_specs.SIMULATORS, next(iter(simulators.values()), None))]
+        players = [(other or "none", opposite), (player_specs.SIMULATORS, simulator)]
         seated = {name: player for name, player in players if isinstance(player, ModelPlayer)}
         before = engine.counts.generated_tokens
         ended: dict[int, list[Episode]] = {}
@@ -214,6 +198,10 @@ class TournamentPlayers:
             generated_tokens[other] = max(0, engine.counts.generated_tokens - before - generated_tokens[own])
         return episodes, generated_tokens | {name: player.generated_tokens for name, player in seated.items()}
 
+    def _simulator(self, worker: int) -> Player | Remote | None:
+        """Returns who plays the simulators, None where the games' scripts do."""
+        return self._player(player_specs.SIMULATORS, worker) if self._has_simulators else None
+
     def _player(self, name: str, worker: int) -> Player | Remote:
         """Returns somebody who is not asked through the games' own engine."""
         if name in self._endpoints:
@@ -224,85 +212,35 @@ class TournamentPlayers:
             return ModelPlayer(self._config.rollout, group.tokenizer, group.engines[worker], at)
         return self._bots[name]
 
-    def _simulators(self, roles: Iterable[str], worker: int) -> dict[str, Player | Remote]:
-        """Returns the simulators, {} where the games' scripts play them."""
-        return dict.fromkeys(roles, self._player(player_specs.SIMULATORS, worker)) if self._has_simulators else {}
-
     def _play_without_engine(
         self, meeting: Meeting, episode_specs: Sequence[EpisodeSpec], look: Callable[[], None]
     ) -> list[tuple[EpisodeSpec, Episode]]:
         """Plays games without a model among the players, several side by side where they wait for endpoints."""
+        simulator = self._simulator(0)
 
         def one(episode_spec: EpisodeSpec) -> tuple[EpisodeSpec, Episode] | None:
+            names = _sides(meeting) if episode_spec.seat == 0 else _sides(meeting)[::-1]
             try:
                 look()
-                return episode_spec, self._play_one(meeting, episode_spec, look)
+                episode = play_episode(
+                    episode_spec,
+                    [self._player(name, 0) for name in names],
+                    self._config.rollout,
+                    opponent=meeting.second or "none",
+                    simulator=simulator,
+                    look=look,
+                )
             except Interrupted:
                 return None
+            return episode_spec, episode
 
         waits = any(name in self._endpoints for name in _sides(meeting))
-        local_simulators = self._has_simulators and player_specs.SIMULATORS not in self._endpoints
-        with ThreadPoolExecutor(self.concurrency(meeting) if waits and not local_simulators else 1) as pool:
+        with contextlib.ExitStack() as stack:
+            if isinstance(simulator, ModelPlayer):  # not to be shared between threads
+                stack.callback(simulator.close)
+                waits = False
+            pool = stack.enter_context(ThreadPoolExecutor(self.concurrency(meeting) if waits else 1))
             return [pair for pair in pool.map(one, episode_specs) if pair is not None]
-
-    def _play_one(self, meeting: Meeting, episode_spec: EpisodeSpec, look: Callable[[], None]) -> Episode:
-        game = registry.make(episode_spec.game, **episode_spec.options)
-        sides = _sides(meeting) if episode_spec.seat == 0 else _sides(meeting)[::-1]
-        system = system_prompt(self._config.rollout)
-        players: list[Player | Remote] = []
-        for name in sides:
-            player = self._player(name, 0)
-            players.append(_PromptedEndpoint(player, system) if system and isinstance(player, Endpoint) else player)
-        simulators = self._simulators(game.simulators, 0)
-        players += (
-            [simulators[role] for role in game.simulators] if simulators else list(scripted.simulators(game).values())
-        )
-        sequential_replies: list[
-            sequential.SequentialReply
-        ] = []  # stays empty where the game fails: it is recorded as one that never began
-        failure = None
-        try:
-            game.reset(episode_spec.game_seed)
-            rng = GameRng(derive_seed("table", episode_spec.seed))
-            rollout = self._config.rollout
-            think = rollout.prompt == "think"
-            sequential_replies = sequential.play_sequentially(
-                game, players, rng, max_actions=rollout.max_actions, think=think, ask=sequential.ask_until_stop(look)
-            )
-            failure = game.discarded
-        except Interrupted:
-            raise
-        except Exception as error:  # noqa: BLE001 - as in a rollout runner: what goes wrong in a game ends this game only
-            failure = f"{type(error).__name__}: {error}"
-        speakers: list[Speaker] = ["policy" if seat == episode_spec.seat else "opponent" for seat in range(game.seats)]
-        outcomes = None if failure is not None else game.outcomes
-        nothing = np.zeros(0, np.float32)
-        return Episode(
-            game=episode_spec.game,
-            options=episode_spec.options,
-            game_seed=episode_spec.game_seed,
-            seat=episode_spec.seat,
-            opponent=meeting.second or "none",
-            group=episode_spec.group,
-            replies=[
-                PlayedReply(s.seat, s.text, speakers[s.seat] if s.seat < game.seats else "simulator", s.well_formed)
-                for s in sequential_replies
-            ],
-            outcomes=tuple(str(outcome) for outcome in outcomes or ("truncated",) * game.seats),
-            forfeited_by=None if failure is not None else game.forfeited_by,
-            illegal_tries=game.illegal_tries[episode_spec.seat],
-            malformed=any(
-                s.seat == episode_spec.seat and s.verdict is Verdict.FORFEIT_MALFORMED for s in sequential_replies
-            ),
-            malformed_tries=game.malformed_tries[episode_spec.seat],
-            token_ids=nothing.astype(np.int32),
-            mask=nothing.astype(bool),
-            sampled_logprobs=nothing,
-            plain_logprobs=nothing,
-            policy_version=0,
-            failure=failure,
-            measures=game.measures() if failure is None else {},
-        )
 
     # ---- models -------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,85 @@
+"""One game without an engine, one reply after another; what came of it is an episode without tokens."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from dfc.config import RolloutConfig
+from dfc.episodes import Episode, PlayedReply, Speaker
+from dfc.errors import Interrupted
+from dfc.games import registry, scripted
+from dfc.games.game import Verdict
+from dfc.games.rng import GameRng, derive_seed
+from dfc.games.scripted import Player
+from dfc.players import sequential
+from dfc.players.remote import Remote
+from dfc.rollout.match import EpisodeSpec, system_prompt
+
+
+def play_episode(
+    spec: EpisodeSpec,
+    players: Sequence[Player | Remote],
+    config: RolloutConfig,
+    *,
+    opponent: str = "none",
+    simulator: Player | Remote | None = None,
+    look: Callable[[], None] = lambda: None,
+) -> Episode:
+    """Plays a game to its end. Whatever the game or a player raises ends it as failed, without its replies.
+
+    Args:
+      spec: the game; its `seat` is whose episode it is.
+      players: by seat, simulators left out.
+      config: limits, and what remote players are asked for.
+      opponent: the name of the other player in records.
+      simulator: who plays all simulators; None: the game's scripts.
+      look: called while a remote player is waited for; once it raises `Interrupted`, so does this.
+    """
+    game = registry.make(spec.game, **spec.options)
+    scripts = scripted.simulators(game) if simulator is None else {}
+    seated = [*players, *(simulator or scripts[role] for role in game.simulators)]
+    replies: list[sequential.SequentialReply] = []
+    failure = None
+    try:
+        game.reset(spec.game_seed)
+        replies = sequential.play_sequentially(
+            game,
+            seated,
+            GameRng(derive_seed("table", spec.seed)),
+            max_actions=config.max_actions,
+            ask=sequential.ask_until_stop(look),
+            system=system_prompt(config),
+        )
+        failure = game.discarded
+    except Interrupted:
+        raise
+    except Exception as error:  # noqa: BLE001 - as in a rollout runner: what goes wrong in a game ends this game only
+        failure = f"{type(error).__name__}: {error}"
+    nothing = np.zeros(0, np.float32)
+    outcomes = None if failure is not None else game.outcomes
+    return Episode(
+        game=spec.game,
+        options=spec.options,
+        game_seed=spec.game_seed,
+        seat=spec.seat,
+        opponent=opponent,
+        group=spec.group,
+        replies=[_played(reply, spec.seat, game.seats) for reply in replies],
+        outcomes=tuple(str(outcome) for outcome in outcomes or ("truncated",) * game.seats),
+        forfeited_by=None if failure is not None else game.forfeited_by,
+        illegal_tries=game.illegal_tries[spec.seat],
+        malformed=any(r.seat == spec.seat and r.verdict is Verdict.FORFEIT_MALFORMED for r in replies),
+        malformed_tries=game.malformed_tries[spec.seat],
+        token_ids=nothing.astype(np.int32),
+        mask=nothing.astype(bool),
+        sampled_logprobs=nothing,
+        plain_logprobs=nothing,
+        policy_version=0,
+        failure=failure,
+        measures=game.measures() if failure is None else {},
+    )
+
+
+def _played(reply: sequential.SequentialReply, own: int, seats: int) -> PlayedReply:
+    speaker: Speaker = "simulator" if reply.seat >= seats else "policy" if reply.seat == own else "opponent"
+    return PlayedReply(reply.seat, reply.text, speaker, reply.well_formed)
