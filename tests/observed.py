@@ -147,11 +147,10 @@ def record(config):
     tape, path = Tape(), _PLACE / "run"
     if isinstance(config, Paprika | TaskCurriculum):
         stages = (paprika if isinstance(config, Paprika) else task_curriculum).stages(config, path)
-        return [(stage.name, repr(stage.config), getattr(stage.run, "keywords", None)) for stage in stages]
+        return [(stage.name, repr(stage.config)) for stage in stages]
     for kept in _PLACE.glob("rows_*/*/"):  # log-probabilities of an earlier run, which this one would not compute
         shutil.rmtree(kept)
-    recipe = importlib.import_module(f"dfc.recipes.{config.module}")
-    run = recipe.collect if isinstance(config, CollectRound) else recipe.run
+    run = importlib.import_module(f"dfc.recipes.{config.module}").run
     with stand_ins(tape), contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(Asked):
         run(config, TapeFolder(tape, path, config), Stop())
     for file in path.glob("groups.json"):
@@ -369,6 +368,7 @@ def instead():
         (("grouping.",), _of(DivideFuseConquer, grouping=GroupingConfig(trials=12))),
         (("fusion.",), _of(DivideFuseConquer, fusion=FusionConfig(method="ties"))),
         (("fusion.at_once",), _of(DivideFuseConquer, fusion=FusionConfig(weight=0.3))),
+        (("needed",), _of(BuildData, pair_tokens=1)),
         (("rollout.max_prompt_length",), _of((CollectingRun, EvaluateTasks), games=_SIMULATORS)),
         (("rollout.max_prompt_length",), _of(TinyPlayer, games={"TicTacToe-v0": {}})),
         (

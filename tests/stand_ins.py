@@ -223,8 +223,8 @@ class Shown:
     def __exit__(self, *_):
         pass
 
-    def show(self, **given):
-        self._tape.add("shown", {name: value for name, value in given.items() if name != "clock"})
+    def show(self, found):
+        self._tape.add("shown", {name: value for name, value in vars(found).items() if name != "clock"})
 
 
 def write_tables(tape, tables):
@@ -290,6 +290,7 @@ _MADE = {
     "dfc.recipes.tiny_player.make_update": update_of_tiny_player,
     "dfc.tiny_player.build_tokenizer.build": build_tokenizer,
     "dfc.report.watched.Watched": Shown,
+    "dfc.recipes.collect.Watched": Shown,
     "dfc.training.export.save_policy": lambda tape, *given, **more: tape.add("policy", given[:2], more["lora"]),
     "dfc.report.tournament_page.write": lambda tape, *given: write_tables(tape, given[-1]),
     "dfc.report.task_page.write": lambda tape, *given: write_tables(tape, given[-2]),
@@ -304,7 +305,6 @@ _SHARED = {
     "dfc.recipes.tiny_player.initialize": lambda *_: {"w": jnp.ones(3)},
     "dfc.models.model_folders.weights_hash": lambda _: "hash",
     "dfc.data.collection.git_commit": lambda: "commit",
-    "dfc.recipes.collect.LiveReport": mock.MagicMock(),
 }
 
 

@@ -29,10 +29,10 @@ def collected(tmp_path):
     return tmp_path / "collect"
 
 
-def run(path, trajectories, *, seed=0, known=(), needed=(), **settings):
+def run(path, trajectories, *, seed=0, **settings):
     config = BuildData(name="b", seed=seed, trajectories=str(trajectories), **settings)
     with RunFolder.open(path, config, command="test") as folder:
-        build_data.run(config, folder, Stop(), needed=needed, known=known)
+        build_data.run(config, folder, Stop())
     return path / "data"
 
 
@@ -85,7 +85,6 @@ def test_settings_and_seed_decide(tmp_path, collected):
     ("settings", "message"),
     [
         ({"groups": ("wordle", "bandit")}, "no trajectory of bandit, there are battleship, mastermind, wordle"),
-        ({"leave_out": ("bandit",)}, "no trajectory of bandit"),
         ({"leave_out": ("wordle", "mastermind", "battleship")}, "no game remains without wordle"),
         (
             {"sft_tokens": 9, "pair_tokens": 9},
@@ -111,9 +110,9 @@ def test_rows_for_one_training_suffice_unless_the_other_is_needed(
     tmp_path, collected, capsys, limit, empty, other, words
 ):
     with pytest.raises(DatasetError, match=words):
-        run(tmp_path / "needed", collected, needed=(f"{empty}.parquet",), **{limit: 9})
+        run(tmp_path / "needed", collected, needed=empty, **{limit: 9})
     assert not (tmp_path / "needed" / "finished.json").exists()
-    data = run(tmp_path / "run", collected, needed=(f"{other}.parquet",), **{limit: 9})
+    data = run(tmp_path / "run", collected, needed=other, **{limit: 9})
     assert f"{empty}.parquet has no row: {words}" in capsys.readouterr().out
     assert pq.read_table(data / f"{empty}.parquet").num_rows == 0
     assert pq.read_table(data / f"{other}.parquet").num_rows > 0
@@ -131,8 +130,8 @@ def test_trajectories_of_a_game_for_evaluation_only_make_no_rows(tmp_path, colle
     assert set(games(data)) == {"mastermind", "battleship", "wordle"}
 
 
-def test_a_game_of_the_run_that_was_not_collected_may_be_left_out(tmp_path, collected):
-    data = run(tmp_path / "run", collected, leave_out=("bandit", "wordle"), known=("bandit", "wordle"))
+def test_a_game_that_was_not_collected_may_be_left_out(tmp_path, collected):
+    data = run(tmp_path / "run", collected, leave_out=("bandit", "wordle"))
     assert set(games(data)) == {"mastermind", "battleship"}
 
 
@@ -173,10 +172,10 @@ def test_a_build_that_was_refused_goes_on_with_more_trajectories(tmp_path):
     with TrajectoryWriter(folder, PROVENANCE) as writer:
         writer.write(row("wordle", 0, 0))
     with pytest.raises(DatasetError, match="1 of 1 tasks solved, 1 of them without a clearly worse trajectory"):
-        run(tmp_path / "run", folder, needed=("pairs.parquet",))
+        run(tmp_path / "run", folder, needed="pairs")
     with TrajectoryWriter(folder, PROVENANCE) as writer:
         writer.write(row("wordle", 0, 1, success=False))
-    assert pq.read_table(run(tmp_path / "run", folder) / "pairs.parquet").num_rows == 1
+    assert pq.read_table(run(tmp_path / "run", folder, needed="pairs") / "pairs.parquet").num_rows == 1
 
 
 def test_nothing_to_train_on_is_told_where_nothing_is_needed(tmp_path, capsys):
@@ -185,7 +184,7 @@ def test_nothing_to_train_on_is_told_where_nothing_is_needed(tmp_path, capsys):
         writer.write(row("wordle", 0, 0, success=False))
     with pytest.raises(DatasetError, match=r"nothing to imitate.*no pair"):
         run(tmp_path / "run", folder)
-    data = run(tmp_path / "run", folder, needed=None)
+    data = run(tmp_path / "none", folder, needed="none")
     assert pq.read_table(data / "sft.parquet").num_rows == pq.read_table(data / "pairs.parquet").num_rows == 0
     told = capsys.readouterr().out
     assert "sft.parquet has no row: nothing to imitate" in told

@@ -598,12 +598,12 @@ def test_a_game_of_which_few_were_played_is_given_time():
         for task in range(19)
     ]
     planned = {"wordle": 100}
-    collect.refuse_if_all_inconclusive(CollectionStatistics(lost).rows(), planned)
+    CollectionStatistics(lost).refuse_inconclusive(planned)
     said = dataclasses.replace(lost[0], task_sample=TaskSample("wordle", 50, 0), failure="malformed")
     more = dataclasses.replace(lost[0], task_sample=TaskSample("wordle", 51, 0))
-    collect.refuse_if_all_inconclusive(CollectionStatistics([*lost, said, more]).rows(), planned)
-    for known in (planned, {}):
+    CollectionStatistics([*lost, said, more]).refuse_inconclusive(planned)
+    for known in (planned, None):
         with pytest.raises(DfcError, match="all 20 trajectories are inconclusive"):
-            collect.refuse_if_all_inconclusive(CollectionStatistics([*lost, more]).rows(), known)
+            CollectionStatistics([*lost, more]).refuse_inconclusive(known)
     with pytest.raises(DfcError, match="all 3 trajectories are inconclusive"):
-        collect.refuse_if_all_inconclusive(CollectionStatistics(lost[:3]).rows(), {"wordle": 3})
+        CollectionStatistics(lost[:3]).refuse_inconclusive({"wordle": 3})

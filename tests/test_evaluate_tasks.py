@@ -256,11 +256,6 @@ def test_a_model_of_another_shape_is_refused_before_the_first_game_of_anybody(tm
     assert not (tmp_path / "run" / "episodes.jsonl").exists()
 
 
-def test_a_game_for_two_is_refused_whoever_asks(tmp_path):
-    with pytest.raises(ConfigError, match=r"games\.Nim-v0: is for two players"):
-        run(dataclasses.replace(CONFIG, games={**GAMES, "Nim-v0": {}}), tmp_path)
-
-
 def test_what_simulators_cost_is_counted_over_all_starts(tmp_path, capsys):
     def answers(handler, body):
         judged = "referee" in body["messages"][0]["content"]

@@ -14,8 +14,8 @@ from dfc.config import fields
 from dfc.errors import DfcError
 from dfc.launch.overrides import all_keys
 
-# Settings of which one value lets a run end with an error: when an update or a row is refused.
-REFUSALS = {"max_growth", "max_update", "max_row_bytes"}
+# Settings of which one value lets a run end with an error: when an update, a row or a lack of rows is refused.
+REFUSALS = {"max_growth", "max_update", "max_row_bytes", "needed"}
 
 
 def get(section, key):

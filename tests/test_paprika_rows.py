@@ -1,6 +1,7 @@
 """Rows to train on: chosen as the paper says, the same whoever wrote the files, beside brute force."""
 
 import collections
+import dataclasses
 import json
 import math
 
@@ -16,6 +17,7 @@ from dfc.data import preference_pairs, trajectory_files
 from dfc.data.selection import SelectionConfig, select
 from dfc.data.trajectories import to_table, to_trajectories
 from dfc.data.trajectory_files import DatasetError, TrajectoryWriter, read_part
+from dfc.report import data_tables
 
 
 def stored(folder, rows, sizes=None):
@@ -340,7 +342,7 @@ def test_the_table_adds_up(tmp_path):
     rows = [
         row(game, t, s, success=s == 0 and t < 3) for game in ("wordle", "bandit") for t in range(4) for s in range(2)
     ]
-    table = preference_pairs.statistics_table(select(stored(tmp_path, rows)).statistics)
+    table = data_tables.training_data([dataclasses.asdict(g) for g in select(stored(tmp_path, rows)).statistics])
     assert [line[:5] for line in table.rows] == [
         ("bandit", "75.0%", "3", "3", "4"),
         ("wordle", "75.0%", "3", "3", "4"),

@@ -12,8 +12,16 @@ from observed import bases, record
 
 from dfc.config import AcceptanceConfig, DivideFuseConquer, FusionConfig, GroupingConfig
 from dfc.errors import TrainingError
-from dfc.recipes.divide_fuse_conquer import _close_stage, _fused
-from dfc.recipes.stages import Group, Stage, episodes, group_games, iterations, plan
+from dfc.recipes.divide_fuse_conquer import (
+    Group,
+    Stage,
+    _close_stage,
+    _fused,
+    games_played,
+    group_games,
+    iterations,
+    plan,
+)
 from dfc.rollout.workers import RolloutWorkers
 from dfc.training.rl_run import State
 
@@ -111,9 +119,9 @@ def test_the_games_of_a_run_are_counted_before_it_begins():
     )
     stages = plan(GROUPS, GAMES, settings)
     turns = 3 * 3 + 5 * (2 + 3)  # iterations times games
-    assert episodes(stages, settings) == (turns * 8, turns * 6)
+    assert games_played(stages, settings) == (turns * 8, turns * 6)
     always = dataclasses.replace(settings, acceptance=AcceptanceConfig(rule="always"))
-    assert episodes(stages, always) == (turns * 8, 0)
+    assert games_played(stages, always) == (turns * 8, 0)
 
 
 def closed(stages, groups):

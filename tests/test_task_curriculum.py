@@ -26,8 +26,8 @@ from dfc.data.attempts import TaskSample, TrajectorySummary
 from dfc.data.task_groups import task_groups
 from dfc.data.trajectory_files import DatasetError, read_trajectories
 from dfc.errors import ConfigError, DfcError
-from dfc.recipes import task_curriculum
-from dfc.recipes.task_curriculum import Chooser
+from dfc.recipes import collect_round, task_curriculum
+from dfc.recipes.collect_round import Chooser
 from dfc.rollout.workers import RolloutWorkers
 from dfc.runs.progress import Progress
 from dfc.runs.run_folder import RunFolder
@@ -330,7 +330,7 @@ class StopsAfter:
 
 def collect(path, config=ROUND, looks=None):
     with RunFolder.open(path, config, command="test") as folder:
-        task_curriculum.collect(config, folder, StopsAfter(looks))
+        collect_round.run(config, folder, StopsAfter(looks))
     return path
 
 
@@ -418,14 +418,9 @@ def test_the_table_is_closed_where_the_weights_cannot_be_told(tmp_path, monkeypa
     assert len(closed) == 1
 
 
-def test_games_for_two_are_refused_before_anything_is_made(tmp_path):
-    run = config(games={"Nim-v0": {}, **ROUND.games})
-    with (
-        RunFolder.open(tmp_path, run, command="") as folder,
-        pytest.raises(ConfigError, match=r"games\.Nim-v0: is for two players"),
-    ):
-        task_curriculum.run(run, folder, StopsAfter())
-    assert not (tmp_path / "round_1").exists()
+def test_games_for_two_are_refused_before_anything_is_made():
+    with pytest.raises(ConfigError, match=r"games\.Nim-v0: is for two players"):
+        validation.check(config(games={"Nim-v0": {}, **ROUND.games}))
 
 
 # ---- simulators -----------------------------------------------------------------------------------------------------

@@ -105,12 +105,15 @@ class BuildData(BuildDataConfig, Run):
 
     Attributes:
       trajectories: their folder, or the run that collected them.
+      needed: whether it is an error if there is nothing to imitate (``sft``), no pair (``pairs``), either (``both``),
+        nothing at all (``one``), or never (``none``).
     """
 
     recipe: ClassVar[str] = "build_data"
     module: ClassVar[str] = "build_data"
 
     trajectories: str = ""
+    needed: Literal["one", "sft", "pairs", "both", "none"] = "one"
 
 
 # ---- training on rows ------------------------------------------------------------------------------------------------
@@ -193,6 +196,10 @@ class Preference(PreferenceConfig, RowsRun):
 
     recipe: ClassVar[str] = "preference"
     module: ClassVar[str] = "offline"
+
+
+TRAININGS: dict[Literal["sft", "rpo"], type[RowsRun]] = {"sft": Sft, "rpo": Preference}
+"""The trainings of recipes of several stages, in their order, by the names of their stages."""
 
 
 # ---- evaluating ------------------------------------------------------------------------------------------------------
@@ -337,4 +344,4 @@ class CollectRound(ChoiceConfig, CollectingRun):
     """The collecting of one round of a curriculum: a stage, which no configuration file names."""
 
     recipe: ClassVar[str] = "collect_round"
-    module: ClassVar[str] = "task_curriculum"
+    module: ClassVar[str] = "collect_round"

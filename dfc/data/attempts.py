@@ -6,12 +6,15 @@ the weights and the settings.
 
 import collections
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Self
 
 from dfc.config import CollectConfig, Games
 from dfc.data.task_groups import tasks
 from dfc.data.trajectories import FAILURES, INCONCLUSIVE
+from dfc.errors import DfcError
+
+_ENOUGH = 20  # trajectories of a game, all of them inconclusive, after which continuing is a waste
 
 
 class TaskSample(NamedTuple):
@@ -82,6 +85,24 @@ class CollectionStatistics:
         are none; ``failures`` by label; ``generated_tokens``, the policy's tokens.
         """
         return {game: counts.row() for game, counts in self._games.items()}
+
+    def refuse_inconclusive(self, planned: Mapping[str, int] | None = None) -> None:
+        """Stops where continuing would only spend time: simulators that cannot play their part, a game that raises.
+
+        Args:
+          planned: trajectories by game; games whose number is not known yet are left out.
+
+        Raises:
+          DfcError: a game has no trajectory that is conclusive about the policy, although all or many were played.
+        """
+        for game, figures in self.rows().items():
+            count = figures["trajectories"]
+            if figures["success_rate"] is None and count >= min(_ENOUGH, (planned or {}).get(game, _ENOUGH)):
+                labels = ", ".join(f"{number} {label}" for label, number in figures["failures"].items() if number)
+                raise DfcError(
+                    f"{game}: all {count} trajectories are inconclusive ({labels}; failure_reason in the "
+                    "trajectories has the words); name other simulators, or leave the game out, in another --workdir"
+                )
 
 
 class _Counts:

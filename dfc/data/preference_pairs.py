@@ -7,7 +7,6 @@ Supervised rows have the columns of trajectories. A pair has the columns of its 
 import dataclasses
 import itertools
 import json
-import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -15,10 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from dfc.data.selection import GroupStatistics, Selection, SelectionConfig, select
-from dfc.data.trajectories import COLUMNS, FAILURES
+from dfc.data.trajectories import COLUMNS
 from dfc.data.trajectory_files import read_rows, write_atomically
 from dfc.files import write_json
-from dfc.report.tables import Table
 
 PAIRS_NAME, PAIRS_VERSION = b"dfc.pairs", 2
 TASK_COLUMNS = ("game", "options", "split", "task", "seat", "opponent", "world")
@@ -100,32 +98,3 @@ def _chunks(selection: Selection, *sides: np.ndarray) -> Iterator[tuple[np.ndarr
     for number in np.unique(total // _TOKENS_AT_ONCE):
         own = total // _TOKENS_AT_ONCE == number
         yield tuple(side[own] for side in sides)
-
-
-def statistics_table(statistics: Sequence[GroupStatistics]) -> Table:
-    """Returns the statistics as the paper's Table 4, with what was left out and why."""
-    rows = [
-        (
-            group.game,
-            "-" if math.isnan(group.best_of_k) else f"{group.best_of_k:.1%}",
-            *(f"{n:,}" for n in (group.sft, group.pairs, group.tasks, group.trajectories, group.successes)),
-            *(f"{group.failures[label]:,}" for label in FAILURES),
-            *(f"{n:,}" for n in (group.too_long_sft, group.too_long_pairs, group.without_rejected)),
-        )
-        for group in statistics
-    ]
-    counts = [
-        sum(int(row[column].replace(",", "")) for row in rows) for column in range(2, len(rows[0]) if rows else 0)
-    ]
-    if rows:
-        rows.append(("total", "", *(f"{count:,}" for count in counts)))
-    return Table(
-        "Training data by task group",
-        (
-            *("task group", "best-of-K accuracy", "SFT trajectories", "preference pairs"),
-            *("tasks", "trajectories", "successes", *FAILURES),
-            *("SFT too long", "pairs too long", "no worse one"),
-        ),
-        tuple(rows),
-        ("Best-of-K accuracy: share of tasks with a success, of those with a trajectory that could be used.",),
-    )

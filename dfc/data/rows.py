@@ -23,7 +23,7 @@ from dfc.data.trajectories import Message
 from dfc.data.trajectory_files import DatasetError, refuse_inflated
 from dfc.models.chat import ChatTokenizer
 
-DATA_FOLDER = "data"  # in the run folder of build_data
+DATA_FOLDER, TABLES = "data", "tables.md"  # in the run folder of build_data
 _ENCODED_AT_ONCE = 256
 _LOOKED_AT = 8  # rows whose messages are compared with their tokens
 _SIDES = ("chosen", "rejected")

@@ -8,7 +8,6 @@ No model is read and nothing is played. With several processes the first one doe
 """
 
 import dataclasses
-from collections.abc import Collection
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -18,35 +17,19 @@ from dfc.config import BuildData
 from dfc.data import preference_pairs
 from dfc.data.collection import FOLDER
 from dfc.data.preference_pairs import PAIRS_FILE, SFT_FILE
-from dfc.data.rows import DATA_FOLDER
+from dfc.data.rows import DATA_FOLDER, TABLES
 from dfc.data.selection import GroupStatistics, SelectionConfig
 from dfc.data.task_groups import evaluation_only
 from dfc.data.trajectory_files import DatasetError, parts, read_columns, read_part
 from dfc.errors import ConfigError
 from dfc.files import write_text
+from dfc.report import data_tables
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
 
-TABLES = "tables.md"
 
-
-def run(
-    config: BuildData,
-    folder: RunFolder,
-    stop: Stop,
-    *,
-    needed: Collection[str] | None = (),
-    known: Collection[str] = (),
-) -> None:
-    """Runs the recipe; a finished run is shown, and nothing is built again.
-
-    Args:
-      config: of the run.
-      folder: of the run.
-      stop: not asked.
-      needed: files that must have a row; without a name one of them must; None: none must.
-      known: games that may be left out although there is no trajectory of them.
-    """
+def run(config: BuildData, folder: RunFolder, stop: Stop) -> None:
+    """Runs the recipe; a finished run is shown, and nothing is built again."""
     del stop  # it takes minutes at most, and starts again
     if multihost.broadcast(folder.finished.exists()):
         print(f"{folder.path} holds this run, finished", flush=True)  # noqa: T201 - why nothing happens
@@ -55,7 +38,7 @@ def run(
 
     def build() -> None:
         try:
-            _build(config, folder, needed, known)
+            _build(config, folder)
         except OSError as error:
             why = error.strerror or error
             raise DatasetError(f"{folder.path}: cannot be written to: {why}; free space is needed there") from error
@@ -71,7 +54,7 @@ def source(config: BuildData) -> Path:
     return named / FOLDER if (named / FOLDER).is_dir() else named
 
 
-def _build(config: BuildData, folder: RunFolder, needed: Collection[str] | None, known: Collection[str]) -> None:
+def _build(config: BuildData, folder: RunFolder) -> None:
     trajectories = source(config)
     _refuse_unfinished(trajectories, Path(config.trajectories).expanduser())
     try:
@@ -85,15 +68,14 @@ def _build(config: BuildData, folder: RunFolder, needed: Collection[str] | None,
     except ValueError as error:
         raise ConfigError([str(error)]) from error
     there = sorted(pc.unique(read_columns(trajectories, ("game",)).table["game"]).to_pylist())
-    groups = _groups(trajectories, config, there, known)
+    groups = _groups(trajectories, config, there)
     unused = [game for game in there if game not in groups]
     without = f"Without {', '.join(unused)}, of which there are trajectories too." if unused else ""
     print(f"choosing from {trajectories}: {', '.join(groups)}. {without}".rstrip(), flush=True)  # noqa: T201 - progress
     statistics = preference_pairs.build(trajectories, folder.path / DATA_FOLDER, selection, groups=groups)
-    table = preference_pairs.statistics_table(statistics)
-    table = dataclasses.replace(table, notes=(*table.notes, *filter(None, [without])))
+    table = data_tables.training_data([dataclasses.asdict(group) for group in statistics], without)
     write_text(folder.path / TABLES, table.markdown())
-    _refuse_nothing(trajectories, statistics, needed)
+    _refuse_nothing(trajectories, statistics, config.needed)
 
 
 def _refuse_unfinished(trajectories: Path, named: Path) -> None:
@@ -111,20 +93,17 @@ def _refuse_unfinished(trajectories: Path, named: Path) -> None:
     )
 
 
-def _groups(trajectories: Path, config: BuildData, there: list[str], known: Collection[str]) -> list[str]:
-    """Returns the games to choose from, of those that there are trajectories of.
+def _groups(trajectories: Path, config: BuildData, there: list[str]) -> list[str]:
+    """Returns the games to choose from, of those that there are trajectories of; others may well be left out.
 
     Raises:
       DatasetError: a game that is named has no trajectory, or no game remains.
     """
     wanted, left_out = config.groups, config.leave_out
-    # A game that the run knows may well be left out where it was not collected.
-    absent = [game for game in wanted if game not in there]
-    absent += [game for game in left_out if game not in there and game not in known]
-    if absent:
+    if absent := [game for game in wanted if game not in there]:
         raise DatasetError(
             f"{trajectories}: no trajectory of {', '.join(absent)}, there are {', '.join(there)}; collect the game, or "
-            "take it out of groups and leave_out of build_data"
+            "take it out of groups of build_data"
         )
     groups = [game for game in wanted or there if game not in left_out]
     if measured := evaluation_only(groups):
@@ -138,9 +117,7 @@ def _groups(trajectories: Path, config: BuildData, there: list[str], known: Coll
     return groups
 
 
-def _refuse_nothing(
-    trajectories: Path, statistics: tuple[GroupStatistics, ...], needed: Collection[str] | None
-) -> None:
+def _refuse_nothing(trajectories: Path, statistics: tuple[GroupStatistics, ...], needed: str) -> None:
     """Raises where there is nothing to train on; says where there is nothing for one kind of training.
 
     Raises:
@@ -167,7 +144,9 @@ def _refuse_nothing(
             f"no pair of a better and a worse trajectory ({counts}); collect more samples of a task, lower "
             "turn_ratio, raise pair_tokens, or name labels in rejected_failures of build_data"
         )
-    if needed is not None and (refused := [file for file in lacking if file in needed or len(lacking) > 1]):
+    wanted = {"sft": [SFT_FILE], "pairs": [PAIRS_FILE], "both": [SFT_FILE, PAIRS_FILE]}.get(needed, [])
+    refused = [file for file in lacking if file in wanted or len(lacking) > 1]
+    if refused and needed != "none":
         raise DatasetError("; ".join(f"{trajectories}: {lacking[file]}" for file in refused))
     for file, why in lacking.items():
         print(f"{file} has no row: {why}", flush=True)  # noqa: T201 - what is not there

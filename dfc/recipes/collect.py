@@ -13,6 +13,7 @@ world, so that they can be compared (`docs/data.md`).
 
 import collections
 import contextlib
+import dataclasses
 import json
 import time
 from collections.abc import Mapping
@@ -24,23 +25,19 @@ from dfc.data import attempts, collection
 from dfc.data.attempts import CollectionStatistics, TaskSample, TrajectorySummary
 from dfc.data.collection import Collection
 from dfc.data.task_groups import playing
-from dfc.data.trajectories import FAILURES, Provenance
-from dfc.errors import DfcError
+from dfc.data.trajectories import Provenance
 from dfc.files import write_json
-from dfc.report import run_page
-from dfc.report.live_report import LiveReport
-from dfc.report.tables import Table
+from dfc.report import data_tables, run_page
+from dfc.report.watched import Watched
 from dfc.rollout.workers import PolicyWeights, RolloutWorkers
 from dfc.runs import players_on_record
 from dfc.runs.costs import Costs
-from dfc.runs.metrics import MetricsWriter
-from dfc.runs.progress import Progress
+from dfc.runs.metrics import IterationRecord
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
 
 RESULT = "collection.json"
 _MANY_CUT = 0.1  # of a game's trajectories, cut by limits outside of its rules, that are worth a word
-_ENOUGH = 20  # trajectories of a game, all of them inconclusive, after which continuing is a waste
 
 
 def run(config: Collect, folder: RunFolder, stop: Stop) -> None:
@@ -62,16 +59,12 @@ def run(config: Collect, folder: RunFolder, stop: Stop) -> None:
             done = len(wanted) - len(collected.missing(wanted))
             if folder.writes:
                 print(f"{_counted(wanted)}; {done} of them are on disk", flush=True)  # noqa: T201 - progress
-            with (
-                LiveReport(folder.path, total_steps=len(wanted), writes=folder.writes) as live,
-                MetricsWriter(folder) as writer,
-                Progress(len(wanted), start_step=done) as progress,
-            ):
+            with Watched(folder, len(wanted), done) as shown:
                 so_far = CollectionStatistics(collected.summaries(wanted))
                 planned = collections.Counter(task_sample.game for task_sample in wanted)
-                refuse_if_all_inconclusive(so_far.rows(), planned)
-                watched = _Watched(planned, so_far, workers, costs, writer, progress, live)
-                collected.play(wanted, PolicyWeights(workers.initial_params), stop=stop, on_chunk=watched.chunk)
+                so_far.refuse_inconclusive(planned)
+                chunks = _Chunks(planned, so_far, workers, costs, shown)
+                collected.play(wanted, PolicyWeights(workers.initial_params), stop=stop, on_chunk=chunks.take)
     if folder.writes:
         _write_result(folder, so_far, provenance, costs)
     folder.finish()
@@ -85,34 +78,26 @@ def _counted(wanted: list[TaskSample]) -> str:
     return f"{len(wanted)} trajectories of {len(tasks)} tasks of {len({game for game, _ in tasks})} games"
 
 
-class _Watched:
+@dataclasses.dataclass
+class _Chunks:
     """Records and shows every chunk of a collection."""
 
-    def __init__(
-        self,
-        planned: "collections.Counter[str]",
-        so_far: CollectionStatistics,
-        workers: RolloutWorkers,
-        costs: Costs,
-        writer: MetricsWriter,
-        progress: Progress,
-        live: LiveReport,
-    ) -> None:
-        self._so_far, self._workers, self._costs = so_far, workers, costs
-        self._writer, self._progress, self._live = writer, progress, live
-        self._planned = planned
+    planned: collections.Counter[str]
+    so_far: CollectionStatistics
+    workers: RolloutWorkers
+    costs: Costs
+    shown: Watched
 
-    def chunk(self, found: list[TrajectorySummary], seconds: float) -> None:
+    def take(self, found: list[TrajectorySummary], seconds: float) -> None:
         """Takes what came of a chunk and the seconds that playing it took.
 
         Raises:
           DfcError: all of a game is inconclusive about the policy, although many were played.
         """
-        self._costs.note(self._workers.endpoints)
+        self.costs.note(self.workers.endpoints)
         if not found:  # every game raised; the caller says so
             return
-        every = self._so_far.add(found).rows()
-        rates = {game: row["success_rate"] for game, row in every.items() if row["success_rate"] is not None}
+        every = self.so_far.add(found).rows()
         done = sum(row["trajectories"] for row in every.values())
         generated_tokens = sum(result.generated_tokens for result in found)
         # Of all so far, not of the chunk: the last line says what there is, whatever a kill has kept from being
@@ -123,52 +108,25 @@ class _Watched:
             for name in ("success_rate", "trajectories", "turns_played", "generated_tokens")
             if row[name] is not None
         }
-        self._writer.write(
-            step=done,
-            stage="collect",
-            iteration=done,
-            metrics=metrics
-            | {"trajectories": len(found), "generated_tokens": generated_tokens}
-            | self._costs.unreported(),
-            clock={
-                "time": time.time(),
-                "seconds": seconds,
-                "episodes_per_second": len(found) / seconds,
-                "tokens_per_second": generated_tokens / seconds,
-            },
-        )
-        self._progress.update(
-            stage="collect",
-            iteration=done,
-            iterations=self._planned.total(),
-            step=done,
-            episodes_per_second=len(found) / seconds,
-            tokens_per_second=generated_tokens / seconds,
-            win_rates=rates,
-            cost=str(self._costs),
-        )
-        self._live.refresh()
-        refuse_if_all_inconclusive(every, self._planned)
-
-
-def refuse_if_all_inconclusive(so_far: Mapping[str, Mapping[str, Any]], planned: Mapping[str, int]) -> None:
-    """Stops where continuing would only spend time: simulators that cannot play their part, a game that raises.
-
-    Args:
-      so_far: what came of the trajectories, the rows of `dfc.data.attempts.CollectionStatistics`.
-      planned: trajectories by game; games whose number is not known yet are left out.
-
-    Raises:
-      DfcError: a game has no trajectory that is conclusive about the policy, although all or many were played.
-    """
-    for game, figures in so_far.items():
-        count = figures["trajectories"]
-        if figures["success_rate"] is None and count >= min(_ENOUGH, planned.get(game, _ENOUGH)):
-            labels = ", ".join(f"{number} {label}" for label, number in figures["failures"].items() if number)
-            raise DfcError(
-                f"{game}: all {count} trajectories are inconclusive ({labels}; failure_reason in the "
-                "trajectories has the words); name other simulators, or leave the game out, in another --workdir"
+        counts = {"trajectories": len(found), "generated_tokens": generated_tokens}
+        self.shown.show(
+            IterationRecord(
+                stage="collect",
+                iteration=done,
+                iterations=self.planned.total(),
+                step=done,
+                metrics=metrics | counts | self.costs.unreported(),
+                clock={
+                    "time": time.time(),
+                    "seconds": seconds,
+                    "episodes_per_second": len(found) / seconds,
+                    "tokens_per_second": generated_tokens / seconds,
+                },
+                win_rates={g: row["success_rate"] for g, row in every.items() if row["success_rate"] is not None},
+                cost=str(self.costs),
             )
+        )
+        self.so_far.refuse_inconclusive(self.planned)
 
 
 # ---- the result -----------------------------------------------------------------------------------------------------
@@ -185,25 +143,6 @@ def _write_result(folder: RunFolder, figures: CollectionStatistics, provenance: 
         "cost": costs.total,
     }
     write_json(folder.path / RESULT, result, allow_nan=False)
-
-
-def result_table(games: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Returns the figures of a collection by game, the rows of `dfc.data.attempts.CollectionStatistics`, as a table."""
-    rows = [
-        (
-            game,
-            f"{figures['tasks']:,}",
-            f"{figures['trajectories']:,}",
-            _share(figures["success_rate"]),
-            _share(figures["best_of_k"]),
-            "-" if figures["turns_played"] is None else f"{figures['turns_played']:.1f}",
-            *(f"{figures['failures'][label]:,}" for label in FAILURES),
-            f"{figures['generated_tokens']:,}",
-        )
-        for game, figures in games.items()
-    ]
-    head = ("game", "tasks", "trajectories", "success", "best of k", "turns played", *FAILURES, "generated tokens")
-    return Table("Collected trajectories", head, tuple(rows))
 
 
 def hints(games: Mapping[str, Mapping[str, Any]], rollout: RolloutConfig) -> list[str]:
@@ -226,16 +165,12 @@ def hints(games: Mapping[str, Mapping[str, Any]], rollout: RolloutConfig) -> lis
     return found
 
 
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1%}"
-
-
 def _show(config: Collect, folder: RunFolder) -> None:
     """Prints the result and where to look."""
     if not folder.writes:
         return
     result = json.loads((folder.path / RESULT).read_bytes())
-    for line in result_table(result["games"]).lines():
+    for line in data_tables.collected(result["games"]).lines():
         print(line)  # noqa: T201 - the result
     for hint in hints(result["games"], config.rollout):
         print(hint)  # noqa: T201 - the result

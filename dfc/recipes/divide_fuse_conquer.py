@@ -6,9 +6,9 @@
     conquer k train the average on groups 1 to k
     final     matches on fresh seeds, export, report
 
-One iteration of a stage is `dfc.training.rl.iterate`. The baselines are other lists of stages (`dfc.recipes.stages`) of
-the same iterations: one per game, and one that imitates the initial policy's won games; one stage on all games is the
-recipe grpo.
+One iteration of a stage is `dfc.training.rl.iterate`. The baselines are other lists of stages (`plan`) of the same
+iterations: one per game, and one that imitates the initial policy's won games; one stage on all games is the recipe
+grpo.
 
 How it departs from the paper, beside what `dfc.training.rl` lists:
 
@@ -22,7 +22,8 @@ How it departs from the paper, beside what `dfc.training.rl` lists:
 import contextlib
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -35,7 +36,6 @@ from dfc.files import write_text
 from dfc.losses import Loss, sft_loss
 from dfc.models.lora import average
 from dfc.models.transformer import Params
-from dfc.recipes.stages import Group, Stage, episodes, group_games, iterations, plan
 from dfc.report import watched
 from dfc.rollout.workers import PolicyWeights
 from dfc.runs.run_folder import RunFolder
@@ -43,6 +43,44 @@ from dfc.runs.stop_signals import Stop
 from dfc.training import measurements, rl
 from dfc.training.rl_run import Run, State
 from dfc.training.trainer import LossFunction
+
+Kind = Literal["divide", "conquer", "single", "imitate"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Games that are learned together; `start` and `winnable` are why, None where the group was given by hand."""
+
+    name: str
+    games: tuple[str, ...]
+    start: str | None = None
+    winnable: bool | None = None
+
+    def why(self) -> str:
+        """Returns in words why these games are together."""
+        if self.start is None:
+            return "by hand"
+        return f"{self.start} start, {'can' if self.winnable else 'cannot'} be won by the base model"
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """One stretch of training.
+
+    Attributes:
+      name: in metrics, records and the report.
+      kind: ``divide``: a group's own policy; ``conquer``: the policy that stays; ``single``: a game's own policy;
+        ``imitate``: supervised.
+      games: the games trained on.
+      group: the divided group's name, else empty.
+      fuses: names of the groups whose policies are fused into the policy so far before it begins.
+    """
+
+    name: str
+    kind: Kind
+    games: tuple[str, ...]
+    group: str = ""
+    fuses: tuple[str, ...] = ()
 
 
 def run(config: DivideFuseConquer, folder: RunFolder, stop: Stop) -> None:
@@ -89,6 +127,64 @@ def run(config: DivideFuseConquer, folder: RunFolder, stop: Stop) -> None:
                 measurements.final_matches(run_, state.best, list(config.games))
                 run_.save_policy(state.best, folder.policy, folder.adapter)
     watched.finish(folder)
+
+
+# ---- groups and stages -----------------------------------------------------------------------------------------------
+
+
+def group_games(measured: Mapping[str, Mapping[str, Any]], settings: GroupingConfig) -> list[Group]:
+    """Returns the groups: those given by hand, else the non-empty ones by (start kind) x (can it be won).
+
+    Args:
+      measured: game id -> trials (episodes that count), wins and start kind.
+      settings: a game counts as winnable if wins / trials is above `winnable_above` (the paper: 0).
+    """
+    if settings.groups:
+        return [Group(f"g{n}", games) for n, games in enumerate(settings.groups, start=1)]
+    groups: list[Group] = []
+    for kind in settings.order:
+        start, winnable = kind.split("_")[0], kind.endswith("_winnable")
+        games = tuple(
+            game
+            for game, m in measured.items()
+            if m["start"] == start and (m["wins"] / max(1, m["trials"]) > settings.winnable_above) == winnable
+        )
+        if games:
+            groups.append(Group(f"g{len(groups) + 1}", games, start, winnable))
+    return groups
+
+
+def plan(groups: Sequence[Group], games: Sequence[str], settings: DivideFuseConquer) -> list[Stage]:
+    """Returns the stages of a method.
+
+    Args:
+      groups: of `group_games`.
+      games: all of the run.
+      settings: method, and whether all groups are fused at once.
+    """
+    everything = tuple(games)
+    if settings.method == "naive_single":
+        return [Stage(f"only {game}", "single", (game,)) for game in everything]
+    if settings.method == "imitate_wins":
+        return [Stage("imitate wins", "imitate", everything)]
+    stages = [Stage(f"divide {g.name}", "divide", g.games, group=g.name) for g in groups]
+    counts = [len(groups)] if settings.fusion.at_once and len(groups) > 1 else range(2, len(groups) + 1)
+    for count in counts:
+        joined = groups[:count]
+        fuses = [g.name for g in (joined if settings.fusion.at_once else joined[-1:])]
+        name = "conquer " + "+".join(g.name for g in joined)
+        stages.append(Stage(name, "conquer", tuple(x for g in joined for x in g.games), fuses=tuple(fuses)))
+    return stages
+
+
+def iterations(stage: Stage, settings: DivideFuseConquer) -> int:
+    """Returns how many iterations a stage has."""
+    return settings.divide_iterations if stage.kind == "divide" else settings.conquer_iterations
+
+
+def games_played(stages: Sequence[Stage], settings: DivideFuseConquer) -> tuple[int, int]:
+    """Returns how many games a run's iterations play: those trained on, and those that decide what is kept."""
+    return rl.games_played(settings, sum(iterations(stage, settings) * len(stage.games) for stage in stages))
 
 
 # ---- divide --------------------------------------------------------------------------------------------------------
@@ -205,7 +301,7 @@ def won_sequences(episodes: Sequence[Episode], config: DivideFuseConquer, seed: 
 
 def _plan_lines(config: DivideFuseConquer, groups: list[Group], stages: list[Stage], total: int) -> list[str]:
     """Returns what is about to happen, in words: differences from the games' own rules, groups, stages, games."""
-    trained, judged = episodes(stages, config)
+    trained, judged = games_played(stages, config)
     return [
         *rl.games_lines(config),
         *(f"{group.name} ({group.why()}): {', '.join(group.games)}" for group in groups),

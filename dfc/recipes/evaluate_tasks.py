@@ -15,7 +15,7 @@ from typing import Any, Self
 import jax
 
 from dfc import multihost
-from dfc.config import EvaluateTasks, GameOptions, GamesRun, SamplingConfig
+from dfc.config import EvaluateTasks, GameOptions, SamplingConfig
 from dfc.data.episode_store import ROUNDS, EpisodeStore, Played
 from dfc.data.task_groups import split_games
 from dfc.episodes import Episode
@@ -63,9 +63,8 @@ def run(config: EvaluateTasks, folder: RunFolder, stop: Stop) -> None:
     """Plays what is not on record yet, and writes the results.
 
     Raises:
-      ConfigError: a game is for two players, or a policy is no model of the run's shape and tokenizer; before any game.
+      ConfigError: a policy is no model of the run's shape and tokenizer; before any game.
     """
-    refuse_games_for_two(config)
     specs = player_specs.policies(config)
     games = split_games(config.games, config.split)
     schedule = [
@@ -127,18 +126,6 @@ def _play(
 
 def _say(line: str) -> None:
     print(line, flush=True)  # noqa: T201 - what a person wants to know
-
-
-def refuse_games_for_two(config: GamesRun) -> None:
-    """Raises where a game has no tasks to solve because somebody else plays, too.
-
-    Raises:
-      ConfigError: names each of them.
-    """
-    two = [game for game, options in config.games.items() if registry.make(game, **options).info.seats > 1]
-    if two:
-        what = "is for two players and has no tasks to solve; use the recipe evaluate"
-        raise ConfigError([f"games.{game}: {what}" for game in two])
 
 
 # ---- what is played --------------------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ from dfc.models import families, huggingface, model_folders
 from dfc.models.safetensors_format import Location
 from dfc.models.sharding import batch_sharding, make_mesh
 from dfc.models.transformer import Params, is_stacked
-from dfc.recipes import offline_results
+from dfc.report import training_summary
 from dfc.rollout.trained_weights import lora_config
 from dfc.rollout.workers import load_tokenizer
 from dfc.runs.metrics import MetricsWriter
@@ -61,7 +61,7 @@ def run(config: Config, folder: RunFolder, stop: Stop) -> None:
     """Runs the recipe; resumes if the folder holds a checkpoint. The result lies in the run folder's ``policy``."""
     if multihost.broadcast(folder.finished.exists()):
         print(f"{folder.path} holds this run, finished")  # noqa: T201 - why nothing happens
-        offline_results.show(folder)
+        training_summary.show(folder)
         return
 
     # ---- rows ---------------------------------------------------------------------------------------------------
@@ -125,10 +125,10 @@ def run(config: Config, folder: RunFolder, stop: Stop) -> None:
         raise _diverged(config, folder, source, trainer, checkpointer, mesh, why)
 
     # ---- policy, summary ----------------------------------------------------------------------------------------
-    offline_results.save_policy(config, source, trainer, params, mesh, folder.policy, folder.adapter)
-    offline_results.summarize(folder, config, rows)
+    _save_policy(config, source, trainer, params, mesh, folder.policy, folder.adapter)
+    training_summary.write(folder, objective=_objective(config), data=str(rows.path), rows=len(rows))
     folder.finish()
-    offline_results.show(folder)
+    training_summary.show(folder)
 
 
 # ---- rows and reference ----------------------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ def _train(
       Interrupted: a stop was asked for; what is done is saved. DivergenceError: an update is refused.
     """
     rows, updates = batches.rows, batches.updates
-    objective = offline_results.objective(config)
+    objective = _objective(config)
     first, params, state = _restore(folder, checkpointer, trainer, params, rows)
     rate = learning_rate(config.optimizer, updates)
     checkpoints = _Checkpoints(checkpointer, folder, rows, first)
@@ -363,6 +363,34 @@ class _Checkpoints:
             self.saved = done
 
 
+def _objective(config: Config) -> str:
+    """Returns what is learned, as records name it."""
+    return "supervised" if isinstance(config, Sft) else "preference"
+
+
+def _save_policy(
+    config: Config,
+    source: Location,
+    trainer: Trainer,
+    params: Params,
+    mesh: jax.sharding.Mesh,
+    path: Path,
+    adapter: Path,
+) -> None:
+    """Writes the policy, and its adapters if these are what was trained."""
+    export.save_policy(
+        path,
+        adapter,
+        trainer.policy(params),
+        model=trainer.config,
+        lora=lora_config(config.adapter),
+        source=source,
+        name=config.model.path,
+        # The files have what four bits have lost; the weights trained beside are gone by now.
+        weights=lambda: huggingface.load(source, mesh=mesh, dtype=config.model.dtype)[1],
+    )
+
+
 def _diverged(
     config: Config,
     folder: RunFolder,
@@ -384,9 +412,7 @@ def _diverged(
         return export.diverged(why, rate, key=key)
     place = trainer.shardings(stacked=is_stacked(restored.arrays["params"]))
     params = jax.device_put(restored.arrays["params"], place)
-    offline_results.save_policy(
-        config, source, trainer, params, mesh, folder.last_good, folder.path / "last_good_adapter"
-    )
+    _save_policy(config, source, trainer, params, mesh, folder.last_good, folder.path / "last_good_adapter")
     return export.diverged(why, rate, folder.last_good, restored.step, key=key)
 
 

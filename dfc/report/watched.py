@@ -1,13 +1,12 @@
 """Where a run is shown while it runs: the records, the terminal, the page, one call for all of them."""
 
-from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
 from dfc.report import run_page, summary
 from dfc.report.live_report import LiveReport
 from dfc.runs.costs import Costs
-from dfc.runs.metrics import MetricsWriter
+from dfc.runs.metrics import IterationRecord, MetricsWriter
 from dfc.runs.progress import Progress
 from dfc.runs.run_folder import RunFolder
 
@@ -38,31 +37,22 @@ class Watched:
         for each in (self._progress, self._writer, self._live):
             each.__exit__(kind, error, trace)
 
-    def show(
-        self,
-        *,
-        stage: str,
-        iteration: int,
-        iterations: int,
-        step: int,
-        metrics: Mapping[str, float],
-        clock: Mapping[str, float],
-        win_rates: Mapping[str, float],
-        cost: str = "",
-    ) -> None:
-        """Takes what came of an iteration; the arguments are those of `MetricsWriter.write` and `Progress.update`."""
-        self._writer.write(step=step, stage=stage, iteration=iteration, metrics=metrics, clock=clock)
+    def show(self, found: IterationRecord) -> None:
+        """Takes what came of an iteration."""
+        self._writer.write(
+            step=found.step, stage=found.stage, iteration=found.iteration, metrics=found.metrics, clock=found.clock
+        )
         self._live.refresh()
         self._progress.update(
-            stage=stage,
-            iteration=iteration,
-            iterations=iterations,
-            step=step,
-            episodes_per_second=clock["episodes_per_second"],
-            tokens_per_second=clock["tokens_per_second"],
-            win_rates=win_rates,
+            stage=found.stage,
+            iteration=found.iteration,
+            iterations=found.iterations,
+            step=found.step,
+            episodes_per_second=found.clock["episodes_per_second"],
+            tokens_per_second=found.clock["tokens_per_second"],
+            win_rates=found.win_rates,
             warning=self._live.warning,
-            cost=cost,
+            cost=found.cost,
         )
 
 

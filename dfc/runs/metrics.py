@@ -1,11 +1,34 @@
 """Metrics of a run: ``metrics.jsonl`` is the record, TensorBoard a view of it."""
 
+import dataclasses
 import shutil
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
 from dfc.runs.run_folder import RunFolder
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class IterationRecord:
+    """What came of an iteration, as it is recorded and shown.
+
+    Attributes:
+      stage, iteration, step, metrics, clock: as `MetricsWriter.write` takes them; the clock has ``episodes_per_second``
+        and ``tokens_per_second``.
+      iterations: of the stage.
+      win_rates: the latest by game, 0 to 1.
+      cost: what the run has cost so far, in words.
+    """
+
+    stage: str
+    iteration: int
+    iterations: int
+    step: int
+    metrics: Mapping[str, float]
+    clock: Mapping[str, float]
+    win_rates: Mapping[str, float]
+    cost: str = ""
 
 
 class MetricsWriter:

@@ -1,4 +1,11 @@
-"""Recipes made of others: each stage is a run of its own, in a folder inside the whole run's.
+"""Recipes made of others: each stage is a run of another recipe, in a folder inside the whole run's.
+
+    def stages(config, folder):
+        plan = Plan(config, folder)
+        collected = plan.add("collect", Collect, config.collect)
+        built = plan.add("build_data", BuildData, config.build_data, trajectories=str(collected))
+        plan.add("sft", Sft, config.sft, data=str(built))
+        return plan.stages
 
 A stage has its own configuration, records, checkpoints and ``finished.json``, so the whole resumes where it was
 stopped, within the stage. A stage's folder belongs to the configuration that the whole run gave it; a stage alone, or
@@ -25,13 +32,50 @@ class StageRun:
 
     Attributes:
       name: of its folder, with slashes if it lies deeper.
-      config: what runs there.
-      run: what runs it; None: the recipe of its configuration.
+      config: what runs there, by the recipe of its class.
     """
 
     name: str
     config: Run
-    run: Callable[[Any, RunFolder, Stop], None] | None = None
+
+
+class Plan:
+    """The stages of a run, added one after another.
+
+    Attributes:
+      stages: in their order.
+
+    Args:
+      config: of the whole run.
+      folder: of the whole run; stages read what earlier ones wrote in it.
+    """
+
+    def __init__(self, config: Run, folder: Path) -> None:
+        self.stages: list[StageRun] = []
+        self._config, self._folder = config, folder
+
+    def add(self, name: str, kind: type[Run], settings: object = None, /, **given: object) -> Path:
+        """Adds a stage; returns its folder.
+
+        Each value of its configuration is the one given, otherwise that of the stage's own settings, otherwise that of
+        the whole run, otherwise the recipe's default.
+
+        Args:
+          name: of the folder; its last part is the name of the stage's run.
+          kind: the class of its configuration, which is its recipe.
+          settings: of the stage in the configuration of the whole run.
+          **given: what this stage is told beside them; `name` too, if its run is called otherwise than its folder.
+
+        Raises:
+          TypeError: the recipe has no such setting.
+        """
+        values: dict[str, Any] = {"name": name.rpartition("/")[2], **given}
+        for field in dataclasses.fields(kind):
+            for source in (settings, self._config):
+                if field.name not in values and hasattr(source, field.name):
+                    values[field.name] = getattr(source, field.name)
+        self.stages.append(StageRun(name, kind(**values)))
+        return self._folder / name
 
 
 def open_together(path: Path, config: Run, *, command: str) -> RunFolder:
@@ -60,7 +104,7 @@ def open_together(path: Path, config: Run, *, command: str) -> RunFolder:
 
 
 def run_stages(folder: RunFolder, plan: Callable[[], Sequence[StageRun]], stop: Stop) -> None:
-    """Runs what is not finished of some stages, one after another.
+    """Runs what is not finished of some stages, one after another; then the whole run is, and where to look is printed.
 
     Args:
       folder: of the whole run.
@@ -81,7 +125,18 @@ def run_stages(folder: RunFolder, plan: Callable[[], Sequence[StageRun]], stop: 
             continue
         print(f"[{number}/{len(stages)}] {stage.name}: {path}", flush=True)  # noqa: T201 - progress
         with open_together(path, stage.config, command=f"stage {stage.name} of the run in {folder.path}") as own:
-            run = stage.run or importlib.import_module(f"dfc.recipes.{stage.config.module}").run
-            run(stage.config, own, stop)
+            importlib.import_module(f"dfc.recipes.{stage.config.module}").run(stage.config, own, stop)
         gc.collect()  # the next stage needs the memory of this one's weights and caches
         stop.check()
+    folder.finish()
+    if folder.writes:
+        _show(folder.path, stages)
+
+
+def _show(folder: Path, stages: Sequence[StageRun]) -> None:
+    """Prints where the results are: those of the last stage, if it has tables, and every policy."""
+    tables = folder / stages[-1].name / "tables.md"
+    if tables.exists() and (report := tables.with_name("report.html")).exists():
+        print(f"tables: {tables}\nreport: {report}")  # noqa: T201 - where to look
+    policies = [str(path) for stage in stages if (path := folder / stage.name / "policy").exists()]
+    print(f"everything is in {folder}; policies: {', '.join(policies) or 'none'}", flush=True)  # noqa: T201 - the same

@@ -29,7 +29,7 @@ import dataclasses
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import numpy as np
@@ -46,6 +46,7 @@ from dfc.losses import Loss, grpo_loss
 from dfc.models.transformer import Params
 from dfc.rollout.runner import EpisodeSpec
 from dfc.rollout.workers import PolicyWeights
+from dfc.runs.metrics import IterationRecord
 from dfc.training import episode_rewards, opponents
 from dfc.training.packing import Sequence1D, micro_batches, pack
 from dfc.training.rl_run import Run, State
@@ -486,24 +487,6 @@ def episode_metrics(episodes: Sequence[Episode], values: Sequence[float]) -> dic
 # ---- a stage ---------------------------------------------------------------------------------------------------------
 
 
-class Show(Protocol):
-    """Takes what came of an iteration, as `dfc.report.watched.Watched.show` does."""
-
-    def __call__(
-        self,
-        *,
-        stage: str,
-        iteration: int,
-        iterations: int,
-        step: int,
-        metrics: Mapping[str, float],
-        clock: Mapping[str, float],
-        win_rates: Mapping[str, float],
-        cost: str,
-    ) -> None:
-        """Records and shows it."""
-
-
 def begin(run: Run, state: State, stage: str, games: Sequence[str], rates: Mapping[str, float] | None = None) -> None:
     """Makes a stage ready whose policy is `State.best`: a new optimizer state, and win rates to compare with.
 
@@ -533,7 +516,7 @@ def train(
     stage: str,
     games: Sequence[str],
     count: int,
-    show: Show,
+    show: Callable[[IterationRecord], None],
     *,
     save_last: bool = False,
 ) -> None:
@@ -558,14 +541,16 @@ def train(
         state.iteration += 1
         state.steps += 1
         show(
-            stage=stage,
-            iteration=state.iteration,
-            iterations=count,
-            step=state.steps,
-            metrics={**metrics, **run.costs.unreported()},
-            clock=clock,
-            win_rates=state.win_rates,
-            cost=str(run.costs),
+            IterationRecord(
+                stage=stage,
+                iteration=state.iteration,
+                iterations=count,
+                step=state.steps,
+                metrics={**metrics, **run.costs.unreported()},
+                clock=clock,
+                win_rates=state.win_rates,
+                cost=str(run.costs),
+            )
         )
         due = state.iteration % run.config.checkpoint.every == 0 if state.iteration < count else save_last
         if run.stop.requested is not None or due:

@@ -1,55 +1,23 @@
-"""What training on rows leaves: the policy, a summary, and the lines a person reads."""
+"""What training on rows has done: a summary of its records, and the lines a person reads."""
 
 import json
-from pathlib import Path
 from typing import Any
 
-import jax
-
-from dfc.config import Preference, Sft
-from dfc.data.rows import TrainingRows
 from dfc.files import write_json
-from dfc.models import huggingface
-from dfc.models.safetensors_format import Location
-from dfc.models.transformer import Params
-from dfc.rollout.trained_weights import lora_config
 from dfc.runs.run_folder import RunFolder
-from dfc.training import export
-from dfc.training.trainer import Trainer
 
 SUMMARY = "summary.json"
 
 
-def save_policy(
-    config: Sft | Preference,
-    source: Location,
-    trainer: Trainer,
-    params: Params,
-    mesh: jax.sharding.Mesh,
-    path: Path,
-    adapter: Path,
-) -> None:
-    """Writes the policy, and its adapters if these are what was trained."""
-    export.save_policy(
-        path,
-        adapter,
-        trainer.policy(params),
-        model=trainer.config,
-        lora=lora_config(config.adapter),
-        source=source,
-        name=config.model.path,
-        # The files have what four bits have lost; the weights trained beside are gone by now.
-        weights=lambda: huggingface.load(source, mesh=mesh, dtype=config.model.dtype)[1],
-    )
+def write(folder: RunFolder, *, objective: str, data: str, rows: int) -> None:
+    """Writes ``summary.json`` from what was recorded, of every start of the run.
 
-
-def objective(config: Sft | Preference) -> str:
-    """Returns what is learned, as records name it."""
-    return "supervised" if isinstance(config, Sft) else "preference"
-
-
-def summarize(folder: RunFolder, config: Sft | Preference, rows: TrainingRows) -> None:
-    """Writes ``summary.json`` from what was recorded, of every start of the run."""
+    Args:
+      folder: of the run.
+      objective: what was learned, as records name it.
+      data: the file of the rows.
+      rows: how many there are.
+    """
     if not folder.writes:
         return
     records = folder.records("metrics")
@@ -59,9 +27,9 @@ def summarize(folder: RunFolder, config: Sft | Preference, rows: TrainingRows) -
         return sum(float(record["metrics"][name]) for record in some) / len(some)
 
     summary: dict[str, Any] = {
-        "objective": objective(config),
-        "data": str(rows.path),
-        "rows": len(rows),
+        "objective": objective,
+        "data": data,
+        "rows": rows,
         "updates": len(records),
         "trained_tokens": int(sum(record["metrics"]["trained_tokens"] for record in records)),
         "tokens": int(sum(record["metrics"]["tokens"] for record in records)),

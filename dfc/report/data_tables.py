@@ -1,0 +1,78 @@
+"""Tables of what was collected and of the rows that were made of it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dfc.report.tables import Table
+
+
+def collected(games: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Returns the figures of a collection, by game the rows of `dfc.data.attempts.CollectionStatistics`."""
+    labels = _labels(games.values())
+    rows = [
+        (
+            game,
+            f"{figures['tasks']:,}",
+            f"{figures['trajectories']:,}",
+            _rate(figures["success_rate"]),
+            _rate(figures["best_of_k"]),
+            "-" if figures["turns_played"] is None else f"{figures['turns_played']:.1f}",
+            *(f"{figures['failures'][label]:,}" for label in labels),
+            f"{figures['generated_tokens']:,}",
+        )
+        for game, figures in games.items()
+    ]
+    head = ("game", "tasks", "trajectories", "success", "best of k", "turns played", *labels, "generated tokens")
+    return Table("Collected trajectories", head, tuple(rows))
+
+
+def training_data(groups: Sequence[Mapping[str, Any]], note: str = "") -> Table:
+    """Returns the statistics of rows as Paprika's Table 4 (arXiv 2502.17543), with what was left out and why.
+
+    Args:
+      groups: as ``statistics.json`` has them, fields of `dfc.data.selection.GroupStatistics`.
+      note: a sentence below the table.
+    """
+    labels = _labels(groups)
+    counted = ("sft", "pairs", "tasks", "trajectories", "successes")
+    left_out = ("too_long_sft", "too_long_pairs", "without_rejected")
+    counts = [
+        [*(group[n] for n in counted), *(group["failures"][n] for n in labels), *(group[n] for n in left_out)]
+        for group in groups
+    ]
+    rows = [
+        (
+            group["game"],
+            _share(group["solved"], group["tasks"]),
+            *(f"{n:,}" for n in numbers),
+        )
+        for group, numbers in zip(groups, counts, strict=True)
+    ]
+    if rows:
+        rows.append(("total", "", *(f"{sum(column):,}" for column in zip(*counts, strict=True))))
+    return Table(
+        "Training data by task group",
+        (
+            *("task group", "best-of-K accuracy", "SFT trajectories", "preference pairs"),
+            *("tasks", "trajectories", "successes", *labels),
+            *("SFT too long", "pairs too long", "no worse one"),
+        ),
+        tuple(rows),
+        (
+            "Best-of-K accuracy: share of tasks with a success, of those with a trajectory that could be used.",
+            *([note] if note else []),
+        ),
+    )
+
+
+def _labels(figures: Any) -> list[str]:  # noqa: ANN401 - mappings, one after another
+    """Returns the labels of failures, which all figures have in the same order."""
+    return list(next(iter(figures), {"failures": {}})["failures"])
+
+
+def _share(part: int, whole: int) -> str:
+    return _rate(part / whole if whole else None)
+
+
+def _rate(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"
