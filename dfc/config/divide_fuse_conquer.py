@@ -4,7 +4,7 @@ Defaults are the published values (sections 3.2 and 4.2) where the paper states 
 """
 
 import dataclasses
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from dfc.config.ranges import (
     Count,
@@ -234,21 +234,18 @@ class RlRun(PlayingRun, TrainingRun):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Grpo(RlRun):
+class Grpo(RlRun, recipe="grpo"):
     """One policy on any mixture of games, from the first iteration to the last (the paper's Naive-MSRL).
 
     Attributes:
       iterations: of playing and training.
     """
 
-    recipe: ClassVar[str] = "grpo"
-    module: ClassVar[str] = "grpo"
-
     iterations: CountOrZero = 100
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DivideFuseConquer(RlRun):
+class DivideFuseConquer(RlRun, recipe="divide_fuse_conquer"):
     """Algorithms 1 and 2, and what the paper compares them with.
 
     Attributes:
@@ -260,9 +257,6 @@ class DivideFuseConquer(RlRun):
       fusion: the fuse step.
       evaluation: the matches after stages and at the end.
     """
-
-    recipe: ClassVar[str] = "divide_fuse_conquer"
-    module: ClassVar[str] = "divide_fuse_conquer"
 
     method: Literal["divide_fuse_conquer", "naive_single", "imitate_wins"] = "divide_fuse_conquer"
     divide_iterations: CountOrZero = 100

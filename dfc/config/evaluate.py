@@ -1,7 +1,7 @@
 """Configuration of tournaments."""
 
 import dataclasses
-from typing import ClassVar, Literal
+from typing import Literal
 
 from dfc.config.ranges import Count
 from dfc.config.run import PlayersRun
@@ -9,7 +9,7 @@ from dfc.config.sections import MeshConfig, SamplingConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Evaluate(PlayersRun):
+class Evaluate(PlayersRun, recipe="evaluate"):
     """A tournament: every policy alone and against every other one, on the same deals.
 
     Attributes:
@@ -24,9 +24,6 @@ class Evaluate(PlayersRun):
       base: in the place of Qwen2.5; empty: the second one.
       reference: in the place of Claude3.5; empty: the third one.
     """
-
-    recipe: ClassVar[str] = "evaluate"
-    module: ClassVar[str] = "evaluate"
 
     policies: tuple[str, ...] = ()
     mesh: MeshConfig = MeshConfig()

@@ -24,17 +24,21 @@ from dfc.config.sections import (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
-    """One run.
+    """One run; the class of a recipe says which: ``class Sft(..., recipe="sft", module="offline")``.
 
     Attributes:
       recipe: the recipe's name, in messages and in ``config.json``.
-      module: which file of `dfc.recipes` runs it.
+      module: which file of `dfc.recipes` runs it; that of its name, if the class names no other.
       name: the run folder is ``runs/<name>`` unless ``--workdir`` is given.
       seed: with the rest of the configuration it determines every number of the run, clock readings apart.
     """
 
     recipe: ClassVar[str]
     module: ClassVar[str]
+
+    def __init_subclass__(cls, *, recipe: str = "", module: str = "") -> None:
+        if recipe:
+            cls.recipe, cls.module = recipe, module or recipe
 
     name: str = "run"
     seed: Annotated[int, Range(0, 2**32, below=True)] = 0

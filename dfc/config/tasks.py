@@ -10,7 +10,7 @@ recipe of several stages (`Paprika`) under the stage's name.
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from dfc.config.ranges import Count, CountOrZero, NotNegative, Positive, Range, SeveralCount
 from dfc.config.run import PlayingRun, Run, TrainingRun
@@ -59,11 +59,8 @@ class CollectingRun(TaskCollectionConfig, PlayingRun):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Collect(CollectConfig, CollectingRun):
+class Collect(CollectConfig, CollectingRun, recipe="collect"):
     """Trajectories to learn from: several samples of every task, played by one model."""
-
-    recipe: ClassVar[str] = "collect"
-    module: ClassVar[str] = "collect"
 
 
 # ---- building --------------------------------------------------------------------------------------------------------
@@ -100,7 +97,7 @@ class BuildDataConfig(SelectionLimits):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BuildData(BuildDataConfig, Run):
+class BuildData(BuildDataConfig, Run, recipe="build_data"):
     """Rows to train on from a folder of trajectories.
 
     Attributes:
@@ -108,9 +105,6 @@ class BuildData(BuildDataConfig, Run):
       needed: whether it is an error if there is nothing to imitate (``sft``), no pair (``pairs``), either (``both``),
         nothing at all (``one``), or never (``none``).
     """
-
-    recipe: ClassVar[str] = "build_data"
-    module: ClassVar[str] = "build_data"
 
     trajectories: str = ""
     needed: Literal["one", "sft", "pairs", "both", "none"] = "one"
@@ -183,19 +177,13 @@ class RowsRun(TrainingRun):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Sft(SftConfig, RowsRun):
+class Sft(SftConfig, RowsRun, recipe="sft", module="offline"):
     """Supervised training on rows that lie there."""
-
-    recipe: ClassVar[str] = "sft"
-    module: ClassVar[str] = "offline"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Preference(PreferenceConfig, RowsRun):
+class Preference(PreferenceConfig, RowsRun, recipe="preference", module="offline"):
     """Training on pairs that lie there."""
-
-    recipe: ClassVar[str] = "preference"
-    module: ClassVar[str] = "offline"
 
 
 TRAININGS: dict[Literal["sft", "rpo"], type[RowsRun]] = {"sft": Sft, "rpo": Preference}
@@ -229,16 +217,13 @@ class EvaluateTasksConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EvaluateTasks(EvaluateTasksConfig, PlayingRun):
+class EvaluateTasks(EvaluateTasksConfig, PlayingRun, recipe="evaluate_tasks"):
     """How often tasks are solved by policies.
 
     Attributes:
       policies: who plays, each ``NAME=WHO`` or ``WHO``: ``random_legal``, ``simple``, ``strong``, a folder with weights
         or a run, or ``tiny_player``; A,B,C will do. Models have the shape and tokenizer of `model`.
     """
-
-    recipe: ClassVar[str] = "evaluate_tasks"
-    module: ClassVar[str] = "evaluate_tasks"
 
     policies: tuple[str, ...] = ()
 
@@ -267,7 +252,7 @@ class StagesRun(PlayingRun, TrainingRun):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Paprika(StagesRun):
+class Paprika(StagesRun, recipe="paprika"):
     """All stages of Paprika in one run, each in a run folder of its own inside.
 
     Attributes:
@@ -278,9 +263,6 @@ class Paprika(StagesRun):
       data: what is trained on where ``build_data`` is not among the stages, as in `RowsRun`.
       max_row_bytes: of that, as in `RowsRun`.
     """
-
-    recipe: ClassVar[str] = "paprika"
-    module: ClassVar[str] = "paprika"
 
     stages: tuple[Stage, ...] = STAGES
     collect: CollectConfig = dataclasses.field(default_factory=CollectConfig)
@@ -314,7 +296,7 @@ class ChoiceConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TaskCurriculum(ChoiceConfig, StagesRun):
+class TaskCurriculum(ChoiceConfig, StagesRun, recipe="task_curriculum"):
     """Rounds of collecting from chosen groups of tasks, building and training; each starts from the one before.
 
     Attributes:
@@ -323,9 +305,6 @@ class TaskCurriculum(ChoiceConfig, StagesRun):
       collect: how each round collects.
       build_data: what rows are made of.
     """
-
-    recipe: ClassVar[str] = "task_curriculum"
-    module: ClassVar[str] = "task_curriculum"
 
     rounds: Count = 3
     objective: Literal["rpo", "sft_rpo"] = "sft_rpo"
@@ -340,8 +319,5 @@ class TaskCurriculum(ChoiceConfig, StagesRun):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CollectRound(ChoiceConfig, CollectingRun):
+class CollectRound(ChoiceConfig, CollectingRun, recipe="collect_round"):
     """The collecting of one round of a curriculum: a stage, which no configuration file names."""
-
-    recipe: ClassVar[str] = "collect_round"
-    module: ClassVar[str] = "collect_round"

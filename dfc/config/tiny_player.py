@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from dfc.config.ranges import Count, CountOrZero, EvenCount, Range, Share
 from dfc.config.run import GamesRun
@@ -16,7 +16,7 @@ from dfc.config.sections import (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TinyPlayer(GamesRun):
+class TinyPlayer(GamesRun, recipe="tiny_player"):
     """How the bundled model is made: tokenizer and weights from transcripts of scripted players.
 
     Attributes:
@@ -46,9 +46,6 @@ class TinyPlayer(GamesRun):
       sampling: how tokens are sampled in these.
       checkpoint: how the run survives a stop.
     """
-
-    recipe: ClassVar[str] = "tiny_player"
-    module: ClassVar[str] = "tiny_player"
 
     tokens_per_game: Count = 250_000
     transcripts_per_game: CountOrZero = 0

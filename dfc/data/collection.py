@@ -31,7 +31,7 @@ from dfc.games.replay import ReplayError
 from dfc.games.rng import derive_seed
 from dfc.models import model_folders
 from dfc.models.safetensors_format import Location
-from dfc.rollout.runner import EpisodeSpec, system_prompt
+from dfc.rollout.runner import EpisodeSpec, all_failed, system_prompt
 from dfc.rollout.workers import PolicyWeights, RolloutWorkers
 from dfc.runs.run_folder import git_commit
 from dfc.runs.stop_signals import Stop
@@ -200,7 +200,8 @@ class Collection:
         """Writes the trajectories of a chunk; returns what came of those written, and the games that all raised."""
         rows = multihost.on_all_hosts(lambda: self._rows(chunk, episodes))
         labels = self._labels(rows)
-        down = _all_raised(chunk, episodes, labels)
+        raised = (e.failure if labels.get(place) == "failed" else None for place, e in enumerate(episodes))
+        down = all_failed(zip((task_sample.game for task_sample in chunk), raised, strict=True))
         kept = [place for place, task_sample in enumerate(chunk) if task_sample.game not in down]
         multihost.on_all_hosts(lambda: self._write([rows[place] for place in kept if place in rows]))
         found = []
@@ -308,15 +309,3 @@ class Collection:
 
     def _opponent(self, game: str) -> str:
         return self._against if self._info[game].seats > 1 else "none"
-
-
-def _all_raised(chunk: list[TaskSample], episodes: list[Episode], labels: dict[int, str]) -> dict[str, str]:
-    """Returns what the first game raised, for games of which every one of a chunk did."""
-    raised: dict[str, str] = {}
-    fine = set()
-    for place, (task_sample, episode) in enumerate(zip(chunk, episodes, strict=True)):
-        if labels.get(place) == "failed":
-            raised.setdefault(task_sample.game, str(episode.failure))
-        else:
-            fine.add(task_sample.game)
-    return {game: what for game, what in raised.items() if game not in fine}

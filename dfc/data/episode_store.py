@@ -12,6 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from dfc import multihost
 from dfc.players.endpoint import Endpoint
 from dfc.players.remote import PlayerError
+from dfc.rollout.runner import all_failed
 from dfc.runs.costs import Costs
 from dfc.runs.progress import Progress
 from dfc.runs.run_folder import RunFolder
@@ -166,12 +167,12 @@ class EpisodeStore(Generic[K]):
         Raises:
           PlayerError: all of these games failed.
         """
-        failures = [record["failure"] for record in records if "failure" in record]
+        failed = all_failed((title, record.get("failure")) for record in records)
         before = failed_before and all(self._key(record) in self._failed for record in records)
         self._failed |= {self._key(record): "failure" in record for record in records}
-        if failures and len(failures) == len(records) and not before:
+        if failed and not before:
             raise PlayerError(
-                f"{title}: all of the last {len(failures)} games failed, the first one so: {failures[0]}. "
+                f"{title}: all of the last {len(records)} games failed, the first one so: {failed[title]}. "
                 "Everything else is on record; the same command resumes and plays these again"
             )
 

@@ -31,11 +31,27 @@ from dfc.rollout.match import (
     system_prompt,
 )
 
-__all__ = ["MOST_ACTIONS", "THINK_PROMPT", "EpisodeSpec", "RolloutRunner", "SeatPlayer", "system_prompt"]
+__all__ = ["MOST_ACTIONS", "THINK_PROMPT", "EpisodeSpec", "RolloutRunner", "SeatPlayer", "all_failed", "system_prompt"]
 
 _PAUSE = 0.01  # seconds; the least between two looks for a game to set aside
 _LONGEST_WAIT = 1.0  # seconds for remote players, between two looks whether to stop
 _IN_FLIGHT = 2  # calls of the engine: one computes while the games of the other move on
+
+
+def all_failed(games: Iterable[tuple[str, str | None]]) -> dict[str, str]:
+    """Returns the names of which every game failed, each with its first failure: continuing would only spend time.
+
+    Args:
+      games: (name, failure or None) of each.
+    """
+    fine: set[str] = set()
+    found: dict[str, str] = {}
+    for name, failure in games:
+        if failure is None:
+            fine.add(name)
+        else:
+            found.setdefault(name, failure)
+    return {name: failure for name, failure in found.items() if name not in fine}
 
 
 class RolloutRunner:

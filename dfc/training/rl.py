@@ -44,7 +44,7 @@ from dfc.games import registry
 from dfc.games.rng import derive_seed
 from dfc.losses import Loss, grpo_loss
 from dfc.models.transformer import Params
-from dfc.rollout.runner import EpisodeSpec
+from dfc.rollout.runner import EpisodeSpec, all_failed
 from dfc.rollout.workers import PolicyWeights
 from dfc.runs.metrics import IterationRecord
 from dfc.training import episode_rewards, opponents
@@ -147,10 +147,8 @@ def refuse_all_failed(episodes: Sequence[Episode]) -> None:
     Raises:
       TrainingError: every episode of a game failed.
     """
-    counted = {episode.game for episode in episodes if not episode.failed}
-    for episode in episodes:
-        if episode.game not in counted:
-            raise TrainingError(f"{episode.game}: every game failed, the first with: {episode.failure}")
+    for game, failure in all_failed((episode.game, episode.failure) for episode in episodes).items():
+        raise TrainingError(f"{game}: every game failed, the first with: {failure}")
 
 
 # ---- advantages ------------------------------------------------------------------------------------------------------
