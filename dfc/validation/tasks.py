@@ -29,13 +29,12 @@ from dfc.config import (
     TaskCurriculum,
     TinyPlayer,
 )
-from dfc.config.tasks import STAGES
+from dfc.config.tasks import STAGES, TRAININGS
 from dfc.data import task_groups
 from dfc.errors import ConfigError
 from dfc.games import registry
 from dfc.validation import players
 
-_TRAINED = ("sft", "rpo")
 # Where a run of several stages has what a setting names; such a run is easily named by mistake.
 _STAGE_OF = {"collected": "collect", "trajectories": "collect", "data": "build_data"}
 
@@ -90,7 +89,7 @@ def path_problems(config: Run) -> list[str]:
     if isinstance(config, Paprika) and "build_data" in config.stages:
         if "collect" not in config.stages:
             wanted.append(("collected", config.collected, "name a run of collect, or add that stage"))
-    elif isinstance(config, Paprika) and (trained := [name for name in _TRAINED if name in config.stages]):
+    elif isinstance(config, Paprika) and (trained := [name for name in TRAININGS if name in config.stages]):
         if len(trained) > 1 and Path(config.data).expanduser().is_file():
             found.append(
                 f"data={config.data!r}: is one file, but sft reads trajectories and rpo reads pairs; name a run of "
@@ -258,7 +257,7 @@ def _stage_problems(config: Paprika) -> list[str]:
         return [f"stages={stages}: must be some of {', '.join(STAGES)}, each once, in this order"]
     if stages == ("evaluate_tasks",):
         return [f"stages={stages}: trains nothing; evaluate policies with the recipe evaluate_tasks"]
-    trained = [stage for stage in stages if stage in _TRAINED]
+    trained = [stage for stage in stages if stage in TRAININGS]
     if trained and "build_data" not in stages and not config.data:
         hint = "add it, or name data that is there in data"
         return [f"stages={stages}: {' and '.join(trained)} read what build_data writes; {hint}"]
