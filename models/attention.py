@@ -43,20 +43,46 @@ def choose(execution: Execution, spec: AttentionSpec, query: jax.Array, key_head
     if execution.attention != "auto":
         return execution.attention
     length, dim = query.shape[2:]
-    tensor = 1 if execution.mesh is None else execution.mesh.shape["tensor"]
-    alike = query.shape[1] % tensor == 0 and key_heads % tensor == 0
-    if execution.platform == "tpu" and length % 128 == 0:
-        return "splash"
-    if execution.platform == "gpu" and query.dtype in (jnp.bfloat16, jnp.float16) and spec.soft_cap is None:
-        fits = dim % 8 == 0 and dim <= _largest_cudnn_head(execution) and length % 2 == 0
-        return "cudnn" if fits and alike else "xla"
-    return "xla"
-
-
-def _largest_cudnn_head(execution: Execution) -> int:
     device = jax.devices()[0] if execution.mesh is None else execution.mesh.devices.flat[0]
-    capability = getattr(device, "compute_capability", "0")  # text such as "9.0"; described devices may lack it
-    return 256 if float(capability) >= 9 else 128  # 9 is Hopper
+    tensor = 1 if execution.mesh is None else execution.mesh.shape["tensor"]
+    return automatic(
+        execution.platform,
+        getattr(device, "compute_capability", "0"),  # described devices may lack it
+        dtype=query.dtype,
+        length=length,
+        head_dim=dim,
+        soft_cap=spec.soft_cap,
+        alike=query.shape[1] % tensor == 0 and key_heads % tensor == 0,
+    )
+
+
+def automatic(
+    platform: str,
+    capability: str,
+    *,
+    dtype: jax.typing.DTypeLike,
+    length: int,
+    head_dim: int,
+    soft_cap: float | None,
+    alike: bool,
+) -> AttentionProgram:
+    """Returns the program that ``auto`` stands for on a platform; see `choose`.
+
+    Args:
+      platform: ``cpu``, ``gpu`` or ``tpu``.
+      capability: of an NVIDIA GPU, text such as ``9.0``.
+      dtype: of the queries.
+      length: T.
+      head_dim: H.
+      soft_cap: of the logits.
+      alike: whether heads of queries and keys are split over tensor devices.
+    """
+    if platform == "tpu" and length % 128 == 0:
+        return "splash"
+    if platform == "gpu" and dtype in (jnp.bfloat16, jnp.float16) and soft_cap is None:
+        largest = 256 if float(capability) >= 9 else 128  # 9 is Hopper
+        return "cudnn" if head_dim % 8 == 0 and head_dim <= largest and length % 2 == 0 and alike else "xla"
+    return "xla"
 
 
 def causal_attention(

@@ -39,6 +39,7 @@ from dfc.errors import CheckpointError, DivergenceError, Interrupted, TrainingEr
 from dfc.games.rng import derive_seed
 from dfc.losses import Loss, packed_preference_loss, sft_loss
 from dfc.models import families, huggingface, model_folders
+from dfc.models.config import DecoderConfig
 from dfc.models.safetensors_format import Location
 from dfc.models.sharding import batch_sharding, make_mesh
 from dfc.models.transformer import Params, is_stacked
@@ -78,21 +79,12 @@ def run(config: Config, folder: RunFolder, stop: Stop) -> None:
     mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
     model, weights = huggingface.load(source, mesh=mesh, dtype=config.model.dtype, nf4=config.adapter.base == "nf4")
     folder.note_device(f"{jax.device_count()} x {jax.devices()[0].device_kind}, jax {jax.__version__}")
-    lora = lora_config(config.adapter)
     updates = math.ceil(len(rows) / config.batch_size) * config.epochs
     stop.look()
-    trainer = Trainer(
-        model,
-        make_loss(config, int(rows.lengths.min())),
-        make_optimizer(config.optimizer, updates),
-        training=config.training,
-        lora=lora,
-        mesh=mesh,
-        workers=config.batch.workers,
-    )
+    trainer = make_trainer(config, model, mesh, shortest=int(rows.lengths.min()), updates=updates)
     params = trainer.initial_params(weights, config.seed)
     trainer.bound_growth(params)
-    base_params = None if lora is None else trainer.frozen_params(weights)
+    base_params = None if config.adapter.rank == 0 else trainer.frozen_params(weights)
     del weights  # beside what is trained they would be a second copy
 
     # ---- reference ----------------------------------------------------------------------------------------------
@@ -270,6 +262,29 @@ def _train(
 def reads_reference(config: Config) -> bool:
     """Returns whether the loss compares with the model before training; a preference of weight 0 does not."""
     return isinstance(config, Preference) and config.reference and config.preference_weight > 0
+
+
+def make_trainer(
+    config: Config, model: DecoderConfig, mesh: jax.sharding.Mesh, *, shortest: int, updates: int
+) -> Trainer:
+    """Returns the trainer of a run's model.
+
+    Args:
+      config: of the run.
+      model: its shape.
+      mesh: the devices.
+      shortest: as for `make_loss`.
+      updates: of the whole run.
+    """
+    return Trainer(
+        model,
+        make_loss(config, shortest),
+        make_optimizer(config.optimizer, updates),
+        training=config.training,
+        lora=lora_config(config.adapter),
+        mesh=mesh,
+        workers=config.batch.workers,
+    )
 
 
 def make_loss(config: Config, shortest: int) -> LossFunction:

@@ -226,7 +226,7 @@ class SoftBatch(NamedTuple):
     targets: np.ndarray
 
 
-_AT_ONCE = 3  # micro-batches
+AT_ONCE = 3  # micro-batches
 _PLACES = 256  # N is a multiple of it, so that few shapes are compiled
 
 
@@ -292,12 +292,10 @@ class SoftBatches:
         return SoftBatch(tokens, positions, segments, padded, targets)
 
 
-def make_update(model: DecoderConfig, optimizer: optax.GradientTransformation, most: float) -> Callable[..., Any]:
-    """Returns update(params, state, batches, bounds) -> params, state, mean cross-entropy per imitated token.
-
-    It raises DivergenceError where the result must not be kept; `bounds` are those of `dfc.training.divergence`, `most`
-    is `TrainingConfig.max_update`.
-    """
+def make_programs(
+    model: DecoderConfig, optimizer: optax.GradientTransformation
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Returns the programs of an update: the gradient of a batch, and what the optimizer makes of the sum."""
 
     def objective(params: Params, batch: SoftBatch) -> jax.Array:
         module = bind(model, params)
@@ -328,7 +326,17 @@ def make_update(model: DecoderConfig, optimizer: optax.GradientTransformation, m
             moved,
         )
 
-    threads = ThreadPoolExecutor(_AT_ONCE)
+    return gradient, apply
+
+
+def make_update(model: DecoderConfig, optimizer: optax.GradientTransformation, most: float) -> Callable[..., Any]:
+    """Returns update(params, state, batches, bounds) -> params, state, mean cross-entropy per imitated token.
+
+    It raises DivergenceError where the result must not be kept; `bounds` are those of `dfc.training.divergence`, `most`
+    is `TrainingConfig.max_update`.
+    """
+    gradient, apply = make_programs(model, optimizer)
+    threads = ThreadPoolExecutor(AT_ONCE)
 
     def update(
         params: Params, state: optax.OptState, batches: list[SoftBatch], bounds: np.ndarray
@@ -355,6 +363,12 @@ def make_update(model: DecoderConfig, optimizer: optax.GradientTransformation, m
     return update
 
 
+def playing(config: TinyPlayer, policy: Path) -> PlayingRun:
+    """Returns the configuration that plays what was made, in a folder."""
+    rollout = RolloutConfig(**vars(config.rollout))
+    return PlayingRun(games=config.games, rollout=rollout, model=ModelConfig(path=str(policy)))
+
+
 def evaluate(config: TinyPlayer, policy: Path, look: Callable[[], None]) -> list[dict[str, Any]]:
     """Plays every configured game against a random legal player; returns the rows of evaluations.jsonl.
 
@@ -363,9 +377,7 @@ def evaluate(config: TinyPlayer, policy: Path, look: Callable[[], None]) -> list
       policy: the folder with what it has made.
       look: called between two calls of the engine; what it raises ends the games.
     """
-    rollout = RolloutConfig(**vars(config.rollout))
-    played = PlayingRun(games=config.games, rollout=rollout, model=ModelConfig(path=str(policy)))
-    workers = RolloutWorkers(played, look, sampling=config.sampling)
+    workers = RolloutWorkers(playing(config, policy), look, sampling=config.sampling)
     games = config.games
     specs: list[EpisodeSpec] = []
     for game, options in games.items():

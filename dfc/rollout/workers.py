@@ -10,7 +10,7 @@ from typing import Literal
 import jax
 
 from dfc import multihost
-from dfc.config import GamesRun, PlayingRun, RolloutConfig, SamplingConfig
+from dfc.config import GamesRun, PlayersRun, PlayingRun, RolloutConfig, SamplingConfig
 from dfc.episodes import Episode, from_bytes, to_bytes
 from dfc.errors import ConfigError
 from dfc.games import registry, scripted
@@ -95,6 +95,16 @@ def _print_departures(source: str, departure: str | None, opens_thought: bool) -
             "disturbances and rows that do not close it begin with </think>.",
             flush=True,
         )
+
+
+def conversations(config: PlayersRun) -> int:
+    """Returns how many conversations of one game an engine's cache holds.
+
+    They are those of the seats that a model may play, and of the simulators that the run's own model plays.
+    """
+    info = [registry.make(game, **options).info for game, options in config.games.items()]
+    roles = {role for each in info for role in each.simulators} if config.simulators == "initial" else ()
+    return (2 if any(each.seats > 1 for each in info) else 1) + len(roles)
 
 
 class RolloutWorkers:
@@ -292,8 +302,6 @@ class RolloutWorkers:
 
     def _engine(self) -> Engine:
         rollout = self._config.rollout
-        per_match = 2 if any(info.seats > 1 for info in self.info.values()) else 1
-        slots = (per_match + sum(isinstance(who, str) for who in self._simulators.values())) * rollout.slots
         hosts: Literal["same", "own"] = "own" if self._apart else "same"
         engine = make_engine(
             rollout,
@@ -302,7 +310,7 @@ class RolloutWorkers:
             self.initial_params,
             self.mesh,
             sampling=self._sampling,
-            slots=slots,
+            slots=conversations(self._config) * rollout.slots,
             hosts=hosts,
         )
         engine.set_params(self.initial_params, 0, policy="initial")

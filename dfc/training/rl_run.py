@@ -20,6 +20,7 @@ from dfc.checkpoint import Checkpointer
 from dfc.config import RlRun, SamplingConfig
 from dfc.errors import CheckpointError, DivergenceError, Interrupted, TrainingError
 from dfc.models import huggingface
+from dfc.models.config import DecoderConfig
 from dfc.models.lora import LoraConfig
 from dfc.models.transformer import Adapters, Params
 from dfc.rollout.trained_weights import lora_config
@@ -85,16 +86,7 @@ class Run:
         sampling, nf4 = SamplingConfig(temperature=config.temperature), config.adapter.base == "nf4"
         workers = RolloutWorkers(config, stop.look, sampling=sampling, nf4=nf4)
         opponent = workers.seat(config.opponent) if config.opponent != "pool" else {}
-        trainer = Trainer(
-            workers.model,
-            loss,
-            make_optimizer(config.optimizer),
-            temperature=config.temperature,
-            training=config.training,
-            lora=lora_config(config.adapter),
-            mesh=workers.mesh,
-            workers=config.batch.workers,
-        )
+        trainer = make_trainer(config, workers.model, loss, workers.mesh)
         checkpointer = Checkpointer(folder.checkpoints, keep=config.checkpoint.keep)
         initial_params = trainer.initial_params(workers.initial_params, config.seed)
         trainer.bound_growth(initial_params)
@@ -225,6 +217,20 @@ class Run:
         state = restored.progress["state"]
         print(f"resuming after step {state['steps']}; records after it are made again", flush=True)  # noqa: T201 - progress
         return State(**state, **restored.arrays)
+
+
+def make_trainer(config: RlRun, model: DecoderConfig, loss: LossFunction, mesh: jax.sharding.Mesh) -> Trainer:
+    """Returns the trainer of a run's model."""
+    return Trainer(
+        model,
+        loss,
+        make_optimizer(config.optimizer),
+        temperature=config.temperature,
+        training=config.training,
+        lora=lora_config(config.adapter),
+        mesh=mesh,
+        workers=config.batch.workers,
+    )
 
 
 def _gone(params: Params) -> bool:
