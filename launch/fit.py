@@ -27,8 +27,8 @@ example: python -m dfc.launch.fit --config=configs/dfc_textarena_qwen2_5_32b.py 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m dfc.launch.fit",
-        description="Says whether a run fits devices that are not here, and how long it takes at the least. "
-        "Knows the recipes divide_fuse_conquer and grpo.",
+        description="Says whether a run of any recipe, or each of its stages, fits devices that are not here, and how "
+        "long it takes at the least.",
         epilog=_EPILOGUE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -42,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--model_config", help="a config.json or a folder with one, instead of model.path", metavar="PATH")
     add("--compile", action="store_true", help="compile every program of the run as well (minutes; extra aot)")
     add("--programs", help="compile only the programs whose names contain one of these words", metavar="WORD,...")
-    add("--episode_length", type=int, help="tokens of an episode, for times (half of rollout.max_length)")
+    add("--episode_length", type=int, help="tokens of an episode or a row, for times (half of the longest)")
     add("--generated_share", type=float, help="share of them that is sampled, for times (0.5)")
     add("--markdown", action="store_true", help="print tables as Markdown")
     return parser

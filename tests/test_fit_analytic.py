@@ -13,10 +13,11 @@ import pytest
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from dfc.config import AdapterConfig, BatchConfig, MeshConfig, RolloutConfig, TrainingConfig
-from dfc.fit import analytic, published
-from dfc.fit.analytic import Workload
+from dfc.fit import analytic, nearest, published
+from dfc.fit import workload as counts
 from dfc.fit.hardware import parse_topology
 from dfc.fit.traced import count
+from dfc.fit.workload import Workload
 from dfc.models import attention, families, lora, sharding
 from dfc.models.cache import empty_cache, take_rows
 from dfc.models.config import DecoderConfig
@@ -67,7 +68,7 @@ def large(name, mesh=(1, 16, 1), rows=16, row_length=8192, **sections):
     ],
 )
 def test_published_shapes_have_the_published_number_of_parameters(name, parameters):
-    assert analytic.parameters(large(name).model).total == parameters
+    assert counts.parameters(large(name).model).total == parameters
 
 
 def test_published_shapes_are_the_released_files():
@@ -82,7 +83,7 @@ def test_published_shapes_are_the_released_files():
 @pytest.mark.parametrize("name", published.CONFIGS)
 def test_a_name_is_as_large_as_it_says(name):
     said = re.search(r"-([\d.]+)([mb])\b", name)
-    total = analytic.parameters(families.from_config_json(published.CONFIGS[name])).total
+    total = counts.parameters(families.from_config_json(published.CONFIGS[name])).total
     assert total == pytest.approx(float(said[1]) * {"m": 1e6, "b": 1e9}[said[2]], rel=0.25)
 
 
@@ -108,14 +109,14 @@ def test_a_devices_share_is_what_arrays_take_there(sizes):
     zeros = jax.tree.map(lambda x: np.zeros(x.shape, np.float32), abstract_params(SMALL))
     weights = jax.device_put(zeros, sharding.param_shardings(SMALL, mesh))
     really = sum(x.addressable_shards[0].data.size for x in jax.tree.leaves(weights))
-    assert analytic.parameters(SMALL, MeshConfig(*sizes)).local == really
+    assert counts.parameters(SMALL, MeshConfig(*sizes)).local == really
 
 
 @pytest.mark.parametrize("targets", [lora.ALL_LINEAR, lora.QKVO])
 def test_adapters_are_counted_as_they_are_made(targets):
     adapters = lora.LoraConfig(rank=4, targets=targets)
     made = lora.abstract_adapters(SMALL, adapters)
-    assert analytic.adapter_parameters(SMALL, adapters) == sum(math.prod(x.shape) for x in jax.tree.leaves(made))
+    assert counts.adapter_parameters(SMALL, adapters) == sum(math.prod(x.shape) for x in jax.tree.leaves(made))
 
 
 def playing(*sizes, conversations=1, **changes):
@@ -142,7 +143,7 @@ def test_rows_are_taken_out_of_a_cache_that_holds_more_than_a_call_computes(rows
     workload = playing(1, 4, 2, conversations=2, rows=rows)
     cache = empty_cache(SMALL, 32, 48)
     assert analytic.cache_bytes(workload) * 8 == size(cache)
-    parts = analytic.memory(workload).play
+    parts = analytic.memory(workload).phases["playing"]
     if copied == 32:
         assert "rows taken out" not in parts
     else:
@@ -151,7 +152,7 @@ def test_rows_are_taken_out_of_a_cache_that_holds_more_than_a_call_computes(rows
 
 
 def test_every_worker_has_a_cache():
-    parts = analytic.memory(playing(1, 4, 2, workers=3)).play
+    parts = analytic.memory(playing(1, 4, 2, workers=3)).phases["playing"]
     assert parts["other engines' caches"] == 2 * parts["cache"]
 
 
@@ -170,19 +171,19 @@ def test_forward_arithmetic_agrees_with_the_traced_program():
 def test_the_state_of_a_large_model_is_the_textbook_sum():
     found = analytic.memory(large("llama-3.1-8b", training={"scan_layers": False, "master_dtype": "bfloat16"}))
     parameters = 8_030_261_248 / 16
-    assert found.resident["trained weights"] == pytest.approx(2 * parameters, rel=1e-3)
-    assert found.resident["optimizer"] == pytest.approx(8 * parameters, rel=1e-3)
+    assert found.phases["gradient"]["trained weights"] == pytest.approx(2 * parameters, rel=1e-3)
+    assert found.phases["gradient"]["optimizer"] == pytest.approx(8 * parameters, rel=1e-3)
 
 
 def test_adapters_shrink_optimizer_and_gradients_and_four_bits_the_weights():
     full = analytic.memory(large("llama-3.1-70b"))
     adapted = analytic.memory(large("llama-3.1-70b", adapter=ADAPTERS))
     quantized = analytic.memory(large("llama-3.1-70b", adapter=ADAPTERS | {"base": "nf4"}))
-    assert adapted.resident["optimizer"] < full.resident["optimizer"] / 7
-    assert adapted.gradient["gradients"] < full.gradient["gradients"] / 3
-    assert "reference policy, stacked" not in adapted.resident
-    assert quantized.resident["frozen weights, stacked"] == pytest.approx(
-        adapted.resident["frozen weights, stacked"] * 0.31, rel=0.1
+    assert adapted.phases["gradient"]["optimizer"] < full.phases["gradient"]["optimizer"] / 7
+    assert adapted.phases["gradient"]["gradients"] < full.phases["gradient"]["gradients"] / 3
+    assert "reference policy, stacked" not in adapted.phases["gradient"]
+    assert quantized.phases["gradient"]["frozen weights, stacked"] == pytest.approx(
+        adapted.phases["gradient"]["frozen weights, stacked"] * 0.31, rel=0.1
     )
 
 
@@ -190,7 +191,7 @@ def test_adapters_shrink_optimizer_and_gradients_and_four_bits_the_weights():
     ("adapters", "coefficient", "held"), [(None, False, None), (None, True, 1), (ADAPTERS, False, 1)]
 )
 def test_the_initial_policy_is_held_twice_only_if_something_reads_it(adapters, coefficient, held):
-    found = analytic.memory(large("llama-3.1-8b", adapter=adapters, reference=coefficient)).resident
+    found = analytic.memory(large("llama-3.1-8b", adapter=adapters, reference=coefficient)).phases["gradient"]
     stacked = [size for name, size in found.items() if name.endswith(", stacked")]
     assert stacked == [found["initial policy"]] * (held or 0)
 
@@ -203,7 +204,7 @@ def test_weights_in_four_bits_are_read_as_four_bits():
     for work in (analytic.decode_work, analytic.prefill_work, analytic.update_work):
         assert work(quantized).flops == work(adapted).flops
         assert work(quantized).bytes < work(adapted).bytes
-    kernels = analytic.parameters(adapted.model).products / 16
+    kernels = counts.parameters(adapted.model).products / 16
     spared = analytic.decode_work(adapted).bytes - analytic.decode_work(quantized).bytes
     assert spared / adapted.steps == pytest.approx(
         kernels * (2 - 4.5 / 8), rel=0.01
@@ -233,7 +234,7 @@ def test_attention_weights_are_those_of_the_largest_array_xla_forms(length):
         return max([0, *inner, *sizes])
 
     workload = workload_of(model, 1, 1, 1, batch={"micro_batch_rows": 1, "row_length": length})
-    found = analytic.memory(workload).gradient["attention weights"]
+    found = analytic.memory(workload).phases["gradient"]["attention weights"]
     assert found == 10.0 * model.heads * largest(program.jaxpr)
 
 
@@ -244,20 +245,22 @@ def is_program(x):
 @pytest.mark.parametrize(("remat", "less"), [("none", "dots"), ("dots", "layer"), ("layer", "offload")])
 def test_each_step_of_remat_keeps_less(remat, less):
     workloads = (large("llama-3.1-8b", training={"remat": r}) for r in (remat, less))
-    keeps = [analytic.memory(workload).gradient.get("residuals", 0.0) for workload in workloads]
+    keeps = [analytic.memory(workload).phases["gradient"].get("residuals", 0.0) for workload in workloads]
     assert keeps[0] > keeps[1]
 
 
 def test_carried_residuals_are_one_layer_input_per_layer():
     found = analytic.memory(large("llama-3.1-8b"))
-    assert found.gradient["residuals"] == 32 * 8192 * 4096 * 2
+    assert found.phases["gradient"]["residuals"] == 32 * 8192 * 4096 * 2
     split = analytic.memory(large("llama-3.1-8b", (1, 4, 4)))
-    assert split.gradient["residuals"] == 32 * 8192 * 4096 * 2  # four times the rows per device, a fourth of each
+    assert (
+        split.phases["gradient"]["residuals"] == 32 * 8192 * 4096 * 2
+    )  # four times the rows per device, a fourth of each
 
 
 def test_a_setting_that_fits_is_its_own_nearest():
     workload = large("llama-3.1-8b")
-    found = analytic.nearest_fitting(workload, 1e12)
+    found = nearest.nearest_fitting(workload, 1e12)
     assert found.changes == {}
 
 
@@ -266,7 +269,7 @@ def test_the_nearest_setting_fits_and_names_configuration_keys():
     workload = large("llama-3.1-8b", rows=128, rollout={"slots": 64, "max_length": 2048}, training=training)
     available = parse_topology("v5e:4x4").chip.memory
     assert not analytic.memory(workload).fits(available)
-    found = analytic.nearest_fitting(workload, available)
+    found = nearest.nearest_fitting(workload, available)
     assert found is not None
     assert analytic.memory(found.workload).fits(available)
     assert found.changes
@@ -276,25 +279,24 @@ def test_the_nearest_setting_fits_and_names_configuration_keys():
 
 def test_a_suggested_context_has_room_for_the_longest_input_and_for_a_reply():
     def contexts(length, prompt):
-        adapter = ADAPTERS | {"base": "nf4"}
         rollout = {"slots": 1, "max_length": length, "max_prompt_length": prompt}
-        return large("llama-3.1-8b", (1, 1, 1), 1, length, adapter=adapter, rollout=rollout)
+        return large("llama-3.1-8b", (1, 1, 1), 1, length, adapter=ADAPTERS, rollout=rollout)
 
     asked = contexts(12288, 8192)
     available = 1.0001 * analytic.memory(contexts(6144, 8192)).peak
-    changes = analytic.nearest_fitting(asked, available, margin=0.0).changes
+    changes = nearest.nearest_fitting(asked, available, margin=0.0).changes
     assert changes == {
         "--config.batch.row_length": 6144,
         "--config.rollout.max_length": 6144,
         "--config.rollout.max_reply_length": 3072,
         "--config.rollout.max_prompt_length": 3072,
     }
-    unlimited = analytic.nearest_fitting(contexts(12288, 0), available, margin=0.0).changes
+    unlimited = nearest.nearest_fitting(contexts(12288, 0), available, margin=0.0).changes
     assert unlimited.keys() == changes.keys() - {"--config.rollout.max_prompt_length"}
 
 
 def test_where_nothing_fits_there_is_no_suggestion():
-    assert analytic.nearest_fitting(large("llama-3.1-70b"), 1e9) is None
+    assert nearest.nearest_fitting(large("llama-3.1-70b"), 1e9) is None
 
 
 def test_the_largest_culprit_comes_first():

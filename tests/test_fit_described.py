@@ -12,11 +12,12 @@ import jax
 import pytest
 
 from dfc.config import BatchConfig, DivideFuseConquer, MeshConfig, ModelConfig, RolloutConfig
-from dfc.fit import analytic, command, hardware, iteration, programs
+from dfc.fit import analytic, command, hardware, holdings, iteration, programs
 from dfc.fit.command import Request
 from dfc.fit.compilation import DoesNotFitError, compile_program
 from dfc.fit.hardware import CHIPS, Topology, parse_topology, slices, topology_devices
 from dfc.fit.iteration import lengths_of
+from dfc.fit.workload import parameters
 from dfc.models import families, sharding
 
 SMALL = {
@@ -68,13 +69,14 @@ def compiled(request):
     decoder = dataclasses.replace(families.from_config_json(SMALL), dtype="bfloat16")
     attention = "splash" if topology.chip.platform == "tpu" else "xla"  # cuDNN is one more wheel, half a gigabyte
     config = dataclasses.replace(CONFIG, training=dataclasses.replace(CONFIG.training, attention=attention))
-    workload = iteration.workload_of(config, decoder, topology, lengths_of(config))
+    workload = holdings.workload_of(config, decoder, topology, lengths_of(config))
     workload = dataclasses.replace(workload, compares=False, micro_batches=1)
+    often = iteration.runs(config, lengths_of(config), workload)
     wanted = ("gradient", "optimizer step", "optimizer step in place", "decode")
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         found = {
             p.name: (p, programs.compile_one(p, workload, topology))
-            for p in programs.of_run(config, workload, topology, lengths_of(config))
+            for p in programs.of_stage(config, workload, topology, often)
             if p.name in wanted
         }
     assert set(found) == set(wanted)
@@ -120,7 +122,7 @@ def test_split_weights_are_gathered_and_gradients_scattered(compiled):
     _, gradient = found["gradient"]
     traffic = gradient.compiled.traffic
     # Each device is sent the half of the weights it lacks, forward and again backward.
-    weights = workload.weight_bytes * analytic.parameters(workload.model, MeshConfig(1, 1, workload.mesh.tensor)).local
+    weights = workload.weight_bytes * parameters(workload.model, MeshConfig(1, 1, workload.mesh.tensor)).local
     assert traffic.total >= 2 * weights / 2
     assert traffic.unknown == 0
     assert gradient.count.unknown == ()

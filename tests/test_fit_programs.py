@@ -17,10 +17,10 @@ from dfc.config import (
     RolloutConfig,
     TrainingConfig,
 )
-from dfc.fit import analytic, iteration, programs, traced
-from dfc.fit.analytic import Workload
+from dfc.fit import analytic, holdings, programs, traced
 from dfc.fit.hardware import parse_topology
-from dfc.fit.iteration import Lengths, lengths_of, runs
+from dfc.fit.iteration import Lengths, Runs, lengths_of, runs
+from dfc.fit.workload import Workload, adapter_parameters
 from dfc.games import registry
 from dfc.models import sharding
 from dfc.models.config import DecoderConfig
@@ -42,6 +42,7 @@ WORKLOAD = Workload(
     MODEL, MeshConfig(1, 4, 2), CONFIG.batch, TrainingConfig(remat="layer", attention="xla"), AdapterConfig(),
     CONFIG.rollout, micro_batches=2, compares=True,
 )  # fmt: skip
+ONCE = Runs("one iteration", 1, decode=1, prefill=1, micro_batches=1, updates=1)
 ONE_DEVICE = {"mesh": MeshConfig(1, 1, 1)}
 
 
@@ -60,7 +61,7 @@ def mesh():
 @pytest.fixture(scope="module")
 def made(mesh):
     """A trainer, the shapes, and the weights it starts from."""
-    trainer = iteration.make_trainer(CONFIG, WORKLOAD, mesh)
+    trainer = holdings.make_trainer(CONFIG, WORKLOAD, mesh)
     zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), abstract_params(MODEL))
     weights = jax.device_put(zeros, sharding.param_shardings(MODEL, mesh))
     return trainer, programs.shapes_of(trainer, WORKLOAD, mesh), weights
@@ -90,9 +91,9 @@ def test_what_is_trained_has_the_foretold_shapes_and_places(made):
     assert programs.local_bytes(shapes.trained) == really_local(trained)
     # The analytic model's state, but for two counters of the schedule.
     found = analytic.memory(WORKLOAD)
-    assert found.resident["trained weights"] == really_local(trained)
-    assert found.resident["optimizer"] == pytest.approx(really_local(state), abs=16)
-    assert found.resident["initial policy"] == really_local(weights)
+    assert found.phases["playing"]["trained weights"] == really_local(trained)
+    assert found.phases["playing"]["optimizer"] == pytest.approx(really_local(state), abs=16)
+    assert found.phases["playing"]["initial policy"] == really_local(weights)
 
 
 class Recorder:
@@ -149,11 +150,11 @@ def test_the_playing_programs_are_those_an_engine_runs(made, mesh, game, rows, h
         mesh=MeshConfig(data=1, fsdp=4, tensor=2),
         rollout=dataclasses.replace(CONFIG.rollout, rows=rows, cache_buckets=(32,)),
     )
-    workload = iteration.workload_of(config, MODEL, parse_topology("h100:8"), lengths_of(config))
+    workload = holdings.workload_of(config, MODEL, parse_topology("h100:8"), lengths_of(config))
     engine, real = engine_of_a_run(config, weights, mesh)
     cache = engine._cache
     assert really_local(cache) == analytic.cache_bytes(workload)
-    foretold = {p.name: p for p in programs._playing(workload, shapes, mesh, 1, 1)}
+    foretold = {p.name: p for p in programs._playing(workload, programs.engine_weights(workload, shapes), mesh, ONCE)}
     assert same(foretold["decode"].arguments["cache"], cache) == []
     assert cache[0][0].shape[0] == held
     while not real.decode.calls:
@@ -171,7 +172,15 @@ def test_the_playing_programs_are_those_an_engine_runs(made, mesh, game, rows, h
 def test_hosts_with_games_of_their_own_place_their_rows_and_never_compute_the_whole_cache(made, mesh):
     _, shapes, _ = made
     alike, apart = (
-        {p.name: p for p in programs._playing(dataclasses.replace(WORKLOAD, apart=apart), shapes, mesh, 1, 1)}
+        {
+            p.name: p
+            for p in programs._playing(
+                dataclasses.replace(WORKLOAD, apart=apart),
+                programs.engine_weights(dataclasses.replace(WORKLOAD, apart=apart), shapes),
+                mesh,
+                ONCE,
+            )
+        }
         for apart in (False, True)
     )
     for name in alike:
@@ -189,14 +198,14 @@ def test_hosts_play_apart_where_tensor_devices_share_one(topology, tensor, apart
     topology = parse_topology(topology)
     batch = BatchConfig(row_length=32, micro_batch_rows=64)
     config = dataclasses.replace(CONFIG, mesh=MeshConfig(data=1, fsdp=-1, tensor=tensor), batch=batch)
-    assert iteration.workload_of(config, MODEL, topology, lengths_of(config)).apart == apart
+    assert holdings.workload_of(config, MODEL, topology, lengths_of(config)).apart == apart
 
 
 @pytest.mark.parametrize("conversations", [1, 2])
 def test_playing_has_the_arithmetic_of_the_analytic_model_for_all_steps_of_a_call(made, mesh, conversations):
     _, shapes, _ = made
     workload = dataclasses.replace(WORKLOAD, conversations=conversations)
-    found = {p.name: p for p in programs._playing(workload, shapes, mesh, 1, 1)}
+    found = {p.name: p for p in programs._playing(workload, programs.engine_weights(workload, shapes), mesh, ONCE)}
     for name, work in (("decode", analytic.decode_work(workload)), ("prefill-append", analytic.prefill_work(workload))):
         program = found[name]
         count = traced.count(program.trace().jaxpr, program.loop_trips)
@@ -208,7 +217,7 @@ def test_playing_has_the_arithmetic_of_the_analytic_model_for_all_steps_of_a_cal
 
 def test_every_program_lowers_from_shapes_and_has_the_arithmetic_of_the_analytic_model(made):
     trainer, shapes, _ = made
-    found = {p.name: p for p in programs._training(trainer, WORKLOAD, shapes, 3)}
+    found = {p.name: p for p in programs._training(trainer, WORKLOAD, shapes, ONCE)}
     assert set(found) == {"gradient", "reference log-probabilities", "optimizer step", "weight hand-over"}
     counts = {name: traced.count(p.trace().jaxpr) for name, p in found.items()}
     tokens, head = 8 * 32, 2 * MODEL.width * MODEL.vocabulary * 8 * 32
@@ -225,9 +234,9 @@ def test_every_program_lowers_from_shapes_and_has_the_arithmetic_of_the_analytic
 def test_imitation_trains_by_its_own_loss_and_has_no_reference(mesh):
     config = dataclasses.replace(CONFIG, method="imitate_wins")
     workload = dataclasses.replace(WORKLOAD, reference=False)
-    trainer = iteration.make_trainer(config, workload, mesh)
+    trainer = holdings.make_trainer(config, workload, mesh)
     shapes = programs.shapes_of(trainer, workload, mesh)
-    found = {p.name: p for p in programs._training(trainer, workload, shapes, 1)}
+    found = {p.name: p for p in programs._training(trainer, workload, shapes, ONCE)}
     assert set(found) == {"gradient", "optimizer step", "weight hand-over"}
     assert set(found["gradient"].trace().out_info["loss"].metrics) == {"length"}  # GRPO's loss reports clipping too
 
@@ -235,7 +244,7 @@ def test_imitation_trains_by_its_own_loss_and_has_no_reference(mesh):
 def test_an_update_in_place_reuses_all_it_is_given(made):
     trainer, shapes, _ = made
     workload = dataclasses.replace(WORKLOAD, compares=False)
-    found = {p.name: p for p in programs._training(trainer, workload, shapes, 1)}
+    found = {p.name: p for p in programs._training(trainer, workload, shapes, ONCE)}
     step = found["optimizer step in place"]
     memory = step.trace().lower().compile().memory_analysis()
     assert memory.alias_size_in_bytes == programs.local_bytes(step.donated) == programs.local_bytes(step.arguments[:2])
@@ -252,7 +261,7 @@ def test_an_update_in_place_reuses_all_it_is_given(made):
 def test_a_first_update_keeps_what_it_starts_from_whatever_the_rule(made, compares, updates, runs):
     trainer, shapes, _ = made
     workload = dataclasses.replace(WORKLOAD, compares=compares, updates=updates)
-    found = [p for p in programs._training(trainer, workload, shapes, 1) if "optimizer" in p.name]
+    found = [p for p in programs._training(trainer, workload, shapes, ONCE) if "optimizer" in p.name]
     assert {p.name: p.runs for p in found} == runs
     assert found[0].donated == ()
     # Added up, the phase covers the larger of the two: old and new, whichever way they come to be.
@@ -265,10 +274,10 @@ def test_a_first_update_keeps_what_it_starts_from_whatever_the_rule(made, compar
 def test_on_one_device_the_positions_that_are_projected_are_picked_as_the_run_picks_them():
     mesh = sharding.make_mesh(1, 1, 1, devices=jax.devices()[:1])
     workload = dataclasses.replace(WORKLOAD, **ONE_DEVICE)
-    trainer = iteration.make_trainer(CONFIG, workload, mesh)
+    trainer = holdings.make_trainer(CONFIG, workload, mesh)
     assert trainer._picks
     shapes = programs.shapes_of(trainer, workload, mesh)
-    for program in programs._training(trainer, workload, shapes, 1):
+    for program in programs._training(trainer, workload, shapes, ONCE):
         if program.name in ("gradient", "reference log-probabilities"):
             text = str(program.trace().jaxpr)
             assert "cumsum" in text, program.name  # of `nonzero`, which finds the action ids
@@ -279,8 +288,8 @@ def test_on_one_device_decoding_reuses_the_cache_it_is_given():
     mesh = sharding.make_mesh(1, 1, 1, devices=jax.devices()[:1])
     model = dataclasses.replace(MODEL, layers=1)
     workload = dataclasses.replace(WORKLOAD, model=model, conversations=2, **ONE_DEVICE)
-    shapes = programs.shapes_of(iteration.make_trainer(CONFIG, workload, mesh), workload, mesh)
-    decode = next(iter(programs._playing(workload, shapes, mesh, 1, 1)))
+    shapes = programs.shapes_of(holdings.make_trainer(CONFIG, workload, mesh), workload, mesh)
+    decode = next(iter(programs._playing(workload, programs.engine_weights(workload, shapes), mesh, ONCE)))
     assert decode.name == "decode"
     memory = decode.trace().lower().compile().memory_analysis()
     assert memory.alias_size_in_bytes == programs.local_bytes(decode.donated) == analytic.cache_bytes(workload)
@@ -288,13 +297,13 @@ def test_on_one_device_decoding_reuses_the_cache_it_is_given():
 
 def test_adapters_are_trained_beside_frozen_weights(mesh):
     workload = dataclasses.replace(WORKLOAD, adapter=LORA)
-    trainer = iteration.make_trainer(CONFIG, workload, mesh)
+    trainer = holdings.make_trainer(CONFIG, workload, mesh)
     shapes = programs.shapes_of(trainer, workload, mesh)
-    found = {p.name: p for p in programs._training(trainer, workload, shapes, 1)}
-    assert programs.local_bytes(shapes.trained) == 4 * analytic.adapter_parameters(MODEL, workload.lora, workload.mesh)
+    found = {p.name: p for p in programs._training(trainer, workload, shapes, ONCE)}
+    assert programs.local_bytes(shapes.trained) == 4 * adapter_parameters(MODEL, workload.lora, workload.mesh)
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(shapes.trained))
     assert traced.count(found["gradient"].trace().jaxpr).flops > 0
-    for program in programs._playing(workload, shapes, mesh, 1, 1):
+    for program in programs._playing(workload, programs.engine_weights(workload, shapes), mesh, ONCE):
         assert programs.local_bytes(program.arguments["weights"].adapters) == programs.local_bytes(shapes.policy)
         assert traced.count(program.trace().jaxpr, program.loop_trips).flops > 0
 
@@ -304,7 +313,7 @@ def test_four_bits_make_the_frozen_weights_smaller(mesh):
     sizes = []
     for base in ("full", "nf4"):
         workload = dataclasses.replace(WORKLOAD, model=wide, adapter=dataclasses.replace(LORA, base=base))
-        shapes = programs.shapes_of(iteration.make_trainer(CONFIG, workload, mesh), workload, mesh)
+        shapes = programs.shapes_of(holdings.make_trainer(CONFIG, workload, mesh), workload, mesh)
         sizes.append(programs.local_bytes(shapes.frozen_params["layers"]))
     assert sizes[1] < 0.4 * sizes[0]
 

@@ -90,7 +90,7 @@ RULES = (
             ("data", "evaluation report recipes fit launch", ()),
             ("evaluation", "data training report runs recipes fit launch", ()),
             ("report", "models inference rollout training data recipes fit launch", ()),
-            ("fit", "report evaluation data launch", ()),
+            ("fit", "report launch", ()),
         )
     ),
     *(

@@ -4,13 +4,17 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TextIO
 
-from dfc.config import Run
+from dfc.config import Evaluate, ModelConfig, ModelRun, Run, TinyPlayer
 from dfc.errors import ConfigError
 from dfc.fit import analytic, iteration, report
-from dfc.fit.analytic import Workload
 from dfc.fit.hardware import Topology, parse_topology
-from dfc.fit.iteration import Lengths
+from dfc.fit.holdings import workload_of_stage
+from dfc.fit.iteration import Lengths, Runs, Stage
+from dfc.fit.nearest import nearest_fitting
 from dfc.fit.published import model_of
+from dfc.fit.workload import Workload
+from dfc.models.config import DecoderConfig
+from dfc.players import player_specs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,79 +44,146 @@ class Request:
     markdown: bool = False
 
 
+@dataclasses.dataclass(frozen=True)
+class _Counted:
+    """A stage that computes on devices, with what is known of it."""
+
+    stage: Stage
+    workload: Workload
+    lengths: Lengths
+    runs: Runs
+    fits: bool
+
+
 def answer(request: Request, out: TextIO) -> int:
     """Writes the answer; returns 0 if everything fits, else 1.
 
     Raises:
-      ConfigError: the recipe is not counted, or the model or the mesh cannot be what the request says.
+      ConfigError: a model or the mesh cannot be what the request says.
     """
-    config = iteration.counted(request.config)
-    topology = parse_topology(request.topology)
-    decoder, name = model_of(config.model, request.model, request.model_config)
-    lengths = iteration.lengths_of(config, request.episode_length, request.generated_share)
-    workload = iteration.workload_of(config, decoder, topology, lengths)
-    available = topology.chip.memory
-    found = analytic.memory(workload)
-    out.write(report.heading(name, workload, topology))
-    out.write("\n" + report.memory_table(found, available, markdown=request.markdown) + "\n\n")
-    good = found.fits(available)
-    if not good:
-        out.write(_misfit(workload, available) + "\n\n")
+    topology, stages = parse_topology(request.topology), iteration.stages_of(request.config)
+    if isinstance(request.config, TinyPlayer) and (request.model or request.model_config):
+        raise ConfigError(["--model: tiny_player makes a model of its own; its shape is width, layers, ... there"])
+    counted = [_counted(request, stage, topology) for stage in stages if not stage.idle]
+    if counted:
+        out.write(report.heading(_called(request), counted[0].workload, topology) + "\n")
+    for stage in stages:
+        if stage.idle:
+            out.write(f"{stage.name}: {stage.idle}; nothing is held on a device\n\n")
+    for one in counted:
+        out.write(f"{one.stage.name}\n{'=' * len(one.stage.name)}\n" if len(stages) > 1 else "")
+        _by_sums(request, one, topology, out)
+    if not counted:
+        return 0
+    if len(stages) > 1:
+        peaks = [(one.stage.name, one.stage.times, analytic.memory(one.workload)) for one in counted]
+        out.write(report.stages_table(peaks, topology, markdown=request.markdown) + "\n\n")
+        name, _, dearest = max(peaks, key=lambda peak: peak[2].peak)
+        out.write(f"the dearest stage is {name}, {dearest.dearest}: {report.gigabytes(dearest.peak)} GB\n\n")
     if request.compiles:
-        return _compiled(request, workload, topology, lengths, out)
-    runs = iteration.runs(config, lengths, workload)
-    works = (
-        ("micro-batch", analytic.update_work(workload), runs.micro_batches),
-        ("optimizer", analytic.optimizer_work(workload), runs.updates),
-        (f"decode, {workload.steps} steps", analytic.decode_work(workload), runs.decode),
-        (f"prefill, {workload.prefill} tokens", analytic.prefill_work(workload), runs.prefill),
-    )
-    out.write(report.work_table(works, topology, markdown=request.markdown) + "\n")
-    out.write(
-        f"times: {runs.episodes} episodes of {lengths.describe()} "
-        "(an assumption: --episode_length, --generated_share).\n"
-        "floor: nothing is faster. estimate: 40 % of peak arithmetic or 50 % of bandwidth, sending not hidden;\n"
-        "a guess, no promise. Neither counts games, opponents, the tail of a batch, evaluation or compiling.\n"
-    )
+        return _compiled(request, counted, topology, out)
+    good = all(one.fits for one in counted)
     proof = "--compile is the proof" if topology.chip.platform != "rocm" else "nothing is compiled for this device"
     out.write(
+        "floor: nothing is faster. estimate: 40 % of peak arithmetic or 50 % of bandwidth, sending not hidden;\n"
+        "a guess, no promise. Neither counts games, opponents, the tail of a batch, evaluation or compiling.\n"
         f"\n{topology.name}: {'fits' if good else 'does NOT fit'}, by sums, margin {analytic.MARGIN:.0%}; {proof}.\n"
     )
     return 0 if good else 1
 
 
-def _compiled(request: Request, workload: Workload, topology: Topology, lengths: Lengths, out: TextIO) -> int:
+def _called(request: Request) -> str:
+    """Returns what to call the model."""
+    config = request.config
+    if request.model or request.model_config:
+        return request.model or "the model of --model_config"
+    if isinstance(config, Evaluate):
+        return "a model of the dearest meeting"
+    return config.model.path if isinstance(config, ModelRun) else config.recipe
+
+
+def _counted(request: Request, stage: Stage, topology: Topology) -> _Counted:
+    lengths = iteration.lengths_of(stage.config, request.episode_length, request.generated_share)
+
+    def find(model: ModelConfig) -> DecoderConfig:
+        if isinstance(request.config, Evaluate) and request.model is None and request.model_config is None:
+            model = dataclasses.replace(model, path=player_specs.weights_in(model.path).folder)
+        return model_of(model, request.model, request.model_config)
+
+    workload = workload_of_stage(stage, request.config, find, topology, lengths)
+    runs = iteration.runs(stage.config, lengths, workload, stage.episodes)
+    return _Counted(stage, workload, lengths, runs, analytic.memory(workload).fits(topology.chip.memory))
+
+
+def _by_sums(request: Request, one: _Counted, topology: Topology, out: TextIO) -> None:
+    workload, runs, available = one.workload, one.runs, topology.chip.memory
+    found = analytic.memory(workload)
+    out.write(report.settings(workload) + "\n")
+    out.write(report.memory_table(found, available, markdown=request.markdown) + "\n\n")
+    if not one.fits:
+        out.write(_misfit(workload, available) + "\n\n")
+    if request.compiles:
+        return
+    works: list[tuple[str, analytic.WorkEstimate, float]] = []
+    if workload.trains:
+        works.append(("micro-batch", analytic.update_work(workload), runs.micro_batches))
+        works.append(("optimizer", analytic.optimizer_work(workload), runs.updates))
+    if workload.scores:
+        works.append(("log-probabilities", analytic.score_work(workload), runs.scored))
+    if workload.plays:
+        works.append((f"decode, {workload.steps} steps", analytic.decode_work(workload), runs.decode))
+        works.append((f"prefill, {workload.prefill} tokens", analytic.prefill_work(workload), runs.prefill))
+    out.write(report.work_table(works, runs.unit, topology, markdown=request.markdown) + "\n")
+    rounds = f", in each of {one.stage.times} rounds" if one.stage.times > 1 else ""
+    out.write(f"times: {runs.describe(one.lengths)}{rounds} (an assumption: --episode_length, --generated_share).\n\n")
+
+
+def _compiled(request: Request, counted: Sequence[_Counted], topology: Topology, out: TextIO) -> int:
     from dfc.fit import programs  # noqa: PLC0415 - imports the engine; the quick answer does without
 
     available = topology.chip.memory
     reports = []
-    every = list(programs.of_run(iteration.counted(request.config), workload, topology, lengths))
-    names = matching_names(request.programs, [program.name for program in every])
-    for program in every:
+    every = [
+        (
+            one,
+            dataclasses.replace(
+                program, name=f"{one.stage.name}: {program.name}" if len(counted) > 1 else program.name
+            ),
+        )
+        for one in counted
+        for program in programs.of_stage(one.stage.config, one.workload, topology, one.runs)
+    ]
+    names = matching_names(request.programs, [program.name for _, program in every])
+    for one, program in every:
         if program.name not in names:
             continue
         out.write(f"compiling {program.name} ...\n")
         out.flush()
-        reports.append(programs.compile_one(program, workload, topology))
+        reports.append(programs.compile_one(program, one.workload, topology))
     out.write("\n" + report.program_tables(reports, topology, markdown=request.markdown) + "\n")
     good = report.fits(reports, available)
-    for one in reports:
-        if one.refusal:
-            out.write(f"\n{one.name}: refused by the compiler: {one.refusal}; it counts arguments and temporaries\n")
-        if one.compiled is not None and one.compiled.aliased < one.expected_alias:
+    for made in reports:
+        if made.refusal:
+            out.write(f"\n{made.name}: refused by the compiler: {made.refusal}; it counts arguments and temporaries\n")
+        if made.compiled is not None and made.compiled.aliased < made.expected_alias:
             out.write(
-                f"\n{one.name}: of {report.gigabytes(one.expected_alias)} GB given away only "
-                f"{report.gigabytes(one.compiled.aliased)} GB were reused: a copy is made\n"
+                f"\n{made.name}: of {report.gigabytes(made.expected_alias)} GB given away only "
+                f"{report.gigabytes(made.compiled.aliased)} GB were reused: a copy is made\n"
             )
-    whole = report.total(one.time(topology) * one.runs for one in reports)
-    out.write(
-        f"\none iteration of these programs: floor {report.seconds(whole.floor)}, "
-        f"estimate {report.seconds(whole.estimate)}\ntimes are at {lengths.describe()} (an assumption)\n"
-    )
-    if not good and analytic.memory(workload).fits(available):  # otherwise it was said above
-        out.write(_misfit(workload, available) + "\n")
+    for one in counted:
+        mine = [
+            m for m, (owner, _) in zip(reports, (e for e in every if e[1].name in names), strict=True) if owner is one
+        ]
+        whole = report.total(made.time(topology) * made.runs for made in mine)
+        stage = f"{one.stage.name}: " if len(counted) > 1 else ""
+        out.write(
+            f"\n{stage}{one.runs.unit} of these programs: floor {report.seconds(whole.floor)}, "
+            f"estimate {report.seconds(whole.estimate)}\ntimes: {one.runs.describe(one.lengths)} (an assumption)\n"
+        )
+        if one.fits and not report.fits(mine, available) and mine:  # otherwise it was said above
+            out.write(_misfit(one.workload, available) + "\n")
     which = "" if len(names) == len(every) else f"of those named ({len(names)} of {len(every)}) "
-    misfits = sum(not report.fits([one], available) for one in reports)
+    misfits = sum(not report.fits([made], available) for made in reports)
     verdict = "every program fits" if good else f"{misfits} of {len(reports)} programs do NOT fit"
     out.write(f"\n{topology.name}: {which}{verdict}\n")
     return 0 if good else 1
@@ -137,11 +208,11 @@ def _misfit(workload: Workload, available: float) -> str:
     """Returns the largest parts, and the nearest setting that fits as words for the command line."""
     parts = analytic.memory(workload).culprits(4)
     largest = "largest: " + ", ".join(f"{name} {report.gigabytes(size)} GB" for name, size in parts) + "\n"
-    found = analytic.nearest_fitting(workload, available)
+    found = nearest_fitting(workload, available)
     if found is None:
         return largest + (
             f"no rows, slots, split, context, remat or adapters make it fit {workload.devices} of these devices; "
-            "take more of them, or bfloat16 (--config.model.dtype)"
+            "take more of them, or bfloat16 (model.dtype; dtype of a tournament)"
         )
     words = " ".join(f"{word}={value}" for word, value in found.changes.items())
     return largest + f"the nearest setting that fits by the analytic model: {words}"

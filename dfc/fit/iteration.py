@@ -1,4 +1,4 @@
-"""What one iteration of a run holds and how often each program runs in it: all that is read of a recipe's settings.
+"""What each stage of a run holds and how often each program runs in it: all that is read of a recipe's settings.
 
 The compiler knows a program, not a game: how long replies are, how many turns an episode has and how uneven the tail
 of a batch is decide the rest. `Lengths` is an assumption and is printed with every time derived from it.
@@ -6,155 +6,203 @@ of a batch is decide the rest. `Lengths` is an assumption and is printed with ev
 
 import dataclasses
 import math
+import os
+from collections.abc import Callable
+from pathlib import Path
 
-from jax.sharding import Mesh
-
-from dfc import validation
-from dfc.config import DivideFuseConquer, Grpo, MeshConfig, RlRun, Run, SamplingConfig
-from dfc.errors import ConfigError
-from dfc.fit.analytic import Workload
-from dfc.fit.hardware import Topology
-from dfc.games import registry
+from dfc.config import (
+    BatchConfig,
+    BuildData,
+    Collect,
+    CollectRound,
+    Evaluate,
+    EvaluateTasks,
+    GamesRun,
+    ModelConfig,
+    Paprika,
+    Preference,
+    RlRun,
+    Run,
+    Sft,
+    TaskCurriculum,
+    TinyPlayer,
+)
+from dfc.data import attempts
+from dfc.data.task_groups import split_games
+from dfc.evaluation import pairing
+from dfc.evaluation.tasks import EvalSetting
+from dfc.fit.workload import Workload
 from dfc.models.config import DecoderConfig
-from dfc.recipes import divide_fuse_conquer
-from dfc.training import rl
-from dfc.training.optimizer import make_optimizer
-from dfc.training.trainer import Trainer
+from dfc.players import player_specs
+from dfc.players.player_specs import PlayerSpec
+from dfc.recipes import evaluate_tasks, paprika, task_curriculum, tiny_player
 
-COUNTED = (DivideFuseConquer.recipe, Grpo.recipe)  # the recipes whose iterations and copies of weights are known here
 _GROUPS = 4  # start fixed or random, winnable or not: as many policies at most
+Find = Callable[[ModelConfig], DecoderConfig]  # the shape of a model that a configuration names
+EVALUATION = "evaluation"  # the stage in which the recipe tiny_player plays
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """A stretch of a run in which the same lies on the devices.
+
+    Attributes:
+      name: of the recipe, or of the stage in it.
+      config: of the stage, by its own recipe.
+      times: how often it comes, in rounds.
+      episodes: that it plays, where its configuration does not say.
+    """
+
+    name: str
+    config: Run
+    times: int = 1
+    episodes: int | None = None
+
+    @property
+    def idle(self) -> str:
+        """Why nothing of it is computed on a device; empty where something is."""
+        if isinstance(self.config, BuildData):
+            return "rows are chosen on the host"
+        if isinstance(self.config, Evaluate | EvaluateTasks) and not models_of(self.config):
+            return "nobody who plays is a model of this machine"
+        return ""
 
 
 @dataclasses.dataclass(frozen=True)
 class Lengths:
-    """What an episode is assumed to be.
+    """What an episode, or a row of data, is assumed to be.
 
     Attributes:
-      episode: tokens of one seat's context at the end.
+      episode: tokens of one seat's context at the end, or of a side of a row.
       generated_share: share of them the policy samples; the rest is prefilled.
     """
 
     episode: int
     generated_share: float
 
-    def describe(self) -> str:
-        """Returns the assumption in words."""
-        return f"{self.episode} tokens per episode, {self.generated_share:.0%} of them sampled"
-
 
 @dataclasses.dataclass(frozen=True)
 class Runs:
-    """Runs of each program in one iteration, all rows busy until the last episode ends.
+    """Runs of each program in one unit of a stage, all rows busy until the last episode ends.
 
     Attributes:
-      episodes: of the iteration.
+      unit: an iteration of reinforcement learning, an update on rows, or all games of a stage that only plays.
+      episodes: of it, or rows.
       decode: calls that sample in every row, each for all its steps.
       prefill: calls that only prefill, in every row.
       micro_batches: forward and backward passes.
       updates: optimizer steps; the weights for decoding are renewed after the last one.
+      scored: micro-batches whose log-probabilities are taken apart from updates; on rows a share of one pass over all.
     """
 
+    unit: str
     episodes: int
-    decode: int
-    prefill: int
-    micro_batches: int
-    updates: int
+    decode: int = 0
+    prefill: int = 0
+    micro_batches: int = 0
+    updates: int = 0
+    scored: float = 0.0
+
+    def describe(self, lengths: Lengths) -> str:
+        """Returns the assumption in words."""
+        if not self.decode:
+            return f"{self.unit} of {self.episodes} rows, {lengths.episode} tokens each"
+        share = f"{lengths.generated_share:.0%} of them sampled"
+        return f"{self.unit}, {self.episodes} episodes of {lengths.episode} tokens per episode, {share}"
 
 
-def counted(config: Run) -> RlRun:
-    """Returns the configuration of a recipe that is counted; raises a ConfigError unless it is one of `COUNTED`."""
-    if not isinstance(config, RlRun):
-        problem = (
-            f"recipe={config.recipe!r}: what it keeps on a device and how often it runs each program is not known "
-            f"here; only {' and '.join(COUNTED)} are counted. Sizes of that recipe would be wrong for another, so none "
-            "are given"
-        )
-        raise ConfigError([problem])
-    return config
+# ---- stages ----------------------------------------------------------------------------------------------------------
 
 
-def lengths_of(config: RlRun, episode: int | None = None, generated_share: float | None = None) -> Lengths:
+def stages_of(config: Run) -> list[Stage]:
+    """Returns the stages of a run that begins; rounds are alike, and the stages of one stand for all."""
+    if isinstance(config, TinyPlayer):
+        playing, episodes = tiny_player.playing(config, Path(config.name)), len(config.games) * config.evaluation_games
+        return [Stage("training", config), Stage(EVALUATION, playing, episodes=episodes)]
+    if not isinstance(config, Paprika | TaskCurriculum):
+        return [Stage(config.recipe, config)]
+    nowhere = Path(os.devnull)  # no earlier stage has left anything there
+    plan = paprika.stages(config, nowhere) if isinstance(config, Paprika) else task_curriculum.stages(config, nowhere)
+    found: dict[str, Stage] = {}
+    for stage in plan:
+        name = stage.name.rpartition("/")[2]
+        found[name] = Stage(name, stage.config, found[name].times + 1 if name in found else 1)
+    return list(found.values())
+
+
+def models_of(config: Evaluate | EvaluateTasks) -> list[PlayerSpec]:
+    """Returns who is a model, of a tournament its simulators too."""
+    specs = player_specs.policies(config)
+    if isinstance(config, Evaluate) and specs:
+        specs += [spec] if (spec := player_specs.simulators(config)) else []
+    return [spec for spec in specs if spec.kind == "model"]
+
+
+def meetings_of(config: Evaluate) -> list[pairing.Meeting]:
+    """Returns who meets whom in a tournament."""
+    return pairing.meetings([spec.name for spec in player_specs.policies(config)], config.games)
+
+
+def lengths_of(config: Run, episode: int | None = None, generated_share: float | None = None) -> Lengths:
     """Returns what is given; without it half of the longest context, half of it sampled."""
-    return Lengths(episode or max(1, config.rollout.max_length // 2), generated_share or 0.5)
+    longest = 0
+    if isinstance(config, Sft | Preference | TinyPlayer):
+        longest = config.batch.row_length
+    elif isinstance(config, GamesRun):
+        longest = config.rollout.max_length
+    return Lengths(episode or max(1, longest // 2), generated_share or 0.5)
 
 
-def _episodes(config: RlRun) -> int:
-    return max(1, len(config.games)) * config.seeds_per_game * config.trajectories_per_seed
+# ---- how often -------------------------------------------------------------------------------------------------------
 
 
-def _micro_batches(config: RlRun, lengths: Lengths) -> int:
-    rows = math.ceil(_episodes(config) * lengths.episode / config.batch.row_length)
-    return math.ceil(rows / config.batch.micro_batch_rows)
+def _episodes(config: Run) -> int:
+    """Returns the episodes of one unit that a model plays, or rows of data; a game of two models counts twice."""
+    found = 0
+    match config:
+        case RlRun():
+            found = max(1, len(config.games)) * config.seeds_per_game * config.trajectories_per_seed
+        case CollectRound():
+            found = config.steps * config.samples
+        case Collect():
+            found = len(attempts.planned(config.games, config))
+        case EvaluateTasks():
+            games, setting = split_games(config.games, config.split), EvalSetting("", None)
+            settings = len(models_of(config)) * len(set(config.temperatures))
+            found = len(evaluate_tasks.plays(config, games, setting)) * settings
+        case Evaluate():
+            models = {spec.name for spec in models_of(config)}
+            for meeting in meetings_of(config):
+                seated = len(models & {meeting.first, meeting.second})
+                found += seated * len(pairing.episode_specs(meeting, config.seeds, config.seed))
+        case Sft() | Preference():
+            found = config.batch_size * (2 if isinstance(config, Preference) else 1)
+        case TinyPlayer():
+            found = config.transcripts_per_step
+    return found
 
 
-def runs(config: RlRun, lengths: Lengths, workload: Workload) -> Runs:
-    """Counts one iteration; one seat per episode, no episode dropped."""
-    episodes = _episodes(config)
-    waves = episodes / workload.call_rows
-    generated = lengths.episode * lengths.generated_share
-    return Runs(
-        episodes=episodes,
-        decode=math.ceil(waves * generated / workload.steps),
-        prefill=math.ceil(waves * (lengths.episode - generated) / workload.prefill),
-        micro_batches=_micro_batches(config, lengths),
-        updates=workload.updates,
-    )
+def micro_batches(config: Run, batch: BatchConfig, lengths: Lengths) -> int:
+    """Returns into how many micro-batches the rows of a unit are cut."""
+    rows = math.ceil(_episodes(config) * lengths.episode / batch.row_length)
+    return math.ceil(rows / batch.micro_batch_rows)
 
 
-def workload_of(config: RlRun, decoder: DecoderConfig, topology: Topology, lengths: Lengths) -> Workload:
-    """Returns what decides memory and time of this run on these devices.
-
-    Raises:
-      ConfigError: the mesh does not fit them.
-    """
-    problems = validation.device_problems(config, topology.devices)
-    if problems:
-        raise ConfigError(problems)
-    sizes = dataclasses.asdict(config.mesh)
-    known = math.prod(size for size in sizes.values() if size != -1)
-    mesh = MeshConfig(**{axis: topology.devices // known if size == -1 else size for axis, size in sizes.items()})
-    attention = config.training.attention
-    updates = config.grpo.updates_per_iteration
-    # Only this method has groups, of a game each at the least; the others' policies wait while the last is trained.
-    divides = isinstance(config, DivideFuseConquer) and config.method == "divide_fuse_conquer"
-    groups = min(_GROUPS, max(1, len(config.games))) if divides else 1
-    two = any(registry.make(game_id, **options).info.seats > 1 for game_id, options in config.games.items())
-    if attention == "auto":  # as `dfc.models.attention.choose` chooses on the devices
-        nvidia = topology.chip.nvidia
-        widest = 0 if nvidia is None or decoder.dtype == "float32" else 256 if float(nvidia.capability) >= 9 else 128
-        attention = "cudnn" if decoder.head_dim <= widest else "xla"
-        if topology.chip.platform == "tpu":
-            attention = "splash"
-    return Workload(
-        model=decoder,
-        mesh=mesh,
-        batch=config.batch,
-        training=dataclasses.replace(config.training, attention=attention),
-        adapter=config.adapter,
-        rollout=config.rollout,
-        sampling=SamplingConfig(temperature=config.temperature),
-        micro_batches=_micro_batches(config, lengths) // updates,
-        updates=updates,
-        reference=_learning(config).reads_reference,
-        group_policies=groups - 1,
-        compares=config.acceptance.rule != "always",
-        conversations=2 if two else 1,
-        apart=topology.devices > topology.of_a_host and topology.of_a_host % mesh.tensor == 0,
-    )
-
-
-def _learning(config: RlRun) -> rl.Learning:
-    return divide_fuse_conquer.learning(config) if isinstance(config, DivideFuseConquer) else rl.grpo(config)
-
-
-def make_trainer(config: RlRun, workload: Workload, mesh: Mesh) -> Trainer:
-    """Returns the trainer the run would use."""
-    return Trainer(
-        workload.model,
-        _learning(config).loss,
-        make_optimizer(config.optimizer),
-        temperature=config.temperature,
-        training=config.training,
-        lora=workload.lora,
-        mesh=mesh,
-    )
+def runs(config: Run, lengths: Lengths, workload: Workload, episodes: int | None = None) -> Runs:
+    """Counts one unit of a stage; one seat per episode, no episode dropped; `episodes` are those of its `Stage`."""
+    episodes = _episodes(config) if episodes is None else episodes
+    found = Runs("all games" if not workload.trains else "one iteration" if workload.plays else "one update", episodes)
+    if workload.plays:
+        waves, generated = episodes / workload.call_rows, lengths.episode * lengths.generated_share
+        found = dataclasses.replace(
+            found,
+            decode=math.ceil(waves * generated / workload.steps),
+            prefill=math.ceil(waves * (lengths.episode - generated) / workload.prefill),
+        )
+    if workload.trains:
+        count, updates = micro_batches(config, workload.batch, lengths), workload.updates
+        # The first update of an iteration is at the weights that sampled; a run on rows scores all of them once.
+        share = 1 / config.epochs if isinstance(config, Sft | Preference) else 1 - 1 / updates
+        scored = count * share if workload.scores else 0.0
+        found = dataclasses.replace(found, micro_batches=count, updates=updates, scored=scored)
+    return found

@@ -14,14 +14,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from dfc.config import RlRun
+from dfc.config import Preference, RlRun, Run, Sft, TinyPlayer
 from dfc.episodes import TokenBatch
 from dfc.fit import analytic, traced
-from dfc.fit.analytic import Workload
 from dfc.fit.compilation import DoesNotFitError, compile_program, quiet
 from dfc.fit.hardware import Topology, require_cudnn, topology_devices
-from dfc.fit.iteration import Lengths, make_trainer, runs
+from dfc.fit.holdings import make_trainer
+from dfc.fit.iteration import Runs
 from dfc.fit.report import ProgramReport
+from dfc.fit.workload import Workload
 from dfc.inference import buckets as engine_shapes
 from dfc.inference.programs import CallRows, EngineWeights, Programs, Shape
 from dfc.inference.sampling import filters_of, row_sampling
@@ -30,6 +31,8 @@ from dfc.models import quantization, sharding
 from dfc.models.cache import empty_cache
 from dfc.models.lora import abstract_adapters
 from dfc.models.transformer import Adapters, abstract_params
+from dfc.recipes import tiny_player
+from dfc.training.optimizer import make_optimizer
 from dfc.training.trainer import Trainer
 
 Tree = Any  # a pytree of jax.ShapeDtypeStruct
@@ -117,17 +120,19 @@ class RunShapes:
     policy: Tree
 
 
+def weights_of(workload: Workload, mesh: Mesh) -> Tree:
+    """Returns the shapes and shardings of the model's weights as they are read, unrolled."""
+    if workload.trains and workload.adapter.base == "nf4":
+        quantized = jax.eval_shape(quantization.quantize_params, abstract_params(workload.model))
+        return _placed(quantized, quantization.quantized_shardings(workload.model, mesh))
+    return _placed(abstract_params(workload.model), sharding.param_shardings(workload.model, mesh))
+
+
 def shapes_of(trainer: Trainer, workload: Workload, mesh: Mesh) -> RunShapes:
     """Returns the shapes and shardings of a run's arrays."""
-    model, spec = workload.model, _spec
-    apart = sharding.param_shardings(model, mesh)
-    initial_params = abstract_params(model)
-    if workload.adapter.base == "nf4":
-        apart = quantization.quantized_shardings(model, mesh)
-        initial_params = jax.eval_shape(quantization.quantize_params, initial_params)
-    initial_params = _placed(initial_params, apart)
-    whole = NamedSharding(mesh, spec())
-    stacked = workload.training.scan_layers
+    model, initial_params = workload.model, weights_of(workload, mesh)
+    whole, stacked = NamedSharding(mesh, _spec()), workload.training.scan_layers
+    apart = jax.tree.map(lambda x: x.sharding, initial_params)
     frozen_places = sharding.stacked_shardings(apart) if stacked else apart
     frozen_params = _placed(jax.eval_shape(trainer.frozen_params, initial_params), frozen_places)
     if workload.lora is None:
@@ -147,7 +152,9 @@ def shapes_of(trainer: Trainer, workload: Workload, mesh: Mesh) -> RunShapes:
     state = jax.tree.map(place, jax.eval_shape(trainer.initial_state, trained), is_leaf=is_tree)
     rows = sharding.batch_sharding(mesh)
     shape = (workload.batch.micro_batch_rows, workload.batch.row_length)
-    kinds = (jnp.int32,) * 3 + (jnp.float32,) * 3
+    # On rows the sampler's log-probabilities are zeros, and those of the reference come with the batch.
+    beside = workload.scores and not workload.plays
+    kinds = (jnp.int32,) * 3 + (jnp.float32,) * (4 if beside else 3)
     batch = TokenBatch(*(_shape(shape, kind, rows) for kind in kinds))  # type: ignore[arg-type]  # shapes stand for arrays
     return RunShapes(
         initial_params=initial_params,
@@ -164,16 +171,16 @@ def _spec(*axes: str | tuple[str, ...] | None) -> PartitionSpec:
     return PartitionSpec(*axes)  # type: ignore[no-untyped-call]  # jax leaves it untyped
 
 
-def of_run(config: RlRun, workload: Workload, topology: Topology, lengths: Lengths) -> Iterator[Program]:
-    """Yields the programs of one iteration of the recipe, the costly ones first.
+def of_stage(config: Run, workload: Workload, topology: Topology, often: Runs) -> Iterator[Program]:
+    """Yields the programs of a stage, the costly ones first.
 
     Args:
-      config: of the run.
+      config: of the stage.
       workload: its sizes.
       topology: the described devices.
-      lengths: of an episode, for how often each runs.
+      often: how often each runs.
     """
-    if workload.training.attention == "cudnn":
+    if workload.trains and workload.training.attention == "cudnn":
         require_cudnn()
     with quiet():
         devices = topology_devices(topology)
@@ -181,34 +188,82 @@ def of_run(config: RlRun, workload: Workload, topology: Topology, lengths: Lengt
     # A TPU's mesh puts neighbours side by side, which may lie on different hosts.
     hosts = len({device.process_index for device in mesh.devices.flat})
     workload = dataclasses.replace(workload, apart=hosts > 1 and tensor_devices_on_one_host(mesh))
-    trainer = make_trainer(config, workload, mesh)
-    shapes = shapes_of(trainer, workload, mesh)
-    often = runs(config, lengths, workload)
-    yield from _training(trainer, workload, shapes, often.micro_batches)
-    yield from _playing(workload, shapes, mesh, often.decode, often.prefill)
+    weights = EngineWeights(weights_of(workload, mesh), None)
+    if isinstance(config, RlRun | Sft | Preference):
+        trainer = make_trainer(config, workload, mesh)
+        shapes = shapes_of(trainer, workload, mesh)
+        yield from _training(trainer, workload, shapes, often)
+        weights = engine_weights(workload, shapes)
+    elif isinstance(config, TinyPlayer):
+        yield from _tiny_player(config, workload, weights.params, mesh, often)
+    if workload.plays:
+        yield from _playing(workload, weights, mesh, often)
 
 
-def _training(trainer: Trainer, workload: Workload, shapes: RunShapes, micro_batches: int) -> Iterator[Program]:
-    programs, lora, updates = trainer.programs, workload.lora is not None, workload.updates
-    base_params = shapes.frozen_params if lora else None
-    kept = "frozen weights, stacked" if lora else "reference policy, stacked"
-    reference_logprobs = shapes.logprobs if workload.reference else None
+def engine_weights(workload: Workload, shapes: RunShapes) -> EngineWeights:
+    """Returns the weights that play what is trained."""
+    if workload.lora is None:
+        return EngineWeights(shapes.policy, None)
+    return EngineWeights(shapes.initial_params, Adapters(shapes.policy, workload.lora.scale))
+
+
+def _tiny_player(config: TinyPlayer, workload: Workload, params: Tree, mesh: Mesh, often: Runs) -> Iterator[Program]:
+    optimizer = make_optimizer(config.optimizer, config.steps)
+    gradient, apply = tiny_player.make_programs(workload.model, optimizer)
+    rows, place = (config.batch.micro_batch_rows, config.batch.row_length), NamedSharding(mesh, _spec())
+
+    def shape(size: tuple[int, ...], kind: Any = jnp.float32) -> jax.ShapeDtypeStruct:  # noqa: ANN401 - a dtype
+        return _shape(size, kind, place)
+
+    count = math.prod(rows)  # every token is imitated, at the most
+    ids = {name: shape(rows, jnp.int32) for name in ("tokens", "positions", "segments")}
+    targets = {"places": shape((count,), jnp.int32), "targets": shape((count, workload.model.vocabulary))}
+    batch = tiny_player.SoftBatch(**ids, **targets)  # type: ignore[arg-type]  # shapes stand for arrays
+    state = jax.tree.map(lambda x: shape(x.shape, x.dtype), jax.eval_shape(optimizer.init, params))
+    held = ("trained weights", "gradients", "residuals", "layer at work", "attention weights", "logits")
+    yield Program("gradient", gradient, (params, batch), "gradient", held, often.micro_batches)
+    holds = ("trained weights", "optimizer", "gradients", "weights after the update", "optimizer after the update")
+    yield Program("optimizer step", apply, (params, state, params, shape(())), "optimizer step", holds, often.updates)
+
+
+def _training(trainer: Trainer, workload: Workload, shapes: RunShapes, often: Runs) -> Iterator[Program]:
+    programs, lora, updates = trainer.programs, workload.lora, workload.updates
+    base_params = None if lora is None else shapes.frozen_params
+    kept = "reference policy, stacked" if lora is None else "frozen weights, stacked"
+    kept = kept if workload.training.scan_layers else "initial policy"
+    holds_reference = workload.plays and workload.reference
+    dropout_key = _shape((2,), jnp.uint32) if lora is not None and lora.dropout else None
+    proximal = shapes.logprobs if workload.plays and workload.scores else None
     at_work = ("weights cast", "residuals", "layer at work", "attention weights", "attention mask", "logits")
-    gradient = shapes.trained, base_params, shapes.batch, reference_logprobs, None
+    reference_logprobs = shapes.logprobs if holds_reference else None
+    gradient = shapes.trained, base_params, shapes.batch, reference_logprobs, dropout_key, proximal
     # One device picks the positions it projects; a batch of which every token is an action needs most.
     capacity = math.prod(shapes.batch.tokens.shape) if workload.devices == 1 else None
-    holds: tuple[str, ...] = "trained weights", "gradients", *at_work, *((kept,) if lora else ())
+    own: tuple[str, ...] = "trained weights", *at_work, *(() if lora is None else (kept,))
     options = {"capacity": capacity}
-    yield Program("gradient", programs["gradient"], gradient, "gradient", holds, micro_batches, options=options)
-    if workload.reference:
+    holds = *own, "gradients"
+    yield Program("gradient", programs["gradient"], gradient, "gradient", holds, often.micro_batches, options=options)
+    if holds_reference:
         yield Program(
             "reference log-probabilities",
             programs["logprobs"],
             (shapes.frozen_params, shapes.batch),
             "gradient",
-            (kept if workload.training.scan_layers else "initial policy", "gradients", *at_work),
-            micro_batches,
+            (kept, "gradients", *at_work),
+            often.micro_batches,
             unread=unread(shapes.frozen_params, workload),
+            options=options,
+        )
+    if workload.scores:
+        batch = shapes.batch._replace(reference_logprobs=None)
+        name, phase = ("own", "gradient") if workload.plays else ("reference", "reference")
+        yield Program(
+            f"{name} log-probabilities",
+            programs["own_logprobs"],
+            (shapes.trained, base_params, batch),
+            phase,
+            (*own, "gradients"),
+            often.scored,
             options=options,
         )
     found = jax.eval_shape(lambda *a: programs["gradient"](*a, capacity=capacity), *gradient)
@@ -222,21 +277,21 @@ def _training(trainer: Trainer, workload: Workload, shapes: RunShapes, micro_bat
     # Whatever the rule, a stage's first update keeps what it starts from: the most that any update holds.
     first = 1 if workload.compares else 0  # of the updates of any other iteration
     phase = "optimizer step"
-    yield Program(phase, programs["apply"], apply, phase, (*given, *made), first)
+    if workload.keeps:
+        yield Program(phase, programs["apply"], apply, phase, (*given, *made), first)
     if updates > first:
         # Of several updates the later ones lie beside what the first started from, as large as what it made.
         holds, rest = given if updates > 1 else (*given, *made), updates - first
         yield Program(f"{phase} in place", programs["apply_in_place"], apply, phase, holds, rest, donated=apply[:2])
-    if not workload.one_layout:
+    if workload.plays and not workload.one_layout:
         holds, times = ("trained weights", "weights for decoding", "gradients"), 2 if workload.compares else 1
         yield Program("weight hand-over", programs["policy"], (shapes.trained,), phase, holds, times)
 
 
-def _playing(workload: Workload, shapes: RunShapes, mesh: Mesh, decode: float, prefill: float) -> Iterator[Program]:
+def _playing(workload: Workload, weights: EngineWeights, mesh: Mesh, often: Runs) -> Iterator[Program]:
     """Yields the engine's programs at their costliest: the most rows, the longest cache, no constraints.
 
-    The weights are those being trained. The initial policy replies from the same cache by programs of the same kind
-    (with adapters the same less the adapters).
+    Other policies reply from the same cache by programs of the same kind (with adapters the same less the adapters).
     """
     model, rollout, count = workload.model, workload.rollout, workload.call_rows
     engine = Programs(model, None if mesh.size == 1 else mesh)
@@ -245,9 +300,6 @@ def _playing(workload: Workload, shapes: RunShapes, mesh: Mesh, decode: float, p
     )
     whole = NamedSharding(mesh, _spec())
     cache = jax.tree.map(lambda x: _shape(x.shape, x.dtype, engine.cache or whole), cache)
-    weights = EngineWeights(shapes.policy, None)
-    if workload.lora is not None:
-        weights = EngineWeights(shapes.initial_params, Adapters(shapes.policy, workload.lora.scale))
     positions = (rollout.cache_buckets or engine_shapes.default_cache_buckets(rollout.max_length))[-1]
     shape = Shape(model, filters_of([workload.sampling]), positions, workload.whole, pooled=False)
 
@@ -277,18 +329,19 @@ def _playing(workload: Workload, shapes: RunShapes, mesh: Mesh, decode: float, p
     seldom = unread(weights.params, workload)
     read, past = local_bytes(weights) - seldom, analytic.past_bytes(workload)
     at_work = "rows taken out", "what a call adds", "attention weights", "layer at work", "logits"
-    held = "trained weights" if workload.one_layout else "weights for decoding", "cache"
-    frozen = ("initial policy",) if workload.lora is not None else ()
+    held = ["cache", "trained weights" if workload.one_layout else "weights for decoding"]
+    if workload.lora is not None or not workload.trains:
+        held.append("initial policy" if workload.trains else "model")
     for name, function, arguments, times, loop_trips in (
-        ("decode", engine.decode, writes, decode, workload.steps),
-        ("prefill-append", engine.prefill, reads, prefill, None),
+        ("decode", engine.decode, writes, often.decode, workload.steps),
+        ("prefill-append", engine.prefill, reads, often.prefill, None),
     ):
         yield Program(
             name,
             function,
             arguments,
             "playing",
-            (*frozen, *held, *at_work),
+            (*held, *at_work),
             times,
             donated=cache,
             unread=seldom + int(local_bytes(cache) - past),

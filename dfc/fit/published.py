@@ -87,8 +87,8 @@ def name_of(text: str) -> str:
     return re.sub(r"^meta-|-(instruct|chat|it|pt|base|hf)\b", "", text.rpartition("/")[2].lower())
 
 
-def model_of(model: ModelConfig, name: str | None = None, path: str | None = None) -> tuple[DecoderConfig, str]:
-    """Returns a decoder in the run's dtype, and what to call it.
+def model_of(model: ModelConfig, name: str | None = None, path: str | None = None) -> DecoderConfig:
+    """Returns a decoder in the run's dtype.
 
     Args:
       model: of the configuration; its path where nothing else is given. No weights are read.
@@ -101,23 +101,22 @@ def model_of(model: ModelConfig, name: str | None = None, path: str | None = Non
     """
     known = ", ".join(CONFIGS)
     if name is not None:
-        called, values = name, CONFIGS.get(name_of(name))
+        values = CONFIGS.get(name_of(name))
         if values is None:
             raise ConfigError([f"--model={name}: not among the published ones: {known}"])
     elif path is not None:
-        called, file = "the model of --model_config", Path(path)
+        file = Path(path)
         try:
             values = model_folders.read_json(file / model_folders.CONFIG if file.is_dir() else file)
         except WeightsError as error:
             raise ConfigError([f"--model_config={path}: {error}"]) from error
     else:
-        called = model.path
         try:
-            values = model_folders.read_json(huggingface.resolve(called, weights=False) / model_folders.CONFIG)
+            values = model_folders.read_json(huggingface.resolve(model.path, weights=False) / model_folders.CONFIG)
         except (OSError, ValueError, RecursionError) as error:
             problem = (
-                f"model.path={called!r}: no config.json can be read there ({error}); a folder with that file alone is "
-                f"enough, or name a published model with --model: {known}"
+                f"model.path={model.path!r}: no config.json can be read there ({error}); a folder with that file "
+                f"alone is enough, or name a published model with --model: {known}"
             )
             raise ConfigError([problem]) from error
-    return dataclasses.replace(families.from_config_json(values), dtype=model.dtype), called
+    return dataclasses.replace(families.from_config_json(values), dtype=model.dtype)

@@ -4,11 +4,12 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 
 from dfc.fit import analytic
-from dfc.fit.analytic import MemoryEstimate, WorkEstimate, Workload
+from dfc.fit.analytic import MemoryEstimate, WorkEstimate
 from dfc.fit.collectives import Traffic
 from dfc.fit.compilation import Compiled
 from dfc.fit.hardware import Topology
 from dfc.fit.traced import Count
+from dfc.fit.workload import Workload
 
 # Shares of peak taken for estimates: what well-made programs of this kind are reported to reach, rounded down.
 ARITHMETIC_SHARE, BANDWIDTH_SHARE = 0.4, 0.5
@@ -50,8 +51,8 @@ def time_of(work: WorkEstimate, topology: Topology, traffic: Traffic | None = No
 
 
 def gigabytes(size: float) -> str:
-    """Returns a size in GB (1e9 bytes), three digits."""
-    return f"{size / 1e9:.2f}" if size < 1e11 else f"{size / 1e9:.0f}"
+    """Returns a size in GB (1e9 bytes), two or three digits."""
+    return f"{size / 1e9:.2g}" if size < 1e8 else f"{size / 1e9:.2f}" if size < 1e11 else f"{size / 1e9:.0f}"
 
 
 def seconds(value: float) -> str:
@@ -82,26 +83,36 @@ def table(rows: Sequence[Sequence[str]], *, markdown: bool = False) -> str:
     return "\n".join([line(rows[0]), rule, *map(line, rows[1:])])
 
 
+def _billions(count: int) -> str:
+    return f"{count / 1e9:.2f} billion" if count >= 1e8 else f"{count / 1e6:.2f} million"
+
+
 def heading(name: str, workload: Workload, topology: Topology) -> str:
-    """Returns what is looked at, in words."""
-    chip, mesh, training, rollout = topology.chip, workload.mesh, workload.training, workload.rollout
-    count = analytic.parameters(workload.model).total
-    what = f"{name}: {count / 1e9:.2f} billion parameters, {workload.model.dtype}"
-    if workload.lora is not None:
-        what += f", adapters of rank {workload.lora.rank}"
+    """Returns which model and which devices are looked at, in words."""
+    chip, mesh = topology.chip, workload.mesh
     split = f"mesh data {mesh.data} x fsdp {mesh.fsdp} x tensor {mesh.tensor}"
     each = f"each {number(chip.flops)}FLOP/s, {number(chip.bandwidth)}B/s"
-    rows = f"micro-batches of {workload.batch.micro_batch_rows} rows x {workload.batch.row_length} tokens"
-    held = f"{workload.held_here * workload.shards} conversations x {rollout.max_length} positions"
-    call = f"{workload.call_rows} of them, {workload.steps} steps or {workload.prefill} tokens prefilled"
     lines = [
-        f"{what}, remat {training.remat}, attention {training.attention}",
+        f"{name}: {_billions(workload.parameters.total)} parameters, {workload.model.dtype}",
         f"{topology.name}: {topology.devices} devices, {split}, {chip.memory / 1e9:.1f} GB usable, {each}",
-        f"training: {rows}; playing: {rollout.slots} games, {held}; a call: {call}",
     ]
     if chip.platform != "tpu":
         lines.append("usable means 95 % of the device: start with XLA_PYTHON_CLIENT_MEM_FRACTION=0.95 (JAX takes 75 %)")
     return "\n".join(lines) + "\n"
+
+
+def settings(workload: Workload) -> str:
+    """Returns what a stage computes at a time, in words."""
+    training, rollout, parts = workload.training, workload.rollout, []
+    if workload.trains:
+        rows = f"micro-batches of {workload.batch.micro_batch_rows} rows x {workload.batch.row_length} tokens"
+        kept = f", adapters of rank {workload.lora.rank}" if workload.lora is not None else ""
+        parts.append(f"training: {rows}, remat {training.remat}, attention {training.attention}{kept}")
+    if workload.plays:
+        held = f"{workload.held_here * workload.shards} conversations x {rollout.max_length} positions"
+        call = f"{workload.call_rows} of them, {workload.steps} steps or {workload.prefill} tokens prefilled"
+        parts.append(f"playing: {rollout.slots} games, {held}; a call: {call}")
+    return "\n".join(parts) + "\n"
 
 
 def memory_table(found: MemoryEstimate, available: float, *, markdown: bool = False) -> str:
@@ -119,17 +130,39 @@ def memory_table(found: MemoryEstimate, available: float, *, markdown: bool = Fa
     return table(rows, markdown=markdown)
 
 
-def work_table(works: Sequence[tuple[str, WorkEstimate, float]], topology: Topology, *, markdown: bool = False) -> str:
-    """Returns work and time of programs by sums: each a name, its work, and its runs in one iteration."""
+def stages_table(
+    stages: Sequence[tuple[str, int, MemoryEstimate]], topology: Topology, *, markdown: bool = False
+) -> str:
+    """Returns the phase of each stage that needs most: each a name, in how many rounds, and its memory."""
+    rows = [["stage", "rounds", "phase", "together, GB", f"with {analytic.MARGIN:.0%}", "usable", "fits"]]
+    for name, times, found in stages:
+        sizes = map(gigabytes, (found.peak, found.peak * (1 + analytic.MARGIN), topology.chip.memory))
+        rows.append([name, f"{times}", found.dearest, *sizes, "yes" if found.fits(topology.chip.memory) else "NO"])
+    return table(rows, markdown=markdown)
+
+
+def work_table(
+    works: Sequence[tuple[str, WorkEstimate, float]], unit: str, topology: Topology, *, markdown: bool = False
+) -> str:
+    """Returns work and time of programs by sums: each a name, its work, and its runs in one unit of its stage."""
     rows = [["per device and run", "FLOP", "bytes", "floor", "estimate", "runs", "floor of all", "estimate of all"]]
     times = []
     for name, work, runs in works:
         one = time_of(work, topology)
         times.append(one * runs)
         cells = [seconds(value) for time in (one, times[-1]) for value in (time.floor, time.estimate)]
-        rows.append([name, number(work.flops), f"{number(work.bytes)}B", *cells[:2], f"{runs}", *cells[2:]])
+        rows.append(
+            [
+                name,
+                number(work.flops),
+                f"{number(work.bytes)}B",
+                *cells[:2],
+                f"{runs:.4g}" if runs % 1 else f"{runs}",
+                *cells[2:],
+            ]
+        )
     whole = total(times)
-    rows.append(["one iteration", "", "", "", "", "", seconds(whole.floor), seconds(whole.estimate)])
+    rows.append([unit, "", "", "", "", "", seconds(whole.floor), seconds(whole.estimate)])
     return table(rows, markdown=markdown)
 
 
