@@ -11,7 +11,19 @@ import json
 import jax
 import pytest
 
-from dfc.config import BatchConfig, DivideFuseConquer, MeshConfig, ModelConfig, RolloutConfig
+from dfc.config import (
+    BatchConfig,
+    Collect,
+    DivideFuseConquer,
+    MeshConfig,
+    ModelConfig,
+    Preference,
+    RolloutConfig,
+    RowsAdapterConfig,
+    Sft,
+    TinyPlayer,
+    TrainingConfig,
+)
 from dfc.fit import analytic, command, hardware, holdings, iteration, programs
 from dfc.fit.command import Request
 from dfc.fit.compilation import DoesNotFitError, compile_program
@@ -172,3 +184,37 @@ def test_the_command_compiles_what_it_is_told_to(tmp_path):
     assert command.answer(request, out) == 0
     assert "weight hand-over" in out.getvalue()
     assert "of those named (1 of 6) every program fits" in out.getvalue()
+
+
+OTHERS = {
+    "preference": Preference(
+        model=CONFIG.model, mesh=CONFIG.mesh, batch=CONFIG.batch, training=TrainingConfig(attention="xla")
+    ),
+    "adapters": Sft(
+        model=CONFIG.model,
+        mesh=CONFIG.mesh,
+        batch=CONFIG.batch,
+        training=TrainingConfig(attention="xla"),
+        adapter=RowsAdapterConfig(rank=8, dropout=0.1),
+    ),
+    "collect": Collect(games={"wordle": {}}, model=CONFIG.model, mesh=CONFIG.mesh, rollout=CONFIG.rollout, tasks=4),
+    "tiny_player": TinyPlayer(games={"TicTacToe-v0": {}}),
+}
+
+
+@pytest.mark.skipif(importlib.util.find_spec("jax_cuda13_plugin") is None, reason="the CUDA plugin is not installed")
+@pytest.mark.parametrize("kind", OTHERS)
+def test_the_programs_of_other_recipes_take_what_is_counted(kind):
+    config, topology = OTHERS[kind], parse_topology("h100:1" if kind == "tiny_player" else "h100:4")
+    decoder = dataclasses.replace(families.from_config_json(SMALL), dtype="bfloat16")
+    (stage, *_) = iteration.stages_of(config)
+    workload = holdings.workload_of_stage(stage, config, lambda _: decoder, topology, lengths_of(config))
+    often = iteration.runs(config, lengths_of(config), workload)
+    peaks, largest = analytic.memory(workload).peaks, {}
+    for program in programs.of_stage(config, workload, topology, often):
+        found = programs.compile_one(program, workload, topology)
+        assert found.compiled.aliased == pytest.approx(found.expected_alias, rel=0.01), program.name
+        assert found.together() <= peaks[program.phase] * (1 + analytic.MARGIN), program.name
+        largest[program.phase] = max(found.together(), largest.get(program.phase, 0))
+    assert set(peaks) - set(largest) <= {"loading", "saving"}
+    assert all(largest[phase] >= 0.5 * peaks[phase] for phase in largest), (largest, peaks)

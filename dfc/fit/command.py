@@ -6,7 +6,7 @@ from typing import TextIO
 
 from dfc.config import Evaluate, ModelConfig, ModelRun, Run, TinyPlayer
 from dfc.errors import ConfigError
-from dfc.fit import analytic, iteration, report
+from dfc.fit import analytic, iteration, programs, report
 from dfc.fit.hardware import Topology, parse_topology
 from dfc.fit.holdings import workload_of_stage
 from dfc.fit.iteration import Lengths, Runs, Stage
@@ -139,52 +139,47 @@ def _by_sums(request: Request, one: _Counted, topology: Topology, out: TextIO) -
 
 
 def _compiled(request: Request, counted: Sequence[_Counted], topology: Topology, out: TextIO) -> int:
-    from dfc.fit import programs  # noqa: PLC0415 - imports the engine; the quick answer does without
-
-    available = topology.chip.memory
-    reports = []
+    available, several = topology.chip.memory, len(counted) > 1
     every = [
-        (
-            one,
-            dataclasses.replace(
-                program, name=f"{one.stage.name}: {program.name}" if len(counted) > 1 else program.name
-            ),
-        )
+        (one, dataclasses.replace(program, name=f"{one.stage.name}: {program.name}") if several else program)
         for one in counted
         for program in programs.of_stage(one.stage.config, one.workload, topology, one.runs)
     ]
     names = matching_names(request.programs, [program.name for _, program in every])
+    made = []
     for one, program in every:
-        if program.name not in names:
-            continue
-        out.write(f"compiling {program.name} ...\n")
-        out.flush()
-        reports.append(programs.compile_one(program, one.workload, topology))
+        if program.name in names:
+            out.write(f"compiling {program.name} ...\n")
+            out.flush()
+            made.append((one, programs.compile_one(program, one.workload, topology)))
+    reports = [each for _, each in made]
     out.write("\n" + report.program_tables(reports, topology, markdown=request.markdown) + "\n")
     good = report.fits(reports, available)
-    for made in reports:
-        if made.refusal:
-            out.write(f"\n{made.name}: refused by the compiler: {made.refusal}; it counts arguments and temporaries\n")
-        if made.compiled is not None and made.compiled.aliased < made.expected_alias:
+    for each in reports:
+        if each.refusal:
+            out.write(f"\n{each.name}: refused by the compiler: {each.refusal}; it counts arguments and temporaries\n")
+        if each.compiled is not None and each.compiled.aliased < each.expected_alias:
             out.write(
-                f"\n{made.name}: of {report.gigabytes(made.expected_alias)} GB given away only "
-                f"{report.gigabytes(made.compiled.aliased)} GB were reused: a copy is made\n"
+                f"\n{each.name}: of {report.gigabytes(each.expected_alias)} GB given away only "
+                f"{report.gigabytes(each.compiled.aliased)} GB were reused: a copy is made\n"
             )
     for one in counted:
-        mine = [
-            m for m, (owner, _) in zip(reports, (e for e in every if e[1].name in names), strict=True) if owner is one
-        ]
-        whole = report.total(made.time(topology) * made.runs for made in mine)
-        stage = f"{one.stage.name}: " if len(counted) > 1 else ""
+        mine = [each for owner, each in made if owner is one]
+        whole = report.total(each.time(topology) * each.runs for each in mine)
         out.write(
-            f"\n{stage}{one.runs.unit} of these programs: floor {report.seconds(whole.floor)}, "
-            f"estimate {report.seconds(whole.estimate)}\ntimes: {one.runs.describe(one.lengths)} (an assumption)\n"
+            f"\n{one.stage.name + ': ' if several else ''}{one.runs.unit} of these programs: floor "
+            f"{report.seconds(whole.floor)}, estimate {report.seconds(whole.estimate)}\n"
+            f"times: {one.runs.describe(one.lengths)} (an assumption)\n"
         )
-        if one.fits and not report.fits(mine, available) and mine:  # otherwise it was said above
+        if one.fits and mine and not report.fits(mine, available):  # otherwise it was said above
             out.write(_misfit(one.workload, available) + "\n")
+        for phase, size in analytic.memory(one.workload).peaks.items():
+            if phase in ("loading", "saving") and size > available:  # no program: by sums, which are exact there
+                good = False
+                out.write(f"\n{one.stage.name}: {phase} does NOT fit: {report.gigabytes(size)} GB\n")
     which = "" if len(names) == len(every) else f"of those named ({len(names)} of {len(every)}) "
     misfits = sum(not report.fits([made], available) for made in reports)
-    verdict = "every program fits" if good else f"{misfits} of {len(reports)} programs do NOT fit"
+    verdict = f"{misfits} of {len(reports)} programs do NOT fit" if misfits else "every program fits"
     out.write(f"\n{topology.name}: {which}{verdict}\n")
     return 0 if good else 1
 
