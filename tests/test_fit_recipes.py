@@ -23,6 +23,7 @@ from dfc.config import (
     GrpoConfig,
     MeshConfig,
     ModelConfig,
+    ModelRun,
     OpponentPoolConfig,
     Paprika,
     PlayerRolloutConfig,
@@ -159,8 +160,10 @@ def test_every_update_on_rows_takes_the_memory_of_what_it_starts_from():
     memory = step.trace().lower().compile().memory_analysis()
     assert memory.alias_size_in_bytes == programs.local_bytes(step.donated) == programs.local_bytes(step.arguments[:2])
     held = analytic.memory(workload).phases["optimizer step"]
-    assert set(held) == {"trained weights", "optimizer", "gradients"}
-    assert sum(held.values()) == pytest.approx(memory.argument_size_in_bytes, rel=0.01)
+    assert set(held) == {"trained weights", "optimizer", "gradients", "updates"}
+    updates = held["updates"]
+    assert sum(held.values()) - updates == pytest.approx(memory.argument_size_in_bytes, rel=0.01)
+    assert updates == held["gradients"]  # of float32, as what is trained
 
 
 def test_a_reference_is_held_where_games_are_played_and_run_before_where_rows_are_read():
@@ -433,6 +436,15 @@ def test_every_recipe_with_its_defaults_is_answered(recipe):
     code, out = ask(RECIPES[recipe](), topology="h100:1")
     assert code in (0, 1)
     assert "fits" in out or "nothing is held on a device" in out
+
+
+def test_a_recipe_that_nobody_has_counted_is_refused_by_its_name():
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Newest(ModelRun):
+        recipe = module = "newest"
+
+    with pytest.raises(command.ConfigError, match=r"Newest: dfc/fit/holdings\.py does not say"):
+        ask(Newest(), topology="h100:1")
 
 
 def test_a_model_of_its_own_and_a_tournament_of_several_hosts_are_refused():

@@ -130,8 +130,8 @@ def _training_phases(s: Workload) -> dict[str, Sizes]:
     # An update that may be dropped, or that starts from what others start from, is made beside what it starts from;
     # those after it are made in place, beside the same.
     found["optimizer step"] = resident | {"gradients": (4.0 if s.micro_batches > 1 else gradients) * trained}
-    if s.keeps:
-        found["optimizer step"] |= _made(s)
+    # What is added to the weights is whole before any of it is; where there are new weights it lies in their place.
+    found["optimizer step"] |= _made(s) if s.keeps else {"updates": 4 * trained}
     return found
 
 

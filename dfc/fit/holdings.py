@@ -57,7 +57,7 @@ def workload_of(config: Run, decoder: DecoderConfig, topology: Topology, lengths
       lengths: of an episode.
 
     Raises:
-      ConfigError: the mesh does not fit them, or the recipe runs on fewer.
+      ConfigError: the mesh does not fit them, the recipe runs on fewer, or is not counted.
     """
     problems = validation.device_problems(config, topology.devices)
     if isinstance(config, TinyPlayer) and topology.devices > 1:
@@ -92,6 +92,8 @@ def workload_of(config: Run, decoder: DecoderConfig, topology: Topology, lengths
         )
     if isinstance(config, RlRun | Sft | Preference):
         found = _trained(found, config, topology, lengths)
+    if not found.trains and not found.plays:
+        raise ConfigError([f"{type(config).__name__}: dfc/fit/holdings.py does not say what this recipe holds"])
     return found
 
 

@@ -273,7 +273,7 @@ def _training(trainer: Trainer, workload: Workload, shapes: RunShapes, often: Ru
     total = {"gradients": _placed(widened, places), "loss": found["loss"]}
     apply = shapes.trained, shapes.state, total
     given = "trained weights", "optimizer", "gradients"
-    made = "weights after the update", "optimizer after the update"
+    made = "weights after the update", "optimizer after the update", "updates"
     # Whatever the rule, a stage's first update keeps what it starts from: the most that any update holds.
     first = 1 if workload.compares else 0  # of the updates of any other iteration
     phase = "optimizer step"
