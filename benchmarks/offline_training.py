@@ -48,11 +48,11 @@ import dfc
 from dfc.config import OptimizerConfig, Preference, Sft, TrainingConfig
 from dfc.data import rows as data_rows
 from dfc.data.batches import Batches
-from dfc.episodes import TokenBatch
 from dfc.models import huggingface
 from dfc.recipes.offline import make_loss
+from dfc.samples import TokenBatch
 from dfc.training.optimizer import make_optimizer
-from dfc.training.packing import taken_out
+from dfc.training.packing import Segment, taken_out
 from dfc.training.trainer import Trainer, action_capacity
 
 CORES = 2
@@ -171,8 +171,8 @@ class Ours:
             values = self.trainer.logprobs(params, source[update].micro_batches)
             for layout, value in zip(layouts, values, strict=True):
 
-                def sides(unit: int, chosen: np.ndarray = chosen) -> list[Any]:
-                    return [(*side[int(chosen[unit])], None) for side in self.rows.sides]
+                def sides(unit: int, chosen: np.ndarray = chosen) -> list[Segment]:
+                    return [Segment(*side[int(chosen[unit])]) for side in self.rows.sides]
 
                 of_units = taken_out(layout, np.asarray(value), sides)
                 found.update({int(chosen[unit]): own for unit, own in of_units.items()})

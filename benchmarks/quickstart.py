@@ -45,7 +45,7 @@ import numpy as np
 import dfc
 from dfc.config import DivideFuseConquer, SamplingConfig
 from dfc.configs.quickstart import get_config
-from dfc.episodes import Episode, TokenBatch
+from dfc.episodes import Episode
 from dfc.evaluation import matches
 from dfc.games import registry
 from dfc.games.game import Game
@@ -57,6 +57,7 @@ from dfc.models.config import DecoderConfig
 from dfc.models.transformer import Params, bind
 from dfc.rollout.runner import EpisodeSpec
 from dfc.rollout.workers import PolicyWeights, RolloutWorkers
+from dfc.samples import TokenBatch
 from dfc.training import rl
 from dfc.training.episode_rewards import reward
 from dfc.training.optimizer import make_optimizer

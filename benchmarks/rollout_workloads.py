@@ -286,7 +286,7 @@ def require_same_weights(engine: Engine, baseline: Generate, token_ids: TokenSou
     """Returns the largest difference of log-probabilities of one reply of ours; ends the program if it is large."""
     count = min(16, engine.max_length // 3)
     prompt = token_ids(count)
-    slot = engine.open(1)
+    slot = engine.open(1, sampling=SamplingConfig())
     engine.append(slot, prompt)
     _ask(engine, slot, count)
     found: list[EngineReply] = []
@@ -294,7 +294,7 @@ def require_same_weights(engine: Engine, baseline: Generate, token_ids: TokenSou
         found = replies(engine)
     engine.close(slot)
     theirs = baseline.logprobs(np.asarray([prompt + found[0].token_ids]))[0, len(prompt) - 1 :]
-    gap = float(np.abs(theirs - np.asarray(found[0].plain_logprobs)).max())
+    gap = float(np.abs(theirs - np.asarray(found[0].sampled_logprobs)).max())
     if gap > 1e-3:
         raise SystemExit(f"log-probabilities of the same tokens differ by {gap:g}: not the same work")
     return gap

@@ -1,15 +1,14 @@
-"""The data that travels between rooms: an episode as it was played, and the arrays a trainer sees.
-
-Tokens are the truth: what was sampled is what is trained on, token for token; text is never tokenized a second time.
-"""
+"""A game as it was played: what a report, a reward and a tournament read, beside the sample that a trainer reads."""
 
 import dataclasses
 import io
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
+
+from dfc.samples import ARRAYS, Sample
 
 Speaker = Literal["policy", "opponent", "replaced", "simulator"]
 
@@ -51,12 +50,8 @@ class Episode:
       illegal_tries: of the policy's seat.
       malformed: whether the policy's last reply could not be read.
       malformed_tries: malformed replies of the policy's seat, the last one included; 0 in records without this count.
-      token_ids: the policy's whole context: observations, markup and replies, int32 [n].
-      mask: 1 where a token was sampled by the policy (and may be trained on), bool [n].
-      sampled_logprobs: of those tokens under the distribution they were sampled from, float32 [n], 0 elsewhere.
-      plain_logprobs: of those tokens under the untruncated distribution, float32 [n], 0 elsewhere.
-      policy_version: of the weights that sampled the first of them (the policy's current ones if none was sampled).
-      versions: of the weights that sampled each token, int32 [n], -1 elsewhere; None where nobody kept them.
+      sample: the policy's whole conversation in tokens, for a trainer; empty where no engine played.
+      policy_version: of the weights that sampled its first token (the policy's current ones if none was sampled).
       failure: why this game could not be played to its end, e.g. an opponent that raised; all outcomes are truncated
         then, and the replies are those before. None for every other episode.
       measures: figures of the game beside its outcome, by name; see `dfc.games.game.Game.measures`.
@@ -73,12 +68,8 @@ class Episode:
     forfeited_by: int | None
     illegal_tries: int
     malformed: bool
-    token_ids: np.ndarray
-    mask: np.ndarray
-    sampled_logprobs: np.ndarray
-    plain_logprobs: np.ndarray
+    sample: Sample
     policy_version: int
-    versions: np.ndarray | None = None
     failure: str | None = None
     measures: Mapping[str, float] = dataclasses.field(default_factory=dict)
     overrun_by: int | None = None
@@ -121,7 +112,7 @@ class Episode:
     @property
     def generated_tokens(self) -> int:
         """Tokens the policy sampled."""
-        return int(self.mask.sum())
+        return self.sample.generated_tokens
 
     def record(self, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON values
         """Returns the episode as JSON-ready data without its tokens; `more` is added (stage, iteration, reward...).
@@ -144,17 +135,14 @@ class Episode:
         }
 
 
-_ARRAYS = ("token_ids", "mask", "sampled_logprobs", "plain_logprobs", "versions")  # of an episode, [n] each
-
-
 def to_bytes(episodes: Sequence[Episode]) -> bytes:
     """Returns whole episodes as bytes: one host's for the others."""
-    facts, arrays = [], {}
+    facts: list[dict[str, Any]] = []
+    arrays: dict[str, Any] = {}
     for number, episode in enumerate(episodes):
         fields = dict(vars(episode))
-        for name in _ARRAYS:
-            if (array := fields.pop(name)) is not None:
-                arrays[f"{number}/{name}"] = array
+        sample: Sample = fields.pop("sample")
+        arrays |= {f"{number}/{name}": array for name, array in sample.arrays().items()}
         facts.append({**fields, "replies": [reply.entry() for reply in episode.replies]})
     buffer = io.BytesIO()
     np.savez(buffer, facts=np.frombuffer(json.dumps(facts).encode(), np.uint8), **arrays)
@@ -167,31 +155,9 @@ def from_bytes(data: bytes) -> list[Episode]:
         facts = json.loads(file["facts"].tobytes())
         found = []
         for number, fields in enumerate(facts):
-            arrays: dict[str, Any] = {name: file.get(f"{number}/{name}") for name in _ARRAYS}
+            arrays = {name: file[key] for name in ARRAYS if (key := f"{number}/{name}") in file}
             fields["replies"] = [PlayedReply(*reply) for reply in fields["replies"]]
             fields["outcomes"] = tuple(fields["outcomes"])
             fields["options"] = {k: tuple(v) if isinstance(v, list) else v for k, v in fields["options"].items()}
-            found.append(Episode(**fields, **arrays))
+            found.append(Episode(**fields, sample=Sample(**arrays)))
     return found
-
-
-class TokenBatch(NamedTuple):
-    """Packed rows, all [B, T]; a tuple so that it is a pytree.
-
-    Attributes:
-      tokens: int32.
-      positions: int32, from 0 within each episode.
-      segments: int32, 1, 2, ... per episode within a row; 0 is padding.
-      mask: float32, 1 at action tokens: the log-probability of token t is read at t - 1.
-      advantages: float32, the episode's, at its action tokens.
-      sampled_logprobs: float32, under the distribution the tokens were sampled from; 0 for rows that lie there.
-      reference_logprobs: float32, of the reference policy, where it was computed before; None elsewhere.
-    """
-
-    tokens: np.ndarray
-    positions: np.ndarray
-    segments: np.ndarray
-    mask: np.ndarray
-    advantages: np.ndarray
-    sampled_logprobs: np.ndarray
-    reference_logprobs: np.ndarray | None = None

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 VOCAB_CHUNK = 1024  # rows of each vocabulary shard whose logits are formed at a time
+_GATHERED = 1 << 24  # numbers of the output embedding that are gathered at a time where tokens have few choices
 _Carry = TypeVar("_Carry")
 _Chunks = TypeVar("_Chunks")
 _Results = TypeVar("_Results")
@@ -92,6 +93,64 @@ def token_logprobs_and_entropy(
     """
     head = _Head(temperature, soft_cap, vocab_chunk, vocab_shards, entropy=True)
     return _in_chunks(hidden, output_embedding, targets, token_chunk, head)
+
+
+def constrained_logprobs(
+    hidden: jax.Array,
+    output_embedding: jax.Array,
+    targets: jax.Array,
+    choices: jax.Array,
+    *,
+    temperature: float = 1.0,
+    soft_cap: float | None = None,
+) -> jax.Array:
+    """Log-probability of one target per token where only some tokens could be chosen.
+
+    With l as in `token_logprobs` and C the choices of a token::
+
+        logprob[n] = l[n, targets[n]] - log sum_{v in C[n]} exp(l[n, v])
+
+    Only the choices are projected, some tokens at a time. Gradients (reverse mode) flow into `hidden` and
+    `output_embedding`.
+
+    Args:
+      hidden: floating [tokens, width].
+      output_embedding: floating [vocabulary, width].
+      targets: int [tokens], each one of its choices.
+      choices: int [tokens, choices], distinct, padding of -1 after them; the result of a row without any means nothing.
+      temperature: above 0; that of sampling.
+      soft_cap: above 0, or None.
+
+    Returns:
+      float32 [tokens].
+
+    >>> embedding = jnp.log(jnp.asarray([[1.0], [3.0], [5.0]]))
+    >>> found = constrained_logprobs(jnp.ones((1, 1)), embedding, jnp.asarray([1]), jnp.asarray([[0, 1]]))
+    >>> round(float(jnp.exp(found[0])), 4)
+    0.75
+    """
+    tokens, most = choices.shape
+    at_once = min(tokens, max(1, _GATHERED // (most * hidden.shape[1])))
+    chunks = -(-tokens // at_once)
+
+    @jax.checkpoint  # the rows that are gathered are gathered again, not kept
+    def one_chunk(chunk: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
+        rows, target, allowed = chunk
+        given = (allowed >= 0) | (allowed[:, :1] < 0)  # without any choice all places count: no infinity, no NaN
+        gathered = jnp.asarray(output_embedding)[jnp.maximum(allowed, 0)]
+        logits = jnp.einsum("nd,nmd->nm", rows, gathered, preferred_element_type=jnp.float32)
+        if soft_cap is not None:
+            logits = soft_cap * jnp.tanh(logits / soft_cap)
+        logits = logits / temperature
+        chosen = jnp.where(allowed == target[:, None], logits, 0).sum(axis=1)
+        return chosen - jax.nn.logsumexp(logits, axis=1, where=given)
+
+    def cut(values: jax.Array, filled: int) -> jax.Array:
+        missing = ((0, chunks * at_once - tokens), *((0, 0),) * (values.ndim - 1))
+        return jnp.pad(values, missing, constant_values=filled).reshape(chunks, at_once, *values.shape[1:])
+
+    found: jax.Array = jax.lax.map(one_chunk, (cut(hidden, 0), cut(targets, 0), cut(choices, -1)))
+    return found.reshape(-1)[:tokens]
 
 
 class _Tile(NamedTuple):

@@ -31,7 +31,7 @@ from dfc.data.trajectories import Message
 from dfc.losses import dpo_loss, packed_preference_loss, rpo_loss, sft_loss
 from dfc.models import huggingface
 from dfc.models.chat import ChatTokenizer
-from dfc.training.packing import Layout, fill
+from dfc.training.packing import Layout, Segment, fill
 from dfc.training.trainer import batch_logprobs
 
 PLAYER = huggingface.resolve("tiny_player")
@@ -152,9 +152,7 @@ def behind_the_prompt(token_ids, mask):
 
 def batch_of(rows):
     """Rows, each with its sides (ids, mask), as one packed micro-batch."""
-    return fill(
-        Layout(ROW, (tuple(range(len(rows))),)), lambda row: [(token_ids, mask, None) for token_ids, mask in rows[row]]
-    )
+    return fill(Layout(ROW, (tuple(range(len(rows))),)), lambda row: [Segment(*side) for side in rows[row]])
 
 
 def our_loss_and_gradients(models, rows, loss, tmp_path):
@@ -219,7 +217,7 @@ def sides_apart(models, rows):
 def fill_rows(encoded):
     """One trajectory per row."""
     layout = Layout(max(len(token_ids) for token_ids, _ in encoded), tuple((row,) for row in range(len(encoded))))
-    return fill(layout, lambda row: [(*encoded[row], None)])
+    return fill(layout, lambda row: [Segment(*encoded[row])])
 
 
 def test_dpo_of_several_replies_agrees_once_the_environments_ids_count(models, tokenizer, tmp_path):

@@ -13,10 +13,10 @@ import numpy as np
 from tiny_models import tiny
 
 from dfc.config import OptimizerConfig
-from dfc.episodes import TokenBatch
 from dfc.losses import Loss
 from dfc.models.transformer import abstract_params
 from dfc.recipes import offline
+from dfc.samples import TokenBatch
 from dfc.training import divergence, optimizer, rl
 from dfc.training.trainer import Trainer
 

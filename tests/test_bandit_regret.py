@@ -170,9 +170,11 @@ def test_each_turn_of_a_policy_is_a_conversation_of_its_own(model):
         assert episode.outcome in ("win", "loss")
         turns = list(replay(episode.record()))
         assert len(turns) == 8
-        shown = [int(i) for i, sampled in zip(episode.token_ids, episode.mask, strict=True) if not sampled]
+        shown = [
+            int(i) for i, sampled in zip(episode.sample.token_ids, episode.sample.mask, strict=True) if not sampled
+        ]
         assert shown == tokenizer.first_turn(turns[-1].observation)  # of the last conversation only
-        said = [int(i) for i, sampled in zip(episode.token_ids, episode.mask, strict=True) if sampled]
+        said = episode.sample.token_ids[episode.sample.mask].tolist()
         end = said[-1] in tokenizer.end_token_ids
         assert tokenizer.decode(said[:-1] if end else said) == turns[-1].reply
         assert episode.measures["regret"] > 0

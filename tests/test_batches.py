@@ -8,7 +8,7 @@ from offline_rows import pairs, segments_of, sequences, trimmed, write_pairs, wr
 
 from dfc.data import rows
 from dfc.data.batches import Batches, order
-from dfc.training.packing import fill, lay_out, row_lengths
+from dfc.training.packing import Segment, fill, lay_out, row_lengths
 
 
 def source(tmp_path, found):
@@ -172,7 +172,8 @@ def test_batches_ahead_are_those_by_number_from_any_update_on(tmp_path):
 
 def test_a_filled_layout_needs_no_more_than_its_units():
     (layout,) = lay_out([3], 64, 2)
-    side = (np.asarray([5, 6, 7], np.int32), np.asarray([False, True, True]), np.asarray([-1, -2], np.float32))
+    token_ids, mask = np.asarray([5, 6, 7], np.int32), np.asarray([False, True, True])
+    side = Segment(token_ids, mask, reference_logprobs=np.asarray([-1, -2], np.float32))
     batch = fill(layout, lambda unit: [side], reference=True)  # noqa: ARG005 - one unit
     assert batch.tokens.shape == (2, 64)
     assert batch.tokens[0, :4].tolist() == [5, 6, 7, 0]

@@ -20,7 +20,10 @@ PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 API = ROOT / "docs" / "api.md"
 FOLDERS = ("benchmarks", "configs", "dfc", "docs", "games", "launch", "models", "tests")
 DOCUMENTED = (
-    *(f"dfc.{name}" for name in ("losses", "advantages", "rewards", "curriculum", "fusion", "logprobs")),
+    *(
+        f"dfc.{name}"
+        for name in ("losses", "advantages", "rewards", "curriculum", "fusion", "logprobs", "samples", "episodes")
+    ),
     "dfc.config",
     "dfc.games.game",
     "dfc.games.registry",

@@ -44,6 +44,7 @@ def make(params, *, slots=4, stops=STOPS, prefill_buckets=PREFILL_BUCKETS, max_l
         cache_buckets=CACHE_BUCKETS,
         decode_steps=STEPS,
         mesh=mesh,
+        plain_logprobs=True,
     )
 
 

@@ -50,6 +50,7 @@ def make(params, stops=STOPS):
         prefill_buckets=(4,),
         cache_buckets=(MAX_LENGTH,),
         decode_steps=3,
+        plain_logprobs=True,
     )
 
 

@@ -51,7 +51,15 @@ weights = functools.cache(functools.partial(random_params, CONFIG))
 
 def make(params=None, **shape):
     params = weights(0) if params is None else params
-    return Engine(CONFIG, params, max_length=MAX_LENGTH, stop_token_ids=STOPS, sampling=SAMPLING, **(shape or SAME))
+    return Engine(
+        CONFIG,
+        params,
+        max_length=MAX_LENGTH,
+        stop_token_ids=STOPS,
+        sampling=SAMPLING,
+        plain_logprobs=True,
+        **(shape or SAME),
+    )
 
 
 # ---- what the model says without a cache ----------------------------------------------------------------------------

@@ -48,6 +48,7 @@ def make(*, ends=None, stops=STOPS, policies=1):
         cache_buckets=(MAX_LENGTH,),
         decode_steps=3,
         ends=ends,
+        plain_logprobs=True,
     )
     for number in range(1, policies):
         engine.set_params(weights(number), number, policy=f"policy{number}")

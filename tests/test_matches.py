@@ -3,12 +3,12 @@
 import collections
 import dataclasses
 
-import numpy as np
 import pytest
 
 from dfc.episodes import Episode, PlayedReply
 from dfc.evaluation import matches
 from dfc.evaluation.statistics import Record
+from dfc.samples import Sample
 
 GAMES = {"TicTacToe-v0": {"show_board": True}, "GuessTheNumber-v0": {"max_turns": 4}, "Nim-v0": {}}
 
@@ -17,16 +17,14 @@ def episode(seat=0, outcomes=("win", "loss"), speakers="po", game="TicTacToe-v0"
     """A finished game; `speakers` lists who gave each reply: p(olicy), o(pponent), r(eplaced)."""
     names = {"p": "policy", "o": "opponent", "r": "replaced"}
     replies = [PlayedReply(1 - seat if c == "o" else seat, "[1]", names[c]) for c in speakers]
-    nothing = np.zeros(0, np.float32)
     base = {"options": {}, "game_seed": 0, "opponent": "initial", "group": 0, "forfeited_by": None}
     base |= {
         "illegal_tries": 0,
         "malformed": False,
         "policy_version": 0,
-        "sampled_logprobs": nothing,
-        "plain_logprobs": nothing,
+        "sample": Sample.empty(),
+        "replies": replies,
     }
-    base |= {"token_ids": nothing.astype(np.int32), "mask": nothing.astype(bool), "replies": replies}
     return Episode(**(base | {"game": game, "seat": seat, "outcomes": outcomes} | values))
 
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import strategies
 
-from dfc.training.packing import Sequence1D, empty_batch, micro_batches, pack, trim
+from dfc.samples import Sample
+from dfc.training.packing import Segment, empty_batch, micro_batches, pack, segment
 
 ROW = 24
 
@@ -17,7 +18,7 @@ def sequence(mask, *, advantage=1.0, seed=0):
     rng, mask = np.random.default_rng(seed), np.asarray([c == "#" for c in mask], bool)
     token_ids = rng.integers(1, 1_000_000, size=len(mask)).astype(np.int32)
     sampled_logprobs = -rng.uniform(0.1, 9, size=len(mask)).astype(np.float32)
-    return Sequence1D(token_ids, mask, sampled_logprobs, advantage)
+    return segment(Sample(token_ids, mask, sampled_logprobs), advantage)
 
 
 def unpack(batch):
@@ -25,8 +26,8 @@ def unpack(batch):
     found = []
     for row in range(len(batch.tokens)):
         parts = {}
-        for place, segment in enumerate(batch.segments[row].tolist()):
-            parts.setdefault(segment, []).append(place)
+        for place, number in enumerate(batch.segments[row].tolist()):
+            parts.setdefault(number, []).append(place)
         padding = parts.pop(0, [])
         for array in (batch.tokens, batch.positions, batch.mask, batch.advantages, batch.sampled_logprobs):
             assert not array[row, padding].any()
@@ -41,16 +42,14 @@ def unpack(batch):
 
 
 def expected(sequences):
-    """The same from the sequences: up to the last drawn id, with zeros where nothing was drawn."""
+    """The same from the sequences, with zeros where nothing was sampled."""
     found = []
     for s in sequences:
-        picture = "".join("#" if m else "." for m in s.mask)
-        end = len(picture.rstrip("."))
-        if end:
-            mask = tuple(1.0 if c == "#" else 0.0 for c in picture[:end])
+        if len(s.token_ids):
+            mask = tuple(1.0 if m else 0.0 for m in s.mask)
             advantages = tuple(float(np.float32(s.advantage)) * m for m in mask)
-            sampled_logprobs = tuple(float(p) * m for p, m in zip(s.sampled_logprobs, mask, strict=False))
-            found.append((tuple(s.token_ids[:end].tolist()), mask, advantages, sampled_logprobs))
+            sampled_logprobs = tuple(float(p) * m for p, m in zip(s.sampled_logprobs, mask, strict=True))
+            found.append((tuple(s.token_ids.tolist()), mask, advantages, sampled_logprobs))
     return found
 
 
@@ -83,12 +82,11 @@ def test_longer_sequences_come_first_and_fill_rows():
 
 
 def test_what_stands_behind_the_last_drawn_id_is_cut():
-    s = sequence("..#.#....", advantage=0.5)
-    cut = trim(s)
+    cut = sequence("..#.#....", advantage=0.5)
     assert [len(x) for x in (cut.token_ids, cut.mask, cut.sampled_logprobs)] == [5, 5, 5]
     assert cut.advantage == 0.5
-    assert len(trim(sequence("......")).token_ids) == 0
-    # So a conversation longer than a row fits if what was drawn does.
+    assert len(sequence("......").token_ids) == 0
+    # A conversation longer than a row fits if what was drawn does.
     assert pack([sequence("." * 20 + "#" + "." * 90)], ROW, 1).mask.sum() == 1
 
 
@@ -120,3 +118,25 @@ def test_micro_batches_are_the_batch_in_pieces():
     assert {array.shape for piece in pieces for array in piece[:6]} == {(3, ROW)}
     for name in batch._fields[:6]:
         np.testing.assert_array_equal(np.concatenate([getattr(p, name) for p in pieces]), getattr(batch, name))
+
+
+def test_choices_lie_at_their_tokens_and_have_room_in_powers_of_two():
+    few = Segment(
+        np.asarray([1, 7, 3], np.int32),
+        np.asarray([False, True, True]),
+        choices=np.asarray([[-1, -1], [7, 9], [3, -1]]),
+    )
+    many = np.full((2, 20), -1)
+    many[1] = np.arange(20)
+    more = Segment(np.asarray([2, 5], np.int32), np.asarray([False, True]), choices=many)
+    free = sequence("..##", seed=3)
+    assert pack([free], ROW, 1).choices is None
+    alone = pack([few, free], ROW, 1)
+    assert alone.choices.shape == (1, ROW, 16)
+    assert (alone.choices >= 0).sum() == 3
+    both = pack([few, more], ROW, 1)
+    assert both.choices.shape == (1, ROW, 32)
+    assert both.choices[0, 1, :3].tolist() == [7, 9, -1]
+    assert both.choices[0, 2, :2].tolist() == [3, -1]
+    assert both.choices[0, 4].tolist() == [*range(20), *[-1] * 12]
+    assert [b.choices.shape for b in micro_batches(both._replace(), 1)] == [(1, ROW, 32)]

@@ -15,9 +15,10 @@ from dfc.config import (
     MixedPriorityConfig,
     RewardConfig,
 )
-from dfc.episodes import Episode, PlayedReply, TokenBatch
+from dfc.episodes import Episode, PlayedReply
 from dfc.errors import TrainingError
 from dfc.recipes.divide_fuse_conquer import imitation_loss, learning, won_sequences
+from dfc.samples import Sample, TokenBatch
 from dfc.training import rl
 from dfc.training.episode_rewards import reward
 from dfc.training.rl_run import State
@@ -53,10 +54,12 @@ def episode(
         forfeited_by=seat if outcome == "invalid" else None,
         illegal_tries=illegal,
         malformed=malformed,
-        token_ids=np.arange(n, dtype=np.int32) + 100 * group,
-        mask=np.arange(n) >= 2,
-        sampled_logprobs=np.linspace(-1, -2, n, dtype=np.float32),
-        plain_logprobs=np.zeros(n, np.float32),
+        sample=Sample(
+            np.arange(n, dtype=np.int32) + 100 * group,
+            np.arange(n) >= 2,
+            np.linspace(-1, -2, n, dtype=np.float32),
+            choices=np.arange(2 * n, dtype=np.int32).reshape(n, 2),
+        ),
         policy_version=0,
         overrun_by=by,
     )
@@ -325,11 +328,8 @@ def test_sequences_carry_what_was_drawn():
     episodes, values = groups_of([1.0, -1.0])
     (share,) = rl.sequences(episodes, values, PLAIN, 0)
     for sequence, source in zip(share, episodes, strict=True):
-        assert sequence.token_ids is source.token_ids
-        assert sequence.mask is source.mask
-        assert (
-            sequence.sampled_logprobs is source.sampled_logprobs
-        )  # of the distribution sampled from, not the plain one
+        for name in ("token_ids", "mask", "sampled_logprobs", "choices"):
+            np.testing.assert_array_equal(getattr(sequence, name), getattr(source.sample, name))
 
 
 @pytest.mark.parametrize("value", [0.1, -2.0, 1 / 3, -1.2500001])

@@ -26,7 +26,7 @@ from dfc.rollout.runner import THINK_PROMPT, EpisodeSpec, RolloutRunner, system_
 from dfc.tiny_player import build_tokenizer, transcripts
 from dfc.training import rl
 from dfc.training.episode_rewards import reward
-from dfc.training.packing import Sequence1D, pack
+from dfc.training.packing import pack, segment
 from dfc.training.trainer import batch_logprobs
 
 GAMES = {
@@ -164,7 +164,7 @@ def turns(episode):
 
 def rendered(tokenizer, episode):
     """Walks through an episode's ids next to its replay; returns how its replies ended."""
-    token_ids, sampled = episode.token_ids.tolist(), episode.mask.tolist()
+    token_ids, sampled = episode.sample.token_ids.tolist(), episode.sample.mask.tolist()
     at, closed, ends = 0, False, collections.Counter()
     for number, turn in enumerate(turns(episode)):
         context = tokenizer.next_turn(turn.observation, closed=closed) if number else None
@@ -215,14 +215,14 @@ def test_every_id_is_what_the_replay_of_the_game_says(tokenizer, kind):
         several += sum(found.values()) > 2
         if episode.outcome == "truncated":  # what it was asked, or nothing if the other seat was to move
             asked = tokenizer.next_turn(last_observation(episode), closed=closed)
-            rest = episode.token_ids[at:][~episode.mask[at:]].tolist()
+            rest = episode.sample.token_ids[at:][~episode.sample.mask[at:]].tolist()
             if rest[len(asked) :]:  # a replaced action found no room
-                assert len(episode.token_ids) > MAX_LENGTH
+                assert len(episode.sample.token_ids) > MAX_LENGTH
                 assert tokenizer.decode(rest[len(asked) :]).startswith("[")
                 del rest[len(asked) :]
             assert rest in ([], asked)
         else:
-            assert at == len(episode.token_ids)
+            assert at == len(episode.sample.token_ids)
     assert several
     assert ends["closed" if kind.get("stop") == () else "stopped"] > 10
 
@@ -230,18 +230,15 @@ def test_every_id_is_what_the_replay_of_the_game_says(tokenizer, kind):
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
 def test_log_probabilities_stand_at_drawn_ids_and_nowhere_else(tokenizer, kind):
     for episode in played(tokenizer, **kind):
-        shape = episode.token_ids.shape
-        assert {episode.mask.shape, episode.sampled_logprobs.shape, episode.plain_logprobs.shape} == {shape}
-        assert (episode.token_ids.dtype, episode.mask.dtype, episode.sampled_logprobs.dtype) == (
+        shape = episode.sample.token_ids.shape
+        assert {episode.sample.mask.shape, episode.sample.sampled_logprobs.shape} == {shape}
+        assert (episode.sample.token_ids.dtype, episode.sample.mask.dtype, episode.sample.sampled_logprobs.dtype) == (
             np.int32,
             bool,
             np.float32,
         )
-        for logprobs in (episode.sampled_logprobs, episode.plain_logprobs):
-            np.testing.assert_array_equal(logprobs != 0, episode.mask)
-            assert (logprobs <= 0).all()
-        # No filter, temperature 1: both are the same.
-        np.testing.assert_allclose(episode.sampled_logprobs, episode.plain_logprobs, atol=1e-6)
+        np.testing.assert_array_equal(episode.sample.sampled_logprobs != 0, episode.sample.mask)
+        assert (episode.sample.sampled_logprobs <= 0).all()
         spoken = sum(reply.speaker == "policy" for reply in episode.replies)
         assert (episode.generated_tokens > 0) == (spoken > 0) or episode.outcome == "truncated"
 
@@ -249,7 +246,7 @@ def test_log_probabilities_stand_at_drawn_ids_and_nowhere_else(tokenizer, kind):
 def test_the_trainer_finds_the_log_probabilities_of_the_rollout(tokenizer, model):
     """Ids drawn one by one from a cache against whole packed rows."""
     episodes = played(tokenizer, "other")
-    batch = pack([Sequence1D(e.token_ids, e.mask, e.sampled_logprobs, 1.0) for e in episodes], MAX_LENGTH, 4)
+    batch = pack([segment(e.sample, 1.0) for e in episodes], MAX_LENGTH, 4)
     assert batch.mask.sum() == sum(e.generated_tokens for e in episodes) > 50
     capacity = batch.mask.size
     found = jax.jit(lambda params: batch_logprobs(model.config, params, batch, capacity))(model.params)
@@ -297,9 +294,9 @@ def test_a_scripted_opponent_plays_its_seat_legally(tokenizer):
 
 def same(first, second):
     assert first.record() == second.record()
-    assert first.token_ids.tolist() == second.token_ids.tolist()
-    assert first.mask.tolist() == second.mask.tolist()
-    np.testing.assert_allclose(first.sampled_logprobs, second.sampled_logprobs, atol=1e-4, rtol=0)
+    assert first.sample.token_ids.tolist() == second.sample.token_ids.tolist()
+    assert first.sample.mask.tolist() == second.sample.mask.tolist()
+    np.testing.assert_allclose(first.sample.sampled_logprobs, second.sample.sampled_logprobs, atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("opponent", ["other", "policy", "scripted"])
@@ -336,7 +333,7 @@ def test_both_seats_of_the_policy_give_an_episode_each(tokenizer, model, epsilon
     several = 0
     for spec, before, (own, *others) in zip(wanted, alone, pairs, strict=True):
         assert own.record() == before.record()
-        assert own.token_ids.tolist() == before.token_ids.tolist()
+        assert own.sample.token_ids.tolist() == before.sample.token_ids.tolist()
         assert len(others) == registry.make(spec.game).seats - 1
         for other in others:
             assert (other.seat, other.group, other.opponent) == (1 - own.seat, own.group, "itself")
@@ -345,7 +342,7 @@ def test_both_seats_of_the_policy_give_an_episode_each(tokenizer, model, epsilon
             assert mine == [reply.text for reply in own.replies if reply.seat == other.seat]
             if other.outcome != "truncated" and mine:
                 at, _, ends = rendered(tokenizer, other)
-                assert at == len(other.token_ids)
+                assert at == len(other.sample.token_ids)
                 several += sum(ends.values()) > 1
             turn_verdicts = [turn.verdict for turn in turns(other)]
             assert other.illegal_tries == sum(v in ("illegal", "forfeit_illegal") for v in turn_verdicts)
@@ -395,13 +392,13 @@ def test_the_policys_version_is_written_to_episodes(model):
 def test_an_epsilon_of_1_replaces_every_action_by_a_legal_one(model, opponent):
     episodes = model.runner(opponent).play(specs(12, epsilon=1.0))
     for episode in episodes:
-        assert not episode.mask.any()
-        assert not episode.sampled_logprobs.any()
+        assert not episode.sample.mask.any()
+        assert not episode.sample.sampled_logprobs.any()
         own = turns(episode)
         assert {(turn.status, turn.verdict) for turn in own} <= {("replaced", Verdict.PLAYED)}
         assert episode.illegal_tries == 0
     assert sum(len(turns(e)) for e in episodes) > 12
-    batch = pack([Sequence1D(e.token_ids, e.mask, e.sampled_logprobs, 1.0) for e in episodes], MAX_LENGTH, 1)
+    batch = pack([segment(e.sample, 1.0) for e in episodes], MAX_LENGTH, 1)
     assert not batch.mask.any()
 
 
@@ -450,15 +447,13 @@ def test_a_full_context_truncates_and_nothing_is_drawn_behind_it(model, epsilon)
     assert 3 < len(cut) < 24
     for episode in cut:
         assert set(episode.outcomes) == {"truncated"}
-        assert len(episode.token_ids) >= limit
+        assert len(episode.sample.token_ids) >= limit
         list(replay(episode.record()))
     for episode in episodes:
-        assert not episode.mask[limit:].any()
-        assert (episode.outcome == "truncated") or len(episode.token_ids) <= limit
+        assert not episode.sample.mask[limit:].any()
+        assert (episode.outcome == "truncated") or len(episode.sample.token_ids) <= limit
     assert runner.engine.free == 8
-    pack(
-        [Sequence1D(e.token_ids, e.mask, e.sampled_logprobs, 1.0) for e in episodes], limit, 1
-    )  # rows of max_length suffice
+    pack([segment(e.sample, 1.0) for e in episodes], limit, 1)  # rows of max_length suffice
 
 
 def test_a_reply_cut_by_a_full_context_truncates_instead_of_forfeiting(tokenizer):
@@ -469,8 +464,8 @@ def test_a_reply_cut_by_a_full_context_truncates_instead_of_forfeiting(tokenizer
         assert (episode.outcome, episode.malformed, episode.forfeited_by) == ("truncated", False, None)
         assert (episode.overrun_by, episode.overran, reward(episode, RewardConfig())) == (0, True, -1.0)
         assert episode.record()["overrun_by"] == 0
-        assert len(episode.token_ids) == limit
-        assert episode.mask[-3:].all()
+        assert len(episode.sample.token_ids) == limit
+        assert episode.sample.mask[-3:].all()
         assert episode.replies == []
         list(replay(episode.record()))
     assert runner.engine.free == 8
@@ -514,8 +509,8 @@ def test_an_input_above_its_limit_ends_the_game_before_the_engine_is_asked(token
         if episode.seat == 0 and episode.outcome == "truncated":
             ended += 1
             assert (episode.overrun_by, len(own), episode.overran) == (0, 1, True)
-            assert len(episode.token_ids) > first
-            assert not episode.mask[-1]  # the new observation is there, and no reply to it
+            assert len(episode.sample.token_ids) > first
+            assert not episode.sample.mask[-1]  # the new observation is there, and no reply to it
         list(replay(episode.record()))
     assert ended == 4
 
@@ -531,7 +526,7 @@ def test_a_reply_without_an_action_is_malformed_and_ends_the_game(tokenizer):
     runner = Model(tokenizer, only="x", end=-9.0).runner(RandomLegal(), sampling=SamplingConfig(temperature=0.0))
     for spec, episode in zip(specs(6), runner.play(specs(6)), strict=True):
         assert "[" not in episode.replies[-1].text
-        assert (episode.generated_tokens, episode.mask[-4:].all()) == (4, True)  # cut at max_reply_length
+        assert (episode.generated_tokens, episode.sample.mask[-4:].all()) == (4, True)  # cut at max_reply_length
         assert episode.malformed
         assert episode.forfeited_by == spec.seat
         assert episode.outcome == "invalid"
@@ -553,7 +548,7 @@ def test_the_other_seats_malformed_reply_is_not_the_policys(tokenizer, model):
         assert (episode.outcome, episode.malformed) == ("win", False)
     early = [e for e in lost if e.seat == 1 and len(e.replies) == 1]
     assert early  # won before the first turn: nothing to train on
-    assert all(e.token_ids.size == 0 and e.steps == 0 for e in early)
+    assert all(e.sample.token_ids.size == 0 and e.steps == 0 for e in early)
 
 
 # ---- prompts and errors -----------------------------------------------------------------------------------------
@@ -564,8 +559,8 @@ def test_the_think_prompt_stands_before_the_first_observation_only(tokenizer, mo
     (episode,) = model.runner(RandomLegal(), rollout=rollout).play(specs(1, epsilon=1.0))
     observations = [turn.observation for turn in turns(episode)]
     start = tokenizer.first_turn(observations[0], system=THINK_PROMPT)
-    assert episode.token_ids[: len(start)].tolist() == start
-    assert tokenizer.decode(episode.token_ids).count("<think>") == THINK_PROMPT.count("<think>")
+    assert episode.sample.token_ids[: len(start)].tolist() == start
+    assert tokenizer.decode(episode.sample.token_ids).count("<think>") == THINK_PROMPT.count("<think>")
 
 
 def test_the_language_of_thought_is_said_where_one_is_chosen():

@@ -129,9 +129,9 @@ def specs(count, game="TicTacToe-v0", seat=None, epsilon=0.0):
 
 def same(first, second):
     assert first.record() == second.record()
-    assert first.token_ids.tolist() == second.token_ids.tolist()
-    np.testing.assert_allclose(first.sampled_logprobs, second.sampled_logprobs, atol=1e-4, rtol=0)
-    assert first.versions.tolist() == second.versions.tolist()
+    assert first.sample.token_ids.tolist() == second.sample.token_ids.tolist()
+    np.testing.assert_allclose(first.sample.sampled_logprobs, second.sample.sampled_logprobs, atol=1e-4, rtol=0)
+    assert first.sample.versions.tolist() == second.sample.versions.tolist()
 
 
 def first_free(messages):
@@ -357,7 +357,7 @@ def test_a_player_that_raises_ends_its_game_as_failed_and_no_other(tokenizer):
         assert episode.record()["failure"] == episode.failure
         assert (truncated(episode), episode.forfeited_by, episode.malformed) == (True, None, False)
         assert episode.replies == whole.replies[:count]
-        assert episode.token_ids.tolist() == whole.token_ids[: len(episode.token_ids)].tolist()
+        assert episode.sample.token_ids.tolist() == whole.sample.token_ids[: len(episode.sample.token_ids)].tolist()
         list(replay(episode.record()))
     assert engine.free == SLOTS
 
@@ -481,7 +481,7 @@ def test_a_game_that_never_ends_is_truncated(tokenizer, monkeypatch, opponent):
             assert limit is None or len(episode.replies) == limit
             assert (episode.overrun_by is None) == (limit is not None)
             assert limit is not None or len(episode.replies) < 40  # the context was full before
-            assert not episode.mask[rollout.max_length :].any()
+            assert not episode.sample.mask[rollout.max_length :].any()
         assert engine.free == SLOTS
 
 
@@ -598,13 +598,13 @@ def test_every_drawn_id_carries_the_version_it_was_drawn_under(tokenizer):
 
     found = runner.play(listed())
     for episode in found:
-        assert episode.versions.dtype == np.int32
-        np.testing.assert_array_equal(episode.versions == -1, ~episode.mask)
-        sampled = episode.versions[episode.mask]
+        assert episode.sample.versions.dtype == np.int32
+        np.testing.assert_array_equal(episode.sample.versions == -1, ~episode.sample.mask)
+        sampled = episode.sample.versions[episode.sample.mask]
         assert (np.diff(sampled) >= 0).all()
         assert episode.policy_version == sampled[0]
     assert {e.policy_version for e in found} == {3, 4}
-    assert any(len(set(e.versions[e.mask].tolist())) == 2 for e in found)  # some were under way
+    assert any(len(set(e.sample.versions[e.sample.mask].tolist())) == 2 for e in found)  # some were under way
 
 
 @pytest.mark.parametrize("game", GAMES)

@@ -14,7 +14,7 @@ from dfc.config import GrpoConfig, TrainingConfig
 from dfc.models.lora import ALL_LINEAR, LoraConfig, merge
 from dfc.models.sharding import make_mesh
 from dfc.models.transformer import bind
-from dfc.training.packing import Sequence1D, micro_batches, pack
+from dfc.training.packing import Segment, micro_batches, pack
 from dfc.training.rl import make_loss
 from dfc.training.trainer import Trainer
 
@@ -51,7 +51,7 @@ def honest():
         mask = rng.random(length) < 0.9
         mask[0], mask[-1] = False, True
         token_ids = rng.integers(0, CONFIG.vocabulary, size=length).astype(np.int32)
-        found.append(Sequence1D(token_ids, mask, np.asarray(alone(weights(), token_ids)), float(rng.normal())))
+        found.append(Segment(token_ids, mask, float(rng.normal()), np.asarray(alone(weights(), token_ids))))
     return found
 
 

@@ -17,7 +17,7 @@ from dfc.models.transformer import bind
 from dfc.training import divergence
 from dfc.training import trainer as trainer_module
 from dfc.training.optimizer import learning_rate, make_optimizer
-from dfc.training.packing import Sequence1D, empty_batch, micro_batches, pack
+from dfc.training.packing import Segment, empty_batch, micro_batches, pack
 from dfc.training.rl import make_loss
 from dfc.training.trainer import Trainer, action_capacity, batch_logprobs
 
@@ -44,7 +44,7 @@ def sequences(lengths=(9, 14, 5, 20, 11, 7, 30, 4), seed=0):
         mask[0], mask[-1] = False, True  # nothing predicts a first id
         token_ids = rng.integers(0, CONFIG.vocabulary, size=length).astype(np.int32)
         logprobs = (-4 + 0.3 * rng.normal(size=length)).astype(np.float32)
-        found.append(Sequence1D(token_ids, mask, logprobs, float(rng.normal())))
+        found.append(Segment(token_ids, mask, float(rng.normal()), logprobs))
     return found
 
 

@@ -16,7 +16,7 @@ from dfc.models.lora import ALL_LINEAR, LoraConfig, merge
 from dfc.models.quantization import quantize_params
 from dfc.models.sharding import make_mesh, param_shardings
 from dfc.models.transformer import abstract_params, is_stacked
-from dfc.training.packing import Sequence1D, micro_batches, pack
+from dfc.training.packing import Segment, micro_batches, pack
 from dfc.training.rl import make_loss
 from dfc.training.trainer import Trainer
 
@@ -66,7 +66,7 @@ def batches(rows=4, count=2):
         mask[0], mask[-1] = False, True
         logprobs = np.where(mask, rng.normal(size=length) - 4, 0).astype(np.float32)
         token_ids = rng.integers(0, 64, length).astype(np.int32)
-        found.append(Sequence1D(token_ids, mask, logprobs, float(rng.normal())))
+        found.append(Segment(token_ids, mask, float(rng.normal()), logprobs))
     cut = micro_batches(pack(found, ROW, rows), rows)
     assert len(cut) >= count
     return cut[:count]

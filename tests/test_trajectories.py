@@ -67,9 +67,9 @@ def test_the_messages_are_what_the_seat_was_shown_and_what_it_said():
 def test_ids_are_the_episodes_own_and_the_row_replays(game_id):
     episode = played(game_id, 7, rng_seed=2)
     found = trajectory(episode, sample=11)
-    assert np.array_equal(found.token_ids, episode.token_ids)
-    assert np.array_equal(found.mask, episode.mask)
-    assert (found.tokens, found.action_tokens) == (len(episode.token_ids), int(episode.mask.sum()))
+    assert np.array_equal(found.token_ids, episode.sample.token_ids)
+    assert np.array_equal(found.mask, episode.sample.mask)
+    assert (found.tokens, found.action_tokens) == (len(episode.sample.token_ids), int(episode.sample.mask.sum()))
     assert [turn.reply for turn in replay(found.record())] == [reply.text for reply in episode.replies]
     assert dict(found.measures) == dict(episode.measures)
     assert found.sample == 11

@@ -87,9 +87,9 @@ def test_hosts_with_different_numbers_of_games_return_the_episodes_of_one_proces
                 other.outcomes,
                 other.replies,
             )
-            np.testing.assert_array_equal(one.token_ids, other.token_ids)
-            np.testing.assert_array_equal(one.versions, other.versions)
-            np.testing.assert_allclose(one.sampled_logprobs, other.sampled_logprobs, atol=1e-5, rtol=0)
+            np.testing.assert_array_equal(one.sample.token_ids, other.sample.token_ids)
+            np.testing.assert_array_equal(one.sample.versions, other.sample.versions)
+            np.testing.assert_allclose(one.sample.sampled_logprobs, other.sample.sampled_logprobs, atol=1e-5, rtol=0)
 
 
 def test_each_host_drew_its_own_share_only(played):

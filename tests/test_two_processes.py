@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from dfc.models import huggingface
-from dfc.training.packing import Sequence1D, pack
+from dfc.training.packing import Segment, pack
 from dfc.training.trainer import batch_logprobs
 
 ROOT = Path(__file__).parent.parent
@@ -65,7 +65,7 @@ distributed.connect(processes)
 import jax, numpy as np, optax
 from jax.experimental import multihost_utils
 from dfc.config import GrpoConfig, TrainingConfig
-from dfc.episodes import TokenBatch
+from dfc.samples import TokenBatch
 from dfc.models import huggingface, sharding
 from dfc.training import rl
 from dfc.training.trainer import Trainer
@@ -228,7 +228,7 @@ def fixed_batch():
         mask = random.random(size) < 0.5
         mask[0], mask[-1] = False, True
         token_ids = random.integers(0, config.vocabulary, size).astype(np.int32)
-        return Sequence1D(token_ids, mask, np.zeros(size, np.float32), float(random.normal()))
+        return Segment(token_ids, mask, float(random.normal()))
 
     batch = pack([episode() for _ in range(17)], ROW, 8)
     old = np.asarray(jax.jit(lambda p: batch_logprobs(config, p, batch))(params))

@@ -25,7 +25,7 @@ def played(rollout, opponent):
     specs = match_specs(GAMES, 6, 0, "table")
     episodes = workers.play(specs, PolicyWeights(workers.initial_params), opponent)
     assert [(e.game, e.game_seed, e.seat) for e in episodes] == [(j.game, j.game_seed, j.seat) for j in specs]
-    return [(e.replies, e.outcomes, e.token_ids.tolist()) for e in episodes]
+    return [(e.replies, e.outcomes, e.sample.token_ids.tolist()) for e in episodes]
 
 
 @pytest.mark.parametrize("opponent", ["initial", "random_legal"])

@@ -9,6 +9,7 @@ from dfc.episodes import Episode, PlayedReply
 from dfc.games import registry
 from dfc.games.game import Verdict
 from dfc.games.rng import GameRng
+from dfc.samples import Sample
 
 PROVENANCE = Provenance(
     model="tiny_player", model_hash="abc123", sampling={"temperature": 1.5, "min_p": 0.3}, seed=3, commit="0f0f"
@@ -49,10 +50,11 @@ def played(game_id, game_seed, replies=None, *, options=None, rng_seed=0, cut_af
         forfeited_by=game.forfeited_by,
         illegal_tries=game.illegal_tries[0],
         malformed=malformed,
-        token_ids=numbers.integers(0, 1000, length).astype(np.int32),
-        mask=mask,
-        sampled_logprobs=np.where(mask, numbers.normal(size=length), 0).astype(np.float32),
-        plain_logprobs=np.zeros(length, np.float32),
+        sample=Sample(
+            numbers.integers(0, 1000, length).astype(np.int32),
+            mask,
+            np.where(mask, numbers.normal(size=length), 0).astype(np.float32),
+        ),
         policy_version=4,
         failure=game.discarded,
         measures=game.measures(),

@@ -13,9 +13,9 @@ import grain
 import numpy as np
 
 from dfc.data.rows import TrainingRows
-from dfc.episodes import TokenBatch
 from dfc.games.rng import derive_seed
-from dfc.training.packing import Layout, Side, fill, lay_out
+from dfc.samples import TokenBatch
+from dfc.training.packing import Layout, Segment, fill, lay_out
 
 _AHEAD = 2  # updates packed ahead; each is as large as its micro-batches
 
@@ -59,12 +59,12 @@ def order(rows: int, batch_size: int, epochs: int, seed: int) -> Any:  # noqa: A
     return numbers.batch(batch_size, batch_fn=lambda chosen: np.asarray(chosen, np.int64)).repeat(epochs)
 
 
-def sides_of(rows: TrainingRows, reference: SideLogprobs | None) -> Callable[[int], list[Side]]:
+def sides_of(rows: TrainingRows, reference: SideLogprobs | None) -> Callable[[int], list[Segment]]:
     """Returns a function that gives the sides of a row as packing wants them."""
 
-    def sides(row: int) -> list[Side]:
+    def sides(row: int) -> list[Segment]:
         return [
-            (*side[row], None if reference is None else reference.side(row, number))
+            Segment(*side[row], reference_logprobs=None if reference is None else reference.side(row, number))
             for number, side in enumerate(rows.sides)
         ]
 
@@ -118,7 +118,7 @@ class Batches:
         """Returns the batch of an update, from 0."""
         chosen, layouts = self.layouts(update)
 
-        def sides(unit: int) -> list[Side]:
+        def sides(unit: int) -> list[Segment]:
             return self._sides(int(chosen[unit]))
 
         filled = [

@@ -24,12 +24,12 @@ from dfc import files, multihost
 from dfc.data.batches import sides_of
 from dfc.data.rows import TrainingRows
 from dfc.data.trajectory_files import DatasetError, write_atomically
-from dfc.episodes import TokenBatch
 from dfc.models import model_folders
 from dfc.models.safetensors_format import Location
 from dfc.runs.progress import Progress
 from dfc.runs.stop_signals import Stop
-from dfc.training.packing import Side, fill, lay_out, taken_out
+from dfc.samples import TokenBatch
+from dfc.training.packing import Segment, fill, lay_out, taken_out
 
 Compute = Callable[[Sequence[TokenBatch]], Sequence[np.ndarray]]  # micro-batches -> float32 [B, T] of each, whole
 _FORMAT = 1
@@ -169,7 +169,7 @@ def _computed(
     """Returns the values of a part's rows, by row."""
     of_row = sides_of(rows, None)
 
-    def sides(unit: int) -> list[Side]:
+    def sides(unit: int) -> list[Segment]:
         return of_row(part[unit])
 
     layouts = lay_out(rows.lengths[part].tolist(), *shape)

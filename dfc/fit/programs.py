@@ -15,7 +15,6 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from dfc.config import Preference, RlRun, Run, Sft, TinyPlayer
-from dfc.episodes import TokenBatch
 from dfc.fit import analytic, traced
 from dfc.fit.compilation import DoesNotFitError, compile_program, quiet
 from dfc.fit.hardware import Topology, require_cudnn, topology_devices
@@ -32,6 +31,7 @@ from dfc.models.cache import empty_cache
 from dfc.models.lora import abstract_adapters
 from dfc.models.transformer import Adapters, abstract_params
 from dfc.recipes import tiny_player
+from dfc.samples import TokenBatch
 from dfc.training.optimizer import make_optimizer
 from dfc.training.trainer import Trainer
 

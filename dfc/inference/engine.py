@@ -67,6 +67,7 @@ class Engine:
         ends: Callable[[list[int]], int | None] | None = None,
         mesh: Mesh | None = None,
         hosts: Literal["same", "own"] = "same",
+        plain_logprobs: bool = False,
     ) -> None:
         """Allocates the cache.
 
@@ -88,6 +89,8 @@ class Engine:
           ends: for stop strings: given a reply's tokens so far, how many of them to keep if it is over, else None.
           mesh: the devices of all hosts, with axes data, fsdp and tensor; None, or one device: this one.
           hosts: whether all hosts make the same calls, or each has its own conversations.
+          plain_logprobs: whether replies have log-probabilities of the untruncated distribution too, which costs a
+            second sum over the vocabulary.
 
         Raises:
           ValueError: the numbers do not fit each other.
@@ -95,7 +98,7 @@ class Engine:
         mesh = None if mesh is None or mesh.size == 1 else mesh
         self._programs = programs(config, mesh)
         self._own = hosts == "own" and jax.process_count() > 1
-        self._config, self._sampling, self._ends = config, sampling, ends
+        self._config, self._sampling, self._ends, self._plain = config, sampling, ends, plain_logprobs
         self.max_length, self._steps = max_length, decode_steps
         self.slot_allocator = SlotAllocator(slots, self._programs.shards, mesh if self._own else None)
         most = (
@@ -441,7 +444,7 @@ class Engine:
         at = slot_allocator.assign(chosen, plan.rows, whole=whole)  # row -> slot
         given = fill(plan, slot_allocator, at, self._slots, self._sampling, apart=self._own)
         filters = filters_of(list(self._settings))
-        shape = Shape(self._config, filters, plan.length, whole, policy.pool is not None)
+        shape = Shape(self._config, filters, plan.length, whole, policy.pool is not None, self._plain)
         common = policy.weights, self._cache
         rows = self._placed(given.rows)
         if plan.stage == DECODE:
@@ -517,7 +520,7 @@ class Engine:
         return pending_reply.reply(slot, stopped=stopped)
 
     def _scored(self, slot: int, state: SlotState, version: int, logprobs: np.ndarray) -> EngineReply | None:
-        """Takes over the log-probabilities [2, n] of the tokens after those that were processed last."""
+        """Takes over the log-probabilities [1 or 2, n] of the tokens after those that were processed last."""
         pending_reply = state.pending_reply
         assert pending_reply is not None  # noqa: S101 - the caller has looked
         self._check_numbers(state, logprobs)

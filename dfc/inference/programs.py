@@ -102,6 +102,7 @@ class Shape:
       positions: of the resident cache that the rows read; 0 to all of them.
       whole: the rows are all slots in order, and all positions are read: nothing has to be taken out.
       pooled: the adapters are a pool.
+      plain: whether plain log-probabilities are computed beside those of sampling: K is 2 in what follows, else 1.
     """
 
     config: DecoderConfig
@@ -109,6 +110,11 @@ class Shape:
     positions: int
     whole: bool
     pooled: bool
+    plain: bool = False
+
+    def kinds(self, sampled_logprobs: jax.Array, plain_logprobs: jax.Array) -> jax.Array:
+        """Returns the kinds of log-probabilities that are asked for, [K, ...]."""
+        return jnp.stack([sampled_logprobs, plain_logprobs] if self.plain else [sampled_logprobs])
 
 
 class Programs:
@@ -212,7 +218,7 @@ class Programs:
           shape: static.
 
         Returns:
-          token ids int32 [R]; log-probabilities float32 [2, R], of the distribution sampled from and the plain one; the
+          token ids int32 [R]; log-probabilities float32 [K, R], of the distribution sampled from and the plain one; the
           cache.
         """
         model, hidden, cache = self._read(weights, cache, rows, tokens, shape)
@@ -222,12 +228,12 @@ class Programs:
         token_ids, sampled_logprobs, plain_logprobs = sample_tokens(
             model.logits(final), jnp.asarray(uniform), rows.sampling, shape.filters, allowed
         )
-        return token_ids, jnp.stack([sampled_logprobs, plain_logprobs]), cache
+        return token_ids, shape.kinds(sampled_logprobs, plain_logprobs), cache
 
     def _score(
         self, weights: EngineWeights, cache: Cache, rows: CallRows, tokens: Array, targets: Array, *, shape: Shape
     ) -> tuple[jax.Array, Cache]:
-        """Processes tokens [R, W]; returns the log-probabilities float32 [2, R, W] of targets [R, W] after each."""
+        """Processes tokens [R, W]; returns the log-probabilities float32 [K, R, W] of targets [R, W] after each."""
         model, hidden, cache = self._read(weights, cache, rows, tokens, shape)
 
         def one(column: tuple[jax.Array, jax.Array]) -> jax.Array:  # [R, V] at a time, never [R, W, V]
@@ -236,10 +242,10 @@ class Programs:
                 filtered_logprobs(logits, rows.sampling, shape.filters), target, axis=1
             )
             plain_logprobs = jnp.take_along_axis(jax.nn.log_softmax(logits), target, axis=1)
-            return jnp.concatenate([sampled_logprobs, plain_logprobs], axis=1)
+            return shape.kinds(sampled_logprobs[:, 0], plain_logprobs[:, 0])
 
         found = jax.lax.map(one, (hidden.swapaxes(0, 1), jnp.asarray(targets).T))
-        return found.transpose(2, 1, 0), cache
+        return found.transpose(1, 2, 0), cache
 
     def _decode(
         self,
@@ -270,7 +276,7 @@ class Programs:
           shape: static.
 
         Returns:
-          token ids int32 [R, n]; log-probabilities float32 [2, R, n]; how many each row sampled, int32 [R]; steps,
+          token ids int32 [R, n]; log-probabilities float32 [K, R, n]; how many each row sampled, int32 [R]; steps,
           int32; the cache. A row samples nothing after a stop token or its budget.
         """
         model, past = self._bound(weights, cache, rows, shape, Execution())
@@ -295,7 +301,7 @@ class Programs:
                 model.logits(hidden[:, 0]), number, rows.sampling, shape.filters, allowed
             )
             num_sampled = state.num_sampled + state.writing.astype(jnp.int32)
-            found = jnp.stack([sampled_logprobs, plain_logprobs])[:, :, None]
+            found = shape.kinds(sampled_logprobs, plain_logprobs)[:, :, None]
             node = state.node if trie is None else _advanced(trie, state.node, token_ids)
             return _Writing(
                 step=step + 1,
@@ -316,7 +322,7 @@ class Programs:
             node=jnp.asarray(rows.node),
             recent=cache_view.recent,
             token_ids=jnp.zeros((size, steps), jnp.int32),
-            logprobs=jnp.zeros((2, size, steps), jnp.float32),
+            logprobs=jnp.zeros((1 + shape.plain, size, steps), jnp.float32),
         )
         end = jax.lax.while_loop(going, one, start)
         return end.token_ids, end.logprobs, end.num_sampled, end.step, self._put(cache, rows.slot, held, end.recent)
@@ -334,7 +340,7 @@ class _Writing:
     node: jax.Array  # [R]
     recent: Cache
     token_ids: jax.Array  # [R, n]
-    logprobs: jax.Array  # [2, R, n]
+    logprobs: jax.Array  # [K, R, n]
 
 
 def _allowed(trie: TokenTrie | None, node: jax.Array, shape: Shape) -> jax.Array | None:

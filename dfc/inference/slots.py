@@ -22,7 +22,8 @@ class EngineReply:
       token_ids: the sampled tokens, the stop token included if there is one.
       sampled_logprobs: of each token under the distribution it was sampled from: temperature, filters and constraint
         applied.
-      plain_logprobs: of each token under the untruncated distribution at temperature 1.
+      plain_logprobs: of each token under the untruncated distribution at temperature 1; empty if the engine was not
+        made to compute them.
       versions: of the weights each token was sampled under.
       stopped: whether a stop token or a stop string ended it; otherwise the length limit cut the reply.
     """
@@ -95,10 +96,10 @@ class PendingReply:
         return len(token_ids)
 
     def add(self, token_ids: list[int], logprobs: np.ndarray, version: int) -> None:
-        """Adds tokens with their log-probabilities [2, n or more]."""
+        """Adds tokens with their log-probabilities [1 or 2, n or more]: sampled ones, and plain ones if computed."""
         self.token_ids.extend(token_ids)
         self.sampled_logprobs.extend(logprobs[0, : len(token_ids)].tolist())
-        self.plain_logprobs.extend(logprobs[1, : len(token_ids)].tolist())
+        self.plain_logprobs.extend(logprobs[1:, : len(token_ids)].ravel().tolist())
         self.versions.extend([version] * len(token_ids))
         if self.position is not None:
             self.position = self.position.after(token_ids)

@@ -30,7 +30,7 @@ import numpy as np
 
 from dfc import fusion, multihost
 from dfc.config import DivideFuseConquer, FusionConfig, GroupingConfig
-from dfc.episodes import Episode, TokenBatch
+from dfc.episodes import Episode
 from dfc.evaluation import matches
 from dfc.files import write_text
 from dfc.losses import Loss, sft_loss
@@ -40,6 +40,7 @@ from dfc.report import watched
 from dfc.rollout.workers import PolicyWeights
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
+from dfc.samples import TokenBatch
 from dfc.training import measurements, rl
 from dfc.training.rl_run import Run, State
 from dfc.training.trainer import LossFunction
@@ -291,7 +292,7 @@ def imitation_loss(row_length: int) -> LossFunction:
 
 def won_sequences(episodes: Sequence[Episode], config: DivideFuseConquer, seed: int) -> rl.Shares:
     """Returns the won episodes, one list per optimizer update; an update for which nothing is left is left out."""
-    won = [episode for episode in episodes if episode.counted and episode.outcome == "win"]
+    won = [episode.sample for episode in episodes if episode.counted and episode.outcome == "win"]
     alone = np.arange(len(won))[:, None]  # each a group of its own
     return rl.share_out(won, np.ones(len(won)), alone, config.grpo.updates_per_iteration, seed)
 

@@ -34,7 +34,6 @@ from dfc.data import rows as data_rows
 from dfc.data.batches import Batch, Batches
 from dfc.data.reference_logprobs import ReferenceLogprobs
 from dfc.data.rows import TrainingRows
-from dfc.episodes import TokenBatch
 from dfc.errors import CheckpointError, DivergenceError, Interrupted, TrainingError
 from dfc.games.rng import derive_seed
 from dfc.losses import Loss, packed_preference_loss, sft_loss
@@ -50,6 +49,7 @@ from dfc.runs.metrics import MetricsWriter
 from dfc.runs.progress import Progress
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
+from dfc.samples import TokenBatch
 from dfc.training import export
 from dfc.training.optimizer import learning_rate, make_optimizer
 from dfc.training.trainer import LossFunction, Trainer, Update

@@ -47,7 +47,7 @@ from dfc.runs.stop_signals import Stop
 from dfc.tiny_player import build_tokenizer, transcripts, vocabulary
 from dfc.training import divergence, export
 from dfc.training.optimizer import make_optimizer
-from dfc.training.packing import Sequence1D
+from dfc.training.packing import Segment
 
 # Variants that shortened runs play, beside every game's own rules: the numbers in the rules must not be new to the
 # model.
@@ -255,7 +255,7 @@ class SoftBatches:
     def _pack(self, chosen: list[transcripts.Transcript], length: int, rows: int) -> list[SoftBatch]:
         """Packs transcripts, the longest first, each into the first row that has room for it."""
         encoded = [(transcripts.encode(t, self._tokenizer), t) for t in chosen]
-        packed: list[list[tuple[Sequence1D, transcripts.Transcript]]] = []
+        packed: list[list[tuple[Segment, transcripts.Transcript]]] = []
         room: list[int] = []
         for sequence, transcript in sorted(encoded, key=lambda pair: -len(pair[0].token_ids)):
             size = len(sequence.token_ids)
@@ -267,9 +267,7 @@ class SoftBatches:
             room[row] -= size
         return [self._batch(packed[first : first + rows], length, rows) for first in range(0, len(packed), rows)]
 
-    def _batch(
-        self, packed: list[list[tuple[Sequence1D, transcripts.Transcript]]], length: int, rows: int
-    ) -> SoftBatch:
+    def _batch(self, packed: list[list[tuple[Segment, transcripts.Transcript]]], length: int, rows: int) -> SoftBatch:
         tokens, positions, segments = (np.zeros((rows, length), np.int32) for _ in range(3))
         places: list[int] = []
         shares: list[dict[int, float]] = []

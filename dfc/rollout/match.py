@@ -493,7 +493,7 @@ class Match:
             failure=self.failure,
             measures=self.measures if self.failure is None else {},
             overrun_by=self.overrun_by if self.failure is None else None,
-            **transcript.arrays(),
+            sample=transcript.sample(),
         )
 
 

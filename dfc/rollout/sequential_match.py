@@ -2,8 +2,6 @@
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from dfc.config import RolloutConfig
 from dfc.episodes import Episode, PlayedReply, Speaker
 from dfc.errors import Interrupted
@@ -14,6 +12,7 @@ from dfc.games.scripted import Player
 from dfc.players import sequential
 from dfc.players.remote import Remote
 from dfc.rollout.match import EpisodeSpec, system_prompt
+from dfc.samples import Sample
 
 
 def play_episode(
@@ -55,7 +54,6 @@ def play_episode(
         raise
     except Exception as error:  # noqa: BLE001 - as in a rollout runner: what goes wrong in a game ends this game only
         failure = f"{type(error).__name__}: {error}"
-    nothing = np.zeros(0, np.float32)
     outcomes = None if failure is not None else game.outcomes
     return Episode(
         game=spec.game,
@@ -70,10 +68,7 @@ def play_episode(
         illegal_tries=game.illegal_tries[spec.seat],
         malformed=any(r.seat == spec.seat and r.verdict is Verdict.FORFEIT_MALFORMED for r in replies),
         malformed_tries=game.malformed_tries[spec.seat],
-        token_ids=nothing.astype(np.int32),
-        mask=nothing.astype(bool),
-        sampled_logprobs=nothing,
-        plain_logprobs=nothing,
+        sample=Sample.empty(),
         policy_version=0,
         failure=failure,
         measures=game.measures() if failure is None else {},

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from dfc.config import SamplingConfig
-from dfc.inference.constraints import ActionTrie
+from dfc.inference.constraints import ActionTrie, Position
 from dfc.inference.engine import Engine
 from dfc.inference.slots import EngineReply, Parked
+from dfc.samples import Sample
 
 NO_VERSION = -1
 
@@ -23,8 +24,9 @@ class SeatTranscript:
       engine: answers. policy: the name of the weights it answers with. seed: decides, with tokens and weights, what it
         samples.
       slot: the engine's, None while there is none.
-      token_ids: everything so far. mask: which were sampled. sampled_logprobs, plain_logprobs: of those, 0 elsewhere.
-        versions: of the weights that sampled them, -1 elsewhere.
+      token_ids: everything so far. mask: which were sampled. sampled_logprobs: of those, 0 elsewhere. versions: of the
+        weights that sampled them, -1 elsewhere. choices: by position, the tokens one was sampled among, where those
+        were not all.
       closed: whether the last reply ended with an end-of-turn token.
       sampling: how it samples; None: as the engine does by default.
     """
@@ -36,11 +38,12 @@ class SeatTranscript:
     token_ids: list[int] = dataclasses.field(default_factory=list)
     mask: list[bool] = dataclasses.field(default_factory=list)
     sampled_logprobs: list[float] = dataclasses.field(default_factory=list)
-    plain_logprobs: list[float] = dataclasses.field(default_factory=list)
     versions: list[int] = dataclasses.field(default_factory=list)
+    choices: dict[int, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     closed: bool = False
     sampling: SamplingConfig | None = None
     _parked: Parked | None = None
+    _actions: ActionTrie | None = None  # of the reply that was asked for
     _sent: int = 0  # tokens the engine knows
 
     @property
@@ -54,7 +57,6 @@ class SeatTranscript:
         self.token_ids += token_ids
         self.mask += [False] * count
         self.sampled_logprobs += [0.0] * count
-        self.plain_logprobs += [0.0] * count
         self.versions += [NO_VERSION] * count
 
     def ask(self, max_reply_length: int, actions: ActionTrie | None) -> int:
@@ -67,7 +69,7 @@ class SeatTranscript:
         elif self.slot is None:
             self.slot = self.engine.open(self.seed, policy=self.policy, sampling=self.sampling)
         self.engine.append(self.slot, self.token_ids[self._sent :])
-        self._sent = len(self.token_ids)
+        self._sent, self._actions = len(self.token_ids), actions
         if not self.engine.ask(self.slot, max_reply_length, actions):
             raise AssertionError(
                 f"slot {self.slot} refuses a reply at {len(self.token_ids)} of {self.engine.max_length} tokens"
@@ -76,10 +78,13 @@ class SeatTranscript:
 
     def add_reply(self, reply: EngineReply) -> None:
         """Adds the tokens of a reply the engine sampled."""
+        if self._actions is not None:
+            place = Position(self._actions, 0)
+            for index, token_id in enumerate(reply.token_ids, start=len(self.token_ids)):
+                self.choices[index], place = place.choices, place.after([token_id])
         self.token_ids += reply.token_ids
         self.mask += [True] * len(reply.token_ids)
         self.sampled_logprobs += reply.sampled_logprobs
-        self.plain_logprobs += reply.plain_logprobs
         self.versions += reply.versions
         self._sent = len(self.token_ids)
 
@@ -94,12 +99,17 @@ class SeatTranscript:
             self.engine.close(self.slot)
         self.slot = self._parked = None
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Returns token_ids int32, mask bool, sampled_logprobs and plain_logprobs float32, versions int32, all [n]."""
-        return {
-            "token_ids": np.asarray(self.token_ids, np.int32),
-            "mask": np.asarray(self.mask, bool),
-            "sampled_logprobs": np.asarray(self.sampled_logprobs, np.float32),
-            "plain_logprobs": np.asarray(self.plain_logprobs, np.float32),
-            "versions": np.asarray(self.versions, np.int32),
-        }
+    def sample(self) -> Sample:
+        """Returns what a trainer needs of it."""
+        choices = None
+        if self.choices:
+            choices = np.full((len(self.token_ids), max(map(len, self.choices.values()))), -1, np.int32)
+            for index, token_ids in self.choices.items():
+                choices[index, : len(token_ids)] = token_ids
+        return Sample(
+            np.asarray(self.token_ids, np.int32),
+            np.asarray(self.mask, bool),
+            np.asarray(self.sampled_logprobs, np.float32),
+            np.asarray(self.versions, np.int32),
+            choices,
+        )

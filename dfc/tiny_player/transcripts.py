@@ -11,7 +11,7 @@ from dfc.games.game import Game, Verdict
 from dfc.games.paprika.task import Task, task_seed
 from dfc.games.rng import GameRng, derive_seed
 from dfc.models.chat import ChatTokenizer
-from dfc.training.packing import Sequence1D
+from dfc.training.packing import Segment
 
 MOST_CHOICES = 64  # of more legal actions (words, codes, questions) only the one that was said is the target
 
@@ -182,7 +182,7 @@ def choices(exchange: Exchange, tokenizer: ChatTokenizer) -> list[dict[int, floa
     return found
 
 
-def encode(transcript: Transcript, tokenizer: ChatTokenizer) -> Sequence1D:
+def encode(transcript: Transcript, tokenizer: ChatTokenizer) -> Segment:
     """Returns the tokens of a transcript as a rollout would have produced them; the mask is 1 on imitated replies.
 
     The end-of-turn token after an imitated reply counts as part of it.
@@ -198,6 +198,4 @@ def encode(transcript: Transcript, tokenizer: ChatTokenizer) -> Sequence1D:
         reply = [*tokenizer.encode_reply(exchange.reply), end]
         token_ids += [*context, *reply]
         mask += [False] * len(context) + [exchange.imitate] * len(reply)
-    return Sequence1D(
-        np.asarray(token_ids, np.int32), np.asarray(mask, bool), np.zeros(len(token_ids), np.float32), 0.0
-    )
+    return Segment(np.asarray(token_ids, np.int32), np.asarray(mask, bool))

@@ -1,4 +1,4 @@
-"""Puts episodes of any length into rows of one length, several to a row, each its own segment."""
+"""Puts sequences of any length into rows of few lengths, several to a row, each its own segment."""
 
 import dataclasses
 import itertools
@@ -6,66 +6,63 @@ from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
-from dfc.episodes import TokenBatch
+from dfc.samples import Sample, TokenBatch
 
 _TILE = 128  # positions; kernels of attention take whole ones
+_LEAST_CHOICES = 16  # that a token of a batch has room for, if any has
 
 
 @dataclasses.dataclass(frozen=True)
-class Sequence1D:
-    """One episode as the trainer needs it; all arrays [n].
+class Segment:
+    """What lies in a row in one piece, a trajectory or one side of a pair; arrays are [n] but where said.
 
     Attributes:
-      token_ids: int32. mask: bool, sampled tokens. sampled_logprobs: float32, of the sampled tokens. advantage: of all
-        of them.
+      token_ids: int32. mask: bool, the tokens to train on. advantage: of all of these.
+      sampled_logprobs: float32, of these tokens under the distribution they were sampled from; None: 0.
+      choices: int32 [n, m], as in `Sample`; None: the whole vocabulary.
+      reference_logprobs: float32 [tokens to train on], of the reference policy; None: 0.
     """
 
     token_ids: np.ndarray
     mask: np.ndarray
-    sampled_logprobs: np.ndarray
-    advantage: float
+    advantage: float = 0.0
+    sampled_logprobs: np.ndarray | None = None
+    choices: np.ndarray | None = None
+    reference_logprobs: np.ndarray | None = None
 
 
-def trim(sequence: Sequence1D) -> Sequence1D:
-    """Cuts what stands after the last sampled token: no loss depends on it."""
-    sampled = np.flatnonzero(sequence.mask)
+def segment(sample: Sample, advantage: float) -> Segment:
+    """Returns a sample up to its last sampled token, as no loss depends on what follows."""
+    sampled = np.flatnonzero(sample.mask)
     end = int(sampled[-1]) + 1 if len(sampled) else 0
-    return Sequence1D(
-        sequence.token_ids[:end], sequence.mask[:end], sequence.sampled_logprobs[:end], sequence.advantage
+    return Segment(
+        sample.token_ids[:end],
+        sample.mask[:end],
+        advantage,
+        sample.sampled_logprobs[:end],
+        None if sample.choices is None else sample.choices[:end],
     )
 
 
-def pack(sequences: Sequence[Sequence1D], row_length: int, rows_multiple: int) -> TokenBatch:
-    """Packs trimmed sequences first-fit, longest first, into rows of `row_length`.
+def pack(segments: Sequence[Segment], row_length: int, rows_multiple: int) -> TokenBatch:
+    """Packs segments first-fit, longest first, into rows of `row_length`.
 
-    Sequences without a sampled token are left out. The number of rows is rounded up to a multiple of `rows_multiple`
+    Segments without a token to train on are left out. The number of rows is rounded up to a multiple of `rows_multiple`
     with empty rows, so that micro-batches have one shape.
 
     Raises:
-      ValueError: a sequence is longer than a row; its length and the fix are named.
+      ValueError: a segment is longer than a row; its length and the fix are named.
     """
-    kept = sorted((s for s in map(trim, sequences) if len(s.token_ids)), key=lambda s: len(s.token_ids), reverse=True)
+    kept = sorted((s for s in segments if s.mask.any()), key=lambda s: len(s.token_ids), reverse=True)
     if kept and len(kept[0].token_ids) > row_length:
         raise ValueError(
             f"an episode has {len(kept[0].token_ids)} tokens but a row holds {row_length}; "
             f"raise batch.row_length to at least rollout.max_length"
         )
-    lengths = [len(sequence.token_ids) for sequence in kept]
+    lengths = [len(s.token_ids) for s in kept]
     placed, _ = _first_fit(range(len(kept)), lengths, row_length, rows_multiple)
-    count = max(len(placed), rows_multiple)
-    batch = empty_batch(count, row_length)
-    for row, members in enumerate(placed):
-        start = 0
-        for segment, sequence in enumerate((kept[index] for index in members), start=1):
-            end = start + len(sequence.token_ids)
-            batch.tokens[row, start:end] = sequence.token_ids
-            batch.positions[row, start:end] = np.arange(end - start)
-            batch.segments[row, start:end] = segment
-            batch.mask[row, start:end] = sequence.mask
-            batch.advantages[row, start:end] = sequence.advantage * sequence.mask
-            batch.sampled_logprobs[row, start:end] = np.where(sequence.mask, sequence.sampled_logprobs, 0)
-            start = end
-    return batch
+    rows = [tuple(row) for row in placed] or [()] * rows_multiple
+    return fill(Layout(row_length, tuple(rows)), lambda unit: [kept[unit]])
 
 
 def empty_batch(rows: int, row_length: int) -> TokenBatch:
@@ -83,9 +80,6 @@ def micro_batches(batch: TokenBatch, rows: int) -> list[TokenBatch]:
 
 
 # ---- a layout from lengths alone ------------------------------------------------------------------------------------
-
-# Token ids int32 [n], mask bool [n], log-probabilities float32 of action tokens (None: 0): one trajectory of a unit.
-Side = tuple[np.ndarray, np.ndarray, np.ndarray | None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,7 +165,7 @@ def _first_fit(
 
 def fill(
     layout: Layout,
-    sides: Callable[[int], Sequence[Side]],
+    sides: Callable[[int], Sequence[Segment]],
     *,
     reference: bool = False,
     own: Collection[int] | None = None,
@@ -191,22 +185,38 @@ def fill(
         if own is not None and row not in own:
             continue
         start = 0
-        for segment, (token_ids, mask, reference_logprobs) in enumerate(
-            (s for unit in units for s in sides(unit)), start=1
-        ):
-            end = start + len(token_ids)
-            batch.tokens[row, start:end] = token_ids
+        for number, side in enumerate((s for unit in units for s in sides(unit)), start=1):
+            mask, end = side.mask, start + len(side.token_ids)
+            batch.tokens[row, start:end] = side.token_ids
             batch.positions[row, start:end] = np.arange(end - start)
-            batch.segments[row, start:end] = segment
+            batch.segments[row, start:end] = number
             batch.mask[row, start:end] = mask
-            if batch.reference_logprobs is not None and reference_logprobs is not None:
-                batch.reference_logprobs[row, start:end][mask] = reference_logprobs
+            batch.advantages[row, start:end] = side.advantage * mask
+            if side.sampled_logprobs is not None:
+                batch.sampled_logprobs[row, start:end] = np.where(mask, side.sampled_logprobs, 0)
+            if batch.reference_logprobs is not None and side.reference_logprobs is not None:
+                batch.reference_logprobs[row, start:end][mask] = side.reference_logprobs
+            if side.choices is not None:
+                batch = _with_choices(batch, side.choices.shape[1])
+                assert batch.choices is not None  # noqa: S101 - made by the line before
+                batch.choices[row, start:end, : side.choices.shape[1]] = side.choices
             start = end
     return batch
 
 
+def _with_choices(batch: TokenBatch, count: int) -> TokenBatch:
+    """Returns a batch with room for so many choices a token; a power of two, so that programs see few shapes."""
+    old = batch.choices
+    if old is not None and old.shape[2] >= count:
+        return batch
+    wide = np.full((*batch.tokens.shape, max(_LEAST_CHOICES, 1 << (count - 1).bit_length())), -1, np.int32)
+    if old is not None:
+        wide[:, :, : old.shape[2]] = old
+    return batch._replace(choices=wide)
+
+
 def taken_out(
-    layout: Layout, values: np.ndarray, sides: Callable[[int], Sequence[Side]]
+    layout: Layout, values: np.ndarray, sides: Callable[[int], Sequence[Segment]]
 ) -> dict[int, tuple[np.ndarray, ...]]:
     """Returns of every unit its sides' values at action tokens, from an array [B, T] of a filled micro-batch."""
     found = {}
@@ -214,8 +224,9 @@ def taken_out(
         start = 0
         for unit in units:
             own = []
-            for token_ids, mask, _ in sides(unit):
-                own.append(values[row, start : start + len(token_ids)][mask])
-                start += len(token_ids)
+            for side in sides(unit):
+                end = start + len(side.token_ids)
+                own.append(values[row, start:end][side.mask])
+                start = end
             found[unit] = tuple(own)
     return found

@@ -36,7 +36,7 @@ import numpy as np
 
 from dfc import advantages, curriculum, multihost, rewards
 from dfc.config import GrpoConfig, RlRun
-from dfc.episodes import Episode, TokenBatch
+from dfc.episodes import Episode
 from dfc.errors import DivergenceError, TrainingError
 from dfc.evaluation import matches
 from dfc.evaluation.statistics import Record
@@ -47,12 +47,13 @@ from dfc.models.transformer import Params
 from dfc.rollout.runner import EpisodeSpec, all_failed
 from dfc.rollout.workers import PolicyWeights
 from dfc.runs.metrics import IterationRecord
+from dfc.samples import Sample, TokenBatch
 from dfc.training import episode_rewards, opponents
-from dfc.training.packing import Sequence1D, micro_batches, pack
+from dfc.training.packing import Segment, micro_batches, pack, segment
 from dfc.training.rl_run import Run, State
 from dfc.training.trainer import LossFunction
 
-Shares = list[list[Sequence1D]]  # the sequences of every optimizer update of an iteration
+Shares = list[list[Segment]]  # what every optimizer update of an iteration trains on
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,10 +205,12 @@ def sequences(episodes: Sequence[Episode], values: Sequence[float], config: RlRu
     keep = relative != 0
     if config.half_negative:
         keep &= rewards.keep_half_of_negatives(relative, seed)
-    return share_out(episodes, np.where(keep, relative, 0), members, config.grpo.updates_per_iteration, seed)
+    return share_out(
+        [e.sample for e in episodes], np.where(keep, relative, 0), members, config.grpo.updates_per_iteration, seed
+    )
 
 
-def share_out(samples: Sequence[Episode], worth: np.ndarray, members: np.ndarray, updates: int, seed: int) -> Shares:
+def share_out(samples: Sequence[Sample], worth: np.ndarray, members: np.ndarray, updates: int, seed: int) -> Shares:
     """Deals out groups of samples to the updates of an iteration; an update for which nothing is left is left out.
 
     Args:
@@ -219,14 +222,10 @@ def share_out(samples: Sequence[Episode], worth: np.ndarray, members: np.ndarray
     """
     order = np.random.Generator(np.random.Philox(derive_seed("shares", seed))).permutation(len(members))
     shares = [
-        [
-            Sequence1D(samples[i].token_ids, samples[i].mask, samples[i].sampled_logprobs, float(worth[i]))
-            for i in part.ravel()
-            if worth[i] != 0
-        ]
+        [segment(samples[i], float(worth[i])) for i in part.ravel() if worth[i] != 0]
         for part in np.array_split(members[order], updates)
     ]
-    return [share for share in shares if any(sequence.mask.any() for sequence in share)]
+    return [share for share in shares if any(one.mask.any() for one in share)]
 
 
 def donates(run: Run, state: State) -> bool:
@@ -395,7 +394,7 @@ def iterate(
     values = multihost.on_all_hosts(lambda: episode_rewards.rewards_of(played, config.reward) if asked else [])
     values = multihost.broadcast(values) if config.reward.function else values
     folder.append("episodes", (e.record(**label, kind="train", reward=v) for e, v in zip(played, values, strict=True)))
-    multihost.require_equal("episodes", [(e.token_ids, e.mask) for e in played])
+    multihost.require_equal("episodes", [(e.sample.token_ids, e.sample.mask) for e in played])
     rolled_out = time.perf_counter()
 
     # Update from the best policy (lines 17 and 18).

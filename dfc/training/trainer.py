@@ -13,14 +13,14 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from dfc.config import TrainingConfig
-from dfc.episodes import TokenBatch
-from dfc.logprobs import token_logprobs
+from dfc.logprobs import constrained_logprobs, token_logprobs
 from dfc.losses import Loss
 from dfc.models.config import DecoderConfig
 from dfc.models.execution import Execution
 from dfc.models.lora import LoraConfig, adapter_shardings, initialize_adapters
 from dfc.models.sharding import batch_sharding, param_shardings, stacked_shardings, vocabulary_shards
 from dfc.models.transformer import Adapters, Params, bind, is_stacked, stack_layers, unstack_layers
+from dfc.samples import TokenBatch
 from dfc.training import divergence
 from dfc.training.optimizer import in_float32
 
@@ -43,6 +43,9 @@ def batch_logprobs(
 ) -> jax.Array:
     """Returns log-probabilities float32 [B, T] of the action tokens of a packed batch, 0 elsewhere.
 
+    They are under the distribution that is sampled from, filters aside: at its temperature, and among a token's choices
+    where it had some.
+
     Args:
       config: of the model.
       params: its weights, in either layout.
@@ -57,24 +60,44 @@ def batch_logprobs(
     model = bind(config, params, adapters, execution)
     tokens, mask = jnp.asarray(batch.tokens), jnp.asarray(batch.mask)
     hidden = model(tokens, jnp.asarray(batch.positions), jnp.asarray(batch.segments))
-    projected = functools.partial(
-        token_logprobs,
-        token_chunk=_token_chunk(execution.mesh),
-        temperature=temperature,
-        soft_cap=config.logit_soft_cap,
-        vocab_shards=vocabulary_shards(config, execution.mesh),
-    )
     flat = hidden.reshape(-1, hidden.shape[-1])
     size = flat.shape[0]
+
+    def projected(hidden: jax.Array, targets: jax.Array, actions: jax.Array, choices: jax.Array | None) -> jax.Array:
+        head, soft_cap = model.output_embedding, config.logit_soft_cap
+
+        def among_all() -> jax.Array:
+            return token_logprobs(
+                hidden,
+                head,
+                targets,
+                token_chunk=_token_chunk(execution.mesh),
+                temperature=temperature,
+                soft_cap=soft_cap,
+                vocab_shards=vocabulary_shards(config, execution.mesh),
+            )
+
+        if choices is None:
+            return among_all()
+        few = constrained_logprobs(hidden, head, targets, choices, temperature=temperature, soft_cap=soft_cap)
+        free = choices[:, 0] < 0
+        # Where every action was one of a few, as a run with legal replies has it, the vocabulary is not projected.
+        everything = jax.lax.cond(jnp.any(free & actions), among_all, lambda: jnp.zeros_like(few))
+        return jnp.where(free, everything, few)
+
+    choices = None if batch.choices is None else jnp.asarray(batch.choices)
     if capacity is None:
         # Position i predicts token i + 1; a row's last position predicts nothing, and no first token is an action.
-        values = projected(flat, model.output_embedding, jnp.roll(tokens, -1, axis=1).reshape(-1))
+        targets, actions = (jnp.roll(x, -1, axis=1).reshape(-1) for x in (tokens, mask != 0))
+        among = None if choices is None else jnp.roll(choices, -1, axis=1).reshape(size, -1)
+        values = projected(flat, targets, actions, among)
         return jnp.where(mask != 0, jnp.roll(values.reshape(tokens.shape), 1, axis=1), 0)
     # Unfilled places point past the end: their gather is clipped, their scatter dropped.
     (index,) = jnp.nonzero(mask.reshape(-1), size=capacity, fill_value=size)
     targets = tokens.reshape(-1).at[index].get(mode="clip")
     predicting = flat.at[jnp.maximum(index - 1, 0)].get(mode="clip")
-    values = projected(predicting, model.output_embedding, targets)
+    among = None if choices is None else choices.reshape(size, -1).at[index].get(mode="clip")
+    values = projected(predicting, targets, index < size, among)
     return jnp.zeros((size,), jnp.float32).at[index].set(values, mode="drop").reshape(tokens.shape)
 
 
