@@ -37,7 +37,6 @@ from dfc.config import (
     TinyPlayer,
     TrainingConfig,
 )
-from dfc.episodes import TokenBatch
 from dfc.fit import analytic, command, holdings, iteration, programs, published, traced
 from dfc.fit.hardware import parse_topology
 from dfc.fit.iteration import Runs, Stage, lengths_of, runs, stages_of
@@ -48,6 +47,7 @@ from dfc.models.transformer import initialize
 from dfc.recipes import evaluate, offline, tiny_player
 from dfc.rollout import trained_weights
 from dfc.rollout.workers import RolloutWorkers
+from dfc.samples import TokenBatch
 from dfc.training.optimizer import make_optimizer
 
 MODEL = tiny_models.tiny(vocabulary=64, width=64, head_dim=16, feed_forward=128, qkv_bias=False, dtype="bfloat16")
