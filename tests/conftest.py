@@ -1,26 +1,30 @@
 """Tests run on eight virtual CPU devices, with strict dtype promotion; warnings are errors (pyproject.toml).
 
-Programs are compiled with few optimizations: compiling is four fifths of the tests' time, and what a program computes
-is the same. ``make test-optimized`` runs the tests with the programs that users run.
+Programs are compiled with few optimizations and XLA's older emitters, and kept for the time of the tests: compiling is
+four fifths of the tests' time, and what a program computes is the same. ``make test-optimized`` runs the tests with the
+programs that users run.
 """
 
 import atexit
+import importlib.metadata
 import os
 import shutil
 import tempfile
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# For the processes that tests start, too; an XLA_FLAGS from outside wins.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
-
-# Compiled programs of the runs that tests start are kept for the time of the tests, and not in the user's folder.
-if "DFC_TESTS_CACHE" not in os.environ:
-    os.environ["DFC_TESTS_CACHE"] = os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="dfc-tests-")
-    atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
+if "XLA_FLAGS" not in os.environ:  # the processes that tests start take it over
+    os.environ["XLA_FLAGS"] = (
+        "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
+        "--xla_cpu_parallel_codegen_split_count=1"
+    )
+    if importlib.metadata.version("jaxlib").startswith("0.10."):  # 0.12 ends at this flag, unknown to it
+        os.environ["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false"
 
 import jax
 import pytest
+
+from dfc.launch import program_cache
 
 # Needs TRL, which is no dependency of the tests; doctests are looked for in every other file.
 collect_ignore = ["agreement_trl.py"]
@@ -29,6 +33,27 @@ jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+def _keep_programs():
+    """Keeps what is compiled in one folder for the time of the tests: workers, files and runs they start share it.
+
+    Not in the user's folder, and without an eviction, which would look at every entry whenever one is written. A folder
+    from outside wins (JAX_COMPILATION_CACHE_DIR); it makes later runs of the tests shorter.
+    """
+    folder = tempfile.mkdtemp(prefix="dfc-tests-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    os.environ["DFC_TESTS_CACHE"] = os.environ["XDG_CACHE_HOME"] = folder
+    kept = os.environ.get("JAX_COMPILATION_CACHE_DIR", folder)
+    if program_cache.enable(kept) is None:  # None: this CPU takes back what was stored
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = kept
+        os.environ["JAX_COMPILATION_CACHE_MAX_SIZE"] = "-1"
+        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+        jax.config.update("jax_compilation_cache_max_size", -1)
+
+
+if "DFC_TESTS_CACHE" not in os.environ:  # a worker is given it
+    _keep_programs()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -7,7 +7,6 @@ import signal
 import jax
 import pytest
 from chat_server import says, serving
-from jax.experimental.compilation_cache import compilation_cache
 
 from dfc.config import (
     EndpointConfig,
@@ -24,21 +23,7 @@ from dfc.recipes import divide_fuse_conquer, grpo
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Interrupted, Stop
 
-PROGRAMS = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
 GAMES = {"TicTacToe-v0": {}, "GuessTheNumber-v0": {"max_number": 9}}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def programs(tmp_path_factory):
-    """Keeps compiled programs: the runs differ in few of them."""
-    before = {name: getattr(jax.config, name) for name in PROGRAMS}
-    for name, value in zip(PROGRAMS, (str(tmp_path_factory.mktemp("programs")), 0.0), strict=True):
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
 
 
 def configured(**method):

@@ -12,12 +12,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import jax
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from chat_server import completion, fails, serving
-from jax.experimental.compilation_cache import compilation_cache
 
 from dfc.config import (
     Collect,
@@ -42,7 +40,6 @@ from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Interrupted, Stop
 
 ROOT = Path(__file__).parent.parent
-PROGRAMS = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
 GAMES = {"Nim-v0": {}, "TicTacToe-v0": {}, "TowerOfHanoi-v0": {"max_turns": 3}}
 ROLLOUT = RolloutConfig(
     slots=8, max_length=96, max_reply_length=4, stop=("]",), prefill_buckets=(16,), cache_buckets=(0, 96)
@@ -63,19 +60,6 @@ EXPECTED = {  # (game, task, sample): 3 tasks each
     *((game, task, sample) for game in ("Nim-v0", "TicTacToe-v0") for task in range(3) for sample in range(3)),
     *(("TowerOfHanoi-v0", task, sample) for task in range(3) for sample in range(2)),
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def programs(tmp_path_factory):
-    """Keeps compiled programs: most runs share them."""
-    before = {name: getattr(jax.config, name) for name in PROGRAMS}
-    for name, value in zip(PROGRAMS, (str(tmp_path_factory.mktemp("programs")), 0.0), strict=True):
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
 
 
 class StopsAfter(Stop):

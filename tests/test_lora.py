@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from flax import nnx
 from jax.sharding import NamedSharding, PartitionSpec
-from tiny_models import tiny
+from tiny_models import random_params, tiny
 
 from dfc.errors import ConfigError
 from dfc.models import lora, sharding
@@ -22,7 +22,6 @@ from dfc.models.transformer import (
     Adapters,
     Projection,
     bind,
-    initialize,
     stack_layers,
     unstack_layers,
 )
@@ -30,8 +29,8 @@ from dfc.models.transformer import (
 P = PartitionSpec
 CONFIG = tiny(vocabulary=48, width=64, heads=8, kv_heads=4, head_dim=16, feed_forward=64, tied_embedding=True)
 LORA = LoraConfig(rank=4, alpha=12.0, targets=ALL_LINEAR)
-PARAMS = initialize(CONFIG, 0)
-TOKENS = jax.random.randint(jax.random.key(1), (4, 10), 0, CONFIG.vocabulary)
+PARAMS = random_params(CONFIG, deviation=0.125)
+TOKENS = jnp.asarray(np.random.default_rng(1).integers(0, CONFIG.vocabulary, (4, 10)), jnp.int32)
 POSITIONS = jnp.tile(jnp.arange(10, dtype=jnp.int32), (4, 1))
 SEGMENTS = jnp.ones((4, 10), jnp.int32)
 

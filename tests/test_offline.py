@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from jax.experimental.compilation_cache import compilation_cache
 from offline_rows import pairs, save_model, sequences, write_pairs, write_sft
 from trajectory_rows import PROVENANCE, row
 
@@ -36,21 +35,7 @@ from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Interrupted, Stop
 from dfc.training.trainer import Trainer
 
-PROGRAMS = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
 ROWS = 20
-
-
-@pytest.fixture(scope="module", autouse=True)
-def programs(tmp_path_factory):
-    """Keeps compiled programs: the runs differ in few of them."""
-    before = {name: getattr(jax.config, name) for name in PROGRAMS}
-    for name, value in zip(PROGRAMS, (str(tmp_path_factory.mktemp("programs")), 0.0), strict=True):
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ import signal
 import jax
 import numpy as np
 import pytest
-from jax.experimental.compilation_cache import compilation_cache
 from safetensors.numpy import load_file
 
 from dfc.config import (
@@ -28,7 +27,6 @@ from dfc.recipes import paprika
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Interrupted, Stop
 
-PROGRAMS = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
 STAGES = ("collect", "build_data", "sft", "rpo", "evaluate_tasks")
 CONFIG = Paprika(
     name="p",
@@ -45,19 +43,6 @@ CONFIG = Paprika(
     rpo=PreferenceConfig(epochs=2, batch_size=8, optimizer=ScheduledOptimizerConfig(learning_rate=1e-3)),
     evaluate_tasks=EvaluateTasksConfig(tasks=6, tasks_of={}, trajectories=2),
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def programs(tmp_path_factory):
-    """Keeps compiled programs: the runs share them."""
-    before = {name: getattr(jax.config, name) for name in PROGRAMS}
-    for name, value in zip(PROGRAMS, (str(tmp_path_factory.mktemp("programs")), 0.0), strict=True):
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
 
 
 class StopsIn(Stop):

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
-from tiny_models import tiny
+from tiny_models import random_params, tiny
 
 from dfc.errors import WeightsError
 from dfc.models import huggingface, lora, quantization, sharding
@@ -20,14 +20,15 @@ from dfc.models.transformer import Adapters, abstract_params, bind, initialize, 
 P = PartitionSpec
 CONFIG = tiny(vocabulary=48, width=128, head_dim=32, feed_forward=256)
 LORA = lora.LoraConfig(rank=4, alpha=8.0, targets=("query", "output", "down"))
-PARAMS = initialize(CONFIG, 0)
+PARAMS = random_params(CONFIG, deviation=0.08)
 QUANTIZED = quantization.quantize_params(PARAMS)
 PLAIN = quantization.dequantize_params(QUANTIZED, jnp.float32)
-TOKENS = jax.random.randint(jax.random.key(1), (4, 8), 0, CONFIG.vocabulary)
+TOKENS = jnp.asarray(np.random.default_rng(1).integers(0, CONFIG.vocabulary, (4, 8)), jnp.int32)
 POSITIONS = jnp.tile(jnp.arange(8, dtype=jnp.int32), (4, 1))
 SEGMENTS = jnp.ones((4, 8), jnp.int32)
+_RNG = np.random.default_rng(2)
 ADAPTERS = jax.tree.map(
-    lambda leaf: 0.1 * jax.random.normal(jax.random.key(leaf.size), leaf.shape), lora.abstract_adapters(CONFIG, LORA)
+    lambda leaf: jnp.asarray(0.1 * _RNG.standard_normal(leaf.shape), jnp.float32), lora.abstract_adapters(CONFIG, LORA)
 )
 
 
