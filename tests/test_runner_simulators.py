@@ -189,7 +189,7 @@ def test_remote_simulators_play_as_scripts_of_the_same_mind(play):
         play({"world": FunctionPlayer(chat_world), "judge": FunctionPlayer(chat_judge)}), play(SCRIPTS), strict=True
     ):
         assert found.record() == expected.record()
-        assert found.token_ids.tolist() == expected.token_ids.tolist()
+        assert found.sample.token_ids.tolist() == expected.sample.token_ids.tolist()
 
 
 def test_the_world_remembers_and_the_judge_does_not(play):

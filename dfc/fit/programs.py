@@ -216,9 +216,9 @@ def _tiny_player(config: TinyPlayer, workload: Workload, params: Tree, mesh: Mes
         return _shape(size, kind, place)
 
     count = math.prod(rows)  # every token is imitated, at the most
-    ids = {name: shape(rows, jnp.int32) for name in ("tokens", "positions", "segments")}
+    integers = {name: shape(rows, jnp.int32) for name in ("tokens", "positions", "segments")}
     targets = {"places": shape((count,), jnp.int32), "targets": shape((count, workload.model.vocabulary))}
-    batch = tiny_player.SoftBatch(**ids, **targets)  # type: ignore[arg-type]  # shapes stand for arrays
+    batch = tiny_player.SoftBatch(**integers, **targets)  # type: ignore[arg-type]  # shapes stand for arrays
     state = jax.tree.map(lambda x: shape(x.shape, x.dtype), jax.eval_shape(optimizer.init, params))
     held = ("trained weights", "gradients", "residuals", "layer at work", "attention weights", "logits")
     yield Program("gradient", gradient, (params, batch), "gradient", held, often.micro_batches)

@@ -1,0 +1,58 @@
+"""A real chat model learns on a CPU: SmolLM2-135M-Instruct plays three games against itself, by plain GRPO on adapters.
+
+Paper: none; GRPO (arXiv 2402.03300) on the games of Divide-Fuse-Conquer (arXiv 2505.16401).
+Command: python -m dfc.launch --config=configs/smollm2.py
+  after python -m dfc.models.fetch smollm2-135m, which writes the model to the folder smollm2-135m.
+Hardware: a CPU with two cores and 8 GB of free memory.
+Time: to be measured.
+Score: to be measured.
+Variant: --config.rollout.legal_only=False lets it write what it likes, after a warm start.
+"""
+
+from dfc.config import (
+    AcceptanceConfig,
+    AdapterConfig,
+    BatchConfig,
+    CheckpointConfig,
+    Grpo,
+    GrpoConfig,
+    MatchesConfig,
+    ModelConfig,
+    OptimizerConfig,
+    RewardConfig,
+    RolloutConfig,
+    TrainingConfig,
+)
+
+
+def get_config() -> Grpo:
+    """Returns the configuration."""
+    return Grpo(
+        name="smollm2",
+        games={"GuessTheNumber-v0": {}, "TicTacToe-v0": {"show_board": True}, "Nim-v0": {}},
+        model=ModelConfig(path="smollm2-135m", dtype="float32"),
+        adapter=AdapterConfig(rank=16),
+        rollout=RolloutConfig(
+            slots=32,
+            max_length=384,
+            max_reply_length=6,
+            decode_steps=6,
+            prefill_buckets=(32, 128),
+            cache_buckets=(),
+            legal_only=True,
+        ),
+        optimizer=OptimizerConfig(learning_rate=2e-4, b2=0.98),
+        batch=BatchConfig(row_length=384, micro_batch_rows=8, workers=1),
+        training=TrainingConfig(scan_layers=True, remat="none"),
+        iterations=24,
+        seeds_per_game=2,
+        trajectories_per_seed=8,
+        opponent="itself",
+        train_both_seats=True,
+        epsilon=0.0,
+        acceptance=AcceptanceConfig(rule="always"),
+        grpo=GrpoConfig(clip_ratio=0.2, kl_coefficient=0.02, updates_per_iteration=2),
+        reward=RewardConfig(illegal_try=0.0),
+        evaluation=MatchesConfig(games=100),
+        checkpoint=CheckpointConfig(every=2, keep=2),
+    )
