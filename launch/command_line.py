@@ -6,12 +6,14 @@ Nothing here imports JAX, so that a mistake is answered at once.
 import dataclasses
 import difflib
 import os
+import pprint
 import re
 import runpy
 import shlex
 import sys
+import textwrap
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,9 @@ from dfc.launch import distributed, help_text
 from dfc.launch.distributed import Processes
 from dfc.launch.overrides import OVERRIDE, is_switch, override, unknown_keys
 from dfc.players import key_search
+from dfc.runs.run_folder import versions
 
+_WIDTH = 100  # of a line of a printed configuration, beside its indentation
 _FLAGS = {
     "config": "the configuration file, looked up in the current folder, then among those that come with dfc",
     "workdir": "the run folder; runs/<name> in the current folder by default",
@@ -34,9 +38,14 @@ _FLAGS = {
     "coordinator": "HOST:PORT of the first process, where the TPU pod, Slurm or GKE does not say it",
     "processes": "how many processes there are; with --coordinator",
     "process": "which of them this is, 0 to processes - 1; with --coordinator",
+    "print-config": "show the configuration with every value, as a file that --config takes, and stop",
+    "version": "show the versions of dfc, Python and the packages that compute, and stop",
     "help": "show this, with --config=FILE its keys, and stop; --help=TEXT shows the keys that mention a text",
 }
 _HELP = re.compile(r"--?(?:help|h)(?:=(?P<wanted>.*))?|-\?", re.DOTALL)
+_VERSION = re.compile(r"--?version")
+_PRINT = re.compile(r"--?print[-_]config")
+_SHOWN = ("help", "print-config", "version")  # flags without a value: what they show is all there is to do
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,12 +68,16 @@ class Request:
 
 
 def parse(arguments: Sequence[str]) -> Request | str:
-    """Returns what the words after ``python -m dfc.launch`` ask for; if that is help, its text.
+    """Returns what the words after ``python -m dfc.launch`` ask for; if that is something to read, its text.
 
     Raises:
       ConfigError: with every problem of the command line, of the file and of the values.
     """
     words, overrides = split(arguments)
+    if any(map(_VERSION.fullmatch, words)):
+        return _versions_text()
+    prints = any(map(_PRINT.fullmatch, words))
+    words = [word for word in words if not _PRINT.fullmatch(word)]
     values, wanted, found = _read_flags(words)
     if wanted is not None:
         return _help(values, words, overrides, wanted)
@@ -85,18 +98,26 @@ def parse(arguments: Sequence[str]) -> Request | str:
         config, more = override(config, overrides)
         found += more
         checked = validation.problems(config)
-        found += checked or validation.path_problems(config)
-        if not checked:
+        found += checked
+        if not checked and not prints:
             workdir = Path(values["workdir"]) if values["workdir"] else Path("runs") / config.name
-            found += path_problems("--workdir", workdir)
-            if isinstance(config, ModelRun) and config.model.path != "tiny_player":
-                found += path_problems("model.path", Path(config.model.path))
+            found += _place_problems(config, workdir)
     variables = [] if config is None else key_search.variables_of(config)
     found = with_key_problems(dict.fromkeys(found), [*words, *overrides], variables)
     if found or config is None:
         raise ConfigError(found)
+    if prints:
+        return as_file(config)
     command = shlex.join(["python", "-m", "dfc.launch", *arguments])
     return Request(config, workdir, command, values["programs"], processes)
+
+
+def _place_problems(config: Run, workdir: Path) -> list[str]:
+    """Returns what is wrong with the places that a valid configuration reads and writes."""
+    found = validation.path_problems(config) + path_problems("--workdir", workdir)
+    if isinstance(config, ModelRun) and config.model.path != "tiny_player":
+        found += path_problems("model.path", Path(config.model.path))
+    return found
 
 
 def _help(values: dict[str, str | None], words: Sequence[str], overrides: Sequence[str], wanted: str) -> str:
@@ -111,6 +132,37 @@ def _help(values: dict[str, str | None], words: Sequence[str], overrides: Sequen
     if found or config is None:
         raise ConfigError(with_key_problems(found, [*words, *overrides], key_search.variables_of(config)))
     return key_search.redacted(help_text.help_text(_FLAGS, _shipped_text(), config, wanted), config)
+
+
+def _versions_text() -> str:
+    """Returns the versions that a run notes, one a line."""
+    found = versions()
+    lines = {"dfc": found["dfc"], "Python": found["python"], **found["packages"]}
+    return "".join(f"{name} {version}\n" for name, version in lines.items())
+
+
+def as_file(config: Run) -> str:
+    """Returns a configuration file with every value of a valid configuration, defaults too."""
+    kind = type(config).__name__
+    names = sorted({type(section).__name__ for section in _sections_of(config)})
+    body = pprint.pformat(config, width=_WIDTH, sort_dicts=False)
+    return (
+        f'"""Every value of a run of the recipe {config.recipe}, as --print-config shows it."""\n\n'
+        f"from dfc.config import (\n{''.join(f'    {name},{chr(10)}' for name in names)})\n\n\n"
+        f"def get_config() -> {kind}:\n"
+        f'    """Returns the configuration."""\n'
+        f"    return (\n{textwrap.indent(body, ' ' * 8)}\n    )\n"
+    )
+
+
+def _sections_of(value: object) -> Iterator[object]:
+    """Yields a configuration and every section in it."""
+    if dataclasses.is_dataclass(value):
+        yield value
+        value = vars(value)
+    if isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _sections_of(inner)
 
 
 def load(name: str) -> Run:
@@ -172,7 +224,7 @@ def _read_flags(words: Sequence[str]) -> tuple[dict[str, str | None], str | None
     words = [word for word in words if not _HELP.fullmatch(word)]
     kind: Any = flags.FlagValues  # absl has no types
     holder = kind()
-    for name in _FLAGS.keys() - {"help"}:
+    for name in _FLAGS.keys() - set(_SHOWN):
         flags.DEFINE_string(name, None, _FLAGS[name], flag_values=holder)
     found = []
     try:
@@ -186,7 +238,7 @@ def _read_flags(words: Sequence[str]) -> tuple[dict[str, str | None], str | None
             found.append(f"{word}: there is no flag --{name}{fields.nearest(name, _FLAGS)}")
         else:
             found.append(f"{word!r}: not expected here; a value belongs to its flag, as in --config=FILE")
-    values = {name: holder[name].value for name in _FLAGS.keys() - {"help"}}
+    values = {name: holder[name].value for name in _FLAGS.keys() - set(_SHOWN)}
     return values, (asked[-1]["wanted"] or "") if asked else None, found
 
 

@@ -33,7 +33,7 @@ def help_text(flags: Mapping[str, str], shipped: str, config: Run | None, wanted
         "130 or 143 stopped by a signal.",
         "",
         "flags:",
-        *(f"  --{name:11s} {meaning}" for name, meaning in flags.items()),
+        *(f"  --{name:12s} {meaning}" for name, meaning in flags.items()),
         "",
         f"configuration files that come with dfc: {shipped}",
         "",

@@ -374,10 +374,8 @@ class RunFolder:
             raise RunFolderError(_cannot_write(self.path / "versions.json", error)) from error
 
     def _note_start(self, command: str) -> None:
-        packages = {name: importlib.metadata.version(name) for name in _PACKAGES if _installed(name)}
         kept = key_search.redacted(command, self.config)  # the command line refuses keys; other callers may not
-        start = {"command": kept, "dfc": dfc.__version__, "python": platform.python_version(), "packages": packages}
-        self._write_starts([*self._starts(), start | {"git_commit": git_commit()}])
+        self._write_starts([*self._starts(), {"command": kept, **versions(), "git_commit": git_commit()}])
 
 
 def _holds_run(path: Path) -> bool:
@@ -481,6 +479,12 @@ def _size_of_lines(path: Path) -> int:
 
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
+
+
+def versions() -> dict[str, Any]:
+    """Returns what results depend on: the versions of dfc, of Python and of the packages that compute."""
+    packages = {name: importlib.metadata.version(name) for name in _PACKAGES if _installed(name)}
+    return {"dfc": dfc.__version__, "python": platform.python_version(), "packages": packages}
 
 
 def _installed(package: str) -> bool:
