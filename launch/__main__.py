@@ -42,6 +42,8 @@ def _main(arguments: Sequence[str]) -> int:
         if isinstance(request, str):
             sys.stdout.write(request)
             return 0
+        if request.processes.mode == "off":
+            start.announce(request.config, request.workdir)
         distributed.connect(request.processes)
         if request.processes.mode == "off":
             _check_devices(request)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import dfc
 from dfc import validation
 from dfc.config import RECIPES, Run
 from dfc.errors import ConfigError
@@ -40,6 +41,7 @@ def run(config: Run, workdir: str | Path | None) -> Path:
     found = (found or validation.path_problems(config)) + command_line.path_problems("workdir", folder)
     if found:
         raise ConfigError(found)
+    announce(config, folder)
     import jax  # noqa: PLC0415 - takes a second; a mistake in the configuration is answered without it
 
     if found := validation.device_problems(config, jax.device_count()):
@@ -48,6 +50,12 @@ def run(config: Run, workdir: str | Path | None) -> Path:
         raise ConfigError(["dfc.run: runs in one process; start several with python -m dfc.launch --distributed=auto"])
     run_in(folder, config, command=f"dfc.run({type(config).__name__}(...), workdir={str(folder)!r})")
     return folder
+
+
+def announce(config: Run, folder: Path) -> None:
+    """Says at once what begins: the libraries that compute take seconds to load."""
+    sys.stdout.write(f"dfc {dfc.__version__}, {config.recipe}: {folder}\n")
+    sys.stdout.flush()
 
 
 def run_in(path: Path, config: Run, *, command: str, programs: str | None = None, every: int = 1) -> None:
@@ -65,12 +73,17 @@ def run_in(path: Path, config: Run, *, command: str, programs: str | None = None
     """
     from dfc import multihost  # noqa: PLC0415 - imports jax
     from dfc.launch import hub_model  # noqa: PLC0415 - same
+    from dfc.runs.activity import reported  # noqa: PLC0415 - same
     from dfc.runs.stages import open_together  # noqa: PLC0415 - same
     from dfc.runs.stop_signals import Stop  # noqa: PLC0415 - same
 
     for notice in (*validation.notices(config), program_cache.enable(programs)):
         if notice is not None:
             sys.stdout.write(f"{notice}\n")
-    with open_together(path, config, command=command) as folder, Stop(multihost.all_max, every=every) as stop:
+    with (
+        reported(),
+        open_together(path, config, command=command) as folder,
+        Stop(multihost.all_max, every=every) as stop,
+    ):
         config = hub_model.pinned(config, folder)
         importlib.import_module(f"dfc.recipes.{config.module}").run(config, folder, stop)

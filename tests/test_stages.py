@@ -10,19 +10,21 @@ import numpy as np
 import pytest
 from observed import bases, record
 
-from dfc.config import AcceptanceConfig, DivideFuseConquer, FusionConfig, GroupingConfig
+from dfc.config import AcceptanceConfig, DivideFuseConquer, EvaluationConfig, FusionConfig, GroupingConfig
 from dfc.errors import TrainingError
 from dfc.recipes.divide_fuse_conquer import (
     Group,
     Stage,
     _close_stage,
     _fused,
-    games_played,
+    games_between,
     group_games,
     iterations,
     plan,
+    turns,
 )
 from dfc.rollout.workers import RolloutWorkers
+from dfc.training import rl
 from dfc.training.rl_run import State
 
 PAPER = DivideFuseConquer()
@@ -116,12 +118,19 @@ def test_the_games_of_a_run_are_counted_before_it_begins():
         seeds_per_game=2,
         trajectories_per_seed=4,
         acceptance=AcceptanceConfig(games=6),
+        evaluation=EvaluationConfig(stage_games=4),
+        games={game: {} for game in GAMES},
     )
     stages = plan(GROUPS, GAMES, settings)
-    turns = 3 * 3 + 5 * (2 + 3)  # iterations times games
-    assert games_played(stages, settings) == (turns * 8, turns * 6)
+    iterations_of_games = 3 * 3 + 5 * (2 + 3)
+    assert turns(stages, settings) == iterations_of_games
+    assert rl.games_played(settings, iterations_of_games) == (iterations_of_games * 8, iterations_of_games * 6)
     always = dataclasses.replace(settings, acceptance=AcceptanceConfig(rule="always"))
-    assert games_played(stages, always) == (turns * 8, 0)
+    assert rl.games_played(always, iterations_of_games) == (iterations_of_games * 8, 0)
+    # Three stages of groups and two after a fuse; each ends with matches in all games, a fuse has its own before it.
+    assert games_between(stages, settings) == (3 + 2 + 2) * 3 * 4
+    single = dataclasses.replace(settings, method="naive_single")
+    assert games_between(plan(GROUPS, GAMES, single), single) == 3 * 4
 
 
 def closed(stages, groups):

@@ -4,7 +4,7 @@ Defaults are the published values (sections 3.2 and 4.2) where the paper states 
 """
 
 import dataclasses
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from dfc.config.ranges import (
     Count,
@@ -20,6 +20,8 @@ from dfc.config.ranges import (
 )
 from dfc.config.run import PlayingRun, TrainingRun
 from dfc.config.sections import AdapterConfig, OptimizerConfig
+
+_SHORTER = ("seeds_per_game", "trajectories_per_seed", "rollout.max_reply_length", "evaluation.games")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,6 +243,8 @@ class Grpo(RlRun, recipe="grpo"):
       iterations: of playing and training.
     """
 
+    shorter: ClassVar[tuple[str, ...]] = ("iterations", *_SHORTER)
+
     iterations: CountOrZero = 100
 
 
@@ -257,6 +261,8 @@ class DivideFuseConquer(RlRun, recipe="divide_fuse_conquer"):
       fusion: the fuse step.
       evaluation: the matches after stages and at the end.
     """
+
+    shorter: ClassVar[tuple[str, ...]] = ("divide_iterations", "conquer_iterations", *_SHORTER)
 
     method: Literal["divide_fuse_conquer", "naive_single", "imitate_wins"] = "divide_fuse_conquer"
     divide_iterations: CountOrZero = 100

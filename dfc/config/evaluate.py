@@ -1,7 +1,7 @@
 """Configuration of tournaments."""
 
 import dataclasses
-from typing import Literal
+from typing import ClassVar, Literal
 
 from dfc.config.ranges import Count
 from dfc.config.run import PlayersRun
@@ -24,6 +24,8 @@ class Evaluate(PlayersRun, recipe="evaluate"):
       base: in the place of Qwen2.5; empty: the second one.
       reference: in the place of Claude3.5; empty: the third one.
     """
+
+    shorter: ClassVar[tuple[str, ...]] = ("seeds", "games", "policies", "rollout.max_reply_length")
 
     policies: tuple[str, ...] = ()
     mesh: MeshConfig = MeshConfig()

@@ -29,12 +29,14 @@ class Run:
     Attributes:
       recipe: the recipe's name, in messages and in ``config.json``.
       module: which file of `dfc.recipes` runs it; that of its name, if the class names no other.
+      shorter: settings that make a run shorter, most effective first, for messages.
       name: the run folder is ``runs/<name>`` unless ``--workdir`` is given.
       seed: with the rest of the configuration it determines every number of the run, clock readings apart.
     """
 
     recipe: ClassVar[str]
     module: ClassVar[str]
+    shorter: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, *, recipe: str = "", module: str = "") -> None:
         if recipe:

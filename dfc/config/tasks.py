@@ -10,7 +10,7 @@ recipe of several stages (`Paprika`) under the stage's name.
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Annotated, Literal, get_args
+from typing import Annotated, ClassVar, Literal, get_args
 
 from dfc.config.ranges import Count, CountOrZero, NotNegative, Positive, Range, SeveralCount
 from dfc.config.run import PlayingRun, Run, TrainingRun
@@ -61,6 +61,8 @@ class CollectingRun(TaskCollectionConfig, PlayingRun):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Collect(CollectConfig, CollectingRun, recipe="collect"):
     """Trajectories to learn from: several samples of every task, played by one model."""
+
+    shorter: ClassVar[tuple[str, ...]] = ("tasks", "samples", "rollout.max_reply_length")
 
 
 # ---- building --------------------------------------------------------------------------------------------------------
@@ -180,10 +182,14 @@ class RowsRun(TrainingRun):
 class Sft(SftConfig, RowsRun, recipe="sft", module="offline"):
     """Supervised training on rows that lie there."""
 
+    shorter: ClassVar[tuple[str, ...]] = ("epochs",)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Preference(PreferenceConfig, RowsRun, recipe="preference", module="offline"):
     """Training on pairs that lie there."""
+
+    shorter: ClassVar[tuple[str, ...]] = ("epochs",)
 
 
 TRAININGS: dict[Literal["sft", "rpo"], type[RowsRun]] = {"sft": Sft, "rpo": Preference}
@@ -207,6 +213,8 @@ class EvaluateTasksConfig:
       filters: which tokens can be sampled.
     """
 
+    shorter: ClassVar[tuple[str, ...]] = ("epochs",)
+
     split: str = "test"
     first: CountOrZero = 0
     tasks: CountOrZero = 0
@@ -224,6 +232,8 @@ class EvaluateTasks(EvaluateTasksConfig, PlayingRun, recipe="evaluate_tasks"):
       policies: who plays, each ``NAME=WHO`` or ``WHO``: ``random_legal``, ``simple``, ``strong``, a folder with weights
         or a run, or ``tiny_player``; A,B,C will do. Models have the shape and tokenizer of `model`.
     """
+
+    shorter: ClassVar[tuple[str, ...]] = ("tasks", "trajectories", "temperatures", "rollout.max_reply_length")
 
     policies: tuple[str, ...] = ()
 
@@ -321,3 +331,5 @@ class TaskCurriculum(ChoiceConfig, StagesRun, recipe="task_curriculum"):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CollectRound(ChoiceConfig, CollectingRun, recipe="collect_round"):
     """The collecting of one round of a curriculum: a stage, which no configuration file names."""
+
+    shorter: ClassVar[tuple[str, ...]] = ("steps", "samples", "rollout.max_reply_length")

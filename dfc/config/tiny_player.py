@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from dfc.config.ranges import Count, CountOrZero, EvenCount, Range, Share
 from dfc.config.run import GamesRun
@@ -46,6 +46,8 @@ class TinyPlayer(GamesRun, recipe="tiny_player"):
       sampling: how tokens are sampled in these.
       checkpoint: how the run survives a stop.
     """
+
+    shorter: ClassVar[tuple[str, ...]] = ("steps", "transcripts_per_step")
 
     tokens_per_game: Count = 250_000
     transcripts_per_game: CountOrZero = 0

@@ -59,7 +59,7 @@ def run(config: Collect, folder: RunFolder, stop: Stop) -> None:
             done = len(wanted) - len(collected.missing(wanted))
             if folder.writes:
                 print(f"{_counted(wanted)}; {done} of them are on disk", flush=True)  # noqa: T201 - progress
-            with Watched(folder, len(wanted), done) as shown:
+            with Watched(folder, len(wanted), done, config.shorter) as shown:
                 so_far = CollectionStatistics(collected.summaries(wanted))
                 planned = collections.Counter(task_sample.game for task_sample in wanted)
                 so_far.refuse_inconclusive(planned)

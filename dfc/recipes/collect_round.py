@@ -59,7 +59,7 @@ def run(config: CollectRound, folder: RunFolder, stop: Stop) -> None:
             so_far.refuse_inconclusive()
             costs = Costs(folder)
             done = chooser.step - len(chooser.waiting)
-            with MetricsWriter(folder) as writer, Progress(steps, start_step=done) as progress:
+            with MetricsWriter(folder) as writer, Progress(steps, start_step=done, shorter=config.shorter) as progress:
                 while chooser.step < steps or chooser.waiting:
                     played = _Played(workers, costs)
                     found = collected.play(_next(chooser), policy, stop=stop, on_chunk=played.chunk)

@@ -101,10 +101,11 @@ def run(config: DivideFuseConquer, folder: RunFolder, stop: Stop) -> None:
         groups = [Group(**{**group, "games": tuple(group["games"])}) for group in state.groups]
         stages = plan(groups, list(config.games), config)
         total = sum(iterations(stage, config) for stage in stages)
-        for line in _plan_lines(config, groups, stages, total):
+        forecast = measurements.forecast_lines(run_, turns(stages, config), games_between(stages, config))
+        for line in [*_plan_lines(config, groups, stages, total), *forecast]:
             print(line, flush=True)  # noqa: T201 - what a person wants to know before the first step
 
-        with watched.Watched(folder, total, state.steps) as shown:
+        with watched.Watched(folder, total, state.steps, config.shorter) as shown:
             while state.stage < len(stages):
                 stage = stages[state.stage]
                 if state.iteration == 0:
@@ -183,9 +184,18 @@ def iterations(stage: Stage, settings: DivideFuseConquer) -> int:
     return settings.divide_iterations if stage.kind == "divide" else settings.conquer_iterations
 
 
-def games_played(stages: Sequence[Stage], settings: DivideFuseConquer) -> tuple[int, int]:
-    """Returns how many games a run's iterations play: those trained on, and those that decide what is kept."""
-    return rl.games_played(settings, sum(iterations(stage, settings) * len(stage.games) for stage in stages))
+def turns(stages: Sequence[Stage], settings: DivideFuseConquer) -> int:
+    """Returns how many iterations of single games a run has: iterations of each stage x its games."""
+    return sum(iterations(stage, settings) * len(stage.games) for stage in stages)
+
+
+def games_between(stages: Sequence[Stage], settings: DivideFuseConquer) -> int:
+    """Returns how many games the matches between stages play: after each fuse, and at the end of each stage."""
+    measured = sum(
+        len(stage.games) if stage.kind == "single" else (1 + bool(stage.fuses)) * len(settings.games)
+        for stage in stages
+    )
+    return measured * settings.evaluation.stage_games
 
 
 # ---- divide --------------------------------------------------------------------------------------------------------
@@ -196,7 +206,7 @@ def _divide(run_: Run, settings: GroupingConfig) -> list[Group]:
     config, folder, workers = run_.config, run_.folder, run_.workers
     print(f"base: {settings.trials} games per game id (the first ones compile)", flush=True)  # noqa: T201 - progress
     specs = matches.match_specs(config.games, settings.trials, config.seed, "grouping")
-    episodes = workers.play(specs, PolicyWeights(workers.initial_params), "initial")
+    episodes = run_.pace.timed(lambda: workers.play(specs, PolicyWeights(workers.initial_params), "initial"))
     rl.refuse_all_failed(episodes)  # a game of which nothing is known would be in no group, and never trained on
     folder.append("episodes", [e.record(stage="base", iteration=0, kind="evaluate", reward=None) for e in episodes])
     rows = matches.evaluation_rows(episodes, stage="base", policy="initial", opponent="initial")
@@ -301,11 +311,9 @@ def won_sequences(episodes: Sequence[Episode], config: DivideFuseConquer, seed: 
 
 
 def _plan_lines(config: DivideFuseConquer, groups: list[Group], stages: list[Stage], total: int) -> list[str]:
-    """Returns what is about to happen, in words: differences from the games' own rules, groups, stages, games."""
-    trained, judged = games_played(stages, config)
+    """Returns what is about to happen, in words: differences from the games' own rules, groups, stages."""
     return [
         *rl.games_lines(config),
         *(f"{group.name} ({group.why()}): {', '.join(group.games)}" for group in groups),
         f"stages: {' -> '.join(s.name for s in stages)} -> final; {total} iterations on {jax.device_count()} device(s)",
-        f"games: {trained} to train on, {judged} to decide what is kept",
     ]

@@ -44,7 +44,7 @@ def run(config: Evaluate, folder: RunFolder, stop: Stop) -> None:
         with TournamentPlayers(config) as contestants:
             players_on_record.refuse_others(folder, contestants.fingerprints())
             folder.note_device(contestants.device)
-            with Progress(total, start_step=done) as progress:
+            with Progress(total, start_step=done, shorter=config.shorter) as progress:
                 for meeting, games in schedule:
                     if store.missing(games):
                         done = _play(store, contestants, meeting, games, done, stop, progress)

@@ -82,7 +82,10 @@ def run(config: EvaluateTasks, folder: RunFolder, stop: Stop) -> None:
             _refuse_other_kinds(config)
             seated = [player_specs.parse(config.model.path, player_specs.SIMULATORS)] * (config.simulators == "initial")
             players_on_record.refuse_others(folder, trained_weights.identities([*specs, *seated]))
-            with Progress(total, start_step=done) as progress, _Players(config, games, folder, stop) as who:
+            with (
+                Progress(total, start_step=done, shorter=config.shorter) as progress,
+                _Players(config, games, folder, stop) as who,
+            ):
                 for spec, setting, wanted in schedule:
                     if store.missing(wanted):
                         done = _play(store, who, spec, setting, wanted, done, stop, progress)

@@ -42,13 +42,10 @@ def run(config: Grpo, folder: RunFolder, stop: Stop) -> None:
             rl.begin(run_, state, STAGE, games)
         for line in rl.games_lines(config):
             print(line, flush=True)  # noqa: T201 - what a person wants to know before the first step
-        trained, judged = rl.games_played(config, config.iterations * len(games))
-        print(  # noqa: T201 - the same
-            f"{config.iterations} iterations on {jax.device_count()} device(s); games: {trained} to train on, {judged} "
-            "to decide what is kept",
-            flush=True,
-        )
-        with watched.Watched(folder, config.iterations, state.steps) as shown:
+        print(f"{config.iterations} iterations on {jax.device_count()} device(s)")  # noqa: T201 - the same
+        for line in measurements.forecast_lines(run_, config.iterations * len(games)):
+            print(line, flush=True)  # noqa: T201 - the same
+        with watched.Watched(folder, config.iterations, state.steps, config.shorter) as shown:
             rl.train(run_, learning, state, STAGE, games, config.iterations, shown.show, save_last=True)
             print("final matches", flush=True)  # noqa: T201 - progress
             measurements.initial_matches(run_)

@@ -214,7 +214,7 @@ def _train(
     first, params, state = _restore(folder, checkpointer, trainer, params, rows)
     rate = learning_rate(config.optimizer, updates)
     checkpoints = _Checkpoints(checkpointer, folder, rows, first)
-    with MetricsWriter(folder) as writer, Progress(updates, start_step=first) as progress:
+    with MetricsWriter(folder) as writer, Progress(updates, start_step=first, shorter=config.shorter) as progress:
         upcoming = batches.iterate(first)
         for number in range(first, updates):
             begun = time.perf_counter()

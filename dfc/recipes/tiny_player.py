@@ -100,7 +100,7 @@ def _run(config: TinyPlayer, folder: RunFolder, stop: Stop) -> None:
         params, state = restored.arrays["params"], restored.arrays["optimizer"]
     folder.rewind(restored.progress["positions"] if restored is not None else dict.fromkeys(folder.positions(), 0))
     metrics = MetricsWriter(folder)
-    with Progress(config.steps, start_step=first) as progress, ThreadPoolExecutor(1) as ahead:
+    with Progress(config.steps, start_step=first, shorter=config.shorter) as progress, ThreadPoolExecutor(1) as ahead:
         upcoming = ahead.submit(source.step, first)  # the next step's batches are packed while the device works
         for step in range(first, config.steps):
             begun = time.perf_counter()

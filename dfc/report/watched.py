@@ -1,5 +1,6 @@
 """Where a run is shown while it runs: the records, the terminal, the page, one call for all of them."""
 
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
@@ -18,12 +19,13 @@ class Watched:
       folder: of the run.
       total_steps: iterations of the whole run.
       start_step: those that are done.
+      shorter: settings that make the run shorter (`dfc.config.Run.shorter`).
     """
 
-    def __init__(self, folder: RunFolder, total_steps: int, start_step: int) -> None:
+    def __init__(self, folder: RunFolder, total_steps: int, start_step: int, shorter: Sequence[str]) -> None:
         self._live = LiveReport(folder.path, total_steps=total_steps, writes=folder.writes)
         self._writer = MetricsWriter(folder)
-        self._progress = Progress(total_steps, start_step=start_step)
+        self._progress = Progress(total_steps, start_step=start_step, shorter=shorter)
 
     def __enter__(self) -> Self:
         for each in (self._live, self._writer, self._progress):

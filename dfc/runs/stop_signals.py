@@ -4,7 +4,6 @@ import contextlib
 import os
 import select
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,20 +11,10 @@ from types import FrameType, TracebackType
 from typing import Self
 
 from dfc.errors import Interrupted
+from dfc.runs.activity import under_way
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _REMINDER = 10.0  # seconds between two lines that say what is waited for
-# What a thread is doing, by the end of the path of a file it is in; of several the first one is named.
-_WORK = (
-    ("jax/_src/compiler.py", "a compilation"),
-    ("jax/_src/interpreters/mlir.py", "a compilation"),
-    ("jax/_src/interpreters/partial_eval.py", "a compilation"),
-    ("dfc/checkpoint.py", "a checkpoint"),
-    ("dfc/models/huggingface.py", "reading or writing the model"),
-    ("dfc/training/trainer.py", "an optimizer step"),
-    ("dfc/inference/engine.py", "a call of the engine"),
-    ("dfc/players/remote.py", "an endpoint"),
-)
 
 
 class Stop:
@@ -126,10 +115,10 @@ class Stop:
             if found and not began:
                 began = time.monotonic()
                 hint = "Ctrl-C once more loses what is not saved"
-                _tell(f"{_name(self._noted)}: stopping; waiting for {_under_way()} to end; {hint}")
+                _tell(f"{_name(self._noted)}: stopping; waiting for {under_way()} to end; {hint}")
             elif began and not arrived:
                 seconds = time.monotonic() - began
-                _tell(f"{_name(self._noted)}: after {seconds:.0f} s still waiting for {_under_way()} to end")
+                _tell(f"{_name(self._noted)}: after {seconds:.0f} s still waiting for {under_way()} to end")
 
 
 def _name(number: int) -> str:
@@ -139,15 +128,3 @@ def _name(number: int) -> str:
 def _tell(line: str) -> None:
     with contextlib.suppress(OSError):  # whoever started the run may be gone
         os.write(2, f"{line}\n".encode())
-
-
-def _under_way() -> str:
-    """Returns what the other threads of this process are doing, as far as it decides how long a stop takes."""
-    found = set()
-    own = threading.get_ident()
-    for thread, innermost in sys._current_frames().items():  # noqa: SLF001 - documented, and nothing else reports it
-        frame: FrameType | None = innermost if thread != own else None
-        while frame is not None:
-            found.add(frame.f_code.co_filename.replace(os.sep, "/"))
-            frame = frame.f_back
-    return next((what for end, what in _WORK if any(file.endswith(end) for file in found)), "the present step")

@@ -6,7 +6,7 @@ from typing import Any
 from dfc.evaluation import matches
 from dfc.models.transformer import Params
 from dfc.rollout.workers import PolicyWeights, RolloutWorkers
-from dfc.training import rl
+from dfc.training import forecast, rl
 from dfc.training.rl_run import Run
 
 
@@ -47,6 +47,20 @@ def _matches(run: Run, name: str, policy: PolicyWeights, game_ids: Collection[st
         rows = matches.evaluation_rows(episodes, stage="final", policy=name, opponent=opponent)
         folder.append("evaluations", without_opponent(rows, workers))
     folder.flush()
+
+
+def forecast_lines(run: Run, turns: int, between: int = 0) -> list[str]:
+    """Returns in words what a run is going to take.
+
+    Args:
+      run: whose first games are played.
+      turns: iterations x games of each.
+      between: games of the matches between stages.
+    """
+    config = run.config
+    opponents = sum(min(2, info.seats) for info in run.workers.info.values())  # a game for two also has a random one
+    final = 2 * opponents * config.evaluation.games  # of the initial policy as of the final one
+    return forecast.lines(run.pace, *rl.games_played(config, turns), between + final, config.shorter)
 
 
 def without_opponent(rows: list[dict[str, Any]], workers: RolloutWorkers) -> list[dict[str, Any]]:

@@ -497,7 +497,7 @@ def begin(run: Run, state: State, stage: str, games: Sequence[str], rates: Mappi
     if rates is None:
         chosen = {game: run.config.games[game] for game in games}
         specs = matches.match_specs(chosen, run.config.acceptance.games, run.config.seed, f"begin {stage}")
-        played = run.workers.play(specs, run.policy(state.best), "initial")
+        played = run.pace.timed(lambda: run.workers.play(specs, run.policy(state.best), "initial"))
         label = {"stage": stage, "iteration": 0, "kind": "accept", "reward": None}
         run.folder.append("episodes", (e.record(**label) for e in played))
         rates = win_rates(played)

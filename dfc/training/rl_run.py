@@ -30,6 +30,7 @@ from dfc.runs.costs import Costs
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
 from dfc.training import export
+from dfc.training.forecast import Pace
 from dfc.training.optimizer import make_optimizer
 from dfc.training.trainer import LossFunction, Trainer
 
@@ -70,6 +71,7 @@ class Run:
     _costs: Costs | None = None
     missed: float | None = None  # share of the last average of adapters that their rank could not hold
     saved: int | None = None  # number of the newest checkpoint
+    pace: Pace = dataclasses.field(default_factory=Pace)  # of the games before the first step
 
     @classmethod
     def open(cls, config: RlRun, folder: RunFolder, stop: Stop, loss: LossFunction, *, reads_reference: bool) -> "Run":

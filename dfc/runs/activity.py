@@ -1,0 +1,203 @@
+"""What a run is busy with, in words for whoever waits: the program that is compiled, the work that threads are inside.
+
+While `reported` is open, a thread says so on standard output wherever nothing was said for a while, so that nobody
+looks at a silent terminal. How many programs a run compiles is not known before: which shapes come up depends on the
+games. They are counted as they come.
+"""
+
+import contextlib
+import functools
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+_PREFIX, _COMPILE = "/jax/core/compile/", "backend_compile_duration"
+_SMALL = 0.5  # seconds; programs that compile faster are not worth a word, and are not counted
+_FIRST, _NEXT, _LONGEST = 5.0, 10.0, 60.0  # seconds of silence: until the first line, the next ones, and at most
+# What a thread is doing, by the end of the path of a file it is in; of several the first one is named.
+_WORK = (
+    ("<frozen importlib._bootstrap>", "the loading of libraries"),
+    ("jax/_src/compiler.py", "a compilation"),
+    ("jax/_src/interpreters/mlir.py", "a compilation"),
+    ("jax/_src/interpreters/partial_eval.py", "a compilation"),
+    ("dfc/checkpoint.py", "a checkpoint"),
+    ("dfc/models/huggingface.py", "reading or writing the model"),
+    ("dfc/training/trainer.py", "an optimizer step"),
+    ("dfc/inference/engine.py", "a call of the engine"),
+    ("dfc/players/remote.py", "an endpoint"),
+)
+
+
+def duration(seconds: float) -> str:
+    """Returns seconds as hours, minutes and seconds, such as ``0:05:30``."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}"
+
+
+def under_way() -> str:
+    """Returns what the other threads of this process are doing."""
+    found = set()
+    own = threading.get_ident()
+    for thread, innermost in sys._current_frames().items():  # noqa: SLF001 - documented, and nothing else reports it
+        frame: FrameType | None = innermost if thread != own else None
+        while frame is not None:
+            found.add(frame.f_code.co_filename.replace(os.sep, "/"))
+            frame = frame.f_back
+    return next((what for end, what in _WORK if any(file.endswith(end) for file in found)), "the present step")
+
+
+# ---- compilation -----------------------------------------------------------------------------------------------------
+
+
+class Compilations:
+    """What is compiled in this process, as JAX reports it: tracing, lowering and compiling of every program.
+
+    Args:
+      clock: seconds, for tests.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._open: dict[int, list[tuple[str, str, float]]] = {}  # by thread: what, of which program, since when
+        self._since = self._seconds = 0.0
+        self._count = 0
+
+    def begin(self, event: str, _value: float, *, fun_name: str = "", **_: object) -> None:
+        """Takes JAX's word that a part of a compilation begins."""
+        if event.startswith(_PREFIX):
+            with self._lock:
+                now = self._clock()
+                if not self._open:
+                    self._since = now
+                self._open.setdefault(threading.get_ident(), []).append((event, fun_name, now))
+
+    def end(self, event: str, seconds: float, **_: object) -> None:
+        """Takes JAX's word that a part of a compilation has ended."""
+        own = threading.get_ident()
+        with self._lock:
+            if not event.startswith(_PREFIX) or own not in self._open:
+                return
+            self._open[own].pop()
+            if not self._open[own]:
+                del self._open[own]
+            if not self._open:
+                self._seconds += self._clock() - self._since
+            self._count += event.endswith(_COMPILE) and seconds >= _SMALL
+
+    @property
+    def seconds(self) -> float:
+        """How long anything was compiled so far, by the clock on the wall."""
+        with self._lock:
+            return self._seconds + (self._clock() - self._since if self._open else 0.0)
+
+    def words(self) -> str:
+        """Returns which program is compiled, and the how manieth; empty if none is that takes time."""
+        with self._lock:
+            now = self._clock()
+            found = [
+                (since, name)
+                for parts in self._open.values()
+                for event, name, since in parts
+                if event.endswith(_COMPILE) and now - since >= _SMALL
+            ]
+            name = min(found)[1].removeprefix("jit_").removeprefix("jit(").removesuffix(")") if found else ""
+            return f"compiling {name}, program {self._count + 1}" if found else ""
+
+
+@functools.cache
+def compilations() -> Compilations:
+    """Returns what is compiled in this process from the first call on."""
+    import jax  # noqa: PLC0415 - takes a second, and commands that compile nothing read the words of this module
+
+    found = Compilations()
+    jax.monitoring.register_scalar_listener(found.begin)
+    jax.monitoring.register_event_duration_secs_listener(found.end)
+    return found
+
+
+# ---- reports ---------------------------------------------------------------------------------------------------------
+
+
+class Reports:
+    """Decides when a line is due that says what a run is busy with.
+
+    Args:
+      compiled: what is compiled.
+      clock: seconds, for tests.
+    """
+
+    def __init__(self, compiled: Compilations, clock: Callable[[], float] = time.monotonic) -> None:
+        self._compiled, self._clock = compiled, clock
+        self._began = self._last = clock()
+        self._wait = _FIRST
+
+    def spoken(self) -> None:
+        """Takes note that something else was said."""
+        self._last, self._wait = self._clock(), _NEXT
+
+    def text(self) -> str:
+        """Returns what the run is busy with."""
+        return self._compiled.words() or f"busy with {under_way()}"
+
+    def due(self) -> str:
+        """Returns the line that is due, or nothing; longer and longer silences are left while nothing changes."""
+        now = self._clock()
+        compiling = self._compiled.words()
+        if now - self._last < (min(self._wait, _NEXT) if compiling else self._wait):
+            return ""
+        self._last, self._wait = now, _NEXT if compiling else min(2 * self._wait, _LONGEST)
+        compiled = self._compiled.seconds
+        so_far = f"{duration(now - self._began)} since the start"
+        return f"{self.text()}, {so_far}" + (f", {duration(compiled)} of them compiling" if compiled >= 1 else "")
+
+
+_current: list[Reports] = []  # of this process, the innermost last
+_panels: list[object] = []  # terminals' panels that show the same themselves
+
+
+@contextlib.contextmanager
+def reported(every: float = 1.0) -> Iterator[None]:
+    """Says on standard output what this process is busy with while it is open.
+
+    Args:
+      every: seconds between two looks.
+    """
+    reports, ended = Reports(compilations()), threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(every):
+            if not _panels and (line := reports.due()):
+                print(line, flush=True)  # noqa: T201 - progress
+
+    thread = threading.Thread(target=watch, name="dfc-activity", daemon=True)
+    _current.append(reports)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        _current.remove(reports)
+
+
+def spoken() -> None:
+    """Takes note that a line of progress was written."""
+    for reports in _current:
+        reports.spoken()
+
+
+@contextlib.contextmanager
+def shown_in_panel() -> Iterator[Callable[[], str]]:
+    """Leaves the word to a panel that is redrawn all the time; gives what it is to show."""
+    own: Any = object()
+    _panels.append(own)
+    try:
+        yield lambda: _current[-1].text() if _current else ""
+    finally:
+        _panels.remove(own)
