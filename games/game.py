@@ -242,6 +242,10 @@ class Game(abc.ABC):
         """
         return None
 
+    def board_text(self) -> str | None:
+        """Returns the board for a person to see; None where there is none, where it is hidden, or told anyway."""
+        return None
+
     # ---- playing ----------------------------------------------------------------------------------------------
 
     @property

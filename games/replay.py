@@ -28,6 +28,7 @@ class ReplayedTurn:
         instead of the policy's own.
       verdict: what the game made of it.
       well_formed: whether it had the form that its player was asked for.
+      board: after the reply, for a person (`Game.board_text`).
     """
 
     seat: int
@@ -36,6 +37,7 @@ class ReplayedTurn:
     status: ReplyStatus
     verdict: Verdict
     well_formed: bool = True
+    board: str | None = None
 
 
 def replay(record: Mapping[str, Any]) -> Iterator[ReplayedTurn]:
@@ -67,7 +69,7 @@ def replay(record: Mapping[str, Any]) -> Iterator[ReplayedTurn]:
             raise ReplayError(f"{game.id}, reply {number}: recorded from seat {seat}, but seat {game.to_move} moves")
         observation = game.observation(seat)
         verdict = game.step(reply) if formed else game.step(reply, well_formed=False)
-        yield ReplayedTurn(seat, observation, reply, status, verdict, formed)
+        yield ReplayedTurn(seat, observation, reply, status, verdict, formed, game.board_text())
     _check_end(game, record)
 
 

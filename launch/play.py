@@ -18,7 +18,7 @@ from typing import Any, TextIO
 from dfc.config import EndpointConfig, fields
 from dfc.errors import ConfigError, DfcError
 from dfc.games import registry, scripted
-from dfc.games.game import Game, Verdict
+from dfc.games.game import Game, Outcome, Verdict
 from dfc.games.rng import GameRng, derive_seed
 from dfc.games.scripted import STRENGTHS, Player, Strength
 from dfc.players import factory, key_search, player_specs, sequential
@@ -172,6 +172,7 @@ def _play(args: argparse.Namespace, game: Game, players: Sequence[Player | Remot
     if person is None:  # nobody has seen it
         out.writelines(f"{seat_name(game, reply.seat)}: {reply.text}\n" for reply in sequential_replies)
     _print_end(game, sequential_replies, args.seat, out)
+    out.write(_result(game, players))
     return 0 if game.discarded is None else 1
 
 
@@ -387,10 +388,26 @@ def _task(game: Game) -> str:
     return "" if task is None or size is None else f" (task {task} of the {size} in {split}, counted from 0)"
 
 
+def _result(game: Game, players: Sequence[Player | Remote]) -> str:
+    """Returns who won, in words; nothing of a game that has no result."""
+    outcomes = [] if game.discarded is not None else list(game.outcomes or ())
+    if Outcome.TRUNCATED in outcomes or not outcomes:
+        return ""
+    persons = [seat for seat in range(game.seats) if isinstance(players[seat], Person)]
+    if Outcome.DRAW in outcomes:
+        return "Nobody won.\n" if game.seats == 1 else "It is a draw.\n"
+    if len(persons) == 1:
+        return "You won.\n" if outcomes[persons[0]] == Outcome.WIN else "You lost.\n"
+    winners = [seat_name(game, seat) for seat, outcome in enumerate(outcomes) if outcome == Outcome.WIN]
+    return f"{' and '.join(winners)} won.\n" if winners else "Nobody won.\n"
+
+
 def _print_end(game: Game, sequential_replies: Sequence[sequential.SequentialReply], seat: int, out: TextIO) -> None:
     news = game.observation(seat)
     if news:
         out.write(f"{framed(news)}\n")
+    if board := game.board_text():
+        out.write(f"{framed(board)}\n")
     last = sequential_replies[-1] if sequential_replies else None
     if last is not None and game.forfeited_by is not None:
         kind = "malformed" if last.verdict is Verdict.FORFEIT_MALFORMED else "illegal"

@@ -327,3 +327,21 @@ def test_nim_texts_hold_the_newest_piles_only():
     assert game.observation(1) == rules.format(1) + "\nOpponent plays [1 2].\nPiles: 3, 2, 5."
     game.step("[2 5]")
     assert game.observation(0) == "Opponent plays [2 5].\nPiles: 3, 2, 0."
+
+
+@pytest.mark.parametrize("game_id", ["TicTacToe-v0", "ConnectFour-v0", "battleship"])
+def test_a_board_for_a_person_is_the_one_that_show_board_tells(game_id):
+    shown, silent = registry.make(game_id, show_board=True), registry.make(game_id, show_board=False)
+    rng = random.Random(5)
+    for game in (shown, silent):
+        game.reset(7)
+    while not silent.over:
+        seat = silent.to_move
+        told = shown.observation(seat)
+        if shown.actions_played or game_id != "battleship":  # which tells it after every shot
+            assert silent.board_text() in told
+        assert shown.board_text() is None  # told anyway
+        action = rng.choice(silent.legal_actions())
+        for game in (shown, silent):
+            game.step(action)
+    assert registry.make("ConnectFour-v0-blind").board_text() is None

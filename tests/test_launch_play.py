@@ -20,7 +20,7 @@ from dfc.games.rng import GameRng
 from dfc.games.scripted import RandomLegal
 from dfc.launch import play
 from dfc.players import sequential
-from dfc.players.human import Person, framed
+from dfc.players.human import Person, Quit, framed
 from dfc.players.remote import FunctionPlayer, PlayerError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -48,6 +48,43 @@ def test_a_question_mark_lists_what_can_be_played_and_costs_nothing():
     assert "examples" not in text
     assert text.count("player 0>") == 3
     assert text.endswith("Left.\n")
+
+
+def test_a_person_sees_the_board_and_who_won():
+    # Free cells from the first on; whoever sits opposite takes one, too, so some lines are refused and cost nothing.
+    typed = "".join(f"[{n}]\n" for n in range(9))
+    code, text = run("--game=TicTacToe-v0", "--seed=1", "--opponent=strong", typed=typed)
+    assert code == 0
+    assert "  | . . .\n  | . . .\n  | . . .\n" in text  # before the first reply
+    end = text.rpartition("  | Opponent plays")[2] if "Opponent plays" in text else text
+    assert re.search(r"(  \| [XO.] [XO.] [XO.]\n){3}", end)
+    assert text.splitlines()[-1] in {"You won.", "You lost.", "It is a draw."}
+    outcome = re.search(r"seat 0 (\w+)", text)[1]
+    assert text.endswith({"win": "You won.\n", "loss": "You lost.\n", "draw": "It is a draw.\n"}[outcome])
+
+
+def test_a_model_is_not_told_the_board_that_a_person_sees():
+    game = registry.make("ConnectFour-v0")
+    game.reset(1)
+    assert "." not in game.observation(0).splitlines()[-1].split()
+    assert game.board_text().count("\n") == 6
+    out = io.StringIO()
+    with pytest.raises(Quit):
+        Person(io.StringIO(""), out).act(game, GameRng(0))
+    assert framed(game.board_text()) in out.getvalue()
+
+
+def test_nobody_sees_a_hidden_board():
+    code, text = run("--game=ConnectFour-v0-blind", "--seed=1", typed="[col 3]\nquit\n")
+    assert code == 0
+    assert ". . ." not in text
+
+
+def test_without_a_person_the_winner_has_a_name():
+    code, text = run("--game=TicTacToe-v0", "--seed=1", "--player=strong", "--opponent=random_legal")
+    assert code == 0
+    assert text.splitlines()[-1] in {"player 0 won.", "player 1 won.", "It is a draw."}
+    assert ("player 0 won." in text) == ("seat 0 win" in text)
 
 
 def test_the_end_of_the_input_leaves_the_game():

@@ -182,9 +182,15 @@ def test_games_are_shown_as_played_again(page):
     first = next(g for g in games if g["iteration"] == 1)
     record = files()["episodes.jsonl"][0]
     shown = [
-        [seat, texts[observation], texts[reply], verdict] for seat, observation, reply, _, verdict in first["turns"]
+        [seat, texts[observation], texts[reply], verdict] for seat, observation, reply, _, verdict, _ in first["turns"]
     ]
     assert shown == [[t.seat, t.observation, t.reply, str(t.verdict)] for t in replay(record)]
+    boards = [None if board is None else texts[board] for *_, board in first["turns"]]
+    assert boards == [t.board for t in replay(record)]
+    assert any(boards)
+    results = {game["outcome"]: game["result"] for game in games}
+    assert results["win"] == "The policy won."
+    assert results["invalid"] == "The policy lost by a reply that is no legal action."
     assert first["reward"] == 1.0
     assert first["error"] is None
 

@@ -56,6 +56,8 @@ class Person:
             self._show(f"{_HELP}\n")
             self._greeted = True
         self._show(framed(game.observation(seat)))
+        if board := game.board_text():
+            self._show(framed(board))
         while True:
             typed = self._line(f"{seat_name(game, seat)}> ")
             if typed.lower() in {"quit", "exit"}:

@@ -11,6 +11,7 @@ from dfc.report.warnings import RunWarning
 PANEL = {"width": 300, "height": 140, "left": 38, "right": 6, "top": 8, "bottom": 20}
 
 _MAX_POINTS = 240  # of one curve; longer ones are averaged in bins
+_TITLES = {"negative_logprob": "entropy (estimate)"}  # of a token: the mean of -log p of what was sampled estimates it
 _GAME_METRICS = ("win_rate", "format_rate", "response_length", "steps", "seeds")  # shown first, in this order
 
 Point = tuple[float, int, object, float]  # step, number of the stage, iteration, value
@@ -42,7 +43,9 @@ def curves(run: RunData, warnings: Sequence[RunWarning]) -> list[Json]:
     whole = [m for m in every if not m.startswith("games/")]
     shown = [m for m in whole if m not in ("win_rate", "accepted") or (m == "win_rate" and "win_rate" not in found)]
     if shown:
-        charts.append(_chart("Optimization", [drawing.panel(m, m, share=m.endswith("rate")) for m in shown]))
+        charts.append(
+            _chart("Optimization", [drawing.panel(_TITLES.get(m, m), m, share=m.endswith("rate")) for m in shown])
+        )
     return charts
 
 

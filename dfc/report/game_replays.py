@@ -13,6 +13,14 @@ from dfc.report.tables import text
 
 GAME_BYTES = 1_000_000  # of shown games, text and markup together
 
+_RESULTS = {
+    "win": "The policy won.",
+    "draw": "Nobody won.",
+    "loss": "The policy lost.",
+    "invalid": "The policy lost by a reply that is no legal action.",
+    "truncated": "The game was stopped and has no result.",
+}
+
 
 class ShownGames:
     """Makes the shown games ready for the browser; a game that was shown before is not played again.
@@ -39,9 +47,11 @@ class ShownGames:
                     seat,
                     None if seen is None else texts.setdefault(seen, len(texts)),
                     texts.setdefault(said, len(texts)),
-                    *r,
+                    status,
+                    verdict,
+                    None if board is None else texts.setdefault(board, len(texts)),
                 ]
-                for seat, seen, said, *r in game["turns"]
+                for seat, seen, said, status, verdict, board in game["turns"]
             ]
             size += len(json.dumps([game | {"turns": turns}, list(itertools.islice(texts, known, None))]))
             if games and size > self._most:
@@ -55,15 +65,15 @@ class ShownGames:
 
 
 def _game(record: Json) -> Json:
-    """One game: [seat, observation, reply, status, verdict] of each turn, as far as the replay proves them."""
+    """One game: [seat, observation, reply, status, verdict, board] of each turn, as far as the replay proves them."""
     turns: list[list[object]] = []
     error = None
     try:
-        turns.extend([t.seat, t.observation, t.reply, t.status, t.verdict] for t in replay(record))
+        turns.extend([t.seat, t.observation, t.reply, t.status, t.verdict, t.board] for t in replay(record))
     except ReplayError as difference:
         error = str(difference)  # the rest is shown as it is recorded
         recorded = record["replies"] if isinstance(record["replies"], list) else []
-        turns += [[None, None, text(entry), "unproven", None] for entry in recorded[len(turns) :]]
+        turns += [[None, None, text(entry), "unproven", None, None] for entry in recorded[len(turns) :]]
     options = {name: text(value) for name, value in (record.get("options") or {}).items()}
     reward = record.get("reward")
     return {
@@ -76,6 +86,7 @@ def _game(record: Json) -> Json:
         "seed": str(record.get("seed", "")),  # text: 63-bit seeds exceed what JavaScript keeps exactly
         "options": options,
         "outcome": policy_outcome(record),
+        "result": _RESULTS.get(policy_outcome(record), ""),
         "forfeited_by": record.get("forfeited_by"),
         "reward": reward if isinstance(reward, int | float) and math.isfinite(reward) else None,
         "turns": turns,

@@ -110,7 +110,7 @@
       }
     }
 
-    const turnView = (game, [seat, observation, reply, status, verdict]) => {
+    const turnView = (game, [seat, observation, reply, status, verdict, board]) => {
       const turn = element("article", status === "opponent" ? "turn" : "turn ours");
       const header = element("header");
       header.append(element("b", "", { opponent: "Opponent", unproven: "Recorded" }[status] ?? "Policy"));
@@ -120,6 +120,7 @@
       turn.append(header);
       if (observation !== null && texts[observation]) turn.append(element("pre", "seen", texts[observation]));
       turn.append(element("pre", "said", texts[reply]));
+      if (board !== null) turn.append(element("pre", "seen", texts[board]));
       return turn;
     };
 
@@ -144,6 +145,7 @@
         body.append(element("p", "meta", facts.join(" · ")));
         if (game.error) body.append(element("p", "badge bad meta", `Could not be played again: ${game.error}`));
         body.append(...game.turns.map((turn) => turnView(game, turn)));
+        if (game.result) body.append(element("p", "meta", game.result));
         details.append(body);
       };
       details.addEventListener("toggle", details.fill);

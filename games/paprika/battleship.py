@@ -129,11 +129,18 @@ class Battleship(AnswerGame):
         self.board[cell] = MISS
         return "miss"
 
+    def board_text(self) -> str | None:
+        """Returns the board as the player knows it, unless it is told anyway."""
+        return None if self.show_board else "\n".join(self._grid())
+
     def _tell_board(self) -> None:
+        for line in self._grid():
+            self._tell(0, line)
+
+    def _grid(self) -> list[str]:
         size, board = self.size, self.board
-        self._tell(0, " ".join(["-", *map(str, range(1, size + 1))]))
-        for row in range(size):
-            self._tell(0, " ".join([chr(ord("A") + row), *board[row * size : row * size + size]]))
+        rows = [" ".join([chr(ord("A") + row), *board[row * size : row * size + size]]) for row in range(size)]
+        return [" ".join(["-", *map(str, range(1, size + 1))]), *rows]
 
     def legal_answers(self) -> list[str]:
         """Returns the cells not fired at yet, row by row."""

@@ -127,14 +127,23 @@ class ConnectFour(Game):
         rows, heights = self.num_rows, self.heights
         return [action for action, col in self._columns.items() if heights[col] < rows]
 
+    def board_text(self) -> str | None:
+        """Returns the grid, unless it is hidden or told anyway."""
+        return "\n".join(self._grid()) if self.is_open and not self.show_board else None
+
     def _tell_board(self, seat: int) -> None:
+        for line in self._grid():
+            self._tell(seat, line)
+
+    def _grid(self) -> list[str]:
         width = len(str(self.num_cols - 1))
-        self._tell(seat, " ".join(str(col).rjust(width) for col in range(self.num_cols)))
+        lines = [" ".join(str(col).rjust(width) for col in range(self.num_cols))]
         first, second = self.discs
         for row in reversed(range(self.num_rows)):
             bits = range(row, self.num_cols * (self.num_rows + 1), self.num_rows + 1)
             marks = [_MARKS[0] if first >> b & 1 else _MARKS[1] if second >> b & 1 else "." for b in bits]
-            self._tell(seat, " ".join(mark.rjust(width) for mark in marks))
+            lines.append(" ".join(mark.rjust(width) for mark in marks))
+        return lines
 
     def _state(self) -> dict[str, Any]:
         return {"discs": list(self.discs), "heights": list(self.heights)}

@@ -96,11 +96,18 @@ class TicTacToe(Game):
         taken = self.marks[0] | self.marks[1]
         return [action for action, cell in _CELLS.items() if not taken >> cell & 1]
 
-    def _tell_board(self, seat: int) -> None:
+    def board_text(self) -> str | None:
+        """Returns the grid, unless it is told anyway."""
+        return None if self.show_board else "\n".join(self._grid())
+
+    def _grid(self) -> list[str]:
         first, second = self.marks
         cells = [_MARKS[0] if first >> c & 1 else _MARKS[1] if second >> c & 1 else "." for c in range(9)]
-        for row in range(0, 9, 3):
-            self._tell(seat, " ".join(cells[row : row + 3]))
+        return [" ".join(cells[row : row + 3]) for row in range(0, 9, 3)]
+
+    def _tell_board(self, seat: int) -> None:
+        for line in self._grid():
+            self._tell(seat, line)
         free = self._free()
         if free:
             self._tell(seat, f"Free: {', '.join(free)}.")
