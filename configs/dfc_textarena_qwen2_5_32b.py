@@ -90,7 +90,7 @@ def get_config() -> DivideFuseConquer:
         opponent="itself",
         grouping=GroupingConfig(trials=100, winnable_above=0.0),
         mixed_priority=MixedPriorityConfig(a=0.2, b=0.8, floor=0.1),
-        acceptance=AcceptanceConfig(rule="previous", games=20),
-        grpo=GrpoConfig(clip_ratio=0.1, kl_coefficient=0.1),
+        acceptance=AcceptanceConfig(rule="previous", games=20, tolerance=0.0),
+        grpo=GrpoConfig(clip_ratio=0.1, kl_coefficient=0.1, updates_per_iteration=1),
         evaluation=EvaluationConfig(games=20, stage_games=20),
     )

@@ -39,6 +39,8 @@ def get_config() -> EvaluateTasks:
         games={group: {} for group in GROUPS},
         rollout=RolloutConfig(slots=128, max_length=16384, max_reply_length=1024),
         split="test",
+        tasks=0,
+        tasks_of={"bandit": 100},
         trajectories=4,
         temperatures=(0.7,),
         filters=FilterConfig(min_p=0.3),

@@ -17,6 +17,7 @@ from dfc.config import (
     DivideFuseConquer,
     EvaluationConfig,
     GroupingConfig,
+    GrpoConfig,
     ModelConfig,
     OptimizerConfig,
     RolloutConfig,
@@ -45,5 +46,6 @@ def get_config() -> DivideFuseConquer:
         opponent="initial",
         grouping=GroupingConfig(trials=32),
         acceptance=AcceptanceConfig(games=16, tolerance=0.05),
+        grpo=GrpoConfig(clip_ratio=0.1, kl_coefficient=0.1, updates_per_iteration=1),
         evaluation=EvaluationConfig(games=100, stage_games=20),
     )

@@ -42,8 +42,8 @@ def get_config() -> Grpo:
         trajectories_per_seed=8,
         opponent="initial",
         epsilon=0.0,
-        acceptance=AcceptanceConfig(rule="always"),
-        grpo=GrpoConfig(clip_ratio=0.2, kl_coefficient=0.01),
+        acceptance=AcceptanceConfig(rule="always", tolerance=0.0),
+        grpo=GrpoConfig(clip_ratio=0.2, kl_coefficient=0.01, updates_per_iteration=1),
         reward=RewardConfig(hasty_action_penalty=False, invalid=-1.0),
         evaluation=MatchesConfig(games=40),
     )

@@ -43,7 +43,10 @@ def get_config() -> Paprika:
         simulators="script",
         rollout=RolloutConfig(slots=64, max_length=16384, max_reply_length=1024),
         collect=CollectConfig(
-            samples=20, samples_of={"mastermind": 100}, sampling=SamplingConfig(temperature=1.5, min_p=0.3)
+            tasks=0,
+            samples=20,
+            samples_of={"mastermind": 100},
+            sampling=SamplingConfig(temperature=1.5, min_p=0.3),
         ),
         build_data=BuildDataConfig(sft_tokens=12_000, pair_tokens=8_192),
         sft=SftConfig(batch_size=32, optimizer=_optimizer(1e-6)),
@@ -51,7 +54,11 @@ def get_config() -> Paprika:
         batch=BatchConfig(row_length=16384, micro_batch_rows=8),
         training=TrainingConfig(remat="layer"),
         evaluate_tasks=EvaluateTasksConfig(
-            trajectories=4, temperatures=(0.3, 0.7, 1.0), filters=FilterConfig(min_p=0.3)
+            tasks=0,
+            tasks_of={"bandit": 100},
+            trajectories=4,
+            temperatures=(0.3, 0.7, 1.0),
+            filters=FilterConfig(min_p=0.3),
         ),
     )
 

@@ -15,6 +15,7 @@ from dfc.config import (
     DivideFuseConquer,
     EvaluationConfig,
     GroupingConfig,
+    GrpoConfig,
     ModelConfig,
     OptimizerConfig,
     RolloutConfig,
@@ -38,7 +39,8 @@ def get_config() -> DivideFuseConquer:
         trajectories_per_seed=4,
         opponent="initial",
         grouping=GroupingConfig(trials=8),
-        acceptance=AcceptanceConfig(rule="previous", games=4),
+        acceptance=AcceptanceConfig(rule="previous", games=4, tolerance=0.0),
+        grpo=GrpoConfig(clip_ratio=0.1, kl_coefficient=0.1, updates_per_iteration=1),
         evaluation=EvaluationConfig(games=8, stage_games=4),
         checkpoint=CheckpointConfig(every=1, keep=2),
     )

@@ -40,6 +40,7 @@ from dfc.config import (
     FusionConfig,
     GroupingConfig,
     Grpo,
+    GrpoConfig,
     MatchesConfig,
     MeshConfig,
     ModelConfig,
@@ -178,7 +179,9 @@ _RL = {
     "seeds_per_game": 3,
     "trajectories_per_seed": 3,
     "epsilon": 0.2,
-    "acceptance": AcceptanceConfig(games=2),
+    "opponent": "itself",
+    "acceptance": AcceptanceConfig(games=2, tolerance=0.0),
+    "grpo": GrpoConfig(updates_per_iteration=1),
     "optimizer": OptimizerConfig(learning_rate=0.01),
 }
 _SIMULATORS = {"twenty_questions": {"max_turns": 3}}
@@ -186,7 +189,7 @@ _TASKS = {**_SIMULATORS, "bandit": {"max_turns": 3}}
 _LONG = RolloutConfig(slots=3, max_length=2048, max_reply_length=16)
 _PLAYED = {"model": _MODEL, "rollout": _LONG}
 _SFT = {"epochs": 1, "batch_size": 4, "optimizer": ScheduledOptimizerConfig(learning_rate=0.01)}
-_STAGES = {**_TRAINED, "rollout": _ROLLOUT, "evaluate_tasks": EvaluateTasksConfig(tasks_of={})}
+_STAGES = {**_TRAINED, "rollout": _ROLLOUT, "evaluate_tasks": EvaluateTasksConfig(tasks=0, tasks_of={})}
 
 
 @functools.cache

@@ -213,7 +213,8 @@ class TapeFolder(RunFolder):
 class Shown:
     """What a person would see of every iteration."""
 
-    def __init__(self, tape, _, total, start):
+    def __init__(self, tape, _, total, start, shorter):
+        del shorter  # for words
         tape.add("watched", total, start)
         self._tape = tape
 

@@ -68,6 +68,7 @@ def test_the_paper_run_has_the_values_of_section_4_2():
     assert rollout.max_length == config.batch.row_length == 8192 + 4096  # so that the last reply has its room, too
     assert dataclasses.astuple(config.mixed_priority) == (True, 0.2, 0.8, 0.1)
     assert (config.grpo.clip_ratio, config.grpo.kl_coefficient, config.evaluation.games) == (0.1, 0.1, 20)
+    assert (config.opponent, config.acceptance.tolerance, config.grpo.updates_per_iteration) == ("itself", 0.0, 1)
     assert config.rollout.prompt == "think"
     assert len(config.games) == 18
     assert validation.device_problems(config, 64) == []

@@ -17,6 +17,7 @@ from dfc.config import (
     ModelConfig,
     Paprika,
     PreferenceConfig,
+    RolloutConfig,
     RowsAdapterConfig,
     ScheduledOptimizerConfig,
     SftConfig,
@@ -118,11 +119,13 @@ def test_wrong_stages_are_refused(change, words):
 
 
 def test_rows_that_training_would_refuse_are_refused_before_anything_is_collected():
-    short = dataclasses.replace(RUN, batch=BatchConfig(row_length=12_287))
+    limits = BuildDataConfig(sft_tokens=12_000, pair_tokens=8_192)
+    whole = dataclasses.replace(RUN, rollout=RolloutConfig(max_length=8_192), build_data=limits)
+    short = dataclasses.replace(whole, batch=BatchConfig(row_length=12_287))
     found = " ".join(validation.problems(short))
     assert "must be at least 16384: both sides of the longest pair" in found
     assert "imitated" not in found
-    found = " ".join(validation.problems(dataclasses.replace(RUN, batch=BatchConfig(row_length=8_000))))
+    found = " ".join(validation.problems(dataclasses.replace(whole, batch=BatchConfig(row_length=8_000))))
     assert "must be at least 8192, the longest trajectory that may be imitated" in found
 
 

@@ -229,7 +229,7 @@ def test_losing_the_readers_of_both_streams_does_not_end_a_run(tmp_path):
         told = process.stderr.readline()
         process.stderr.close()
         code = process.wait(timeout=120)
-    assert first.startswith(b"[1/2000] s: iteration 1/2000")
+    assert first.startswith(b"dfc ")
     assert told == b"a line that fills the buffer\n"
     assert code == 0
     assert (tmp_path / "w" / "metrics.jsonl").read_text() == '{"step":2000}\n'

@@ -1,6 +1,8 @@
 """Configuration of Divide-Fuse-Conquer (arXiv 2505.16401) and of what it is compared with.
 
-Defaults are the published values (sections 3.2 and 4.2) where the paper states them.
+What decides how long a run takes and how fast it learns has defaults that suit the bundled model on two CPU cores:
+games alone make a run of a few minutes. The published values (sections 3.2 and 4.2) stand in
+configs/dfc_textarena_qwen2_5_32b.py; where they differ from a default, its field says them.
 """
 
 import dataclasses
@@ -132,7 +134,7 @@ class AcceptanceConfig:
 
     rule: Literal["previous", "best", "always"] = "previous"
     games: EvenCount = 20
-    tolerance: Share = 0.0
+    tolerance: Share = 0.05
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,12 +142,12 @@ class GrpoConfig:
     """Group relative policy optimization.
 
     Attributes:
-      clip_ratio: the likelihood ratio counts within 1 +- this.
+      clip_ratio: the likelihood ratio counts within 1 +- this (the paper: 0.1).
       clip_ratio_high: above 1 it counts within this instead; 0: the same as below.
       ratio: of each action token (``token``), or of all of an episode's together (``sequence``, GSPO).
       baseline: what a reward is compared with: ``group``, the mean of its group (the paper's); ``leave_one_out``, the
         mean of the others; ``role``, the mean of all episodes of the iteration in the same game and seat.
-      kl_coefficient: weight of the KL divergence to the initial policy.
+      kl_coefficient: weight of the KL divergence to the initial policy (the paper: 0.1).
       normalize_std: divide advantages by the standard deviation of the group, or of the role.
       unit: average over all action tokens (``token``), or first within each episode (``sequence``); or sum within each
         episode and divide by `batch.row_length`, whatever the episode's own length (``fixed_length``, Dr. GRPO).
@@ -155,14 +157,14 @@ class GrpoConfig:
         0 turns it off.
     """
 
-    clip_ratio: Annotated[float, Range(0, 1, above=True, below=True)] = 0.1
+    clip_ratio: Annotated[float, Range(0, 1, above=True, below=True)] = 0.2
     clip_ratio_high: NotNegative = 0.0
     ratio: Literal["token", "sequence"] = "token"
     baseline: Literal["group", "leave_one_out", "role"] = "group"
-    kl_coefficient: NotNegative = 0.1
+    kl_coefficient: NotNegative = 0.02
     normalize_std: bool = True
     unit: Literal["token", "sequence", "fixed_length"] = "token"
-    updates_per_iteration: Count = 1
+    updates_per_iteration: Count = 4
     importance_cap: NotNegative = 0.0
 
 
@@ -193,11 +195,12 @@ class RlRun(PlayingRun, TrainingRun):
     """What every method has that learns from the games its policy plays.
 
     Attributes:
-      seeds_per_game: rollout seeds per game and iteration on average (the paper's S).
+      seeds_per_game: rollout seeds per game and iteration on average (the paper's S: 50).
       trajectories_per_seed: episodes of one seed (the paper's r): a group for the advantages.
       opponent: who sits in the other seat of training games: the ``initial`` policy, the best policy so far
-        ``itself``, a ``pool`` of past ones, or a player: ``random_legal``, ``simple``, ``strong``, a folder with
-        weights or a run, ``tiny_player``, ``http://HOST/v1#MODEL``. A model has the shape and tokenizer of the run's.
+        ``itself`` (the paper's), a ``pool`` of past ones, or a player: ``random_legal``, ``simple``, ``strong``, a
+        folder with weights or a run, ``tiny_player``, ``http://HOST/v1#MODEL``. A model has the shape and tokenizer of
+        the run's.
       train_both_seats: with ``itself``, learn from what both seats did: twice the episodes from as many games.
       randomize_seeds: fresh seeds every iteration; off, the same ones each time.
       tasks: sample training deals from 0 to tasks - 1 only, so that later ones are new to the policy; 0: from all.
@@ -216,9 +219,9 @@ class RlRun(PlayingRun, TrainingRun):
       evaluation: the matches at the end.
     """
 
-    seeds_per_game: Count = 50
+    seeds_per_game: Count = 16
     trajectories_per_seed: SeveralCount = 8
-    opponent: str = "itself"
+    opponent: str = "initial"
     train_both_seats: bool = False
     randomize_seeds: bool = True
     tasks: CountOrZero = 0
@@ -245,7 +248,7 @@ class Grpo(RlRun, recipe="grpo"):
 
     shorter: ClassVar[tuple[str, ...]] = ("iterations", *_SHORTER)
 
-    iterations: CountOrZero = 100
+    iterations: CountOrZero = 20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -255,8 +258,9 @@ class DivideFuseConquer(RlRun, recipe="divide_fuse_conquer"):
     Attributes:
       method: ``divide_fuse_conquer``; ``naive_single``: every game a policy of its own (the paper's Naive-SSRL);
         ``imitate_wins``: supervised training on the initial policy's won games (SFT). Naive-MSRL is the recipe grpo.
-      divide_iterations: iterations of each group's own policy.
-      conquer_iterations: iterations after each fuse; of each game's, or of the one stage, in the other methods.
+      divide_iterations: iterations of each group's own policy (the paper: 100).
+      conquer_iterations: iterations after each fuse; of each game's, or of the one stage, in the other methods (the
+        paper: 100).
       grouping: the divide step.
       fusion: the fuse step.
       evaluation: the matches after stages and at the end.
@@ -265,8 +269,8 @@ class DivideFuseConquer(RlRun, recipe="divide_fuse_conquer"):
     shorter: ClassVar[tuple[str, ...]] = ("divide_iterations", "conquer_iterations", *_SHORTER)
 
     method: Literal["divide_fuse_conquer", "naive_single", "imitate_wins"] = "divide_fuse_conquer"
-    divide_iterations: CountOrZero = 100
-    conquer_iterations: CountOrZero = 100
+    divide_iterations: CountOrZero = 10
+    conquer_iterations: CountOrZero = 10
     grouping: GroupingConfig = GroupingConfig()
     fusion: FusionConfig = FusionConfig()
     evaluation: EvaluationConfig = EvaluationConfig()

@@ -1,5 +1,7 @@
 """Sections that several recipes have; each says its values, their ranges and their defaults.
 
+Defaults suit the bundled model on two CPU cores.
+
 Where a recipe reads less of a section than others, the section is two classes, one the base of the other, so that no
 setting can be named that is not read.
 """
@@ -220,9 +222,9 @@ class PlayerRolloutConfig:
     rows: CountOrZero = 0
     workers: Threads = 1
     mix_games: bool = True
-    max_length: Length = 8192
+    max_length: Length = 512
     max_prompt_length: Annotated[int, Range(0)] = 0
-    max_reply_length: Count = 4096
+    max_reply_length: Count = 32
     max_actions: Annotated[int, Range(0)] = 0
     decode_steps: Count = 32
     prefill_buckets: tuple[Annotated[int, Range(1)], ...] = ()
@@ -257,7 +259,7 @@ class OptimizerConfig:
       clip_norm: gradients of a larger global norm are scaled down to it.
     """
 
-    learning_rate: Positive = 2e-6
+    learning_rate: Positive = 1e-3
     warmup_steps: CountOrZero = 0
     b1: ShareBelowOne = 0.9
     b2: ShareBelowOne = 0.95
@@ -287,7 +289,7 @@ class BatchShape:
       micro_batch_rows: rows of one forward and backward pass; gradients of several are added up.
     """
 
-    row_length: Length = 8192
+    row_length: Length = 512
     micro_batch_rows: Count = 8
 
 

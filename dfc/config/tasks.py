@@ -1,7 +1,8 @@
 """Configuration of learning from trajectories at tasks (Paprika): its stages as recipes, and the recipes made of them.
 
-Defaults are the published values of Paprika (arXiv 2502.17543: sections 3.2 to 3.4 and 4, appendices C and E) where it
-states them.
+What decides how long a run takes has defaults that suit a small model on a CPU. The published values of Paprika (arXiv
+2502.17543: sections 3.2 to 3.4 and 4, appendices C and E) stand in configs/paprika_llama3_1_8b.py; where they differ
+from a default, its field says them. All others are the published ones where the paper states them.
 
 The settings of a stage are a section (`CollectConfig`), which the stage's own recipe (`Collect`) has at the top and a
 recipe of several stages (`Paprika`) under the stage's name.
@@ -25,13 +26,14 @@ class TaskCollectionConfig:
 
     Attributes:
       split: whose tasks, for games that have splits.
-      tasks: per game, the first ones; 0: all of the split. Games without splits take the first deals and need a number.
+      tasks: per game, the first ones; 0: all of the split (the paper). Games without splits take the first deals and
+        need a number.
       sampling: how tokens are sampled; hot, so that samples of a task differ, and min-p keeps hot samples sensible.
       episodes_per_chunk: games between two writes to the disk; 0: four times as many as are in flight.
     """
 
     split: str = "train"
-    tasks: CountOrZero = 0
+    tasks: CountOrZero = 40
     sampling: SamplingConfig = SamplingConfig(temperature=1.5, min_p=0.3)
     episodes_per_chunk: CountOrZero = 0
 
@@ -41,15 +43,15 @@ class CollectConfig(TaskCollectionConfig):
     """Several samples of every task.
 
     Attributes:
-      samples: trajectories of each task.
-      samples_of: other numbers for single games.
+      samples: trajectories of each task (the paper: 20).
+      samples_of: other numbers for single games (the paper: 100 of mastermind).
       opponent: who sits in the other seat of games for two: ``initial``, ``itself``, or a player: ``random_legal``,
         ``simple``, ``strong``, a folder with weights or a run, ``tiny_player``, ``http://HOST/v1#MODEL``. A model has
         the shape and tokenizer of the run's.
     """
 
-    samples: Count = 20
-    samples_of: Mapping[str, Count] = dataclasses.field(default_factory=lambda: {"mastermind": 100})
+    samples: Count = 8
+    samples_of: Mapping[str, Count] = dataclasses.field(default_factory=dict)
     opponent: str = "itself"
 
 
@@ -74,15 +76,15 @@ class SelectionLimits:
 
     Attributes:
       leave_out: without these games (one name: leave-one-out).
-      sft_tokens: a longer trajectory is not imitated.
-      pair_tokens: a pair has no longer side.
+      sft_tokens: a longer trajectory is not imitated (the paper: 12,000).
+      pair_tokens: a pair has no longer side (the paper: 8,192).
       turn_ratio: a success with at least this many times the turns of the best one counts as worse; 0: failures only.
       rejected_failures: labels of trajectories no rule decided that may be the worse side of a pair.
     """
 
     leave_out: tuple[str, ...] = ()
-    sft_tokens: Count = 12_000
-    pair_tokens: Count = 8_192
+    sft_tokens: Count = 512
+    pair_tokens: Count = 256
     turn_ratio: NotNegative = 2.0
     rejected_failures: tuple[str, ...] = ()
 
@@ -127,7 +129,7 @@ class SftConfig:
 
     epochs: Count = 1
     batch_size: Count = 32
-    optimizer: ScheduledOptimizerConfig = ScheduledOptimizerConfig(learning_rate=1e-6)
+    optimizer: ScheduledOptimizerConfig = ScheduledOptimizerConfig(learning_rate=1e-4)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,7 +155,7 @@ class PreferenceConfig:
 
     epochs: Count = 1
     batch_size: Count = 32
-    optimizer: ScheduledOptimizerConfig = ScheduledOptimizerConfig(learning_rate=2e-7)
+    optimizer: ScheduledOptimizerConfig = ScheduledOptimizerConfig(learning_rate=5e-5)
     beta: Positive = 0.1
     alpha: NotNegative = 1.0
     preference_weight: NotNegative = 1.0
@@ -206,8 +208,9 @@ class EvaluateTasksConfig:
     Attributes:
       split: whose tasks, for games that have splits.
       first: number of the first task; with the split that was collected from, tasks after those of the collection.
-      tasks: per game, from the first one on; 0: all that the split has.
-      tasks_of: ends of single games: tasks up to that number, also beyond the split, as further trials.
+      tasks: per game, from the first one on; 0: all that the split has (the paper).
+      tasks_of: ends of single games: tasks up to that number, also beyond the split, as further trials (the paper: 100
+        of bandit).
       trajectories: of each task.
       temperatures: of sampling; everything is played at each of them.
       filters: which tokens can be sampled.
@@ -217,8 +220,8 @@ class EvaluateTasksConfig:
 
     split: str = "test"
     first: CountOrZero = 0
-    tasks: CountOrZero = 0
-    tasks_of: Mapping[str, Count] = dataclasses.field(default_factory=lambda: {"bandit": 100})
+    tasks: CountOrZero = 40
+    tasks_of: Mapping[str, Count] = dataclasses.field(default_factory=lambda: {"bandit": 40})
     trajectories: Count = 4
     temperatures: tuple[NotNegative, ...] = (0.7,)
     filters: FilterConfig = FilterConfig(min_p=0.3)
@@ -287,22 +290,23 @@ class ChoiceConfig:
     """How a curriculum chooses the groups of tasks it collects from.
 
     Attributes:
-      steps: tasks of a round, each of a group that is chosen for it, sampled from the group with replacement.
+      steps: tasks of a round, each of a group that is chosen for it, sampled from the group with replacement (the
+        paper: 250).
       tasks_at_once: tasks chosen before the results of the first are known: 1 is the paper's; more are played together.
       strategy: ``ucb``, by the spread of turns, or ``uniform``: every task of every group is as likely.
       arms: what a group is: a ``game``, the ``difficulty`` or the ``category`` of a scenario within a game.
       join_groups: groups that are one, by the name of all: ``{"codes": ("wordle", "mastermind")}``.
       c: width of the confidence bound.
-      samples: trajectories of each task.
+      samples: trajectories of each task (the paper: 20).
     """
 
-    steps: Count = 250
-    tasks_at_once: Count = 1
+    steps: Count = 40
+    tasks_at_once: Count = 8
     strategy: Literal["ucb", "uniform"] = "ucb"
     arms: Literal["game", "difficulty", "category"] = "difficulty"
     join_groups: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     c: NotNegative = math.sqrt(2)
-    samples: SeveralCount = 20  # one trajectory has no spread
+    samples: SeveralCount = 8  # one trajectory has no spread
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
