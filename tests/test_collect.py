@@ -482,7 +482,7 @@ def test_a_collection_samples_as_its_section_says_whatever_its_table_does(tmp_pa
 
 @pytest.mark.parametrize(("arms", "label"), [("difficulty", "difficulty"), ("category", "group")])
 def test_arms_are_the_labels_of_scenarios_within_each_game(arms, label):
-    found = task_groups.task_groups({"twenty_questions": {}, "wordle": {}}, CollectConfig(), arms)
+    found = task_groups.task_groups({"twenty_questions": {}, "wordle": {}}, CollectConfig(tasks=0), arms)
     oracle = collections.defaultdict(set)
     for task, scenario in enumerate(TwentyQuestions.scenarios("train")):
         oracle[f"twenty_questions {getattr(scenario, label)}"].add(("twenty_questions", task))
@@ -531,13 +531,13 @@ def test_joined_arms_that_are_none_are_refused(joined):
 
 
 def test_the_split_is_the_collections_and_has_its_size():
-    config = Collect(games={"mastermind": {}}, split="test")
+    config = Collect(games={"mastermind": {}}, split="test", tasks=0)
     assert task_groups.tasks(config.games, config) == [("mastermind", task) for task in range(500)]
     assert task_groups.playing(config).games == {"mastermind": {"split": "test"}}
 
 
 def test_every_part_of_the_list_has_its_share_of_every_game():
-    found = task_groups.tasks({"wordle": {}, "bandit": {}, "customer_service": {}}, CollectConfig())
+    found = task_groups.tasks({"wordle": {}, "bandit": {}, "customer_service": {}}, CollectConfig(tasks=0))
     sizes = collections.Counter(game for game, _ in found)
     assert sizes == {"wordle": 1515, "bandit": 81, "customer_service": 120}
     so_far = collections.Counter()

@@ -279,7 +279,7 @@ def test_the_nearest_setting_fits_and_names_configuration_keys():
 
 def test_a_suggested_context_has_room_for_the_longest_input_and_for_a_reply():
     def contexts(length, prompt):
-        rollout = {"slots": 1, "max_length": length, "max_prompt_length": prompt}
+        rollout = {"slots": 1, "max_length": length, "max_prompt_length": prompt, "max_reply_length": 4096}
         return large("llama-3.1-8b", (1, 1, 1), 1, length, adapter=ADAPTERS, rollout=rollout)
 
     asked = contexts(12288, 8192)

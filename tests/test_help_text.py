@@ -61,7 +61,7 @@ def test_a_key_has_its_type_its_range_its_value_and_its_meaning():
     text = shown("--config=configs/smoke.py", "--help", "--config.seeds_per_game=7")
     assert (
         "  --config.seeds_per_game (a whole number, at least 1 and at most 1,000,000,000; 7)\n"
-        "      rollout seeds per game and iteration on average (the paper's S).\n"
+        "      rollout seeds per game and iteration on average (the paper's S: 50).\n"
     ) in text
     assert "  --config.optimizer.learning_rate (a number, above 0; 0.001)\n" in text
     assert "  --config.half_negative (true or false; True)\n" in text

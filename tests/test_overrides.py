@@ -93,9 +93,9 @@ def test_options_of_two_ids_given_in_the_file_and_not_can_be_set_together():
     ("config", "words", "key", "value"),
     [
         (Collect(), ["samples_of.mastermind=3"], "samples_of", {"mastermind": 3}),
-        (Collect(), ["samples_of.wordle=3"], "samples_of", {"mastermind": 100, "wordle": 3}),
-        (Collect(), ["samples_of.Nim-v0=3", "samples_of.wordle=4", "samples_of.Nim-v0=5"], "samples_of",
-         {"mastermind": 100, "Nim-v0": 5, "wordle": 4}),
+        (EvaluateTasks(), ["tasks_of.wordle=3"], "tasks_of", {"bandit": 40, "wordle": 3}),
+        (EvaluateTasks(), ["tasks_of.Nim-v0=3", "tasks_of.wordle=4", "tasks_of.Nim-v0=5"], "tasks_of",
+         {"bandit": 40, "Nim-v0": 5, "wordle": 4}),
         (Collect(), ["samples_of={'wordle': 4}"], "samples_of", {"wordle": 4}),
         (Collect(), ["samples_of={}", "samples_of.wordle=4"], "samples_of", {"wordle": 4}),
         (Paprika(), ["collect.samples_of.mastermind=3"], "collect.samples_of", {"mastermind": 3}),

@@ -25,7 +25,15 @@ from dfc.training.rl_run import State
 from dfc.training.trainer import Update
 
 GAMES = {"TicTacToe-v0": {}, "GuessTheNumber-v0": {"max_turns": 4}, "Nim-v0": {}}
-CONFIG = DivideFuseConquer(games=GAMES, seeds_per_game=6, trajectories_per_seed=4, epsilon=0.25)
+CONFIG = DivideFuseConquer(
+    games=GAMES,
+    seeds_per_game=6,
+    trajectories_per_seed=4,
+    epsilon=0.25,
+    opponent="itself",
+    acceptance=AcceptanceConfig(tolerance=0.0),
+    grpo=GrpoConfig(updates_per_iteration=1),
+)
 
 
 def episode(
@@ -251,13 +259,13 @@ def test_advantages_are_relative_to_the_group():
     np.testing.assert_allclose([s.advantage for s in share[:2]], [1.0, -1.0], atol=1e-3)  # std 1
     expected = (np.asarray([0.5, 0.5, -2.0]) + 1 / 3) / np.std([0.5, 0.5, -2.0], ddof=1)
     np.testing.assert_allclose([s.advantage for s in share[2:]], expected, rtol=1e-3)
-    centred = dataclasses.replace(PLAIN, grpo=GrpoConfig(normalize_std=False))
+    centred = dataclasses.replace(PLAIN, grpo=dataclasses.replace(PLAIN.grpo, normalize_std=False))
     (share,) = rl.sequences(episodes, values, centred, 0)
     np.testing.assert_allclose([s.advantage for s in share], [1, -1, 5 / 6, 5 / 6, -5 / 3], rtol=1e-6)
 
 
 def with_grpo(**settings):
-    return dataclasses.replace(PLAIN, grpo=GrpoConfig(normalize_std=False, **settings))
+    return dataclasses.replace(PLAIN, grpo=dataclasses.replace(PLAIN.grpo, normalize_std=False, **settings))
 
 
 def test_leaving_oneself_out_of_the_mean_stretches_the_advantage():

@@ -68,16 +68,17 @@ class Compilations:
         self._since = self._seconds = 0.0
         self._count = 0
 
-    def begin(self, event: str, _value: float, *, fun_name: str = "", **_: object) -> None:
-        """Takes JAX's word that a part of a compilation begins."""
+    def begin(self, event: str, value: float, **about: str | int) -> None:
+        """Takes JAX's word that a part of a compilation begins; `fun_name` in `about` is the program's name."""
+        del value  # when, by another clock
         if event.startswith(_PREFIX):
             with self._lock:
                 now = self._clock()
                 if not self._open:
                     self._since = now
-                self._open.setdefault(threading.get_ident(), []).append((event, fun_name, now))
+                self._open.setdefault(threading.get_ident(), []).append((event, str(about.get("fun_name", "")), now))
 
-    def end(self, event: str, seconds: float, **_: object) -> None:
+    def end(self, event: str, duration_secs: float, **_: str | int) -> None:
         """Takes JAX's word that a part of a compilation has ended."""
         own = threading.get_ident()
         with self._lock:
@@ -88,7 +89,7 @@ class Compilations:
                 del self._open[own]
             if not self._open:
                 self._seconds += self._clock() - self._since
-            self._count += event.endswith(_COMPILE) and seconds >= _SMALL
+            self._count += event.endswith(_COMPILE) and duration_secs >= _SMALL
 
     @property
     def seconds(self) -> float:
