@@ -32,7 +32,7 @@ def get_config():
         batch=c.BatchConfig(row_length=64, micro_batch_rows=4),
         divide_iterations=1, conquer_iterations=1, seeds_per_game=2, trajectories_per_seed=4, opponent="initial",
         grouping=c.GroupingConfig(trials=8), acceptance=c.AcceptanceConfig(rule="always"),
-        evaluation=c.EvaluationConfig(games=4, stage_games=4),
+        evaluation=c.EvaluationConfig(games=4, stage_games=4), grpo=c.GrpoConfig(updates_per_iteration=1),
     )
 """
 
