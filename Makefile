@@ -9,11 +9,11 @@ quickstart: install
 	$(BIN)/python -m dfc.launch --config=configs/quickstart.py
 
 test: $(VENV)/.test lint types
-	$(BIN)/python -m pytest -q --numprocesses=2 --dist=loadfile
+	$(BIN)/python -m pytest -q --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 
 # The same with the programs that users run; the other tests compile with few optimizations (tests/conftest.py).
 test-optimized: $(VENV)/.test
-	XLA_FLAGS= $(BIN)/python -m pytest -q --numprocesses=2 --dist=loadfile
+	XLA_FLAGS= $(BIN)/python -m pytest -q --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 
 # Every test on the newest jax, which needs a newer Python than the oldest one that dfc runs on.
 newest-jax:
@@ -22,7 +22,7 @@ newest-jax:
 	    'name one: make newest-jax PYTHON=python3.12'; exit 1; }
 	$(PYTHON) -m venv .venv-newest-jax
 	.venv-newest-jax/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --editable '.[test]' 'jax>=0.11'
-	.venv-newest-jax/bin/python -m pytest -q --numprocesses=2 --dist=loadfile
+	.venv-newest-jax/bin/python -m pytest -q --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

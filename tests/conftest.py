@@ -61,3 +61,16 @@ def _compiled_programs_end_with_their_file():
     """Without this one worker grows to 6 GB."""
     yield
     jax.clear_caches()
+
+
+# The files that take longest, longest first: begun last, one of them would keep a worker busy while the other one waits.
+_LONG = (
+    *("test_baselines", "test_two_processes", "test_resume", "test_adapter_run", "test_tiny_player", "test_paprika_run"),
+    *("test_offline", "test_two_hosts_play", "test_engine", "test_training_layouts", "test_every_field", "test_collect"),
+)
+
+
+def pytest_collection_modifyitems(items):
+    """Puts the files that take long first; the order within a file stays."""
+    place = {name: number for number, name in enumerate(_LONG)}
+    items.sort(key=lambda item: place.get(item.path.stem, len(place)))
