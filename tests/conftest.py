@@ -63,10 +63,11 @@ def _compiled_programs_end_with_their_file():
     jax.clear_caches()
 
 
-# The files that take longest, longest first: begun last, one of them would keep a worker busy while the other one waits.
+# The files that take longest, longest first: begun last, one would keep a worker busy while the other one waits.
 _LONG = (
-    *("test_baselines", "test_two_processes", "test_resume", "test_adapter_run", "test_tiny_player", "test_paprika_run"),
-    *("test_offline", "test_two_hosts_play", "test_engine", "test_training_layouts", "test_every_field", "test_collect"),
+    *("test_baselines", "test_two_processes", "test_resume", "test_adapter_run", "test_tiny_player"),
+    *("test_paprika_run", "test_offline", "test_two_hosts_play", "test_engine", "test_training_layouts"),
+    *("test_every_field", "test_collect"),
 )
 
 

@@ -1,11 +1,11 @@
 """Defaults fit the default model: a name and games alone are a run of a few minutes on two CPU cores."""
 
 import pytest
-from dfc.recipes.stages import Group, games_between, plan, turns
 
 from dfc import validation
 from dfc.config import Collect, DivideFuseConquer, Evaluate, EvaluateTasks, Grpo, Paprika, TaskCurriculum
 from dfc.launch import command_line
+from dfc.recipes.divide_fuse_conquer import Group, games_between, plan, turns
 from dfc.training import rl
 
 GAMES = {"TicTacToe-v0": {}, "GuessTheNumber-v0": {}}
