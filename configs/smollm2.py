@@ -50,7 +50,7 @@ def get_config() -> Grpo:
         opponent="itself",
         train_both_seats=True,
         epsilon=0.0,
-        acceptance=AcceptanceConfig(rule="always"),
+        acceptance=AcceptanceConfig(rule="always", tolerance=0.0),
         grpo=GrpoConfig(clip_ratio=0.2, kl_coefficient=0.02, updates_per_iteration=2),
         reward=RewardConfig(illegal_try=0.0),
         evaluation=MatchesConfig(games=100),

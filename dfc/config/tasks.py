@@ -216,8 +216,6 @@ class EvaluateTasksConfig:
       filters: which tokens can be sampled.
     """
 
-    shorter: ClassVar[tuple[str, ...]] = ("epochs",)
-
     split: str = "test"
     first: CountOrZero = 0
     tasks: CountOrZero = 40
