@@ -156,6 +156,13 @@ def test_long_curves_are_thinned_without_changing_their_mean(build):
     np.testing.assert_allclose(values, 0.45, atol=1e-6)
 
 
+def test_the_estimate_of_the_entropy_is_charted_under_that_name(build):
+    lines = files()["metrics.jsonl"]
+    for line in lines:
+        line["metrics"]["negative_logprob"] = 0.7
+    assert "entropy (estimate)" in build(files() | {"metrics.jsonl": lines}).text
+
+
 def test_text_of_the_run_cannot_become_markup(page):
     assert "trial <b>run</b>" in page.text  # shown as text ...
     assert not [a for tag, a in page.tags if tag == "img" or "onerror" in a]
