@@ -74,8 +74,7 @@ class Engine:
         Args:
           config: of the model.
           params: weights of the policy named ``policy``.
-          slots: conversations at once, of all hosts; on several devices rounded up to a multiple of the mesh's data x
-            fsdp.
+          slots: conversations at once, of all hosts; rounded up to a multiple of the mesh's data x fsdp.
           max_length: positions of one conversation.
           stop_token_ids: a reply ends with the first of these.
           sampling: how tokens are sampled where a conversation does not say otherwise.
@@ -89,8 +88,7 @@ class Engine:
           ends: for stop strings: given a reply's tokens so far, how many of them to keep if it is over, else None.
           mesh: the devices of all hosts, with axes data, fsdp and tensor; None, or one device: this one.
           hosts: whether all hosts make the same calls, or each has its own conversations.
-          plain_logprobs: whether replies have log-probabilities of the untruncated distribution too, which costs a
-            second sum over the vocabulary.
+          plain_logprobs: compute those of the untruncated distribution too, a second sum over the vocabulary.
 
         Raises:
           ValueError: the numbers do not fit each other.

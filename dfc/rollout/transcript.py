@@ -25,8 +25,8 @@ class SeatTranscript:
         samples.
       slot: the engine's, None while there is none.
       token_ids: everything so far. mask: which were sampled. sampled_logprobs: of those, 0 elsewhere. versions: of the
-        weights that sampled them, -1 elsewhere. choices: by position, the tokens one was sampled among, where those
-        were not all.
+        weights that sampled them, -1 elsewhere. constrained: the replies that were restricted: where each begins, its
+        length, and what it was restricted to.
       closed: whether the last reply ended with an end-of-turn token.
       sampling: how it samples; None: as the engine does by default.
     """
@@ -39,7 +39,7 @@ class SeatTranscript:
     mask: list[bool] = dataclasses.field(default_factory=list)
     sampled_logprobs: list[float] = dataclasses.field(default_factory=list)
     versions: list[int] = dataclasses.field(default_factory=list)
-    choices: dict[int, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    constrained: list[tuple[int, int, ActionTrie]] = dataclasses.field(default_factory=list)
     closed: bool = False
     sampling: SamplingConfig | None = None
     _parked: Parked | None = None
@@ -79,9 +79,7 @@ class SeatTranscript:
     def add_reply(self, reply: EngineReply) -> None:
         """Adds the tokens of a reply the engine sampled."""
         if self._actions is not None:
-            place = Position(self._actions, 0)
-            for index, token_id in enumerate(reply.token_ids, start=len(self.token_ids)):
-                self.choices[index], place = place.choices, place.after([token_id])
+            self.constrained.append((len(self.token_ids), len(reply.token_ids), self._actions))
         self.token_ids += reply.token_ids
         self.mask += [True] * len(reply.token_ids)
         self.sampled_logprobs += reply.sampled_logprobs
@@ -101,15 +99,24 @@ class SeatTranscript:
 
     def sample(self) -> Sample:
         """Returns what a trainer needs of it."""
-        choices = None
-        if self.choices:
-            choices = np.full((len(self.token_ids), max(map(len, self.choices.values()))), -1, np.int32)
-            for index, token_ids in self.choices.items():
-                choices[index, : len(token_ids)] = token_ids
         return Sample(
             np.asarray(self.token_ids, np.int32),
             np.asarray(self.mask, bool),
             np.asarray(self.sampled_logprobs, np.float32),
             np.asarray(self.versions, np.int32),
-            choices,
+            self._choices(),
         )
+
+    def _choices(self) -> np.ndarray | None:
+        """Returns the tokens that each was sampled among, as `Sample.choices`; here, where only who is trained asks."""
+        found: dict[int, tuple[int, ...]] = {}
+        for start, length, actions in self.constrained:
+            place = Position(actions, 0)
+            for index in range(start, start + length):
+                found[index], place = place.choices, place.after(self.token_ids[index : index + 1])
+        if not found:
+            return None
+        choices = np.full((len(self.token_ids), max(map(len, found.values()))), -1, np.int32)
+        for index, token_ids in found.items():
+            choices[index, : len(token_ids)] = token_ids
+        return choices
