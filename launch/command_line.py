@@ -21,7 +21,7 @@ from absl import flags
 
 import dfc
 from dfc import validation
-from dfc.config import RECIPES, ModelRun, Run, fields
+from dfc.config import RECIPES, ModelRun, Run, fields, is_recipe
 from dfc.errors import ConfigError, error_text
 from dfc.launch import distributed, help_text
 from dfc.launch.distributed import Processes
@@ -186,15 +186,11 @@ def load(name: str) -> Run:
         raise ConfigError([f"--config={name}: {came}"]) from error
     if not callable(get_config):
         raise ConfigError([f"--config={name}: {path} has no get_config(); define one that returns a configuration"])
-    if (
-        not isinstance(config, Run)
-        or type(config) not in RECIPES.values()
-        or not fields.is_section(config, type(config))
-    ):
+    if not isinstance(config, Run) or not is_recipe(type(config)) or not fields.is_section(config, type(config)):
         kinds = ", ".join(kind.__name__ for kind in RECIPES.values())
-        raise ConfigError(
-            [f"--config={name}: get_config() must return one of dfc.config ({kinds}), not {type(config).__name__}"]
-        )
+        own = "a class of one's own with a name that no recipe has and the file that runs it, recipe=, module=__file__"
+        wanted = f"one of dfc.config ({kinds}), or {own}"
+        raise ConfigError([f"--config={name}: get_config() must return {wanted}; not {type(config).__name__}"])
     return config
 
 

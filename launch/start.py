@@ -3,16 +3,21 @@
 import importlib
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dfc
 from dfc import validation
-from dfc.config import RECIPES, Run
+from dfc.config import Run, is_recipe
 from dfc.errors import ConfigError
+from dfc.games import functions
 from dfc.launch import command_line, program_cache
 from dfc.launch.overrides import canonical, replaced
+
+if TYPE_CHECKING:
+    from dfc.runs.run_folder import RunFolder
+    from dfc.runs.stop_signals import Stop
 
 
 def load_config(path: str | Path, values: Mapping[str, Any]) -> Run:
@@ -31,7 +36,7 @@ def load_config(path: str | Path, values: Mapping[str, Any]) -> Run:
 
 def run(config: Run, workdir: str | Path | None) -> Path:
     """Runs a configuration in this process; see `dfc.run`."""
-    if type(config) not in RECIPES.values():
+    if not is_recipe(type(config)):
         raise ConfigError([f"config: must be one of dfc.config.RECIPES, got {type(config).__name__}"])
     if threading.current_thread() is not threading.main_thread():
         raise ConfigError(["dfc.run: must be called in the main thread, which is the one that signals reach"])
@@ -50,6 +55,16 @@ def run(config: Run, workdir: str | Path | None) -> Path:
         raise ConfigError(["dfc.run: runs in one process; start several with python -m dfc.launch --distributed=auto"])
     run_in(folder, config, command=f"dfc.run({type(config).__name__}(...), workdir={str(folder)!r})")
     return folder
+
+
+def recipe_of(config: Run) -> Callable[[Run, "RunFolder", "Stop"], None]:
+    """Returns what runs a checked configuration: `run` of a file of `dfc.recipes`, or of a file of one's own."""
+    if config.module.endswith(".py"):
+        own = functions.named(f"{config.module}:run")
+        assert own is not None  # noqa: S101 - None is of the empty name
+        return own
+    found: Callable[[Run, RunFolder, Stop], None] = importlib.import_module(f"dfc.recipes.{config.module}").run
+    return found
 
 
 def announce(config: Run, folder: Path) -> None:
@@ -86,4 +101,4 @@ def run_in(path: Path, config: Run, *, command: str, programs: str | None = None
         Stop(multihost.all_max, every=every) as stop,
     ):
         config = hub_model.pinned(config, folder)
-        importlib.import_module(f"dfc.recipes.{config.module}").run(config, folder, stop)
+        recipe_of(config)(config, folder, stop)

@@ -82,6 +82,15 @@ RECIPES: dict[str, type[Run]] = {
     )
 }
 
+
+def is_recipe(kind: type) -> bool:
+    """Returns whether configurations of a class can be run: those of `RECIPES`, and those of a file of one's own."""
+    if kind in RECIPES.values():
+        return True
+    own = vars(kind) if issubclass(kind, Run) else {}
+    return str(own.get("module", "")).endswith(".py") and own["recipe"] not in RECIPES
+
+
 __all__ = [
     "RECIPES",
     "AcceptanceConfig",
@@ -142,4 +151,5 @@ __all__ = [
     "TinyPlayer",
     "TrainingConfig",
     "TrainingRun",
+    "is_recipe",
 ]

@@ -26,9 +26,12 @@ from dfc.config.sections import (
 class Run:
     """One run; the class of a recipe says which: ``class Sft(..., recipe="sft", module="offline")``.
 
+    A method of one's own names the file that it lies in: ``class Mine(RlRun, recipe="mine", module=__file__)``.
+
     Attributes:
       recipe: the recipe's name, in messages and in ``config.json``.
-      module: which file of `dfc.recipes` runs it; that of its name, if the class names no other.
+      module: which file runs it: a name in `dfc.recipes`, that of the recipe if the class names no other, or a path
+        that ends with ``.py``.
       shorter: settings that make a run shorter, most effective first, for messages.
       name: the run folder is ``runs/<name>`` unless ``--workdir`` is given.
       seed: with the rest of the configuration it determines every number of the run, clock readings apart.

@@ -25,10 +25,21 @@ STAGE = "all games"
 
 def run(config: Grpo, folder: RunFolder, stop: Stop) -> None:
     """Runs the recipe; resumes if the folder holds a checkpoint."""
+    learn(rl.grpo(config), config, folder, stop)
+
+
+def learn(learning: rl.Learning, config: Grpo, folder: RunFolder, stop: Stop) -> None:
+    """Runs the recipe with what a method of one's own makes of the episodes.
+
+    Args:
+      learning: the method.
+      config: of the run; its section `grpo` is read by the method alone.
+      folder: of the run.
+      stop: asked between iterations, and inside them.
+    """
     if multihost.broadcast(folder.finished.exists()):
         watched.show_finished(folder)
         return
-    learning = rl.grpo(config)
     with contextlib.closing(
         Run.open(config, folder, stop, learning.loss, reads_reference=learning.reads_reference)
     ) as run_:

@@ -152,6 +152,14 @@ def refuse_all_failed(episodes: Sequence[Episode]) -> None:
         raise TrainingError(f"{game}: every game failed, the first with: {failure}")
 
 
+def group_members(episodes: Sequence[Episode]) -> np.ndarray:
+    """Returns which episodes form a group, int [groups, size]: same game, same deal, same seat."""
+    groups: dict[tuple[int, int], list[int]] = defaultdict(list)  # the seats of one group see different games
+    for index, episode in enumerate(episodes):
+        groups[episode.group, episode.seat].append(index)
+    return np.asarray(list(groups.values()))
+
+
 # ---- advantages ------------------------------------------------------------------------------------------------------
 
 
@@ -197,10 +205,7 @@ def sequences(episodes: Sequence[Episode], values: Sequence[float], config: RlRu
       config: the run's.
       seed: of the half-negative filter, and of the order of groups.
     """
-    groups: dict[tuple[int, int], list[int]] = defaultdict(list)  # the seats of one group see different games
-    for index, episode in enumerate(episodes):
-        groups[episode.group, episode.seat].append(index)
-    members = np.asarray(list(groups.values()))
+    members = group_members(episodes)
     relative = relative_to_baseline(episodes, values, members, config.grpo)
     keep = relative != 0
     if config.half_negative:

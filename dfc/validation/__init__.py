@@ -21,7 +21,7 @@ from dfc.config import (
 )
 from dfc.config.hub_names import is_hub_name
 from dfc.errors import ConfigError, error_text, shown
-from dfc.games import registry
+from dfc.games import functions, registry
 from dfc.players import key_search
 from dfc.validation import players, reinforcement, tasks
 
@@ -52,7 +52,7 @@ def check(config: Run) -> None:
 
 
 def _rule_problems(config: Run) -> list[str]:
-    found = _name_problems(config)
+    found = _name_problems(config) + _module_problems(config)
     if isinstance(config, GamesRun):
         found += _rollout_problems(config)
     if isinstance(config, ModelRun | Evaluate):
@@ -94,6 +94,16 @@ def _name_problems(config: Run) -> list[str]:
         return []
     allowed = f"one folder name of at most {_LONGEST_NAME} bytes, without control characters"
     return [f"name={name!r}: must be {allowed}; runs go to runs/<name>, --workdir takes a path"]
+
+
+def _module_problems(config: Run) -> list[str]:
+    """Returns why a recipe in a file of one's own cannot be run; it is imported, as it will be."""
+    if config.module.endswith(".py"):
+        try:
+            functions.named(f"{config.module}:run")
+        except ValueError as error:
+            return [f"{type(config).__name__}: {error}; it runs the recipe, run(config, folder, stop)"]
+    return []
 
 
 def _rollout_problems(config: GamesRun) -> list[str]:

@@ -1,0 +1,113 @@
+"""The reward and the method of docs/add_a_method.md, as the page shows them; files of one's own that are no recipe."""
+
+import json
+import re
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import dfc
+import dfc.samples
+from dfc.config import is_recipe
+from dfc.errors import ConfigError
+from dfc.games import functions
+
+PAGE = Path(__file__).parent.parent / "docs" / "add_a_method.md"
+SMALL = {
+    "iterations": 2,
+    "seeds_per_game": 4,
+    "trajectories_per_seed": 4,
+    "rollout.slots": 8,
+    "rollout.workers": 1,
+    "batch.micro_batch_rows": 8,
+    "evaluation.games": 4,
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with the two files of the page."""
+    reward, method = re.findall(r"```python\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    (tmp_path / "rewards.py").write_text(reward)
+    (tmp_path / "raft.py").write_text(method)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_method_of_the_page_trains_by_its_own_class_and_resumes():
+    values = {**SMALL, "kept": 0.5, "reward.function": "rewards.py:quiet"}
+    with jax.numpy_dtype_promotion("standard"):  # as optax wants it
+        path = dfc.run(dfc.load_config("raft.py", values), workdir="run")
+    assert (path / "policy" / "model.safetensors").exists()
+    assert (path / "report.html").exists()
+    stored = json.loads((path / "config.json").read_text())
+    assert (stored["recipe"], stored["kept"]) == ("raft", 0.5)
+    last = json.loads((path / "metrics.jsonl").read_text().splitlines()[-1])["metrics"]
+    assert "clip_fraction" not in last  # of GRPO's loss
+    assert last["updates"] > 0
+    assert dfc.run(dfc.load_config("raft.py", values), workdir="run") == path
+
+
+@pytest.mark.usefixtures("folder")
+def test_only_the_best_of_a_group_are_imitated():
+    best_games = functions.named("raft.py:best_games")
+    config = dfc.load_config("raft.py", {"kept": 0.5, "grpo.updates_per_iteration": 1})
+
+    class Played:
+        seat, counted = 0, True
+
+        def __init__(self, number):
+            self.group = number // 4
+            self.sample = dfc.samples.Sample(
+                np.full(3, number, np.int32), np.asarray([False, True, True]), np.zeros(3, np.float32)
+            )
+
+    played = [Played(number) for number in range(12)]
+    played[0].counted = False
+    values = [9.0, 1.0, 0.0, -1.0, *[0.5] * 4, 0.0, 0.0, 0.0, 1.0]
+    shares = best_games(played, values, config, 0)
+    assert sorted(int(one.token_ids[0]) for share in shares for one in share) == [1, 11]
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_reward_of_the_page_asks_for_what_it_says():
+    quiet = functions.named("rewards.py:quiet")
+
+    class Reply:
+        def __init__(self, seat, text):
+            self.seat, self.text = seat, text
+
+    class Played:
+        seat, outcome, steps = 0, "win", 2
+        replies = (Reply(0, "[1 1]"), Reply(1, "LOUD"))
+
+    assert quiet(Played) == pytest.approx(0.96)
+    Played.replies = (Reply(0, "One"),)
+    assert quiet(Played) == pytest.approx(0.46)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("def run(", "def runs(", "has no function 'run'"),
+        ('recipe="raft"', 'recipe="grpo"', "a name that no recipe has"),
+        (', recipe="raft", module=__file__', "", "a name that no recipe has"),
+        ("module=__file__", 'module="nowhere.py"', "nowhere.py cannot be read"),
+        ("kept: ShareAboveZero = 0.25", "kept: ShareAboveZero = 0.0", "kept=0.0"),
+    ],
+)
+def test_a_file_that_is_no_recipe_is_a_sentence(folder, old, new, says):
+    code = (folder / "raft.py").read_text()
+    assert old in code
+    (folder / "wrong.py").write_text(code.replace(old, new, 1))
+    with pytest.raises(ConfigError, match=says):
+        dfc.run(dfc.load_config("wrong.py", SMALL), workdir="run")
+    assert not (folder / "run").exists()
+
+
+def test_a_class_without_a_file_of_its_own_is_no_recipe():
+    assert not is_recipe(dict)
+    assert not is_recipe(dfc.config.Run)
