@@ -1,11 +1,12 @@
-"""A real chat model learns on a CPU: SmolLM2-135M-Instruct plays three games against itself, by plain GRPO on adapters.
+"""A real chat model learns on a CPU: SmolLM2-135M-Instruct at three games against its initial self, by plain GRPO.
 
 Paper: none; GRPO (arXiv 2402.03300) on the games of Divide-Fuse-Conquer (arXiv 2505.16401).
 Command: python -m dfc.launch --config=configs/smollm2.py
   after python -m dfc.models.fetch smollm2-135m, which writes the model to the folder smollm2-135m.
 Hardware: a CPU with two cores and 8 GB of free memory.
-Time: to be measured.
-Score: to be measured.
+Time: 56 minutes of iterations, 1 h 16 min with compiling and the final matches.
+Score: against its initial self Nim 0.45 to 0.78, TicTacToe 0.51 to 0.64; GuessTheNumber solved 52 to 59 of 100; one
+  seed, docs/results/smollm2.md.
 Variant: --config.rollout.legal_only=False lets it write what it likes, after a warm start.
 """
 
@@ -41,17 +42,16 @@ def get_config() -> Grpo:
             cache_buckets=(),
             legal_only=True,
         ),
-        optimizer=OptimizerConfig(learning_rate=2e-4, b2=0.98),
-        batch=BatchConfig(row_length=384, micro_batch_rows=4, workers=1),
-        training=TrainingConfig(scan_layers=True, remat="layer"),
+        optimizer=OptimizerConfig(learning_rate=1e-3, b2=0.98),
+        batch=BatchConfig(row_length=384, micro_batch_rows=2, workers=1),
+        training=TrainingConfig(scan_layers=True),
         iterations=24,
         seeds_per_game=2,
         trajectories_per_seed=8,
-        opponent="itself",
-        train_both_seats=True,
+        opponent="initial",
         epsilon=0.0,
         acceptance=AcceptanceConfig(rule="always", tolerance=0.0),
-        grpo=GrpoConfig(clip_ratio=0.2, kl_coefficient=0.02, updates_per_iteration=2),
+        grpo=GrpoConfig(clip_ratio=0.2, kl_coefficient=0.0, updates_per_iteration=2),
         reward=RewardConfig(illegal_try=0.0),
         evaluation=MatchesConfig(games=100),
         checkpoint=CheckpointConfig(every=2, keep=2),
