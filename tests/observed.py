@@ -272,6 +272,7 @@ def values():
         "*extra_body": ({"top_k": 5},),
         "*cache": (str(_PLACE / "cache"),),
         "*opponent": ("random_legal",),
+        "*demonstrator": ("random_legal",),
         "*key_variable": ("SOME_KEY",),
         "*samples_of": ({"twenty_questions": 3},),
         "*tasks_of": ({"twenty_questions": 3},),

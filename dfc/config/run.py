@@ -70,8 +70,8 @@ class PlayersRun(GamesRun):
       rollout: how games are played.
       simulators: who plays the games' simulators: ``script``, ``initial`` (the model of the run, greedily), or a chat
         endpoint (``http://HOST/v1#MODEL``); in a tournament also a model, and not ``initial``.
-      endpoints: how chat endpoints are asked, by the name of the player in this run: ``opponent``, ``simulators``, or
-        that of a policy; whoever is not named is asked as by default.
+      endpoints: how chat endpoints are asked, by the name of the player in this run: ``opponent``, ``simulators``,
+        ``demonstrator``, or that of a policy; whoever is not named is asked as by default.
     """
 
     rollout: RolloutConfig = RolloutConfig()

@@ -45,13 +45,16 @@ class CollectConfig(TaskCollectionConfig):
     Attributes:
       samples: trajectories of each task (the paper: 20).
       samples_of: other numbers for single games (the paper: 100 of mastermind).
+      demonstrator: who plays instead of the run's model, which is to imitate it and whose tokens write the games down:
+        a scripted player (``strong``, ``simple``, ``random_legal``) or a chat endpoint; empty: the model plays itself.
       opponent: who sits in the other seat of games for two: ``initial``, ``itself``, or a player: ``random_legal``,
         ``simple``, ``strong``, a folder with weights or a run, ``tiny_player``, ``http://HOST/v1#MODEL``. A model has
-        the shape and tokenizer of the run's.
+        the shape and tokenizer of the run's; a demonstrator meets no model.
     """
 
     samples: Count = 8
     samples_of: Mapping[str, Count] = dataclasses.field(default_factory=dict)
+    demonstrator: str = ""
     opponent: str = "itself"
 
 
@@ -62,7 +65,7 @@ class CollectingRun(TaskCollectionConfig, PlayingRun):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Collect(CollectConfig, CollectingRun, recipe="collect"):
-    """Trajectories to learn from: several samples of every task, played by one model."""
+    """Trajectories to learn from: several samples of every task, played by one policy."""
 
     shorter: ClassVar[tuple[str, ...]] = ("tasks", "samples", "rollout.max_reply_length")
 

@@ -31,8 +31,8 @@ from dfc.games.replay import ReplayError
 from dfc.games.rng import derive_seed
 from dfc.models import model_folders
 from dfc.models.safetensors_format import Location
+from dfc.players import player_specs
 from dfc.rollout.runner import EpisodeSpec, all_failed, system_prompt
-from dfc.rollout.workers import PolicyWeights, RolloutWorkers
 from dfc.runs.run_folder import git_commit
 from dfc.runs.stop_signals import Stop
 
@@ -41,6 +41,8 @@ _COLUMNS = ("game", "options", "task", "seat", "opponent", "sample", "turns", "s
 # Settings beside those of sampling that decide what a trajectory is; they stand in every row with them.
 _LIMITS = ("max_length", "max_prompt_length", "max_reply_length", "simulator_reply_length", "max_actions")
 _SHAPING = (*_LIMITS, "legal_only", "prompt", "think_language")
+PlayGames = Callable[[Sequence[EpisodeSpec]], list[Episode]]
+"""Plays games with weights and an opponent that stay; returns their episodes in the same order."""
 _LOOKS, _PAUSE = 30, 2.0  # at a shared disk that shows a file to one host later than to another; seconds between them
 
 
@@ -49,11 +51,16 @@ def make_provenance(config: CollectingRun, source: Location) -> Provenance:
 
     Args:
       config: of the run.
-      source: the folder of the weights.
+      source: the folder of the weights, or of the tokenizer that writes a demonstrator's games down.
     """
+    limits = {name: getattr(config.rollout, name) for name in _SHAPING}
+    demonstrator = config.demonstrator if isinstance(config, Collect) else ""
+    if demonstrator:
+        commit = multihost.broadcast(git_commit() if multihost.is_primary() else None)
+        settings = {**limits, "simulators": config.simulators, "tokenizer": source.name}
+        return Provenance(player_specs.parse(demonstrator).name, demonstrator, settings, config.seed, commit)
     found = [model_folders.weights_hash(source), git_commit()] if multihost.is_primary() else None
     model_hash, commit = multihost.broadcast(found)
-    limits = {name: getattr(config.rollout, name) for name in _SHAPING}
     sampling = {**dataclasses.asdict(config.sampling), **limits, "simulators": config.simulators}
     return Provenance(source.name, model_hash, sampling, config.seed, commit)
 
@@ -66,7 +73,7 @@ class Collection:
 
     Args:
       config: of the run; its games, split, sampling, `rollout` and `seed` decide what an attempt is.
-      workers: they play the games.
+      play: plays games as the run's policy does.
       folder: of the parts; created if it is not there.
       provenance: where all rows come from, see `make_provenance`.
       purpose: a name for the sampling seeds; collections with different ones sample different tokens for one attempt.
@@ -80,16 +87,17 @@ class Collection:
     def __init__(
         self,
         config: CollectingRun,
-        workers: RolloutWorkers,
+        play: PlayGames,
         folder: Path,
         provenance: Provenance,
         *,
         purpose: str = "collect",
         policy_version: int = 0,
     ) -> None:
-        self._config, self._workers, self._folder = playing(config), workers, folder
+        self._config, self._play_games, self._folder = playing(config), play, folder
         self._provenance, self._purpose, self._version = provenance, purpose, policy_version
         self._against = config.opponent if isinstance(config, Collect) else "itself"
+        self._sampled = not (isinstance(config, Collect) and config.demonstrator)
         self._options = {game: canonical_json(options) for game, options in self._config.games.items()}
         self._info = {game: registry.make(game, **options).info for game, options in self._config.games.items()}
         self._host: int = jax.process_index()
@@ -129,7 +137,6 @@ class Collection:
     def play(
         self,
         wanted: Sequence[TaskSample],
-        policy: PolicyWeights,
         *,
         stop: Stop,
         on_chunk: Callable[[list[TrajectorySummary], float], None] | None = None,
@@ -138,9 +145,8 @@ class Collection:
 
         Args:
           wanted: attempts; one that is named twice is played once.
-          policy: the weights to play with.
-          stop: asked before every chunk of games; all trajectories before it are on the disk then. Made with its
-            `look`, the workers end a chunk under way, of which nothing is kept.
+          stop: asked before every chunk of games; all trajectories before it are on the disk then. Whoever plays and
+            was made with its `look` ends a chunk under way, of which nothing is kept.
           on_chunk: called after every chunk with what came of it, nothing after a stop within it, and the seconds that
             playing it took.
 
@@ -154,12 +160,7 @@ class Collection:
         for chunk in in_chunks(wanted, size, lambda some: list(dict.fromkeys(self.missing(some))), stop):
             begun = time.perf_counter()
             try:
-                episodes = self._workers.play(
-                    [self._spec(task_sample) for task_sample in chunk],
-                    policy,
-                    self._against,
-                    sampling=self._config.sampling,
-                )
+                episodes = self._play_games([self._spec(task_sample) for task_sample in chunk])
             except Interrupted:  # nothing came of the chunk, but it may have cost money
                 if on_chunk is not None:
                     on_chunk([], time.perf_counter() - begun)
@@ -225,7 +226,11 @@ class Collection:
             system = system_prompt(self._config.rollout)
             try:
                 rows[place] = from_episode(
-                    played, sample=task_sample.sample, provenance=self._provenance, system=system
+                    played,
+                    sample=task_sample.sample,
+                    provenance=self._provenance,
+                    system=system,
+                    keep_logprobs=self._sampled,
                 )
             except ReplayError as error:
                 what = f"{self._folder}: a game cannot be played again from its record: {error}"

@@ -63,6 +63,8 @@ class Stage:
         """Why nothing of it is computed on a device; empty where something is."""
         if isinstance(self.config, BuildData):
             return "rows are chosen on the host"
+        if isinstance(self.config, Collect) and self.config.demonstrator:
+            return "a demonstrator plays"
         if isinstance(self.config, Evaluate | EvaluateTasks) and not models_of(self.config):
             return "nobody who plays is a model of this machine"
         return ""

@@ -21,7 +21,7 @@ SCRIPT = "script"
 BUNDLED = "tiny_player"
 EXAMPLE = "http://127.0.0.1:8000/v1#my-model"
 # The names of players that a configuration gives a seat and no name: in records, costs and `PlayersRun.endpoints`.
-OPPONENT, SIMULATORS = "opponent", "simulators"
+OPPONENT, SIMULATORS, DEMONSTRATOR = "opponent", "simulators", "demonstrator"
 Kind = Literal["scripted", "endpoint", "model"]
 
 _NAMED = re.compile(r"(?P<name>[\w.+-]+)=(?P<who>.*)", re.DOTALL)

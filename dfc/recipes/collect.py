@@ -1,10 +1,13 @@
-"""Trajectories to learn from: several samples of every task, played by one model; read from top to bottom.
+"""Trajectories to learn from: several samples of every task, played by one policy; read from top to bottom.
 
     play        a chunk of games, in an order that mixes games and keeps the samples of a task together
     write       every trajectory of the chunk, however it ended, to the disk; then the next chunk
     collection  collection.json: what came of it, per game
 
 Resume: what lies on the disk is not played again (`dfc.data.collection`); the chunk that was being played is.
+
+The policy is the run's model, or a demonstrator: a scripted player or a chat endpoint, whose games are written down in
+that model's tokens.
 
 How it departs from the paper (Paprika, arXiv 2502.17543, section 3.2 and appendix E): trajectories in a wrong format,
 and those whose simulators failed, are kept and labelled instead of dropped; all samples of a task are played in one
@@ -14,6 +17,7 @@ world, so that they can be compared (`docs/data.md`).
 import collections
 import contextlib
 import dataclasses
+import functools
 import json
 import time
 from collections.abc import Mapping
@@ -23,7 +27,8 @@ from dfc import multihost
 from dfc.config import Collect, RolloutConfig
 from dfc.data import attempts, collection
 from dfc.data.attempts import CollectionStatistics, TaskSample, TrajectorySummary
-from dfc.data.collection import Collection
+from dfc.data.collection import Collection, PlayGames
+from dfc.data.demonstrations import Demonstrations
 from dfc.data.task_groups import playing
 from dfc.data.trajectories import Provenance
 from dfc.files import write_json
@@ -47,15 +52,24 @@ def run(config: Collect, folder: RunFolder, stop: Stop) -> None:
         _show(config, folder)
         return
     wanted = attempts.planned(config.games, config)
-    print(f"loading {config.model.path}", flush=True)  # noqa: T201 - progress
-    workers = RolloutWorkers(playing(config), stop.look, sampling=config.sampling)
-    with contextlib.closing(workers):
-        folder.note_device(workers.device)
-        players_on_record.refuse_others(folder, workers.seat(config.opponent))
-        provenance = collection.make_provenance(config, workers.source)
+    with contextlib.ExitStack() as stack:
+        players: Demonstrations | RolloutWorkers
+        if config.demonstrator:
+            players = stack.enter_context(Demonstrations(playing(config), stop.look))
+            play: PlayGames = players.play
+        else:
+            print(f"loading {config.model.path}", flush=True)  # noqa: T201 - progress
+            players = stack.enter_context(
+                contextlib.closing(RolloutWorkers(playing(config), stop.look, sampling=config.sampling))
+            )
+            players_on_record.refuse_others(folder, players.seat(config.opponent))
+            weights = PolicyWeights(players.initial_params)
+            play = functools.partial(players.play, policy=weights, opponent=config.opponent)
+        folder.note_device(players.device)
+        provenance = collection.make_provenance(config, players.source)
         folder.mend()
         costs = Costs(folder)
-        with Collection(config, workers, folder.path / collection.FOLDER, provenance) as collected:
+        with Collection(config, play, folder.path / collection.FOLDER, provenance) as collected:
             done = len(wanted) - len(collected.missing(wanted))
             if folder.writes:
                 print(f"{_counted(wanted)}; {done} of them are on disk", flush=True)  # noqa: T201 - progress
@@ -63,8 +77,8 @@ def run(config: Collect, folder: RunFolder, stop: Stop) -> None:
                 so_far = CollectionStatistics(collected.summaries(wanted))
                 planned = collections.Counter(task_sample.game for task_sample in wanted)
                 so_far.refuse_inconclusive(planned)
-                chunks = _Chunks(planned, so_far, workers, costs, shown)
-                collected.play(wanted, PolicyWeights(workers.initial_params), stop=stop, on_chunk=chunks.take)
+                chunks = _Chunks(planned, so_far, players, costs, shown)
+                collected.play(wanted, stop=stop, on_chunk=chunks.take)
     if folder.writes:
         _write_result(folder, so_far, provenance, costs)
     folder.finish()
@@ -84,7 +98,7 @@ class _Chunks:
 
     planned: collections.Counter[str]
     so_far: CollectionStatistics
-    workers: RolloutWorkers
+    players: Demonstrations | RolloutWorkers
     costs: Costs
     shown: Watched
 
@@ -94,7 +108,7 @@ class _Chunks:
         Raises:
           DfcError: all of a game is inconclusive about the policy, although many were played.
         """
-        self.costs.note(self.workers.endpoints)
+        self.costs.note(self.players.endpoints)
         if not found:  # every game raised; the caller says so
             return
         every = self.so_far.add(found).rows()

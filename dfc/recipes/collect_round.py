@@ -15,6 +15,7 @@ task with fewer than two results as a choice of its group without a result.
 import collections
 import contextlib
 import dataclasses
+import functools
 import time
 from collections.abc import Sequence
 
@@ -52,8 +53,8 @@ def run(config: CollectRound, folder: RunFolder, stop: Stop) -> None:
     with contextlib.closing(workers):
         folder.note_device(workers.device)
         provenance = collection.make_provenance(config, workers.source)
-        policy = PolicyWeights(workers.initial_params)
-        with Collection(config, workers, folder.path / collection.FOLDER, provenance) as collected:
+        play = functools.partial(workers.play, policy=PolicyWeights(workers.initial_params), opponent="itself")
+        with Collection(config, play, folder.path / collection.FOLDER, provenance) as collected:
             chooser = Chooser(config, arms)
             so_far = CollectionStatistics(_went_on(folder, chooser, collected))
             so_far.refuse_inconclusive()
@@ -62,7 +63,7 @@ def run(config: CollectRound, folder: RunFolder, stop: Stop) -> None:
             with MetricsWriter(folder) as writer, Progress(steps, start_step=done, shorter=config.shorter) as progress:
                 while chooser.step < steps or chooser.waiting:
                     played = _Played(workers, costs)
-                    found = collected.play(_next(chooser), policy, stop=stop, on_chunk=played.chunk)
+                    found = collected.play(_next(chooser), stop=stop, on_chunk=played.chunk)
                     chooser.observe(found)
                     figures = so_far.add(found).rows()
                     writer.write(

@@ -20,7 +20,7 @@ from dfc.games.scripted import STRENGTHS
 from dfc.players import player_specs
 from dfc.players.endpoint_config import address_problems, rule_problems, split_name
 from dfc.players.key_search import Secret
-from dfc.players.player_specs import OPPONENT, SCRIPT, SIMULATORS, PlayerSpec
+from dfc.players.player_specs import DEMONSTRATOR, OPPONENT, SCRIPT, SIMULATORS, PlayerSpec
 
 _ROLES = ("anchor", "trained", "base", "reference")
 _OPPONENTS_OF_TRAINING, _OPPONENTS = ("initial", "itself", "pool"), ("initial", "itself")
@@ -51,7 +51,9 @@ def problems(config: Run) -> list[str]:
         ]
     for seat, spec in specs:
         found += _scripted_problems(config, seat, spec)
-    return found + _simulator_problems(config) + _endpoint_problems(config, specs)
+    return (
+        found + _demonstrator_problems(config, specs) + _simulator_problems(config) + _endpoint_problems(config, specs)
+    )
 
 
 def path_problems(config: Run) -> list[str]:
@@ -90,10 +92,11 @@ def _specs(config: PlayersRun) -> tuple[list[tuple[_Seat, PlayerSpec]], list[str
         seats += [_Seat("policies", text) for text in config.policies]
     if isinstance(config, RlRun):
         seats.append(_Seat("opponent", config.opponent, OPPONENT, _OPPONENTS_OF_TRAINING))
-    elif isinstance(config, CollectConfig):
-        seats.append(_Seat("opponent", config.opponent, OPPONENT, _OPPONENTS))
-    elif isinstance(config, Paprika) and "collect" in config.stages:
-        seats.append(_Seat("collect.opponent", config.collect.opponent, OPPONENT, _OPPONENTS))
+    elif (collect := _collecting(config)) is not None:
+        settings, path = collect
+        seats.append(_Seat(f"{path}opponent", settings.opponent, OPPONENT, _OPPONENTS))
+        if settings.demonstrator:
+            seats.append(_Seat(f"{path}demonstrator", settings.demonstrator, DEMONSTRATOR))
     words = (SCRIPT,) if isinstance(config, Evaluate) else (SCRIPT, "initial")
     seats.append(_Seat("simulators", config.simulators, SIMULATORS, words))
     specs, found = [], []
@@ -104,6 +107,40 @@ def _specs(config: PlayersRun) -> tuple[list[tuple[_Seat, PlayerSpec]], list[str
         except ConfigError as error:
             found += [f"{seat.key}: {problem}" for problem in error.problems]
     return specs, found
+
+
+def _collecting(config: PlayersRun) -> tuple[CollectConfig, str] | None:
+    """Returns the settings of collecting from several samples, and the part of their keys before them."""
+    if isinstance(config, CollectConfig):
+        return config, ""
+    return (config.collect, "collect.") if isinstance(config, Paprika) and "collect" in config.stages else None
+
+
+def _demonstrator_problems(config: PlayersRun, specs: list[tuple[_Seat, PlayerSpec]]) -> list[str]:
+    """Returns why a demonstrator cannot play: it and everybody it meets is asked without an engine."""
+    collect = _collecting(config)
+    if collect is None or not collect[0].demonstrator:
+        return []
+    settings, path = collect
+    kinds = {spec.name: spec.kind for _, spec in specs}
+    what, found = f"{path}demonstrator={settings.demonstrator!r}", []
+    if kinds.get(DEMONSTRATOR) == "model":
+        found.append(
+            f"{what}: must be {', '.join(STRENGTHS)} or a chat endpoint such as {player_specs.EXAMPLE}; a model that "
+            "is here collects as model.path, and sft of another model reads its conversations"
+        )
+    if settings.opponent == "initial" or kinds.get(OPPONENT) == "model":
+        found.append(
+            f"{path}opponent={settings.opponent!r}: a demonstrator meets itself, {', '.join(STRENGTHS)}, or a chat "
+            "endpoint, and no model"
+        )
+    if config.simulators == "initial":
+        found.append(f"simulators='initial': with {what} no model plays; name {SCRIPT} or a chat endpoint")
+    if kinds.get(DEMONSTRATOR) == "scripted" and config.rollout.prompt != "bare_action":
+        found.append(
+            f"rollout.prompt={config.rollout.prompt!r}: scripted players write no thoughts; {what} needs bare_action"
+        )
+    return found
 
 
 def _policy_problems(config: Evaluate | EvaluateTasks, specs: list[PlayerSpec]) -> list[str]:
@@ -140,7 +177,7 @@ def _policy_problems(config: Evaluate | EvaluateTasks, specs: list[PlayerSpec]) 
 def _scripted_problems(config: PlayersRun, seat: _Seat, spec: PlayerSpec) -> list[str]:
     found = []
     for game, options in sound_games(config.games).items() if spec.kind == "scripted" else ():
-        if seat.key == "simulators" or (seat.name and registry.make(game, **options).seats == 1):
+        if seat.key == "simulators" or (seat.name == OPPONENT and registry.make(game, **options).seats == 1):
             continue
         strength: Any = spec.who
         try:
@@ -181,7 +218,11 @@ def _endpoint_problems(config: PlayersRun, specs: list[tuple[_Seat, PlayerSpec]]
     for name, entry in config.endpoints.items():
         found += [f"endpoints.{name}.{problem}" for problem in rule_problems(entry)]
         if kinds.get(name) != "endpoint":
-            why = "that player is none" if name in kinds or name in (OPPONENT, SIMULATORS) else "nobody is called so"
+            why = (
+                "that player is none"
+                if name in kinds or name in (OPPONENT, SIMULATORS, DEMONSTRATOR)
+                else "nobody is called so"
+            )
             found.append(f"endpoints.{name}: must be a player of this run that is a chat endpoint ({asked}); {why}")
         elif entry.cache and entry.temperature != 0:
             found.append(

@@ -155,7 +155,8 @@ def _samples_problems(config: Run, collect: TaskCollectionConfig, path: str, gam
         several = [game for game in games if collect.samples_of.get(game, collect.samples) > 1]
         if games and not several and _section(config, "rpo") is not None:
             found.append(f"{path}samples={collect.samples}: must be at least 2; one sample of a task makes no pair")
-    if several and collect.sampling.temperature == 0:
+    played = not (isinstance(collect, CollectConfig) and collect.demonstrator)
+    if several and played and collect.sampling.temperature == 0:
         found.append(
             f"{path}sampling.temperature=0: must be above 0; without chance all samples of a task are the same "
             f"({', '.join(several)})"

@@ -1,0 +1,28 @@
+"""SmolLM2-135M-Instruct learns with replies of its own wording, after the warm start of smollm2_warm_start.py.
+
+Paper: none; GRPO (arXiv 2402.03300) on the games of Divide-Fuse-Conquer (arXiv 2505.16401).
+Command: python -m dfc.launch --config=configs/smollm2_free.py
+  after python -m dfc.launch --config=configs/smollm2_warm_start.py, which makes the policy it starts from.
+Hardware: a CPU with two cores and 8 GB of free memory.
+Time: not measured yet.
+Score: not measured yet.
+Variant: --config.opponent=itself plays against what it has become.
+"""
+
+import dataclasses
+
+from dfc.config import Grpo, RewardConfig
+from dfc.configs import smollm2
+
+
+def get_config() -> Grpo:
+    """Returns the configuration."""
+    base = smollm2.get_config()
+    return dataclasses.replace(
+        base,
+        name="smollm2_free",
+        model=dataclasses.replace(base.model, path="runs/smollm2_warm_start/sft/policy"),
+        rollout=dataclasses.replace(base.rollout, legal_only=False, max_reply_length=8, decode_steps=8),
+        reward=RewardConfig(),
+        iterations=18,
+    )
