@@ -40,6 +40,12 @@ class Sample:
         """Tokens the policy sampled."""
         return int(self.mask.sum())
 
+    @property
+    def begins(self) -> np.ndarray:
+        """Where a reply begins: tokens of the policy after one that is none, bool [n]."""
+        begins: np.ndarray = self.mask & ~np.concatenate([[False], self.mask[:-1]])
+        return begins
+
     def arrays(self) -> dict[str, np.ndarray]:
         """Returns the arrays there are, by name."""
         return {name: array for name in ARRAYS if (array := getattr(self, name)) is not None}

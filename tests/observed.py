@@ -242,6 +242,11 @@ def bases():
     }
 
 
+def reward_of_a_text(text):
+    """A value of `reward.text`."""
+    return len(text) / 7
+
+
 def reward_of_ones_own(episode):
     """A value of `reward.function`."""
     return 3.5 + episode.steps
@@ -304,6 +309,7 @@ def values():
         "stages": (("collect", "build_data", "sft"),),
         "acceptance.tolerance": (1.0,),
         "reward.function": ("observed:reward_of_ones_own",),
+        "reward.text": ("observed:reward_of_a_text",),
     }
 
 

@@ -28,9 +28,9 @@ SMALL = {
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder with the two files of the page."""
-    reward, method = re.findall(r"```python\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
-    (tmp_path / "rewards.py").write_text(reward)
+    """A folder with the two files of the page, the first of them shown in three pieces."""
+    *rewards, method = re.findall(r"```python\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    (tmp_path / "rewards.py").write_text("\n\n".join(rewards))
     (tmp_path / "raft.py").write_text(method)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -87,6 +87,10 @@ def test_the_reward_of_the_page_asks_for_what_it_says():
     assert quiet(Played) == pytest.approx(0.96)
     Played.replies = (Reply(0, "One"),)
     assert quiet(Played) == pytest.approx(0.46)
+    Played.replies = (Reply(0, "[1 1]"), Reply(1, "LOUD"), Reply(0, "[2]"))
+    np.testing.assert_allclose(functions.named("rewards.py:shorter_each_time")(Played), [-0.05, 0.97])
+    no_shouting = functions.named("rewards.py:no_shouting")
+    assert (no_shouting("TAKE [1 1]"), no_shouting("[1 1]")) == (-0.2, 0)
 
 
 @pytest.mark.parametrize(

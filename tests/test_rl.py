@@ -19,7 +19,7 @@ from dfc.episodes import Episode, PlayedReply
 from dfc.errors import TrainingError
 from dfc.recipes.divide_fuse_conquer import imitation_loss, learning, won_sequences
 from dfc.samples import Sample, TokenBatch
-from dfc.training import rl
+from dfc.training import episode_advantages, rl
 from dfc.training.episode_rewards import reward
 from dfc.training.rl_run import State
 from dfc.training.trainer import Update
@@ -279,12 +279,12 @@ def test_a_roles_baseline_is_the_mean_of_all_its_episodes():
     other = [episode(game="Nim-v0", group=2) for _ in range(2)]
     values = [1.0, 0.0, -1.0, -1.0, 1.0, 0.5]
     members = np.arange(6).reshape(3, 2)
-    found = rl.relative_to_baseline(
+    found = episode_advantages.of_episodes(
         [*first, *second, *other], values, members, GrpoConfig(baseline="role", normalize_std=False)
     )
     np.testing.assert_allclose(found, [0.5, -0.5, 0, 0, 0.25, -0.25], rtol=1e-6)
     alike = [episode(group=group) for group in (0, 0, 1, 1)]  # two groups of one role are compared with each other
-    found = rl.relative_to_baseline(
+    found = episode_advantages.of_episodes(
         alike, [1.0, 1.0, -1.0, -1.0], np.arange(4).reshape(2, 2), GrpoConfig(baseline="role", normalize_std=False)
     )
     np.testing.assert_allclose(found, [1, 1, -1, -1], rtol=1e-6)
@@ -500,7 +500,7 @@ def of_one_seed(*ends):
     found = {}
     for baseline in ("group", "leave_one_out", "role"):
         config = GrpoConfig(baseline=baseline, normalize_std=baseline != "leave_one_out")
-        found[baseline] = rl.relative_to_baseline(played, values, np.arange(len(ends))[None], config)
+        found[baseline] = episode_advantages.of_episodes(played, values, np.arange(len(ends))[None], config)
     return played, values, found
 
 
@@ -547,7 +547,7 @@ def test_both_seats_are_told_apart_where_one_overran():
     own, other = overrun(seat=1), episode("truncated", seat=0, by=1)
     assert (own.overran, own.counted, other.overran, other.counted) == (True, True, False, False)
     values = [reward(e, RewardConfig()) for e in (own, other, episode("win", seat=1), episode("win", seat=0))]
-    found = rl.relative_to_baseline(
+    found = episode_advantages.of_episodes(
         [own, other, episode("win", seat=1), episode("win", seat=0)],
         values,
         np.asarray([[0, 2], [1, 3]]),

@@ -39,7 +39,10 @@ class RewardConfig:
       overrun: reward of a game this seat ended by filling its own context, in place of an outcome; at most 0. By
         default a loss, so that a game that goes badly is not talked to its end; above `invalid`, as a loss is.
       function: a reward of one's own instead, ``FILE.py:NAME`` or ``module:NAME``: a function that takes a
-        `dfc.episodes.Episode` and returns a number; nothing else of this section is read then.
+        `dfc.episodes.Episode` and returns a number, or one for each reply of the policy's seat; of this section only
+        `text` is read beside it and, with a number for each reply, `overrun`, which the last turn costs.
+      text: what a reply's wording is worth, in the same form: a function that takes the text of one of the policy's
+        replies and returns a number. The mean over an episode's replies is added, each at its turn.
     """
 
     format: bool = True
@@ -48,6 +51,7 @@ class RewardConfig:
     illegal_try: NotNegative = 0.25
     overrun: Annotated[float, Range(-1e6, 0)] = -1.0
     function: str = ""
+    text: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,13 +1,23 @@
-"""What an episode is worth: by Table 1 of Divide-Fuse-Conquer (arXiv 2505.16401), or by a function of one's own."""
+"""What an episode is worth: by Table 1 of Divide-Fuse-Conquer (arXiv 2505.16401), or by functions of one's own.
+
+A number for the whole episode, or one for each of the policy's turns. A turn is a reply of the policy's seat, a random
+one played in its place included, and, where a reply filled the policy's context, this one, which no record has.
+"""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
 
 from dfc import rewards
 from dfc.config import RewardConfig
 from dfc.episodes import Episode
 from dfc.errors import TrainingError
 from dfc.games import functions, loading
+
+Worth = float | list[float]
+"""A reward of a whole episode, or of every turn of it."""
 
 
 def reward(episode: Episode, config: RewardConfig) -> float:
@@ -25,27 +35,105 @@ def reward(episode: Episode, config: RewardConfig) -> float:
     return worth - config.illegal_try * forgiven
 
 
-def rewards_of(episodes: Sequence[Episode], config: RewardConfig) -> list[float]:
-    """Returns what episodes are worth: `reward`, or what the configured function returns; 0 where that does not count.
+def rewards_of(episodes: Sequence[Episode], config: RewardConfig) -> list[Worth]:
+    """Returns what episodes are worth: `reward`, or what the configured functions return; 0 where that does not count.
+
+    A function of episodes may return a number for each of the policy's replies. What `config.text` says of replies is
+    added at their turns, divided by their number, and the rest is paid at the last turn.
 
     Raises:
-      TrainingError: the function raises, or returns no finite number.
+      TrainingError: a function raises, returns no finite number, or not one for each reply.
     """
-    function = functions.named(config.function)
-    if function is None:
-        return [reward(episode, config) for episode in episodes]
-    found = []
+    of_episode, of_text = functions.named(config.function), functions.named(config.text)
+    found: list[Worth] = []
     for episode in episodes:
         if not episode.counted:  # nothing reads it
             found.append(0.0)
             continue
-        try:
-            value = float(function(episode))
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # code of one's own may raise anything, or call sys.exit
-            raise TrainingError(f"reward.function={config.function!r} raised {loading.error_text(error)}") from error
-        if not math.isfinite(value):
-            raise TrainingError(f"reward.function={config.function!r} returned {value} for a game of {episode.game}")
-        found.append(value)
+        if of_episode is None:
+            worth: Worth = reward(episode, config)
+        else:
+            worth = _asked(of_episode, episode, f"reward.function={config.function!r}", episode)
+            if isinstance(worth, list):
+                worth = _of_every_turn(worth, episode, config)
+        if of_text is not None:
+            worth = _with_texts(worth, episode, of_text, f"reward.text={config.text!r}")
+        found.append(worth)
+    return found
+
+
+def total(worth: Worth) -> float:
+    """Returns what the whole episode is worth."""
+    return sum(worth) if isinstance(worth, list) else worth
+
+
+def turns(episode: Episode) -> list[bool]:
+    """Returns of every turn of the policy's seat whether the policy sampled it; a reply that was cut off is the last.
+
+    A context is filled by a reply, which is cut off, or by what the seat is shown after one.
+    """
+    said = [reply.speaker == "policy" for reply in episode.replies if reply.seat == episode.seat]
+    cut = episode.overran and int(episode.sample.begins.sum()) > sum(said)
+    return [*said, True] if cut else said
+
+
+def returns(values: Sequence[Worth]) -> np.ndarray:
+    """Returns what every turn and those after it are worth, float32 [episodes, turns].
+
+    ::
+
+        G[i, t] = sum_{k >= t} r[i, k],    t below the turns of episode i; after its last turn, what that was worth
+
+    A number for a whole episode is the same at every turn, as if it were paid at the last one.
+    """
+    longest = max((len(worth) for worth in values if isinstance(worth, list)), default=1)
+    table = np.zeros((len(values), max(1, longest)), np.float32)
+    for row, worth in enumerate(values):
+        to_go = np.cumsum(worth[::-1])[::-1] if isinstance(worth, list) and worth else np.asarray([total(worth)])
+        table[row] = np.concatenate([to_go, np.full(table.shape[1] - len(to_go), to_go[-1])])
+    return table
+
+
+def _asked(function: Callable[..., Any], about: Episode | str, name: str, episode: Episode) -> Worth:
+    """Returns what a function of one's own returns."""
+    try:
+        value = function(about)
+        several = isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim)
+        found: Worth = [float(each) for each in value] if several else float(value)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # code of one's own may raise anything, or call sys.exit
+        raise TrainingError(f"{name} raised {loading.error_text(error)}") from error
+    wrong = [each for each in (found if isinstance(found, list) else [found]) if not math.isfinite(each)]
+    if wrong:
+        raise TrainingError(f"{name} returned {wrong[0]} for a game of {episode.game}")
+    return found
+
+
+def _of_every_turn(worth: list[float], episode: Episode, config: RewardConfig) -> list[float]:
+    """Returns the rewards of replies as those of turns; where the context was filled, the last turn costs that."""
+    if len(worth) != episode.steps:
+        raise TrainingError(
+            f"reward.function={config.function!r} returned {len(worth)} numbers for a game of {episode.game} in which "
+            f"the policy's seat replied {episode.steps} times; return one for each reply, or one number"
+        )
+    found = [*worth, *[0.0] * (len(turns(episode)) - len(worth))]
+    if episode.overran and found:
+        found[-1] += config.overrun
+    return found
+
+
+def _with_texts(worth: Worth, episode: Episode, function: Callable[..., Any], name: str) -> Worth:
+    """Returns rewards of turns with what a function says of the policy's own replies, divided by their number."""
+    sampled = turns(episode)
+    if not sampled:
+        return worth
+    found = worth if isinstance(worth, list) else [0.0] * (len(sampled) - 1) + [worth]
+    said = [reply for reply in episode.replies if reply.seat == episode.seat]
+    own = [number for number, reply in enumerate(said) if reply.speaker == "policy"]
+    for number in own:
+        value = _asked(function, said[number].text, name, episode)
+        if isinstance(value, list):
+            raise TrainingError(f"{name} returned {len(value)} numbers for one reply of {episode.game}; return one")
+        found[number] += value / len(own)
     return found

@@ -17,7 +17,7 @@ class Segment:
     """What lies in a row in one piece, a trajectory or one side of a pair; arrays are [n] but where said.
 
     Attributes:
-      token_ids: int32. mask: bool, the tokens to train on. advantage: of all of these.
+      token_ids: int32. mask: bool, the tokens to train on. advantage: of all of these, or float32 [n], of each.
       sampled_logprobs: float32, of these tokens under the distribution they were sampled from; None: 0.
       choices: int32 [n, m], as in `Sample`; None: the whole vocabulary.
       reference_logprobs: float32 [tokens to train on], of the reference policy; None: 0.
@@ -25,20 +25,25 @@ class Segment:
 
     token_ids: np.ndarray
     mask: np.ndarray
-    advantage: float = 0.0
+    advantage: float | np.ndarray = 0.0
     sampled_logprobs: np.ndarray | None = None
     choices: np.ndarray | None = None
     reference_logprobs: np.ndarray | None = None
 
 
-def segment(sample: Sample, advantage: float) -> Segment:
-    """Returns a sample up to its last sampled token, as no loss depends on what follows."""
+def segment(sample: Sample, advantage: float | np.ndarray) -> Segment:
+    """Returns a sample up to its last sampled token, as no loss depends on what follows.
+
+    Args:
+      sample: what was sampled.
+      advantage: of all of it, or of each token, float32 [n].
+    """
     sampled = np.flatnonzero(sample.mask)
     end = int(sampled[-1]) + 1 if len(sampled) else 0
     return Segment(
         sample.token_ids[:end],
         sample.mask[:end],
-        advantage,
+        advantage[:end] if isinstance(advantage, np.ndarray) else advantage,
         sample.sampled_logprobs[:end],
         None if sample.choices is None else sample.choices[:end],
     )

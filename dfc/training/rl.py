@@ -1,7 +1,7 @@
 """Reinforcement learning from games: one iteration, as plain functions; read from top to bottom.
 
     games     how many seeds each game gets, and the episodes of every seed
-    rewards   what an episode is worth (`dfc.training.episode_rewards`), and its advantage over its group
+    rewards   what an episode is worth (`dfc.training.episode_rewards`)
     update    the sequences of each optimizer update, the loss, the updates
     keep      win rates on fresh games; the update is kept or dropped
     iterate   all of it, once
@@ -34,7 +34,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from dfc import advantages, curriculum, multihost, rewards
+from dfc import curriculum, multihost, rewards
 from dfc.config import GrpoConfig, RlRun
 from dfc.episodes import Episode
 from dfc.errors import DivergenceError, TrainingError
@@ -48,7 +48,8 @@ from dfc.rollout.runner import EpisodeSpec, all_failed
 from dfc.rollout.workers import PolicyWeights
 from dfc.runs.metrics import IterationRecord
 from dfc.samples import Sample, TokenBatch
-from dfc.training import episode_rewards, opponents
+from dfc.training import episode_advantages, episode_rewards, opponents
+from dfc.training.episode_rewards import Worth, total
 from dfc.training.packing import Segment, micro_batches, pack, segment
 from dfc.training.rl_run import Run, State
 from dfc.training.trainer import LossFunction
@@ -63,14 +64,17 @@ class Learning:
     Attributes:
       loss: as the trainer takes it.
       shares: (episodes, their rewards, seed) -> what each update trains on; an update without anything is left out.
+        Rewards are numbers, or, if `reads_turns`, of some episodes one number for every turn.
       reads_reference: whether the loss compares with the initial policy.
       initial_plays: the initial policy plays the training games, and not the one that is trained.
+      reads_turns: whether the method knows what to do with rewards of turns.
     """
 
     loss: LossFunction
-    shares: Callable[[Sequence[Episode], Sequence[float], int], Shares]
+    shares: Callable[[Sequence[Episode], Sequence[Any], int], Shares]
     reads_reference: bool
     initial_plays: bool = False
+    reads_turns: bool = False
 
 
 def grpo(config: RlRun) -> Learning:
@@ -79,6 +83,7 @@ def grpo(config: RlRun) -> Learning:
         make_loss(config.grpo, config.batch.row_length),
         lambda episodes, values, seed: sequences(episodes, values, config, seed),
         reads_reference=config.grpo.kl_coefficient > 0,
+        reads_turns=True,
     )
 
 
@@ -160,74 +165,56 @@ def group_members(episodes: Sequence[Episode]) -> np.ndarray:
     return np.asarray(list(groups.values()))
 
 
-# ---- advantages ------------------------------------------------------------------------------------------------------
-
-
-def relative_to_baseline(
-    episodes: Sequence[Episode], values: Sequence[float], members: np.ndarray, config: GrpoConfig
-) -> np.ndarray:
-    """Returns each episode's advantage, float32 [episodes]; 0 for those that do not count, whose rewards are not read.
-
-    Args:
-      episodes: of one iteration.
-      values: their rewards.
-      members: int [groups, size], which episodes form a group.
-      config: which baseline.
-    """
-    counted = np.asarray([episode.counted for episode in episodes])
-    rewards_ = np.asarray(values, np.float32)
-    if config.baseline == "role":
-        roles = {role: number for number, role in enumerate(dict.fromkeys((e.game, e.seat) for e in episodes))}
-        numbers = np.asarray([roles[e.game, e.seat] for e in episodes])
-        return advantages.role_relative(
-            rewards_, numbers, num_roles=len(roles), normalize_std=config.normalize_std, mask=counted
-        )
-    relative = np.zeros(len(episodes), np.float32)
-    table, mask = rewards_[members], counted[members]
-    if config.baseline == "leave_one_out":
-        relative[members] = advantages.leave_one_out(table, mask=mask)
-    else:
-        relative[members] = advantages.group_relative(table, normalize_std=config.normalize_std, mask=mask)
-    return relative
-
-
 # ---- update ----------------------------------------------------------------------------------------------------------
 
 
-def sequences(episodes: Sequence[Episode], values: Sequence[float], config: RlRun, seed: int) -> Shares:
+def sequences(episodes: Sequence[Episode], values: Sequence[Worth], config: RlRun, seed: int) -> Shares:
     """Returns the episodes to train on, one list per optimizer update; episodes of a group stay together.
 
-    Half-negative drops half of the episodes with a negative advantage: those whose gradient lowers a probability.
+    Half-negative drops half of the episodes, or turns, with a negative advantage: those whose gradient lowers a
+    probability.
 
     Args:
       episodes: of one iteration.
-      values: their rewards.
+      values: their rewards, of whole episodes or of turns.
       config: the run's.
       seed: of the half-negative filter, and of the order of groups.
     """
-    members = group_members(episodes)
-    relative = relative_to_baseline(episodes, values, members, config.grpo)
+    members, samples = group_members(episodes), [e.sample for e in episodes]
+    by_turn = any(isinstance(value, list) for value in values)
+    if by_turn:
+        relative = episode_advantages.of_turns(episodes, values, members, config.grpo)
+    else:
+        relative = episode_advantages.of_episodes(episodes, [total(v) for v in values], members, config.grpo)
     keep = relative != 0
     if config.half_negative:
-        keep &= rewards.keep_half_of_negatives(relative, seed)
-    return share_out(
-        [e.sample for e in episodes], np.where(keep, relative, 0), members, config.grpo.updates_per_iteration, seed
-    )
+        keep &= rewards.keep_half_of_negatives(relative.ravel(), seed).reshape(relative.shape)
+    worth: Sequence[float | np.ndarray] = np.where(keep, relative, 0).tolist()
+    if by_turn:
+        kept = np.where(keep, relative, 0)
+        worth = [episode_advantages.of_tokens(episode, row) for episode, row in zip(episodes, kept, strict=True)]
+    return share_out(samples, worth, members, config.grpo.updates_per_iteration, seed)
 
 
-def share_out(samples: Sequence[Sample], worth: np.ndarray, members: np.ndarray, updates: int, seed: int) -> Shares:
+def share_out(
+    samples: Sequence[Sample],
+    worth: Sequence[float | np.ndarray] | np.ndarray,
+    members: np.ndarray,
+    updates: int,
+    seed: int,
+) -> Shares:
     """Deals out groups of samples to the updates of an iteration; an update for which nothing is left is left out.
 
     Args:
       samples: what was sampled.
-      worth: float [samples], their advantages; those of 0 teach nothing and are left out.
+      worth: their advantages, of each a number, or float32 [tokens]; those of 0 teach nothing and are left out.
       members: int [groups, size], which samples form a group.
       updates: how many shares.
       seed: of the order: groups come game by game, and dealt out like that an update would see one game only.
     """
     order = np.random.Generator(np.random.Philox(derive_seed("shares", seed))).permutation(len(members))
     shares = [
-        [segment(samples[i], float(worth[i])) for i in part.ravel() if worth[i] != 0]
+        [segment(samples[i], worth[i]) for i in part.ravel() if np.any(worth[i])]
         for part in np.array_split(members[order], updates)
     ]
     return [share for share in shares if any(one.mask.any() for one in share)]
@@ -395,10 +382,14 @@ def iterate(
     played = workers.play(specs, player, opponent, name=who, both_seats=both)
     refuse_all_failed(played)
     # A function of one's own is asked on one host: hosts that disagree would train apart.
-    asked = not config.reward.function or multihost.is_primary()
+    own = bool(config.reward.function or config.reward.text)
+    asked = not own or multihost.is_primary()
     values = multihost.on_all_hosts(lambda: episode_rewards.rewards_of(played, config.reward) if asked else [])
-    values = multihost.broadcast(values) if config.reward.function else values
-    folder.append("episodes", (e.record(**label, kind="train", reward=v) for e, v in zip(played, values, strict=True)))
+    values = multihost.broadcast(values) if own else values
+    if not learning.reads_turns and any(isinstance(value, list) for value in values):
+        raise TrainingError("reward: one number for each turn, but this method takes one for a whole episode")
+    records = (e.record(**label, kind="train", **on_record(v)) for e, v in zip(played, values, strict=True))
+    folder.append("episodes", records)
     multihost.require_equal("episodes", [(e.sample.token_ids, e.sample.mask) for e in played])
     rolled_out = time.perf_counter()
 
@@ -439,7 +430,7 @@ def iterate(
         **losses,
         **{f"games/{game}/win_rate": rate for game, rate in state.win_rates.items()},
         **{f"games/{game}/seeds": float(number) for game, number in seeds.items()},
-        **episode_metrics(played, values),
+        **episode_metrics(played, [total(value) for value in values]),
     }
     if run.missed is not None:  # the first iteration after a fuse says what that missed
         metrics["fusion/missed"], run.missed = run.missed, None
@@ -453,6 +444,11 @@ def iterate(
         "tokens_per_second": sum(e.generated_tokens for e in played) / seconds,
     }
     return metrics, clock
+
+
+def on_record(worth: Worth) -> dict[str, Any]:
+    """Returns how a record names a reward: ``reward``, and ``turn_rewards`` where it is one of turns."""
+    return {"reward": total(worth), **({"turn_rewards": worth} if isinstance(worth, list) else {})}
 
 
 def episode_metrics(episodes: Sequence[Episode], values: Sequence[float]) -> dict[str, float]:

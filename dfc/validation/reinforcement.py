@@ -34,10 +34,11 @@ def problems(config: RlRun) -> list[str]:
             f"train_both_seats: needs opponent='itself', got {config.opponent!r}: what somebody else said is not the"
             " policy's"
         )
-    try:
-        functions.named(config.reward.function)
-    except ValueError as error:
-        found.append(f"reward.function={config.reward.function!r}: {error}")
+    for key, name in (("function", config.reward.function), ("text", config.reward.text)):
+        try:
+            functions.named(name)
+        except ValueError as error:
+            found.append(f"reward.{key}={name!r}: {error}")
     return found + (_stage_problems(config) if isinstance(config, DivideFuseConquer) else [])
 
 

@@ -1,0 +1,80 @@
+"""Advantages of episodes and of their turns: how much better they did than those that share their baseline."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dfc import advantages
+from dfc.config import GrpoConfig
+from dfc.episodes import Episode
+from dfc.errors import TrainingError
+from dfc.training import episode_rewards
+from dfc.training.episode_rewards import Worth
+
+
+def of_episodes(
+    episodes: Sequence[Episode], values: Sequence[float] | np.ndarray, members: np.ndarray, config: GrpoConfig
+) -> np.ndarray:
+    """Returns each episode's advantage, float32 [episodes]; 0 for those that do not count, whose rewards are not read.
+
+    Args:
+      episodes: of one iteration.
+      values: their rewards.
+      members: int [groups, size], which episodes form a group.
+      config: which baseline.
+    """
+    counted = np.asarray([episode.counted for episode in episodes])
+    rewards_ = np.asarray(values, np.float32)
+    if config.baseline == "role":
+        roles = {role: number for number, role in enumerate(dict.fromkeys((e.game, e.seat) for e in episodes))}
+        numbers = np.asarray([roles[e.game, e.seat] for e in episodes])
+        return advantages.role_relative(
+            rewards_, numbers, num_roles=len(roles), normalize_std=config.normalize_std, mask=counted
+        )
+    relative = np.zeros(len(episodes), np.float32)
+    table, mask = rewards_[members], counted[members]
+    if config.baseline == "leave_one_out":
+        relative[members] = advantages.leave_one_out(table, mask=mask)
+    else:
+        relative[members] = advantages.group_relative(table, normalize_std=config.normalize_std, mask=mask)
+    return relative
+
+
+def of_turns(
+    episodes: Sequence[Episode], values: Sequence[Worth], members: np.ndarray, config: GrpoConfig
+) -> np.ndarray:
+    """Returns the advantage of every turn of every episode, float32 [episodes, turns], 0 after an episode's last turn.
+
+    What a turn and those after it are worth (`dfc.training.episode_rewards.returns`) is compared with the same turn of
+    the episodes that share its baseline; those that were over by then count with what their last turn was worth. So a
+    reward that is paid at the last turn alone gives every turn the advantage that `of_episodes` gives the
+    episode.
+
+    Source: none of the papers; the returns are those of REINFORCE, the baseline that of GRPO (arXiv 2402.03300, section
+    4.1.2), whose process supervision (4.1.3) subtracts one mean from the rewards of all steps instead, so that longer
+    episodes gain or lose by their length.
+    """
+    table = episode_rewards.returns(values)
+    relative = np.stack([of_episodes(episodes, column, members, config) for column in table.T], axis=1)
+    taken = np.asarray([len(episode_rewards.turns(episode)) for episode in episodes])
+    return np.where(np.arange(table.shape[1]) < taken[:, None], relative, 0)
+
+
+def of_tokens(episode: Episode, of_turns: np.ndarray) -> np.ndarray:
+    """Returns advantages of turns as those of the tokens that were sampled in them, float32 [n], 0 elsewhere.
+
+    A random action played instead of the policy's own has a turn and no sampled token.
+
+    Raises:
+      TrainingError: the tokens show another number of replies than the record.
+    """
+    own = np.flatnonzero(episode_rewards.turns(episode))
+    mask, begins = episode.sample.mask, episode.sample.begins
+    if int(begins.sum()) != len(own):
+        raise TrainingError(
+            f"a game of {episode.game} has {len(own)} replies of the policy on record and {int(begins.sum())} in its "
+            "tokens; rewards of turns cannot be told apart"
+        )
+    found = np.zeros(len(mask), np.float32)
+    found[mask] = of_turns[own][np.cumsum(begins)[mask] - 1]
+    return found
