@@ -45,6 +45,9 @@ def test_the_method_of_the_page_trains_by_its_own_class_and_resumes():
     assert (path / "report.html").exists()
     stored = json.loads((path / "config.json").read_text())
     assert (stored["recipe"], stored["kept"]) == ("raft", 0.5)
+    page = (path / "report.html").read_text()
+    assert "raft is a recipe of a file of its own, whose defaults are not known here" in page
+    assert "Settings that differ from the defaults" not in page
     last = json.loads((path / "metrics.jsonl").read_text().splitlines()[-1])["metrics"]
     assert "clip_fraction" not in last  # of GRPO's loss
     assert last["updates"] > 0

@@ -394,14 +394,22 @@ def _configuration(config: Json | None) -> list[str | Table]:
         if not key.startswith("games.")
     ]
     other = tuple((key, value, muted.format(default)) for key, value, default in settings if value != default)
-    every = tuple((key, value if value == default else bold.format(value)) for key, value, default in settings)
+    every: tuple[tuple[Any, ...], ...] = tuple(
+        (key, value if value == default else bold.format(value)) for key, value, default in settings
+    )
     options = tuple((game, _options(game, given or {}) or muted.format("none")) for game, given in games.items())
     none = ((muted.format("none"), "", ""),)
     header = ("Setting", "This run", "Default")
+    if kind is None:  # of a configuration file, which is not run to make a page
+        whose = f"{config.get('recipe')} is a recipe of a file of its own, whose defaults are not known here."
+        differing: str | Table = empty(whose)
+        every = tuple((key, value) for key, value, _ in settings)
+    else:
+        differing = Table("Settings that differ from the defaults", header, other or none, css="wrapped")
     return [
         _fragments().setup(values, len(games)),
         Table("Games", ("Game", "Options that differ from the id’s defaults"), options, css="wrapped"),  # noqa: RUF001 - the apostrophe the page shows
-        Table("Settings that differ from the defaults", header, other or none, css="wrapped"),
+        differing,
         page.fold("All settings", str(len(every)), Table("All settings", (), every, css="dense wrapped").html()),
     ]
 
