@@ -63,6 +63,13 @@ def _compiled_programs_end_with_their_file():
     jax.clear_caches()
 
 
+@pytest.fixture
+def optax_promotion():
+    """optax raises a float to an integer power, which strict promotion forbids; ours stays strict in the rest."""
+    with jax.numpy_dtype_promotion("standard"):
+        yield
+
+
 # The files that take longest, longest first: begun last, one would keep a worker busy while the other one waits.
 _LONG = (
     *("test_baselines", "test_two_processes", "test_resume", "test_adapter_run", "test_tiny_player"),

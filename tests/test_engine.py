@@ -9,123 +9,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny_models import random_params, tiny
+from engine_talks import CONFIG, MAX_LENGTH, STOPS, TEMPERATURE, Talk, make, run, start, take, talks, weights
 
-from dfc.config import SamplingConfig
-from dfc.inference.engine import Engine
 from dfc.inference.sampling import uniforms
-from dfc.models.lora import ALL_LINEAR, LoraConfig, abstract_adapters, merge, pool
 from dfc.models.sharding import make_mesh, param_shardings
-from dfc.models.transformer import Adapters, bind
-
-CONFIG = tiny()
-MAX_LENGTH = 48
-PREFILL_BUCKETS, CACHE_BUCKETS, STEPS = (2, 4), (0, 16, MAX_LENGTH), 3
-STOPS = frozenset({3, 11, 12, 29, 30, 31, 44})
-TEMPERATURE = 0.8
-SAMPLING = SamplingConfig(temperature=TEMPERATURE)
-weights = functools.partial(random_params, CONFIG)
+from dfc.models.transformer import bind
 
 
 @pytest.fixture(scope="module")
 def params():
     return weights(0)
-
-
-def make(params, *, slots=4, stops=STOPS, prefill_buckets=PREFILL_BUCKETS, max_length=MAX_LENGTH, mesh=None):
-    return Engine(
-        CONFIG,
-        params,
-        slots=slots,
-        max_length=max_length,
-        stop_token_ids=stops,
-        sampling=SAMPLING,
-        prefill_buckets=prefill_buckets,
-        cache_buckets=CACHE_BUCKETS,
-        decode_steps=STEPS,
-        mesh=mesh,
-        plain_logprobs=True,
-    )
-
-
-@dataclasses.dataclass
-class Talk:
-    """What is said to one conversation, and what came back."""
-
-    seed: int
-    observations: list[list[int]]
-    cap: int = 6
-    adapter: int = 0
-    token_ids: list[int] = dataclasses.field(default_factory=list)
-    mask: list[bool] = dataclasses.field(default_factory=list)
-    sampled_logprobs: list[float] = dataclasses.field(default_factory=list)
-    plain: list[float] = dataclasses.field(default_factory=list)
-    replies: list = dataclasses.field(default_factory=list)
-    refused: bool = False
-
-    def fresh(self):
-        return Talk(self.seed, self.observations, self.cap, self.adapter)
-
-    def same(self, other):
-        assert self.token_ids == other.token_ids
-        assert self.mask == other.mask
-        assert self.refused == other.refused
-        np.testing.assert_allclose(self.sampled_logprobs, other.sampled_logprobs, atol=1e-4, rtol=0)
-        np.testing.assert_allclose(self.plain, other.plain, atol=1e-4, rtol=0)
-
-
-def talks(count, seed=0, turns=5):
-    rng = np.random.default_rng(seed)
-    return [
-        Talk(
-            seed=1000 * seed + index,
-            observations=[
-                rng.integers(0, CONFIG.vocabulary, size=rng.choice([1, 2, 3, 7, 13])).tolist()
-                for _ in range(rng.integers(1, turns + 1))
-            ],
-            cap=int(rng.choice([1, 3, 6])),
-        )
-        for index in range(count)
-    ]
-
-
-def start(engine, slot, talk):
-    observation = talk.observations[len(talk.replies)]
-    engine.append(slot, observation)
-    talk.token_ids += observation
-    talk.mask += [False] * len(observation)
-    return engine.ask(slot, talk.cap)
-
-
-def take(talk, reply):
-    talk.replies.append(reply)
-    talk.token_ids += reply.token_ids
-    talk.mask += [True] * len(reply.token_ids)
-    talk.sampled_logprobs += reply.sampled_logprobs
-    talk.plain += reply.plain_logprobs
-
-
-def run(engine, waiting, *, at_once=99, pause=0):
-    """Plays every talk to its end, at most `at_once` together, a new one at most every `pause` calls."""
-    waiting, live, calls = collections.deque(waiting), {}, 0
-    while waiting or live:
-        while waiting and engine.free and len(live) < at_once and (not live or calls >= pause):
-            slot, talk, calls = engine.open(waiting[0].seed, adapter=waiting[0].adapter), waiting.popleft(), 0
-            live[slot] = talk
-            talk.refused = not start(engine, slot, talk)
-        for slot, talk in list(live.items()):
-            if talk.refused:
-                engine.close(slot)
-                del live[slot]
-        for reply in engine.step():
-            talk = live[reply.slot]
-            take(talk, reply)
-            if len(talk.replies) == len(talk.observations):
-                engine.close(reply.slot)
-                del live[reply.slot]
-            else:
-                talk.refused = not start(engine, reply.slot, talk)
-        calls += 1
 
 
 @functools.cache
@@ -369,44 +262,3 @@ def test_misuse_is_refused_with_words(params):
         with pytest.raises(ValueError, match=f"slot {first} is free; open a conversation first"):
             late(first)
     assert engine.free == 1
-
-
-def test_adapters_of_one_batch_answer_as_each_would_alone(params):
-    """Two adapters in a pool, conversations of both in flight together; merged weights are the oracle."""
-    lora = LoraConfig(rank=2, alpha=2.0, targets=ALL_LINEAR)
-    rng = np.random.default_rng(4)
-    adapters = [
-        jax.tree.map(lambda x: rng.normal(size=x.shape).astype(np.float32) * 0.3, abstract_adapters(CONFIG, lora))
-        for _ in range(2)
-    ]
-    together = [dataclasses.replace(talk, adapter=index % 2) for index, talk in enumerate(talks(6, seed=7))]
-    engine = make(params)
-    engine.set_params(params, 1, Adapters(pool(adapters), lora.scale))
-    run(engine, together)
-    for number, tree in enumerate(adapters):
-        expected = [dataclasses.replace(talk.fresh(), adapter=0) for talk in together if talk.adapter == number]
-        single = make(params)
-        single.set_params(params, 1, Adapters(tree, lora.scale))
-        alone = [talk.fresh() for talk in expected]
-        run(single, alone)
-        merged = [talk.fresh() for talk in expected]
-        run(make(merge(params, tree, lora.scale)), merged)
-        for talk, one, plain in zip([t for t in together if t.adapter == number], alone, merged, strict=True):
-            talk.same(one)
-            talk.same(plain)
-    first, second = (next(t for t in together if t.adapter == number) for number in (0, 1))
-    assert first.token_ids != second.token_ids
-
-
-def test_an_adapter_that_is_not_there_is_refused(params):
-    lora = LoraConfig(rank=2, targets=ALL_LINEAR)
-    one = jax.tree.map(lambda x: np.zeros(x.shape, np.float32), abstract_adapters(CONFIG, lora))
-    engine = make(params)
-    with pytest.raises(ValueError, match="adapter 1: expected one of 0 to 0"):
-        engine.open(0, adapter=1)
-    engine.set_params(params, 1, Adapters(pool([one, one]), lora.scale))
-    slot = engine.open(0, adapter=1)
-    with pytest.raises(ValueError, match=r"use adapters \[1\]"):
-        engine.set_params(params, 2, Adapters(one, lora.scale))
-    engine.close(slot)
-    engine.set_params(params, 2, Adapters(one, lora.scale))

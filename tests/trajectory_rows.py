@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from dfc.data.trajectories import Message, Provenance, Trajectory
+from dfc.data.trajectories import Message, Provenance, Trajectory, from_episode
 from dfc.episodes import Episode, PlayedReply
 from dfc.games import registry
 from dfc.games.game import Verdict
@@ -59,6 +59,10 @@ def played(game_id, game_seed, replies=None, *, options=None, rng_seed=0, cut_af
         failure=game.discarded,
         measures=game.measures(),
     )
+
+
+def trajectory(episode, sample=0, **options):
+    return from_episode(episode, sample=sample, provenance=PROVENANCE, **options)
 
 
 def row(
