@@ -2,57 +2,26 @@
 
 import collections
 import dataclasses
-import gc
 import json
 import re
-import shutil
-import weakref
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 import pytest
 from chat_server import completion, fails, serving
+from tournaments import CONFIG, GAMES, ROLLOUT, twin_of
 
-from dfc.checkpoint import Checkpointer
-from dfc.config import (
-    AdapterConfig,
-    DivideFuseConquer,
-    EndpointConfig,
-    Evaluate,
-    RolloutConfig,
-    SamplingConfig,
-)
-from dfc.errors import CheckpointError, ConfigError, RunFolderError
+from dfc.config import DivideFuseConquer, EndpointConfig, SamplingConfig
+from dfc.errors import RunFolderError
 from dfc.evaluation import matches, pairing
 from dfc.evaluation.statistics import wilson_interval
 from dfc.evaluation.tournament_players import TournamentPlayers
 from dfc.games.replay import replay
-from dfc.launch import command_line
 from dfc.models import huggingface
-from dfc.models.lora import LoraConfig, initialize_adapters, merge
-from dfc.models.transformer import initialize, stack_layers
-from dfc.players import player_specs
-from dfc.players.player_specs import PlayerSpec, WeightsSource
 from dfc.players.remote import PlayerError
 from dfc.recipes import evaluate
-from dfc.rollout import trained_weights
-from dfc.runs.run_folder import RunFolder, config_json
+from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Interrupted
 from dfc.training import rl
-
-GAMES = {"TicTacToe-v0": {}, "GuessTheNumber-v0": {"max_turns": 4}}
-ROLLOUT = RolloutConfig(slots=4, max_length=160, max_reply_length=4, stop=("]",))
-CONFIG = Evaluate(
-    name="t",
-    games=GAMES,
-    policies=("tiny_player", "random_legal"),
-    rollout=ROLLOUT,
-    seeds=2,
-)
-
-
-API = {"policies": ("api=https://h/v1#m", "strong")}
 
 
 class NeverStop:
@@ -130,121 +99,6 @@ def test_no_deal_is_one_of_a_training_run_whatever_its_seed():
     assert len(fresh) == 4 * 2 * 50 + 4 * (50 * 2 + 50)  # a deal and its draws: of each id, and of each seat
     assert len(trained) > 2000
     assert not fresh & trained
-
-
-# ---- words of a configuration --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "name", "who", "kind"),
-    [
-        ("strong", "strong", "strong", "scripted"),
-        ("best=strong", "best", "strong", "scripted"),
-        ("runs/quickstart/", "quickstart", "runs/quickstart/", "model"),
-        ("a=./lr=1e-3", "a", "./lr=1e-3", "model"),
-        ("runs/lr=1e-3", "lr=1e-3", "runs/lr=1e-3", "model"),
-        ("http://h:1/v1#org/m", "org/m", "http://h:1/v1#org/m", "endpoint"),
-        ("gpt=https://h/v1#m", "gpt", "https://h/v1#m", "endpoint"),
-        ("gs://bucket/m", "m", "gs://bucket/m", "model"),
-    ],
-)
-def test_a_policy_is_named_and_sorted(text, name, who, kind):
-    assert player_specs.parse(text) == PlayerSpec(name, who, kind)
-
-
-@pytest.mark.parametrize("text", ["", "a=", "https://h/v1", "x=http://h/v1#"])
-def test_who_is_nobody_is_refused(text):
-    with pytest.raises(ConfigError):
-        player_specs.parse(text)
-
-
-def test_a_list_on_the_command_line_needs_no_brackets(monkeypatch):
-    monkeypatch.setenv("KEY_A", "a-key-of-a")
-    words = ["--config=configs/evaluate.py"]
-    for value in ("strong, simple,r=random_legal", "('strong', 'simple', 'r=random_legal')"):
-        config = command_line.parse([*words, f"--config.policies={value}"]).config
-        assert config.policies == ("strong", "simple", "r=random_legal")
-    more = ["--config.policies=a=https://h/v1#m,strong", "--config.endpoints.a.key_variable=KEY_A"]
-    config = command_line.parse([*words, *more]).config
-    (first, _) = player_specs.policies(config)
-    made = player_specs.endpoint_config(config, first.name)
-    assert (first.who, made) == ("https://h/v1#m", EndpointConfig(key_variable="KEY_A"))
-
-
-@pytest.mark.parametrize(
-    ("changes", "problem"),
-    [
-        ({"policies": ()}, "policies is empty"),
-        ({"policies": ("strong",)}, "need two policies"),
-        ({"policies": ("strong", "strong")}, "2 of them are called 'strong'"),
-        ({"policies": ("strong", "simulators=simple")}, "the name of the configured simulators"),
-        ({"policies": ("strong", "http://h/v1")}, "name the model after a #"),
-        ({"policies": ("strong", "a=https://u:p@h/v1#m")}, "policies: holds a user name or a password in an address"),
-        ({"policies": ("strong", "a=https://h/v1?u#m")}, "policies: 'a': base_url: must hold no user name"),
-        ({"anchor": "x"}, "anchor='x': must be one of tiny_player, random_legal"),
-        ({"simulators": "strong"}, "simulators='strong': must be script"),
-        ({"seeds": 0}, "seeds=0"),
-        ({"simulators": "initial"}, "simulators='initial': must be script, a folder with weights or an endpoint"),
-        (
-            {**API, "endpoints": {"api": EndpointConfig(cache="c", temperature=1.0)}},
-            "needs endpoints.api.temp",
-        ),
-        ({**API, "endpoints": {"api": EndpointConfig(cache="c", temperature=None)}}, "needs endpoints.api.temp"),
-        (
-            {**API, "endpoints": {"api": EndpointConfig(budget_money=1.0)}},
-            "endpoints.api.budget_money=1.0: needs",
-        ),
-        ({**API, "endpoints": {"api": EndpointConfig(retries=-1)}}, "endpoints.api.retries=-1: must be at least 0"),
-        ({**API, "endpoints": {"api": EndpointConfig(timeout="long")}}, "endpoints.api.timeout='long' (str): must be"),
-        ({**API, "endpoints": {"api": 3}}, "endpoints.api=3: must be a section (EndpointConfig)"),
-        ({**API, "endpoints": 3}, "endpoints=3 (int): must be a mapping from names to sections (EndpointConfig)"),
-        (
-            {**API, "endpoints": {"apt": EndpointConfig()}},
-            "endpoints.apt: must be a player of this run that is a chat endpoint (api); nobody is called so",
-        ),
-        ({"endpoints": {"tiny_player": EndpointConfig()}}, "that is a chat endpoint (none); that player is none"),
-        ({"endpoints": {"simulators": EndpointConfig()}}, "that is a chat endpoint (none); that player is none"),
-    ],
-)
-def test_what_cannot_be_played_is_said_before_anything_starts(changes, problem):
-    found = command_line.validation.problems(dataclasses.replace(CONFIG, **changes))
-    assert any(problem in line for line in found), found
-
-
-def test_a_key_in_the_wrong_place_is_not_repeated():
-    entry = {"api": EndpointConfig(key_variable="sk-secret")}
-    found = command_line.validation.problems(dataclasses.replace(CONFIG, **API, endpoints=entry))
-    assert found
-    assert "secret" not in " ".join(found)
-
-
-def test_a_folder_that_holds_no_policy_is_said(tmp_path):
-    with pytest.raises(ConfigError, match="no such folder"):
-        player_specs.weights_in(str(tmp_path / "gone"))
-    with pytest.raises(ConfigError, match=r"has no config\.json"):
-        player_specs.weights_in(str(tmp_path))
-    (tmp_path / "config.json").write_text('{"recipe": "divide_fuse_conquer", "model": {"path": "tiny_player"}}')
-    with pytest.raises(ConfigError, match="without a policy or a checkpoint"):
-        player_specs.weights_in(str(tmp_path))
-    (tmp_path / "policy").mkdir()
-    (tmp_path / "policy" / "config.json").write_text("{}")
-    assert player_specs.weights_in(str(tmp_path)).folder == str(tmp_path / "policy")
-
-
-def test_a_run_with_a_policy_for_every_game_is_no_policy(tmp_path):
-    """Its newest checkpoint holds that of the last game, which has not learned the others."""
-    (tmp_path / "config.json").write_text(
-        json.dumps(config_json(DivideFuseConquer(games=GAMES, method="naive_single")))
-    )
-    (tmp_path / "checkpoints" / "step_000000001").mkdir(parents=True)
-    with pytest.raises(ConfigError, match="own for every game; none is finished"):
-        player_specs.weights_in(str(tmp_path))
-    policy = tmp_path / "policy" / "TicTacToe-v0"
-    policy.mkdir(parents=True)
-    (policy / "config.json").write_text("{}")
-    with pytest.raises(ConfigError, match=f"name one: {policy}"):
-        player_specs.weights_in(str(tmp_path))
-    assert player_specs.weights_in(str(policy)) == WeightsSource(str(policy))
 
 
 # ---- from end to end -----------------------------------------------------------------------------------------------
@@ -346,15 +200,6 @@ def test_an_endpoint_that_is_down_stops_the_tournament_and_its_games_are_played_
     assert sum(cell["games"] for cell in results["games"] if cell["policy"] == "api") == 2 + 4
 
 
-def twin_of(folder, tokenizer_differs):
-    """The bundled model in a folder of its own."""
-    shutil.copytree(huggingface.resolve("tiny_player"), folder, ignore=shutil.ignore_patterns("__*"))
-    if tokenizer_differs:
-        settings = json.loads((folder / "tokenizer_config.json").read_text())
-        (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "note": "the same, but another file"}))
-    return str(folder)
-
-
 def test_two_kinds_of_models_play_as_they_would_in_one_engine(tmp_path):
     """Greedy replies depend on the game alone, so which engine answers must not matter."""
     rollout = dataclasses.replace(ROLLOUT, legal_only=True)
@@ -428,88 +273,3 @@ def test_a_model_that_plays_simulators_keeps_no_slot_after_its_games():
         (engine,) = contestants._engine_groups["simulators"].engines
         assert engine.free == 8  # of two slots, one of each device
     assert {reply.speaker for reply in episode.replies} == {"policy", "simulator"}
-
-
-# ---- weights of a run that goes on ---------------------------------------------------------------------------------
-
-
-def checkpointed(path, best, config):
-    Checkpointer(path / "checkpoints", keep=1).save(3, {"best": best, "optimizer": {"m": np.zeros(3)}}, {})
-    (path / "config.json").write_text(json.dumps(config_json(config)))
-    return player_specs.weights_in(str(path))
-
-
-@pytest.mark.parametrize("stacked", [True, False])
-def test_the_newest_checkpoint_of_a_run_plays(tmp_path, stacked):
-    with TournamentPlayers(CONFIG) as contestants:
-        mesh = contestants.mesh
-    model, _ = huggingface.load("tiny_player", dtype="float32")
-    params = initialize(model, 5)
-    weights = checkpointed(tmp_path, stack_layers(params) if stacked else params, DivideFuseConquer(games=GAMES))
-    assert (weights.folder, weights.run) == ("tiny_player", tmp_path)
-    loaded = trained_weights.load(weights, model, mesh)
-    assert jax.tree.structure(loaded) == jax.tree.structure(params)
-    for mine, theirs in zip(jax.tree.leaves(loaded), jax.tree.leaves(params), strict=True):
-        np.testing.assert_array_equal(mine, theirs)
-    before = trained_weights.fingerprint(weights)
-    checkpointed(tmp_path, jax.tree.map(lambda x: x + 1, params), DivideFuseConquer(games=GAMES))
-    assert trained_weights.fingerprint(weights) != before
-
-
-def test_a_run_that_went_on_is_not_taken_for_the_policy_that_began(tmp_path):
-    model, _ = huggingface.load("tiny_player", dtype="float32")
-    params = initialize(model, 5)
-    training = DivideFuseConquer(games=GAMES)
-    checkpointed(tmp_path, params, training)
-    config = dataclasses.replace(CONFIG, policies=("tiny_player", f"goes_on={tmp_path}"))
-    alone = pairing.meetings(["tiny_player", "goes_on"], GAMES)[:2]
-    with TournamentPlayers(config) as contestants:
-        contestants.fingerprints()
-        for meeting in (*alone, *alone):
-            contestants.play(meeting, [])
-        checkpointed(tmp_path, jax.tree.map(lambda x: x + 1, params), training)
-        contestants.play(alone[0], [])
-        with pytest.raises(CheckpointError, match=r"'goes_on': .* has a newer checkpoint than the one that played"):
-            contestants.play(alone[1], [])
-
-
-def test_two_models_at_most_are_in_memory(tmp_path, monkeypatch):
-    names = ["a", "b", "c", "d"]
-    folders = {name: twin_of(tmp_path / name, tokenizer_differs=name == "d") for name in names}
-    config = dataclasses.replace(CONFIG, policies=tuple(f"{name}={folders[name]}" for name in names))
-    loads, alive, most = trained_weights.load, [], []
-
-    def counted(*words):
-        params = loads(*words)
-        alive.append(weakref.ref(jax.tree.leaves(params)[0]))
-        gc.collect()
-        most.append(sum(found() is not None for found in alive))
-        return params
-
-    monkeypatch.setattr(trained_weights, "load", counted)
-    with TournamentPlayers(config) as contestants:
-        for meeting in pairing.meetings(names, {"TicTacToe-v0": {}}):
-            contestants.play(meeting, [])
-    assert len(most) == 8  # a b, c, d, b c, d, c: what the next meeting needs is not read again
-    assert max(most) == 2
-
-
-def test_adapters_of_a_checkpoint_are_merged(tmp_path):
-    with TournamentPlayers(CONFIG) as contestants:
-        mesh = contestants.mesh
-    model, params = huggingface.load("tiny_player", dtype="float32")
-    lora = LoraConfig(rank=2, alpha=8.0)
-    adapters = jax.tree.map(lambda x: x + jnp.asarray(0.01, x.dtype), initialize_adapters(model, lora, 1))
-    adapter = AdapterConfig(rank=2, alpha=8.0)
-    weights = checkpointed(tmp_path, stack_layers(adapters), DivideFuseConquer(games=GAMES, adapter=adapter))
-    loaded = trained_weights.load(weights, model, mesh)
-    for mine, theirs in zip(jax.tree.leaves(loaded), jax.tree.leaves(merge(params, adapters, 4.0)), strict=True):
-        np.testing.assert_allclose(mine, theirs, atol=1e-6)
-
-
-def test_a_run_without_a_checkpoint_of_this_recipe_is_refused(tmp_path):
-    model, _ = huggingface.load("tiny_player", dtype="float32")
-    with pytest.raises(CheckpointError, match="no checkpoint"):
-        trained_weights.load(WeightsSource("tiny_player", tmp_path, {}), model, None)
-    with pytest.raises(CheckpointError, match="no checkpoint yet"):
-        trained_weights.fingerprint(WeightsSource("tiny_player", tmp_path, {}))

@@ -1,27 +1,19 @@
-"""``python -m dfc.launch.play``: a person in the terminal, programs, a model in the engine."""
+"""``python -m dfc.launch.play``: a person at the prompt, programs, a model in the engine."""
 
 import io
-import os
-import pty
 import re
-import select
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-from chat_server import fails, hangs, says, serving
+from chat_server import fails, says, serving
 
 from dfc.games import registry
 from dfc.games.game import Verdict
 from dfc.games.rng import GameRng
-from dfc.games.scripted import RandomLegal
 from dfc.launch import play
-from dfc.players import sequential
 from dfc.players.human import Person, Quit, framed
-from dfc.players.remote import FunctionPlayer, PlayerError
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -100,71 +92,6 @@ def test_an_interrupt_leaves_the_game():
     out = io.StringIO()
     assert play.main(["--game=TicTacToe-v0", "--seed=1"], Interrupted(), out) == 130
     assert out.getvalue().endswith("Left.\n")
-
-
-def started(*words, on=subprocess.PIPE):
-    command = [sys.executable, "-u", "-m", "dfc.launch.play", *words]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm"}
-    return subprocess.Popen(command, cwd=ROOT, env=environment, stdin=on, stdout=on, stderr=on)  # noqa: S603 - our own command
-
-
-def read_until(process, text):
-    seen = b""
-    while text.encode() not in seen:
-        piece = process.stdout.read(1)
-        assert piece, (seen, process.stderr.read())
-        seen += piece
-
-
-def interrupted(process):
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    return process.returncode, out.decode(), err.decode()
-
-
-def test_ctrl_c_at_the_prompt_says_one_line():
-    process = started("--game=TicTacToe-v0", "--seed=1")
-    read_until(process, "player 0> ")
-    assert interrupted(process) == (130, "\nLeft.\n", "")
-
-
-def test_ctrl_c_while_a_model_is_loaded_or_compiled_says_one_line():
-    process = started("--game=TicTacToe-v0", "--seed=1", "--seat=1", "--opponent=tiny_player")
-    read_until(process, "loading tiny_player ...\n")
-    time.sleep(0.2)
-    assert interrupted(process) == (130, "\nLeft.\n", "")
-    process = started("--game=TicTacToe-v0", "--seed=1", "--seat=1", "--opponent=tiny_player")
-    read_until(process, "seed 1\n")
-    time.sleep(0.2)
-    assert interrupted(process) == (130, "\nLeft.\n", "")
-
-
-def test_ctrl_c_while_an_endpoint_is_waited_for_says_one_line():
-    with serving(usual=hangs) as server:
-        process = started("--game=TicTacToe-v0", "--seed=1", "--seat=1", f"--opponent={server.url}#m")
-        read_until(process, "waiting for m ...\n")
-        assert interrupted(process) == (130, "\nLeft.\n", "")
-
-
-def test_an_arrow_key_recalls_the_last_line_where_python_has_readline():
-    pytest.importorskip("readline")
-    controller, terminal = pty.openpty()
-    with started("--game=TicTacToe-v0", "--seed=1", on=terminal) as process:
-        os.close(terminal)
-        seen = b""
-        for expected, typed in [
-            (b"player 0> ", b"9\r"),
-            (b"There is no such cell.", b"\x1b[A\r"),
-            (b"There is no such cell.", b"quit\r"),
-            (b"Left.", b""),
-        ]:
-            while expected not in seen:
-                assert select.select([controller], [], [], 20)[0], seen
-                seen += os.read(controller, 1)
-            seen = b""
-            os.write(controller, typed)
-        assert process.wait(20) == 0
-    os.close(controller)
 
 
 @pytest.mark.parametrize("opponent", ["random_legal", "simple", "strong"])
@@ -421,103 +348,6 @@ def test_a_model_brings_no_advice_of_other_packages():
 def test_a_wrong_word_is_answered_with_its_cure(words, said, capsys):
     assert run(*words)[0] == 2
     assert said in capsys.readouterr().err
-
-
-def test_a_game_has_to_begin_and_a_function_has_to_be_wrapped_before_it_is_played():
-    game = registry.make("TicTacToe-v0")
-    with pytest.raises(ValueError, match=r"TicTacToe-v0 has not begun: call reset\(seed\)"):
-        sequential.play_sequentially(game, [RandomLegal(), RandomLegal()], GameRng(0))
-    game.reset(0)
-    with pytest.raises(TypeError, match=r"players\[1\] must be a Remote .* got function; .*FunctionPlayer\(f\)"):
-        sequential.play_sequentially(game, [RandomLegal(), lambda _: "[4]"], GameRng(0))
-
-
-@pytest.mark.parametrize("history", [False, True])
-def test_why_a_reply_is_refused_is_known_before_and_after_it(history):
-    game = registry.make("TicTacToe-v0", illegal_allowance=0, history=history)
-    game.reset(0)
-    before = game.to_json()
-    assert sequential.refusal(game, 0, "[4]") is None
-    assert sequential.refusal(game, 0, "[9]") == "There is no such cell. Try again."
-    assert game.to_json() == before
-    assert game.step("[9]") is Verdict.FORFEIT_ILLEGAL
-    assert sequential.refusal(game, 0, "[9]") == "There is no such cell. Try again."
-    assert game.over
-
-
-def test_players_of_a_game_have_to_be_as_many_as_its_seats():
-    game = registry.make("TicTacToe-v0")
-    game.reset(0)
-    with pytest.raises(ValueError, match="has 2 seats, simulators included; got 1"):
-        sequential.play_sequentially(game, [RandomLegal()], GameRng(0))
-
-
-def test_remote_players_see_their_own_conversation():
-    seen = []
-
-    def first_legal(messages):
-        seen.append([message["content"] for message in messages])
-        taken = {message["content"] for message in messages if message["role"] == "assistant"}
-        for message in messages:
-            taken.update(re.findall(r"Opponent plays (\[\d\])", message["content"]))
-        return next(f"[{cell}]" for cell in range(9) if f"[{cell}]" not in taken)
-
-    game = registry.make("TicTacToe-v0")
-    game.reset(0)
-    said = sequential.play_sequentially(game, [FunctionPlayer(first_legal), FunctionPlayer(first_legal)], GameRng(0))
-    assert game.over
-    assert {reply.verdict for reply in said} == {Verdict.PLAYED}
-    assert "You are Player 0" in seen[0][0]
-    assert "You are Player 1" in seen[1][0]
-    assert len(seen[2]) == 3  # rules, own move, news
-
-
-def test_a_game_without_an_end_is_truncated():
-    game = registry.make("TowerOfHanoi-v0")
-    game.reset(0)
-
-    class Shuttling:
-        def act(self, game, _):
-            return game.legal_actions()[0]
-
-    assert len(sequential.play_sequentially(game, [Shuttling()], GameRng(0), most_replies=10)) == 10
-    assert game.outcomes == ("truncated",)
-
-
-def test_illegal_and_unreadable_replies_are_bounded_however_they_take_turns():
-    """Up to `malformed_allowance` unreadable replies stand before each illegal one, and before the legal one, too."""
-
-    class Wasteful:
-        """Wastes all it may before each of its actions; from action `last` on even the last try."""
-
-        def __init__(self, last):
-            self.turns, self.last = 0, last
-
-        def act(self, game, _):
-            action, place = divmod(self.turns, 22)  # 10 unreadable, 1 illegal, 10 unreadable, 1 legal
-            self.turns += 1
-            return "hm" if place not in (10, 21) else "[9]" if place == 10 or action >= self.last else first_free(game)
-
-    def first_free(game):
-        return game.legal_actions()[0]
-
-    for last, actions, verdict in ((99, 7, Verdict.PLAYED), (3, 3, Verdict.FORFEIT_ILLEGAL)):
-        game = registry.make("TicTacToe-v0", illegal_allowance=1, malformed_allowance=10)
-        game.reset(0)
-        said = sequential.play_sequentially(game, [Wasteful(last)] * 2, GameRng(0))
-        assert (game.actions_played, said[-1].verdict) == (actions, verdict)
-        bound = (1 + game.illegal_allowance) * (1 + game.malformed_allowance)
-        assert len(said) == bound * (actions + (verdict is not Verdict.PLAYED))  # the bound is reached
-
-
-def test_a_remote_player_that_fails_is_named():
-    def dead(_):
-        raise ConnectionError("nobody there")
-
-    game = registry.make("TicTacToe-v0")
-    game.reset(0)
-    with pytest.raises(PlayerError, match="nobody there"):
-        sequential.play_sequentially(game, [FunctionPlayer(dead, retries=0), RandomLegal()], GameRng(0))
 
 
 def test_a_person_is_greeted_once():
