@@ -1,311 +1,40 @@
-"""What fit counts of every recipe that is no reinforcement learning, against arrays and programs of real runs."""
+"""What fit answers for every recipe: the stages of a run, the bundled model, the dearest stage, what is refused."""
 
 import dataclasses
 import io
 import json
-import types
 
 import jax
-import numpy as np
 import offline_rows
 import pytest
-import tiny_models
+from fit_workloads import EIGHT, LORA, MODEL, ONCE, ONE, ROLLOUT, ROWS, workload_of
 
 from dfc.config import (
     RECIPES,
-    BatchConfig,
     BatchShape,
     BuildData,
     Collect,
     Evaluate,
     EvaluateTasks,
-    Grpo,
-    GrpoConfig,
     MeshConfig,
     ModelConfig,
     ModelRun,
-    OpponentPoolConfig,
     Paprika,
     PlayerRolloutConfig,
-    Preference,
     PreferenceConfig,
-    RolloutConfig,
     RowsAdapterConfig,
-    SamplingConfig,
-    Sft,
     TaskCurriculum,
     TinyPlayer,
-    TrainingConfig,
 )
-from dfc.fit import analytic, command, holdings, iteration, programs, published, traced
-from dfc.fit.hardware import parse_topology
-from dfc.fit.iteration import Runs, Stage, lengths_of, runs, stages_of
-from dfc.games import registry
+from dfc.fit import analytic, command, holdings, programs, published
+from dfc.fit.iteration import lengths_of, runs, stages_of
 from dfc.launch import fit
-from dfc.models import families, lora, quantization, sharding
+from dfc.models import families, sharding
 from dfc.models.transformer import initialize
-from dfc.recipes import evaluate, offline, tiny_player
-from dfc.rollout import trained_weights
-from dfc.rollout.workers import RolloutWorkers
-from dfc.samples import TokenBatch
+from dfc.recipes import tiny_player
 from dfc.training.optimizer import make_optimizer
 
-MODEL = tiny_models.tiny(vocabulary=64, width=64, head_dim=16, feed_forward=128, qkv_bias=False, dtype="bfloat16")
-EIGHT, ONE = parse_topology("h100:8"), parse_topology("h100:1")
-MESH = MeshConfig(1, 4, 2)
-LORA = {"rank": 4}
-ONCE = Runs("one update", 1, decode=1, prefill=1, micro_batches=1, updates=1, scored=1)
-TRAINING = TrainingConfig(attention="xla")
-ROWS = {"mesh": MESH, "batch": BatchConfig(row_length=32, micro_batch_rows=8), "training": TRAINING}
-ROLLOUT = RolloutConfig(slots=8, max_length=64, max_reply_length=8, prefill_buckets=(8,), decode_steps=4)
-PLAYS = {"mesh": MESH, "rollout": ROLLOUT}
-
-
-@pytest.fixture(autouse=True)
-def promotion():
-    """Optax raises a float to the power of an integer count."""
-    with jax.numpy_dtype_promotion("standard"):
-        yield
-
-
-def workload_of(config, decoder=MODEL, topology=EIGHT):
-    return holdings.workload_of(config, decoder, topology, lengths_of(config))
-
-
-def phases(config, **more):
-    return analytic.memory(workload_of(config, **more)).phases
-
-
-def really_local(arrays):
-    return sum(a.addressable_shards[0].data.nbytes for a in jax.tree.leaves(arrays))
-
-
-# ---- rows ------------------------------------------------------------------------------------------------------------
-
-KINDS = [
-    pytest.param(Sft(**ROWS), id="sft"),
-    pytest.param(Preference(**ROWS), id="preference"),
-    pytest.param(Preference(**ROWS, reference=False), id="without reference"),
-    pytest.param(Sft(**ROWS, adapter=RowsAdapterConfig(**LORA, dropout=0.1)), id="adapters"),
-    pytest.param(Preference(**ROWS, adapter=RowsAdapterConfig(**LORA, base="nf4")), id="four bits"),
-]
-
-
-class Recorder:
-    """A program that keeps its first arguments, and computes nothing."""
-
-    def __init__(self, program):
-        self.program, self.given = program, None
-
-    def __call__(self, *given, **options):
-        traced = self.program.trace(*given, **options)
-        self.given = self.given or (jax.tree.map(lambda x: (x.shape, x.dtype), given), str(traced.jaxpr))
-        return jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), traced.out_info)
-
-
-@pytest.mark.parametrize("config", KINDS)
-def test_the_programs_of_training_on_rows_are_those_an_update_runs(config):
-    """The update as `offline._train` makes it, its batch as `dfc.training.packing.fill` does."""
-    mesh, workload = sharding.make_mesh(1, 4, 2), workload_of(config)
-    trainer = holdings.make_trainer(config, workload, mesh)
-    weights = jax.device_put(tiny_models.filled(MODEL, 0.5), sharding.param_shardings(MODEL, mesh))
-    if config.adapter.base == "nf4":
-        places = quantization.quantized_shardings(MODEL, mesh)
-        weights = jax.device_put(quantization.quantize_params(tiny_models.filled(MODEL, 0.5)), places)
-    params = trainer.initial_params(weights)
-    base = None if config.adapter.rank == 0 else trainer.frozen_params(weights)
-    state = trainer.initial_state(params)
-    held = analytic.memory(workload).phases["gradient"]
-    assert held["trained weights"] == really_local(params)
-    assert held["optimizer"] == pytest.approx(really_local(state), abs=16)
-    if config.adapter.base == "full":  # blocks of 64 inputs of so small a model cannot be split as the sum has it
-        assert held.get("frozen weights, stacked", 0) == really_local(base)
-    # Nothing else of the model is there: `offline.run` has let go of what it read.
-    assert not {"initial policy", "reference policy, stacked", "weights for decoding", "cache"} & set(held)
-
-    for name, program in trainer.programs.items():
-        trainer.programs[name] = Recorder(program)
-    arrays = [np.ones((8, 32), np.int32)] * 3 + [np.ones((8, 32), np.float32)] * 3
-    batch = TokenBatch(*arrays)
-    if offline.reads_reference(config):
-        (scored,) = trainer.logprobs(params, [batch], base_params=base)
-        batch = batch._replace(reference_logprobs=np.asarray(scored))
-    seed = 7 if config.adapter.dropout else None
-    trainer.update(params, state, [batch], base_params=base, dropout_seed=seed, donate=True)
-    ran = {name: recorder for name, recorder in trainer.programs.items() if recorder.given and name != "largest"}
-
-    fresh = holdings.make_trainer(config, workload, mesh)
-    workload = dataclasses.replace(workload, micro_batches=1)
-    found = {p.name: p for p in programs._training(fresh, workload, programs.shapes_of(fresh, workload, mesh), ONCE)}
-    names = {
-        "gradient": "gradient",
-        "reference log-probabilities": "own_logprobs",
-        "optimizer step in place": "apply_in_place",
-    }
-    assert {names[name] for name in found} == set(ran)
-    for name, program in found.items():
-        shapes, jaxpr = ran[names[name]].given
-        foretold = jax.tree.map(lambda x: (x.shape, x.dtype), tuple(program.arguments))
-        assert jax.tree.leaves(foretold) == jax.tree.leaves(shapes), name
-        assert str(program.trace().jaxpr) == jaxpr, name
-
-
-def test_every_update_on_rows_takes_the_memory_of_what_it_starts_from():
-    config = Sft(**ROWS)
-    workload, mesh = workload_of(config), sharding.make_mesh(1, 4, 2)
-    trainer = holdings.make_trainer(config, workload, mesh)
-    shapes = programs.shapes_of(trainer, workload, mesh)
-    found = {p.name: p for p in programs._training(trainer, workload, shapes, ONCE)}
-    step = found["optimizer step in place"]
-    memory = step.trace().lower().compile().memory_analysis()
-    assert memory.alias_size_in_bytes == programs.local_bytes(step.donated) == programs.local_bytes(step.arguments[:2])
-    held = analytic.memory(workload).phases["optimizer step"]
-    assert set(held) == {"trained weights", "optimizer", "gradients", "updates"}
-    updates = held["updates"]
-    assert sum(held.values()) - updates == pytest.approx(memory.argument_size_in_bytes, rel=0.01)
-    assert updates == held["gradients"]  # of float32, as what is trained
-
-
-def test_a_reference_is_held_where_games_are_played_and_run_before_where_rows_are_read():
-    with_, without = (phases(Preference(**ROWS, reference=reads)) for reads in (True, False))
-    assert with_["gradient"] == without["gradient"]
-    assert set(with_) - set(without) == {"reference"}
-    assert "optimizer" not in with_["reference"]
-    held, not_held = (
-        phases(Grpo(**ROWS, rollout=ROLLOUT, grpo=GrpoConfig(kl_coefficient=weight))) for weight in (0.1, 0.0)
-    )
-    assert set(held["gradient"]) - set(not_held["gradient"]) == {"reference policy, stacked"}
-    assert set(held) == set(not_held)
-
-
-def test_pairs_have_two_rows_and_their_reference_is_run_once_in_all_epochs():
-    lengths = iteration.Lengths(32, 0.5)
-    for config, rows, scored in (
-        (Sft(**ROWS, batch_size=16, epochs=4), 16, 0),
-        (Preference(**ROWS, batch_size=16, epochs=4), 32, 1.0),
-        (Preference(**ROWS, batch_size=16, epochs=2, preference_weight=0.0), 32, 0),
-    ):
-        found = runs(config, lengths, holdings.workload_of(config, MODEL, EIGHT, lengths))
-        assert (found.unit, found.episodes, found.micro_batches) == ("one update", rows, rows * 32 / 32 / 8)
-        assert found.scored == scored
-        assert (found.decode, found.prefill) == (0, 0)
-
-
-def test_adapters_are_merged_beside_the_model_at_full_precision():
-    """`offline_results.save_policy` loads the model again, whatever it was trained in, and merges."""
-    adapter = lora.LoraConfig(rank=4, targets=lora.ALL_LINEAR)
-    weights = jax.tree.map(jax.numpy.asarray, tiny_models.filled(MODEL, 0.5))
-    merged = lora.merge(weights, lora.initialize_adapters(MODEL, adapter, 0), adapter.scale)
-    of_model = {id(leaf) for leaf in jax.tree.leaves(weights)}
-    new = [leaf for leaf in jax.tree.leaves(merged) if id(leaf) not in of_model]
-    one = {"mesh": MeshConfig(1, 1, 1), "batch": BatchConfig(row_length=32, micro_batch_rows=8), "training": TRAINING}
-    for base in ("full", "nf4"):
-        found = phases(Sft(**one, adapter=RowsAdapterConfig(**LORA, base=base)), topology=ONE)["saving"]
-        assert found["merged weights"] == pytest.approx(sum(leaf.nbytes for leaf in new))
-        assert found["weights at full precision"] == sum(leaf.nbytes for leaf in jax.tree.leaves(weights))
-    played = phases(Grpo(**one, rollout=ROLLOUT, adapter=RowsAdapterConfig(**LORA)), topology=ONE)["saving"]
-    assert "weights at full precision" not in played  # the initial policy is there
-    assert played["cache"] > 0
-    assert "saving" not in phases(Sft(**one), topology=ONE)
-
-
-# ---- play ------------------------------------------------------------------------------------------------------------
-
-
-def engine_of(config, model=MODEL):
-    """An engine as `RolloutWorkers` makes it."""
-    mesh = sharding.make_mesh(1, 4, 2)
-    weights = jax.device_put(tiny_models.filled(model, 0), sharding.param_shardings(model, mesh))
-    workers = types.SimpleNamespace(
-        _config=config,
-        _sampling=SamplingConfig(),
-        tokenizer=types.SimpleNamespace(stop_token_ids=lambda _: frozenset()),
-        model=model,
-        initial_params=weights,
-        mesh=mesh,
-        _apart=False,
-    )
-    return RolloutWorkers._engine(workers), weights
-
-
-@pytest.mark.parametrize("simulators", ["script", "initial"])
-@pytest.mark.parametrize("games", [("twenty_questions",), ("twenty_questions", "Nim-v0")])
-def test_playing_holds_weights_and_a_cache_and_nothing_of_training(simulators, games):
-    config = Collect(**PLAYS, games={game: {} for game in games}, simulators=simulators, tasks=2)
-    engine, weights = engine_of(config)
-    found = phases(config)
-    assert set(found) == {"playing"}
-    assert found["playing"]["cache"] == really_local(engine._cache)
-    assert found["playing"]["model"] == really_local(weights)
-    assert not {"optimizer", "gradients", "residuals", "trained weights"} & set(found["playing"])
-    roles = len(registry.make("twenty_questions").info.simulators)
-    held = (2 if len(games) == 2 else 1) + (roles if simulators == "initial" else 0)
-    assert workload_of(config).conversations == held
-    mesh, workload = sharding.make_mesh(1, 4, 2), workload_of(config)
-    made = programs._playing(workload, programs.EngineWeights(programs.weights_of(workload, mesh), None), mesh, ONCE)
-    for program in made:
-        assert programs.local_bytes(program.arguments["weights"]) == really_local(weights)
-        assert programs.local_bytes(program.arguments["cache"]) == really_local(engine._cache)
-        # Nothing lies beside: all of the phase is the program's own.
-        assert not set(found["playing"]) - set(program.holds)
-        assert traced.count(program.trace().jaxpr, program.loop_trips).flops > 0
-
-
-def test_an_opponent_with_weights_of_its_own_lies_beside():
-    base = {"games": {"Nim-v0": {}}, "tasks": 2}
-    alone = phases(Collect(**PLAYS, **base))["playing"]
-    for opponent, more in (("random_legal", 0), ("itself", 0), ("tiny_player", 0), ("elsewhere", alone["model"])):
-        found = phases(Collect(**PLAYS, **base, opponent=opponent))["playing"]
-        assert found.get("opponent", 0) == more
-    rl = {**ROWS, "rollout": ROLLOUT, "games": {"Nim-v0": {}}}
-    apart = phases(Grpo(**rl, opponent="pool", pool=OpponentPoolConfig(size=3)))["playing"]
-    assert apart["past policies"] == 3 * apart["trained weights"]
-    assert apart["opponent"] == apart["weights for decoding"]
-
-
-def test_policies_other_than_the_model_are_loaded_beside_it_one_at_a_time(tmp_path):
-    offline_rows.save_model(tmp_path)
-    model, _ = trained_weights.kind_of(str(tmp_path))
-    config = EvaluateTasks(**PLAYS, games={"wordle": {}}, model=ModelConfig(str(tmp_path)), tasks=2)
-    sizes = []
-    for policies in (("a=strong",), (f"base={tmp_path}",), (f"base={tmp_path}", "b=x", "c=y", "simple")):
-        stage = Stage("s", dataclasses.replace(config, policies=policies))
-        sizes.append(None if stage.idle else phases(stage.config, decoder=model)["playing"])
-    assert sizes[0] is None
-    assert set(sizes[2]) - set(sizes[1]) == {"policy that plays"}
-    mesh = sharding.make_mesh(1, 4, 2)
-    loaded = trained_weights.load(trained_weights.WeightsSource(str(tmp_path)), model, mesh)
-    assert sizes[2]["policy that plays"] == sizes[1]["model"] == really_local(loaded)
-
-
-@pytest.mark.parametrize("simulators", ["script", "tiny_player"])
-@pytest.mark.parametrize("kinds", ["alike", "different", "one model"])
-def test_a_tournament_holds_both_policies_of_its_dearest_meeting(kinds, simulators, tmp_path):
-    offline_rows.save_model(tmp_path)
-    second = {"alike": "b=tiny_player", "different": f"b={tmp_path}", "one model": "strong"}[kinds]
-    config = Evaluate(
-        mesh=MESH,
-        rollout=dataclasses.replace(ROLLOUT, workers=2, stop=("]",)),
-        games={"Nim-v0": {}},
-        policies=("a=tiny_player", second, "simple"),
-        simulators=simulators,
-    )
-
-    def find(model):
-        return dataclasses.replace(trained_weights.kind_of(model.path)[0], dtype=model.dtype)
-
-    (stage,) = stages_of(config)
-    found = holdings.workload_of_stage(stage, config, find, EIGHT, lengths_of(config))
-    parts = analytic.memory(found).phases["playing"]
-    with evaluate.TournamentPlayers(config) as players:
-        meeting = iteration.meetings_of(config)[0]
-        players._load_models(meeting)
-        weights = sum(really_local(tree) for tree in players._weights.values())
-        caches = sum(really_local(e._cache) for group in players._engine_groups.values() for e in group.engines)
-    names = {"model", "other policy", "simulators"}
-    assert sum(size for name, size in parts.items() if name in names) == weights
-    assert parts["cache"] + parts.get("other engines' caches", 0) == caches
-    assert ("other policy" in parts) == (kinds != "one model")
+pytestmark = pytest.mark.usefixtures("optax_promotion")
 
 
 # ---- recipes of stages -----------------------------------------------------------------------------------------------

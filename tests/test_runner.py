@@ -1,151 +1,30 @@
-"""Games between engines: every id of an episode is accounted for, and no episode depends on another.
-
-The model has random weights, but three dimensions of its embeddings are set by hand so that it prefers pieces that
-spell actions: its games go on for a few turns and end in every way there is.
-"""
+"""Games between engines: every id of an episode is accounted for, and no episode depends on another."""
 
 import collections
 import dataclasses
-import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
+from runner_models import MAX_LENGTH, ROLLOUT, Model, games_tokenizer, played, specs, turns
 
-from dfc.config import RewardConfig, RolloutConfig, SamplingConfig
 from dfc.games import registry
 from dfc.games.game import Verdict
 from dfc.games.replay import replay
 from dfc.games.scripted import RandomLegal
-from dfc.inference.engine import Engine
-from dfc.models.chat import ChatTokenizer
-from dfc.models.config import DecoderConfig
-from dfc.models.transformer import abstract_params
-from dfc.rollout.runner import THINK_PROMPT, EpisodeSpec, RolloutRunner, system_prompt
-from dfc.tiny_player import build_tokenizer, transcripts
-from dfc.training import rl
-from dfc.training.episode_rewards import reward
+from dfc.rollout.runner import THINK_PROMPT, system_prompt
 from dfc.training.packing import pack, segment
 from dfc.training.trainer import batch_logprobs
 
-GAMES = {
-    "TicTacToe-v0": {"illegal_allowance": 3},
-    "GuessTheNumber-v0": {"max_number": 9, "illegal_allowance": 2},
-    "Nim-v0": {"illegal_allowance": 3},
-}
-MAX_LENGTH = 128
-ROLLOUT = RolloutConfig(slots=4, max_length=MAX_LENGTH, max_reply_length=4, stop=("]",))
-
 
 @pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tokenizer")
-    found = (
-        t
-        for game, options in GAMES.items()
-        for seed in range(12)
-        for t in transcripts.random_legal(game, options, seed, illegal_share=0.3)
-    )
-    build_tokenizer.build(transcripts.texts(found), folder, size=600)
-    return ChatTokenizer.load(folder)
-
-
-class Model:
-    """Weights that like to write actions, and engines for them."""
-
-    def __init__(self, tokenizer, *, end=0.0, only=None, seed=0):
-        self.tokenizer = tokenizer
-        self.config = DecoderConfig(
-            vocabulary=tokenizer.vocabulary,
-            width=32,
-            layers=2,
-            heads=4,
-            kv_heads=2,
-            head_dim=8,
-            feed_forward=48,
-            rope_theta=1e4,
-            norm_epsilon=1e-5,
-            qkv_bias=True,
-            tied_embedding=False,
-        )
-        rng = np.random.default_rng(seed)
-        self.params = jax.tree.map(
-            lambda leaf: (0.2 * rng.normal(size=leaf.shape) + (leaf.ndim == 1)).astype(np.float32),
-            abstract_params(self.config),
-        )
-        embedding, head = self.params["embed"]["embedding"], self.params["head"]["embedding"]
-
-        def token_ids(texts, place):
-            return sorted({tokenizer.encode_reply(text)[place] for text in texts})
-
-        whole = token_ids([f"[{n}]" for n in range(10)] if only is None else [only], 0)  # one piece each
-        opening, closing = (
-            ([], []) if only else (token_ids([f"[{p} 1]" for p in range(3)], 0), token_ids(["[0 1]", "[0 2]"], 1))
-        )
-        # Dimension 0 is large everywhere, 1 behind the first piece of an action of two, 2 behind a whole action.
-        embedding[:, 0], head[:, 0] = 8.0, -3.0 if only is None else -9.0
-        head[whole, 0], head[opening, 0], head[closing, 0] = 1.0, 0.6, 0.0
-        embedding[:, 1], head[:, 1] = 0.0, 0.0
-        embedding[opening, 1], head[closing, 1] = 8.0, 3.0
-        embedding[:, 2], head[:, 2] = 0.0, 0.0
-        embedding[[*whole, *closing], 2] = 8.0
-        head[tokenizer.end_token_ids[0]] = [end, 0.0, 8.0, *[0.0] * 29]
-        self.params = jax.tree.map(jnp.asarray, self.params)
-
-    def engine(self, slots=4, *, stop=("]",), max_length=MAX_LENGTH, sampling=None, rows=2):
-        return Engine(
-            self.config,
-            self.params,
-            slots=slots,
-            max_length=max_length,
-            stop_token_ids=self.tokenizer.stop_token_ids(stop),
-            sampling=sampling or SamplingConfig(),
-            prefill_buckets=(4,),
-            cache_buckets=(max_length,),
-            rows=rows,
-        )
-
-    def runner(self, opponent=None, *, slots=8, rollout=ROLLOUT, name="other", other=None, both_seats=False, **engine):
-        """A runner whose engine it keeps; the opponent "other" is a second policy, by default of the same weights."""
-        engine = self.engine(slots, stop=rollout.stop, max_length=rollout.max_length, **engine)
-        if opponent == "other":
-            engine.set_params((other or self).params, 0, policy="other")
-        runner = RolloutRunner(
-            rollout, self.tokenizer, engine, opponent=opponent, opponent_name=name, both_seats=both_seats
-        )
-        runner.engine = engine
-        return runner
+def tokenizer():
+    return games_tokenizer()
 
 
 @pytest.fixture(scope="module")
 def model(tokenizer):
     return Model(tokenizer)
-
-
-def specs(count, games=tuple(GAMES), epsilon=0.0, seed=0):
-    """Games in turn; the seat changes after each round of games, as does nothing else."""
-    return [
-        EpisodeSpec(
-            game=games[n % len(games)],
-            options=GAMES[games[n % len(games)]],
-            game_seed=1000 * seed + n,
-            seat=(n // len(games)) % registry.make(games[n % len(games)]).seats,
-            group=n // 2,
-            seed=5000 + 1000 * seed + n,
-            epsilon=epsilon,
-        )
-        for n in range(count)
-    ]
-
-
-@functools.cache
-def played(tokenizer, opponent, *, stop=("]",), end=0.0, count=36, epsilon=0.2):
-    """A set of games that several tests look at."""
-    rollout = dataclasses.replace(ROLLOUT, stop=stop)
-    other = RandomLegal() if opponent == "scripted" else opponent
-    runner = Model(tokenizer, end=end).runner(other, rollout=rollout)
-    return runner.play(specs(count, epsilon=epsilon))
 
 
 KINDS = {
@@ -155,11 +34,6 @@ KINDS = {
     "closed by the end id": {"opponent": "other", "stop": (), "end": 0.5},
     "never disturbed": {"opponent": "scripted", "epsilon": 0.0},
 }
-
-
-def turns(episode):
-    """The policy's turns, from playing the record again."""
-    return [turn for turn in replay(episode.record()) if turn.seat == episode.seat]
 
 
 def rendered(tokenizer, episode):
@@ -189,12 +63,6 @@ def rendered(tokenizer, episode):
         ends["closed" if closed else "stopped" if "]" in turn.reply else "cut"] += 1
         at = end
     return at, closed, ends
-
-
-def first_observation(game_id):
-    game = registry.make(game_id, **GAMES[game_id])
-    game.reset(0)
-    return game.observation(0)
 
 
 def last_observation(episode):
@@ -412,143 +280,6 @@ def test_replaced_actions_are_drawn_uniformly_and_as_often_as_asked_for(model):
     speakers = collections.Counter(reply.speaker for e in mixed for reply in e.replies if reply.seat == e.seat)
     share = speakers["replaced"] / (speakers["replaced"] + speakers["policy"])
     assert 0.1 < share < 0.42
-
-
-# ---- limits -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("limit", [1, 3])
-def test_a_game_for_two_without_a_lead_that_takes_too_many_actions_is_no_result(tokenizer, model, limit):
-    runner = model.runner(RandomLegal(), rollout=dataclasses.replace(ROLLOUT, max_actions=limit))
-    longer = {e.game_seed: e for e in played(tokenizer, "scripted")}
-    cut = 0
-    for episode in runner.play(specs(36, epsilon=0.2)):
-        whole = longer[episode.game_seed]
-        legal = np.cumsum([turn.verdict is Verdict.PLAYED for turn in replay(whole.record())])
-        within = int(np.searchsorted(legal, limit)) + 1  # illegal tries are replies, but no actions
-        assert episode.replies == whole.replies[:within]
-        if len(whole.replies) > within:
-            cut += 1
-            assert set(episode.outcomes) == {"truncated"}
-            assert (episode.forfeited_by, episode.overrun_by) == (None, None)
-            assert episode.counted == (len(episode.outcomes) == 1)  # alone nobody else can have delayed it
-        else:
-            assert episode.outcomes == whole.outcomes
-        list(replay(episode.record()))
-    assert cut > 3
-
-
-@pytest.mark.parametrize("epsilon", [0.0, 0.5, 1.0])
-def test_a_full_context_truncates_and_nothing_is_drawn_behind_it(model, epsilon):
-    limit = 26
-    runner = model.runner(RandomLegal(), rollout=dataclasses.replace(ROLLOUT, max_length=limit))
-    episodes = runner.play(specs(24, epsilon=epsilon))
-    cut = [e for e in episodes if e.outcome == "truncated"]
-    assert 3 < len(cut) < 24
-    for episode in cut:
-        assert set(episode.outcomes) == {"truncated"}
-        assert len(episode.sample.token_ids) >= limit
-        list(replay(episode.record()))
-    for episode in episodes:
-        assert not episode.sample.mask[limit:].any()
-        assert (episode.outcome == "truncated") or len(episode.sample.token_ids) <= limit
-    assert runner.engine.free == 8
-    pack([segment(e.sample, 1.0) for e in episodes], limit, 1)  # rows of max_length suffice
-
-
-def test_a_reply_cut_by_a_full_context_truncates_instead_of_forfeiting(tokenizer):
-    talker = Model(tokenizer, only="x", end=-9.0)
-    limit = len(tokenizer.first_turn(first_observation("GuessTheNumber-v0"))) + 3  # room for 3 of the 4 ids of a reply
-    runner = talker.runner(rollout=dataclasses.replace(ROLLOUT, max_length=limit))
-    for episode in runner.play(specs(3, ("GuessTheNumber-v0",))):
-        assert (episode.outcome, episode.malformed, episode.forfeited_by) == ("truncated", False, None)
-        assert (episode.overrun_by, episode.overran, reward(episode, RewardConfig())) == (0, True, -1.0)
-        assert episode.record()["overrun_by"] == 0
-        assert len(episode.sample.token_ids) == limit
-        assert episode.sample.mask[-3:].all()
-        assert episode.replies == []
-        list(replay(episode.record()))
-    assert runner.engine.free == 8
-
-
-def test_a_reply_that_had_all_its_room_is_unreadable_whatever_the_context(tokenizer):
-    """Cut by its own limit, it must not be worth more because the context is full as well."""
-    talker = Model(tokenizer, only="x", end=-9.0)
-    limit = len(tokenizer.first_turn(first_observation("GuessTheNumber-v0"))) + ROLLOUT.max_reply_length
-    runner = talker.runner(rollout=dataclasses.replace(ROLLOUT, max_length=limit))
-    for episode in runner.play(specs(3, ("GuessTheNumber-v0",))):
-        assert (episode.outcome, episode.malformed, episode.overrun_by) == ("invalid", True, None)
-        assert reward(episode, RewardConfig()) == -2.0
-
-
-def test_a_policy_that_rambles_has_lost_and_its_opponent_has_won_nothing(tokenizer):
-    talker = Model(tokenizer, only="x", end=-9.0)
-    limit = len(tokenizer.first_turn(first_observation("TicTacToe-v0"))) + 3
-    rollout = dataclasses.replace(ROLLOUT, max_length=limit)
-    pairs = talker.runner("policy", name="itself", both_seats=True, rollout=rollout).play_all(
-        specs(4, ("TicTacToe-v0",))
-    )
-    for pair in pairs:
-        first, second = sorted(pair, key=lambda e: e.seat)  # seat 0 moves first and never gets to its action
-        assert {first.overrun_by, second.overrun_by} == {0}
-        assert (first.overran, first.counted, second.overran, second.counted) == (True, True, False, False)
-        assert (reward(first, RewardConfig()), second.generated_tokens) == (-1.0, 0)
-    assert rl.win_rates([first for first, *_ in pairs]) == {"TicTacToe-v0": 0.0}
-    runner = Model(tokenizer).runner("other", other=talker, rollout=rollout)  # the other seat rambles
-    (episode,) = runner.play([dataclasses.replace(specs(1, ("TicTacToe-v0",))[0], seat=1)])
-    assert (episode.overrun_by, episode.counted) == (0, False)
-
-
-@pytest.mark.parametrize("epsilon", [0.0, 1.0])
-def test_an_input_above_its_limit_ends_the_game_before_the_engine_is_asked(tokenizer, model, epsilon):
-    first = len(tokenizer.first_turn(first_observation("TicTacToe-v0")))
-    rollout = dataclasses.replace(ROLLOUT, max_prompt_length=first)
-    ended = 0
-    for episode in model.runner(RandomLegal(), rollout=rollout).play(specs(8, ("TicTacToe-v0",), epsilon=epsilon)):
-        own = [turn for turn in turns(episode) if turn.seat == episode.seat]
-        if episode.seat == 0 and episode.outcome == "truncated":
-            ended += 1
-            assert (episode.overrun_by, len(own), episode.overran) == (0, 1, True)
-            assert len(episode.sample.token_ids) > first
-            assert not episode.sample.mask[-1]  # the new observation is there, and no reply to it
-        list(replay(episode.record()))
-    assert ended == 4
-
-
-def test_a_seat_that_could_not_even_begin_has_not_overrun_its_context(model):
-    """What fills the context before a player's first word is not the player's doing."""
-    rollout = dataclasses.replace(ROLLOUT, max_prompt_length=1)
-    for episode in model.runner(RandomLegal(), rollout=rollout).play(specs(4, ("TicTacToe-v0",))):
-        assert (episode.outcome, episode.overrun_by, episode.counted) == ("truncated", None, False)
-
-
-def test_a_reply_without_an_action_is_malformed_and_ends_the_game(tokenizer):
-    runner = Model(tokenizer, only="x", end=-9.0).runner(RandomLegal(), sampling=SamplingConfig(temperature=0.0))
-    for spec, episode in zip(specs(6), runner.play(specs(6)), strict=True):
-        assert "[" not in episode.replies[-1].text
-        assert (episode.generated_tokens, episode.sample.mask[-4:].all()) == (4, True)  # cut at max_reply_length
-        assert episode.malformed
-        assert episode.forfeited_by == spec.seat
-        assert episode.outcome == "invalid"
-        assert all(outcome == "win" for seat, outcome in enumerate(episode.outcomes) if seat != spec.seat)
-
-
-def test_an_empty_reply_is_malformed(tokenizer):
-    runner = Model(tokenizer, only="x", end=20.0).runner(RandomLegal(), sampling=SamplingConfig(temperature=0.0))
-    for episode in runner.play(specs(3)):
-        assert (episode.replies[-1].text, episode.malformed, episode.generated_tokens) == ("", True, 1)
-
-
-def test_the_other_seats_malformed_reply_is_not_the_policys(tokenizer, model):
-    runner = model.runner("other", other=Model(tokenizer, only="x", end=-9.0))
-    episodes = runner.play(specs(8, ("TicTacToe-v0",)))
-    lost = [e for e in episodes if e.forfeited_by == 1 - e.seat]
-    assert lost
-    for episode in lost:
-        assert (episode.outcome, episode.malformed) == ("win", False)
-    early = [e for e in lost if e.seat == 1 and len(e.replies) == 1]
-    assert early  # won before the first turn: nothing to train on
-    assert all(e.sample.token_ids.size == 0 and e.steps == 0 for e in early)
 
 
 # ---- prompts and errors -----------------------------------------------------------------------------------------
