@@ -74,7 +74,7 @@ def optax_promotion():
 _LONG = (
     *("test_baselines", "test_two_processes", "test_resume", "test_adapter_run", "test_tiny_player"),
     *("test_paprika_run", "test_offline", "test_two_hosts_play", "test_engine", "test_training_layouts"),
-    *("test_every_field", "test_collect"),
+    *("test_every_field", "test_collect", "test_offline_reference", "test_engine_adapters"),
 )
 
 

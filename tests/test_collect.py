@@ -1,4 +1,4 @@
-"""Collecting trajectories: which games are played, what a stop, a kill or an outage changes, what it costs."""
+"""Collecting trajectories: which games are played, what a stop, a kill or a full disk changes, what is refused."""
 
 import collections
 import dataclasses
@@ -7,107 +7,32 @@ import json
 import os
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from chat_server import completion, fails, serving
+from collect_runs import CONFIG, GAMES, StopsAfter, metrics, rows, run, same
 
-from dfc.config import (
-    Collect,
-    CollectConfig,
-    EndpointConfig,
-    MeshConfig,
-    RolloutConfig,
-    SamplingConfig,
-)
-from dfc.data import attempts, collection, task_groups, trajectory_files
-from dfc.data.attempts import CollectionStatistics, TaskSample, TrajectorySummary
+from dfc.config import SamplingConfig
+from dfc.data import collection, trajectory_files
+from dfc.data.attempts import TaskSample, TrajectorySummary
 from dfc.data.collection import Collection
-from dfc.data.trajectory_files import DatasetError, read_trajectories
-from dfc.errors import ConfigError, DfcError, RunFolderError
+from dfc.data.trajectory_files import DatasetError
+from dfc.errors import RunFolderError
 from dfc.games import registry
-from dfc.games.paprika.twenty_questions import TwentyQuestions
 from dfc.games.replay import replay
 from dfc.models import huggingface, model_folders
-from dfc.recipes import collect
 from dfc.rollout.workers import PolicyWeights, RolloutWorkers
-from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Interrupted, Stop
 
 ROOT = Path(__file__).parent.parent
-GAMES = {"Nim-v0": {}, "TicTacToe-v0": {}, "TowerOfHanoi-v0": {"max_turns": 3}}
-ROLLOUT = RolloutConfig(
-    slots=8, max_length=96, max_reply_length=4, stop=("]",), prefill_buckets=(16,), cache_buckets=(0, 96)
-)
-CONFIG = Collect(
-    name="c",
-    seed=5,
-    games=GAMES,
-    mesh=MeshConfig(data=2),
-    rollout=ROLLOUT,
-    tasks=3,
-    samples=3,
-    samples_of={"TowerOfHanoi-v0": 2},
-    opponent="random_legal",
-    episodes_per_chunk=10,
-)
 EXPECTED = {  # (game, task, sample): 3 tasks each
     *((game, task, sample) for game in ("Nim-v0", "TicTacToe-v0") for task in range(3) for sample in range(3)),
     *(("TowerOfHanoi-v0", task, sample) for task in range(3) for sample in range(2)),
 }
-
-
-class StopsAfter(Stop):
-    """Asks for a stop at the n-th look."""
-
-    def __init__(self, looks):
-        super().__init__()
-        self.looks = looks
-
-    def check(self):
-        self.looks -= 1
-        if self.looks == 0:
-            self._noted = signal.SIGTERM
-        super().check()
-
-
-def run(path, config=CONFIG, stop=None):
-    with RunFolder.open(path, config, command="test") as folder:
-        collect.run(config, folder, stop or Stop())
-    return path
-
-
-def rows(path):
-    """Rows by (game, task, sample); no two are of one attempt."""
-    found = list(read_trajectories(path / "trajectories"))
-    by_task_sample = {(row.game, row.task, row.sample): row for row in found}
-    assert len(found) == len(by_task_sample)
-    return by_task_sample
-
-
-def same(one, other, *, atol=0.0):
-    """Compares rows, logs within a tolerance, and everything else exactly; where they were made does not count."""
-    assert one.keys() == other.keys()
-    for task_sample, row in one.items():
-        twin = other[task_sample]
-        for field in dataclasses.fields(row):
-            value, second = getattr(row, field.name), getattr(twin, field.name)
-            if field.name == "sampled_logprobs" and value is not None:
-                np.testing.assert_allclose(value, second, atol=atol, rtol=0)
-            elif isinstance(value, np.ndarray):
-                np.testing.assert_array_equal(value, second)
-            else:
-                assert value == second, (task_sample, field.name)
-
-
-def metrics(path):
-    return [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
 
 
 def untimed(path):
@@ -368,85 +293,6 @@ def test_two_processes_go_on_with_what_one_began_and_each_writes_its_own_tasks(t
     assert result["games"] == expected["games"]
 
 
-# ---- simulators ------------------------------------------------------------------------------------------------
-
-ASKING = Collect(
-    name="c",
-    seed=5,
-    games={"twenty_questions": {"max_turns": 2}},
-    mesh=CONFIG.mesh,
-    rollout=dataclasses.replace(
-        ROLLOUT, max_length=448, max_reply_length=8, prefill_buckets=(64,), cache_buckets=(0, 448), slots=4
-    ),
-    tasks=2,
-    samples=2,
-    samples_of={},
-)
-
-
-def with_simulators(url, **settings):
-    endpoint = EndpointConfig(input_price=1, output_price=2, retries=0, **settings)
-    return dataclasses.replace(ASKING, simulators=f"{url}#m", endpoints={"simulators": endpoint})
-
-
-def world_and_judge(handler, body):
-    """Says no to every question and finds no guess right."""
-    judged = "referee" in body["messages"][0]["content"]
-    handler.send(200, json.dumps(completion("<NOTVALID>" if judged else "No")).encode())
-
-
-def test_a_chat_server_is_world_and_judge_and_its_money_is_counted(tmp_path, capsys):
-    with serving(usual=world_and_judge) as server:
-        path = run(tmp_path / "run", dataclasses.replace(with_simulators(server.url), episodes_per_chunk=3))
-    assert len(metrics(path)) == 2
-    found = rows(path)
-    assert found.keys() == {("twenty_questions", task, sample) for task in range(2) for sample in range(2)}
-    assert all(row.outcome == "loss" and row.failure is None and row.turns == 2 for row in found.values())
-    assert {reply[1] for row in found.values() for reply in row.replies if reply[0] == 1} == {"No"}
-    # Every turn is a question to the world and one to the judge; each request has 10 ids in and 3 out.
-    assert len(server.requests) == 4 * 2 * 2
-    cost = json.loads((path / "collection.json").read_text())["cost"]
-    assert cost["requests/simulators"] == 16
-    assert (cost["input_tokens/simulators"], cost["output_tokens/simulators"]) == (160, 48)
-    assert cost["money/simulators"] == pytest.approx((160 * 1 + 48 * 2) / 1e6)
-    assert "money/simulators 0.000256" in capsys.readouterr().out
-
-
-def test_games_that_failed_are_kept_beside_those_that_did_not(tmp_path):
-    with serving(fails(400), usual=world_and_judge) as server:
-        found = rows(run(tmp_path / "run", with_simulators(server.url, concurrency=1)))
-    labels = collections.Counter(row.failure for row in found.values())
-    assert labels == {"failed": 1, None: 3}
-    (failed,) = (row for row in found.values() if row.failure is not None)
-    assert "400" in failed.failure_reason
-    figures = json.loads((tmp_path / "run" / "collection.json").read_text())["games"]["twenty_questions"]
-    assert (figures["trajectories"], figures["failures"]["failed"]) == (4, 1)
-
-
-def test_an_outage_stops_the_run_and_its_games_are_played_again(tmp_path):
-    with serving(usual=fails(503)) as server:
-        config = with_simulators(server.url)
-        games = {"TowerOfHanoi-v0": {"max_turns": 3}, **config.games}
-        config = dataclasses.replace(config, games=games)
-        with pytest.raises(DfcError, match=r"every game of twenty_questions failed, the first one so: .*503"):
-            run(tmp_path / "run", config)
-        assert {game for game, _, _ in rows(tmp_path / "run")} == {"TowerOfHanoi-v0"}
-        server.usual = world_and_judge
-        found = rows(run(tmp_path / "run", config))
-    assert len(found) == 8
-    assert all(row.failure is None for row in found.values())
-
-
-def test_simulators_of_no_use_are_reported_after_their_games_were_kept(tmp_path):
-    with (
-        serving(usual=lambda handler, _: handler.send(200, json.dumps(completion("Perhaps")).encode())) as server,
-        pytest.raises(DfcError, match=r"twenty_questions: all 4 trajectories are inconclusive .*\(4 discarded"),
-    ):
-        run(tmp_path / "run", with_simulators(server.url))
-    assert [row.failure for row in rows(tmp_path / "run").values()] == ["discarded"] * 4
-    assert not (tmp_path / "run" / "finished.json").exists()
-
-
 # ---- parts for other recipes -----------------------------------------------------------------------------------
 
 
@@ -468,116 +314,3 @@ def test_attempts_that_are_there_are_not_played_again_and_have_their_summaries(t
     assert found[0] == found[2]
     assert found[0].task_sample == wanted[0]
     assert found[0].turns == 3
-
-
-@pytest.mark.parametrize(("arms", "label"), [("difficulty", "difficulty"), ("category", "group")])
-def test_arms_are_the_labels_of_scenarios_within_each_game(arms, label):
-    found = task_groups.task_groups({"twenty_questions": {}, "wordle": {}}, CollectConfig(tasks=0), arms)
-    oracle = collections.defaultdict(set)
-    for task, scenario in enumerate(TwentyQuestions.scenarios("train")):
-        oracle[f"twenty_questions {getattr(scenario, label)}"].add(("twenty_questions", task))
-    oracle["wordle"] = {("wordle", task) for task in range(1515)}
-    assert {name: set(tasks) for name, tasks in found.items()} == oracle
-    assert sum(map(len, found.values())) == 1055 + 1515
-    if arms == "difficulty":
-        assert list(found) == [*(f"twenty_questions {level}" for level in ("easy", "medium", "hard")), "wordle"]
-
-
-def test_arms_are_games_of_the_first_tasks_where_that_is_configured():
-    games = {"twenty_questions": {}, "Nim-v0": {}}
-    assert task_groups.task_groups(games, CollectConfig(tasks=2), "game") == {
-        "twenty_questions": [("twenty_questions", 0), ("twenty_questions", 1)],
-        "Nim-v0": [("Nim-v0", 0), ("Nim-v0", 1)],
-    }
-
-
-def arms_of(joined=None):
-    games = {"twenty_questions": {}, "wordle": {}, "mastermind": {}}
-    return task_groups.task_groups(games, CollectConfig(tasks=4), "game", joined)
-
-
-def test_joined_arms_are_one_with_all_their_tasks():
-    apart = arms_of()
-    assert arms_of({"codes": ("mastermind", "wordle")}) == {
-        "twenty_questions": apart["twenty_questions"],
-        "codes": apart["wordle"] + apart["mastermind"],
-    }
-    assert list(arms_of({"wordle": ("wordle", "mastermind")})) == ["twenty_questions", "wordle"]
-
-
-@pytest.mark.parametrize(
-    "joined",
-    [
-        {"codes": ()},
-        {"": ("wordle",)},
-        {"codes": ("wordle", "chess")},
-        {"a": ("wordle",), "b": ("wordle",)},
-        {"twenty_questions": ("wordle",)},
-    ],
-)
-def test_joined_arms_that_are_none_are_refused(joined):
-    with pytest.raises(ConfigError, match=r"1 problem(.|\n)*join_groups: "):
-        arms_of(joined)
-
-
-def test_the_split_is_the_collections_and_has_its_size():
-    config = Collect(games={"mastermind": {}}, split="test", tasks=0)
-    assert task_groups.tasks(config.games, config) == [("mastermind", task) for task in range(500)]
-    assert task_groups.playing(config).games == {"mastermind": {"split": "test"}}
-
-
-def test_every_part_of_the_list_has_its_share_of_every_game():
-    found = task_groups.tasks({"wordle": {}, "bandit": {}, "customer_service": {}}, CollectConfig(tasks=0))
-    sizes = collections.Counter(game for game, _ in found)
-    assert sizes == {"wordle": 1515, "bandit": 81, "customer_service": 120}
-    so_far = collections.Counter()
-    for number, (game, _) in enumerate(found, start=1):
-        so_far[game] += 1
-        for name, size in sizes.items():
-            assert abs(so_far[name] - number * size / len(found)) <= 2
-
-
-def test_samples_of_single_games_differ_and_stand_together():
-    settings = CollectConfig(tasks=2, samples=3, samples_of={"mastermind": 5})
-    found = attempts.planned({"mastermind": {}, "bandit": {}}, settings)
-    assert collections.Counter(task_sample.game for task_sample in found) == {"mastermind": 10, "bandit": 6}
-    runs = [
-        task_sample[:2]
-        for task_sample, before in zip(found, [None, *found], strict=False)
-        if task_sample[:2] != (before or ())[:2]
-    ]
-    assert len(runs) == len(set(runs)) == 4
-
-
-def test_a_limit_that_cuts_many_trajectories_is_named():
-    some = [
-        TrajectorySummary(
-            TaskSample("wordle", task, 0),
-            1,
-            6,
-            success=False,
-            failure="truncated" if task < 3 else None,
-            generated_tokens=1,
-        )
-        for task in range(20)
-    ]
-    (said,) = collect.hints(CollectionStatistics(some).rows(), CONFIG.rollout)
-    assert said.startswith("wordle: 15% were cut by a limit outside the rules (rollout.max_length=")
-    assert collect.hints(CollectionStatistics(some[2:]).rows(), CONFIG.rollout) == []
-
-
-def test_a_game_of_which_few_were_played_is_given_time():
-    lost = [
-        TrajectorySummary(TaskSample("wordle", task, 0), 1, 6, success=False, failure="discarded", generated_tokens=1)
-        for task in range(19)
-    ]
-    planned = {"wordle": 100}
-    CollectionStatistics(lost).refuse_inconclusive(planned)
-    said = dataclasses.replace(lost[0], task_sample=TaskSample("wordle", 50, 0), failure="malformed")
-    more = dataclasses.replace(lost[0], task_sample=TaskSample("wordle", 51, 0))
-    CollectionStatistics([*lost, said, more]).refuse_inconclusive(planned)
-    for known in (planned, None):
-        with pytest.raises(DfcError, match="all 20 trajectories are inconclusive"):
-            CollectionStatistics([*lost, more]).refuse_inconclusive(known)
-    with pytest.raises(DfcError, match="all 3 trajectories are inconclusive"):
-        CollectionStatistics(lost[:3]).refuse_inconclusive({"wordle": 3})
