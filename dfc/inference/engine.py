@@ -5,11 +5,12 @@ them. `launch` sends one call to the device, for the rows that need the same thi
 or decoding. `collect` waits for a call and returns the replies it finished; `step` does both. While a call runs, others
 can be launched for other rows, and the host can do its own work.
 
-No token is ever prefilled twice, and a slot that waits costs next to nothing: a call takes the rows it is for out of
-the resident cache, rounded up to the next number of rows that a program has. What a slot answers depends on its seed,
-its tokens and the weights; not on the others, on which slot it has or on when it was admitted. That is up to rounding:
-sums of another shape are taken in another order, and a token may differ where its random number lies that close to a
-boundary.
+No token is ever prefilled twice: what a new conversation has in common with one that is there, or was in a slot that is
+free since, is copied (`dfc.inference.prefixes`). A slot that waits costs next to nothing: a call takes the rows it is
+for out of the resident cache, rounded up to the next number of rows that a program has. What a slot answers depends on
+its seed, its tokens and the weights; not on the others, on which slot it has or on when it was admitted. That is up to
+rounding: sums of another shape are taken in another order, and a token may differ where its random number lies that
+close to a boundary.
 
 Several policies answer from one engine: by name, as full weights, or as adapters of one pool within one call.
 
@@ -20,7 +21,8 @@ what decides a shape or the length of a loop is agreed before each call, so host
 
 import collections
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import jax
@@ -30,10 +32,12 @@ from jax.sharding import Mesh
 
 from dfc import multihost
 from dfc.config import SamplingConfig
-from dfc.errors import DecodingError
-from dfc.inference import buckets, constraints
+from dfc.inference import buckets, constraints, prefixes
+from dfc.inference.cache_rows import CacheRows
 from dfc.inference.call_arrays import DeviceCall, fill
-from dfc.inference.programs import EnginePolicy, EngineWeights, Shape, programs
+from dfc.inference.checks import check_numbers, check_seed, check_token_ids
+from dfc.inference.prefixes import Copy
+from dfc.inference.programs import EnginePolicy, EngineWeights, Shape, pool_size, programs
 from dfc.inference.sampling import filters_of
 from dfc.inference.scheduler import DECODE, PREFILL, SCORE, Plan, Planner
 from dfc.inference.slots import EngineCounts, EngineReply, Parked, PendingReply, SlotAllocator, SlotState
@@ -126,7 +130,10 @@ class Engine:
         self._planner = Planner(
             self._shapes, self.slot_allocator, decode_steps, buckets.default_costs(config), self._own
         )
+        self._rows = CacheRows(self._programs, self.slot_allocator, self._shapes)
         self.counts = EngineCounts()
+        self._left: dict[int, SlotState] = {}  # conversations that were closed and whose cache is still there
+        self._serials = itertools.count()
         self.set_params(params, 0)
 
     # ---- policies ---------------------------------------------------------------------------------------------------
@@ -150,14 +157,20 @@ class Engine:
         Raises:
           ValueError: a conversation in flight uses an adapter that would be gone.
         """
-        pool = _pool_size(adapters)
+        pool = pool_size(adapters)
         here = [state for state in self._slots.values() if state.policy == policy]
         beyond = sorted({state.adapter for state in here if state.adapter >= (pool or 1)})
         if beyond:
             raise ValueError(f"conversations in flight use adapters {beyond}, but only {pool or 1} would be there")
         known = self._policies.get(policy)
         number = len(self._policies) if known is None else known.number
-        self._policies[policy] = EnginePolicy(number, EngineWeights(params, adapters), version, pool)
+        weights = EngineWeights(params, adapters)
+        same = (
+            p.serial for p in self._policies.values() if p.weights.params is params and p.weights.adapters is adapters
+        )
+        serial = next(same, next(self._serials))
+        self._policies[policy] = EnginePolicy(number, weights, version, pool, serial)
+        self._left.clear()  # a run that resumes begins here with none
 
     def version(self, policy: str = "policy") -> int:
         """Returns the version of a policy's weights."""
@@ -191,7 +204,7 @@ class Engine:
           ValueError: no slot is free, or there is no such policy or adapter.
         """
         self._check(policy, adapter)
-        _check_seed(seed)
+        check_seed(seed)
         sampling = sampling or self._sampling
         if self._own and filters_of([sampling, *self._settings]) != filters_of(list(self._settings)):
             raise ValueError(
@@ -207,6 +220,8 @@ class Engine:
         """Ends a conversation; the slot is free at once, also in the middle of a reply."""
         state = self._state(slot)  # a slot given back twice would be given to two conversations
         state.pending_reply = None
+        if not state.in_flight:
+            self._left[slot] = state
         del self._slots[slot]
         self.slot_allocator.release(slot)
 
@@ -224,7 +239,7 @@ class Engine:
         Raises:
           ValueError: the slot is free or answering, or a token is not of the vocabulary.
         """
-        self._check_token_ids(token_ids)
+        check_token_ids(token_ids, self._config.vocabulary)
         self._quiet(slot).token_ids.extend(token_ids)
 
     def ask(self, slot: int, max_reply_length: int, actions: constraints.ActionTrie | None = None) -> bool:
@@ -257,7 +272,7 @@ class Engine:
         Raises:
           ValueError: the slot is free, is answering, has nothing before the first token, or no room for the last.
         """
-        self._check_token_ids(token_ids)
+        check_token_ids(token_ids, self._config.vocabulary)
         state = self._quiet(slot)
         if not state.token_ids or not token_ids:
             raise ValueError(f"slot {slot}: scoring needs a token before the first one scored, and one to score")
@@ -277,7 +292,7 @@ class Engine:
           ValueError: the slot is free or answering, or has fewer tokens.
         """
         state = self._quiet(slot)
-        _check_seed(0 if seed is None else seed)
+        check_seed(0 if seed is None else seed)
         if not 0 <= length <= len(state.token_ids):
             raise ValueError(f"slot {slot} has {len(state.token_ids)} tokens; it cannot be rolled back to {length}")
         del state.token_ids[length:]
@@ -291,16 +306,15 @@ class Engine:
           ValueError: no slot is free, the conversation is answering, or each host has its own.
         """
         self._alone("forked")
-        _check_seed(seed)
+        check_seed(seed)
         state = self._quiet(slot)
         beside = self.slot_allocator.allocate(like=slot)
+        self._left.pop(beside, None)
         if self.slot_allocator.shard(beside) == self.slot_allocator.shard(slot):
-            length = self._shapes.cache_bucket_for(state.num_cached)
-            target = self.slot_allocator.single(beside)
-            taken = self._programs.take(self._cache, self.slot_allocator.single(slot), length)
-            self._cache = self._programs.put(self._cache, target, np.zeros_like(target), taken)
+            self._cache = self._rows.copied(self._cache, [Copy(slot, beside, state.num_cached)])
         else:  # through host memory
-            self._restore(beside, self._held(slot))
+            held = self._rows.to_host(self._cache, slot, state.num_cached)
+            self._cache = self._rows.from_host(self._cache, beside, held)
         self._slots[beside] = dataclasses.replace(state, seed=seed, token_ids=list(state.token_ids))
         return beside
 
@@ -311,7 +325,8 @@ class Engine:
           ValueError: the slot is free or answering.
         """
         state = self._quiet(slot)
-        parked = Parked(state, self._held(slot))
+        self._alone("parked or moved")
+        parked = Parked(state, self._rows.to_host(self._cache, slot, state.num_cached))
         self.close(slot)
         return parked
 
@@ -324,7 +339,8 @@ class Engine:
         state = parked.state
         self._check(state.policy, state.adapter)
         slot = self.slot_allocator.allocate()
-        self._restore(slot, parked.arrays)
+        self._left.pop(slot, None)
+        self._cache = self._rows.from_host(self._cache, slot, parked.arrays)
         self._slots[slot] = dataclasses.replace(state, token_ids=list(state.token_ids))
         return slot
 
@@ -349,11 +365,33 @@ class Engine:
         With hosts of their own, every host has to come here as often as the others; see `dfc.multihost`.
         """
         ready = {slot: state for slot, state in self._slots.items() if state.ready}
+        for slot in () if self._own else self._share(ready):
+            del ready[slot]
         plan, chosen = self._planner.next(ready, self._number)
         if plan.stage < 0:
             return False
         self._flight.append(self._run(plan, chosen))
         return True
+
+    def _share(self, ready: Mapping[int, SlotState]) -> set[int]:
+        """Copies what new conversations have in common with others; returns the slots that wait for such a one."""
+        new = [s for s, state in ready.items() if not state.num_cached and state.stage == "prefill"]
+        new.sort(key=lambda slot: ready[slot].since)
+        copies, waiting = prefixes.shared(
+            new,
+            self._slots,
+            self._left,
+            self.slot_allocator.shard,
+            lambda state: self._policies[state.policy].serial,
+        )
+        if between := [copy for copy in copies if copy.source != copy.target]:
+            self._cache = self._rows.copied(self._cache, between)
+        for copy in copies:
+            state = self._slots[copy.target]
+            state.num_cached, state.weights = copy.tokens, self._policies[state.policy].serial
+            self._left.pop(copy.target, None)
+            self.counts.shared_tokens += copy.tokens
+        return waiting
 
     def anyone(self, flag: bool) -> bool:
         """Returns whether any host that shares this engine's calls says yes; all of them have to ask."""
@@ -395,7 +433,7 @@ class Engine:
         return finished
 
     def warm_up(self, *, score: bool = False, actions: bool = False) -> int:
-        """Compiles the prefill and decode programs, for all policies; returns how many.
+        """Compiles the programs that prefill, decode and copy, for all policies; returns how many.
 
         Args:
           score: compile those that score, too.
@@ -417,6 +455,11 @@ class Engine:
                         for nodes, branches in trie_sizes if plan.stage != SCORE else [(0, 0)]:
                             self._run(dataclasses.replace(plan, nodes=nodes, branches=branches), [])
                             count += 1
+        for rows in () if self._own else sizes.rows:
+            for length in filter(None, sizes.cache_buckets):
+                idle = self.slot_allocator.rows({}, rows)
+                self._cache = self._programs.copy(self._cache, idle, idle, length)
+                count += 1
         for leaf in jax.tree.leaves(self._cache):
             leaf.block_until_ready()
         return count
@@ -475,6 +518,10 @@ class Engine:
         taking_part = {}
         for row, slot in at.items():
             state = self._slots[slot]
+            if not state.num_cached:
+                state.weights = policy.serial
+            state.weights = policy.serial if state.weights == policy.serial else -1
+            self._left.pop(slot, None)
             state.in_flight, state.since = True, self.counts.calls
             version = self._policies[state.policy].version  # policies of the same weights may have other versions
             taking_part[offset + row] = slot, state, int(given.rows.count[row]), version
@@ -499,7 +546,7 @@ class Engine:
         assert pending_reply is not None  # noqa: S101 - the caller has looked
         if pending_reply.scored or state.num_cached < len(state.token_ids):
             return None  # there is more to prefill first
-        self._check_numbers(state, logprobs)
+        check_numbers(logprobs, state.policy, self.version(state.policy))
         before = len(pending_reply.token_ids)
         pending_reply.add(token_ids[: pending_reply.fitting(token_ids)], logprobs, version)
         kept = None if self._ends is None else self._ends(pending_reply.token_ids)
@@ -521,7 +568,7 @@ class Engine:
         """Takes over the log-probabilities [1 or 2, n] of the tokens after those that were processed last."""
         pending_reply = state.pending_reply
         assert pending_reply is not None  # noqa: S101 - the caller has looked
-        self._check_numbers(state, logprobs)
+        check_numbers(logprobs, state.policy, self.version(state.policy))
         start = state.num_cached - logprobs.shape[1] + 1
         pending_reply.add(state.token_ids[start : state.num_cached + 1], logprobs, version)
         if state.num_pending:
@@ -529,51 +576,11 @@ class Engine:
         state.pending_reply = None
         return pending_reply.reply(slot, stopped=False)
 
-    # ---- host memory ------------------------------------------------------------------------------------------------
-
-    def _held(self, slot: int) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Returns a slot's keys and values [K, held, H] per layer, in host memory."""
-        self._alone("parked or moved")
-        num_cached, shard = self._state(slot).num_cached, self.slot_allocator.shard(slot)
-        rows = self.slot_allocator.single(slot)
-        taken = self._programs.take(self._cache, rows, self._shapes.cache_bucket_for(num_cached))
-        return [
-            (multihost.to_host(keys)[shard, :, :num_cached], multihost.to_host(values)[shard, :, :num_cached])
-            for keys, values in taken
-        ]
-
-    def _restore(self, slot: int, arrays: Iterable[tuple[np.ndarray, np.ndarray]]) -> None:
-        """Writes a slot's keys and values."""
-        rows, shard = self.slot_allocator.single(slot), self.slot_allocator.shard(slot)
-
-        def row(x: np.ndarray) -> np.ndarray:
-            heads, held, dim = x.shape
-            wide = np.zeros((len(rows), heads, self._shapes.cache_bucket_for(held), dim), x.dtype)
-            wide[shard, :, :held] = x
-            return wide
-
-        new = tuple((row(keys), row(values)) for keys, values in arrays)
-        self._cache = self._programs.put(self._cache, rows, np.zeros_like(rows), new)
+    # ---- refusals ---------------------------------------------------------------------------------------------------
 
     def _alone(self, what: str) -> None:
         if self._own:
             raise ValueError(f"conversations cannot be {what} where each host has its own: all devices take part in it")
-
-    def _check_token_ids(self, token_ids: Sequence[int]) -> None:
-        if len(token_ids) and not 0 <= min(token_ids) <= max(token_ids) < self._config.vocabulary:
-            wrong = next(token_id for token_id in token_ids if not 0 <= token_id < self._config.vocabulary)
-            raise ValueError(
-                f"token {wrong}: expected one of the model's vocabulary, 0 to {self._config.vocabulary - 1}"
-            )
-
-    def _check_numbers(self, state: SlotState, logprobs: np.ndarray) -> None:
-        """Stops at a model that diverged: what it wrote into the cache would spoil later conversations there, too."""
-        if np.isnan(logprobs).any():
-            raise DecodingError(
-                f"policy {state.policy!r}, version {self.version(state.policy)}: its probabilities are not numbers, so "
-                "its weights are not either, or are far too large: training has diverged, or the model's files are "
-                "damaged; train again with a lower optimizer.learning_rate in another --workdir, or get the files again"
-            )
 
     def _state(self, slot: int) -> SlotState:
         state = self._slots.get(slot)
@@ -587,14 +594,3 @@ class Engine:
         if state.pending_reply is not None:
             raise ValueError(f"slot {slot} is answering; call step() until its reply is there")
         return state
-
-
-def _check_seed(seed: int) -> None:
-    if not 0 <= seed < 1 << 64:
-        raise ValueError(f"seed {seed}: expected a number from 0 to 2 ** 64 - 1")
-
-
-def _pool_size(adapters: Adapters | None) -> int | None:
-    """Returns how many adapters there are in a pool; None if it is none: [P, D, R] instead of [D, R]."""
-    leaves = [] if adapters is None else jax.tree.leaves(adapters.weights)
-    return int(leaves[0].shape[0]) if leaves and leaves[0].ndim > 2 else None

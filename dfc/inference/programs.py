@@ -83,13 +83,14 @@ class EnginePolicy:
 
     Attributes:
       number: which of the names. weights: in the engine's layout. version: of them. pool: how many adapters they come
-        with, None without.
+        with, None without. serial: a number that no other weights of this engine had.
     """
 
     number: int
     weights: EngineWeights
     version: int
     pool: int | None
+    serial: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,6 +145,7 @@ class Programs:
         self.empty = jax.jit(empty_cache, static_argnums=(0, 1, 2), **out_shardings)
         self.put = jax.jit(self._put, donate_argnums=0, **out_shardings)
         self.take = jax.jit(self._take, static_argnums=2, **out_shardings)
+        self.copy = jax.jit(self._copy, donate_argnums=0, static_argnums=3, **out_shardings)
 
     # ---- rows in and out --------------------------------------------------------------------------------------------
 
@@ -164,6 +166,10 @@ class Programs:
         return jax.shard_map(put_rows, mesh=self._mesh, in_specs=(spec, row, row, spec), out_specs=spec)(
             cache, rows, start, new
         )
+
+    def _copy(self, cache: Cache, sources: Array, targets: Array, positions: int) -> Cache:
+        """Writes the first positions of some rows into others."""
+        return self._put(cache, targets, jnp.zeros_like(targets), self._take(cache, sources, positions))
 
     def _bound(
         self, weights: EngineWeights, cache: Cache, rows: CallRows, shape: Shape, execution: Execution
@@ -350,6 +356,12 @@ def _allowed(trie: TokenTrie | None, node: jax.Array, shape: Shape) -> jax.Array
 
 def _advanced(trie: TokenTrie, node: jax.Array, token_ids: jax.Array) -> jax.Array:
     return constraints.advance(jnp.asarray(trie.token_ids), jnp.asarray(trie.nodes), node, token_ids)
+
+
+def pool_size(adapters: Adapters | None) -> int | None:
+    """Returns how many adapters there are in a pool; None if it is none: [P, D, R] instead of [D, R]."""
+    leaves = [] if adapters is None else jax.tree.leaves(adapters.weights)
+    return int(leaves[0].shape[0]) if leaves and leaves[0].ndim > 2 else None
 
 
 programs = functools.lru_cache(maxsize=8)(Programs)  # engines of one model and mesh share compiled programs

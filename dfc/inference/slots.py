@@ -48,6 +48,7 @@ class EngineCounts:
       computed: rows x tokens per row, summed over calls: what the device worked on, padding included.
       row_steps: rows x steps of decode calls.
       useful_steps: of them, those that sampled a token that counts.
+      shared_tokens: that were copied from a conversation that begins alike, instead of being prefilled.
     """
 
     calls: int = 0
@@ -57,6 +58,7 @@ class EngineCounts:
     computed: int = 0
     row_steps: int = 0
     useful_steps: int = 0
+    shared_tokens: int = 0
 
 
 @dataclasses.dataclass
@@ -128,6 +130,7 @@ class SlotState:
       pending_reply: under way, or None.
       in_flight: whether a call works on it.
       since: number of the call it last took part in, or of the last one before it was opened.
+      weights: number of those that made all of its cache, -1 if they were several.
     """
 
     seed: int
@@ -139,6 +142,7 @@ class SlotState:
     pending_reply: PendingReply | None = None
     in_flight: bool = False
     since: int = 0
+    weights: int = -1
 
     @property
     def ready(self) -> bool:
@@ -173,12 +177,16 @@ class SlotState:
         return None if self.pending_reply is None else self.pending_reply.position
 
 
+HostRow = tuple[np.ndarray, np.ndarray]
+"""Keys and values of one layer of a conversation in host memory, [K, cached, H] each."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Parked:
-    """A conversation in host memory: what it was, and its keys and values [K, cached, H] per layer."""
+    """A conversation in host memory: what it was, and its keys and values per layer."""
 
     state: SlotState
-    arrays: list[tuple[np.ndarray, np.ndarray]]
+    arrays: list[HostRow]
 
 
 class SlotAllocator:

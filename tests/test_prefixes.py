@@ -1,0 +1,200 @@
+"""Prefixes that several conversations share: read once, copied, and never from other weights."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from engine_talks import CONFIG, SAMPLING, Talk, run, weights
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dfc.inference import prefixes
+from dfc.inference.engine import Engine
+from dfc.inference.slots import PendingReply, SlotState
+from dfc.models.sharding import make_mesh, param_shardings
+
+LENGTH = 256
+
+
+@pytest.fixture(scope="module")
+def params():
+    return weights(0)
+
+
+def make(params, slots=8, mesh=None):
+    return Engine(
+        CONFIG,
+        params,
+        slots=slots,
+        max_length=LENGTH,
+        stop_token_ids=frozenset({3}),
+        sampling=SAMPLING,
+        prefill_buckets=(8, 32),
+        cache_buckets=(0, 64, LENGTH),
+        decode_steps=4,
+        mesh=mesh,
+        plain_logprobs=True,
+    )
+
+
+def opening(seed, count=90):
+    return np.random.default_rng(seed).integers(4, CONFIG.vocabulary, size=count).tolist()
+
+
+def group(prompt, count, seed=0):
+    """Talks that begin alike and go on apart; the last observation of each is short."""
+    rng = np.random.default_rng(seed)
+    tails = [rng.integers(4, CONFIG.vocabulary, size=5).tolist() for _ in range(count)]
+    return [Talk(100 * seed + i, [[*prompt, i], tail], cap=5) for i, tail in enumerate(tails)]
+
+
+def alone(params, found):
+    """The same talks, each in an engine of its own."""
+    every = [talk.fresh() for talk in found]
+    for talk in every:
+        run(make(params, 1), [talk])
+    return every
+
+
+def check(params, found):
+    for talk, expected in zip(found, alone(params, found), strict=True):
+        talk.same(expected)
+
+
+def test_a_group_reads_its_opening_once(params):
+    engine, found = make(params), group(opening(1), 8)
+    run(engine, found)
+    check(params, found)
+    assert engine.counts.shared_tokens == 7 * 90
+    distinct = 90 + sum(len(talk.token_ids) - 90 for talk in found)
+    assert engine.counts.processed_tokens <= 1.15 * distinct
+
+
+def test_two_groups_share_each_its_own(params):
+    engine, found = make(params), [talk for seed in (1, 2) for talk in group(opening(seed), 4, seed)]
+    run(engine, found[::2] + found[1::2])
+    check(params, found)
+    assert engine.counts.shared_tokens == 2 * 3 * 90
+
+
+def test_those_that_come_later_take_it_from_a_slot_that_is_free_again(params):
+    engine, found = make(params, 2), group(opening(3), 6)
+    run(engine, found, at_once=1)
+    check(params, found)
+    assert engine.counts.shared_tokens == 5 * 90
+
+
+def test_a_conversation_that_is_sent_again_as_a_whole_is_read_once(params):
+    """Ten turns of a client that keeps no state: 60 tokens each, and every time all of it."""
+    engine, said, seen = make(params, 4), 0, opening(4, 10)
+    for turn in range(10):
+        slot = engine.open(turn)
+        engine.append(slot, seen)
+        assert engine.ask(slot, 8)
+        while engine.busy:
+            for reply in engine.step():
+                seen = [*seen, *reply.token_ids, *opening(50 + turn, 12)]
+                said += 1
+        engine.close(slot)
+    assert said == 10
+    assert engine.counts.processed_tokens <= 1.15 * len(seen)
+
+
+def test_nothing_is_taken_over_from_other_weights(params):
+    engine, other = make(params), jax.tree.map(lambda leaf: leaf * 0.9, params)
+    found = group(opening(5), 3)
+    run(engine, found)
+    before = engine.counts.shared_tokens
+    resident = engine.open(7)  # read under the old weights, and still there
+    engine.append(resident, [*opening(5), 9])
+    engine.ask(resident, 1)
+    while engine.busy:
+        engine.step()
+    assert engine.counts.shared_tokens == before + 90
+    engine.set_params(other, 1)
+    again = group(opening(5), 2)
+    run(engine, again)
+    check(other, again)
+    assert engine.counts.shared_tokens == before + 2 * 90  # one of the two from the other one
+
+
+def test_policies_of_the_same_weights_share_and_others_do_not(params):
+    engine = make(params)
+    engine.set_params(params, 0, policy="twin")
+    engine.set_params(jax.tree.map(lambda leaf: leaf * 0.9, params), 0, policy="other")
+    for policy, shared in (("policy", 0), ("twin", 90), ("other", 90)):
+        slot = engine.open(0, policy=policy)
+        engine.append(slot, [*opening(6), 8])
+        engine.ask(slot, 2)
+        while engine.busy:
+            engine.step()
+        assert engine.counts.shared_tokens == shared
+
+
+def test_a_reader_that_is_closed_leaves_nobody_waiting(params):
+    engine, found = make(params), group(opening(7), 4)
+    slots = [engine.open(talk.seed) for talk in found]
+    for slot, talk in zip(slots, found, strict=True):
+        engine.append(slot, talk.observations[0])
+        engine.ask(slot, 3)
+    engine.launch()
+    engine.close(slots[0])
+    replied = []
+    while engine.busy:
+        replied += [reply.slot for reply in engine.step()]
+    assert sorted(replied) == sorted(slots[1:])
+
+
+def test_eight_devices_say_what_one_does(params):
+    mesh = make_mesh(2, 2, 2)
+    engine = make(jax.device_put(params, param_shardings(CONFIG, mesh)), 16, mesh)
+    found = group(opening(8), 16)
+    run(engine, found)
+    check(params, found)
+    assert engine.counts.shared_tokens == 12 * 90  # four shards, each with a reader of its own
+
+
+# ---- the decision ----------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 2), max_size=12), st.lists(st.integers(0, 2), max_size=12))
+def test_what_two_have_in_common(one, other):
+    expected = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    assert prefixes.in_common(one, other) == expected
+
+
+STATES = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(0, 60), st.integers(0, 100), st.booleans(), st.integers(0, 1)), max_size=6
+)
+
+
+@settings(deadline=None)
+@given(STATES, STATES)
+def test_copies_are_of_tokens_that_are_there_and_whoever_waits_has_somebody_to_wait_for(here, gone):
+    def state(family, own, cached, in_flight, serial):
+        token_ids = [family] * 70 + [99 - own] * own + [1]
+        held = min(cached, len(token_ids) - 1)
+        pending = PendingReply(len(token_ids), 4)
+        made = SlotState(0, "policy", 0, SAMPLING, token_ids, held, pending, in_flight, weights=serial)
+        return dataclasses.replace(made, in_flight=in_flight)
+
+    states = {slot: state(*values) for slot, values in enumerate(here)}
+    left = {slot + 4: dataclasses.replace(state(*values), pending_reply=None) for slot, values in enumerate(gone)}
+    new = [slot for slot, one in states.items() if not one.num_cached and not one.in_flight]
+    copies, waiting = prefixes.shared(new, states, left, lambda slot: slot % 2, lambda _: 1)
+    assert {copy.target for copy in copies}.isdisjoint(waiting)
+    for copy in copies:
+        mine = states[copy.target]
+        possible = [one for one in (states.get(copy.source), left.get(copy.source)) if one is not None]
+        assert any(
+            one.num_cached >= copy.tokens
+            and one.weights == 1
+            and one.token_ids[: copy.tokens] == mine.token_ids[: copy.tokens]
+            for one in possible
+        )
+        assert prefixes.LEAST <= copy.tokens < len(mine.token_ids)
+        assert copy.source % 2 == copy.target % 2
+    for slot in waiting:
+        readers = [o for o in states if o != slot and o % 2 == slot % 2 and o not in waiting]
+        assert any(prefixes.in_common(states[o].token_ids, states[slot].token_ids) >= prefixes.LEAST for o in readers)
