@@ -7,12 +7,15 @@ import importlib
 import importlib.util
 import pathlib
 import sys
+import sysconfig
 import threading
 import traceback
 from types import ModuleType
 
 _ERROR_CHARACTERS = 500  # characters of an error's text
 _HINT = "name an existing file or module, or an id that `python -m dfc.games` lists"
+_LIBRARY = sysconfig.get_path("stdlib")
+_PACKAGE = str(pathlib.Path(__file__).resolve().parents[1]) + "/"
 _LOCK = threading.RLock()  # episodes are begun by several threads; a file may name another one
 _FILES: dict[pathlib.Path, tuple[tuple[int, int], ModuleType]] = {}  # by resolved path: time and size, and what it held
 
@@ -101,6 +104,14 @@ def _line(path: pathlib.Path, shown: str, error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if pathlib.Path(frame.filename).resolve() == path]
     return f"{shown}:{lines[-1]}" if lines else shown
+
+
+def error_place(error: BaseException) -> str:
+    """Returns where code of one's own raised, as `` (FILE:LINE in NAME)``; empty if none of it took part."""
+    frames = traceback.extract_tb(error.__traceback__)
+    # Of packages, which lie within the library's folder, nothing either: the call of them is what can be mended.
+    own = [frame for frame in frames if not frame.filename.startswith((_PACKAGE, _LIBRARY, sys.prefix, "<"))]
+    return f" ({own[-1].filename}:{own[-1].lineno} in {own[-1].name})" if own else ""
 
 
 def error_text(error: BaseException) -> str:

@@ -375,6 +375,8 @@ def _player(
         player = model_player.load_player(who, stop=stop, max_reply_length=most)
     if player.departure is not None:
         print(f"{who}: {player.departure}", file=out, flush=True)
+    if player.legal_only:
+        print(f"{who}: says legal actions only, as in its run (rollout.legal_only)", file=out, flush=True)
     return player
 
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, ParamSpec, Self, TypeVar
 
 from dfc.config import PlayerRolloutConfig, RolloutConfig, SamplingConfig
 from dfc.episodes import Episode, PlayedReply, Speaker
-from dfc.games import registry, scripted
+from dfc.games import loading, registry, scripted
 from dfc.games.game import Game, Outcome, Verdict
 from dfc.games.rng import GameRng, derive_seed
 from dfc.games.scripted import Player
@@ -283,7 +283,8 @@ class Match:
             return function(*args, **kwargs)
         except Exception as error:
             who = "" if seat is None else f" for seat {seat}, reply {len(self.replies) + 1} of the game,"
-            raise _Failed(f"{what}{who} raised {type(error).__name__}: {error}") from error
+            place = loading.error_place(error)
+            raise _Failed(f"{what}{who} raised {type(error).__name__}: {error}{place}") from error
 
     def _move(self, event: Callable[[], None]) -> Waits | None:
         try:
@@ -440,7 +441,7 @@ class Match:
         except Exception as error:
             raise _Failed(
                 f"game.step for seat {seat}, reply {len(self.replies) + 1} of the game, raised "
-                f"{type(error).__name__}: {error}; the reply was {text[:_SHOWN]!r}"
+                f"{type(error).__name__}: {error}{loading.error_place(error)}; the reply was {text[:_SHOWN]!r}"
             ) from error
         self.replies.append(PlayedReply(seat, text, speaker, formed))
         self._num_player_replies += speaker != "simulator"

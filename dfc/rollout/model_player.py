@@ -125,6 +125,11 @@ class ModelPlayer:
         actions = game.legal_actions()
         return self._trie(tuple(actions), limit) if 0 < len(actions) <= MOST_ACTIONS else None
 
+    @property
+    def legal_only(self) -> bool:
+        """Whether its replies are restricted to legal actions."""
+        return self._config.legal_only
+
     @functools.cached_property
     def _trie(self) -> "functools._lru_cache_wrapper[ActionTrie]":
         tokenizer, stop = self._tokenizer, self._config.stop
@@ -142,6 +147,8 @@ class ModelPlayer:
 def load_player(path: str, *, stop: tuple[str, ...] = (), max_reply_length: int = MAX_REPLY_TOKENS) -> ModelPlayer:
     """Returns a model that plays in float32 in an engine of its own, one game at a time: for playing in a terminal.
 
+    A run's policy is restricted to legal actions if the run was (`rollout.legal_only`).
+
     Args:
       path: a folder with weights or a run, or the name of a bundled model.
       stop: texts that end a reply, each of one token.
@@ -153,8 +160,13 @@ def load_player(path: str, *, stop: tuple[str, ...] = (), max_reply_length: int 
     weights = player_specs.weights_in(path)
     model = dataclasses.replace(trained_weights.kind_of(weights.folder)[0], dtype="float32")
     tokenizer = ChatTokenizer.load(huggingface.resolve(weights.folder))
+    run = player_specs.run_config(path) or {}
     rollout = RolloutConfig(
-        max_length=_MAX_LENGTH, max_reply_length=max_reply_length, simulator_reply_length=MAX_REPLY_TOKENS, stop=stop
+        max_length=_MAX_LENGTH,
+        max_reply_length=max_reply_length,
+        simulator_reply_length=MAX_REPLY_TOKENS,
+        stop=stop,
+        legal_only=bool(run.get("rollout", {}).get("legal_only", False)),
     )
     engine = Engine(
         model,

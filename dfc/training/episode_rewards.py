@@ -16,6 +16,7 @@ from dfc.episodes import Episode
 from dfc.errors import TrainingError
 from dfc.games import functions, loading
 
+_SHOWN = 80  # characters of a value in an error
 Worth = float | list[float]
 """A reward of a whole episode, or of every turn of it."""
 
@@ -98,12 +99,17 @@ def _asked(function: Callable[..., Any], about: Episode | str, name: str, episod
     """Returns what a function of one's own returns."""
     try:
         value = function(about)
-        several = isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim)
-        found: Worth = [float(each) for each in value] if several else float(value)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # code of one's own may raise anything, or call sys.exit
-        raise TrainingError(f"{name} raised {loading.error_text(error)}") from error
+        place = loading.error_place(error)
+        raise TrainingError(f"{name} raised {loading.error_text(error)}{place}") from error
+    try:
+        several = isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim)
+        found: Worth = [float(each) for each in value] if several else float(value)
+    except Exception as error:
+        what = f"{type(value).__name__} {str(value)[:_SHOWN]}"
+        raise TrainingError(f"{name} returned {what}; expected a number, or one for each reply") from error
     wrong = [each for each in (found if isinstance(found, list) else [found]) if not math.isfinite(each)]
     if wrong:
         raise TrainingError(f"{name} returned {wrong[0]} for a game of {episode.game}")
