@@ -4,7 +4,7 @@ Paper: none; the warm start before free replies, with the stages of Paprika (arX
 Command: python -m dfc.launch --config=configs/smollm2_warm_start.py
   after python -m dfc.models.fetch smollm2-135m, which writes the model to the folder smollm2-135m.
 Hardware: a CPU with two cores and 8 GB of free memory.
-Time: not measured yet.
+Time: 18 minutes beside other work.
 Score: none; docs/results/smollm2.md has what configs/smollm2_free.py makes of it.
 Variant: --config.collect.demonstrator=strong imitates good play and not only the format.
 """

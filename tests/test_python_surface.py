@@ -176,3 +176,15 @@ def test_a_game_is_made_by_id_or_by_place():
     assert type(dfc.make_game(GAME)).__name__ == "Countdown"
     with pytest.raises(ValueError, match="no game"):
         dfc.make_game("Nothing-v0")
+
+
+def test_a_reward_that_returns_nothing_says_so_and_what_raises_says_where(tmp_path):
+    class Played:
+        game, steps, counted = "x", 1, True
+
+    path = tmp_path / "mine.py"
+    path.write_text("def nothing(episode):\n    pass\n\n\ndef wrong(episode):\n    return episode.no_such_thing\n")
+    with pytest.raises(TrainingError, match="returned NoneType None; expected a number, or one for each reply"):
+        rewards_of([Played()], RewardConfig(function=f"{path}:nothing"))
+    with pytest.raises(TrainingError, match=rf"raised AttributeError.* \({re.escape(str(path))}:6 in wrong\)"):
+        rewards_of([Played()], RewardConfig(function=f"{path}:wrong"))

@@ -8,8 +8,9 @@ from dfc.games import registry
 from dfc.games.game import Verdict
 from dfc.games.rng import GameRng
 from dfc.games.scripted import RandomLegal
-from dfc.players import sequential
+from dfc.players import player_specs, sequential
 from dfc.players.remote import FunctionPlayer, PlayerError
+from dfc.rollout import model_player
 
 
 def test_a_game_has_to_begin_and_a_function_has_to_be_wrapped_before_it_is_played():
@@ -107,3 +108,19 @@ def test_a_remote_player_that_fails_is_named():
     game.reset(0)
     with pytest.raises(PlayerError, match="nobody there"):
         sequential.play_sequentially(game, [FunctionPlayer(dead, retries=0), RandomLegal()], GameRng(0))
+
+
+def test_a_runs_policy_says_legal_actions_only_if_its_run_did(monkeypatch):
+    game = registry.make("Nim-v0")
+    for legal_only in (True, False):
+        stored = {"recipe": "grpo", "rollout": {"legal_only": legal_only}}
+        monkeypatch.setattr(player_specs, "run_config", lambda _, stored=stored: stored)
+        player = model_player.load_player("tiny_player", stop=("]",), max_reply_length=8)
+        assert player.legal_only == legal_only
+        monkeypatch.setattr(game, "legal_actions", lambda: ["[0 2]"])  # the only way to know what it chose among
+        replies = set()
+        for seed in range(6):
+            game.reset(seed)
+            replies.add(player.act(game, GameRng(seed)))
+        assert (replies == {"[0 2]"}) == legal_only
+        player.close()
