@@ -198,3 +198,18 @@ def test_copies_are_of_tokens_that_are_there_and_whoever_waits_has_somebody_to_w
     for slot in waiting:
         readers = [o for o in states if o != slot and o % 2 == slot % 2 and o not in waiting]
         assert any(prefixes.in_common(states[o].token_ids, states[slot].token_ids) >= prefixes.LEAST for o in readers)
+
+
+def test_scored_tokens_are_scored_whoever_has_read_them(params):
+    """What is asked for is processed, though another conversation has it in the cache."""
+    prompt, scored = opening(9, 60), opening(10, 20)
+    engine, found = make(params, 4), []
+    for _ in range(2):
+        slot = engine.open(0)
+        engine.append(slot, prompt)
+        engine.score(slot, scored)
+        while engine.busy:
+            found += engine.step()
+    assert engine.counts.shared_tokens == 59
+    assert [reply.token_ids for reply in found] == [scored] * 2
+    np.testing.assert_allclose(found[0].sampled_logprobs, found[1].sampled_logprobs, atol=1e-5)

@@ -73,8 +73,7 @@ def shared(
             same = weights(mine) == (theirs.weights if theirs.num_cached else weights(theirs))
             if theirs is mine or not same or (shard(other), theirs.adapter) != (shard(slot), mine.adapter):
                 continue
-            # The last token is processed in any case, for a reply.
-            common = min(in_common(mine.token_ids, theirs.token_ids), len(mine.token_ids) - 1)
+            common = min(in_common(mine.token_ids, theirs.token_ids), mine.most_shared)
             best = max(best, Copy(other, slot, min(common, theirs.num_cached)), key=lambda copy: copy.tokens)
             coming = max(coming, common if _reads(theirs) or other in read else 0)
         if coming >= max(LEAST, best.tokens + 1):

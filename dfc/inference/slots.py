@@ -167,6 +167,13 @@ class SlotState:
         return (len(self.token_ids) if self.stage == "score" else pending_reply.start) - 1 - self.num_cached
 
     @property
+    def most_shared(self) -> int:
+        """Tokens that need not be processed if the cache has them: not the last before a reply, nor what is scored."""
+        pending_reply = self.pending_reply
+        scored = pending_reply is not None and pending_reply.scored
+        return (pending_reply.start if scored and pending_reply is not None else len(self.token_ids)) - 1
+
+    @property
     def left(self) -> int:
         """Tokens its answer may still have."""
         return 0 if self.pending_reply is None else self.pending_reply.room - len(self.pending_reply.token_ids)
