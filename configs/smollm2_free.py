@@ -5,7 +5,7 @@ Command: python -m dfc.launch --config=configs/smollm2_free.py
   after python -m dfc.launch --config=configs/smollm2_warm_start.py, which makes the policy it starts from.
 Hardware: a CPU with two cores and 8 GB of free memory.
 Time: 6 minutes an iteration beside other work.
-Score: none: legal replies rose for three iterations and fell apart by the sixth; docs/results/smollm2.md.
+Score: none: legal replies rose for three iterations and fell apart after them; docs/results/smollm2.md.
 Variant: --config.optimizer.learning_rate=2e-4 --config.grpo.kl_coefficient=0.02 moves more slowly (not measured).
 """
 
