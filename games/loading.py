@@ -5,6 +5,7 @@
 
 import importlib
 import importlib.util
+import os
 import pathlib
 import sys
 import sysconfig
@@ -14,8 +15,10 @@ from types import ModuleType
 
 _ERROR_CHARACTERS = 500  # characters of an error's text
 _HINT = "name an existing file or module, or an id that `python -m dfc.games` lists"
-_LIBRARY = sysconfig.get_path("stdlib")
-_PACKAGE = str(pathlib.Path(__file__).resolve().parents[1]) + "/"
+# What is not code of one's own; unresolved, as tracebacks name it: in a checkout this folder is a link.
+_NOT_OWN = tuple(
+    f"{folder}{os.sep}" for folder in (pathlib.Path(__file__).parents[1], sysconfig.get_path("stdlib"), sys.prefix)
+)
 _LOCK = threading.RLock()  # episodes are begun by several threads; a file may name another one
 _FILES: dict[pathlib.Path, tuple[tuple[int, int], ModuleType]] = {}  # by resolved path: time and size, and what it held
 
@@ -109,8 +112,7 @@ def _line(path: pathlib.Path, shown: str, error: BaseException) -> str:
 def error_place(error: BaseException) -> str:
     """Returns where code of one's own raised, as `` (FILE:LINE in NAME)``; empty if none of it took part."""
     frames = traceback.extract_tb(error.__traceback__)
-    # Of packages, which lie within the library's folder, nothing either: the call of them is what can be mended.
-    own = [frame for frame in frames if not frame.filename.startswith((_PACKAGE, _LIBRARY, sys.prefix, "<"))]
+    own = [frame for frame in frames if not frame.filename.startswith((*_NOT_OWN, "<"))]
     return f" ({own[-1].filename}:{own[-1].lineno} in {own[-1].name})" if own else ""
 
 

@@ -11,6 +11,7 @@ from test_collect import StopsAfter, metrics, rows, run, same
 from dfc import validation
 from dfc.config import BuildData, Collect, EndpointConfig, Paprika, RolloutConfig
 from dfc.data import rows as training_rows
+from dfc.data.conversations import encode
 from dfc.errors import ConfigError
 from dfc.games.replay import replay
 from dfc.models import huggingface
@@ -59,7 +60,7 @@ def test_a_strong_player_wins_and_its_replies_are_what_is_learned(whole, tokeniz
         list(replay(row.record()))
 
 
-def test_its_tokens_are_those_of_a_game_that_the_model_plays(tmp_path, whole):
+def test_its_tokens_are_those_of_a_game_that_the_model_plays(tmp_path, whole, tokenizer):
     """A rollout's tokens are the oracle: whatever the model said, encoded anew, comes out as it was."""
     model = dataclasses.replace(
         CONFIG,
@@ -73,6 +74,9 @@ def test_its_tokens_are_those_of_a_game_that_the_model_plays(tmp_path, whole):
         first = int(np.argmax(row.mask))
         np.testing.assert_array_equal(own.token_ids[:first], row.token_ids[:first])
         assert int(np.argmax(own.mask)) == first
+        token_ids, mask = encode(row.messages, tokenizer)
+        np.testing.assert_array_equal(token_ids[: len(row.token_ids)], row.token_ids)
+        np.testing.assert_array_equal(mask[: len(row.mask)], row.mask)
     assert {row.provenance.model for row in rows(whole).values()} == {"strong"}
 
 

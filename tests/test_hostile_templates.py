@@ -154,7 +154,7 @@ def test_nothing_is_printed_where_nothing_departs(folder, capsys):
 def test_a_departure_is_printed_before_a_person_plays(monkeypatch, simulator):
     class Loaded:
         def __init__(self, *_, **__):
-            self.departure = "The chat template leaves something out."
+            self.departure, self.legal_only = "The chat template leaves something out.", False
 
     monkeypatch.setattr(model_player, "load_player", Loaded)
     out = io.StringIO()

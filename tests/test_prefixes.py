@@ -22,11 +22,12 @@ def params():
     return weights(0)
 
 
-def make(params, slots=8, mesh=None):
+def make(params, slots=8, mesh=None, rows=None):
     return Engine(
         CONFIG,
         params,
         slots=slots,
+        rows=rows,
         max_length=LENGTH,
         stop_token_ids=frozenset({3}),
         sampling=SAMPLING,
@@ -155,6 +156,38 @@ def test_eight_devices_say_what_one_does(params):
     assert engine.counts.shared_tokens == 12 * 90  # four shards, each with a reader of its own
 
 
+def test_a_copy_never_reads_where_another_one_has_written(params):
+    """One conversation takes the slot in which lies what the next one wants."""
+    engine, one, other = make(params, 3, rows=1), opening(11), opening(12)
+    first, second = engine.open(0), engine.open(1)
+    for slot, prompt in ((first, one), (second, other)):
+        engine.append(slot, prompt)
+        engine.ask(slot, 1)
+        while engine.busy:
+            engine.step()
+    engine.close(second)
+    found = [Talk(5, [[*one, 7]], cap=5), Talk(6, [[*other, 8]], cap=5)]
+    run(engine, found)
+    check(params, found)
+
+
+def test_a_conversation_that_could_copy_now_does_not_wait_for_little(params):
+    """Somebody reads 200 tokens of which the last ten would be new here."""
+    prompt = opening(13, 230)
+    engine = make(params, 4)
+    done = engine.open(0)
+    engine.append(done, prompt[:190])
+    engine.ask(done, 1)
+    while engine.busy:
+        engine.step()
+    states = {0: engine._slots[done]}
+    longer = [*prompt[:200], *opening(14, 30)]
+    states[1] = SlotState(1, "policy", 0, SAMPLING, longer, 64, PendingReply(230, 4), weights=0)
+    states[2] = SlotState(2, "policy", 0, SAMPLING, list(prompt), 0, PendingReply(230, 4))
+    copies, waiting = prefixes.shared([2], states, {}, lambda _: 0, lambda _: 0)
+    assert (copies, waiting) == ([prefixes.Copy(0, 2, 190)], {})
+
+
 # ---- the decision ----------------------------------------------------------------------------------------------------
 
 
@@ -180,7 +213,7 @@ def test_copies_are_of_tokens_that_are_there_and_whoever_waits_has_somebody_to_w
         return dataclasses.replace(made, in_flight=in_flight)
 
     states = {slot: state(*values) for slot, values in enumerate(here)}
-    left = {slot + 4: dataclasses.replace(state(*values), pending_reply=None) for slot, values in enumerate(gone)}
+    left = {slot + 3: dataclasses.replace(state(*values), pending_reply=None) for slot, values in enumerate(gone)}
     new = [slot for slot, one in states.items() if not one.num_cached and not one.in_flight]
     copies, waiting = prefixes.shared(new, states, left, lambda slot: slot % 2, lambda _: 1)
     assert {copy.target for copy in copies}.isdisjoint(waiting)
@@ -195,9 +228,13 @@ def test_copies_are_of_tokens_that_are_there_and_whoever_waits_has_somebody_to_w
         )
         assert prefixes.LEAST <= copy.tokens < len(mine.token_ids)
         assert copy.source % 2 == copy.target % 2
-    for slot in waiting:
-        readers = [o for o in states if o != slot and o % 2 == slot % 2 and o not in waiting]
-        assert any(prefixes.in_common(states[o].token_ids, states[slot].token_ids) >= prefixes.LEAST for o in readers)
+        # Nothing is read where something is written: neither a target nor a slot that a new conversation reads into.
+        assert copy.source == copy.target or copy.source not in new
+    for slot, reader in waiting.items():
+        assert reader not in waiting
+        assert reader != slot
+        assert reader % 2 == slot % 2
+        assert prefixes.in_common(states[reader].token_ids, states[slot].token_ids) >= prefixes.LEAST
 
 
 def test_scored_tokens_are_scored_whoever_has_read_them(params):

@@ -111,12 +111,12 @@ def test_a_text_reward_that_is_none_is_told_before_anything_runs(tmp_path):
         dfc.run(small_run(reward=RewardConfig(text="nowhere.py:f")), workdir=tmp_path / "run")
 
 
-def test_texts_are_paid_at_their_turns_and_the_rest_at_the_last(own):
+def test_the_mean_of_what_texts_are_worth_is_added_at_the_end(own):
     played = episode("policy", "replaced", "policy", outcome="win", texts=["[A]", "[B]", "[c]"])
     (found,) = rewards_of([played], RewardConfig(text=f"{own}:loud"))
-    np.testing.assert_allclose(found, [0.5, 0, 1 / 3])  # two of its own replies, one in capitals; a win in three steps
+    assert found == pytest.approx(1 / 3 + 0.5)  # a win in three steps; of two replies of its own, one in capitals
     (both,) = rewards_of([played], RewardConfig(function=f"{own}:turns", text=f"{own}:loud"))
-    np.testing.assert_allclose(both, [3.5, 3, 3])
+    np.testing.assert_allclose(both, [3, 3, 3.5])
 
 
 # ---- what does not pay -----------------------------------------------------------------------------------------------
@@ -126,6 +126,24 @@ def test_texts_are_paid_at_their_turns_and_the_rest_at_the_last(own):
 def test_a_longer_game_is_not_paid_more_for_the_same_words(own, steps):
     (found,) = rewards_of([episode(*["policy"] * steps, texts=["[A]"] * steps)], RewardConfig(text=f"{own}:loud"))
     assert total(found) == pytest.approx(-1 + 1)  # a loss, and the mean of what was said
+
+
+def test_no_turn_of_a_longer_game_learns_to_go_on_for_the_same_words(own):
+    played = [episode(*["policy"] * steps, texts=["[A]"] * steps) for steps in (2, 4, 2, 4)]
+    values = rewards_of(played, RewardConfig(text=f"{own}:loud"))
+    assert rl.sequences(played, values, CONFIG, 0) == []
+
+
+def test_a_game_that_failed_ends_no_run(own):
+    """Its last reply is in its tokens and not on record."""
+    failed = episode("policy", "policy")
+    failed.replies.pop(0)
+    failed.failure = "the game raised"
+    played = [failed, episode("policy"), episode("policy", "policy", outcome="win")]
+    values = rewards_of(played, RewardConfig(function=f"{own}:turns"))
+    values[1] = [0.0]
+    (share,) = rl.sequences(played, values, CONFIG, 0)
+    assert len(share) == 2
 
 
 def test_filling_the_context_is_never_worth_more_than_the_reply_that_plays_on(own):
@@ -139,7 +157,7 @@ def test_filling_the_context_is_never_worth_more_than_the_reply_that_plays_on(ow
     assert len(rambling.advantage) == len(played[0].sample.mask)
     assert (rambling.advantage[last] < 0).all()
     (texts,) = rewards_of([played[0]], RewardConfig(text=f"{own}:loud"))
-    assert texts == [0.0, 0.0, -1.0]
+    assert texts == -1
 
 
 def test_a_context_that_the_game_fills_costs_the_reply_before(own):
@@ -228,7 +246,7 @@ def test_tokens_that_show_other_replies_than_the_record_are_refused():
 
 def test_a_run_learns_from_turns_and_keeps_them_on_record(tmp_path, own):
     reward = RewardConfig(function=f"{own}:turns", text=f"{own}:loud")
-    wanted = dataclasses.replace(small_run(reward=reward, epsilon=0.3), trajectories_per_seed=4)
+    wanted = dataclasses.replace(small_run(reward=reward, epsilon=0.6), trajectories_per_seed=8)
     with jax.numpy_dtype_promotion("standard"):
         folder = dfc.run(wanted, workdir=tmp_path / "run")
     lines = [json.loads(line) for line in (folder / "episodes.jsonl").read_text().splitlines()]

@@ -42,7 +42,7 @@ class RewardConfig:
         `dfc.episodes.Episode` and returns a number, or one for each reply of the policy's seat; of this section only
         `text` is read beside it and, with a number for each reply, `overrun`, which the last turn costs.
       text: what a reply's wording is worth, in the same form: a function that takes the text of one of the policy's
-        replies and returns a number. The mean over an episode's replies is added, each at its turn.
+        replies and returns a number. The mean over an episode's replies is added.
     """
 
     format: bool = True

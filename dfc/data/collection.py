@@ -32,6 +32,7 @@ from dfc.games.rng import derive_seed
 from dfc.models import model_folders
 from dfc.models.safetensors_format import Location
 from dfc.players import player_specs
+from dfc.rollout import trained_weights
 from dfc.rollout.runner import EpisodeSpec, all_failed, system_prompt
 from dfc.runs.run_folder import git_commit
 from dfc.runs.stop_signals import Stop
@@ -57,7 +58,7 @@ def make_provenance(config: CollectingRun, source: Location) -> Provenance:
     demonstrator = config.demonstrator if isinstance(config, Collect) else ""
     if demonstrator:
         commit = multihost.broadcast(git_commit() if multihost.is_primary() else None)
-        settings = {**limits, "simulators": config.simulators, "tokenizer": source.name}
+        settings = {**limits, "simulators": config.simulators, "tokenizer": trained_weights.kind_of(str(source))[1]}
         return Provenance(player_specs.parse(demonstrator).name, demonstrator, settings, config.seed, commit)
     found = [model_folders.weights_hash(source), git_commit()] if multihost.is_primary() else None
     model_hash, commit = multihost.broadcast(found)

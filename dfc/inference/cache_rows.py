@@ -26,13 +26,15 @@ class CacheRows:
     shapes: Shapes
 
     def copied(self, cache: Cache, copies: Sequence[Copy]) -> Cache:
-        """Returns the cache after copies within shards, as many in one call as a call has rows."""
+        """Returns the cache after copies within shards, none of which is from where another one writes.
+
+        A call copies as few rows as a program has: what it takes out lies beside the whole cache.
+        """
         source = {copy.target: copy.source for copy in copies}
         tokens = {copy.target: copy.tokens for copy in copies}
         by_shard = self.slot_allocator.by_shard(source)
-        most = max(map(len, by_shard))
-        rows = self.shapes.rows_for(most)
-        for start in range(0, most, rows):
+        rows = self.shapes.rows[0]
+        for start in range(0, max(map(len, by_shard)), rows):
             some = [slot for shard in by_shard for slot in shard[start : start + rows]]
             at = self.slot_allocator.assign(some, rows, whole=False)
             targets = self.slot_allocator.rows(at, rows)

@@ -5,12 +5,12 @@ them. `launch` sends one call to the device, for the rows that need the same thi
 or decoding. `collect` waits for a call and returns the replies it finished; `step` does both. While a call runs, others
 can be launched for other rows, and the host can do its own work.
 
-No token is ever prefilled twice: what a new conversation has in common with one that is there, or was in a slot that is
-free since, is copied (`dfc.inference.prefixes`). A slot that waits costs next to nothing: a call takes the rows it is
-for out of the resident cache, rounded up to the next number of rows that a program has. What a slot answers depends on
-its seed, its tokens and the weights; not on the others, on which slot it has or on when it was admitted. That is up to
-rounding: sums of another shape are taken in another order, and a token may differ where its random number lies that
-close to a boundary.
+A conversation never prefills a token twice, and what a new one has in common with one that is there, or was in a slot
+that is free since, is copied (`dfc.inference.prefixes`). A slot that waits costs next to nothing: a call takes the rows
+it is for out of the resident cache, rounded up to the next number of rows that a program has. What a slot answers
+depends on its seed, its tokens and the weights; not on the others, on which slot it has or on when it was admitted.
+That is up to rounding: sums of another shape are taken in another order, and a token may differ where its random number
+lies that close to a boundary.
 
 Several policies answer from one engine: by name, as full weights, or as adapters of one pool within one call.
 
@@ -22,7 +22,7 @@ what decides a shape or the length of a loop is agreed before each call, so host
 import collections
 import dataclasses
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal
 
 import jax
@@ -39,7 +39,7 @@ from dfc.inference.checks import check_numbers, check_seed, check_token_ids
 from dfc.inference.prefixes import Copy
 from dfc.inference.programs import EnginePolicy, EngineWeights, Shape, pool_size, programs
 from dfc.inference.sampling import filters_of
-from dfc.inference.scheduler import DECODE, PREFILL, SCORE, Plan, Planner
+from dfc.inference.scheduler import DECODE, PATIENCE, PREFILL, SCORE, Plan, Planner
 from dfc.inference.slots import EngineCounts, EngineReply, Parked, PendingReply, SlotAllocator, SlotState
 from dfc.models.config import DecoderConfig
 from dfc.models.transformer import Adapters, Params
@@ -220,7 +220,7 @@ class Engine:
         """Ends a conversation; the slot is free at once, also in the middle of a reply."""
         state = self._state(slot)  # a slot given back twice would be given to two conversations
         state.pending_reply = None
-        if not state.in_flight:
+        if state.num_cached and not state.in_flight:
             self._left[slot] = state
         del self._slots[slot]
         self.slot_allocator.release(slot)
@@ -373,7 +373,7 @@ class Engine:
         self._flight.append(self._run(plan, chosen))
         return True
 
-    def _share(self, ready: Mapping[int, SlotState]) -> set[int]:
+    def _share(self, ready: Mapping[int, SlotState]) -> Collection[int]:
         """Copies what new conversations have in common with others; returns the slots that wait for such a one."""
         new = [s for s, state in ready.items() if not state.num_cached and state.stage == "prefill"]
         new.sort(key=lambda slot: ready[slot].since)
@@ -391,6 +391,8 @@ class Engine:
             state.num_cached, state.weights = copy.tokens, self._policies[state.policy].serial
             self._left.pop(copy.target, None)
             self.counts.shared_tokens += copy.tokens
+        for reader in waiting.values():  # the planner does not know how many wait for it
+            self._slots[reader].since = min(self._slots[reader].since, self.counts.calls - PATIENCE)
         return waiting
 
     def anyone(self, flag: bool) -> bool:
@@ -455,11 +457,10 @@ class Engine:
                         for nodes, branches in trie_sizes if plan.stage != SCORE else [(0, 0)]:
                             self._run(dataclasses.replace(plan, nodes=nodes, branches=branches), [])
                             count += 1
-        for rows in () if self._own else sizes.rows:
-            for length in filter(None, sizes.cache_buckets):
-                idle = self.slot_allocator.rows({}, rows)
-                self._cache = self._programs.copy(self._cache, idle, idle, length)
-                count += 1
+        for length in () if self._own else filter(None, sizes.cache_buckets):
+            idle = self.slot_allocator.rows({}, sizes.rows[0])
+            self._cache = self._programs.copy(self._cache, idle, idle, length)
+            count += 1
         for leaf in jax.tree.leaves(self._cache):
             leaf.block_until_ready()
         return count

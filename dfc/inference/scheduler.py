@@ -16,7 +16,7 @@ from dfc.inference.slots import SlotAllocator, SlotState, Stage
 
 STAGES: tuple[Stage, ...] = ("prefill", "score", "decode")  # what goes first, first
 PREFILL, SCORE, DECODE = range(3)
-_PATIENCE = 4  # calls that those in prefill wait for company
+PATIENCE = 4  # calls that those in prefill wait for company
 _LEAST_NODES, _LEAST_CHOICES = 1024, 32  # every size of a trie is a program of its own
 Ready = Mapping[int, SlotState]  # by slot
 
@@ -89,14 +89,14 @@ class Planner:
     def _plan_for(self, ready: Ready, slots: list[int], policy: int) -> tuple[Plan, list[int]]:
         """Returns a call for some of the slots of one policy.
 
-        Those in prefill wait for more of their kind while calls for those that decode get more done, `_PATIENCE` calls.
+        Those in prefill wait for more of their kind while calls for those that decode get more done, `PATIENCE` calls.
         """
         reading, scoring, writing = ([slot for slot in slots if ready[slot].stage == stage] for stage in STAGES)
         alike, rate = self._alike(ready, writing)
         if reading:
             latest = max(ready[slot].since for slot in slots)
-            by_shard, rows, width, prefill_rate = self._prefill(ready, reading, latest - _PATIENCE)
-            if prefill_rate < rate and ready[reading[0]].since > latest - _PATIENCE:
+            by_shard, rows, width, prefill_rate = self._prefill(ready, reading, latest - PATIENCE)
+            if prefill_rate < rate and ready[reading[0]].since > latest - PATIENCE:
                 reading = []
         if reading:
             longest = max(ready[slot].num_cached for shard in by_shard for slot in shard[:rows])

@@ -39,8 +39,8 @@ def reward(episode: Episode, config: RewardConfig) -> float:
 def rewards_of(episodes: Sequence[Episode], config: RewardConfig) -> list[Worth]:
     """Returns what episodes are worth: `reward`, or what the configured functions return; 0 where that does not count.
 
-    A function of episodes may return a number for each of the policy's replies. What `config.text` says of replies is
-    added at their turns, divided by their number, and the rest is paid at the last turn.
+    A function of episodes may return a number for each of the policy's replies. The mean of what `config.text` says of
+    its replies is added.
 
     Raises:
       TrainingError: a function raises, returns no finite number, or not one for each reply.
@@ -130,16 +130,16 @@ def _of_every_turn(worth: list[float], episode: Episode, config: RewardConfig) -
 
 
 def _with_texts(worth: Worth, episode: Episode, function: Callable[..., Any], name: str) -> Worth:
-    """Returns rewards of turns with what a function says of the policy's own replies, divided by their number."""
-    sampled = turns(episode)
-    if not sampled:
-        return worth
-    found = worth if isinstance(worth, list) else [0.0] * (len(sampled) - 1) + [worth]
-    said = [reply for reply in episode.replies if reply.seat == episode.seat]
-    own = [number for number, reply in enumerate(said) if reply.speaker == "policy"]
-    for number in own:
-        value = _asked(function, said[number].text, name, episode)
+    """Returns rewards with the mean of what a function says of the policy's own replies, paid at the end.
+
+    Paid reply by reply, a turn with more of them to come would be worth more than one that ends the game.
+    """
+    own = [reply.text for reply in episode.replies if reply.seat == episode.seat and reply.speaker == "policy"]
+    said = [_asked(function, text, name, episode) for text in own]
+    for value in said:
         if isinstance(value, list):
             raise TrainingError(f"{name} returned {len(value)} numbers for one reply of {episode.game}; return one")
-        found[number] += value / len(own)
-    return found
+    mean = float(np.mean(said)) if said else 0.0
+    if isinstance(worth, list):
+        return [*worth[:-1], worth[-1] + mean] if worth else worth
+    return worth + mean

@@ -192,7 +192,11 @@ def sequences(episodes: Sequence[Episode], values: Sequence[Worth], config: RlRu
     worth: Sequence[float | np.ndarray] = np.where(keep, relative, 0).tolist()
     if by_turn:
         kept = np.where(keep, relative, 0)
-        worth = [episode_advantages.of_tokens(episode, row) for episode, row in zip(episodes, kept, strict=True)]
+        # Of a game that failed tokens and record may differ; nothing is learned from it.
+        worth = [
+            episode_advantages.of_tokens(episode, row) if row.any() else 0.0
+            for episode, row in zip(episodes, kept, strict=True)
+        ]
     return share_out(samples, worth, members, config.grpo.updates_per_iteration, seed)
 
 
