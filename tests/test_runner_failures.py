@@ -33,6 +33,10 @@ class RaisesAt:
         return RandomLegal().act(game, rng)
 
 
+PLACE = r" \(.*test_runner_failures\.py:\d+ in {}\)"  # of the line that raised
+BREAK = PLACE.format("_break")
+
+
 def raising(error):
     def deed():
         raise error
@@ -54,10 +58,11 @@ def test_a_player_that_raises_ends_its_game_as_failed_and_no_other(tokenizer):
             assert "failure" not in episode.record()
             continue
         count = len(episode.replies)
-        assert episode.failure == (
+        expected = (
             f"opponent other for seat {1 - episode.seat}, reply {count + 1} of the game, raised "
             "LookupError: no such opening"
         )
+        assert re.fullmatch(re.escape(expected) + PLACE.format("deed"), episode.failure)
         assert episode.record()["failure"] == episode.failure
         assert (truncated(episode), episode.forfeited_by, episode.malformed) == (True, None, False)
         assert episode.replies == whole.replies[:count]
@@ -107,16 +112,23 @@ class Broken(TicTacToe):
 @pytest.mark.parametrize(
     ("where", "failure"),
     [
-        ("reset", r"game\.reset raised RuntimeError: broken reset"),
-        ("observation", r"game\.observation for seat \d, reply 3 of the game, raised RuntimeError: broken observation"),
+        ("reset", r"game\.reset raised RuntimeError: broken reset" + BREAK),
+        (
+            "observation",
+            r"game\.observation for seat \d, reply 3 of the game, raised RuntimeError: broken observation" + BREAK,
+        ),
         ("legal_actions", r"(game\.legal_actions|opponent other) for seat \d, reply 3 .* RuntimeError: broken legal.*"),
         (
             "step",
-            r"game\.step for seat 0, reply 3 of the game, raised RuntimeError: broken step; the reply was '\[\d\]'",
+            r"game\.step for seat 0, reply 3 of the game, raised RuntimeError: broken step"
+            + BREAK
+            + r"; the reply was '\[\d\]'",
         ),
         (
             "end",
-            r"game\.step for seat \d, reply \d of the game, raised RuntimeError: broken end; the reply was '\[\d\]'",
+            r"game\.step for seat \d, reply \d of the game, raised RuntimeError: broken end"
+            + BREAK
+            + r"; the reply was '\[\d\]'",
         ),
         ("to_move", r"game\.to_move is 7, expected a seat from 0 to 1"),
     ],
