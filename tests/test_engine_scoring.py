@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from engine_schedules import distributions, log_softmax
 from tiny_models import random_params, tiny
 
 from dfc.config import SamplingConfig
@@ -67,30 +68,6 @@ def logits_of(params, token_ids):
     tokens[0, : len(token_ids)], segments[0, : len(token_ids)] = token_ids, 1
     positions = np.arange(MAX_LENGTH, dtype=np.int32)[None] * segments
     return np.asarray(_whole(CONFIG, params, tokens, positions, segments), np.float64)[0, : len(token_ids)]
-
-
-def log_softmax(row):
-    shifted = row - row.max()
-    return shifted - np.log(np.exp(shifted).sum())
-
-
-def distributions(row, sampling):
-    """The filtered log-probabilities, and those where rounding moves an id in or out of a filter."""
-    if sampling.temperature == 0:
-        return [np.where(np.arange(len(row)) == best, 0.0, -np.inf) for best in np.flatnonzero(row >= row.max() - 1e-4)]
-    found = []
-    for shift in (0.0, 1e-5, -1e-5):
-        p = np.exp(log_softmax(row / sampling.temperature))
-        if sampling.top_k:
-            p[p < np.sort(p)[-sampling.top_k]] = 0
-        if sampling.top_p < 1:
-            falling = np.sort(p)[::-1]
-            last = np.searchsorted(falling.cumsum() / p.sum(), sampling.top_p + shift)
-            p[p < falling[last]] = 0
-        p[p < sampling.min_p * (1 + shift) * p.max()] = 0
-        with np.errstate(divide="ignore"):
-            found.append(np.log(p / p.sum()))
-    return found
 
 
 def check(params, sampling, before, reply):

@@ -10,7 +10,7 @@ import numpy as np
 
 from dfc.config import Collect
 from dfc.data.conversations import encode
-from dfc.data.trajectories import Message
+from dfc.data.trajectories import seen_by
 from dfc.episodes import Episode
 from dfc.games import registry
 from dfc.games.replay import replay
@@ -34,7 +34,6 @@ class Demonstrations:
     Attributes:
       source: the folder of the model whose tokenizer and chat template write the games down.
       device: what computes, in words.
-      players: the demonstrator and, of its own, the opponent.
       concurrency: games that are played side by side.
     """
 
@@ -98,12 +97,8 @@ class Demonstrations:
         return episode if episode.failed else dataclasses.replace(episode, sample=self._sample(episode))
 
     def _sample(self, episode: Episode) -> Sample:
-        system = system_prompt(self._config.rollout)
-        messages = [] if system is None else [Message("system", system)]
-        for turn in replay(episode.record()):
-            if turn.seat == episode.seat:
-                messages += [Message("user", turn.observation), Message("assistant", turn.reply)]
-        if len(messages) < 2:  # the demonstrator was never asked
+        if not episode.steps:
             return Sample.empty()
-        token_ids, mask = encode(messages, self._tokenizer)
+        system = system_prompt(self._config.rollout)
+        token_ids, mask = encode(seen_by(replay(episode.record()), episode.seat, system), self._tokenizer)
         return Sample(token_ids, mask, np.zeros(len(token_ids), np.float32))

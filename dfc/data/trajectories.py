@@ -256,10 +256,6 @@ def from_episode(
     """
     record = episode.record()
     turns = _replayed(record, complete=not episode.failed)
-    messages = [] if system is None else [Message("system", system)]
-    for turn in turns:
-        if turn.seat == episode.seat:
-            messages += [Message("user", turn.observation), Message("assistant", turn.reply)]
     game = registry.make(episode.game, **episode.options)
     split = getattr(game, "split", None) if game.info.splits else None
     return Trajectory(
@@ -281,7 +277,7 @@ def from_episode(
         measures=dict(episode.measures),
         provenance=provenance,
         policy_version=episode.policy_version,
-        messages=tuple(messages),
+        messages=seen_by(turns, episode.seat, system),
         token_ids=episode.sample.token_ids,
         mask=episode.sample.mask,
         sampled_logprobs=episode.sample.sampled_logprobs if keep_logprobs else None,
@@ -289,6 +285,15 @@ def from_episode(
         outcomes=episode.outcomes,
         forfeited_by=episode.forfeited_by,
     )
+
+
+def seen_by(turns: Iterable[ReplayedTurn], seat: int, system: str | None) -> tuple[Message, ...]:
+    """Returns a game as one seat saw it: what it was shown before, its observations and its replies."""
+    messages = [] if system is None else [Message("system", system)]
+    for turn in turns:
+        if turn.seat == seat:
+            messages += [Message("user", turn.observation), Message("assistant", turn.reply)]
+    return tuple(messages)
 
 
 def _replayed(record: Mapping[str, Any], *, complete: bool) -> list[ReplayedTurn]:

@@ -107,7 +107,7 @@ def _asked(function: Callable[..., Any], about: Episode | str, name: str, episod
     try:
         several = isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim)
         found: Worth = [float(each) for each in value] if several else float(value)
-    except Exception as error:
+    except Exception as error:  # float() of something of one's own may raise anything
         what = f"{type(value).__name__} {str(value)[:_SHOWN]}"
         raise TrainingError(f"{name} returned {what}; expected a number, or one for each reply") from error
     wrong = [each for each in (found if isinstance(found, list) else [found]) if not math.isfinite(each)]

@@ -189,9 +189,9 @@ def sequences(episodes: Sequence[Episode], values: Sequence[Worth], config: RlRu
     keep = relative != 0
     if config.half_negative:
         keep &= rewards.keep_half_of_negatives(relative.ravel(), seed).reshape(relative.shape)
-    worth: Sequence[float | np.ndarray] = np.where(keep, relative, 0).tolist()
+    kept = np.where(keep, relative, 0)
+    worth: Sequence[float | np.ndarray] | np.ndarray = kept
     if by_turn:
-        kept = np.where(keep, relative, 0)
         # Of a game that failed tokens and record may differ; nothing is learned from it.
         worth = [
             episode_advantages.of_tokens(episode, row) if row.any() else 0.0
