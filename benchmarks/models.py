@@ -23,7 +23,6 @@ import json
 import os
 import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import rollout_workloads as workloads
 
 import dfc
 from dfc.config import OptimizerConfig, TrainingConfig
@@ -85,15 +85,8 @@ def likelihood(logprobs: jax.Array, batch: TokenBatch, _: jax.Array | None) -> L
 
 def median_seconds(contestants: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
     """Returns the median time of each function; they take turns."""
-    times: dict[str, list[float]] = {name: [] for name in contestants}
-    for function in contestants.values():
-        function()
-    for _ in range(repeats):
-        for name, function in contestants.items():
-            begun = time.perf_counter()
-            function()
-            times[name].append(time.perf_counter() - begun)
-    return {name: statistics.median(found) for name, found in times.items()}
+    found = workloads.take_turns(contestants, repeats)
+    return {name: statistics.median(seconds) for name, seconds in found.items()}
 
 
 def matrix_rate(torch: Any, repeats: int) -> float:  # noqa: ANN401 - a module
@@ -286,7 +279,9 @@ def main() -> None:
     parser.add_argument("--sizes", default=",".join(SIZES))
     parser.add_argument("--lengths", default="512,2048")
     parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--clock", choices=workloads.CLOCKS, default="wall", help="cpu: on a busy machine, one core")
     options = parser.parse_args()
+    workloads.use_clock(options.clock)
     if jax.default_backend() == "gpu":
         rows = on_gpu(options.repeats)
     else:

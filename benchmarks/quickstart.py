@@ -275,7 +275,7 @@ def _sample_next(
     sampling: SamplingConfig,
 ) -> tuple[jax.Array, Any]:
     model = bind(config, params)
-    hidden, cache = model.feed(tokens, start, cache)
+    hidden, cache = model.extend(tokens, start, cache)
     final = jnp.take_along_axis(hidden, last[:, None, None], axis=1)[:, 0]
     logits = jnp.matmul(final, model.output_embedding.T, preferred_element_type=jnp.float32)
     rows = row_sampling([sampling] * len(start))

@@ -195,7 +195,7 @@ def ask_all(engine: Engine, slots: Sequence[int], count: int) -> None:
 
 
 def decode_seconds(engine: Engine, slots: Sequence[int], count: int, repeats: int) -> list[float]:
-    """Returns the wall seconds of sampling `count` tokens in every slot, again and again from where the slots are now.
+    """Returns the seconds of sampling `count` tokens in every slot, again and again from where the slots are now.
 
     It happens once before the clock starts. Afterwards the slots are where they were.
     """
@@ -213,7 +213,7 @@ def decode_seconds(engine: Engine, slots: Sequence[int], count: int, repeats: in
 
 
 class Generate:
-    """The same checkpoint behind `transformers`' `generate` on torch, in float32."""
+    """The same checkpoint behind `transformers`' `generate` on torch, in float32; on a GPU where jax uses one."""
 
     def __init__(self, folder: Path, attention: str) -> None:
         import torch  # noqa: PLC0415 - slow to import, and not every part has a baseline
@@ -222,8 +222,11 @@ class Generate:
         torch.set_num_threads(threads())
         torch.manual_seed(0)
         self._torch = torch
-        self._model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation=attention)
-        self._model.eval()
+        self._device = "cuda" if jax.default_backend() == "gpu" else "cpu"
+        if self._device == "cuda" and not torch.cuda.is_available():
+            raise SystemExit("jax runs on a GPU and torch does not: install torch with CUDA, both sides use one device")
+        model: Any = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation=attention)
+        self._model = model.to(self._device).eval()
         self._model.generation_config.pad_token_id = 0  # no row ever ends early; silences a warning
 
     def __call__(
@@ -232,6 +235,7 @@ class Generate:
         count: int,
         cache: Any = None,  # noqa: ANN401 - torch has its own class
         *,
+        mask: np.ndarray | None = None,
         sampling: SamplingConfig = SAMPLING,
     ) -> tuple[np.ndarray, Any]:
         """Samples `count` tokens after each row of tokens [B, T]; returns all tokens [B, T + count] and the cache.
@@ -240,13 +244,14 @@ class Generate:
           tokens: the whole history.
           count: tokens to sample.
           cache: of an earlier call on the beginning of the same history, or None.
+          mask: 1 where a token is attended to, 0 where not, like tokens; None: everywhere.
           sampling: temperature and min-p are used.
         """
         with self._torch.inference_mode():
-            token_ids = self._torch.from_numpy(np.ascontiguousarray(tokens, np.int64))
+            token_ids = self._tensor(tokens)
             found = self._model.generate(
                 token_ids,
-                attention_mask=self._torch.ones_like(token_ids),
+                attention_mask=self._torch.ones_like(token_ids) if mask is None else self._tensor(mask),
                 past_key_values=cache,
                 use_cache=True,
                 do_sample=True,
@@ -258,28 +263,53 @@ class Generate:
                 min_new_tokens=count,
                 return_dict_in_generate=True,
             )
-        generated: np.ndarray = found.sequences.numpy()
+        generated: np.ndarray = found.sequences.cpu().numpy()
         if generated.shape[1] != tokens.shape[1] + count:
             raise SystemExit(f"generate sampled {generated.shape[1] - tokens.shape[1]} tokens instead of {count}")
         return generated, found.past_key_values
 
+    def _tensor(self, values: np.ndarray) -> Any:  # noqa: ANN401 - torch has its own class
+        return self._torch.from_numpy(np.ascontiguousarray(values, np.int64)).to(self._device)
+
     def logprobs(self, tokens: np.ndarray) -> np.ndarray:
         """Returns the log-probability of each token [B, T] but a row's first, given those before it: [B, T - 1]."""
         with self._torch.inference_mode():
-            token_ids = self._torch.from_numpy(np.ascontiguousarray(tokens, np.int64))
+            token_ids = self._tensor(tokens)
             logits = self._model(token_ids, use_cache=False).logits[:, :-1].float()
             found = self._torch.log_softmax(logits, -1).gather(-1, token_ids[:, 1:, None])[..., 0]
-        values: np.ndarray = found.numpy()
+        values: np.ndarray = found.cpu().numpy()
         return values
 
-    def converse(self, rows: int, turns: Turns, token_ids: TokenSource, *, keep_cache: bool = False) -> int:
-        """Holds `rows` conversations of equal lengths side by side, unpadded; returns how many tokens were sampled."""
-        history, cache = np.zeros((rows, 0), np.int64), None
-        for observation, action in turns:
-            seen = np.asarray([token_ids(observation) for _ in range(rows)], np.int64)
-            history, made = self(np.concatenate([history, seen], axis=1), action, cache)
+    def converse(self, talks: Sequence[Turns], token_ids: TokenSource, *, keep_cache: bool = False) -> int:
+        """Holds conversations side by side, all of them one turn at a time; returns how many tokens were sampled.
+
+        Rows are padded on the left where observations differ in length, and sample as many tokens as the longest reply
+        of the turn; what is beyond a row's own reply is not attended to. A row leaves when its conversation is over.
+
+        Args:
+          talks: the conversations.
+          token_ids: of the observations.
+          keep_cache: hand the cache on from turn to turn; False: prefill each history again, padded anew.
+        """
+        live, cache = list(talks), None
+        history, mask = np.zeros((2, len(live), 0), np.int64)
+        for turn in range(max(map(len, talks))):
+            staying = np.flatnonzero([turn < len(talk) for talk in live])
+            if len(staying) < len(live):
+                live, history, mask = [live[row] for row in staying], history[staying], mask[staying]
+                if cache is not None:
+                    cache.batch_select_indices(self._tensor(staying))
+            observed, replied = np.asarray([talk[turn] for talk in live]).T[:, :, None]
+            new = (np.arange(observed.max()) >= observed.max() - observed).astype(np.int64)
+            seen = new * np.asarray([token_ids(new.shape[1]) for _ in live], np.int64)
+            mask = np.concatenate([mask, new], axis=1)
+            history, made = self(np.concatenate([history, seen], axis=1), int(replied.max()), cache, mask=mask)
+            mask = np.concatenate([mask, np.arange(replied.max()) < replied], axis=1, dtype=np.int64)
             cache = made if keep_cache else None
-        return rows * sum(action for _, action in turns)
+            if not keep_cache:  # what is not attended to goes to the left, and away as far as all rows have such
+                order = np.argsort(mask, axis=1, kind="stable")[:, mask.shape[1] - int(mask.sum(axis=1).max()) :]
+                history, mask = (np.take_along_axis(x, order, axis=1) for x in (history, mask))
+        return sum(replied for talk in talks for _, replied in talk)
 
 
 def require_same_weights(engine: Engine, baseline: Generate, token_ids: TokenSource) -> float:
@@ -396,11 +426,27 @@ def threads() -> int:
     return len(os.sched_getaffinity(0))
 
 
+CLOCKS: Mapping[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
+_CLOCK = "DFC_BENCHMARK_CLOCK"  # in the environment, so that processes of one point each have it
+
+
+def use_clock(name: str) -> None:
+    """Chooses what `seconds_of` counts: wall time, or processor time of this process.
+
+    On a machine that does other work the processor time of one thread is what can be compared; with several, torch's
+    spin while they wait for a core, and are counted.
+    """
+    if name == "cpu" and threads() > 1:
+        raise SystemExit(f"--clock=cpu compares one thread a side, got {threads()} cores; run under taskset -c 0")
+    os.environ[_CLOCK] = name
+
+
 def seconds_of(work: Callable[[], object]) -> float:
-    """Returns the wall seconds of one call."""
-    begun = time.perf_counter()
+    """Returns the seconds of one call by the chosen clock."""
+    clock = CLOCKS[os.environ.get(_CLOCK, "wall")]
+    begun = clock()
     work()
-    return time.perf_counter() - begun
+    return clock() - begun
 
 
 def best_seconds(work: Callable[[], object], repeats: int, passes: int = 1) -> float:
@@ -415,7 +461,7 @@ def best_seconds(work: Callable[[], object], repeats: int, passes: int = 1) -> f
 
 
 def take_turns(contestants: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
-    """Returns each contestant's wall seconds; all run once before the clock starts, then they take turns."""
+    """Returns each contestant's seconds; all run once before the clock starts, then they take turns."""
     for work in contestants.values():
         work()
     times: dict[str, list[float]] = {name: [] for name in contestants}

@@ -10,10 +10,10 @@ key/value cache, under `torch.inference_mode`.
 single    32 rows of 128 tokens get 64 new tokens each. New tokens per second over the whole call; prefilling the prompt
           (a call for one token) and decoding (the difference, 63 tokens) apart. The baseline's attention is eager or
           fused, whichever took less time in one trial. Aim: 3 times.
-turns     64 conversations of 10 and of 20 turns, 60 tokens of observation and 16 of reply in each, 5M. Ours keeps every
-          conversation's cache; the baseline gets the whole history at every turn, rows of equal length, no padding.
-          Aims: 5 times at 10 turns, 9 at 20. Beside them, without an aim: `generate` with the cache of the turn before
-          handed on, which equal lengths allow; and our engine with its slot closed at every turn (aim 4 at 20).
+turns     64 conversations of 10 and of 20 turns, 5M: equal ones, 60 tokens of observation and 16 of reply in each, and
+          ragged ones of 20 to 100 and 4 to 28. Ours keeps every conversation's cache. The baseline is `generate` on
+          the whole history at every turn (aim 4 times) and with the cache of the turn before handed on (aim 1); ragged
+          rows are padded on the left, all at one turn. Beside them our engine with its slot closed at every turn.
 ragged    192 conversations of 3 to 20 turns, 20 to 100 tokens of observation and 4 to 64 of reply, sampled once, over
           64 slots, 5M. Rows x decode steps that sampled a token out of all computed (aim 85 %), and wall time a token
           against conversations that are all equal and have as many turns and tokens in total (aim at most 1.25). At
@@ -28,8 +28,10 @@ host      Native games on one core by a model of nearly no cost, both seats play
 compiles  Programs compiled after `warm_up` while games, limits, opponents and weights change. Aim: 0. Replies
           restricted to legal actions come last.
 
-Fixed seeds; everything runs once before the clock starts, unless said otherwise in the table; medians with the smallest
-and largest value. Not counted: making the engine, loading, compiling. A table for each part and one JSON line.
+Fixed seeds; everything runs once before the clock starts (turns: two of all and all of one); medians with the smallest
+and largest value. On a machine that does other work only processor time of one thread compares:
+`taskset -c 0 python benchmarks/rollouts.py --clock=cpu`. Not counted: making the engine, loading, compiling.
+Prints a table for each part and one JSON line.
 """
 
 import argparse
@@ -77,7 +79,7 @@ class Options:
 
     Attributes:
       only: names of parts. sizes: of `single` and `limit`. repeats: measured runs of a contestant.
-      in_flight: calls that `ragged` has under way at once.
+      in_flight: calls that `ragged` has under way at once. turns: of a conversation of `turns`.
       quick: everything small, to see that it runs; the figures mean nothing.
     """
 
@@ -85,17 +87,20 @@ class Options:
     sizes: tuple[str, ...]
     repeats: int
     in_flight: int
+    turns: tuple[int, ...]
     quick: bool
 
 
 class Checkpoints:
-    """Models with random weights on disk, made when first wanted."""
+    """Models on disk: with random weights, made when first wanted, or a folder that is there already."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def __getitem__(self, size: str) -> Path:
-        path = self._folder / size
+        path = self._folder / size if size in SIZES else Path(size)
+        if not path.exists() and size not in SIZES:
+            raise SystemExit(f"{size} is neither one of {', '.join(SIZES)} nor a model's folder")
         if not path.exists():
             workloads.save_random(size, path)
         return path
@@ -177,48 +182,67 @@ def _bounds(config: DecoderConfig, params: Params, rows: int, prompt: int, live:
 
 
 def turns(options: Options, checkpoints: Checkpoints) -> list[Row]:
-    """Returns one row per number of turns: resident caches beside prefilling the whole history again."""
-    rows, observed, replied, counts = (4, 12, 4, (2, 3)) if options.quick else (64, 60, 16, (10, 20))
+    """Returns one row per number and kind of turns: resident caches beside prefilling again and beside kept caches."""
+    rows, (observed, replied), counts = (4, (12, 4), (2,)) if options.quick else (64, (60, 16), options.turns)
     config, params = workloads.load(checkpoints[MIDDLE])
     token_ids = workloads.random_tokens(config.vocabulary, 2)
     baseline = Generate(checkpoints[MIDDLE], "sdpa")
-    engine = workloads.make_engine(config, params, slots=rows, max_length=max(counts) * (observed + replied) + 1)
+    kinds = [
+        (kind, count, held)
+        for count in counts
+        for kind, held in (("equal", [[(observed, replied)] * count] * rows), ("ragged", uneven_talks(rows, count)))
+    ]
+    longest = max(sum(map(sum, talk)) for *_, talks in kinds for talk in talks)
+    engine = workloads.make_engine(config, params, slots=rows, max_length=longest + 1)
     programs = engine.warm_up()
     gap = workloads.require_same_weights(engine, baseline, token_ids)
-    baseline.converse(rows, [(observed, replied)], token_ids)
-    print(f"\nturns: {rows} conversations, {observed} tokens observed and {replied} replied a turn, {MIDDLE}; seconds")
-    print(f"{'turns':>5}  {'side':34}{'seconds':>22}{'tokens/s':>9}{'ratio':>8}")
+    print(f"\nturns: {rows} conversations, {MIDDLE}, {observed} tokens observed and {replied} replied a turn, the mean")
+    print(f"{'turns':>5} {'kind':7}{'side':28}{'seconds':>22}{'tokens/s':>9}{'ratio':>24}")
     found = []
-    for count in counts:
-        talk: Turns = [(observed, replied)] * count
-        aims = {10: {"generate": "aim 5"}, 20: {"generate": "aim 9", "ours, prefilled again": "aim 4"}}.get(count, {})
+    for kind, count, talks in kinds:
 
-        def ours(talk: Turns = talk, *, resident: bool = True) -> None:
-            workloads.converse(engine, [talk] * rows, token_ids, resident=resident)
+        def ours(talks: Sequence[Turns] = talks, *, resident: bool = True) -> None:
+            workloads.converse(engine, talks, token_ids, resident=resident)
 
-        def theirs(talk: Turns = talk, *, keep_cache: bool = False) -> None:
-            baseline.converse(rows, talk, token_ids, keep_cache=keep_cache)
+        def theirs(talks: Sequence[Turns] = talks, *, keep_cache: bool = False) -> None:
+            baseline.converse(talks, token_ids, keep_cache=keep_cache)
 
-        once: dict[str, Callable[[], None]] = {
+        for some in ([talk[:2] for talk in talks], talks[:1]):  # the slow ones do not run whole before the clock starts
+            ours(some)
+            theirs(some)
+            theirs(some, keep_cache=True)
+        sides: dict[str, Callable[[], None]] = {
+            "ours": ours,
             "ours, prefilled again": functools.partial(ours, resident=False),
             "generate, cache handed on": functools.partial(theirs, keep_cache=True),
             "generate": theirs,
         }
-        seconds = workloads.take_turns({"ours": ours}, options.repeats)
-        middle = statistics.median(seconds["ours"])
-        row: Row = {"turns": count, "rows": rows, "observed": observed, "replied": replied, "programs": programs}
+        seconds: dict[str, list[float]] = {name: [] for name in sides}
+        for _ in range(min(options.repeats, 3)):
+            for name, side in sides.items():
+                seconds[name].append(seconds_of(side))
+        row: Row = {"turns": count, "kind": kind, "rows": rows, "programs": programs}
         row |= {"largest_logprob_difference": gap, "seconds": {}, "ratio": {}}
         found.append(row)
-        for name in ("ours", *once):
-            values = seconds.get(name) or [seconds_of(once[name])]
-            row["seconds"][name], row["ratio"][name] = spread(values), statistics.median(values) / middle
+        tokens = sum(reply for talk in talks for _, reply in talk)
+        for name, values in seconds.items():
+            ratio = spread([other / own for own, other in zip(seconds["ours"], values, strict=True)])
+            row["seconds"][name], row["ratio"][name] = spread(values), ratio
             print(
-                f"{count:5}  {name if name == 'ours' else name + ', one run':34}{shown(spread(values), '.2f'):>22}"
-                f"{rows * count * replied / statistics.median(values):9,.0f}{row['ratio'][name]:8.2f}  "
-                f"{aims.get(name, '')}",
+                f"{count:5} {kind:7}{name:28}{shown(spread(values), '.2f'):>22}"
+                f"{tokens / statistics.median(values):9,.0f}{shown(ratio, '.2f'):>24}  {AIMS.get(name, '')}",
                 flush=True,
             )
     return found
+
+
+AIMS = {"generate": "aim 4", "generate, cache handed on": "aim 1"}
+
+
+def uneven_talks(rows: int, count: int) -> list[Turns]:
+    """Returns `rows` conversations of `count` turns, 20 to 100 tokens observed and 4 to 28 replied; always the same."""
+    rng = np.random.default_rng(6)
+    return [[(int(rng.integers(20, 101)), int(rng.integers(4, 29))) for _ in range(count)] for _ in range(rows)]
 
 
 # ---- ragged --------------------------------------------------------------------------------------------------------
@@ -253,8 +277,7 @@ def ragged(options: Options, checkpoints: Checkpoints) -> list[Row]:
     totals = {name: [sum(t[part] for talk in found for t in talk) for part in (0, 1)] for name, found in talks.items()}
     longest = max(sum(map(sum, talk)) for found in talks.values() for talk in found)
     # Few lengths: conversations of all lengths use every program, and some hundred exhaust a process's memory maps.
-    cache_buckets = None if options.quick else (256, 512, 1024, 1536, longest + 1)
-    engine = workloads.make_engine(config, params, slots=slots, max_length=longest + 1, cache_buckets=cache_buckets)
+    engine = workloads.make_engine(config, params, slots=slots, max_length=longest + 1)
     programs = engine.warm_up()
     seconds: dict[str, list[float]] = {name: [] for name in talks}
     useful: dict[str, list[float]] = {name: [] for name in talks}
@@ -522,16 +545,20 @@ def main() -> None:
     """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(PARTS), help="parts, separated by commas")
-    parser.add_argument("--sizes", default="1M,5M,33M", help=f"of single and limit, out of {', '.join(SIZES)}")
+    parser.add_argument("--sizes", default="1M,5M,33M", help=f"of single and limit: {', '.join(SIZES)} or a folder")
     parser.add_argument("--repeats", type=int, default=5, help="measured runs of each contestant")
     parser.add_argument("--in-flight", type=int, default=1, help="calls that ragged has under way at once")
+    parser.add_argument("--turns", type=int, nargs="*", default=[10, 20], help="of the conversations of turns")
     parser.add_argument("--quick", action="store_true", help="everything small, to see that it runs")
+    parser.add_argument("--clock", choices=workloads.CLOCKS, default="wall", help="cpu: on a busy machine, one core")
     given = parser.parse_args()
+    workloads.use_clock(given.clock)
     options = Options(
         tuple(given.only.split(",")),
         ("0.5M",) if given.quick else tuple(given.sizes.split(",")),
         1 if given.quick else given.repeats,
         given.in_flight,
+        tuple(given.turns),
         given.quick,
     )
     # What `python -m dfc.launch` does first; run by name, since nothing imports the command line. It serves both sides.

@@ -138,7 +138,8 @@ def count(conversations: Sequence[Conversation], *, slots: int = 64, max_length:
         nonlocal cost
         call = run(plan, chosen)
         width = int(call.results[3]) if plan.stage == DECODE else plan.width
-        cost += engine._planner.costs.of_call(plan.rows, width, plan.length)  # noqa: SLF001 - see above
+        lengths = [state.num_cached for _, state, *_ in call.rows.values()]
+        cost += engine._planner.costs.of_call(plan.rows, width, lengths)  # noqa: SLF001 - see above
         return call
 
     engine._run = costed  # type: ignore[method-assign]  # noqa: SLF001 - see above
@@ -184,15 +185,14 @@ def count(conversations: Sequence[Conversation], *, slots: int = 64, max_length:
 
 
 def ideal(conversations: Sequence[Conversation]) -> float:
-    """Returns the least that a sampled token can cost: every token at its own length, rows taken out once a turn."""
+    """Returns the least that a sampled token can cost: every token at its own length."""
     from dfc.inference import buckets  # noqa: PLC0415 - only here
 
-    costs = buckets.default_costs(MODEL)
+    costs = buckets.default_costs(MODEL, "cpu")
     total, said = 0.0, 0
     for conversation in conversations:
         held = 0
         for heard, reply in conversation:
-            total += costs.of_call(1, 0, held) - costs.call
             total += sum(costs.of_token(held + place) for place in range(heard + reply))
             held += heard + reply
             said += reply
@@ -225,13 +225,11 @@ def main() -> None:
     even = equal(uneven)
     least = ideal(uneven), ideal(even)
     print(f"ideal: ragged {least[0]:.2f}, equal {least[1]:.2f}, ratio {least[0] / least[1]:.2f}")
-    every = tuple(range(0, 4096, 256))
     for name, settings in {
         "rows of all slots": {"rows": 64},
         "half": {"rows": 32},
         "a quarter": {"rows": 16},
         "an eighth": {"rows": 8},
-        "a quarter, lengths every 256": {"rows": 16, "cache_buckets": every},
         "a quarter, 16 steps": {"rows": 16, "decode_steps": 16},
     }.items():
         found = [count(conversations, **settings) for conversations in (uneven, even)]

@@ -39,7 +39,6 @@ def get_config() -> Grpo:
             max_reply_length=6,
             decode_steps=6,
             prefill_buckets=(32, 128),
-            cache_buckets=(),
             legal_only=True,
         ),
         optimizer=OptimizerConfig(learning_rate=1e-3, b2=0.98),

@@ -1,9 +1,12 @@
-"""Log-probabilities of chosen tokens, without ever holding the logits of all positions or of the whole vocabulary.
+"""Log-probabilities of chosen tokens, without ever holding many logits at a time.
 
 Logits of [tokens, vocabulary] are usually the largest array of a training step: 65,536 tokens and a vocabulary of
 150,000 in float32 take 39 GB. Here one tile of them, [token_chunk, vocab_chunk], is projected, reduced to a few numbers
 per token and forgotten; the backward pass projects it again. Sums of exponentials over tiles are kept relative to the
 largest logit so far, and rescaled when that grows (Milakov and Gimelshein 2018, arXiv:1805.02867, algorithm 3).
+
+Where all logits take less than `WHOLE_BYTES` they are held at once, for the backward pass too: tiles save little there,
+and their sums take time.
 """
 
 import dataclasses
@@ -14,7 +17,10 @@ from typing import NamedTuple, TypeVar, cast
 import jax
 import jax.numpy as jnp
 
-VOCAB_CHUNK = 1024  # rows of each vocabulary shard whose logits are formed at a time
+# Rows of each vocabulary shard whose logits are formed at a time: a multiple of 128, as matrix units like, and no power
+# of two. Rows of 1,024 logits are 4,096 bytes, and all entries of a column fall into the same sets of a CPU's cache.
+VOCAB_CHUNK = 896
+WHOLE_BYTES = 128 * 2**20  # fewer than these, float32 logits of all tokens and the whole vocabulary are held at once
 _GATHERED = 1 << 24  # numbers of the output embedding that are gathered at a time where tokens have few choices
 _Carry = TypeVar("_Carry")
 _Chunks = TypeVar("_Chunks")
@@ -27,7 +33,7 @@ def token_logprobs(
     targets: jax.Array,
     *,
     token_chunk: int | None = None,
-    vocab_chunk: int = VOCAB_CHUNK,
+    vocab_chunk: int | None = None,
     vocab_shards: int = 1,
     temperature: float = 1.0,
     soft_cap: float | None = None,
@@ -46,8 +52,11 @@ def token_logprobs(
       hidden: floating [tokens, width], the final hidden states; a batch is flattened first.
       output_embedding: floating [vocabulary, width].
       targets: int [tokens]. An id outside the vocabulary gives NaN, which a loss ignores where its mask is 0.
-      token_chunk: tokens projected at a time; by default 1024 if the vocabulary fits one tile, else 8192.
-      vocab_chunk: rows of each vocabulary shard projected at a time. With all tokens in one tile too there is no loop.
+      token_chunk: tokens projected at a time. By default all of them where that makes `vocab_chunk` the whole
+        vocabulary, otherwise 1024 if the vocabulary fits one tile, else 8192.
+      vocab_chunk: rows of each vocabulary shard projected at a time. By default the whole vocabulary where it has one
+        shard, no `token_chunk` cuts the tokens, and the logits of all of them take less than `WHOLE_BYTES`; otherwise
+        `VOCAB_CHUNK`. With all tokens and the whole vocabulary in one tile there is no loop.
       vocab_shards: number of devices the vocabulary axis of `output_embedding` is split over; divides the vocabulary.
         Each device then works on its own rows of it. Another number gives the same result, but devices send each other
         rows.
@@ -64,8 +73,8 @@ def token_logprobs(
     >>> [round(float(x), 4) for x in jnp.exp(token_logprobs(jnp.ones((2, 1)), embedding, jnp.asarray([0, 1])))]
     [0.25, 0.75]
     """
-    head = _Head(temperature, soft_cap, vocab_chunk, vocab_shards, entropy=False)
-    return _in_chunks(hidden, output_embedding, targets, token_chunk, head)[0]
+    head = _Head(temperature, soft_cap, VOCAB_CHUNK, vocab_shards, entropy=False)
+    return _computed(hidden, output_embedding, targets, token_chunk, vocab_chunk, head)[0]
 
 
 def token_logprobs_and_entropy(
@@ -74,7 +83,7 @@ def token_logprobs_and_entropy(
     targets: jax.Array,
     *,
     token_chunk: int | None = None,
-    vocab_chunk: int = VOCAB_CHUNK,
+    vocab_chunk: int | None = None,
     vocab_shards: int = 1,
     temperature: float = 1.0,
     soft_cap: float | None = None,
@@ -91,8 +100,8 @@ def token_logprobs_and_entropy(
     >>> round(float(entropy[0]), 4)  # log 4
     1.3863
     """
-    head = _Head(temperature, soft_cap, vocab_chunk, vocab_shards, entropy=True)
-    return _in_chunks(hidden, output_embedding, targets, token_chunk, head)
+    head = _Head(temperature, soft_cap, VOCAB_CHUNK, vocab_shards, entropy=True)
+    return _computed(hidden, output_embedding, targets, token_chunk, vocab_chunk, head)
 
 
 def constrained_logprobs(
@@ -172,15 +181,31 @@ class _Head:
     vocab_shards: int
     entropy: bool
 
-    def logits(self, hidden: jax.Array, tile: _Tile) -> jax.Array:
-        """float32 [tokens, shards, vocabulary]."""
-        logits = jnp.einsum("nd,svd->nsv", hidden, tile.embedding, preferred_element_type=jnp.float32)
+    def logits(self, projections: jax.Array) -> jax.Array:
+        """Projections to the vocabulary, float32, capped and divided by the temperature."""
         if self.soft_cap is not None:
-            logits = self.soft_cap * jnp.tanh(logits / self.soft_cap)
-        return logits / self.temperature
+            projections = self.soft_cap * jnp.tanh(projections / self.soft_cap)
+        return projections / self.temperature
 
-    def projection_gradient(self, logits: jax.Array, gradient: jax.Array) -> jax.Array:
-        """Gradient with respect to the projections, given the one with respect to the logits."""
+    def projection_gradient(
+        self,
+        logits: jax.Array,
+        is_target: jax.Array,
+        normalizers: jax.Array,
+        entropies: jax.Array,
+        gradients: tuple[jax.Array, jax.Array],
+    ) -> jax.Array:
+        """Gradient with respect to the projections, given those with respect to log-probabilities and entropies.
+
+        All arrays have the axes of the logits, those per token with 1 for the vocabulary.
+        """
+        logprob_gradient, entropy_gradient = gradients
+        p = jnp.exp(logits - normalizers)
+        # d logprob / d logits = one_hot - p;  d entropy / d logits = -p (log p + entropy), 0 where p is 0.
+        gradient = logprob_gradient * (is_target.astype(jnp.float32) - p)
+        if self.entropy:
+            surprise = jnp.where(p > 0, logits - normalizers, 0) + entropies
+            gradient -= entropy_gradient * p * surprise
         gradient = gradient / self.temperature
         if self.soft_cap is not None:
             gradient = gradient * (1 - jnp.square(logits * self.temperature / self.soft_cap))
@@ -206,24 +231,94 @@ class _Head:
         return one_tile(0, carry) if tiles == 1 else cast("_Carry", jax.lax.fori_loop(0, tiles, one_tile, carry))
 
 
+def _computed(
+    hidden: jax.Array,
+    embedding: jax.Array,
+    targets: jax.Array,
+    token_chunk: int | None,
+    vocab_chunk: int | None,
+    head: _Head,
+) -> tuple[jax.Array, jax.Array]:
+    """Log-probabilities and entropies (0 if not asked for), [tokens] each."""
+    if vocab_chunk is not None:
+        head = dataclasses.replace(head, vocab_chunk=vocab_chunk)
+    _check(hidden, embedding, targets, token_chunk, head)
+    dtype = hidden.dtype if hidden.dtype == embedding.dtype else jnp.float32
+    arrays = hidden.astype(dtype), embedding.astype(dtype), targets.astype(jnp.int32)
+    tokens, vocabulary = hidden.shape[0], embedding.shape[0]
+    # A shard of the vocabulary lies on a device of its own, which `_all_chunks` knows.
+    unsplit = vocab_chunk is None and head.vocab_shards == 1 and (token_chunk is None or token_chunk >= tokens)
+    if unsplit and 4 * tokens * vocabulary < WHOLE_BYTES:
+        return _all_at_once(*arrays, head)
+    return _in_chunks(*arrays, token_chunk, head)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def _all_at_once(
+    hidden: jax.Array, embedding: jax.Array, targets: jax.Array, head: _Head
+) -> tuple[jax.Array, jax.Array]:
+    """The same from the logits of all tokens and the whole vocabulary, [tokens, vocabulary]."""
+    return _all_at_once_saving(hidden, embedding, targets, head)[0]
+
+
+def _all_at_once_saving(
+    hidden: jax.Array, embedding: jax.Array, targets: jax.Array, head: _Head
+) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, ...]]:
+    vocabulary = embedding.shape[0]
+    logits = head.logits(jnp.einsum("nd,vd->nv", hidden, embedding, preferred_element_type=jnp.float32))
+    zero = _finite_or_0(logits.max(axis=1, initial=-jnp.inf))
+    shifted = logits - zero[:, None]
+    p = jnp.exp(shifted)
+    total = p.sum(axis=1)
+    log_total = jnp.log(total)
+    chosen = jnp.where(_chosen(targets, vocabulary), logits, 0).sum(axis=1)
+    chosen = jnp.where((targets >= 0) & (targets < vocabulary), chosen, jnp.nan)
+    entropy = jnp.zeros_like(total)
+    if head.entropy:  # A token id of probability 0 adds 0, even if its logit is -inf.
+        entropy = log_total - jnp.where(p > 0, p * shifted, 0).sum(axis=1) / total
+    # Logits are kept rather than computed again: inside one program XLA would merge both products into one anyway.
+    return (chosen - zero - log_total, entropy), (hidden, embedding, targets, logits, zero + log_total, entropy)
+
+
+def _all_at_once_backward(
+    head: _Head, residuals: tuple[jax.Array, ...], gradients: tuple[jax.Array, jax.Array]
+) -> tuple[jax.Array, jax.Array, None]:
+    hidden, embedding, targets, logits = residuals[:4]
+    normalizers, entropies, for_logprobs, for_entropies = (x[:, None] for x in (*residuals[4:], *gradients))
+    is_target = _chosen(targets, embedding.shape[0])
+    gradient = head.projection_gradient(logits, is_target, normalizers, entropies, (for_logprobs, for_entropies))
+    # As for tiles: products of the operands' type, summed in float32.
+    gradient = gradient.astype(hidden.dtype)
+    hidden_gradient = jnp.einsum("nv,vd->nd", gradient, embedding, preferred_element_type=jnp.float32)
+    embedding_gradient = jnp.einsum("nv,nd->vd", gradient, hidden, preferred_element_type=jnp.float32)
+    return hidden_gradient.astype(hidden.dtype), embedding_gradient.astype(embedding.dtype), None
+
+
+_all_at_once.defvjp(_all_at_once_saving, _all_at_once_backward)
+
+
+def _chosen(targets: jax.Array, vocabulary: int) -> jax.Array:
+    """Bool [tokens, vocabulary], True at each token's target."""
+    return jnp.arange(vocabulary, dtype=jnp.int32)[None] == targets[:, None]
+
+
 def _in_chunks(
     hidden: jax.Array, embedding: jax.Array, targets: jax.Array, token_chunk: int | None, head: _Head
 ) -> tuple[jax.Array, jax.Array]:
-    _check(hidden, embedding, targets, token_chunk, head)
+    """The same, a tile of [token_chunk, vocab_chunk] at a time."""
     if token_chunk is None:
         # Small tiles stay in a CPU's cache. Where the vocabulary takes many tiles, few passes over them cost least.
         token_chunk = 1024 if embedding.shape[0] <= head.vocab_chunk * head.vocab_shards else 8192
-    dtype = hidden.dtype if hidden.dtype == embedding.dtype else jnp.float32
     (tokens, width), shards = hidden.shape, head.vocab_shards
     chunks = max(1, -(-tokens // token_chunk))
     size = -(-tokens // chunks)
-    hidden = jnp.pad(hidden.astype(dtype), ((0, chunks * size - tokens), (0, 0)))
-    targets = jnp.pad(targets.astype(jnp.int32), (0, chunks * size - tokens))
+    hidden = jnp.pad(hidden, ((0, chunks * size - tokens), (0, 0)))
+    targets = jnp.pad(targets, (0, chunks * size - tokens))
     # Chunk k takes tokens k, k + chunks, k + 2 chunks, ... If the batch, and with it the token axis, is split over
     # devices, every chunk then has its share on every device; contiguous chunks would each lie on a single one.
     logprobs, entropy = _all_chunks(
         hidden.reshape(size, chunks, width).swapaxes(0, 1),
-        embedding.astype(dtype).reshape(shards, embedding.shape[0] // shards, width),
+        embedding.reshape(shards, embedding.shape[0] // shards, width),
         targets.reshape(size, chunks).T,
         head,
     )
@@ -261,7 +356,7 @@ def _forward(hidden: jax.Array, embedding: jax.Array, targets: jax.Array, head: 
         rows, token_ids = chunk
 
         def add_tile(tile: _Tile, sums: _Sums) -> _Sums:
-            logits = head.logits(rows, tile)
+            logits = head.logits(_projections(rows, tile))
             # A sum over a choice, not a gather: it stays local where the vocabulary is split over devices.
             chosen = sums.chosen + jnp.where(_is_target(tile, token_ids), logits, 0).sum(axis=2)
             largest = jnp.maximum(sums.largest, logits.max(axis=2))
@@ -301,18 +396,14 @@ def _backward(
 
     def one_chunk(embedding_gradient: jax.Array, chunk: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
         rows, token_ids = chunk[:2]
-        normalizers, entropies, logprob_gradient, entropy_gradient = (x[:, None, None] for x in chunk[2:])
+        normalizers, entropies, *gradients = (x[:, None, None] for x in chunk[2:])
+        chunk_gradients = (gradients[0], gradients[1])
 
         def add_tile(tile: _Tile, sums: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             embedding_sum, rows_sum = sums
-            logits = head.logits(rows, tile)
-            p = jnp.exp(logits - normalizers)
-            # d logprob / d logits = one_hot - p;  d entropy / d logits = -p (log p + entropy), 0 where p is 0.
-            gradient = logprob_gradient * (_is_target(tile, token_ids).astype(jnp.float32) - p)
-            if head.entropy:
-                surprise = jnp.where(p > 0, logits - normalizers, 0) + entropies
-                gradient -= entropy_gradient * p * surprise
-            gradient = head.projection_gradient(logits, gradient)
+            logits = head.logits(_projections(rows, tile))
+            is_target = _is_target(tile, token_ids)
+            gradient = head.projection_gradient(logits, is_target, normalizers, entropies, chunk_gradients)
             if tile.new is not None:
                 gradient = jnp.where(tile.new, gradient, 0)
             # The matrix products run in the type of the operands, as in the forward pass, and sum in float32.
@@ -347,6 +438,11 @@ def _over_chunks(
         return cast("tuple[_Carry, _Results]", jax.lax.scan(step, carry, chunks))
     carry, results = step(carry, jax.tree.map(lambda x: x[0], chunks))
     return carry, jax.tree.map(lambda x: x[None], results)
+
+
+def _projections(hidden: jax.Array, tile: _Tile) -> jax.Array:
+    """float32 [tokens, shards, vocabulary]."""
+    return jnp.einsum("nd,svd->nsv", hidden, tile.embedding, preferred_element_type=jnp.float32)
 
 
 def _is_target(tile: _Tile, targets: jax.Array) -> jax.Array:

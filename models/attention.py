@@ -1,4 +1,4 @@
-"""Causal attention over whole packed sequences, three programs of one meaning, and over a cache.
+"""Causal attention over whole packed sequences, three programs of one meaning.
 
     out[b, n, i] = sum_j softmax_j(scale * q[b, n, i] . k[b, n // G, j]) v[b, n // G, j]
 
@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec
 
 from dfc.models.execution import ROWS, AttentionProgram, Execution
 
-_MASKED = -1e30
+MASKED = -1e30
 _WHOLE = 256  # up to this many positions the weights [B, N, T, T] of a layer are formed at once
 _BAND = 128  # queries of a band, or a multiple
 _MOST_BANDS = 16  # each is a piece of the program
@@ -46,7 +46,7 @@ def choose(execution: Execution, spec: AttentionSpec, query: jax.Array, key_head
     device = jax.devices()[0] if execution.mesh is None else execution.mesh.devices.flat[0]
     tensor = 1 if execution.mesh is None else execution.mesh.shape["tensor"]
     return automatic(
-        execution.platform,
+        execution.runs_on,
         getattr(device, "compute_capability", "0"),  # described devices may lack it
         dtype=query.dtype,
         length=length,
@@ -202,86 +202,18 @@ def attend(query: jax.Array, key: jax.Array, value: jax.Array, mask: jax.Array, 
     rows, heads, length, dim = query.shape
     grouped = query.reshape(rows, key.shape[1], -1, dim)  # the G queries of a key head, one after another
     weights = jnp.einsum("bkqh,bksh->bkqs", grouped, key, preferred_element_type=jnp.float32)
-    weights = _masked(weights.reshape(rows, heads, length, -1), mask, spec)
+    weights = masked_logits(weights.reshape(rows, heads, length, -1), mask, spec)
     probabilities = jax.nn.softmax(weights, axis=-1).astype(value.dtype)
     probabilities = probabilities.reshape(rows, key.shape[1], -1, value.shape[2])
     return jnp.einsum("bkqs,bksh->bkqh", probabilities, value).reshape(rows, heads, length, dim)
 
 
-def attend_cache(
-    query: jax.Array,
-    past: tuple[jax.Array, jax.Array],
-    recent: tuple[jax.Array, jax.Array],
-    mask: jax.Array,
-    spec: AttentionSpec,
-    execution: Execution,
-) -> jax.Array:
-    """Returns [B, N, T, H]: attention over two pieces of keys and values, as if they were concatenated.
-
-    Args:
-      query: [B, N, T, H], rotated.
-      past: keys and values [B, K, S, H]; S may be 0.
-      recent: keys and values [B, K, C, H].
-      mask: bool [B, T, S + C]. A query that sees nothing gets numbers without meaning, but finite ones.
-      spec: scale, window (already in the mask), cap.
-      execution: on which devices.
-    """
-    rows, heads, length, dim = query.shape
-    cpu = execution.platform == "cpu"
-    if cpu and execution.mesh is None and length > _FEW and rows % _ROWS == 0 and rows > _ROWS:
-        # The weights of a few rows stay in the processor's cache: for 64 rows of 32 tokens over 800 a third of the
-        # time.
-        whole = query, past, recent, mask
-        parts = jax.tree.map(lambda x: x.reshape(rows // _ROWS, _ROWS, *x.shape[1:]), whole)
-
-        def some(
-            part: tuple[jax.Array, tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array], jax.Array],
-        ) -> jax.Array:
-            return attend_cache(*part, spec, execution)
-
-        found: jax.Array = jax.lax.map(some, parts)
-        return found.reshape(query.shape)
-    pieces, begin = [], 0
-    grouped = query.reshape(rows, recent[0].shape[1], -1, dim)
-    for key, value in (past, recent):
-        end = begin + key.shape[2]
-        if end > begin:
-            weights = _key_products(grouped, key, one_by_one=cpu).reshape(rows, heads, length, -1)
-            pieces.append((_masked(weights, mask[:, :, begin:end], spec), value))
-        begin = end
-    # Divided by their sum at the very end: there are fewer mixed values than weights.
-    largest = functools.reduce(jnp.maximum, (weights.max(axis=-1, keepdims=True) for weights, _ in pieces))
-    total, mixed = jnp.zeros((), jnp.float32), jnp.zeros((), jnp.float32)
-    for weights, value in pieces:
-        exponentials = jnp.exp(weights - largest)
-        total = total + exponentials.sum(axis=-1)
-        shaped = exponentials.astype(value.dtype).reshape(rows, value.shape[1], -1, value.shape[2])
-        mixed = mixed + jnp.einsum("bkqs,bksh->bkqh", shaped, value, preferred_element_type=jnp.float32)
-    return (mixed.reshape(rows, heads, length, dim) / total[..., None]).astype(query.dtype)
-
-
-_ROWS = 4  # whose attention weights are formed at once on a CPU
-_FEW = 8  # queries of a key head up to which a CPU takes them one by one
-
-
-def _key_products(query: jax.Array, key: jax.Array, *, one_by_one: bool) -> jax.Array:
-    """Returns float32 [B, K, Q, S] from queries [B, K, Q, H] and keys [B, K, S, H].
-
-    XLA's CPU product of a 4 x 64 and a transposed 512 x 64 matrix took 5 times as long as four products of a vector and
-    that matrix, which read it at the rate of memory.
-    """
-    if one_by_one and query.shape[2] <= _FEW:
-        one = functools.partial(jnp.einsum, "bkh,bksh->bks", preferred_element_type=jnp.float32)
-        return jnp.stack([one(query[:, :, number], key) for number in range(query.shape[2])], axis=2)
-    return jnp.einsum("bkqh,bksh->bkqs", query, key, preferred_element_type=jnp.float32)
-
-
-def _masked(weights: jax.Array, mask: jax.Array, spec: AttentionSpec) -> jax.Array:
+def masked_logits(weights: jax.Array, mask: jax.Array, spec: AttentionSpec) -> jax.Array:
     """Returns float32 logits [B, N, T, S] scaled and capped, and very low where mask [B, T, S] is False."""
     weights = weights * spec.scale
     if spec.soft_cap is not None:
         weights = spec.soft_cap * jnp.tanh(weights / spec.soft_cap)
-    return jnp.where(mask[:, None], weights, jnp.float32(_MASKED))
+    return jnp.where(mask[:, None], weights, jnp.float32(MASKED))
 
 
 def _cudnn(query: jax.Array, key: jax.Array, value: jax.Array, segments: jax.Array, spec: AttentionSpec) -> jax.Array:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import jax
 from jax.ad_checkpoint import checkpoint_name
@@ -13,6 +13,13 @@ ROWS = ("data", "fsdp")  # mesh axes that rows of a batch, and slots of a cache,
 
 AttentionProgram = Literal["auto", "xla", "cudnn", "splash"]
 Remat = Literal["none", "dots", "layer", "offload"]
+Platform = Literal["cpu", "gpu", "tpu"]
+
+
+def platform_of(mesh: Mesh | None) -> Platform:
+    """Returns where programs over a mesh run; without one, where this process computes by default."""
+    platform: str = jax.default_backend() if mesh is None else mesh.devices.flat[0].platform
+    return cast("Platform", {"cuda": "gpu", "rocm": "gpu"}.get(platform, platform))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,20 +31,27 @@ class Execution:
       remat: what a training step keeps of each layer for its backward pass: ``none`` keeps everything, ``dots`` the
         results of matrix products, ``layer`` the layer's input only (everything is computed a second time),
         ``offload`` the same, kept in host memory.
-      mesh: the devices the arrays are split over; None places no constraint.
+      mesh: the devices the arrays are split over; None: one.
+      platform: where the program runs; None: on the mesh's devices, or on this process's without one.
+      constrained: whether activations are placed on the mesh. Off, the partitioner places them: of a few tokens it
+        rather sends these around than the weights.
     """
 
     attention: AttentionProgram = "auto"
     remat: Remat = "none"
     mesh: Mesh | None = None
+    platform: Platform | None = None
+    constrained: bool = True
 
     @property
-    def platform(self) -> str:
-        """Where the program will run: ``cpu``, ``gpu`` or ``tpu``; of the mesh if there is one."""
-        if self.mesh is None:
-            return jax.default_backend()
-        platform: str = self.mesh.devices.flat[0].platform
-        return "gpu" if platform == "cuda" else platform
+    def runs_on(self) -> Platform:
+        """Where the program runs."""
+        return platform_of(self.mesh) if self.platform is None else self.platform
+
+    @property
+    def _places(self) -> Mesh | None:
+        """The mesh that activations are placed on."""
+        return self.mesh if self.constrained else None
 
     def shard_residual(self, x: jax.Array) -> jax.Array:
         """Splits x [B, T, D] by row over data and fsdp devices, and by position over tensor devices.
@@ -45,9 +59,9 @@ class Execution:
         Between the layers no device then holds more than its share: with 4 tensor devices this halves the peak
         memory of a 32B training step.
         """
-        if self.mesh is None:
+        if self._places is None:
             return x
-        return self._constrain(x, "tensor" if x.shape[1] % self.mesh.shape["tensor"] == 0 else None, None)
+        return self._constrain(x, "tensor" if x.shape[1] % self._places.shape["tensor"] == 0 else None, None)
 
     def gather_positions(self, x: jax.Array) -> jax.Array:
         """Makes all positions of x [B, T, D] whole on every tensor device, rows split: what a block's products read.
@@ -55,19 +69,19 @@ class Execution:
         Without it the partitioner keeps the positions apart and gathers the weights of the feed-forward instead, on
         every device and for every layer, and sums their gradients over all.
         """
-        return x if self.mesh is None else self._constrain(x, None, None)
+        return x if self._places is None else self._constrain(x, None, None)
 
     def shard_columns(self, x: jax.Array) -> jax.Array:
         """Splits x [B, T, F], between the products of the feed-forward, by column over tensor devices."""
-        if self.mesh is None:
+        if self._places is None:
             return x
-        return self._constrain(x, None, "tensor" if x.shape[2] % self.mesh.shape["tensor"] == 0 else None)
+        return self._constrain(x, None, "tensor" if x.shape[2] % self._places.shape["tensor"] == 0 else None)
 
     def shard_heads(self, x: jax.Array) -> jax.Array:
         """Splits x [B, heads, T, H] by row over data and fsdp devices and by head over tensor devices."""
-        if self.mesh is None:
+        if self._places is None:
             return x
-        return self._constrain(x, "tensor" if x.shape[1] % self.mesh.shape["tensor"] == 0 else None, None, None)
+        return self._constrain(x, "tensor" if x.shape[1] % self._places.shape["tensor"] == 0 else None, None, None)
 
     def _constrain(self, x: jax.Array, *rest: str | None) -> jax.Array:
         assert self.mesh is not None  # noqa: S101 - both callers have looked

@@ -26,8 +26,9 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from dfc.models.attention import AttentionSpec, attend_cache, causal_attention
-from dfc.models.cache import NEVER, Cache, CacheView, empty_cache, put_rows
+from dfc.models.attention import AttentionSpec, causal_attention
+from dfc.models.cache import Cache
+from dfc.models.cached_attention import attend_cache
 from dfc.models.config import DecoderConfig, rope_frequencies
 from dfc.models.execution import Execution, name_residual
 
@@ -350,72 +351,49 @@ class Decoder:
         return self._ends.norm(execution.shard_residual(x))
 
     def extend(
-        self, tokens: jax.Array, positions: jax.Array, cache_view: CacheView, at: int | jax.Array
-    ) -> tuple[jax.Array, CacheView]:
-        """Processes T more tokens of each row; returns hidden states [R, T, D] and the view with their keys and values.
+        self, tokens: jax.Array, start: jax.Array, cache: Cache, slots: jax.Array | None = None
+    ) -> tuple[jax.Array, Cache]:
+        """Processes T more tokens of some rows of a cache and writes their keys and values into it.
 
-        A token reads the row's past and every column of `cache_view.recent` whose position is its own or before,
-        its own among them. Tokens whose position is `NEVER` (padding) are computed but read by nobody.
+        Token t of row r takes position start[r] + t and reads its slot up to there. What a row processed beyond its own
+        tokens (padding) is overwritten by the next call, which starts where its tokens end.
 
         Args:
           tokens: int32 [R, T].
-          positions: int32 [R, T].
-          cache_view: what the rows can read; `cache_view.positions[:, at : at + T]` are the positions of these tokens.
-          at: the first column to write.
+          start: int32 [R], positions the row's slot holds already.
+          cache: of all slots. Meant to be donated.
+          slots: int32 [R], the slot of each row; None: row r has slot r. One past the last slot stands idle.
+
+        Returns:
+          Hidden states [R, T, D] and the cache.
 
         Raises:
           ValueError: the weights are stacked.
         """
         if self._stacked:
             raise ValueError("decoding wants unrolled weights; give bind unstack_layers(params)")
-        held = jnp.arange(cache_view.past[0][0].shape[2], dtype=positions.dtype)
-        # int32 [R, T, columns]: how far behind a token each column lies; negative ones are not there yet, or never.
-        past = jnp.where(held[None] < cache_view.held[:, None], held[None], NEVER)
-        distance = positions[:, :, None] - jnp.concatenate([past, cache_view.positions], axis=1)[:, None, :]
-        rotary = self._rotary(positions)
+        rows, length = tokens.shape
+        at = jnp.arange(rows, dtype=start.dtype) if slots is None else slots
+        rotary = self._rotary(start[:, None] + jnp.arange(length, dtype=start.dtype)[None])
         x = self._embed(tokens)
         grown = []
         for number, windowed in enumerate(self.config.windowed):
-            window = self.config.sliding_window if windowed else None
-            spec = self._spec(window)
-            mask = distance >= 0 if window is None else (distance >= 0) & (distance < window)
+            spec = self._spec(self.config.sliding_window if windowed else None)
 
             def mix(
                 query: jax.Array,
                 key: jax.Array,
                 value: jax.Array,
                 number: int = number,
-                mask: jax.Array = mask,
                 spec: AttentionSpec = spec,
             ) -> jax.Array:
-                keys, values = cache_view.recent[number]
-                update = functools.partial(jax.lax.dynamic_update_slice_in_dim, start_index=at, axis=2)
-                grown.append((update(keys, key), update(values, value)))
-                return attend_cache(query, cache_view.past[number], grown[-1], mask, spec, self._execution)
+                mixed, layer = attend_cache(query, key, value, cache[number], at, start, spec, self._execution)
+                grown.append(layer)
+                return mixed
 
             layer = _bind_layer(self.config, self._layers[number], self._unrolled_adapters(number))
             x = layer(x, rotary[windowed], mix, self._execution)
-        return self._ends.norm(x), dataclasses.replace(cache_view, recent=tuple(grown))
-
-    def feed(self, tokens: jax.Array, start: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
-        """Processes T more tokens of every row of a cache and writes them into it: decoding without an engine.
-
-        Row b's tokens take positions start[b] .. start[b] + T - 1. What a row processed beyond its own tokens (padding)
-        is overwritten by the next call, which starts where its tokens end.
-
-        Args:
-          tokens: int32 [B, T].
-          start: int32 [B], positions the row holds already; start + T within the cache.
-          cache: per layer keys and values [B, K, S, H]. Meant to be donated.
-
-        Returns:
-          Hidden states [B, T, D] and the cache.
-        """
-        rows, length = tokens.shape
-        positions = start[:, None] + jnp.arange(length, dtype=start.dtype)[None]
-        cache_view = CacheView(cache, start, empty_cache(self.config, rows, length), positions)
-        hidden, cache_view = self.extend(tokens, positions, cache_view, 0)
-        return hidden, put_rows(cache, jnp.arange(rows, dtype=start.dtype), start, cache_view.recent)
+        return self._ends.norm(x), tuple(grown)
 
     def _spec(self, window: int | None) -> AttentionSpec:
         return AttentionSpec(self.config.query_scale, window, self.config.attention_soft_cap)

@@ -34,8 +34,8 @@ SETTINGS = (
     SamplingConfig(min_p=0.2),
     SamplingConfig(),
 )
-SAME = {"slots": 4, "rows": 2, "prefill_buckets": (4,), "cache_buckets": (MAX_LENGTH,), "decode_steps": 3}
-OTHER = {"slots": 2, "rows": None, "prefill_buckets": (7,), "cache_buckets": (MAX_LENGTH,), "decode_steps": 5}
+SAME = {"slots": 4, "rows": 2, "prefill_buckets": (4,), "decode_steps": 3}
+OTHER = {"slots": 2, "rows": None, "prefill_buckets": (7,), "decode_steps": 5}
 FEW = hypothesis.settings(
     max_examples=25,
     derandomize=True,
@@ -68,7 +68,7 @@ def _whole(config, params, tokens, positions, segments):
 @functools.partial(jax.jit, static_argnums=0)
 def _single(config, params, token, start, cache):
     model = bind(config, params)
-    hidden, cache = model.feed(token, start, cache)
+    hidden, cache = model.extend(token, start, cache)
     return jnp.matmul(hidden[0, 0], model.output_embedding.T), cache
 
 

@@ -12,7 +12,7 @@ from dfc.inference.engine import Engine
 
 CONFIG = tiny()
 MAX_LENGTH = 48
-PREFILL_BUCKETS, CACHE_BUCKETS, STEPS = (2, 4), (0, 16, MAX_LENGTH), 3
+PREFILL_BUCKETS, STEPS = (2, 4), 3
 STOPS = frozenset({3, 11, 12, 29, 30, 31, 44})
 TEMPERATURE = 0.8
 SAMPLING = SamplingConfig(temperature=TEMPERATURE)
@@ -28,7 +28,6 @@ def make(params, *, slots=4, stops=STOPS, prefill_buckets=PREFILL_BUCKETS, max_l
         stop_token_ids=stops,
         sampling=SAMPLING,
         prefill_buckets=prefill_buckets,
-        cache_buckets=CACHE_BUCKETS,
         decode_steps=STEPS,
         mesh=mesh,
         plain_logprobs=True,

@@ -1,5 +1,7 @@
 """A small model, sections of configurations and what fit counts of them, for the tests of recipes."""
 
+import dataclasses
+
 import jax
 import tiny_models
 
@@ -15,12 +17,15 @@ LORA = {"rank": 4}
 ONCE = Runs("one update", 1, decode=1, prefill=1, micro_batches=1, updates=1, scored=1)
 TRAINING = TrainingConfig(attention="xla")
 ROWS = {"mesh": MESH, "batch": BatchConfig(row_length=32, micro_batch_rows=8), "training": TRAINING}
-ROLLOUT = RolloutConfig(slots=8, max_length=64, max_reply_length=8, prefill_buckets=(8,), decode_steps=4)
+SIZES = {"slots": 8, "max_length": 64, "max_reply_length": 8, "prefill_buckets": (8,), "decode_steps": 4}
+ROLLOUT = RolloutConfig(**SIZES, sharding="training")
 PLAYS = {"mesh": MESH, "rollout": ROLLOUT}
 
 
 def workload_of(config, decoder=MODEL, topology=EIGHT):
-    return holdings.workload_of(config, decoder, topology, lengths_of(config))
+    """A workload of described devices, but with a cache as on the CPUs where the tests' engines run."""
+    found = holdings.workload_of(config, decoder, topology, lengths_of(config))
+    return dataclasses.replace(found, platform="cpu")
 
 
 def phases(config, **more):

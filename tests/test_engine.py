@@ -226,10 +226,22 @@ def compilations():
     return found
 
 
+def test_calls_may_be_wider_than_a_slot(params):
+    wide, narrow = (make(params, max_length=20, prefill_buckets=buckets) for buckets in ((32,), (4,)))
+    replies = []
+    for engine in (wide, narrow):
+        engine.warm_up()
+        engine.append(slot := engine.open(1), list(range(3, 18)))
+        assert engine.ask(slot, 8)
+        while not (ended := engine.step()):
+            pass
+        replies.append(ended[0].token_ids)
+    assert replies[0] == replies[1]
+
+
 def test_nothing_compiles_after_warm_up_and_new_weights_are_taken_over(params, compilations):
     engine = make(params)
-    # Rows 1, 2 and 4; each length with each width, each but 0 with decoding; copies.
-    assert engine.warm_up() == 3 * (3 * 2 + 2) + 2
+    assert engine.warm_up() == 3 * (2 + 1) + 1  # rows 1, 2 and 4, each with two widths and decoding; and copies
     other = jax.jit(lambda tree: jax.tree.map(lambda leaf: leaf * 0.9, tree))(params)  # as a trainer hands them over
     assert compilations  # at least this one
     compilations.clear()

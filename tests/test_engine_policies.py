@@ -48,7 +48,6 @@ def make(params, stops=STOPS):
         sampling=SAMPLING,
         rows=2,
         prefill_buckets=(4,),
-        cache_buckets=(MAX_LENGTH,),
         decode_steps=3,
         plain_logprobs=True,
     )

@@ -46,7 +46,6 @@ def make(*, ends=None, stops=STOPS, policies=1):
         sampling=SAMPLING,
         rows=2,
         prefill_buckets=(WIDTH,),
-        cache_buckets=(MAX_LENGTH,),
         decode_steps=3,
         ends=ends,
         plain_logprobs=True,

@@ -166,13 +166,13 @@ def test_greedy_decoding_gives_the_ids_of_transformers(kind, folders, oracle):
     @jax.jit
     def decode(tokens, lengths):
         model = bind(config, params)
-        hidden, cache = model.feed(tokens, jnp.zeros_like(lengths), empty_cache(config, 2, 30 + new))
+        hidden, cache = model.extend(tokens, jnp.zeros_like(lengths), empty_cache(config, 2, 30 + new))
         logits = model.logits(jnp.take_along_axis(hidden, lengths[:, None, None] - 1, axis=1)[:, 0])
 
         def step(carry, _):
             logits, start, cache = carry
             token_ids = jnp.argmax(logits, axis=-1).astype(jnp.int32)
-            hidden, cache = model.feed(token_ids[:, None], start, cache)
+            hidden, cache = model.extend(token_ids[:, None], start, cache)
             return (model.logits(hidden[:, 0]), start + 1, cache), token_ids
 
         return jax.lax.scan(step, (logits, lengths, cache), length=new)[1].T

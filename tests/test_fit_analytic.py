@@ -12,14 +12,16 @@ import numpy as np
 import pytest
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
-from dfc.config import AdapterConfig, BatchConfig, MeshConfig, RolloutConfig, TrainingConfig
-from dfc.fit import analytic, nearest, published
+from dfc.config import AdapterConfig, BatchConfig, Grpo, MeshConfig, RolloutConfig, TrainingConfig
+from dfc.fit import analytic, holdings, nearest, published
 from dfc.fit import workload as counts
 from dfc.fit.hardware import parse_topology
+from dfc.fit.iteration import lengths_of
 from dfc.fit.traced import count
 from dfc.fit.workload import Workload
+from dfc.inference.buckets import cache_positions
 from dfc.models import attention, families, lora, sharding
-from dfc.models.cache import empty_cache, take_rows
+from dfc.models.cache import empty_cache, layout_of
 from dfc.models.config import DecoderConfig
 from dfc.models.execution import Execution
 from dfc.models.transformer import abstract_params, bind
@@ -120,7 +122,7 @@ def test_adapters_are_counted_as_they_are_made(targets):
 
 
 def playing(*sizes, conversations=1, **changes):
-    """Sixteen games of 40 positions; a call adds 8 ids at most."""
+    """Sixteen games of 40 positions."""
     rollout = {"slots": 16, "max_length": 40, "prefill_buckets": (8,), "decode_steps": 4} | changes
     batch = {"micro_batch_rows": 8, "row_length": 32}
     return workload_of(SMALL, *sizes, batch=batch, rollout=rollout, conversations=conversations)
@@ -131,24 +133,30 @@ def size(arrays):
 
 
 def test_the_cache_is_as_large_as_it_is_made():
-    assert analytic.cache_bytes(playing(1, 4, 2)) * 8 == size(empty_cache(SMALL, 16, 48))
+    assert analytic.cache_bytes(playing(1, 4, 2)) * 8 == size(empty_cache(SMALL, 16, 40))
 
 
 def test_slots_are_rounded_up_to_the_shards():
-    assert analytic.cache_bytes(playing(1, 8, 1, slots=3)) * 8 == size(empty_cache(SMALL, 8, 48))
+    assert analytic.cache_bytes(playing(1, 8, 1, slots=3)) * 8 == size(empty_cache(SMALL, 8, 40))
 
 
-@pytest.mark.parametrize(("rows", "copied"), [(0, 16), (8, 8), (64, 32)])
-def test_rows_are_taken_out_of_a_cache_that_holds_more_than_a_call_computes(rows, copied):
+@pytest.mark.parametrize("rows", [0, 8, 64])
+def test_calls_of_fewer_rows_need_no_cache_of_their_own(rows):
     workload = playing(1, 4, 2, conversations=2, rows=rows)
-    cache = empty_cache(SMALL, 32, 48)
-    assert analytic.cache_bytes(workload) * 8 == size(cache)
-    parts = analytic.memory(workload).phases["playing"]
-    if copied == 32:
-        assert "rows taken out" not in parts
-    else:
-        assert parts["rows taken out"] * 8 == size(take_rows(cache, jnp.arange(copied), 40))
-    assert parts["what a call adds"] * 8 == size(empty_cache(SMALL, copied, 8))
+    cache = size(empty_cache(SMALL, 32, 40))
+    assert analytic.cache_bytes(workload) * 8 == cache
+    computed = min(rows or 16, 32)
+    assert analytic.past_bytes(workload) * 8 == cache * computed / 32
+
+
+@pytest.mark.parametrize(("topology", "platform"), [("h100:8", "gpu"), ("v5e:2x4", "tpu"), ("mi300x:8", "gpu")])
+def test_a_slot_is_rounded_up_to_what_the_kernels_of_a_device_take(topology, platform):
+    config = Grpo(games={"Nim-v0": {}}, mesh=MeshConfig(1, 4, 2), rollout=playing(1, 4, 2).rollout)
+    workload = holdings.workload_of(config, SMALL, parse_topology(topology), lengths_of(config))
+    slots = 16 * workload.conversations
+    cache = size(empty_cache(SMALL, slots, cache_positions(40, platform), layout_of(platform, 128)))
+    assert analytic.cache_bytes(workload) * 8 == cache == size(empty_cache(SMALL, slots, 128))
+    assert analytic.past_bytes(workload) * 8 == cache / workload.conversations
 
 
 def test_every_worker_has_a_cache():
@@ -157,7 +165,7 @@ def test_every_worker_has_a_cache():
 
 
 def test_heads_that_cannot_be_split_leave_a_whole_cache_on_every_device():
-    assert analytic.cache_bytes(playing(1, 1, 8)) == size(empty_cache(SMALL, 16, 48))
+    assert analytic.cache_bytes(playing(1, 1, 8)) == size(empty_cache(SMALL, 16, 40))
 
 
 def test_forward_arithmetic_agrees_with_the_traced_program():

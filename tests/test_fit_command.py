@@ -40,19 +40,13 @@ def test_a_run_that_fits_says_so_with_every_part_and_a_margin(capsys):
     assert "fits, by sums" in out
 
 
-def test_games_of_two_seats_keep_two_conversations_and_calls_take_their_rows_out(capsys):
+def test_games_of_two_seats_keep_two_conversations(capsys):
     words = PAPER, "--model=qwen2.5-32b", "--topology=v5p:4x4x4", BF16
     _, out, _ = ask(capsys, *words)
     played = "256 games, 512 conversations x 12288 positions; a call: 256 of them, 32 steps or 128 tokens prefilled"
     assert played in out
-    assert "rows taken out" in out
-    # All of them lie where a call wants them, unless every host has conversations of its own.
-    all_rows = "--config.rollout.rows=512", "--config.rollout.decode_steps=8"
-    for tensor, copied in ((4, True), (8, False)):
-        split = f"--config.mesh.fsdp={64 // tensor}", f"--config.mesh.tensor={tensor}"
-        _, out, _ = ask(capsys, *words, *all_rows, *split)
-        assert "a call: 512 of them, 8 steps" in out
-        assert ("rows taken out" in out) == copied
+    _, out, _ = ask(capsys, *words, "--config.rollout.rows=512", "--config.rollout.decode_steps=8")
+    assert "a call: 512 of them, 8 steps" in out
 
 
 def test_times_are_a_floor_and_a_labelled_estimate_at_stated_lengths(capsys):

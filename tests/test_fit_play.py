@@ -4,16 +4,30 @@ import dataclasses
 import types
 
 import jax
+import numpy as np
 import offline_rows
 import pytest
 import tiny_models
 from fit_workloads import EIGHT, MESH, MODEL, ONCE, PLAYS, ROLLOUT, ROWS, phases, really_local, workload_of
 
-from dfc.config import Collect, Evaluate, EvaluateTasks, Grpo, ModelConfig, OpponentPoolConfig, SamplingConfig
+from dfc.config import (
+    AdapterConfig,
+    Collect,
+    Evaluate,
+    EvaluateTasks,
+    Grpo,
+    ModelConfig,
+    OpponentPoolConfig,
+    SamplingConfig,
+)
 from dfc.fit import analytic, holdings, iteration, programs, traced
 from dfc.fit.iteration import Stage, lengths_of, stages_of
+from dfc.fit.nearest import nearest_fitting
 from dfc.games import registry
-from dfc.models import sharding
+from dfc.inference import decoding_mesh
+from dfc.inference.resident_weights import ResidentWeights
+from dfc.models import lora, sharding
+from dfc.models.transformer import Adapters
 from dfc.recipes import evaluate
 from dfc.rollout import trained_weights
 from dfc.rollout.workers import RolloutWorkers
@@ -31,7 +45,7 @@ def engine_of(config, model=MODEL):
         tokenizer=types.SimpleNamespace(stop_token_ids=lambda _: frozenset()),
         model=model,
         initial_params=weights,
-        mesh=mesh,
+        _playing_mesh=mesh,
         _apart=False,
     )
     return RolloutWorkers._engine(workers), weights
@@ -58,6 +72,47 @@ def test_playing_holds_weights_and_a_cache_and_nothing_of_training(simulators, g
         # Nothing lies beside: all of the phase is the program's own.
         assert not set(found["playing"]) - set(program.holds)
         assert traced.count(program.trace().jaxpr, program.loop_trips).flops > 0
+
+
+@pytest.mark.parametrize("sharding_of_playing", ["tensor", "replicated"])
+@pytest.mark.parametrize("rank", [0, 4])
+def test_weights_split_for_playing_are_counted_as_an_engine_moves_them(sharding_of_playing, rank):
+    rollout = dataclasses.replace(ROLLOUT, sharding=sharding_of_playing)
+    config = Grpo(**ROWS, rollout=rollout, games={"GuessTheNumber-v0": {}}, adapter=AdapterConfig(rank=rank))
+    workload = workload_of(config)
+    assert (workload.mesh, workload.decoding.trained) == (MESH, MESH)  # training is split as before
+    trained = sharding.make_mesh(*dataclasses.astuple(MESH))
+    playing = decoding_mesh.make(trained, workload.decoding.sizes)
+    params = jax.device_put(tiny_models.filled(MODEL, 0), sharding.param_shardings(MODEL, trained))
+    adapters = None
+    if rank:
+        own = workload.lora
+        tree = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), lora.abstract_adapters(MODEL, own))
+        adapters = Adapters(jax.device_put(tree, lora.adapter_shardings(MODEL, own, trained)), own.scale)
+    moved = ResidentWeights(MODEL, playing).of(programs.EngineWeights(params, adapters))
+    found = phases(config)["playing"]
+    assert found[analytic.MOVED] == really_local((moved.params, moved.adapters and moved.adapters.weights))
+    assert analytic.MOVED not in phases(config)["gradient"]
+    assert f"others' {analytic.MOVED}" not in {name for name, size in found.items() if size}
+    two = dataclasses.replace(config, games={"Nim-v0": {}})  # where the initial policy may be met
+    other = phases(two)["playing"].get(f"others' {analytic.MOVED}", 0)
+    assert other == (0 if rank else found[analytic.MOVED])
+    weights = programs.EngineWeights(programs.weights_of(workload, trained), None)
+    moving, placed = programs._moving(workload, weights, playing, ONCE)
+    assert moving.runs == MODEL.layers
+    assert moving.trace().lower().compile() is not None
+    for program in programs._playing(workload, placed, playing, ONCE):
+        assert programs.local_bytes(program.arguments["cache"]) == found["cache"]
+        assert programs.local_bytes(program.arguments["weights"]) == really_local(moved.params)
+
+
+def test_playing_as_training_splits_is_named_where_only_a_copy_does_not_fit():
+    rollout = dataclasses.replace(ROLLOUT, max_length=32, slots=64, sharding="replicated")
+    asked = workload_of(Grpo(**ROWS, rollout=rollout, games={"Nim-v0": {}}))
+    assert analytic.memory(asked).dearest == "playing"
+    need = analytic.memory(asked).peak
+    assert nearest_fitting(asked, 1.21 * need).changes == {}
+    assert nearest_fitting(asked, 1.19 * need).changes == {"--config.rollout.sharding": "training"}
 
 
 def test_an_opponent_with_weights_of_its_own_lies_beside():
@@ -105,7 +160,7 @@ def test_a_tournament_holds_both_policies_of_its_dearest_meeting(kinds, simulato
 
     (stage,) = stages_of(config)
     found = holdings.workload_of_stage(stage, config, find, EIGHT, lengths_of(config))
-    parts = analytic.memory(found).phases["playing"]
+    parts = analytic.memory(dataclasses.replace(found, platform="cpu")).phases["playing"]
     with evaluate.TournamentPlayers(config) as players:
         meeting = iteration.meetings_of(config)[0]
         players._load_models(meeting)

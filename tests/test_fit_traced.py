@@ -6,6 +6,8 @@ import pytest
 from jax.sharding import AxisType, PartitionSpec
 
 from dfc.fit.traced import count
+from dfc.models.attention import AttentionSpec
+from dfc.models.cache_kernels import flash_prefill, ragged
 
 A, B = jnp.ones((4, 8)), jnp.ones((8, 16))
 ONE = 2 * 4 * 8 * 16
@@ -78,7 +80,7 @@ def test_a_loop_whose_length_is_data_counts_as_often_as_is_stated():
     def f(x, limit):
         return jax.lax.while_loop(lambda c: c[0] < limit, lambda c: (c[0] + 1, inner(c[1]) @ kernel), (0, x @ kernel))
 
-    found = count(jax.make_jaxpr(f)(jnp.ones((4, 8)), 7), loop_trips=5)
+    found = count(jax.make_jaxpr(f)(jnp.ones((4, 8)), 7), loop_trips=(5,))
     assert found.flops == (1 + 5 * (3 + 1)) * 2 * 4 * 8 * 8
     assert found.unknown == ()
 
@@ -90,7 +92,7 @@ def test_of_loops_within_each_other_the_statement_is_about_the_outermost():
     def f(x):
         return jax.lax.while_loop(lambda x: x.sum() < 1, search, x)
 
-    found = count(jax.make_jaxpr(f)(jnp.ones((4, 8))), loop_trips=5)
+    found = count(jax.make_jaxpr(f)(jnp.ones((4, 8))), loop_trips=(5,))
     assert found.flops == 5 * 2 * 4 * 8 * 8
     assert found.unknown
 
@@ -170,3 +172,18 @@ def test_splash_attention_is_half_the_square_forward_and_seven_products_backward
     both = count(jax.make_jaxpr(jax.grad(lambda x: attend(x, x, x, segment_ids).sum()))(x))
     assert both.kernel_flops == (2 + 3 + 4) * square
     assert not both.unknown
+
+
+def test_a_kernel_over_slots_is_counted_to_their_ends():
+    shape = jax.ShapeDtypeStruct
+    query, cache, numbers = shape((4, 8, 1, 64), "bfloat16"), shape((16, 2, 256, 64), "bfloat16"), shape((4,), "int32")
+    program = jax.make_jaxpr(lambda *given: flash_prefill(*given, AttentionSpec(0.1)))
+    found = count(program(query, cache, cache, numbers, numbers))
+    assert found.kernel_flops == 2 * 2 * 4 * 8 * 64 * 256  # keys and values: two operations for every pair and number
+    assert found.unknown == ()
+    pages = shape((16, 1024, 16, 128), "bfloat16")  # eight heads' keys and values, read in two pieces a slot
+    program = jax.make_jaxpr(lambda *given: ragged(*given, AttentionSpec(0.1)))
+    for tokens in (1, 3):
+        found = count(program(shape((4, 16, tokens, 128), "bfloat16"), pages, numbers, numbers))
+        assert found.kernel_flops == 2 * 2 * 4 * 16 * tokens * 128 * 1024
+        assert found.unknown == ()

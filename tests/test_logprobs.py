@@ -66,7 +66,10 @@ def test_values_and_gradients_agree_with_torch_for_every_chunk(chunk, temperatur
         (60, {"vocab_chunk": 7, "vocab_shards": 4, "temperature": 1.7, "soft_cap": 2.0, "token_chunk": 4}),
         (301, {"vocab_chunk": 200}),  # 2 tiles of 200, equal shares rounded up to 128 being too large
         (1500, {"vocab_shards": 2, "token_chunk": 6}),
-        (1500, {"temperature": 1.3}),  # 2 tiles of 768, by default
+        (1500, {"vocab_chunk": 1024, "temperature": 1.3}),  # 2 tiles of 768
+        (1500, {"temperature": 1.3}),  # all logits at once, as in the next two
+        (1500, {"temperature": 1.3, "soft_cap": 2.0}),
+        (1500, {"token_chunk": TOKENS}),
     ],
 )
 def test_tiles_over_ids_agree_with_torch_within_1e_5(vocabulary, options):
@@ -103,13 +106,13 @@ def tempered(options):
 
 
 @pytest.mark.parametrize("order", [1, -1])
-@pytest.mark.parametrize("shards", [1, 2])
-def test_sums_over_tiles_survive_logits_that_grow_or_fall_by_thousands(order, shards):
+@pytest.mark.parametrize("tiles", [{}, {"vocab_chunk": 3}, {"vocab_chunk": 3, "vocab_shards": 2}])
+def test_sums_survive_logits_that_grow_or_fall_by_thousands(order, tiles):
     rising = np.linspace(-3e4, 3e4, 40)[::order, None].astype(np.float32)
     rising[-1], rising[-2] = rising.max(), rising.max() - np.float32(0.5)
     targets = np.asarray([39, 38, 0])
     lp, entropy = jax.jit(logprobs.token_logprobs_and_entropy, static_argnames=OPTIONS)(
-        jnp.ones((3, 1)), jnp.asarray(rising), jnp.asarray(targets, jnp.int32), vocab_chunk=3, vocab_shards=shards
+        jnp.ones((3, 1)), jnp.asarray(rising), jnp.asarray(targets, jnp.int32), **tiles
     )
     distribution = torch.distributions.Categorical(
         logits=torch.tensor(np.tile(rising[:, 0].astype(np.float64), (3, 1)))
@@ -118,13 +121,13 @@ def test_sums_over_tiles_survive_logits_that_grow_or_fall_by_thousands(order, sh
     np.testing.assert_allclose(entropy, distribution.entropy(), rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("shards", [1, 2])
-def test_ids_of_logit_minus_infinity_count_as_absent(shards):
+@pytest.mark.parametrize("tiles", [{}, {"vocab_chunk": 2}, {"vocab_chunk": 2, "vocab_shards": 2}])
+def test_ids_of_logit_minus_infinity_count_as_absent(tiles):
     # Whole tiles of them come first, in between and last.
     logits = np.full(16, -np.inf, np.float32)
     logits[[5, 9]] = 0.0, np.log(3.0)
     lp, entropy = jax.jit(logprobs.token_logprobs_and_entropy, static_argnames=OPTIONS)(
-        jnp.ones((3, 1)), jnp.asarray(logits[:, None]), jnp.asarray([5, 9, 0]), vocab_chunk=2, vocab_shards=shards
+        jnp.ones((3, 1)), jnp.asarray(logits[:, None]), jnp.asarray([5, 9, 0]), **tiles
     )
     np.testing.assert_allclose(lp, [np.log(0.25), np.log(0.75), -np.inf], rtol=1e-6)
     np.testing.assert_allclose(entropy, [-0.25 * np.log(0.25) - 0.75 * np.log(0.75)] * 3, rtol=1e-6)
@@ -158,15 +161,16 @@ def test_tokens_keep_their_order_whatever_the_chunk():
         )
 
 
-def test_bfloat16_gives_float32_results_near_those_of_float32():
+@pytest.mark.parametrize("chunk", [2, None])
+def test_bfloat16_gives_float32_results_near_those_of_float32(chunk):
     hidden, embedding, targets = arrays(3, tokens=64)
     narrow = hidden.astype(jnp.bfloat16), embedding.astype(jnp.bfloat16)
     wide = tuple(a.astype(jnp.float32) for a in narrow)
 
     def objective(hidden, embedding):
-        return token_logprobs(hidden, embedding, targets, token_chunk=2).sum()
+        return token_logprobs(hidden, embedding, targets, token_chunk=chunk).sum()
 
-    lp = token_logprobs(*narrow, targets, token_chunk=2)
+    lp = token_logprobs(*narrow, targets, token_chunk=chunk)
     assert lp.dtype == jnp.float32
     # A product of two bfloat16 numbers is exact in float32: only the order of the sums differs.
     np.testing.assert_allclose(lp, token_logprobs(*wide, targets), rtol=1e-5, atol=1e-5)
@@ -198,21 +202,22 @@ def test_mixed_dtypes_are_computed_in_the_wider():
     np.testing.assert_array_equal(mixed, token_logprobs(hidden, rounded, targets))
 
 
-@pytest.mark.parametrize("vocab_chunk", [1024, 4])
-def test_an_id_outside_the_vocabulary_gives_nan_and_leaves_other_tokens_alone(vocab_chunk):
+@pytest.mark.parametrize("tiles", [{}, {"token_chunk": 4}, {"token_chunk": 4, "vocab_chunk": 4}])
+def test_an_id_outside_the_vocabulary_gives_nan_and_leaves_other_tokens_alone(tiles):
     hidden, embedding, targets = arrays(5)
     for bad in (-1, VOCABULARY):
         bad_targets = targets.at[3].set(bad)
-        result = np.asarray(token_logprobs(hidden, embedding, bad_targets, token_chunk=4, vocab_chunk=vocab_chunk))
+        result = np.asarray(token_logprobs(hidden, embedding, bad_targets, **tiles))
         assert np.isnan(result[3])
         assert np.isfinite(np.delete(result, 3)).all()
 
 
-def test_a_masked_token_with_a_bad_id_has_no_gradient():
+@pytest.mark.parametrize("chunk", [4, None])
+def test_a_masked_token_with_a_bad_id_has_no_gradient(chunk):
     hidden, embedding, targets = arrays(5)
 
     def masked(hidden, embedding):
-        lp = token_logprobs(hidden, embedding, targets.at[3].set(-100), token_chunk=4)
+        lp = token_logprobs(hidden, embedding, targets.at[3].set(-100), token_chunk=chunk)
         return jnp.where(jnp.arange(TOKENS) == 3, 0, lp).sum()
 
     hidden_grad, embedding_grad = jax.jit(jax.grad(masked, argnums=(0, 1)))(hidden, embedding)
@@ -275,6 +280,43 @@ def test_where_all_fits_one_tile_there_is_no_loop(options, loops):
 
     text = jax.jit(jax.grad(objective, argnums=(0, 1))).lower(hidden, embedding).as_text()
     assert ("stablehlo.while" in text) is loops
+
+
+def lowered(tokens, vocabulary, **options):
+    """The gradient's program for arrays of these sizes, which are not made."""
+
+    def objective(hidden, embedding, targets):
+        return token_logprobs(hidden, embedding, targets, **options).sum()
+
+    shapes = [((tokens, WIDTH), jnp.float32), ((vocabulary, WIDTH), jnp.float32), ((tokens,), jnp.int32)]
+    return jax.jit(jax.grad(objective, argnums=(0, 1))).lower(*(jax.ShapeDtypeStruct(*s) for s in shapes)).as_text()
+
+
+@pytest.mark.parametrize(
+    ("tokens", "options", "whole"),
+    [
+        (4095, {}, True),
+        (4096, {}, False),  # 4,096 x 8,192 x 4 bytes are 128 MiB
+        (4095, {"token_chunk": 4095}, True),
+        (4095, {"token_chunk": 4094}, False),
+        (4095, {"vocab_chunk": 4096}, False),
+        (4095, {"vocab_shards": 2}, False),
+    ],
+)
+def test_all_logits_exist_at_once_only_below_128_mib_and_where_nothing_cuts_them(tokens, options, whole):
+    text = lowered(tokens, 8192, **options)
+    assert (f"tensor<{tokens}x8192xf32>" in text) is whole
+    assert ("stablehlo.while" in text) is not whole
+
+
+@pytest.mark.parametrize("vocabulary", [1024, 4096, 32_768, 152_576])
+def test_only_whoever_asks_gets_tiles_with_rows_of_4096_bytes(vocabulary):
+    tokens = -(-logprobs.WHOLE_BYTES // (4 * vocabulary))
+
+    def columns(**options):
+        return {int(n) for n in re.findall(r"tensor<\d+x1x(\d+)xf32>", lowered(tokens, vocabulary, **options))}
+
+    assert max(columns()) < 1024 == max(columns(vocab_chunk=1024))
 
 
 def test_each_device_projects_its_own_tokens():

@@ -168,8 +168,8 @@ def test_decoding_with_adapters_equals_decoding_with_merged_weights():
     def decode(params, adapters):
         model, cache = bind(CONFIG, params, adapters), empty_cache(CONFIG, 4, 12)
         start = jnp.zeros((4,), jnp.int32)
-        first, cache = model.feed(TOKENS[:, :6], start, cache)
-        second, _ = model.feed(TOKENS[:, 6:], start + 6, cache)
+        first, cache = model.extend(TOKENS[:, :6], start, cache)
+        second, _ = model.extend(TOKENS[:, 6:], start + 6, cache)
         return jnp.concatenate([first, second], axis=1)
 
     separate = jax.jit(decode)(PARAMS, Adapters(adapters, LORA.scale))

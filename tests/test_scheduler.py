@@ -1,4 +1,4 @@
-"""Which conversations share a call: those of similar lengths, and always the one that has waited longest."""
+"""Which conversations share a call, and that nobody waits for ever."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from dfc.inference.buckets import Costs, Shapes
 from dfc.inference.scheduler import DECODE, PREFILL, Planner
 from dfc.inference.slots import PendingReply, SlotAllocator, SlotState
 
-SHAPES = Shapes((8, 16, 32, 64), (8, 32), (0, 512, 1024, 2048))
+SHAPES = Shapes((8, 16, 32, 64), (8, 32))
 BY_LENGTH = Costs(16, 0.002)  # attention to 500 positions costs as much as all else of an id
 
 
@@ -37,26 +37,19 @@ def mixed(*, short_since=0, long_since=0):
     return short | {slot: slot_state(1900, since=long_since) for slot in range(48, 64)}
 
 
-def test_short_conversations_write_without_the_long_ones():
-    plan, chosen = planned(mixed())
-    assert (plan.stage, plan.length, sorted(chosen)) == (DECODE, 512, list(range(48)))
+@pytest.mark.parametrize("costs", [BY_LENGTH, Costs(256, 0.0)])
+def test_conversations_of_all_lengths_decode_together(costs):
+    """Every row reads its own length: a long one costs the others nothing."""
+    plan, chosen = planned(mixed(), costs)
+    assert (plan.stage, plan.rows, len(chosen)) == (DECODE, 64, 64)
 
 
 def test_who_has_waited_longest_takes_part():
-    plan, chosen = planned(mixed(short_since=1))
-    assert (plan.rows, plan.length, sorted(chosen)) == (16, 2048, list(range(48, 64)))
-
-
-def test_lengths_do_not_matter_where_attention_costs_nothing():
-    plan, chosen = planned(mixed(), Costs(256, 0.0))
-    assert (plan.length, len(chosen)) == (2048, 64)
-
-
-@pytest.mark.parametrize("length", [10, 700, 2000])
-def test_conversations_of_one_length_share_a_call(length):
-    plan, chosen = planned({slot: slot_state(length) for slot in range(64)})
-    assert (plan.stage, len(chosen)) == (DECODE, 64)
-    assert plan.length >= length
+    ready = {slot: slot_state(300, since=1) for slot in range(80, 144)} | {1: slot_state(1900, since=0)}
+    planner = Planner(SHAPES, SlotAllocator(144, 1, None), steps=16, costs=BY_LENGTH, apart=False)
+    _, chosen = planner.next(ready, lambda _: 0)
+    assert len(chosen) == 64
+    assert chosen[0] == 1
 
 
 def test_everybody_takes_part_in_a_few_calls():
@@ -83,16 +76,15 @@ def test_who_has_little_to_read_does_not_wait_as_long_as_others_come_with_more(p
     raise AssertionError("it was left out of six calls")
 
 
-def test_those_that_read_behind_short_pasts_do_not_wait_for_long_ones():
-    ready = {slot: slot_state(300, pending=30) for slot in range(32)}
-    ready |= {slot: slot_state(1900, pending=30) for slot in range(32, 40)}
-    plan, chosen = planned(ready)
-    assert (plan.stage, plan.length, plan.width, sorted(chosen)) == (PREFILL, 512, 32, list(range(32)))
-
-
-def test_places_left_over_in_a_reading_call_go_to_rows_that_write_behind_no_longer_pasts():
+def test_places_left_over_in_a_prefill_call_go_to_rows_that_decode():
     ready = {slot: slot_state(300, pending=30) for slot in range(6)}
     ready |= {6: slot_state(1900, since=1), 7: slot_state(100, since=1)}
     plan, chosen = planned(ready)
-    assert (plan.stage, plan.rows, plan.length) == (PREFILL, 8, 512)
-    assert sorted(chosen) == [0, 1, 2, 3, 4, 5, 7]
+    assert (plan.stage, plan.rows) == (PREFILL, 8)
+    assert sorted(chosen) == list(range(8))
+
+
+def test_decoding_goes_first_while_it_gets_more_done_and_prefill_has_not_waited():
+    ready = {slot: slot_state(300) for slot in range(60)}
+    assert planned(ready | {60: slot_state(300, pending=2)})[0].stage == DECODE
+    assert planned(ready | {60: slot_state(300, pending=2, since=-4)})[0].stage == PREFILL

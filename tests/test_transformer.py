@@ -58,7 +58,7 @@ def run(config, params, tokens, positions, segments):
 
 @functools.partial(jax.jit, static_argnums=0)
 def extend(config, params, tokens, start, cache):
-    return bind(config, params).feed(tokens, start, cache)
+    return bind(config, params).extend(tokens, start, cache)
 
 
 def whole(config, params, tokens, positions=None, segments=None):
@@ -228,7 +228,7 @@ def test_bfloat16_is_kept_throughout():
     initialized = initialize(config, 0)
     assert {leaf.dtype for leaf in jax.tree.leaves(initialized)} == {jnp.dtype("bfloat16")}
     tokens = jnp.zeros((1, 3), jnp.int32)
-    model = jax.jit(lambda p, cache: bind(config, p).feed(tokens, jnp.zeros(1, jnp.int32), cache))
+    model = jax.jit(lambda p, cache: bind(config, p).extend(tokens, jnp.zeros(1, jnp.int32), cache))
     hidden, cache = model(initialized, empty_cache(config, 1, 4))
     assert {hidden.dtype, *(leaf.dtype for leaf in jax.tree.leaves(cache))} == {jnp.dtype("bfloat16")}
     assert sum(leaf.nbytes for leaf in jax.tree.leaves(cache)) == 4 * config.cache_bytes_per_position

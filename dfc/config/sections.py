@@ -205,10 +205,11 @@ class PlayerRolloutConfig:
         that is longer is stopped there: whoever is ahead wins where the game has a measure of it (`Game.standing`,
         chips in poker), and otherwise it is no result. Illegal and unreadable replies are bounded by the allowances.
       decode_steps: tokens sampled per row between two looks of the host, at most.
-      prefill_buckets: tokens prefilled per row and call, ascending; each is a compiled program for every number of rows
-        and length. Empty: chosen by `max_length`.
-      cache_buckets: cache lengths that calls read, ascending; max_length is always the last; a program each. Empty:
-        chosen.
+      sharding: how weights and conversations are split over several devices while games are played: ``training``, as
+        `MeshConfig` says; ``tensor``, a copy of the weights per host, split over its devices by heads;
+        ``replicated``, a copy on every device; ``auto`` chooses by what fits (dfc.inference.decoding_mesh).
+      prefill_buckets: tokens prefilled per row and call, ascending; each is a compiled program for every number of
+        rows. Empty: chosen by `max_length`.
       legal_only: restrict replies to the game's legal actions, where it can list them (512 at most). Every one must
         fit into `max_reply_length`.
       stop: a reply ends with the first token whose text contains one of these strings, or with an end-of-turn token.
@@ -227,8 +228,8 @@ class PlayerRolloutConfig:
     max_reply_length: Count = 32
     max_actions: Annotated[int, Range(0)] = 0
     decode_steps: Count = 32
+    sharding: Literal["auto", "training", "tensor", "replicated"] = "auto"
     prefill_buckets: tuple[Annotated[int, Range(1)], ...] = ()
-    cache_buckets: tuple[Annotated[int, Range(0)], ...] = ()
     legal_only: bool = False
     stop: tuple[str, ...] = ()
     prompt: Literal["bare_action", "think"] = "bare_action"
@@ -244,6 +245,19 @@ class RolloutConfig(PlayerRolloutConfig):
     """
 
     simulator_reply_length: Count = 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class OpponentReplyConfig:
+    """How a policy replies that sits in the other seat; a chat endpoint has settings of its own.
+
+    Attributes:
+      max_length: tokens of one reply at most; 0: `rollout.max_reply_length`.
+      temperature: of sampling, from all tokens; None: it samples as the policy that learns does.
+    """
+
+    max_length: CountOrZero = 0
+    temperature: NotNegative | None = None
 
 
 @dataclasses.dataclass(frozen=True)

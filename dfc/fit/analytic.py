@@ -10,12 +10,15 @@ import dataclasses
 from collections.abc import Mapping
 
 from dfc.fit.workload import Workload, adapter_parameters, parameters, split
+from dfc.inference.decoding_mesh import sent_bytes
 from dfc.logprobs import VOCAB_CHUNK
 from dfc.models.attention import xla_queries_at_once
+from dfc.models.cache import BLOCK
 from dfc.models.config import DecoderConfig
 from dfc.training.trainer import HEAD_TOKENS_PER_DEVICE
 
 MARGIN = 0.2
+MOVED = "weights split for playing"
 
 Sizes = dict[str, float]
 
@@ -55,7 +58,7 @@ def memory(workload: Workload) -> MemoryEstimate:
     s = workload
     found = _training_phases(s) if s.trains else {}
     if s.plays:
-        found["playing"] = _resident(s) | _caches(s) | _play(s)
+        found["playing"] = _resident(s) | _caches(s) | _moved(s) | _play(s.played)
         if s.compares:
             found["playing"] |= _made(s)
         if s.past_policies:  # one of them as it plays
@@ -155,19 +158,31 @@ def _caches(s: Workload) -> Sizes:
     return {"cache": cache_bytes(s), "other engines' caches": others}
 
 
+def _moved(s: Workload) -> Sizes:
+    """Copies that engines make of weights where playing splits them otherwise than training."""
+    if s.played is s:
+        return {}
+    adapters = 0.0 if s.lora is None else 4 * adapter_parameters(s.model, s.lora, s.played.mesh)
+    one = s.played.frozen + adapters
+    others = sum(other.bytes * parameters(other.model, s.played.mesh).local for other in s.others)
+    others += (s.policies - 1) * one + (s.rollout.workers - 1) * (s.policies * one + others)
+    return {MOVED: one, f"others' {MOVED}": others}
+
+
 def _bytes_per_position(s: Workload) -> float:
     """Bytes on one device of one conversation's keys and values at one position."""
-    return s.model.cache_bytes_per_position / (s.mesh.tensor if s.model.kv_heads % s.mesh.tensor == 0 else 1)
+    tensor = s.played.mesh.tensor
+    return s.model.cache_bytes_per_position / (tensor if s.model.kv_heads % tensor == 0 else 1)
 
 
 def cache_bytes(workload: Workload) -> float:
     """Returns the bytes of an engine's resident keys and values on one device."""
-    return workload.held_here * (workload.rollout.max_length + workload.spare) * _bytes_per_position(workload)
+    return workload.held_here * workload.positions * _bytes_per_position(workload)
 
 
 def past_bytes(workload: Workload) -> float:
     """Returns the bytes on one device of the keys and values that an engine's costliest call reads."""
-    return workload.rows_here * workload.read * _bytes_per_position(workload)
+    return workload.rows_here * workload.positions * _bytes_per_position(workload)
 
 
 def _activations(s: Workload) -> Sizes:
@@ -212,9 +227,7 @@ def _play(s: Workload) -> Sizes:
     heads = model.heads / tensor if model.kv_heads % tensor == 0 else model.heads
     prefill_tokens = s.rows_here * s.prefill
     return {
-        "rows taken out": 0.0 if s.whole else past_bytes(s),
-        "what a call adds": s.rows_here * s.spare * _bytes_per_position(s),
-        "attention weights": 10.0 * prefill_tokens * heads * (s.read + s.prefill),
+        "attention weights": 10.0 * prefill_tokens * heads * min(BLOCK, s.rollout.max_length),
         "layer at work": s.weight_bytes * prefill_tokens * (4 * model.feed_forward / tensor + 8 * model.width),
         "logits": 16.0 * s.rows_here * split(model.vocabulary, tensor),
     }
@@ -225,10 +238,19 @@ def _play(s: Workload) -> Sizes:
 
 @dataclasses.dataclass(frozen=True)
 class WorkEstimate:
-    """Floating-point operations, and bytes of device memory, of one run of a program on one device."""
+    """Floating-point operations, and bytes of device memory, of one run of a program on one device.
+
+    Attributes:
+      flops: operations.
+      bytes: read and written.
+      sent: bytes that the device sends to others; 0 where no formula is known.
+      span: devices, neighbours of each other, among which it sends them.
+    """
 
     flops: float
     bytes: float
+    sent: float = 0.0
+    span: int = 1
 
 
 def forward_flops(model: DecoderConfig, tokens: float, context: float) -> float:
@@ -271,20 +293,27 @@ def optimizer_work(workload: Workload) -> WorkEstimate:
 def decode_work(workload: Workload) -> WorkEstimate:
     """Work of one call that samples `steps` tokens in each of its rows, at the longest cache.
 
-    Weights and the rows' past are read in every step. Rows that are not the whole cache are copied out of it before.
+    Weights and the rows' past are read in every step.
     """
     s, model = workload, workload.model
     tokens = float(s.call_rows * s.steps)
-    flops = forward_flops(model, tokens, s.read + s.steps) + 2.0 * model.width * model.vocabulary * tokens
-    return WorkEstimate(flops / s.devices, s.steps * (_weights_read(s) + past_bytes(s)) + _copied(s))
+    flops = forward_flops(model, tokens, s.rollout.max_length) + 2.0 * model.width * model.vocabulary * tokens
+    step = _weights_read(s.played) + past_bytes(s)
+    sent = sent_bytes(model, s.played.mesh, s.call_rows)
+    return WorkEstimate(flops / s.devices, s.steps * step, s.steps * sent, _span(s.played))
 
 
 def prefill_work(workload: Workload) -> WorkEstimate:
     """Work of the engine's widest prefill call, at the longest cache; each row then samples one token."""
     s, model = workload, workload.model
     rows = float(s.call_rows)
-    flops = forward_flops(model, rows * s.prefill, s.read + s.prefill) + 2.0 * model.width * model.vocabulary * rows
-    return WorkEstimate(flops / s.devices, _weights_read(s) + past_bytes(s) + _copied(s))
+    flops = forward_flops(model, rows * s.prefill, s.rollout.max_length) + 2.0 * model.width * model.vocabulary * rows
+    return WorkEstimate(flops / s.devices, _weights_read(s.played) + past_bytes(s))
+
+
+def _span(s: Workload) -> int:
+    """Devices, one after another, that send each other what `sent_bytes` counts."""
+    return s.mesh.tensor * s.mesh.fsdp
 
 
 def _weights_read(s: Workload) -> float:
@@ -293,8 +322,3 @@ def _weights_read(s: Workload) -> float:
     unread = 0.0 if s.model.tied_embedding else embedding  # a few rows of the input embedding are looked up
     adapters = 0.0 if s.lora is None else 4 * adapter_parameters(s.model, s.lora, s.mesh)
     return s.frozen + adapters - unread
-
-
-def _copied(s: Workload) -> float:
-    """Bytes read and written where a call takes its rows out of the cache."""
-    return 0.0 if s.whole else 2 * past_bytes(s)

@@ -122,6 +122,8 @@ def _by_sums(request: Request, one: _Counted, topology: Topology, out: TextIO) -
     out.write(report.memory_table(found, available, markdown=request.markdown) + "\n\n")
     if not one.fits:
         out.write(_misfit(workload, available) + "\n\n")
+    if workload.decoding is not None and workload.devices > 1:
+        out.write(report.shardings_table(workload, topology, markdown=request.markdown) + "\n\n")
     if request.compiles:
         return
     works: list[tuple[str, analytic.WorkEstimate, float]] = []

@@ -33,9 +33,10 @@ from dfc.errors import ConfigError
 from dfc.fit import analytic, iteration
 from dfc.fit.hardware import Topology
 from dfc.fit.iteration import Lengths, Stage
-from dfc.fit.workload import OtherModel, Workload
+from dfc.fit.workload import OtherModel, Workload, decided
 from dfc.models import attention
 from dfc.models.config import DecoderConfig
+from dfc.models.execution import Platform
 from dfc.players import player_specs
 from dfc.players.player_specs import PlayerSpec
 from dfc.recipes import divide_fuse_conquer, offline, tiny_player
@@ -71,6 +72,8 @@ def workload_of(config: Run, decoder: DecoderConfig, topology: Topology, lengths
     mesh = MeshConfig(**{axis: topology.devices // known if size == -1 else size for axis, size in sizes.items()})
     apart = topology.devices > topology.of_a_host and topology.of_a_host % mesh.tensor == 0
     found = Workload(decoder, mesh, trains=False, plays=False, reference=False, apart=apart)
+    platform: Platform = "tpu" if topology.chip.platform == "tpu" else "gpu"
+    found = dataclasses.replace(found, of_a_host=topology.of_a_host, platform=platform, memory=topology.chip.memory)
     if isinstance(config, TinyPlayer):
         batch = BatchConfig(**vars(config.batch), workers=tiny_player.AT_ONCE)
         return dataclasses.replace(
@@ -92,6 +95,8 @@ def workload_of(config: Run, decoder: DecoderConfig, topology: Topology, lengths
         )
     if isinstance(config, RlRun | Sft | Preference):
         found = _trained(found, config, topology, lengths)
+    if found.plays:
+        found = decided(found, mesh)
     if not found.trains and not found.plays:
         raise ConfigError([f"{type(config).__name__}: dfc/fit/holdings.py does not say what this recipe holds"])
     return found

@@ -8,7 +8,7 @@ from typing import Any
 
 from dfc.config import MeshConfig, RolloutConfig
 from dfc.fit.analytic import MARGIN, memory
-from dfc.fit.workload import Workload
+from dfc.fit.workload import Workload, decided
 
 _RANK = 64  # of adapters, where they are suggested
 
@@ -25,8 +25,9 @@ def nearest_fitting(workload: Workload, available: float, margin: float = MARGIN
     """Returns the setting closest to the given one that fits, or None.
 
     Distance counts halvings of the rows of a micro-batch and of the slots, steps of `remat`, and factors of two by
-    which the split over tensor devices changes. What changes the result is tried after what changes only the speed:
-    trained weights kept in bfloat16, then a shorter context, then adapters instead of all weights.
+    which the split over tensor devices changes; playing as training splits counts as half of one. What changes the
+    result is tried after what changes only the speed: trained weights kept in bfloat16, then a shorter context, then
+    adapters instead of all weights.
     """
     best: tuple[float, Suggestion] | None = None
     for distance, candidate in _candidates(workload):
@@ -72,10 +73,13 @@ def _candidates(asked: Workload) -> Iterator[tuple[float, Workload]]:
     order: list[Any] = ["none", "dots", "layer"]
     remat = asked.training.remat
     remats = order[order.index(remat) :] if asked.trains and remat in order and not asked.soft else [remat]
+    base = _trained_mesh(asked)
+    # Weights split for playing lie beside those of training.
+    shardings: list[Any] = [asked.rollout.sharding, *(["training"] if asked.played is not asked else [])]
     splits = [t for t in range(1, asked.devices + 1) if asked.devices % t == 0 and asked.model.heads % t == 0]
-    for (kind, s), tensor in itertools.product(_kinds(asked), splits):
+    for (kind, s), tensor, playing in itertools.product(_kinds(asked), splits, shardings):
         shards = s.devices // tensor
-        data = s.mesh.data if tensor == s.mesh.tensor else 1
+        data = base.data if tensor == base.tensor else 1
         mesh = MeshConfig(data, shards // data, tensor)
         rows, slots = s.batch.micro_batch_rows, s.rollout.slots
         row = s.batch.row_length if s.trains else s.rollout.max_length
@@ -91,20 +95,27 @@ def _candidates(asked: Workload) -> Iterator[tuple[float, Workload]]:
                 batch = dataclasses.replace(s.batch, micro_batch_rows=fewer_rows, row_length=length)
                 candidate = dataclasses.replace(candidate, batch=batch)
             if s.plays:
-                rollout = _shorter(dataclasses.replace(s.rollout, slots=fewer_slots), length)
-                candidate = dataclasses.replace(candidate, rollout=rollout)
-            distance = kind + 0.5 * stricter + 1.6 * abs(math.log2(tensor / s.mesh.tensor))
+                rollout = dataclasses.replace(s.rollout, slots=fewer_slots, sharding=playing)
+                candidate = dataclasses.replace(candidate, rollout=_shorter(rollout, length))
+                candidate = candidate if s.decoding is None else decided(candidate, mesh)
+            distance = kind + 0.5 * stricter + 1.6 * abs(math.log2(tensor / base.tensor))
+            distance += 0.5 * (playing != asked.rollout.sharding)
             for old, new in ((rows, fewer_rows), (slots, fewer_slots)):
                 halved = math.log2(old / new)
                 distance += halved if halved >= 0 else -4 * halved  # more than was asked for is no remedy
             yield distance + 5 * math.log2(row / length), candidate
 
 
+def _trained_mesh(s: Workload) -> MeshConfig:
+    """Returns the mesh that the configuration says."""
+    return s.mesh if s.decoding is None else s.decoding.trained
+
+
 def _changes(old: Workload, new: Workload) -> dict[str, int | str]:
     """Returns the words of the command line that lead from one setting to another."""
     changed = {}
     for section in ("mesh", "batch", "rollout", "training", "adapter"):
-        before, after = getattr(old, section), getattr(new, section)
+        before, after = (_trained_mesh(s) if section == "mesh" else getattr(s, section) for s in (old, new))
         for name, value in vars(after).items():
             if value != getattr(before, name):
                 changed[f"--config.{section}.{name}"] = value

@@ -4,6 +4,7 @@ Nothing here is a copy of a program: the trainer's jitted functions and the engi
 the shardings the run would give them.
 """
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping
@@ -22,12 +23,14 @@ from dfc.fit.holdings import make_trainer
 from dfc.fit.iteration import Runs
 from dfc.fit.report import ProgramReport
 from dfc.fit.workload import Workload
-from dfc.inference import buckets as engine_shapes
+from dfc.inference import decoding_mesh
 from dfc.inference.programs import CallRows, EngineWeights, Programs, Shape
+from dfc.inference.resident_weights import ResidentWeights
 from dfc.inference.sampling import filters_of, row_sampling
 from dfc.inference.slots import tensor_devices_on_one_host
 from dfc.models import quantization, sharding
-from dfc.models.cache import empty_cache
+from dfc.models.cache import BLOCK, empty_cache
+from dfc.models.execution import platform_of
 from dfc.models.lora import abstract_adapters
 from dfc.models.transformer import Adapters, abstract_params
 from dfc.recipes import tiny_player
@@ -51,7 +54,7 @@ class Program:
       runs: in one iteration after a stage's first.
       donated: the part of the arguments that is given away.
       unread: bytes of the arguments of which it reads a few rows only.
-      loop_trips: of its loop, if how many there are is data; all it can run.
+      loop_trips: of its loops within each other whose trips are data, the outermost first; all they can run.
       again: bytes that pass through device memory beside each argument once: what further rounds read, and copies.
       options: static keyword arguments.
     """
@@ -64,7 +67,7 @@ class Program:
     runs: float
     donated: Tree = ()
     unread: int = 0
-    loop_trips: int | None = None
+    loop_trips: tuple[int, ...] = ()
     again: float = 0.0
     options: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
@@ -187,7 +190,8 @@ def of_stage(config: Run, workload: Workload, topology: Topology, often: Runs) -
         mesh = sharding.make_mesh(*dataclasses.astuple(workload.mesh), devices=devices)
     # A TPU's mesh puts neighbours side by side, which may lie on different hosts.
     hosts = len({device.process_index for device in mesh.devices.flat})
-    workload = dataclasses.replace(workload, apart=hosts > 1 and tensor_devices_on_one_host(mesh))
+    playing = mesh if workload.decoding is None else decoding_mesh.make(mesh, workload.decoding.sizes)
+    workload = dataclasses.replace(workload, apart=hosts > 1 and tensor_devices_on_one_host(playing))
     weights = EngineWeights(weights_of(workload, mesh), None)
     if isinstance(config, RlRun | Sft | Preference):
         trainer = make_trainer(config, workload, mesh)
@@ -196,8 +200,11 @@ def of_stage(config: Run, workload: Workload, topology: Topology, often: Runs) -
         weights = engine_weights(workload, shapes)
     elif isinstance(config, TinyPlayer):
         yield from _tiny_player(config, workload, weights.params, mesh, often)
+    if workload.plays and workload.played is not workload:
+        moving, weights = _moving(workload, weights, playing, often)
+        yield moving
     if workload.plays:
-        yield from _playing(workload, weights, mesh, often)
+        yield from _playing(workload, weights, playing, often)
 
 
 def engine_weights(workload: Workload, shapes: RunShapes) -> EngineWeights:
@@ -288,20 +295,31 @@ def _training(trainer: Trainer, workload: Workload, shapes: RunShapes, often: Ru
         yield Program("weight hand-over", programs["policy"], (shapes.trained,), phase, holds, times)
 
 
+def _moving(workload: Workload, weights: EngineWeights, mesh: Mesh, often: Runs) -> tuple[Program, EngineWeights]:
+    """Returns the program that moves a layer's weights to the split that plays, and all of them as they lie then."""
+    resident = ResidentWeights(workload.model, mesh)
+    places = resident.places(weights)
+    one, wanted = (jax.tree.leaves(tree["layers"][0]) for tree in (weights.params, places.params))
+    # Where playing names the devices in another order (TPUs), their weights are first taken as if they lay in it.
+    alike = Mesh(mesh.devices.reshape(dataclasses.astuple(workload.mesh)), mesh.axis_names, axis_types=mesh.axis_types)
+    one = [_shape(x.shape, x.dtype, NamedSharding(alike, x.sharding.spec)) for x in one]
+    times = workload.model.layers * min(1, often.decode)
+    program = Program("a layer's weights to the players", resident.program(wanted), (one,), "playing", (), times)
+    return program, _placed(weights, places)
+
+
 def _playing(workload: Workload, weights: EngineWeights, mesh: Mesh, often: Runs) -> Iterator[Program]:
     """Yields the engine's programs at their costliest: the most rows, the longest cache, no constraints.
 
     Other policies reply from the same cache by programs of the same kind (with adapters the same less the adapters).
     """
     model, rollout, count = workload.model, workload.rollout, workload.call_rows
-    engine = Programs(model, None if mesh.size == 1 else mesh)
-    cache = jax.eval_shape(
-        lambda: empty_cache(model, workload.held_here * workload.shards, rollout.max_length + workload.spare)
-    )
+    engine = Programs(model, None if mesh.size == 1 else mesh, platform_of(mesh))
+    held = workload.held_here * workload.played.shards
+    cache = jax.eval_shape(lambda: empty_cache(model, held, workload.positions, engine.layout))
     whole = NamedSharding(mesh, _spec())
     cache = jax.tree.map(lambda x: _shape(x.shape, x.dtype, engine.cache or whole), cache)
-    positions = (rollout.cache_buckets or engine_shapes.default_cache_buckets(rollout.max_length))[-1]
-    shape = Shape(model, filters_of([workload.sampling]), positions, workload.whole, pooled=False)
+    shape = Shape(model, filters_of([workload.sampling]), pooled=False)
 
     zeros, answers = np.zeros(count, np.int32), np.zeros(count, bool)
     sampling = row_sampling([workload.sampling] * count)
@@ -328,40 +346,52 @@ def _playing(workload: Workload, weights: EngineWeights, mesh: Mesh, often: Runs
     }
     seldom = unread(weights.params, workload)
     read, past = local_bytes(weights) - seldom, analytic.past_bytes(workload)
-    at_work = "rows taken out", "what a call adds", "attention weights", "layer at work", "logits"
-    held = ["cache", "trained weights" if workload.one_layout else "weights for decoding"]
-    if workload.lora is not None or not workload.trains:
-        held.append("initial policy" if workload.trains else "model")
-    for name, function, arguments, times, loop_trips in (
+    at_work = "attention weights", "layer at work", "logits"
+    holds = ["cache"]
+    if workload.played is not workload:
+        holds.append(analytic.MOVED)
+    else:
+        holds.append("trained weights" if workload.one_layout else "weights for decoding")
+        if workload.lora is not None or not workload.trains:
+            holds.append("initial policy" if workload.trains else "model")
+    blocks = -(-rollout.max_length // BLOCK)  # of positions, that attention reads one after another
+    for name, function, arguments, times, steps in (
         ("decode", engine.decode, writes, often.decode, workload.steps),
-        ("prefill-append", engine.prefill, reads, often.prefill, None),
+        ("prefill-append", engine.prefill, reads, often.prefill, 1),
     ):
         yield Program(
             name,
             function,
             arguments,
             "playing",
-            (*held, *at_work),
+            (*holds, *at_work),
             times,
             donated=cache,
             unread=seldom + int(local_bytes(cache) - past),
-            loop_trips=loop_trips,
-            # Every step reads weights and past; rows taken out are read once more, and written, before the first.
-            again=((loop_trips or 1) - 1) * (read + past) + (0 if workload.whole else 2 * past),
+            loop_trips=(blocks,) if steps == 1 else (steps, blocks),
+            again=(steps - 1) * (read + past),  # every step reads weights and past
             options={"shape": shape},
         )
 
 
+def _context(program: Program, topology: Topology) -> contextlib.AbstractContextManager[object]:
+    """A TPU's kernel looks for the kind of device in the context, which only a program of several devices sets."""
+    meshes = (x.sharding.mesh for x in jax.tree.leaves(program.arguments) if x.sharding is not None)
+    one = topology.chip.platform == "tpu" and topology.devices == 1
+    return jax.set_mesh(next(meshes)) if one else contextlib.nullcontext()
+
+
 def compile_one(program: Program, workload: Workload, topology: Topology) -> ProgramReport:
     """Traces, counts and compiles one program."""
-    stages = program.trace()
+    with _context(program, topology):
+        stages = program.trace()
+        lowered = stages.lower()
     count = traced.count(stages.jaxpr, program.loop_trips)
     parts = analytic.memory(workload).phases[program.phase]
     beside = sum(size for name, size in parts.items() if name not in program.holds)
-    lowered = stages.lower()
     compiled, refusal = None, ""
     try:
-        compiled = compile_program(lowered, topology, program.loop_trips)
+        compiled = compile_program(lowered, topology, program.loop_trips[0] if program.loop_trips else None)
     except DoesNotFitError as error:
         refusal = str(error)
     moved = float(local_bytes(program.arguments) - program.unread) + program.again

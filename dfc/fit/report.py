@@ -10,6 +10,7 @@ from dfc.fit.compilation import Compiled
 from dfc.fit.hardware import Topology
 from dfc.fit.traced import Count
 from dfc.fit.workload import Workload
+from dfc.inference import decoding_mesh
 
 # Shares of peak taken for estimates: what well-made programs of this kind are reported to reach, rounded down.
 ARITHMETIC_SHARE, BANDWIDTH_SHARE = 0.4, 0.5
@@ -38,13 +39,17 @@ def time_of(work: WorkEstimate, topology: Topology, traffic: Traffic | None = No
     """Returns floor and estimate of one run.
 
     Floor: the largest of arithmetic at peak, memory at full bandwidth, sending at full link speed. Estimate: the
-    larger of arithmetic at 40 % and memory at 50 %, plus sending at 50 %, as if nothing overlapped with it.
+    larger of arithmetic at 40 % and memory at 50 %, plus sending at 50 %, as if nothing overlapped with it. Without
+    `traffic`, what is sent is that of the work.
     """
     chip = topology.chip
     sending = 0.0
     if traffic is not None:
         further = traffic.crossing / (chip.network or chip.interconnect)
         sending = (traffic.total - traffic.crossing) / chip.interconnect + further
+    elif work.sent:
+        within = work.span <= chip.joined
+        sending = work.sent / (chip.interconnect if within else chip.network or chip.interconnect)
     arithmetic, memory = work.flops / chip.flops, work.bytes / chip.bandwidth
     estimate = max(arithmetic / ARITHMETIC_SHARE, memory / BANDWIDTH_SHARE) + sending / 0.5
     return Time(max(arithmetic, memory, sending), estimate)
@@ -109,9 +114,11 @@ def settings(workload: Workload) -> str:
         kept = f", adapters of rank {workload.lora.rank}" if workload.lora is not None else ""
         parts.append(f"training: {rows}, remat {training.remat}, attention {training.attention}{kept}")
     if workload.plays:
-        held = f"{workload.held_here * workload.shards} conversations x {rollout.max_length} positions"
+        held = f"{workload.held_here * workload.played.shards} conversations x {rollout.max_length} positions"
         call = f"{workload.call_rows} of them, {workload.steps} steps or {workload.prefill} tokens prefilled"
         parts.append(f"playing: {rollout.slots} games, {held}; a call: {call}")
+        if workload.decoding is not None and workload.devices > 1:
+            parts.append(f"playing: {workload.decoding.describe()}")
     return "\n".join(parts) + "\n"
 
 
@@ -141,11 +148,40 @@ def stages_table(
     return table(rows, markdown=markdown)
 
 
+def shardings_table(workload: Workload, topology: Topology, *, markdown: bool = False) -> str:
+    """Returns what a decoding step reads and sends, by sums, for each way of splitting what plays."""
+    rows = [["sharding of playing", "mesh", "weights, GB", "cache, GB", "read", "sent", "a step takes at least", ""]]
+    chosen = workload.decoding
+    assert chosen is not None  # noqa: S101 - of several devices there is one
+    for sharding in decoding_mesh.SHARDINGS:
+        sizes = decoding_mesh.sizes_of(sharding, workload.model, chosen.trained, topology.of_a_host)
+        made = dataclasses.replace(workload, mesh=sizes, decoding=None)
+        work = analytic.decode_work(made)
+        step = analytic.WorkEstimate(
+            work.flops / made.steps, work.bytes / made.steps, work.sent / made.steps, work.span
+        )
+        rows.append(
+            [
+                sharding,
+                f"{sizes.data} x {sizes.fsdp} x {sizes.tensor}",
+                gigabytes(made.frozen),
+                gigabytes(analytic.cache_bytes(made)),
+                f"{number(step.bytes)}B",
+                f"{number(step.sent)}B",
+                seconds(time_of(step, topology).floor),
+                "chosen" if sharding == chosen.sharding else "",
+            ]
+        )
+    return table(rows, markdown=markdown)
+
+
 def work_table(
     works: Sequence[tuple[str, WorkEstimate, float]], unit: str, topology: Topology, *, markdown: bool = False
 ) -> str:
     """Returns work and time of programs by sums: each a name, its work, and its runs in one unit of its stage."""
-    rows = [["per device and run", "FLOP", "bytes", "floor", "estimate", "runs", "floor of all", "estimate of all"]]
+    rows = [
+        ["per device and run", "FLOP", "bytes", "sent", "floor", "estimate", "runs", "floor of all", "estimate of all"]
+    ]
     times = []
     for name, work, runs in works:
         one = time_of(work, topology)
@@ -156,13 +192,14 @@ def work_table(
                 name,
                 number(work.flops),
                 f"{number(work.bytes)}B",
+                f"{number(work.sent)}B" if work.sent else "-",
                 *cells[:2],
                 f"{runs:.4g}" if runs % 1 else f"{runs}",
                 *cells[2:],
             ]
         )
     whole = total(times)
-    rows.append([unit, "", "", "", "", "", seconds(whole.floor), seconds(whole.estimate)])
+    rows.append([unit, "", "", "", "", "", "", seconds(whole.floor), seconds(whole.estimate)])
     return table(rows, markdown=markdown)
 
 

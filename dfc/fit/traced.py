@@ -51,7 +51,10 @@ class Count:
         return Count(self.flops * times, self.kernel_flops * times, self.carried_bytes * times, self.unknown)
 
 
-def count(program: ClosedJaxpr, loop_trips: int | None = None) -> Count:
+Trips = tuple[int, ...]  # of loops within each other, the outermost first
+
+
+def count(program: ClosedJaxpr, loop_trips: Trips = ()) -> Count:
     """Returns what a traced program (``jax.jit(f).trace(...).jaxpr`` or ``jax.make_jaxpr``) does.
 
     Operations whose results nobody uses are left out first, as a compiler does: the recomputation of a layer for its
@@ -60,7 +63,8 @@ def count(program: ClosedJaxpr, loop_trips: int | None = None) -> Count:
     Args:
       program: traced.
       loop_trips: how often to count the body of a loop whose length is data, such as one that ends when all rows have
-        ended; of such loops within each other it is the outermost one's. None: once, and `Count.unknown` names it.
+        ended; of such loops within each other the outermost first. Those beyond them are counted once, and
+        `Count.unknown` names them.
     """
     live, _ = partial_eval.dce_jaxpr(program.jaxpr, [True] * len(program.jaxpr.outvars))
     return _walk(live, loop_trips)
@@ -72,11 +76,11 @@ def _bytes(value: Any) -> float:  # noqa: ANN401 - jax leaves variables of a jax
     return float(math.prod(shape) * size)
 
 
-def _walk(jaxpr: Jaxpr, loop_trips: int | None) -> Count:
+def _walk(jaxpr: Jaxpr, loop_trips: Trips) -> Count:
     return sum((_equation(equation, loop_trips) for equation in jaxpr.eqns), Count())
 
 
-def _equation(equation: Any, loop_trips: int | None) -> Count:  # noqa: ANN401 - jax leaves equations untyped
+def _equation(equation: Any, loop_trips: Trips) -> Count:  # noqa: ANN401 - jax leaves equations untyped
     name = equation.primitive.name
     known = _RULES.get(name)
     if known is not None:
@@ -86,7 +90,7 @@ def _equation(equation: Any, loop_trips: int | None) -> Count:  # noqa: ANN401 -
     return sum((_walk(inner, loop_trips) for inner in _inner(equation.params)), Count())
 
 
-def _scan(equation: Any, loop_trips: int | None) -> Count:  # noqa: ANN401 - jax leaves equations untyped
+def _scan(equation: Any, loop_trips: Trips) -> Count:  # noqa: ANN401 - jax leaves equations untyped
     params = equation.params
     passed = params["num_consts"] + params["num_carry"]
     outer = [*equation.invars[passed:], *equation.outvars[params["num_carry"] :]]
@@ -94,23 +98,23 @@ def _scan(equation: Any, loop_trips: int | None) -> Count:  # noqa: ANN401 - jax
     return _walk(params["jaxpr"].jaxpr, loop_trips) * length + Count(carried_bytes=sum(map(_bytes, outer)))
 
 
-def _while(equation: Any, loop_trips: int | None) -> Count:  # noqa: ANN401 - jax leaves equations untyped
+def _while(equation: Any, loop_trips: Trips) -> Count:  # noqa: ANN401 - jax leaves equations untyped
     inside = equation.params["body_jaxpr"].jaxpr
     trips = _trips(equation)
     if trips is not None:
         return _walk(inside, loop_trips) * trips
-    body = _walk(inside, None)
-    if loop_trips is not None:
-        return body * loop_trips
+    body = _walk(inside, loop_trips[1:])
+    if loop_trips:
+        return body * loop_trips[0]
     return body + Count(unknown=("a while loop without a fixed number of rounds",)) if body.total_flops else body
 
 
-def _cond(equation: Any, loop_trips: int | None) -> Count:  # noqa: ANN401 - jax leaves equations untyped
+def _cond(equation: Any, loop_trips: Trips) -> Count:  # noqa: ANN401 - jax leaves equations untyped
     branches = (_walk(branch.jaxpr, loop_trips) for branch in equation.params["branches"])
     return max(branches, key=lambda found: found.total_flops)
 
 
-def _shard_map(equation: Any, loop_trips: int | None) -> Count:  # noqa: ANN401 - jax leaves equations untyped
+def _shard_map(equation: Any, loop_trips: Trips) -> Count:  # noqa: ANN401 - jax leaves equations untyped
     mesh = equation.params["mesh"]
     manual = equation.params.get("manual_axes") or mesh.axis_names
     devices: int = math.prod(mesh.shape[axis] for axis in manual)
@@ -123,7 +127,7 @@ def _cudnn(equation: Any) -> Count:  # noqa: ANN401 - jax leaves equations untyp
     return Count(kernel_flops=float(products * math.prod(query) * key[1]))  # 2 x T x S x H, halved
 
 
-def _product(equation: Any, _: int | None) -> Count:  # noqa: ANN401 - jax leaves equations untyped
+def _product(equation: Any, _: Trips) -> Count:  # noqa: ANN401 - jax leaves equations untyped
     (contracted, _), _ = equation.params["dimension_numbers"]
     left = equation.invars[0].aval.shape
     depth = math.prod(left[axis] for axis in contracted)
@@ -170,21 +174,34 @@ def _trips(equation: Any) -> int | None:  # noqa: ANN401 - jax leaves equations 
     return max(0, -(-(int(bound.val) - int(start.val)) // int(steps[0])))
 
 
-def _kernel(equation: Any, _: int | None) -> Count:  # noqa: ANN401 - jax leaves equations untyped
-    """An attention kernel by formula: products in its body x queries x keys x head size x 2, halved.
+def _kernel(equation: Any, _: Trips) -> Count:  # noqa: ANN401 - jax leaves equations untyped
+    """An attention kernel by formula: products in its body x queries x keys x head size x 2, times the share they see.
 
-    Its grid visits tiles and skips those the mask hides, which the traced program does not state; the formula is
-    exact but for tiles on the diagonal, counted half and computed whole. A window shortens the work further.
+    Of whole sequences, half: its grid visits tiles and skips those the mask hides, which the traced program does not
+    state; the formula is exact but for tiles on the diagonal, counted half and computed whole. Of slots, all: the rows
+    are at the end of theirs; a TPU's kernel has a pair of products for every head in its body, and counts as one pair.
+    A window shortens the work further.
     """
     products = _dots(_open(equation.params["jaxpr"]))
     if not products:
         return Count()
     arrays = [v.aval.shape for v in equation.invars if len(v.aval.shape) >= 3 and v.aval.dtype.kind not in "iub"]
     label = str(equation.params.get("name") or equation.params.get("name_and_src_info") or "a kernel")
-    if len(arrays) < 2 or "splash" not in label:
+    share = next((share for name, share in _KERNELS.items() if name in label), None)
+    if len(arrays) < 2 or share is None:
         return Count(unknown=(f"kernel {label}",))
     query, key = arrays[0], arrays[1]  # [..., N, T, H], [..., K, S, H]
-    return Count(kernel_flops=float(products * math.prod(query) * key[-2]))
+    if "ragged" in label:  # [tokens, N, H] and pages [.., positions, 2K, H], of which every row has a list [R, pages]
+        pages = max(v.aval.shape[1] for v in equation.invars if len(v.aval.shape) == 2)
+        return Count(kernel_flops=float(2 * 2 * math.prod(query) * pages * key[1]))
+    return Count(kernel_flops=float(2 * share * products * math.prod(query) * key[-2]))
+
+
+_KERNELS = {
+    "splash": 0.5,
+    "attend_slots": 1.0,
+    "ragged_paged_attention": 1.0,
+}  # by name, the share of their pairs that see one another
 
 
 def _dots(jaxpr: Jaxpr) -> int:
@@ -200,7 +217,7 @@ def _dots(jaxpr: Jaxpr) -> int:
     return found
 
 
-_RULES: Mapping[str, Callable[[Any, int | None], Count]] = {
+_RULES: Mapping[str, Callable[[Any, Trips], Count]] = {
     "dot_general": _product,
     "scan": _scan,
     "while": _while,

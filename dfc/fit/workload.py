@@ -10,9 +10,12 @@ import jax.numpy as jnp
 from jax.sharding import AbstractMesh, AxisType
 
 from dfc.config import AdapterConfig, BatchConfig, MeshConfig, RolloutConfig, SamplingConfig, TrainingConfig
-from dfc.inference.buckets import default_prefill_buckets
+from dfc.inference import decoding_mesh
+from dfc.inference.buckets import cache_positions, default_prefill_buckets
+from dfc.inference.decoding_mesh import DecodingMesh
 from dfc.models import quantization
 from dfc.models.config import DecoderConfig
+from dfc.models.execution import Platform
 from dfc.models.lora import LoraConfig
 from dfc.models.sharding import AXES, param_shardings
 from dfc.models.transformer import abstract_params
@@ -65,6 +68,9 @@ class Workload:
       conversations: of a game, in the cache: two where a model may play either seat, one for each simulator it plays.
       apart: whether hosts play games of their own: several hosts, and tensor devices share one.
       others: weights that lie beside.
+      of_a_host: devices of a host. platform: of the devices. memory: bytes of one; None: not known. They decide how
+        playing is split.
+      decoding: the split while it plays; None: `mesh`. Of what only plays, `mesh` is that split.
     """
 
     model: DecoderConfig
@@ -88,6 +94,24 @@ class Workload:
     conversations: int = 1
     apart: bool = False
     others: tuple[OtherModel, ...] = ()
+    of_a_host: int = 8
+    platform: Platform = "cpu"
+    memory: float | None = None
+    decoding: DecodingMesh | None = None
+
+    @functools.cached_property
+    def played(self) -> "Workload":
+        """The same split as it is while it plays."""
+        sizes = self.mesh if self.decoding is None else self.decoding.sizes
+        return self if sizes == self.mesh else dataclasses.replace(self, mesh=sizes, decoding=None)
+
+    @property
+    def policies(self) -> int:
+        """Policies whose weights lie split for playing at once.
+
+        Evaluation lets what is trained meet the initial policy; adapters of one share the other's weights.
+        """
+        return 2 if self.conversations > 1 and self.lora is None else 1
 
     @property
     def devices(self) -> int:
@@ -107,17 +131,22 @@ class Workload:
     @property
     def held_here(self) -> int:
         """Conversations in one device's share of an engine's cache; rounded up, so that all have as many."""
-        return math.ceil(self.rollout.slots * self.conversations / self.shards)
+        return math.ceil(self.rollout.slots * self.conversations / self.played.shards)
 
     @property
     def rows_here(self) -> int:
         """Conversations of one device that an engine's largest call computes."""
-        return min(self.held_here, math.ceil((self.rollout.rows or self.rollout.slots) / self.shards))
+        return min(self.held_here, math.ceil((self.rollout.rows or self.rollout.slots) / self.played.shards))
 
     @property
     def call_rows(self) -> int:
         """Conversations of all devices that an engine's largest call computes."""
-        return self.rows_here * self.shards
+        return self.rows_here * self.played.shards
+
+    @property
+    def positions(self) -> int:
+        """Positions of a slot of an engine's cache: those of a conversation, rounded up on some platforms."""
+        return cache_positions(self.rollout.max_length, self.platform)
 
     @property
     def prefill(self) -> int:
@@ -128,21 +157,6 @@ class Workload:
     def steps(self) -> int:
         """Tokens sampled per row in one call at most."""
         return min(self.rollout.decode_steps, self.rollout.max_reply_length)
-
-    @property
-    def spare(self) -> int:
-        """Positions after a conversation's last: what a call adds is written whole."""
-        return max(self.prefill, self.steps)
-
-    @property
-    def whole(self) -> bool:
-        """Whether the largest call computes all conversations, where they lie; else it takes its rows out."""
-        return self.rows_here == self.held_here and not self.apart
-
-    @property
-    def read(self) -> int:
-        """Positions of a row that the costliest call reads, beside those it adds."""
-        return self.rollout.max_length + (self.spare if self.whole else 0)
 
     @property
     def local_rows(self) -> int:
@@ -180,6 +194,31 @@ class Workload:
     def parameters(self) -> "ParameterCount":
         """Numbers of the model's parameters on this mesh."""
         return parameters(self.model, self.mesh)
+
+
+def decided(s: Workload, trained: MeshConfig) -> Workload:
+    """Returns a workload that plays with the split it plays on, chosen as the run chooses it.
+
+    Args:
+      s: the workload.
+      trained: the mesh that its configuration says.
+    """
+    chosen = decoding_mesh.choose(
+        s.rollout.sharding,
+        s.model,
+        trained,
+        of_a_host=s.of_a_host,
+        platform=s.platform,
+        memory=s.memory,
+        rows=s.rollout.rows or s.rollout.slots,
+        conversations=s.rollout.slots * s.conversations * s.rollout.workers,
+        positions=s.rollout.max_length,
+        nf4=s.trains and s.adapter.base == "nf4",
+        policies=s.policies * s.rollout.workers if s.trains else 1,
+    )
+    # Of what only plays, weights lie as they play from the beginning.
+    found = dataclasses.replace(s, mesh=trained if s.trains else chosen.sizes, decoding=chosen)
+    return dataclasses.replace(found, apart=s.devices > s.of_a_host and s.of_a_host % chosen.sizes.tensor == 0)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,17 +1,16 @@
 """Which shapes an engine's programs have, and which of them a call takes.
 
 Every shape is a compiled program, so there are few: rows of a call by halves, tokens prefilled per row in steps of
-four, cache lengths by doubling. All of it is plain arithmetic on numbers that every host of a run has.
+four. How much of its slot a row reads is no shape. All of it is plain arithmetic on numbers that every host of a run
+has.
 """
 
 import dataclasses
 from collections.abc import Sequence
 
-import jax
-
+from dfc.models.cache_kernels import POSITIONS
 from dfc.models.config import DecoderConfig
-
-_TAKING = 6  # what taking a row out of the cache costs, in tokens that attend to it; on a CPU 3 to 7 at 5M weights
+from dfc.models.execution import Platform
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,45 +29,38 @@ class Costs:
         """Returns what processing a token after `length` positions costs."""
         return 1 + length * self.position
 
-    def of_call(self, rows: int, width: int, length: int) -> float:
-        """Returns what prefilling `rows` x `width` tokens costs if every row reads `length` positions."""
-        return self.call + rows * (width * self.of_token(length) + _TAKING * length * self.position)
+    def of_call(self, rows: int, width: int, lengths: Sequence[int]) -> float:
+        """Returns what a call of `rows` x `width` tokens costs, of which some read so many positions."""
+        return self.call + width * (rows + self.position * sum(lengths))
 
 
 @dataclasses.dataclass(frozen=True)
 class Shapes:
-    """Attributes: rows of a call per shard, prefill buckets (tokens per row), cache buckets (positions), ascending."""
+    """Attributes: rows of a call per shard, prefill buckets (tokens per row), ascending."""
 
     rows: tuple[int, ...]
     prefill_buckets: tuple[int, ...]
-    cache_buckets: tuple[int, ...]
 
     def rows_for(self, count: int) -> int:
         """Returns the fewest rows that hold `count`, or the most there are."""
         return next((rows for rows in self.rows if rows >= count), self.rows[-1])
 
-    def cache_bucket_for(self, held: int) -> int:
-        """Returns the shortest length that covers `held` positions."""
-        return next(length for length in self.cache_buckets if length >= held)
-
-    def best_prefill(
-        self, pending: Sequence[Sequence[tuple[int, int]]], costs: Costs, length: int
-    ) -> tuple[int, int, float]:
+    def best_prefill(self, pending: Sequence[Sequence[tuple[int, int]]], costs: Costs) -> tuple[int, int, float]:
         """Returns (rows, width) that get the most done per unit of device work, and how much that is.
 
-        Done is what the tokens that are processed would cost if no row had to be as wide or to read as far as another.
+        Done is what the tokens that are processed would cost if no row had to be as wide as another.
 
         Args:
           pending: of every shard, pending tokens of its conversations and positions those have to read, in the order
             in which they take part.
           costs: of device work.
-          length: positions that all rows read.
         """
         best = self.rows[0], self.prefill_buckets[0], -1.0
         for rows in self.rows:
+            lengths = [length for shard in pending for _, length in shard[:rows]]
             for width in self.prefill_buckets:
                 done = sum(min(n, width) * costs.of_token(own) for shard in pending for n, own in shard[:rows])
-                rate = done / costs.of_call(rows * len(pending), width, length)
+                rate = done / costs.of_call(rows * len(pending), width, lengths)
                 if rate > best[2]:
                     best = rows, width, rate
             if rows >= max(map(len, pending)):
@@ -89,23 +81,13 @@ def default_prefill_buckets(max_length: int) -> tuple[int, ...]:
     return tuple(prefill_buckets)
 
 
-def default_cache_buckets(max_length: int) -> tuple[int, ...]:
-    """Returns 0, 128 and longer ones below `max_length`, and `max_length`.
-
-    Elsewhere by doubling. On a CPU, where programs compile fast and attention takes much of the time, with one length
-    between; not more, because a process with some hundred programs runs out of memory maps there.
-    """
-    cpu = jax.default_backend() == "cpu"
-    cache_buckets, n = [0], 128
-    while n < max_length:
-        cache_buckets.append(n)
-        doubled = n & (n - 1) == 0
-        n = n * 3 // 2 if cpu and doubled and n > cache_buckets[1] else 1 << n.bit_length()
-    return (*cache_buckets, max_length)
+def cache_positions(max_length: int, platform: Platform) -> int:
+    """Returns the positions of a slot that holds `max_length`: a multiple of what the platform's kernel takes."""
+    return max_length if platform == "cpu" else -(-max_length // POSITIONS) * POSITIONS
 
 
-def default_costs(config: DecoderConfig) -> Costs:
-    """Returns what device work costs on this platform for this model.
+def default_costs(config: DecoderConfig, platform: Platform) -> Costs:
+    """Returns what device work costs on a platform for a model.
 
     An accelerator reads all weights for a call, which takes as long as computing on some hundred tokens; on a CPU small
     batches are nearly as efficient as large ones. Attention reads keys and values from memory, a token's products take
@@ -113,9 +95,8 @@ def default_costs(config: DecoderConfig) -> Costs:
     the platform / 2). On two CPU cores a decode step of 64 rows of 5M weights took 9 ms, and 17 ms more per 1,024
     positions.
     """
-    cpu = jax.default_backend() == "cpu"
     heads = config.heads + config.kv_heads
     layer = config.width * (2 * heads * config.head_dim + 3 * config.feed_forward)
     weights = config.layers * layer + config.vocabulary * config.width
     read = config.layers * 2 * config.kv_heads * config.head_dim
-    return Costs(16, 9 * read / weights) if cpu else Costs(256, 300 * read / weights)
+    return Costs(16, 9 * read / weights) if platform == "cpu" else Costs(256, 300 * read / weights)

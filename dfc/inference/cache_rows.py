@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Iterable, Sequence
 
+import jax
 import numpy as np
 
 from dfc import multihost
@@ -10,7 +11,7 @@ from dfc.inference.buckets import Shapes
 from dfc.inference.prefixes import Copy
 from dfc.inference.programs import Programs
 from dfc.inference.slots import HostRow, SlotAllocator
-from dfc.models.cache import Cache
+from dfc.models.cache import BLOCK, Cache
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +29,7 @@ class CacheRows:
     def copied(self, cache: Cache, copies: Sequence[Copy]) -> Cache:
         """Returns the cache after copies within shards, none of which is from where another one writes.
 
-        A call copies as few rows as a program has: what it takes out lies beside the whole cache.
+        A call copies as few rows as a program has: most copies are of one row.
         """
         source = {copy.target: copy.source for copy in copies}
         tokens = {copy.target: copy.tokens for copy in copies}
@@ -36,32 +37,42 @@ class CacheRows:
         rows = self.shapes.rows[0]
         for start in range(0, max(map(len, by_shard)), rows):
             some = [slot for shard in by_shard for slot in shard[start : start + rows]]
-            at = self.slot_allocator.assign(some, rows, whole=False)
+            at = self.slot_allocator.assign(some, rows)
             targets = self.slot_allocator.rows(at, rows)
             sources = self.slot_allocator.rows({row: source[slot] for row, slot in at.items()}, rows)
-            positions = self.shapes.cache_bucket_for(max(tokens[slot] for slot in some))
-            cache = self.programs.copy(cache, sources, targets, positions)
+            cache = self.programs.copy(cache, sources, targets, np.int32(max(tokens[slot] for slot in some)))
         return cache
 
     def to_host(self, cache: Cache, slot: int, tokens: int) -> list[HostRow]:
-        """Returns keys and values [K, tokens, H] of a slot per layer, in host memory."""
+        """Returns what a slot holds of the tokens, of every layer, in host memory."""
         rows, shard = self.slot_allocator.single(slot), self.slot_allocator.shard(slot)
-        taken = self.programs.take(cache, rows, self.shapes.cache_bucket_for(tokens))
+        taken: Cache = self.programs.take(cache, rows, self._positions(cache, tokens))
         return [
-            (multihost.to_host(keys)[shard, :, :tokens], multihost.to_host(values)[shard, :, :tokens])
-            for keys, values in taken
+            tuple(multihost.to_host(x)[shard][_first(tokens, layer.axis - 1)] for x in layer.arrays) for layer in taken
         ]
 
     def from_host(self, cache: Cache, slot: int, arrays: Iterable[HostRow]) -> Cache:
-        """Returns the cache with a slot's keys and values as they were in host memory."""
+        """Returns the cache with what a slot held as it was in host memory."""
         rows, shard = self.slot_allocator.single(slot), self.slot_allocator.shard(slot)
 
-        def row(x: np.ndarray) -> np.ndarray:
-            heads, held, dim = x.shape
-            wide = np.zeros((len(rows), heads, self.shapes.cache_bucket_for(held), dim), x.dtype)
-            wide[shard, :, :held] = x
+        def row(x: np.ndarray, axis: int) -> np.ndarray:
+            sizes = list(x.shape)
+            sizes[axis] = self._positions(cache, x.shape[axis])
+            wide = np.zeros((len(rows), *sizes), x.dtype)
+            wide[shard][_first(x.shape[axis], axis)] = x
             return wide
 
-        new = tuple((row(keys), row(values)) for keys, values in arrays)
-        written: Cache = self.programs.put(cache, rows, np.zeros_like(rows), new)
+        wide = [row(x, layer.axis - 1) for layer, held in zip(cache, arrays, strict=True) for x in held]
+        written: Cache = self.programs.put(cache, rows, jax.tree.unflatten(jax.tree.structure(cache), wide))
         return written
+
+    @staticmethod
+    def _positions(cache: Cache, tokens: int) -> int:
+        """Returns a number of positions that holds the tokens; there are few such numbers, each a program."""
+        most = cache[0].positions
+        return min(most, BLOCK << max(0, (tokens - 1) // BLOCK).bit_length())
+
+
+def _first(tokens: int, axis: int) -> tuple[slice, ...]:
+    """Returns an index of the first tokens on an axis."""
+    return (*[slice(None)] * axis, slice(tokens))

@@ -81,7 +81,7 @@ def fill(
             targets[row, :width] = state.token_ids[state.num_cached + 1 : state.num_cached + 1 + width]
         held[row], num_new[row], budget[row], adapter[row] = state.num_cached, width, state.left, state.adapter
         answers[row], seeds[row] = True, state.seed
-        settings[row], positions[row] = state.sampling, state.position
+        settings[row], positions[row] = state.current_sampling, state.position
     trie, node = _constraints(plan, positions, apart=apart)
     sampled_positions = (
         (held[:, None] + 1 + np.arange(plan.width)) if decodes else (held + num_new)

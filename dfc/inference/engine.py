@@ -6,15 +6,17 @@ or decoding. `collect` waits for a call and returns the replies it finished; `st
 can be launched for other rows, and the host can do its own work.
 
 A conversation never prefills a token twice, and what a new one has in common with one that is there, or was in a slot
-that is free since, is copied (`dfc.inference.prefixes`). A slot that waits costs next to nothing: a call takes the rows
-it is for out of the resident cache, rounded up to the next number of rows that a program has. What a slot answers
+that is free since, is copied (`dfc.inference.prefixes`). A slot that waits costs nothing: a call reads and writes the
+slots it is for where they lie, rounded up to the next number of rows that a program has. What a slot answers
 depends on its seed, its tokens and the weights; not on the others, on which slot it has or on when it was admitted.
 That is up to rounding: sums of another shape are taken in another order, and a token may differ where its random number
 lies that close to a boundary.
 
 Several policies answer from one engine: by name, as full weights, or as adapters of one pool within one call.
 
-On several devices slots are split over the mesh's data and fsdp axes. With `hosts="same"` every host makes the same
+On several devices slots are split over the mesh's data and fsdp axes. The mesh need not be the one that weights were
+trained on (`dfc.inference.decoding_mesh`): those that lie otherwise on the same devices are moved before the next call.
+With `hosts="same"` every host makes the same
 calls with the same tokens. With `hosts="own"` each host has its own conversations, in the slots of its own devices;
 what decides a shape or the length of a loop is agreed before each call, so hosts may have different numbers of them.
 """
@@ -22,7 +24,7 @@ what decides a shape or the length of a loop is agreed before each call, so host
 import collections
 import dataclasses
 import itertools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
 import jax
@@ -35,13 +37,16 @@ from dfc.config import SamplingConfig
 from dfc.inference import buckets, constraints, prefixes
 from dfc.inference.cache_rows import CacheRows
 from dfc.inference.call_arrays import DeviceCall, fill
-from dfc.inference.checks import check_numbers, check_seed, check_token_ids
+from dfc.inference.checks import check_seed, check_token_ids
 from dfc.inference.prefixes import Copy
 from dfc.inference.programs import EnginePolicy, EngineWeights, Shape, pool_size, programs
+from dfc.inference.resident_weights import ResidentWeights
+from dfc.inference.results import take_sampled, take_scores
 from dfc.inference.sampling import filters_of
 from dfc.inference.scheduler import DECODE, PATIENCE, PREFILL, SCORE, Plan, Planner
-from dfc.inference.slots import EngineCounts, EngineReply, Parked, PendingReply, SlotAllocator, SlotState
+from dfc.inference.slots import Ends, EngineCounts, EngineReply, Parked, PendingReply, SlotAllocator, SlotState
 from dfc.models.config import DecoderConfig
+from dfc.models.execution import platform_of
 from dfc.models.transformer import Adapters, Params
 
 _DONE = 8  # a decode call returns when one in eight of its rows has finished, so that others take their place
@@ -66,9 +71,8 @@ class Engine:
         sampling: SamplingConfig,
         rows: int | None = None,
         prefill_buckets: Sequence[int] | None = None,
-        cache_buckets: Sequence[int] | None = None,
         decode_steps: int = 32,
-        ends: Callable[[list[int]], int | None] | None = None,
+        ends: Ends | None = None,
         mesh: Mesh | None = None,
         hosts: Literal["same", "own"] = "same",
         plain_logprobs: bool = False,
@@ -84,12 +88,9 @@ class Engine:
           sampling: how tokens are sampled where a conversation does not say otherwise.
           rows: conversations computed in one call at most; None: all. Fewer than `slots` keep every call full while
             the others' games move on.
-          prefill_buckets: tokens prefilled per row and call, ascending; each is one compiled program per rows and
-            length.
-          cache_buckets: cache lengths that calls read, ascending; `max_length` is always the last. By default
-            those of `dfc.inference.buckets.default_cache_buckets`.
+          prefill_buckets: tokens prefilled per row and call, ascending; each is a program for every number of rows.
           decode_steps: tokens sampled per row and call at most.
-          ends: for stop strings: given a reply's tokens so far, how many of them to keep if it is over, else None.
+          ends: for stop strings, of replies that bring none of their own.
           mesh: the devices of all hosts, with axes data, fsdp and tensor; None, or one device: this one.
           hosts: whether all hosts make the same calls, or each has its own conversations.
           plain_logprobs: compute those of the untruncated distribution too, a second sum over the vocabulary.
@@ -97,8 +98,10 @@ class Engine:
         Raises:
           ValueError: the numbers do not fit each other.
         """
+        platform = platform_of(mesh)
         mesh = None if mesh is None or mesh.size == 1 else mesh
-        self._programs = programs(config, mesh)
+        self._programs = programs(config, mesh, platform)
+        self._resident = ResidentWeights(config, mesh)
         self._own = hosts == "own" and jax.process_count() > 1
         self._config, self._sampling, self._ends, self._plain = config, sampling, ends, plain_logprobs
         self.max_length, self._steps = max_length, decode_steps
@@ -111,16 +114,14 @@ class Engine:
         self._shapes = buckets.Shapes(
             buckets.default_rows(most),
             tuple(prefill_buckets or buckets.default_prefill_buckets(max_length)),
-            (*(n for n in cache_buckets or buckets.default_cache_buckets(max_length) if n < max_length), max_length),
         )
         if min(most, decode_steps, *self._shapes.prefill_buckets) < 1:
             raise ValueError(
                 f"rows {rows}, prefill_buckets {prefill_buckets} and decode_steps {decode_steps} must be 1 or more"
             )
-        spare = max(
-            *self._shapes.prefill_buckets, decode_steps
-        )  # windows are written whole, also past the last position
-        self._cache = self._programs.empty(config, self.slot_allocator.total, max_length + spare)
+        self._cache = self._programs.empty(
+            config, self.slot_allocator.total, buckets.cache_positions(max_length, platform)
+        )
         self._stops = np.zeros(config.vocabulary, bool)
         self._stops[sorted(stop_token_ids)] = True
         self._slots: dict[int, SlotState] = {}
@@ -128,7 +129,7 @@ class Engine:
         self._settings = {sampling}  # every setting met; the programs hold the filters that any of them needs
         self._flight: collections.deque[DeviceCall] = collections.deque()
         self._planner = Planner(
-            self._shapes, self.slot_allocator, decode_steps, buckets.default_costs(config), self._own
+            self._shapes, self.slot_allocator, decode_steps, buckets.default_costs(config, platform), self._own
         )
         self._rows = CacheRows(self._programs, self.slot_allocator, self._shapes)
         self.counts = EngineCounts()
@@ -146,6 +147,8 @@ class Engine:
         The next call uses them, also for replies under way; each token carries the version it was sampled under. Caches
         keep what the old weights made of earlier tokens. To have new weights between replies only, call this when no
         slot is answering. The engine holds a reference, no copy: the old ones are gone when the caller lets go of them.
+        Weights that do not lie as the mesh wants them are moved at the next call that uses them; copies of those that
+        no policy has any more are gone at once.
 
         Args:
           params: the weights, unrolled.
@@ -170,7 +173,12 @@ class Engine:
         )
         serial = next(same, next(self._serials))
         self._policies[policy] = EnginePolicy(number, weights, version, pool, serial)
+        self._resident.keep(known.weights for known in self._policies.values())
         self._left.clear()  # a run that resumes begins here with none
+
+    def forget_copies(self) -> None:
+        """Gives up the copies of weights that had to be moved; the next call that needs them moves them again."""
+        self._resident.keep(())
 
     def version(self, policy: str = "policy") -> int:
         """Returns the version of a policy's weights."""
@@ -205,15 +213,9 @@ class Engine:
         """
         self._check(policy, adapter)
         check_seed(seed)
-        sampling = sampling or self._sampling
-        if self._own and filters_of([sampling, *self._settings]) != filters_of(list(self._settings)):
-            raise ValueError(
-                f"{sampling}: where hosts have conversations of their own, every filter (top-k, top-p) has to be on in "
-                "the engine's own sampling: all hosts run the same program"
-            )
+        self._admit(sampling)
         slot = self.slot_allocator.allocate()
-        self._settings.add(sampling)
-        self._slots[slot] = SlotState(seed, policy, adapter, sampling, since=self.counts.calls)
+        self._slots[slot] = SlotState(seed, policy, adapter, sampling or self._sampling, since=self.counts.calls)
         return slot
 
     def close(self, slot: int) -> None:
@@ -242,7 +244,15 @@ class Engine:
         check_token_ids(token_ids, self._config.vocabulary)
         self._quiet(slot).token_ids.extend(token_ids)
 
-    def ask(self, slot: int, max_reply_length: int, actions: constraints.ActionTrie | None = None) -> bool:
+    def ask(
+        self,
+        slot: int,
+        max_reply_length: int,
+        actions: constraints.ActionTrie | None = None,
+        *,
+        ends: Ends | None = None,
+        sampling: SamplingConfig | None = None,
+    ) -> bool:
         """Asks for a reply; returns False, and does nothing, if no room is left for a single token.
 
         A reply is cut at `max_reply_length` tokens, or where the conversation reaches `max_length`.
@@ -251,20 +261,46 @@ class Engine:
           slot: of the conversation.
           max_reply_length: tokens.
           actions: the replies allowed; None: all. Log-probabilities are those of the restricted distribution.
+          ends: of this reply's stop strings (`dfc.inference.stop_strings`); None: the engine's.
+          sampling: of this reply; None: as the conversation was opened. About filters see `open`.
 
         Raises:
           ValueError: the slot is free, is answering already, or has nothing to reply to.
         """
         state = self._quiet(slot)
+        self._admit(sampling)
         if not state.num_pending:
             raise ValueError(f"slot {slot} was asked for a reply without anything new to reply to; append tokens first")
         room = min(max_reply_length, self.max_length - len(state.token_ids))
         if room <= 0:
             return False
         state.pending_reply = PendingReply(
-            len(state.token_ids), room, position=None if actions is None else actions.after([])
+            len(state.token_ids),
+            room,
+            sampling=sampling,
+            ends=ends or self._ends,
+            position=None if actions is None else actions.after([]),
         )
         return True
+
+    def read(self, slot: int) -> bool:
+        """Asks for all tokens but the last to be prefilled, without a reply; returns False if they are already.
+
+        It can be forked then, and conversations that begin alike copy it. An `EngineReply` without tokens ends it.
+
+        Raises:
+          ValueError: the slot is free or answering already.
+        """
+        state = self._quiet(slot)
+        if len(state.token_ids) - state.num_cached <= 1:
+            return False
+        state.pending_reply = PendingReply(len(state.token_ids), 0, want="nothing")
+        return True
+
+    def so_far(self, slot: int) -> list[int]:
+        """Returns the tokens so far of the reply under way, of which a stop string may take back some; [] without."""
+        pending_reply = self._state(slot).pending_reply
+        return [] if pending_reply is None or pending_reply.want != "reply" else list(pending_reply.token_ids)
 
     def score(self, slot: int, token_ids: Sequence[int]) -> None:
         """Appends tokens and asks for their log-probabilities, which come back as an `EngineReply` of these tokens.
@@ -280,7 +316,7 @@ class Engine:
             raise ValueError(
                 f"slot {slot} has {len(state.token_ids)} of {self.max_length} tokens; {len(token_ids)} more do not fit"
             )
-        state.pending_reply = PendingReply(len(state.token_ids), len(token_ids), scored=True)
+        state.pending_reply = PendingReply(len(state.token_ids), len(token_ids), want="scores")
         state.token_ids.extend(token_ids)
 
     def roll_back(self, slot: int, length: int, seed: int | None = None) -> None:
@@ -425,12 +461,13 @@ class Engine:
             state.num_cached += processed
             self.counts.processed_tokens += processed
             if call.stage == SCORE:
-                reply = self._scored(slot, state, version, logprobs[:, row, :processed])
-            elif call.decodes:
-                found = token_ids[row, :processed].tolist()
-                reply = self._wrote(slot, state, version, found, logprobs[:, row, :processed], decoded=True)
+                reply = take_scores(slot, state, version, logprobs[:, row, :processed])
             else:
-                reply = self._wrote(slot, state, version, [int(token_ids[row])], logprobs[:, row, None], decoded=False)
+                found = token_ids[row, :processed].tolist() if call.decodes else [int(token_ids[row])]
+                its = logprobs[:, row, :processed] if call.decodes else logprobs[:, row, None]
+                reply = take_sampled(
+                    slot, state, version, found, its, stops=self._stops, counts=self.counts, decoded=call.decodes
+                )
             finished += [] if reply is None else [reply]
         return finished
 
@@ -447,19 +484,15 @@ class Engine:
         kinds = {str(jax.tree.map(jnp.shape, known.weights)): known.number for known in self._policies.values()}
         for policy in kinds.values():
             for rows in sizes.rows:
-                for length in sizes.cache_buckets:
-                    plans = [Plan(PREFILL, policy, rows, width, length) for width in sizes.prefill_buckets]
-                    plans += (
-                        [Plan(SCORE, policy, rows, width, length) for width in sizes.prefill_buckets] if score else []
-                    )
-                    plans += [Plan(DECODE, policy, rows, self._steps, length)] if length else []
-                    for plan in plans:
-                        for nodes, branches in trie_sizes if plan.stage != SCORE else [(0, 0)]:
-                            self._run(dataclasses.replace(plan, nodes=nodes, branches=branches), [])
-                            count += 1
-        for length in () if self._own else filter(None, sizes.cache_buckets):
+                plans = [Plan(PREFILL, policy, rows, width) for width in sizes.prefill_buckets]
+                plans += [Plan(SCORE, policy, rows, width) for width in sizes.prefill_buckets] if score else []
+                for plan in [*plans, Plan(DECODE, policy, rows, self._steps)]:
+                    for nodes, branches in trie_sizes if plan.stage != SCORE else [(0, 0)]:
+                        self._run(dataclasses.replace(plan, nodes=nodes, branches=branches), [])
+                        count += 1
+        if not self._own:
             idle = self.slot_allocator.rows({}, sizes.rows[0])
-            self._cache = self._programs.copy(self._cache, idle, idle, length)
+            self._cache = self._programs.copy(self._cache, idle, idle, np.int32(0))
             count += 1
         for leaf in jax.tree.leaves(self._cache):
             leaf.block_until_ready()
@@ -480,14 +513,13 @@ class Engine:
         """Sends a call off."""
         policy = next(known for known in self._policies.values() if known.number == plan.policy)
         slot_allocator = self.slot_allocator
-        whole = (
-            plan.rows == slot_allocator.per_shard and plan.length == self._shapes.cache_buckets[-1] and not self._own
-        )
-        at = slot_allocator.assign(chosen, plan.rows, whole=whole)  # row -> slot
+        # Rows of similar lengths lie side by side: those that are computed together read as far as the longest.
+        chosen = sorted(chosen, key=lambda slot: self._slots[slot].num_cached)
+        at = slot_allocator.assign(chosen, plan.rows)  # row -> slot
         given = fill(plan, slot_allocator, at, self._slots, self._sampling, apart=self._own)
         filters = filters_of(list(self._settings))
-        shape = Shape(self._config, filters, plan.length, whole, policy.pool is not None, self._plain)
-        common = policy.weights, self._cache
+        shape = Shape(self._config, filters, policy.pool is not None, self._plain)
+        common = self._resident.of(policy.weights), self._cache
         rows = self._placed(given.rows)
         if plan.stage == DECODE:
             # A share of the rows of all hosts: the same number everywhere.
@@ -537,47 +569,18 @@ class Engine:
             return x
         return jax.make_array_from_process_local_data(self._programs.rows, x)  # type: ignore[no-untyped-call]  # jax leaves it untyped
 
-    # ---- taking results over ----------------------------------------------------------------------------------------
-
-    def _wrote(
-        self, slot: int, state: SlotState, version: int, token_ids: list[int], logprobs: np.ndarray, *, decoded: bool
-    ) -> EngineReply | None:
-        """Takes over what a row sampled; returns the reply if that ended it."""
-        pending_reply = state.pending_reply
-        assert pending_reply is not None  # noqa: S101 - the caller has looked
-        if pending_reply.scored or state.num_cached < len(state.token_ids):
-            return None  # there is more to prefill first
-        check_numbers(logprobs, state.policy, self.version(state.policy))
-        before = len(pending_reply.token_ids)
-        pending_reply.add(token_ids[: pending_reply.fitting(token_ids)], logprobs, version)
-        kept = None if self._ends is None else self._ends(pending_reply.token_ids)
-        if kept is not None:
-            pending_reply.cut(kept)
-        state.token_ids[pending_reply.start :] = pending_reply.token_ids
-        state.num_cached = min(
-            state.num_cached, len(state.token_ids) - 1
-        )  # what lies after the reply's end is not its own
-        self.counts.generated_tokens += len(pending_reply.token_ids) - before
-        self.counts.useful_steps += max(0, len(pending_reply.token_ids) - before) if decoded else 0
-        stopped = kept is not None or pending_reply.complete or bool(self._stops[pending_reply.token_ids[-1]])
-        if not stopped and len(pending_reply.token_ids) < pending_reply.room:
-            return None
-        state.pending_reply = None
-        return pending_reply.reply(slot, stopped=stopped)
-
-    def _scored(self, slot: int, state: SlotState, version: int, logprobs: np.ndarray) -> EngineReply | None:
-        """Takes over the log-probabilities [1 or 2, n] of the tokens after those that were processed last."""
-        pending_reply = state.pending_reply
-        assert pending_reply is not None  # noqa: S101 - the caller has looked
-        check_numbers(logprobs, state.policy, self.version(state.policy))
-        start = state.num_cached - logprobs.shape[1] + 1
-        pending_reply.add(state.token_ids[start : state.num_cached + 1], logprobs, version)
-        if state.num_pending:
-            return None
-        state.pending_reply = None
-        return pending_reply.reply(slot, stopped=False)
-
     # ---- refusals ---------------------------------------------------------------------------------------------------
+
+    def _admit(self, sampling: SamplingConfig | None) -> None:
+        """Takes note of how a reply will be sampled; refuses what only this host would compile."""
+        if sampling is None:
+            return
+        if self._own and filters_of([sampling, *self._settings]) != filters_of(list(self._settings)):
+            raise ValueError(
+                f"{sampling}: where hosts have conversations of their own, every filter (top-k, top-p) has to be on in "
+                "the engine's own sampling: all hosts run the same program"
+            )
+        self._settings.add(sampling)
 
     def _alone(self, what: str) -> None:
         if self._own:

@@ -1,11 +1,11 @@
 """What runs on the device: `prefill` takes tokens and samples one, `decode` samples many, `score` rates given ones.
 
-Each works on R rows taken out of the resident cache and puts back what is new. Which slots they are, how many tokens
-each processes, how it is sampled and how much it may still say are data; R, the prefill and cache buckets are shapes. A
-row that stands idle names a slot past the last: it reads anything and writes nothing.
+Each works on R rows, which read and write their slots of the one cache in place. Which slots they are, how many tokens
+they hold, how many each processes, how it is sampled and how much it may still say are data; R and the prefill buckets
+are shapes. A row that stands idle names a slot past the last: it reads anything and writes nothing.
 
 On several devices rows are split over the mesh's data and fsdp axes and key/value heads over its tensor axis. A row
-then names a slot of its own shard: taking and putting moves nothing between devices.
+then names a slot of its own shard: reading and writing moves nothing between devices.
 """
 
 import dataclasses
@@ -20,10 +20,10 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from dfc.inference import constraints
 from dfc.inference.sampling import Filters, RowSampling, filtered_logprobs, sample_tokens
-from dfc.models.cache import NEVER, Cache, CacheView, empty_cache, put_rows, take_rows
+from dfc.models.cache import Cache, copy_rows, empty_cache, layout_of, partition, put_rows, take_rows
 from dfc.models.config import DecoderConfig
 from dfc.models.execution import ROWS as ROW_AXES
-from dfc.models.execution import Execution
+from dfc.models.execution import Execution, Platform
 from dfc.models.transformer import Adapters, Decoder, Params, bind
 
 Array = jax.Array | np.ndarray
@@ -100,16 +100,12 @@ class Shape:
     Attributes:
       config: of the model.
       filters: of the sampling.
-      positions: of the resident cache that the rows read; 0 to all of them.
-      whole: the rows are all slots in order, and all positions are read: nothing has to be taken out.
       pooled: the adapters are a pool.
       plain: whether plain log-probabilities are computed beside those of sampling: K is 2 in what follows, else 1.
     """
 
     config: DecoderConfig
     filters: Filters
-    positions: int
-    whole: bool
     pooled: bool
     plain: bool = False
 
@@ -121,15 +117,18 @@ class Shape:
 class Programs:
     """The programs of one model on one set of devices, and what they need to know of the devices."""
 
-    def __init__(self, config: DecoderConfig, mesh: Mesh | None) -> None:
-        self._mesh = mesh
+    def __init__(self, config: DecoderConfig, mesh: Mesh | None, platform: Platform) -> None:
+        self._mesh, self._platform, self.layout = mesh, platform, layout_of(platform, config.head_dim)
         self.shards = 1 if mesh is None else mesh.shape["data"] * mesh.shape["fsdp"]
         cache = rows = whole = None
         self._cache_spec: Any = None
+        self._row_spec: Any = None
+        self._no_spec: Any = None
         if mesh is not None:
             heads = "tensor" if config.kv_heads % mesh.shape["tensor"] == 0 else None  # split whole or not at all
             spec: Any = PartitionSpec  # jax leaves it untyped
-            self._cache_spec, self._row_spec = spec(ROW_AXES, heads, None, None), spec(ROW_AXES)
+            self._cache_spec, self._row_spec = partition(self.layout, heads), spec(ROW_AXES)
+            self._no_spec = spec()
             cache, rows = NamedSharding(mesh, self._cache_spec), NamedSharding(mesh, self._row_spec)
             whole = NamedSharding(mesh, spec())
         self.rows, self.cache = rows, cache
@@ -142,44 +141,44 @@ class Programs:
         self.score = program(self._score, (whole,))
         self.decode = program(self._decode, (whole, whole, whole, whole))
         out_shardings: dict[str, Any] = {} if mesh is None else {"out_shardings": cache}
-        self.empty = jax.jit(empty_cache, static_argnums=(0, 1, 2), **out_shardings)
+        self.empty = jax.jit(
+            functools.partial(empty_cache, layout=self.layout), static_argnums=(0, 1, 2), **out_shardings
+        )
         self.put = jax.jit(self._put, donate_argnums=0, **out_shardings)
         self.take = jax.jit(self._take, static_argnums=2, **out_shardings)
-        self.copy = jax.jit(self._copy, donate_argnums=0, static_argnums=3, **out_shardings)
+        self.copy = jax.jit(self._copy, donate_argnums=0, **out_shardings)
 
     # ---- rows in and out --------------------------------------------------------------------------------------------
 
-    def _take(self, cache: Cache, rows: Array, positions: int) -> Cache:
-        def take(cache: Cache, rows: Array) -> Cache:
-            return take_rows(cache, jnp.asarray(rows), positions)
+    def _take(self, cache: Cache, slots: Array, positions: int) -> Cache:
+        def take(cache: Cache, slots: jax.Array) -> Cache:
+            return take_rows(cache, slots, positions)
 
-        if self._mesh is None:
-            return take(cache, rows)
         specs = self._cache_spec, self._row_spec
-        return jax.shard_map(take, mesh=self._mesh, in_specs=specs, out_specs=self._cache_spec)(cache, rows)
+        return self._local(take, specs)(cache, jnp.asarray(slots))
 
-    def _put(self, cache: Cache, rows: Array, start: Array, new: Cache) -> Cache:
-        rows, start = jnp.asarray(rows), jnp.asarray(start)
-        if self._mesh is None:
-            return put_rows(cache, rows, start, new)
-        spec, row = self._cache_spec, self._row_spec
-        return jax.shard_map(put_rows, mesh=self._mesh, in_specs=(spec, row, row, spec), out_specs=spec)(
-            cache, rows, start, new
+    def _put(self, cache: Cache, slots: Array, new: Cache) -> Cache:
+        return self._local(put_rows, (self._cache_spec, self._row_spec, self._cache_spec))(
+            cache, jnp.asarray(slots), new
         )
 
-    def _copy(self, cache: Cache, sources: Array, targets: Array, positions: int) -> Cache:
-        """Writes the first positions of some rows into others."""
-        return self._put(cache, targets, jnp.zeros_like(targets), self._take(cache, sources, positions))
+    def _copy(self, cache: Cache, sources: Array, targets: Array, positions: Array) -> Cache:
+        """Writes the first positions of some slots into others of their shards."""
+        specs = self._cache_spec, self._row_spec, self._row_spec, self._no_spec
+        return self._local(copy_rows, specs)(cache, jnp.asarray(sources), jnp.asarray(targets), jnp.asarray(positions))
 
-    def _bound(
-        self, weights: EngineWeights, cache: Cache, rows: CallRows, shape: Shape, execution: Execution
-    ) -> tuple[Decoder, Cache]:
-        """Returns the decoder with every row's adapter, and the rows' past."""
+    def _local(self, function: Callable[..., Cache], specs: tuple[Any, ...]) -> Callable[..., Cache]:
+        """Returns a function of caches that every device computes on its own slots."""
+        if self._mesh is None:
+            return function
+        return jax.shard_map(function, mesh=self._mesh, in_specs=specs, out_specs=self._cache_spec, check_vma=False)
+
+    def _bound(self, weights: EngineWeights, rows: CallRows, shape: Shape, execution: Execution) -> Decoder:
+        """Returns the decoder with every row's adapter."""
         adapters = weights.adapters
         if adapters is not None and shape.pooled:
             adapters = dataclasses.replace(adapters, rows=rows.adapter)
-        past = cache if shape.whole else self._take(cache, rows.slot, shape.positions)
-        return bind(shape.config, weights.params, adapters, execution), past
+        return bind(shape.config, weights.params, adapters, execution)
 
     # ---- the programs -----------------------------------------------------------------------------------------------
 
@@ -189,17 +188,9 @@ class Programs:
         """Processes tokens [R, W]; returns the decoder, hidden states [R, W, D] and the cache."""
         # Many tokens: rows stay on their devices and weights come to them. Of a few tokens (decoding) the partitioner
         # rather sends the activations around.
-        model, past = self._bound(weights, cache, rows, shape, Execution(mesh=self._mesh))
-        held, count, tokens = jnp.asarray(rows.held), jnp.asarray(rows.count), jnp.asarray(tokens)
-        column = jnp.arange(tokens.shape[1], dtype=held.dtype)[None]
-        positions = held[:, None] + column
-        memory_positions = jnp.where(column < count[:, None], positions, NEVER)
-        cache_view = CacheView(past, held, empty_cache(shape.config, *tokens.shape), memory_positions)
-        hidden, cache_view = model.extend(tokens, positions, cache_view, 0)
-        # Written when all is read. Without this use of the result XLA knows no order between the two and keeps a copy
-        # of the whole cache to read from; an optimization barrier is gone by the time it decides.
-        start = jnp.where(jnp.isnan(hidden[:, 0, 0]), NEVER, held)
-        return model, hidden, self._put(cache, rows.slot, start, cache_view.recent)
+        model = self._bound(weights, rows, shape, Execution(mesh=self._mesh, platform=self._platform))
+        hidden, cache = model.extend(jnp.asarray(tokens), jnp.asarray(rows.held), cache, jnp.asarray(rows.slot))
+        return model, hidden, cache
 
     def _prefill(
         self,
@@ -285,11 +276,11 @@ class Programs:
           token ids int32 [R, n]; log-probabilities float32 [K, R, n]; how many each row sampled, int32 [R]; steps,
           int32; the cache. A row samples nothing after a stop token or its budget.
         """
-        model, past = self._bound(weights, cache, rows, shape, Execution())
-        held, budget, uniform = jnp.asarray(rows.held), jnp.asarray(rows.budget), jnp.asarray(uniform)
+        execution = Execution(mesh=self._mesh, platform=self._platform, constrained=False)
+        model = self._bound(weights, rows, shape, execution)
+        held, slots = jnp.asarray(rows.held), jnp.asarray(rows.slot)
+        budget, uniform = jnp.asarray(rows.budget), jnp.asarray(uniform)
         size, steps = uniform.shape
-        positions = held[:, None] + jnp.arange(steps, dtype=held.dtype)[None]
-        cache_view = CacheView(past, held, empty_cache(shape.config, size, steps), positions)
         ends = jnp.asarray(stops)
 
         def going(state: _Writing) -> jax.Array:
@@ -297,10 +288,7 @@ class Programs:
 
         def one(state: _Writing) -> _Writing:
             step = state.step
-            here = (held + step)[:, None]
-            hidden, grown = model.extend(
-                state.token[:, None], here, dataclasses.replace(cache_view, recent=state.recent), step
-            )
+            hidden, cache = model.extend(state.token[:, None], held + step, state.cache, slots)
             allowed = _allowed(trie, state.node, shape)
             number = jax.lax.dynamic_index_in_dim(uniform, step, axis=1, keepdims=False)
             token_ids, sampled_logprobs, plain_logprobs = sample_tokens(
@@ -315,7 +303,7 @@ class Programs:
                 writing=state.writing & ~ends[token_ids] & (num_sampled < budget),
                 num_sampled=num_sampled,
                 node=node,
-                recent=grown.recent,
+                cache=cache,
                 token_ids=jax.lax.dynamic_update_slice_in_dim(state.token_ids, token_ids[:, None], step, axis=1),
                 logprobs=jax.lax.dynamic_update_slice_in_dim(state.logprobs, found, step, axis=2),
             )
@@ -326,12 +314,12 @@ class Programs:
             writing=jnp.asarray(rows.answers),
             num_sampled=jnp.zeros((size,), jnp.int32),
             node=jnp.asarray(rows.node),
-            recent=cache_view.recent,
+            cache=cache,
             token_ids=jnp.zeros((size, steps), jnp.int32),
             logprobs=jnp.zeros((1 + shape.plain, size, steps), jnp.float32),
         )
         end = jax.lax.while_loop(going, one, start)
-        return end.token_ids, end.logprobs, end.num_sampled, end.step, self._put(cache, rows.slot, held, end.recent)
+        return end.token_ids, end.logprobs, end.num_sampled, end.step, end.cache
 
 
 @jax.tree_util.register_dataclass
@@ -344,7 +332,7 @@ class _Writing:
     writing: jax.Array  # bool [R]
     num_sampled: jax.Array  # [R]
     node: jax.Array  # [R]
-    recent: Cache
+    cache: Cache
     token_ids: jax.Array  # [R, n]
     logprobs: jax.Array  # [K, R, n]
 

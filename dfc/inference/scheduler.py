@@ -30,7 +30,6 @@ class Plan:
       policy: its number.
       rows: per shard.
       width: tokens processed per row, or steps.
-      length: positions read.
       nodes, branches: of the trie of constraints, 0 without one.
       limit: steps at most.
       writing: rows that decode, of all hosts.
@@ -40,7 +39,6 @@ class Plan:
     policy: int = 0
     rows: int = 0
     width: int = 0
-    length: int = 0
     nodes: int = 0
     branches: int = 0
     limit: int = 0
@@ -92,20 +90,22 @@ class Planner:
         Those in prefill wait for more of their kind while calls for those that decode get more done, `PATIENCE` calls.
         """
         reading, scoring, writing = ([slot for slot in slots if ready[slot].stage == stage] for stage in STAGES)
-        alike, rate = self._alike(ready, writing)
+        chosen, rows = self._first(scoring or writing)
         if reading:
             latest = max(ready[slot].since for slot in slots)
-            by_shard, rows, width, prefill_rate = self._prefill(ready, reading, latest - PATIENCE)
-            if prefill_rate < rate and ready[reading[0]].since > latest - PATIENCE:
-                reading = []
-        if reading:
-            longest = max(ready[slot].num_cached for shard in by_shard for slot in shard[:rows])
-            writing = [slot for slot in writing if self._length(ready[slot]) <= self.shapes.cache_bucket_for(longest)]
-            # Rows left over go to those that decode: they get their next token for nothing.
-            more = self.slot_allocator.by_shard(writing)
-            chosen = [slot for shard, extra in zip(by_shard, more, strict=True) for slot in [*shard, *extra][:rows]]
-            return self._sized(Plan(PREFILL, policy, rows, width), ready, chosen)
-        chosen, rows = self._first(scoring or alike)
+            by_shard, prefill_rows, width, prefill_rate = self._prefill(ready, reading, latest - PATIENCE)
+            lengths = [ready[slot].num_cached for slot in chosen]
+            done = self.steps * sum(map(self.costs.of_token, lengths))
+            rate = done / self.costs.of_call(rows * self.slot_allocator.shards, self.steps, lengths)
+            if scoring or prefill_rate >= rate or ready[reading[0]].since <= latest - PATIENCE:
+                # Rows left over go to those that decode: they get their next token for nothing.
+                more = self.slot_allocator.by_shard(writing)
+                chosen = [
+                    slot
+                    for shard, extra in zip(by_shard, more, strict=True)
+                    for slot in [*shard, *extra][:prefill_rows]
+                ]
+                return self._sized(Plan(PREFILL, policy, prefill_rows, width), ready, chosen)
         if scoring:
             longest = max(ready[slot].num_pending for slot in chosen)
             width = next((w for w in self.shapes.prefill_buckets if w >= longest), self.shapes.prefill_buckets[-1])
@@ -118,52 +118,14 @@ class Planner:
         Those that have waited since call `overdue` or longer come first, then those with most to prefill: a call is
         often for the longest alone, and whoever has little to prefill would wait as long as others come.
         """
-        found: tuple[list[list[int]], int, int, float] = [], 0, 0, -1.0
 
         def order(slot: int) -> tuple[int, int]:
             since = ready[slot].since
             return (0, since) if since <= overdue else (1, -ready[slot].num_pending)
 
-        for group, length in self._groups(ready, reading):
-            by_shard = self.slot_allocator.by_shard(sorted(group, key=order))
-            pending = [[(ready[slot].num_pending, self._length(ready[slot])) for slot in shard] for shard in by_shard]
-            rows, width, rate = self.shapes.best_prefill(pending, self.costs, length)
-            if rate > found[3]:
-                found = by_shard, rows, width, rate
-        return found
-
-    def _alike(self, ready: Ready, slots: list[int]) -> tuple[list[int], float]:
-        """Returns the slots that decode with which a call gets the most done per unit of device work, and how much."""
-        found, best = slots, -1.0
-        for group, length in self._groups(ready, slots):
-            chosen, rows = self._first(group)
-            done = self.steps * sum(self.costs.of_token(self._length(ready[slot])) for slot in chosen)
-            rate = done / self.costs.of_call(rows * self.slot_allocator.shards, self.steps, length)
-            if rate > best:
-                found, best = group, rate
-        return found, best
-
-    def _groups(self, ready: Ready, slots: list[int]) -> list[tuple[list[int], int]]:
-        """Returns groups of slots whose lengths lie next to each other, and the length a call for each would read.
-
-        A call reads as much of every row as its longest needs, so that a few long conversations would make all others
-        slow. Every group holds the slot that has waited longest: nobody waits for ever.
-        """
-        lengths = {slot: self._length(ready[slot]) for slot in slots}
-        if not lengths:
-            return []
-        first, levels = lengths[slots[0]], sorted(set(lengths.values()))
-        return [
-            ([slot for slot in slots if low <= lengths[slot] <= high], high)
-            for low in levels
-            for high in levels
-            if low <= first <= high
-        ]
-
-    def _length(self, state: SlotState) -> int:
-        return self.shapes.cache_bucket_for(
-            state.num_cached if state.stage == STAGES[PREFILL] else max(state.num_cached, 1)
-        )
+        by_shard = self.slot_allocator.by_shard(sorted(reading, key=order))
+        pending = [[(ready[slot].num_pending, ready[slot].num_cached) for slot in shard] for shard in by_shard]
+        return by_shard, *self.shapes.best_prefill(pending, self.costs)
 
     def trie_size(self, positions: Sequence[constraints.Position | None]) -> tuple[int, int]:
         """Returns the size of the trie of constraints that holds these; most games fit the smallest there is."""
@@ -179,12 +141,10 @@ class Planner:
     def _sized(self, plan: Plan, ready: Ready, chosen: list[int]) -> tuple[Plan, list[int]]:
         """Returns the plan with everything that depends on who takes part."""
         decodes = plan.stage == DECODE
-        held = max((ready[slot].num_cached for slot in chosen), default=0)
         positions = [ready[slot].position for slot in chosen]
         nodes, branches = self.trie_size(positions) if any(positions) else (0, 0)
         plan = dataclasses.replace(
             plan,
-            length=self.shapes.cache_bucket_for(max(held, 1) if decodes else held),
             nodes=nodes,
             branches=branches,
             limit=min(self.steps, max((ready[slot].left for slot in chosen), default=0)) if decodes else 0,

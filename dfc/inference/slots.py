@@ -1,7 +1,7 @@
 """Book-keeping of an engine: which slots there are and where, and what every conversation has said and still has to."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
 import jax
@@ -12,10 +12,13 @@ from dfc.config import SamplingConfig
 from dfc.inference.constraints import Position
 from dfc.models.execution import ROWS as ROW_AXES
 
+Ends = Callable[[list[int]], int | None]
+"""For stop strings: given a reply's tokens so far, how many of them to keep if it is over, else None."""
+
 
 @dataclasses.dataclass(frozen=True)
 class EngineReply:
-    """What a slot replied, or the tokens it was given to score.
+    """What a slot replied, or the tokens it was given to score; without tokens: it has read what it was asked to.
 
     Attributes:
       slot: which conversation.
@@ -63,19 +66,23 @@ class EngineCounts:
 
 @dataclasses.dataclass
 class PendingReply:
-    """A reply in the making.
+    """What a slot was asked for: a reply in the making, tokens to score, or only to read.
 
     Attributes:
       start: tokens of the conversation before it.
       room: tokens it may have.
-      scored: whether its tokens are given.
+      want: whether tokens are sampled, scored (they are given), or none are wanted and what is there is prefilled.
+      sampling: how its tokens are sampled.
+      ends: given its tokens so far, how many of them to keep if it is over, else None.
       position: where it stands among the replies allowed; None: all are.
       token_ids, sampled_logprobs, plain_logprobs, versions: so far.
     """
 
     start: int
     room: int
-    scored: bool = False
+    want: Literal["reply", "scores", "nothing"] = "reply"
+    sampling: SamplingConfig | None = None
+    ends: Ends | None = None
     position: Position | None = None
     token_ids: list[int] = dataclasses.field(default_factory=list)
     sampled_logprobs: list[float] = dataclasses.field(default_factory=list)
@@ -153,7 +160,7 @@ class SlotState:
     def stage(self) -> Stage:
         """What it needs next, if it is answering."""
         pending_reply = self.pending_reply
-        if pending_reply is not None and pending_reply.scored:
+        if pending_reply is not None and pending_reply.want == "scores":
             return "score" if self.num_cached >= pending_reply.start - 1 else "prefill"
         return "decode" if len(self.token_ids) - self.num_cached == 1 else "prefill"
 
@@ -161,17 +168,29 @@ class SlotState:
     def num_pending(self) -> int:
         """Tokens to be processed in this stage."""
         pending_reply = self.pending_reply
-        if pending_reply is None or not pending_reply.scored:
+        if pending_reply is None or pending_reply.want == "reply":
             return len(self.token_ids) - self.num_cached
+        if pending_reply.want == "nothing":
+            return len(self.token_ids) - 1 - self.num_cached  # the last one is processed for a reply
         # What lies before the first scored token is prefilled; the last one is scored but not processed.
         return (len(self.token_ids) if self.stage == "score" else pending_reply.start) - 1 - self.num_cached
 
     @property
     def most_shared(self) -> int:
-        """Tokens that need not be processed if the cache has them: not the last before a reply, nor what is scored."""
+        """Tokens that need not be processed if the cache has them: not the last before a reply, nor what is scored.
+
+        One that only reads processes one token at least: it is done when a call has been for it.
+        """
         pending_reply = self.pending_reply
-        scored = pending_reply is not None and pending_reply.scored
-        return (pending_reply.start if scored and pending_reply is not None else len(self.token_ids)) - 1
+        if pending_reply is None:
+            return len(self.token_ids) - 1
+        return pending_reply.start - (2 if pending_reply.want == "nothing" else 1)
+
+    @property
+    def current_sampling(self) -> SamplingConfig:
+        """How the reply under way is sampled."""
+        asked = None if self.pending_reply is None else self.pending_reply.sampling
+        return asked or self.sampling
 
     @property
     def left(self) -> int:
@@ -184,8 +203,8 @@ class SlotState:
         return None if self.pending_reply is None else self.pending_reply.position
 
 
-HostRow = tuple[np.ndarray, np.ndarray]
-"""Keys and values of one layer of a conversation in host memory, [K, cached, H] each."""
+HostRow = tuple[np.ndarray, ...]
+"""Keys and values of one layer of a conversation in host memory, in the layout of the cache."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -260,10 +279,8 @@ class SlotAllocator:
             found[self.shard(slot)].append(slot)
         return found
 
-    def assign(self, slots: Iterable[int], rows: int, *, whole: bool) -> dict[int, int]:
-        """Returns row -> slot for a call of `rows` rows per shard; with `whole` a slot's row is its own place."""
-        if whole:
-            return {slot: slot for slot in slots}
+    def assign(self, slots: Iterable[int], rows: int) -> dict[int, int]:
+        """Returns row -> slot for a call of `rows` rows per shard, slots of a shard in the order given."""
         return {
             shard * rows + index: slot
             for shard, mine in enumerate(self.by_shard(slots))

@@ -32,8 +32,8 @@ from dfc.errors import DivergenceError, Interrupted
 from dfc.evaluation import matches
 from dfc.files import write_json
 from dfc.games import registry
-from dfc.games.paprika.task import task_seed
 from dfc.games.rng import derive_seed
+from dfc.games.task import task_seed
 from dfc.models import huggingface
 from dfc.models.chat import ChatTokenizer
 from dfc.models.config import DecoderConfig
