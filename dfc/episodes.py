@@ -23,16 +23,22 @@ class PlayedReply:
       speaker: ``policy``, ``opponent``, ``simulator`` (who answers for the game's world), or ``replaced``: the policy's
         turn, but a random legal action was played instead of asking it (the epsilon-greedy disturbance).
       well_formed: whether it has the form that the prompt asks for; the game counts every other one as malformed.
+      aside: whether it answers what was asked aside (`dfc.games.game.Game.aside`): no token of it is in the sample.
     """
 
     seat: int
     text: str
     speaker: Speaker
     well_formed: bool = True
+    aside: bool = False
 
     def entry(self) -> list[Any]:
-        """Returns it as records keep it: [seat, text, speaker], and False after that where it is not well formed."""
-        return [self.seat, self.text, self.speaker, *([] if self.well_formed else [False])]
+        """Returns it as records keep it: [seat, text, speaker], then whether it is well formed, and whether aside.
+
+        What is as it usually is, at the end, is left out: most have three entries.
+        """
+        usual = [self.well_formed, self.aside] if self.aside else [] if self.well_formed else [False]
+        return [self.seat, self.text, self.speaker, *usual]
 
 
 @dataclasses.dataclass
@@ -50,6 +56,8 @@ class Episode:
       illegal_tries: of the policy's seat.
       malformed: whether the policy's last reply could not be read.
       malformed_tries: malformed replies of the policy's seat, the last one included; 0 in records without this count.
+      team: whether the seats share one outcome. abort_reason: why the rules broke the game off, in words; see
+        `dfc.games.game.Game.abort_reason`.
       sample: the policy's whole conversation in tokens, for a trainer; empty where no engine played.
       policy_version: of the weights that sampled its first token (the policy's current ones if none was sampled).
       failure: why this game could not be played to its end, e.g. an opponent that raised; all outcomes are truncated
@@ -74,6 +82,8 @@ class Episode:
     measures: Mapping[str, float] = dataclasses.field(default_factory=dict)
     overrun_by: int | None = None
     malformed_tries: int = 0
+    team: bool = False
+    abort_reason: str | None = None
 
     @property
     def failed(self) -> bool:
@@ -84,6 +94,16 @@ class Episode:
     def outcome(self) -> str:
         """The policy's outcome."""
         return self.outcomes[self.seat]
+
+    @property
+    def broken_off(self) -> bool:
+        """Whether the rules broke the game off and not for the policy's reply: for a partner's, or for nobody's."""
+        return not self.failed and self.abort_reason is not None and self.forfeited_by != self.seat
+
+    @property
+    def quality(self) -> float | None:
+        """How good the game was, from 0 to 100; None where it did not come to its end, or its rules do not say."""
+        return None if self.failed else self.measures.get("quality")
 
     @property
     def overran(self) -> bool:
@@ -106,8 +126,8 @@ class Episode:
 
     @property
     def steps(self) -> int:
-        """Turns of the policy, replaced and illegal ones included."""
-        return sum(reply.seat == self.seat for reply in self.replies)
+        """Turns of the policy, replaced and illegal ones included, asides left out."""
+        return sum(reply.seat == self.seat and not reply.aside for reply in self.replies)
 
     @property
     def generated_tokens(self) -> int:
@@ -117,7 +137,8 @@ class Episode:
     def record(self, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON values
         """Returns the episode as JSON-ready data without its tokens; `more` is added (stage, iteration, reward...).
 
-        A failed one also has its `failure`, one that a full context ended its `overrun_by`.
+        A failed one also has its `failure`, one that a full context ended its `overrun_by`, one that was broken off its
+        `abort_reason`, and one of a team says so.
         """
         return {
             "game": self.game,
@@ -128,6 +149,8 @@ class Episode:
             "replies": [reply.entry() for reply in self.replies],
             "outcomes": list(self.outcomes),
             "forfeited_by": self.forfeited_by,
+            **({"team": True} if self.team else {}),
+            **({} if self.abort_reason is None else {"abort_reason": self.abort_reason}),
             **({} if self.overrun_by is None else {"overrun_by": self.overrun_by}),
             **({} if self.failure is None else {"failure": self.failure}),
             **({"measures": dict(self.measures)} if self.measures else {}),

@@ -18,12 +18,16 @@ from typing import Any, ClassVar, Literal, Self, TypedDict
 from dfc.games.parsing import THOUGHT, extract_action, spoken, text_after_thought
 from dfc.games.rng import GameRng
 
+# What begins the reason of a game that was broken off for a reply in which nothing could be read, or not of the form.
+UNREADABLE, NOT_OF_FORM = "No action could be read.", "The reply does not have the form asked for."
+
 
 class Outcome(enum.StrEnum):
     """How a game ended for one seat, apart from any reward.
 
-    INVALID: this seat lost by a malformed or a repeatedly illegal reply. TRUNCATED: an outside limit (a player's
-    context, a number of actions) or unusable simulators stopped the game; no rule decided it.
+    INVALID: this seat lost by a malformed or a repeatedly illegal reply; in a team every seat, whoever replied so, and
+    also where the rules break the game off (`Game._abort`). TRUNCATED: an outside limit (a player's context, a number
+    of actions) or unusable simulators stopped the game; no rule decided it.
     """
 
     WIN = "win"
@@ -67,6 +71,9 @@ class GameInfo:
       splits: number of tasks by split, e.g. ``{"train": 1515, "test": 800}``; empty where every seed is a deal.
       lists_actions: whether `legal_actions` names any; without, nobody can play random-legally.
       evaluation_only: whether a policy may be measured by this game but not trained on it.
+      team: whether all seats share one outcome.
+      player_roles: what the players are called, one for each seat, e.g. ``("describer", "guesser")``; often empty.
+      has_quality: whether `Game.measures` says how good a game was that came to its end.
     """
 
     id: str
@@ -79,6 +86,9 @@ class GameInfo:
     splits: Mapping[str, int] = dataclasses.field(default_factory=dict, hash=False)
     lists_actions: bool = True
     evaluation_only: bool = False
+    team: bool = False
+    player_roles: tuple[str, ...] = ()
+    has_quality: bool = False
 
 
 class Common(TypedDict, total=False):
@@ -96,7 +106,7 @@ class Game(abc.ABC):
     defaults, and implements `max_game_length`, `_begin`, `_rules`, `_read`, `_objection`, `_play`, `legal_actions`,
     `_state` and `_restore`. Where actions are no single bracketed group it also sets `extract`, and `is_action` if
     words are free; where more can be said than can be listed, `open_actions`; where simulators answer, `simulators` and
-    `_answered`.
+    `_answered`; where the players are one team, `team` and `player_roles`.
 
     Attributes:
       id: the registered id.
@@ -109,6 +119,7 @@ class Game(abc.ABC):
       illegal_tries: per seat, illegal replies so far (a legal move does not clear this count).
       malformed_tries: the same of malformed replies; as there, one that forfeits counts.
       forfeited_by: the seat whose invalid reply ended the game, or None.
+      abort_reason: why the rules broke the game off (`_abort`), or how a team's player forfeited, in words, or None.
       discarded: why a simulator could not be used, which ended the game, or None.
       actions_played: number of legal actions of players so far.
     """
@@ -124,6 +135,17 @@ class Game(abc.ABC):
     evaluation_only: ClassVar[bool] = False
     simulators: ClassVar[tuple[str, ...]] = ()
     splits: ClassVar[Mapping[str, int]] = {}
+    # True where the players win and lose together: every end is the same for all seats, a win, a loss, or INVALID.
+    team: ClassVar[bool] = False
+    # What the players are called, one for each seat, such as ("describer", "guesser"); () where they are alike.
+    player_roles: ClassVar[tuple[str, ...]] = ()
+    # True where `measures` has "quality", from 0 to 100, after every game that was neither broken off nor truncated.
+    has_quality: ClassVar[bool] = False
+    # True where texts for players have several lines, or letters beyond ASCII, or words of another's source: the check
+    # then says nothing about their layout.
+    free_layout: ClassVar[bool] = False
+    # (illegal, malformed): the allowances where a constructor value does not say otherwise.
+    default_allowances: ClassVar[tuple[int, int]] = (1, 0)
     # Roles (of simulators, or ``player``) without a memory: each of their replies belongs to a conversation of its own,
     # and begins with the rules again.
     stateless_roles: ClassVar[frozenset[str]] = frozenset()
@@ -132,7 +154,11 @@ class Game(abc.ABC):
     # Replies of a simulator to one question of which one must be usable, or the game is discarded.
     simulator_tries: ClassVar[int] = 5
 
-    def __init__(self, *, illegal_allowance: int = 1, malformed_allowance: int = 0, history: bool = False) -> None:
+    def __init__(
+        self, *, illegal_allowance: int | None = None, malformed_allowance: int | None = None, history: bool = False
+    ) -> None:
+        illegal_allowance = self.default_allowances[0] if illegal_allowance is None else illegal_allowance
+        malformed_allowance = self.default_allowances[1] if malformed_allowance is None else malformed_allowance
         if illegal_allowance < 0:
             raise ValueError(f"illegal_allowance must be 0 or more, got {illegal_allowance}")
         if malformed_allowance < 0:
@@ -151,6 +177,7 @@ class Game(abc.ABC):
         self.illegal_tries = [0] * self.seats
         self.malformed_tries = [0] * self.seats
         self.forfeited_by: int | None = None
+        self.abort_reason: str | None = None
         self.discarded: str | None = None
         self.actions_played = 0
         self._illegal_in_a_row = 0
@@ -159,6 +186,7 @@ class Game(abc.ABC):
         self._news: list[list[str]] = [[] for _ in everyone]
         self._past: list[list[str]] = [[] for _ in everyone]  # news already replied to and replies; with history only
         self._rules_pending = [True for _ in everyone]
+        self._aside: tuple[int, str, str] | None = None  # seat, question, and why its last reply was refused, or ""
 
     # ---- the rules, by subclass -------------------------------------------------------------------------------
 
@@ -185,7 +213,10 @@ class Game(abc.ABC):
 
     @abc.abstractmethod
     def _play(self, action: str) -> int | tuple[Outcome, ...]:
-        """Plays a legal canonical action, tells seats the news; returns who moves next, or the outcomes."""
+        """Plays a legal canonical action, tells seats the news; returns who moves next, or the outcomes.
+
+        `_ask_aside` and `_abort` return what it may return. While it plays the reply to an aside, `aside` is True.
+        """
 
     @abc.abstractmethod
     def legal_actions(self) -> list[str]:
@@ -223,6 +254,10 @@ class Game(abc.ABC):
         found = self.extract(said)
         return found is not None and "".join(found.split()) == "".join(said.split())
 
+    def _form(self) -> str:
+        """Returns what the seat to move is told that a reply looks like; here the `grammar`, whoever it is."""
+        return self.grammar
+
     def well_formed(self, reply: str) -> bool:
         """Returns whether a reply is one block of thought, ``<think>...</think>``, and after it one action alone.
 
@@ -232,8 +267,20 @@ class Game(abc.ABC):
         return said is not None and self.is_action(said)
 
     def measures(self) -> dict[str, float]:
-        """Returns figures of this game beside its outcome, such as the number of trades; {} where there are none."""
+        """Returns figures of this game beside its outcome, such as the number of trades; {} where there are none.
+
+        With `has_quality` one of them is ``quality``, from 0 to 100, exactly where the game came to its end: it is
+        absent before, and where the outcome is INVALID or TRUNCATED.
+        """
         return {}
+
+    def allowances(self, seat: int) -> tuple[int, int]:
+        """Returns how many illegal and how many malformed replies in a row of a seat are answered with another try.
+
+        Here: `illegal_allowance` and `malformed_allowance`. A game in which they depend on role or phase overrides it.
+        """
+        del seat
+        return self.illegal_allowance, self.malformed_allowance
 
     def standing(self) -> tuple[Outcome, ...] | None:
         """Returns what the game's own measure, such as chips, says of an unfinished game; None where it has none.
@@ -262,11 +309,36 @@ class Game(abc.ABC):
             splits=self.splits,
             lists_actions=self.lists_actions,
             evaluation_only=self.evaluation_only,
+            team=self.team,
+            player_roles=self.player_roles,
+            has_quality=self.has_quality,
         )
 
     def role(self, seat: int) -> str:
         """Returns who sits on a seat: ``player``, or the role of a simulator."""
         return "player" if seat < self.seats else self.simulators[seat - self.seats]
+
+    def player_role(self, seat: int) -> str:
+        """Returns what somebody is called: the player's role of `player_roles`, where there are any, or `role`."""
+        return self.player_roles[seat] if seat < len(self.player_roles) else self.role(seat)
+
+    def seat_of(self, player_role: str) -> int:
+        """Returns the seat of a role of `player_roles`.
+
+        Raises:
+          ValueError: the game has no such role.
+        """
+        if player_role not in self.player_roles:
+            known = (
+                f"its roles are {', '.join(self.player_roles)}" if self.player_roles else "its players have no roles"
+            )
+            raise ValueError(f"{self.id}: there is no role {player_role!r} of a player; {known}")
+        return self.player_roles.index(player_role)
+
+    @property
+    def aside(self) -> bool:
+        """Whether what the seat to move is asked now stays out of its conversation, the question and the reply."""
+        return self._aside is not None
 
     @property
     def over(self) -> bool:
@@ -282,7 +354,8 @@ class Game(abc.ABC):
     def observation(self, seat: int) -> str:
         """Returns what is new for a seat since its last reply: the rules first, then the news, one item a line.
 
-        With `history` everything since the start, again.
+        With `history` everything since the start, again. Of whoever is asked aside it is the question instead of the
+        news, which wait for the next ordinary turn; so do the rules, which are shown before it if they are new.
 
         Raises:
           ValueError: the game has no such seat (a negative one would show another seat's secrets).
@@ -290,7 +363,10 @@ class Game(abc.ABC):
         if not 0 <= seat < len(self._news):
             raise ValueError(f"{self.id}: seat must be from 0 to {len(self._news) - 1}, got {seat}")
         lines = [self._rules(seat)] if self._rules_pending[seat] or self.history else []
-        return "\n".join(lines + self._past[seat] + self._news[seat])
+        news = self._news[seat]
+        if self._aside is not None and self._aside[0] == seat:
+            news = [line for line in self._aside[1:] if line]
+        return "\n".join(lines + self._past[seat] + news)
 
     def step(self, reply: str, *, well_formed: bool = True) -> Verdict:
         """Takes the reply of the seat to move: reads one action, plays it, or asks again, or ends the game.
@@ -306,37 +382,53 @@ class Game(abc.ABC):
         seat = self._mover()
         if seat >= self.seats:
             return self._step_simulator(seat, reply)
-        action = self._canonical(reply) if well_formed else None
+        said = spoken(reply) if well_formed else None  # what is thought is none of a game's business
+        action = None if said is None else self._canonical(said)
         self._replied(seat, action)
         if action is None:
             self.malformed_tries[seat] += 1
             self._malformed_in_a_row += 1
-            if self._malformed_in_a_row > self.malformed_allowance:
-                self._forfeit(seat)
-                return Verdict.FORFEIT_MALFORMED
             if well_formed:
-                self._tell(seat, f"No action could be read. Reply in the form {self.grammar}. Try again.")
+                why = f"{UNREADABLE} Reply in the form {self._form()}."
             else:
-                form = f"Think once, {THOUGHT}, then write {self.grammar} and nothing else."
-                self._tell(seat, f"The reply does not have the form asked for. {form} Try again.")
+                form = f"Think once, {THOUGHT}, then write {self._form()} and nothing else."
+                why = f"{NOT_OF_FORM} {form}"
+            if self._malformed_in_a_row > self.allowances(seat)[1]:
+                self._forfeit(seat, why)
+                return Verdict.FORFEIT_MALFORMED
+            self._refuse(seat, f"{why} Try again.")
             return Verdict.MALFORMED
         self._malformed_in_a_row = 0
         objection = self._objection(action)
         if objection is not None:
             self.illegal_tries[seat] += 1
             self._illegal_in_a_row += 1
-            if self._illegal_in_a_row > self.illegal_allowance:
-                self._forfeit(seat)
+            if self._illegal_in_a_row > self.allowances(seat)[0]:
+                self._forfeit(seat, objection.removesuffix(" Try again."))
                 return Verdict.FORFEIT_ILLEGAL
-            self._tell(seat, objection)
+            self._refuse(seat, objection)
             return Verdict.ILLEGAL
         self._illegal_in_a_row = 0
         self.actions_played += 1
-        self._go_on(self._play(action))
+        asked = self._aside
+        result = self._play(action)
+        if self._aside is asked:  # `_play` has not put another question
+            self._aside = None
+        self._go_on(result)
         return Verdict.PLAYED
 
+    def _refuse(self, seat: int, why: str) -> None:
+        """Tells a seat why its reply was not played; to an aside, which leaves no trace, the question is put again."""
+        if self._aside is None:
+            self._tell(seat, why)
+        else:
+            self._aside = (*self._aside[:2], why)
+
     def _canonical(self, reply: str) -> str | None:
-        """Returns the canonical spelling of a reply's action, or None; games whose `extract` gives it read once."""
+        """Returns the canonical spelling of a reply's action, or None; games whose `extract` gives it read once.
+
+        It is given what the reply says aloud (`spoken`).
+        """
         extracted = self.extract(reply)
         return None if extracted is None else self._read(extracted)
 
@@ -360,7 +452,9 @@ class Game(abc.ABC):
         return Verdict.REFUSED
 
     def _replied(self, seat: int, said: str | None) -> None:
-        """Notes that a seat has seen its news and replied."""
+        """Notes that a seat has seen its news and replied; an aside leaves no trace."""
+        if self._aside is not None:
+            return
         forgets = self.role(seat) in self.stateless_roles
         if self.history and not forgets:
             self._past[seat] += [*self._news[seat], f"You: {said or '(nothing that could be read)'}"]
@@ -368,10 +462,12 @@ class Game(abc.ABC):
         self._rules_pending[seat] = forgets
 
     def _go_on(self, result: int | tuple[Outcome, ...]) -> None:
-        if isinstance(result, int):
-            self.to_move = result
-        else:
+        if not isinstance(result, int):
             self._end(result)
+            return
+        if self._aside is not None and self._aside[0] != result:
+            raise ValueError(f"{self.id}: seat {self._aside[0]} was asked aside, but seat {result} moves next")
+        self.to_move = result
 
     def truncate(self) -> None:
         """Stops the game from outside: every seat's outcome becomes TRUNCATED."""
@@ -424,6 +520,8 @@ class Game(abc.ABC):
             "past": [list(lines) for lines in self._past],
             "news": [list(lines) for lines in self._news],
             "rules_pending": list(self._rules_pending),
+            **({} if self._aside is None else {"aside": list(self._aside)}),
+            **({} if self.abort_reason is None else {"abort_reason": self.abort_reason}),
             "state": self._state(),
         }
 
@@ -441,6 +539,8 @@ class Game(abc.ABC):
         self._past = [list(lines) for lines in data["past"]]
         self._news = [list(lines) for lines in data["news"]]
         self._rules_pending = list(data["rules_pending"])
+        self._aside = tuple(data["aside"]) if "aside" in data else None
+        self.abort_reason = data.get("abort_reason")
         self._restore(data["state"])
 
     # ---- for subclasses ---------------------------------------------------------------------------------------
@@ -464,10 +564,56 @@ class Game(abc.ABC):
     def _drawn(self) -> tuple[Outcome, ...]:
         return (Outcome.DRAW,) * self.seats
 
+    def _team(self, outcome: Outcome) -> tuple[Outcome, ...]:
+        """Returns an outcome that all seats of a team share."""
+        return (outcome,) * self.seats
+
+    def _abort(self, why: str, by: int | None = None) -> tuple[Outcome, ...]:
+        """Breaks off the game of a team or of a single player: for `_play` and `_answered` to return.
+
+        Args:
+          why: in words, for the record; a player is not told.
+          by: the seat whose reply is the reason; None where nobody's is, such as at the game's own limit of turns.
+
+        Raises:
+          ValueError: the players are no team, or there is no such seat.
+        """
+        if self.seats > 1 and not self.team:
+            raise ValueError(
+                f"{self.id}: _abort() is for a team or a single player; a reply that cannot be used forfeits"
+            )
+        if by is not None and not 0 <= by < self.seats:
+            raise ValueError(f"{self.id}: _abort(by=...) must be a seat from 0 to {self.seats - 1} or None, got {by}")
+        self.abort_reason = why
+        self.forfeited_by = by
+        return self._team(Outcome.INVALID)
+
+    def _ask_aside(self, seat: int, question: str) -> int:
+        """Puts a question to a player that leaves no trace in its conversation; returns the seat, as `_play` does.
+
+        The next reply is its answer: `_read`, `_objection` and `_play` take it as any other. What the seat was told
+        before waits for its next ordinary turn. Several asides may follow each other.
+
+        Raises:
+          ValueError: a simulator has that seat, or nobody, or the question is empty.
+        """
+        if not 0 <= seat < self.seats:
+            raise ValueError(f"{self.id}: players on seats 0 to {self.seats - 1} can be asked aside, got {seat}")
+        if not question:
+            raise ValueError(f"{self.id}: what seat {seat} is asked aside is empty")
+        self._aside = (seat, question, "")
+        return seat
+
     def _end(self, outcomes: tuple[Outcome, ...]) -> None:
         self.outcomes = outcomes
         self.to_move = None
+        self._aside = None
 
-    def _forfeit(self, seat: int) -> None:
+    def _forfeit(self, seat: int, why: str) -> None:
         self.forfeited_by = seat
+        if self.team or self.has_quality:
+            self.abort_reason = why
+        if self.team:
+            self._end(self._team(Outcome.INVALID))
+            return
         self._end(tuple(Outcome.INVALID if s == seat else Outcome.WIN for s in range(self.seats)))

@@ -49,6 +49,10 @@ def _paprika(kind: str) -> Entry:
     return Entry(f"dfc.games.paprika.{kind}", family="Paprika")
 
 
+def _dialogue(kind: str) -> Entry:
+    return Entry(f"dfc.games.dialogue.{kind}", family="Playpen")
+
+
 _GAMES: dict[str, Entry] = {
     "TicTacToe-v0": _textarena("tic_tac_toe:TicTacToe"),
     "ConnectFour-v0": _textarena("connect_four:ConnectFour"),
@@ -86,6 +90,20 @@ _GAMES: dict[str, Entry] = {
     "guess_my_city": _paprika("guess_my_city:GuessMyCity"),
     "customer_service": _paprika("customer_service:CustomerService"),
     "murder_mystery": _paprika("murder_mystery:MurderMystery"),
+    "clem_taboo": _dialogue("taboo:Taboo"),
+    "clem_guesswhat": _dialogue("guess_what:GuessWhat"),
+    "clem_textmapworld": _dialogue("text_map:TextMap"),
+    "clem_textmapworld_specificroom": _dialogue("text_map:TextMapRoom"),
+    "clem_textmapworld_graphreasoning": _dialogue("text_map:TextMapGraph"),
+    "clem_wordle": _dialogue("wordle:ClemWordle"),
+    "clem_wordle_withclue": _dialogue("wordle:ClemWordleWithClue"),
+    "clem_wordle_withcritic": _dialogue("wordle:ClemWordleWithCritic"),
+    "clem_privateshared": _dialogue("private_shared:PrivateShared"),
+    "clem_codenames": _dialogue("codenames:Codenames"),
+    "clem_imagegame": _dialogue("image_game:ImageGame"),
+    "clem_referencegame": _dialogue("reference_game:ReferenceGame"),
+    "clem_matchit_ascii": _dialogue("match_it:MatchIt"),
+    "clem_adventuregame": _dialogue("adventure:AdventureGame"),
 }
 
 
@@ -203,7 +221,8 @@ def family(game_id: str) -> str:
     """Returns where a game comes from.
 
     ``Divide-Fuse-Conquer`` for the ids of TextArena in that paper, ``TextArena`` for others of TextArena, ``Paprika``,
-    the prefix of an adapter, the name of the installed package that brings the id, or the file or module of a class.
+    ``Playpen`` for its dialogue games, the prefix of an adapter, the name of the installed package that brings the id,
+    or the file or module of a class.
 
     Raises:
       ValueError: as `entry`.
@@ -327,7 +346,11 @@ def _class_defaults(made_by: Callable[..., Game]) -> dict[str, Any]:
         if parameter.kind is not parameter.VAR_KEYWORD:
             found[name] = parameter.default
     common = inspect.signature(Game.__init__).parameters.items()
-    return found | {name: p.default for name, p in common if name not in found and name != "self"}
+    found |= {name: p.default for name, p in common if name not in found and name != "self"}
+    allowances = getattr(made_by, "default_allowances", Game.default_allowances)
+    for name, value in zip(("illegal_allowance", "malformed_allowance"), allowances, strict=True):
+        found[name] = value if found[name] is None else found[name]
+    return found
 
 
 def problems(game_id: object, options: Mapping[str, Any]) -> list[str]:

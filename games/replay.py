@@ -29,6 +29,7 @@ class ReplayedTurn:
       verdict: what the game made of it.
       well_formed: whether it had the form that its player was asked for.
       board: after the reply, for a person (`Game.board_text`).
+      aside: whether it was asked aside (`Game.aside`).
     """
 
     seat: int
@@ -38,6 +39,7 @@ class ReplayedTurn:
     verdict: Verdict
     well_formed: bool = True
     board: str | None = None
+    aside: bool = False
 
 
 def replay(record: Mapping[str, Any]) -> Iterator[ReplayedTurn]:
@@ -49,7 +51,8 @@ def replay(record: Mapping[str, Any]) -> Iterator[ReplayedTurn]:
 
     Args:
       record: `game`, `options`, `seed`, `replies` as [seat, text, status] each, with False after that for a reply of a
-        player that did not have the form asked for, `outcomes`, `forfeited_by`; other keys are ignored.
+        player that did not have the form asked for, and True after that (or after True) for one that was aside,
+        `outcomes`, `forfeited_by`, and `abort_reason` where there is one; other keys are ignored.
 
     Raises:
       ReplayError: a key is absent or malformed, the game cannot be made, or is a class that this process has not
@@ -62,14 +65,19 @@ def replay(record: Mapping[str, Any]) -> Iterator[ReplayedTurn]:
         raise ReplayError(f"the record lacks {', '.join(absent)}; expected a line of episodes.jsonl")
     game = _begin(record)
     for number, entry in enumerate(record["replies"]):
-        seat, reply, status, formed = _reply(entry, number)
+        seat, reply, status, formed, noted_aside = _reply(entry, number)
         if game.over:
             raise ReplayError(f"{game.id}: over after {number} replies, but {len(record['replies'])} are recorded")
         if seat != game.to_move:
             raise ReplayError(f"{game.id}, reply {number}: recorded from seat {seat}, but seat {game.to_move} moves")
+        aside = game.aside
+        if noted_aside and not aside:
+            raise ReplayError(
+                f"{game.id}, reply {number}: recorded as an aside, but seat {seat} is asked nothing aside"
+            )
         observation = game.observation(seat)
         verdict = game.step(reply) if formed else game.step(reply, well_formed=False)
-        yield ReplayedTurn(seat, observation, reply, status, verdict, formed, game.board_text())
+        yield ReplayedTurn(seat, observation, reply, status, verdict, formed, game.board_text(), aside)
     _check_end(game, record)
 
 
@@ -90,16 +98,18 @@ def _begin(record: Mapping[str, Any]) -> Game:
     return game
 
 
-def _reply(entry: object, number: int) -> tuple[int, str, ReplyStatus, bool]:
+def _reply(entry: object, number: int) -> tuple[int, str, ReplyStatus, bool, bool]:
     match entry:
         case [int(seat), str(text), str(status)] if status in _STATUSES:
-            return seat, text, cast("ReplyStatus", status), True
+            return seat, text, cast("ReplyStatus", status), True, False
         case [int(seat), str(text), str(status), False] if status in ("policy", "opponent"):
-            return seat, text, cast("ReplyStatus", status), False
+            return seat, text, cast("ReplyStatus", status), False, False
+        case [int(seat), str(text), str(status), bool(formed), True] if status in _STATUSES[:3]:
+            return seat, text, cast("ReplyStatus", status), formed, True
         case _:
             raise ReplayError(
                 f"reply {number}: expected [seat, text, one of {', '.join(_STATUSES)}], and after that at most False "
-                f"(of a policy or opponent), got {entry!r}"
+                f"(of a policy or opponent), or whether it was well formed and True for an aside, got {entry!r}"
             )
 
 
@@ -116,6 +126,10 @@ def _check_end(game: Game, record: Mapping[str, Any]) -> None:
     outcomes = [str(outcome) for outcome in game.outcomes or ()]
     if outcomes != list(recorded):
         raise ReplayError(f"{game.id}: ended with outcomes {outcomes}, but {recorded!r} is recorded")
+    if game.abort_reason != record.get("abort_reason", game.abort_reason):
+        raise ReplayError(
+            f"{game.id}: broken off because {game.abort_reason!r}, but {record['abort_reason']!r} is recorded"
+        )
     if game.forfeited_by != record["forfeited_by"]:
         raise ReplayError(
             f"{game.id}: forfeited by seat {game.forfeited_by}, but {record['forfeited_by']!r} is recorded"

@@ -172,11 +172,11 @@ def _root(section: object, path: tuple[str, ...]) -> str:
 
 
 def _nearest_key(section: object, name: str, known: Mapping[str, Any]) -> str:
-    if difflib.get_close_matches(name, known, n=1, cutoff=0.5):
-        return fields.nearest(name, known)
-    # The right name in the wrong section is the usual mistake: --config.learning_rate.
+    # The right name in the wrong section is the usual mistake: --config.learning_rate. A slip of the finger is nearer.
     same_name = [key for key in all_keys(section) if key.rsplit(".", 1)[-1] == name]
-    return f"; did you mean '{same_name[0]}'?" if same_name else fields.nearest(name, known)
+    if same_name and not difflib.get_close_matches(name, known, n=1, cutoff=0.8):
+        return f"; did you mean '{same_name[0]}'?"
+    return fields.nearest(name, known)
 
 
 # ---- values ----------------------------------------------------------------------------------------------------------

@@ -411,7 +411,10 @@ def _print_end(game: Game, sequential_replies: Sequence[sequential.SequentialRep
     if board := game.board_text():
         out.write(f"{framed(board)}\n")
     last = sequential_replies[-1] if sequential_replies else None
-    if last is not None and game.forfeited_by is not None:
+    if game.abort_reason is not None:
+        by = "" if game.forfeited_by is None else f", by {seat_name(game, game.forfeited_by)}"
+        out.write(f"The game is broken off{by}: {game.abort_reason.rstrip('.')}.\n")
+    elif last is not None and game.forfeited_by is not None:
         kind = "malformed" if last.verdict is Verdict.FORFEIT_MALFORMED else "illegal"
         why = (sequential.refusal(game, last.seat, last.text) or "").removesuffix(" Try again.")
         out.write(f"{seat_name(game, last.seat)} forfeits by a reply that is {kind}: {_shown(last.text)}\n  {why}\n")

@@ -13,9 +13,7 @@ from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
 
 GAMES = {"Nim-v0": {}, "TicTacToe-v0": {}, "TowerOfHanoi-v0": {"max_turns": 3}}
-ROLLOUT = RolloutConfig(
-    slots=8, max_length=96, max_reply_length=4, stop=("]",), prefill_buckets=(16,), cache_buckets=(0, 96)
-)
+ROLLOUT = RolloutConfig(slots=8, max_length=96, max_reply_length=4, stop=("]",), prefill_buckets=(16,))
 CONFIG = Collect(
     name="c",
     seed=5,

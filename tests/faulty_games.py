@@ -6,9 +6,9 @@ import random
 import re
 from typing import ClassVar
 
-from sound_games import Answered, Countdown
+from sound_games import Answered, Countdown, Partners
 
-from dfc.games.game import Game
+from dfc.games.game import Game, Outcome
 from dfc.games.parsing import read_number
 
 
@@ -229,9 +229,9 @@ class Forgets(Countdown):
         self._past[seat] = self._past[seat][-3:]
 
 
-class FirstOfMany(Countdown):
+class FirstOrAny(Countdown):
     def extract(self, reply):
-        return next(iter(re.findall(r"\[\d+\]", reply)), None)
+        return next(iter(re.findall(r"\[\d+\]", reply)), "[1]")
 
 
 class ReadsAnything(Countdown):
@@ -328,3 +328,33 @@ class NeverCanonical(Countdown):
 class SaysNoReply(Countdown):
     def _rules(self, seat):
         return f"Countdown. You are Player {seat}. Say one or two, for example [1]."
+
+
+class TellsTheAside(Partners):
+    def _play(self, action):
+        if self.aside:
+            self._tell(0, f"Partner expects {action}.")
+        return super()._play(action)
+
+
+class SharesNoOutcome(Partners):
+    def _play(self, action):
+        result = super()._play(action)
+        return result if isinstance(result, int) else self._won_by(0)
+
+
+class DrawsTogether(Partners):
+    def _play(self, action):
+        result = super()._play(action)
+        return result if isinstance(result, int) else self._drawn()
+
+
+class InvalidWithoutReason(Partners):
+    def _play(self, action):
+        result = super()._play(action)
+        return result if isinstance(result, int) else self._team(Outcome.INVALID)
+
+
+class QualityOfAnAbort(Partners):
+    def measures(self):
+        return {"quality": 10.0} if self.over else {}

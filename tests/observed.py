@@ -270,7 +270,6 @@ def values():
         ),
         "rollout.max_prompt_length": (8, 290),
         "rollout.prefill_buckets": ((16,),),
-        "rollout.cache_buckets": ((64,),),
         "rollout.stop": (("]",), ("] [",)),
         "rollout.think_language": ("Chinese",),
         "simulators": ("initial", "tiny_player"),
@@ -308,6 +307,7 @@ def values():
         "novice": (("bandit",),),
         "stages": (("collect", "build_data", "sft"),),
         "acceptance.tolerance": (1.0,),
+        "*learner_roles": ({"clem_taboo": "guesser"},),
         "reward.function": ("observed:reward_of_ones_own",),
         "reward.text": ("observed:reward_of_a_text",),
     }
@@ -325,6 +325,8 @@ def _of(kinds, **changes):
 _ALONE = {"grouping": GroupingConfig(trials=2)}  # of a run of one game
 _SIMULATED = {"rollout": _LONG, "games": _SIMULATORS}
 _RL_SIMULATED = {**_SIMULATED, "batch": BatchConfig(row_length=2048, micro_batch_rows=8)}
+_TEAM = {"clem_taboo": {"rounds": 1}}
+_RL_TEAM = {"games": _TEAM, "rollout": _LONG, "batch": BatchConfig(row_length=2048, micro_batch_rows=8)}
 
 
 def _simulated(who):
@@ -365,6 +367,11 @@ def instead():
         (("rollout.mix_games", "episodes_per_chunk"), _of(CollectRound, tasks_at_once=4)),
         (("checkpoint.", "randomize_seeds", "training.max"), _of(DivideFuseConquer, divide_iterations=3)),
         (("reward.overrun",), _of(RlRun, rollout=dataclasses.replace(_ROLLOUT, max_prompt_length=14))),
+        (("learner_roles", "reward.measure"), _of(DivideFuseConquer, **_RL_TEAM, **_ALONE)),
+        (("learner_roles", "reward.measure"), _of(Grpo, **_RL_TEAM)),
+        (("learner_roles",), _of(Collect, games=_TEAM)),
+        (("learner_roles", "opponent"), _of(EvaluateTasks, games=_TEAM, policies=("strong",), opponent="simple")),
+        (("collect.learner_roles",), _of(Paprika, games=_TEAM, stages=("collect", "build_data", "sft"))),
         (("join_groups",), _of((CollectRound, TaskCurriculum), arms="game")),
         (("simulators", "rollout.simulator"), _simulated("initial")),
         (("simulators",), _simulated("script")),

@@ -6,9 +6,10 @@ from typing import Any
 
 from dfc.games import registry, scripted
 from dfc.games.paprika.cellular_automata import RULES
-from dfc.games.paprika.task import Task, tagged
+from dfc.games.paprika.task import tagged
 from dfc.games.paprika.world import AGENT
 from dfc.games.rng import GameRng
+from dfc.games.task import Task
 
 WORLDS = ("twenty_questions", "guess_my_city", "customer_service", "murder_mystery")
 

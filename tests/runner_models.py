@@ -99,7 +99,6 @@ class Model:
             stop_token_ids=self.tokenizer.stop_token_ids(stop),
             sampling=sampling or SamplingConfig(),
             prefill_buckets=(4,),
-            cache_buckets=(max_length,),
             rows=rows,
         )
 

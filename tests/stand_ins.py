@@ -31,6 +31,7 @@ from stand_in_trainer import (
 from dfc.inference.slots import EngineCounts, EngineReply
 from dfc.models import families, huggingface, model_folders
 from dfc.models.chat import ChatTokenizer
+from dfc.report import task_page
 from dfc.runs.run_folder import RunFolder, json_line
 
 BUNDLED = Path(huggingface.resolve("tiny_player"))
@@ -96,6 +97,9 @@ class ScriptedEngine:
     def set_params(self, params, version, adapters=None, *, policy="policy"):
         self._tape.add("weights of", policy, params, getattr(adapters, "scale", None))
         self._versions[policy] = version
+
+    def forget_copies(self):
+        """There are none."""
 
     def version(self, policy="policy"):
         return self._versions[policy]
@@ -294,7 +298,7 @@ _MADE = {
     "dfc.recipes.collect.Watched": Shown,
     "dfc.training.export.save_policy": lambda tape, *given, **more: tape.add("policy", given[:2], more["lora"]),
     "dfc.report.tournament_page.write": lambda tape, *given: write_tables(tape, given[-1]),
-    "dfc.report.task_page.write": lambda tape, *given: write_tables(tape, given[-2]),
+    "dfc.report.task_page.write": lambda tape, *given: write_tables(tape, task_page.tables(*given[2:4])),
 }
 _NOTHING = ("dfc.report.watched.finish", "dfc.report.run_page.build", "dfc.runs.progress.Progress.update")
 _SHARED = {

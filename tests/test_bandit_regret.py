@@ -157,7 +157,7 @@ def test_each_turn_of_a_policy_is_a_conversation_of_its_own(model):
     # Room for one turn and its reply, not for two turns.
     longest = turn + 120
     assert longest < 2 * turn
-    sizes = {"prefill_buckets": (128,), "cache_buckets": (longest,), "decode_steps": 8}  # as few programs as possible
+    sizes = {"prefill_buckets": (128,), "decode_steps": 8}  # as few programs as possible
     rollout = RolloutConfig(slots=2, max_length=longest, max_reply_length=60, legal_only=True, **sizes)
     engine = make_engine(rollout, decoder, tokenizer, params, mesh, sampling=SamplingConfig(), slots=2)
     free = engine.free
@@ -205,7 +205,7 @@ def test_every_button_in_turn_wins_so_the_game_is_for_evaluation_only():
         assert game.outcomes == (Outcome.WIN,)
     assert game.info.evaluation_only is True
     measured = [game_id for game_id in registry.own_game_ids() if registry.make(game_id).info.evaluation_only]
-    assert measured == ["bandit_regret"]
+    assert [game_id for game_id in measured if not game_id.startswith("clem_")] == ["bandit_regret"]
 
 
 @pytest.mark.parametrize("recipe", LEARNING)

@@ -12,7 +12,7 @@ import time
 import faulty_games
 import pytest
 from faulty_games import broken
-from sound_games import Answered, Countdown, Talker
+from sound_games import Answered, Countdown, Partners, Talker
 
 from dfc.games.conformance import check
 from dfc.games.conformance.protocol import Subject
@@ -21,6 +21,10 @@ from dfc.games.game import Game, Outcome, Verdict
 # By the property that is broken: the game, and a part of what is said of it.
 BROKEN = {
     "it declares what it is": [
+        (broken("TeamOfOne", Answered, team=True), "`team` is for two seats or more, got seats=1"),
+        (broken("OneRole", Partners, player_roles=("teller",)), "a name of its own for each of 2 seats"),
+        (broken("RoleOfEverybody", Partners, player_roles=("player", "hearer")), "must not name 'player'"),
+        (broken("HalfATry", Partners, default_allowances=(0.5, 0)), "`default_allowances` must be two whole numbers"),
         (broken("NoGrammar", grammar=""), "`grammar` is empty"),
         (broken("GrammarInWords", grammar="[one or two]"), "`grammar` is '[one or two]', which `_read` cannot read"),
         (broken("ThreeSeats", seats=3), "`seats` must be 1 or 2, got 3"),
@@ -34,6 +38,9 @@ BROKEN = {
         (faulty_games.NoCommon, "must take `**common: Unpack[Common]`"),
     ],
     "it ends": [
+        (faulty_games.SharesNoOutcome, "a game of a team ends for all seats alike in a win or a loss"),
+        (faulty_games.DrawsTogether, "a game of a team ends for all seats alike in a win or a loss"),
+        (faulty_games.InvalidWithoutReason, "a game that is broken off is invalid for all and says why"),
         (faulty_games.Endless, "13 actions were played and `max_game_length` is 12"),
         (broken("LongerThanSaid", max_game_length=3), "4 actions were played and `max_game_length` is 3"),
         (
@@ -121,7 +128,7 @@ BROKEN = {
         (faulty_games.Forgets, "history is"),
     ],
     "malformed replies play nothing": [
-        (faulty_games.FirstOfMany, "holds no single action and got the verdict played"),
+        (faulty_games.FirstOrAny, "holds no single action and got the verdict played"),
         (faulty_games.ReadsAnything, "'[]' holds no single action and got the verdict played"),
         (faulty_games.Impatient, "with malformed_allowance=1 an empty reply got the verdict forfeit_malformed"),
     ],
@@ -132,6 +139,7 @@ BROKEN = {
     "what is not seen is not handed on": [
         (faulty_games.TellsTheReply, "is shown '\\x00', which the player on seat 0 wrote"),
     ],
+    "what is asked aside leaves no trace": [(faulty_games.TellsTheAside, "what follows depends on its answer")],
     "simulators can fail": [
         (faulty_games.TakesEmptyAnswers, "empty replies of the world got the verdicts played"),
         (faulty_games.RefusalMoves, "a refused reply of the world changed the position"),
@@ -146,6 +154,10 @@ BROKEN = {
             broken("CountsWhatThereWas", measures=lambda self: {f"actions_{self.actions_played}": 1.0}),
             "different names after different games",
         ),
+        (faulty_games.QualityOfAnAbort, "ended with invalid, invalid and `measures` has 'quality'"),
+        (broken("NoQuality", Partners, measures=lambda self: {}), "and `measures` has no 'quality'"),
+        (broken("TooGood", Partners, measures=lambda self: dict.fromkeys(Partners.measures(self), 101.0)), "0 to 100"),
+        (broken("QualityUndeclared", Partners, has_quality=False), "set `has_quality = True`"),
     ],
 }
 
@@ -158,7 +170,7 @@ def test_every_property_is_broken_by_a_game():
     assert BROKEN.keys() == check.PROPERTIES.keys()
 
 
-@pytest.mark.parametrize("kind", [Countdown, Answered])
+@pytest.mark.parametrize("kind", [Countdown, Answered, Partners])
 def test_a_game_that_keeps_the_protocol_has_no_faults(kind):
     assert check.check(kind, range(6), subject(kind).simulators) == []
 

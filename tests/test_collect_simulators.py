@@ -16,9 +16,7 @@ ASKING = Collect(
     seed=5,
     games={"twenty_questions": {"max_turns": 2}},
     mesh=CONFIG.mesh,
-    rollout=dataclasses.replace(
-        ROLLOUT, max_length=448, max_reply_length=8, prefill_buckets=(64,), cache_buckets=(0, 448), slots=4
-    ),
+    rollout=dataclasses.replace(ROLLOUT, max_length=448, max_reply_length=8, prefill_buckets=(64,), slots=4),
     tasks=2,
     samples=2,
     samples_of={},

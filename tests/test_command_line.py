@@ -93,6 +93,11 @@ def test_all_problems_are_listed_together_with_key_value_allowed_and_nearest():
     [
         (["--config.batch.row_length=100"], "batch.row_length=100: must be at least rollout.max_length=256"),
         (["--config.rollout.max_reply_length=300"], "must be at most rollout.max_length=256"),
+        (["--config.opponent_reply.max_length=300"], "must be at most rollout.max_length=256"),
+        (
+            ["--config.opponent=itself", "--config.train_both_seats", "--config.opponent_reply.temperature=0"],
+            "opponent_reply: must be left out with train_both_seats",
+        ),
         (["--config.games={}"], "games is empty: name at least one id; allowed: TicTacToe-v0,"),
         (["--config.games={'Tic': {}}"], "did you mean 'TicTacToe-v0'?"),
         (["--config.games.GuessTheNumber-v0.min_number=30"], "games.GuessTheNumber-v0: "),

@@ -11,7 +11,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "games.md").read_text(encoding="utf-8")
 SECTION = PAGE.partition("## Where the words, cities and facts come from\n")[2].partition("\n## ")[0]
 LISTED = {name for row in re.findall(r"^\| (`.*?`) \|", SECTION, re.MULTILINE) for name in re.findall("`(.*?)`", row)}
-RULES = ("paprika", "textarena", "bots")  # the rest of games/ holds no game
+RULES = ("dialogue", "paprika", "textarena", "bots")  # the rest of games/ holds no game
 WORDS = 10  # of one constant, from which on a module holds data
 
 

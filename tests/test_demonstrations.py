@@ -66,7 +66,7 @@ def test_its_tokens_are_those_of_a_game_that_the_model_plays(tmp_path, whole, to
         CONFIG,
         demonstrator="",
         tasks=2,
-        rollout=RolloutConfig(slots=4, max_length=512, max_reply_length=8, legal_only=True, cache_buckets=()),
+        rollout=RolloutConfig(slots=4, max_length=512, max_reply_length=8, legal_only=True),
     )
     played = rows(run(tmp_path / "run", model))
     for attempt, row in played.items():

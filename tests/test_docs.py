@@ -32,7 +32,17 @@ DOCUMENTED = (
     *(
         f"dfc.models.{name}"
         for name in (
-            *("huggingface", "chat", "transformer", "cache", "config", "execution", "attention", "lora"),
+            *(
+                "huggingface",
+                "chat",
+                "transformer",
+                "cache",
+                "cached_attention",
+                "cache_kernels",
+                "config",
+                "execution",
+            ),
+            *("attention", "lora"),
             *("quantization", "peft", "sharding", "fetch", "hub", "gguf_files", "gguf_tokenizer"),
         )
     ),

@@ -259,7 +259,7 @@ def test_an_endpoint_plays_in_the_other_seat(tmp_path):
     params = jax.tree.map(lambda leaf: jnp.asarray(np.full(leaf.shape, 0.1, np.float32)), abstract_params(config))
     rollout = RolloutConfig(slots=2, max_length=256, max_reply_length=8, stop=("]",), legal_only=True)
     stop = tokenizer.stop_token_ids(rollout.stop)
-    values = {"prefill_buckets": (32,), "cache_buckets": (256,), "decode_steps": 8}
+    values = {"prefill_buckets": (32,), "decode_steps": 8}
     engine = Engine(config, params, slots=2, max_length=256, stop_token_ids=stop, sampling=SamplingConfig(), **values)
     specs = [EpisodeSpec("TicTacToe-v0", {}, n, n % 2, n, 100 + n) for n in range(2)]
     with serving(fails(500), fails(429, b"", Retry_After="0.1"), usual=first_free) as server:

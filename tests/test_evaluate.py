@@ -263,7 +263,7 @@ def test_an_endpoint_answers_for_the_world_and_is_counted_apart(tmp_path):
 
 def test_a_model_that_plays_simulators_keeps_no_slot_after_its_games():
     games = {"twenty_questions": {"max_turns": 1}}
-    rollout = dataclasses.replace(ROLLOUT, slots=1, max_length=1024, prefill_buckets=(64,), cache_buckets=(0, 1024))
+    rollout = dataclasses.replace(ROLLOUT, slots=1, max_length=1024, prefill_buckets=(64,))
     config = dataclasses.replace(
         CONFIG, games=games, policies=("random_legal",), simulators="tiny_player", rollout=rollout
     )

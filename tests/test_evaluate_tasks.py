@@ -268,7 +268,7 @@ def test_what_simulators_cost_is_counted_over_all_starts(tmp_path, capsys):
             trajectories=4,
             games={"twenty_questions": {"max_turns": 2}},
             policies=("tiny_player",),
-            rollout=dataclasses.replace(CONFIG.rollout, max_length=448, prefill_buckets=(64,), cache_buckets=(0, 448)),
+            rollout=dataclasses.replace(CONFIG.rollout, max_length=448, prefill_buckets=(64,)),
             simulators=f"{server.url}#m",
             endpoints={"simulators": EndpointConfig(input_price=1, output_price=2)},
         )

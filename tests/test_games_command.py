@@ -226,7 +226,7 @@ def blocks(language):
     return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
-GAME, TRAINING, PLAYERS = blocks("python")
+GAME, TRAINING, TEAM, PLAYERS = blocks("python")
 (PROJECT,) = blocks("toml")
 
 
@@ -236,6 +236,15 @@ def test_the_game_of_the_guide_has_fewer_than_sixty_lines_of_code_and_keeps_the_
     (named,) = re.findall(r"^python -m dfc\.games --check race\.py:(\w+)$", PAGE, re.MULTILINE)
     assert command.main(["--check", f"{tmp_path / 'race.py'}:{named}", "--seeds", "5"]) == 0
     assert "every property holds" in capsys.readouterr().out
+
+
+def test_the_guides_game_for_a_team_has_fewer_than_sixty_lines_of_code_and_keeps_the_protocol(tmp_path, capsys):
+    assert sum(bool(line.strip()) for line in TEAM.splitlines()) < 60
+    (tmp_path / "signal_game.py").write_text(TEAM, encoding="utf-8")
+    place = f"{tmp_path / 'signal_game.py'}:Signal"
+    assert command.main(["--check", place, "--seeds", "5"]) == 0
+    assert "every property holds" in capsys.readouterr().out
+    assert registry.make(place).seat_of("receiver") == 1
 
 
 def test_the_training_of_the_guide_is_a_run_of_that_game(tmp_path, monkeypatch):

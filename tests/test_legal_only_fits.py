@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from dfc.config import DivideFuseConquer, Evaluate, RolloutConfig, SamplingConfig, TinyPlayer
+from dfc.config import DivideFuseConquer, Evaluate, OpponentReplyConfig, RolloutConfig, SamplingConfig, TinyPlayer
 from dfc.errors import ConfigError
 from dfc.evaluation.tournament_players import TournamentPlayers
 from dfc.games import registry
@@ -84,6 +84,8 @@ def test_a_game_whose_actions_do_not_fit_is_refused_with_the_action_and_what_to_
     assert f"set rollout.max_reply_length to {found[2]} or more" in message
     check_actions_fit(config(games, 99), tokenizer())
     check_actions_fit(config(games, 1, legal_only=False), tokenizer())
+    other = refused(("Poker-v0",), 99, opponent_reply=OpponentReplyConfig(max_length=1))
+    assert f"set opponent_reply.max_length to {found[2]} or more" in other
 
 
 def test_a_stop_string_inside_an_action_is_refused():

@@ -150,7 +150,7 @@ def test_packing_row_lengths_and_devices_do_not_change_an_update(tmp_path, param
     assert len({count, *(n for _, n in others)}) > 2
     for other, _ in others:
         assert other.weight == first.weight == 12
-        assert other.loss == pytest.approx(first.loss, abs=1e-6)
+        assert other.loss == pytest.approx(first.loss, rel=1e-6)  # float32 near 13 is spaced by 9.5e-7
         assert other.gradient_norm == pytest.approx(first.gradient_norm, rel=1e-5)
         assert other.metrics == pytest.approx(first.metrics, abs=1e-5, rel=1e-5)
         assert other.gap == pytest.approx(first.gap, abs=1e-5, rel=1e-5)

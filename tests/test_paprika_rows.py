@@ -251,7 +251,7 @@ def test_groups_can_be_left_out_and_an_empty_one_is_named(tmp_path):
     [
         ({"turn_ratio": 1.0}, "turn_ratio must be above 1"),
         ({"sft_tokens": 0}, "token limits"),
-        ({"rejected_failures": ("failed",)}, "must be among malformed, illegal, truncated, got failed"),
+        ({"rejected_failures": ("failed",)}, "must be among malformed, illegal, aborted, truncated, got failed"),
     ],
 )
 def test_settings_outside_their_range_are_refused(values, message):

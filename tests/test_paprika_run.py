@@ -31,9 +31,7 @@ STAGES = ("collect", "build_data", "sft", "rpo", "evaluate_tasks")
 CONFIG = Paprika(
     name="p",
     games={"TowerOfHanoi-v0": {"max_turns": 14}, "GuessTheNumber-v0": {}},
-    rollout=RolloutConfig(
-        slots=32, max_length=256, max_reply_length=4, stop=("]",), prefill_buckets=(32,), cache_buckets=(0, 256)
-    ),
+    rollout=RolloutConfig(slots=32, max_length=256, max_reply_length=4, stop=("]",), prefill_buckets=(32,)),
     mesh=MeshConfig(data=-1, fsdp=1),
     batch=BatchConfig(row_length=512),
     training=TrainingConfig(scan_layers=False, remat="none"),

@@ -138,6 +138,7 @@ def test_a_family_says_where_an_id_comes_from(installed):
         "Divide-Fuse-Conquer": 18,
         "TextArena": 1,
         "Paprika": 11,
+        "Playpen": 14,
         "other-games": 1,
         "Mine": 1,
     }

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from runner_models import ROLLOUT, Model, first_observation, games_tokenizer, played, specs, turns
 
-from dfc.config import RewardConfig, SamplingConfig
+from dfc.config import OpponentReplyConfig, RewardConfig, SamplingConfig
 from dfc.games.game import Verdict
 from dfc.games.replay import replay
 from dfc.games.scripted import RandomLegal
+from dfc.rollout.runner import RolloutRunner
 from dfc.training import rl
 from dfc.training.episode_rewards import reward
 from dfc.training.packing import pack, segment
@@ -157,3 +158,20 @@ def test_the_other_seats_malformed_reply_is_not_the_policys(tokenizer, model):
     early = [e for e in lost if e.seat == 1 and len(e.replies) == 1]
     assert early  # won before the first turn: nothing to train on
     assert all(e.sample.token_ids.size == 0 and e.steps == 0 for e in early)
+
+
+def test_the_other_seats_policy_has_a_limit_and_a_temperature_of_its_own(tokenizer):
+    talker = Model(tokenizer, only="x", end=-6.0)
+    engine = talker.engine(8, stop=ROLLOUT.stop)
+    reply = OpponentReplyConfig(max_length=2, temperature=0.0)
+    runner = RolloutRunner(
+        ROLLOUT, tokenizer, engine, opponent="policy", opponent_name="itself", both_seats=True, opponent_reply=reply
+    )
+    played_specs = specs(4, ("TicTacToe-v0",))
+    for spec, pair in zip(played_specs, runner.play_all(played_specs), strict=True):
+        for episode in pair:  # the seat that moves first forfeits by its first reply
+            learner = episode.seat == spec.seat
+            if episode.seat == 0:
+                assert episode.generated_tokens == (ROLLOUT.max_reply_length if learner else 2)
+                logprobs = episode.sample.sampled_logprobs[episode.sample.mask]
+                assert (logprobs < 0).any() == learner  # a temperature of 0 is certain of its token

@@ -159,7 +159,6 @@ def play(tokenizer, weights):
             stop_token_ids=tokenizer.stop_token_ids(ROLLOUT.stop),
             sampling=SamplingConfig(),
             prefill_buckets=(32,),
-            cache_buckets=(ROLLOUT.max_length,),
             decode_steps=8,
         )
         runner = RolloutRunner(rollout, tokenizer, engine, opponent_name="none", simulators=simulators, **options)
@@ -287,7 +286,7 @@ def test_games_of_one_and_of_two_conversations_never_want_more_slots_than_there_
 
         return FunctionPlayer(answer)
 
-    sizes = {"rows": 3, "prefill_buckets": (32,), "cache_buckets": (ROLLOUT.max_length,), "decode_steps": 8}
+    sizes = {"rows": 3, "prefill_buckets": (32,), "decode_steps": 8}
     stop = tokenizer.stop_token_ids(ROLLOUT.stop)
     engine = Engine(
         *weights, slots=3, max_length=ROLLOUT.max_length, stop_token_ids=stop, sampling=SamplingConfig(), **sizes

@@ -158,9 +158,7 @@ def test_what_is_played_is_the_weights_as_they_are_stored():
 
 # ---- a round that plays ---------------------------------------------------------------------------------------------
 
-ROLLOUT = RolloutConfig(
-    slots=4, max_length=96, max_reply_length=4, stop=("]",), prefill_buckets=(16,), cache_buckets=(0, 96)
-)
+ROLLOUT = RolloutConfig(slots=4, max_length=96, max_reply_length=4, stop=("]",), prefill_buckets=(16,))
 ROUND = CollectRound(
     name="round_1",
     games={
@@ -297,9 +295,7 @@ def with_simulators(url):
     return dataclasses.replace(
         ROUND,
         games={"twenty_questions": {"max_turns": 2}},
-        rollout=dataclasses.replace(
-            ROLLOUT, max_length=448, max_reply_length=8, prefill_buckets=(64,), cache_buckets=(0, 448)
-        ),
+        rollout=dataclasses.replace(ROLLOUT, max_length=448, max_reply_length=8, prefill_buckets=(64,)),
         simulators=f"{url}#m",
         endpoints={"simulators": endpoint},
         tasks=0,

@@ -118,3 +118,34 @@ def test_what_chance_alone_brings_is_said_for_few_tests_too():
     assert len(found.tests) == 1
     *_, note = tournament_page._tests(found).notes
     assert note == "Number of tests: 1; 0.05 of them, on average, would have a p below 0.05 between equals."
+
+
+# ---- games of a team -----------------------------------------------------------------------------------------------
+
+
+def team(players, outcome, deal=0, **more):
+    return record(players, (outcome, outcome), deal, "clem_taboo", team=True, **more)
+
+
+def test_partners_share_an_outcome_and_are_neither_rated_nor_compared_head_to_head():
+    games = [
+        *(team("ac", "win", deal) for deal in range(6)),
+        *(team("bc", "loss", deal) for deal in range(6)),
+        *(team("ab", "win", deal) for deal in range(6)),
+        *(team("ba", "loss", deal) for deal in range(6)),
+        team("ab", "invalid", 6, forfeited_by=1, abort_reason="why"),
+    ]
+    found = tournament.of_records(["a", "b", "c"], games)
+    assert {rating.games for rating in found.ratings.values()} == {0}
+    assert {test.pairing for test in found.tests} == {"same opponents"}
+    first = found.tests[0]  # beside c, a wins its six deals and b loses them
+    assert (first.first, first.second, first.better, first.worse) == ("a", "b", 6, 0)
+    for policy, partner, lost in (("a", "b", 7), ("b", "a", 7)):
+        record_ = found.cell(policy, partner).record
+        assert (record_.win, record_.loss, record_.won_by_forfeit, record_.lost_by_forfeit) == (6, lost, 0, 1)
+
+
+def test_a_game_of_opponents_is_rated_beside_one_of_a_team():
+    games = [team("ab", "win"), record("ab", ("win", "loss"))]
+    found = tournament.of_records(["a", "b"], games)
+    assert (found.ratings["a"].games, found.ratings["a"].points, found.ratings["b"].points) == (1, 1.0, 0.0)

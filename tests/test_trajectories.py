@@ -168,7 +168,6 @@ def test_the_messages_of_a_rollout_spell_its_ids():
         stop_token_ids=frozenset(tokenizer.end_token_ids),
         sampling=SamplingConfig(temperature=1.5, min_p=0.3),
         prefill_buckets=(16,),
-        cache_buckets=(192,),
         rows=2,
     )
     runner = RolloutRunner(limits, tokenizer, engine, opponent=RandomLegal(), opponent_name="random_legal")

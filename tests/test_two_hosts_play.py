@@ -18,7 +18,7 @@ PLAY = """
 import dataclasses, sys
 from dfc.launch import distributed
 
-place, mesh, legal_only, *flags = sys.argv[1:]
+place, mesh, sharding, legal_only, *flags = sys.argv[1:]
 processes, problems = distributed.read(dict(flag[2:].split("=") for flag in flags))
 assert not problems, problems
 distributed.connect(processes)
@@ -27,17 +27,19 @@ import jax
 from dfc.config import MeshConfig, PlayingRun, RolloutConfig, SamplingConfig
 from dfc.episodes import to_bytes
 from dfc.evaluation import matches
+from dfc.models.sharding import make_mesh, param_shardings
 from dfc.rollout.workers import PolicyWeights, RolloutWorkers
 
 games = {"TicTacToe-v0": {}, "GuessTheNumber-v0": {}}
 rollout = RolloutConfig(
-    slots=8, max_length=192, max_reply_length=6, stop=("]",), prefill_buckets=(32,), cache_buckets=(0, 192),
-    decode_steps=6, legal_only=legal_only == "legal",
+    slots=8, max_length=192, max_reply_length=6, stop=("]",), prefill_buckets=(32,),
+    decode_steps=6, legal_only=legal_only == "legal", sharding=sharding,
 )
 config = PlayingRun(name="two", games=games, rollout=rollout, mesh=MeshConfig(*map(int, mesh.split(","))))
 workers = RolloutWorkers(config, sampling=SamplingConfig())
 specs = [spec for game, count in zip(games, (5, 2)) for spec in matches.match_specs({game: {}}, count, 3, "two")]
-episodes = workers.play(specs, PolicyWeights(workers.initial_params), "itself")
+as_trained = param_shardings(workers.model, make_mesh(*map(int, mesh.split(","))))  # moved back by the engine
+episodes = workers.play(specs, PolicyWeights(jax.device_put(workers.initial_params, as_trained)), "itself")
 name = f"{legal_only}-{jax.process_index()}-of-{jax.process_count()}"
 with open(f"{place}/{name}", "wb") as file:
     file.write(to_bytes(episodes))
@@ -48,26 +50,30 @@ if jax.process_count() > 1:
 """
 
 
-def start(place, mesh, legal, *, process=None, port=None, devices=2):
+def start(place, mesh, sharding, legal, *, process=None, port=None, devices=2):
     environment = dict(os.environ, JAX_PLATFORMS="cpu", JAX_NUM_CPU_DEVICES=str(devices), PYTHONPATH=str(ROOT))
     environment |= {"JAX_COMPILATION_CACHE_DIR": str(place / "xla"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     (place / "driver.py").write_text(PLAY)
-    command = [sys.executable, str(place / "driver.py"), str(place), mesh, legal]
+    command = [sys.executable, str(place / "driver.py"), str(place), mesh, sharding, legal]
     if process is not None:
         command += ["--distributed=auto", f"--coordinator=127.0.0.1:{port}", "--processes=2", f"--process={process}"]
     return subprocess.Popen(command, cwd=place, env=environment, stderr=subprocess.PIPE, text=True)  # noqa: S603 - our own command
 
 
-@pytest.fixture(scope="module", params=["free", "legal"])
+@pytest.fixture(
+    scope="module",
+    params=[("free", "2,1,2", "training"), ("legal", "2,1,2", "training"), ("free", "1,4,1", "tensor")],
+    ids="-".join,
+)
 def played(request, tmp_path_factory):
     """Episodes of a single process, and of each of two, with how many ids the engines of each drew."""
-    place, legal = tmp_path_factory.mktemp("two_hosts"), request.param
+    place, (legal, mesh, sharding) = tmp_path_factory.mktemp("two_hosts"), request.param
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     for group in (
-        [start(place, "1,1,1", legal, devices=1)],
-        [start(place, "2,1,2", legal, process=index, port=port) for index in range(2)],
+        [start(place, "1,1,1", "auto", legal, devices=1)],
+        [start(place, mesh, sharding, legal, process=index, port=port) for index in range(2)],
     ):
         for process in group:
             _, errors = process.communicate(timeout=300)

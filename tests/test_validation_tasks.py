@@ -64,7 +64,7 @@ def rpo(**values):
 
 TWO, DEALS = {"games": {"Nim-v0": {}}}, {"games": {"TowerOfHanoi-v0": {}}}
 FEW = {"collect": TaskCollectionConfig(tasks=2)}  # of a curriculum
-LABELS = "rejected_failures: 'failed' must be one of malformed, illegal, truncated"
+LABELS = "rejected_failures: 'failed' must be one of malformed, illegal, aborted, truncated"
 
 
 @pytest.mark.parametrize("recipe", NAMES)
@@ -93,9 +93,9 @@ def test_the_rest_of_each_configuration_is_sound(recipe):
         ("task_curriculum", tasks(temperatures=(-1.0,)), "temperatures=(-1.0,): must be at least 0 each"),
         ("evaluate_tasks", {"temperatures": (0.7, -1)}, "temperatures=(0.7, -1): must be at least 0 each"),
         ("evaluate_tasks", {"tasks_of": {"bandit": -1}}, "tasks_of={'bandit': -1}: must be at least 1"),
-        ("paprika", TWO | collect(tasks=2), "games.Nim-v0: is for two players and has no tasks to solve"),
+        ("paprika", TWO | collect(tasks=2), "games.Nim-v0: is for two players against each other and has no tasks"),
         ("task_curriculum", TWO | FEW, "games.Nim-v0: is for two players"),
-        ("evaluate_tasks", TWO | {"policies": ("simple",)}, "which are for one player; use the recipe evaluate"),
+        ("evaluate_tasks", TWO | {"policies": ("simple",)}, "has no tasks to solve; use the recipe evaluate"),
         ("paprika", DEALS | collect(tasks=2) | tasks(tasks=0), "evaluate_tasks.tasks=0: TowerOfHanoi-v0 has no splits"),
         ("task_curriculum", DEALS | FEW | tasks(tasks=0), "evaluate_tasks.tasks=0: TowerOfHanoi-v0 has no splits"),
         ("paprika", build(groups=("wordle",)), "build_data.groups=('wordle',): wordle must be among this run's games"),

@@ -105,7 +105,6 @@ def make(tokenizer, opponent, *, free=SLOTS, rollout=ROLLOUT, engine=None, **opt
             stop_token_ids=tokenizer.stop_token_ids(rollout.stop),
             sampling=SamplingConfig(),
             prefill_buckets=(16,),
-            cache_buckets=(rollout.max_length,),
             decode_steps=8,
         )
         for _ in range(SLOTS - free):

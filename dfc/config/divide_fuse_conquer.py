@@ -6,6 +6,7 @@ configs/dfc_textarena_qwen2_5_32b.py; where they differ from a default, its fiel
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from dfc.config.ranges import (
@@ -21,7 +22,7 @@ from dfc.config.ranges import (
     ShareBelowOne,
 )
 from dfc.config.run import PlayingRun, TrainingRun
-from dfc.config.sections import AdapterConfig, OptimizerConfig
+from dfc.config.sections import AdapterConfig, OpponentReplyConfig, OptimizerConfig
 
 _SHORTER = ("seeds_per_game", "trajectories_per_seed", "rollout.max_reply_length", "evaluation.games")
 
@@ -30,7 +31,11 @@ _SHORTER = ("seeds_per_game", "trajectories_per_seed", "rollout.max_reply_length
 class RewardConfig:
     """Rewards of Table 1, with what a reply costs that is answered with another try.
 
+    A team's game that was broken off by a partner, or by nobody's reply, is a loss and costs no `invalid`.
+
     Attributes:
+      measure: what a game is worth that came to its end: its ``outcome`` (Table 1), or its ``quality``, from 0 to 1,
+        where the game says how good it was (`dfc.games.game.Game.has_quality`); one that did not is then worth 0.
       format: whether an invalid end costs `invalid`; off, it counts as a loss.
       invalid: reward of a game this seat ended by an invalid reply.
       hasty_action_penalty: whether a win is worth 1 / steps instead of 1.
@@ -45,6 +50,7 @@ class RewardConfig:
         replies and returns a number. The mean over an episode's replies is added.
     """
 
+    measure: Literal["outcome", "quality"] = "outcome"
     format: bool = True
     invalid: Annotated[float, Range(-1e6, 0, below=True)] = -2.0
     hasty_action_penalty: bool = True
@@ -205,6 +211,9 @@ class RlRun(PlayingRun, TrainingRun):
         ``itself`` (the paper's), a ``pool`` of past ones, or a player: ``random_legal``, ``simple``, ``strong``, a
         folder with weights or a run, ``tiny_player``, ``http://HOST/v1#MODEL``. A model has the shape and tokenizer of
         the run's.
+      opponent_reply: how it replies in training games, where it is a policy.
+      learner_roles: game id -> the role that the policy always takes there, such as ``{"clem_taboo": "guesser"}``;
+        in every other game its seats alternate.
       train_both_seats: with ``itself``, learn from what both seats did: twice the episodes from as many games.
       randomize_seeds: fresh seeds every iteration; off, the same ones each time.
       tasks: sample training deals from 0 to tasks - 1 only, so that later ones are new to the policy; 0: from all.
@@ -226,6 +235,8 @@ class RlRun(PlayingRun, TrainingRun):
     seeds_per_game: Count = 16
     trajectories_per_seed: SeveralCount = 8
     opponent: str = "initial"
+    opponent_reply: OpponentReplyConfig = OpponentReplyConfig()
+    learner_roles: Mapping[str, str] = dataclasses.field(default_factory=dict)
     train_both_seats: bool = False
     randomize_seeds: bool = True
     tasks: CountOrZero = 0

@@ -45,6 +45,7 @@ class CollectConfig(TaskCollectionConfig):
     Attributes:
       samples: trajectories of each task (the paper: 20).
       samples_of: other numbers for single games (the paper: 100 of mastermind).
+      learner_roles: game id -> the role that the policy always takes there; in other games for two its seats alternate.
       demonstrator: who plays instead of the run's model, which is to imitate it and whose tokens write the games down:
         a scripted player (``strong``, ``simple``, ``random_legal``) or a chat endpoint; empty: the model plays itself.
       opponent: who sits in the other seat of games for two: ``initial``, ``itself``, or a player: ``random_legal``,
@@ -54,6 +55,7 @@ class CollectConfig(TaskCollectionConfig):
 
     samples: Count = 8
     samples_of: Mapping[str, Count] = dataclasses.field(default_factory=dict)
+    learner_roles: Mapping[str, str] = dataclasses.field(default_factory=dict)
     demonstrator: str = ""
     opponent: str = "itself"
 
@@ -235,11 +237,17 @@ class EvaluateTasks(EvaluateTasksConfig, PlayingRun, recipe="evaluate_tasks"):
     Attributes:
       policies: who plays, each ``NAME=WHO`` or ``WHO``: ``random_legal``, ``simple``, ``strong``, a folder with weights
         or a run, or ``tiny_player``; A,B,C will do. Models have the shape and tokenizer of `model`.
+      opponent: who sits in the other seat of games for a team: ``itself``, the policy in all seats, ``initial``, or a
+        player: ``random_legal``, ``simple``, ``strong``, a folder with weights or a run, ``tiny_player``,
+        ``http://HOST/v1#MODEL``. A model sits beside models only.
+      learner_roles: game id -> the role that the policy takes beside it; in other games it has the first seat.
     """
 
     shorter: ClassVar[tuple[str, ...]] = ("tasks", "trajectories", "temperatures", "rollout.max_reply_length")
 
     policies: tuple[str, ...] = ()
+    opponent: str = "itself"
+    learner_roles: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 # ---- all stages ------------------------------------------------------------------------------------------------------

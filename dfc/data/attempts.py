@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 
 from dfc.config import CollectConfig, Games
 from dfc.data.task_groups import tasks
-from dfc.data.trajectories import FAILURES, INCONCLUSIVE
+from dfc.data.trajectories import FAILURES, INCONCLUSIVE, failure_counts
 from dfc.errors import DfcError
 
 _ENOUGH = 20  # trajectories of a game, all of them inconclusive, after which continuing is a waste
@@ -138,6 +138,6 @@ class _Counts:
             "success_rate": self._successes / self._counted if self._counted else None,
             "best_of_k": len(self._solved) / len(self._said) if self._said else None,
             "turns_played": self._turns / self._counted if self._counted else None,
-            "failures": {label: self._failures[label] for label in FAILURES},
+            "failures": failure_counts({label: self._failures[label] for label in FAILURES}),
             "generated_tokens": self._generated_tokens,
         }

@@ -183,6 +183,9 @@ class Collection:
         return rollout.slots * rollout.workers * self._hosts
 
     def _seat(self, game: str, task: int) -> int:
+        role = self._config.learner_roles.get(game) if isinstance(self._config, Collect) else None
+        if role is not None:
+            return self._info[game].player_roles.index(role)
         return task % 2 if self._info[game].seats > 1 else 0
 
     def _spec(self, task_sample: TaskSample) -> EpisodeSpec:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dfc.data.trajectories import FAILURES, INCONCLUSIVE
+from dfc.data.trajectories import FAILURES, INCONCLUSIVE, failure_counts
 from dfc.data.trajectory_files import KEPT, Columns, DatasetError, read_columns
 from dfc.games.rng import derive_seed
 
@@ -337,7 +337,9 @@ def _statistics(
     for number, game in sorted(enumerate(rows.games), key=lambda pair: pair[1]):
         if not figures["trajectories"][number]:
             continue  # a name in the dictionary of a column whose rows were left out
-        failures = {label: int(counts[number]) for label, counts in zip(FAILURES, by_label, strict=True)}
+        failures = failure_counts(
+            {label: int(counts[number]) for label, counts in zip(FAILURES, by_label, strict=True)}
+        )
         values = {name: int(counts[number]) for name, counts in figures.items()}
         found.append(GroupStatistics(game=game, failures=failures, **values))
     return tuple(found)

@@ -23,12 +23,13 @@ from dfc.games.paprika.bandit import Bandit
 from dfc.games.paprika.minesweeper import HIDDEN, Minesweeper
 from dfc.games.replay import ReplayedTurn, replay
 
-FAILURES = ("malformed", "illegal", "truncated", "discarded", "failed")
+FAILURES = ("malformed", "illegal", "aborted", "truncated", "discarded", "failed")
 """Why no rule decided a game for the policy: its reply could not be read, or was against the rules with no try left;
-its context was full, or a limit stopped a task that it plays alone; the simulators could not be used, or a game for two
-was stopped by something else than its own context; something outside the rules raised. The last two are inconclusive
-about the policy."""
+the game was broken off, and not by its reply; its context was full, or a limit stopped a task that it plays alone; the
+simulators could not be used, or a game for two was stopped by something else than its own context; something outside
+the rules raised. The last two are inconclusive about the policy."""
 INCONCLUSIVE = frozenset({"discarded", "failed"})
+_OF_TEAMS = frozenset({"aborted"})
 SCHEMA_NAME, SCHEMA_VERSION = b"dfc.trajectories", 2
 
 _ROLES = ("system", "user", "assistant")
@@ -95,6 +96,11 @@ class TrajectoryKey(NamedTuple):
     seat: int
     opponent: str
     sample: int
+
+
+def failure_counts(counts: Mapping[str, int]) -> dict[str, int]:
+    """Returns how many trajectories each label of `FAILURES` has; what only teams have is left out where it is 0."""
+    return {label: counts[label] for label in FAILURES if counts[label] or label not in _OF_TEAMS}
 
 
 def canonical_json(values: Mapping[str, Any]) -> str:
@@ -291,7 +297,7 @@ def seen_by(turns: Iterable[ReplayedTurn], seat: int, system: str | None) -> tup
     """Returns a game as one seat saw it: what it was shown before, its observations and its replies."""
     messages = [] if system is None else [Message("system", system)]
     for turn in turns:
-        if turn.seat == seat:
+        if turn.seat == seat and not turn.aside:
             messages += [Message("user", turn.observation), Message("assistant", turn.reply)]
     return tuple(messages)
 
@@ -309,6 +315,8 @@ def _replayed(record: Mapping[str, Any], *, complete: bool) -> list[ReplayedTurn
 def _failure(episode: Episode, turns: Sequence[ReplayedTurn]) -> str | None:
     if episode.failed:
         return "discarded" if turns and turns[-1].verdict is Verdict.DISCARDED else "failed"
+    if episode.broken_off:
+        return "aborted"
     if episode.forfeited_by == episode.seat:
         return "malformed" if episode.malformed else "illegal"
     if episode.outcome != Outcome.TRUNCATED:

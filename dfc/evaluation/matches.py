@@ -8,11 +8,34 @@ from dfc.config import GameOptions
 from dfc.episodes import Episode
 from dfc.evaluation.statistics import Record
 from dfc.games import registry
+from dfc.games.game import Game
 from dfc.games.rng import derive_seed
 from dfc.rollout.runner import EpisodeSpec
 
 
-def match_specs(games: Mapping[str, GameOptions], count: int, seed: int, purpose: str) -> list[EpisodeSpec]:
+def policy_seat(game_id: str, game: Game, number: int, learner_roles: Mapping[str, str]) -> int:
+    """Returns the policy's seat in the game of a number: that of its role, or alternating where it has none.
+
+    Args:
+      game_id: as it is named.
+      game: that one.
+      number: of the game among those that are played.
+      learner_roles: role by game id.
+
+    Raises:
+      ValueError: the game has no such role.
+    """
+    role = learner_roles.get(game_id)
+    return number % game.seats if role is None else game.seat_of(role)
+
+
+def match_specs(
+    games: Mapping[str, GameOptions],
+    count: int,
+    seed: int,
+    purpose: str,
+    learner_roles: Mapping[str, str] | None = None,
+) -> list[EpisodeSpec]:
     """Returns `count` episodes of each game, seats alternating where there are two.
 
     Args:
@@ -20,14 +43,16 @@ def match_specs(games: Mapping[str, GameOptions], count: int, seed: int, purpose
       count: episodes per game.
       seed: the run's.
       purpose: names the match; matches of different purposes share no game seed.
+      learner_roles: the role that the policy always takes, by game id.
     """
     specs = []
     for game, options in games.items():
-        seats = registry.make(game, **options).seats
+        made = registry.make(game, **options)
         for index in range(count):
             deal = derive_seed("match deal", purpose, seed, game, index)
             sampling_seed = derive_seed("match draws", purpose, seed, game, index)
-            specs.append(EpisodeSpec(game, options, deal, index % seats, index, sampling_seed))
+            seat = policy_seat(game, made, index, learner_roles or {})
+            specs.append(EpisodeSpec(game, options, deal, seat, index, sampling_seed))
     return specs
 
 

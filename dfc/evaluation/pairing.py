@@ -1,8 +1,9 @@
 """Who meets whom in a tournament, on which deals.
 
-Every pair plays every deal twice, with seats swapped; what has one seat is played by each policy alone. All policies
-get the same deals. The seeds carry a purpose of their own, so that no game of a training run, of its measurements or of
-its final matches (`dfc.evaluation.matches`) is dealt alike, whatever that run's seed.
+Every pair plays every deal twice, with seats swapped, in games of teams as partners; what has one seat is played by
+each policy alone. All policies get the same deals. The seeds carry a purpose of their own, so that no game of a
+training run, of its measurements or of its final matches (`dfc.evaluation.matches`) is dealt alike, whatever that run's
+seed.
 """
 
 import dataclasses

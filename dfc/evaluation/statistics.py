@@ -204,8 +204,8 @@ class Record:
     ) -> Self:
         """Returns one finished game as counts of one seat.
 
-        An invalid end is a loss, of the other seat a win; an own overrun is a loss, one of the other seat a truncated
-        game. A one-player game that a limit of actions stopped is a loss.
+        An invalid end is a loss, of the other seat a win, or in a team a loss too; an own overrun is a loss, one of the
+        other seat a truncated game. A one-player game that a limit of actions stopped is a loss.
 
         Args:
           outcome: of this seat, as a `dfc.games.game.Outcome` value.
@@ -221,8 +221,8 @@ class Record:
             draw=int(outcome == "draw"),
             loss=int(outcome in ("loss", "invalid") or stopped),
             truncated=int(outcome == "truncated" and not stopped),
-            won_by_forfeit=int(forfeited_by not in (None, seat)),
-            lost_by_forfeit=int(forfeited_by == seat),
+            won_by_forfeit=int(outcome == "win" and forfeited_by not in (None, seat)),
+            lost_by_forfeit=int(outcome == "invalid" or forfeited_by == seat),
             lost_by_overrun=int(overran),
             **counts,
         )

@@ -71,8 +71,9 @@ class PairedTest:
     Attributes:
       first, second: policies.
       pairing: what a pair is. ``head to head``: the two games of one deal against each other, seats swapped; better
-        means more points than the other from both. ``alone``: the two games of one deal of a game for one.
-        ``same opponents``: the two games of one deal in the same seat against the same third policy.
+        means more points than the other from both; partners in a team have no such pair. ``alone``: the two games of
+        one deal of a game for one. ``same opponents``: the two games of one deal in the same seat against, or in a team
+        beside, the same third policy.
       better: pairs in which the first did better. worse: in which the second did. ties: neither.
       p: two-sided, exact (`dfc.evaluation.statistics.sign_test`).
     """
@@ -97,7 +98,7 @@ class Tournament:
     Attributes:
       policies: names, in the order of the configuration.
       cells: counts by policy, opponent, game and seat.
-      ratings: of all games for two that a rule ended.
+      ratings: of all games for two that a rule ended, but for those of teams, whose partners are no opponents.
       ratings_by_rule: of those that no invalid reply decided.
       tests: paired tests.
       costs: policy -> measure -> sum.
@@ -163,11 +164,12 @@ def of_records(
     place = {name: number for number, name in enumerate(policies)}
     ordered = sorted(cells, key=lambda c: (place[c[0]], -1 if c[1] is None else place[c[1]], order[c[2]], c[3]))
     decided = [r for r in played if _decided(r)]
-    by_rule = [r for r in decided if r["forfeited_by"] is None]
+    contests = [r for r in decided if not r.get("team")]
+    by_rule = [r for r in contests if r["forfeited_by"] is None]
     return Tournament(
         tuple(policies),
         {where: cells[where] for where in ordered},
-        bradley_terry(policies, _points(decided), anchor=anchor),
+        bradley_terry(policies, _points(contests), anchor=anchor),
         bradley_terry(policies, _points(by_rule), anchor=anchor),
         paired_tests(policies, played),
         _costs(policies, played, costs),
@@ -220,12 +222,13 @@ def _points(records: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], float
     return dict(sums)
 
 
-def paired_tests(policies: Sequence[str], records: Iterable[Mapping[str, Any]]) -> list[PairedTest]:
+def paired_tests(policies: Sequence[str], records: Sequence[Mapping[str, Any]]) -> list[PairedTest]:
     """Returns the tests of every pair of policies; a pair with a game that failed or was truncated is left out.
 
     An overrun is worth 0 for the policy that overran, and nothing for the one against it.
     """
     worth: dict[str, dict[_Seating, float]] = {name: {} for name in policies}
+    teams = {record["game"] for record in records if record.get("team")}
     for record, seat, policy, opponent in _seated(records):
         if _decided(record) or ("failure" not in record and record.get("overrun_by") == seat):
             won = float(record["outcomes"][seat] == "win")  # alone a game is solved or it is not
@@ -239,6 +242,7 @@ def paired_tests(policies: Sequence[str], records: Iterable[Mapping[str, Any]]) 
                 mine + worth[first][second, game, deal, 1] - 1
                 for (opponent, game, deal, seat), mine in worth[first].items()
                 if opponent == second
+                and game not in teams
                 and seat == 0
                 and (second, game, deal, 1) in worth[first]
                 and all((first, game, deal, side) in worth[second] for side in (0, 1))  # results of both sides

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Self
 
 import jax
+from jax.sharding import Mesh
 
 from dfc.config import EndpointConfig, Evaluate
 from dfc.episodes import Episode
@@ -31,7 +32,7 @@ from dfc.rollout import trained_weights
 from dfc.rollout.model_player import ModelPlayer, OutOfContextError
 from dfc.rollout.runner import EpisodeSpec, RolloutRunner
 from dfc.rollout.sequential_match import play_episode
-from dfc.rollout.workers import check_actions_fit, load_tokenizer, make_engine
+from dfc.rollout.workers import check_actions_fit, load_tokenizer, make_decoding_mesh, make_engine
 
 _FIRST_POLICY = "first"  # names of the two sides' weights in an engine
 _SECOND_POLICY = "second"
@@ -43,6 +44,7 @@ class _EngineGroup:
 
     model: DecoderConfig
     tokenizer: ChatTokenizer
+    mesh: Mesh
     engines: list[Engine] = dataclasses.field(default_factory=list)
 
 
@@ -77,12 +79,12 @@ class TournamentPlayers:
         self._sources = {
             spec.name: player_specs.weights_in(spec.who) for spec in self._specs.values() if spec.kind == "model"
         }
+        self.mesh = sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
         for name, source in self._sources.items():
             self._sort(name, source.folder)
         self._weights: dict[str, Params] = {}
         self._known: dict[str, str] = {}  # fingerprints
         self._generated_tokens: dict[str, int] = {}
-        self.mesh = sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
         self.device = f"{jax.device_count()} x {jax.devices()[0].device_kind}, jax {jax.__version__}"
 
     def __enter__(self) -> Self:
@@ -255,7 +257,10 @@ class TournamentPlayers:
         group_name = name if name == player_specs.SIMULATORS else f"{model}/{digest}"
         self._engine_group_of[name] = group_name
         if group_name not in self._engine_groups:
-            self._engine_groups[group_name] = _EngineGroup(model, load_tokenizer(huggingface.resolve(folder)))
+            rollout, mesh = self._config.rollout, self.mesh
+            if mesh.size > 1:
+                mesh = make_decoding_mesh(rollout, model, mesh, conversations=2 * rollout.slots)
+            self._engine_groups[group_name] = _EngineGroup(model, load_tokenizer(huggingface.resolve(folder)), mesh)
             if name != player_specs.SIMULATORS:  # which is never restricted
                 check_actions_fit(self._config, self._engine_groups[group_name].tokenizer)
 
@@ -271,7 +276,7 @@ class TournamentPlayers:
         models = [name for name in _sides(meeting) if name in self._engine_group_of]
         for name in wanted:
             if name not in self._weights:
-                self._weights[name] = self._load(name, self._engine_groups[self._engine_group_of[name]].model)
+                self._weights[name] = self._load(name, self._engine_groups[self._engine_group_of[name]])
         for group_name in groups:
             group = self._engine_groups[group_name]
             here = [name for name in wanted if self._engine_group_of[name] == group_name]
@@ -288,19 +293,19 @@ class TournamentPlayers:
             group.model,
             group.tokenizer,
             params,
-            self.mesh,
+            group.mesh,
             sampling=self._config.sampling,
             slots=2 * rollout.slots,
         )
 
-    def _load(self, name: str, model: DecoderConfig) -> Params:
+    def _load(self, name: str, group: _EngineGroup) -> Params:
         """Returns a policy's weights.
 
         Raises:
           CheckpointError: its run continued, so that they are not those it began to play with.
         """
         source = self._sources[name]
-        weights = trained_weights.load(source, model, self.mesh)
+        weights = trained_weights.load(source, group.model, group.mesh)
         if source.run is not None and name in self._known and trained_weights.fingerprint(source) != self._known[name]:
             raise CheckpointError(
                 f"policy {name!r}: {source.run} has a newer checkpoint than the one that played so far; let the run"

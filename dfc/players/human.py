@@ -132,8 +132,8 @@ def _import_line_editing() -> None:
 
 
 def seat_name(game: Game, seat: int) -> str:
-    """Returns what a seat is called: players have numbers, a simulator's role is there once."""
-    return f"{game.role(seat)} {seat}" if seat < game.seats else game.role(seat)
+    """Returns what a seat is called: a role of its own, or that of all players with a number."""
+    return game.player_role(seat) if seat >= game.seats or game.player_roles else f"{game.role(seat)} {seat}"
 
 
 def framed(text: str) -> str:

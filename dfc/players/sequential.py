@@ -18,12 +18,13 @@ AskRemote = Callable[[Remote, list[ChatMessage]], str]
 
 @dataclasses.dataclass(frozen=True)
 class SequentialReply:
-    """One reply: whose, what it was, what became of it, and whether it had the form that was asked for."""
+    """One reply: whose, what it was, what became of it, whether it had the form asked for, whether it was aside."""
 
     seat: int
     text: str
     verdict: Verdict
     well_formed: bool = True
+    aside: bool = False
 
 
 _LONGEST_WAIT = 1.0  # seconds for a remote player, between two looks whether to stop
@@ -96,18 +97,22 @@ def play_sequentially(
             break
         player = players[seat]
         told = system if isinstance(player, Remote) and seat < game.seats else None
+        aside = game.aside
         if isinstance(player, Remote):
             if game.role(seat) in game.stateless_roles:
                 chats.pop(seat, None)
             chat = chats.setdefault(seat, [ChatMessage(role="system", content=told)] if told else [])
             chat.append(ChatMessage(role="user", content=game.observation(seat)))
             text = ask(player, chat)
-            chat.append(ChatMessage(role="assistant", content=text))
+            if aside:
+                del chat[-1]
+            else:
+                chat.append(ChatMessage(role="assistant", content=text))
         else:
             text = player.act(game, rng)
         formed = not told or game.well_formed(text)
         verdict = game.step(text) if formed else game.step(text, well_formed=False)
-        sequential_replies.append(SequentialReply(seat, text, verdict, formed))
+        sequential_replies.append(SequentialReply(seat, text, verdict, formed, aside))
     return sequential_replies
 
 
@@ -123,10 +128,16 @@ def refusal(game: Game, seat: int, reply: str) -> str | None:
     twin.to_move = seat
     twin.outcomes = None
     twin.forfeited_by = None
-    twin.illegal_allowance = twin.malformed_allowance = sys.maxsize  # the reason is reported to whoever has a try left
+    # The reason is reported to whoever has a try left.
+    twin.allowances = _patient  # type: ignore[method-assign]
     if twin.step(reply) not in (Verdict.ILLEGAL, Verdict.MALFORMED, Verdict.REFUSED):
         return None
     return twin.observation(seat).split("\n")[-1]
+
+
+def _patient(seat: int) -> tuple[int, int]:
+    del seat  # whoever it is, and whatever the game says
+    return sys.maxsize, sys.maxsize
 
 
 def _check(player: object, seat: int) -> None:

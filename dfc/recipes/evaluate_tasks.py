@@ -20,14 +20,15 @@ from dfc.data.episode_store import ROUNDS, EpisodeStore, Played
 from dfc.data.task_groups import split_games
 from dfc.episodes import Episode
 from dfc.errors import ConfigError
-from dfc.evaluation import tasks, tournament
+from dfc.evaluation import dialogue_results, matches, tasks, tournament
 from dfc.evaluation.tasks import EvalSetting
 from dfc.games import registry
 from dfc.games.rng import derive_seed
-from dfc.games.scripted import RandomLegal
+from dfc.games.scripted import Player, RandomLegal
 from dfc.players import factory, player_specs
 from dfc.players.endpoint import Endpoint
-from dfc.players.player_specs import PlayerSpec
+from dfc.players.player_specs import OPPONENT, PlayerSpec
+from dfc.players.remote import Remote
 from dfc.report import task_page
 from dfc.rollout import trained_weights
 from dfc.rollout.runner import EpisodeSpec
@@ -142,14 +143,15 @@ def plays(config: EvaluateTasks, games: Mapping[str, GameOptions], setting: Eval
     """
     found = []
     for game, options in games.items():
-        splits = registry.make(game, **options).info.splits
-        size = splits.get(config.split)
+        made = registry.make(game, **options)
+        info, seat = made.info, matches.policy_seat(game, made, 0, config.learner_roles)
+        size = info.splits.get(config.split)
         last = config.first + config.tasks if config.tasks else size or 0
         end = config.tasks_of.get(game, last if size is None else min(last, size))
         for task, trajectory in itertools.product(range(config.first, end), range(config.trajectories)):
-            deal = task if splits else derive_seed("evaluate tasks deal", game, task)
+            deal = task if info.splits else derive_seed("evaluate tasks deal", game, task)
             sampling_seed = derive_seed("evaluate tasks", config.seed, game, task, trajectory)
-            found.append(_Play(setting, trajectory, EpisodeSpec(game, options, deal, 0, task, sampling_seed)))
+            found.append(_Play(setting, trajectory, EpisodeSpec(game, options, deal, seat, task, sampling_seed)))
     return found
 
 
@@ -169,6 +171,7 @@ class _Players:
         self._folder, self._stop = folder, stop
         self._workers: RolloutWorkers | None = None
         self._loaded: tuple[str, PolicyWeights] | None = None
+        self._others: dict[str, Player | Remote] = {}
         apart = max(config.rollout.workers, jax.process_count())
         self.at_once = ROUNDS * config.rollout.slots * apart
 
@@ -176,22 +179,22 @@ class _Players:
         return self
 
     def __exit__(self, *_: object) -> None:
+        for endpoint in self.endpoints:
+            endpoint.close()
         if self._workers is not None:
             self._workers.close()
 
     @property
     def endpoints(self) -> list[Endpoint]:
-        """Those that were asked for simulators."""
-        return self._workers.endpoints if self._workers is not None else []
+        """Those that were asked, for simulators or in the other seat."""
+        here = [player for player in self._others.values() if isinstance(player, Endpoint)]
+        return here + (self._workers.endpoints if self._workers is not None else [])
 
     def play(self, spec: PlayerSpec, plays: Sequence[_Play]) -> tuple[list[dict[str, Any]], int]:
         """Returns the records of a setting's games in order, without their keys, and how many tokens were sampled."""
         episode_specs = [play.episode_spec for play in plays]
         if spec.kind == "scripted":
-            episodes = []
-            for episode_spec in episode_specs:
-                self._stop.look()
-                episodes.append(play_episode(episode_spec, [factory.player(spec)], self._config.rollout))
+            episodes = [self._play_scripted(spec, episode_spec) for episode_spec in episode_specs]
         else:
             episodes = self._play_model(spec, episode_specs, plays[0].setting.temperature or 0.0)
         records = [
@@ -200,15 +203,40 @@ class _Players:
         ]
         return records, sum(episode.generated_tokens for episode in episodes)
 
+    def _play_scripted(self, spec: PlayerSpec, episode_spec: EpisodeSpec) -> Episode:
+        self._stop.look()
+        own, name = factory.player(spec), self._opponent(spec.name)
+        seats = registry.make(episode_spec.game, **episode_spec.options).seats
+        other = own if name == spec.name else self._outside(player_specs.parse(self._config.opponent, OPPONENT))
+        seated = [own if seat == episode_spec.seat else other for seat in range(seats)]
+        return play_episode(
+            episode_spec, seated, self._config.rollout, opponent=name if seats > 1 else "none", look=self._stop.look
+        )
+
+    def _outside(self, spec: PlayerSpec) -> Player | Remote:
+        """Returns a player of no engine; an endpoint keeps its connection."""
+        if spec.name not in self._others:
+            endpoint = player_specs.endpoint_config(self._config, spec.name)
+            self._others[spec.name] = factory.player(spec, endpoint)
+        return self._others[spec.name]
+
+    def _opponent(self, policy: str) -> str:
+        """Returns the name of who sits beside a policy in games for a team, as records have it."""
+        return policy if self._config.opponent == "itself" else self._config.opponent
+
     def _play_model(self, spec: PlayerSpec, episode_specs: list[EpisodeSpec], temperature: float) -> list[Episode]:
         if self._workers is None:
-            self._workers = RolloutWorkers(self._config, self._stop.look, sampling=SamplingConfig())
+            # The filters are on from the beginning: hosts with games of their own all run the same programs.
+            filters = SamplingConfig(**dataclasses.asdict(self._config.filters))
+            self._workers = RolloutWorkers(self._config, self._stop.look, sampling=filters)
             self._folder.note_device(self._workers.device)
         sampling = SamplingConfig(**dataclasses.asdict(self._config.filters), temperature=temperature)
-        # Nobody sits opposite; a scripted player keeps no conversation in the engine.
-        return self._workers.play(
-            episode_specs, self._policy(spec, self._workers), RandomLegal(), name="none", sampling=sampling
-        )
+        policy = self._policy(spec, self._workers)
+        # Where nobody sits in another seat: a scripted player keeps no conversation in the engine.
+        alone = all(info.seats == 1 for info in self._workers.info.values())
+        opponent = RandomLegal() if alone else self._config.opponent
+        name = "none" if alone else self._opponent(spec.name)
+        return self._workers.play(episode_specs, policy, opponent, name=name, sampling=sampling)
 
     def _policy(self, spec: PlayerSpec, workers: RolloutWorkers) -> PolicyWeights:
         if self._loaded is None or self._loaded[0] != spec.name:
@@ -253,10 +281,13 @@ def _finish(
     """Writes the results unless they are written, and shows them."""
     limits = {game: registry.make(game, **options).info.max_game_length for game, options in games.items()}
     found = tasks.of_records(settings, limits, config.trajectories, folder.records("episodes"))
+    rated = [game for game, options in games.items() if registry.make(game, **options).has_quality]
+    of_dialogues = [record for record in folder.records("episodes") if record["game"] in rated]
+    dialogues = dialogue_results.of_records(settings, rated, of_dialogues)
     costs = Costs(folder)
     if not folder.finished.exists():
-        task_page.write(folder.path, config, found, task_page.tables(found), costs.total)
-    for line in task_page.console(found):
+        task_page.write(folder.path, config, found, dialogues, costs.total)
+    for line in task_page.console(found, dialogues):
         _say(line)
     if str(costs):
         _say(f"cost: {costs}")

@@ -17,7 +17,7 @@ def collected(games: Mapping[str, Mapping[str, Any]]) -> Table:
             _rate(figures["success_rate"]),
             _rate(figures["best_of_k"]),
             "-" if figures["turns_played"] is None else f"{figures['turns_played']:.1f}",
-            *(f"{figures['failures'][label]:,}" for label in labels),
+            *(f"{figures['failures'].get(label, 0):,}" for label in labels),
             f"{figures['generated_tokens']:,}",
         )
         for game, figures in games.items()
@@ -37,7 +37,7 @@ def training_data(groups: Sequence[Mapping[str, Any]], note: str = "") -> Table:
     counted = ("sft", "pairs", "tasks", "trajectories", "successes")
     left_out = ("too_long_sft", "too_long_pairs", "without_rejected")
     counts = [
-        [*(group[n] for n in counted), *(group["failures"][n] for n in labels), *(group[n] for n in left_out)]
+        [*(group[n] for n in counted), *(group["failures"].get(n, 0) for n in labels), *(group[n] for n in left_out)]
         for group in groups
     ]
     rows = [
@@ -66,8 +66,8 @@ def training_data(groups: Sequence[Mapping[str, Any]], note: str = "") -> Table:
 
 
 def _labels(figures: Any) -> list[str]:  # noqa: ANN401 - mappings, one after another
-    """Returns the labels of failures, which all figures have in the same order."""
-    return list(next(iter(figures), {"failures": {}})["failures"])
+    """Returns the labels of failures; one that only teams have is there if any of the figures has it."""
+    return max((list(figure["failures"]) for figure in figures), key=len, default=[])
 
 
 def _share(part: int, whole: int) -> str:

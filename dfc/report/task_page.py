@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from dfc.config import EvaluateTasks
+from dfc.evaluation.dialogue_results import DialogueResults
 from dfc.evaluation.statistics import Interval
 from dfc.evaluation.task_statistics import Estimate
 from dfc.evaluation.tasks import (
@@ -22,7 +23,7 @@ from dfc.evaluation.tasks import (
     Summary,
 )
 from dfc.players import player_specs
-from dfc.report import page
+from dfc.report import dialogue_tables, page
 from dfc.report.page import Section
 from dfc.report.tables import Table
 
@@ -62,19 +63,24 @@ _RATE = Markup(
 )
 
 
-def tables(found: Successes) -> list[Table]:
+def tables(found: Successes, dialogues: DialogueResults | None = None) -> list[Table]:
     """Returns every table of an evaluation, the shortest summary first."""
-    summaries = [_rates(found), _pass_at(found), _comparison(found)]
+    scores = [] if dialogues is None else dialogue_tables.tables(dialogues)
+    summaries = [*scores, _rates(found), _pass_at(found), _comparison(found)]
     details = [*(_details(found, setting) for setting in found.settings), _measures(found), _measures_compared(found)]
     return [table for table in [*summaries, *details, _failures(found)] if table.rows]
 
 
-def console(found: Successes) -> list[str]:
-    """Returns a compact summary: the success rates, of a single group its other figures too, and what failed."""
+def console(found: Successes, dialogues: DialogueResults | None = None) -> list[str]:
+    """Returns a compact summary: clemscores of dialogue games, the success rates, of a single group its other figures.
+
+    And what failed.
+    """
     measures = _measures(found)
     others = ["", *measures.lines()] if len(found.groups) == 1 and measures.rows else []
     failed = [f"{len(found.failed)} games failed and are in no figure"] if found.failed else []
-    return ["", *_rates(found).lines(), *others, *failed]
+    scores = [] if dialogues is None else ["", *dialogue_tables.tables(dialogues)[0].lines()]
+    return [*scores, "", *_rates(found).lines(), *others, *failed]
 
 
 def to_json(found: Successes, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON values
@@ -114,7 +120,7 @@ def write(
     folder: Path,
     config: EvaluateTasks,
     found: Successes,
-    every: Sequence[Table],
+    dialogues: DialogueResults | None = None,
     cost: Mapping[str, float] = MappingProxyType({}),
 ) -> None:
     """Writes ``results.json``, ``tables.md`` and ``report.html``, each at once and whole.
@@ -123,7 +129,7 @@ def write(
       folder: the run's.
       config: its configuration.
       found: its results.
-      every: its tables.
+      dialogues: those of its dialogue games, if it has any.
       cost: of chat endpoints, as ``measure/endpoint``.
     """
     section = config
@@ -136,6 +142,7 @@ def write(
         "who": {spec.name: spec.who for spec in player_specs.policies(config)},
         "cost": dict(cost),
     }
+    of_dialogues = {} if dialogues is None else {"dialogues": dialogue_tables.to_json(dialogues)}
     plots = [_plot(found, group) for group in (*found.groups, *([ALL_GROUPS] if len(found.groups) > 1 else []))]
     rates = Markup('<div class="rates">{}</div>').format(Markup("\n").join(plots))
     said = page.note("Lines are intervals of 95 % over tasks (Student's); the numbers are mean ± standard error.")
@@ -144,8 +151,8 @@ def write(
         "Success rates",
         config.name,
         _introduction(config, found),
-        every,
-        to_json(found, **conditions),
+        tables(found, dialogues),
+        to_json(found, **conditions, **of_dialogues),
         [Section("Tasks solved, from 0 to 100 %", [rates, said])],
     )
 

@@ -26,9 +26,9 @@ _COUNTED = (
 )
 _REPLAYED = "Every game lies in episodes.jsonl and was played again from its record before it was counted."
 _RATED = (
-    "Bradley-Terry by maximum likelihood over all games for two; a draw counts as half a win for each side. To every "
-    "pair that met, half a win is added for each side, which keeps undefeated policies finite. By rule: without the "
-    "games that an invalid reply decided."
+    "Bradley-Terry by maximum likelihood over all games for two opponents, those of teams are only counted; a draw "
+    "counts as half a win for each side. To every pair that met, half a win is added for each side, which keeps "
+    "undefeated policies finite. By rule: without the games that an invalid reply decided."
 )
 _INTERVALS = (
     "Intervals are of 95 %, from the Hessian at the maximum; they treat games as independent, which games of one deal "

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, Literal, ParamSpec, Self, TypeVar
 
-from dfc.config import PlayerRolloutConfig, RolloutConfig, SamplingConfig
+from dfc.config import OpponentReplyConfig, PlayerRolloutConfig, RolloutConfig, SamplingConfig
 from dfc.episodes import Episode, PlayedReply, Speaker
 from dfc.games import loading, registry, scripted
 from dfc.games.game import Game, Outcome, Verdict
@@ -89,6 +89,7 @@ class MatchContext:
     park_after: float
     most_parked: int
     sampling: SamplingConfig | None = None
+    opponent_reply: OpponentReplyConfig = dataclasses.field(default_factory=OpponentReplyConfig)
 
     def players(self, game: Game, own: int) -> list[SeatPlayer]:
         """Returns who answers for each seat of a game, the policy for its `own`."""
@@ -159,6 +160,8 @@ class Match:
       replies: so far.
       malformed_by: the seat that forfeited by a reply that could not be read.
       overrun_by: the seat whose context had no room left after it had said something.
+      aside_from: what the conversation of the seat to move goes back to after it was asked aside: tokens or messages,
+        and whether the last turn was closed; None where it is not.
       constraint: of the reply the engine is asked for.
       call: of the remote player that is waited for.
       called_at: since when, in seconds of the monotonic clock.
@@ -179,6 +182,8 @@ class Match:
     _num_player_replies: int = 0  # replies of players
     malformed_by: int | None = None
     overrun_by: int | None = None
+    aside_from: tuple[int, bool] | None = None
+    _most_allowed: tuple[int, int] = (0, 0)  # illegal and malformed replies in a row, of any seat in any phase so far
     constraint: ActionTrie | None = None
     call: Future[str] | None = None
     called_at: float = 0.0
@@ -241,10 +246,13 @@ class Match:
     def _most_replies(self) -> int:
         """Replies of players after which it is stopped; no game of `_most_actions` that keeps its allowances has more.
 
-        Before each legal action there are at most `illegal_allowance` illegal replies in a row, and before each of
-        those and of the legal one at most `malformed_allowance` that cannot be read.
+        Before each legal action there are at most as many illegal replies in a row as `Game.allowances` says, and
+        before each of those and of the legal one as many malformed ones. Where allowances change on the way, the
+        largest so far bound all replies so far.
         """
-        return self._most_actions * (1 + self.game.illegal_allowance) * (1 + self.game.malformed_allowance)
+        allowed = [self._most_allowed, *(self.game.allowances(seat) for seat in range(self.game.seats))]
+        self._most_allowed = max(i for i, _ in allowed), max(m for _, m in allowed)
+        return self._most_actions * (1 + self._most_allowed[0]) * (1 + self._most_allowed[1])
 
     def _stopped(self) -> bool:
         """Stops a game that is at a limit of actions; returns whether it was."""
@@ -258,9 +266,13 @@ class Match:
     def _limit(self) -> int:
         """Tokens of the reply of the seat to move."""
         config, own = self.context.config, self.game.max_reply_tokens
-        if self._seat_to_move >= self.game.seats:
+        seat = self._seat_to_move
+        if seat >= self.game.seats:
             return config.simulator_reply_length
-        return min(config.max_reply_length, own or config.max_reply_length)
+        most = config.max_reply_length
+        if seat != self.spec.seat:
+            most = self.context.opponent_reply.max_length or most
+        return min(most, own or most)
 
     def _overrun(self, seat: int) -> bool:
         """Whether a seat's context is too long for another reply."""
@@ -303,6 +315,7 @@ class Match:
                     return None
                 break
             transcript = self.transcripts.get(seat)
+            self._note_aside(seat)
             if transcript is None:
                 if self._play_outside_engine(seat):
                     return "remote"
@@ -329,6 +342,27 @@ class Match:
         self.measures = self._guard("game.measures", None, game.measures)
         return None
 
+    def _note_aside(self, seat: int) -> None:
+        """Notes what the conversation with a seat goes back to if it is asked aside now."""
+        if not self.game.aside:
+            return
+        if (transcript := self.transcripts.get(seat)) is not None:
+            self.aside_from = len(transcript.token_ids), transcript.closed
+        else:
+            self.aside_from = len(self.messages.get(seat, ())), False
+
+    def _end_aside(self, seat: int) -> bool:
+        """Removes from the conversation with a seat what it was asked aside; returns whether it was."""
+        if self.aside_from is None:
+            return False
+        length, closed = self.aside_from
+        self.aside_from = None
+        if (transcript := self.transcripts.get(seat)) is not None:
+            transcript.roll_back(length, closed=closed)
+        elif seat in self.messages:
+            del self.messages[seat][length:]
+        return True
+
     def _start_conversation(self, seat: int) -> None:
         """Begins the conversation with a seat."""
         context, player = self.context, self.players[seat]
@@ -338,9 +372,10 @@ class Match:
             # The number of replies tells apart the conversations of a stateless role, which begins again with every
             # reply.
             seed = derive_seed("ids", self.spec.seed, seat, *([len(self.replies)] if several else []))
-            self.transcripts[seat] = SeatTranscript(
-                context.engine, player, seed, sampling=_GREEDY if simulator else context.sampling
-            )
+            sampling = _GREEDY if simulator else context.sampling
+            if not simulator and seat != self.spec.seat and context.opponent_reply.temperature is not None:
+                sampling = SamplingConfig(temperature=context.opponent_reply.temperature)
+            self.transcripts[seat] = SeatTranscript(context.engine, player, seed, sampling=sampling)
         elif isinstance(player, Remote):
             system = None if simulator else context.system
             self.messages[seat] = [] if system is None else [ChatMessage(role="system", content=system)]
@@ -429,6 +464,7 @@ class Match:
             raise _Failed(f"{self._who(seat)} for seat {seat} needs more than {limit} tokens")
         if any(self.transcripts[seat].mask) or any(reply.seat == seat for reply in self.replies):
             self.overrun_by = seat
+        self._end_aside(seat)
         self.game.truncate()
 
     def _step(self, seat: int, text: str, speaker: Speaker | None = None) -> None:
@@ -443,7 +479,7 @@ class Match:
                 f"game.step for seat {seat}, reply {len(self.replies) + 1} of the game, raised "
                 f"{type(error).__name__}: {error}{loading.error_place(error)}; the reply was {text[:_SHOWN]!r}"
             ) from error
-        self.replies.append(PlayedReply(seat, text, speaker, formed))
+        self.replies.append(PlayedReply(seat, text, speaker, formed, self._end_aside(seat)))
         self._num_player_replies += speaker != "simulator"
         if verdict is Verdict.FORFEIT_MALFORMED:
             self.malformed_by = seat
@@ -494,6 +530,8 @@ class Match:
             failure=self.failure,
             measures=self.measures if self.failure is None else {},
             overrun_by=self.overrun_by if self.failure is None else None,
+            team=game.team,
+            abort_reason=game.abort_reason if self.failure is None else None,
             sample=transcript.sample(),
         )
 

@@ -72,10 +72,12 @@ class ModelPlayer:
             transcript = transcripts[seat] = SeatTranscript(
                 self._engine, self._policy, rng.randrange(1 << 63), sampling=sampling
             )
+        before = len(transcript.token_ids), transcript.closed
+        if transcript.token_ids:
+            transcript.add_context(tokenizer.next_turn(game.observation(seat), closed=transcript.closed))
+        else:
             system = system_prompt(config) if player else None
             transcript.add_context(tokenizer.first_turn(game.observation(seat), system=system))
-        else:
-            transcript.add_context(tokenizer.next_turn(game.observation(seat), closed=transcript.closed))
         if transcript.full or (player and 0 < config.max_prompt_length < len(transcript.token_ids)):
             raise self._full(game)
         most = config.max_reply_length
@@ -88,7 +90,10 @@ class ModelPlayer:
                 transcript.closed = bool(reply.token_ids) and reply.token_ids[-1] in tokenizer.end_token_ids
                 if not reply.stopped and len(reply.token_ids) < limit and transcript.full:
                     raise self._full(game)
-                return tokenizer.decode(reply.token_ids[:-1] if transcript.closed else reply.token_ids)
+                said = reply.token_ids[:-1] if transcript.closed else reply.token_ids
+                if game.aside:
+                    transcript.roll_back(before[0], closed=before[1])
+                return tokenizer.decode(said)
 
     def close(self) -> None:
         """Forgets every game."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import jax
 
-from dfc.config import RolloutConfig, SamplingConfig
+from dfc.config import OpponentReplyConfig, RolloutConfig, SamplingConfig
 from dfc.episodes import Episode
 from dfc.inference.engine import Engine
 from dfc.models.chat import ChatTokenizer
@@ -69,6 +69,7 @@ class RolloutRunner:
         simulators: Mapping[str, SeatPlayer] | None = None,
         both_seats: bool = False,
         sampling: SamplingConfig | None = None,
+        opponent_reply: OpponentReplyConfig | None = None,
         park_after: float = 1.0,
         most_parked: int | None = None,
         look: Callable[[], None] | None = None,
@@ -91,6 +92,7 @@ class RolloutRunner:
           both_seats: where the opponent is the policy itself, a game of two seats gives an episode for each of them;
             disturbances (`EpisodeSpec.epsilon`) are of the spec's seat only.
           sampling: how tokens of players that are policies are sampled; None: as the engine does by default.
+          opponent_reply: how the opponent replies where it is a policy; None: as the learner.
           park_after: seconds. A game that has waited longer for a remote player gives its slot to the next spec, if
             there is one; its cache waits in the host's memory.
           most_parked: games that may wait so; by default `config.slots`.
@@ -112,6 +114,7 @@ class RolloutRunner:
             park_after,
             config.slots if most_parked is None else most_parked,
             sampling,
+            opponent_reply or OpponentReplyConfig(),
         )
         if context.remotes and jax.process_count() > 1:
             raise ValueError(

@@ -72,9 +72,11 @@ def play_episode(
         policy_version=0,
         failure=failure,
         measures=game.measures() if failure is None else {},
+        team=game.team,
+        abort_reason=game.abort_reason if failure is None else None,
     )
 
 
 def _played(reply: sequential.SequentialReply, own: int, seats: int) -> PlayedReply:
     speaker: Speaker = "simulator" if reply.seat >= seats else "policy" if reply.seat == own else "opponent"
-    return PlayedReply(reply.seat, reply.text, speaker, reply.well_formed)
+    return PlayedReply(reply.seat, reply.text, speaker, reply.well_formed, reply.aside)

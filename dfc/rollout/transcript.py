@@ -86,6 +86,22 @@ class SeatTranscript:
         self.versions += reply.versions
         self._sent = len(self.token_ids)
 
+    def roll_back(self, length: int, *, closed: bool) -> None:
+        """Forgets everything after the first `length` tokens, here and in the engine: what was asked and said aside.
+
+        Args:
+          length: `len(self.token_ids)` as it was before.
+          closed: `self.closed` as it was before.
+        """
+        for values in (self.token_ids, self.mask, self.sampled_logprobs, self.versions):
+            del values[length:]
+        self.constrained = [reply for reply in self.constrained if reply[0] < length]
+        self.closed = closed
+        if self._sent > length:
+            self._sent = length
+            assert self.slot is not None  # noqa: S101 - what was just said is in a slot
+            self.engine.roll_back(self.slot, length)
+
     def park(self) -> None:
         """Gives the slot back and keeps its cache in the host's memory, until the next `ask`."""
         if self.slot is not None:

@@ -10,13 +10,23 @@ from typing import Literal
 import jax
 
 from dfc import multihost
-from dfc.config import GamesRun, PlayersRun, PlayingRun, RolloutConfig, SamplingConfig
+from dfc.config import (
+    GamesRun,
+    MeshConfig,
+    OpponentReplyConfig,
+    PlayersRun,
+    PlayingRun,
+    RlRun,
+    RolloutConfig,
+    SamplingConfig,
+)
 from dfc.episodes import Episode, from_bytes, to_bytes
 from dfc.errors import ConfigError
 from dfc.games import registry, scripted
 from dfc.games.game import Game, GameInfo
 from dfc.games.rng import GameRng
 from dfc.games.scripted import STRENGTHS, Player
+from dfc.inference import decoding_mesh
 from dfc.inference.constraints import cut_reply
 from dfc.inference.engine import Engine
 from dfc.inference.slots import tensor_devices_on_one_host
@@ -24,6 +34,7 @@ from dfc.inference.stop_strings import StopStrings
 from dfc.models import huggingface, sharding
 from dfc.models.chat import ChatTokenizer
 from dfc.models.config import DecoderConfig
+from dfc.models.execution import platform_of
 from dfc.models.transformer import Adapters, Params
 from dfc.players import factory, player_specs
 from dfc.players.endpoint import Endpoint
@@ -68,12 +79,48 @@ def make_engine(
         sampling=sampling,
         rows=rollout.rows or rollout.slots,
         prefill_buckets=rollout.prefill_buckets or None,
-        cache_buckets=rollout.cache_buckets or None,
         decode_steps=min(rollout.decode_steps, rollout.max_reply_length),
         ends=StopStrings(longer, tokenizer.decode) if longer else None,
         mesh=mesh,
         hosts=hosts,
     )
+
+
+def make_decoding_mesh(
+    rollout: RolloutConfig,
+    model: DecoderConfig,
+    mesh: jax.sharding.Mesh,
+    *,
+    conversations: int,
+    nf4: bool = False,
+    policies: int = 1,
+) -> jax.sharding.Mesh:
+    """Returns the mesh that engines play on, over the devices of the one that training uses; a choice is printed.
+
+    Args:
+      rollout: of the run.
+      model: what plays.
+      mesh: of training.
+      conversations: of one engine; every worker has one.
+      nf4: whether the weights are held in four bits.
+      policies: whose weights lie split for playing at once, all engines' counted.
+    """
+    chosen = decoding_mesh.choose(
+        rollout.sharding,
+        model,
+        MeshConfig(*mesh.devices.shape),
+        of_a_host=jax.local_device_count(),
+        platform=platform_of(mesh),
+        memory=decoding_mesh.device_memory(mesh) if rollout.sharding == "auto" and mesh.size > 1 else None,
+        rows=rollout.rows or rollout.slots,
+        conversations=conversations * rollout.workers,
+        positions=rollout.max_length,
+        nf4=nf4,
+        policies=policies,
+    )
+    if chosen.sharding != "training" and multihost.is_primary():
+        print(f"playing: {chosen.describe()}", flush=True)  # noqa: T201 - what decides speed and memory
+    return decoding_mesh.make(mesh, chosen.sizes)
 
 
 def load_tokenizer(source: Path) -> ChatTokenizer:
@@ -112,7 +159,7 @@ class RolloutWorkers:
 
     Attributes:
       source: the model's folder. model: its shape. initial_params: its weights, sharded over the mesh, in four bits if
-        the configuration says so.
+        the configuration says so. mesh: the devices, as training splits them, or playing where nothing is trained.
       info: what is known of each configured game. device: the hardware, in words.
     """
 
@@ -135,6 +182,22 @@ class RolloutWorkers:
         self._config, self._look, self._sampling, self._nf4 = config, look, sampling, nf4
         self.source: Path = huggingface.resolve(config.model.path)
         self.mesh = sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
+        self._playing_mesh = self.mesh
+        if self.mesh.size > 1:
+            # A run that trains moves weights: every engine has copies, of the initial policy too where the two meet.
+            copied = 0
+            if isinstance(config, RlRun):
+                copied = config.rollout.workers * (2 if conversations(config) > 1 and config.adapter.rank == 0 else 1)
+            self._playing_mesh = make_decoding_mesh(
+                config.rollout,
+                dataclasses.replace(trained_weights.kind_of(str(self.source))[0], dtype=config.model.dtype),
+                self.mesh,
+                conversations=conversations(config) * config.rollout.slots,
+                nf4=nf4,
+                policies=max(1, copied),
+            )
+        if not isinstance(config, RlRun):  # weights lie as they play from the beginning
+            self.mesh = self._playing_mesh
         self.model, self.initial_params = huggingface.load(
             self.source, mesh=self.mesh, dtype=config.model.dtype, nf4=nf4
         )
@@ -144,7 +207,7 @@ class RolloutWorkers:
         check_actions_fit(config, self.tokenizer)
         self.device = f"{jax.device_count()} x {jax.devices()[0].device_kind}, jax {jax.__version__}"
         # Hosts play games of their own where each has whole copies of the model, or shards that no other host shares.
-        self._apart = jax.process_count() > 1 and tensor_devices_on_one_host(self.mesh)
+        self._apart = jax.process_count() > 1 and tensor_devices_on_one_host(self._playing_mesh)
         self._first = jax.process_index() if self._apart else 0  # of the shares of every batch of games
         self._shares = jax.process_count() if self._apart else config.rollout.workers  # several hosts: one worker each
         self._players: dict[str, Player | Remote | PolicyWeights] = {}  # opponents that were named
@@ -180,6 +243,7 @@ class RolloutWorkers:
         name: str = "",
         both_seats: bool = False,
         sampling: SamplingConfig | None = None,
+        opponent_reply: OpponentReplyConfig | None = None,
     ) -> list[Episode]:
         """Returns the episodes of the specs in their order.
 
@@ -194,6 +258,7 @@ class RolloutWorkers:
           name: of the opponent in the records; what was given as `opponent` if empty.
           both_seats: against ``itself``: each game of two seats gives two episodes, one for each seat, in this order.
           sampling: how players' tokens are sampled; None: as everywhere.
+          opponent_reply: how the opponent replies where it is a policy; None: as the learner.
         """
         name = name or (opponent if isinstance(opponent, str) else "other")
         other = self._opponent(opponent)
@@ -218,6 +283,7 @@ class RolloutWorkers:
                 simulators=self._simulators,
                 both_seats=both_seats,
                 sampling=sampling,
+                opponent_reply=opponent_reply,
                 look=self._look,
             )
             games: dict[int, list[Episode]] = {}
@@ -229,6 +295,7 @@ class RolloutWorkers:
                 engine.set_params(self.initial_params, engine.version())
                 if seated == _OTHER:
                     engine.set_params(self.initial_params, 0, policy=_OTHER)
+                engine.forget_copies()
             return games
 
         with ThreadPoolExecutor(len(self._engines)) as pool:  # a program's run releases Python's lock
@@ -308,7 +375,7 @@ class RolloutWorkers:
             self.model,
             self.tokenizer,
             self.initial_params,
-            self.mesh,
+            self._playing_mesh,
             sampling=self._sampling,
             slots=conversations(self._config) * rollout.slots,
             hosts=hosts,
@@ -354,15 +421,18 @@ def check_actions_fit(config: GamesRun, tokenizer: ChatTokenizer) -> None:
       ConfigError: names for each such game the action, its tokens, the limit and what to do.
     """
     rollout, found = config.rollout, []
+    most, key = rollout.max_reply_length, "rollout.max_reply_length"
+    if isinstance(config, RlRun) and 0 < config.opponent_reply.max_length < most:
+        most, key = config.opponent_reply.max_length, "opponent_reply.max_length"
     for game_id, options in config.games.items() if rollout.legal_only else ():
         game = registry.make(game_id, **options)
-        limit = min(rollout.max_reply_length, game.max_reply_tokens or rollout.max_reply_length)
+        limit = min(most, game.max_reply_tokens or most)
         actions = _sampled_legal_actions(game)
         cut = cut_reply(actions, tokenizer.encode_reply, tokenizer.decode, limit=limit, stop=rollout.stop)
         if cut is not None:
             longest = max(len(tokenizer.encode_reply(action)) for action in actions)
-            hint = f"set rollout.max_reply_length to {longest} or more" if limit < longest else "change rollout.stop"
-            if limit < longest and limit < rollout.max_reply_length:
+            hint = f"set {key} to {longest} or more" if limit < longest else "change rollout.stop"
+            if limit < longest and limit < most:
                 hint = f"the game itself allows no more than {limit}: set rollout.legal_only=false"
             found.append(f"games.{game_id}: {cut}, so that with rollout.legal_only=true it would be cut; {hint}")
     if found:

@@ -8,8 +8,8 @@ import numpy as np
 
 from dfc.games import registry, scripted
 from dfc.games.game import Game, Verdict
-from dfc.games.paprika.task import Task, task_seed
 from dfc.games.rng import GameRng, derive_seed
+from dfc.games.task import Task, task_seed
 from dfc.models.chat import ChatTokenizer
 from dfc.training.packing import Segment
 
@@ -111,7 +111,7 @@ def mixed_skill(
             game.step(simulators[game.role(seat)].act(game, answers))
             continue
         legal = game.legal_actions()
-        if game.illegal_allowance > 0 and not game.open_actions:
+        if game.allowances(seat)[0] > 0 and not game.open_actions and not game.aside:
             seen.update(dict.fromkeys(legal))
             if rng.uniform() < illegal_share:
                 wrong = [action for action in seen if action not in legal]
@@ -121,7 +121,8 @@ def mixed_skill(
                     if game.step(action) is not Verdict.ILLEGAL:
                         raise AssertionError(f"{game_id}: {action} is not among the legal actions but was played")
         exchange = mixed.exchange(game, legal, rng)
-        exchanges[seat].append(exchange)
+        if not game.aside:  # what leaves no trace in a conversation is not learned from one
+            exchanges[seat].append(exchange)
         game.step(exchange.reply)
     return [Transcript(game_id, seat, tuple(turns)) for seat, turns in enumerate(exchanges) if turns]
 

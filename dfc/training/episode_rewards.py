@@ -22,17 +22,21 @@ Worth = float | list[float]
 
 
 def reward(episode: Episode, config: RewardConfig) -> float:
-    """Returns what an episode is worth: Table 1, or an overrun's price in its place, less what retried replies cost.
+    """Returns what an episode is worth: Table 1 or quality, or an overrun's price, less what retried replies cost.
 
     A reply that forfeits, illegal or malformed, is answered with none: the format reward is its price.
     """
-    invalid = episode.outcome == "invalid"
+    invalid = episode.outcome == "invalid" and not episode.broken_off
     form = rewards.format_reward(not invalid, invalid=config.invalid) if config.format else 0.0
     outcome = rewards.outcome_reward("loss" if episode.ran_out else episode.outcome)
     steps = max(1, episode.steps) if config.hasty_action_penalty else 1
-    forgiven = episode.illegal_tries - int(invalid and not episode.malformed)
+    forgiven = max(0, episode.illegal_tries - int(invalid and not episode.malformed))
     forgiven += max(0, episode.malformed_tries - int(invalid and episode.malformed))
-    worth = config.overrun if episode.overran else rewards.step_reward(form, outcome, steps)
+    worth = rewards.step_reward(form, outcome, steps)
+    if config.measure == "quality":
+        worth = (episode.quality or 0.0) / 100
+    if episode.overran:
+        worth = config.overrun
     return worth - config.illegal_try * forgiven
 
 
@@ -73,7 +77,8 @@ def turns(episode: Episode) -> list[bool]:
 
     A context is filled by a reply, which is cut off, or by what the seat is shown after one.
     """
-    said = [reply.speaker == "policy" for reply in episode.replies if reply.seat == episode.seat]
+    own = (reply for reply in episode.replies if reply.seat == episode.seat and not reply.aside)
+    said = [reply.speaker == "policy" for reply in own]
     cut = episode.overran and int(episode.sample.begins.sum()) > sum(said)
     return [*said, True] if cut else said
 
@@ -134,7 +139,8 @@ def _with_texts(worth: Worth, episode: Episode, function: Callable[..., Any], na
 
     Paid reply by reply, a turn with more of them to come would be worth more than one that ends the game.
     """
-    own = [reply.text for reply in episode.replies if reply.seat == episode.seat and reply.speaker == "policy"]
+    mine = (r for r in episode.replies if r.seat == episode.seat and r.speaker == "policy" and not r.aside)
+    own = [reply.text for reply in mine]
     said = [_asked(function, text, name, episode) for text in own]
     for value in said:
         if isinstance(value, list):

@@ -14,7 +14,7 @@ def measure_stage(run: Run, name: str, params: Params, game_ids: Collection[str]
     """Plays `count` games per id against the initial policy for the table of stages; returns the win rates."""
     config, folder, workers = run.config, run.folder, run.workers
     games = {game: options for game, options in config.games.items() if game in game_ids}
-    specs = matches.match_specs(games, count, config.seed, f"stage {name}")
+    specs = matches.match_specs(games, count, config.seed, f"stage {name}", config.learner_roles)
     episodes = workers.play(specs, run.policy(params), "initial")
     folder.append("episodes", (e.record(stage=name, iteration=0, kind="evaluate", reward=None) for e in episodes))
     rows = matches.evaluation_rows(episodes, stage=name, policy="stage", opponent="initial")
@@ -40,7 +40,9 @@ def _matches(run: Run, name: str, policy: PolicyWeights, game_ids: Collection[st
         if not chosen:
             continue
         run.stop.check()  # these matches are played again after a stop
-        specs = matches.match_specs(chosen, config.evaluation.games, config.seed, f"final {opponent}")
+        specs = matches.match_specs(
+            chosen, config.evaluation.games, config.seed, f"final {opponent}", config.learner_roles
+        )
         episodes = workers.play(specs, policy, opponent)
         record = {"stage": "final", "iteration": 0, "kind": "evaluate", "reward": None}
         folder.append("episodes", (e.record(policy=name, **record) for e in episodes))

@@ -113,15 +113,14 @@ def rollout_specs(seeds: Mapping[str, int], config: RlRun, stage: str, iteration
     specs: list[tuple[float, EpisodeSpec]] = []
     group = 0
     for game, count in seeds.items():
-        seats = registry.make(game, **options[game]).seats
+        made = registry.make(game, **options[game])
         for index in range(count):
             deal = derive_seed("rollout deal", seed, stage, game, place, index)
             deal = deal % config.tasks if config.tasks else deal
             for copy in range(config.trajectories_per_seed):
                 sampling_seed = derive_seed("rollout draws", seed, stage, game, iteration, index, copy)
-                spec = EpisodeSpec(
-                    game, options[game], deal, (index + iteration) % seats, group, sampling_seed, config.epsilon
-                )
+                seat = matches.policy_seat(game, made, index + iteration, config.learner_roles)
+                spec = EpisodeSpec(game, options[game], deal, seat, group, sampling_seed, config.epsilon)
                 specs.append((index / count, spec))
             group += 1
     return [spec for _, spec in sorted(specs, key=lambda item: item[0])]
@@ -383,7 +382,7 @@ def iterate(
     player = PolicyWeights(workers.initial_params) if learning.initial_plays else run.policy(state.best)
     opponent, who = opponents.choose(run, state, derive_seed("opponent", config.seed, *place))
     both = config.train_both_seats and config.opponent == "itself"
-    played = workers.play(specs, player, opponent, name=who, both_seats=both)
+    played = workers.play(specs, player, opponent, name=who, both_seats=both, opponent_reply=config.opponent_reply)
     refuse_all_failed(played)
     # A function of one's own is asked on one host: hosts that disagree would train apart.
     own = bool(config.reward.function or config.reward.text)
@@ -409,7 +408,7 @@ def iterate(
     if config.acceptance.rule != "always":
         chosen = {game: config.games[game] for game in games}
         purpose = f"accept {stage} {state.iteration}"
-        fresh = matches.match_specs(chosen, config.acceptance.games, config.seed, purpose)
+        fresh = matches.match_specs(chosen, config.acceptance.games, config.seed, purpose, config.learner_roles)
         judged = workers.play(fresh, run.policy(params), "initial")
         folder.append("episodes", (e.record(**label, kind="accept", reward=None) for e in judged))
     rates = win_rates(judged, state.win_rates)
@@ -501,7 +500,9 @@ def begin(run: Run, state: State, stage: str, games: Sequence[str], rates: Mappi
     """
     if rates is None:
         chosen = {game: run.config.games[game] for game in games}
-        specs = matches.match_specs(chosen, run.config.acceptance.games, run.config.seed, f"begin {stage}")
+        settings = run.config
+        roles = settings.learner_roles
+        specs = matches.match_specs(chosen, settings.acceptance.games, settings.seed, f"begin {stage}", roles)
         played = run.pace.timed(lambda: run.workers.play(specs, run.policy(state.best), "initial"))
         label = {"stage": stage, "iteration": 0, "kind": "accept", "reward": None}
         run.folder.append("episodes", (e.record(**label) for e in played))

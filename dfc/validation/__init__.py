@@ -118,9 +118,8 @@ def _rollout_problems(config: GamesRun) -> list[str]:
             f"rollout.max_prompt_length={rollout.max_prompt_length}: must be at most"
             f" rollout.max_length={rollout.max_length}, the whole context; 0 for no limit of its own"
         )
-    for name, numbers in (("prefill_buckets", rollout.prefill_buckets), ("cache_buckets", rollout.cache_buckets)):
-        if list(numbers) != sorted(set(numbers)):
-            found.append(f"rollout.{name}={numbers}: must ascend")
+    if list(rollout.prefill_buckets) != sorted(set(rollout.prefill_buckets)):
+        found.append(f"rollout.prefill_buckets={rollout.prefill_buckets}: must ascend")
     if rollout.legal_only and rollout.prompt == "think":
         found.append(
             "rollout.legal_only=true leaves no room for the thought that rollout.prompt='think' asks for: every reply"

@@ -49,6 +49,7 @@ def problems(config: Run) -> list[str]:
             for which in _ROLES
             if (named := getattr(config, which)) and named not in names
         ]
+    found += _role_problems(config)
     for seat, spec in specs:
         found += _scripted_problems(config, seat, spec)
     return (
@@ -90,6 +91,8 @@ def _specs(config: PlayersRun) -> tuple[list[tuple[_Seat, PlayerSpec]], list[str
     seats = []
     if isinstance(config, Evaluate | EvaluateTasks):
         seats += [_Seat("policies", text) for text in config.policies]
+    if isinstance(config, EvaluateTasks):
+        seats.append(_Seat("opponent", config.opponent, OPPONENT, _OPPONENTS))
     if isinstance(config, RlRun):
         seats.append(_Seat("opponent", config.opponent, OPPONENT, _OPPONENTS_OF_TRAINING))
     elif (collect := _collecting(config)) is not None:
@@ -114,6 +117,21 @@ def _collecting(config: PlayersRun) -> tuple[CollectConfig, str] | None:
     if isinstance(config, CollectConfig):
         return config, ""
     return (config.collect, "collect.") if isinstance(config, Paprika) and "collect" in config.stages else None
+
+
+def _role_problems(config: PlayersRun) -> list[str]:
+    """Returns which roles the policy cannot take: of games that are not played, or that they do not have."""
+    settings, path = (config, "") if isinstance(config, RlRun | EvaluateTasks) else _collecting(config) or (None, "")
+    games, found = sound_games(config.games), []
+    for game, role in settings.learner_roles.items() if settings is not None else ():
+        if game not in games:
+            found.append(f"{path}learner_roles: {game!r} must be among this run's games, {', '.join(games) or 'none'}")
+            continue
+        try:
+            registry.make(game, **games[game]).seat_of(role)
+        except ValueError as error:
+            found.append(f"{path}learner_roles.{game}={role!r}: {error}")
+    return found
 
 
 def _demonstrator_problems(config: PlayersRun, specs: list[tuple[_Seat, PlayerSpec]]) -> list[str]:
@@ -155,9 +173,10 @@ def _policy_problems(config: Evaluate | EvaluateTasks, specs: list[PlayerSpec]) 
     seats = [registry.make(game, **options).seats for game, options in sound_games(config.games).items()]
     if not config.policies:
         found.append("policies is empty: name who plays, as in --config.policies=tiny_player,random_legal,strong")
-    elif len(config.policies) == 1 and max(seats, default=1) > 1:
+    elif isinstance(config, Evaluate) and len(config.policies) == 1 and max(seats, default=1) > 1:
         found.append(f"policies={config.policies}: games of two players need two policies")
     if isinstance(config, EvaluateTasks):
+        found += _opponent_problems(config, specs)
         found += [
             f"policies: {spec.name!r} is a chat endpoint; evaluate_tasks plays models (a folder, a run, tiny_player) "
             "and scripted players (random_legal, simple, strong) only; use the recipe evaluate"
@@ -171,6 +190,24 @@ def _policy_problems(config: Evaluate | EvaluateTasks, specs: list[PlayerSpec]) 
                     f"policies: {', '.join(bots)} plays {game} only with simulators={SCRIPT!r}, got "
                     f"{config.simulators!r}: a scripted player does not read what others say"
                 )
+    return found
+
+
+def _opponent_problems(config: EvaluateTasks, specs: list[PlayerSpec]) -> list[str]:
+    """Returns why the other seat of games for a team cannot be taken."""
+    found = []
+    bots = [spec.name for spec in specs if spec.kind == "scripted"]
+    try:
+        engine = config.opponent == "initial" or (
+            config.opponent != "itself" and player_specs.parse(config.opponent, OPPONENT).kind == "model"
+        )
+    except ConfigError:
+        return []  # reported elsewhere
+    if engine and bots:
+        found.append(
+            f"opponent={config.opponent!r}: a model sits beside models, and {', '.join(bots)} plays without an engine; "
+            "leave it out of policies, or name itself, a scripted player or a chat endpoint"
+        )
     return found
 
 

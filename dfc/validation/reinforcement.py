@@ -1,7 +1,8 @@
 """What the settings of a method that learns from games must be to each other."""
 
-from dfc.config import DivideFuseConquer, FusionConfig, GroupingConfig, RlRun
-from dfc.games import functions
+from dfc.config import DivideFuseConquer, FusionConfig, GroupingConfig, OpponentReplyConfig, RlRun
+from dfc.games import functions, registry
+from dfc.validation.players import sound_games
 
 _KINDS = GroupingConfig().order
 
@@ -29,17 +30,42 @@ def problems(config: RlRun) -> list[str]:
         )
     if config.adapter.base != "full" and config.adapter.rank == 0:
         found.append("adapter.base='nf4': quantized weights are not trained themselves; set adapter.rank above 0")
-    if config.train_both_seats and config.opponent != "itself":
-        found.append(
-            f"train_both_seats: needs opponent='itself', got {config.opponent!r}: what somebody else said is not the"
-            " policy's"
-        )
+    found += _quality_problems(config)
     for key, name in (("function", config.reward.function), ("text", config.reward.text)):
         try:
             functions.named(name)
         except ValueError as error:
             found.append(f"reward.{key}={name!r}: {error}")
+    found += _opponent_problems(config)
     return found + (_stage_problems(config) if isinstance(config, DivideFuseConquer) else [])
+
+
+def _quality_problems(config: RlRun) -> list[str]:
+    if config.reward.measure != "quality" or config.reward.function:
+        return []
+    return [
+        f"reward.measure='quality': {game} does not say how good a game was (`has_quality`); train on it in a run of "
+        "its own with 'outcome'"
+        for game, options in sound_games(config.games).items()
+        if not registry.make(game, **options).has_quality
+    ]
+
+
+def _opponent_problems(config: RlRun) -> list[str]:
+    found = []
+    if config.train_both_seats and config.opponent != "itself":
+        found.append(
+            f"train_both_seats: needs opponent='itself', got {config.opponent!r}: what somebody else said is not the"
+            " policy's"
+        )
+    if config.train_both_seats and config.opponent_reply != OpponentReplyConfig():
+        found.append("opponent_reply: must be left out with train_both_seats, where both seats reply alike and learn")
+    if config.opponent_reply.max_length > config.rollout.max_length:
+        found.append(
+            f"opponent_reply.max_length={config.opponent_reply.max_length}: must be at most rollout.max_length="
+            f"{config.rollout.max_length}, the whole context"
+        )
+    return found
 
 
 def _stage_problems(config: DivideFuseConquer) -> list[str]:

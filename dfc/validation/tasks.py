@@ -285,9 +285,9 @@ def _evaluate_problems(config: Run, section: EvaluateTasksConfig, path: str, gam
         out = ", or leave the game, or evaluate_tasks of stages, out"
     for game, options in games.items():
         info = registry.make(game, **options).info
-        if info.seats > 1:
+        if info.seats > 1 and not info.team:
             found.append(
-                f"games.{game}: is for two players and has no tasks to solve, which are for one player; use the recipe "
+                f"games.{game}: is for two players against each other and has no tasks to solve; use the recipe "
                 f"evaluate{out}"
             )
         elif not info.splits and not section.tasks and game not in section.tasks_of:

@@ -14,29 +14,30 @@ from dfc.games.rng import GameRng
 
 def _simple(game: Wordle, _seat: int, rng: GameRng) -> str:
     """A random word that agrees with every answer so far."""
-    found = _possible_words(game.length, game.feedback == "standard", tuple(game.turns))
+    found = possible_words(game.length, game.feedback == "standard", tuple(game.turns))
     return tagged(any_of(found, rng))
 
 
 def _strong(game: Wordle, _seat: int, _chance: GameRng) -> str:
     """Of the words that agree with every answer so far the one whose answer has the highest entropy."""
-    return tagged(_best_word(game.length, game.feedback == "standard", tuple(game.turns)))
+    return tagged(best_word(game.length, game.feedback == "standard", tuple(game.turns)))
 
 
 @functools.lru_cache(maxsize=256)
-def _possible_words(length: int, standard: bool, turns: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+def possible_words(length: int, standard: bool, turns: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
     """Returns the words that agree with all turns; all words if none does (a target from elsewhere)."""
     if not turns:
         return words(length)
     guess, told = turns[-1]
-    before = _possible_words(length, standard, turns[:-1])
+    before = possible_words(length, standard, turns[:-1])
     found = tuple(word for word in before if word != guess and marks(guess, word, standard=standard) == told)
     return found or words(length)
 
 
 @functools.lru_cache(maxsize=4096)
-def _best_word(length: int, standard: bool, turns: tuple[tuple[str, str], ...]) -> str:
-    found = _possible_words(length, standard, turns)
+def best_word(length: int, standard: bool, turns: tuple[tuple[str, str], ...]) -> str:
+    """Returns, of the words that agree with all turns, the one whose answer has the highest entropy."""
+    found = possible_words(length, standard, turns)
     if len(found) <= 2:
         return found[0]
     # Words of letters that about half of the candidates have split them best; the count of a letter stands for that.

@@ -221,6 +221,7 @@ PROPERTIES: dict[str, Property] = {
     "the global generator is left alone": copies.alone,
     "observations are well-formed": texts.shown,
     "history is what was shown and said": texts.remembered,
+    "what is asked aside leaves no trace": texts.asides,
     "malformed replies play nothing": replies.malformed,
     "huge replies are read at once": replies.huge,
     "what is not seen is not handed on": replies.unseen,

@@ -19,6 +19,7 @@ _TRIED = 15  # actions tried per position
 _RESPELLED = 10  # positions per seed in which actions are spelled otherwise
 _ENDS_OF_TWO = ([Outcome.DRAW, Outcome.DRAW], [Outcome.LOSS, Outcome.WIN])
 _ENDS_OF_ONE = (Outcome.WIN, Outcome.DRAW, Outcome.LOSS)
+_ENDS_OF_A_TEAM = (Outcome.WIN, Outcome.LOSS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,10 +120,27 @@ def declared(subject: Subject) -> Iterator[str]:
         yield f"`stateless_roles` must name roles of `simulators`, or player, got {named} and {game.simulators}"
     if game.evaluation_only not in (True, False):
         yield f"`evaluation_only` must be True or False, got {game.evaluation_only!r}"
+    yield from _declared_of_players(game)
     if any(type(size) is not int or size < 1 for size in game.splits.values()):
         yield f"`splits` must hold numbers of tasks, got {dict(game.splits)}"
     if game.to_move is not None or game.legal_actions():
         yield "before `reset`, `to_move` must be None and `legal_actions` []"
+
+
+def _declared_of_players(game: Game) -> Iterator[str]:
+    for name in ("team", "has_quality", "free_layout"):
+        if getattr(game, name) not in (True, False):
+            yield f"`{name}` must be True or False, got {getattr(game, name)!r}"
+    if game.team and game.seats < 2:
+        yield f"`team` is for two seats or more, got seats={game.seats}; a single player wins or loses alone anyway"
+    roles = game.player_roles
+    if roles and (len(set(roles)) != game.seats or len(roles) != game.seats or not all(map(str.isidentifier, roles))):
+        yield f"`player_roles` must be () or a name of its own for each of {game.seats} seats, got {roles!r}"
+    if {*roles} & {"player", *game.simulators}:
+        yield f"`player_roles` must not name 'player' or a simulator, got {roles!r}"
+    allowed = game.default_allowances
+    if len(allowed) != 2 or any(type(number) is not int or number < 0 for number in allowed):
+        yield f"`default_allowances` must be two whole numbers of 0 or more, got {allowed!r}"
 
 
 def constructed(subject: Subject) -> Iterator[str]:
@@ -154,9 +172,42 @@ def measured(subject: Subject) -> Iterator[str]:
             if wrong:
                 yield f"`measures` must be floats by name, got {wrong}"
                 return
-        names.add(tuple(sorted(game.measures())))
+            fault = _wrong_quality(game)
+            if fault:
+                yield f"seed {seed}: {fault}"
+                return
+        names.add(tuple(sorted({*game.measures()} - {"quality"})))
+    yield from _quality_without_end(subject)
     if len(names) > 1:
         yield f"`measures` has different names after different games: {sorted(names)}"
+
+
+def _wrong_quality(game: Game) -> str | None:
+    """Returns what is wrong with the measure `quality` now."""
+    ended = game.outcomes is not None and not {Outcome.INVALID, Outcome.TRUNCATED} & set(game.outcomes)
+    found = game.measures().get("quality")
+    if not game.has_quality:
+        return None if found is None else "`measures` has 'quality'; set `has_quality = True`"
+    if ended and found is None:
+        return f"the game ended with {', '.join(game.outcomes or ())} and `measures` has no 'quality'"
+    if not ended and found is not None:
+        how = f"ended with {', '.join(game.outcomes)}" if game.outcomes else "is not over"
+        return f"the game {how} and `measures` has 'quality'; a game that did not come to its end has none"
+    return None if found is None or 0 <= found <= 100 else f"'quality' must be from 0 to 100, got {found}"
+
+
+def _quality_without_end(subject: Subject) -> Iterator[str]:
+    """Games that are stopped, or forfeited, have no quality."""
+    for seed, game, _ in walk(subject, "quality", MIDGAME if subject.make().has_quality else 0):
+        stopped, forfeited = game.clone(), game.clone()
+        stopped.truncate()
+        while game.to_move in range(game.seats) and forfeited.step("") is Verdict.MALFORMED:
+            pass
+        for ended in (stopped, forfeited):
+            fault = _wrong_quality(ended)
+            if fault:
+                yield f"seed {seed}: {fault}"
+                return
 
 
 # ---- how it is played ---------------------------------------------------------------------------------------------
@@ -204,9 +255,20 @@ def _bad_end(game: Game) -> Iterator[str]:
             f"the outcomes must be {game.seats} of Outcome, got {outcomes!r}; let `_play` return {usual} or a tuple "
             "with one of Outcome.WIN, Outcome.DRAW, Outcome.LOSS for each player"
         )
+    elif game.abort_reason is not None or (set(outcomes) == {Outcome.INVALID} and (game.team or game.seats == 1)):
+        if not game.abort_reason or set(outcomes) != {Outcome.INVALID}:
+            yield (
+                f"a game that is broken off is invalid for all and says why, got {', '.join(outcomes)} and "
+                f"{game.abort_reason!r}; let `_play` return `self._abort(why, by=seat)`"
+            )
     elif game.seats == 1 and outcomes[0] not in _ENDS_OF_ONE:
         yield f"a game of legal actions ends in a win, draw or loss, got {outcomes[0]}"
-    elif game.seats == 2 and sorted(outcomes) not in _ENDS_OF_TWO:
+    elif game.team and (len(set(outcomes)) > 1 or outcomes[0] not in _ENDS_OF_A_TEAM):
+        yield (
+            "a game of a team ends for all seats alike in a win or a loss, or is broken off by `self._abort(why)`, "
+            f"got {', '.join(outcomes)}; let `_play` return `self._team(Outcome.WIN)`"
+        )
+    elif game.seats == 2 and not game.team and sorted(outcomes) not in _ENDS_OF_TWO:
         yield f"a game of two ends with one winner and one loser or in two draws, got {', '.join(outcomes)}"
     if game.legal_actions():
         yield f"`legal_actions` must be [] after the end, got {game.legal_actions()[:3]}"
@@ -309,5 +371,7 @@ def _refused_now(game: Game, action: str) -> Iterator[str]:
     if any(after.observation(s) != game.observation(s) for s in everyone(game) if s != seat):
         yield f"another seat was shown the illegal action {action!r}"
     said = after.observation(seat)
+    if game.free_layout:
+        return
     if not said.endswith(" Try again.") or "\n" in said or any(c.isdigit() for c in said):
         yield f"the objection to {action!r} must be one line without digits that ends in ' Try again.', got {said!r}"

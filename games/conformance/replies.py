@@ -36,13 +36,19 @@ def malformed(subject: Subject) -> Iterator[str]:
     for seed in subject.seeds:
         game = subject.started(seed)
         seat = game.to_move or 0
-        lost = tuple(Outcome.INVALID if s == seat else Outcome.WIN for s in range(game.seats))
+        lost = tuple(Outcome.INVALID if s == seat or game.team else Outcome.WIN for s in range(game.seats))
         for reply in malformed_replies(game):
             after = game.clone()
             verdict = after.step(reply)
+            if game.allowances(seat)[1]:  # whatever its constructor was told
+                if verdict is not Verdict.MALFORMED or after.actions_played:
+                    yield f"{reply!r} holds no single action and got the verdict {verdict}"
+                continue
             if verdict is not Verdict.FORFEIT_MALFORMED or after.outcomes != lost or after.actions_played:
                 yield f"{reply!r} holds no single action and got the verdict {verdict}, outcomes {after.outcomes}"
         patient = subject.started(seed, malformed_allowance=1)
+        if not patient.allowances(seat)[1]:
+            continue
         verdict = patient.step("")
         if verdict is not Verdict.MALFORMED or patient.to_move != seat:
             yield f"with malformed_allowance=1 an empty reply got the verdict {verdict}"

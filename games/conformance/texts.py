@@ -4,10 +4,12 @@ import json
 import re
 from collections.abc import Iterator
 
-from dfc.games.conformance.protocol import Subject, everyone
+from dfc.games.conformance.protocol import MIDGAME, Subject, everyone, walk
 from dfc.games.game import Game
 from dfc.games.parsing import spoken
 from dfc.games.rng import GameRng, derive_seed
+
+_ANSWERS = 5  # to one question aside, that are compared
 
 
 def shown(subject: Subject) -> Iterator[str]:
@@ -25,10 +27,12 @@ def shown(subject: Subject) -> Iterator[str]:
                 yield "`observation` or `legal_actions` changes the game"
             if seat < game.seats:
                 told = seat in replied and game.role(seat) not in game.stateless_roles
-                yield from (f"seat {seat}: {fault} in {text!r}" for fault in _badly_shown(game, seat, told))
+                faults = [] if game.free_layout and text else _badly_shown(game, seat, told)
+                yield from (f"seat {seat}: {fault} in {text!r}" for fault in faults)
             elif not text:
                 yield f"the {game.role(seat)} is to move and is shown nothing"
-            replied.add(seat)
+            if not game.aside:
+                replied.add(seat)
             game.step(subject.reply(game, rng))
 
 
@@ -52,6 +56,30 @@ def _badly_shown(game: Game, seat: int, replied: bool) -> Iterator[str]:
         yield "news must say 'Opponent', never a player's number"
 
 
+def asides(subject: Subject) -> Iterator[str]:
+    """An aside leaves no trace: whatever is answered, the same seat moves and everybody is shown the same."""
+    for seed, game, _ in walk(subject, "asides", MIDGAME):
+        if not game.aside:
+            continue
+        seat = game.to_move or 0
+        answers = game.legal_actions()[:_ANSWERS]
+        first, *others = [_after(game, answer) for answer in answers]
+        for answer, shown_after in zip(answers[1:], others, strict=True):
+            if shown_after != first:
+                yield (
+                    f"seed {seed}: seat {seat} is asked aside, and what follows depends on its answer: "
+                    f"{first} after {answers[0]!r}, {shown_after} after {answer!r}"
+                )
+                return
+
+
+def _after(game: Game, answer: str) -> list[str]:
+    """Returns what follows an answer: who moves, and what everybody is shown."""
+    after = game.clone()
+    after.step(answer)
+    return [f"seat {after.to_move} moves", *(after.observation(seat) for seat in everyone(after))]
+
+
 def remembered(subject: Subject) -> Iterator[str]:
     """With `history` an observation is all that its seat was shown and said, and nothing else."""
     for seed in subject.seeds:
@@ -61,7 +89,7 @@ def remembered(subject: Subject) -> Iterator[str]:
         while not plain.over:
             seat = plain.to_move or 0
             reply = subject.reply(plain, rng)
-            if plain.role(seat) not in plain.stateless_roles:
+            if plain.role(seat) not in plain.stateless_roles and not plain.aside:
                 said = reply if seat < plain.seats else " ".join((spoken(reply) or "").split())
                 told[seat] += [line for line in [plain.observation(seat)] if line] + [f"You: {said}"]
             plain.step(reply)

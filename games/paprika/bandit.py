@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Unpack
 
 from dfc.games.game import Common
-from dfc.games.paprika.task import USELESS, AnswerGame, count_of, tagged
+from dfc.games.paprika.task import USELESS, AnswerGame, tagged
 from dfc.games.rng import GameRng, derive_seed
+from dfc.games.task import count_of
 
 GAPS = (0.1, 0.2)  # the best arm's mean is this much above one half, the others' at least as much below
 _FILE = pathlib.Path(__file__).parent / "data" / "bandit_scenarios.json"

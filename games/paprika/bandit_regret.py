@@ -8,8 +8,9 @@ from typing import Any, ClassVar, Unpack
 
 from dfc.games.game import Common
 from dfc.games.paprika.bandit import ArmGame
-from dfc.games.paprika.task import USELESS, count_of, tagged
+from dfc.games.paprika.task import USELESS, tagged
 from dfc.games.rng import GameRng
+from dfc.games.task import count_of
 
 BUTTONS = ("blue", "green", "red", "yellow", "purple", "orange", "white", "black", "pink", "gray")
 _WASTED = -1  # in `choices`: the answer named no button

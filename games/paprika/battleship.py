@@ -6,9 +6,10 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Unpack
 
 from dfc.games.game import Common
-from dfc.games.paprika.task import AnswerGame, distinct_tasks
+from dfc.games.paprika.task import AnswerGame
 from dfc.games.parsing import read_number
 from dfc.games.rng import GameRng
+from dfc.games.task import distinct_tasks
 
 SHIPS = (("Carrier", 5), ("Battleship", 4), ("Destroyer", 2))
 """Names and lengths, in the order of `Battleship.hits`."""

@@ -7,8 +7,9 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Unpack
 
 from dfc.games.game import Common
-from dfc.games.paprika.task import AnswerGame, distinct_tasks
+from dfc.games.paprika.task import AnswerGame
 from dfc.games.rng import GameRng
+from dfc.games.task import distinct_tasks
 
 NEIGHBOURHOODS = tuple(f"{number:03b}" for number in range(8))
 _SHORTEST, _LONGEST = 3, 10  # cells of an input

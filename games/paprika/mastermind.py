@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Unpack
 
 from dfc.games.game import Common
-from dfc.games.paprika.task import USELESS, AnswerGame, count_of, dealt, tagged
+from dfc.games.paprika.task import USELESS, AnswerGame, tagged
 from dfc.games.rng import GameRng
+from dfc.games.task import count_of, dealt
 
 LENGTH = 4
 CODES = tuple(f"{number:04}" for number in range(10**LENGTH))

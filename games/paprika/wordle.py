@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Unpack
 
 from dfc.games.game import Common, GameInfo
-from dfc.games.paprika.task import USELESS, AnswerGame, count_of, dealt, tagged
+from dfc.games.paprika.task import USELESS, AnswerGame, tagged
 from dfc.games.rng import GameRng
+from dfc.games.task import count_of, dealt
 
 LENGTHS = range(4, 11)
 FEEDBACKS = ("naive", "standard")

@@ -20,9 +20,10 @@ from typing import Any, ClassVar, Unpack
 from dfc.games.game import Common, GameInfo, Outcome
 from dfc.games.paprika import original
 from dfc.games.paprika.scenario import Scenario
-from dfc.games.paprika.task import Task
+from dfc.games.paprika.task import MAX_REPLY_TOKENS
 from dfc.games.parsing import spoken
 from dfc.games.rng import GameRng
+from dfc.games.task import Task
 
 AGENT, WORLD, JUDGE = 0, 1, 2  # seats
 VALID, NOT_VALID = "<VALID>", "<NOTVALID>"
@@ -92,6 +93,7 @@ class World(Task):
 
     open_actions: ClassVar[bool] = True
     grammar: ClassVar[str] = "free text"
+    max_reply_tokens: ClassVar[int | None] = MAX_REPLY_TOKENS
     simulators: ClassVar[tuple[str, ...]] = ("world", "judge")
     stateless_roles: ClassVar[frozenset[str]] = frozenset({"judge"})
     answers: ClassVar[tuple[str, ...]] = ()

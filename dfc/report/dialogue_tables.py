@@ -1,0 +1,121 @@
+"""Tables of an evaluation of dialogue games: the shapes of Playpen's Tables 1, 7 and 10 and of its Figure 5."""
+
+import math
+from typing import Any
+
+from dfc.evaluation.dialogue_results import ENDINGS, DialogueResults, Score
+from dfc.evaluation.statistics import Interval
+from dfc.evaluation.tasks import EvalSetting
+from dfc.report.tables import NOTHING, Table
+
+_REASONS = 12  # of a policy that are shown, in words
+_SHOWN_REASON = 120  # characters
+
+_SCORES = (
+    "clemscore = (% played / 100) x quality. % played: instances played to their end; quality: of those, from 0 to "
+    "100. Both are rounded by game first; a game of which nothing was played drops out of the mean quality. Intervals "
+    "of 95 %: instances drawn again with replacement, within each game, 2,000 times."
+)
+_CELLS = "% played / quality; a dash: nothing was played."
+_LESS = "Points of % played / quality; where the first policy played nothing, the quality stands alone, as in print."
+_ENDINGS = (
+    "Instances that were not played to their end. turn limit: of the game, or of the run; answer format: a reply in "
+    "which nothing could be read; hallucination: it names what the game does not have; game mechanics: any other rule "
+    "broken; context: a player's own was full; failed: something outside the rules broke down."
+)
+
+
+def tables(found: DialogueResults) -> list[Table]:
+    """Returns the tables of an evaluation, the shortest summary first."""
+    every = [_overall(found), _by_game(found), _differences(found), _endings(found), _reasons(found)]
+    return [table for table in every if table.rows]
+
+
+def to_json(found: DialogueResults) -> dict[str, Any]:
+    """Returns it ready for JSON: scores as [value, low, high], nan as None."""
+    return {
+        "games": list(found.games),
+        "arms": [
+            {
+                **setting._asdict(),
+                "overall": _json(found.overall[setting]),
+                "games": {
+                    game: {
+                        **_json(found.scores[setting, game]),
+                        "instances": found.by_game[setting, game].instances,
+                        "not_played": dict(found.endings[setting, game]),
+                    }
+                    for game in found.games
+                },
+                "reasons": found.reasons[setting],
+            }
+            for setting in found.settings
+        ],
+    }
+
+
+def _overall(found: DialogueResults) -> Table:
+    rows = tuple(
+        (str(setting), *map(_with_interval, (score.clemscore, score.played, score.quality)))
+        for setting, score in found.overall.items()
+    )
+    return Table("clemscore", ("policy", "clemscore", "% played", "quality"), rows, (_SCORES,))
+
+
+def _by_game(found: DialogueResults) -> Table:
+    rows = tuple((game, *(_cell(found, setting, game) for setting in found.settings)) for game in found.games)
+    return Table("By game", ("game", *map(str, found.settings)), rows, (_CELLS,))
+
+
+def _cell(found: DialogueResults, setting: EvalSetting, game: str) -> str:
+    score = found.by_game[setting, game]
+    return f"{score.played:.2f} / {NOTHING if score.quality is None else format(score.quality, '.2f')}"
+
+
+def _differences(found: DialogueResults) -> Table:
+    first, *others = found.settings
+    rows = []
+    for game in found.games if others else ():
+        base = found.by_game[first, game]
+        cells = []
+        for setting in others:
+            score = found.by_game[setting, game]
+            quality = None if score.quality is None else score.quality - (base.quality or 0.0)
+            shown = NOTHING if quality is None else format(quality, "+.2f")
+            cells.append(f"{score.played - base.played:+.2f} / {shown}")
+        rows.append((game, _cell(found, first, game), *cells))
+    header = ("game", str(first), *(f"{setting}, less it" for setting in others))
+    return Table("By game, less the first policy", header, tuple(rows), (_LESS,))
+
+
+def _endings(found: DialogueResults) -> Table:
+    rows = []
+    for setting in found.settings:
+        counts = [sum(found.endings[setting, game][ending] for game in found.games) for ending in ENDINGS]
+        instances = sum(found.by_game[setting, game].instances for game in found.games)
+        if any(counts):
+            rows.append((str(setting), str(instances), *map(str, counts)))
+    return Table("Not played to the end", ("policy", "instances", *ENDINGS), tuple(rows), (_ENDINGS,))
+
+
+def _reasons(found: DialogueResults) -> Table:
+    rows = tuple(
+        (str(setting), str(count), " ".join(why.split())[:_SHOWN_REASON])
+        for setting in found.settings
+        for why, count in found.reasons[setting][:_REASONS]
+    )
+    notes = (f"The {_REASONS} most frequent of each policy; results.json has them all.",)
+    return Table("Reasons, as the games say them", ("policy", "instances", "reason"), rows, notes, css="wrapped")
+
+
+def _with_interval(value: Interval) -> str:
+    if math.isnan(value.estimate):
+        return NOTHING
+    return f"{value.estimate:.2f} [{value.low:.2f}, {value.high:.2f}]"
+
+
+def _json(score: Score) -> dict[str, list[float | None]]:
+    return {
+        name: [None if math.isnan(x) else x for x in interval]
+        for name, interval in (("clemscore", score.clemscore), ("played", score.played), ("quality", score.quality))
+    }

@@ -1,0 +1,193 @@
+"""Reference game: one says which of three grids is meant, the other one finds it among them; from clembench."""
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Hashable, Mapping
+from typing import Any, ClassVar, Unpack
+
+from dfc.games.dialogue.dialogue_game import LONGEST, DialogueGame, one_line
+from dfc.games.dialogue.grids import EMPTY, SIZE, Grid, agreeing, draw_of, text_of
+from dfc.games.game import Common, Outcome
+from dfc.games.parsing import spoken
+from dfc.games.rng import GameRng
+from dfc.games.task import distinct_tasks
+
+GIVER, FOLLOWER = 0, 1
+EXPERIMENTS = ("rows", "columns", "diagonals", "letters", "shapes")
+NAMES = ("first", "second", "third")
+_SPELLINGS = {
+    spelling: name
+    for name, spellings in zip(NAMES, ("first 1st 1 one", "second 2nd 2 two", "third 3rd 3 three"), strict=True)
+    for spelling in spellings.split()
+}
+_SIZES = {"train": 256, "validation": 60, "test": 90}
+_CANDIDATES = 8  # grids of which the two most like the target stand beside it
+
+
+@dataclasses.dataclass(frozen=True)
+class Triple:
+    """A task.
+
+    Attributes:
+      grids: the target, then two others of its kind and split, as the giver sees them.
+      order: which of them the follower sees first, second and third.
+    """
+
+    grids: tuple[Grid, ...]
+    order: tuple[int, ...]
+
+
+@functools.cache
+def triples() -> Mapping[str, tuple[Triple, ...]]:
+    """Returns the tasks of all splits; the experiments take turns, and no two tasks have the same target."""
+    orders = tuple(itertools.permutations(range(len(NAMES))))
+
+    def sample(rng: GameRng, split: str, number: int) -> tuple[Triple, Hashable]:
+        kind = EXPERIMENTS[number % len(EXPERIMENTS)]
+        target = draw_of(split, kind, rng)
+        others = {grid: None for _ in range(_CANDIDATES) if (grid := draw_of(split, kind, rng)) != target}
+        nearest = sorted(others, key=lambda grid: -agreeing(target, grid))[: len(NAMES) - 1]
+        triple = Triple((target, *nearest), orders[rng.randrange(len(orders))])
+        return triple, target if len(nearest) == len(NAMES) - 1 else None
+
+    return distinct_tasks("ReferenceGame", _SIZES, sample)
+
+
+@functools.cache
+def _expressions() -> tuple[str, ...]:
+    numbers = range(1, SIZE + 1)
+    lines = [f"{kind} {number}" for kind in ("row", "column") for number in numbers]
+    cells = [f"row {row}, column {column}" for row in numbers for column in numbers]
+    return tuple(f"Expression: X in {place}" for place in (*lines, *cells))
+
+
+_ANSWERS = tuple(f"Answer: {name}" for name in NAMES)
+
+
+class ReferenceGame(DialogueGame):
+    """Reference game.
+
+    Rules: seat 0, the giver, is shown three grids of 5 rows and 5 columns, of which the first is the target; seat 1,
+    the follower, is shown the same three in an order of its own, and does not know which one is meant. The giver
+    describes the target once, and the follower answers once. The right answer wins for both, ``quality`` 100; a wrong
+    one loses, 0. A reply without its tag, of more than one line, or an answer that names none or more than one of the
+    three breaks the game off.
+
+    Action: ``Expression: X in row 1`` of the giver, ``Answer: second`` of the follower; the tag in any case, ``2``,
+    ``2nd`` and ``two`` as well, with or without "the" before, "grid" behind and a full stop. `legal_actions` is a
+    selection for the giver, rows, columns and single cells of any grid; the three answers for the follower.
+
+    Differs from clembench:
+      - Grids of our own generators: 256, 60 and 90 targets in three splits, which share no grid at all; `experiment`
+        is their kind: rows, columns, diagonals, letters, shapes. In English only; there 11 languages.
+      - "the", "grid", words for numbers and a full stop in an answer are read; there they break the game off.
+      - Thoughts before ``</think>`` are removed; blank lines do not count; only the first 2,000 characters are read.
+
+    Attributes:
+      grids: of the task, the target first; only seat 0 may know which that is.
+      order: which of them seat 1 sees first, second and third.
+      expression: what the giver said, without its tag; empty before.
+      answer: what the follower said: ``first``, ``second``, ``third``, or empty before.
+    """
+
+    player_roles: ClassVar[tuple[str, ...]] = ("giver", "follower")
+    tags: ClassVar[tuple[str, ...]] = ("Expression:", "Answer:")
+    grammar: ClassVar[str] = "Expression: ... or Answer: first, second or third"
+    splits: ClassVar[Mapping[str, int]] = _SIZES
+
+    def __init__(self, *, split: str = "train", **common: Unpack[Common]) -> None:
+        super().__init__(split=split, rounds=1, **common)
+        self.grids: tuple[Grid, ...] = ()
+        self.order: tuple[int, ...] = ()
+        self.expression = ""
+        self.answer = ""
+
+    @property
+    def experiment(self) -> str:
+        """Of what kind the grids are."""
+        return EXPERIMENTS[self.task % len(EXPERIMENTS)] if self.task >= 0 else ""
+
+    @property
+    def seen(self) -> tuple[Grid, ...]:
+        """The grids as the follower sees them."""
+        return tuple(self.grids[number] for number in self.order)
+
+    def _set_up(self, rng: GameRng) -> None:
+        del rng  # the task's number decides
+        triple = triples()[self.split][self.task]
+        self.grids, self.order = triple.grids, triple.order
+        self.expression = self.answer = ""
+
+    def _rules(self, seat: int) -> str:
+        size = f"{SIZE} rows and {SIZE} columns, in which each cell holds an X or is empty ({EMPTY})"
+        if seat == GIVER:
+            names = ("The target grid", "Another grid", "Another grid")
+            grids = "\n".join(f"{name}:\n{text_of(grid)}" for name, grid in zip(names, self.grids, strict=True))
+            return (
+                f"You see three grids of {size}. Your partner sees the same three in another order and has to find the "
+                "target grid by what you say of it; you speak once only, and the order in which you see them tells "
+                "your partner nothing.\n"
+                f"{grids}\n"
+                "Begin your reply with Expression: and describe the target grid in one line behind it, so that it fits "
+                "none of the others, for example\n"
+                "Expression: only the lower half is filled, and its corners are empty"
+            )
+        grids = "\n".join(f"The {name} grid:\n{text_of(grid)}" for name, grid in zip(NAMES, self.seen, strict=True))
+        return (
+            f"You see three grids of {size}. Your partner describes one of them, once, and you have to find out which "
+            "one is meant.\n"
+            f"{grids}\n"
+            "Reply with Answer: and one of the words first, second or third behind it, and nothing else, for example\n"
+            "Answer: second"
+        )
+
+    # ---- replies ----------------------------------------------------------------------------------------------------
+
+    def extract(self, reply: str) -> str | None:
+        """Returns the only line said aloud, or None if there is none or more than one."""
+        lines = [line for line in (spoken(reply) or "")[:LONGEST].splitlines() if line.strip()]
+        return one_line(lines[0]) if len(lines) == 1 else None
+
+    def _read(self, action: str) -> str | None:
+        tag = self.tags[self.to_move or 0]
+        said = action[len(tag) :].strip()
+        if not said or action[: len(tag)].lower() != tag.lower():
+            return None
+        if self.to_move == FOLLOWER:
+            words = said.lower().rstrip(".! ").removeprefix("the ").removesuffix(" grid").removeprefix("grid ")
+            said = _SPELLINGS.get(words, "")
+        return f"{tag} {said}" if said else None
+
+    def _objection(self, action: str) -> str | None:
+        del action  # a wrong answer is played, and loses
+        return None
+
+    def _play(self, action: str) -> int | tuple[Outcome, ...]:
+        if self._mover() == GIVER:
+            self.expression = self._said(action)
+            self._tell(FOLLOWER, action)
+            return FOLLOWER
+        self.answer = self._said(action)
+        return self._team(Outcome.WIN if self._quality() else Outcome.LOSS)
+
+    def legal_actions(self) -> list[str]:
+        """Returns some expressions, the same in every game, or the three answers; any other words describe as well."""
+        if self.to_move is None:
+            return []
+        return list(_ANSWERS if self.to_move == FOLLOWER else _expressions())
+
+    def _quality(self) -> float:
+        return 100.0 if self.answer and self.order[NAMES.index(self.answer)] == 0 else 0.0
+
+    def _position(self) -> dict[str, Any]:
+        return {
+            "grids": [list(grid) for grid in self.grids],
+            "order": list(self.order),
+            "expression": self.expression,
+            "answer": self.answer,
+        }
+
+    def _set_position(self, position: dict[str, Any]) -> None:
+        self.grids, self.order = tuple(map(tuple, position["grids"])), tuple(position["order"])
+        self.expression, self.answer = position["expression"], position["answer"]

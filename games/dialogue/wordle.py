@@ -1,0 +1,385 @@
+"""Wordle in dialogue: alone, with a clue, and with a partner who criticizes each guess; from clembench."""
+
+import functools
+import json
+import pathlib
+import re
+from collections.abc import Mapping
+from typing import Any, ClassVar, Unpack
+
+from dfc.games.dialogue.dialogue_game import LONGEST, DialogueGame
+from dfc.games.game import Common, Outcome
+from dfc.games.paprika.wordle import ABSENT, ELSEWHERE, IN_PLACE, marks, words
+from dfc.games.parsing import spoken
+from dfc.games.rng import GameRng
+from dfc.games.task import count_of, dealt
+
+GUESSER, CRITIC = 0, 1
+LENGTH = 5
+EXPERIMENTS = ("high", "medium")
+EXPLANATION, GUESS, OPINION = "explanation:", "guess:", "agreement:"
+OPINIONS = ("yes", "no")
+_ROTATION = ("high", "medium", "medium")  # of three tasks in a row
+_SIZES = {"train": 60, "validation": 60, "test": 30}
+_COLOURS = {IN_PLACE: "green", ELSEWHERE: "yellow", ABSENT: "red"}
+_WORTH = (100.0, 100.0, 100.0, 50.0, 30.0, 20.0)  # of a success by round, without a clue
+_REASON = 1_000  # characters of an explanation that are kept
+_KEYWORDS = {word: re.compile(word, re.IGNORECASE | re.ASCII) for word in (EXPLANATION, GUESS, OPINION)}
+_ALSO = ("black", "crane")  # common words that the list of the other Wordle keeps for its examples, or lacks
+_FILE = pathlib.Path(__file__).parent / "data" / "wordle.json"
+
+
+@functools.cache
+def clues() -> dict[str, dict[str, str]]:
+    """Returns all targets by experiment, each with its clue."""
+    found: dict[str, dict[str, str]] = json.loads(_FILE.read_text(encoding="utf-8"))
+    return found
+
+
+@functools.cache
+def targets(split: str) -> tuple[str, ...]:
+    """Returns the hidden words of a split by task number; of three in a row one is ``high``, two are ``medium``."""
+    lists = {
+        experiment: iter(
+            dealt(
+                "ClemWordle",
+                clues()[experiment],
+                {name: size * _ROTATION.count(experiment) // len(_ROTATION) for name, size in _SIZES.items()},
+                split,
+            )
+        )
+        for experiment in EXPERIMENTS
+    }
+    return tuple(next(lists[_ROTATION[task % len(_ROTATION)]]) for task in range(_SIZES[split]))
+
+
+@functools.cache
+def allowed() -> frozenset[str]:
+    """Returns the words that may be guessed."""
+    return frozenset((*words(LENGTH), *_ALSO))
+
+
+def two_parts(said: str, keyword: str) -> tuple[str, str] | None:
+    r"""Returns the explanation and what stands behind a keyword, in lower case; None without just one of these.
+
+    The text must begin with ``explanation:``. The explanation, of any number of lines, ends at the keyword, which must
+    come once; of what follows the rest of its line counts. Keywords in any case.
+
+    >>> two_parts("Explanation: Two\nvowels.\nGuess: Adieu\nDone.", GUESS)
+    ('Two vowels.', 'adieu')
+    >>> two_parts("Guess: adieu", GUESS), two_parts("Explanation: My guess: adieu. Guess: audio", GUESS)
+    (None, None)
+    """
+    begun = _KEYWORDS[EXPLANATION].match(said)
+    parts = _KEYWORDS[keyword].split(said[begun.end() :]) if begun else []
+    if len(parts) != 2:
+        return None
+    why, answer = parts
+    return " ".join(why.split())[:_REASON].rstrip(), answer.partition("\n")[0].strip().lower()
+
+
+def coloured(guess: str, found: str) -> str:
+    """Returns the feedback on a guess in words.
+
+    >>> coloured("toast", "-+-++")
+    't<red> o<green> a<red> s<green> t<green>'
+    """
+    return " ".join(f"{letter}<{_COLOURS[mark]}>" for letter, mark in zip(guess, found, strict=True))
+
+
+def reply_of(keyword: str, answer: str, why: str) -> str:
+    """Returns a reply in its canonical spelling, which is one line."""
+    return " ".join(part for part in (EXPLANATION, why, keyword, answer) if part)
+
+
+@functools.cache
+def _guesses() -> tuple[str, ...]:
+    return tuple(reply_of(GUESS, word, "I try this word.") for word in words(LENGTH))
+
+
+class ClemWordle(DialogueGame):
+    """Wordle of clembench.
+
+    Rules: a word of five letters is hidden; of each guess it is told which letters are in place (green), elsewhere in
+    the word (yellow), or neither (red). Repeated letters are counted: greens first, then yellows from left to right, as
+    many as the word has left. The guess that is the word wins; `rounds` guesses without it lose. ``quality`` of a
+    success is 100 in rounds 1 to 3, then 50, 30 and 20 (20 in later rounds too), of a loss 0. Five letters that are not
+    in the word list are asked again, five times in a row, at no cost; the sixth breaks the game off. So does at once a
+    guess that is not five letters a to z, and a reply that is not of the form.
+
+    Action: ``explanation: ...`` and then, on the same or the next line, ``guess: adieu``; keywords in any case, the
+    guess keyword once. The guess is the rest of its line; what follows is not read. Canonical actions are one line, in
+    lower case but for the explanation. `legal_actions` lists words that may be guessed, with one explanation.
+
+    Differs from clembench:
+      - 150 targets of our own in three disjoint splits (`experiment`: high, medium) instead of one list of 30. Allowed
+        are the 2,491 public words of five letters of `dfc.games.paprika.wordle` and two more, there 12,953.
+      - A reply must begin with the explanation; its newest code skips what stands before it, and leaves it to the
+        instances whether other lengths are asked again.
+      - Only the first 2,000 characters of a reply are read, and 1,000 of the explanation are kept; thoughts before
+        ``</think>`` are removed.
+
+    Attributes:
+      target: of the task; nobody may know it.
+      turns: the guesses so far with their `marks`, of every round one.
+    """
+
+    seats: ClassVar[int] = 1
+    team: ClassVar[bool] = False
+    player_roles: ClassVar[tuple[str, ...]] = ("guesser",)
+    tags: ClassVar[tuple[str, ...]] = (EXPLANATION,)
+    turns_per_round: ClassVar[int] = 1
+    grammar: ClassVar[str] = f"{EXPLANATION} ... {GUESS} adieu"
+    default_allowances: ClassVar[tuple[int, int]] = (5, 0)
+    splits: ClassVar[Mapping[str, int]] = _SIZES
+
+    def __init__(self, *, split: str = "train", rounds: int = 6, **common: Unpack[Common]) -> None:
+        super().__init__(split=split, rounds=rounds, **common)
+        self.target = ""
+        self.turns: list[tuple[str, str]] = []
+
+    @property
+    def experiment(self) -> str:
+        """How common the target is: ``high`` or ``medium``."""
+        return _ROTATION[self.task % len(_ROTATION)] if self.task >= 0 else ""
+
+    def keyword(self, seat: int) -> str:
+        """Returns the keyword behind which the answer of a seat stands."""
+        del seat  # there is one only
+        return GUESS
+
+    def _set_up(self, rng: GameRng) -> None:
+        del rng  # the task's number decides
+        self.target = targets(self.split)[self.task]
+        self.turns = []
+
+    # ---- texts ----------------------------------------------------------------------------------------------------
+
+    def _rules(self, seat: int) -> str:
+        del seat  # there is one only
+        return "\n".join((self._goal(), self._colours(), *self._given(), self._guess_form()))
+
+    def _goal(self) -> str:
+        return (
+            f"Find a hidden English word of {LENGTH} letters. You have {count_of(self.rounds, 'guess', 'guesses')}; "
+            "the sooner one is right, the better. Only words of the game's list count as guesses: you are asked again "
+            "if a word is not in it, but too many such words in a row, or a guess that is not one word of "
+            f"{LENGTH} letters, end the game."
+        )
+
+    def _colours(self) -> str:
+        return (
+            "After each guess you are told the colour of every letter: green if it is in the right place, yellow if "
+            "the word has it at another place, red if the word does not have it. Each letter of the word colours one "
+            "letter of the guess at most, so a letter that you guess twice can be green or yellow once and red once."
+        )
+
+    def _given(self) -> tuple[str, ...]:
+        """Returns lines about what the players are given beside the rules."""
+        return ()
+
+    def _guess_form(self) -> str:
+        return (
+            "Always reply with these two lines and nothing else: first why you choose the word, then the word; for "
+            f"example\n{EXPLANATION} It tries four vowels at once.\n{GUESS} adieu"
+        )
+
+    def _form(self) -> str:
+        answer = "..." if self.to_move is None else self.keyword(self.to_move)
+        return self.grammar if self.to_move is None else f"{EXPLANATION} ... {answer} ..."
+
+    # ---- the protocol ---------------------------------------------------------------------------------------------
+
+    def extract(self, reply: str) -> str | None:
+        """Returns what can be read of a reply, in its canonical spelling, or None if it is not of the form."""
+        said = spoken(reply)
+        return None if said is None else self._read(said[:LONGEST])
+
+    def _read(self, action: str) -> str | None:
+        keyword = self.keyword(self.to_move or GUESSER)
+        found = two_parts(action, keyword)
+        if found is None or not self._readable(keyword, found[1]):
+            return None
+        return reply_of(keyword, found[1], found[0])
+
+    @staticmethod
+    def _readable(keyword: str, answer: str) -> bool:
+        if keyword == OPINION:
+            return answer in OPINIONS
+        return len(answer) == LENGTH and answer.isascii() and answer.isalpha()
+
+    def _answer(self, action: str) -> str:
+        """Returns the answer of a canonical action of the seat to move."""
+        return action.rpartition(self.keyword(self._mover()))[2].strip()
+
+    def _objection(self, action: str) -> str | None:
+        word = self._answer(action)
+        if self.keyword(self._mover()) != GUESS or word in allowed():
+            return None
+        return f"{word} is not in the word list of this game; guess another word. Try again."
+
+    def _play(self, action: str) -> int | tuple[Outcome, ...]:
+        return self._guessed(self._answer(action))
+
+    def _guessed(self, word: str) -> int | tuple[Outcome, ...]:
+        """Judges the guess of a round."""
+        found = marks(word, self.target, standard=True)
+        self.turns.append((word, found))
+        if word == self.target:
+            return self._team(Outcome.WIN)
+        if not self._next_round():
+            return self._team(Outcome.LOSS)
+        left = self.rounds - self.round + 1
+        self._tell_all(f"Feedback: {coloured(word, found)}. {count_of(left, 'guess', 'guesses')} left.")
+        return GUESSER
+
+    def legal_actions(self) -> list[str]:
+        """Returns words that may be guessed, by alphabet, with one explanation; any other explanation counts."""
+        return [] if self.to_move is None else list(_guesses())
+
+    def _won(self) -> bool:
+        return self.outcomes is not None and self.outcomes[0] is Outcome.WIN
+
+    def _quality(self) -> float:
+        return _WORTH[min(self.round, len(_WORTH)) - 1] if self._won() else 0.0
+
+    def _position(self) -> dict[str, Any]:
+        return {"target": self.target, "turns": [list(turn) for turn in self.turns]}
+
+    def _set_position(self, position: dict[str, Any]) -> None:
+        self.target = position["target"]
+        self.turns = [(guess, found) for guess, found in position["turns"]]
+
+
+class ClemWordleWithClue(ClemWordle):
+    """Wordle of clembench with a clue.
+
+    Rules: those of `ClemWordle`, and a clue to the word is told at the start. ``quality`` of a success is 100 / round.
+
+    Action: as in `ClemWordle`.
+
+    Differs from clembench: as `ClemWordle`; the clues are ours, there a newspaper's.
+
+    Attributes:
+      clue: to the target; everybody knows it.
+    """
+
+    def __init__(self, *, split: str = "train", rounds: int = 6, **common: Unpack[Common]) -> None:
+        super().__init__(split=split, rounds=rounds, **common)
+        self.clue = ""
+
+    def _set_up(self, rng: GameRng) -> None:
+        super()._set_up(rng)
+        self.clue = clues()[self.experiment][self.target]
+
+    def _given(self) -> tuple[str, ...]:
+        return (f"A clue to the word: {self.clue}",)
+
+    def _quality(self) -> float:
+        return 100.0 / self.round if self._won() else 0.0
+
+    def _position(self) -> dict[str, Any]:
+        return {**super()._position(), "clue": self.clue}
+
+    def _set_position(self, position: dict[str, Any]) -> None:
+        super()._set_position(position)
+        self.clue = position["clue"]
+
+
+class ClemWordleWithCritic(ClemWordleWithClue):
+    """Wordle of clembench with a clue and a critic.
+
+    Rules: those of `ClemWordleWithClue` for a team. In each round seat 0, the guesser, proposes a guess; seat 1, the
+    critic, who knows the clue and the feedback as well, says whether it agrees, and why; then the guesser makes its
+    guess, the same or another one. Only this second one is judged. A reply of the critic that is not of the form breaks
+    the game off at once; unknown words are asked again of proposals as well.
+
+    Action: of the guesser as in `ClemWordle`; of the critic ``explanation: ...`` and then ``agreement: yes`` or
+    ``agreement: no``. `legal_actions` of the critic: both, with one explanation each.
+
+    Differs from clembench: as `ClemWordleWithClue`. Explanations pass to the other seat on one line.
+
+    Attributes:
+      proposal: of this round, or an empty text where there is none yet.
+      opinion: ``yes`` or ``no`` of the critic to it, or an empty text.
+    """
+
+    seats: ClassVar[int] = 2
+    team: ClassVar[bool] = True
+    player_roles: ClassVar[tuple[str, ...]] = ("guesser", "critic")
+    tags: ClassVar[tuple[str, ...]] = (EXPLANATION, EXPLANATION)
+    turns_per_round: ClassVar[int] = 3
+    grammar: ClassVar[str] = f"{EXPLANATION} ... {GUESS} adieu or {EXPLANATION} ... {OPINION} yes"
+
+    def __init__(self, *, split: str = "train", rounds: int = 6, **common: Unpack[Common]) -> None:
+        super().__init__(split=split, rounds=rounds, **common)
+        self.proposal = ""
+        self.opinion = ""
+
+    def keyword(self, seat: int) -> str:
+        """Returns the keyword behind which the answer of a seat stands."""
+        return OPINION if seat == CRITIC else GUESS
+
+    def _set_up(self, rng: GameRng) -> None:
+        super()._set_up(rng)
+        self.proposal = self.opinion = ""
+
+    def _rules(self, seat: int) -> str:
+        if seat == GUESSER:
+            return "\n".join((self._goal(), self._colours(), *self._given(), self._partner(), self._guess_form()))
+        colours = self._colours().replace("you are told", "both of you are told").replace("you guess", "is guessed")
+        return "\n".join((self._critic_goal(), colours, *self._given(), self._critic_form()))
+
+    def _critic_goal(self) -> str:
+        return (
+            f"Help your partner to find a hidden English word of {LENGTH} letters. There are "
+            f"{count_of(self.rounds, 'guess', 'guesses')}; the sooner one is right, the better for you both. "
+            "Before each guess your partner proposes a word and says why. Decide whether you agree: does the word fit "
+            "the clue and the feedback on earlier guesses? Your partner then makes the guess, the same word or another "
+            "one."
+        )
+
+    def _critic_form(self) -> str:
+        return (
+            "Always reply with these two lines and nothing else: first why, then yes or no; for example\n"
+            f"{EXPLANATION} The clue asks for an animal, and this is none.\n{OPINION} no"
+        )
+
+    def _partner(self) -> str:
+        return (
+            "Before each guess you propose a word, in the form of a guess; a partner, who knows the clue and the "
+            "feedback, says whether to agree with it and why. Then you guess, the same word or another one; only this "
+            "second word is judged."
+        )
+
+    def _play(self, action: str) -> int | tuple[Outcome, ...]:
+        word = self._answer(action)
+        if self._mover() == CRITIC:
+            self.opinion = word
+            self._tell(GUESSER, f"Your partner says: {action}\nNow make your guess, the same word or another one.")
+            return GUESSER
+        if not self.proposal:
+            self.proposal = word
+            self._tell(CRITIC, f"Your partner proposes: {action}")
+            return CRITIC
+        self.proposal = self.opinion = ""
+        result = self._guessed(word)
+        if isinstance(result, int):
+            self._tell(GUESSER, "Propose your next word.")
+        return result
+
+    def legal_actions(self) -> list[str]:
+        """Returns what the seat to move may say, with one explanation; any other explanation counts."""
+        if self.to_move == CRITIC:
+            return [
+                reply_of(OPINION, OPINIONS[0], "It fits what we know."),
+                reply_of(OPINION, OPINIONS[1], "It does not fit what we know."),
+            ]
+        return super().legal_actions()
+
+    def _position(self) -> dict[str, Any]:
+        return {**super()._position(), "proposal": self.proposal, "opinion": self.opinion}
+
+    def _set_position(self, position: dict[str, Any]) -> None:
+        super()._set_position(position)
+        self.proposal, self.opinion = position["proposal"], position["opinion"]

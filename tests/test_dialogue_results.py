@@ -1,0 +1,144 @@
+"""What an evaluation of dialogue games says: scores, intervals, why games were broken off, and its tables."""
+
+import json
+import math
+
+import pytest
+
+from dfc.config import EvaluateTasks
+from dfc.evaluation import dialogue_results, tasks
+from dfc.evaluation.clemscore import GameScore
+from dfc.evaluation.dialogue_results import ending
+from dfc.evaluation.tasks import EvalSetting
+from dfc.games import registry
+from dfc.games.dialogue.dialogue_game import NOT_THERE
+from dfc.games.game import UNREADABLE
+from dfc.report import dialogue_tables, task_page
+
+FIRST, SECOND = EvalSetting("first", 0.0), EvalSetting("second", None)
+WIN, INVALID, TRUNCATED = (["win"] * 2, ["invalid"] * 2, ["truncated"] * 2)
+
+
+def record(task, quality=None, *, setting=FIRST, game="g", outcomes=None, forfeited_by=None, trajectory=0, **more):
+    return {
+        "policy": setting.policy,
+        "temperature": setting.temperature,
+        "game": game,
+        "task": task,
+        "trajectory": trajectory,
+        "seat": 0,
+        "turns": 1,
+        "outcomes": outcomes or (WIN if quality is not None else INVALID),
+        "forfeited_by": forfeited_by,
+        "measures": {} if quality is None else {"quality": quality},
+        **more,
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"quality": 0.0}, None),
+        ({"quality": 30.0, "outcomes": ["loss"] * 2}, None),
+        ({"failure": "down"}, "failed"),
+        ({"failure": "down", "outcomes": TRUNCATED, "overrun_by": 0}, "failed"),
+        ({"outcomes": TRUNCATED, "overrun_by": 1}, "context"),
+        ({"outcomes": TRUNCATED}, "turn limit"),
+        ({"abort_reason": "no more turns"}, "turn limit"),
+        ({"forfeited_by": 1, "abort_reason": f"{UNREADABLE} Reply in the form [1]."}, "answer format"),
+        ({"forfeited_by": 0, "abort_reason": f"the room 'attic' {NOT_THERE}"}, "hallucination"),
+        ({"forfeited_by": 0, "abort_reason": "the question asks for letters"}, "game mechanics"),
+    ],
+)
+def test_why_a_game_was_not_played_to_its_end(given, expected):
+    assert ending(record(0, **given)) == expected
+
+
+def test_a_forfeit_of_every_game_that_has_a_quality_says_why():
+    for game in registry.game_ids():
+        made = registry.make(game)
+        if not made.has_quality:
+            continue
+        made.reset(0)
+        while not made.over:
+            made.step("\n")
+        given = record(0, outcomes=[*made.outcomes], forfeited_by=made.forfeited_by, abort_reason=made.abort_reason)
+        assert ending(given) == "answer format", game
+
+
+def test_scores_of_records_leave_unplayed_instances_out_of_the_quality():
+    records = [
+        record(0, 100.0),
+        record(1, 40.0),
+        record(1, 50.0),  # of two of one instance the last counts
+        record(2, forfeited_by=0, abort_reason="?"),
+        record(3, outcomes=TRUNCATED, overrun_by=0),
+        record(0, 20.0, game="h"),
+        record(0, 10.0, game="unfinished"),
+        *(record(task, 60.0, setting=SECOND) for task in range(4)),
+        record(0, setting=SECOND, game="h", failure="down"),
+    ]
+    found = dialogue_results.of_records([FIRST, SECOND], ["g", "h", "unfinished"], records)
+    assert found.games == ("g", "h")
+    assert found.by_game[FIRST, "g"] == GameScore(50.0, 75.0, 4)
+    assert found.by_game[SECOND, "h"] == GameScore(0.0, None, 1)
+    overall = found.overall[FIRST]
+    assert (overall.played.estimate, overall.quality.estimate, overall.clemscore.estimate) == (75.0, 47.5, 35.62)
+    other = found.overall[SECOND]
+    assert (other.played.estimate, other.quality.estimate, other.clemscore.estimate) == (50.0, 60.0, 30.0)
+    assert found.endings[FIRST, "g"] == {"game mechanics": 1, "context": 1}
+    assert found.endings[SECOND, "h"] == {"failed": 1}
+    assert found.reasons[FIRST] == [("g: ?", 1), ("g: context", 1)]
+    assert dialogue_results.of_records([FIRST], ["other"], records) is None
+    assert dialogue_results.of_records([FIRST], ["h"], []) is None
+
+
+def test_intervals_are_those_of_resampled_instances():
+    """Of n instances, k of which were played: % played is binomial; the quality's spread is that of a mean."""
+    records = [record(task, 100.0 * (task % 2)) for task in range(60)]
+    records += [record(task, forfeited_by=0, abort_reason="?") for task in range(60, 100)]
+    (score,) = dialogue_results.of_records([FIRST], ["g"], records).scores.values()
+    error = 100 * math.sqrt(0.6 * 0.4 / 100)
+    assert score.played.low == pytest.approx(60 - 1.96 * error, abs=1.5)
+    assert score.played.high == pytest.approx(60 + 1.96 * error, abs=1.5)
+    error = 50 / math.sqrt(60)
+    assert score.quality.low == pytest.approx(50 - 1.96 * error, abs=2)
+    assert score.quality.high == pytest.approx(50 + 1.96 * error, abs=2)
+    assert score.played.low / 100 * score.quality.low < score.clemscore.low < 30 < score.clemscore.high
+    certain = dialogue_results.of_records([FIRST], ["g"], [record(task, 70.0) for task in range(9)])
+    assert certain.overall[FIRST].clemscore == (70.0, 70.0, 70.0)
+
+
+def test_tables_have_the_papers_shapes(tmp_path):
+    records = [
+        *(record(task, 50.0 if task else None, forfeited_by=0, abort_reason="bad <b>") for task in range(4)),
+        *(record(task, 80.0, setting=SECOND) for task in range(4)),
+        *(record(task, setting=FIRST, game="h", forfeited_by=1, abort_reason="never") for task in range(2)),
+        *(record(task, 30.0, setting=SECOND, game="h") for task in range(2)),
+    ]
+    found = dialogue_results.of_records([FIRST, SECOND], ["g", "h"], records)
+    overall, by_game, less, endings, reasons = dialogue_tables.tables(found)
+    assert [row[0] for row in overall.rows] == ["first, temperature 0", "second"]
+    assert overall.rows[0][1].startswith("18.75 [")
+    assert by_game.rows == (("g", "75.00 / 50.00", "100.00 / 80.00"), ("h", "0.00 / –", "100.00 / 30.00"))  # noqa: RUF001 - a dash
+    assert less.rows[0] == ("g", "75.00 / 50.00", "+25.00 / +30.00")
+    assert less.rows[1][2] == "+100.00 / +30.00"
+    assert endings.rows == (("first, temperature 0", "6", "0", "0", "3", "0", "0", "0"),)
+    assert ("first, temperature 0", "2", "h: never") in reasons.rows
+    successes = tasks.of_records([FIRST, SECOND], {"g": 6, "h": 6}, 1, records)
+    task_page.write(tmp_path, EvaluateTasks(policies=("first=a", "second=strong")), successes, found)
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "g: bad &lt;b&gt;" in page
+    assert "bad <b>" not in page
+    data = json.loads((tmp_path / "results.json").read_text())["dialogues"]
+    assert data["arms"][0]["games"]["h"]["quality"] == [None, None, None]
+    assert data["arms"][0]["games"]["g"]["not_played"] == {"game mechanics": 1}
+    assert any(line.startswith("second") for line in task_page.console(successes, found)[:5])
+
+
+def test_words_that_are_not_on_the_board_are_a_hallucination():
+    game = registry.make("clem_codenames")
+    game.reset(0)
+    game.step("CLUE: thing\nTARGETS: zzzz")
+    given = record(0, outcomes=[*game.outcomes], forfeited_by=game.forfeited_by, abort_reason=game.abort_reason)
+    assert ending(given) == "hallucination"
