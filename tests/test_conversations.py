@@ -259,3 +259,83 @@ def test_a_system_message_is_part_of_the_context():
     assert len(with_system) > len(without)
     first = int(mask.argmax())
     assert with_system[:first].tolist() == list(tokenizer.first_turn("Guess.", system="Help."))
+
+
+# ---- what is context only -------------------------------------------------------------------------------------------
+
+NO = {"role": "user", "content": "No."}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"prompt": [SYSTEM, ASK, SAY, NO], "completion": [ALSO]},
+        {"prompt": [SYSTEM, ASK, SAY, NO], "completion": "stone"},
+        {"prompt": [SYSTEM, ASK, SAY, NO], "completion": TALK},  # the prompt repeated
+    ],
+)
+def test_a_prompt_and_its_completion_are_a_conversation_whose_earlier_replies_are_context(tmp_path, fields):
+    (found,) = conversations.read_conversations(lines(tmp_path / "a.jsonl", fields | {"game": "taboo"}))
+    assert found == Conversation(messages(*TALK), {"game": "taboo"}, context_replies=1)
+
+
+def test_replies_within_the_prompt_of_a_pair_are_context(tmp_path):
+    fields = {"prompt": [ASK, SAY, NO], "chosen": [ALSO], "rejected": [SAY]}
+    (pair,) = conversations.read_pairs(lines(tmp_path / "a.jsonl", fields))
+    assert (pair.prompt, pair.context_replies) == (messages(ASK, SAY, NO), 1)
+    assert (pair.chosen, pair.rejected) == (messages(ASK, SAY, NO, ALSO), messages(ASK, SAY, NO, SAY))
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"completion": [SAY]}, "a completion and no prompt; add"),
+        ({"prompt": [ASK, SAY], "completion": [SAY]}, "prompt ends with no user message"),
+        ({"prompt": [ASK], "completion": [SAY, ASK]}, "completion ends with a user message"),
+        ({"prompt": [ASK], "completion": []}, "completion has no message"),
+    ],
+)
+def test_a_bad_completion_is_named_with_its_row(tmp_path, bad, message):
+    path = lines(tmp_path / "a.jsonl", {"prompt": [ASK], "completion": [SAY]}, bad)
+    with pytest.raises(DatasetError, match=rf"a.jsonl, row 1 \(line 2\): {message}"):
+        conversations.read_conversations(path)
+
+
+def test_what_is_cut_off_must_leave_a_reply_behind_the_prompt(tmp_path):
+    path = lines(tmp_path / "a.jsonl", {"prompt": [ASK, SAY, NO], "completion": [NO]})
+    with pytest.raises(DatasetError, match="completion has no reply of its own"):
+        conversations.read_conversations(path, cut_unanswered=True)
+    path = lines(path, {"prompt": [ASK, SAY, NO], "chosen": [ALSO], "rejected": [NO]})
+    with pytest.raises(DatasetError, match="rejected has no reply of its own after the prompt"):
+        conversations.read_pairs(path, cut_unanswered=True)
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".parquet"])
+def test_what_is_context_only_is_still_so_after_writing_and_reading(tmp_path, ending):
+    path = tmp_path / f"a{ending}"
+    talks = [
+        Conversation(messages(*TALK), {"task": 1}, context_replies=1),
+        Conversation(messages(ASK, SAY), {"task": 2}),
+    ]
+    conversations.write_conversations(path, talks, layout="prompt_completion")
+    assert conversations.read_conversations(path) == talks
+    assert stored(path)[0]["completion"] == [ALSO]
+    pair = ConversationPair(messages(ASK, SAY, NO, ALSO), messages(ASK, SAY, NO, SAY), {}, context_replies=1)
+    conversations.write_pairs(path, [pair])
+    assert conversations.read_pairs(path) == [pair]
+    with pytest.raises(DatasetError, match="1 replies that do not count, and here all do; use layout='prompt_comple"):
+        conversations.write_conversations(path, talks)
+    with pytest.raises(DatasetError, match="1 replies that do not count, and here all do; use layout='explicit'"):
+        conversations.write_pairs(path, [pair], layout="implicit")
+
+
+def test_only_ids_behind_the_context_are_trained_on():
+    tokenizer = ChatTokenizer.load(resolve("tiny_player"))
+    talk = messages(ASK, {"role": "assistant", "content": "[4]"}, NO, {"role": "assistant", "content": "[5]"})
+    whole, every = conversations.encode(talk, tokenizer)
+    token_ids, mask = conversations.encode(talk, tokenizer, context_replies=1)
+    assert token_ids.tolist() == whole.tolist()
+    prompt, _ = conversations.encode(talk[:3], tokenizer)  # whatever is behind it is the completion
+    expected = [place >= len(prompt) for place in range(len(whole))]
+    assert mask.tolist() == expected
+    assert every.sum() > mask.sum() > 0

@@ -86,6 +86,24 @@ def test_conversations_of_others_are_encoded_as_a_rollout_would_have_made_them(t
     assert [contents(both, side) for side in (0, 1)] == [[row] for row in contents(found)]
 
 
+def test_of_a_prompt_with_its_completion_and_of_explicit_pairs_only_what_follows_is_trained_on(tmp_path):
+    talk = [Message("user", "Guess."), Message("assistant", "[4]"), Message("user", "No."), Message("assistant", "[5]")]
+    coder, other = tokenizer(), [*talk[:3], Message("assistant", "[6]")]
+    told = conversations.Conversation(tuple(talk), context_replies=1)
+    conversations.write_conversations(tmp_path / "c.jsonl", [told], layout="prompt_completion")
+    pair = conversations.ConversationPair(tuple(talk), tuple(other), context_replies=1)
+    conversations.write_pairs(tmp_path / "p.jsonl", [pair])
+    sft, both = (
+        read(tmp_path / "c.jsonl", tokenizer=tokenizer),
+        read(tmp_path / "p.jsonl", pairs=True, tokenizer=tokenizer),
+    )
+    prompt = [*coder.first_turn("Guess."), *coder.encode_reply("[4]"), coder.end_token_ids[0]]
+    prompt += coder.next_turn("No.", closed=True)
+    for found, reply in ((contents(sft), "[5]"), (contents(both), "[5]"), (contents(both, 1), "[6]")):
+        said = [*coder.encode_reply(reply), coder.end_token_ids[0]]
+        assert found == [([*prompt, *said], [False] * len(prompt) + [True] * len(said))]
+
+
 def collected(told, system=None):
     """Rows of a collection: the ids that the bundled model makes of messages, and the messages."""
     coder = tokenizer()

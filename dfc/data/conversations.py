@@ -1,8 +1,9 @@
 """Conversations in the layouts that others publish and train on: read, checked, written, as JSON lines or Parquet.
 
 Supervised: one conversation per row in a column `messages` (TRL's "conversational language modeling"; Paprika's data),
-or `conversation`, `chat`. Preference: `chosen` and `rejected`, each a whole conversation (TRL's "implicit prompt"), or
-what follows a `prompt` (its "explicit prompt"; Playpen's pairs of one turn).
+or `conversation`, `chat`; or a `prompt` and its `completion` (TRL's "prompt-completion"), of which only the completion
+counts. Preference: `chosen` and `rejected`, each a whole conversation (TRL's "implicit prompt"), or what follows a
+`prompt` (its "explicit prompt"; Playpen's pairs of one turn), where nothing of the prompt counts.
 
 A file is checked to its end before anything of it is handed out.
 """
@@ -25,6 +26,7 @@ from dfc.models.chat import ChatTokenizer
 Scalar: TypeAlias = str | int | float | bool | None
 _T = TypeVar("_T")
 Layout = Literal["explicit", "implicit"]
+SupervisedLayout = Literal["messages", "prompt_completion"]
 CONVERSATION_COLUMNS = ("messages", "conversation", "chat")
 SUFFIXES = (".jsonl", ".json", ".parquet")
 MAX_ROW_BYTES = 16 * 2**20  # of a row, unless the caller says otherwise
@@ -35,10 +37,17 @@ _ROWS_AT_ONCE = 16  # of Parquet: as many times the largest row may be in memory
 
 @dataclasses.dataclass(frozen=True)
 class Conversation:
-    """Messages that end with a reply, and scalars that describe them, e.g. ``{"game": "wordle"}``."""
+    """Messages that end with a reply, and scalars that describe them, e.g. ``{"game": "wordle"}``.
+
+    Attributes:
+      messages: all of them.
+      meta: scalars that describe them.
+      context_replies: how many of the first replies are shown and not trained on: those of a `prompt`.
+    """
 
     messages: tuple[Message, ...]
     meta: Mapping[str, Scalar] = dataclasses.field(default_factory=dict)
+    context_replies: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,16 +57,19 @@ class ConversationPair:
     Attributes:
       chosen: all messages. rejected: all messages.
       meta: scalars that describe them.
+      context_replies: how many of the first replies both sides have in common and are not compared: those of an
+        explicit `prompt`.
     """
 
     chosen: tuple[Message, ...]
     rejected: tuple[Message, ...]
     meta: Mapping[str, Scalar] = dataclasses.field(default_factory=dict)
+    context_replies: int = 0
 
     @property
     def prompt(self) -> tuple[Message, ...]:
-        """What both sides are shown before the first reply."""
-        return opening(self.chosen)
+        """What both sides are shown before the first reply that counts."""
+        return opening(self.chosen, self.context_replies)
 
     @property
     def identical(self) -> bool:
@@ -65,10 +77,10 @@ class ConversationPair:
         return self.chosen == self.rejected
 
 
-def opening(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Returns the messages before the first reply."""
-    end = next((n for n, message in enumerate(messages) if message.role == "assistant"), len(messages))
-    return tuple(messages[:end])
+def opening(messages: Sequence[Message], context_replies: int = 0) -> tuple[Message, ...]:
+    """Returns the messages before the first reply, or before the one after so many replies of context."""
+    replies = [place for place, message in enumerate(messages) if message.role == "assistant"]
+    return tuple(messages[: replies[context_replies]] if len(replies) > context_replies else messages)
 
 
 class _Bad(Exception):  # noqa: N818 - carried to where file and row are known
@@ -87,7 +99,8 @@ def read_conversations(
 
     Args:
       path: ``.jsonl``, ``.json`` (one array, or lines) or ``.parquet``.
-      column: with the messages; None for the first of `CONVERSATION_COLUMNS` that the row has.
+      column: with the messages; None for the first of `CONVERSATION_COLUMNS` that the row has, and where it has none of
+        them for `prompt` and `completion`: each a list of messages, or the text of one.
       cut_unanswered: whether to drop what follows the last reply instead of refusing it.
       max_row_bytes: a row that takes more is refused.
 
@@ -98,6 +111,8 @@ def read_conversations(
 
     def parse(row: Mapping[str, Any]) -> Conversation:
         name = column or next((c for c in CONVERSATION_COLUMNS if c in row), None)
+        if name is None and "completion" in row:
+            return _completed(row, cut_unanswered)
         if name is None or name not in row:
             wanted = column or " or ".join(CONVERSATION_COLUMNS)
             raise _Bad(f"no column {wanted}, it has {', '.join(row)}; name the one with the messages: column=...")
@@ -112,7 +127,8 @@ def read_pairs(
     """Returns the preference pairs of a file, all of them checked; see `read_conversations`.
 
     `chosen` and `rejected` are lists of messages, or the text of one reply. With a `prompt`, a list of messages or the
-    text of one user message, they follow it, unless they repeat it. Without, both are whole conversations. Pairs with
+    text of one user message, they follow it, unless they repeat it, and replies within it do not count. Without, both
+    are whole conversations. Pairs with
     two identical sides are kept (`ConversationPair.identical`): Paprika's published pairs very probably hold some.
 
     Raises:
@@ -125,12 +141,16 @@ def read_pairs(
             raise _Bad(f"no column {' and no '.join(absent)}, it has {', '.join(row)}; rename the columns")
         prompt = _prompt(row.get("prompt"))
         chosen, rejected = (_side(row[name], name, prompt, cut_unanswered) for name in ("chosen", "rejected"))
-        if opening(chosen) != opening(rejected):
+        context = _replies(prompt or ())
+        for name, side in zip(_SIDES, (chosen, rejected), strict=True):
+            if _replies(side) <= context:
+                raise _Bad(f"{name} has no reply of its own after the prompt; drop the row")
+        if opening(chosen, context) != opening(rejected, context):
             raise _Bad(
                 "the sides share no prompt: chosen and rejected must begin with the same messages before the first "
                 "reply; pair conversations of one task, or drop the row"
             )
-        return ConversationPair(chosen, rejected, _meta(row))
+        return ConversationPair(chosen, rejected, _meta(row), context)
 
     return [_parsed(path, number, row, parse) for number, row in _rows(path, max_row_bytes)]
 
@@ -138,14 +158,14 @@ def read_pairs(
 def _parsed(path: Path, number: int, row: object, parse: Callable[[Mapping[str, Any]], _T]) -> _T:
     if not isinstance(row, Mapping):
         what = f"expected an object with named columns, got {type(row).__name__}"
-        raise DatasetError(f"{_place(path, number)}: {what}; write one per line")
+        raise DatasetError(f"{row_place(path, number)}: {what}; write one per line")
     try:
         return parse(row)
     except _Bad as bad:
-        raise DatasetError(f"{_place(path, number)}: {bad}") from None
+        raise DatasetError(f"{row_place(path, number)}: {bad}") from None
 
 
-def _place(path: Path, number: int) -> str:
+def row_place(path: Path, number: int) -> str:
     """Returns where a row is, as messages name it: rows count from 0, and the lines of an editor from 1."""
     return f"{path}, row {number}" + (f" (line {number + 1})" if path.suffix == ".jsonl" else "")
 
@@ -210,7 +230,7 @@ def _readable(column: pa.Array) -> bool:
 
 def _too_large(path: Path, number: int, largest: int) -> DatasetError:
     return DatasetError(
-        f"{_place(path, number)}: takes more than {largest} bytes; leave the row out, or raise the limit "
+        f"{row_place(path, number)}: takes more than {largest} bytes; leave the row out, or raise the limit "
         "(max_row_bytes) if it is meant"
     )
 
@@ -245,7 +265,7 @@ def _row(path: Path, number: int, line: bytes) -> Any:  # noqa: ANN401 - of JSON
         # Its own text counts lines from this one.
         why = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
         raise DatasetError(
-            f"{_place(path, number)}: no JSON: {why}; the file is cut or damaged there: download or export "
+            f"{row_place(path, number)}: no JSON: {why}; the file is cut or damaged there: download or export "
             "it again, or delete the line"
         ) from error
 
@@ -256,11 +276,26 @@ def _meta(row: Mapping[str, Any]) -> dict[str, Scalar]:
     return {
         name: value
         for name, value in merged.items()
-        if name != "prompt" and (value is None or isinstance(value, str | int | float)) and name not in _SIDES
+        if (value is None or isinstance(value, str | int | float)) and name not in _CONTENTS
     }
 
 
 _SIDES = ("chosen", "rejected")
+_CONTENTS = ("prompt", "completion", *_SIDES)  # columns that may be texts and describe nothing
+
+
+def _completed(row: Mapping[str, Any], cut_unanswered: bool) -> Conversation:
+    prompt = _prompt(row.get("prompt"))
+    if prompt is None:
+        raise _Bad("a completion and no prompt; add the messages before it as `prompt`")
+    messages = _side(row["completion"], "completion", prompt, cut_unanswered)
+    if _replies(messages) <= _replies(prompt):
+        raise _Bad("completion has no reply of its own, so there is nothing to train on; drop the row")
+    return Conversation(messages, _meta(row), _replies(prompt))
+
+
+def _replies(messages: Sequence[Message]) -> int:
+    return sum(message.role == "assistant" for message in messages)
 
 
 def _prompt(value: object) -> tuple[Message, ...] | None:
@@ -330,17 +365,31 @@ def _checked(messages: tuple[Message, ...], name: str, cut_unanswered: bool) -> 
 # ---- writing --------------------------------------------------------------------------------------------------------
 
 
-def write_conversations(path: Path, conversations: Iterable[Conversation]) -> int:
+def write_conversations(
+    path: Path, conversations: Iterable[Conversation], *, layout: SupervisedLayout = "messages"
+) -> int:
     """Writes conversations as TRL's SFTTrainer, and `read_conversations`, read them; returns how many.
 
     Args:
       path: ``.jsonl`` or ``.parquet``; an existing file is replaced when the new one is complete.
       conversations: with the same names in every `meta`, for Parquet; empty ones are left out.
+      layout: ``messages``: whole conversations, whose replies all count; ``prompt_completion``: a `prompt`, and what
+        follows it as `completion`, which alone counts.
 
     Raises:
-      DatasetError: there is no conversation, or the ending is another.
+      DatasetError: there is no conversation, or the ending is another, or replies do not count in the layout in which
+        all do.
     """
-    return _write(path, ({"messages": _plain(c.messages)} | _extra(c.meta) for c in conversations))
+
+    def row(conversation: Conversation) -> dict[str, Any]:
+        if layout == "messages":
+            _refuse_context(path, conversation.context_replies, "layout='prompt_completion'")
+            return {"messages": _plain(conversation.messages)} | _extra(conversation.meta)
+        start = len(opening(conversation.messages, conversation.context_replies))
+        prompt, completion = conversation.messages[:start], conversation.messages[start:]
+        return {"prompt": _plain(prompt), "completion": _plain(completion)} | _extra(conversation.meta)
+
+    return _write(path, (row(conversation) for conversation in conversations))
 
 
 def write_pairs(path: Path, pairs: Iterable[ConversationPair], *, layout: Layout = "explicit") -> int:
@@ -355,15 +404,25 @@ def write_pairs(path: Path, pairs: Iterable[ConversationPair], *, layout: Layout
       layout: ``explicit``: `prompt`, and in `chosen` and `rejected` what follows; ``implicit``: whole conversations.
 
     Raises:
-      DatasetError: there is no pair, or the ending is another.
+      DatasetError: there is no pair, or the ending is another, or a pair of the implicit layout has replies that do not
+        count.
     """
 
     def row(pair: ConversationPair) -> dict[str, Any]:
+        if layout == "implicit":
+            _refuse_context(path, pair.context_replies, "layout='explicit'")
         start = len(pair.prompt) if layout == "explicit" else 0
         prompt = {"prompt": _plain(pair.prompt)} if layout == "explicit" else {}
         return prompt | {"chosen": _plain(pair.chosen[start:]), "rejected": _plain(pair.rejected[start:])}
 
     return _write(path, (row(pair) | _extra(pair.meta) for pair in pairs))
+
+
+def _refuse_context(path: Path, context_replies: int, hint: str) -> None:
+    if context_replies:
+        raise DatasetError(
+            f"{path}: a row has {context_replies} replies that do not count, and here all do; use {hint}"
+        )
 
 
 def _plain(messages: Sequence[Message]) -> list[dict[str, str]]:
@@ -421,8 +480,10 @@ def conversation_pairs(tables: Iterable[pa.Table]) -> Iterator[ConversationPair]
             yield ConversationPair(chosen, rejected, row)
 
 
-def encode(messages: Sequence[Message], tokenizer: ChatTokenizer) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the tokens of a conversation as a rollout would have made them, and which are the policy's.
+def encode(
+    messages: Sequence[Message], tokenizer: ChatTokenizer, *, context_replies: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the tokens of a conversation as a rollout would have made them, and which are trained on.
 
     For conversations of others only: where tokens were sampled, those are trained on. Every reply is trained on, the
     end-of-turn token after it included.
@@ -430,6 +491,7 @@ def encode(messages: Sequence[Message], tokenizer: ChatTokenizer) -> tuple[np.nd
     Args:
       messages: as `read_conversations` gives them.
       tokenizer: of the model to train.
+      context_replies: how many of the first replies are not trained on.
 
     Returns:
       tokens int32 [n], mask bool [n].
@@ -437,13 +499,15 @@ def encode(messages: Sequence[Message], tokenizer: ChatTokenizer) -> tuple[np.nd
     system = messages[0].content if messages[0].role == "system" else None
     token_ids: list[int] = []
     mask: list[bool] = []
+    replies = 0
     for message in messages[0 if system is None else 1 :]:
         if message.role == "assistant":
+            replies += 1
             new = [*tokenizer.encode_reply(message.content), tokenizer.end_token_ids[0]]
         elif token_ids:
             new = [*tokenizer.next_turn(message.content, closed=True)]
         else:
             new = [*tokenizer.first_turn(message.content, system=system)]
         token_ids += new
-        mask += [message.role == "assistant"] * len(new)
+        mask += [message.role == "assistant" and replies > context_replies] * len(new)
     return np.asarray(token_ids, np.int32), np.asarray(mask, bool)
