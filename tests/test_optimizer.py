@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from tiny_models import torch_and_transformers
 
 from dfc.config import OptimizerConfig, ScheduledOptimizerConfig
 from dfc.training.optimizer import learning_rate, make_optimizer
@@ -29,6 +30,23 @@ def test_no_update_of_a_short_run_is_at_the_rate_zero():
 
 
 @pytest.mark.usefixtures("optax_promotion")
+@pytest.mark.parametrize("warmup", [0, 1, 3, 9])
+def test_a_linear_schedule_is_that_of_transformers_without_its_update_at_zero(warmup):
+    both = torch_and_transformers()
+    total = 9
+    config = ScheduledOptimizerConfig(learning_rate=0.1, schedule="linear", warmup_steps=warmup)
+    shift = bool(warmup)
+    its = both.torch.optim.SGD([both.torch.nn.Parameter(both.torch.zeros(1))], lr=0.1)
+    theirs = both.transformers.get_linear_schedule_with_warmup(its, warmup, total + shift)
+    expected = [0.1 * theirs.lr_lambdas[0](n + shift) for n in range(total + 1)]
+    rate = learning_rate(config, total)
+    np.testing.assert_allclose([float(rate(n)) for n in range(total)], expected[:total], rtol=1e-5)
+    assert all(float(rate(n)) > 0.01 for n in range(total))  # no update at zero, the last one either
+    if warmup < total:
+        assert float(rate(total)) == expected[total] == 0
+
+
+@pytest.mark.usefixtures("optax_promotion")
 @pytest.mark.parametrize(
     ("config", "rates"),
     [
@@ -43,8 +61,12 @@ def test_no_update_of_a_short_run_is_at_the_rate_zero():
             ScheduledOptimizerConfig(learning_rate=0.1, schedule="cosine", warmup_steps=2),
             [0.05, *(0.1 * (1 + np.cos(np.pi * n / 5)) / 2 for n in range(5))],
         ),
+        (
+            ScheduledOptimizerConfig(learning_rate=0.1, schedule="linear", weight_decay=0.01),
+            [0.1 * (6 - n) / 6 for n in range(6)],
+        ),
     ],
-    ids=["plain", "all numbers", "warm-up", "cosine", "both"],
+    ids=["plain", "all numbers", "warm-up", "cosine", "both", "linear"],
 )
 def test_the_optimizer_is_adamw_with_clip_and_schedule(config, rates):
     rng = np.random.default_rng(0)

@@ -287,11 +287,11 @@ class ScheduledOptimizerConfig(OptimizerConfig):
 
     Attributes:
       warmup_ratio: `warmup_steps` as a share of the updates, rounded up; of the two, the larger number holds.
-      schedule: ``constant``, or ``cosine`` to zero over the updates.
+      schedule: after warm-up: ``constant``, or to zero over the updates, as a ``cosine`` or ``linear``.
     """
 
     warmup_ratio: ShareBelowOne = 0.0
-    schedule: Literal["constant", "cosine"] = "constant"
+    schedule: Literal["constant", "cosine", "linear"] = "constant"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,8 @@ def learning_rate(config: OptimizerConfig, total_steps: int = 1) -> optax.Schedu
     """Returns the learning rate by number of updates done.
 
     With W updates of warm-up, update n (from 0) has the share (n + 1) / W of the rate; then it stays, or falls as a
-    cosine that reaches zero after the last update. Transformers' schedules begin with an update at zero.
+    cosine or in a line that reaches zero after the last update. Transformers' schedules with warm-up begin with an
+    update at zero: update n here has the rate of update n + 1 there, of a run that is one update longer.
 
     Args:
       config: the settings; without a schedule of their own the rate is constant after warm-up.
@@ -23,10 +24,14 @@ def learning_rate(config: OptimizerConfig, total_steps: int = 1) -> optax.Schedu
     # A ratio such as 0.07 of 100 updates is 7.000000000000001 as floating-point numbers multiply.
     schedule = config if isinstance(config, ScheduledOptimizerConfig) else ScheduledOptimizerConfig()
     warmup = max(config.warmup_steps, math.ceil(schedule.warmup_ratio * total_steps - 1e-9))
+    end = max(total_steps, warmup + 1) + bool(warmup)
     if schedule.schedule == "cosine":
-        end = max(total_steps, warmup + 1) + bool(warmup)
         first = 0.0 if warmup else config.learning_rate
         rate: optax.Schedule = optax.warmup_cosine_decay_schedule(first, config.learning_rate, warmup, end)
+    elif schedule.schedule == "linear":
+        falling = optax.linear_schedule(config.learning_rate, 0.0, end - warmup)
+        rising = optax.linear_schedule(0.0, config.learning_rate, warmup) if warmup else falling
+        rate = optax.join_schedules([rising, falling], [warmup])
     elif warmup:
         rate = optax.linear_schedule(0.0, config.learning_rate, warmup)
     else:
