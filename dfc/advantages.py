@@ -187,56 +187,77 @@ def update_role_baseline(
     return result
 
 
-def solver(rewards: Array) -> Array:
+def solver(rewards: Array, *, mask: Array | None = None) -> Array:
     """Advantage of each answer over the mean of its query's answers.
 
-    With V(q_i) = (1/G) sum_j R(q_i, a_i^j)::
+    Over the answers of query i that the mask counts, G_i of them, with V(q_i) = (1/G_i) sum_j R(q_i, a_i^j)::
 
         A[i, j] = R(q_i, a_i^j) - V(q_i)
 
+    With a self-reward of weight w the Solver's reward is R + w R_Q: give that sum.
+
     Args:
       rewards: floating [queries, answers], R(q_i, a_i^j).
+      mask: [queries, answers], nonzero for answers that were scored; None counts all. What stands elsewhere is ignored.
 
     Returns:
-      Floating [queries, answers].
+      Floating [queries, answers], 0 where the mask is 0; over each query it sums to 0.
 
     Raises:
-      ValueError: not floating with two axes.
+      ValueError: not floating with two axes, or a mask of another shape.
 
-    Source: Language Self-Play (arXiv 2509.07414), section 3, eq. 2 and the line after it.
+    Source: Language Self-Play (arXiv 2509.07414), section 3, eq. 2 and the line after it. Departure: `mask`.
 
     >>> solver(np.asarray([[1.0, 3.0], [5.0, 5.0]])).tolist()
     [[-1.0, 1.0], [0.0, 0.0]]
+    >>> solver(np.asarray([[1.0, 3.0, np.nan]]), mask=np.asarray([[1, 1, 0]])).tolist()
+    [[-1.0, 1.0, 0.0]]
     """
-    _namespace("solver", rewards)
-    result: Array = rewards - rewards.mean(axis=1, keepdims=True)
+    xp, counted = _members("solver", rewards, mask)
+    result: Array = xp.where(counted, rewards - _values(xp, rewards, counted)[:, None], 0)
     return result
 
 
-def challenger(rewards: Array) -> Array:
+def challenger(rewards: Array, *, mask: Array | None = None) -> Array:
     """Advantage of each query: how much harder than the average query it was for the Solver.
 
-    With V(q_i) the mean reward of query i's answers and V the mean of all V(q_i)::
+    With V(q_i) the mean reward of those of query i's answers that the mask counts, and V the mean of V(q_i) over the
+    queries that have one::
 
         A[i] = V - V(q_i)
 
+    With a self-reward of weight w the Challenger's reward is -V(q_i) + w V_Q(q_i), V(q_i) the mean of R alone: give
+    R - w R_Q, since mean(V - w V_Q) - (V(q_i) - w V_Q(q_i)) is that reward less its mean over the queries.
+
     Args:
       rewards: floating [queries, answers], R(q_i, a_i^j).
+      mask: [queries, answers], nonzero for answers that were scored; None counts all. What stands elsewhere is ignored.
+        A query with no such answer is in no mean.
 
     Returns:
-      Floating [queries].
+      Floating [queries], 0 for a query without a scored answer; over the queries it sums to 0.
 
     Raises:
-      ValueError: not floating with two axes.
+      ValueError: not floating with two axes, or a mask of another shape.
 
-    Source: Language Self-Play (arXiv 2509.07414), section 3, eq. 3.
+    Source: Language Self-Play (arXiv 2509.07414), section 3, eq. 3 and the section's end. Departure: `mask`.
 
     >>> challenger(np.asarray([[1.0, 3.0], [5.0, 7.0]])).tolist()
     [2.0, -2.0]
+    >>> challenger(np.asarray([[1.0, 9.0], [5.0, 7.0], [0.0, 0.0]]), mask=np.asarray([[1, 0], [1, 1], [0, 0]])).tolist()
+    [2.5, -2.5, 0.0]
     """
-    _namespace("challenger", rewards)
-    values = rewards.mean(axis=1)
-    result: Array = values.mean() - values
+    xp, counted = _members("challenger", rewards, mask)
+    values, scored = _values(xp, rewards, counted), counted.any(axis=1)
+    baseline = xp.where(scored, values, 0).sum() / xp.maximum(scored.sum().astype(values.dtype), 1)
+    result: Array = xp.where(scored, baseline - values, 0)
+    return result
+
+
+def _values(xp: Any, rewards: Array, counted: Array) -> Array:  # noqa: ANN401 - see below
+    """The mean of every query's counted answers [queries], 0 where there are none."""
+    count = counted.sum(axis=1).astype(rewards.dtype)
+    result: Array = xp.where(counted, rewards, 0).sum(axis=1) / xp.maximum(count, 1)
     return result
 
 
