@@ -58,6 +58,8 @@ class Episode:
       malformed_tries: malformed replies of the policy's seat, the last one included; 0 in records without this count.
       team: whether the seats share one outcome. abort_reason: why the rules broke the game off, in words; see
         `dfc.games.game.Game.abort_reason`.
+      left_out: whether it is kept out of training and of every mean for another seat's error
+        (`dfc.training.teacher_errors`).
       sample: the policy's whole conversation in tokens, for a trainer; empty where no engine played.
       policy_version: of the weights that sampled its first token (the policy's current ones if none was sampled).
       failure: why this game could not be played to its end, e.g. an opponent that raised; all outcomes are truncated
@@ -84,6 +86,7 @@ class Episode:
     malformed_tries: int = 0
     team: bool = False
     abort_reason: str | None = None
+    left_out: bool = False
 
     @property
     def failed(self) -> bool:
@@ -120,9 +123,9 @@ class Episode:
         """Whether the end is conclusive about the policy: a rule decided it, or its own overrun or delay did.
 
         A game that failed, or one for two that was stopped by the other seat's context or by a limit of actions, is in
-        no mean.
+        no mean; nor is one that is left out.
         """
-        return not self.failed and (self.overran or self.ran_out or self.outcome != "truncated")
+        return not (self.failed or self.left_out) and (self.overran or self.ran_out or self.outcome != "truncated")
 
     @property
     def steps(self) -> int:

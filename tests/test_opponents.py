@@ -18,7 +18,7 @@ from dfc.training.rl_run import Run, State
 class Met:
     """An episode of which only the result counts."""
 
-    failed = overran = ran_out = False
+    failed = overran = ran_out = left_out = False
     forfeited_by = None
     illegal_tries = malformed_tries = 0
     malformed = False

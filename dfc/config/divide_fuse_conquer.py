@@ -212,9 +212,18 @@ class RlRun(PlayingRun, TrainingRun):
         folder with weights or a run, ``tiny_player``, ``http://HOST/v1#MODEL``. A model has the shape and tokenizer of
         the run's.
       opponent_reply: how it replies in training games, where it is a policy.
+      teacher_errors: what becomes of games of a team that the other seat broke off, and of those that failed:
+        ``replace``: they are played again, then other games stand in for them; ``leave_out``: no advantage, in no mean;
+        ``count``: as any other loss (`dfc.training.teacher_errors`).
+      teacher_replays: with ``replace``, how often one game is played again (Playpen's rho).
       learner_roles: game id -> the role that the policy always takes there, such as ``{"clem_taboo": "guesser"}``;
         in every other game its seats alternate.
       train_both_seats: with ``itself``, learn from what both seats did: twice the episodes from as many games.
+      deals: what the games of an iteration begin with: ``random`` deals, or the tasks of the games' splits in
+        ``epochs``: each once, in an order that is shuffled anew every time (`dfc.training.instances`). How many of a
+        game come then is left to the order, and not to `mixed_priority`.
+      instances_per_iteration: tasks of an iteration in ``epochs``, of all games together (Playpen: 16), each a group of
+        `trajectories_per_seed` episodes; 0: seeds_per_game x games. The last iteration of an epoch has what is left.
       randomize_seeds: fresh seeds every iteration; off, the same ones each time.
       tasks: sample training deals from 0 to tasks - 1 only, so that later ones are new to the policy; 0: from all.
       half_negative: drop half of the negative episodes at random.
@@ -236,8 +245,12 @@ class RlRun(PlayingRun, TrainingRun):
     trajectories_per_seed: SeveralCount = 8
     opponent: str = "initial"
     opponent_reply: OpponentReplyConfig = OpponentReplyConfig()
+    teacher_errors: Literal["replace", "leave_out", "count"] = "count"
+    teacher_replays: CountOrZero = 1
     learner_roles: Mapping[str, str] = dataclasses.field(default_factory=dict)
     train_both_seats: bool = False
+    deals: Literal["random", "epochs"] = "random"
+    instances_per_iteration: CountOrZero = 0
     randomize_seeds: bool = True
     tasks: CountOrZero = 0
     half_negative: bool = True
@@ -251,6 +264,10 @@ class RlRun(PlayingRun, TrainingRun):
     optimizer: OptimizerConfig = OptimizerConfig()
     adapter: AdapterConfig = AdapterConfig()
     evaluation: MatchesConfig = MatchesConfig()
+
+    def groups_per_iteration(self, games: int) -> int:
+        """Returns how many groups of episodes an iteration over a number of games plays, at most."""
+        return self.instances_per_iteration or self.seeds_per_game * games
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

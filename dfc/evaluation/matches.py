@@ -75,7 +75,7 @@ def tally(episodes: Iterable[Episode]) -> dict[tuple[str, int], Record]:
     """Returns the counts per (game id, policy's seat); failed games are inconclusive and are left out."""
     counts: dict[tuple[str, int], Record] = defaultdict(Record)
     for episode in episodes:
-        if episode.failed:
+        if episode.failed or episode.left_out:
             continue
         counts[episode.game, episode.seat] += record_of(episode)
     return dict(counts)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dfc import rewards
+from dfc import multihost, rewards
 from dfc.config import RewardConfig
 from dfc.episodes import Episode
 from dfc.errors import TrainingError
@@ -64,6 +64,21 @@ def rewards_of(episodes: Sequence[Episode], config: RewardConfig) -> list[Worth]
         if of_text is not None:
             worth = _with_texts(worth, episode, of_text, f"reward.text={config.text!r}")
         found.append(worth)
+    return found
+
+
+def agreed_rewards(episodes: Sequence[Episode], config: RewardConfig) -> list[Worth]:
+    """Returns what episodes are worth, the same on every host; they are those of `rewards_of`.
+
+    A function of one's own is asked on one host: hosts that disagree would train apart.
+
+    Raises:
+      TrainingError: as `rewards_of`; DfcError on the other hosts.
+    """
+    own = bool(config.function or config.text)
+    asked = not own or multihost.is_primary()
+    values = multihost.on_all_hosts(lambda: rewards_of(episodes, config) if asked else [])
+    found: list[Worth] = multihost.broadcast(values) if own else values
     return found
 
 

@@ -48,7 +48,7 @@ from dfc.rollout.runner import EpisodeSpec, all_failed
 from dfc.rollout.workers import PolicyWeights
 from dfc.runs.metrics import IterationRecord
 from dfc.samples import Sample, TokenBatch
-from dfc.training import episode_advantages, episode_rewards, opponents
+from dfc.training import episode_advantages, episode_rewards, instances, opponents, teacher_errors
 from dfc.training.episode_rewards import Worth, total
 from dfc.training.packing import Segment, micro_batches, pack, segment
 from dfc.training.rl_run import Run, State
@@ -126,6 +126,16 @@ def rollout_specs(seeds: Mapping[str, int], config: RlRun, stage: str, iteration
     return [spec for _, spec in sorted(specs, key=lambda item: item[0])]
 
 
+def planned(
+    games: Sequence[str], win_rates: Mapping[str, float], config: RlRun, stage: str, iteration: int
+) -> tuple[dict[str, int], list[EpisodeSpec]]:
+    """Returns how many groups an iteration plays of each game, and its episodes: of random deals, or in epochs."""
+    if config.deals == "epochs":
+        return instances.of_iteration(games, config, stage, iteration)
+    seeds = allocate(games, win_rates, config)
+    return seeds, rollout_specs(seeds, config, stage, iteration)
+
+
 def games_played(config: RlRun, turns: int) -> tuple[int, int]:
     """Returns how many games iterations play: those trained on, and those that decide what is kept.
 
@@ -134,7 +144,8 @@ def games_played(config: RlRun, turns: int) -> tuple[int, int]:
       turns: iterations x games of each.
     """
     judged = 0 if config.acceptance.rule == "always" else config.acceptance.games
-    return turns * config.seeds_per_game * config.trajectories_per_seed, turns * judged
+    groups = turns * config.groups_per_iteration(len(config.games)) // max(1, len(config.games))
+    return groups * config.trajectories_per_seed, turns * judged
 
 
 def games_lines(config: RlRun) -> list[str]:
@@ -377,27 +388,33 @@ def iterate(
     label = {"stage": stage, "iteration": state.iteration + 1}
 
     # Rollouts of the best policy, rewards (lines 4 to 16).
-    seeds = allocate(games, state.win_rates, config)
-    specs = rollout_specs(seeds, config, *place)
+    seeds, specs = planned(games, state.win_rates, config, *place)
     player = PolicyWeights(workers.initial_params) if learning.initial_plays else run.policy(state.best)
     opponent, who = opponents.choose(run, state, derive_seed("opponent", config.seed, *place))
     both = config.train_both_seats and config.opponent == "itself"
-    played = workers.play(specs, player, opponent, name=who, both_seats=both, opponent_reply=config.opponent_reply)
-    refuse_all_failed(played)
-    # A function of one's own is asked on one host: hosts that disagree would train apart.
-    own = bool(config.reward.function or config.reward.text)
-    asked = not own or multihost.is_primary()
-    values = multihost.on_all_hosts(lambda: episode_rewards.rewards_of(played, config.reward) if asked else [])
-    values = multihost.broadcast(values) if own else values
+
+    def play(some: Sequence[EpisodeSpec]) -> list[Episode]:
+        return workers.play(some, player, opponent, name=who, both_seats=both, opponent_reply=config.opponent_reply)
+
+    found = play(specs)
+    refuse_all_failed(found)
+    chance = derive_seed("teacher errors", config.seed, *place)
+    settled = teacher_errors.settle(
+        specs, found, config.teacher_errors, replays=config.teacher_replays, seed=chance, play=play
+    )
+    played = settled.played
+    values = episode_rewards.agreed_rewards(played, config.reward)
     if not learning.reads_turns and any(isinstance(value, list) for value in values):
         raise TrainingError("reward: one number for each turn, but this method takes one for a whole episode")
-    records = (e.record(**label, kind="train", **on_record(v)) for e, v in zip(played, values, strict=True))
+    noted = zip(played, values, settled.notes, strict=True)
+    records = (e.record(**label, kind="train", **on_record(v), **note) for e, v, note in noted)
     folder.append("episodes", records)
     multihost.require_equal("episodes", [(e.sample.token_ids, e.sample.mask) for e in played])
     rolled_out = time.perf_counter()
 
     # Update from the best policy (lines 17 and 18).
-    shares = learning.shares(played, values, derive_seed("half negative", config.seed, *place))
+    worth = [values[source] for source in settled.sources]
+    shares = learning.shares(settled.trained, worth, derive_seed("half negative", config.seed, *place))
     params, optimizer, losses = update(
         run, shares, state.best, state.optimizer, reads_reference=learning.reads_reference, donate=donates(run, state)
     )
@@ -411,7 +428,8 @@ def iterate(
         fresh = matches.match_specs(chosen, config.acceptance.games, config.seed, purpose, config.learner_roles)
         judged = workers.play(fresh, run.policy(params), "initial")
         folder.append("episodes", (e.record(**label, kind="accept", reward=None) for e in judged))
-    rates = win_rates(judged, state.win_rates)
+    # A game that was not played, or that the other seat spoiled every time, keeps its rate.
+    rates = {**state.win_rates, **win_rates(judged, state.win_rates)}
     win_rate = mean({game: rates[game] for game in games})
     kept = accepted(win_rate, state.previous, state.highest, config)
     if kept:
@@ -428,8 +446,9 @@ def iterate(
         "accepted": float(kept),
         "episodes": float(len(played)),
         "failed_episodes": float(sum(e.failed for e in both_kinds)),
-        "stopped_episodes": float(sum(not e.failed and not e.counted for e in both_kinds)),
+        "stopped_episodes": float(sum(not (e.failed or e.left_out or e.counted) for e in both_kinds)),
         "generated_tokens": float(sum(e.generated_tokens for e in played)),
+        **settled.metrics,
         **losses,
         **{f"games/{game}/win_rate": rate for game, rate in state.win_rates.items()},
         **{f"games/{game}/seeds": float(number) for game, number in seeds.items()},

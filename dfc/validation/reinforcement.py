@@ -1,7 +1,7 @@
 """What the settings of a method that learns from games must be to each other."""
 
-from dfc.config import DivideFuseConquer, FusionConfig, GroupingConfig, OpponentReplyConfig, RlRun
-from dfc.games import functions, registry
+from dfc.config import DivideFuseConquer, FusionConfig, GroupingConfig, Grpo, OpponentReplyConfig, RlRun
+from dfc.games import functions, instances, registry
 from dfc.validation.players import sound_games
 
 _KINDS = GroupingConfig().order
@@ -23,14 +23,15 @@ def problems(config: RlRun) -> list[str]:
             "grpo.normalize_std: must be false with baseline='leave_one_out', whose advantages are differences of"
             " rewards"
         )
-    if config.grpo.updates_per_iteration > config.seeds_per_game:
+    if config.grpo.updates_per_iteration > (groups := config.groups_per_iteration(1)):
+        key = "instances_per_iteration" if config.instances_per_iteration else "seeds_per_game"
         found.append(
             f"grpo.updates_per_iteration={config.grpo.updates_per_iteration}: must be at most"
-            f" {config.seeds_per_game}, the groups of an iteration over one game (seeds_per_game)"
+            f" {groups}, the groups of an iteration over one game ({key})"
         )
     if config.adapter.base != "full" and config.adapter.rank == 0:
         found.append("adapter.base='nf4': quantized weights are not trained themselves; set adapter.rank above 0")
-    found += _quality_problems(config)
+    found += _quality_problems(config) + _deals_problems(config)
     for key, name in (("function", config.reward.function), ("text", config.reward.text)):
         try:
             functions.named(name)
@@ -51,6 +52,41 @@ def _quality_problems(config: RlRun) -> list[str]:
     ]
 
 
+def _deals_problems(config: RlRun) -> list[str]:
+    if config.deals != "epochs":
+        size = config.instances_per_iteration
+        what = f"instances_per_iteration={size}: is of deals='epochs'; leave it at 0, and set seeds_per_game"
+        return [what] if size else []
+    found = []
+    if not config.randomize_seeds:
+        found.append("randomize_seeds=false: must be true with deals='epochs', which goes through all tasks in turn")
+    numbers = instances.numbers_of_instances(sound_games(config.games), config.tasks)
+    found += [
+        f"deals='epochs': {game} has no splits, so say with tasks how many deals an epoch has"
+        for game, number in numbers.items()
+        if not number
+    ]
+    if not found and 0 < (total := sum(numbers.values())) < config.instances_per_iteration:
+        found.append(
+            f"instances_per_iteration={config.instances_per_iteration}: must be at most {total}, the instances of an "
+            "epoch"
+        )
+    return found
+
+
+def notices(config: RlRun) -> list[str]:
+    """Returns how many epochs a run of valid settings has, one sentence; nothing where its deals are random."""
+    if config.deals != "epochs" or not isinstance(config, Grpo):
+        return []
+    numbers = instances.numbers_of_instances(config.games, config.tasks)
+    epoch = instances.iterations_of_an_epoch(numbers, config.groups_per_iteration(len(config.games)))
+    whole, rest = divmod(config.iterations, epoch)
+    what = f"{config.iterations} iterations are {whole} epochs of {sum(numbers.values())} instances"
+    if rest:
+        what += f" and {rest} of the {epoch} iterations of another one; iterations={(whole + 1) * epoch} would end it"
+    return [what]
+
+
 def _opponent_problems(config: RlRun) -> list[str]:
     found = []
     if config.train_both_seats and config.opponent != "itself":
@@ -60,6 +96,11 @@ def _opponent_problems(config: RlRun) -> list[str]:
         )
     if config.train_both_seats and config.opponent_reply != OpponentReplyConfig():
         found.append("opponent_reply: must be left out with train_both_seats, where both seats reply alike and learn")
+    if config.train_both_seats and config.teacher_errors != "count":
+        found.append(
+            f"teacher_errors={config.teacher_errors!r}: must be 'count' with train_both_seats: both seats learn, and "
+            "no error is a teacher's"
+        )
     if config.opponent_reply.max_length > config.rollout.max_length:
         found.append(
             f"opponent_reply.max_length={config.opponent_reply.max_length}: must be at most rollout.max_length="
