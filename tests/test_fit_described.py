@@ -50,21 +50,15 @@ CONFIG = DivideFuseConquer(
     games={"Nim-v0": {}},
     model=ModelConfig(dtype="bfloat16"),
     mesh=MeshConfig(fsdp=2, tensor=2),
-    rollout=RolloutConfig(slots=8, max_length=1024, max_reply_length=256),
+    rollout=RolloutConfig(slots=8, max_length=1024, max_reply_length=256, sharding="training"),
     batch=BatchConfig(row_length=1024, micro_batch_rows=4),
 )
-PLATFORMS = [
-    pytest.param(
-        "v5e:2x2",
-        marks=pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed"),
-    ),
-    pytest.param(
-        "h100:4",
-        marks=pytest.mark.skipif(
-            importlib.util.find_spec("jax_cuda13_plugin") is None, reason="the CUDA plugin is not installed"
-        ),
-    ),
-]
+_TPU = pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
+_GPU = pytest.mark.skipif(
+    importlib.util.find_spec("jax_cuda13_plugin") is None, reason="the CUDA plugin is not installed"
+)
+PLATFORMS = [pytest.param("v5e:2x2", marks=_TPU), pytest.param("h100:4", marks=_GPU)]
+ONE_DEVICE = [pytest.param("v5e:1x1", marks=_TPU), pytest.param("h100:1", marks=_GPU)]
 
 
 @pytest.fixture(autouse=True)
@@ -163,7 +157,7 @@ def test_every_size_up_to_a_hundred_chips_or_so_can_be_described_and_compiled_fo
     assert found.arguments == found.outputs == 2 * 256 * 256
 
 
-@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
+@_TPU
 def test_a_tpu_program_that_does_not_fit_is_refused_with_both_sizes():
     topology = parse_topology("v5e:2x2")
     mesh = sharding.make_mesh(1, 4, 1, devices=topology_devices(topology))
@@ -174,7 +168,7 @@ def test_a_tpu_program_that_does_not_fit_is_refused_with_both_sizes():
     assert caught.value.needed > caught.value.available == topology.chip.memory
 
 
-@pytest.mark.skipif(importlib.util.find_spec("jax_cuda13_plugin") is None, reason="the CUDA plugin is not installed")
+@_GPU
 def test_the_command_compiles_what_it_is_told_to(tmp_path):
     out = io.StringIO()
     (tmp_path / "config.json").write_text(json.dumps(SMALL))
@@ -183,7 +177,7 @@ def test_the_command_compiles_what_it_is_told_to(tmp_path):
     request = Request(config, "h100:4", model_config=str(tmp_path), compiles=True, programs=("hand-over",))
     assert command.answer(request, out) == 0
     assert "weight hand-over" in out.getvalue()
-    assert "of those named (1 of 6) every program fits" in out.getvalue()
+    assert "of those named (1 of 7) every program fits" in out.getvalue()
 
 
 OTHERS = {
@@ -202,7 +196,7 @@ OTHERS = {
 }
 
 
-@pytest.mark.skipif(importlib.util.find_spec("jax_cuda13_plugin") is None, reason="the CUDA plugin is not installed")
+@_GPU
 @pytest.mark.parametrize("kind", OTHERS)
 def test_the_programs_of_other_recipes_take_what_is_counted(kind):
     config, topology = OTHERS[kind], parse_topology("h100:1" if kind == "tiny_player" else "h100:4")
@@ -222,10 +216,10 @@ def test_the_programs_of_other_recipes_take_what_is_counted(kind):
     assert all(largest[phase] >= 0.5 * peaks[phase] for phase in largest), (largest, peaks)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
-def test_one_tpu_reads_and_writes_its_cache_in_place_by_a_kernel():
+@pytest.mark.parametrize("topology", ONE_DEVICE)
+def test_one_device_reads_and_writes_its_cache_in_place_by_a_kernel(topology):
     """More slots than rows: a copy of the cache, or of its rows, would be the largest temporary."""
-    topology = parse_topology("v5e:1x1")
+    topology = parse_topology(topology)
     decoder = dataclasses.replace(families.from_config_json(SMALL), dtype="bfloat16")
     config = dataclasses.replace(
         OTHERS["collect"], mesh=MeshConfig(), rollout=dataclasses.replace(CONFIG.rollout, slots=32, rows=8)
@@ -235,8 +229,8 @@ def test_one_tpu_reads_and_writes_its_cache_in_place_by_a_kernel():
     often = iteration.runs(config, lengths_of(config), workload)
     for program in programs.of_stage(config, workload, topology, often):
         found = programs.compile_one(program, workload, topology)
-        assert found.count.kernel_flops > 0
+        assert (found.count.kernel_flops > 0) == (program.name != "prefix copy")
         assert found.count.unknown == ()
         assert found.compiled.aliased == pytest.approx(found.expected_alias, rel=0.01), program.name
-        if program.name == "decode":
-            assert found.compiled.temporaries < found.expected_alias / 2
+        if program.name != "prefill-append":
+            assert found.compiled.temporaries < found.expected_alias / 2, program.name

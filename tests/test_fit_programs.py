@@ -22,6 +22,7 @@ from dfc.fit.hardware import parse_topology
 from dfc.fit.iteration import Lengths, Runs, lengths_of, runs
 from dfc.fit.workload import Workload, adapter_parameters
 from dfc.games import registry
+from dfc.inference.prefixes import Copy
 from dfc.models import sharding
 from dfc.models.config import DecoderConfig
 from dfc.models.transformer import abstract_params
@@ -127,7 +128,7 @@ def engine_of_a_run(config, weights, mesh):
         _simulators={},
     )
     engine = RolloutWorkers._engine(workers)
-    own = engine._programs
+    own = engine._programs_made = engine._programs
     engine._programs = types.SimpleNamespace(prefill=Recorder(own.prefill), decode=Recorder(own.decode))
     for seed in range(engine.slot_allocator.total):
         slot = engine.open(seed)
@@ -170,6 +171,14 @@ def test_the_playing_programs_are_those_an_engine_runs(made, mesh, game, rows, h
             (x.shape, x.dtype) for x in jax.tree.leaves(given[2])
         ]
         assert str(program.trace().jaxpr) == jaxpr
+    given = []
+
+    def copy(*arguments):
+        given.append(arguments)
+        return arguments[0]
+
+    dataclasses.replace(engine._rows, programs=types.SimpleNamespace(copy=copy)).copied(cache, [Copy(0, 1, 5)])
+    assert str(foretold["prefix copy"].trace().jaxpr) == str(engine._programs_made.copy.trace(*given[0]).jaxpr)
 
 
 def test_hosts_with_games_of_their_own_place_their_rows(made, mesh):
@@ -186,7 +195,8 @@ def test_hosts_with_games_of_their_own_place_their_rows(made, mesh):
         }
         for apart in (False, True)
     )
-    for name in alike:
+    assert set(alike) - set(apart) == {"prefix copy"}  # there each host reads its own prompts
+    for name in apart:
         assert {x.sharding for x in jax.tree.leaves(alike[name].arguments["rows"])} == {None}
         places = {x.sharding for x in jax.tree.leaves(apart[name].arguments["rows"])}
         assert places == {sharding.batch_sharding(mesh)}
@@ -307,6 +317,8 @@ def test_adapters_are_trained_beside_frozen_weights(mesh):
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(shapes.trained))
     assert traced.count(found["gradient"].trace().jaxpr).flops > 0
     for program in programs._playing(workload, programs.engine_weights(workload, shapes), mesh, ONCE):
+        if program.name == "prefix copy":
+            continue  # it has no weights
         assert programs.local_bytes(program.arguments["weights"].adapters) == programs.local_bytes(shapes.policy)
         assert traced.count(program.trace().jaxpr, program.loop_trips).flops > 0
 

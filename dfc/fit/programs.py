@@ -24,6 +24,7 @@ from dfc.fit.iteration import Runs
 from dfc.fit.report import ProgramReport
 from dfc.fit.workload import Workload
 from dfc.inference import decoding_mesh
+from dfc.inference.buckets import default_rows
 from dfc.inference.programs import CallRows, EngineWeights, Programs, Shape
 from dfc.inference.resident_weights import ResidentWeights
 from dfc.inference.sampling import filters_of, row_sampling
@@ -372,9 +373,25 @@ def _playing(workload: Workload, weights: EngineWeights, mesh: Mesh, often: Runs
             again=(steps - 1) * (read + past),  # every step reads weights and past
             options={"shape": shape},
         )
+    if workload.apart:
+        return  # hosts with conversations of their own share no beginnings
+    few = default_rows(workload.rows_here)[0]
+    slots, copied = _shape((few * workload.played.shards,), jnp.int32), few * past / workload.rows_here
+    yield Program(
+        "prefix copy",
+        engine.copy,
+        {"cache": cache, "sources": slots, "targets": slots, "positions": _shape((), jnp.int32)},
+        "playing",
+        ("cache", *at_work),  # the others' work is over
+        0,  # at the least
+        donated=cache,
+        unread=int(local_bytes(cache) - copied),
+        loop_trips=(blocks,),
+        again=copied,  # written where it was not read
+    )
 
 
-def _context(program: Program, topology: Topology) -> contextlib.AbstractContextManager[object]:
+def context(program: Program, topology: Topology) -> contextlib.AbstractContextManager[object]:
     """A TPU's kernel looks for the kind of device in the context, which only a program of several devices sets."""
     meshes = (x.sharding.mesh for x in jax.tree.leaves(program.arguments) if x.sharding is not None)
     one = topology.chip.platform == "tpu" and topology.devices == 1
@@ -383,7 +400,7 @@ def _context(program: Program, topology: Topology) -> contextlib.AbstractContext
 
 def compile_one(program: Program, workload: Workload, topology: Topology) -> ProgramReport:
     """Traces, counts and compiles one program."""
-    with _context(program, topology):
+    with context(program, topology):
         stages = program.trace()
         lowered = stages.lower()
     count = traced.count(stages.jaxpr, program.loop_trips)
