@@ -5,6 +5,7 @@ the class is the recipe and has exactly the settings that it reads. The command 
 (`--config.optimizer.learning_rate=1e-3`). `dfc.launch` checks the whole tree (`dfc.validation`) before anything runs.
 """
 
+from dfc.config.dialogues import BuildDialogues, DialogueRowsConfig, Minigames
 from dfc.config.divide_fuse_conquer import (
     AcceptanceConfig,
     DivideFuseConquer,
@@ -75,6 +76,8 @@ RECIPES: dict[str, type[Run]] = {
         TaskCurriculum,
         Collect,
         BuildData,
+        BuildDialogues,
+        Minigames,
         Sft,
         Preference,
         EvaluateTasks,
@@ -100,12 +103,14 @@ __all__ = [
     "BatchShape",
     "BuildData",
     "BuildDataConfig",
+    "BuildDialogues",
     "CheckpointConfig",
     "ChoiceConfig",
     "Collect",
     "CollectConfig",
     "CollectRound",
     "CollectingRun",
+    "DialogueRowsConfig",
     "DivergenceConfig",
     "DivideFuseConquer",
     "EndpointConfig",
@@ -123,6 +128,7 @@ __all__ = [
     "GrpoConfig",
     "MatchesConfig",
     "MeshConfig",
+    "Minigames",
     "MixedPriorityConfig",
     "ModelConfig",
     "ModelRun",

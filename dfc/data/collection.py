@@ -23,7 +23,7 @@ from dfc.data.attempts import TaskSample, TrajectorySummary
 from dfc.data.episode_store import ROUNDS, in_chunks
 from dfc.data.task_groups import playing
 from dfc.data.trajectories import Provenance, Trajectory, canonical_json, from_episode
-from dfc.data.trajectory_files import DatasetError, TrajectoryWriter, parts, read_columns
+from dfc.data.trajectory_files import DatasetError, TrajectoryWriter, parts, read_columns, read_part
 from dfc.episodes import Episode
 from dfc.errors import DfcError, Interrupted
 from dfc.games import registry
@@ -64,6 +64,24 @@ def make_provenance(config: CollectingRun, source: Location) -> Provenance:
     model_hash, commit = multihost.broadcast(found)
     sampling = {**dataclasses.asdict(config.sampling), **limits, "simulators": config.simulators}
     return Provenance(source.name, model_hash, sampling, config.seed, commit)
+
+
+def parts_folder(named: Path) -> Path:
+    """Returns the folder of parts that a place means: that of a finished run that collected them, or the one named.
+
+    Raises:
+      DatasetError: a run is meant that has not collected everything; its folder of parts may be named instead.
+    """
+    folder = named / FOLDER
+    if not folder.is_dir():
+        return named
+    if (named / "config.json").is_file() and not (named / "finished.json").exists():
+        there = sum(read_part(path, ("sample",)).num_rows for path in parts(folder))
+        raise DatasetError(
+            f"{named}: is not finished, {there} trajectories are there; start its command again, which collects the "
+            f"rest, or name {folder} to build from what is there"
+        )
+    return folder
 
 
 class Collection:

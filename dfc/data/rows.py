@@ -23,7 +23,7 @@ from dfc.data.trajectories import Message
 from dfc.data.trajectory_files import DatasetError, refuse_inflated
 from dfc.models.chat import ChatTokenizer
 
-DATA_FOLDER, TABLES = "data", "tables.md"  # in the run folder of build_data
+DATA_FOLDER, TABLES = "data", "tables.md"  # in the run folder of build_data and build_dialogues
 _ENCODED_AT_ONCE = 256
 _LOOKED_AT = 8  # rows whose messages are compared with their tokens
 _SIDES = ("chosen", "rejected")
@@ -96,21 +96,36 @@ class TrainingRows:
         return found.hexdigest()
 
 
+def dialogue_file(kind: str, *, held_out: bool = False) -> str:
+    """Returns the name of a file of build_dialogues: ``sft``, ``pairs_dialogue`` or ``pairs_turn``, held out or not."""
+    return f"{kind}{'_held_out' if held_out else ''}.jsonl"
+
+
+def minigames_file(*, held_out: bool = False) -> str:
+    """Returns the name of a file of minigames."""
+    return dialogue_file("minigames", held_out=held_out)
+
+
 def find(path: Path, *, pairs: bool) -> Path:
-    """Returns the file that a place means: what `build` made there, in its run's ``data``, or the file itself.
+    """Returns the file that a place means: what a recipe built there, in its run's ``data``, or the file itself.
 
     Raises:
-      DatasetError: there is none.
+      DatasetError: there is none, or several.
     """
-    name = PAIRS_FILE if pairs else SFT_FILE
     if not path.is_dir():
         return path
-    for file in (path / name, path / DATA_FOLDER / name):
-        if file.is_file():
-            return file
+    name = PAIRS_FILE if pairs else SFT_FILE
+    kinds = ("pairs_dialogue", "pairs_turn") if pairs else ("sft",)
+    for names in ((name,), tuple(dialogue_file(kind) for kind in kinds)):
+        for folder in (path, path / DATA_FOLDER):
+            found = [folder / each for each in names if (folder / each).is_file()]
+            if len(found) > 1:
+                raise DatasetError(f"{path}: holds {' and '.join(file.name for file in found)}; name one of the files")
+            if found:
+                return found[0]
     raise DatasetError(
-        f"{path}: no {name} in it or in its folder {DATA_FOLDER}; run build_data first and name its run, or name a "
-        f"file that ends in {', '.join(SUFFIXES)}"
+        f"{path}: no {name} in it or in its folder {DATA_FOLDER}; run build_data or build_dialogues first and name its "
+        f"run, or name a file that ends in {', '.join(SUFFIXES)}"
     )
 
 

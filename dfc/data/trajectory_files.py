@@ -412,13 +412,18 @@ def read_trajectories(folder: Path) -> Iterator[Trajectory]:
       DatasetError: a part cannot be read, or a row contradicts itself.
     """
     for path in parts(folder):
-        with open_part(path) as file:
-            start = 0
-            for number in range(file.metadata.num_row_groups):
-                with _damage(path):
-                    table = file.read_row_group(number, list(COLUMNS))
-                yield from _rows(path, start, table)
-                start += table.num_rows
+        yield from part_trajectories(path)
+
+
+def part_trajectories(path: Path) -> Iterator[Trajectory]:
+    """Yields every row of one part, in its order; see `read_trajectories`."""
+    with open_part(path) as file:
+        start = 0
+        for number in range(file.metadata.num_row_groups):
+            with _damage(path):
+                table = file.read_row_group(number, list(COLUMNS))
+            yield from _rows(path, start, table)
+            start += table.num_rows
 
 
 def _rows(path: Path, start: int, table: pa.Table) -> list[Trajectory]:

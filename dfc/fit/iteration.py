@@ -13,11 +13,13 @@ from pathlib import Path
 from dfc.config import (
     BatchConfig,
     BuildData,
+    BuildDialogues,
     Collect,
     CollectRound,
     Evaluate,
     EvaluateTasks,
     GamesRun,
+    Minigames,
     ModelConfig,
     Paprika,
     Preference,
@@ -61,7 +63,7 @@ class Stage:
     @property
     def idle(self) -> str:
         """Why nothing of it is computed on a device; empty where something is."""
-        if isinstance(self.config, BuildData):
+        if isinstance(self.config, BuildData | BuildDialogues | Minigames):
             return "rows are chosen on the host"
         if isinstance(self.config, Collect) and self.config.demonstrator:
             return "a demonstrator plays"

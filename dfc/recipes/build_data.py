@@ -15,12 +15,12 @@ import pyarrow.compute as pc
 from dfc import multihost
 from dfc.config import BuildData
 from dfc.data import preference_pairs
-from dfc.data.collection import FOLDER
+from dfc.data.collection import parts_folder
 from dfc.data.preference_pairs import PAIRS_FILE, SFT_FILE
 from dfc.data.rows import DATA_FOLDER, TABLES
 from dfc.data.selection import GroupStatistics, SelectionConfig
 from dfc.data.task_groups import evaluation_only
-from dfc.data.trajectory_files import DatasetError, parts, read_columns, read_part
+from dfc.data.trajectory_files import DatasetError, read_columns
 from dfc.errors import ConfigError
 from dfc.files import write_text
 from dfc.report import data_tables
@@ -48,15 +48,8 @@ def run(config: BuildData, folder: RunFolder, stop: Stop) -> None:
     _show(folder)
 
 
-def source(config: BuildData) -> Path:
-    """Returns the folder of parts that a configuration means: the one named, or that of the run named."""
-    named = Path(config.trajectories).expanduser()
-    return named / FOLDER if (named / FOLDER).is_dir() else named
-
-
 def _build(config: BuildData, folder: RunFolder) -> None:
-    trajectories = source(config)
-    _refuse_unfinished(trajectories, Path(config.trajectories).expanduser())
+    trajectories = parts_folder(Path(config.trajectories).expanduser())
     try:
         selection = SelectionConfig(
             sft_tokens=config.sft_tokens,
@@ -76,21 +69,6 @@ def _build(config: BuildData, folder: RunFolder) -> None:
     table = data_tables.training_data([dataclasses.asdict(group) for group in statistics], without)
     write_text(folder.path / TABLES, table.markdown())
     _refuse_nothing(trajectories, statistics, config.needed)
-
-
-def _refuse_unfinished(trajectories: Path, named: Path) -> None:
-    """Raises where a run is meant that has not collected everything; its folder of parts may be named instead.
-
-    Raises:
-      DatasetError: the run is not finished.
-    """
-    if trajectories == named or not (named / "config.json").is_file() or (named / "finished.json").exists():
-        return
-    there = sum(read_part(path, ("sample",)).num_rows for path in parts(trajectories))
-    raise DatasetError(
-        f"{named}: is not finished, {there} trajectories are there; start its command again, which collects the rest, "
-        f"or name {trajectories} to build from what is there"
-    )
 
 
 def _groups(trajectories: Path, config: BuildData, there: list[str]) -> list[str]:

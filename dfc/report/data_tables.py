@@ -65,6 +65,49 @@ def training_data(groups: Sequence[Mapping[str, Any]], note: str = "") -> Table:
     )
 
 
+def dialogue_data(groups: Sequence[Mapping[str, Any]], players: Sequence[str]) -> list[Table]:
+    """Returns the statistics of rows made of dialogues as Playpen's Tables 3 and 4, with what explains them.
+
+    Args:
+      groups: as ``statistics.json`` has them, fields of `dfc.data.dialogue_rows.DialogueStatistics`.
+      players: the best ones, best first.
+    """
+
+    def table(title: str, columns: Mapping[str, str], notes: tuple[str, ...] = ()) -> Table:
+        counts = [[group[name] for name in columns] for group in groups]
+        rows = [(group["game"], *(f"{n:,}" for n in row)) for group, row in zip(groups, counts, strict=True)]
+        sums = [f"{sum(column):,}" for column in zip(*counts, strict=True)]
+        total = ("total", *("" if name == "players" else text for name, text in zip(columns, sums, strict=False)))
+        return Table(title, ("game", *columns.values()), (*rows, total) if rows else (), notes)
+
+    apart = {"": "", "_held_out": " held out"}
+    chosen = {"chosen": "dialogues", "sft": "rows"}
+    pairs = {"pairs_dialogue": "dialogue pairs", "pairs_turn": "turn pairs"}
+    return [
+        table(
+            "Dialogues",
+            {
+                **{name: name for name in ("dialogues", "players", "won", "lost", "aborted", "unfinished")},
+                "instances": "instances",
+                "instances_held_out": "held out",
+            },
+            (f"Players, those with the most won dialogues first: {', '.join(players)}.",),
+        ),
+        table(
+            "Supervised rows, before and after splitting",
+            {f"{name}{end}": f"{words}{also}" for name, words in chosen.items() for end, also in apart.items()},
+        ),
+        table(
+            "Preference pairs",
+            {
+                **{f"{name}{end}": f"{words}{also}" for name, words in pairs.items() for end, also in apart.items()},
+                "without_negative": "won without a lost one",
+                "too_long": "rows and pairs too long",
+            },
+        ),
+    ]
+
+
 def _labels(figures: Any) -> list[str]:  # noqa: ANN401 - mappings, one after another
     """Returns the labels of failures; one that only teams have is there if any of the figures has it."""
     return max((list(figure["failures"]) for figure in figures), key=len, default=[])

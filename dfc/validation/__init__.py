@@ -10,6 +10,7 @@ from pathlib import Path
 
 from dfc.config import (
     BuildData,
+    BuildDialogues,
     Evaluate,
     GamesRun,
     ModelRun,
@@ -23,7 +24,7 @@ from dfc.config.hub_names import is_hub_name
 from dfc.errors import ConfigError, error_text, shown
 from dfc.games import functions, registry
 from dfc.players import key_search
-from dfc.validation import players, reinforcement, tasks
+from dfc.validation import dialogues, players, reinforcement, tasks
 
 _LONGEST_NAME = 200  # of the 255 that file systems allow: temporary files add to it
 _UP = {".", ".."}
@@ -67,6 +68,8 @@ def _rule_problems(config: Run) -> list[str]:
         found += reinforcement.problems(config)
     if isinstance(config, TinyPlayer):
         found += _tiny_player_problems(config)
+    if isinstance(config, BuildDialogues):
+        found += dialogues.problems(config)
     return found + players.problems(config) + tasks.problems(config)
 
 
@@ -189,6 +192,8 @@ def path_problems(config: Run) -> list[str]:
 def _folder_problems(config: Run) -> list[str]:
     if isinstance(config, BuildData):
         return tasks.path_problems(config)
+    if isinstance(config, BuildDialogues):
+        return dialogues.path_problems(config)
     found = tasks.path_problems(config)
     if not isinstance(config, ModelRun) or config.model.path == "tiny_player" or is_hub_name(config.model.path):
         return found

@@ -1,0 +1,95 @@
+"""Configuration of building rows from stored dialogues (Playpen's supervised rows and pairs), and of minigames.
+
+Defaults are the published ones (arXiv 2504.08590, section 4.3 and appendix D) where the paper states them; where it is
+silent, the field says so.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Annotated, Literal, get_args
+
+from dfc.config.ranges import Count, CountOrZero, Range, ShareBelowOne
+from dfc.config.run import Run
+
+Wanted = Literal["sft", "pairs_dialogue", "pairs_turn"]
+WANTED: tuple[Wanted, ...] = get_args(Wanted)
+Threshold = Annotated[float, Range(0, 100, below=True)]
+
+
+@dataclasses.dataclass(frozen=True)
+class DialogueRowsConfig:
+    """Which dialogues rows are made of, and how; see `dfc.data.dialogue_rows`.
+
+    Attributes:
+      wanted: which files are written: supervised rows (``sft``), pairs of whole dialogues (``pairs_dialogue``), pairs
+        of one reply (``pairs_turn``).
+      groups: only these games; empty: all (one name: the paper's D5).
+      leave_out: without these games (one name: leave-one-out, the paper's D6).
+      threshold: a dialogue is won if its quality is above it (the paper has one per game and prints none).
+      thresholds: other ones, by game: of a quality with shades, what counts as solved.
+      players: only dialogues of so many players are imitated or are the worse side of a pair, those with the most won
+        ones; 0: all (the paper: 10).
+      balance: as many dialogues of every game as of the one with the fewest, those of the best players first.
+      most_per_game: dialogues of a game at most; 0: no limit of its own.
+      rows: a row is a whole dialogue (``dialogues``), or each of its beginnings that end with a reply (``prefixes``).
+      replies: which replies of a row are trained on: the ``last``, or ``all`` (the paper is silent).
+      asides: what is asked aside: the questions of a round as one row (``merged``, the paper's), a row for each
+        (``single``, as games ask), or no row (``none``).
+      max_characters: rows with more, of all messages together, are left out, and pairs with such a side; 0: none is.
+      held_out: share of each game's instances whose rows are held out (the paper: about 4 % of the rows).
+      negatives: worse sides for each won dialogue, and for each of its turns.
+      aborted_negatives: games whose aborted dialogues may be the worse side.
+      pairs_without: games of which no pairs are made (the paper's tables have none of privateshared).
+      first_turn_pairs: game -> pairs of its first reply at most.
+    """
+
+    wanted: tuple[Wanted, ...] = WANTED
+    groups: tuple[str, ...] = ()
+    leave_out: tuple[str, ...] = ()
+    threshold: Threshold = 0.0
+    thresholds: Mapping[str, Threshold] = dataclasses.field(
+        default_factory=lambda: {"clem_imagegame": 99.0, "clem_privateshared": 99.0}
+    )
+    players: CountOrZero = 10
+    balance: bool = True
+    most_per_game: CountOrZero = 0
+    rows: Literal["prefixes", "dialogues"] = "prefixes"
+    replies: Literal["last", "all"] = "last"
+    asides: Literal["merged", "single", "none"] = "merged"
+    max_characters: CountOrZero = 0
+    held_out: ShareBelowOne = 0.04
+    negatives: Count = 1
+    aborted_negatives: tuple[str, ...] = ("clem_wordle", "clem_wordle_withclue", "clem_wordle_withcritic")
+    pairs_without: tuple[str, ...] = ("clem_privateshared",)
+    first_turn_pairs: Mapping[str, CountOrZero] = dataclasses.field(
+        default_factory=lambda: {"clem_wordle": 2000, "clem_wordle_withclue": 2000}
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BuildDialogues(DialogueRowsConfig, Run, recipe="build_dialogues"):
+    """Rows to train on from stored dialogues of any number of players.
+
+    Attributes:
+      sources: runs that collected trajectories, folders of trajectories, or files of published interactions
+        (``.jsonl``, ``.json``, ``.parquet``; playpen-data); A,B,C will do.
+      cut_unanswered: whether to drop what follows the last reply of a published row instead of refusing it.
+      max_row_bytes: a published row that takes more is refused, before it is read whole.
+    """
+
+    sources: tuple[str, ...] = ()
+    cut_unanswered: bool = False
+    max_row_bytes: Annotated[int, Range(1000, 2**31 - 1)] = 16 * 2**20
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Minigames(Run, recipe="minigames"):
+    """Short instructions with exact replies, for a warm start or among rows of games.
+
+    Attributes:
+      rows: how many, of all templates in turn (the paper: about 20,000 of 26 templates).
+      held_out: share of them that is written apart.
+    """
+
+    rows: Annotated[int, Range(1, 400_000)] = 20_000
+    held_out: ShareBelowOne = 0.02

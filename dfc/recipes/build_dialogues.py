@@ -1,0 +1,154 @@
+"""Rows to train on from stored dialogues of any number of players (Playpen, arXiv 2504.08590, sections 4.3.1, 4.3.2).
+
+    dialogues  of every source: trajectories of ours, both seats, or published interactions (`dfc.data.dialogues`)
+    choice     what to imitate, pairs of dialogues, pairs of one reply (rules: `dfc.data.dialogue_rows`)
+    data       NAME.jsonl and NAME_held_out.jsonl of each kind in ``wanted``, statistics.json; layouts: docs/data.md
+    tables     tables.md, in the shape of the paper's Tables 3 and 4
+
+No model is read and nothing is played. With several processes the first one does it.
+"""
+
+import collections
+import dataclasses
+from pathlib import Path
+
+from dfc import multihost
+from dfc.config import BuildDialogues
+from dfc.config.dialogues import WANTED, Wanted
+from dfc.data.collection import parts_folder
+from dfc.data.conversations import Conversation, ConversationPair, SupervisedLayout, write_conversations, write_pairs
+from dfc.data.dialogue_rows import DialogueRows, Split, choose, is_wanted
+from dfc.data.dialogues import Dialogue, read_dialogues
+from dfc.data.preference_pairs import STATISTICS_FILE
+from dfc.data.rows import DATA_FOLDER, TABLES, dialogue_file
+from dfc.data.task_groups import evaluation_only
+from dfc.data.trajectory_files import DatasetError
+from dfc.files import write_json, write_text
+from dfc.report import data_tables
+from dfc.runs.run_folder import RunFolder
+from dfc.runs.stop_signals import Stop
+
+_HINTS: dict[Wanted, str] = {
+    "sft": "collect more, raise players or max_characters, or lower a threshold",
+    "pairs_dialogue": "collect several dialogues of an instance, or raise players or max_characters",
+    "pairs_turn": "collect several dialogues of an instance, or raise players or max_characters",
+}
+
+
+def run(config: BuildDialogues, folder: RunFolder, stop: Stop) -> None:
+    """Runs the recipe; a finished run is shown, and nothing is built again."""
+    del stop  # it takes minutes at most, and starts again
+    if multihost.broadcast(folder.finished.exists()):
+        print(f"{folder.path} holds this run, finished", flush=True)  # noqa: T201 - why nothing happens
+        _show(folder)
+        return
+
+    def build() -> None:
+        try:
+            _build(config, folder)
+        except OSError as error:
+            why = error.strerror or error
+            raise DatasetError(f"{folder.path}: cannot be written to: {why}; free space is needed there") from error
+
+    multihost.on_all_hosts(lambda: build() if folder.writes else None)
+    folder.finish()
+    _show(folder)
+
+
+def _build(config: BuildDialogues, folder: RunFolder) -> None:
+    dialogues, unfinished = _read(config)
+    rows = choose(dialogues, config, seed=config.seed, unfinished=unfinished)
+    _refuse_nothing(config, rows)
+    data = folder.path / DATA_FOLDER
+    data.mkdir(parents=True, exist_ok=True)
+    layout: SupervisedLayout = "messages" if config.replies == "all" else "prompt_completion"
+    for held_out, some in enumerate(rows.sft):
+        if some:
+            write_conversations(data / dialogue_file("sft", held_out=bool(held_out)), some, layout=layout)
+    for held_out, pairs in enumerate(rows.pairs_dialogue):
+        if pairs:
+            write_pairs(data / dialogue_file("pairs_dialogue", held_out=bool(held_out)), pairs)
+    for held_out, pairs in enumerate(rows.pairs_turn):
+        if pairs:
+            write_pairs(data / dialogue_file("pairs_turn", held_out=bool(held_out)), pairs)
+    settings = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    groups = [dataclasses.asdict(group) for group in rows.statistics]
+    write_json(data / STATISTICS_FILE, {"settings": settings, "players": rows.players, "groups": groups})
+    tables = data_tables.dialogue_data(groups, rows.players)
+    write_text(folder.path / TABLES, "\n".join(table.markdown() for table in tables))
+
+
+def _read(config: BuildDialogues) -> tuple[list[Dialogue], collections.Counter[str]]:
+    """Returns the dialogues of all sources.
+
+    Raises:
+      DatasetError: a source cannot be read, or a game is named that has no dialogue or is for evaluation only.
+    """
+    dialogues: list[Dialogue] = []
+    unfinished: collections.Counter[str] = collections.Counter()
+    for named in config.sources:
+        path = Path(named).expanduser()
+        source = parts_folder(path) if path.is_dir() else path
+        print(f"reading {source}", flush=True)  # noqa: T201 - progress
+        found = read_dialogues(
+            source,
+            wanted=lambda game: is_wanted(game, config),
+            cut_unanswered=config.cut_unanswered,
+            max_row_bytes=config.max_row_bytes,
+        )
+        dialogues += found.dialogues
+        unfinished.update(found.unfinished)
+    there = sorted({dialogue.game for dialogue in dialogues})
+    places = ", ".join(config.sources)
+    if absent := [game for game in config.groups if game not in there and game not in config.leave_out]:
+        raise DatasetError(
+            f"{places}: no dialogue of {', '.join(absent)}, there are {', '.join(there) or 'none'}; collect the game, "
+            "or take it out of groups"
+        )
+    if measured := evaluation_only(there):
+        left_out = ",".join(dict.fromkeys((*config.leave_out, *measured)))
+        raise DatasetError(
+            f"{places}: dialogues of {', '.join(measured)}, which is for evaluation only; leave it out with "
+            f"--config.leave_out={left_out}"
+        )
+    if not there:
+        raise DatasetError(f"{places}: no dialogue remains; leave out fewer games, or name other sources")
+    return dialogues, unfinished
+
+
+def _refuse_nothing(config: BuildDialogues, rows: DialogueRows) -> None:
+    """Raises where a file that is wanted has no row.
+
+    Raises:
+      DatasetError: says what there was of each game and what could be changed.
+    """
+    found = []
+    for kind in WANTED:
+        split: Split[Conversation] | Split[ConversationPair] = getattr(rows, kind)
+        if kind not in config.wanted:
+            continue
+        if not split.train and not split.held_out:
+            counts = "; ".join(
+                f"{group.game}: {group.won} won, {group.lost} lost, {group.aborted} aborted of {group.dialogues} "
+                f"dialogues at {group.instances} instances, {group.too_long} rows too long"
+                for group in rows.statistics
+            )
+            found.append(f"{kind} has no row ({counts}); {_HINTS[kind]}, or take it out of wanted")
+        elif not split.train or (config.held_out and not split.held_out):
+            what = "to train on" if not split.train else "to hold out"
+            counts = ", ".join(
+                f"{group.game} {group.instances_held_out} of {group.instances} instances" for group in rows.statistics
+            )
+            found.append(
+                f"held_out={config.held_out:g} leaves {kind} no row {what} (held out are of {counts}); "
+                f"{'lower' if not split.train else 'raise'} it, set it to 0, or collect more instances"
+            )
+    if found:
+        raise DatasetError(f"{', '.join(config.sources)}: {'; '.join(found)}")
+
+
+def _show(folder: RunFolder) -> None:
+    """Prints the tables and where to look."""
+    if folder.writes:
+        print((folder.path / TABLES).read_text(encoding="utf-8"))  # noqa: T201 - the result
+        print(f"rows: {folder.path / DATA_FOLDER}", flush=True)  # noqa: T201 - where to look
