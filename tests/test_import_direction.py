@@ -55,7 +55,7 @@ def within(name, *packages):
     return any(name == package or name.startswith(package + ".") for package in packages)
 
 
-ABOVE = "inference players rollout training data evaluation report runs recipes fit launch tiny_player"  # the rooms
+ABOVE = "inference players rollout training scoring data evaluation report runs recipes fit launch tiny_player"  # rooms
 
 # Who may not import what, except for what, and why; the first rule that applies speaks.
 ANYONE = ("dfc", "tests", "configs", "benchmarks")
@@ -72,11 +72,11 @@ RULES = (
             ),
             *((f"validation.{part}", "data", ()) for part in ("players", "reinforcement")),
             ("validation", ABOVE.replace("players ", ""), ("dfc.data.task_groups", "dfc.data.trajectories")),
-            ("tiny_player", "inference players rollout data evaluation report runs recipes fit launch", ()),
+            ("tiny_player", "inference players rollout scoring data evaluation report runs recipes fit launch", ()),
             ("models", f"games {ABOVE}", ()),
-            ("inference", "games players rollout training data evaluation report runs recipes fit launch", ()),
-            ("players", "models inference rollout training data evaluation report runs recipes fit launch", ()),
-            ("rollout", "training data evaluation report runs recipes fit launch", ()),
+            ("inference", "games players rollout training scoring data evaluation report runs recipes fit launch", ()),
+            ("players", "models inference rollout training scoring data evaluation report runs recipes fit launch", ()),
+            ("rollout", "training scoring data evaluation report runs recipes fit launch", ()),
             *(
                 (
                     f"training.{module}",
@@ -85,11 +85,12 @@ RULES = (
                 )
                 for module in ("trainer", "packing", "optimizer", "divergence")
             ),
-            ("training", "data report recipes fit launch tiny_player", ()),
-            ("runs", "models inference rollout training data evaluation report recipes fit launch", ()),
+            ("scoring", "games inference rollout data evaluation report runs recipes fit launch tiny_player", ()),
+            ("training", "scoring data report recipes fit launch tiny_player", ()),
+            ("runs", "models inference rollout training scoring data evaluation report recipes fit launch", ()),
             ("data", "evaluation report recipes fit launch", ()),
-            ("evaluation", "data training report runs recipes fit launch", ()),
-            ("report", "models inference rollout training data recipes fit launch", ()),
+            ("evaluation", "scoring data training report runs recipes fit launch", ()),
+            ("report", "models inference rollout training scoring data recipes fit launch", ()),
             ("fit", "report launch", ()),
         )
     ),
@@ -158,6 +159,8 @@ def test_imports_point_one_way():
         ("dfc.rollout.runner", "import dfc.recipes.evaluate"),
         ("dfc.rollout.trained_weights", "from dfc.runs.run_folder import RunFolder"),
         ("dfc.checkpoint", "from dfc.runs import run_folder"),
+        ("dfc.scoring.formats", "from dfc.data import conversations"),
+        ("dfc.rollout.samples", "from dfc.scoring import formats"),
         ("dfc.training.trainer", "from dfc.rollout.runner import RolloutRunner"),
         ("dfc.runs.run_folder", "from dfc.report import run_page"),
         ("dfc.data.rows", "from dfc.report import run_page"),

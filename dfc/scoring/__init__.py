@@ -1,0 +1,1 @@
+"""What an answer to a query is worth: exact checks, programs' tests, reward models and judges."""

@@ -1,0 +1,72 @@
+"""The one form of every reward of texts: queries and answers in, values and which of them hold out."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from dfc.errors import DfcError
+
+LONGEST_ANSWER = 200_000  # characters of a text that a checker looks at; what a policy says is bounded by its tokens
+
+
+class ScoringError(DfcError):
+    """Answers cannot be scored at all: a part is missing, or what scores them does not work."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Scores:
+    """What came of scoring n answers.
+
+    Attributes:
+      values: float32 [n]; 0 where `mask` is False.
+      mask: bool [n], which answers could be scored. A wrong answer is scored, with a low value; where the scorer itself
+        failed (no reference for the query, a judge that gave no verdict) nothing is known of the answer.
+      counts: how often each thing happened, by its name, such as ``passed`` or ``time_limit``.
+    """
+
+    values: np.ndarray
+    mask: np.ndarray
+    counts: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+
+class Scorer(Protocol):
+    """What scores answers; safe to call again, and not from two threads at once unless it says so."""
+
+    def __call__(self, queries: Sequence[str], answers: Sequence[str]) -> Scores:
+        """Returns a value of each answer to the query of the same place.
+
+        Args:
+          queries: n texts.
+          answers: n texts of anybody: whatever they hold, they cost bounded time and memory.
+
+        Raises:
+          ValueError: not as many queries as answers.
+          ScoringError: nothing can be scored.
+        """
+
+
+def checked_pairs(queries: Sequence[str], answers: Sequence[str]) -> list[tuple[str, str]]:
+    """Returns queries with their answers.
+
+    Raises:
+      ValueError: not as many queries as answers.
+    """
+    if len(queries) != len(answers):
+        raise ValueError(f"expected as many answers as queries, got {len(answers)} and {len(queries)}")
+    return list(zip(queries, answers, strict=True))
+
+
+def scores_of(found: Iterable[tuple[float | None, str]]) -> Scores:
+    """Returns the scores of (value, what happened) of each answer; a value of None could not be scored.
+
+    >>> scores_of([(1.0, "passed"), (None, "no_reference"), (0.0, "failed")]).mask.tolist()
+    [True, False, True]
+    """
+    every = list(found)
+    counts: dict[str, int] = {}
+    for _, what in every:
+        counts[what] = counts.get(what, 0) + 1
+    values = np.asarray([0.0 if value is None else value for value, _ in every], np.float32)
+    return Scores(values, np.asarray([value is not None for value, _ in every], bool), counts)
