@@ -135,17 +135,21 @@ def test_small_weights_are_copied_and_large_ones_split_over_the_devices_of_a_hos
     assert chosen(LARGE, 100e9, **sizes, platform="tpu", of_a_host=4) == "training"
 
 
-def test_weights_and_cache_have_to_take_half_of_the_memory_at_most():
+def test_weights_and_cache_have_to_leave_a_share_of_the_memory():
     total = sum(math.prod(x.shape) * 4 for x in jax.tree.leaves(abstract_params(CONFIG)))
     cache = 64 * CONFIG.cache_bytes_per_position  # of one conversation; each split has eight on eight devices
-    assert chosen(CONFIG, 2 * (total + cache)) == "replicated"
     split = decoding_mesh.weight_bytes(CONFIG, MeshConfig(4, 1, 2))
     assert total / 2 < split < total  # norms are whole
-    for memory in (2 * (total + cache) - 1, 2 * (split + cache)):
-        assert chosen(CONFIG, memory) == "tensor"
-    assert chosen(CONFIG, 2 * (split + cache) - 1) == "training"
-    assert chosen(CONFIG, 2 * (2 * total + cache), policies=2) == "replicated"
-    assert chosen(CONFIG, 2 * (2 * total + cache) - 1, policies=2) == "tensor"
+
+    def with_room(size, **more):
+        return chosen(CONFIG, (size + 0.5) / decoding_mesh.SHARE, **more)
+
+    assert with_room(total + cache) == "replicated"
+    for size in (total + cache - 1, split + cache):
+        assert with_room(size) == "tensor"
+    assert with_room(split + cache - 1) == "training"
+    assert with_room(2 * total + cache, policies=2) == "replicated"
+    assert with_room(2 * total + cache - 1, policies=2) == "tensor"
 
 
 @pytest.mark.parametrize(("workers", "rank", "policies"), [(1, 0, 2), (3, 0, 6), (3, 4, 3)])

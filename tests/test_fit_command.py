@@ -40,6 +40,13 @@ def test_a_run_that_fits_says_so_with_every_part_and_a_margin(capsys):
     assert "fits, by sums" in out
 
 
+def test_the_papers_run_as_it_is_shipped_plays_within_the_hosts_of_gpus_and_fits(capsys):
+    for kind in ("h100", "a100"):
+        code, out, _ = ask(capsys, PAPER, "--model=qwen2.5-32b", f"--topology={kind}:64")
+        assert code == 0
+        assert "playing: sharding tensor, data 8 x fsdp 1 x tensor 8" in out
+
+
 def test_games_of_two_seats_keep_two_conversations(capsys):
     words = PAPER, "--model=qwen2.5-32b", "--topology=v5p:4x4x4", BF16
     _, out, _ = ask(capsys, *words)

@@ -26,7 +26,7 @@ from dfc.models.transformer import abstract_params
 Sharding = Literal["training", "tensor", "replicated"]
 SHARDINGS: tuple[Sharding, ...] = ("training", "tensor", "replicated")
 
-SHARE = 1 / 2  # of a device's memory that weights and cache may take while sampling; training's state needs the rest
+SHARE = 0.55  # of a device's memory that weights and cache may take while sampling; training's state needs the rest
 
 # Bytes of device memory that are read in the time of: a byte sent within a host, a byte sent further (makers' peaks of
 # A100 and H100, v4 to v6e, rounded), and a collective of nothing (10 and 5 microseconds, assumed).
