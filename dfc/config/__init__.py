@@ -5,6 +5,7 @@ the class is the recipe and has exactly the settings that it reads. The command 
 (`--config.optimizer.learning_rate=1e-3`). `dfc.launch` checks the whole tree (`dfc.validation`) before anything runs.
 """
 
+from dfc.config.branch import Branch
 from dfc.config.dialogues import BuildDialogues, DialogueRowsConfig, Minigames
 from dfc.config.divide_fuse_conquer import (
     AcceptanceConfig,
@@ -75,6 +76,7 @@ RECIPES: dict[str, type[Run]] = {
         Paprika,
         TaskCurriculum,
         Collect,
+        Branch,
         BuildData,
         BuildDialogues,
         Minigames,
@@ -101,6 +103,7 @@ __all__ = [
     "AdapterConfig",
     "BatchConfig",
     "BatchShape",
+    "Branch",
     "BuildData",
     "BuildDataConfig",
     "BuildDialogues",

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -18,11 +18,11 @@ from typing import Any, Self
 import jax
 
 from dfc import multihost
-from dfc.config import Collect, CollectingRun
+from dfc.config import Branch, Collect, CollectingRun
 from dfc.data.attempts import TaskSample, TrajectorySummary
 from dfc.data.episode_store import ROUNDS, in_chunks
 from dfc.data.task_groups import playing
-from dfc.data.trajectories import Provenance, Trajectory, canonical_json, from_episode
+from dfc.data.trajectories import BranchPoint, Provenance, Trajectory, canonical_json, from_episode
 from dfc.data.trajectory_files import DatasetError, TrajectoryWriter, parts, read_columns, read_part
 from dfc.episodes import Episode
 from dfc.errors import DfcError, Interrupted
@@ -33,6 +33,7 @@ from dfc.models import model_folders
 from dfc.models.safetensors_format import Location
 from dfc.players import player_specs
 from dfc.rollout import trained_weights
+from dfc.rollout.openings import Opening
 from dfc.rollout.runner import EpisodeSpec, all_failed, system_prompt
 from dfc.runs.run_folder import git_commit
 from dfc.runs.stop_signals import Stop
@@ -84,6 +85,23 @@ def parts_folder(named: Path) -> Path:
     return folder
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Branched:
+    """Where an attempt begins that plays on from a turn of a recorded game.
+
+    Attributes:
+      seat: the policy's.
+      game_seed: the deal of that game.
+      opening: its replies and tokens up to the turn.
+      branch: which row and turn.
+    """
+
+    seat: int
+    game_seed: int
+    opening: Opening
+    branch: BranchPoint
+
+
 class Collection:
     """A folder of trajectories that grows; use it as a context manager.
 
@@ -97,6 +115,7 @@ class Collection:
       provenance: where all rows come from, see `make_provenance`.
       purpose: a name for the sampling seeds; collections with different ones sample different tokens for one attempt.
       policy_version: of the weights, written to every row.
+      branched: where attempts begin that play on from recorded games, of all attempts or of none.
 
     Raises:
       DatasetError: the folder holds rows of another model, sampling or seed, or a part that cannot be read, or another
@@ -112,10 +131,13 @@ class Collection:
         *,
         purpose: str = "collect",
         policy_version: int = 0,
+        branched: Mapping[TaskSample, Branched] | None = None,
     ) -> None:
         self._config, self._play_games, self._folder = playing(config), play, folder
         self._provenance, self._purpose, self._version = provenance, purpose, policy_version
-        self._against = config.opponent if isinstance(config, Collect) else "itself"
+        self._against = config.opponent if isinstance(config, Collect | Branch) else "itself"
+        self._branched = branched or {}
+        self._seats = {task_sample[:2]: begin.seat for task_sample, begin in self._branched.items()}
         self._sampled = not (isinstance(config, Collect) and config.demonstrator)
         self._options = {game: canonical_json(options) for game, options in self._config.games.items()}
         self._info = {game: registry.make(game, **options).info for game, options in self._config.games.items()}
@@ -201,6 +223,8 @@ class Collection:
         return rollout.slots * rollout.workers * self._hosts
 
     def _seat(self, game: str, task: int) -> int:
+        if (seat := self._seats.get((game, task))) is not None:
+            return seat
         role = self._config.learner_roles.get(game) if isinstance(self._config, Collect) else None
         if role is not None:
             return self._info[game].player_roles.index(role)
@@ -208,10 +232,12 @@ class Collection:
 
     def _spec(self, task_sample: TaskSample) -> EpisodeSpec:
         game, task, sample = task_sample
+        begin = self._branched.get(task_sample)
         return EpisodeSpec(
             game=game,
             options=self._config.games[game],
-            game_seed=task,
+            game_seed=task if begin is None else begin.game_seed,
+            opening=None if begin is None else begin.opening,
             seat=self._seat(game, task),
             group=task,
             seed=derive_seed(self._purpose, self._config.seed, game, task, sample),
@@ -253,6 +279,7 @@ class Collection:
                     provenance=self._provenance,
                     system=system,
                     keep_logprobs=self._sampled,
+                    branch=begin.branch if (begin := self._branched.get(task_sample)) is not None else None,
                 )
             except ReplayError as error:
                 what = f"{self._folder}: a game cannot be played again from its record: {error}"

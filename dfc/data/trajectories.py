@@ -78,6 +78,9 @@ SCHEMA = pa.schema(
 )
 """The columns of a trajectory; `docs/data.md` says what each holds."""
 COLUMNS: tuple[str, ...] = tuple(SCHEMA.names)
+BRANCH_COLUMNS: tuple[str, ...] = ("branch_sample", "branch_turn")
+"""Further columns, int32, of rows that play on from turns of others (`BranchPoint`); other files do not have them."""
+_BRANCH_SCHEMA = pa.schema([*SCHEMA, *((name, pa.int32()) for name in BRANCH_COLUMNS)], SCHEMA.metadata)
 
 
 class Message(NamedTuple):
@@ -96,6 +99,18 @@ class TrajectoryKey(NamedTuple):
     seat: int
     opponent: str
     sample: int
+
+
+class BranchPoint(NamedTuple):
+    """From which row a row plays on, and where.
+
+    Attributes:
+      sample: of the row with the same game, options, task and seat, in the folder that was branched from.
+      turn: how many replies of the seat, asides left out, the two have in common.
+    """
+
+    sample: int
+    turn: int
 
 
 def failure_counts(counts: Mapping[str, int]) -> dict[str, int]:
@@ -158,6 +173,7 @@ class Trajectory:
         sampled tokens under the distribution they were sampled from, 0 elsewhere, float32 [n], or None.
       replies: of every seat as (seat, text, speaker, whether it had the form asked for). outcomes: by seat.
         forfeited_by: the seat that ended the game by an invalid reply, or None.
+      branch: where it plays on from; None: it was played from its beginning.
 
     Raises:
       ValueError: values that contradict each other.
@@ -188,6 +204,7 @@ class Trajectory:
     replies: tuple[tuple[int, str, Speaker, bool], ...]
     outcomes: tuple[str, ...]
     forfeited_by: int | None
+    branch: BranchPoint | None = None
 
     def __post_init__(self) -> None:
         if problem := _problem(self):
@@ -243,7 +260,13 @@ def _problem(row: Trajectory) -> str | None:
 
 
 def from_episode(
-    episode: Episode, *, sample: int, provenance: Provenance, system: str | None = None, keep_logprobs: bool = True
+    episode: Episode,
+    *,
+    sample: int,
+    provenance: Provenance,
+    system: str | None = None,
+    keep_logprobs: bool = True,
+    branch: BranchPoint | None = None,
 ) -> Trajectory:
     """Returns an episode as a row; its record is replayed.
 
@@ -256,6 +279,7 @@ def from_episode(
       system: what the seat was shown before the first observation (`dfc.rollout.runner.system_prompt`), None for
         nothing.
       keep_logprobs: whether to store the log-probabilities of sampled tokens.
+      branch: where it plays on from, if it does.
 
     Raises:
       ReplayError: the rules contradict the record of an episode that did not fail.
@@ -290,6 +314,7 @@ def from_episode(
         replies=tuple((reply.seat, reply.text, reply.speaker, reply.well_formed) for reply in episode.replies),
         outcomes=episode.outcomes,
         forfeited_by=episode.forfeited_by,
+        branch=branch,
     )
 
 
@@ -361,8 +386,13 @@ _ARRAY_TYPES: Mapping[str, Any] = MappingProxyType(
 
 
 def to_table(rows: Iterable[Trajectory]) -> pa.Table:
-    """Returns trajectories as a pyarrow table of `SCHEMA`."""
+    """Returns trajectories as a pyarrow table of `SCHEMA`, with `BRANCH_COLUMNS` where one of them has a branch."""
+    rows = list(rows)
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+    branched = any(row.branch is not None for row in rows)
+    if branched:
+        places = [(None, None) if row.branch is None else row.branch for row in rows]
+        columns |= {name: [place[number] for place in places] for number, name in enumerate(BRANCH_COLUMNS)}
     for row in rows:
         for name in _PLAIN:
             columns[name].append(_STORED.get(name, _same)(getattr(row, name)))
@@ -371,17 +401,18 @@ def to_table(rows: Iterable[Trajectory]) -> pa.Table:
         columns["sampling"].append(canonical_json(row.provenance.sampling))
         for name in _OF_PROVENANCE:
             columns[name].append(getattr(row.provenance, name))
-    return pa.Table.from_pydict(columns, schema=SCHEMA)
+    return pa.Table.from_pydict(columns, schema=_BRANCH_SCHEMA if branched else SCHEMA)
 
 
 def to_trajectories(table: pa.Table) -> list[Trajectory]:
-    """Returns the rows of a table that has every column of `SCHEMA`; `to_table` inverted.
+    """Returns the rows of a table that has every column of `SCHEMA`, and may have others; `to_table` inverted.
 
     Raises:
       ValueError: values of a row contradict each other.
     """
     found = []
-    for values in table.select(COLUMNS).to_pylist():
+    kept = [*COLUMNS, *(name for name in BRANCH_COLUMNS if name in table.column_names)]
+    for values in table.select(kept).to_pylist():
         provenance = Provenance(sampling=json.loads(values["sampling"]), **{n: values[n] for n in _OF_PROVENANCE})
         plain = {name: values[name] for name in _PLAIN}
         for name, dtype in _ARRAY_TYPES.items():
@@ -392,7 +423,9 @@ def to_trajectories(table: pa.Table) -> list[Trajectory]:
             (r["seat"], r["text"], r["speaker"], r.get("well_formed") is not False) for r in plain["replies"]
         )
         plain["outcomes"] = tuple(plain["outcomes"])
-        found.append(Trajectory(provenance=provenance, **plain))
+        place = [values.get(name) for name in BRANCH_COLUMNS]
+        branch = None if None in place else BranchPoint(*place)
+        found.append(Trajectory(provenance=provenance, branch=branch, **plain))
     return found
 
 

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from dfc import files
 from dfc.data.trajectories import (
+    BRANCH_COLUMNS,
     COLUMNS,
     OLDER,
     SCHEMA,
@@ -419,9 +420,10 @@ def part_trajectories(path: Path) -> Iterator[Trajectory]:
     """Yields every row of one part, in its order; see `read_trajectories`."""
     with open_part(path) as file:
         start = 0
+        names = [*COLUMNS, *(name for name in BRANCH_COLUMNS if name in file.schema_arrow.names)]
         for number in range(file.metadata.num_row_groups):
             with _damage(path):
-                table = file.read_row_group(number, list(COLUMNS))
+                table = file.read_row_group(number, names)
             yield from _rows(path, start, table)
             start += table.num_rows
 

@@ -11,6 +11,7 @@ from jax.sharding import Mesh
 from dfc import validation
 from dfc.config import (
     BatchConfig,
+    Branch,
     Collect,
     CollectingRun,
     DivideFuseConquer,
@@ -120,7 +121,7 @@ def _others(config: PlayersRun, decoder: DecoderConfig) -> tuple[OtherModel, ...
     if isinstance(config, EvaluateTasks):
         if any(spec.who != config.model.path for spec in iteration.models_of(config)):
             return (OtherModel("policy that plays", decoder, size),)
-    elif isinstance(config, RlRun | Collect) and config.opponent not in ("initial", "itself", "pool"):
+    elif isinstance(config, RlRun | Collect | Branch) and config.opponent not in ("initial", "itself", "pool"):
         quantized = isinstance(config, RlRun) and config.adapter.base == "nf4"
         spec = player_specs.parse(config.opponent)
         if spec.kind == "model" and (quantized or spec.who != config.model.path):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from dfc.config import (
     BatchConfig,
+    Branch,
     BuildData,
     BuildDialogues,
     Collect,
@@ -29,7 +30,7 @@ from dfc.config import (
     TaskCurriculum,
     TinyPlayer,
 )
-from dfc.data import attempts
+from dfc.data import attempts, branches
 from dfc.data.task_groups import split_games
 from dfc.evaluation import pairing
 from dfc.evaluation.tasks import EvalSetting
@@ -165,9 +166,11 @@ def _episodes(config: Run) -> int:
     found = 0
     match config:
         case RlRun():
-            found = max(1, len(config.games)) * config.seeds_per_game * config.trajectories_per_seed
+            found = config.groups_per_iteration(max(1, len(config.games))) * config.trajectories_per_seed
         case CollectRound():
             found = config.steps * config.samples
+        case Branch():
+            found = len(branches.planned(config, "")) if config.trajectories else 0
         case Collect():
             found = len(attempts.planned(config.games, config))
         case EvaluateTasks():

@@ -9,6 +9,8 @@ Resume: what lies on the disk is not played again (`dfc.data.collection`); the c
 The policy is the run's model, or a demonstrator: a scripted player or a chat endpoint, whose games are written down in
 that model's tokens.
 
+The recipe branch is this one with games that begin at turns of recorded ones (`dfc.data.branches`).
+
 How it departs from the paper (Paprika, arXiv 2502.17543, section 3.2 and appendix E): trajectories in a wrong format,
 and those whose simulators failed, are kept and labelled instead of dropped; all samples of a task are played in one
 world, so that they can be compared (`docs/data.md`).
@@ -24,10 +26,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from dfc import multihost
-from dfc.config import Collect, RolloutConfig
-from dfc.data import attempts, collection
+from dfc.config import Branch, Collect, RolloutConfig
+from dfc.data import attempts, branches, collection
 from dfc.data.attempts import CollectionStatistics, TaskSample, TrajectorySummary
-from dfc.data.collection import Collection, PlayGames
+from dfc.data.collection import Branched, Collection, PlayGames
 from dfc.data.demonstrations import Demonstrations
 from dfc.data.task_groups import playing
 from dfc.data.trajectories import Provenance
@@ -45,16 +47,15 @@ RESULT = "collection.json"
 _MANY_CUT = 0.1  # of a game's trajectories, cut by limits outside of its rules, that are worth a word
 
 
-def run(config: Collect, folder: RunFolder, stop: Stop) -> None:
+def run(config: Collect | Branch, folder: RunFolder, stop: Stop) -> None:
     """Runs the recipe; resumes with what is missing."""
     if multihost.broadcast(folder.finished.exists()):
         print(f"{folder.path} holds this run, finished", flush=True)  # noqa: T201 - why nothing happens
         _show(config, folder)
         return
-    wanted = attempts.planned(config.games, config)
     with contextlib.ExitStack() as stack:
         players: Demonstrations | RolloutWorkers
-        if config.demonstrator:
+        if isinstance(config, Collect) and config.demonstrator:
             players = stack.enter_context(Demonstrations(playing(config), stop.look))
             play: PlayGames = players.play
         else:
@@ -67,9 +68,18 @@ def run(config: Collect, folder: RunFolder, stop: Stop) -> None:
             play = functools.partial(players.play, policy=weights, opponent=config.opponent)
         folder.note_device(players.device)
         provenance = collection.make_provenance(config, players.source)
+        branched: dict[TaskSample, Branched] = {}
+        if isinstance(config, Branch):
+            branched = multihost.on_all_hosts(functools.partial(branches.planned, config, provenance.model_hash))
+            plan = multihost.broadcast(branches.digest(branched))  # of other rows another collection is made
+            provenance = dataclasses.replace(provenance, sampling={**provenance.sampling, "branches": plan})
+            wanted = list(branched)
+        else:
+            wanted = attempts.planned(config.games, config)
         folder.mend()
         costs = Costs(folder)
-        with Collection(config, play, folder.path / collection.FOLDER, provenance) as collected:
+        place = folder.path / collection.FOLDER
+        with Collection(config, play, place, provenance, branched=branched) as collected:
             done = len(wanted) - len(collected.missing(wanted))
             if folder.writes:
                 print(f"{_counted(wanted)}; {done} of them are on disk", flush=True)  # noqa: T201 - progress
@@ -179,7 +189,7 @@ def hints(games: Mapping[str, Mapping[str, Any]], rollout: RolloutConfig) -> lis
     return found
 
 
-def _show(config: Collect, folder: RunFolder) -> None:
+def _show(config: Collect | Branch, folder: RunFolder) -> None:
     """Prints the result and where to look."""
     if not folder.writes:
         return

@@ -97,7 +97,7 @@ def write(
     """
     found = warnings.of_run(run) if found is None else found
     recipe = (run.config or {}).get("recipe", "divide_fuse_conquer")
-    collects, method = recipe == "collect", recipe == "divide_fuse_conquer"
+    collects, method = recipe in ("collect", "branch"), recipe == "divide_fuse_conquer"
     clock, compared = _clock(run.metrics), comparisons(run)
     last = run.metrics[-1] if run.metrics else None
     now = last["step"] if last and status.state != "finished" else None

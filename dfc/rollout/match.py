@@ -24,6 +24,7 @@ from dfc.inference.engine import Engine
 from dfc.inference.slots import EngineReply
 from dfc.models.chat import ChatTokenizer
 from dfc.players.remote import ChatMessage, Remote
+from dfc.rollout.openings import Opening
 from dfc.rollout.transcript import NO_VERSION, SeatTranscript
 
 THINK_PROMPT = (
@@ -64,6 +65,7 @@ class EpisodeSpec:
       group: copied to the episode.
       seed: of everything random in this episode: tokens of both seats, disturbances, a scripted opponent's choices.
       epsilon: probability that an action of the policy is replaced by a random legal one.
+      opening: what was played before, if the game does not begin at its beginning.
     """
 
     game: str
@@ -73,6 +75,7 @@ class EpisodeSpec:
     group: int
     seed: int
     epsilon: float = 0.0
+    opening: Opening | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -209,7 +212,7 @@ class Match:
 
     def start(self) -> Waits | None:
         """Starts the game; returns whom it waits for, None if it is over."""
-        return self._move(lambda: self._guard("game.reset", None, self.game.reset, self.spec.game_seed))
+        return self._move(self._begin)
 
     def on_engine_reply(self, reply: EngineReply) -> Waits | None:
         """Takes the engine's reply; returns whom the game waits for, None if it is over."""
@@ -218,6 +221,34 @@ class Match:
     def on_remote_reply(self) -> Waits | None:
         """Takes the reply of a call that is done; returns whom the game waits for, None if it is over."""
         return self._move(self._take_remote_reply)
+
+    def _begin(self) -> None:
+        self._guard("game.reset", None, self.game.reset, self.spec.game_seed)
+        if self.spec.opening is not None:
+            self._replay(self.spec.opening)
+
+    def _replay(self, opening: Opening) -> None:
+        """Plays the replies of an opening; every conversation is then what it was when they were played."""
+        recorded, own = opening.sample, self.spec.seat
+        for number, reply in enumerate(opening.replies):
+            seat = self.game.to_move
+            if seat != reply.seat:
+                raise _Failed(f"reply {number} of the opening is of seat {reply.seat}, but seat {seat} moves")
+            self._note_aside(seat)
+            transcript = self.transcripts.get(seat)
+            if transcript is not None and not (seat == own and recorded is not None):
+                self._observe(transcript, seat)
+                transcript.add_context(self.context.tokenizer.encode_reply(reply.text))
+                transcript.closed = False
+            elif seat in self.messages:
+                content = self._guard("game.observation", seat, self.game.observation, seat)
+                said = ChatMessage(role="assistant", content=reply.text)
+                self.messages[seat] += [ChatMessage(role="user", content=content), said]
+            self._step(seat, reply.text, reply.speaker, formed=reply.well_formed)
+        if self.game.to_move != own or self.game.aside:
+            raise _Failed(f"the opening must end before a turn of seat {own} that is no aside")
+        if recorded is not None:
+            self.transcripts[own].begin_with(recorded)
 
     # ---- slots ------------------------------------------------------------------------------------------------------
 
@@ -320,7 +351,7 @@ class Match:
                 if self._play_outside_engine(seat):
                     return "remote"
                 continue
-            transcript.add_context(self._guard("game.observation", seat, self._render, transcript, seat))
+            self._observe(transcript, seat)
             if self._overrun(seat):
                 self._out_of_context(seat)
                 return None
@@ -379,6 +410,12 @@ class Match:
         elif isinstance(player, Remote):
             system = None if simulator else context.system
             self.messages[seat] = [] if system is None else [ChatMessage(role="system", content=system)]
+
+    def _observe(self, transcript: SeatTranscript, seat: int) -> None:
+        """Adds what a seat is shown now, unless the end of its recorded conversation is that already."""
+        if not transcript.observed:
+            transcript.add_context(self._guard("game.observation", seat, self._render, transcript, seat))
+        transcript.observed = False
 
     def _render(self, transcript: SeatTranscript, seat: int) -> list[int]:
         tokenizer, game = self.context.tokenizer, self.game
@@ -467,11 +504,12 @@ class Match:
         self._end_aside(seat)
         self.game.truncate()
 
-    def _step(self, seat: int, text: str, speaker: Speaker | None = None) -> None:
+    def _step(self, seat: int, text: str, speaker: Speaker | None = None, *, formed: bool | None = None) -> None:
         game = self.game
         if speaker is None:
             speaker = "policy" if seat == self.spec.seat else "opponent" if seat < game.seats else "simulator"
-        formed = speaker in ("replaced", "simulator") or self._well_formed(seat, text)
+        if formed is None:
+            formed = speaker in ("replaced", "simulator") or self._well_formed(seat, text)
         try:
             verdict = game.step(text) if formed else game.step(text, well_formed=False)
         except Exception as error:

@@ -33,7 +33,12 @@ def play_episode(
       opponent: the name of the other player in records.
       simulator: who plays all simulators; None: the game's scripts.
       look: called while a remote player is waited for; once it raises `Interrupted`, so does this.
+
+    Raises:
+      ValueError: the spec has an opening.
     """
+    if spec.opening is not None:
+        raise ValueError("a game that begins with an opening is played by an engine (dfc.rollout.runner)")
     game = registry.make(spec.game, **spec.options)
     scripts = scripted.simulators(game) if simulator is None else {}
     seated = [*players, *(simulator or scripts[role] for role in game.simulators)]

@@ -28,6 +28,7 @@ class SeatTranscript:
         weights that sampled them, -1 elsewhere. constrained: the replies that were restricted: where each begins, its
         length, and what it was restricted to.
       closed: whether the last reply ended with an end-of-turn token.
+      observed: whether the last tokens are what the seat is shown before its next reply.
       sampling: how it samples; None: as the engine does by default.
     """
 
@@ -41,6 +42,7 @@ class SeatTranscript:
     versions: list[int] = dataclasses.field(default_factory=list)
     constrained: list[tuple[int, int, ActionTrie]] = dataclasses.field(default_factory=list)
     closed: bool = False
+    observed: bool = False
     sampling: SamplingConfig | None = None
     _parked: Parked | None = None
     _actions: ActionTrie | None = None  # of the reply that was asked for
@@ -58,6 +60,14 @@ class SeatTranscript:
         self.mask += [False] * count
         self.sampled_logprobs += [0.0] * count
         self.versions += [NO_VERSION] * count
+
+    def begin_with(self, recorded: Sample) -> None:
+        """Takes a conversation as it was recorded, up to what the seat was shown before its next reply."""
+        self.token_ids, self.mask = recorded.token_ids.tolist(), recorded.mask.tolist()
+        self.sampled_logprobs = recorded.sampled_logprobs.tolist()
+        known = recorded.versions
+        self.versions = [NO_VERSION] * len(self.token_ids) if known is None else known.tolist()
+        self.observed = True
 
     def ask(self, max_reply_length: int, actions: ActionTrie | None) -> int:
         """Asks the engine for a reply, in a free slot if it holds none; returns the slot.

@@ -18,7 +18,7 @@ import jax
 
 from dfc.checkpoint import Checkpointer
 from dfc.config import RlRun, SamplingConfig
-from dfc.errors import CheckpointError, DivergenceError, Interrupted, TrainingError
+from dfc.errors import CheckpointError, Interrupted, TrainingError
 from dfc.models import huggingface
 from dfc.models.config import DecoderConfig
 from dfc.models.lora import LoraConfig
@@ -138,7 +138,7 @@ class Run:
 
     @contextlib.contextmanager
     def interruptible(self, state: State) -> Iterator[None]:
-        """Saves the state as it was before, if a stop or a refused update ends what is done inside.
+        """Saves the state as it was before, if a stop, a refused update or games that all failed end what is inside.
 
         Until its last call that may be interrupted, the inside changes neither the state nor its arrays. At the
         beginning of a stage, where it does (a fuse), the checkpoint that the last stage ended with is the one to resume
@@ -147,7 +147,7 @@ class Run:
         before = self.folder.sizes()
         try:
             yield
-        except (Interrupted, DivergenceError):
+        except (Interrupted, TrainingError):  # such as an opponent that is down
             self.folder.rewind(before)
             if self.saved != _number(state) and not _gone(state.best):
                 self.save(state)

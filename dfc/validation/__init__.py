@@ -169,16 +169,17 @@ def _rows_problem(config: TrainingRun, shards: int) -> str:
 
 def notices(config: Run) -> list[str]:
     """Returns what a person should know of a valid configuration before it runs, one line each."""
+    found = reinforcement.notices(config) if isinstance(config, RlRun) else []
     if not isinstance(config, GamesRun) or not (limit := config.rollout.max_actions):
-        return []
+        return found
     max_game_length = {
         game_id: registry.make(game_id, **options).max_game_length for game_id, options in config.games.items()
     }
     stopped = [f"{game_id} {actions}" for game_id, actions in max_game_length.items() if actions > limit]
     if not stopped:
-        return []
+        return found
     what = "longer games are stopped there; whoever is ahead wins where the game can tell, otherwise they do not count"
-    return [f"rollout.max_actions={limit} is below the longest play of {', '.join(stopped)}: {what}"]
+    return [*found, f"rollout.max_actions={limit} is below the longest play of {', '.join(stopped)}: {what}"]
 
 
 def path_problems(config: Run) -> list[str]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from dfc.config import (
+    Branch,
     CollectConfig,
     EndpointConfig,
     Evaluate,
@@ -95,6 +96,8 @@ def _specs(config: PlayersRun) -> tuple[list[tuple[_Seat, PlayerSpec]], list[str
         seats.append(_Seat("opponent", config.opponent, OPPONENT, _OPPONENTS))
     if isinstance(config, RlRun):
         seats.append(_Seat("opponent", config.opponent, OPPONENT, _OPPONENTS_OF_TRAINING))
+    elif isinstance(config, Branch):
+        seats.append(_Seat("opponent", config.opponent, OPPONENT, _OPPONENTS))
     elif (collect := _collecting(config)) is not None:
         settings, path = collect
         seats.append(_Seat(f"{path}opponent", settings.opponent, OPPONENT, _OPPONENTS))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dfc.config import (
+    Branch,
     BuildData,
     BuildDataConfig,
     Collect,
@@ -71,7 +72,12 @@ def problems(config: Run) -> list[str]:
 
 def _section(config: Run, stage: str) -> _Section | None:
     """Returns the settings of a stage that a recipe goes through, and where they are; None if it does not."""
-    own = {"collect": Collect, "build_data": BuildData, "rpo": Preference, "evaluate_tasks": EvaluateTasks}.get(stage)
+    own = {
+        "collect": Collect | Branch,
+        "build_data": BuildData,
+        "rpo": Preference,
+        "evaluate_tasks": EvaluateTasks,
+    }.get(stage)
     if own is not None and isinstance(config, own):
         return _Section(config, "")
     if isinstance(config, Paprika | TaskCurriculum) and stage in config.stages:
@@ -82,7 +88,7 @@ def _section(config: Run, stage: str) -> _Section | None:
 def path_problems(config: Run) -> list[str]:
     """Returns which folders that these recipes read do not exist."""
     wanted, found = [], []
-    if isinstance(config, BuildData):
+    if isinstance(config, BuildData | Branch):
         wanted.append(("trajectories", config.trajectories, "name the run that collected them"))
     if isinstance(config, RowsRun):
         wanted.append(("data", config.data, "name what build_data made, or a file of conversations"))
@@ -131,10 +137,13 @@ def _split_problems(key: str, split: str, games: Games) -> list[str]:
 def _collect_problems(config: Run, collect: TaskCollectionConfig, path: str, games: Games) -> list[str]:
     found = _split_problems(f"{path}split", collect.split, games)
     for game, options in games.items():
-        if not registry.make(game, **options).info.splits and not collect.tasks:
+        played = not isinstance(config, Branch)  # and not recorded before
+        if played and not registry.make(game, **options).info.splits and not collect.tasks:
             found.append(f"{path}tasks=0: {game} has no splits, so say how many deals to play")
     if isinstance(collect, CollectConfig):
         found += _unknown_games(f"{path}samples_of", collect.samples_of)
+    if isinstance(config, Branch) and config.turns == "first" and config.turns_per_dialogue:
+        found.append(f"turns_per_dialogue={config.turns_per_dialogue}: is of turns='all'; leave it at 0")
     found += _samples_problems(config, collect, path, games)
     return found or (_group_problems(config, games) if isinstance(config, TaskCurriculum) else [])
 

@@ -1,0 +1,91 @@
+"""A teacher that is a chat endpoint: a server that is gone stops the run, which resumes where it was."""
+
+import contextlib
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+from chat_server import fails, says, serving
+
+from dfc.config import (
+    AcceptanceConfig,
+    BatchConfig,
+    CheckpointConfig,
+    EndpointConfig,
+    Grpo,
+    GrpoConfig,
+    MatchesConfig,
+    RolloutConfig,
+)
+from dfc.errors import TrainingError
+from dfc.recipes import grpo
+from dfc.runs.run_folder import RunFolder
+from dfc.runs.stop_signals import Stop
+
+PLACE = f"{Path(__file__).parent / 'sound_games.py'}:Unasked"
+
+
+def configured(url, **changes):
+    config = Grpo(
+        games={PLACE: {}},
+        rollout=RolloutConfig(slots=4, max_length=128, max_reply_length=6, stop=("]",), legal_only=True),
+        batch=BatchConfig(row_length=128, micro_batch_rows=4),
+        seeds_per_game=2,
+        trajectories_per_seed=2,
+        epsilon=0.0,
+        opponent=f"{url}#m",
+        endpoints={"opponent": EndpointConfig(retries=1, backoff=0.0, concurrency=1)},
+        learner_roles={PLACE: "teller"},
+        teacher_errors="replace",
+        acceptance=AcceptanceConfig(rule="always", games=2),
+        grpo=GrpoConfig(updates_per_iteration=1, kl_coefficient=0.0),
+        evaluation=MatchesConfig(games=2),
+        checkpoint=CheckpointConfig(every=10),
+        iterations=3,
+    )
+    return dataclasses.replace(config, **changes)
+
+
+def run(path, config):
+    with RunFolder.open(path, config, command="test") as folder:
+        grpo.run(config, folder, Stop())
+
+
+def lines(path, stream):
+    return [json.loads(line) for line in (path / f"{stream}.jsonl").read_text().splitlines()]
+
+
+def test_a_teacher_that_is_down_stops_the_run_and_the_same_command_resumes(tmp_path, capsys):
+    asked, down = [], [12]  # requests that are answered before the server fails
+
+    def answers(handler, body):
+        asked.append(body)
+        reply = says("[1]") if len(asked) <= down[0] else fails(503)
+        reply(handler, body)
+
+    with serving(usual=answers) as server:
+        config = configured(server.url)
+        with pytest.raises(TrainingError) as error:
+            run(tmp_path / "run", config)
+        text = str(error.value)
+        assert "every game failed, the first with: opponent " in text
+        assert "status 503" in text
+        before = lines(tmp_path / "run", "metrics")
+        assert 0 < len(before) < 3
+        down[0] = 10**6
+        capsys.readouterr()
+        run(tmp_path / "run", config)
+        # The iterations before the failure are not made again, although the next checkpoint was due after ten.
+        assert f"resuming after step {len(before)};" in capsys.readouterr().out
+        whole = lines(tmp_path / "run", "metrics")
+        assert [line["step"] for line in whole] == [1, 2, 3]
+        assert whole[: len(before)] == before
+        run(tmp_path / "whole", config)
+    one, other = (lines(tmp_path / name, "episodes") for name in ("run", "whole"))
+    failed = {record["iteration"] for record in one if "failure" in record}
+    keep = [record for record in one if record["iteration"] not in failed]
+    assert keep == [record for record in other if record["iteration"] not in failed]
+    assert (tmp_path / "run" / "finished.json").exists()
+    with contextlib.suppress(FileNotFoundError):
+        assert "failures/opponent" in json.loads((tmp_path / "run" / "costs.json").read_text())
