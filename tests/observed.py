@@ -15,6 +15,7 @@ from pathlib import Path
 from unittest import mock
 
 import pyarrow.parquet as pq
+from dialogue_samples import collection, lines, published, taboo
 from offline_rows import pairs, sequences, write_pairs, write_sft
 from stand_ins import BUNDLED, Asked, Tape, TapeFolder, stand_ins
 from trajectory_rows import PROVENANCE, row
@@ -26,6 +27,7 @@ from dfc.config import (
     BatchConfig,
     BatchShape,
     BuildData,
+    BuildDialogues,
     CheckpointConfig,
     Collect,
     CollectConfig,
@@ -43,6 +45,7 @@ from dfc.config import (
     GrpoConfig,
     MatchesConfig,
     MeshConfig,
+    Minigames,
     ModelConfig,
     OpponentPoolConfig,
     OptimizerConfig,
@@ -123,6 +126,26 @@ def conversations(kind):
     return str(path)
 
 
+@functools.cache
+def dialogues(tasks=8):
+    """Places with dialogues: games of two players, won sooner or later, lost and aborted, and published ones.
+
+    Some of the latter were asked aside, one is long, and one ends with a question.
+    """
+    ends = [(True,), ("no", True), ("a", "b", "c"), ("no", None)]
+    for number, player in enumerate(("first", "second")):
+        some = [taboo(task, ends[(task * (number + 1) + n) % 4]) for task in range(tasks) for n in range(3)]
+        collection(_PLACE / f"dialogues_{tasks}" / player, some, model=player)
+    asked = ("rules", "Ok.", "ASIDE: a?", "ASIDE: no", "ASIDE: b?", "ASIDE: yes", "ME: where?")
+    rows_ = [published(*asked, f"ANSWER: {n}", game="privateshared", task=n, model="third") for n in range(tasks)]
+    for n in range(tasks):
+        for m, end in enumerate(("success", "failure", "aborted")):
+            rows_ += [published(f"rules {n}", f"guess: {m}", game="wordle", outcome=end, task=n, model=f"{m}")]
+    rows_ += [published("rules", "x" * 1100), published("rules", "a", "who answers?")]
+    file = lines(_PLACE / f"dialogues_{tasks}.jsonl", *rows_)
+    return (*(str(_PLACE / f"dialogues_{tasks}" / player) for player in ("first", "second")), str(file))
+
+
 # ---- tapes -----------------------------------------------------------------------------------------------------------
 
 
@@ -158,6 +181,8 @@ def record(config):
         tape.add("groups", file.read_text(encoding="utf-8"))
     for file in sorted(path.glob("data/*.parquet")):
         tape.add("rows", pq.read_table(file).to_pylist())
+    for file in sorted(path.glob("data/*.jsonl")):
+        tape.add(file.name, file.read_text(encoding="utf-8"))
     return tape.events
 
 
@@ -210,6 +235,8 @@ def bases():
         "collect": Collect(**collecting, samples=2, samples_of={}),
         "collect_round": CollectRound(**collecting, steps=8, samples=2),
         "build_data": BuildData(trajectories=collected()),
+        "build_dialogues": BuildDialogues(sources=dialogues(), held_out=0.25, cut_unanswered=True),
+        "minigames": Minigames(rows=64, held_out=0.25),
         "sft": Sft(**_TRAINED, **_SFT, data=rows("sft")),
         "preference": Preference(**_TRAINED, **_SFT, data=rows("pairs")),
         "evaluate_tasks": EvaluateTasks(
@@ -293,10 +320,17 @@ def values():
         "reference": ("tiny_player",),
         "grouping.order": (tuple(reversed(GroupingConfig().order)),),
         "grouping.groups": ((("GuessTheNumber-v0",), ("TicTacToe-v0",)),),
-        "*groups": (("wordle",), ("bandit",)),
-        "*leave_out": (("bandit",), ("wordle",)),
+        "*groups": (("wordle",), ("bandit",), ("clem_taboo",)),
+        "*leave_out": (("bandit",), ("wordle",), ("clem_wordle",)),
         "*rejected_failures": (("malformed",),),
         "trajectories": (collected("fewer", 3), 3),
+        "sources": (dialogues(7),),
+        "wanted": (("sft",),),
+        "threshold": (60.0,),
+        "thresholds": ({"clem_taboo": 60.0},),
+        "aborted_negatives": (("clem_taboo",),),
+        "pairs_without": (("clem_taboo",),),
+        "first_turn_pairs": ({"clem_taboo": 1},),
         "collected": (collected("fewer", 3),),
         "data": (rows("sft", 1), rows("pairs", 1)),
         "*attention": ("splash",),  # auto is xla here, and cudnn needs an NVIDIA device

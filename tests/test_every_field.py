@@ -15,7 +15,7 @@ from dfc.errors import DfcError
 from dfc.launch.overrides import all_keys
 
 # Settings of which one value lets a run end with an error: when an update, a row or a lack of rows is refused.
-REFUSALS = {"max_growth", "max_update", "max_row_bytes", "needed"}
+REFUSALS = {"max_growth", "max_update", "max_row_bytes", "needed", "cut_unanswered"}
 
 
 def get(section, key):
