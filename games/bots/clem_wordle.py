@@ -5,6 +5,7 @@ clues as well, where there is a clue.
 """
 
 import functools
+from collections.abc import Sequence
 
 from dfc.games.bots.bot import GameBots, any_of
 from dfc.games.bots.wordle import best_word, possible_words
@@ -27,7 +28,7 @@ def _simple(game: ClemWordle, seat: int, rng: GameRng) -> str:
     """Guesses a random word that agrees with all feedback; as a critic agrees with such words."""
     if seat == CRITIC:
         return _opinion(_fits(game))
-    found = possible_words(LENGTH, standard=True, turns=tuple(game.turns))
+    found = _allowed(game, possible_words(LENGTH, standard=True, turns=tuple(game.turns)))
     refused = _refused(game)
     return _guess(any_of([word for word in found if word != refused] or found, rng))
 
@@ -42,8 +43,16 @@ def _strong(game: ClemWordle, seat: int, rng: GameRng) -> str:
     if seat == CRITIC and isinstance(game, ClemWordleWithCritic):
         return _opinion(game.proposal in fitting if fitting else _fits(game))
     if fitting:
-        return _guess(any_of(fitting, rng))
-    return _guess(best_word(LENGTH, standard=True, turns=tuple(game.turns)))
+        return _guess(any_of(_allowed(game, fitting), rng))
+    best = best_word(LENGTH, standard=True, turns=tuple(game.turns))
+    if best in game.allowed():
+        return _guess(best)
+    return _guess(any_of(_allowed(game, possible_words(LENGTH, standard=True, turns=tuple(game.turns))), rng))
+
+
+def _allowed(game: ClemWordle, found: Sequence[str]) -> Sequence[str]:
+    """Returns those words that may be guessed, or all that may if none: a file of instances has a list of its own."""
+    return [word for word in found if word in game.allowed()] or sorted(game.allowed())
 
 
 def _guess(word: str) -> str:

@@ -27,8 +27,8 @@ def _simple(game: GuessWhat, seat: int, rng: GameRng) -> str:
     if seat == ANSWERER:
         return _answer(game, alike=1.0)
     left = _left(game)
-    if len(left) <= 2 or game.round == game.rounds:
-        return f"{GUESS} {any_of(sorted(left), rng)}"
+    if len(left) <= 2 or game.round == game.rounds or not splitting(left):
+        return f"{GUESS} {bare(any_of(sorted(left), rng))}"
     return f"{QUESTION} {any_of(list(splitting(left)), rng)}"
 
 
@@ -37,8 +37,8 @@ def _strong(game: GuessWhat, seat: int, rng: GameRng) -> str:
     if seat == ANSWERER:
         return _answer(game, alike=_ALIKE)
     left = _left(game)
-    if len(left) == 1 or game.round == game.rounds:
-        return f"{GUESS} {any_of(sorted(left), rng)}"
+    if len(left) == 1 or game.round == game.rounds or not splitting(left):
+        return f"{GUESS} {bare(any_of(sorted(left), rng))}"
     worth = {
         question: (max(map(questions_needed, (some, left - some))), abs(2 * len(some) - len(left)))
         for question, some in splitting(left).items()

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar, Unpack
 
-from dfc.games.dialogue.adventure_maps import DIFFICULTIES, GOALS, adventures, invented
+from dfc.games.dialogue.adventure_maps import DIFFICULTIES, adventures, invented
 from dfc.games.dialogue.adventure_world import Adventure, World
 from dfc.games.dialogue.dialogue_game import LONGEST, DialogueGame, after_tag
 from dfc.games.game import Common, Outcome
@@ -75,21 +75,31 @@ class AdventureGame(DialogueGame):
     splits: ClassVar[Mapping[str, int]] = {name: size // 2 * len(_SETTINGS) for name, size in _MAPS}
 
     def __init__(
-        self, *, split: str = "test", rounds: int = 50, invented_words: bool = False, **common: Unpack[Common]
+        self,
+        *,
+        split: str = "test",
+        rounds: int = 50,
+        invented_words: bool = False,
+        instances: str = "",
+        **common: Unpack[Common],
     ) -> None:
-        super().__init__(split=split, rounds=rounds, **common)
+        if invented_words and instances:
+            raise ValueError("invented_words is for this package's own instances; leave `instances` empty or it False")
+        super().__init__(split=split, rounds=rounds, instances=instances, **common)
         self.invented_words = invented_words
         self.world = self._world()
         self.refused = 0
 
-    @property
-    def experiment(self) -> str:
-        """Difficulty, form of the replies and whether only two things can be carried, one of `EXPERIMENTS`."""
-        return EXPERIMENTS[self.task % len(EXPERIMENTS)] if self.task >= 0 else ""
+    def _experiment(self) -> str:
+        """Returns difficulty, form of the replies and whether only two things can be carried, one of `EXPERIMENTS`."""
+        return EXPERIMENTS[self.task % len(EXPERIMENTS)]
 
     @property
     def planning(self) -> bool:
         """Whether a reply must have a line of plans below its action."""
+        found = self._from_file()
+        if found is not None:
+            return bool(found.fields["planning"])
         return _SETTINGS[self.task % len(_SETTINGS)][1]
 
     def action(self, command: str, plan: str = "look") -> str:
@@ -114,6 +124,9 @@ class AdventureGame(DialogueGame):
     # ---- the rules ------------------------------------------------------------------------------------------------
 
     def _world(self) -> World:
+        found = self._from_file()
+        if found is not None:
+            return World(found.fields["adventure"], found.fields["hands"])
         task = max(self.task, 0)
         adventure = adventure_of(self.split, task)
         hands = _SETTINGS[task % len(_SETTINGS)][2]
@@ -173,7 +186,7 @@ class AdventureGame(DialogueGame):
     def _play(self, action: str) -> int | tuple[Outcome, ...]:
         command = action.split("\n", maxsplit=1)[0].removeprefix(TAG).strip()
         if self.world.verb(command)[0] == "done":
-            return self._team(Outcome.WIN if self.world.reached() == GOALS else Outcome.LOSS)
+            return self._team(Outcome.WIN if self.world.reached() == len(self.world.adventure.goals) else Outcome.LOSS)
         answer, carried_out = self.world.do(command)
         self.refused += not carried_out
         if not self._next_round():
@@ -182,7 +195,7 @@ class AdventureGame(DialogueGame):
         return 0
 
     def _quality(self) -> float:
-        return 100.0 * self.world.reached() / GOALS
+        return 100.0 * self.world.reached() / len(self.world.adventure.goals)
 
     def _position(self) -> dict[str, Any]:
         return {"refused": self.refused, "world": self.world.state()}

@@ -196,7 +196,8 @@ class World:
             f"the {self.names[thing]} {self._in(place)} the {self.adventure.places[place].name}"
             for thing, place in self.adventure.goals
         ]
-        return f"{self.vocabulary.verbs.get('put', 'put')} {', '.join(parts[:-1])} and {parts[-1]}"
+        listed_ = " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+        return f"{self.vocabulary.verbs.get('put', 'put')} {listed_}"
 
     def describe(self) -> str:
         """Returns what the player sees in the room."""

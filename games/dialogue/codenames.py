@@ -153,22 +153,32 @@ class Codenames(DialogueGame):
     grammar: ClassVar[str] = "CLUE: ... with a second line TARGETS: ..., or GUESS: ..."
     splits: ClassVar[Mapping[str, int]] = {name: size * len(EXPERIMENTS) for name, size in _SIZES.items()}
 
-    def __init__(self, *, split: str = "test", **common: Unpack[Common]) -> None:
-        super().__init__(split=split, rounds=_BOARD, **common)  # each round reveals a word at least
+    def __init__(self, *, split: str = "test", instances: str = "", **common: Unpack[Common]) -> None:
+        # Each round reveals a word at least.
+        super().__init__(split=split, rounds=_BOARD, instances=instances, **common)
         self.kinds: dict[str, str] = {}
         self.revealed: list[str] = []
         self.clue = ""
         self.targets: list[str] = []
 
-    @property
-    def experiment(self) -> str:
-        """What is varied: a key of `EXPERIMENTS`."""
-        return list(EXPERIMENTS)[self.task % len(EXPERIMENTS)] if self.task >= 0 else ""
+    def _experiment(self) -> str:
+        """Returns what is varied: a key of `EXPERIMENTS`."""
+        return list(EXPERIMENTS)[self.task % len(EXPERIMENTS)]
+
+    def difficulty(self) -> int:
+        """Returns how many words the opponents reveal after each round."""
+        found = self._from_file()
+        if found is None:
+            return EXPERIMENTS[self.experiment].difficulty
+        revealed: int = found.fields["difficulty"]
+        return revealed
 
     def hidden(self, *kinds: str) -> list[str]:
         """Returns the words that lie open, those of some kinds or all, in the order of the board."""
         gone = set(self.revealed)
-        return [word for word, kind in self.kinds.items() if word not in gone and (not kinds or kind in kinds)]
+        if not kinds:
+            return [word for word in self.kinds if word not in gone]
+        return [word for word, kind in self.kinds.items() if kind in kinds and word not in gone]
 
     def extract(self, reply: str) -> str | None:
         """Returns the lines that are said aloud, without empty ones, or None if there are none."""
@@ -191,13 +201,17 @@ class Codenames(DialogueGame):
 
     def _set_up(self, rng: GameRng) -> None:
         del rng  # the task's number decides
-        self.kinds = dict(_boards()[self.split][self.task])
+        found = self._from_file()
+        self.kinds = dict(_boards()[self.split][self.task] if found is None else found.fields["kinds"])
         self.revealed, self.clue, self.targets = [], "", []
         self._tell(GIVER, self._words())
 
     def _words(self) -> str:
         said = {OWN: "your team's", OPPONENT: "the opponents'", NEUTRAL: "neutral", ASSASSIN: "the assassin's"}
-        return "\n".join(f"Open words, {said[kind]}: {', '.join(self.hidden(kind)) or 'none'}" for kind in KINDS)
+        words: dict[str, list[str]] = {kind: [] for kind in KINDS}
+        for word in self.hidden():
+            words[self.kinds[word]].append(word)
+        return "\n".join(f"Open words, {said[kind]}: {', '.join(words[kind]) or 'none'}" for kind in KINDS)
 
     def _rules(self, seat: int) -> str:
         if seat == GIVER:
@@ -229,7 +243,7 @@ class Codenames(DialogueGame):
         giver = self._mover() == GIVER
         clue, words = _parts(action)
         problem = self.clue_problem(clue) if giver else None
-        if problem is None and not set(words) <= set(self.hidden()):
+        if problem is None and not all(word in self.kinds and word not in self.revealed for word in words):
             problem = f"A word named {NOT_THERE} the open words."
         if problem is None and len(set(words)) < len(words):
             problem = "A word is named twice."
@@ -254,7 +268,7 @@ class Codenames(DialogueGame):
         if end is not None:
             return end
         open_words = self.hidden(OPPONENT)
-        for _ in range(min(EXPERIMENTS[self.experiment].difficulty, len(open_words))):
+        for _ in range(min(self.difficulty(), len(open_words))):
             word = open_words.pop(self.rng.randrange(len(open_words)))
             self.revealed.append(word)
             self._tell_all(f"The opponents reveal {word}.")
@@ -266,9 +280,10 @@ class Codenames(DialogueGame):
         return GIVER
 
     def _ended(self) -> tuple[Outcome, ...] | None:
-        if not self.hidden(OWN):
+        left = {self.kinds[word] for word in self.hidden()}
+        if OWN not in left:
             return self._team(Outcome.WIN)
-        lost = not self.hidden(OPPONENT) or any(self.kinds[word] == ASSASSIN for word in self.revealed)
+        lost = OPPONENT not in left or any(self.kinds[word] == ASSASSIN for word in self.revealed)
         return self._team(Outcome.LOSS) if lost else None
 
     def legal_actions(self) -> list[str]:
@@ -288,9 +303,11 @@ class Codenames(DialogueGame):
                 meant.setdefault(name, []).append(word)
         open_words = tuple(self.hidden())
         allowed = (name for name in meant if _clue_problem(name, open_words) is None)
-        return [f"CLUE: {name}\nTARGETS: {', '.join(meant[name])}" for name in allowed] or [
-            f"CLUE: thing\nTARGETS: {own[0]}"
-        ]
+        listed = [f"CLUE: {name}\nTARGETS: {', '.join(meant[name])}" for name in allowed]
+        if listed:
+            return listed
+        fallback = next(name for name in ("thing", *groups()) if _clue_problem(name, open_words) is None)
+        return [f"CLUE: {fallback}\nTARGETS: {own[0]}"]
 
     def _quality(self) -> float:
         return 100.0 if self.outcomes is not None and self.outcomes[0] is Outcome.WIN else 0.0

@@ -5,9 +5,11 @@ departs from stands in its own file. Prompts and word lists are ours.
 """
 
 import abc
+import dataclasses
 from typing import Any, ClassVar, Unpack
 
-from dfc.games.game import Common, Outcome
+from dfc.games.dialogue import original
+from dfc.games.game import Common, GameInfo, Outcome
 from dfc.games.parsing import spoken
 from dfc.games.task import Task
 
@@ -33,6 +35,15 @@ def after_tag(line: str, tag: str) -> str | None:
     return line.removeprefix(tag).strip() or None if line.startswith(tag) else None
 
 
+def tagged(tag: str, said: str) -> str:
+    """Returns a canonical action: a tag and what stands behind it, no longer than what is read of a reply.
+
+    >>> tagged("CLUE:", "something wet")
+    'CLUE: something wet'
+    """
+    return f"{tag} {said}".strip()[:LONGEST].rstrip()
+
+
 class DialogueGame(Task):
     """A task for a team whose replies are one line each, behind the tag of the seat's role.
 
@@ -40,9 +51,13 @@ class DialogueGame(Task):
     (`Outcome.INVALID`, `forfeited_by`, `abort_reason`). What is readable and against the rules is up to a subclass: an
     `_objection`, a loss that `_play` returns, or an abort (`_abort`).
 
+    A file of instances (`instances`) takes the place of this package's own ones: they are the tasks of `split`,
+    whichever that is, in the file's order.
+
     A subclass sets `tags` and `player_roles`, and implements `_set_up`, `_rules`, `_play`, `legal_actions`, `_quality`,
-    `_position` and `_set_position`. `_play` counts rounds with `_next_round`. For a single player it sets `seats = 1`
-    and `team = False`; where a role replies otherwise in another phase it overrides `tag`, or `extract` and `_read`.
+    `_position` and `_set_position`; `_from_file` gives it the task's instance of the file. `_play` counts rounds with
+    `_next_round`. For a single player it sets `seats = 1` and `team = False`; where a role replies otherwise in another
+    phase it overrides `tag`, or `extract` and `_read`.
 
     Attributes:
       rounds: how many there are; `max_turns` is as many times `turns_per_round`.
@@ -60,16 +75,61 @@ class DialogueGame(Task):
     # Replies that a round has.
     turns_per_round: ClassVar[int] = 2
 
-    def __init__(self, *, split: str, rounds: int, **common: Unpack[Common]) -> None:
+    def __init__(self, *, split: str, rounds: int, instances: str = "", **common: Unpack[Common]) -> None:
+        """Makes a game.
+
+        Args:
+          split: whose tasks.
+          rounds: how many.
+          instances: a file of clembench's instances of this game (see `dfc.games.dialogue.original`); empty for ours.
+          **common: see `dfc.games.game.Game`.
+
+        Raises:
+          ValueError: a value is out of range, or the file is none of this game.
+        """
         if rounds < 1:
             raise ValueError(f"rounds must be 1 or more, got {rounds}")
+        self._loaded = original.load(instances, original.group_of(type(self))) if instances else ()
+        other = next((each for each in self._loaded if each.rounds not in (None, rounds)), None)
+        if other is not None:
+            raise ValueError(
+                f"{instances!r}: experiment {other.experiment!r} has {other.rounds} rounds, and the game {rounds}; set "
+                f"rounds={other.rounds}"
+            )
         super().__init__(split=split, max_turns=rounds * self.turns_per_round, **common)
         self.rounds = rounds
         self.round = 1
 
+    @property
+    def info(self) -> GameInfo:
+        """What is known before the start; `splits` is the size of the file where one was loaded."""
+        found = super().info
+        return dataclasses.replace(found, splits={self.split: len(self._loaded)}) if self._loaded else found
+
+    @property
+    def number_of_tasks(self) -> int:
+        """How many tasks the split, or the file, has."""
+        return len(self._loaded) or super().number_of_tasks
+
+    @property
+    def experiment(self) -> str:
+        """The group of the task within its split; of a task from a file the name of its experiment there."""
+        if self.task < 0:
+            return ""
+        found = self._from_file()
+        return self._experiment() if found is None else found.experiment
+
+    def _experiment(self) -> str:
+        """Returns the group of a task of our own, such as how rare its word is; empty where tasks have no groups."""
+        return ""
+
     @abc.abstractmethod
     def _quality(self) -> float:
         """Returns how good the game was that has ended in a win or a loss, from 0 to 100."""
+
+    def _from_file(self) -> original.Instance | None:
+        """Returns the present task of the file (the first one before a start), or None where there is no file."""
+        return self._loaded[max(0, self.task)] if self._loaded else None
 
     def tag(self, seat: int) -> str:
         """Returns what a reply of a seat must begin with now."""
@@ -108,7 +168,7 @@ class DialogueGame(Task):
     def _read(self, action: str) -> str | None:
         tag = "" if self.to_move is None else self.tag(self.to_move)
         said = after_tag(action, tag)
-        return None if said is None else f"{tag} {said}".strip()
+        return None if said is None else tagged(tag, said)
 
     def _said(self, action: str) -> str:
         """Returns what a canonical action of the seat to move says behind its tag."""

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Unpack
 
-from dfc.games.dialogue.dialogue_game import DialogueGame, after_tag
+from dfc.games.dialogue.dialogue_game import DialogueGame, after_tag, tagged
 from dfc.games.dialogue.words import STOP_WORDS, bare, stem
 from dfc.games.game import Common, Outcome
 from dfc.games.rng import GameRng, derive_seed
@@ -106,11 +106,15 @@ def splitting(words: frozenset[str]) -> Mapping[str, frozenset[str]]:
 
 @functools.lru_cache(maxsize=65536)
 def questions_needed(words: frozenset[str]) -> int:
-    """Returns how many questions of the table single out any of the words at worst, if they are chosen well."""
+    """Returns how many questions of the table single out any of the words at worst, if they are chosen well.
+
+    Words that no question divides, as a file may have, count as their number.
+    """
     if len(words) < 2:
         return 0
     splits = {min(some, words - some, key=sorted) for some in splitting(words).values()}
-    return 1 + min(max(questions_needed(some), questions_needed(words - some)) for some in splits)
+    worst = (max(questions_needed(some), questions_needed(words - some)) for some in splits)
+    return min((1 + number for number in worst), default=len(words))
 
 
 @functools.cache
@@ -169,7 +173,7 @@ def objection_to(question: str, candidates: tuple[str, ...]) -> str | None:
 def _requests(candidates: tuple[str, ...]) -> tuple[str, ...]:
     words = frozenset(candidates)
     asked = [f"{QUESTION} {question}" for question in splitting(words)]
-    return (*asked, *(f"{GUESS} {word}" for word in candidates))
+    return (*asked, *(f"{GUESS} {bare(word)}" for word in candidates))
 
 
 class GuessWhat(DialogueGame):
@@ -214,21 +218,24 @@ class GuessWhat(DialogueGame):
     grammar: ClassVar[str] = "QUESTION: ... or GUESS: ... or ANSWER: yes or ANSWER: no"
     splits: ClassVar[Mapping[str, int]] = {name: size * len(KINDS) for name, size in _SIZES.items()}
 
-    def __init__(self, *, split: str = "train", rounds: int = 8, **common: Unpack[Common]) -> None:
-        super().__init__(split=split, rounds=rounds, **common)
+    def __init__(self, *, split: str = "train", rounds: int = 8, instances: str = "", **common: Unpack[Common]) -> None:
+        super().__init__(split=split, rounds=rounds, instances=instances, **common)
         self.instance = Instance((), "", EXPERIMENTS[0])
         self.questions: list[str] = []
         self.answers: list[str] = []
         self.guess = ""
 
-    @property
-    def experiment(self) -> str:
-        """Kind and level of the task, such as ``abstract_level_2``."""
-        return EXPERIMENTS[self.task % len(EXPERIMENTS)] if self.task >= 0 else ""
+    def _experiment(self) -> str:
+        """Returns kind and level of the task, such as ``abstract_level_2``."""
+        return EXPERIMENTS[self.task % len(EXPERIMENTS)]
 
     def _set_up(self, rng: GameRng) -> None:
         del rng  # the task's number decides
-        self.instance = instances(self.split)[self.task]
+        found = self._from_file()
+        if found is None:
+            self.instance = instances(self.split)[self.task]
+        else:  # the name of an experiment ends in its level there as well
+            self.instance = Instance(experiment=found.experiment, **found.fields)
         self.questions, self.answers, self.guess = [], [], ""
 
     def _rules(self, seat: int) -> str:
@@ -262,9 +269,9 @@ class GuessWhat(DialogueGame):
         question = after_tag(action, QUESTION)
         if question is not None:
             one = QUESTION not in question and not question.partition("?")[2]
-            return f"{QUESTION} {question}" if one else None
+            return tagged(QUESTION, question) if one else None
         guess = bare(after_tag(action, GUESS) or "")
-        return f"{GUESS} {guess}" if len(guess.split()) == 1 else None
+        return tagged(GUESS, guess) if len(guess.split()) == 1 else None
 
     def _objection(self, action: str) -> str | None:
         question = after_tag(action, QUESTION)
@@ -279,7 +286,7 @@ class GuessWhat(DialogueGame):
             return GUESSER
         if action.startswith(GUESS):
             self.guess = action.removeprefix(GUESS).strip()
-            return self._team(Outcome.WIN if self.guess == self.instance.target else Outcome.LOSS)
+            return self._team(Outcome.WIN if self.guess == bare(self.instance.target) else Outcome.LOSS)
         self.questions.append(action.removeprefix(QUESTION).strip())
         self._tell(ANSWERER, action)
         return ANSWERER

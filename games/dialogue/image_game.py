@@ -4,7 +4,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any, ClassVar, Unpack
 
-from dfc.games.dialogue.dialogue_game import LONGEST, DialogueGame, after_tag
+from dfc.games.dialogue.dialogue_game import LONGEST, DialogueGame, after_tag, tagged
 from dfc.games.dialogue.grids import BLANK, CELLS, EMPTY, Grid, draw_of, f1, read_grid, text_of, with_cells
 from dfc.games.game import Common, Outcome
 from dfc.games.parsing import spoken
@@ -77,20 +77,22 @@ class ImageGame(DialogueGame):
     grammar: ClassVar[str] = "Command: ... or a grid"
     splits: ClassVar[Mapping[str, int]] = _SIZES
 
-    def __init__(self, *, split: str = "train", rounds: int = 50, **common: Unpack[Common]) -> None:
-        super().__init__(split=split, rounds=rounds, **common)
+    def __init__(
+        self, *, split: str = "train", rounds: int = 50, instances: str = "", **common: Unpack[Common]
+    ) -> None:
+        super().__init__(split=split, rounds=rounds, instances=instances, **common)
         self.target: Grid = ()
         self.commands: list[str] = []
         self.drawn: Grid | None = None
 
-    @property
-    def experiment(self) -> str:
-        """Of what kind the target is: ``compact``, some strokes, or ``random``, single cells."""
-        return EXPERIMENTS[self.task % len(EXPERIMENTS)] if self.task >= 0 else ""
+    def _experiment(self) -> str:
+        """Returns of what kind the target is: ``compact``, some strokes, or ``random``, single cells."""
+        return EXPERIMENTS[self.task % len(EXPERIMENTS)]
 
     def _set_up(self, rng: GameRng) -> None:
         del rng  # the task's number decides
-        self.target = targets()[self.split][self.task]
+        found = self._from_file()
+        self.target = targets()[self.split][self.task] if found is None else found.fields["target"]
         self.commands, self.drawn = [], None
 
     def _rules(self, seat: int) -> str:
@@ -137,7 +139,7 @@ class ImageGame(DialogueGame):
         said = after_tag(action, self.tags[GIVER])
         if said is None:
             return None
-        return DONE if said.upper().rstrip(".! ") == "DONE" else f"{self.tags[GIVER]} {said}"
+        return DONE if said.upper().rstrip(".! ") == "DONE" else tagged(self.tags[GIVER], said)
 
     def _objection(self, action: str) -> str | None:
         del action

@@ -83,18 +83,17 @@ class MatchIt(DialogueGame):
     grammar: ClassVar[str] = "DESCRIPTION: ..., QUESTION: ..., ANSWER: ... or DECISION: same grid"
     splits: ClassVar[Mapping[str, int]] = _SIZES
 
-    def __init__(self, *, split: str = "train", rounds: int = 3, **common: Unpack[Common]) -> None:
-        super().__init__(split=split, rounds=rounds, **common)
+    def __init__(self, *, split: str = "train", rounds: int = 3, instances: str = "", **common: Unpack[Common]) -> None:
+        super().__init__(split=split, rounds=rounds, instances=instances, **common)
         round_ = ((1, QUESTION), (0, ANSWER), (0, QUESTION), (1, ANSWER))
         self._turns = ((0, DESCRIPTION), (1, DESCRIPTION), *round_ * rounds, (1, DECISION), (0, DECISION))
         self.max_turns = len(self._turns)
         self.grids: tuple[Grid, Grid] = ((), ())
         self.said: list[tuple[int, str, str]] = []
 
-    @property
-    def experiment(self) -> str:
-        """How the two grids differ."""
-        return _CYCLE[self.task % len(_CYCLE)] if self.task >= 0 else ""
+    def _experiment(self) -> str:
+        """Returns how the two grids differ."""
+        return _CYCLE[self.task % len(_CYCLE)]
 
     def tag(self, seat: int) -> str:
         """Returns what a reply of the seat to move must begin with; of another seat, its last one."""
@@ -103,7 +102,8 @@ class MatchIt(DialogueGame):
 
     def _set_up(self, rng: GameRng) -> None:
         del rng  # the task's number decides
-        self.grids = pairs()[self.split][self.task]
+        found = self._from_file()
+        self.grids = pairs()[self.split][self.task] if found is None else found.fields["grids"]
         self.said = []
 
     def _rules(self, seat: int) -> str:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Unpack
 
+from dfc.games.dialogue import original
 from dfc.games.dialogue.dialogue_game import DialogueGame, after_tag
 from dfc.games.game import Common, Outcome
 from dfc.games.parsing import spoken
@@ -30,6 +31,8 @@ class Form:
 
     Attributes:
       experiment: where it takes place, e.g. ``travel``.
+      questioner: what its questions begin with, e.g. ``WAITER``.
+      setting: what the rules begin with.
       values: by slot, e.g. ``Oslo``.
       lines: the form as the answerer sees it, in the order of the table, e.g. ``Destination: Oslo``.
       questions: of the questioner, by slot.
@@ -37,6 +40,8 @@ class Form:
     """
 
     experiment: str
+    questioner: str
+    setting: str
     values: tuple[str, ...]
     lines: tuple[str, ...]
     questions: tuple[str, ...]
@@ -60,7 +65,8 @@ def _form_of(rng: GameRng, split: str, number: int) -> tuple[Form, frozenset[str
     """Draws a form; the experiments take turns. Forms with the same values are alike, whatever the order."""
     del split
     experiment = list(table())[number % len(table())]
-    slots = table()[experiment]["slots"]
+    setting = table()[experiment]
+    slots = setting["slots"]
     filled = {name: _any(slot["values"], rng) for name, slot in slots.items()}
     order = _shuffled(list(slots), rng)
     probes = [
@@ -69,12 +75,33 @@ def _form_of(rng: GameRng, split: str, number: int) -> tuple[Form, frozenset[str
     ]
     form = Form(
         experiment=experiment,
+        questioner=setting["questioner"],
+        setting=setting["setting"],
         values=tuple(filled[name] for name in order),
         lines=tuple(f"{slot['label']}: {filled[name]}" for name, slot in slots.items()),
         questions=tuple(_any(slots[name]["questions"], rng) for name in order),
         probes=tuple(probes),
     )
     return form, frozenset(filled.values())
+
+
+def _form_of_file(found: original.Instance) -> Form:
+    """Returns the form of an instance of a file, in general words: it numbers wordings of a list that it lacks."""
+    slots, order, tag = found.fields["slots"], found.fields["order"], found.fields["tag"]
+    labels = {name: name.replace("-", " ") for name in slots}
+    who = tag.replace("-", " ")
+    return Form(
+        experiment=found.experiment,
+        questioner=who,
+        setting=f"The {who.lower()} has to fill in a form with you.",
+        values=tuple(slots[name] for name in order),
+        lines=tuple(f"{labels[name].capitalize()}: {value}" for name, value in slots.items()),
+        questions=tuple(f'What is to be written under "{labels[name]}"?' for name in order),
+        probes=tuple(
+            tuple((slot, f'Does the {who.lower()} know what belongs under "{labels[order[slot]]}"?') for slot in block)
+            for block in found.fields["probes"]
+        ),
+    )
 
 
 def _any(items: Sequence[str], rng: GameRng) -> str:
@@ -153,25 +180,34 @@ class PrivateShared(DialogueGame):
     # An answer and five asides, and one of the five asides before the first question.
     turns_per_round: ClassVar[int] = SLOTS + 2
 
-    def __init__(self, *, split: str = "train", values_per_answer: int = 2, **common: Unpack[Common]) -> None:
-        if not 1 <= values_per_answer <= SLOTS:
-            raise ValueError(f"values_per_answer must be from 1 to {SLOTS}, got {values_per_answer}")
-        super().__init__(split=split, rounds=SLOTS, **common)
+    def __init__(
+        self, *, split: str = "train", values_per_answer: int = 2, instances: str = "", **common: Unpack[Common]
+    ) -> None:
+        super().__init__(split=split, rounds=SLOTS, instances=instances, **common)
+        most = max((len(each.fields["order"]) for each in self._loaded), default=SLOTS)
+        if not 1 <= values_per_answer <= most:
+            raise ValueError(f"values_per_answer must be from 1 to {most}, got {values_per_answer}")
         self.values_per_answer = values_per_answer
-        self.form = _forms()[split][0]
+        self.rounds = most
+        self.max_turns = most + most * (most + 1)  # answers, and asides before the first and after every one
+        self.form = self._task_form()
         self.filled: list[bool] = []
-        self.shared_from = list(range(SLOTS))
+        self.shared_from = list(range(self.slots))
         self.probed: list[bool] = []
 
+    def _experiment(self) -> str:
+        """Returns where the conversation takes place, such as ``travel``."""
+        return self.form.experiment
+
     @property
-    def experiment(self) -> str:
-        """Where the conversation takes place, such as ``travel``."""
-        return self.form.experiment if self.task >= 0 else ""
+    def slots(self) -> int:
+        """How many values the form has."""
+        return len(self.form.values)
 
     @property
     def probe(self) -> tuple[int, str]:
         """The aside to be answered now, or next: its slot, and the question."""
-        block, place = divmod(len(self.probed), SLOTS)
+        block, place = divmod(len(self.probed), self.slots)
         return self.form.probes[block][place]
 
     def allowances(self, seat: int) -> tuple[int, int]:
@@ -197,21 +233,24 @@ class PrivateShared(DialogueGame):
 
     # ---- the rules ------------------------------------------------------------------------------------------------
 
+    def _task_form(self) -> Form:
+        found = self._from_file()
+        return _forms()[self.split][max(0, self.task)] if found is None else _form_of_file(found)
+
     def _set_up(self, rng: GameRng) -> None:
         del rng  # the task's number decides
-        self.form = _forms()[self.split][self.task]
-        self.filled, self.shared_from, self.probed = [], list(range(SLOTS)), []
+        self.form = self._task_form()
+        self.filled, self.shared_from, self.probed = [], list(range(self.slots)), []
 
     def _begin(self) -> int:
         return self._ask_aside(super()._begin(), self._aside_question())
 
     def _rules(self, seat: int) -> str:
         del seat
-        setting = table()[self.form.experiment]
-        tag, who = setting["questioner"], setting["questioner"].lower()
+        tag, who = self.form.questioner, self.form.questioner.lower()
         lines = "\n".join(self.form.lines)
         return (
-            f"{setting['setting']} At first only you know this:\n{lines}\n"
+            f"{self.form.setting} At first only you know this:\n{lines}\n"
             f"The {who} will ask you for these things, one after the other. The questions begin with {tag}:\n"
             "Reply to each with one short sentence that holds what was asked for and no more. Always begin it with "
             "ANSWER: and write one line only, for example\n"
@@ -234,15 +273,14 @@ class PrivateShared(DialogueGame):
             self.probed.append(self._said(action) == "yes")
         else:
             self._answer(self._said(action))
-        if len(self.probed) < SLOTS * (len(self.filled) + 1):
+        if len(self.probed) < self.slots * (len(self.filled) + 1):
             return self._ask_aside(ANSWERER, self._aside_question())
-        if len(self.filled) == SLOTS:
+        if len(self.filled) == self.slots:
             won = all(self.filled) and self.truth() == self.probed
             return self._team(Outcome.WIN if won else Outcome.LOSS)
         if self.filled:
             self._next_round()
-        tag = table()[self.form.experiment]["questioner"]
-        self._tell(ANSWERER, f"{tag}: {self.form.questions[len(self.filled)]}")
+        self._tell(ANSWERER, f"{self.form.questioner}: {self.form.questions[len(self.filled)]}")
         return ANSWERER
 
     def _answer(self, said: str) -> None:
@@ -255,7 +293,7 @@ class PrivateShared(DialogueGame):
     def truth(self) -> list[bool]:
         """Returns the true replies to the asides so far."""
         return [
-            number // SLOTS > self.shared_from[self.form.probes[number // SLOTS][number % SLOTS][0]]
+            number // self.slots > self.shared_from[self.form.probes[number // self.slots][number % self.slots][0]]
             for number in range(len(self.probed))
         ]
 
@@ -270,7 +308,7 @@ class PrivateShared(DialogueGame):
     # ---- figures and copies -----------------------------------------------------------------------------------------
 
     def _quality(self) -> float:
-        accuracy = sum(self.filled) / SLOTS
+        accuracy = sum(self.filled) / self.slots
         kappa = max(0.0, cohen_kappa(self.truth(), self.probed))
         return 200.0 * accuracy * kappa / (accuracy + kappa) if accuracy + kappa else 0.0
 
@@ -283,7 +321,7 @@ class PrivateShared(DialogueGame):
         found = super().measures()
         if "quality" in found:
             found |= {
-                "slot_accuracy": sum(self.filled) / SLOTS,
+                "slot_accuracy": sum(self.filled) / self.slots,
                 "kappa": cohen_kappa(self.truth(), self.probed),
             }
         elif self.outcomes is not None and self.outcomes[0] is Outcome.INVALID:
@@ -298,6 +336,6 @@ class PrivateShared(DialogueGame):
         }
 
     def _set_position(self, position: dict[str, Any]) -> None:
-        self.form = _forms()[self.split][max(0, self.task)]
+        self.form = self._task_form()
         self.filled, self.shared_from = list(position["filled"]), list(position["shared_from"])
         self.probed = list(position["probed"])

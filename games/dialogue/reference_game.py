@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Hashable, Mapping
 from typing import Any, ClassVar, Unpack
 
-from dfc.games.dialogue.dialogue_game import LONGEST, DialogueGame, one_line
+from dfc.games.dialogue.dialogue_game import LONGEST, DialogueGame, one_line, tagged
 from dfc.games.dialogue.grids import EMPTY, SIZE, Grid, agreeing, draw_of, text_of
 from dfc.games.game import Common, Outcome
 from dfc.games.parsing import spoken
@@ -96,17 +96,16 @@ class ReferenceGame(DialogueGame):
     grammar: ClassVar[str] = "Expression: ... or Answer: first, second or third"
     splits: ClassVar[Mapping[str, int]] = _SIZES
 
-    def __init__(self, *, split: str = "train", **common: Unpack[Common]) -> None:
-        super().__init__(split=split, rounds=1, **common)
+    def __init__(self, *, split: str = "train", instances: str = "", **common: Unpack[Common]) -> None:
+        super().__init__(split=split, rounds=1, instances=instances, **common)
         self.grids: tuple[Grid, ...] = ()
         self.order: tuple[int, ...] = ()
         self.expression = ""
         self.answer = ""
 
-    @property
-    def experiment(self) -> str:
-        """Of what kind the grids are."""
-        return EXPERIMENTS[self.task % len(EXPERIMENTS)] if self.task >= 0 else ""
+    def _experiment(self) -> str:
+        """Returns of what kind the grids are."""
+        return EXPERIMENTS[self.task % len(EXPERIMENTS)]
 
     @property
     def seen(self) -> tuple[Grid, ...]:
@@ -115,7 +114,8 @@ class ReferenceGame(DialogueGame):
 
     def _set_up(self, rng: GameRng) -> None:
         del rng  # the task's number decides
-        triple = triples()[self.split][self.task]
+        found = self._from_file()
+        triple = triples()[self.split][self.task] if found is None else Triple(**found.fields)
         self.grids, self.order = triple.grids, triple.order
         self.expression = self.answer = ""
 
@@ -157,7 +157,7 @@ class ReferenceGame(DialogueGame):
         if self.to_move == FOLLOWER:
             words = said.lower().rstrip(".! ").removeprefix("the ").removesuffix(" grid").removeprefix("grid ")
             said = _SPELLINGS.get(words, "")
-        return f"{tag} {said}" if said else None
+        return tagged(tag, said) if said else None
 
     def _objection(self, action: str) -> str | None:
         del action  # a wrong answer is played, and loses

@@ -61,8 +61,8 @@ def entries(split: str) -> tuple[Entry, ...]:
 
 @functools.cache
 def forbidden(target: str, taboo: tuple[str, ...]) -> frozenset[str]:
-    """Returns the stems that a clue must not hold."""
-    return frozenset(map(stem, (target, *taboo)))
+    """Returns the stems that a clue must not hold; of several words, as a file may have, those of each part."""
+    return frozenset((*map(stem, (target, *taboo)), *(part for word in (target, *taboo) for part in stems(word))))
 
 
 @functools.cache
@@ -110,22 +110,25 @@ class Taboo(DialogueGame):
     grammar: ClassVar[str] = "CLUE: ... or GUESS: ..."
     splits: ClassVar[Mapping[str, int]] = {name: size * len(EXPERIMENTS) for name, size in _SIZES.items()}
 
-    def __init__(self, *, split: str = "train", rounds: int = 3, **common: Unpack[Common]) -> None:
-        super().__init__(split=split, rounds=rounds, **common)
+    def __init__(self, *, split: str = "train", rounds: int = 3, instances: str = "", **common: Unpack[Common]) -> None:
+        super().__init__(split=split, rounds=rounds, instances=instances, **common)
         self.target = ""
         self.taboo: tuple[str, ...] = ()
         self.clues: list[str] = []
         self.guesses: list[str] = []
 
-    @property
-    def experiment(self) -> str:
-        """How common the target is: ``high``, ``medium`` or ``low``."""
-        return EXPERIMENTS[self.task % len(EXPERIMENTS)] if self.task >= 0 else ""
+    def _experiment(self) -> str:
+        """Returns how common the target is: ``high``, ``medium`` or ``low``."""
+        return EXPERIMENTS[self.task % len(EXPERIMENTS)]
 
     def _set_up(self, rng: GameRng) -> None:
         del rng  # the task's number decides
-        entry = entries(self.split)[self.task]
-        self.target, self.taboo = entry.target, entry.taboo
+        found = self._from_file()
+        if found is None:
+            entry = entries(self.split)[self.task]
+            self.target, self.taboo = entry.target, entry.taboo
+        else:
+            self.target, self.taboo = found.fields["target"], found.fields["taboo"]
         self.clues, self.guesses = [], []
 
     def _rules(self, seat: int) -> str:

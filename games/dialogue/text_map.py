@@ -19,6 +19,12 @@ _SPOKEN = re.compile(rf"(?:go: ?({'|'.join(STEPS)})|done)\.?", re.IGNORECASE | r
 _LONGEST_GRAPH = 4_000  # characters of a reply with a graph that are read; longer ones cannot be read
 _FENCED = re.compile(r"```(?:json)?\s*(.*?)\s*```", re.DOTALL)
 _SIZES = {"small": (4, 0), "medium": (6, 0), "large": (8, 0), "medium_cycle": (6, 1), "large_cycle": (8, 1)}
+_EXAMPLE = json.dumps(
+    {
+        "action": "GO: south",
+        "graph": {"nodes": ["Hall", "Tower"], "edges": {"north": [["Hall", "Tower"]], "south": []}},
+    }
+)
 _DISTANCES = {"near": (1, 1), "middle": (2, 2), "far": (3, 7)}
 
 
@@ -65,8 +71,10 @@ class TextMap(DialogueGame):
     splits: ClassVar[Mapping[str, int]] = {"train": 50, "validation": 30, "test": 50}
     experiments: ClassVar[tuple[str, ...]] = tuple(_SIZES)
 
-    def __init__(self, *, split: str = "train", rounds: int = 20, **common: Unpack[Common]) -> None:
-        super().__init__(split=split, rounds=rounds, **common)
+    def __init__(
+        self, *, split: str = "train", rounds: int = 20, instances: str = "", **common: Unpack[Common]
+    ) -> None:
+        super().__init__(split=split, rounds=rounds, instances=instances, **common)
         self.map = RoomMap((), (), 0)
         self.path: list[int] = []
 
@@ -83,10 +91,9 @@ class TextMap(DialogueGame):
         drawn = draw(rng, *_SIZES[cls.experiments[number % len(cls.experiments)]])
         return (RoomMap((), (), 0), None) if drawn is None else drawn
 
-    @property
-    def experiment(self) -> str:
-        """The size of the map, or how far the room to be found is."""
-        return self.experiments[self.task % len(self.experiments)] if self.task >= 0 else ""
+    def _experiment(self) -> str:
+        """Returns the size of the map, or how far the room to be found is."""
+        return self.experiments[self.task % len(self.experiments)]
 
     @property
     def here(self) -> int:
@@ -109,7 +116,8 @@ class TextMap(DialogueGame):
 
     def _set_up(self, rng: GameRng) -> None:
         del rng  # the task's number decides
-        self.map = self.maps()[self.split][self.task]
+        found = self._from_file()
+        self.map = self.maps()[self.split][self.task] if found is None else found.fields["map"]
         self.path = [self.map.start]
         self._tell(0, self._room())
 
@@ -268,9 +276,13 @@ class TextMapGraph(TextMap):
     splits: ClassVar[Mapping[str, int]] = {"train": 50, "validation": 30, "test": 30}
     experiments: ClassVar[tuple[str, ...]] = ("small", "medium", "large")
 
-    def __init__(self, *, split: str = "train", rounds: int = 20, **common: Unpack[Common]) -> None:
-        super().__init__(split=split, rounds=rounds, **common)
+    def __init__(
+        self, *, split: str = "train", rounds: int = 20, instances: str = "", **common: Unpack[Common]
+    ) -> None:
+        super().__init__(split=split, rounds=rounds, instances=instances, **common)
         self.similarities: list[float] = []
+        # What `_read` understood last, which `step` mostly plays next: canonical action, move, parts of the graph.
+        self._understood: tuple[str, str, set[tuple[str, ...]]] = ("", "", set())
 
     def measures(self) -> dict[str, float]:
         """Returns those of `TextMap`, and the mean similarity of the graphs, from 0 to 100, once there is one."""
@@ -306,17 +318,13 @@ class TextMapGraph(TextMap):
         self.similarities = []
 
     def _form_text(self) -> str:
-        example = {
-            "action": "GO: south",
-            "graph": {"nodes": ["Hall", "Tower"], "edges": {"north": [["Hall", "Tower"]], "south": []}},
-        }
         return (
             "With each reply you draw the map as far as you know it: the rooms that you have entered, and the passages "
             "between them. Reply with an object in JSON and nothing else. Its member action is GO: and a direction, to "
             "walk through a passage, or DONE, to end the exploration. Its member graph has nodes, the names of the "
             "rooms, and edges, which has for each direction a list of pairs: the second room lies in that direction of "
             f"the first one. For example, if the Tower lies north of the Hall and you are in the Tower:\n"
-            f"{json.dumps(example)}\n"
+            f"{_EXAMPLE}\n"
             f"The action at the end would be {json.dumps(DONE)}."
         )
 
@@ -328,13 +336,30 @@ class TextMapGraph(TextMap):
         if not isinstance(reply, dict) or set(reply) != {"action", "graph"} or not isinstance(reply["action"], str):
             return None
         move = super()._read(" ".join(reply["action"].split()))
-        return json.dumps({"action": move, "graph": reply["graph"]}) if move and _is_graph(reply["graph"]) else None
+        if move is None or not _is_graph(reply["graph"]):
+            return None
+        canonical = json.dumps({"action": move, "graph": reply["graph"]})
+        self._understood = (canonical, move, _parts(reply["graph"]))
+        return canonical
 
     def _move(self, action: str) -> str:
-        reply = json.loads(action)
-        self.similarities.append(_f1(_parts(reply["graph"]), _parts(self.known_graph())))
-        move: str = reply["action"]
+        if self._understood[0] != action:
+            self._read(action)
+        _, move, parts = self._understood
+        self.similarities.append(_f1(parts, self._known_parts()))
         return move
+
+    def _known_parts(self) -> set[tuple[str, ...]]:
+        """Returns `_parts` of the right graph."""
+        names, exits = [name.strip().lower() for name in self.map.names], self.map.exits
+        entered = set(self.path)
+        parts: set[tuple[str, ...]] = {(names[room],) for room in entered}
+        for direction in ("north", "east"):
+            for room in entered:
+                behind = exits[room].get(direction)
+                if behind in entered:
+                    parts.add((names[room], direction, names[behind]))
+        return parts
 
     def legal_actions(self) -> list[str]:
         """Returns the passages of the room, and that it is done, each with the right graph; any other graph counts."""
@@ -356,25 +381,27 @@ def _is_graph(found: object) -> bool:
     if not isinstance(found, dict) or set(found) != {"nodes", "edges"}:
         return False
     nodes, edges = found["nodes"], found["edges"]
-    if not isinstance(nodes, list) or not all(isinstance(name, str) for name in nodes):
+    if not isinstance(nodes, list) or not isinstance(edges, dict) or not edges.keys() <= STEPS.keys():
         return False
-    if not isinstance(edges, dict) or not set(edges) <= set(STEPS):
-        return False
-    return all(isinstance(pairs, list) and all(map(_is_pair, pairs)) for pairs in edges.values())
-
-
-def _is_pair(found: object) -> bool:
-    return isinstance(found, list) and len(found) == 2 and all(isinstance(name, str) for name in found)
+    names = list(nodes)  # all that must be names; one loop is faster than one for each pair
+    for pairs in edges.values():
+        if not isinstance(pairs, list):
+            return False
+        for pair in pairs:
+            if not isinstance(pair, list) or len(pair) != 2:
+                return False
+            names += pair
+    return {*map(type, names)} <= {str}
 
 
 def _parts(graph: Mapping[str, Any]) -> set[tuple[str, ...]]:
     """Returns rooms and passages of a graph, in lower case; those to the south and west from their other end."""
     parts: set[tuple[str, ...]] = {(name.strip().lower(),) for name in graph["nodes"]}
     for direction, pairs in graph["edges"].items():
-        for pair in pairs:
-            first, second = (name.strip().lower() for name in pair)
-            back = direction in ("south", "west")
-            parts.add((second, BACK[direction], first) if back else (first, direction, second))
+        back = direction in ("south", "west")
+        for first, second in pairs:
+            one, other = first.strip().lower(), second.strip().lower()
+            parts.add((other, BACK[direction], one) if back else (one, direction, other))
     return parts
 
 

@@ -92,9 +92,10 @@ def reply_of(keyword: str, answer: str, why: str) -> str:
     return " ".join(part for part in (EXPLANATION, why, keyword, answer) if part)
 
 
-@functools.cache
-def _guesses() -> tuple[str, ...]:
-    return tuple(reply_of(GUESS, word, "I try this word.") for word in words(LENGTH))
+@functools.lru_cache(maxsize=64)
+def _guesses(may_be_guessed: frozenset[str]) -> tuple[str, ...]:
+    listed = [word for word in words(LENGTH) if word in may_be_guessed] or sorted(may_be_guessed)
+    return tuple(reply_of(GUESS, word, "I try this word.") for word in listed)
 
 
 class ClemWordle(DialogueGame):
@@ -133,15 +134,14 @@ class ClemWordle(DialogueGame):
     default_allowances: ClassVar[tuple[int, int]] = (5, 0)
     splits: ClassVar[Mapping[str, int]] = _SIZES
 
-    def __init__(self, *, split: str = "train", rounds: int = 6, **common: Unpack[Common]) -> None:
-        super().__init__(split=split, rounds=rounds, **common)
+    def __init__(self, *, split: str = "train", rounds: int = 6, instances: str = "", **common: Unpack[Common]) -> None:
+        super().__init__(split=split, rounds=rounds, instances=instances, **common)
         self.target = ""
         self.turns: list[tuple[str, str]] = []
 
-    @property
-    def experiment(self) -> str:
-        """How common the target is: ``high`` or ``medium``."""
-        return _ROTATION[self.task % len(_ROTATION)] if self.task >= 0 else ""
+    def _experiment(self) -> str:
+        """Returns how common the target is: ``high`` or ``medium``."""
+        return _ROTATION[self.task % len(_ROTATION)]
 
     def keyword(self, seat: int) -> str:
         """Returns the keyword behind which the answer of a seat stands."""
@@ -150,7 +150,8 @@ class ClemWordle(DialogueGame):
 
     def _set_up(self, rng: GameRng) -> None:
         del rng  # the task's number decides
-        self.target = targets(self.split)[self.task]
+        found = self._from_file()
+        self.target = targets(self.split)[self.task] if found is None else found.fields["target"]
         self.turns = []
 
     # ---- texts ----------------------------------------------------------------------------------------------------
@@ -212,9 +213,15 @@ class ClemWordle(DialogueGame):
         """Returns the answer of a canonical action of the seat to move."""
         return action.rpartition(self.keyword(self._mover()))[2].strip()
 
+    def allowed(self) -> frozenset[str]:
+        """Returns the words that may be guessed: those that a file lists, or else this package's; and the target."""
+        found = self._from_file()
+        listed: frozenset[str] | None = None if found is None else found.fields["words"]
+        return allowed() if listed is None else listed
+
     def _objection(self, action: str) -> str | None:
         word = self._answer(action)
-        if self.keyword(self._mover()) != GUESS or word in allowed():
+        if self.keyword(self._mover()) != GUESS or word in self.allowed() or word == self.target:
             return None
         return f"{word} is not in the word list of this game; guess another word. Try again."
 
@@ -235,7 +242,7 @@ class ClemWordle(DialogueGame):
 
     def legal_actions(self) -> list[str]:
         """Returns words that may be guessed, by alphabet, with one explanation; any other explanation counts."""
-        return [] if self.to_move is None else list(_guesses())
+        return [] if self.to_move is None else list(_guesses(self.allowed()))
 
     def _won(self) -> bool:
         return self.outcomes is not None and self.outcomes[0] is Outcome.WIN
@@ -264,13 +271,14 @@ class ClemWordleWithClue(ClemWordle):
       clue: to the target; everybody knows it.
     """
 
-    def __init__(self, *, split: str = "train", rounds: int = 6, **common: Unpack[Common]) -> None:
-        super().__init__(split=split, rounds=rounds, **common)
+    def __init__(self, *, split: str = "train", rounds: int = 6, instances: str = "", **common: Unpack[Common]) -> None:
+        super().__init__(split=split, rounds=rounds, instances=instances, **common)
         self.clue = ""
 
     def _set_up(self, rng: GameRng) -> None:
         super()._set_up(rng)
-        self.clue = clues()[self.experiment][self.target]
+        found = self._from_file()
+        self.clue = clues()[self.experiment][self.target] if found is None else found.fields["clue"]
 
     def _given(self) -> tuple[str, ...]:
         return (f"A clue to the word: {self.clue}",)
@@ -311,8 +319,8 @@ class ClemWordleWithCritic(ClemWordleWithClue):
     turns_per_round: ClassVar[int] = 3
     grammar: ClassVar[str] = f"{EXPLANATION} ... {GUESS} adieu or {EXPLANATION} ... {OPINION} yes"
 
-    def __init__(self, *, split: str = "train", rounds: int = 6, **common: Unpack[Common]) -> None:
-        super().__init__(split=split, rounds=rounds, **common)
+    def __init__(self, *, split: str = "train", rounds: int = 6, instances: str = "", **common: Unpack[Common]) -> None:
+        super().__init__(split=split, rounds=rounds, instances=instances, **common)
         self.proposal = ""
         self.opinion = ""
 
