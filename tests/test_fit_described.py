@@ -177,7 +177,7 @@ def test_the_command_compiles_what_it_is_told_to(tmp_path):
     request = Request(config, "h100:4", model_config=str(tmp_path), compiles=True, programs=("hand-over",))
     assert command.answer(request, out) == 0
     assert "weight hand-over" in out.getvalue()
-    assert "of those named (1 of 7) every program fits" in out.getvalue()
+    assert "of those named (1 of 8) every program fits" in out.getvalue()
 
 
 OTHERS = {
