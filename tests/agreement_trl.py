@@ -313,6 +313,38 @@ def test_pairs_we_wrote_become_our_ids_there(models, tokenizer, tmp_path, ending
         assert len(row["prompt_ids"]) == sum(len(part) for part in parts_of(shared, tokenizer))
 
 
+LATER_TURNS = [  # the first reply is context
+    ConversationPair(pair.chosen[:4], (*pair.chosen[:3], pair.rejected[-1]), pair.meta, context_replies=1)
+    for pair in SEVERAL_TURNS
+]
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".parquet"])
+def test_what_counts_of_a_prompt_with_its_completion_is_what_counts_there(models, tokenizer, tmp_path, ending):
+    path = tmp_path / f"sft{ending}"
+    talks = [Conversation(pair.chosen, {"task": 1}, context_replies=1) for pair in LATER_TURNS]
+    talks.append(Conversation(ONE_TURN[0].chosen, {"task": 2}))
+    write_conversations(path, talks, layout="prompt_completion")
+    prepared = supervised_trainer(models, path, tmp_path / "out", assistant_only_loss=False).train_dataset
+    assert len(prepared) == len(talks)
+    for row, talk in zip(prepared, talks, strict=True):
+        token_ids, mask = encode(talk.messages, tokenizer, context_replies=talk.context_replies)
+        assert row["input_ids"] == token_ids.tolist()
+        assert [label != -100 for label in row["labels"]] == mask.tolist()
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".parquet"])
+def test_what_counts_of_pairs_with_a_history_is_what_counts_there(models, tokenizer, tmp_path, ending):
+    path = tmp_path / f"pairs{ending}"
+    write_pairs(path, LATER_TURNS)
+    prepared = preference_trainer(models, path, tmp_path / "out").train_dataset
+    for row, pair in zip(prepared, LATER_TURNS, strict=True):
+        for name, side in (("chosen_ids", pair.chosen), ("rejected_ids", pair.rejected)):
+            token_ids, mask = encode(side, tokenizer, context_replies=pair.context_replies)
+            assert row["prompt_ids"] + row[name] == token_ids.tolist()
+            assert [False] * len(row["prompt_ids"]) + [True] * len(row[name]) == mask.tolist()
+
+
 def parts_of(messages, tokenizer):
     """The ids of each message; the begin-of-text id stands before the first."""
     yield tokenizer.first_turn(messages[0].content)
