@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--options", default="{}", help='constructor values as JSON, e.g. {"num_disks": 5}', metavar="JSON")
     add("--split", help="short for the option split, where a game has tasks", metavar="NAME")
     add("--seed", type=int, help="of the deal, or the number of a task; random if absent")
-    add("--seat", type=int, default=0, help="yours (0)")
+    add("--seat", default="0", help="yours: its number (0), or its role, e.g. guesser", metavar="SEAT")
     add("--opponent", help="who sits opposite (strong; random_legal where there is no such player)", metavar="WHO")
     add("--player", default=_PERSON, help="who sits on your seat (person)", metavar="WHO")
     add("--world", help="who answers for the game's world (script)", metavar="WHO")
@@ -106,6 +106,7 @@ def _main(
         try:
             _refuse_keys(args, words)
             game = _make(args)
+            args.seat = _seat(args.seat, game)
             _check(args, game)
             patient = not {"illegal_allowance", "malformed_allowance"} & _object("options", args.options).keys()
             person = Person(read, out, patient=patient)
@@ -241,6 +242,15 @@ def _check(args: argparse.Namespace, game: Game) -> None:
     found += [f"--{flag}: no endpoint plays; name one, e.g. --opponent={player_specs.EXAMPLE}" for flag in idle]
     if found:
         raise ConfigError(found)
+
+
+def _seat(named: str, game: Game) -> int:
+    """Returns a seat by its number, which may be none of the game's, or by the role of its player.
+
+    Raises:
+      ValueError: it is neither.
+    """
+    return int(named) if named.removeprefix("-").isdecimal() and len(named) < 5 else game.seat_of(named)
 
 
 def _seat_problems(args: argparse.Namespace, game: Game) -> list[str]:
@@ -399,7 +409,8 @@ def _result(game: Game, players: Sequence[Player | Remote]) -> str:
     if Outcome.DRAW in outcomes:
         return "Nobody won.\n" if game.seats == 1 else "It is a draw.\n"
     if len(persons) == 1:
-        return "You won.\n" if outcomes[persons[0]] == Outcome.WIN else "You lost.\n"
+        who = "You and your partner" if game.team else "You"
+        return f"{who} won.\n" if outcomes[persons[0]] == Outcome.WIN else f"{who} lost.\n"
     winners = [seat_name(game, seat) for seat, outcome in enumerate(outcomes) if outcome == Outcome.WIN]
     return f"{' and '.join(winners)} won.\n" if winners else "Nobody won.\n"
 
@@ -419,7 +430,8 @@ def _print_end(game: Game, sequential_replies: Sequence[sequential.SequentialRep
         why = (sequential.refusal(game, last.seat, last.text) or "").removesuffix(" Try again.")
         out.write(f"{seat_name(game, last.seat)} forfeits by a reply that is {kind}: {_shown(last.text)}\n  {why}\n")
     replies = sum(reply.seat < game.seats for reply in sequential_replies)
-    outcomes = ", ".join(f"seat {number} {outcome}" for number, outcome in enumerate(game.outcomes or ()))
+    each = [f"seat {number} {outcome}" for number, outcome in enumerate(game.outcomes or ())]
+    outcomes = f"{game.outcomes[0]} for both" if game.outcomes and game.team else ", ".join(each)
     out.write(f"Over after {replies} {'reply' if replies == 1 else 'replies'}: {outcomes}.\n")
     if game.discarded is not None:
         out.write(f"The game was discarded: {game.discarded.rstrip('.')}.\n")

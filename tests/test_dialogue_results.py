@@ -129,11 +129,38 @@ def test_tables_have_the_papers_shapes(tmp_path):
     task_page.write(tmp_path, EvaluateTasks(policies=("first=a", "second=strong")), successes, found)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "g: bad &lt;b&gt;" in page
+    assert "1 game of every task" in page
+    assert page.index(">clemscore<") < page.index("Tasks solved, from 0 to 100 %") < page.index(">By game<")
     assert "bad <b>" not in page
     data = json.loads((tmp_path / "results.json").read_text())["dialogues"]
     assert data["arms"][0]["games"]["h"]["quality"] == [None, None, None]
     assert data["arms"][0]["games"]["g"]["not_played"] == {"game mechanics": 1}
     assert any(line.startswith("second") for line in task_page.console(successes, found)[:5])
+
+
+def test_games_for_evaluation_only_have_a_score_and_tables_of_their_own():
+    games = {"clem_taboo": 40.0, "clem_codenames": 100.0, "clem_matchit_ascii": 50.0, "other.py:Game": 0.0}
+    records = [record(task, quality, game=game) for game, quality in games.items() for task in range(2)]
+    records.append(record(2, game="clem_codenames", forfeited_by=0, abort_reason="?"))
+    found = dialogue_results.of_records([FIRST], games, records)
+    assert found.domains == {
+        "in domain": ("clem_taboo", "other.py:Game"),
+        "out of domain": ("clem_codenames", "clem_matchit_ascii"),
+    }
+    inside, outside = (found.by_domain[FIRST, domain] for domain in found.domains)
+    assert (inside.clemscore.estimate, inside.played.estimate, inside.quality.estimate) == (20.0, 100.0, 20.0)
+    assert (outside.played.estimate, outside.quality.estimate) == (83.34, 75.0)  # 66.67 and 100
+    overall, first, second, *_ = dialogue_tables.tables(found)
+    assert [row[:2] for row in overall.rows] == [
+        ("first, temperature 0", games) for games in ("all", "in domain", "out of domain")
+    ]
+    assert first.rows[-1] == ("mean", "100.00 / 20.00")
+    assert [row[0] for row in second.rows] == ["clem_codenames", "clem_matchit_ascii", "mean"]
+    assert second.rows[-1] == ("mean", "83.34 / 75.00")
+    data = dialogue_tables.to_json(found)
+    assert data["arms"][0]["domains"]["in domain"]["quality"][0] == 20.0
+    one_kind = dialogue_results.of_records([FIRST], ["clem_codenames"], records)
+    assert (one_kind.domains, one_kind.by_domain) == ({}, {})
 
 
 def test_words_that_are_not_on_the_board_are_a_hallucination():

@@ -33,6 +33,22 @@ def test_a_person_plays_a_whole_game():
     assert re.search(r"Over after \d+ replies: seat 0 win\.", text)
 
 
+def test_a_person_describes_or_guesses_by_the_name_of_the_role_and_the_team_wins_or_loses_together():
+    words = ("--game=clem_taboo", "--split=test", "--seed=3", "--opponent=strong")
+    code, text = run(*words, "--seat=guesser", typed="beach\nGUESS: beach\n")
+    assert code == 0
+    assert "  | You are the guesser in a word game" in text
+    assert "guesser>   | No action could be read. Reply in the form GUESS: .... Try\n" in text.replace(
+        ". Try again", ". Try\n"
+    )
+    assert text.endswith(
+        "Over after 2 replies: win for both.\n  rounds: 1\n  quality: 100\nYou and your partner won.\n"
+    )
+    code, text = run(*words, "--seat=describer", typed="CLUE: a beach\n")
+    assert "  | The word: beach" in text
+    assert text.endswith("Over after 1 reply: loss for both.\n  rounds: 1\n  quality: 0\nYou and your partner lost.\n")
+
+
 def test_a_question_mark_lists_what_can_be_played_and_costs_nothing():
     code, text = run("--game=TicTacToe-v0", "--seed=1", "--opponent=strong", typed="?\n\nquit\n")
     assert code == 0
@@ -318,6 +334,8 @@ def test_a_model_brings_no_advice_of_other_packages():
     [
         (["--game=TicTacTo-v0"], "did you mean 'TicTacToe-v0'"),
         (["--game=TicTacToe-v0", "--seat=2"], "has seats 0 to 1"),
+        (["--game=TicTacToe-v0", "--seat=guesser"], "there is no role 'guesser' of a player; its players have no"),
+        (["--game=clem_taboo", "--seat=critic"], "its roles are describer, guesser"),
         (["--game=TicTacToe-v0", "--options=3"], "expected an object"),
         (["--game=TicTacToe-v0", "--options={"], "no JSON"),
         (["--game=TicTacToe-v0", "--split=test"], "has no option 'split'"),

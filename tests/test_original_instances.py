@@ -32,6 +32,7 @@ HOUSE += ["on(pottedplant1,study1floor1)"]
 SLOTS = {"to": "Oslo", "first-meal": "red soup", "by": "train"}
 BLOCK = {"to": 0, "by": 4, "first-meal": 1}
 BOARD = ["owl", "ice", "pan", "map", "jam", "sun"]
+KINDS = {"team": BOARD[:2], "opponent": BOARD[2:4], "innocent": BOARD[4:5], "assassin": BOARD[5:]}
 
 
 def wordle(clue, critic):
@@ -72,7 +73,7 @@ FILES = {
         {"opponent difficulty": 2, "flags": {"REPROMPT ON ERROR": False}},
         {
             "board": BOARD,
-            "assignments": {"team": BOARD[:2], "opponent": BOARD[2:4], "innocent": BOARD[4:5], "assassin": BOARD[5:]},
+            "assignments": KINDS,
         },
     ),
     "clem_adventuregame": (
@@ -275,6 +276,7 @@ WRONG = [
     ("clem_wordle", {"target_word": "lemons"}, "must be a word of 5 letters"),
     ("clem_codenames", {"board": [*BOARD, "elk"]}, "must assign each word of the board once"),
     ("clem_codenames", {"board": [*BOARD[1:], "o.wl."]}, "must assign each word of the board once"),
+    ("clem_codenames", {"assignments": {**KINDS, "opponent": BOARD[1:4]}}, "must assign each word of the board once"),
     ("clem_guesswhat", {"candidate_list": ["Copper", "Chair"]}, "one of them 'two-step'"),
     ("clem_matchit_ascii", {"grid_b": 3}, "field 'grid_b' must be a text, got 3"),
     ("clem_textmapworld", {"Graph_Nodes": "__import__('os')"}, "must be a list written in Python"),

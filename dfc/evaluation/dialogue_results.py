@@ -14,6 +14,7 @@ import numpy as np
 from dfc.evaluation.clemscore import Clemscore, GameScore, clemscore, game_score
 from dfc.evaluation.statistics import Interval
 from dfc.evaluation.tasks import EvalSetting, key
+from dfc.games import registry
 from dfc.games.dialogue.dialogue_game import NOT_THERE
 from dfc.games.game import NOT_OF_FORM, UNREADABLE
 
@@ -21,6 +22,7 @@ Ending = Literal["turn limit", "answer format", "game mechanics", "hallucination
 """Why an instance was not played to its end; the first five are the paper's, `failed` is no player's doing."""
 ENDINGS: tuple[Ending, ...] = get_args(Ending)
 
+IN_DOMAIN, OUT_OF_DOMAIN = "in domain", "out of domain"
 _RESAMPLES = 2000
 _SHARES = (2.5, 97.5)  # percentiles of a 95 % interval
 
@@ -68,6 +70,9 @@ class DialogueResults:
       settings: in the order of the policies. games: in their order.
       scores: by setting and game.
       overall: by setting.
+      domains: games that a policy may be trained on (`IN_DOMAIN`) and those for evaluation only (`OUT_OF_DOMAIN`); {}
+        where all are of one kind.
+      by_domain: by setting and domain, as `overall`.
       by_game: `scores` without intervals: what is rounded first.
       endings: by setting and game, how many instances were not played to their end, and why.
       reasons: by setting, how often each reason was given, in words, the most frequent first.
@@ -77,6 +82,8 @@ class DialogueResults:
     games: tuple[str, ...]
     scores: Mapping[tuple[EvalSetting, str], Score]
     overall: Mapping[EvalSetting, Score]
+    domains: Mapping[str, tuple[str, ...]]
+    by_domain: Mapping[tuple[EvalSetting, str], Score]
     by_game: Mapping[tuple[EvalSetting, str], GameScore]
     endings: Mapping[tuple[EvalSetting, str], collections.Counter[Ending]]
     reasons: Mapping[EvalSetting, list[tuple[str, int]]]
@@ -110,22 +117,37 @@ def of_records(
     if not whole or not settings:
         return None
     by_game = {(setting, game): game_score(qualities[setting, game]) for setting in settings for game in whole}
+    domains = _domains(whole)
     scores: dict[tuple[EvalSetting, str], Score] = {}
     overall: dict[EvalSetting, Score] = {}
+    by_domain: dict[tuple[EvalSetting, str], Score] = {}
     for setting in settings:
         found = {game: by_game[setting, game] for game in whole}
         drawn = {game: _resampled(qualities[setting, game], number) for number, game in enumerate(whole)}
         scores |= {(setting, game): _score(clemscore([found[game]]), *drawn[game]) for game in whole}
         overall[setting] = _score(clemscore(found), *_combined(list(drawn.values())))
+        for domain, names in domains.items():
+            some = clemscore({game: found[game] for game in names})
+            by_domain[setting, domain] = _score(some, *_combined([drawn[game] for game in names]))
     return DialogueResults(
         tuple(settings),
         tuple(whole),
         scores,
         overall,
+        domains,
+        by_domain,
         by_game,
         {place: endings[place] for place in by_game},
         {setting: reasons[setting].most_common() for setting in settings},
     )
+
+
+def _domains(games: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Returns the games by domain; {} where they are all of one. A name that is no game's is one to train on."""
+    only = {game for game in games if not registry.is_code(game) and not registry.problems(game, {})}
+    only = {game for game in only if getattr(registry.kind(game), "evaluation_only", False)}
+    inside = tuple(game for game in games if game not in only)
+    return {IN_DOMAIN: inside, OUT_OF_DOMAIN: tuple(g for g in games if g in only)} if inside and only else {}
 
 
 def _resampled(qualities: Sequence[float | None], number: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,6 +1,7 @@
 """Tables of an evaluation of dialogue games: the shapes of Playpen's Tables 1, 7 and 10 and of its Figure 5."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from dfc.evaluation.dialogue_results import ENDINGS, DialogueResults, Score
@@ -16,6 +17,7 @@ _SCORES = (
     "100. Both are rounded by game first; a game of which nothing was played drops out of the mean quality. Intervals "
     "of 95 %: instances drawn again with replacement, within each game, 2,000 times."
 )
+_DOMAINS = "In domain: games that a policy may be trained on; out of domain: games that are for evaluation only."
 _CELLS = "% played / quality; a dash: nothing was played."
 _LESS = "Points of % played / quality; where the first policy played nothing, the quality stands alone, as in print."
 _ENDINGS = (
@@ -27,7 +29,10 @@ _ENDINGS = (
 
 def tables(found: DialogueResults) -> list[Table]:
     """Returns the tables of an evaluation, the shortest summary first."""
-    every = [_overall(found), _by_game(found), _differences(found), _endings(found), _reasons(found)]
+    domains = found.domains or {"": found.games}
+    by_game = [_by_game(found, domain, games) for domain, games in domains.items()]
+    less = [_differences(found, domain, games) for domain, games in domains.items()]
+    every = [_overall(found), *by_game, *less, _endings(found), _reasons(found)]
     return [table for table in every if table.rows]
 
 
@@ -39,6 +44,7 @@ def to_json(found: DialogueResults) -> dict[str, Any]:
             {
                 **setting._asdict(),
                 "overall": _json(found.overall[setting]),
+                "domains": {domain: _json(found.by_domain[setting, domain]) for domain in found.domains},
                 "games": {
                     game: {
                         **_json(found.scores[setting, game]),
@@ -55,16 +61,35 @@ def to_json(found: DialogueResults) -> dict[str, Any]:
 
 
 def _overall(found: DialogueResults) -> Table:
-    rows = tuple(
-        (str(setting), *map(_with_interval, (score.clemscore, score.played, score.quality)))
-        for setting, score in found.overall.items()
-    )
-    return Table("clemscore", ("policy", "clemscore", "% played", "quality"), rows, (_SCORES,))
+    figures = ("clemscore", "% played", "quality")
+    if not found.domains:
+        rows = [(str(setting), *_figures(score)) for setting, score in found.overall.items()]
+        return Table("clemscore", ("policy", *figures), tuple(rows), (_SCORES,))
+    every = []
+    for setting, overall in found.overall.items():
+        every.append((str(setting), "all", *_figures(overall)))
+        every += [(str(setting), name, *_figures(found.by_domain[setting, name])) for name in found.domains]
+    return Table("clemscore", ("policy", "games", *figures), tuple(every), (_SCORES, _DOMAINS))
 
 
-def _by_game(found: DialogueResults) -> Table:
-    rows = tuple((game, *(_cell(found, setting, game) for setting in found.settings)) for game in found.games)
-    return Table("By game", ("game", *map(str, found.settings)), rows, (_CELLS,))
+def _figures(score: Score) -> tuple[str, ...]:
+    return tuple(map(_with_interval, (score.clemscore, score.played, score.quality)))
+
+
+def _titled(title: str, domain: str) -> str:
+    return f"{title}, {domain}" if domain else title
+
+
+def _by_game(found: DialogueResults, domain: str, games: Sequence[str]) -> Table:
+    rows = [(game, *(_cell(found, setting, game) for setting in found.settings)) for game in games]
+    if domain:
+        rows.append(("mean", *(_mean(found.by_domain[setting, domain]) for setting in found.settings)))
+    return Table(_titled("By game", domain), ("game", *map(str, found.settings)), tuple(rows), (_CELLS,))
+
+
+def _mean(score: Score) -> str:
+    quality = score.quality.estimate
+    return f"{score.played.estimate:.2f} / {NOTHING if math.isnan(quality) else format(quality, '.2f')}"
 
 
 def _cell(found: DialogueResults, setting: EvalSetting, game: str) -> str:
@@ -72,10 +97,10 @@ def _cell(found: DialogueResults, setting: EvalSetting, game: str) -> str:
     return f"{score.played:.2f} / {NOTHING if score.quality is None else format(score.quality, '.2f')}"
 
 
-def _differences(found: DialogueResults) -> Table:
+def _differences(found: DialogueResults, domain: str, games: Sequence[str]) -> Table:
     first, *others = found.settings
     rows = []
-    for game in found.games if others else ():
+    for game in games if others else ():
         base = found.by_game[first, game]
         cells = []
         for setting in others:
@@ -85,7 +110,7 @@ def _differences(found: DialogueResults) -> Table:
             cells.append(f"{score.played - base.played:+.2f} / {shown}")
         rows.append((game, _cell(found, first, game), *cells))
     header = ("game", str(first), *(f"{setting}, less it" for setting in others))
-    return Table("By game, less the first policy", header, tuple(rows), (_LESS,))
+    return Table(_titled("By game, less the first policy", domain), header, tuple(rows), (_LESS,))
 
 
 def _endings(found: DialogueResults) -> Table:

@@ -121,6 +121,7 @@ def write_results(
     every: Sequence[Table],
     data: object,
     figures: Sequence[Section] = (),
+    first: int = 0,
 ) -> None:
     """Writes an evaluation's page, and beside it ``results.json`` for programs and ``tables.md``.
 
@@ -132,12 +133,14 @@ def write_results(
       every: the tables.
       data: of results.json.
       figures: sections of the page before the tables.
+      first: how many tables come before these.
     """
     title = f"{kind} {name}"
     write_json(path.parent / "results.json", data, allow_nan=False)
     parts = [f"# {title}\n", *(f"{line}\n" for line in introduction), *(table.markdown() for table in every)]
     write_text(path.parent / "tables.md", "\n".join(parts))
-    sections = [*figures, *(Section(table.title, [table]) for table in every)]
+    of_tables = [Section(table.title, [table]) for table in every]
+    sections = [*of_tables[:first], *figures, *of_tables[first:]]
     write_text(path, html(title, kind.lower(), introduction, sections))
 
 

@@ -22,6 +22,7 @@ from dfc.evaluation.tasks import (
     Successes,
     Summary,
 )
+from dfc.games.task import count_of
 from dfc.players import player_specs
 from dfc.report import dialogue_tables, page
 from dfc.report.page import Section
@@ -154,6 +155,7 @@ def write(
         tables(found, dialogues),
         to_json(found, **conditions, **of_dialogues),
         [Section("Tasks solved, from 0 to 100 %", [rates, said])],
+        first=0 if dialogues is None else 1,  # the clemscore
     )
 
 
@@ -162,9 +164,9 @@ def _introduction(config: EvaluateTasks, found: Successes) -> list[str]:
     specs = player_specs.policies(config)
     who = "; ".join(spec.name if spec.name == spec.who else f"{spec.name}: {spec.who}" for spec in specs)
     how = (
-        f"{found.trajectories} games of every task; split {section.split} where a game has splits, elsewhere every "
-        f"task is a deal of its own. Sampling with min-p {section.filters.min_p:g}; in a game it has the same seed for "
-        f"every policy, from run seed {config.seed}. Worlds and judges: {config.simulators}."
+        f"{count_of(found.trajectories, 'game')} of every task; split {section.split} where a game has splits, "
+        f"elsewhere every task is a deal of its own. Sampling with min-p {section.filters.min_p:g}; in a game it has "
+        f"the same seed for every policy, from run seed {config.seed}. Worlds and judges: {config.simulators}."
     )
     return [f"Policies: {who}.", how, _COUNTED]
 
