@@ -198,14 +198,19 @@ def _pretrained(folder: Path) -> Any:  # noqa: ANN401  # transformers carries no
     """Returns transformers' tokenizer of a folder, from local files only; no code that lies there is run."""
     # Importing transformers takes over a second, and only a process that loads a model needs it.
     with _without_advice():
-        from transformers import AutoTokenizer, PreTrainedTokenizerFast  # noqa: PLC0415 - slow to import
+        from transformers import PreTrainedTokenizerFast  # noqa: PLC0415 - slow to import
 
     _refuse_files(folder)
     if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model", "vocab.json")):
         raise WeightsError(f"{folder}: no tokenizer (tokenizer.json, tokenizer.model or vocab.json) found: {_FILES}")
     # tokenizer.json states the whole pipeline; the model-specific classes behind AutoTokenizer may replace parts of it.
-    kind = PreTrainedTokenizerFast if (folder / "tokenizer.json").is_file() else AutoTokenizer
-    named = {"tokenizer_file": str(folder / "tokenizer.json")} if kind is PreTrainedTokenizerFast else {}
+    kind: Any = PreTrainedTokenizerFast
+    named = {"tokenizer_file": str(folder / "tokenizer.json")}
+    if not (folder / "tokenizer.json").is_file():
+        with _without_advice():
+            from transformers import AutoTokenizer  # noqa: PLC0415 - it takes PyTorch along, two more seconds
+
+        kind, named = AutoTokenizer, {}
     with _libraries_at(folder, "its tokenizer cannot be read"):
         for file in sorted(folder.glob("tokenizer*.json")):
             if file.name != "tokenizer_config.json":

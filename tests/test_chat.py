@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 
 import hypothesis
 import numpy as np
@@ -353,3 +355,10 @@ def test_a_template_that_ends_otherwise_with_a_system_message_takes_none(tmp_pat
     chat = ChatTokenizer.load(tmp_path)
     with pytest.raises(WeightsError, match="takes no system message"):
         chat.first_turn("x", system="y")
+
+
+def test_a_process_that_loads_a_tokenizer_does_not_load_torch():
+    """It takes two seconds more, and a start has none to give away."""
+    load = "from dfc.models import chat, huggingface; chat.ChatTokenizer.load(huggingface.resolve('tiny_player'))"
+    words = [sys.executable, "-c", f"import sys; {load}; print('torch' in sys.modules)"]
+    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip() == "False"  # noqa: S603 - ours
