@@ -192,6 +192,7 @@ def test_what_a_file_says_is_what_is_played(tmp_path):
     assert "the coin on the side table and the potted plant in the chest." in text
     assert "You can go to: living room." in text
     assert "on it: a potted plant." in text
+    assert "There is a chest; it is closed." in text
     guess, text = shown("clem_guesswhat")
     assert "copper, two-step, chair, rain" in text
     assert guess.instance.level == 2

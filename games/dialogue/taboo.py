@@ -97,7 +97,8 @@ class Taboo(DialogueGame):
       - A correct guess in the last round wins there too; the default environment of clemcore calls it a failure, its
         scorer pays it as here.
       - A tag with nothing behind it breaks the game off; there it is an empty clue.
-      - Words that punctuation joins are compared together and each for itself (there together: ``water/ice`` passes).
+      - Words that punctuation joins are compared together and each for itself (there together: ``water/ice`` passes),
+        and letters that are spelled one by one are a word (``w a t e r`` passes there).
       - Thoughts before ``</think>`` are removed; line breaks become blanks; only the first 2,000 characters are read.
 
     Attributes:

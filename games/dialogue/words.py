@@ -10,6 +10,7 @@ import snowballstemmer
 _STEMMER = snowballstemmer.stemmer("english")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _NOT_A_LETTER = re.compile(r"[\W_]+")
+_SPELLED = re.compile(r"(?<![^\W_])(?:[^\W_][\W_]+)+[^\W_](?![^\W_])")
 _STOP_WORDS = """
 a about above after again against all also am an and any are as at be because been before being below between both but
 by can could did do does doing down during each either else ever every few for from further had has have having he her
@@ -45,11 +46,12 @@ def bare(text: str) -> str:
 def stems(text: str) -> Iterator[str]:
     """Yields the stems of a text's words, stop words and single letters left out.
 
-    What punctuation joins is a word as a whole, and its parts are words.
+    What punctuation joins is a word as a whole, and its parts are words; so are letters that are spelled one by one.
 
-    >>> sorted(set(stems("The wa-ter's running")))
-    ['run', 'ter', 'wa', 'water']
+    >>> sorted(set(stems("The wa-ter's running"))), sorted(set(stems("it is i c e.")))
+    (['run', 'ter', 'wa', 'water'], ['ice'])
     """
-    for word in {*bare(text).split(), *_NOT_A_LETTER.split(text.lower())} - STOP_WORDS - {""}:
+    spelled = {"".join(_NOT_A_LETTER.split(run)) for run in _SPELLED.findall(text.lower())}
+    for word in {*bare(text).split(), *_NOT_A_LETTER.split(text.lower()), *spelled} - STOP_WORDS - {""}:
         if len(word) > 1:
             yield stem(word)
