@@ -140,7 +140,7 @@ ALL_WORDS = ", ".join(entry.target for entry in taboo.table())
 BY_ALPHABET = sorted(wordle.allowed())
 LAZY = {
     # (game, role): what is said instead of playing -> the most quality that it may be worth, strong players beside it.
-    ("clem_taboo", "guesser", "lists the table"): (lambda game: f"GUESS: {ALL_WORDS}", 0.0),
+    ("clem_taboo", "guesser", "lists the table"): (f"GUESS: {ALL_WORDS}", 0.0),
     ("clem_taboo", "guesser", "repeats the clue"): (lambda game: f"GUESS: {game.clues[-1]}", 0.0),
     ("clem_taboo", "describer", "spells the word"): (lambda game: f"CLUE: {' '.join(game.target)}", 0.0),
     ("clem_taboo", "describer", "spells it with points"): (lambda game: f"CLUE: {'. '.join(game.target)}", 0.0),
