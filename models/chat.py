@@ -322,6 +322,7 @@ class ChatTokenizer:
         self._refuse_forgeable(added)
         template, named = _template(pretrained, folder), pretrained.special_tokens_map
         self._template = chat_template.parts(template, named, enable_thinking, folder)
+        self._rendering = functools.partial(chat_template.rendering, template, named, enable_thinking, folder)
         self.departure: str | None = self._template.departure
         self.thought: str = self._template.thought
         self.opens_thought: bool = self._template.opens_thought
@@ -392,6 +393,44 @@ class ChatTokenizer:
         unless the text closes it. A sampled reply needs no such thing: keep its tokens.
         """
         return list(self._reply(text))
+
+    def closed_turn(self, content: str, reply: str) -> list[int]:
+        """Returns the tokens of a conversation that ends with one reply: what a model of preferences scores.
+
+        They are those of `apply_chat_template` over the two messages without a generation prompt, to the template's
+        last sign: what it writes around a reply that is the last message (Qwen 3: an empty block of thoughts) is there.
+
+        Raises:
+          WeightsError: the template shows the reply in a way that cannot be put together.
+        """
+        lead, end = self._around_last
+        said = self._template.reply_trim(reply)
+        told = self._encode_after("\n", said) if lead else self._encode_said(said)
+        return [*self._first(content, None), *lead, *told, *end]
+
+    @functools.cached_property
+    def _around_last(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """What stands before and behind a reply that is the last message, beyond what `_encode_said` writes."""
+        with self._rendering() as render:
+            try:
+                prompt = render(("user", "Hi."))
+                whole = render(("user", "Hi."), ("assistant", "Yes."), add_generation_prompt=False)
+            except chat_template.RefusedConversationError as error:
+                raise chat_template.refusal(
+                    self._folder, f"it must render one user message and reply ({error})"
+                ) from error
+        before, said, behind = whole.removeprefix(prompt).partition("Yes.")
+        lead = () if before == self._template.lead else self._encode_special(before)
+        mark = self._names.search(behind)
+        cut = mark.start() if mark else len(behind)
+        end = (*self._encode_after("x", behind[:cut]), *self._encode_special(behind[cut:]))
+        told = self._encode_after("\n", "Yes.") if lead else self._encode_said("Yes.")
+        pieces = (*self._first("Hi.", None), *lead, *told, *end)
+        if not said or not whole.startswith(prompt) or pieces != self._encode_special(whole):
+            raise chat_template.refusal(
+                self._folder, "a reply that is the last message must follow the prompt that asks for it"
+            )
+        return lead, end
 
     def decode(self, token_ids: Iterable[int]) -> str:
         """Returns the text of token ids; special tokens and ids beyond the vocabulary have none."""

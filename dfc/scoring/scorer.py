@@ -24,11 +24,13 @@ class Scores:
       mask: bool [n], which answers could be scored. A wrong answer is scored, with a low value; where the scorer itself
         failed (no reference for the query, a judge that gave no verdict) nothing is known of the answer.
       counts: how often each thing happened, by its name, such as ``passed`` or ``time_limit``.
+      verdicts: what happened to each answer, in the words of `counts`.
     """
 
     values: np.ndarray
     mask: np.ndarray
     counts: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    verdicts: tuple[str, ...] = ()
 
 
 class Scorer(Protocol):
@@ -69,4 +71,5 @@ def scores_of(found: Iterable[tuple[float | None, str]]) -> Scores:
     for _, what in every:
         counts[what] = counts.get(what, 0) + 1
     values = np.asarray([0.0 if value is None else value for value, _ in every], np.float32)
-    return Scores(values, np.asarray([value is not None for value, _ in every], bool), counts)
+    mask = np.asarray([value is not None for value, _ in every], bool)
+    return Scores(values, mask, counts, tuple(what for _, what in every))
