@@ -24,6 +24,7 @@ from dfc.config import (
     RECIPES,
     AcceptanceConfig,
     AdapterConfig,
+    AnswersRolloutConfig,
     BatchConfig,
     BatchShape,
     BuildData,
@@ -36,6 +37,7 @@ from dfc.config import (
     DivideFuseConquer,
     EndpointConfig,
     Evaluate,
+    EvaluateAnswers,
     EvaluateTasks,
     EvaluateTasksConfig,
     EvaluationConfig,
@@ -108,6 +110,17 @@ def rows(kind, seed=0):
     folder = _PLACE / f"rows_{kind}_{seed}"
     folder.mkdir()
     return str(write[kind](folder / f"{kind}.parquet"))
+
+
+@functools.cache
+def questions(first=0):
+    """A file of questions, one of which takes more bytes than the others; and a program with its tests."""
+    path = _PLACE / f"questions_{first}.jsonl"
+    rows = [{"question": f"{n} + 1?", "answer": f"#### {n + 1}"} for n in range(first, first + 4)]
+    rows[1]["answer"] = "x" * 1100 + rows[1]["answer"]
+    rows.append({"text": "Square.", "test_list": ["assert square(2) == 4"], "code": ""})
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return str(path)
 
 
 @functools.cache
@@ -247,6 +260,13 @@ def bases():
             trajectories=2,
             policies=("tiny_player", "random_legal"),
         ),
+        "evaluate_answers": EvaluateAnswers(
+            model=_MODEL,
+            policies=("initial", "tiny_player"),
+            questions={"own": questions()},
+            samples=2,
+            rollout=AnswersRolloutConfig(slots=3, max_length=128, max_reply_length=6),
+        ),
         "evaluate": Evaluate(
             games={"TicTacToe-v0": {}, "Nim-v0": {}, **_SIMULATORS},
             rollout=_LONG,
@@ -313,7 +333,8 @@ def values():
         "width": (64,),
         "*split": ("test", "train"),
         "*temperatures": ((0.3,),),
-        "policies": (("tiny_player", "simple"),),
+        "policies": (("tiny_player", "simple"), ("tiny_player",)),
+        "questions": ({"own": questions(7)},),
         "anchor": ("random_legal",),
         "trained": ("random_legal",),
         "base": ("strong",),

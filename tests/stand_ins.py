@@ -31,8 +31,9 @@ from stand_in_trainer import (
 from dfc.inference.slots import EngineCounts, EngineReply
 from dfc.models import families, huggingface, model_folders
 from dfc.models.chat import ChatTokenizer
-from dfc.report import task_page
+from dfc.report import answers_page, task_page
 from dfc.runs.run_folder import RunFolder, json_line
+from dfc.scoring.scorer import scores_of
 
 BUNDLED = Path(huggingface.resolve("tiny_player"))
 SAID = ("[4]", "[0]", "[7]", "[2 1]", "[0 1]", "[5]", "?", "[8", "[1 3] [2]")  # legal, illegal and unreadable replies
@@ -236,6 +237,23 @@ def write_tables(tape, tables):
     tape.add("tables", [table for table in tables if "seconds" not in table.header])
 
 
+class Scored:
+    """What scores answers, by their lengths."""
+
+    def __init__(self, tape, references, limits=None, workers=0, **more):
+        tape.add("scorer", references, limits, workers, more)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def __call__(self, queries, answers):
+        del queries
+        return scores_of((float(len(answer) % 2), "right" if len(answer) % 2 else "wrong") for answer in answers)
+
+
 def endpoint(tape, *given, **more):
     tape.add("endpoint", given, more)
     raise Asked
@@ -298,6 +316,9 @@ _MADE = {
     "dfc.recipes.collect.Watched": Shown,
     "dfc.training.export.save_policy": lambda tape, *given, **more: tape.add("policy", given[:2], more["lora"]),
     "dfc.report.tournament_page.write": lambda tape, *given: write_tables(tape, given[-1]),
+    "dfc.recipes.evaluate_answers.Mathematics": Scored,
+    "dfc.recipes.evaluate_answers.Programs": Scored,
+    "dfc.report.answers_page.write": lambda tape, *given: write_tables(tape, answers_page.tables(given[2], 2)),
     "dfc.report.task_page.write": lambda tape, *given: write_tables(tape, task_page.tables(*given[2:4])),
 }
 _NOTHING = ("dfc.report.watched.finish", "dfc.report.run_page.build", "dfc.runs.progress.Progress.update")

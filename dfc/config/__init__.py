@@ -5,6 +5,7 @@ the class is the recipe and has exactly the settings that it reads. The command 
 (`--config.optimizer.learning_rate=1e-3`). `dfc.launch` checks the whole tree (`dfc.validation`) before anything runs.
 """
 
+from dfc.config.answers import AnswersRolloutConfig, CheckingConfig, EvaluateAnswers
 from dfc.config.branch import Branch
 from dfc.config.dialogues import BuildDialogues, DialogueRowsConfig, Minigames
 from dfc.config.divide_fuse_conquer import (
@@ -83,6 +84,7 @@ RECIPES: dict[str, type[Run]] = {
         Sft,
         Preference,
         EvaluateTasks,
+        EvaluateAnswers,
         Evaluate,
         TinyPlayer,
     )
@@ -101,12 +103,14 @@ __all__ = [
     "RECIPES",
     "AcceptanceConfig",
     "AdapterConfig",
+    "AnswersRolloutConfig",
     "BatchConfig",
     "BatchShape",
     "Branch",
     "BuildData",
     "BuildDataConfig",
     "BuildDialogues",
+    "CheckingConfig",
     "CheckpointConfig",
     "ChoiceConfig",
     "Collect",
@@ -118,6 +122,7 @@ __all__ = [
     "DivideFuseConquer",
     "EndpointConfig",
     "Evaluate",
+    "EvaluateAnswers",
     "EvaluateTasks",
     "EvaluateTasksConfig",
     "EvaluationConfig",

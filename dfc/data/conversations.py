@@ -118,7 +118,7 @@ def read_conversations(
             raise _Bad(f"no column {wanted}, it has {', '.join(row)}; name the one with the messages: column=...")
         return Conversation(_answered(row[name], name, cut_unanswered), _meta(row))
 
-    return [_parsed(path, number, row, parse) for number, row in _rows(path, max_row_bytes)]
+    return [_parsed(path, number, row, parse) for number, row in file_rows(path, max_row_bytes)]
 
 
 def read_pairs(
@@ -152,7 +152,7 @@ def read_pairs(
             )
         return ConversationPair(chosen, rejected, _meta(row), context)
 
-    return [_parsed(path, number, row, parse) for number, row in _rows(path, max_row_bytes)]
+    return [_parsed(path, number, row, parse) for number, row in file_rows(path, max_row_bytes)]
 
 
 def _parsed(path: Path, number: int, row: object, parse: Callable[[Mapping[str, Any]], _T]) -> _T:
@@ -170,7 +170,16 @@ def row_place(path: Path, number: int) -> str:
     return f"{path}, row {number}" + (f" (line {number + 1})" if path.suffix == ".jsonl" else "")
 
 
-def _rows(path: Path, largest: int) -> Iterator[tuple[int, Any]]:
+def file_rows(path: Path, largest: int = MAX_ROW_BYTES) -> Iterator[tuple[int, Any]]:
+    """Yields the rows of a file with their numbers, as they lie there: whatever JSON or Parquet holds.
+
+    Args:
+      path: ``.jsonl``, ``.json`` (one array, or lines) or ``.parquet``.
+      largest: a row that takes more bytes is refused.
+
+    Raises:
+      DatasetError: the file is missing, cut, empty or too large, or a row cannot be read.
+    """
     if path.suffix not in SUFFIXES:
         raise DatasetError(f"{path}: expected a file ending in {', '.join(SUFFIXES)}; convert it, or rename it")
     if not path.is_file():

@@ -16,6 +16,7 @@ from dfc.config import (
     CollectingRun,
     DivideFuseConquer,
     Evaluate,
+    EvaluateAnswers,
     EvaluateTasks,
     MeshConfig,
     ModelConfig,
@@ -94,6 +95,9 @@ def workload_of(config: Run, decoder: DecoderConfig, topology: Topology, lengths
             conversations=2 if isinstance(config, Evaluate) else conversations(config),
             others=_others(config, decoder),
         )
+    if isinstance(config, EvaluateAnswers):
+        rollout, sampling = config.engine_rollout, config.sampling
+        found = dataclasses.replace(found, plays=True, rollout=rollout, sampling=sampling, conversations=1)
     if isinstance(config, RlRun | Sft | Preference):
         found = _trained(found, config, topology, lengths)
     if found.plays:

@@ -18,6 +18,7 @@ from dfc.config import (
     Collect,
     CollectRound,
     Evaluate,
+    EvaluateAnswers,
     EvaluateTasks,
     GamesRun,
     Minigames,
@@ -42,6 +43,7 @@ from dfc.recipes import evaluate_tasks, paprika, task_curriculum, tiny_player
 
 _GROUPS = 4  # start fixed or random, winnable or not: as many policies at most
 Find = Callable[[ModelConfig], DecoderConfig]  # the shape of a model that a configuration names
+_QUESTIONS = 1000  # of a file that is not read here: GSM8K has 1,319, MBPP 974, HumanEval 164
 EVALUATION = "evaluation"  # the stage in which the recipe tiny_player plays
 
 
@@ -70,6 +72,8 @@ class Stage:
             return "a demonstrator plays"
         if isinstance(self.config, Evaluate | EvaluateTasks) and not models_of(self.config):
             return "nobody who plays is a model of this machine"
+        if isinstance(self.config, EvaluateAnswers) and not (self.config.policies and self.config.questions):
+            return "nobody is asked"
         return ""
 
 
@@ -124,6 +128,9 @@ def stages_of(config: Run) -> list[Stage]:
     if isinstance(config, TinyPlayer):
         playing, episodes = tiny_player.playing(config, Path(config.name)), len(config.games) * config.evaluation_games
         return [Stage("training", config), Stage(EVALUATION, playing, episodes=episodes)]
+    if isinstance(config, EvaluateAnswers):
+        asked = len(config.policies) * len(config.questions) * (config.questions_each or _QUESTIONS)
+        return [Stage(config.recipe, config, episodes=asked * config.samples)]
     if not isinstance(config, Paprika | TaskCurriculum):
         return [Stage(config.recipe, config)]
     nowhere = Path(os.devnull)  # no earlier stage has left anything there
@@ -153,7 +160,7 @@ def lengths_of(config: Run, episode: int | None = None, generated_share: float |
     longest = 0
     if isinstance(config, Sft | Preference | TinyPlayer):
         longest = config.batch.row_length
-    elif isinstance(config, GamesRun):
+    elif isinstance(config, GamesRun | EvaluateAnswers):
         longest = config.rollout.max_length
     return Lengths(episode or max(1, longest // 2), generated_share or 0.5)
 

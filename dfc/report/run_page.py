@@ -30,7 +30,7 @@ from dfc.report.warnings import RunWarning
 
 __all__ = ["RunData", "StageScores", "Status", "build", "read", "stage_scores", "write"]
 
-_OWN_PAGE = ("evaluate", "evaluate_tasks")  # recipes whose report this one would replace
+_OWN_PAGE = ("evaluate", "evaluate_answers", "evaluate_tasks")  # recipes whose report this one would replace
 _TITLES = {
     "initial": "Against the initial policy",
     "none": "Games for one",

@@ -12,6 +12,7 @@ from dfc.config import (
     BuildData,
     BuildDialogues,
     Evaluate,
+    EvaluateAnswers,
     GamesRun,
     ModelRun,
     RlRun,
@@ -24,7 +25,7 @@ from dfc.config.hub_names import is_hub_name
 from dfc.errors import ConfigError, error_text, shown
 from dfc.games import functions, registry
 from dfc.players import key_search
-from dfc.validation import dialogues, players, reinforcement, tasks
+from dfc.validation import answers, dialogues, players, reinforcement, tasks
 
 _LONGEST_NAME = 200  # of the 255 that file systems allow: temporary files add to it
 _UP = {".", ".."}
@@ -68,6 +69,8 @@ def _rule_problems(config: Run) -> list[str]:
         found += reinforcement.problems(config)
     if isinstance(config, TinyPlayer):
         found += _tiny_player_problems(config)
+    if isinstance(config, EvaluateAnswers):
+        found += answers.problems(config)
     if isinstance(config, BuildDialogues):
         found += dialogues.problems(config)
     return found + players.problems(config) + tasks.problems(config)
@@ -191,6 +194,8 @@ def path_problems(config: Run) -> list[str]:
 
 
 def _folder_problems(config: Run) -> list[str]:
+    if isinstance(config, EvaluateAnswers) and (found := answers.path_problems(config)):
+        return found
     if isinstance(config, BuildData):
         return tasks.path_problems(config)
     if isinstance(config, BuildDialogues):

@@ -1,0 +1,84 @@
+"""Configuration of evaluations on questions with checkable answers."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
+
+from dfc.config.ranges import Count, CountOrZero, Length, Positive, Range, Threads
+from dfc.config.run import ModelRun
+from dfc.config.sections import RolloutConfig, SamplingConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class AnswersRolloutConfig:
+    """How answers are sampled; each is a conversation of one reply.
+
+    Attributes:
+      slots: answers in flight at once.
+      rows: of them computed in one call of the device; 0: all.
+      max_length: tokens of a question with its answer.
+      max_reply_length: tokens of an answer; one that reaches it is cut there.
+      decode_steps: tokens sampled per row between two looks of the host, at most.
+      sharding: how weights and conversations are split over several devices, as in `PlayerRolloutConfig`.
+      prefill_buckets: tokens prefilled per row and call, ascending. Empty: chosen by `max_length`.
+    """
+
+    slots: Annotated[int, Range(1, 100_000)] = 64
+    rows: CountOrZero = 0
+    max_length: Length = 2048
+    max_reply_length: Count = 1024
+    decode_steps: Count = 32
+    sharding: Literal["auto", "training", "tensor", "replicated"] = "auto"
+    prefill_buckets: tuple[Annotated[int, Range(1)], ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckingConfig:
+    """What the check of one answer may take; beyond it, the answer is wrong.
+
+    Attributes:
+      workers: answers checked at once.
+      math_seconds: of comparing a result.
+      program_seconds: of a program and its tests, from its start to its end.
+      program_cpu_seconds: of processor time of each of its processes.
+      program_memory: MiB, of all its processes together.
+    """
+
+    workers: Threads = 2
+    math_seconds: Positive = 5.0
+    program_seconds: Positive = 15.0
+    program_cpu_seconds: Annotated[int, Range(1, 3600)] = 10
+    program_memory: Annotated[int, Range(64, 2**20)] = 512
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluateAnswers(ModelRun, recipe="evaluate_answers"):
+    """How often questions with checkable answers are answered rightly: accuracy and pass@k.
+
+    Attributes:
+      policies: who answers, each ``NAME=WHO`` or ``WHO``: ``initial`` (the model of the run), a folder with weights or
+        a run, or ``tiny_player``; A,B,C will do. All have the shape and tokenizer of `model`.
+      questions: files by the names that the tables call them, in the layouts of `dfc.data.questions`.
+      questions_each: the first ones of every file; 0: all.
+      samples: answers to every question, for pass@k.
+      sampling: how tokens are sampled (Language Self-Play, section 5.1: temperature 0.01).
+      rollout: how answers are sampled.
+      checking: what the check of an answer may take.
+      max_row_bytes: a row of a file that takes more is refused.
+    """
+
+    shorter: ClassVar[tuple[str, ...]] = ("questions_each", "samples", "rollout.max_reply_length")
+
+    policies: tuple[str, ...] = ("initial",)
+    questions: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    questions_each: CountOrZero = 0
+    samples: Count = 1
+    sampling: SamplingConfig = SamplingConfig(temperature=0.01)
+    rollout: AnswersRolloutConfig = AnswersRolloutConfig()
+    checking: CheckingConfig = CheckingConfig()
+    max_row_bytes: Annotated[int, Range(1000, 2**31 - 1)] = 16 * 2**20
+
+    @property
+    def engine_rollout(self) -> RolloutConfig:
+        """What an engine is made by."""
+        return RolloutConfig(**vars(self.rollout))
