@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import importlib
 import io
+import itertools
 import json
 import shutil
 import tempfile
@@ -27,6 +28,7 @@ from dfc.config import (
     AnswersRolloutConfig,
     BatchConfig,
     BatchShape,
+    Branch,
     BuildData,
     BuildDialogues,
     CheckpointConfig,
@@ -66,9 +68,13 @@ from dfc.config import (
     TinyPlayer,
     TrainingRun,
 )
+from dfc.data.trajectories import from_episode
 from dfc.data.trajectory_files import TrajectoryWriter
+from dfc.games import registry, scripted
 from dfc.launch import command_line
 from dfc.recipes import paprika, task_curriculum
+from dfc.rollout.match import EpisodeSpec
+from dfc.rollout.sequential_match import play_episode
 from dfc.runs.stop_signals import Stop
 
 KINDS = {**RECIPES, CollectRound.recipe: CollectRound}
@@ -97,6 +103,20 @@ def collected(name="collected", tasks=4):
                 writer.write(row(game, task, 4, turns=2, tokens=30))
             writer.write(row(game, tasks, 0, turns=2, tokens=20))
             writer.write(row(game, tasks, 1, turns=4, tokens=60, success=False, failure="malformed"))
+    return str(_PLACE / name)
+
+
+@functools.cache
+def recorded(name="recorded", tasks=3):
+    """A run that collected games which can be played again, of both splits."""
+    rollout, games = RolloutConfig(), {**_TASKS, "wordle": {}}
+    with TrajectoryWriter(_PLACE / name / "trajectories", PROVENANCE) as writer:
+        for game, task, split in itertools.product(games, range(tasks), ("train", "test")):
+            if task >= registry.make(game, split=split).number_of_tasks:
+                continue
+            spec = EpisodeSpec(game, {**games[game], "split": split}, task, 0, task, task)
+            episode = play_episode(spec, [scripted.player(game, "random_legal")], rollout)
+            writer.write(from_episode(episode, sample=0, provenance=PROVENANCE))
     return str(_PLACE / name)
 
 
@@ -246,6 +266,7 @@ def bases():
         "paprika": Paprika(**_STAGES, games=_TASKS),
         "task_curriculum": TaskCurriculum(**_STAGES, games=_TASKS),
         "collect": Collect(**collecting, samples=2, samples_of={}),
+        "branch": Branch(**collecting, trajectories=recorded(), turns="all", siblings=2),
         "collect_round": CollectRound(**collecting, steps=8, samples=2),
         "build_data": BuildData(trajectories=collected()),
         "build_dialogues": BuildDialogues(sources=dialogues(), held_out=0.25, cut_unanswered=True),
@@ -344,7 +365,7 @@ def values():
         "*groups": (("wordle",), ("bandit",), ("clem_taboo",)),
         "*leave_out": (("bandit",), ("wordle",), ("clem_wordle",)),
         "*rejected_failures": (("malformed",),),
-        "trajectories": (collected("fewer", 3), 3),
+        "trajectories": (collected("fewer", 3), recorded("fewer_games", 1)),
         "sources": (dialogues(7),),
         "wanted": (("sft",),),
         "threshold": (60.0,),
@@ -424,6 +445,12 @@ def instead():
         (("reward.overrun",), _of(RlRun, rollout=dataclasses.replace(_ROLLOUT, max_prompt_length=14))),
         (("learner_roles", "reward.measure"), _of(DivideFuseConquer, **_RL_TEAM, **_ALONE)),
         (("learner_roles", "reward.measure"), _of(Grpo, **_RL_TEAM)),
+        (("deals",), _of(RlRun, tasks=5)),
+        (("instances_per_iteration",), _of(RlRun, deals="epochs", tasks=5, instances_per_iteration=4)),
+        (
+            ("teacher_errors", "teacher_replays"),  # the other seat's context is full in some games
+            _of(RlRun, rollout=dataclasses.replace(_ROLLOUT, max_prompt_length=8), teacher_errors="replace"),
+        ),
         (("learner_roles",), _of(Collect, games=_TEAM)),
         (("learner_roles", "opponent"), _of(EvaluateTasks, games=_TEAM, policies=("strong",), opponent="simple")),
         (("collect.learner_roles",), _of(Paprika, games=_TEAM, stages=("collect", "build_data", "sft"))),

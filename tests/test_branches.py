@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from collect_runs import CONFIG, GAMES, ROLLOUT, StopsAfter, same
+from collect_runs import CONFIG, ROLLOUT, StopsAfter, same
 from collect_runs import rows as rows_of
 from collect_runs import run as collected
 from sound_games import Partners
@@ -33,13 +33,15 @@ from dfc.rollout.openings import Opening
 from dfc.runs.stop_signals import Interrupted
 
 PLAIN = SamplingConfig(temperature=1.0)
+GAMES = {"Nim-v0": {}, "TowerOfHanoi-v0": {"max_turns": 3}}
 PLACE = f"{__file__.replace('test_branches', 'sound_games')}:Partners"
 
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
-    """A collection: 24 games of three ids, those for two against a scripted player."""
-    return collected(tmp_path_factory.mktemp("recorded") / "run", dataclasses.replace(CONFIG, sampling=PLAIN))
+    """A collection of two ids, the one for two against a scripted player."""
+    config = dataclasses.replace(CONFIG, games=GAMES, tasks=2, samples_of={}, sampling=PLAIN)
+    return collected(tmp_path_factory.mktemp("recorded") / "run", config)
 
 
 def configured(recorded, **changes):
@@ -87,7 +89,7 @@ def test_every_turn_of_every_row_has_its_siblings(recorded, branched):
         if shown.status == "policy"
     }
     assert {place: len(rows) for place, rows in groups(branched).items()} == wanted
-    assert len(wanted) > 24
+    assert len(wanted) > len(rows_of(recorded)) == 12
 
 
 def test_siblings_share_instance_seat_and_history_and_differ_afterwards(recorded, branched):
@@ -102,7 +104,7 @@ def test_siblings_share_instance_seat_and_history_and_differ_afterwards(recorded
             assert row.messages[: 2 * turn + 1] == begun
             assert list(replay(row.record()))
         differ += siblings[0].messages[2 * turn + 1] != siblings[1].messages[2 * turn + 1]
-    assert differ > 10
+    assert differ > 5
 
 
 def test_tokens_masks_and_logprobs_of_the_opening_are_those_of_the_recorded_row(recorded, branched):
@@ -130,12 +132,12 @@ def test_sampled_tokens_have_the_log_probabilities_of_a_plain_forward_pass(branc
         return jax.nn.log_softmax(hidden @ model.output_embedding.T, axis=-1)
 
     checked = 0
-    for row in itertools.islice(rows_of(branched).values(), 0, None, 5):
+    for row in itertools.islice(rows_of(branched).values(), 0, None, 3):
         found = np.asarray(table(np.pad(row.token_ids, (0, length - row.tokens)).astype(np.int32)))
         for place in np.flatnonzero(row.mask):
             assert found[place - 1, row.token_ids[place]] == pytest.approx(row.sampled_logprobs[place], abs=1e-4)
             checked += 1
-    assert checked > 100
+    assert checked > 50
 
 
 def test_a_stop_changes_nothing(tmp_path, recorded, branched):
@@ -179,7 +181,7 @@ def test_first_turns_and_at_most_so_many_of_a_dialogue(recorded):
     counts = collections.Counter((t.game, t.task, b.branch) for t, b in plan(recorded, turns="first").items())
     assert set(counts.values()) == {2}
     assert {branch.turn for _, _, branch in counts} == {0}
-    assert len(counts) == 24
+    assert len(counts) == 12
     full = collections.defaultdict(set)
     for place, begin in plan(recorded).items():
         full[place.game, place.task, begin.branch.sample].add(begin.branch.turn)
@@ -200,8 +202,8 @@ def test_attempts_are_numbered_and_the_same_every_time(recorded):
     for place in one:
         numbers[place.game, place.task].append(place.sample)
     assert all(found == list(range(len(found))) for found in numbers.values())
-    assert {place.game for place in plan(recorded, games={"Nim-v0": {}}, tasks=2)} == {"Nim-v0"}
-    assert {place.task for place in plan(recorded, games={"Nim-v0": {}}, tasks=2)} == {0, 1}
+    assert {place.game for place in plan(recorded, games={"Nim-v0": {}}, tasks=1)} == {"Nim-v0"}
+    assert {place.task for place in plan(recorded, games={"Nim-v0": {}}, tasks=1)} == {0}
 
 
 def test_tokens_of_other_weights_are_not_taken(recorded):

@@ -25,6 +25,7 @@ from dfc.rollout.match import EpisodeSpec
 from dfc.rollout.sequential_match import play_episode
 from dfc.runs.stop_signals import Stop
 from dfc.training import opponents, rl
+from dfc.training.episode_rewards import rewards_of
 from dfc.training.teacher_errors import error_of, settle
 
 PLACE = f"{Path(__file__).parent / 'sound_games.py'}:Unasked"
@@ -379,11 +380,25 @@ def test_a_run_records_every_game_once_and_counts_what_it_did(tmp_path, handling
         assert marks["replaced"] + marks["group_replaced"] == found["replaced"] > 0
         assert len(episodes) == 3 * 2 * 3 * 3 + found["replayed"]
         assert sum("replay" in one for one in episodes) == found["replayed"]
-    again = recorded(tmp_path / "again", teacher_errors=handling)
-    assert again == (episodes, shown)
+        assert recorded(tmp_path / "again", teacher_errors=handling) == (episodes, shown)
 
 
 def test_a_run_whose_teacher_spoils_every_game_stops(tmp_path):
     mute = mock.patch.object(Spoils, "act", return_value="?")
     with mute, pytest.raises(TrainingError, match=r"of the other seat \(spoils\).* 18 times: No action could be read"):
         recorded(tmp_path / "run", games={PLACE: {}}, learner_roles={PLACE: "hearer"}, teacher_errors="replace")
+
+
+def test_what_stands_in_is_paid_its_own_reward(tmp_path):
+    seen = []
+
+    def sequences(episodes, values, config, seed):
+        seen.extend(zip(values, rewards_of(episodes, config.reward), strict=True))
+        return learn(episodes, values, config, seed)
+
+    learn = rl.sequences
+    with mock.patch.object(rl, "sequences", sequences):
+        episodes, _ = recorded(tmp_path / "run", teacher_errors="replace")
+    assert any(one.get("trained", 1) > 1 for one in episodes)
+    assert [value for value, _ in seen] == [own for _, own in seen]
+    assert len({value for value, _ in seen}) > 1
