@@ -1,6 +1,4 @@
-"""Codenames: its rules, aborts and ends, its boards, what each seat may know, hostile replies and its players."""
-
-import json
+"""Codenames: its rules, aborts and ends, its boards, what each seat may know, and its players."""
 
 import pytest
 
@@ -190,34 +188,6 @@ def test_the_table_is_of_plain_words():
     for name, words in groups().items():
         assert len(set(words)) == len(words) > 1
         assert all(word.isascii() and word.isalpha() and word.islower() for word in (name, *words))
-
-
-def test_hostile_replies_never_raise():
-    rng, game = GameRng(2), started()
-    pieces = [
-        "CLUE:",
-        "TARGETS:",
-        "GUESS:",
-        " ",
-        "\n",
-        "\0",
-        "<think>",
-        "</think>",
-        "\ud800",
-        "x" * 3000,
-        ",",
-        "cat",
-        "\u0130",
-    ]
-    for number in range(10_000):
-        if game.over:
-            game.reset(number)
-        reply = "".join(pieces[rng.randrange(len(pieces))] for _ in range(rng.randrange(7)))
-        if rng.randrange(2):
-            actions = game.legal_actions()
-            reply = actions[rng.randrange(len(actions))] + reply
-        assert game.step(reply) in set(Verdict)
-        json.dumps(game.to_json())
 
 
 def test_strong_players_win_more_than_simple_ones_and_random_ones_never():

@@ -1,7 +1,6 @@
-"""Private and shared: its rules and quality, probes that leave no trace, its forms, hostile replies and its players."""
+"""Private and shared: its rules and quality, probes that leave no trace, its forms and its players."""
 
 import itertools
-import json
 import re
 
 import pytest
@@ -176,33 +175,7 @@ def test_spellings_of_no(said):
     assert game.probed == [False]
 
 
-def test_hostile_replies_never_raise_and_are_cut():
-    rng, game = GameRng(1), started()
-    pieces = [
-        "ANSWER:",
-        "ASIDE:",
-        "yes",
-        "no",
-        " ",
-        "\n",
-        "\0",
-        "<think>",
-        "</think>",
-        "\ud800",
-        "x" * 3000,
-        "Oslo",
-        "ß",
-        ":",
-    ]
-    for number in range(10_000):
-        if game.over:
-            game.reset(number)
-        reply = "".join(pieces[rng.randrange(len(pieces))] for _ in range(rng.randrange(7)))
-        if rng.randrange(2):
-            actions = game.legal_actions()
-            reply = actions[rng.randrange(len(actions))] + reply
-        assert game.step(reply) in set(Verdict)
-        json.dumps(game.to_json())
+def test_a_reply_is_cut_before_it_is_read():
     late = started()
     probes(late)
     late.step(f"ANSWER: {'x' * 2000} {late.form.values[0]}")

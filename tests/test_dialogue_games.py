@@ -136,6 +136,13 @@ def test_an_error_of_a_partner_before_ones_first_turn_is_an_abort_and_no_excepti
 
 
 FULL, BLANK = ("\n".join([" ".join(cell * 5)] * 5) for cell in ("X", EMPTY))
+
+
+def truly(game):
+    """Returns the true reply to an aside."""
+    return f"ASIDE: {'yes' if game.shared_from[game.probe[0]] < len(game.filled) else 'no'}"
+
+
 ALL_WORDS = ", ".join(entry.target for entry in taboo.table())
 BY_ALPHABET = sorted(wordle.allowed())
 LAZY = {
@@ -146,7 +153,7 @@ LAZY = {
     ("clem_taboo", "describer", "spells it with points"): (lambda game: f"CLUE: {'. '.join(game.target)}", 0.0),
     ("clem_taboo", "describer", "stalls"): ("CLUE: you know it", 2.0),
     ("clem_privateshared", "answerer", "says the form"): (
-        lambda game: "ASIDE: yes" if game.aside else f"ANSWER: {', '.join(game.form.values)}",
+        lambda game: truly(game) if game.aside else f"ANSWER: {', '.join(game.form.values)}",
         0.0,
     ),
     ("clem_privateshared", "answerer", "never knows"): (
@@ -154,7 +161,7 @@ LAZY = {
         0.0,
     ),
     ("clem_privateshared", "answerer", "repeats the question"): (
-        lambda game: "ASIDE: yes" if game.aside else f"ANSWER: {game.form.questions[len(game.filled)]}",
+        lambda game: truly(game) if game.aside else f"ANSWER: {game.form.questions[len(game.filled)]}",
         0.0,
     ),
     ("clem_imagegame", "giver", "is done at once"): (image_game.DONE, 0.0),

@@ -64,6 +64,7 @@ TAGS += [
     '"action"',
     '"graph": {"nodes":',
 ]
+TAGS += ['{"action": "GO: west", "graph": {"nodes": [', '], "edges": {"north": [["a", "b"]]}}}', '"\\ud800"']
 
 
 def hostile(game, rng):

@@ -49,7 +49,17 @@ def test_three_wrong_guesses_lose_and_are_worth_nothing():
 
 @pytest.mark.parametrize(
     "clue",
-    ["Water", "waters the plants", "you are DRINKING it", "wa-ter", "river/bank", "it's 'wet'.", "the rivers' end"],
+    [
+        "Water",
+        "waters the plants",
+        "you are DRINKING it",
+        "wa-ter",
+        "river/bank",
+        "it's 'wet'.",
+        "the rivers' end",
+        "it is w e t",
+        "W. A. T. E. R.",
+    ],
 )
 def test_a_clue_with_a_form_of_a_forbidden_word_loses_at_once_and_breaks_nothing_off(clue):
     game = started("water")
