@@ -55,7 +55,9 @@ def within(name, *packages):
     return any(name == package or name.startswith(package + ".") for package in packages)
 
 
-ABOVE = "inference players rollout training scoring data evaluation report runs recipes fit launch tiny_player"  # rooms
+ABOVE = (  # the rooms
+    "inference players rollout training scoring self_play data evaluation report runs recipes fit launch tiny_player"
+)
 
 # Who may not import what, except for what, and why; the first rule that applies speaks.
 ANYONE = ("dfc", "tests", "configs", "benchmarks")
@@ -71,7 +73,12 @@ RULES = (
                 for base in ("config", "episodes", "errors", "files", "multihost", "checkpoint")
             ),
             *((f"validation.{part}", "data", ()) for part in ("players", "reinforcement")),
-            ("validation", ABOVE.replace("players ", ""), ("dfc.data.task_groups", "dfc.data.trajectories")),
+            (
+                "validation",
+                ABOVE.replace("players ", ""),
+                ("dfc.data.task_groups", "dfc.data.trajectories", "dfc.self_play.prompts", "dfc.self_play.families"),
+            ),
+            ("self_play", f"models validation {ABOVE.replace('self_play ', '')}", ("dfc.scoring.scorer",)),
             ("tiny_player", "inference players rollout scoring data evaluation report runs recipes fit launch", ()),
             ("models", f"games {ABOVE}", ()),
             ("inference", "games players rollout training scoring data evaluation report runs recipes fit launch", ()),
@@ -83,7 +90,7 @@ RULES = (
                     "games inference players rollout training.rl data evaluation report runs recipes fit launch",
                     (),
                 )
-                for module in ("trainer", "packing", "optimizer", "divergence")
+                for module in ("trainer", "packing", "optimizer", "divergence", "update_parts", "logprob_gap")
             ),
             ("scoring", "games inference rollout data evaluation report runs recipes fit launch tiny_player", ()),
             ("training", "scoring data report recipes fit launch tiny_player", ()),
@@ -170,6 +177,9 @@ def test_imports_point_one_way():
         ("dfc.files", "from dfc.report import tables"),
         ("benchmarks.x", "from dfc.report import tables"),
         ("dfc.validation", "from dfc.recipes import paprika"),
+        ("dfc.validation.self_play", "from dfc.self_play import hygiene"),
+        ("dfc.self_play.watch", "from dfc.rollout import samples"),
+        ("dfc.models.lora", "from dfc.self_play import prompts"),
         ("dfc.evaluation.tasks", "from dfc.report import tables"),
         ("dfc.losses", "from dfc.logprobs import token_logprobs"),
         ("dfc.losses.preference", "from dfc.advantages import group_relative"),
@@ -195,6 +205,7 @@ def test_a_wrong_import_is_seen(name, source):
         ("dfc.report.run_page", "from dfc.report import tables"),
         ("dfc.fit.iteration", "from dfc.recipes import divide_fuse_conquer"),
         ("dfc.validation.tasks", "from dfc.data import task_groups\nfrom dfc.players import player_specs"),
+        ("dfc.self_play.families", "from dfc.games.rng import GameRng\nfrom dfc.scoring.scorer import Scores"),
         ("dfc.launch.play", "from dfc.launch import serve\nfrom dfc.recipes import paprika"),
         ("dfc.recipes.paprika", "from dfc import losses, games, models\nimport modelscope"),
     ],

@@ -1,0 +1,179 @@
+"""What the two roles and the judge of Language Self-Play are asked, and what a query must be to follow its template.
+
+The structure is the paper's (Language Self-Play, arXiv 2509.07414, Boxes 1 and 3), the words are ours. A prompt is a
+text with placeholders in braces, filled in one pass: what is filled in is never looked at for placeholders again.
+"""
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from dfc.games.rng import derive_seed
+
+BEGIN, END = "[template begins]", "[template ends]"  # around a template in the prompt; no query may hold them
+_PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
+_TAGS = re.compile(r"<(/?(?:instruction|response|calculation|score))>", re.IGNORECASE)
+
+CHALLENGER = f"""Background
+A language task is a pair of texts: an input that asks for something, and an output that answers it. A question is an \
+input and its answer the output; a story is an input and a title for it the output.
+
+Request
+Write one input for the language task '{{task}}'. Another language model will be given your text word for word and \
+will have to answer it, so your text has to be an input that can be answered. Easy, middling and hard inputs are all \
+welcome, and so are noisy ones: an input should find out what the other model cannot do yet, or make it think in a new \
+way. Write exactly one.
+
+Details
+The lines between {BEGIN} and {END} are a template. Copy its wording without these two tags, and put text of your own \
+in place of every part in braces: where it says {{colour}}, write a colour.
+
+{BEGIN}
+{{template}}
+{END}
+
+Final remarks
+Write no answer, no hint and nothing that gives the answer away. Ask for nothing that a language model cannot do in \
+text. Stop as soon as the template is filled. The tags {BEGIN} and {END} must not be in your text. Now write one input \
+for the language task '{{task}}', following the template."""
+
+CHALLENGER_FREE = """Background
+A language task is a pair of texts: an input that asks for something, and an output that answers it. A question is an \
+input and its answer the output; a story is an input and a title for it the output.
+
+Request
+Write one input for a language task of your choice. Another language model will be given your text word for word and \
+will have to answer it, so your text has to be an input that can be answered. Easy, middling and hard inputs are all \
+welcome, and so are noisy ones: an input should find out what the other model cannot do yet, or make it think in a new \
+way. Write exactly one.
+
+Final remarks
+Write no answer, no hint and nothing that gives the answer away. Ask for nothing that a language model cannot do in \
+text. Stop as soon as the input is complete. Now write one input."""
+
+CHALLENGER_TASK = CHALLENGER_FREE.replace("a language task of your choice", "the language task '{task}'")
+
+JUDGE = """Below are an instruction that a user gave to an assistant and the assistant's response. Rate them together. \
+Start from 0 and add one point for each of these seven criteria that is met, and nothing for one that is not:
+
+1. What the user wants done can be made out from the instruction.
+2. The instruction is unambiguous, concrete and in good order.
+3. The response is written so that this user can follow it.
+4. The response deals with a good part of what was asked, even if some of it is missing.
+5. The response gives what was asked for at its core, in full and in a useful way.
+6. The response is clear, well ordered, no longer than it has to be, and of help.
+7. This user will probably be pleased with the manner and the layout of the response.
+
+<instruction>
+{instruction}
+</instruction>
+
+<response>
+{response}
+</response>
+
+First give your reasons in at most 100 words, and decide on each of the seven points. Then write the seven points and \
+their sum between calculation tags, for example <calculation>1+1+0+1+0+1+0=4</calculation>; check that the sum is \
+right. Last write the sum again, a number from 0 to 7, between score tags, for example <score>4</score>. Only a reply \
+in exactly this form can be used."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Template:
+    """The form of a query, read off a template's text: its fixed wording with something in place of every placeholder.
+
+    Attributes:
+      text: the template; empty: any query follows it.
+    """
+
+    text: str
+
+    @property
+    def placeholders(self) -> list[str]:
+        """What stands in braces, in order."""
+        return _PLACEHOLDER.findall(self.text)
+
+    def filled(self, query: str) -> list[str] | None:
+        """Returns what a query has in place of the placeholders; None where it does not follow the template.
+
+        White space at both ends does not matter. The time is bounded by the number of placeholders times the length:
+        every fixed part is looked for once, from left to right, the last one from the end.
+        """
+        query = query.strip()
+        if not self.text:
+            return [] if query else None
+        first, *fixed = re.split(r"\{[^{}]+\}", self.text.strip())
+        if not query.startswith(first):
+            return None
+        if not fixed:
+            return [] if query == first else None
+        found, place = [], len(first)
+        *inner, last = fixed
+        end = len(query) - len(last)
+        if not query.endswith(last):
+            return None
+        for part in inner:
+            # At least one character is filled in.
+            start = query.find(part, place + 1, end)
+            if start < 0:
+                return None
+            found.append(query[place:start])
+            place = start + len(part)
+        found.append(query[place:end])
+        return found if all(one.strip() for one in found) else None
+
+
+def challenger_prompt(task: str = "", template: str = "", prompt: str = "") -> str:
+    """Returns what the Challenger is asked for one query.
+
+    Args:
+      task: what the task is called; may be empty.
+      template: the form of the query; empty: any. With neither, the Challenger writes what it thinks best.
+      prompt: a text of one's own with ``{task}`` and ``{template}`` where they go; empty: ours.
+    """
+    if not prompt:
+        prompt = CHALLENGER if template else CHALLENGER_TASK if task else CHALLENGER_FREE
+    return fill(prompt, {"task": task or "any", "template": template})
+
+
+def judge_prompt(instruction: str, response: str, prompt: str = "") -> str:
+    """Returns what the judge of self-reward is asked about one answer.
+
+    The tags of the prompt lose their brackets inside both texts, so that neither can end itself and write on as us.
+
+    Args:
+      instruction: the query.
+      response: the answer.
+      prompt: a text of one's own with ``{instruction}`` and ``{response}``; empty: ours.
+    """
+    texts = {"instruction": instruction, "response": response}
+    return fill(prompt or JUDGE, {name: _TAGS.sub(r"(\1)", text) for name, text in texts.items()})
+
+
+def fill(prompt: str, texts: Mapping[str, str]) -> str:
+    """Returns a prompt with texts in place of their names in braces; other braces stay as they are.
+
+    >>> fill("{a} is not {b}", {"a": "{b}", "b": "2"})
+    '{b} is not 2'
+    """
+    names = "|".join(map(re.escape, texts))
+    return re.sub(r"\{(" + names + r")\}", lambda found: texts[found[1]], prompt)
+
+
+def shares(weights: Sequence[float], count: int, seed: int) -> list[int]:
+    """Returns for each of `count` queries which task it is of, sampled in proportion to the weights, in their order.
+
+    Queries of one task follow each other, so that their prompt is read once.
+
+    Args:
+      weights: of the tasks, above 0.
+      count: queries.
+      seed: of the iteration.
+    """
+    if len(weights) == 1:
+        return [0] * count
+    chance = np.asarray(weights, np.float64) / sum(weights)
+    rng = np.random.Generator(np.random.Philox(derive_seed("tasks of queries", seed)))
+    return sorted(rng.choice(len(weights), size=count, p=chance).tolist())

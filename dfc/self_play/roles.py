@@ -1,0 +1,80 @@
+"""What both roles earn, and their advantages: from the rewards of answers, marks, and what is wrong with queries."""
+
+import dataclasses
+from typing import Literal
+
+import numpy as np
+
+from dfc import advantages
+
+Rule = Literal["worst", "as_is"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Earned:
+    """What an iteration of N queries with G answers each is worth to the roles.
+
+    Attributes:
+      values: float64 [N], V, the mean of R over the scored answers, of R alone; 0 where there are none.
+      solver: float64 [N, G], A_Sol.
+      trained_answers: bool [N, G], which answers are in the Solver's loss.
+      challenger: float64 [N], A_Ch.
+      trained_queries: bool [N], which queries are in the Challenger's loss.
+    """
+
+    values: np.ndarray
+    solver: np.ndarray
+    trained_answers: np.ndarray
+    challenger: np.ndarray
+    trained_queries: np.ndarray
+
+
+def earned(
+    rewards: np.ndarray,
+    marks: np.ndarray,
+    mask: np.ndarray,
+    bad: np.ndarray,
+    *,
+    weight: float,
+    bad_queries: Rule = "as_is",
+    unsolved_queries: Rule = "as_is",
+) -> Earned:
+    """Returns advantages of both roles, and what each loss is over.
+
+    With as_is twice: A_Sol = solver(R + w R_Q) and A_Ch = challenger(R - w R_Q), whose rewards of the Challenger are
+    r = -V + w V_Q, V of R alone (`dfc.advantages`). A query that is bad or unsolved earns the worst r of the others
+    instead where the rule says ``worst``; A_Ch is r less its mean over the queries that count. A query without a scored
+    answer drops out, but for a bad one that is to earn the worst: it need not be answered at all.
+
+    Args:
+      rewards: floating [N, G], R.
+      marks: floating [N, G], R_Q.
+      mask: bool [N, G], which answers were scored, by R and, with a weight, by the judge.
+      bad: bool [N], which queries `dfc.self_play.hygiene` objects to.
+      weight: w, 0 or more.
+      bad_queries: ``worst``: what is wrong with the Challenger's query costs it, and teaches the Solver nothing.
+      unsolved_queries: ``worst``: so does a query of which no scored answer has a reward above 0.
+
+    Source: Language Self-Play (arXiv 2509.07414), section 3. Departures: mask and both rules.
+    """
+    rewards, marks = np.where(mask, rewards, 0.0), np.where(mask, marks, 0.0)
+    left_out = bad if bad_queries == "worst" else np.zeros_like(bad)
+    answers = mask & ~left_out[:, None]
+    scored = answers.any(axis=1)
+    count = np.maximum(answers.sum(axis=1), 1)
+    values = np.where(answers, rewards, 0.0).sum(axis=1) / count
+    own = np.where(answers, weight * marks - rewards, 0.0).sum(axis=1) / count  # r of the Challenger
+    punished = left_out.copy()
+    if unsolved_queries == "worst":
+        punished |= scored & ~(np.where(answers, rewards, 0.0) > 0).any(axis=1)
+    good = scored & ~punished
+    own = np.where(punished, own[good].min() if good.any() else 0.0, own)
+    queries = scored | punished
+    return Earned(
+        values=values,
+        solver=advantages.solver(rewards + weight * marks, mask=answers),
+        trained_answers=answers,
+        # challenger(-r) = mean(-r) + r, the mean over the queries that count.
+        challenger=advantages.challenger(-own[:, None], mask=queries[:, None]),
+        trained_queries=queries,
+    )

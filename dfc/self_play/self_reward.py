@@ -1,0 +1,110 @@
+"""Self-reward R_Q: a frozen model's marks for a query and its answer, read strictly; what has no mark is masked out.
+
+Source: Language Self-Play (arXiv 2509.07414), section 3 and Box 3. Departure, since the paper does not say what becomes
+of a reply that cannot be read: it is asked for once more with another seed; then its answer counts nowhere.
+"""
+
+import dataclasses
+import re
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from dfc.errors import TrainingError, cut
+from dfc.games.printable import printable
+
+POINTS = 7
+MOST_FAILURES = 0.2  # share of answers without a mark above which a run warns
+PATIENCE = 64  # answers after which a judge must have given a mark
+
+_CALCULATION = re.compile(r"<calculation>\s*([01](?:\s*\+\s*[01]){6})\s*=\s*([0-9])\s*</calculation>", re.IGNORECASE)
+_SCORE = re.compile(r"<score>\s*([0-9])\s*</score>", re.IGNORECASE)
+_TAG = re.compile(r"</?(calculation|score)>", re.IGNORECASE)
+_ORDER = ["<calculation>", "</calculation>", "<score>", "</score>"]
+
+Ask = Callable[[Sequence[int], int], list[str]]  # (which answers, try) -> the judge's replies, in this order
+
+
+@dataclasses.dataclass(frozen=True)
+class Judged:
+    """What a judge made of n answers.
+
+    Attributes:
+      marks: float64 [n], 0 to 7; 0 where `mask` is False.
+      mask: bool [n], which answers have a mark.
+      replies: of each answer all that the judge said, first to last try.
+    """
+
+    marks: np.ndarray
+    mask: np.ndarray
+    replies: list[list[str]]
+
+    @property
+    def asked_again(self) -> int:
+        """Answers whose first reply could not be read."""
+        return sum(len(replies) > 1 for replies in self.replies)
+
+    @property
+    def failures(self) -> float:
+        """Share of the answers without a mark."""
+        return 1 - float(self.mask.mean()) if len(self.mask) else 0.0
+
+
+def read_marks(reply: str) -> int | None:
+    """Returns the score of a judge's reply; None unless all of it is in order.
+
+    In order are: one calculation of seven points of 0 or 1 with their right sum, then one score, the same number; each
+    pair of tags once, whatever stands around them. Upper and lower case of tags do not matter.
+
+    >>> read_marks("It helps. <calculation>1+1+0+1+0+1+0=4</calculation> <score>4</score>")
+    4
+    >>> read_marks("<calculation>1+1+0+1+0+1+0=5</calculation> <score>5</score>") is None
+    True
+    """
+    if [tag[0].lower() for tag in _TAG.finditer(reply)] != _ORDER:
+        return None
+    calculation, score = _CALCULATION.search(reply), _SCORE.search(reply)
+    if calculation is None or score is None:
+        return None
+    total = sum(int(point) for point in calculation[1].split("+"))
+    return total if total == int(calculation[2]) == int(score[1]) else None
+
+
+def judge(count: int, ask: Ask) -> Judged:
+    """Returns what a judge makes of answers; those whose reply cannot be read are asked about once more.
+
+    Args:
+      count: answers, numbered from 0.
+      ask: returns the judge's replies to some of them; the second argument, 0 or 1, is to change the seed.
+    """
+    replies: list[list[str]] = [[] for _ in range(count)]
+    marks: list[int | None] = [None] * count
+    for attempt in (0, 1):
+        open_ = [number for number in range(count) if marks[number] is None]
+        for number, reply in zip(open_, ask(open_, attempt) if open_ else [], strict=True):
+            replies[number].append(reply)
+            marks[number] = read_marks(reply)
+    values = np.asarray([0 if mark is None else mark for mark in marks], np.float64)
+    return Judged(values, np.asarray([mark is not None for mark in marks], bool), replies)
+
+
+def refuse_silent(judged: int, marked: int, judgement: Judged) -> None:
+    """Stops a run whose judge has never given a mark.
+
+    Args:
+      judged: answers it was asked about so far in the run.
+      marked: those of them with a mark.
+      judgement: its newest replies, of which one is shown.
+
+    Raises:
+      TrainingError: `PATIENCE` answers or more, and no mark.
+    """
+    if marked or judged < PATIENCE:
+        return
+    example = next((replies[-1] for replies in judgement.replies if replies), "")
+    raise TrainingError(
+        f"self-reward: the judge has given no mark in {judged} answers; its reply must hold seven points and their sum "
+        f"between <calculation> tags and the sum between <score> tags, but was, for example: "
+        f"{cut(printable(example), 400)!r}. Use a model that follows the prompt, allow longer replies "
+        "(judge.max_reply_length), or train without self-reward: method='lsp_zero'"
+    )

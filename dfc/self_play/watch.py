@@ -1,0 +1,159 @@
+"""Figures of one iteration of self-play that show how it goes wrong, and when one of them is an alarm.
+
+The paper's own failures are watched for (Language Self-Play, arXiv 2509.07414, section 3 and Boxes 2 and 6): a Solver
+that answers everything in code, and a Challenger that writes nonsense.
+"""
+
+import collections
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+_FIRST = 5  # iterations whose mean is what later ones are compared with
+_PATIENCE = 10  # iterations
+_LEAST_LIVE, _LEAST_TEMPLATE = 0.1, 0.5
+_MORE_CODE, _DISTINCT, _LONGER = 0.3, 0.5, 3.0
+_CODE_LINES = 2  # lines that look like code, without a fence around them
+_CODE = re.compile(
+    r"^\s*(?:def \w+\(|class \w+[(:]|import \w+|from \w+ import |return\b|for \w+ in .+:|while .+:|if .+:\s*$"
+    r"|#include\b|(?:public|private|static) |(?:const|let|var) \w+ =|function \w+\(|print\(|System\.out|[}\]]\s*;?\s*$"
+    r"|\w[\w.]* = .+\)$|.*;\s*$)"
+)
+_LOOKED_AT = 20_000  # characters of a text
+
+
+def distinct(texts: Sequence[str], n: int) -> float:
+    """Returns distinct-n: the share of n-grams of words, over all texts together, that are different ones; 0 without.
+
+    Source: Li et al., A Diversity-Promoting Objective Function for Neural Conversation Models (arXiv 1510.03055).
+
+    >>> distinct(["a b a", "b a b"], 2)
+    0.5
+    """
+    grams = [tuple(words[i : i + n]) for words in (t.split() for t in texts) for i in range(len(words) - n + 1)]
+    return len(set(grams)) / len(grams) if grams else 0.0
+
+
+def code_like(answer: str) -> bool:
+    """Returns whether an answer has a fenced block, or several lines that look like a program."""
+    answer = answer[:_LOOKED_AT]
+    if "```" in answer:
+        return True
+    return sum(_CODE.match(line[:200]) is not None for line in answer.splitlines()) >= _CODE_LINES
+
+
+def live(rewards: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Returns of which queries the scored answers differ in reward, bool [queries]; only these teach the Solver.
+
+    Args:
+      rewards: floating [queries, answers].
+      mask: bool, the same shape, which answers were scored.
+    """
+    highest = np.where(mask, rewards, -np.inf).max(axis=1, initial=-np.inf)
+    lowest = np.where(mask, rewards, np.inf).min(axis=1, initial=np.inf)
+    found: np.ndarray = highest > lowest
+    return found
+
+
+def repeated(answers: Sequence[Sequence[str]]) -> float:
+    """Returns the share of answers that were given, word for word, to another query too.
+
+    Args:
+      answers: of every query.
+    """
+    queries_of: dict[str, set[int]] = collections.defaultdict(set)
+    for number, group in enumerate(answers):
+        for answer in group:
+            queries_of[answer.strip()].add(number)
+    every = [len(queries_of[answer.strip()]) > 1 for group in answers for answer in group]
+    return sum(every) / len(every) if every else 0.0
+
+
+def figures(
+    queries: Sequence[str],
+    kinds: Sequence[str | None],
+    answers: Sequence[Sequence[str]],
+    rewards: np.ndarray,
+    mask: np.ndarray,
+    difficulties: Sequence[int | None],
+) -> dict[str, float]:
+    """Returns the figures of an iteration that follow from its texts and rewards.
+
+    They are ``template`` (share of queries that keep theirs: of whatever kind of `dfc.self_play.hygiene` but ``empty``,
+    ``cut``, ``tags`` and ``template``), ``live``, ``code_like``, ``repeated_answers``, ``distinct_1`` to ``distinct_3``
+    of queries, ``query_length`` in characters, and the mean ``difficulty`` of the queries that have one.
+
+    Args:
+      queries: of the iteration.
+      kinds: what is wrong with each.
+      answers: of each.
+      rewards: floating [queries, answers], R.
+      mask: bool, the same shape, which answers were scored.
+      difficulties: of the queries, None where it is not known.
+    """
+    broken = ("empty", "cut", "tags", "template")
+    every = [answer for group in answers for answer in group]
+    known = [level for level in difficulties if level is not None]
+    found = {
+        "template": 1 - sum(kind in broken for kind in kinds) / max(1, len(kinds)),
+        "live": float(live(rewards, mask).mean()) if len(rewards) else 0.0,
+        "code_like": sum(map(code_like, every)) / max(1, len(every)),
+        "repeated_answers": repeated(answers),
+        "query_length": float(np.mean([len(query) for query in queries])) if queries else 0.0,
+        **{f"distinct_{n}": distinct(queries, n) for n in (1, 2, 3)},
+    }
+    return found | ({"difficulty": float(np.mean(known))} if known else {})
+
+
+@dataclasses.dataclass
+class Watch:
+    """What alarms need to know of the iterations before; ready for JSON by `dataclasses.asdict`.
+
+    Attributes:
+      count: iterations seen.
+      first: means over the first five of them.
+      low: for how many iterations in a row a figure has been below its least value.
+    """
+
+    count: int = 0
+    first: dict[str, float] = dataclasses.field(default_factory=dict)
+    low: dict[str, int] = dataclasses.field(default_factory=dict)
+
+    def take(self, found: Mapping[str, float]) -> list[str]:
+        """Takes an iteration's figures; returns its alarms, one sentence each.
+
+        Alarms are: live below 0.1, or template below 0.5, for ten iterations; from the sixth iteration on, against the
+        mean of the first five: code_like up by 0.3, distinct_2 halved, query_length tripled.
+
+        Args:
+          found: see `figures`.
+        """
+        alarms = []
+        for name, least, what in (
+            ("live", _LEAST_LIVE, "queries whose answers differ in reward; the others teach the Solver nothing"),
+            ("template", _LEAST_TEMPLATE, "queries that keep their template"),
+        ):
+            if name in found:
+                self.low[name] = self.low.get(name, 0) + 1 if found[name] < least else 0
+                if self.low[name] >= _PATIENCE:
+                    alarms.append(f"{found[name]:.0%} {what}; below {least:.0%} for {self.low[name]} iterations")
+        self.count += 1
+        if self.count <= _FIRST:
+            for name in ("code_like", "distinct_2", "query_length"):
+                before = self.first.get(name, 0.0)
+                self.first[name] = before + (found.get(name, 0.0) - before) / self.count
+            return alarms
+        first = self.first
+        if found.get("code_like", 0.0) >= first["code_like"] + _MORE_CODE:
+            alarms.append(f"{found['code_like']:.0%} of answers look like code; at first {first['code_like']:.0%} did")
+        if first["distinct_2"] > 0 and found.get("distinct_2", 0.0) <= _DISTINCT * first["distinct_2"]:
+            alarms.append(
+                f"distinct-2 of queries is {found['distinct_2']:.2f}; at first it was {first['distinct_2']:.2f}"
+            )
+        if first["query_length"] > 0 and found.get("query_length", 0.0) >= _LONGER * first["query_length"]:
+            alarms.append(
+                f"queries have {found['query_length']:.0f} characters on average; at first {first['query_length']:.0f}"
+            )
+        return alarms

@@ -1,0 +1,103 @@
+"""Families of queries: what is right by other programs, how many queries there are, what is read and what is not."""
+
+import collections
+
+import numpy as np
+import pytest
+
+from dfc.games.rng import GameRng
+from dfc.self_play import families
+from dfc.self_play.families import FAMILIES, LEVELS
+
+
+def truth(name, texts):
+    """What is right, in other ways than the families' own."""
+    text = texts[0]
+    if name == "sort_digits":
+        return "".join(digit * text.count(digit) for digit in "0123456789")
+    if name == "reverse_letters":
+        return "".join(text[len(text) - 1 - place] for place in range(len(text)))
+    if name == "add_digits":
+        return str(sum(value * text.count(str(value)) for value in range(10)))
+    if name == "count_letter":
+        return str(len(text.split(texts[1])) - 1)
+    return "".join(chr((ord(letter) - 97 + int(texts[1])) % 26 + 97) for letter in text)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_queries_are_read_back_with_their_difficulty_and_truth(name):
+    family, rng = FAMILIES[name], GameRng(3)
+    for difficulty in LEVELS:
+        for _ in range(30):
+            query = family.query(difficulty, rng)
+            problem = families.read(query)
+            assert (problem.family, problem.difficulty) == (name, difficulty)
+            filled = families.Template(family.template).filled(query)
+            assert len(filled[0]) == difficulty + 2
+            assert problem.truth == truth(name, filled)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_there_are_too_many_queries_to_know_by_heart(name):
+    """A sample of n of m equally likely ones has about n^2 / 2m pairs that are alike."""
+    family, rng = FAMILIES[name], GameRng(0)
+    assert len({family.query(1, rng) for _ in range(12_000)}) >= 1000
+    count = 4000
+    seen = collections.Counter(family.query(4, rng) for _ in range(count))
+    pairs = sum(number * (number - 1) // 2 for number in seen.values())
+    # 10^6 give 8 pairs on average; 30 is more than seven standard deviations above.
+    assert pairs < 30
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "",
+        "What is 2 + 2?",
+        "Sort the digits 12 from small to large.",  # two are below the lowest difficulty
+        "Sort the digits 12345678901 from small to large.",
+        "Sort the digits 1a2 from small to large.",
+        "Sort the digits \u0661\u0662\u0663 from small to large.",  # digits of another script
+        "sort the digits 123 from small to large.",
+        "Sort the digits 123 from small to large. Thanks",
+        "Write the letters ABC backwards.",
+        "In the letters abc, count the letter ab.",
+        "Shift the letters abc forward by 0; after z comes a.",
+        "Shift the letters abc forward by 10; after z comes a.",
+        "Add up the digits " + "1" * 100_000 + ".",
+    ],
+)
+def test_other_queries_are_of_no_family(query):
+    assert families.read(query) is None
+
+
+def test_every_difficulty_that_is_none_is_refused():
+    for difficulty in (0, 9):
+        with pytest.raises(ValueError, match="expected a difficulty of 1 to 8"):
+            FAMILIES["add_digits"].query(difficulty, GameRng(0))
+
+
+def test_only_the_right_answer_alone_is_worth_something():
+    query = "Sort the digits 312 from small to large."
+    answers = ["123", " 123.\n", "132", "The answer is 123", "123 123", "", "123.."]
+    found = families.FamiliesScorer()([query] * len(answers), answers)
+    np.testing.assert_array_equal(found.values, [1, 1, 0, 0, 0, 0, 0])
+    assert found.mask.all()
+    assert found.counts == {"right": 2, "wrong": 5}
+
+
+def test_a_query_of_no_family_is_worth_nothing_and_counts():
+    scorer = families.FamiliesScorer(("add_digits",))
+    found = scorer(["Add up the digits 111.", "Sort the digits 312 from small to large."], ["3", "123"])
+    np.testing.assert_array_equal(found.values, [1, 0])
+    assert found.mask.all()
+    assert found.counts == {"right": 1, "no_family": 1}
+
+
+def test_probes_are_fixed_and_even():
+    found = families.probe(tuple(FAMILIES), 80, seed=5)
+    assert found == families.probe(tuple(FAMILIES), 80, seed=5)
+    assert found != families.probe(tuple(FAMILIES), 80, seed=6)
+    problems = [families.read(query) for query in found]
+    assert set(collections.Counter((p.family, p.difficulty) for p in problems).values()) == {2}
+    assert families.by_difficulty([*problems, None]) == dict.fromkeys(LEVELS, 10)
