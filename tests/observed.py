@@ -449,7 +449,12 @@ def instead():
         (("instances_per_iteration",), _of(RlRun, deals="epochs", tasks=5, instances_per_iteration=4)),
         (
             ("teacher_errors", "teacher_replays"),  # the other seat's context is full in some games
-            _of(RlRun, rollout=dataclasses.replace(_ROLLOUT, max_prompt_length=8), teacher_errors="replace"),
+            _of(
+                RlRun,
+                rollout=dataclasses.replace(_ROLLOUT, max_prompt_length=8),
+                teacher_errors="replace",
+                seeds_per_game=20,
+            ),
         ),
         (("learner_roles",), _of(Collect, games=_TEAM)),
         (("learner_roles", "opponent"), _of(EvaluateTasks, games=_TEAM, policies=("strong",), opponent="simple")),
