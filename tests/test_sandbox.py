@@ -38,6 +38,15 @@ ATTACKS = {
                 born += 1
         except OSError: pass
         won = born >= 64""",
+    "many quiet processes": """
+        import os, time
+        born = 0
+        try:
+            while born < 30:
+                if os.fork() == 0: time.sleep(30)
+                born += 1
+        except OSError: pass
+        won = born >= 30""",
     "threads": """
         import threading, time
         begun = []
@@ -323,6 +332,24 @@ def test_what_is_right_passes_under_the_same_limits_and_an_attack_that_won_would
 
 
 @boxed
+def test_memory_of_the_program_is_watched_while_the_tests_compute(marker):
+    program = """
+import os, time
+def f(x):
+    if x == 0:
+        for _ in range(4):
+            if os.fork() == 0:
+                time.sleep(0.5)
+                kept = bytearray(os.urandom(4096)) * (100 * 256)
+                time.sleep(30)
+    return x * x
+"""
+    tests = ProgramTests("def check(candidate):\n    candidate(0)\n    import time\n    time.sleep(3)\n", "f")
+    assert run_tests(program, tests, LIMITS) == "memory_limit"
+    assert running(marker) == []
+
+
+@boxed
 def test_a_program_runs_as_nobody_even_where_the_parent_is_root():
     code = "import os, sys\nsys.stdin.readline()\nprint(os.getuid(), os.geteuid(), flush=True)\nsys.stdin.readline()\n"
     with Box(code, LIMITS) as box:
@@ -403,6 +430,17 @@ def test_helpers_of_a_prompt_are_its_own_in_the_tests():
     assert run_tests(program_in("    return helper(x)", tests), tests, LIMITS) == "passed"
     cheat = "def helper(x): return 0\ndef f(x): return 0\n"
     assert run_tests(program_in(cheat, tests), tests, LIMITS) == "failed"
+    unknown = ProgramTests("def check(candidate):\n    assert candidate(3) == helper(3)\n", "f")
+    assert run_tests(cheat, unknown, LIMITS) == "failed"
+
+
+@boxed
+@pytest.mark.parametrize(
+    "said", ['{"verdict": "passed"}', "[]", "no JSON", '{"verdict": null, "call": 1, "x": NaN', "{}"]
+)
+def test_only_the_number_that_was_sampled_is_a_pass(said, monkeypatch):
+    monkeypatch.setattr(programs, "_TESTS", f"hear()\nos.write(channel_out, {said!r}.encode() + b'\\n')\n")
+    assert run_tests(RIGHT, SQUARE, LIMITS) == "failed"
 
 
 @boxed
