@@ -21,14 +21,13 @@ from dfc.models.lora import LoraConfig, adapter_shardings, initialize_adapters
 from dfc.models.sharding import batch_sharding, param_shardings, stacked_shardings, vocabulary_shards
 from dfc.models.transformer import Adapters, Params, bind, is_stacked, stack_layers, unstack_layers
 from dfc.samples import TokenBatch
-from dfc.training import divergence
+from dfc.training import divergence, logprob_gap, update_parts
 from dfc.training.optimizer import in_float32
+from dfc.training.update_parts import Part, check_parts, gradient_programs, mean_gradients, parts_of, program_of
 
 Tree = Any  # a pytree of arrays
+LossFunction = update_parts.LossFunction
 HEAD_TOKENS_PER_DEVICE = 8192  # as in dfc.logprobs; fewer would send the output projection and its gradient more often
-# (log-probabilities, the batch, log-probabilities of the reference or None) -> loss. A fourth argument comes only where
-# `Trainer.update` is given `proximal`, so that a loss that has no use for it need not take it.
-LossFunction = Callable[..., Loss]
 
 
 def batch_logprobs(
@@ -144,7 +143,7 @@ class Update:
 
 
 class Trainer:
-    """Computes updates for one model, one loss and one optimizer; holds compiled programs, no weights.
+    """Computes updates for one model, one loss or several, and one optimizer; holds compiled programs, no weights.
 
     What is trained is a tree of arrays made by `initial_params`: the weights, in the layout and type that
     `TrainingConfig` asks for, or, with `lora`, adapters beside weights that stay as they are. `policy` turns it into
@@ -159,7 +158,7 @@ class Trainer:
     def __init__(
         self,
         config: DecoderConfig,
-        loss: LossFunction,
+        loss: LossFunction | Mapping[str, LossFunction],
         optimizer: optax.GradientTransformation,
         *,
         temperature: float = 1.0,
@@ -172,7 +171,7 @@ class Trainer:
 
         Args:
           config: of the model.
-          loss: of one micro-batch.
+          loss: of one micro-batch; or several by name, for updates of several parts.
           optimizer: turns gradients into updates; its state and arithmetic are float32 whatever the weights are.
           temperature: that of sampling; log-probabilities are taken at it.
           training: layout, types, what the backward pass keeps.
@@ -197,9 +196,12 @@ class Trainer:
             "logprobs": jax.jit(
                 functools.partial(self._logprobs, temperature=temperature), static_argnames=("capacity",)
             ),
-            "gradient": jax.jit(
-                functools.partial(self._gradient, loss=loss, temperature=temperature), static_argnames=("capacity",)
-            ),
+            **{
+                name: jax.jit(
+                    functools.partial(self._gradient, loss=one, temperature=temperature), static_argnames=("capacity",)
+                )
+                for name, one in gradient_programs(loss).items()
+            },
             "own_logprobs": jax.jit(
                 functools.partial(self._own_logprobs, temperature=temperature), static_argnames=("capacity",)
             ),
@@ -207,6 +209,8 @@ class Trainer:
             "add": jax.jit(_add, donate_argnames=("total",)),
             "apply": jax.jit(self._apply),
             "apply_in_place": jax.jit(self._apply, donate_argnames=("params", "state")),
+            "apply_parts": jax.jit(self._apply_parts),
+            "apply_parts_in_place": jax.jit(self._apply_parts, donate_argnames=("params", "state")),
             "policy": jax.jit(self._policy),
             "largest": jax.jit(self._largest),
         }
@@ -356,23 +360,47 @@ class Trainer:
                 self.config, weights, batch, capacity, temperature, adapters=adapters, execution=self.execution
             )
             result = loss(logprobs, batch, reference_logprobs, *(() if proximal is None else (proximal,)))
-            return result.total, (result, _gap(logprobs, batch))
+            return result.total, (result, logprob_gap.gap(logprobs, batch))
 
         gradients, (result, gap) = jax.grad(objective, has_aux=True)(params)
         return {"gradients": self._place(gradients), "loss": result, "gap": gap}
 
     def _apply(self, params: Params, state: optax.OptState, total: Tree) -> Tree:
         result: Loss = total["loss"]
-        scale = jnp.where(result.weight > 0, 1 / jnp.maximum(result.weight, 1), jnp.float32(0))
-        gradients = jax.tree.map(lambda g: g.astype(jnp.float32) * scale, total["gradients"])
+        params, state, numbers = self._step(params, state, mean_gradients(total))
+        numbers |= {"loss": result.mean, "weight": result.weight}
+        return params, state, numbers, result.metric_means
+
+    def _apply_parts(
+        self, params: Params, state: optax.OptState, totals: Mapping[str, Tree], coefficients: Mapping[str, jax.Array]
+    ) -> Tree:
+        """One step along the sum of the parts' mean gradients, each times its coefficient."""
+        gradients: Tree = None
+        numbers = {"loss": jnp.float32(0), "weight": jnp.float32(0)}
+        metrics: dict[str, jax.Array] = {}
+        for name, total in totals.items():
+            result: Loss = total["loss"]
+            scaled = jax.tree.map(lambda g, c=coefficients[name]: g * c, mean_gradients(total))
+            gradients = scaled if gradients is None else jax.tree.map(jnp.add, gradients, scaled)
+            numbers["loss"] += coefficients[name] * result.mean
+            numbers["weight"] += result.weight
+            own = {"loss": result.mean, "weight": result.weight, **result.metric_means}
+            metrics |= {f"{name}/{what}": value for what, value in own.items()}
+        params, state, moved = self._step(params, state, gradients)
+        return params, state, numbers | moved, metrics
+
+    def _step(
+        self, params: Params, state: optax.OptState, gradients: Tree
+    ) -> tuple[Params, optax.OptState, dict[str, jax.Array]]:
+        """The optimizer's step along mean gradients in float32; of the numbers those that say how far it went."""
         updates, state = self._optimizer.update(gradients, state, params)
         squares = (jnp.square(g).sum() for g in jax.tree.leaves(gradients))
-        numbers = {"loss": result.mean, "gradient_norm": jnp.sqrt(sum(squares)), "weight": result.weight}
+        numbers = {"gradient_norm": jnp.sqrt(sum(squares))}
         numbers["share"] = divergence.share(params, updates)
         # Added in float32 and rounded once: in bfloat16 a step below 1/256 of a weight is lost.
         params = jax.tree.map(lambda p, u: (p.astype(jnp.float32) + u).astype(p.dtype), params, updates)
         numbers["largest"] = self._largest(params)
-        return self._place(params), self._place_state(state), numbers, result.metric_means
+        return self._place(params), self._place_state(state), numbers
 
     # ---- log-probabilities of what is trained ---------------------------------------------------------------------
 
@@ -399,13 +427,32 @@ class Trainer:
           ValueError: `base_params` is missing or not wanted.
         """
         self._check_base_params(base_params)
+        program = self.programs["own_logprobs"]
+        return self._scored(lambda *given, **how: program(params, base_params, *given, **how), micro_batches, look)
 
+    def reference_logprobs(
+        self,
+        reference_params: Params,
+        micro_batches: Sequence[TokenBatch],
+        *,
+        look: Callable[[], None] | None = None,
+    ) -> list[jax.Array]:
+        """Returns what `update` computes of each micro-batch when it is given `reference_params`, float32 [B, T].
+
+        Args:
+          reference_params: as for `update`.
+          micro_batches: of one shape.
+          look: as for `update`.
+        """
+        program = self.programs["logprobs"]
+        return self._scored(lambda *given, **how: program(reference_params, *given, **how), micro_batches, look)
+
+    def _scored(
+        self, program: Callable[..., jax.Array], micro_batches: Sequence[TokenBatch], look: Callable[[], None] | None
+    ) -> list[jax.Array]:
         def score(batch: TokenBatch) -> jax.Array:
             capacity = action_capacity(batch) if self._picks else None
-            found: jax.Array = self.programs["own_logprobs"](
-                params, base_params, self._placed(batch), capacity=capacity
-            )
-            return found
+            return program(self._placed(batch), capacity=capacity)
 
         scored: list[jax.Array] = []
         with ThreadPoolExecutor(self._workers) as pool:
@@ -420,7 +467,7 @@ class Trainer:
         self,
         params: Params,
         state: optax.OptState,
-        micro_batches: Sequence[TokenBatch],
+        micro_batches: Sequence[TokenBatch] | Sequence[Part],
         reference_params: Params | None = None,
         *,
         base_params: Params | None = None,
@@ -431,10 +478,15 @@ class Trainer:
     ) -> Update:
         """Returns the trained tree after one update on all micro-batches together.
 
+        Of several parts the gradient is sum_k c_k (sum of part k's loss)' / (its weight), one step of the optimizer; a
+        part of weight 0 adds nothing. `Update.loss` is the same sum of means, `Update.weight` that of all weights, and
+        the metrics of a part, its ``loss`` and ``weight`` among them, have its name before a slash. Beside the sums of
+        the part under way those of the finished ones are held, in float32.
+
         Args:
           params: the trained tree.
           state: the optimizer's.
-          micro_batches: of one shape.
+          micro_batches: of one shape; or parts, of a trainer that has their losses, each with micro-batches of its own.
           reference_params: weights whose log-probabilities the loss wants beside the policy's (for a KL term).
           base_params: with `lora`, the weights beside the adapters; given as `reference_params` too, the reference
             policy is the model with its adapters off, without a second copy.
@@ -446,42 +498,56 @@ class Trainer:
             update (`dfc.runs.stop_signals.Stop.look`). All processes of a run call it equally often.
 
         Raises:
-          ValueError: `base_params` is missing or not wanted; `proximal` is not one array per micro-batch.
+          ValueError: `base_params` is missing or not wanted; `proximal` is not one array per micro-batch; a part is of
+            no loss of the trainer or given twice, has no micro-batch, or not one array of the reference for each.
           DivergenceError: the loss, the gradient or a weight is not finite, or a weight or the change has left
             the range of `TrainingConfig.max_growth` or `max_update`; what `donate` gave away is gone all the same.
         """
         self._check_base_params(base_params)
-        if proximal is not None and len(proximal) != len(micro_batches):
-            raise ValueError(
-                f"proximal: {len(proximal)} arrays for {len(micro_batches)} micro-batches; give one for each"
-            )
+        parts = parts_of(micro_batches)
+        check_parts(parts, self.programs)
+        batches = [batch for part in parts for batch in part.micro_batches]
+        if proximal is not None and len(proximal) != len(batches):
+            raise ValueError(f"proximal: {len(proximal)} arrays for {len(batches)} micro-batches; give one for each")
 
-        def gradient(item: tuple[int, TokenBatch]) -> Tree:
-            number, batch = item
+        def gradient(item: tuple[int, TokenBatch, jax.Array | None], program: str) -> Tree:
+            number, batch, reference_logprobs = item
             capacity = action_capacity(batch) if self._picks else None
             placed = self._placed(batch)
-            reference_logprobs = None
-            if reference_params is not None:
+            if reference_params is not None and reference_logprobs is None:
                 reference_logprobs = self.programs["logprobs"](reference_params, placed, capacity=capacity)
             # Plain numbers: a key made here would lie on one process's device.
             dropout_key = None if dropout_seed is None else np.array([dropout_seed, number], np.uint32)
             before = None if proximal is None else proximal[number]
-            return self.programs["gradient"](
+            return self.programs[program](
                 params, base_params, placed, reference_logprobs, dropout_key, before, capacity=capacity
             )
 
-        total: Tree = None
+        totals: dict[str, Tree] = {}
         gaps: list[Tree] = []
-        precomputed = any(batch.reference_logprobs is not None for batch in micro_batches)
-        numbered = list(enumerate(micro_batches))
+        precomputed = any(batch.reference_logprobs is not None for batch in batches)
+        first = 0
         with ThreadPoolExecutor(self._workers) as pool:  # a program's run releases Python's lock
-            for start in range(0, len(numbered), self._workers):
-                _look_after(look, gaps, self._workers)
-                for found in pool.map(gradient, numbered[start : start + self._workers]):
-                    gaps.append(found.pop("gap"))  # apart: maxima are not summed
-                    total = _widened(found, len(numbered)) if total is None else self.programs["add"](total, found)
-        apply = self.programs["apply_in_place" if donate else "apply"]
-        params, state, numbers, metrics = apply(params, state, total)
+            for part in parts:
+                total: Tree = None
+                count = len(part.micro_batches)
+                known: Sequence[jax.Array | None] = part.reference_logprobs or [None] * count
+                numbered = list(zip(range(first, first + count), part.micro_batches, known, strict=True))
+                first += count
+                one = functools.partial(gradient, program=program_of(part.name))
+                for start in range(0, count, self._workers):
+                    _look_after(look, gaps, self._workers)
+                    for found in pool.map(one, numbered[start : start + self._workers]):
+                        gaps.append(found.pop("gap"))  # apart: maxima are not summed
+                        total = _widened(found, count) if total is None else self.programs["add"](total, found)
+                totals[part.name] = total
+        name = "apply" if "" in totals else "apply_parts"
+        apply = self.programs[f"{name}_in_place" if donate else name]
+        if "" in totals:
+            params, state, numbers, metrics = apply(params, state, totals[""])
+        else:
+            coefficients = {part.name: np.float32(part.coefficient) for part in parts}
+            params, state, numbers, metrics = apply(params, state, totals, coefficients)
         loss, norm = float(numbers["loss"]), float(numbers["gradient_norm"])
         # Waits for the program, so that a caller's clock is right.
         divergence.refuse(
@@ -500,7 +566,7 @@ class Trainer:
             gradient_norm=norm,
             weight=float(numbers["weight"]),
             metrics={name: float(value) for name, value in metrics.items()},
-            gap=_joined(jax.device_get(gaps), "drift" if precomputed else "sampler_gap"),
+            gap=logprob_gap.joined(jax.device_get(gaps), "drift" if precomputed else "sampler_gap"),
         )
 
     def _check_base_params(self, base_params: Params | None) -> None:
@@ -523,23 +589,6 @@ def _look_after(look: Callable[[], None] | None, done: Sequence[Tree], workers: 
         if len(done) > workers:
             jax.block_until_ready(done[-workers - 1])  # type: ignore[no-untyped-call]  # jax leaves it untyped
         look()
-
-
-def _gap(logprobs: jax.Array, batch: TokenBatch) -> dict[str, jax.Array]:
-    """Sums and the maximum over action tokens of one micro-batch; see `Update.gap`."""
-    sampled = jnp.asarray(batch.mask) != 0
-    old = batch.sampled_logprobs if batch.reference_logprobs is None else batch.reference_logprobs
-    d = jnp.where(sampled, jax.lax.stop_gradient(logprobs) - old, 0)
-    # In float32 exp(d) - 1 - d of a small d is nothing but rounding: its series instead.
-    kl = jnp.where(jnp.abs(d) < 0.01, d * d * (0.5 + d / 6), jnp.expm1(d) - d)
-    return {"tokens": sampled.sum(), "mean": jnp.abs(d).sum(), "max": jnp.abs(d).max(), "kl": kl.sum()}
-
-
-def _joined(gaps: Sequence[Mapping[str, np.ndarray]], name: str) -> dict[str, float]:
-    """The gap over all micro-batches; zeros without an action token."""
-    tokens = max(1, sum(int(gap["tokens"]) for gap in gaps))
-    found = {f"{name}/{part}": sum(float(gap[part]) for gap in gaps) / tokens for part in ("mean", "kl")}
-    return {**found, f"{name}/max": max((float(gap["max"]) for gap in gaps), default=0.0)}
 
 
 def _is_tree(part: object) -> bool:
