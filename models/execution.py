@@ -83,6 +83,17 @@ class Execution:
             return x
         return self._constrain(x, "tensor" if x.shape[1] % self._places.shape["tensor"] == 0 else None, None, None)
 
+    def one_ahead(self, x: jax.Array, weights: Any) -> tuple[jax.Array, Any]:  # noqa: ANN401 - a pytree of arrays
+        """Lets devices gather the weights of the next unrolled layer when x, the input of this one, is there.
+
+        Without it a TPU's scheduler gathers those of as many layers as the device has room for, and knows nothing of
+        what lies beside the program: 0.28 GB of temporaries instead of 0.05 with 12 layers of 34 MB (v5e:2x2).
+        """
+        if self._places is None or self._places.shape["fsdp"] == 1:
+            return x, weights
+        held: tuple[jax.Array, Any] = jax.lax.optimization_barrier((x, weights))  # type: ignore[no-untyped-call]  # jax leaves it untyped
+        return held
+
     def _constrain(self, x: jax.Array, *rest: str | None) -> jax.Array:
         assert self.mesh is not None  # noqa: S101 - both callers have looked
         rows = ROWS if x.shape[0] % (self.mesh.shape["data"] * self.mesh.shape["fsdp"]) == 0 else None

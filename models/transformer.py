@@ -377,8 +377,12 @@ class Decoder:
         rotary = self._rotary(start[:, None] + jnp.arange(length, dtype=start.dtype)[None])
         x = self._embed(tokens)
         grown = []
+        ahead = self._layers[0]
         for number, windowed in enumerate(self.config.windowed):
             spec = self._spec(self.config.sliding_window if windowed else None)
+            params = ahead
+            if number + 1 < self.config.layers:
+                x, ahead = self._execution.one_ahead(x, self._layers[number + 1])
 
             def mix(
                 query: jax.Array,
@@ -391,7 +395,7 @@ class Decoder:
                 grown.append(layer)
                 return mixed
 
-            layer = _bind_layer(self.config, self._layers[number], self._unrolled_adapters(number))
+            layer = _bind_layer(self.config, params, self._unrolled_adapters(number))
             x = layer(x, rotary[windowed], mix, self._execution)
         return self._ends.norm(x), tuple(grown)
 

@@ -170,6 +170,17 @@ def test_a_run_that_trains_counts_every_engines_copies(monkeypatch, workers, ran
     assert (asked["conversations"], asked["policies"]) == (2 * 8 * workers, policies)
 
 
+@pytest.mark.parametrize(("sizes", "waits"), [((2, 2, 2), True), ((4, 1, 2), False)])
+def test_a_prefill_call_gathers_the_weights_of_one_layer_ahead(sizes, waits):
+    mesh = make_mesh(*sizes)
+    rollout = RolloutConfig(slots=8, max_length=32, sharding="training")
+    workload = Workload(CONFIG, MeshConfig(*sizes), rollout=rollout, trains=False)
+    placed = programs.EngineWeights(programs.weights_of(workload, mesh), None)
+    found = {p.name: str(p.trace().jaxpr) for p in programs._playing(workload, placed, mesh, ONCE)}
+    assert found["prefill-append"].count("optimization_barrier") == waits * (CONFIG.layers - 1)
+    assert "optimization_barrier" not in found["decode"]  # activations are sent there
+
+
 def test_weights_are_looked_at_once(monkeypatch):
     looked = []
     monkeypatch.setattr(resident_weights, "_lies", lambda *_: looked.append(1) or True)
