@@ -47,7 +47,7 @@ import rollout_workloads as workloads
 import dfc
 from dfc.config import OptimizerConfig, Preference, Sft, TrainingConfig
 from dfc.data import rows as data_rows
-from dfc.data.batches import Batches
+from dfc.data.batches import Batches, UpdateRows
 from dfc.models import huggingface
 from dfc.recipes.offline import make_loss
 from dfc.samples import TokenBatch
@@ -155,9 +155,7 @@ class Ours:
         """Returns the source of one epoch."""
         return Batches(
             self.rows,
-            batch_size=self._batch_size,
-            epochs=1,
-            seed=0,
+            UpdateRows(len(self.rows), batch_size=self._batch_size, epochs=1, seed=0),
             row_length=self._row_length,
             micro_batch_rows=self._micro_batch_rows,
             reference=reference,

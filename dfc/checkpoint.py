@@ -15,7 +15,7 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -63,12 +63,13 @@ class Checkpointer:
     Args:
       directory: where the checkpoints lie; created by the first save.
       keep: how many to keep; older ones are deleted after a save. The one before the newest always stays: a run that
-        has resumed from a checkpoint and saved the next has shown that its weights can be used.
+        has resumed from a checkpoint and saved the next has shown that its weights can be used. None: all that
+        `keep_only` leaves.
     """
 
-    def __init__(self, directory: Path, *, keep: int) -> None:
+    def __init__(self, directory: Path, *, keep: int | None) -> None:
         self._directory = directory.absolute()  # Orbax refuses relative paths
-        self._keep = max(2, keep)
+        self._keep = None if keep is None else max(2, keep)
         self._orbax = ocp.Checkpointer(ocp.PyTreeCheckpointHandler(use_compression=False))
 
     def steps(self) -> list[int]:
@@ -117,14 +118,20 @@ class Checkpointer:
                 shutil.rmtree(final)
             partial.rename(final)
             for other in self.steps():
-                if other > step or other not in self.steps()[-self._keep :]:
+                if other > step or (self._keep is not None and other not in self.steps()[-self._keep :]):
                     shutil.rmtree(self._folder(other))
 
         first = multihost.is_primary()
         for part in (begin if first else None, store, finish if first else None):
             self._together(part, final, partial)
 
-    def restore(self, like: Callable[[Tree], Tree] | Tree | None = None) -> Restored | None:
+    def keep_only(self, steps: Collection[int]) -> None:
+        """Deletes the checkpoints of all other steps."""
+        if multihost.is_primary():
+            for other in set(self.steps()) - set(steps):
+                shutil.rmtree(self._folder(other))
+
+    def restore(self, like: Callable[[Tree], Tree] | Tree | None = None, *, step: int | None = None) -> Restored | None:
         """Reads the newest checkpoint that is whole; None if there is none at all.
 
         A damaged one is skipped with one line on standard error that names it and the one used instead.
@@ -133,19 +140,22 @@ class Checkpointer:
           like: a tree of `jax.ShapeDtypeStruct` with shardings (or of arrays) of the saved structure, or a function
             that makes it from the saved tree of `jax.ShapeDtypeStruct` without shardings. Arrays come back as jax
             arrays placed so. Without it they come back as numpy arrays, named tuples as plain ones.
+          step: only the checkpoint of this step is read.
 
         Raises:
-          CheckpointError: every checkpoint is damaged, or the one to restore has another structure than `like`.
+          CheckpointError: every checkpoint, or that of the step, is damaged, or the one to restore has another
+            structure than `like`.
         """
-        chosen = multihost.broadcast(self._newest() if multihost.is_primary() else None)
+        steps = self.steps() if step is None else [found for found in self.steps() if found == step]
+        chosen = multihost.broadcast(self._newest(steps) if multihost.is_primary() else None)
         if chosen["problem"] is not None:
             raise CheckpointError(chosen["problem"])
         return None if chosen["step"] is None else self._read(self._folder(chosen["step"]), like)
 
-    def _newest(self) -> dict[str, Any]:
+    def _newest(self, steps: list[int]) -> dict[str, Any]:
         """Returns the step of the newest checkpoint that is whole, None without any; or the problem with all."""
         damaged: list[tuple[Path, str]] = []
-        for step in reversed(self.steps()):
+        for step in reversed(steps):
             folder = self._folder(step)
             reason = _damage(folder)
             if reason is None:

@@ -47,6 +47,7 @@ from dfc.config import (
     GroupingConfig,
     Grpo,
     GrpoConfig,
+    HeldOutConfig,
     MatchesConfig,
     MeshConfig,
     Minigames,
@@ -375,6 +376,8 @@ def values():
         "first_turn_pairs": ({"clem_taboo": 1},),
         "collected": (collected("fewer", 3),),
         "data": (rows("sft", 1), rows("pairs", 1)),
+        "data_shares": ({rows("sft", 1): 0.25}, {rows("pairs", 1): 0.25}),
+        "held_out.data": (rows("sft", 2), rows("pairs", 2)),
         "*attention": ("splash",),  # auto is xla here, and cudnn needs an NVIDIA device
         "*max_growth": (1.01,),
         "*max_update": (0.1,),
@@ -485,6 +488,14 @@ def instead():
         (("adapter.",), _of(Grpo, adapter=AdapterConfig(rank=2))),
         (("adapter.",), _of((Sft, Preference), adapter=RowsAdapterConfig(rank=2))),
         (("adapter.",), _of((Paprika, TaskCurriculum), adapter=RowsAdapterConfig(rank=2))),
+        (
+            ("held_out.",),
+            _of(Sft, held_out=HeldOutConfig(data=rows("sft", 2), keep="before_lowest", tolerance=0.0)),
+        ),
+        (
+            ("held_out.",),
+            _of(Preference, held_out=HeldOutConfig(data=rows("pairs", 2), keep="before_lowest", tolerance=0.0)),
+        ),
         (("max_row_bytes",), _of(Sft, data=conversations("sft"))),
         (("max_row_bytes",), _of(Preference, data=conversations("pairs"))),
         (("max_row_bytes", "data"), _of(Paprika, stages=("sft",), data=rows("sft"))),

@@ -309,6 +309,7 @@ _MADE = {
     "dfc.training.rl_run.Checkpointer": ScriptedCheckpointer,
     "dfc.recipes.offline.Trainer": ScriptedTrainer,
     "dfc.recipes.offline.Checkpointer": ScriptedCheckpointer,
+    "dfc.training.held_out.Checkpointer": ScriptedCheckpointer,
     "dfc.recipes.tiny_player.Checkpointer": ScriptedCheckpointer,
     "dfc.recipes.tiny_player.make_update": update_of_tiny_player,
     "dfc.tiny_player.build_tokenizer.build": build_tokenizer,

@@ -7,7 +7,7 @@ from hypothesis import strategies
 from offline_rows import pairs, segments_of, sequences, trimmed, write_pairs, write_sft
 
 from dfc.data import rows
-from dfc.data.batches import Batches, order
+from dfc.data.batches import Batches, UpdateRows, order
 from dfc.training.packing import Segment, fill, lay_out, row_lengths
 
 
@@ -18,8 +18,10 @@ def source(tmp_path, found):
 
 
 def batches(data, **options):
-    settings = {"batch_size": 8, "epochs": 2, "seed": 0, "row_length": 512, "micro_batch_rows": 1}
-    return Batches(data, **settings | options)
+    settings = {"batch_size": 8, "epochs": 2, "seed": 0}
+    settings |= {name: options.pop(name) for name in list(options) if name in settings}
+    shape = {"row_length": 512, "micro_batch_rows": 1}
+    return Batches(data, UpdateRows(len(data), **settings), **shape | options)
 
 
 # ---- order ----------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 import tiny_models
 from fit_workloads import EIGHT, LORA, MODEL, ONCE, ONE, ROLLOUT, ROWS, TRAINING, phases, really_local, workload_of
 
-from dfc.config import BatchConfig, Grpo, GrpoConfig, MeshConfig, Preference, RowsAdapterConfig, Sft
+from dfc.config import BatchConfig, Grpo, GrpoConfig, HeldOutConfig, MeshConfig, Preference, RowsAdapterConfig, Sft
 from dfc.fit import analytic, holdings, iteration, programs
 from dfc.fit.iteration import runs
 from dfc.models import lora, quantization, sharding
@@ -20,6 +20,7 @@ pytestmark = pytest.mark.usefixtures("optax_promotion")
 
 KINDS = [
     pytest.param(Sft(**ROWS), id="sft"),
+    pytest.param(Sft(**ROWS, held_out=HeldOutConfig(data="rows.jsonl")), id="held out"),
     pytest.param(Preference(**ROWS), id="preference"),
     pytest.param(Preference(**ROWS, reference=False), id="without reference"),
     pytest.param(Sft(**ROWS, adapter=RowsAdapterConfig(**LORA, dropout=0.1)), id="adapters"),
@@ -63,6 +64,8 @@ def test_the_programs_of_training_on_rows_are_those_an_update_runs(config):
         trainer.programs[name] = Recorder(program)
     arrays = [np.ones((8, 32), np.int32)] * 3 + [np.ones((8, 32), np.float32)] * 3
     batch = TokenBatch(*arrays)
+    if config.held_out.data:
+        trainer.logprobs(params, [batch], base_params=base)
     if offline.reads_reference(config):
         (scored,) = trainer.logprobs(params, [batch], base_params=base)
         batch = batch._replace(reference_logprobs=np.asarray(scored))
@@ -76,6 +79,7 @@ def test_the_programs_of_training_on_rows_are_those_an_update_runs(config):
     names = {
         "gradient": "gradient",
         "reference log-probabilities": "own_logprobs",
+        "held-out log-probabilities": "own_logprobs",
         "optimizer step in place": "apply_in_place",
     }
     assert {names[name] for name in found} == set(ran)

@@ -10,7 +10,7 @@ from tiny_models import random_params, tiny
 
 from dfc.config import Preference, Sft, TrainingConfig
 from dfc.data import rows
-from dfc.data.batches import Batches
+from dfc.data.batches import Batches, UpdateRows
 from dfc.models.sharding import make_mesh
 from dfc.recipes.offline import make_loss
 from dfc.training.trainer import Trainer
@@ -37,9 +37,9 @@ def source(tmp_path, *, two):
 
 
 def micro_batches(data, *, row_length=128, micro_batch_rows=1, reference=None):
-    settings = {"batch_size": 12, "epochs": 1, "seed": 0}
+    update_rows = UpdateRows(len(data), batch_size=12, epochs=1, seed=0)
     shape = {"row_length": row_length, "micro_batch_rows": micro_batch_rows}
-    return Batches(data, reference=reference, **settings, **shape)[0].micro_batches
+    return Batches(data, update_rows, reference=reference, **shape)[0].micro_batches
 
 
 # ---- the loss -------------------------------------------------------------------------------------------------------

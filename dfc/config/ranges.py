@@ -49,6 +49,7 @@ NotNegative = Annotated[float, Range(0)]
 Share = Annotated[float, Range(0, 1)]
 ShareAboveZero = Annotated[float, Range(0, 1, above=True)]
 ShareBelowOne = Annotated[float, Range(0, 1, below=True)]
+ShareBetween = Annotated[float, Range(0, 1, above=True, below=True)]
 # No machine runs what is beyond these; a digit too many is reported before the memory for it is asked for.
 Count = Annotated[int, Range(1, 10**9)]
 CountOrZero = Annotated[int, Range(0, 10**9)]

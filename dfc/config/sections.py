@@ -295,6 +295,34 @@ class ScheduledOptimizerConfig(OptimizerConfig):
 
 
 @dataclasses.dataclass(frozen=True)
+class HeldOutChecks:
+    """How often the loss on rows that are not trained on is taken, and which checkpoint becomes the policy.
+
+    Attributes:
+      every: updates between two checks, or below 1 a share of the run's, rounded up (transformers' `eval_steps`); after
+        the last update there is one always.
+      keep: which checked policy is the run's: the ``last`` one, the ``best`` (of the lowest loss), or the first one
+        ``before_lowest`` whose loss lies within `tolerance` of the lowest (`dfc.training.held_out.kept`).
+      tolerance: of ``before_lowest`` (Playpen's, arXiv 2504.08590, appendix E.1).
+    """
+
+    every: Annotated[float, Range(0, 1e9, above=True)] = 0.2
+    keep: Literal["last", "best", "before_lowest"] = "last"
+    tolerance: NotNegative = 0.015
+
+
+@dataclasses.dataclass(frozen=True)
+class HeldOutConfig(HeldOutChecks):
+    """Checks, and the rows that they take the loss on.
+
+    Attributes:
+      data: their file, as that of what is trained on; empty: there are no checks.
+    """
+
+    data: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
 class BatchShape:
     """Static shapes of an update: rows of `row_length` tokens, episodes packed into them.
 

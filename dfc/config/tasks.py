@@ -13,9 +13,15 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal, get_args
 
-from dfc.config.ranges import Count, CountOrZero, NotNegative, Positive, Range, SeveralCount
+from dfc.config.ranges import Count, CountOrZero, NotNegative, Positive, Range, SeveralCount, ShareBetween
 from dfc.config.run import PlayingRun, Run, TrainingRun
-from dfc.config.sections import FilterConfig, RowsAdapterConfig, SamplingConfig, ScheduledOptimizerConfig
+from dfc.config.sections import (
+    FilterConfig,
+    HeldOutConfig,
+    RowsAdapterConfig,
+    SamplingConfig,
+    ScheduledOptimizerConfig,
+)
 
 # ---- collecting ------------------------------------------------------------------------------------------------------
 
@@ -128,11 +134,13 @@ class SftConfig:
 
     Attributes:
       epochs: passes over all rows.
+      max_updates: the run ends after so many; 0: after all epochs (Playpen's warm start: 100, of 4 rows).
       batch_size: rows of one update.
       optimizer: how weights follow gradients.
     """
 
     epochs: Count = 1
+    max_updates: CountOrZero = 0
     batch_size: Count = 32
     optimizer: ScheduledOptimizerConfig = ScheduledOptimizerConfig(learning_rate=1e-4)
 
@@ -147,6 +155,7 @@ class PreferenceConfig:
 
     Attributes:
       epochs: passes over all pairs.
+      max_updates: the run ends after so many; 0: after all epochs.
       batch_size: pairs of one update.
       optimizer: how weights follow gradients.
       beta: how strongly preferences pull.
@@ -159,6 +168,7 @@ class PreferenceConfig:
     """
 
     epochs: Count = 1
+    max_updates: CountOrZero = 0
     batch_size: Count = 32
     optimizer: ScheduledOptimizerConfig = ScheduledOptimizerConfig(learning_rate=5e-5)
     beta: Positive = 0.1
@@ -176,11 +186,16 @@ class RowsRun(TrainingRun):
     Attributes:
       data: a folder made by build_data, the run that made it, or a file of conversations (``.jsonl``, ``.json``,
         ``.parquet``) in one of the layouts of `dfc.data.conversations`.
+      data_shares: further places like it -> the share of every update's rows that comes from there; they are gone
+        through again and again, while an epoch is one pass over `data` (`dfc.data.row_shares`).
+      held_out: rows that are not trained on, and which checkpoint becomes the policy.
       max_row_bytes: a row of a file of conversations that takes more is refused, before it is read whole.
       adapter: low-rank adapters instead of all weights.
     """
 
     data: str = ""
+    data_shares: Mapping[str, ShareBetween] = dataclasses.field(default_factory=dict)
+    held_out: HeldOutConfig = HeldOutConfig()
     max_row_bytes: Annotated[int, Range(1000, 2**31 - 1)] = 16 * 2**20
     adapter: RowsAdapterConfig = RowsAdapterConfig()
 
@@ -189,14 +204,14 @@ class RowsRun(TrainingRun):
 class Sft(SftConfig, RowsRun, recipe="sft", module="offline"):
     """Supervised training on rows that lie there."""
 
-    shorter: ClassVar[tuple[str, ...]] = ("epochs",)
+    shorter: ClassVar[tuple[str, ...]] = ("epochs", "max_updates")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Preference(PreferenceConfig, RowsRun, recipe="preference", module="offline"):
     """Training on pairs that lie there."""
 
-    shorter: ClassVar[tuple[str, ...]] = ("epochs",)
+    shorter: ClassVar[tuple[str, ...]] = ("epochs", "max_updates")
 
 
 TRAININGS: dict[Literal["sft", "rpo"], type[RowsRun]] = {"sft": Sft, "rpo": Preference}

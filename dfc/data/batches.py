@@ -5,13 +5,13 @@ same after a restart and on every host. A host fills in only the rows of a batch
 """
 
 import dataclasses
-import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Protocol
 
 import grain
 import numpy as np
 
+from dfc.data.row_shares import SharedOrder
 from dfc.data.rows import TrainingRows
 from dfc.games.rng import derive_seed
 from dfc.samples import TokenBatch
@@ -59,6 +59,46 @@ def order(rows: int, batch_size: int, epochs: int, seed: int) -> Any:  # noqa: A
     return numbers.batch(batch_size, batch_fn=lambda chosen: np.asarray(chosen, np.int64)).repeat(epochs)
 
 
+class UpdateRows:
+    """Which rows each update of a run has.
+
+    Attributes:
+      updates: how many there are.
+
+    Args:
+      rows: of the data.
+      batch_size: rows of one update.
+      epochs: passes over the rows of the data.
+      seed: of the order.
+      others: rows and share of every further file (`dfc.data.row_shares`); its numbers follow those of the data.
+      max_updates: the run ends after so many; 0: after all epochs.
+    """
+
+    def __init__(
+        self,
+        rows: int,
+        *,
+        batch_size: int,
+        epochs: int,
+        seed: int,
+        others: Sequence[tuple[int, float]] = (),
+        max_updates: int = 0,
+    ) -> None:
+        self._order: Any = order(rows, batch_size, epochs, seed)
+        if others:
+            self._order = SharedOrder(rows, others, batch_size=batch_size, epochs=epochs, seed=seed)
+        self.updates: int = min(len(self._order), max_updates or len(self._order))
+
+    def __getitem__(self, update: int) -> np.ndarray:
+        """Returns the row numbers of an update, from 0: int64 [at most batch_size]."""
+        found: np.ndarray = self._order[update]
+        return found
+
+    def counts(self) -> list[int]:
+        """Returns how many rows of the data and of every further file the run trains on; of the data alone: none."""
+        return self._order.counts(self.updates) if isinstance(self._order, SharedOrder) else []
+
+
 def sides_of(rows: TrainingRows, reference: SideLogprobs | None) -> Callable[[int], list[Segment]]:
     """Returns a function that gives the sides of a row as packing wants them."""
 
@@ -81,9 +121,7 @@ class Batches:
 
     Args:
       rows: what to train on.
-      batch_size: rows of one update.
-      epochs: passes over all rows.
-      seed: of the order.
+      update_rows: which of them each update has.
       row_length: tokens of a packed row.
       micro_batch_rows: rows of a micro-batch.
       own: which rows of a micro-batch [B, T] this host fills in, None for all.
@@ -93,25 +131,23 @@ class Batches:
     def __init__(
         self,
         rows: TrainingRows,
+        update_rows: UpdateRows,
         *,
-        batch_size: int,
-        epochs: int,
-        seed: int,
         row_length: int,
         micro_batch_rows: int,
         own: Callable[[tuple[int, int]], Collection[int] | None] = lambda _: None,
         reference: SideLogprobs | None = None,
     ) -> None:
-        self.updates: int = math.ceil(len(rows) / batch_size) * epochs
+        self.updates: int = update_rows.updates
         self.lengths = rows.lengths
         self.rows, self._own = rows, own
-        self._order = order(len(rows), batch_size, epochs, seed)
+        self._update_rows = update_rows
         self._shape = row_length, micro_batch_rows
         self._sides, self._reference = sides_of(rows, reference), reference is not None
 
     def layouts(self, update: int) -> tuple[np.ndarray, list[Layout]]:
         """Returns the row numbers of an update and where they lie; a layout's units are positions in the former."""
-        chosen = self._order[update]
+        chosen = self._update_rows[update]
         return chosen, lay_out(self.rows.lengths[chosen].tolist(), *self._shape)
 
     def __getitem__(self, update: int) -> Batch:

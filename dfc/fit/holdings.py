@@ -157,7 +157,8 @@ def _trained(played: Workload, config: RlRun | Sft | Preference, topology: Topol
     )
     if not isinstance(config, RlRun):
         compares = offline.reads_reference(config)
-        return dataclasses.replace(found, reference=compares, scores=compares, keeps=False)
+        checks = bool(config.held_out.data)
+        return dataclasses.replace(found, reference=compares, scores=compares, checks=checks, keeps=False)
     updates = config.grpo.updates_per_iteration
     # Only this method has groups, of a game each at the least; the others' policies wait while the last is trained.
     divides = isinstance(config, DivideFuseConquer) and config.method == "divide_fuse_conquer"

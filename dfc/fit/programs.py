@@ -274,6 +274,17 @@ def _training(trainer: Trainer, workload: Workload, shapes: RunShapes, often: Ru
             often.scored,
             options=options,
         )
+    if workload.checks and not workload.scores:  # a reference's log-probabilities come from the same program
+        # How many rows are held out is not known here, so their time is not counted.
+        yield Program(
+            "held-out log-probabilities",
+            programs["own_logprobs"],
+            (shapes.trained, base_params, shapes.batch),
+            "gradient",
+            (*own, "gradients"),
+            0,
+            options=options,
+        )
     found = jax.eval_shape(lambda *a: programs["gradient"](*a, capacity=capacity), *gradient)
     places = trainer.shardings(stacked=workload.training.scan_layers)
     dtype = jnp.float32 if workload.micro_batches > 1 else None

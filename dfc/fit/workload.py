@@ -60,6 +60,7 @@ class Workload:
       reference: whether the loss compares with the model before training. A stage that plays, too, holds that model,
         and runs it in every update; one that trains on rows ran it over all of them before its first update.
       scores: whether log-probabilities of what is trained are taken apart from updates: on rows those of the reference.
+      checks: whether the loss on rows held out is taken between updates.
       keeps: whether an update leaves what it starts from, until it is known what becomes of it.
       soft: whether it imitates distributions over the vocabulary, of all tokens at once.
       group_policies: finished policies of other groups that wait to be fused.
@@ -86,6 +87,7 @@ class Workload:
     updates: int = 1
     reference: bool = True
     scores: bool = False
+    checks: bool = False
     keeps: bool = True
     soft: bool = False
     group_policies: int = 0

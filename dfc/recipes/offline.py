@@ -1,9 +1,10 @@
 """Training on rows that lie there: supervised on trajectories, or from preferences on pairs; read from top to bottom.
 
-    rows       read and checked to the end before anything trains
+    rows       read and checked to the end before anything trains, those that are held out too
     reference  log-probabilities of the model before training, once, kept beside the data
-    updates    every row once per epoch, in a seeded order; packed while the device computes
-    policy     the trained model in the Hugging Face layout, a summary
+    updates    every row once per epoch, in a seeded order, beside a share of other files; packed while the device
+               computes; the loss on rows held out every so often
+    policy     the trained model, or the checkpoint that the rows held out chose, in the Hugging Face layout, a summary
 
 Paprika's (arXiv 2502.17543, section 3.3) first stage is the recipe ``sft``, its second one ``preference`` with
 ``alpha=1`` (RPO). How it departs from the paper's code:
@@ -12,11 +13,11 @@ Paprika's (arXiv 2502.17543, section 3.3) first stage is the recipe ``sft``, its
 2. The mean of an update is over its trajectories, or pairs, exactly, whatever the cut into micro-batches.
 
 Resume order: 1. the run folder's streams are cut to the checkpoint's sizes; 2. weights and optimizer state are read;
-3. updates resume at the checkpoint's number. What an update trains on follows from (seed, its number) and the data.
+3. the check of rows held out that was under way is made; 4. updates resume at the checkpoint's number. What an update
+trains on follows from (seed, its number) and the data.
 """
 
 import dataclasses
-import math
 import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -31,10 +32,12 @@ from dfc.checkpoint import Checkpointer
 from dfc.config import Preference, Sft
 from dfc.data import reference_logprobs
 from dfc.data import rows as data_rows
-from dfc.data.batches import Batch, Batches
+from dfc.data.batches import Batch, Batches, UpdateRows
 from dfc.data.reference_logprobs import ReferenceLogprobs
+from dfc.data.row_shares import joined
 from dfc.data.rows import TrainingRows
-from dfc.errors import CheckpointError, DivergenceError, Interrupted, TrainingError
+from dfc.data.trajectory_files import DatasetError
+from dfc.errors import DivergenceError, Interrupted, TrainingError
 from dfc.games.rng import derive_seed
 from dfc.losses import Loss, packed_preference_loss, sft_loss
 from dfc.models import families, huggingface, model_folders
@@ -51,7 +54,9 @@ from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
 from dfc.samples import TokenBatch
 from dfc.training import export
+from dfc.training.held_out import HeldOut
 from dfc.training.optimizer import learning_rate, make_optimizer
+from dfc.training.rows_checkpoints import RowsCheckpoints
 from dfc.training.trainer import LossFunction, Trainer, Update
 
 Config = Sft | Preference
@@ -67,49 +72,50 @@ def run(config: Config, folder: RunFolder, stop: Stop) -> None:
 
     # ---- rows ---------------------------------------------------------------------------------------------------
     source = huggingface.resolve(config.model.path)
-    print(f"reading {config.data}", flush=True)  # noqa: T201 - progress
-    rows = multihost.on_all_hosts(lambda: _read(config, source))
-    stop.look()
-    multihost.require_equal("rows of the data", [(np.frombuffer(bytes.fromhex(rows.digest), np.uint8),)])
-    what = "pairs" if len(rows.sides) == 2 else "trajectories"
-    print(f"{len(rows):,} {what}, {rows.lengths.sum():,} tokens, {rows.actions.sum():,} of them trained on", flush=True)  # noqa: T201 - what a person wants to know
+    data = _read(config, source, stop)
 
     # ---- model, update ------------------------------------------------------------------------------------------
     print(f"loading {config.model.path}", flush=True)  # noqa: T201 - progress
     mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
     model, weights = huggingface.load(source, mesh=mesh, dtype=config.model.dtype, nf4=config.adapter.base == "nf4")
     folder.note_device(f"{jax.device_count()} x {jax.devices()[0].device_kind}, jax {jax.__version__}")
-    updates = math.ceil(len(rows) / config.batch_size) * config.epochs
     stop.look()
-    trainer = make_trainer(config, model, mesh, shortest=int(rows.lengths.min()), updates=updates)
+    trainer = make_trainer(config, model, mesh, shortest=data.shortest, updates=data.update_rows.updates)
     params = trainer.initial_params(weights, config.seed)
     trainer.bound_growth(params)
     base_params = None if config.adapter.rank == 0 else trainer.frozen_params(weights)
     del weights  # beside what is trained they would be a second copy
 
     # ---- reference ----------------------------------------------------------------------------------------------
-    reference = None
-    own = _own_rows(mesh)
-    if reads_reference(config):
-        reference = _reference(config, folder, stop, source, rows, trainer, params, base_params, own)
-    batches = Batches(
-        rows,
-        batch_size=config.batch_size,
-        epochs=config.epochs,
-        seed=config.seed,
-        row_length=config.batch.row_length,
-        micro_batch_rows=config.batch.micro_batch_rows,
-        own=own,
-        reference=reference,
-    )
+    def packed(some: TrainingRows, which: UpdateRows, frozen: Params | None) -> Batches:
+        own = _own_rows(mesh)
+        reference = None
+        if reads_reference(config):
+            reference = _reference(config, folder, stop, source, some, trainer, params, frozen, own)
+        shape = {"row_length": config.batch.row_length, "micro_batch_rows": config.batch.micro_batch_rows}
+        return Batches(some, which, **shape, own=own, reference=reference)
 
+    batches = packed(data.rows, data.update_rows, base_params)
+    held_out = None
+    if data.held_out is not None:
+        whole = UpdateRows(len(data.held_out), batch_size=len(data.held_out), epochs=1, seed=config.seed)
+        held_out = HeldOut(
+            config.held_out,
+            updates=batches.updates,
+            trainer=trainer,
+            loss=make_loss(config, data.shortest),
+            mesh=mesh,
+            micro_batches=packed(data.held_out, whole, base_params)[0].micro_batches,
+            folder=folder.path,
+        )
     _say_padding(batches)
 
     # ---- updates ------------------------------------------------------------------------------------------------
     checkpointer = Checkpointer(folder.checkpoints, keep=config.checkpoint.keep)
+    saved = RowsCheckpoints(checkpointer, folder, data.digests, held_out)
     why = ""
     try:
-        params = _train(config, folder, stop, checkpointer, trainer, batches, params, base_params)
+        params = _train(config, folder, stop, saved, trainer, batches, params, base_params)
     except DivergenceError as error:
         why = str(error)
     del base_params
@@ -117,26 +123,106 @@ def run(config: Config, folder: RunFolder, stop: Stop) -> None:
         raise _diverged(config, folder, source, trainer, checkpointer, mesh, why)
 
     # ---- policy, summary ----------------------------------------------------------------------------------------
-    _save_policy(config, source, trainer, params, mesh, folder.policy, folder.adapter)
-    training_summary.write(folder, objective=_objective(config), data=str(rows.path), rows=len(rows))
+    policy = None if held_out is None else held_out.policy()
+    policy = trainer.policy(params) if policy is None else policy
+    _save_policy(config, source, trainer, policy, mesh, folder.policy, folder.adapter)
+    training_summary.write(
+        folder,
+        objective=_objective(config),
+        rows={str(file.path): len(file) for file in data.files},
+        held_out=None if held_out is None else {"data": config.held_out.data, **held_out.summary()},
+    )
     folder.finish()
+    if held_out is not None:
+        held_out.remove()
     training_summary.show(folder)
 
 
 # ---- rows and reference ----------------------------------------------------------------------------------------------
 
 
-def _read(config: Config, source: Location) -> TrainingRows:
-    """Reads the rows; the model's vocabulary and tokenizer are known before its weights are."""
+@dataclasses.dataclass(frozen=True)
+class _Data:
+    """What is trained on, and what is not.
+
+    Attributes:
+      files: that of the data, and those that a share comes from.
+      rows: of all of them.
+      update_rows: which of these each update has.
+      held_out: rows that are not trained on; None: none are asked for.
+    """
+
+    files: Sequence[TrainingRows]
+    rows: TrainingRows
+    update_rows: UpdateRows
+    held_out: TrainingRows | None
+
+    @property
+    def shortest(self) -> int:
+        """Tokens of the shortest row."""
+        return min(int(rows.lengths.min()) for rows in (self.rows, self.held_out) if rows is not None)
+
+    @property
+    def digests(self) -> dict[str, tuple[Path, str]]:
+        """What must be the same when the run resumes, by its name in a checkpoint."""
+        parts = {"rows": self.rows, "held_out_rows": self.held_out}
+        return {name: (rows.path, rows.digest) for name, rows in parts.items() if rows is not None}
+
+
+def _read(config: Config, source: Location, stop: Stop) -> _Data:
+    """Reads the rows; the model's vocabulary and tokenizer are known before its weights are.
+
+    Raises:
+      DatasetError: see `dfc.data.rows.read`; or the run has no row of a file.
+    """
     decoder = families.from_config_json(model_folders.read_json(source / model_folders.CONFIG))
-    return data_rows.read(
-        Path(config.data).expanduser(),
-        pairs=isinstance(config, Preference),
-        vocabulary=decoder.vocabulary,
-        row_length=config.batch.row_length,
-        tokenizer=lambda: load_tokenizer(source),
-        max_row_bytes=config.max_row_bytes,
+
+    def read(place: str) -> TrainingRows:
+        print(f"reading {place}", flush=True)  # noqa: T201 - progress
+        found = data_rows.read(
+            Path(place).expanduser(),
+            pairs=isinstance(config, Preference),
+            vocabulary=decoder.vocabulary,
+            row_length=config.batch.row_length,
+            tokenizer=lambda: load_tokenizer(source),
+            max_row_bytes=config.max_row_bytes,
+        )
+        what = "pairs" if len(found.sides) == 2 else "trajectories"
+        use = "held out" if place == config.held_out.data else "trained on"
+        tokens, actions = found.lengths.sum(), found.actions.sum()
+        print(f"{len(found):,} {what}, {tokens:,} tokens, {actions:,} of them {use}", flush=True)  # noqa: T201 - what a person wants to know
+        return found
+
+    places = [config.data, *config.data_shares, *filter(None, [config.held_out.data])]
+    read_files = multihost.on_all_hosts(lambda: [read(place) for place in places])
+    stop.look()
+    files = read_files[: 1 + len(config.data_shares)]
+    held_out = read_files[-1] if config.held_out.data else None
+    found = _Data(files, joined(files), _update_rows(config, files), held_out)
+    digests = [(np.frombuffer(bytes.fromhex(digest), np.uint8),) for _, digest in found.digests.values()]
+    multihost.require_equal("rows of the data", digests)
+    return found
+
+
+def _update_rows(config: Config, files: Sequence[TrainingRows]) -> UpdateRows:
+    """Returns which rows each update has, and prints what comes of the shares."""
+    first, *others = files
+    found = UpdateRows(
+        len(first),
+        batch_size=config.batch_size,
+        epochs=config.epochs,
+        seed=config.seed,
+        others=[(len(file), share) for file, share in zip(others, config.data_shares.values(), strict=True)],
+        max_updates=config.max_updates,
     )
+    for file, count in zip(files, found.counts(), strict=bool(others)):
+        if not count:
+            raise DatasetError(
+                f"{file.path}: none of its {len(file)} rows would be trained on in {found.updates} updates of "
+                f"{config.batch_size} rows; raise its share in data_shares, or max_updates"
+            )
+        print(f"{file.path}: each row is trained on {count / len(file):.2f} times", flush=True)  # noqa: T201 - what comes of the shares
+    return found
 
 
 def _own_rows(mesh: jax.sharding.Mesh) -> Callable[[tuple[int, int]], Collection[int] | None]:
@@ -198,7 +284,7 @@ def _train(
     config: Config,
     folder: RunFolder,
     stop: Stop,
-    checkpointer: Checkpointer,
+    saved: RowsCheckpoints,
     trainer: Trainer,
     batches: Batches,
     params: Params,
@@ -211,10 +297,27 @@ def _train(
     """
     rows, updates = batches.rows, batches.updates
     objective = _objective(config)
-    first, params, state = _restore(folder, checkpointer, trainer, params, rows)
+    first, params, state, unchecked = saved.restore(trainer, params)
     rate = learning_rate(config.optimizer, updates)
-    checkpoints = _Checkpoints(checkpointer, folder, rows, first)
+
+    def write(record: dict[str, Any], *, again: bool) -> None:
+        """Records an update once the check that is due after it is made, which a stop puts off to the next start."""
+        done, held_out = record["step"], saved.held_out
+        if held_out is not None and held_out.due(done):
+            begun = time.perf_counter()
+            try:
+                checked = held_out.check(done, params, base_params, stop.look)
+            except Interrupted:
+                if not again:
+                    saved.save(done, params, state, unchecked=record)
+                raise
+            record["metrics"] |= checked
+            record["clock"]["held_out_seconds"] = time.perf_counter() - begun
+        writer.write(**record)
+
     with MetricsWriter(folder) as writer, Progress(updates, start_step=first, shorter=config.shorter) as progress:
+        if unchecked is not None:
+            write(unchecked, again=True)
         upcoming = batches.iterate(first)
         for number in range(first, updates):
             begun = time.perf_counter()
@@ -222,26 +325,27 @@ def _train(
             try:
                 update = _update(config, trainer, params, state, base_params, batch, number, stop)
             except Interrupted:  # the update begins again
-                checkpoints.save(number, params, state)
+                saved.save(number, params, state)
                 raise
             except DivergenceError as error:
                 raise DivergenceError(f"update {number + 1}: {error}") from None
             params, state = update.params, update.optimizer_state
             done, seconds = number + 1, time.perf_counter() - begun
-            writer.write(
-                step=done,
-                stage=objective,
-                iteration=done,
-                metrics=_metrics(update, batch, rate, number, drift=reads_reference(config)),
-                clock={
+            record = {
+                "step": done,
+                "stage": objective,
+                "iteration": done,
+                "metrics": _metrics(update, batch, rate, number, drift=reads_reference(config)),
+                "clock": {
                     "time": time.time(),
                     "seconds": seconds,
                     "tokens_per_second": batch.num_tokens / seconds,
                     "trained_tokens_per_second": batch.actions / seconds,
                 },
-            )
+            }
+            write(record, again=False)
             progress.update(
-                stage=f"{objective}, loss {update.loss:.4f}",
+                stage=f"{objective}, loss {update.loss:.4f}{_held_out_words(saved.held_out)}",
                 iteration=done,
                 iterations=updates,
                 step=done,
@@ -251,9 +355,13 @@ def _train(
             )
             stopping = stop.requested is not None
             if stopping or done % config.checkpoint.every == 0 or done == updates:
-                checkpoints.save(done, params, state)
+                saved.save(done, params, state)
                 stop.check()
     return params
+
+
+def _held_out_words(held_out: HeldOut | None) -> str:
+    return f", held out {held_out.checks[-1].loss:.4f}" if held_out is not None and held_out.checks else ""
 
 
 # ---- one update ------------------------------------------------------------------------------------------------------
@@ -358,24 +466,7 @@ def _metrics(update: Update, batch: Batch, rate: optax.Schedule, number: int, *,
     return found
 
 
-# ---- checkpoints, results --------------------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass
-class _Checkpoints:
-    """Where the updates are saved, and how many of them were saved last."""
-
-    checkpointer: Checkpointer
-    folder: RunFolder
-    rows: TrainingRows
-    saved: int
-
-    def save(self, done: int, params: Params, state: Any) -> None:  # noqa: ANN401 - of the optimizer
-        """Saves what so many updates have made, unless it is saved."""
-        if done != self.saved:
-            progress = {"positions": self.folder.positions(), "rows": self.rows.digest}
-            self.checkpointer.save(done, {"params": params, "optimizer": state}, progress)
-            self.saved = done
+# ---- results ---------------------------------------------------------------------------------------------------------
 
 
 def _objective(config: Config) -> str:
@@ -387,7 +478,7 @@ def _save_policy(
     config: Config,
     source: Location,
     trainer: Trainer,
-    params: Params,
+    policy: Params,
     mesh: jax.sharding.Mesh,
     path: Path,
     adapter: Path,
@@ -396,7 +487,7 @@ def _save_policy(
     export.save_policy(
         path,
         adapter,
-        trainer.policy(params),
+        policy,
         model=trainer.config,
         lora=lora_config(config.adapter),
         source=source,
@@ -427,28 +518,6 @@ def _diverged(
         return export.diverged(why, rate, key=key)
     place = trainer.shardings(stacked=is_stacked(restored.arrays["params"]))
     params = jax.device_put(restored.arrays["params"], place)
-    _save_policy(config, source, trainer, params, mesh, folder.last_good, folder.path / "last_good_adapter")
+    policy = trainer.policy(params)
+    _save_policy(config, source, trainer, policy, mesh, folder.last_good, folder.path / "last_good_adapter")
     return export.diverged(why, rate, folder.last_good, restored.step, key=key)
-
-
-def _restore(
-    folder: RunFolder, checkpointer: Checkpointer, trainer: Trainer, params: Params, rows: TrainingRows
-) -> tuple[int, Params, Any]:
-    """Returns the number of updates done, the trained tree and the optimizer's state."""
-
-    def like(_: Any) -> dict[str, Any]:  # noqa: ANN401 - any tree of arrays
-        shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), params)  # type: ignore[no-untyped-call]  # jax leaves it untyped
-        return {"params": shapes, "optimizer": trainer.abstract_state(params)}
-
-    restored = checkpointer.restore(like)
-    if restored is None:
-        folder.rewind(dict.fromkeys(folder.positions(), 0))
-        return 0, params, trainer.initial_state(params)
-    if restored.progress["rows"] != rows.digest:
-        raise CheckpointError(
-            f"{rows.path} has changed since the checkpoint of update {restored.step} in {folder.path}; put the old "
-            "file back, or train on the new one in a new --workdir"
-        )
-    folder.rewind(restored.progress["positions"])
-    print(f"resuming after update {restored.step}; records after it are made again", flush=True)  # noqa: T201 - progress
-    return restored.step, restored.arrays["params"], restored.arrays["optimizer"]

@@ -34,7 +34,7 @@ from dfc.config.tasks import STAGES, TRAININGS
 from dfc.data import task_groups
 from dfc.errors import ConfigError
 from dfc.games import registry
-from dfc.validation import players
+from dfc.validation import players, training_rows
 
 # Where a run of several stages has what a setting names; such a run is easily named by mistake.
 _STAGE_OF = {"collected": "collect", "trajectories": "collect", "data": "build_data"}
@@ -63,6 +63,8 @@ def problems(config: Run) -> list[str]:
         found += _preference_problems(*section)
     if isinstance(config, RowsRun | StagesRun) and config.adapter.base == "nf4" and config.adapter.rank == 0:
         found.append("adapter.base='nf4': quantized weights are not trained themselves; set adapter.rank above 0")
+    if isinstance(config, RowsRun):
+        found += training_rows.problems(config)
     if isinstance(config, StagesRun):
         found += _length_problems(config)
     if (section := _section(config, "evaluate_tasks")) is not None:
@@ -91,7 +93,7 @@ def path_problems(config: Run) -> list[str]:
     if isinstance(config, BuildData | Branch):
         wanted.append(("trajectories", config.trajectories, "name the run that collected them"))
     if isinstance(config, RowsRun):
-        wanted.append(("data", config.data, "name what build_data made, or a file of conversations"))
+        wanted += training_rows.places(config)
     if isinstance(config, Paprika) and "build_data" in config.stages:
         if "collect" not in config.stages:
             wanted.append(("collected", config.collected, "name a run of collect, or add that stage"))
@@ -106,7 +108,7 @@ def path_problems(config: Run) -> list[str]:
         if not path or not Path(path).expanduser().exists():
             what = f"{key}={path!r}: there is no such place" if path else f"{key} is empty"
             found.append(f"{what} (current folder: {Path.cwd()}); {hint}")
-        elif (inside := Path(path).expanduser() / _STAGE_OF[key]).is_dir():
+        elif (inside := Path(path).expanduser() / _STAGE_OF.get(key, "build_data")).is_dir():
             found.append(f"{key}={path!r}: is a run of several stages; name {inside}")
     return found
 
