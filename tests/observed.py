@@ -57,6 +57,7 @@ from dfc.config import (
     Paprika,
     PlayerRolloutConfig,
     PlayingRun,
+    Playpen,
     Preference,
     RlRun,
     RolloutConfig,
@@ -69,13 +70,15 @@ from dfc.config import (
     TinyPlayer,
     TrainingRun,
 )
+from dfc.config.playpen import STAGES as PLAYPEN_STAGES
+from dfc.config.playpen import DialogueCollectionConfig, TeacherGrpoConfig
 from dfc.data.trajectories import from_episode
 from dfc.data.trajectory_files import TrajectoryWriter
 from dfc.games import registry, scripted
 from dfc.launch import command_line
-from dfc.recipes import paprika, task_curriculum
 from dfc.rollout.match import EpisodeSpec
 from dfc.rollout.sequential_match import play_episode
+from dfc.runs.stages import planned
 from dfc.runs.stop_signals import Stop
 
 KINDS = {**RECIPES, CollectRound.recipe: CollectRound}
@@ -203,8 +206,7 @@ def tape_of(config):
 def record(config):
     """What a run does, event by event."""
     tape, path = Tape(), _PLACE / "run"
-    if isinstance(config, Paprika | TaskCurriculum):
-        stages = (paprika if isinstance(config, Paprika) else task_curriculum).stages(config, path)
+    if (stages := planned(config, path)) is not None:
         return [(stage.name, repr(stage.config)) for stage in stages]
     for kept in _PLACE.glob("rows_*/*/"):  # log-probabilities of an earlier run, which this one would not compute
         shutil.rmtree(kept)
@@ -266,6 +268,14 @@ def bases():
         "grpo": Grpo(**_RL, evaluation=MatchesConfig(games=2), iterations=3),
         "paprika": Paprika(**_STAGES, games=_TASKS),
         "task_curriculum": TaskCurriculum(**_STAGES, games=_TASKS),
+        "playpen": Playpen(
+            **_STAGES,
+            games=_TEAM,
+            measured_games={"clem_wordle": {}},
+            stages=PLAYPEN_STAGES,
+            rehearsal=0.25,
+            grpo=TeacherGrpoConfig(learner_roles={}),
+        ),
         "collect": Collect(**collecting, samples=2, samples_of={}),
         "branch": Branch(**collecting, trajectories=recorded(), turns="all", siblings=2),
         "collect_round": CollectRound(**collecting, steps=8, samples=2),
@@ -367,13 +377,13 @@ def values():
         "*leave_out": (("bandit",), ("wordle",), ("clem_wordle",)),
         "*rejected_failures": (("malformed",),),
         "trajectories": (collected("fewer", 3), recorded("fewer_games", 1)),
-        "sources": (dialogues(7),),
+        "*sources": (dialogues(7),),
         "wanted": (("sft",),),
-        "threshold": (60.0,),
-        "thresholds": ({"clem_taboo": 60.0},),
-        "aborted_negatives": (("clem_taboo",),),
-        "pairs_without": (("clem_taboo",),),
-        "first_turn_pairs": ({"clem_taboo": 1},),
+        "*threshold": (60.0,),
+        "*thresholds": ({"clem_taboo": 60.0},),
+        "*aborted_negatives": (("clem_taboo",),),
+        "*pairs_without": (("clem_taboo",),),
+        "*first_turn_pairs": ({"clem_taboo": 1},),
         "collected": (collected("fewer", 3),),
         "data": (rows("sft", 1), rows("pairs", 1)),
         "data_shares": ({rows("sft", 1): 0.25}, {rows("pairs", 1): 0.25}),
@@ -384,11 +394,14 @@ def values():
         "*max_row_bytes": (1000,),
         "skill": ((0.5, 0.9),),
         "novice": (("bandit",),),
-        "stages": (("collect", "build_data", "sft"),),
+        "stages": (("collect", "build_data", "sft"), ("collect", "build_dialogues", "minigames", "sft")),
+        "measured_games": ({"clem_guesswhat": {}},),
+        "built": (str(_PLACE / "other_rows"),),
+        "collect.players": (("simple",),),
         "acceptance.tolerance": (1.0,),
         "*learner_roles": ({"clem_taboo": "guesser"},),
-        "reward.function": ("observed:reward_of_ones_own",),
-        "reward.text": ("observed:reward_of_a_text",),
+        "*function": ("observed:reward_of_ones_own",),
+        "*text": ("observed:reward_of_a_text",),
     }
 
 
@@ -467,6 +480,10 @@ def instead():
         (("simulators",), _simulated("script")),
         (("endpoints.",), _simulated(_SERVER)),
         (("endpoints.",), _of((Paprika, TaskCurriculum), simulators=_SERVER, endpoints={"simulators": _ASKED})),
+        (
+            ("endpoints.",),
+            _of(Playpen, collect=DialogueCollectionConfig(players=(f"m={_SERVER}",)), endpoints={"m": _ASKED}),
+        ),
         (("rollout.simulator",), _of(Evaluate, simulators="tiny_player")),
         (
             ("endpoints.",),
@@ -499,6 +516,7 @@ def instead():
         (("max_row_bytes",), _of(Sft, data=conversations("sft"))),
         (("max_row_bytes",), _of(Preference, data=conversations("pairs"))),
         (("max_row_bytes", "data"), _of(Paprika, stages=("sft",), data=rows("sft"))),
+        (("built",), _of(Playpen, stages=("sft",), rehearsal=0.0)),
         (("collected",), _of(Paprika, stages=("build_data", "sft"), collected=collected())),
         (
             ("collect.split", "evaluate_tasks.split", "evaluate_tasks.first"),

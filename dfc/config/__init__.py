@@ -23,6 +23,7 @@ from dfc.config.divide_fuse_conquer import (
     RlRun,
 )
 from dfc.config.evaluate import Evaluate
+from dfc.config.playpen import Playpen
 from dfc.config.ranges import Range
 from dfc.config.run import GamesRun, ModelRun, PlayersRun, PlayingRun, Run, TrainingRun
 from dfc.config.sections import (
@@ -77,6 +78,7 @@ RECIPES: dict[str, type[Run]] = {
         Grpo,
         Paprika,
         TaskCurriculum,
+        Playpen,
         Collect,
         Branch,
         BuildData,
@@ -149,6 +151,7 @@ __all__ = [
     "PlayerRolloutConfig",
     "PlayersRun",
     "PlayingRun",
+    "Playpen",
     "Preference",
     "PreferenceConfig",
     "Range",

@@ -23,12 +23,10 @@ from dfc.config import (
     GamesRun,
     Minigames,
     ModelConfig,
-    Paprika,
     Preference,
     RlRun,
     Run,
     Sft,
-    TaskCurriculum,
     TinyPlayer,
 )
 from dfc.data import attempts, branches
@@ -39,7 +37,8 @@ from dfc.fit.workload import Workload
 from dfc.models.config import DecoderConfig
 from dfc.players import player_specs
 from dfc.players.player_specs import PlayerSpec
-from dfc.recipes import evaluate_tasks, paprika, task_curriculum, tiny_player
+from dfc.recipes import evaluate_tasks, tiny_player
+from dfc.runs.stages import planned
 
 _GROUPS = 4  # start fixed or random, winnable or not: as many policies at most
 Find = Callable[[ModelConfig], DecoderConfig]  # the shape of a model that a configuration names
@@ -131,10 +130,10 @@ def stages_of(config: Run) -> list[Stage]:
     if isinstance(config, EvaluateAnswers):
         asked = len(config.policies) * len(config.questions) * (config.questions_each or _QUESTIONS)
         return [Stage(config.recipe, config, episodes=asked * config.samples)]
-    if not isinstance(config, Paprika | TaskCurriculum):
-        return [Stage(config.recipe, config)]
     nowhere = Path(os.devnull)  # no earlier stage has left anything there
-    plan = paprika.stages(config, nowhere) if isinstance(config, Paprika) else task_curriculum.stages(config, nowhere)
+    plan = planned(config, nowhere)
+    if plan is None:
+        return [Stage(config.recipe, config)]
     found: dict[str, Stage] = {}
     for stage in plan:
         name = stage.name.rpartition("/")[2]

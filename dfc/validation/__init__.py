@@ -15,6 +15,7 @@ from dfc.config import (
     EvaluateAnswers,
     GamesRun,
     ModelRun,
+    Playpen,
     RlRun,
     Run,
     TinyPlayer,
@@ -25,7 +26,7 @@ from dfc.config.hub_names import is_hub_name
 from dfc.errors import ConfigError, error_text, shown
 from dfc.games import functions, registry
 from dfc.players import key_search
-from dfc.validation import answers, dialogues, players, reinforcement, tasks
+from dfc.validation import answers, dialogues, players, playpen, reinforcement, tasks
 
 _LONGEST_NAME = 200  # of the 255 that file systems allow: temporary files add to it
 _UP = {".", ".."}
@@ -67,6 +68,8 @@ def _rule_problems(config: Run) -> list[str]:
         found += _training_problems(config)
     if isinstance(config, RlRun):
         found += reinforcement.problems(config)
+    if isinstance(config, Playpen):
+        found += playpen.problems(config)
     if isinstance(config, TinyPlayer):
         found += _tiny_player_problems(config)
     if isinstance(config, EvaluateAnswers):
@@ -200,7 +203,7 @@ def _folder_problems(config: Run) -> list[str]:
         return tasks.path_problems(config)
     if isinstance(config, BuildDialogues):
         return dialogues.path_problems(config)
-    found = tasks.path_problems(config)
+    found = tasks.path_problems(config) + (playpen.path_problems(config) if isinstance(config, Playpen) else [])
     if not isinstance(config, ModelRun) or config.model.path == "tiny_player" or is_hub_name(config.model.path):
         return found
     path = Path(config.model.path)
