@@ -15,7 +15,7 @@ from tiny_models import random_params, tiny
 
 from dfc import validation
 from dfc.checkpoint import Checkpointer
-from dfc.config import CheckpointConfig, HeldOutConfig, MeshConfig, Preference, RowsAdapterConfig, Sft, TrainingConfig
+from dfc.config import CheckpointConfig, HeldOutConfig, Preference, RowsAdapterConfig, Sft, TrainingConfig
 from dfc.data import rows
 from dfc.data.batches import Batches, UpdateRows
 from dfc.data.trajectory_files import DatasetError
@@ -53,6 +53,7 @@ def test_the_stop_rule_s_before_in_the_paper_s_example():
     """Its sum is 0.2465, not the 0.2430 it prints: a check between the two is kept."""
     losses = [0.40, 0.2466, 0.2465, 0.2430, 0.2315, 0.2320]
     assert kept(losses, "before_lowest", 0.015) == 2
+    assert kept([0.8, 0.7], "before_lowest", 0.1) == 0  # whose sum is 0.7999999999999999
     assert kept([0.40, 0.25, 0.2315, 0.2316], "before_lowest", 0.015) == 2  # none before it: the lowest, none after it
 
 
@@ -103,7 +104,7 @@ def test_it_is_the_loss_of_training_whatever_the_micro_batches_and_devices(tmp_p
     reference = RandomReference(data) if two else None
     loss = make_loss(Preference(beta=0.3) if two else Sft(), int(data.lengths.min()))
     params, values = random_params(MODEL, 0, 0.2), []
-    for row_length, micro_batch_rows, mesh in ((128, 1, (1, 1)), (512, 2, (1, 1)), (256, 8, (2, 4))):
+    for row_length, micro_batch_rows, mesh in ((128, 1, (1, 1)), (256, 8, (2, 4))):
         devices = jax.devices()[: mesh[0] * mesh[1]]
         place = make_mesh(*mesh, 1, devices=devices)
         plain = TrainingConfig(scan_layers=False, remat="none")
@@ -233,9 +234,9 @@ def test_a_kill_at_any_moment_keeps_the_same_policy(tmp_path, model, data, monke
                 raise Killed
 
     monkeypatch.setattr(Checkpointer, "save", dies)
-    # After the first candidate, its record missing; after the first checkpoint, nothing removed yet; after the fourth
-    # candidate; after the last checkpoint, the policy missing.
-    for moment, step in ((2, 0), (6, 2), (4, 2), (8, 6)):
+    # After the second candidate, its record missing; after the first checkpoint, nothing removed yet; after the last
+    # checkpoint, the policy missing.
+    for moment, step in ((4, 0), (6, 2), (8, 6)):
         left[0] = moment
         with pytest.raises(Killed):
             run(parts, config)
@@ -338,9 +339,3 @@ def test_held_out_rows_that_changed_under_a_run_are_refused(tmp_path, model, dat
     write_sft(data / "held_out.parquet", sequences(9, seed=6))
     with pytest.raises(CheckpointError, match=r"held_out\.parquet has changed since the checkpoint"):
         run(tmp_path / "run", checked(model, data))
-
-
-def test_devices_do_not_change_the_loss_of_a_run(tmp_path, model, data):
-    one = run(tmp_path / "one", checked(model, data, Preference, max_updates=2, mesh=MeshConfig(1, 8, 1)))
-    other = run(tmp_path / "other", checked(model, data, Preference, max_updates=2, mesh=MeshConfig(8, 1, 1)))
-    assert losses(one) == pytest.approx(losses(other), rel=1e-5)
