@@ -23,7 +23,6 @@ from dfc.config.divide_fuse_conquer import (
     RlRun,
 )
 from dfc.config.evaluate import Evaluate
-from dfc.config.playpen import Playpen
 from dfc.config.ranges import Range
 from dfc.config.run import GamesRun, ModelRun, PlayersRun, PlayingRun, Run, TrainingRun
 from dfc.config.sections import (
@@ -47,6 +46,15 @@ from dfc.config.sections import (
     SamplingConfig,
     ScheduledOptimizerConfig,
     TrainingConfig,
+)
+from dfc.config.self_play import (
+    AnswerRewardConfig,
+    ChallengerConfig,
+    LanguageSelfPlay,
+    QueryTask,
+    SelfPlayRolloutConfig,
+    SelfRewardConfig,
+    WatchConfig,
 )
 from dfc.config.tasks import (
     BuildData,
@@ -76,9 +84,9 @@ RECIPES: dict[str, type[Run]] = {
     for kind in (
         DivideFuseConquer,
         Grpo,
+        LanguageSelfPlay,
         Paprika,
         TaskCurriculum,
-        Playpen,
         Collect,
         Branch,
         BuildData,
@@ -106,6 +114,7 @@ __all__ = [
     "RECIPES",
     "AcceptanceConfig",
     "AdapterConfig",
+    "AnswerRewardConfig",
     "AnswersRolloutConfig",
     "BatchConfig",
     "BatchShape",
@@ -113,6 +122,7 @@ __all__ = [
     "BuildData",
     "BuildDataConfig",
     "BuildDialogues",
+    "ChallengerConfig",
     "CheckingConfig",
     "CheckpointConfig",
     "ChoiceConfig",
@@ -138,6 +148,7 @@ __all__ = [
     "Grpo",
     "GrpoConfig",
     "HeldOutConfig",
+    "LanguageSelfPlay",
     "MatchesConfig",
     "MeshConfig",
     "Minigames",
@@ -151,9 +162,9 @@ __all__ = [
     "PlayerRolloutConfig",
     "PlayersRun",
     "PlayingRun",
-    "Playpen",
     "Preference",
     "PreferenceConfig",
+    "QueryTask",
     "Range",
     "RewardConfig",
     "RlRun",
@@ -164,6 +175,8 @@ __all__ = [
     "SamplingConfig",
     "ScheduledOptimizerConfig",
     "SelectionLimits",
+    "SelfPlayRolloutConfig",
+    "SelfRewardConfig",
     "Sft",
     "SftConfig",
     "StagesRun",
@@ -172,5 +185,6 @@ __all__ = [
     "TinyPlayer",
     "TrainingConfig",
     "TrainingRun",
+    "WatchConfig",
     "is_recipe",
 ]
