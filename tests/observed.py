@@ -25,14 +25,12 @@ from dfc.config import (
     RECIPES,
     AcceptanceConfig,
     AdapterConfig,
-    AnswerRewardConfig,
     AnswersRolloutConfig,
     BatchConfig,
     BatchShape,
     Branch,
     BuildData,
     BuildDialogues,
-    ChallengerConfig,
     CheckpointConfig,
     Collect,
     CollectConfig,
@@ -50,7 +48,6 @@ from dfc.config import (
     Grpo,
     GrpoConfig,
     HeldOutConfig,
-    LanguageSelfPlay,
     MatchesConfig,
     MeshConfig,
     Minigames,
@@ -60,13 +57,12 @@ from dfc.config import (
     Paprika,
     PlayerRolloutConfig,
     PlayingRun,
+    Playpen,
     Preference,
-    QueryTask,
     RlRun,
     RolloutConfig,
     RowsAdapterConfig,
     ScheduledOptimizerConfig,
-    SelfPlayRolloutConfig,
     Sft,
     StagesRun,
     TaskCollectionConfig,
@@ -74,13 +70,15 @@ from dfc.config import (
     TinyPlayer,
     TrainingRun,
 )
+from dfc.config.playpen import STAGES as PLAYPEN_STAGES
+from dfc.config.playpen import DialogueCollectionConfig, TeacherGrpoConfig
 from dfc.data.trajectories import from_episode
 from dfc.data.trajectory_files import TrajectoryWriter
 from dfc.games import registry, scripted
 from dfc.launch import command_line
-from dfc.recipes import paprika, task_curriculum
 from dfc.rollout.match import EpisodeSpec
 from dfc.rollout.sequential_match import play_episode
+from dfc.runs.stages import planned
 from dfc.runs.stop_signals import Stop
 
 KINDS = {**RECIPES, CollectRound.recipe: CollectRound}
@@ -208,14 +206,12 @@ def tape_of(config):
 def record(config):
     """What a run does, event by event."""
     tape, path = Tape(), _PLACE / "run"
-    if isinstance(config, Paprika | TaskCurriculum):
-        stages = (paprika if isinstance(config, Paprika) else task_curriculum).stages(config, path)
+    if (stages := planned(config, path)) is not None:
         return [(stage.name, repr(stage.config)) for stage in stages]
     for kept in _PLACE.glob("rows_*/*/"):  # log-probabilities of an earlier run, which this one would not compute
         shutil.rmtree(kept)
     run = importlib.import_module(f"dfc.recipes.{config.module}").run
-    ended = isinstance(config, LanguageSelfPlay)  # a query that did not end itself is a bad one
-    with stand_ins(tape, ended=ended), contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(Asked):
+    with stand_ins(tape), contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(Asked):
         run(config, TapeFolder(tape, path, config), Stop())
     for file in path.glob("groups.json"):
         tape.add("groups", file.read_text(encoding="utf-8"))
@@ -270,20 +266,16 @@ def bases():
             grouping=GroupingConfig(trials=6, groups=(("TicTacToe-v0",), ("GuessTheNumber-v0",))),
         ),
         "grpo": Grpo(**_RL, evaluation=MatchesConfig(games=2), iterations=3),
-        "language_self_play": LanguageSelfPlay(
-            **_TRAINED | {"batch": BatchConfig(row_length=4096, micro_batch_rows=8)},
-            iterations=3,
-            queries=4,
-            answers=3,
-            tasks={"moves": QueryTask("moves", "[{place}]", 2.0), "free": QueryTask()},
-            rollout=SelfPlayRolloutConfig(
-                slots=3, max_length=2048, max_query_length=6, max_answer_length=6, max_judgement_length=200
-            ),
-            reward=AnswerRewardConfig(function="observed:reward_of_answers"),
-            optimizer=OptimizerConfig(learning_rate=0.01),
-        ),
         "paprika": Paprika(**_STAGES, games=_TASKS),
         "task_curriculum": TaskCurriculum(**_STAGES, games=_TASKS),
+        "playpen": Playpen(
+            **_STAGES,
+            games=_TEAM,
+            measured_games={"clem_wordle": {}},
+            stages=PLAYPEN_STAGES,
+            rehearsal=0.25,
+            grpo=TeacherGrpoConfig(learner_roles={}),
+        ),
         "collect": Collect(**collecting, samples=2, samples_of={}),
         "branch": Branch(**collecting, trajectories=recorded(), turns="all", siblings=2),
         "collect_round": CollectRound(**collecting, steps=8, samples=2),
@@ -334,24 +326,9 @@ def reward_of_a_text(text):
     return len(text) / 7
 
 
-def reward_of_ones_own(episode, answers=None):
-    """A value of `reward.function`; in self-play, where it is given queries and answers, it cannot score every one."""
-    if answers is None:
-        return 3.5 + episode.steps
-    return [float("nan") if answer == "?" else len(answer) for answer in answers]
-
-
-def reward_of_answers(queries, answers):
-    """The value of `reward.function` in the base of self-play."""
-    return [float((len(query) + len(answer)) % 2) for query, answer in zip(queries, answers, strict=True)]
-
-
-@functools.cache
-def queries(first=0):
-    """A file of queries."""
-    path = _PLACE / f"queries_{first}.txt"
-    path.write_text("\n".join(f"Query {n}" for n in range(first, first + 3)), encoding="utf-8")
-    return str(path)
+def reward_of_ones_own(episode):
+    """A value of `reward.function`."""
+    return 3.5 + episode.steps
 
 
 # ---- other values, and runs that read what the base does not --------------------------------------------------------
@@ -400,15 +377,15 @@ def values():
         "*leave_out": (("bandit",), ("wordle",), ("clem_wordle",)),
         "*rejected_failures": (("malformed",),),
         "trajectories": (collected("fewer", 3), recorded("fewer_games", 1)),
-        "sources": (dialogues(7),),
+        "*sources": (dialogues(7),),
         "wanted": (("sft",),),
-        "threshold": (60.0,),
-        "thresholds": ({"clem_taboo": 60.0},),
-        "aborted_negatives": (("clem_taboo",),),
-        "pairs_without": (("clem_taboo",),),
-        "first_turn_pairs": ({"clem_taboo": 1},),
+        "*threshold": (60.0,),
+        "*thresholds": ({"clem_taboo": 60.0},),
+        "*aborted_negatives": (("clem_taboo",),),
+        "*pairs_without": (("clem_taboo",),),
+        "*first_turn_pairs": ({"clem_taboo": 1},),
         "collected": (collected("fewer", 3),),
-        "data": (rows("sft", 1), rows("pairs", 1), queries(7)),
+        "data": (rows("sft", 1), rows("pairs", 1)),
         "data_shares": ({rows("sft", 1): 0.25}, {rows("pairs", 1): 0.25}),
         "held_out.data": (rows("sft", 2), rows("pairs", 2)),
         "*attention": ("splash",),  # auto is xla here, and cudnn needs an NVIDIA device
@@ -417,16 +394,14 @@ def values():
         "*max_row_bytes": (1000,),
         "skill": ((0.5, 0.9),),
         "novice": (("bandit",),),
-        "stages": (("collect", "build_data", "sft"),),
+        "stages": (("collect", "build_data", "sft"), ("collect", "build_dialogues", "minigames", "sft")),
+        "measured_games": ({"clem_guesswhat": {}},),
+        "built": (str(_PLACE / "other_rows"),),
+        "collect.players": (("simple",),),
         "acceptance.tolerance": (1.0,),
         "*learner_roles": ({"clem_taboo": "guesser"},),
-        "reward.function": ("observed:reward_of_ones_own",),
-        "reward.families": (("add_digits",),),
-        "tasks.NAME.task": ("other",),
-        "tasks.NAME.template": ("[{one}]",),
-        "challenger.prompt": ("{task}: {template}",),
-        "self_reward.prompt": ("{instruction}? {response}!",),
-        "reward.text": ("observed:reward_of_a_text",),
+        "*function": ("observed:reward_of_ones_own",),
+        "*text": ("observed:reward_of_a_text",),
     }
 
 
@@ -505,6 +480,10 @@ def instead():
         (("simulators",), _simulated("script")),
         (("endpoints.",), _simulated(_SERVER)),
         (("endpoints.",), _of((Paprika, TaskCurriculum), simulators=_SERVER, endpoints={"simulators": _ASKED})),
+        (
+            ("endpoints.",),
+            _of(Playpen, collect=DialogueCollectionConfig(players=(f"m={_SERVER}",)), endpoints={"m": _ASKED}),
+        ),
         (("rollout.simulator",), _of(Evaluate, simulators="tiny_player")),
         (
             ("endpoints.",),
@@ -537,6 +516,7 @@ def instead():
         (("max_row_bytes",), _of(Sft, data=conversations("sft"))),
         (("max_row_bytes",), _of(Preference, data=conversations("pairs"))),
         (("max_row_bytes", "data"), _of(Paprika, stages=("sft",), data=rows("sft"))),
+        (("built",), _of(Playpen, stages=("sft",), rehearsal=0.0)),
         (("collected",), _of(Paprika, stages=("build_data", "sft"), collected=collected())),
         (
             ("collect.split", "evaluate_tasks.split", "evaluate_tasks.first"),
@@ -546,11 +526,5 @@ def instead():
             ("collect.split", "evaluate_tasks.split", "evaluate_tasks.first"),
             _of(TaskCurriculum, collect=TaskCollectionConfig(tasks=2), evaluate_tasks=EvaluateTasksConfig(first=5)),
         ),
-        (("tasks.",), _of(LanguageSelfPlay)),
-        (("data",), _of(LanguageSelfPlay, method="data", data=queries())),
-        (("adapter.",), _of(LanguageSelfPlay, adapter=AdapterConfig(rank=2))),
-        (("reward.families", "watch.every", "watch.probes"), _of(LanguageSelfPlay, reward=AnswerRewardConfig())),
-        (("watch.stop",), _of(LanguageSelfPlay, reward=AnswerRewardConfig(), iterations=12)),
-        (("challenger.",), _of(LanguageSelfPlay, queries=8, challenger=ChallengerConfig(unsolved_queries="worst"))),
         (("tokens_per_game",), _of(TinyPlayer, transcripts_per_game=0, tokens_per_game=200)),
     )

@@ -15,7 +15,7 @@ from tiny_models import random_params, tiny
 
 from dfc import validation
 from dfc.checkpoint import Checkpointer
-from dfc.config import CheckpointConfig, HeldOutConfig, MeshConfig, Preference, RowsAdapterConfig, Sft, TrainingConfig
+from dfc.config import CheckpointConfig, HeldOutConfig, Preference, RowsAdapterConfig, Sft, TrainingConfig
 from dfc.data import rows
 from dfc.data.batches import Batches, UpdateRows
 from dfc.data.trajectory_files import DatasetError
@@ -53,6 +53,7 @@ def test_the_stop_rule_s_before_in_the_paper_s_example():
     """Its sum is 0.2465, not the 0.2430 it prints: a check between the two is kept."""
     losses = [0.40, 0.2466, 0.2465, 0.2430, 0.2315, 0.2320]
     assert kept(losses, "before_lowest", 0.015) == 2
+    assert kept([0.8, 0.7], "before_lowest", 0.1) == 0  # whose sum is 0.7999999999999999
     assert kept([0.40, 0.25, 0.2315, 0.2316], "before_lowest", 0.015) == 2  # none before it: the lowest, none after it
 
 
@@ -103,7 +104,7 @@ def test_it_is_the_loss_of_training_whatever_the_micro_batches_and_devices(tmp_p
     reference = RandomReference(data) if two else None
     loss = make_loss(Preference(beta=0.3) if two else Sft(), int(data.lengths.min()))
     params, values = random_params(MODEL, 0, 0.2), []
-    for row_length, micro_batch_rows, mesh in ((128, 1, (1, 1)), (512, 2, (1, 1)), (256, 8, (2, 4))):
+    for row_length, micro_batch_rows, mesh in ((128, 1, (1, 1)), (256, 8, (2, 4) if two else (1, 1))):
         devices = jax.devices()[: mesh[0] * mesh[1]]
         place = make_mesh(*mesh, 1, devices=devices)
         plain = TrainingConfig(scan_layers=False, remat="none")
@@ -201,9 +202,11 @@ def test_a_run_keeps_the_checked_policy_that_was_asked_for_and_says_which(tmp_pa
         np.testing.assert_array_equal(one, other)
     assert policy(path) != policy(plain)
     assert not (path / "candidates").exists()
-    last = run(tmp_path / "last", checked(model, data, keep="last"))
-    assert policy(last) == policy(plain)
-    assert summary(last)["kept"] == len(SCRIPT)
+    without = [{**record["metrics"]} for record in metrics(path)]
+    for found in without:
+        for name in [name for name in found if name.startswith("held_out_")]:
+            del found[name]
+    assert without == [record["metrics"] for record in metrics(plain)]  # checks change nothing
 
 
 class Killed(Exception):  # noqa: N818 - as a signal would
@@ -211,18 +214,11 @@ class Killed(Exception):  # noqa: N818 - as a signal would
 
 
 @pytest.mark.usefixtures("scripted")
-@pytest.mark.parametrize(
-    ("kind", "adapter", "keep", "update"),
-    [
-        (Sft, RowsAdapterConfig(), "before_lowest", 2),
-        (Preference, RowsAdapterConfig(rank=4, dropout=0.1), "best", 4),
-    ],
-    ids=["all weights", "adapters"],
-)
-def test_a_kill_at_any_moment_keeps_the_same_policy(tmp_path, model, data, monkeypatch, kind, adapter, keep, update):
-    config = checked(model, data, kind, keep, adapter=adapter, tolerance=0.05)
+def test_a_kill_at_any_moment_keeps_the_same_policy(tmp_path, model, data, monkeypatch):
+    adapter = RowsAdapterConfig(rank=4, dropout=0.1)
+    config = checked(model, data, keep="before_lowest", adapter=adapter, tolerance=0.05)
     whole = run(tmp_path / "whole", config)
-    assert summary(whole)["kept"] == update
+    assert summary(whole)["kept"] == 2
     parts, saved, left = tmp_path / "parts", Checkpointer.save, [0]
 
     def dies(self, step, *given):
@@ -233,9 +229,9 @@ def test_a_kill_at_any_moment_keeps_the_same_policy(tmp_path, model, data, monke
                 raise Killed
 
     monkeypatch.setattr(Checkpointer, "save", dies)
-    # After the first candidate, its record missing; after the first checkpoint, nothing removed yet; after the fourth
-    # candidate; after the last checkpoint, the policy missing.
-    for moment, step in ((2, 0), (6, 2), (4, 2), (8, 6)):
+    # After the second candidate, its record missing; after the first checkpoint, nothing removed yet; after the last
+    # checkpoint, the policy missing.
+    for moment, step in ((4, 0), (6, 2), (8, 6)):
         left[0] = moment
         with pytest.raises(Killed):
             run(parts, config)
@@ -286,22 +282,33 @@ def test_only_weights_of_candidates_lie_on_the_disk(tmp_path, model, data, monke
         size = sum(array.nbytes for array in jax.tree.leaves(tree))
         trained = (path / "adapter" / "adapter_model.safetensors") if rank else path / "policy" / "model.safetensors"
         assert size == pytest.approx(trained.stat().st_size, rel=0.2)
-    with pytest.raises(CheckpointError, match="candidates has no weights of update 3"):
-        held_out_without_weights(tmp_path)
 
 
-def held_out_without_weights(folder):
-    held_out = HeldOut(
-        HeldOutConfig(data="x", keep="best"),
-        updates=9,
-        trainer=Trainer(MODEL, make_loss(Sft(), 4), optax.sgd(0.1)),
-        loss=make_loss(Sft(), 4),
-        mesh=None,
-        micro_batches=[],
-        folder=folder,
-    )
+def without_model(folder):
+    """Checks that are taken from a checkpoint, of a model that is not there."""
+    loss = make_loss(Sft(), 4)
+    trainer = Trainer(MODEL, loss, optax.sgd(0.1))
+    config = HeldOutConfig(data="x", keep="best")
+    return HeldOut(config, updates=9, trainer=trainer, loss=loss, mesh=None, micro_batches=[], folder=folder)
+
+
+def test_weights_stay_that_an_older_checkpoint_needs(tmp_path):
+    """A damaged newest checkpoint is passed over: the run resumes from the one before, and what was the best then."""
+    candidates_ = Checkpointer(tmp_path / "candidates", keep=None)
+    for update in (1, 2, 3, 4):
+        candidates_.save(update, {"w": np.ones(update)}, {})
+    held_out = without_model(tmp_path)
+    held_out.resume([[1, 0.6], [2, 0.5], [3, 0.4], [4, 0.3]])
+    held_out.forget([2, 4])
+    assert candidates_.steps() == [2, 4]
+    assert held_out.policy()["w"].shape == (4,)
+
+
+def test_weights_that_are_gone_are_named(tmp_path):
+    held_out = without_model(tmp_path)
     held_out.resume([[3, 0.5], [9, 0.7]])
-    held_out.policy()
+    with pytest.raises(CheckpointError, match="candidates has no weights of update 3"):
+        held_out.policy()
 
 
 def test_a_loss_that_is_not_finite_ends_the_run(tmp_path, model, data, monkeypatch):
@@ -338,9 +345,3 @@ def test_held_out_rows_that_changed_under_a_run_are_refused(tmp_path, model, dat
     write_sft(data / "held_out.parquet", sequences(9, seed=6))
     with pytest.raises(CheckpointError, match=r"held_out\.parquet has changed since the checkpoint"):
         run(tmp_path / "run", checked(model, data))
-
-
-def test_devices_do_not_change_the_loss_of_a_run(tmp_path, model, data):
-    one = run(tmp_path / "one", checked(model, data, Preference, max_updates=2, mesh=MeshConfig(1, 8, 1)))
-    other = run(tmp_path / "other", checked(model, data, Preference, max_updates=2, mesh=MeshConfig(8, 1, 1)))
-    assert losses(one) == pytest.approx(losses(other), rel=1e-5)

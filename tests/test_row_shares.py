@@ -24,7 +24,7 @@ def ordered(rows_, others, **settings):
 
 
 @hypothesis.given(strategies.integers(1, 40), SHARES, strategies.integers(3, 20), strategies.integers(0, 2**40))
-@hypothesis.settings(max_examples=15, deadline=None)
+@hypothesis.settings(max_examples=8, deadline=None)
 def test_an_epoch_is_every_row_of_the_data_once_and_shares_are_met_to_less_than_a_row(count, shares, batch_size, seed):
     sizes = [5 + 3 * n for n in range(len(shares))]
     others = list(zip(sizes, shares, strict=True))
@@ -127,13 +127,13 @@ def model(tmp_path_factory):
 def test_a_run_trains_on_shares_and_ends_after_so_many_updates(tmp_path, model, capsys):
     data = write_data(tmp_path / "built")
     minigames = write_sft(tmp_path / "minigames.parquet", sequences(6, seed=9))
-    settings = {"data_shares": {str(minigames): 0.25}, "batch_size": 4, "max_updates": 7}
+    settings = {"data_shares": {str(minigames): 0.25}, "batch_size": 4, "max_updates": 2}
     settings |= {"batch": BatchConfig(row_length=128, micro_batch_rows=8), "checkpoint": CheckpointConfig(every=100)}
     path = run(tmp_path / "run", configured(model, data, **settings))
     records = metrics(path)
-    assert [record["metrics"]["rows"] for record in records] == [4] * 6 + [2]  # 20 rows of the data in 26 rows
+    assert [record["metrics"]["rows"] for record in records] == [4, 4]
     said = capsys.readouterr().out
-    assert f"{minigames}: each row is trained on 1.00 times" in said
+    assert f"{minigames}: each row is trained on 0.33 times" in said
     with pytest.raises(DatasetError, match=r"minigames\.parquet: none of its 6 rows would be trained on in 1 updates"):
         run(
             tmp_path / "none",

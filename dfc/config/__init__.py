@@ -23,6 +23,7 @@ from dfc.config.divide_fuse_conquer import (
     RlRun,
 )
 from dfc.config.evaluate import Evaluate
+from dfc.config.playpen import Playpen
 from dfc.config.ranges import Range
 from dfc.config.run import GamesRun, ModelRun, PlayersRun, PlayingRun, Run, TrainingRun
 from dfc.config.sections import (
@@ -46,15 +47,6 @@ from dfc.config.sections import (
     SamplingConfig,
     ScheduledOptimizerConfig,
     TrainingConfig,
-)
-from dfc.config.self_play import (
-    AnswerRewardConfig,
-    ChallengerConfig,
-    LanguageSelfPlay,
-    QueryTask,
-    SelfPlayRolloutConfig,
-    SelfRewardConfig,
-    WatchConfig,
 )
 from dfc.config.tasks import (
     BuildData,
@@ -84,9 +76,9 @@ RECIPES: dict[str, type[Run]] = {
     for kind in (
         DivideFuseConquer,
         Grpo,
-        LanguageSelfPlay,
         Paprika,
         TaskCurriculum,
+        Playpen,
         Collect,
         Branch,
         BuildData,
@@ -114,7 +106,6 @@ __all__ = [
     "RECIPES",
     "AcceptanceConfig",
     "AdapterConfig",
-    "AnswerRewardConfig",
     "AnswersRolloutConfig",
     "BatchConfig",
     "BatchShape",
@@ -122,7 +113,6 @@ __all__ = [
     "BuildData",
     "BuildDataConfig",
     "BuildDialogues",
-    "ChallengerConfig",
     "CheckingConfig",
     "CheckpointConfig",
     "ChoiceConfig",
@@ -148,7 +138,6 @@ __all__ = [
     "Grpo",
     "GrpoConfig",
     "HeldOutConfig",
-    "LanguageSelfPlay",
     "MatchesConfig",
     "MeshConfig",
     "Minigames",
@@ -162,9 +151,9 @@ __all__ = [
     "PlayerRolloutConfig",
     "PlayersRun",
     "PlayingRun",
+    "Playpen",
     "Preference",
     "PreferenceConfig",
-    "QueryTask",
     "Range",
     "RewardConfig",
     "RlRun",
@@ -175,8 +164,6 @@ __all__ = [
     "SamplingConfig",
     "ScheduledOptimizerConfig",
     "SelectionLimits",
-    "SelfPlayRolloutConfig",
-    "SelfRewardConfig",
     "Sft",
     "SftConfig",
     "StagesRun",
@@ -185,6 +172,5 @@ __all__ = [
     "TinyPlayer",
     "TrainingConfig",
     "TrainingRun",
-    "WatchConfig",
     "is_recipe",
 ]

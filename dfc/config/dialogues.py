@@ -17,12 +17,10 @@ Threshold = Annotated[float, Range(0, 100, below=True)]
 
 
 @dataclasses.dataclass(frozen=True)
-class DialogueRowsConfig:
+class DialogueChoiceConfig:
     """Which dialogues rows are made of, and how; see `dfc.data.dialogue_rows`.
 
     Attributes:
-      wanted: which files are written: supervised rows (``sft``), pairs of whole dialogues (``pairs_dialogue``), pairs
-        of one reply (``pairs_turn``).
       groups: only these games; empty: all (one name: the paper's D5).
       leave_out: without these games (one name: leave-one-out, the paper's D6).
       threshold: a dialogue is won if its quality is above it (the paper has one per game and prints none).
@@ -43,7 +41,6 @@ class DialogueRowsConfig:
       first_turn_pairs: game -> pairs of its first reply at most.
     """
 
-    wanted: tuple[Wanted, ...] = WANTED
     groups: tuple[str, ...] = ()
     leave_out: tuple[str, ...] = ()
     threshold: Threshold = 0.0
@@ -64,6 +61,18 @@ class DialogueRowsConfig:
     first_turn_pairs: Mapping[str, CountOrZero] = dataclasses.field(
         default_factory=lambda: {"clem_wordle": 2000, "clem_wordle_withclue": 2000}
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class DialogueRowsConfig(DialogueChoiceConfig):
+    """Which dialogues rows are made of, and which rows.
+
+    Attributes:
+      wanted: which files are written: supervised rows (``sft``), pairs of whole dialogues (``pairs_dialogue``), pairs
+        of one reply (``pairs_turn``).
+    """
+
+    wanted: tuple[Wanted, ...] = WANTED
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -21,15 +21,12 @@ from dfc.config import (
     EvaluateAnswers,
     EvaluateTasks,
     GamesRun,
-    LanguageSelfPlay,
     Minigames,
     ModelConfig,
-    Paprika,
     Preference,
     RlRun,
     Run,
     Sft,
-    TaskCurriculum,
     TinyPlayer,
 )
 from dfc.data import attempts, branches
@@ -40,7 +37,8 @@ from dfc.fit.workload import Workload
 from dfc.models.config import DecoderConfig
 from dfc.players import player_specs
 from dfc.players.player_specs import PlayerSpec
-from dfc.recipes import evaluate_tasks, paprika, task_curriculum, tiny_player
+from dfc.recipes import evaluate_tasks, tiny_player
+from dfc.runs.stages import planned
 
 _GROUPS = 4  # start fixed or random, winnable or not: as many policies at most
 Find = Callable[[ModelConfig], DecoderConfig]  # the shape of a model that a configuration names
@@ -132,13 +130,10 @@ def stages_of(config: Run) -> list[Stage]:
     if isinstance(config, EvaluateAnswers):
         asked = len(config.policies) * len(config.questions) * (config.questions_each or _QUESTIONS)
         return [Stage(config.recipe, config, episodes=asked * config.samples)]
-    if isinstance(config, LanguageSelfPlay):
-        judged = config.queries * config.answers if config.judges else 0
-        return [Stage(config.recipe, config, episodes=config.samples + judged)]
-    if not isinstance(config, Paprika | TaskCurriculum):
-        return [Stage(config.recipe, config)]
     nowhere = Path(os.devnull)  # no earlier stage has left anything there
-    plan = paprika.stages(config, nowhere) if isinstance(config, Paprika) else task_curriculum.stages(config, nowhere)
+    plan = planned(config, nowhere)
+    if plan is None:
+        return [Stage(config.recipe, config)]
     found: dict[str, Stage] = {}
     for stage in plan:
         name = stage.name.rpartition("/")[2]
@@ -164,7 +159,7 @@ def lengths_of(config: Run, episode: int | None = None, generated_share: float |
     longest = 0
     if isinstance(config, Sft | Preference | TinyPlayer):
         longest = config.batch.row_length
-    elif isinstance(config, GamesRun | EvaluateAnswers | LanguageSelfPlay):
+    elif isinstance(config, GamesRun | EvaluateAnswers):
         longest = config.rollout.max_length
     return Lengths(episode or max(1, longest // 2), generated_share or 0.5)
 
@@ -202,9 +197,7 @@ def _episodes(config: Run) -> int:
 
 def micro_batches(config: Run, batch: BatchConfig, lengths: Lengths) -> int:
     """Returns into how many micro-batches the rows of a unit are cut."""
-    # Of self-play a judge's replies are no rows.
-    episodes = config.samples if isinstance(config, LanguageSelfPlay) else _episodes(config)
-    rows = math.ceil(episodes * lengths.episode / batch.row_length)
+    rows = math.ceil(_episodes(config) * lengths.episode / batch.row_length)
     return math.ceil(rows / batch.micro_batch_rows)
 
 

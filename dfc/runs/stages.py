@@ -15,6 +15,7 @@ with other settings, is its own recipe in another folder.
 import dataclasses
 import gc
 import importlib
+import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,20 @@ class Plan:
                     values[field.name] = getattr(source, field.name)
         self.stages.append(StageRun(name, kind(**values)))
         return self._folder / name
+
+
+def planned(config: Run, folder: Path) -> list[StageRun] | None:
+    """Returns the stages of a run; None where its recipe is not made of others.
+
+    Args:
+      config: of the run.
+      folder: of the run; what earlier stages wrote there may decide about later ones.
+    """
+    name = f"dfc.recipes.{config.module}"
+    if config.module.endswith(".py") or importlib.util.find_spec(name) is None:  # a recipe of one's own
+        return None
+    stages: Callable[[Run, Path], list[StageRun]] | None = getattr(importlib.import_module(name), "stages", None)
+    return None if stages is None else stages(config, folder)
 
 
 def open_together(path: Path, config: Run, *, command: str) -> RunFolder:

@@ -14,8 +14,8 @@ from dfc.config import (
     Evaluate,
     EvaluateAnswers,
     GamesRun,
-    LanguageSelfPlay,
     ModelRun,
+    Playpen,
     RlRun,
     Run,
     TinyPlayer,
@@ -26,7 +26,7 @@ from dfc.config.hub_names import is_hub_name
 from dfc.errors import ConfigError, error_text, shown
 from dfc.games import functions, registry
 from dfc.players import key_search
-from dfc.validation import answers, dialogues, players, reinforcement, self_play, tasks
+from dfc.validation import answers, dialogues, players, playpen, reinforcement, tasks
 
 _LONGEST_NAME = 200  # of the 255 that file systems allow: temporary files add to it
 _UP = {".", ".."}
@@ -68,14 +68,14 @@ def _rule_problems(config: Run) -> list[str]:
         found += _training_problems(config)
     if isinstance(config, RlRun):
         found += reinforcement.problems(config)
+    if isinstance(config, Playpen):
+        found += playpen.problems(config)
     if isinstance(config, TinyPlayer):
         found += _tiny_player_problems(config)
     if isinstance(config, EvaluateAnswers):
         found += answers.problems(config)
     if isinstance(config, BuildDialogues):
         found += dialogues.problems(config)
-    if isinstance(config, LanguageSelfPlay):
-        found += self_play.problems(config)
     return found + players.problems(config) + tasks.problems(config)
 
 
@@ -203,7 +203,7 @@ def _folder_problems(config: Run) -> list[str]:
         return tasks.path_problems(config)
     if isinstance(config, BuildDialogues):
         return dialogues.path_problems(config)
-    found = self_play.path_problems(config) if isinstance(config, LanguageSelfPlay) else tasks.path_problems(config)
+    found = tasks.path_problems(config) + (playpen.path_problems(config) if isinstance(config, Playpen) else [])
     if not isinstance(config, ModelRun) or config.model.path == "tiny_player" or is_hub_name(config.model.path):
         return found
     path = Path(config.model.path)

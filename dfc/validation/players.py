@@ -12,6 +12,7 @@ from dfc.config import (
     GameOptions,
     Paprika,
     PlayersRun,
+    Playpen,
     RlRun,
     Run,
 )
@@ -89,7 +90,7 @@ def sound_games(games: object) -> Mapping[str, GameOptions]:
 
 def _specs(config: PlayersRun) -> tuple[list[tuple[_Seat, PlayerSpec]], list[str]]:
     """Returns the players of a run with their seats, and what is wrong with the words of the others."""
-    seats = []
+    seats = _seats_of_playpen(config)
     if isinstance(config, Evaluate | EvaluateTasks):
         seats += [_Seat("policies", text) for text in config.policies]
     if isinstance(config, EvaluateTasks):
@@ -113,6 +114,17 @@ def _specs(config: PlayersRun) -> tuple[list[tuple[_Seat, PlayerSpec]], list[str
         except ConfigError as error:
             found += [f"{seat.key}: {problem}" for problem in error.problems]
     return specs, found
+
+
+def _seats_of_playpen(config: PlayersRun) -> list[_Seat]:
+    if not isinstance(config, Playpen):
+        return []
+    seats = []
+    if "collect" in config.stages:
+        seats += [_Seat("collect.players", text, words=("initial",)) for text in config.collect.players]
+    if {"grpo", "sft_grpo", "evaluate_with_teacher"} & set(config.stages):
+        seats.append(_Seat("grpo.opponent", config.grpo.opponent, OPPONENT, _OPPONENTS_OF_TRAINING))
+    return seats
 
 
 def _collecting(config: PlayersRun) -> tuple[CollectConfig, str] | None:
