@@ -24,7 +24,6 @@ PLACES = (
     "fusion_mapping.py",
     "initialization.py",
     "masking_utils.py",
-    "modeling_attn_mask_utils.py",
     "modeling_flash_attention_utils.py",
     "modeling_layers.py",
     "modeling_rope_utils.py",

@@ -376,7 +376,7 @@ def values():
         "*groups": (("wordle",), ("bandit",), ("clem_taboo",)),
         "*leave_out": (("bandit",), ("wordle",), ("clem_wordle",)),
         "*rejected_failures": (("malformed",),),
-        "trajectories": (collected("fewer", 3), recorded("fewer_games", 1)),
+        "trajectories": (collected("fewer", 3), recorded("fewer_games", 1), 3),
         "*sources": (dialogues(7),),
         "wanted": (("sft",),),
         "*threshold": (60.0,),

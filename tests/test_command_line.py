@@ -183,7 +183,7 @@ def test_values_of_other_recipes_are_checked_too(file, words, text):
         ("return ]", "line 4 is no Python: "),
         (
             "return {}",
-            "get_config() must return one of dfc.config (DivideFuseConquer, Grpo, Paprika, TaskCurriculum, Collect,",
+            "get_config() must return one of dfc.config (DivideFuseConquer, Grpo, Paprika, TaskCurriculum, Playpen,",
         ),
         ("return DivideFuseConquer(games={'Nim-v0': {}}, seed='1')", "seed='1' (str): must be a whole number"),
         ("return DivideFuseConquer(games={'Nim-v0': {}}, seed=True)", "seed=True (bool): must be a whole number"),

@@ -7,7 +7,7 @@ the class is the recipe and has exactly the settings that it reads. The command 
 
 from dfc.config.answers import AnswersRolloutConfig, CheckingConfig, EvaluateAnswers
 from dfc.config.branch import Branch
-from dfc.config.dialogues import BuildDialogues, DialogueRowsConfig, Minigames
+from dfc.config.dialogues import BuildDialogues, DialogueChoiceConfig, DialogueRowsConfig, Minigames
 from dfc.config.divide_fuse_conquer import (
     AcceptanceConfig,
     DivideFuseConquer,
@@ -23,7 +23,14 @@ from dfc.config.divide_fuse_conquer import (
     RlRun,
 )
 from dfc.config.evaluate import Evaluate
-from dfc.config.playpen import Playpen
+from dfc.config.playpen import (
+    AdaptedPreferenceConfig,
+    AdaptedSftConfig,
+    BranchConfig,
+    DialogueCollectionConfig,
+    Playpen,
+    TeacherGrpoConfig,
+)
 from dfc.config.ranges import Range
 from dfc.config.run import GamesRun, ModelRun, PlayersRun, PlayingRun, Run, TrainingRun
 from dfc.config.sections import (
@@ -36,6 +43,7 @@ from dfc.config.sections import (
     FilterConfig,
     GameOptions,
     Games,
+    HeldOutChecks,
     HeldOutConfig,
     MeshConfig,
     ModelConfig,
@@ -105,11 +113,14 @@ def is_recipe(kind: type) -> bool:
 __all__ = [
     "RECIPES",
     "AcceptanceConfig",
+    "AdaptedPreferenceConfig",
+    "AdaptedSftConfig",
     "AdapterConfig",
     "AnswersRolloutConfig",
     "BatchConfig",
     "BatchShape",
     "Branch",
+    "BranchConfig",
     "BuildData",
     "BuildDataConfig",
     "BuildDialogues",
@@ -120,6 +131,8 @@ __all__ = [
     "CollectConfig",
     "CollectRound",
     "CollectingRun",
+    "DialogueChoiceConfig",
+    "DialogueCollectionConfig",
     "DialogueRowsConfig",
     "DivergenceConfig",
     "DivideFuseConquer",
@@ -137,6 +150,7 @@ __all__ = [
     "GroupingConfig",
     "Grpo",
     "GrpoConfig",
+    "HeldOutChecks",
     "HeldOutConfig",
     "MatchesConfig",
     "MeshConfig",
@@ -169,6 +183,7 @@ __all__ = [
     "StagesRun",
     "TaskCollectionConfig",
     "TaskCurriculum",
+    "TeacherGrpoConfig",
     "TinyPlayer",
     "TrainingConfig",
     "TrainingRun",
