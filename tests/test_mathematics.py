@@ -53,6 +53,7 @@ def test_the_reference_comes_first():
 
 
 def test_what_hangs_is_ended_and_the_next_answer_is_compared_in_time_from_any_thread():
+    threads = threading.active_count()
     with Mathematics({"q": "4"}, seconds=1.5, workers=1) as scorer, ThreadPoolExecutor(1) as pool:
         assert pool.submit(scorer, ["q"], ["4"]).result().values.tolist() == [1.0]
         before = scorer._idle.queue[0]._process.pid
@@ -64,7 +65,7 @@ def test_what_hangs_is_ended_and_the_next_answer_is_compared_in_time_from_any_th
         assert pool.submit(scorer, ["q"], ["$2+2$"]).result().values.tolist() == [1.0]
         assert scorer._idle.queue[0]._process.pid != before
     assert scorer._idle.queue[0]._process is None
-    assert threading.active_count() < 20
+    assert threading.active_count() <= threads
 
 
 @pytest.mark.parametrize(

@@ -100,8 +100,10 @@ def free_port():
 def start(place, script, arguments, *, process=None, port=None, devices=2):
     environment = dict(os.environ, JAX_PLATFORMS="cpu", JAX_NUM_CPU_DEVICES=str(devices), PYTHONPATH=str(ROOT))
     environment |= {"JAX_COMPILATION_CACHE_DIR": str(place / "xla"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
-    (place / "driver.py").write_text(script)
-    command = [sys.executable, str(place / "driver.py"), *arguments]
+    # A name for each process: one that is starting may be reading its own while the next one's is written.
+    driver = place / f"driver{process}.py"
+    driver.write_text(script)
+    command = [sys.executable, str(driver), *arguments]
     if process is not None:
         command += ["--distributed=auto", f"--coordinator=127.0.0.1:{port}", "--processes=2", f"--process={process}"]
     return subprocess.Popen(  # noqa: S603 - our own command
