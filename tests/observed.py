@@ -25,12 +25,14 @@ from dfc.config import (
     RECIPES,
     AcceptanceConfig,
     AdapterConfig,
+    AnswerRewardConfig,
     AnswersRolloutConfig,
     BatchConfig,
     BatchShape,
     Branch,
     BuildData,
     BuildDialogues,
+    ChallengerConfig,
     CheckpointConfig,
     Collect,
     CollectConfig,
@@ -48,6 +50,7 @@ from dfc.config import (
     Grpo,
     GrpoConfig,
     HeldOutConfig,
+    LanguageSelfPlay,
     MatchesConfig,
     MeshConfig,
     Minigames,
@@ -59,10 +62,12 @@ from dfc.config import (
     PlayingRun,
     Playpen,
     Preference,
+    QueryTask,
     RlRun,
     RolloutConfig,
     RowsAdapterConfig,
     ScheduledOptimizerConfig,
+    SelfPlayRolloutConfig,
     Sft,
     StagesRun,
     TaskCollectionConfig,
@@ -211,7 +216,8 @@ def record(config):
     for kept in _PLACE.glob("rows_*/*/"):  # log-probabilities of an earlier run, which this one would not compute
         shutil.rmtree(kept)
     run = importlib.import_module(f"dfc.recipes.{config.module}").run
-    with stand_ins(tape), contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(Asked):
+    ended = isinstance(config, LanguageSelfPlay)  # a query that did not end itself is a bad one
+    with stand_ins(tape, ended=ended), contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(Asked):
         run(config, TapeFolder(tape, path, config), Stop())
     for file in path.glob("groups.json"):
         tape.add("groups", file.read_text(encoding="utf-8"))
@@ -266,6 +272,18 @@ def bases():
             grouping=GroupingConfig(trials=6, groups=(("TicTacToe-v0",), ("GuessTheNumber-v0",))),
         ),
         "grpo": Grpo(**_RL, evaluation=MatchesConfig(games=2), iterations=3),
+        "language_self_play": LanguageSelfPlay(
+            **_TRAINED | {"batch": BatchConfig(row_length=4096, micro_batch_rows=8)},
+            iterations=3,
+            queries=4,
+            answers=3,
+            tasks={"moves": QueryTask("moves", "[{place}]", 2.0), "free": QueryTask()},
+            rollout=SelfPlayRolloutConfig(
+                slots=3, max_length=2048, max_query_length=6, max_answer_length=6, max_judgement_length=200
+            ),
+            reward=AnswerRewardConfig(function="observed:reward_of_answers"),
+            optimizer=OptimizerConfig(learning_rate=0.01),
+        ),
         "paprika": Paprika(**_STAGES, games=_TASKS),
         "task_curriculum": TaskCurriculum(**_STAGES, games=_TASKS),
         "playpen": Playpen(
@@ -326,9 +344,24 @@ def reward_of_a_text(text):
     return len(text) / 7
 
 
-def reward_of_ones_own(episode):
-    """A value of `reward.function`."""
-    return 3.5 + episode.steps
+def reward_of_ones_own(episode, answers=None):
+    """A value of `reward.function`; in self-play, where it is given queries and answers, it cannot score every one."""
+    if answers is None:
+        return 3.5 + episode.steps
+    return [float("nan") if answer == "?" else len(answer) for answer in answers]
+
+
+def reward_of_answers(queries, answers):
+    """The value of `reward.function` in the base of self-play."""
+    return [float((len(query) + len(answer)) % 2) for query, answer in zip(queries, answers, strict=True)]
+
+
+@functools.cache
+def queries(first=0):
+    """A file of queries."""
+    path = _PLACE / f"queries_{first}.txt"
+    path.write_text("\n".join(f"Query {n}" for n in range(first, first + 3)), encoding="utf-8")
+    return str(path)
 
 
 # ---- other values, and runs that read what the base does not --------------------------------------------------------
@@ -385,7 +418,7 @@ def values():
         "*pairs_without": (("clem_taboo",),),
         "*first_turn_pairs": ({"clem_taboo": 1},),
         "collected": (collected("fewer", 3),),
-        "data": (rows("sft", 1), rows("pairs", 1)),
+        "data": (rows("sft", 1), rows("pairs", 1), queries(7)),
         "data_shares": ({rows("sft", 1): 0.25}, {rows("pairs", 1): 0.25}),
         "held_out.data": (rows("sft", 2), rows("pairs", 2)),
         "*attention": ("splash",),  # auto is xla here, and cudnn needs an NVIDIA device
@@ -402,6 +435,11 @@ def values():
         "*learner_roles": ({"clem_taboo": "guesser"},),
         "*function": ("observed:reward_of_ones_own",),
         "*text": ("observed:reward_of_a_text",),
+        "reward.families": (("add_digits",),),
+        "tasks.NAME.task": ("other",),
+        "tasks.NAME.template": ("[{one}]",),
+        "challenger.prompt": ("{task}: {template}",),
+        "self_reward.prompt": ("{instruction}? {response}!",),
     }
 
 
@@ -526,5 +564,11 @@ def instead():
             ("collect.split", "evaluate_tasks.split", "evaluate_tasks.first"),
             _of(TaskCurriculum, collect=TaskCollectionConfig(tasks=2), evaluate_tasks=EvaluateTasksConfig(first=5)),
         ),
+        (("tasks.",), _of(LanguageSelfPlay)),
+        (("data",), _of(LanguageSelfPlay, method="data", data=queries())),
+        (("adapter.",), _of(LanguageSelfPlay, adapter=AdapterConfig(rank=2))),
+        (("reward.families", "watch.every", "watch.probes"), _of(LanguageSelfPlay, reward=AnswerRewardConfig())),
+        (("watch.stop",), _of(LanguageSelfPlay, reward=AnswerRewardConfig(), iterations=12)),
+        (("challenger.",), _of(LanguageSelfPlay, queries=8, challenger=ChallengerConfig(unsolved_queries="worst"))),
         (("tokens_per_game",), _of(TinyPlayer, transcripts_per_game=0, tokens_per_game=200)),
     )

@@ -20,6 +20,7 @@ from dfc.recipes import offline
 from dfc.samples import TokenBatch
 from dfc.training import divergence, optimizer, rl
 from dfc.training.trainer import Trainer
+from dfc.training.update_parts import gradient_programs
 
 ROW = 128  # of the traced programs; splash attention takes multiples of it
 
@@ -56,7 +57,7 @@ def make_rows_loss(config, shortest):
 
 @functools.cache
 def value_of(loss):
-    """A loss of four sequences in two rows."""
+    """A loss of four sequences in two rows, and its gradient."""
     rng = np.random.default_rng(3)
     logprobs, old, reference, before = (rng.uniform(-2, -0.5, (2, 16)).astype(np.float32) for _ in range(4))
     segments = np.repeat([[1, 1, 2, 2], [1, 2, 2, 0]], 4, axis=1).astype(np.int32)
@@ -64,8 +65,13 @@ def value_of(loss):
     advantages = np.where(segments == 1, 1.5, -0.7).astype(np.float32)
     batch = TokenBatch(segments, segments, segments, mask, advantages, old)
     rest = (before,) if loss.__module__ == rl.__name__ else ()
-    found = loss(jnp.asarray(logprobs), batch, reference, *rest)
-    return (found.total, found.weight)
+
+    def total(own):
+        found = loss(own, batch, reference, *rest)
+        return found.total, found.weight
+
+    # The gradient too: of some losses only that says how they differ.
+    return jax.value_and_grad(total, has_aux=True)(jnp.asarray(logprobs))
 
 
 def summed_up(logprobs, *_):
@@ -97,17 +103,26 @@ class ScriptedTrainer(Trainer):
         super().__init__(config, loss, transformation, **given)
         training, lora = given.pop("training"), given.pop("lora")
         computed = dataclasses.replace(training, max_growth=10.0, max_update=0.5)  # the others: programs are bounded
-        tape.add("trainer", value_of(loss), after_three_updates(transformation), hash(traced(computed, lora)), given)
+        losses = gradient_programs(loss)
+        tape.add(
+            "trainer",
+            {name: value_of(one) for name, one in losses.items()},
+            after_three_updates(transformation),
+            hash(traced(computed, lora)),
+            given,
+        )
         self._tape = tape
         same = {"frozen_params", "initial_params", "policy"}
         self.programs = dict.fromkeys(same, lambda params: params) | {
             "initial_state": lambda _: {"updates": jnp.zeros(())},
             "logprobs": self._computed_logprobs,
             "own_logprobs": self._computed_logprobs,
-            "gradient": self._gradients,
+            **{name: functools.partial(self._gradients, name) for name in losses},
             "add": lambda total, _: total,
             "apply": self._applied,
             "apply_in_place": self._applied,
+            "apply_parts": self._applied_parts,
+            "apply_parts_in_place": self._applied_parts,
             "largest": divergence.largest,
         }
 
@@ -119,8 +134,8 @@ class ScriptedTrainer(Trainer):
         level = np.tanh(np.asarray(jax.tree.leaves(given[0])[0], np.float32).mean())
         return jnp.full(given[-1].tokens.shape, -0.5 - 0.1 * level, jnp.float32)
 
-    def _gradients(self, params, _, batch, reference, key, before, *, capacity):
-        self._tape.add("gradient", jax.tree.leaves(params)[0], batch, reference, key, before, capacity)
+    def _gradients(self, name, params, _, batch, reference, key, before, *, capacity):
+        self._tape.add(name, jax.tree.leaves(params)[0], batch, reference, key, before, capacity)
         gap = {"tokens": np.int32(4), **dict.fromkeys(("mean", "max", "kl"), np.float32(0.1))}
         return {"gap": gap, "tokens": np.asarray(batch.mask).sum(dtype=np.float32)}
 
@@ -131,6 +146,11 @@ class ScriptedTrainer(Trainer):
         params = jax.tree.map(moved, params)
         numbers = dict.fromkeys(("loss", "gradient_norm", "weight"), 1.0)
         return params, state, {**numbers, "share": 0.3, "largest": divergence.largest(params)}, {}
+
+    def _applied_parts(self, params, state, totals, coefficients):
+        self._tape.add("parts", coefficients)
+        tokens = sum(coefficients[name] * total["tokens"] for name, total in totals.items())
+        return self._applied(params, state, {"tokens": tokens})
 
 
 class ScriptedCheckpointer:

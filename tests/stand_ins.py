@@ -86,12 +86,15 @@ def bundled_shape(dtype):
 
 
 class ScriptedEngine:
-    """Says at random, by the seed of the conversation, what is allowed, or one of `SAID`."""
+    """Says at random, by the seed of the conversation, what is allowed, or one of `SAID`, which a token may end."""
 
-    def __init__(self, tape, config, params, *, slots, max_length, stop_token_ids, ends=None, rows=None, **programs):
+    def __init__(
+        self, tape, config, params, *, slots, max_length, stop_token_ids, ends=None, rows=None, ended=False, **programs
+    ):
         tape.add("engine", config.dtype, slots, max_length, stop_token_ids, ends is None, rows, programs)
         self.max_length, self.counts, self.free = max_length, EngineCounts(), slots
         self._tape, self._stops, self._ends, self._rows = tape, stop_token_ids, ends, rows
+        self._ended = ended
         self._versions, self._talks, self._asked, self._calls = {}, {}, [], collections.deque()
         self.set_params(params, 0)
 
@@ -154,9 +157,15 @@ class ScriptedEngine:
             asked = tokenizer().decode(talk) if seed is None else ""
             agreed = "<VALID>" if "<NOTVALID>" in asked else "Yes"
             whole = tokenizer().encode_reply(agreed if seed is None else draws.choice(SAID))
+        if policy == "reference":  # a judge, whose marks can be read
+            points = draws.choices((0, 1), k=7)
+            summed = f"{'+'.join(map(str, points))}={sum(points)}"
+            whole = tokenizer().encode_reply(f"<calculation>{summed}</calculation><score>{sum(points)}</score>")
         while actions is not None and node >= 0:
             token_id, node = draws.choice(actions.nodes[node])
             whole.append(token_id)
+        if self._ended:
+            whole.append(tokenizer().end_token_ids[0])
         for token_id in whole[:room]:
             said.append(token_id)
             stopped = token_id in self._stops or (self._ends is not None and self._ends(said) is not None)
@@ -307,6 +316,8 @@ _MADE = {
     "dfc.training.trainer.ThreadPoolExecutor": Inline,
     "dfc.training.rl_run.Trainer": ScriptedTrainer,
     "dfc.training.rl_run.Checkpointer": ScriptedCheckpointer,
+    "dfc.training.self_play_run.Trainer": ScriptedTrainer,
+    "dfc.training.self_play_run.Checkpointer": ScriptedCheckpointer,
     "dfc.recipes.offline.Trainer": ScriptedTrainer,
     "dfc.recipes.offline.Checkpointer": ScriptedCheckpointer,
     "dfc.training.held_out.Checkpointer": ScriptedCheckpointer,
@@ -325,6 +336,7 @@ _MADE = {
 _NOTHING = ("dfc.report.watched.finish", "dfc.report.run_page.build", "dfc.runs.progress.Progress.update")
 _SHARED = {
     "dfc.training.rl_run.make_optimizer": made_optimizer,
+    "dfc.training.self_play_run.make_optimizer": made_optimizer,
     "dfc.recipes.offline.make_optimizer": made_optimizer,
     "dfc.recipes.tiny_player.make_optimizer": made_optimizer,
     "dfc.recipes.offline.make_loss": make_rows_loss,
@@ -336,9 +348,10 @@ _SHARED = {
 
 
 @contextlib.contextmanager
-def stand_ins(tape):
-    """Puts them in the place of what they stand for."""
+def stand_ins(tape, *, ended=False):
+    """Puts them in the place of what they stand for; replies end by themselves or not."""
     replaced = {target: functools.partial(made, tape) for target, made in _MADE.items()}
+    replaced["dfc.rollout.workers.Engine"] = functools.partial(ScriptedEngine, tape, ended=ended)
     replaced |= {target: lambda *_, **__: None for target in _NOTHING} | _SHARED
     with contextlib.ExitStack() as stack:
         for target, stand_in in replaced.items():

@@ -27,6 +27,15 @@ def keys_in(text):
     return [line.split()[0].removeprefix("--config.") for line in text.splitlines() if line.startswith("  --config.")]
 
 
+def keys_of(config):
+    """Returns the keys of a configuration, those of named entries for any name and once for each."""
+    found = []
+    for key in all_keys(config):
+        section, dot, rest = key.partition(".NAME.")
+        found += [f"{section}.{name}.{rest}" for name in ("NAME", *getattr(config, section))] if dot else [key]
+    return found
+
+
 @pytest.mark.parametrize("word", ["--help", "-help", "--h", "-h", "-?", "--help="])
 def test_help_alone_lists_flags_files_and_recipes_and_no_key(word):
     text = shown(word)
@@ -52,7 +61,7 @@ def test_help_ends_the_command_with_0_and_starts_nothing(tmp_path, monkeypatch, 
 def test_a_configuration_is_shown_with_every_key_once_and_the_values_of_its_file(path):
     config = command_line.load(str(path))
     text = shown(f"--config={path}", "--help")
-    assert sorted(keys_in(text)) == sorted(all_keys(config))
+    assert sorted(keys_in(text)) == sorted(keys_of(config))
     assert f"\n{config.recipe} ({type(config).__name__}): " in text
     assert f"  --config.name (text; {path.stem!r})\n" in text
 

@@ -205,7 +205,7 @@ def test_a_wrong_import_is_seen(name, source):
         ("dfc.report.run_page", "from dfc.report import tables"),
         ("dfc.fit.iteration", "from dfc.recipes import divide_fuse_conquer"),
         ("dfc.validation.tasks", "from dfc.data import task_groups\nfrom dfc.players import player_specs"),
-        ("dfc.self_play.families", "from dfc.games.rng import GameRng\nfrom dfc.scoring.scorer import Scores"),
+        ("dfc.self_play.family_scores", "from dfc.self_play import families\nfrom dfc.scoring.scorer import Scores"),
         ("dfc.launch.play", "from dfc.launch import serve\nfrom dfc.recipes import paprika"),
         ("dfc.recipes.paprika", "from dfc import losses, games, models\nimport modelscope"),
     ],

@@ -8,6 +8,7 @@ import pytest
 from dfc.games.rng import GameRng
 from dfc.self_play import families
 from dfc.self_play.families import FAMILIES, LEVELS
+from dfc.self_play.family_scores import FamiliesScorer
 
 
 def truth(name, texts):
@@ -80,14 +81,14 @@ def test_every_difficulty_that_is_none_is_refused():
 def test_only_the_right_answer_alone_is_worth_something():
     query = "Sort the digits 312 from small to large."
     answers = ["123", " 123.\n", "132", "The answer is 123", "123 123", "", "123.."]
-    found = families.FamiliesScorer()([query] * len(answers), answers)
+    found = FamiliesScorer()([query] * len(answers), answers)
     np.testing.assert_array_equal(found.values, [1, 1, 0, 0, 0, 0, 0])
     assert found.mask.all()
     assert found.counts == {"right": 2, "wrong": 5}
 
 
 def test_a_query_of_no_family_is_worth_nothing_and_counts():
-    scorer = families.FamiliesScorer(("add_digits",))
+    scorer = FamiliesScorer(("add_digits",))
     found = scorer(["Add up the digits 111.", "Sort the digits 312 from small to large."], ["3", "123"])
     np.testing.assert_array_equal(found.values, [1, 0])
     assert found.mask.all()

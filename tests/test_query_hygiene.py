@@ -81,6 +81,16 @@ def test_near_duplicates_are_those_of_brute_force():
     assert found.count("near_duplicate") > 20
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_similarity_of_exactly_nine_tenths_is_near(turned):
+    """Ten 5-grams and nine of them, all but the one that comes first in the order: they share one of the first two."""
+    texts = ["abcdefghijklmn", "bcdefghijklmn"]
+    texts = texts[::-1] if turned else texts
+    assert hygiene.inspect([Written(text) for text in texts], Memory()) == [None, "near_duplicate"]
+    further = [Written(text) for text in ("abcdefghijklmn", "cdefghijklmn")]  # eight of ten
+    assert hygiene.inspect(further, Memory()) == [None, None]
+
+
 def test_only_the_last_thousand_are_remembered():
     memory = Memory()
     texts = [f"query number {number * 7919}" for number in range(1001)]

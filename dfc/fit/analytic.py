@@ -125,6 +125,8 @@ def _training_phases(s: Workload) -> dict[str, Sizes]:
         given = {name: size for name, size in resident.items() if name != "optimizer"}
         found["reference"] = given | {name: size for name, size in work.items() if name != "residuals"}
     gradient = {"gradients": gradients * trained, "summed gradients": 4 * trained if s.micro_batches > 1 else 0.0}
+    others = {"gradients of other losses": 4 * trained * (s.parts - 1)}
+    gradient |= others
     # Those computed at the same time on threads of their own.
     more = (s.batch.workers - 1) * (gradients * trained + sum(work.values()))
     if s.updates > 1:
@@ -132,7 +134,7 @@ def _training_phases(s: Workload) -> dict[str, Sizes]:
     found["gradient"] = resident | gradient | work | {"micro-batches side by side": more}
     # An update that may be dropped, or that starts from what others start from, is made beside what it starts from;
     # those after it are made in place, beside the same.
-    found["optimizer step"] = resident | {"gradients": (4.0 if s.micro_batches > 1 else gradients) * trained}
+    found["optimizer step"] = resident | {"gradients": (4.0 if s.micro_batches > 1 else gradients) * trained} | others
     # What is added to the weights is whole before any of it is; where there are new weights it lies in their place.
     found["optimizer step"] |= _made(s) if s.keeps else {"updates": 4 * trained}
     return found

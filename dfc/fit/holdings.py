@@ -18,6 +18,7 @@ from dfc.config import (
     Evaluate,
     EvaluateAnswers,
     EvaluateTasks,
+    LanguageSelfPlay,
     MeshConfig,
     ModelConfig,
     ModelRun,
@@ -43,7 +44,7 @@ from dfc.players import player_specs
 from dfc.players.player_specs import PlayerSpec
 from dfc.recipes import divide_fuse_conquer, offline, tiny_player
 from dfc.rollout.workers import conversations
-from dfc.training import rl, rl_run
+from dfc.training import rl, rl_run, self_play_run
 from dfc.training.trainer import Trainer
 
 _GROUPS = 4  # start fixed or random, winnable or not: as many policies at most
@@ -62,13 +63,7 @@ def workload_of(config: Run, decoder: DecoderConfig, topology: Topology, lengths
     Raises:
       ConfigError: the mesh does not fit them, the recipe runs on fewer, or is not counted.
     """
-    problems = validation.device_problems(config, topology.devices)
-    if isinstance(config, TinyPlayer) and topology.devices > 1:
-        problems = [f"tiny_player makes its model on one device, not on {topology.devices}; --topology=h100:1"]
-    if isinstance(config, Evaluate) and topology.hosts > 1:
-        problems = [f"a tournament runs on one host, not on {topology.hosts}; take a --topology of one"]
-    if problems:
-        raise ConfigError(problems)
+    _refuse(config, topology)
     sizes = dataclasses.asdict(config.mesh if isinstance(config, ModelRun | Evaluate) else MeshConfig(1, 1, 1))
     known = math.prod(size for size in sizes.values() if size != -1)
     mesh = MeshConfig(**{axis: topology.devices // known if size == -1 else size for axis, size in sizes.items()})
@@ -98,13 +93,26 @@ def workload_of(config: Run, decoder: DecoderConfig, topology: Topology, lengths
     if isinstance(config, EvaluateAnswers):
         rollout, sampling = config.engine_rollout, config.sampling
         found = dataclasses.replace(found, plays=True, rollout=rollout, sampling=sampling, conversations=1)
-    if isinstance(config, RlRun | Sft | Preference):
+    if isinstance(config, LanguageSelfPlay):
+        rollout, sampling = self_play_run.engine_config(config), SamplingConfig(temperature=config.temperature)
+        found = dataclasses.replace(found, plays=True, rollout=rollout, sampling=sampling, judges=config.judges)
+    if isinstance(config, RlRun | Sft | Preference | LanguageSelfPlay):
         found = _trained(found, config, topology, lengths)
     if found.plays:
         found = decided(found, mesh)
     if not found.trains and not found.plays:
         raise ConfigError([f"{type(config).__name__}: dfc/fit/holdings.py does not say what this recipe holds"])
     return found
+
+
+def _refuse(config: Run, topology: Topology) -> None:
+    problems = validation.device_problems(config, topology.devices)
+    if isinstance(config, TinyPlayer) and topology.devices > 1:
+        problems = [f"tiny_player makes its model on one device, not on {topology.devices}; --topology=h100:1"]
+    if isinstance(config, Evaluate) and topology.hosts > 1:
+        problems = [f"a tournament runs on one host, not on {topology.hosts}; take a --topology of one"]
+    if problems:
+        raise ConfigError(problems)
 
 
 def _sampling(config: PlayersRun) -> SamplingConfig:
@@ -133,7 +141,9 @@ def _others(config: PlayersRun, decoder: DecoderConfig) -> tuple[OtherModel, ...
     return ()
 
 
-def _trained(played: Workload, config: RlRun | Sft | Preference, topology: Topology, lengths: Lengths) -> Workload:
+def _trained(
+    played: Workload, config: RlRun | Sft | Preference | LanguageSelfPlay, topology: Topology, lengths: Lengths
+) -> Workload:
     chip, adapter, batch = topology.chip, config.adapter, config.batch
     program = config.training.attention
     if program == "auto":
@@ -155,6 +165,9 @@ def _trained(played: Workload, config: RlRun | Sft | Preference, topology: Topol
         adapter=adapter,
         micro_batches=iteration.micro_batches(config, batch, lengths),
     )
+    if isinstance(config, LanguageSelfPlay):
+        # Log-probabilities of the reference are taken of every micro-batch, once.
+        return dataclasses.replace(found, reference=True, parts=2 if config.trains_challenger else 1)
     if not isinstance(config, RlRun):
         compares = offline.reads_reference(config)
         checks = bool(config.held_out.data)

@@ -21,6 +21,7 @@ from dfc.config import (
     EvaluateAnswers,
     EvaluateTasks,
     GamesRun,
+    LanguageSelfPlay,
     Minigames,
     ModelConfig,
     Preference,
@@ -130,6 +131,9 @@ def stages_of(config: Run) -> list[Stage]:
     if isinstance(config, EvaluateAnswers):
         asked = len(config.policies) * len(config.questions) * (config.questions_each or _QUESTIONS)
         return [Stage(config.recipe, config, episodes=asked * config.samples)]
+    if isinstance(config, LanguageSelfPlay):
+        judged = config.queries * config.answers if config.judges else 0
+        return [Stage(config.recipe, config, episodes=config.samples + judged)]
     nowhere = Path(os.devnull)  # no earlier stage has left anything there
     plan = planned(config, nowhere)
     if plan is None:
@@ -159,7 +163,7 @@ def lengths_of(config: Run, episode: int | None = None, generated_share: float |
     longest = 0
     if isinstance(config, Sft | Preference | TinyPlayer):
         longest = config.batch.row_length
-    elif isinstance(config, GamesRun | EvaluateAnswers):
+    elif isinstance(config, GamesRun | EvaluateAnswers | LanguageSelfPlay):
         longest = config.rollout.max_length
     return Lengths(episode or max(1, longest // 2), generated_share or 0.5)
 
@@ -197,7 +201,9 @@ def _episodes(config: Run) -> int:
 
 def micro_batches(config: Run, batch: BatchConfig, lengths: Lengths) -> int:
     """Returns into how many micro-batches the rows of a unit are cut."""
-    rows = math.ceil(_episodes(config) * lengths.episode / batch.row_length)
+    # Of self-play a judge's replies are no rows.
+    episodes = config.samples if isinstance(config, LanguageSelfPlay) else _episodes(config)
+    rows = math.ceil(episodes * lengths.episode / batch.row_length)
     return math.ceil(rows / batch.micro_batch_rows)
 
 

@@ -56,6 +56,7 @@ class Workload:
       trains: whether the stage trains; off, `batch`, `training` and `adapter` are not read.
       plays: whether it plays; off, `rollout` and `sampling` are not read. What does both learns from its own games.
       micro_batches: of one update; gradients of several are summed in float32.
+      parts: losses of one update, each with sums of gradients of its own until the step.
       updates: of one iteration; from the second on, what the first started from is kept beside their gradients.
       reference: whether the loss compares with the model before training. A stage that plays, too, holds that model,
         and runs it in every update; one that trains on rows ran it over all of them before its first update.
@@ -65,6 +66,7 @@ class Workload:
       soft: whether it imitates distributions over the vocabulary, of all tokens at once.
       group_policies: finished policies of other groups that wait to be fused.
       past_policies: opponents from the past.
+      judges: whether the model before training replies, too.
       compares: whether old weights and optimizer are kept until the new ones have proved better in play.
       conversations: of a game, in the cache: two where a model may play either seat, one for each simulator it plays.
       apart: whether hosts play games of their own: several hosts, and tensor devices share one.
@@ -84,6 +86,7 @@ class Workload:
     trains: bool = True
     plays: bool = True
     micro_batches: int = 1
+    parts: int = 1
     updates: int = 1
     reference: bool = True
     scores: bool = False
@@ -92,6 +95,7 @@ class Workload:
     soft: bool = False
     group_policies: int = 0
     past_policies: int = 0
+    judges: bool = False
     compares: bool = False
     conversations: int = 1
     apart: bool = False
@@ -111,9 +115,10 @@ class Workload:
     def policies(self) -> int:
         """Policies whose weights lie split for playing at once.
 
-        Evaluation lets what is trained meet the initial policy; adapters of one share the other's weights.
+        Evaluation lets what is trained meet the initial policy, which also judges; adapters of one share the other's
+        weights.
         """
-        return 2 if self.conversations > 1 and self.lora is None else 1
+        return 2 if (self.conversations > 1 or self.judges) and self.lora is None else 1
 
     @property
     def devices(self) -> int:

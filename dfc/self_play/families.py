@@ -12,7 +12,6 @@ import string
 from collections.abc import Callable, Sequence
 
 from dfc.games.rng import GameRng
-from dfc.scoring.scorer import Scores, checked_pairs, scores_of
 from dfc.self_play.prompts import Template
 
 LEVELS = range(1, 9)  # of difficulty
@@ -173,30 +172,6 @@ def is_right(answer: str, truth: str) -> bool:
     (True, False)
     """
     return answer.strip().removesuffix(".").rstrip() == truth
-
-
-@dataclasses.dataclass(frozen=True)
-class FamiliesScorer:
-    """Rewards 1 for the right answer to a query of a family, else 0; a query of no family can only be worth 0.
-
-    Attributes:
-      families: those that count.
-    """
-
-    families: tuple[str, ...] = tuple(FAMILIES)
-
-    def __call__(self, queries: Sequence[str], answers: Sequence[str]) -> Scores:
-        """Returns values and what happened: ``right``, ``wrong``, ``no_family``; see `dfc.scoring.scorer.Scorer`."""
-        problems = {query: read(query, self.families) for query in set(queries)}
-
-        def one(query: str, answer: str) -> tuple[float, str]:
-            problem = problems[query]
-            if problem is None:
-                return 0.0, "no_family"
-            right = is_right(answer, problem.truth)
-            return float(right), "right" if right else "wrong"
-
-        return scores_of(one(query, answer) for query, answer in checked_pairs(queries, answers))
 
 
 def probe(families: Sequence[str], count: int, seed: int) -> list[str]:

@@ -8,8 +8,6 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from dfc.games.rng import derive_seed
 
 BEGIN, END = "[template begins]", "[template ends]"  # around a template in the prompt; no query may hold them
@@ -174,6 +172,8 @@ def shares(weights: Sequence[float], count: int, seed: int) -> list[int]:
     """
     if len(weights) == 1:
         return [0] * count
+    import numpy as np  # noqa: PLC0415 - templates are checked with the command line, without it
+
     chance = np.asarray(weights, np.float64) / sum(weights)
     rng = np.random.Generator(np.random.Philox(derive_seed("tasks of queries", seed)))
     return sorted(rng.choice(len(weights), size=count, p=chance).tolist())

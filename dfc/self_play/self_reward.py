@@ -106,5 +106,5 @@ def refuse_silent(judged: int, marked: int, judgement: Judged) -> None:
         f"self-reward: the judge has given no mark in {judged} answers; its reply must hold seven points and their sum "
         f"between <calculation> tags and the sum between <score> tags, but was, for example: "
         f"{cut(printable(example), 400)!r}. Use a model that follows the prompt, allow longer replies "
-        "(judge.max_reply_length), or train without self-reward: method='lsp_zero'"
+        "(rollout.max_judgement_length), or train without self-reward: method='lsp_zero'"
     )

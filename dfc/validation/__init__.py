@@ -5,8 +5,9 @@ devices: the first two need no JAX, so that a mistake is answered at once. Types
 (`dfc.config.fields`); what values must be to each other stands here, in one file per kind of recipe.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from dfc.config import (
     BuildData,
@@ -14,6 +15,7 @@ from dfc.config import (
     Evaluate,
     EvaluateAnswers,
     GamesRun,
+    LanguageSelfPlay,
     ModelRun,
     Playpen,
     RlRun,
@@ -26,7 +28,7 @@ from dfc.config.hub_names import is_hub_name
 from dfc.errors import ConfigError, error_text, shown
 from dfc.games import functions, registry
 from dfc.players import key_search
-from dfc.validation import answers, dialogues, players, playpen, reinforcement, tasks
+from dfc.validation import answers, dialogues, players, playpen, reinforcement, self_play, tasks
 
 _LONGEST_NAME = 200  # of the 255 that file systems allow: temporary files add to it
 _UP = {".", ".."}
@@ -56,26 +58,15 @@ def check(config: Run) -> None:
 
 def _rule_problems(config: Run) -> list[str]:
     found = _name_problems(config) + _module_problems(config)
-    if isinstance(config, GamesRun):
-        found += _rollout_problems(config)
     if isinstance(config, ModelRun | Evaluate):
         found += config.mesh.problems()
     if isinstance(config, ModelRun) and not config.model.path:
         found.append(
             "model.path is empty: must be a folder in the Hugging Face layout, ORG/NAME of the Hub, or tiny_player"
         )
-    if isinstance(config, TrainingRun):
-        found += _training_problems(config)
-    if isinstance(config, RlRun):
-        found += reinforcement.problems(config)
-    if isinstance(config, Playpen):
-        found += playpen.problems(config)
-    if isinstance(config, TinyPlayer):
-        found += _tiny_player_problems(config)
-    if isinstance(config, EvaluateAnswers):
-        found += answers.problems(config)
-    if isinstance(config, BuildDialogues):
-        found += dialogues.problems(config)
+    for kind, problems_of_kind in _RULES_OF_KINDS:
+        if isinstance(config, kind):
+            found += problems_of_kind(config)
     return found + players.problems(config) + tasks.problems(config)
 
 
@@ -203,7 +194,11 @@ def _folder_problems(config: Run) -> list[str]:
         return tasks.path_problems(config)
     if isinstance(config, BuildDialogues):
         return dialogues.path_problems(config)
-    found = tasks.path_problems(config) + (playpen.path_problems(config) if isinstance(config, Playpen) else [])
+    found = tasks.path_problems(config)
+    if isinstance(config, Playpen):
+        found += playpen.path_problems(config)
+    if isinstance(config, LanguageSelfPlay):
+        found += self_play.path_problems(config)
     if not isinstance(config, ModelRun) or config.model.path == "tiny_player" or is_hub_name(config.model.path):
         return found
     path = Path(config.model.path)
@@ -226,3 +221,16 @@ def device_problems(config: Run, devices: int) -> list[str]:
     if isinstance(config, TrainingRun) and config.batch.micro_batch_rows % (data * fsdp):
         return [_rows_problem(config, data * fsdp)]
     return []
+
+
+# Kinds of configuration, and the rules that each has beside those of all.
+_RULES_OF_KINDS: tuple[tuple[type, Callable[[Any], list[str]]], ...] = (
+    (GamesRun, _rollout_problems),
+    (TrainingRun, _training_problems),
+    (RlRun, reinforcement.problems),
+    (Playpen, playpen.problems),
+    (TinyPlayer, _tiny_player_problems),
+    (EvaluateAnswers, answers.problems),
+    (BuildDialogues, dialogues.problems),
+    (LanguageSelfPlay, self_play.problems),
+)

@@ -1,0 +1,180 @@
+"""Configuration of Language Self-Play (arXiv 2509.07414): one model writes queries and answers them.
+
+Defaults that decide how long a run takes suit a small model on two CPU cores. What the paper states (section 5,
+appendix C) stands in configs/lsp_llama3_2_3b.py; a field whose value the paper does not state says "ours".
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
+
+from dfc.config.ranges import Count, CountOrZero, Length, NotNegative, Positive, Range, SeveralCount
+from dfc.config.run import TrainingRun
+from dfc.config.sections import AdapterConfig, OptimizerConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class QueryTask:
+    """What queries are to be about, and their form.
+
+    Attributes:
+      task: what the task is called in the Challenger's prompt; empty: left to the Challenger.
+      template: the form of a query, with something in braces where the Challenger's own text goes, such as ``Sort the
+        digits {digits}.``; empty: any form.
+      weight: queries of several tasks come in these proportions.
+    """
+
+    task: str = ""
+    template: str = ""
+    weight: Positive = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class ChallengerConfig:
+    """How the Challenger learns and what becomes of its queries.
+
+    Attributes:
+      coefficient: alpha_Ch, what its loss counts beside the Solver's (ours).
+      prompt: a prompt of one's own, with ``{task}`` and ``{template}`` where they go; empty: ours.
+      bad_queries: what a query is worth to the Challenger that is empty, cut, not of its template, an echo of the
+        prompt or a duplicate (`dfc.self_play.hygiene`): ``worst``, the least reward of the iteration, and no answer to
+        it trains the Solver; ``as_is``, what it earns (the paper).
+      unsolved_queries: what a query is worth to it of which no answer has a reward above 0: ``as_is``, what it earns,
+        the most there is (the paper); ``worst``, the least reward of the iteration, for rewards in {0, 1}.
+    """
+
+    coefficient: NotNegative = 1.0
+    prompt: str = ""
+    bad_queries: Literal["worst", "as_is"] = "worst"
+    unsolved_queries: Literal["as_is", "worst"] = "as_is"
+
+
+@dataclasses.dataclass(frozen=True)
+class SelfRewardConfig:
+    """The marks from 0 to 7 that the model before training gives queries and answers (method ``lsp`` only).
+
+    Attributes:
+      weight: w of both rewards, R + w R_Q and -V + w V_Q; 0 asks no judge. Beside rewards in {0, 1} begin with 1/7
+        (ours: 1, as the paper seems to have it).
+      prompt: a prompt of one's own, with ``{instruction}`` and ``{response}`` where they go; empty: ours.
+      temperature: of its sampling (ours).
+    """
+
+    weight: NotNegative = 1.0
+    prompt: str = ""
+    temperature: Positive = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class AnswerRewardConfig:
+    """R(q, a), what an answer is worth.
+
+    Attributes:
+      function: a function of one's own, ``FILE.py:NAME`` or ``module:NAME``: it takes a list of queries and a list of
+        their answers and returns a number for each, NaN where it has none; empty: 1 for the right answer to a query of
+        a family whose truth follows from the query (`dfc.self_play.families`), else 0.
+      families: those that count, by name; empty: all.
+    """
+
+    function: str = ""
+    families: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class SelfPlayRolloutConfig:
+    """How queries, answers and marks are sampled.
+
+    Attributes:
+      slots: conversations at once.
+      rows: conversations computed in one call of the device; 0: as many as slots.
+      max_length: tokens of a conversation, its prompt and its reply.
+      max_query_length: tokens of a query (ours).
+      max_answer_length: tokens of an answer (ours).
+      max_judgement_length: tokens of a judge's reply (ours).
+      decode_steps: tokens sampled per row between two looks of the host, at most.
+      prefill_buckets: tokens prefilled per row and call, ascending; empty: chosen by `max_length`.
+    """
+
+    slots: Annotated[int, Range(1, 100_000)] = 64
+    rows: CountOrZero = 0
+    max_length: Length = 1024
+    max_query_length: Count = 64
+    max_answer_length: Count = 64
+    max_judgement_length: Count = 256
+    decode_steps: Count = 32
+    prefill_buckets: tuple[Annotated[int, Range(1)], ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class WatchConfig:
+    """What is looked at while the model plays with itself; see `dfc.self_play.watch`.
+
+    Attributes:
+      probes: fixed queries of families whose mean reward is measured, in equal numbers of every difficulty; 0: none.
+      every: iterations between two measurements.
+      stop: end the run, saved, at the first alarm.
+    """
+
+    probes: CountOrZero = 64
+    every: Count = 10
+    stop: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LanguageSelfPlay(TrainingRun, recipe="language_self_play"):
+    """Algorithm 1, and what the paper compares it with.
+
+    Attributes:
+      method: ``lsp``; ``lsp_zero``, without self-reward; ``data``, GRPO on queries of a file, with as many answers;
+        ``untrained_challenger``, whose weights move with the Solver's but not by its own loss (not in the paper).
+      iterations: of Algorithm 1, T (ours).
+      queries: of an iteration, N (the paper: 8, if its "queries" are these).
+      answers: to each query, G (ours).
+      kl_coefficient: beta of both losses (the paper: 0.05).
+      kl_gradient: how the KL term is differentiated: ``score_function``, which holds the policy near its start, or as
+        ``published``, whose expected gradient is zero (`dfc.losses.lsp_solver_loss`).
+      temperature: of sampling queries and answers; log-probabilities are taken at it (ours).
+      tasks: name -> what queries are about; empty: whatever the Challenger thinks best.
+      data: a file of queries for the method ``data``: one a line, or, of JSON lines, under the key ``query``.
+      challenger: how it learns.
+      self_reward: the marks of method ``lsp``.
+      reward: what an answer is worth.
+      rollout: how all is sampled.
+      optimizer: how weights follow gradients (the paper: a rate of 3e-6, of 1e-6 for ``data``).
+      adapter: low-rank adapters instead of all weights; the reference is then the model without them, not a copy.
+      watch: what is looked at.
+    """
+
+    shorter: ClassVar[tuple[str, ...]] = ("iterations", "queries", "answers", "rollout.max_answer_length")
+
+    method: Literal["lsp", "lsp_zero", "data", "untrained_challenger"] = "lsp"
+    iterations: CountOrZero = 20
+    queries: SeveralCount = 8
+    answers: SeveralCount = 8
+    kl_coefficient: NotNegative = 0.05
+    kl_gradient: Literal["score_function", "published"] = "score_function"
+    temperature: Positive = 1.0
+    tasks: Mapping[str, QueryTask] = dataclasses.field(default_factory=dict)
+    data: str = ""
+    challenger: ChallengerConfig = ChallengerConfig()
+    self_reward: SelfRewardConfig = SelfRewardConfig()
+    reward: AnswerRewardConfig = AnswerRewardConfig()
+    rollout: SelfPlayRolloutConfig = SelfPlayRolloutConfig()
+    optimizer: OptimizerConfig = OptimizerConfig(learning_rate=3e-4)
+    adapter: AdapterConfig = AdapterConfig()
+    watch: WatchConfig = WatchConfig()
+
+    @property
+    def judges(self) -> bool:
+        """Whether a judge is asked."""
+        return self.method == "lsp" and self.self_reward.weight > 0
+
+    @property
+    def samples(self) -> int:
+        """The policy's samples of an iteration: queries, where it writes them, and answers."""
+        return self.queries * (self.answers + (self.method != "data"))
+
+    @property
+    def trains_challenger(self) -> bool:
+        """Whether the Challenger's loss is part of an update."""
+        return self.method in ("lsp", "lsp_zero") and self.challenger.coefficient > 0

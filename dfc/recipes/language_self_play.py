@@ -1,0 +1,317 @@
+"""Language Self-Play: one model writes queries, answers them and learns from both; read from top to bottom.
+
+    queries       N from the Challenger's prompt, or of a file; what is wrong with them
+    answers       G to each
+    reward        R(q, a); with self-reward also R_Q(q, a), from the model before training as a judge
+    advantages    of answers and of queries
+    update        the Solver's mean loss + alpha_Ch x the Challenger's, one step of the optimizer
+
+How it departs from the paper (arXiv 2509.07414, Algorithm 1):
+
+1. The KL term has a gradient that holds the policy near its start; as published its expected gradient is zero
+   (`kl_gradient`).
+2. A query that is empty, cut, not of its template, an echo of the prompt or a duplicate earns the Challenger the worst
+   reward of the iteration, is not answered and teaches the Solver nothing (`challenger.bad_queries`).
+3. A judge's reply that cannot be read is asked for once more; then its answer counts nowhere. The paper does not say.
+4. What the paper does not state has values of ours; each field of `dfc.config.LanguageSelfPlay` says so.
+
+Resume order: 1. the run folder's streams are cut to the checkpoint's sizes; 2. weights and optimizer state are read,
+and the memory of the last 1,000 queries, what alarms compare with and the count of marks; 3. iterations resume at the
+checkpoint's number. Every random number follows from (seed, iteration), so what follows is the same, bit for bit, as
+without the stop. A stop does not wait for the end of an iteration: what was sampled is thrown away.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from dfc import multihost
+from dfc.config import SamplingConfig
+from dfc.config.self_play import LanguageSelfPlay, QueryTask
+from dfc.errors import ConfigError, DivergenceError, Interrupted
+from dfc.games import functions
+from dfc.games.rng import derive_seed
+from dfc.report import watched
+from dfc.rollout.self_play import Reply, Roles
+from dfc.rollout.workers import PolicyWeights
+from dfc.runs.metrics import IterationRecord
+from dfc.runs.run_folder import RunFolder
+from dfc.runs.stop_signals import Stop
+from dfc.scoring.scorer import Scorer, Scores, ScoringError
+from dfc.self_play import families, hygiene, prompts, query_files, self_reward
+from dfc.self_play.family_scores import FamiliesScorer
+from dfc.self_play.roles import earned
+from dfc.training import self_play as learning
+from dfc.training.self_play_records import (
+    PhaseClock,
+    Queries,
+    Sampled,
+    episode_records,
+    figures,
+    iteration_record,
+    seconds_line,
+)
+from dfc.training.self_play_run import Play, State, gone
+
+
+def run(config: LanguageSelfPlay, folder: RunFolder, stop: Stop) -> None:
+    """Runs the recipe; resumes if the folder holds a checkpoint. The result lies in the run folder's ``policy``."""
+    if multihost.broadcast(folder.finished.exists()):
+        watched.show_finished(folder)
+        return
+    play = Play.open(config, folder, stop, learning.make_losses(config), _scorer(config))
+    play.data = _data(config, play.roles)
+    state = play.restore()
+    if state.iteration == 0 and play.saved is None:
+        play.save(state)
+        stop.check()
+    with watched.Watched(folder, config.iterations, state.iteration, config.shorter) as shown:
+        while state.iteration < config.iterations:
+            found = _iterated(play, state)
+            shown.show(found)
+            if state.iteration in (1, config.iterations):
+                print(seconds_line(found), flush=True)  # noqa: T201 - where the time goes
+            for alarm in (alarms := play.alarms):
+                print(f"warning: iteration {state.iteration}: {alarm}", flush=True)  # noqa: T201 - what goes wrong
+            stopping = stop.requested is not None or (bool(alarms) and config.watch.stop)
+            if stopping or state.iteration % config.checkpoint.every == 0 or state.iteration == config.iterations:
+                play.save(state)
+                stop.check()
+            if alarms and config.watch.stop:
+                break
+    play.save_policy(state.params, folder.policy, folder.adapter)
+    watched.finish(folder)
+
+
+# ---- what it begins with ---------------------------------------------------------------------------------------------
+
+
+def _data(config: LanguageSelfPlay, roles: Roles) -> list[str]:
+    """Returns the queries of the file.
+
+    Raises:
+      ConfigError: it cannot be used, or one leaves no room for its answer; or a prompt of the Challenger's does not.
+    """
+    own = config.rollout
+    if config.method != "data":
+        for name, task in (config.tasks or {"": QueryTask()}).items():
+            prompt = roles.prompt(prompts.challenger_prompt(task.task, task.template, config.challenger.prompt))
+            if not roles.fits(prompt, own.max_query_length):
+                what = f"the prompt of task {name!r} has {len(prompt)} tokens, which leaves no room for a query of"
+                hint = f"{own.max_query_length}; raise it, or set a shorter challenger.prompt"
+                raise ConfigError([f"rollout.max_length={own.max_length}: {what} {hint}"])
+        return []
+    queries = query_files.read(Path(config.data).expanduser())
+    for number, query in enumerate(queries, start=1):
+        if not roles.fits(roles.prompt(query), own.max_answer_length):
+            what = f"leaves no room for an answer of {own.max_answer_length} tokens in rollout.max_length"
+            hint = "raise it, or shorten the query"
+            raise ConfigError([f"data={config.data!r}, query {number}: {what}={own.max_length}; {hint}"])
+    return queries
+
+
+def _scorer(config: LanguageSelfPlay) -> Scorer:
+    """Returns R. Other sources (`dfc.scoring`) have the same form and go here."""
+    function = functions.named(config.reward.function)
+    if function is None:
+        return FamiliesScorer(config.reward.families or tuple(families.FAMILIES))
+
+    def score(queries: Sequence[str], answers: Sequence[str]) -> Scores:
+        values = np.asarray(function(list(queries), list(answers)), np.float32)
+        if values.shape != (len(answers),):
+            raise ScoringError(
+                f"reward.function={config.reward.function!r}: expected a number for each of {len(answers)} answers, "
+                f"got an array {list(values.shape)}"
+            )
+        mask = np.isfinite(values)
+        return Scores(np.where(mask, values, 0), mask)
+
+    return score
+
+
+# ---- queries ---------------------------------------------------------------------------------------------------------
+
+
+def _queries(play: Play, iteration: int, memory: hygiene.Memory) -> Queries:
+    """Returns N queries of the Challenger, or of the file; the memory is changed."""
+    config, roles = play.config, play.roles
+    if config.method == "data":
+        texts = query_files.of_iteration(play.data, config.queries, iteration)
+        return Queries(texts, [], [""] * len(texts), [None] * len(texts))
+    tasks = list(config.tasks.items()) or [("", QueryTask())]
+    chosen = prompts.shares(
+        [task.weight for _, task in tasks], config.queries, derive_seed("tasks", config.seed, iteration)
+    )
+    asked = [prompts.challenger_prompt(task.task, task.template, config.challenger.prompt) for _, task in tasks]
+    written = roles.write(
+        [roles.prompt(asked[task]) for task in chosen],
+        1,
+        seed=lambda query, _: derive_seed("query", config.seed, iteration, query),
+        longest=config.rollout.max_query_length,
+    )
+    replies = [reply for (reply,) in written]
+    texts = [reply.text for reply in replies]
+    found = [
+        hygiene.Written(
+            reply.text,
+            hygiene.without_template(asked[task], tasks[task][1].template),
+            tasks[task][1].template,
+            # Tokenized anew it may be longer than what was sampled: one that leaves no room is cut too.
+            reply.ended and roles.fits(roles.prompt(reply.text), config.rollout.max_answer_length),
+        )
+        for reply, task in zip(replies, chosen, strict=True)
+    ]
+    return Queries(texts, replies, [tasks[task][0] for task in chosen], hygiene.inspect(found, memory))
+
+
+# ---- answers, rewards ------------------------------------------------------------------------------------------------
+
+
+def _answers(play: Play, queries: Sequence[str], iteration: int, asked: np.ndarray) -> list[list[Reply]]:
+    """Returns G answers to each query that is asked, in the queries' order; none to the others."""
+    config, roles = play.config, play.roles
+    places = np.flatnonzero(asked).tolist()
+    found = roles.write(
+        [roles.prompt(queries[place]) for place in places],
+        config.answers,
+        seed=lambda query, answer: derive_seed("answer", config.seed, iteration, places[query], answer),
+        longest=config.rollout.max_answer_length,
+    )
+    of = dict(zip(places, found, strict=True))
+    return [of.get(place, []) for place in range(len(queries))]
+
+
+def _rewards(play: Play, queries: Sequence[str], answers: Sequence[Sequence[Reply]]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns R and which answers were scored, both [N, G]; nothing where a query was not answered."""
+    pairs = [(i, j) for i, group in enumerate(answers) for j in range(len(group))]
+    scores = play.score([queries[i] for i, _ in pairs], [answers[i][j].text for i, j in pairs])
+    values, mask = np.zeros((2, len(queries), play.config.answers))
+    for (i, j), value, counted in zip(pairs, scores.values.tolist(), scores.mask.tolist(), strict=True):
+        values[i, j], mask[i, j] = value, counted
+    return values, mask.astype(bool)
+
+
+def _marks(
+    play: Play, queries: Sequence[str], answers: Sequence[Sequence[Reply]], scored: np.ndarray, iteration: int
+) -> tuple[np.ndarray, np.ndarray, self_reward.Judged]:
+    """Returns R_Q and which answers have a mark, both [N, G], and what the judge said of those that were scored."""
+    config, roles, own = play.config, play.roles, play.config.rollout
+    places = np.argwhere(scored).tolist()
+    asked = [
+        roles.prompt(prompts.judge_prompt(queries[i], answers[i][j].text, config.self_reward.prompt)) for i, j in places
+    ]
+
+    def ask(numbers: Sequence[int], attempt: int) -> list[str]:
+        fitting = [n for n in numbers if roles.fits(asked[n], own.max_judgement_length)]
+        said = roles.write(
+            [asked[n] for n in fitting],
+            1,
+            seed=lambda n, _: derive_seed("judge", config.seed, iteration, *places[fitting[n]], attempt),
+            longest=own.max_judgement_length,
+            judge=SamplingConfig(temperature=config.self_reward.temperature),
+        )
+        of = {n: reply.text for n, (reply,) in zip(fitting, said, strict=True)}
+        return [of.get(n, "") for n in numbers]  # no room for a reply: no mark
+
+    judged = self_reward.judge(len(places), ask)
+    marks, mask = np.zeros((2, *scored.shape))
+    for (i, j), mark, counted in zip(places, judged.marks.tolist(), judged.mask.tolist(), strict=True):
+        marks[i, j], mask[i, j] = mark, counted
+    return marks, mask.astype(bool), judged
+
+
+# ---- one iteration ---------------------------------------------------------------------------------------------------
+
+
+def _iterated(play: Play, state: State) -> IterationRecord:
+    """Runs one iteration, or leaves the run as it was before: saved for a resume, or with its last good policy."""
+    before = play.folder.sizes()
+    try:
+        return _iterate(play, state)
+    except Interrupted:
+        play.folder.rewind(before)
+        if play.saved != state.iteration and not gone(state.params):
+            play.save(state)
+        raise
+    except DivergenceError as error:
+        play.folder.rewind(before)
+        why = f"iteration {state.iteration + 1}: {error}"
+    raise play.diverged(state, why)  # here, where the error holds the refused weights no more
+
+
+def _iterate(play: Play, state: State) -> IterationRecord:
+    """Runs one iteration of Algorithm 1; the state is changed at its end only."""
+    config, clock = play.config, PhaseClock()
+    memory = hygiene.Memory(state.memory.state())
+    play.roles.seat(play.policy(state.params), PolicyWeights(play.initial_params) if config.judges else None)
+    try:
+        found = _sample(play, state, memory, clock)
+    finally:
+        play.roles.leave(play.initial_params)
+    worth = earned(
+        found.rewards,
+        found.marks,
+        found.mask,
+        found.queries.bad,
+        weight=config.self_reward.weight if config.judges else 0.0,
+        bad_queries=config.challenger.bad_queries,
+        unsolved_queries=config.challenger.unsolved_queries,
+    )
+    play.folder.append("episodes", episode_records(play, state.iteration, found, worth))
+
+    # One step for both losses (lines 6 and 7).
+    parts = learning.parts(config, found.said, found.told, worth)
+    parts = learning.with_reference(play.trainer, play.reference_params, parts, play.stop.look)
+    clock.done("reference")
+    metrics = {"updates": float(bool(parts))}
+    if parts:
+        made = play.trainer.update(
+            state.params,
+            state.optimizer,
+            parts,
+            base_params=None if play.lora is None else play.reference_params,
+            donate=state.params is not play.first,
+            look=play.stop.look,
+        )
+        state.params, state.optimizer = made.params, made.optimizer_state
+        metrics |= {"loss": made.loss, "gradient_norm": made.gradient_norm, **made.metrics, **made.gap}
+    clock.done("update")
+    state.memory, state.iteration = memory, state.iteration + 1
+    return iteration_record(play, state, metrics | figures(play, state, found), found, clock)
+
+
+def _sample(play: Play, state: State, memory: hygiene.Memory, clock: PhaseClock) -> Sampled:
+    """Returns queries, answers (lines 3 and 4) and rewards (line 5) of an iteration; the memory is changed."""
+    config, iteration = play.config, state.iteration
+    queries = _queries(play, iteration, memory)
+    clock.done("queries")
+    everyone = config.challenger.bad_queries == "as_is"
+    answers = _answers(play, queries.texts, iteration, np.ones_like(queries.bad) if everyone else ~queries.bad)
+    probed = _probe(play, iteration)
+    clock.done("answers")
+    rewards, scored = _rewards(play, queries.texts, answers)
+    clock.done("reward")
+    marks, mask, judged = np.zeros_like(rewards), scored, None
+    if config.judges:
+        marks, mask, judged = _marks(play, queries.texts, answers, scored, iteration)
+        self_reward.refuse_silent(state.judged + len(judged.mask), state.marked + int(judged.mask.sum()), judged)
+    clock.done("self_reward")
+    found = Sampled(queries, answers, probed, rewards, scored, marks, mask, judged)
+    everything = [*found.told, *(sample for group in found.said for sample in group)]
+    multihost.require_equal("samples", [(sample.token_ids, sample.mask) for sample in everything])
+    return found
+
+
+def _probe(play: Play, iteration: int) -> dict[str, float]:
+    """Returns the mean reward of the fixed queries, where it is time to measure it."""
+    if not play.probes or iteration % play.config.watch.every:
+        return {}
+    found = play.roles.write(
+        [play.roles.prompt(query) for query in play.probes],
+        1,
+        seed=lambda query, _: derive_seed("probe", play.config.seed, query),
+        longest=play.config.rollout.max_answer_length,
+    )
+    values = play.score(play.probes, [reply.text for (reply,) in found]).values
+    return {"probe_reward": float(values.mean())}

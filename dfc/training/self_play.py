@@ -1,0 +1,95 @@
+"""The update of Language Self-Play: both losses, what each is the mean over, the reference's log-probabilities."""
+
+from collections.abc import Callable, Sequence
+
+import jax
+import numpy as np
+
+from dfc.config.self_play import LanguageSelfPlay
+from dfc.losses import Loss, lsp_challenger_loss, lsp_solver_loss
+from dfc.models.transformer import Params
+from dfc.samples import Sample, TokenBatch
+from dfc.self_play.roles import Earned
+from dfc.training.packing import micro_batches, pack, segment
+from dfc.training.trainer import Trainer
+from dfc.training.update_parts import LossFunction, Part
+
+SOLVER, CHALLENGER = "solver", "challenger"
+
+
+def make_losses(config: LanguageSelfPlay) -> dict[str, LossFunction]:
+    """Returns equations 4 and 5 as a trainer wants them, by role."""
+    return {SOLVER: _loss(config, lsp_solver_loss), CHALLENGER: _loss(config, lsp_challenger_loss)}
+
+
+def _loss(config: LanguageSelfPlay, formula: Callable[..., Loss]) -> LossFunction:
+    def loss(logprobs: jax.Array, batch: TokenBatch, reference_logprobs: jax.Array) -> Loss:
+        return formula(
+            logprobs,
+            batch.mask,
+            batch.advantages,
+            reference_logprobs,
+            beta=config.kl_coefficient,
+            kl_gradient=config.kl_gradient,
+            segments=batch.segments,
+            num_segments=batch.tokens.shape[1] // 2,  # a prompt and a reply have a token at least
+        )
+
+    return loss
+
+
+def parts(
+    config: LanguageSelfPlay, answers: Sequence[Sequence[Sample]], queries: Sequence[Sample], worth: Earned
+) -> list[Part]:
+    """Returns what an update is made of: the answers, and the queries where the Challenger learns.
+
+    An answer or a query of advantage 0 is in it too: its KL term counts. A part for which nothing is left is left out.
+
+    Args:
+      config: of the run.
+      answers: of every query, the Solver's; fewer than in `worth` where a query was not answered.
+      queries: the Challenger's; empty where they are data.
+      worth: advantages, and what each loss is over.
+    """
+    found = [
+        (SOLVER, 1.0, [
+            segment(sample, float(worth.solver[i, j]))
+            for i, group in enumerate(answers)
+            for j, sample in enumerate(group)
+            if worth.trained_answers[i, j]
+        ]),
+    ]  # fmt: skip
+    if config.trains_challenger:
+        own = [segment(q, float(worth.challenger[i])) for i, q in enumerate(queries) if worth.trained_queries[i]]
+        found.append((CHALLENGER, config.challenger.coefficient, own))
+    rows = config.batch.micro_batch_rows
+    return [
+        Part(name, micro_batches(pack(segments, config.batch.row_length, rows), rows), coefficient)
+        for name, coefficient, segments in found
+        if any(one.mask.any() for one in segments)
+    ]
+
+
+def with_reference(
+    trainer: Trainer, reference_params: Params, given: Sequence[Part], look: Callable[[], None]
+) -> list[Part]:
+    """Returns the parts with the reference's log-probabilities, waited for, so that a clock is right.
+
+    Args:
+      trainer: of the run.
+      reference_params: the model before training, as the trainer reads it (`Trainer.frozen_params`).
+      given: the parts.
+      look: as for `Trainer.update`.
+    """
+    found = []
+    for part in given:
+        logprobs = trainer.reference_logprobs(reference_params, part.micro_batches, look=look)
+        jax.block_until_ready(logprobs)  # type: ignore[no-untyped-call]  # jax leaves it untyped
+        found.append(Part(part.name, part.micro_batches, part.coefficient, logprobs))
+    return found
+
+
+def entropy(samples: Sequence[Sample]) -> float:
+    """Returns an estimate of the entropy of a token: the mean of -log p over all that were sampled; 0 without."""
+    found = [-sample.sampled_logprobs[sample.mask] for sample in samples]
+    return float(np.mean(np.concatenate(found))) if found and sum(map(len, found)) else 0.0

@@ -1,0 +1,241 @@
+"""A run of self-play while it runs: its state, what every iteration needs beside it, how both survive a stop."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from dfc.checkpoint import Checkpointer
+from dfc.config import RolloutConfig, SamplingConfig
+from dfc.config.self_play import LanguageSelfPlay
+from dfc.errors import TrainingError
+from dfc.games.rng import derive_seed
+from dfc.models import huggingface
+from dfc.models.lora import LoraConfig
+from dfc.models.sharding import make_mesh
+from dfc.models.transformer import Adapters, Params
+from dfc.rollout.self_play import Roles
+from dfc.rollout.trained_weights import lora_config
+from dfc.rollout.workers import PolicyWeights, load_tokenizer, make_decoding_mesh, make_engine
+from dfc.runs.run_folder import RunFolder
+from dfc.runs.stop_signals import Stop
+from dfc.self_play import families, hygiene, watch
+from dfc.training import export
+from dfc.training.optimizer import make_optimizer
+from dfc.training.trainer import Trainer
+from dfc.training.update_parts import LossFunction
+
+
+@dataclasses.dataclass
+class State:
+    """What a checkpoint holds.
+
+    Attributes:
+      iteration: done so far. params: the trained tree. optimizer: its state.
+      memory: of queries. watch: what alarms compare with.
+      judged: answers the judge was asked about in the whole run, and `marked`, those with a mark.
+    """
+
+    iteration: int
+    params: Params
+    optimizer: Any
+    memory: hygiene.Memory
+    watch: watch.Watch
+    judged: int = 0
+    marked: int = 0
+
+
+@dataclasses.dataclass
+class Play:
+    """What every iteration needs beside the state.
+
+    Attributes:
+      source: the model's folder. initial_params: its weights as they play. first: as they are trained, before training.
+      reference_params: as the trainer reads them. data: the queries of a file; empty where the Challenger writes them.
+      score: R. probes: fixed queries that R is measured on. alarms: of the newest iteration.
+      saved: number of the newest checkpoint.
+    """
+
+    config: LanguageSelfPlay
+    folder: RunFolder
+    stop: Stop
+    source: Path
+    roles: Roles
+    trainer: Trainer
+    checkpointer: Checkpointer
+    initial_params: Params
+    first: Params
+    reference_params: Params
+    score: Callable[[Sequence[str], Sequence[str]], Any]
+    probes: list[str]
+    data: list[str] = dataclasses.field(default_factory=list)
+    alarms: list[str] = dataclasses.field(default_factory=list)
+    saved: int | None = None
+
+    @classmethod
+    def open(
+        cls,
+        config: LanguageSelfPlay,
+        folder: RunFolder,
+        stop: Stop,
+        losses: Mapping[str, LossFunction],
+        score: Callable[[Sequence[str], Sequence[str]], Any],
+    ) -> "Play":
+        """Loads the model, and makes what samples and what trains.
+
+        Args:
+          config: of the run.
+          folder: of the run.
+          stop: asked between calls of the engine and between micro-batches.
+          losses: by role.
+          score: R, a `dfc.scoring.scorer.Scorer`.
+        """
+        print(f"loading {config.model.path}", flush=True)  # noqa: T201 - progress
+        source = huggingface.resolve(config.model.path)
+        mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
+        model, weights = huggingface.load(source, mesh=mesh, dtype=config.model.dtype, nf4=config.adapter.base == "nf4")
+        tokenizer = load_tokenizer(source)
+        folder.note_device(f"{jax.device_count()} x {jax.devices()[0].device_kind}, jax {jax.__version__}")
+        rollout = engine_config(config)
+        playing = mesh
+        if mesh.size > 1:
+            playing = make_decoding_mesh(rollout, model, mesh, conversations=config.rollout.slots, policies=2)
+        engine = make_engine(
+            rollout,
+            model,
+            tokenizer,
+            weights,
+            playing,
+            sampling=SamplingConfig(temperature=config.temperature),
+            slots=config.rollout.slots,
+        )
+        roles = Roles(engine, tokenizer, tokenizer.stop_token_ids(()), stop.look)
+        trainer = Trainer(
+            model,
+            losses,
+            make_optimizer(config.optimizer),
+            temperature=config.temperature,
+            training=config.training,
+            lora=lora_config(config.adapter),
+            mesh=mesh,
+            workers=config.batch.workers,
+        )
+        first = trainer.initial_params(weights, config.seed)
+        trainer.bound_growth(first)
+        names = config.reward.families or tuple(families.FAMILIES)
+        return cls(
+            config,
+            folder,
+            stop,
+            source,
+            roles,
+            trainer,
+            Checkpointer(folder.checkpoints, keep=config.checkpoint.keep),
+            weights,
+            first,
+            trainer.frozen_params(weights),
+            score,
+            []
+            if config.reward.function
+            else families.probe(names, config.watch.probes, derive_seed("probes", config.seed)),
+        )
+
+    @property
+    def lora(self) -> LoraConfig | None:
+        """What is trained instead of all weights, if it is."""
+        return lora_config(self.config.adapter)
+
+    def policy(self, trained: Params) -> PolicyWeights:
+        """Returns what writes and answers, from what is trained."""
+        played = self.trainer.policy(trained)
+        if self.lora is None:
+            return PolicyWeights(played)
+        return PolicyWeights(self.initial_params, Adapters(played, self.lora.scale))
+
+    def save(self, state: State) -> None:
+        """Writes a checkpoint from which the run resumes exactly here."""
+        progress = {
+            "positions": self.folder.positions(),
+            "memory": state.memory.state(),
+            "watch": dataclasses.asdict(state.watch),
+            "judged": state.judged,
+            "marked": state.marked,
+        }
+        self.checkpointer.save(state.iteration, {"params": state.params, "optimizer": state.optimizer}, progress)
+        self.saved = state.iteration
+
+    def restore(self) -> State:
+        """Returns the state of the newest checkpoint; without one, empties the streams and begins."""
+
+        def like(_: Any) -> dict[str, Any]:  # noqa: ANN401 - any tree of arrays
+            shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), self.first)  # type: ignore[no-untyped-call]  # jax leaves it untyped
+            return {"params": shapes, "optimizer": self.trainer.abstract_state(self.first)}
+
+        restored = self.checkpointer.restore(like)
+        if restored is None:
+            self.folder.rewind(dict.fromkeys(self.folder.positions(), 0))
+            return State(0, self.first, self.trainer.initial_state(self.first), hygiene.Memory(), watch.Watch())
+        known = restored.progress
+        self.folder.rewind(known["positions"])
+        self.saved = restored.step
+        print(f"resuming after iteration {restored.step}; records after it are made again", flush=True)  # noqa: T201 - progress
+        return State(
+            restored.step,
+            restored.arrays["params"],
+            restored.arrays["optimizer"],
+            hygiene.Memory(known["memory"]),
+            watch.Watch(**known["watch"]),
+            known["judged"],
+            known["marked"],
+        )
+
+    def save_policy(self, trained: Params, path: Path, adapter: Path) -> None:
+        """Writes a policy, and its adapters if these are what is trained."""
+        export.save_policy(
+            path,
+            adapter,
+            self.trainer.policy(trained),
+            model=self.trainer.config,
+            lora=self.lora,
+            source=self.source,
+            name=self.config.model.path,
+            # The files have what four bits have lost.
+            weights=lambda: huggingface.load(self.source, dtype=self.config.model.dtype)[1],
+        )
+
+    def diverged(self, state: State, why: str) -> TrainingError:
+        """Writes the newest policy that is left, and returns what to report to whoever started the run.
+
+        Args:
+          state: before the update, which may have taken its arrays.
+          why: which update is refused, and for what.
+        """
+        rate = self.config.optimizer.learning_rate
+        if gone(state.params):
+            state = self.restore()
+        if state.iteration == 0:
+            return export.diverged(why, rate)
+        self.save_policy(state.params, self.folder.last_good, self.folder.path / "last_good_adapter")
+        return export.diverged(why, rate, self.folder.last_good, state.iteration)
+
+
+def gone(params: Params) -> bool:
+    """Returns whether an update has taken the memory of these weights."""
+    return any(leaf.is_deleted() for leaf in jax.tree.leaves(params))
+
+
+def engine_config(config: LanguageSelfPlay) -> RolloutConfig:
+    """Returns how the engine is made, as `make_engine` takes it."""
+    own = config.rollout
+    return RolloutConfig(
+        slots=own.slots,
+        rows=own.rows,
+        max_length=own.max_length,
+        max_reply_length=max(
+            own.max_query_length, own.max_answer_length, own.max_judgement_length if config.judges else 0
+        ),
+        decode_steps=own.decode_steps,
+        prefill_buckets=own.prefill_buckets,
+    )

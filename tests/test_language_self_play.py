@@ -1,0 +1,265 @@
+"""The recipe on a small random model: whole runs, stops and resumes, methods that are one another, who judges."""
+
+import dataclasses
+import functools
+import json
+import signal
+
+import jax
+import numpy as np
+import pytest
+
+from dfc.config import BatchConfig, CheckpointConfig, OptimizerConfig, TrainingConfig
+from dfc.config.self_play import (
+    AnswerRewardConfig,
+    ChallengerConfig,
+    LanguageSelfPlay,
+    QueryTask,
+    SelfPlayRolloutConfig,
+    SelfRewardConfig,
+)
+from dfc.errors import ConfigError, Interrupted, TrainingError
+from dfc.models import huggingface, sharding
+from dfc.recipes import language_self_play as recipe
+from dfc.rollout.self_play import Roles
+from dfc.rollout.workers import load_tokenizer
+from dfc.runs.run_folder import RunFolder
+from dfc.runs.stop_signals import Stop
+from dfc.self_play import self_reward
+from dfc.training import self_play_records, self_play_run
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_device():
+    """Of the eight that tests have: programs for all of them take long to compile."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(self_play_run, "make_mesh", lambda *_: sharding.make_mesh(1, 1, 1, devices=jax.devices()[:1]))
+        yield
+
+
+def letters_of_the_answer(queries, answers):
+    """A reward of one's own; one answer in a few cannot be scored."""
+    assert len(queries) == len(answers)
+    totals = [sum(map(ord, answer)) for answer in answers]
+    return [float("nan") if total % 7 == 3 else total % 5 for total in totals]
+
+
+BASE = LanguageSelfPlay(
+    name="test",
+    method="lsp_zero",
+    iterations=3,
+    queries=2,
+    answers=2,
+    tasks={"free": QueryTask(), "named": QueryTask("naming", "Name {thing}", 3.0)},
+    challenger=ChallengerConfig(prompt="{task} {template}", bad_queries="as_is"),
+    self_reward=SelfRewardConfig(prompt="{instruction}|{response}"),
+    reward=AnswerRewardConfig(function=f"{__file__}:letters_of_the_answer"),
+    rollout=SelfPlayRolloutConfig(
+        slots=4,
+        max_length=64,
+        max_query_length=6,
+        max_answer_length=6,
+        max_judgement_length=4,
+        decode_steps=2,
+        prefill_buckets=(64,),
+    ),
+    batch=BatchConfig(row_length=64, micro_batch_rows=4),
+    training=TrainingConfig(scan_layers=False, remat="none"),
+    optimizer=OptimizerConfig(learning_rate=1e-2),
+    checkpoint=CheckpointConfig(every=2),
+)
+
+
+LOOKS = {}  # of a run, by its name
+
+
+def run(config, path, stop=None):
+    # As optax wants it (see conftest.optax_promotion, which a fixture of a module cannot use).
+    with RunFolder.open(path, config, command="test") as folder, jax.numpy_dtype_promotion("standard"):
+        recipe.run(config, folder, stop or Stop())
+    return path
+
+
+def records(path, stream):
+    lines = [json.loads(line) for line in (path / f"{stream}.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [{name: value for name, value in line.items() if name != "clock"} for line in lines]
+
+
+def weights(path):
+    return huggingface.load(path / "policy", dtype="float32")[1]
+
+
+def same(path, other):
+    assert records(path, "episodes") == records(other, "episodes")
+    assert records(path, "metrics") == records(other, "metrics")
+    for one, two in zip(*(list(leaves(weights(p))) for p in (path, other)), strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+def leaves(tree):
+    for value in tree.values() if isinstance(tree, dict) else [tree]:
+        yield from leaves(value) if isinstance(value, dict) else [np.asarray(value)]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    stop = Counting()
+    path = run(BASE, tmp_path_factory.mktemp("whole") / "run", stop)
+    LOOKS["whole"] = stop.looks
+    return path
+
+
+# ---- a whole run -----------------------------------------------------------------------------------------------------
+
+
+def test_a_run_leaves_queries_answers_metrics_seconds_and_a_policy(whole):
+    queries = records(whole, "episodes")
+    assert [q["iteration"] for q in queries] == [1, 1, 2, 2, 3, 3]
+    assert all(q["replies"][0][1] == q["query"] and len(q["replies"]) == 3 for q in queries)
+    for q in queries:
+        kept = [r for r, on in zip(q["rewards"], q["scored"], strict=True) if on]
+        assert q["reward"] == pytest.approx(np.mean(kept) if kept else 0.0)
+    for line in records(whole, "metrics"):
+        assert {"loss", "reward", "live", "template", "distinct_2", "solver/log_ratio", "challenger/log_ratio"} <= set(
+            line["metrics"]
+        )
+    clock = json.loads((whole / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[0])["clock"]
+    assert all(f"{phase}_seconds" in clock for phase in self_play_records.PHASES)
+    first = huggingface.load(huggingface.resolve("tiny_player"), dtype="float32")[1]
+    moved = max(np.abs(a - b).max() for a, b in zip(leaves(weights(whole)), leaves(first), strict=True))
+    assert 1e-4 < moved < 1
+
+
+class Killed(Exception):  # noqa: N818 - no error of ours
+    """The process is gone."""
+
+
+class Counting(Stop):
+    """Counts how often a run looks whether it is to stop, and ends it at one of these."""
+
+    def __init__(self, last=None, end=lambda: Interrupted(signal.SIGTERM)):
+        super().__init__()
+        self.looks, self.last, self.end = 0, last, end
+
+    def look(self):
+        self.looks += 1
+        if self.looks - 1 == self.last:
+            raise self.end()
+
+
+def test_a_killed_run_resumes_bit_for_bit(whole, tmp_path):
+    """Killed in its second iteration, with no checkpoint but the first one; then stopped there, and in its third."""
+    path, looks = tmp_path / "run", LOOKS["whole"]
+    with pytest.raises(Killed):
+        run(BASE, path, Counting(looks // 2, Killed))
+    assert len(records(path, "metrics")) == 1
+    with pytest.raises(Interrupted):
+        run(BASE, path, Counting(looks // 2))
+    assert len(records(path, "metrics")) == 1
+    with pytest.raises(Interrupted):
+        run(BASE, path, Counting(looks // 2))
+    assert len(records(path, "metrics")) == 2
+    run(BASE, path)
+    same(whole, path)
+
+
+def test_a_checkpoint_holds_the_memory_of_queries(whole):
+    newest = max((whole / "checkpoints").glob("step_*"))
+    state = json.loads((newest / "state.json").read_text(encoding="utf-8"))
+    texts = [" ".join(q["query"].split()).lower() for q in records(whole, "episodes") if q["query"]]
+    assert state["progress"]["memory"] == texts
+    assert state["progress"]["watch"]["count"] == 3
+
+
+# ---- methods ---------------------------------------------------------------------------------------------------------
+
+
+def test_self_reward_of_weight_0_asks_no_judge_and_is_lsp_zero(whole, tmp_path, monkeypatch):
+    monkeypatch.setattr(self_reward, "judge", lambda *_: pytest.fail("the judge was asked"))
+    config = dataclasses.replace(BASE, method="lsp", self_reward=dataclasses.replace(BASE.self_reward, weight=0.0))
+    same(whole, run(config, tmp_path / "run"))
+
+
+def test_data_takes_the_steps_of_an_untrained_challenger_that_wrote_it(tmp_path):
+    untrained = run(dataclasses.replace(BASE, method="untrained_challenger"), tmp_path / "untrained")
+    queries = [record["query"] for record in records(untrained, "episodes")]
+    assert all(queries)
+    file = tmp_path / "queries.jsonl"
+    file.write_text("".join(json.dumps({"query": query}) + "\n" for query in queries), encoding="utf-8")
+    config = dataclasses.replace(BASE, method="data", data=str(file), tasks={})
+    data = run(config, tmp_path / "data")
+    for one, two in zip(leaves(weights(untrained)), leaves(weights(data)), strict=True):
+        np.testing.assert_array_equal(one, two)
+    rewards = [[record["rewards"] for record in records(path, "episodes")] for path in (untrained, data)]
+    assert rewards[0] == rewards[1]
+
+
+def marks_of(reply):
+    return len(reply) % 8 if reply else None
+
+
+def test_the_reference_judges_and_not_the_policy(tmp_path, monkeypatch):
+    """With marks read off any reply; who was asked is seen at the weights that lie in the engine."""
+    asked = []
+    write = Roles.write
+
+    def seen(roles, prompts, n, **how):
+        policies = roles.engine._policies
+        first = policies["reference"].weights.params
+        asked.append((how.get("judge") is not None, first is policies["policy"].weights.params, first))
+        return write(roles, prompts, n, **how)
+
+    monkeypatch.setattr(Roles, "write", seen)
+    monkeypatch.setattr(self_reward, "read_marks", marks_of)
+    path = run(dataclasses.replace(BASE, method="lsp"), tmp_path / "run")
+    assert any(judges for judges, _, _ in asked)
+    later = [same_ for judges, same_, _ in asked if judges][1:]
+    assert later
+    assert not any(later[1:])
+    assert len({id(first) for _, _, first in asked}) == 1
+    line = records(path, "metrics")[-1]["metrics"]
+    assert line["self_reward"] > 0
+    marked = [record["marks"] for record in records(path, "episodes")]
+    said = [record["judge"] for record in records(path, "episodes")]
+    assert any(any(row) for row in marked)
+    assert all(
+        mark == (marks_of(replies[-1]) or 0)
+        for row, group in zip(marked, said, strict=True)
+        for mark, replies in zip(row, group, strict=True)
+        if replies
+    )
+
+
+def test_a_judge_that_never_gives_a_score_ends_the_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(self_reward, "PATIENCE", 6)
+    with pytest.raises(TrainingError, match="the judge has given no mark in"):
+        run(dataclasses.replace(BASE, method="lsp", iterations=8), tmp_path / "run")
+
+
+# ---- what a query is to the Solver -----------------------------------------------------------------------------------
+
+
+@functools.cache
+def tokenizer():
+    return load_tokenizer(huggingface.resolve("tiny_player"))
+
+
+def test_a_query_cannot_forge_a_role():
+    roles = Roles(None, tokenizer(), tokenizer().stop_token_ids(()))
+    plain, forged = roles.prompt("a"), None
+    special = set(tokenizer().end_token_ids) | {t for t in plain if not tokenizer().decode([t])}
+    names = [tokenizer()._special.id_to_token(t) for t in sorted(special)]
+    forged = roles.prompt("a" + "".join(names) + "a")
+    # As many tokens of markup as around any other query.
+    assert sum(t in special for t in forged) == sum(t in special for t in plain)
+    assert all(name in tokenizer().decode(forged) for name in names)
+
+
+def test_prompts_that_leave_no_room_are_named(tmp_path):
+    long = dataclasses.replace(BASE, tasks={"long": QueryTask("x" * 300)})
+    with pytest.raises(ConfigError, match=r"rollout.max_length=64: the prompt of task 'long' has \d+ tokens"):
+        run(long, tmp_path / "run")
+    file = tmp_path / "queries.txt"
+    file.write_text("short\n" + "x" * 300 + "\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="query 2: leaves no room for an answer of 6 tokens"):
+        run(dataclasses.replace(BASE, method="data", data=str(file), tasks={}), tmp_path / "other")
