@@ -1,4 +1,4 @@
-"""constraints.txt and the make target that writes it."""
+"""What is released: constraints.txt and the make target that writes it, the packages of the wheel."""
 
 import re
 import tomllib
@@ -27,3 +27,15 @@ def test_constraints_hold_every_dependency_within_its_bounds():
 def test_constraints_name_nothing_of_this_machine():
     assert "dfc" not in pinned()
     assert all(re.fullmatch(r"[0-9][0-9a-z.]*", version) for version in pinned().values())
+
+
+def test_the_wheel_has_every_package_folder():
+    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    places = {name: ROOT / folder for name, folder in setuptools["package-dir"].items()}
+    listed = {places.get(name, ROOT / name.replace(".", "/")).resolve() for name in setuptools["packages"]}
+    there = {
+        file.parent.resolve()
+        for room in ("dfc", "configs", "games", "launch", "models")
+        for file in (ROOT / room).rglob("*.py")
+    }
+    assert there == listed
