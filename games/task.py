@@ -4,13 +4,19 @@ A task is its parameters and a number; it is generated when it is needed.
 """
 
 import abc
+import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, ClassVar, Literal, TypeVar, Unpack
 
-from dfc.games.game import Common, Game
+from dfc.games.game import Common, Game, GameInfo
 from dfc.games.rng import GameRng, derive_seed
 
 _T = TypeVar("_T")
+_Sample = Callable[[GameRng, str, int], tuple[_T, Hashable | None]]
+
+FRESH = "fresh"
+"""A split without numbers, of games that have it: every seed deals a task of its own, which is in no other split."""
+_FRESH_TASKS = 2**32  # of a fresh split; a seed deals the remainder
 
 
 def count_of(number: int, one: str, more: str = "") -> str:
@@ -44,9 +50,27 @@ def dealt(group: str, secrets: Iterable[str], sizes: Mapping[str, int], split: s
     return tuple(order[first : first + sizes[split]])
 
 
-def distinct_tasks(
-    group: str, sizes: Mapping[str, int], sample: Callable[[GameRng, str, int], tuple[_T, Hashable | None]]
-) -> dict[str, tuple[_T, ...]]:
+class DistinctTasks(dict[str, tuple[_T, ...]]):
+    """The tasks of the numbered splits, and those beside them; see `distinct_tasks`."""
+
+    def __init__(
+        self, group: str, sample: _Sample[_T], tasks: Mapping[str, tuple[_T, ...]], seen: set[Hashable]
+    ) -> None:
+        super().__init__(tasks)
+        self._group, self._sample, self._seen = group, sample, frozenset(seen)
+
+    def of(self, split: str, number: int) -> _T:
+        """Returns a task of a split; of `FRESH` one that the number draws and that is like none of the others."""
+        if split != FRESH:
+            return self[split][number]
+        rng = GameRng(derive_seed("fresh task", self._group, number))
+        while True:
+            task, key = self._sample(rng, split, number)
+            if key not in self._seen:
+                return task
+
+
+def distinct_tasks(group: str, sizes: Mapping[str, int], sample: _Sample[_T]) -> DistinctTasks[_T]:
     """Returns the tasks of all splits, no two of them alike; each split has a stream of its own.
 
     Args:
@@ -66,7 +90,7 @@ def distinct_tasks(
                 seen.add(key)
                 sampled.append(task)
         tasks[split] = tuple(sampled)
-    return tasks
+    return DistinctTasks(group, sample, tasks, seen)
 
 
 def task_seed(seed: int, task: int, number: int) -> int:
@@ -87,19 +111,23 @@ class Task(Game):
     (`malformed_allowance` gives further tries). Actions that achieve nothing (a word of a wrong length) cost a turn
     instead of being refused, unless `_objection` is overridden.
 
+    Where `has_fresh` is set, ``split="fresh"`` deals a task of its own to every seed, one that is in no split.
+
     Attributes:
-      split: whose tasks these are, a key of `splits`.
+      split: whose tasks these are, a key of `splits`, or `FRESH`.
       max_turns: actions after which the task has failed.
       task: number of the task in its split, or -1 before the first `reset`.
     """
 
     seats: ClassVar[int] = 1
     start: ClassVar[Literal["fixed", "random"]] = "random"
+    # Whether `_set_up` can draw the task of `FRESH`.
+    has_fresh: ClassVar[bool] = False
 
     def __init__(self, *, split: str, max_turns: int, **common: Unpack[Common]) -> None:
         super().__init__(**common)
-        if split not in self.splits:
-            raise ValueError(f"split must be one of {', '.join(self.splits)}, got {split!r}")
+        if split not in (known := (*self.splits, *([FRESH] if self.has_fresh else []))):
+            raise ValueError(f"split must be one of {', '.join(known)}, got {split!r}")
         if max_turns < 1:
             raise ValueError(f"max_turns must be 1 or more, got {max_turns}")
         self.split = split
@@ -109,7 +137,13 @@ class Task(Game):
     @property
     def number_of_tasks(self) -> int:
         """How many tasks the split has."""
-        return self.splits[self.split]
+        return _FRESH_TASKS if self.split == FRESH else self.splits[self.split]
+
+    @property
+    def info(self) -> GameInfo:
+        """What is known before the start; `splits` is empty where every seed is a deal."""
+        found = super().info
+        return dataclasses.replace(found, splits={}) if self.split == FRESH else found
 
     @property
     def experiment(self) -> str:

@@ -5,11 +5,12 @@ import itertools
 import pytest
 
 from dfc.games import registry, scripted
-from dfc.games.dialogue import guess_what, image_game, match_it, private_shared, reference_game, taboo, wordle
+from dfc.games.dialogue import grids, guess_what, image_game, match_it, private_shared, reference_game, taboo, wordle
 from dfc.games.dialogue.grids import EMPTY
 from dfc.games.dialogue.maps import STEPS
 from dfc.games.game import Outcome, Verdict
 from dfc.games.rng import GameRng
+from dfc.games.task import FRESH
 
 # As Playpen's appendix E.3 has them (train, 686 together) and clembench 2.0 (test, 817).
 TRAIN = {"clem_taboo": 90, "clem_wordle": 60, "clem_wordle_withclue": 60, "clem_wordle_withcritic": 60}
@@ -86,6 +87,45 @@ def test_no_two_tasks_of_any_split_hide_the_same(game_id):
         assert not set(found[first]) & set(found[second])
     for secrets in found.values():
         assert len(set(secrets)) * (SETTINGS if game_id == "clem_adventuregame" else 1) == len(secrets)
+
+
+@pytest.mark.parametrize("game_id", TEST)
+def test_a_fresh_task_is_dealt_by_its_seed_and_is_in_no_split(game_id):
+    """Of taboo the words beside the target are new, of guess what the candidates: their words come from one table."""
+    secret = {
+        "clem_taboo": lambda game: (game.target, frozenset(game.taboo)),
+        "clem_guesswhat": lambda game: frozenset(game.instance.candidates),
+    }.get(game_id, HIDDEN[game_id])
+    game, dealt = registry.make(game_id, split=FRESH), []
+    assert game.info.splits == {}
+    for seed in (*range(40), 0, 1 << 40):
+        game.reset(seed)
+        dealt.append(secret(game))
+        twin = registry.make(game_id, split=FRESH)
+        twin.from_json(game.to_json())
+        assert secret(twin) == dealt[-1]
+    # Letters with the same shape, and maps of four rooms that look alike, are few: most are different, not all.
+    assert len(set(dealt)) * (SETTINGS if game_id == "clem_adventuregame" else 1) > 30
+    assert dealt[0] == dealt[40]
+    for split in SPLITS:
+        numbered = registry.make(game_id, split=split)
+        for task in range(numbered.number_of_tasks):
+            numbered.reset(task)
+            assert secret(numbered) not in dealt
+
+
+def test_fresh_grids_are_of_no_grid_that_is_measured():
+    for game_id in ("clem_imagegame", "clem_matchit_ascii", "clem_referencegame"):
+        game = registry.make(game_id, split=FRESH)
+        for seed in range(20):
+            game.reset(seed)
+            shown = (game.target,) if game_id == "clem_imagegame" else game.grids
+            assert {grids.split_of(grid) for grid in shown} == {"train"}
+
+
+def test_only_games_that_draw_fresh_tasks_have_that_split():
+    with pytest.raises(ValueError, match=r"split must be one of train, test, got 'fresh'"):
+        registry.make("bandit", split=FRESH)
 
 
 def test_what_one_game_trains_on_is_tested_by_no_game_of_its_kind():

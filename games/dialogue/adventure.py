@@ -26,7 +26,7 @@ def adventure_of(split: str, task: int) -> Adventure:
     """Returns the adventure of a task; the tasks of one map and its goals follow each other in the settings."""
     difficulty = _SETTINGS[task % len(_SETTINGS)][0]
     number = len(DIFFICULTIES) * (task // len(_SETTINGS)) + DIFFICULTIES.index(difficulty)
-    return adventures("AdventureGame", _MAPS)[split][number]
+    return adventures("AdventureGame", _MAPS).of(split, number)
 
 
 class AdventureGame(DialogueGame):

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from dfc.games.dialogue.adventure_world import Adventure, Difficulty, Place, Vocabulary, data
 from dfc.games.rng import GameRng, derive_seed
-from dfc.games.task import distinct_tasks
+from dfc.games.task import DistinctTasks, distinct_tasks
 
 DIFFICULTIES: tuple[Difficulty, ...] = ("easy", "hard")
 GOALS = 3
@@ -84,7 +84,7 @@ def draw(difficulty: Difficulty, rng: GameRng) -> Adventure:
 
 
 @functools.cache
-def adventures(group: str, sizes: tuple[tuple[str, int], ...]) -> dict[str, tuple[Adventure, ...]]:
+def adventures(group: str, sizes: tuple[tuple[str, int], ...]) -> DistinctTasks[Adventure]:
     """Returns the adventures of all splits, easy and hard in turn; no two have the same map and goals.
 
     Args:

@@ -12,7 +12,7 @@ from dfc.games.dialogue.words import stem
 from dfc.games.game import Common, Outcome
 from dfc.games.parsing import spoken
 from dfc.games.rng import GameRng
-from dfc.games.task import count_of, distinct_tasks
+from dfc.games.task import DistinctTasks, count_of, distinct_tasks
 
 GIVER, GUESSER = 0, 1
 OWN, OPPONENT, NEUTRAL, ASSASSIN = "own", "opponent", "neutral", "assassin"
@@ -88,7 +88,7 @@ def _groups_of(word: str) -> tuple[str, ...]:
 
 
 @functools.cache
-def _boards() -> dict[str, tuple[tuple[tuple[str, str], ...], ...]]:
+def _boards() -> DistinctTasks[tuple[tuple[str, str], ...]]:
     sizes = {split: size * len(EXPERIMENTS) for split, size in _SIZES.items()}
     return distinct_tasks("Codenames", sizes, _board_of)
 
@@ -202,7 +202,7 @@ class Codenames(DialogueGame):
     def _set_up(self, rng: GameRng) -> None:
         del rng  # the task's number decides
         found = self._from_file()
-        self.kinds = dict(_boards()[self.split][self.task] if found is None else found.fields["kinds"])
+        self.kinds = dict(_boards().of(self.split, self.task) if found is None else found.fields["kinds"])
         self.revealed, self.clue, self.targets = [], "", []
         self._tell(GIVER, self._words())
 

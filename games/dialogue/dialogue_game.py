@@ -54,6 +54,9 @@ class DialogueGame(Task):
     A file of instances (`instances`) takes the place of this package's own ones: they are the tasks of `split`,
     whichever that is, in the file's order.
 
+    ``split="fresh"`` deals every seed a task of its own (`dfc.games.task.FRESH`), for players that shall know the rules
+    and words of a game and none of its tasks.
+
     A subclass sets `tags` and `player_roles`, and implements `_set_up`, `_rules`, `_play`, `legal_actions`, `_quality`,
     `_position` and `_set_position`; `_from_file` gives it the task's instance of the file. `_play` counts rounds with
     `_next_round`. For a single player it sets `seats = 1` and `team = False`; where a role replies otherwise in another
@@ -68,6 +71,7 @@ class DialogueGame(Task):
     team: ClassVar[bool] = True
     open_actions: ClassVar[bool] = True
     has_quality: ClassVar[bool] = True
+    has_fresh: ClassVar[bool] = True
     free_layout: ClassVar[bool] = True
     default_allowances: ClassVar[tuple[int, int]] = (0, 0)
     # What a reply of each seat begins with, e.g. ("CLUE:", "GUESS:").

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from dfc.games.rng import GameRng, derive_seed
+from dfc.games.task import FRESH
 
 Grid = tuple[str, ...]
 _Item = TypeVar("_Item")
@@ -229,10 +230,11 @@ def split_of(grid: Grid) -> str:
 
 
 def draw_of(split: str, kind: str, rng: GameRng) -> Grid:
-    """Returns the next grid of a kind from a stream that belongs to a split."""
+    """Returns the next grid of a kind from a stream that belongs to a split; fresh ones are of ``train``."""
+    own = "train" if split == FRESH else split
     while True:
         grid = GENERATORS[kind](rng)
-        if split_of(grid) == split:
+        if split_of(grid) == own:
             return grid
 
 
@@ -241,11 +243,12 @@ def changed(grid: Grid, number: int, split: str, rng: GameRng) -> Grid | None:
 
     None where none was found in `_TRIES` draws: about one test grid in 260 has no neighbour by one cell in its split.
     """
+    own = "train" if split == FRESH else split
     for _ in range(_TRIES):
         new = grid
         for row, column in _some(CELLS, number, rng):
             new = with_cells(new, [(row, column)], "X" if grid[row][column] == EMPTY else EMPTY)
-        if split_of(new) == split:
+        if split_of(new) == own:
             return new
     return None
 

@@ -12,7 +12,7 @@ from dfc.games.dialogue.dialogue_game import DialogueGame, after_tag, tagged
 from dfc.games.dialogue.words import STOP_WORDS, bare, stem
 from dfc.games.game import Common, Outcome
 from dfc.games.rng import GameRng, derive_seed
-from dfc.games.task import dealt
+from dfc.games.task import FRESH, dealt
 
 GUESSER, ANSWERER = 0, 1
 QUESTION, GUESS, ANSWER = "QUESTION:", "GUESS:", "ANSWER:"
@@ -140,6 +140,25 @@ def instances(split: str) -> tuple[Instance, ...]:
     return tuple(found)
 
 
+@functools.cache
+def _candidates_of_splits() -> frozenset[frozenset[str]]:
+    return frozenset(frozenset(task.candidates) for split in _SIZES for task in instances(split))
+
+
+def _fresh_instance(number: int) -> Instance:
+    """Returns any word of the table among candidates that no task of a split has; bounds are kept as there."""
+    which = number % len(EXPERIMENTS)
+    kind, level = KINDS[which // len(LEVELS)], LEVELS[which % len(LEVELS)]
+    rng = GameRng(derive_seed("fresh task", "GuessWhat", number))
+    words = [word for words in categories(kind).values() for word in words]
+    while True:
+        target = words[rng.randrange(len(words))]
+        candidates = _candidates(kind, level, target, rng)
+        shown = frozenset(candidates)
+        if shown not in _candidates_of_splits() and questions_needed(shown) < BOUNDS[level]:
+            return Instance(candidates, target, EXPERIMENTS[which])
+
+
 def _candidates(kind: str, level: int, target: str, rng: GameRng) -> tuple[str, ...]:
     own = next(name for name, words in categories(kind).items() if target in words)
     names = [own, *_some([name for name in categories(kind) if name != own], _CATEGORIES[level] - 1, rng)]
@@ -233,7 +252,7 @@ class GuessWhat(DialogueGame):
         del rng  # the task's number decides
         found = self._from_file()
         if found is None:
-            self.instance = instances(self.split)[self.task]
+            self.instance = _fresh_instance(self.task) if self.split == FRESH else instances(self.split)[self.task]
         else:  # the name of an experiment ends in its level there as well
             self.instance = Instance(experiment=found.experiment, **found.fields)
         self.questions, self.answers, self.guess = [], [], ""

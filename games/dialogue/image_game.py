@@ -9,7 +9,7 @@ from dfc.games.dialogue.grids import BLANK, CELLS, EMPTY, Grid, draw_of, f1, rea
 from dfc.games.game import Common, Outcome
 from dfc.games.parsing import spoken
 from dfc.games.rng import GameRng
-from dfc.games.task import distinct_tasks
+from dfc.games.task import DistinctTasks, distinct_tasks
 
 GIVER, FOLLOWER = 0, 1
 EXPERIMENTS = ("compact", "random")
@@ -19,7 +19,7 @@ _WON = 99.0  # of 100, from which on a drawing has succeeded
 
 
 @functools.cache
-def targets() -> Mapping[str, tuple[Grid, ...]]:
+def targets() -> DistinctTasks[Grid]:
     """Returns the grids of all splits by task number; the experiments take turns."""
 
     def sample(rng: GameRng, split: str, number: int) -> tuple[Grid, Grid]:
@@ -92,7 +92,7 @@ class ImageGame(DialogueGame):
     def _set_up(self, rng: GameRng) -> None:
         del rng  # the task's number decides
         found = self._from_file()
-        self.target = targets()[self.split][self.task] if found is None else found.fields["target"]
+        self.target = targets().of(self.split, self.task) if found is None else found.fields["target"]
         self.commands, self.drawn = [], None
 
     def _rules(self, seat: int) -> str:

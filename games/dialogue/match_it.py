@@ -8,7 +8,7 @@ from dfc.games.dialogue.dialogue_game import DialogueGame
 from dfc.games.dialogue.grids import GENERATORS, SIZE, Grid, agreeing, changed, draw_of, text_of
 from dfc.games.game import Common, Outcome
 from dfc.games.rng import GameRng
-from dfc.games.task import count_of, distinct_tasks
+from dfc.games.task import DistinctTasks, count_of, distinct_tasks
 
 DESCRIPTION, QUESTION, ANSWER, DECISION = "DESCRIPTION:", "QUESTION:", "ANSWER:", "DECISION:"
 SAME, DIFFERENT = "same grid", "different grids"
@@ -20,7 +20,7 @@ _KINDS = tuple(kind for kind in GENERATORS if kind not in ("compact", "random"))
 
 
 @functools.cache
-def pairs() -> Mapping[str, tuple[tuple[Grid, Grid], ...]]:
+def pairs() -> DistinctTasks[tuple[Grid, Grid]]:
     """Returns the pairs of grids of all splits by task number; no two tasks have the same first grid."""
 
     def sample(rng: GameRng, split: str, number: int) -> tuple[tuple[Grid, Grid], Grid | None]:
@@ -103,7 +103,7 @@ class MatchIt(DialogueGame):
     def _set_up(self, rng: GameRng) -> None:
         del rng  # the task's number decides
         found = self._from_file()
-        self.grids = pairs()[self.split][self.task] if found is None else found.fields["grids"]
+        self.grids = pairs().of(self.split, self.task) if found is None else found.fields["grids"]
         self.said = []
 
     def _rules(self, seat: int) -> str:

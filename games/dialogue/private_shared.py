@@ -13,7 +13,7 @@ from dfc.games.dialogue.dialogue_game import DialogueGame, after_tag
 from dfc.games.game import Common, Outcome
 from dfc.games.parsing import spoken
 from dfc.games.rng import GameRng
-from dfc.games.task import distinct_tasks
+from dfc.games.task import DistinctTasks, distinct_tasks
 
 ANSWERER = 0
 SLOTS = 5  # of a form: as many questions, and as many probes before the first and after every one
@@ -56,7 +56,7 @@ def table() -> dict[str, Any]:
 
 
 @functools.cache
-def _forms() -> dict[str, tuple[Form, ...]]:
+def _forms() -> DistinctTasks[Form]:
     sizes = {split: size * len(table()) for split, size in _SIZES.items()}
     return distinct_tasks("PrivateShared", sizes, _form_of)
 
@@ -235,7 +235,7 @@ class PrivateShared(DialogueGame):
 
     def _task_form(self) -> Form:
         found = self._from_file()
-        return _forms()[self.split][max(0, self.task)] if found is None else _form_of_file(found)
+        return _forms().of(self.split, max(0, self.task)) if found is None else _form_of_file(found)
 
     def _set_up(self, rng: GameRng) -> None:
         del rng  # the task's number decides

@@ -11,7 +11,7 @@ from dfc.games.dialogue.grids import EMPTY, SIZE, Grid, agreeing, draw_of, text_
 from dfc.games.game import Common, Outcome
 from dfc.games.parsing import spoken
 from dfc.games.rng import GameRng
-from dfc.games.task import distinct_tasks
+from dfc.games.task import DistinctTasks, distinct_tasks
 
 GIVER, FOLLOWER = 0, 1
 EXPERIMENTS = ("rows", "columns", "diagonals", "letters", "shapes")
@@ -39,7 +39,7 @@ class Triple:
 
 
 @functools.cache
-def triples() -> Mapping[str, tuple[Triple, ...]]:
+def triples() -> DistinctTasks[Triple]:
     """Returns the tasks of all splits; the experiments take turns, and no two tasks have the same target."""
     orders = tuple(itertools.permutations(range(len(NAMES))))
 
@@ -115,7 +115,7 @@ class ReferenceGame(DialogueGame):
     def _set_up(self, rng: GameRng) -> None:
         del rng  # the task's number decides
         found = self._from_file()
-        triple = triples()[self.split][self.task] if found is None else Triple(**found.fields)
+        triple = triples().of(self.split, self.task) if found is None else Triple(**found.fields)
         self.grids, self.order = triple.grids, triple.order
         self.expression = self.answer = ""
 

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Unpack
 from dfc.games.dialogue.dialogue_game import DialogueGame
 from dfc.games.dialogue.words import bare, stem, stems
 from dfc.games.game import Common, Outcome
-from dfc.games.rng import GameRng
-from dfc.games.task import dealt
+from dfc.games.rng import GameRng, derive_seed
+from dfc.games.task import FRESH, dealt
 
 DESCRIBER, GUESSER = 0, 1
 EXPERIMENTS = ("high", "medium", "low")
@@ -57,6 +57,22 @@ def entries(split: str) -> tuple[Entry, ...]:
         for experiment in EXPERIMENTS
     ]
     return tuple(named[target] for targets in zip(*lists, strict=True) for target in targets)
+
+
+def _fresh_entry(number: int) -> Entry:
+    """Returns a word of any split with three other taboo words, drawn from the six that the table has beside it.
+
+    A guess needs words, and there is one table of them: fresh are the words that must not be used, not the target.
+    """
+    experiment = EXPERIMENTS[number % len(EXPERIMENTS)]
+    rng = GameRng(derive_seed("fresh task", "Taboo", number))
+    known = [entry for entry in table() if entry.experiment == experiment]
+    entry = known[rng.randrange(len(known))]
+    while True:
+        beside = [*entry.taboo, *entry.hints]
+        taboo = tuple(beside.pop(rng.randrange(len(beside))) for _ in entry.taboo)
+        if set(taboo) not in (set(entry.taboo), set(entry.hints)):  # of the hints one at least can still be said
+            return Entry(entry.target, taboo, tuple(beside), experiment)
 
 
 @functools.cache
@@ -126,7 +142,7 @@ class Taboo(DialogueGame):
         del rng  # the task's number decides
         found = self._from_file()
         if found is None:
-            entry = entries(self.split)[self.task]
+            entry = _fresh_entry(self.task) if self.split == FRESH else entries(self.split)[self.task]
             self.target, self.taboo = entry.target, entry.taboo
         else:
             self.target, self.taboo = found.fields["target"], found.fields["taboo"]

@@ -12,7 +12,7 @@ from dfc.games.dialogue.maps import BACK, STEPS, RoomMap, descriptions, distance
 from dfc.games.game import Common, Outcome
 from dfc.games.parsing import spoken
 from dfc.games.rng import GameRng
-from dfc.games.task import distinct_tasks
+from dfc.games.task import DistinctTasks, distinct_tasks
 
 DONE = "DONE"
 _SPOKEN = re.compile(rf"(?:go: ?({'|'.join(STEPS)})|done)\.?", re.IGNORECASE | re.ASCII)
@@ -80,7 +80,7 @@ class TextMap(DialogueGame):
 
     @classmethod
     @functools.cache
-    def maps(cls) -> dict[str, tuple[RoomMap, ...]]:
+    def maps(cls) -> DistinctTasks[RoomMap]:
         """Returns the maps of all splits by task number; the experiments take turns."""
         return distinct_tasks(cls.__name__, cls.splits, cls._drawn_map)
 
@@ -117,7 +117,7 @@ class TextMap(DialogueGame):
     def _set_up(self, rng: GameRng) -> None:
         del rng  # the task's number decides
         found = self._from_file()
-        self.map = self.maps()[self.split][self.task] if found is None else found.fields["map"]
+        self.map = self.maps().of(self.split, self.task) if found is None else found.fields["map"]
         self.path = [self.map.start]
         self._tell(0, self._room())
 

@@ -11,8 +11,8 @@ from dfc.games.dialogue.dialogue_game import LONGEST, DialogueGame
 from dfc.games.game import Common, Outcome
 from dfc.games.paprika.wordle import ABSENT, ELSEWHERE, IN_PLACE, marks, words
 from dfc.games.parsing import spoken
-from dfc.games.rng import GameRng
-from dfc.games.task import count_of, dealt
+from dfc.games.rng import GameRng, derive_seed
+from dfc.games.task import FRESH, count_of, dealt
 
 GUESSER, CRITIC = 0, 1
 LENGTH = 5
@@ -51,6 +51,17 @@ def targets(split: str) -> tuple[str, ...]:
         for experiment in EXPERIMENTS
     }
     return tuple(next(lists[_ROTATION[task % len(_ROTATION)]]) for task in range(_SIZES[split]))
+
+
+@functools.cache
+def _other_words() -> tuple[str, ...]:
+    known = {word for table in clues().values() for word in table}
+    return tuple(sorted(allowed() - known))
+
+
+def _fresh_target(number: int) -> str:
+    """Returns a word that may be guessed and is a task of no split."""
+    return _other_words()[GameRng(derive_seed("fresh task", "ClemWordle", number)).randrange(len(_other_words()))]
 
 
 @functools.cache
@@ -151,7 +162,10 @@ class ClemWordle(DialogueGame):
     def _set_up(self, rng: GameRng) -> None:
         del rng  # the task's number decides
         found = self._from_file()
-        self.target = targets(self.split)[self.task] if found is None else found.fields["target"]
+        if found is None:
+            self.target = _fresh_target(self.task) if self.split == FRESH else targets(self.split)[self.task]
+        else:
+            self.target = found.fields["target"]
         self.turns = []
 
     # ---- texts ----------------------------------------------------------------------------------------------------
@@ -278,7 +292,12 @@ class ClemWordleWithClue(ClemWordle):
     def _set_up(self, rng: GameRng) -> None:
         super()._set_up(rng)
         found = self._from_file()
-        self.clue = clues()[self.experiment][self.target] if found is None else found.fields["clue"]
+        if found is not None:
+            self.clue = found.fields["clue"]
+        elif self.split == FRESH:  # the table has clues to the words of the splits only
+            self.clue = f"Between {self.target[0]} and {self.target[-1]}"
+        else:
+            self.clue = clues()[self.experiment][self.target]
 
     def _given(self) -> tuple[str, ...]:
         return (f"A clue to the word: {self.clue}",)
