@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 
-from dfc import multihost
 from dfc.config import BuildData
 from dfc.data import preference_pairs
+from dfc.data.built_rows import build_once
 from dfc.data.collection import parts_folder
 from dfc.data.preference_pairs import PAIRS_FILE, SFT_FILE
 from dfc.data.rows import DATA_FOLDER, TABLES
@@ -31,21 +31,7 @@ from dfc.runs.stop_signals import Stop
 def run(config: BuildData, folder: RunFolder, stop: Stop) -> None:
     """Runs the recipe; a finished run is shown, and nothing is built again."""
     del stop  # it takes minutes at most, and starts again
-    if multihost.broadcast(folder.finished.exists()):
-        print(f"{folder.path} holds this run, finished", flush=True)  # noqa: T201 - why nothing happens
-        _show(folder)
-        return
-
-    def build() -> None:
-        try:
-            _build(config, folder)
-        except OSError as error:
-            why = error.strerror or error
-            raise DatasetError(f"{folder.path}: cannot be written to: {why}; free space is needed there") from error
-
-    multihost.on_all_hosts(lambda: build() if folder.writes else None)
-    folder.finish()
-    _show(folder)
+    build_once(folder, lambda: _build(config, folder))
 
 
 def _build(config: BuildData, folder: RunFolder) -> None:
@@ -128,10 +114,3 @@ def _refuse_nothing(trajectories: Path, statistics: tuple[GroupStatistics, ...],
         raise DatasetError("; ".join(f"{trajectories}: {lacking[file]}" for file in refused))
     for file, why in lacking.items():
         print(f"{file} has no row: {why}", flush=True)  # noqa: T201 - what is not there
-
-
-def _show(folder: RunFolder) -> None:
-    """Prints the tables and where to look."""
-    if folder.writes:
-        print((folder.path / TABLES).read_text(encoding="utf-8"))  # noqa: T201 - the result
-        print(f"rows: {folder.path / DATA_FOLDER}", flush=True)  # noqa: T201 - where to look

@@ -12,9 +12,9 @@ import collections
 import dataclasses
 from pathlib import Path
 
-from dfc import multihost
 from dfc.config import BuildDialogues
 from dfc.config.dialogues import WANTED, Wanted
+from dfc.data.built_rows import build_once
 from dfc.data.collection import parts_folder
 from dfc.data.conversations import Conversation, ConversationPair, SupervisedLayout, write_conversations, write_pairs
 from dfc.data.dialogue_rows import DialogueRows, Split, choose, is_wanted
@@ -38,21 +38,7 @@ _HINTS: dict[Wanted, str] = {
 def run(config: BuildDialogues, folder: RunFolder, stop: Stop) -> None:
     """Runs the recipe; a finished run is shown, and nothing is built again."""
     del stop  # it takes minutes at most, and starts again
-    if multihost.broadcast(folder.finished.exists()):
-        print(f"{folder.path} holds this run, finished", flush=True)  # noqa: T201 - why nothing happens
-        _show(folder)
-        return
-
-    def build() -> None:
-        try:
-            _build(config, folder)
-        except OSError as error:
-            why = error.strerror or error
-            raise DatasetError(f"{folder.path}: cannot be written to: {why}; free space is needed there") from error
-
-    multihost.on_all_hosts(lambda: build() if folder.writes else None)
-    folder.finish()
-    _show(folder)
+    build_once(folder, lambda: _build(config, folder))
 
 
 def _build(config: BuildDialogues, folder: RunFolder) -> None:
@@ -145,10 +131,3 @@ def _refuse_nothing(config: BuildDialogues, rows: DialogueRows) -> None:
             )
     if found:
         raise DatasetError(f"{', '.join(config.sources)}: {'; '.join(found)}")
-
-
-def _show(folder: RunFolder) -> None:
-    """Prints the tables and where to look."""
-    if folder.writes:
-        print((folder.path / TABLES).read_text(encoding="utf-8"))  # noqa: T201 - the result
-        print(f"rows: {folder.path / DATA_FOLDER}", flush=True)  # noqa: T201 - where to look

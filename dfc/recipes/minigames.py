@@ -5,32 +5,20 @@
 No model is read and nothing is played. With several processes the first one does it.
 """
 
-from dfc import multihost
 from dfc.config import Minigames
 from dfc.data import minigames
+from dfc.data.built_rows import build_once
 from dfc.data.conversations import write_conversations
 from dfc.data.rows import DATA_FOLDER, minigames_file
-from dfc.data.trajectory_files import DatasetError
 from dfc.errors import ConfigError
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
 
 
 def run(config: Minigames, folder: RunFolder, stop: Stop) -> None:
-    """Runs the recipe; a finished run is shown, and nothing is made again."""
+    """Runs the recipe; a finished run is shown, and nothing is built again."""
     del stop  # it takes seconds, and starts again
-
-    def make() -> None:
-        try:
-            _make(config, folder)
-        except OSError as error:
-            why = error.strerror or error
-            raise DatasetError(f"{folder.path}: cannot be written to: {why}; free space is needed there") from error
-
-    if not multihost.broadcast(folder.finished.exists()):
-        multihost.on_all_hosts(lambda: make() if folder.writes else None)
-        folder.finish()
-    print(f"rows: {folder.path / DATA_FOLDER}", flush=True)  # noqa: T201 - where to look
+    build_once(folder, lambda: _make(config, folder))
 
 
 def _make(config: Minigames, folder: RunFolder) -> None:
