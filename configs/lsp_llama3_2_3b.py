@@ -2,8 +2,7 @@
 
 Paper: Language Self-Play (arXiv 2509.07414), sections 3 and 5, appendix C: 8 queries, beta 0.05, rate 3e-6, batch 4
   with 2 accumulated, up to 1,500 iterations shown. Not stated: the answers to a query, alpha_Ch, lengths, temperature,
-  optimizer, the weight of self-reward. Its reward is a preference model, which is not wired in yet: set
-  reward.function to one of your own, or train on the families whose truth follows from the query.
+  optimizer, the weight of self-reward. Its reward is a preference model, computed beside the policy.
 Command: python -m dfc.launch --config=configs/lsp_llama3_2_3b.py
 Hardware: not run yet; asked of python -m dfc.launch.fit before any run.
 Time: not measured.
@@ -14,11 +13,13 @@ Variant: --config.method=lsp_zero without self-reward; --config.method=data --co
 """
 
 from dfc.config import (
+    AnswerRewardConfig,
     BatchConfig,
     LanguageSelfPlay,
     MeshConfig,
     ModelConfig,
     OptimizerConfig,
+    PreferenceRewardConfig,
     SelfPlayRolloutConfig,
 )
 
@@ -36,6 +37,12 @@ def get_config() -> LanguageSelfPlay:
         kl_coefficient=0.05,
         rollout=SelfPlayRolloutConfig(
             slots=64, max_length=4096, max_query_length=512, max_answer_length=1024, max_judgement_length=512
+        ),
+        reward=AnswerRewardConfig(
+            sources={"preference": 1.0},
+            preference=PreferenceRewardConfig(
+                path="Skywork/Skywork-Reward-V2-Llama-3.2-3B", dtype="bfloat16", row_length=4096
+            ),
         ),
         optimizer=OptimizerConfig(learning_rate=3e-6),
         batch=BatchConfig(row_length=4096, micro_batch_rows=8),

@@ -62,6 +62,7 @@ from dfc.config import (
     PlayingRun,
     Playpen,
     Preference,
+    PreferenceRewardConfig,
     QueryTask,
     RlRun,
     RolloutConfig,
@@ -74,6 +75,7 @@ from dfc.config import (
     TaskCurriculum,
     TinyPlayer,
     TrainingRun,
+    WatchConfig,
 )
 from dfc.config.playpen import STAGES as PLAYPEN_STAGES
 from dfc.config.playpen import DialogueCollectionConfig, TeacherGrpoConfig
@@ -436,6 +438,10 @@ def values():
         "*function": ("observed:reward_of_ones_own",),
         "*text": ("observed:reward_of_a_text",),
         "reward.families": (("add_digits",),),
+        "reward.sources": ({"function": 1.0, "formats": 0.5},),
+        "reward.preference.path": ("another",),
+        "reward.formats": (({"kind": "letter", "text": "[", "at_least": 1},),),
+        "watch.probe_data": (queries(9),),
         "tasks.NAME.task": ("other",),
         "tasks.NAME.template": ("[{one}]",),
         "challenger.prompt": ("{task}: {template}",),
@@ -485,6 +491,15 @@ def _thinking(base):
     rollout = dataclasses.replace(base.rollout, prompt="think", max_length=1024)
     rows_ = {"batch": BatchConfig(row_length=2048, micro_batch_rows=8)} if isinstance(base, TrainingRun) else {}
     return dataclasses.replace(base, rollout=rollout, **rows_)
+
+
+_FORMATS = AnswerRewardConfig(
+    sources={"function": 1.0, "formats": 1.0}, function="observed:reward_of_answers", formats=({"kind": "json"},)
+)
+_PREFERENCES = AnswerRewardConfig(
+    sources={"preference": 1.0}, preference=PreferenceRewardConfig(path="one", row_length=2048)
+)
+_REFERENCES = AnswerRewardConfig(sources={"references": 1.0})
 
 
 @functools.cache
@@ -565,6 +580,11 @@ def instead():
             _of(TaskCurriculum, collect=TaskCollectionConfig(tasks=2), evaluate_tasks=EvaluateTasksConfig(first=5)),
         ),
         (("tasks.",), _of(LanguageSelfPlay)),
+        (("reward.sources",), _of(LanguageSelfPlay, reward=_FORMATS)),
+        (("reward.formats",), _of(LanguageSelfPlay, reward=_FORMATS)),
+        (("reward.preference.",), _of(LanguageSelfPlay, reward=_PREFERENCES)),
+        (("reward.checking.",), _of(LanguageSelfPlay, method="data", data=questions(), reward=_REFERENCES)),
+        (("watch.probe",), _of(LanguageSelfPlay, watch=WatchConfig(probe_data=queries(8)))),
         (("data",), _of(LanguageSelfPlay, method="data", data=queries())),
         (("adapter.",), _of(LanguageSelfPlay, adapter=AdapterConfig(rank=2))),
         (("reward.families", "watch.every", "watch.probes"), _of(LanguageSelfPlay, reward=AnswerRewardConfig())),

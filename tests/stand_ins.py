@@ -328,8 +328,9 @@ _MADE = {
     "dfc.recipes.collect.Watched": Shown,
     "dfc.training.export.save_policy": lambda tape, *given, **more: tape.add("policy", given[:2], more["lora"]),
     "dfc.report.tournament_page.write": lambda tape, *given: write_tables(tape, given[-1]),
-    "dfc.recipes.evaluate_answers.Mathematics": Scored,
-    "dfc.recipes.evaluate_answers.Programs": Scored,
+    "dfc.scoring.references.Mathematics": Scored,
+    "dfc.scoring.references.Programs": Scored,
+    "dfc.data.self_play_rewards.PreferenceModel": Scored,
     "dfc.report.answers_page.write": lambda tape, *given: write_tables(tape, answers_page.tables(given[2], 2)),
     "dfc.report.task_page.write": lambda tape, *given: write_tables(tape, task_page.tables(*given[2:4])),
 }

@@ -6,8 +6,9 @@ appendix C) stands in configs/lsp_llama3_2_3b.py; a field whose value the paper 
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
+from dfc.config.answers import CheckingConfig
 from dfc.config.ranges import Count, CountOrZero, Length, NotNegative, Positive, Range, SeveralCount
 from dfc.config.run import TrainingRun
 from dfc.config.sections import AdapterConfig, OptimizerConfig
@@ -66,18 +67,52 @@ class SelfRewardConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class AnswerRewardConfig:
-    """R(q, a), what an answer is worth.
+class PreferenceRewardConfig:
+    """A model of preferences that scores answers (`dfc.scoring.preference_model`).
 
     Attributes:
-      function: a function of one's own, ``FILE.py:NAME`` or ``module:NAME``: it takes a list of queries and a list of
-        their answers and returns a number for each, NaN where it has none; empty: 1 for the right answer to a query of
-        a family whose truth follows from the query (`dfc.self_play.families`), else 0.
-      families: those that count, by name; empty: all.
+      path: its folder, or ORG/NAME of the Hub (the paper: Skywork/Skywork-Reward-V2-Llama-3.2-3B).
+      dtype: of its weights and of what it computes.
+      row_length: tokens of a row; a longer conversation cannot be scored.
+      rows: computed in one call; a multiple of the mesh's data times fsdp devices.
     """
 
+    path: str = ""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    row_length: Length = 2048
+    rows: Count = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class AnswerRewardConfig:
+    """R(q, a), what an answer is worth: a sum over sources.
+
+    Attributes:
+      sources: source -> its weight in the sum; empty: ``function`` if one is named, else ``families``, of weight 1. An
+        answer that one of them cannot score counts nowhere. ``families``: 1 for the right answer to a query of a family
+        whose truth follows from the query (`dfc.self_play.families`), else 0. ``function``: of one's own.
+        ``preference``: the score of a model of preferences (the paper). ``formats``: the share of format checks that
+        the answer fulfils. ``references``, with method ``data`` only: 1 for the result, or for a program that passes
+        the tests, of the question in the file `data`.
+      function: a function of one's own, ``FILE.py:NAME`` or ``module:NAME``: it takes a list of queries and a list of
+        their answers and returns a number for each, NaN where it has none.
+      families: those that count, by name; empty: all.
+      preference: the model of preferences.
+      formats: format checks, objects such as ``{'kind': 'words', 'at_most': 50}`` (`dfc.scoring.formats`).
+      checking: what comparing one answer with its reference may take.
+    """
+
+    sources: Mapping[str, Positive] = dataclasses.field(default_factory=dict)
     function: str = ""
     families: tuple[str, ...] = ()
+    preference: PreferenceRewardConfig = PreferenceRewardConfig()
+    formats: tuple[Mapping[str, Any], ...] = ()
+    checking: CheckingConfig = CheckingConfig()
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """The weight of every source that is part of the sum."""
+        return self.sources or {"function" if self.function else "families": 1.0}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,12 +145,15 @@ class WatchConfig:
     """What is looked at while the model plays with itself; see `dfc.self_play.watch`.
 
     Attributes:
-      probes: fixed queries of families whose mean reward is measured, in equal numbers of every difficulty; 0: none.
+      probes: fixed queries whose mean reward is measured, at most; 0: none.
+      probe_data: a file of them, in the form of `LanguageSelfPlay.data`, whose first ones count; empty: queries of
+        families, in equal numbers of every difficulty, where these are a source of the reward, else none.
       every: iterations between two measurements.
       stop: end the run, saved, at the first alarm.
     """
 
     probes: CountOrZero = 64
+    probe_data: str = ""
     every: Count = 10
     stop: bool = False
 
@@ -135,7 +173,8 @@ class LanguageSelfPlay(TrainingRun, recipe="language_self_play"):
         ``published``, whose expected gradient is zero (`dfc.losses.lsp_solver_loss`).
       temperature: of sampling queries and answers; log-probabilities are taken at it (ours).
       tasks: name -> what queries are about; empty: whatever the Challenger thinks best.
-      data: a file of queries for the method ``data``: one a line, or, of JSON lines, under the key ``query``.
+      data: a file of queries for the method ``data``: one a line, or, of JSON lines, under the key ``query``; with the
+        source ``references`` a file of questions with their results or tests, in a layout of `dfc.data.questions`.
       challenger: how it learns.
       self_reward: the marks of method ``lsp``.
       reward: what an answer is worth.

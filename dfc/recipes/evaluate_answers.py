@@ -8,7 +8,6 @@ Resume: `dfc.data.episode_store`; an answer on record is neither sampled nor sco
 shows its results.
 """
 
-import contextlib
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ import numpy as np
 from dfc import multihost
 from dfc.config import EvaluateAnswers
 from dfc.data.episode_store import ROUNDS, EpisodeStore, Played
-from dfc.data.questions import Kind, Question, read_questions
+from dfc.data.questions import Question, read_questions
 from dfc.data.trajectory_files import DatasetError
 from dfc.errors import ConfigError
 from dfc.evaluation import answers
@@ -40,10 +39,8 @@ from dfc.runs import players_on_record
 from dfc.runs.progress import Progress
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
-from dfc.scoring.mathematics import Mathematics
-from dfc.scoring.programs import Programs, ProgramTests
-from dfc.scoring.sandbox import Limits
-from dfc.scoring.scorer import Scorer
+from dfc.scoring.programs import ProgramTests
+from dfc.scoring.references import References
 
 _KEPT_ANSWER = 20_000  # characters of an answer that a record holds
 
@@ -56,7 +53,6 @@ class _Asked(NamedTuple):
     question: int
     sample: int
     query: str
-    kind: Kind
 
     @property
     def key(self) -> Key:
@@ -149,7 +145,7 @@ def _read(config: EvaluateAnswers) -> dict[str, list[Question]]:
 def _asked(config: EvaluateAnswers, spec: PlayerSpec, sets: Mapping[str, Sequence[Question]]) -> dict[Key, _Asked]:
     """Returns the answers of a policy by their keys; those to one question follow each other."""
     every = (
-        _Asked(spec.name, name, number, sample, question.query, question.kind)
+        _Asked(spec.name, name, number, sample, question.query)
         for name, questions in sets.items()
         for number, question in enumerate(questions)
         for sample in range(config.samples)
@@ -269,33 +265,16 @@ class _Scorers:
     """
 
     def __init__(self, config: EvaluateAnswers, sets: Mapping[str, Sequence[Question]]) -> None:
-        checking = config.checking
-        results: dict[str, str] = {}
-        tests: dict[str, ProgramTests] = {}
-        problems = []
-        for name, questions in sets.items():
-            for question in questions:
-                known: Mapping[str, object] = results if question.kind == "mathematics" else tests
-                if known.get(question.query, question.reference) != question.reference:
-                    problems.append(f"questions.{name}: another file asks {question.query[:80]!r} with another result")
-                if isinstance(question.reference, ProgramTests):
-                    tests[question.query] = question.reference
-                else:
-                    results[question.query] = question.reference
+        known: dict[str, str | ProgramTests] = {}
+        problems = [
+            f"questions.{name}: another file asks {question.query[:80]!r} with another result"
+            for name, questions in sets.items()
+            for question in questions
+            if known.setdefault(question.query, question.reference) != question.reference
+        ]
         if problems:
             raise ConfigError(problems)
-        limits = Limits(
-            wall_seconds=checking.program_seconds,
-            cpu_seconds=checking.program_cpu_seconds,
-            memory=checking.program_memory,
-        )
-        self._open = contextlib.ExitStack()
-        self._by_kind: dict[Kind, Scorer] = {}
-        if results:
-            mathematics = Mathematics(results, seconds=checking.math_seconds, workers=checking.workers)
-            self._by_kind["mathematics"] = self._open.enter_context(mathematics)
-        if tests:
-            self._by_kind["programs"] = Programs(tests, limits, checking.workers)
+        self._references = References(known, config.checking)
 
     def __enter__(self) -> Self:
         return self
@@ -303,7 +282,7 @@ class _Scorers:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._open.close()
+        self._references.__exit__(kind, error, traceback)
 
     def score(self, asked: Sequence[_Asked], texts: Sequence[str]) -> list[tuple[float | None, str]]:
         """Returns value and verdict of each answer; one process scores, and all know."""
@@ -311,10 +290,8 @@ class _Scorers:
         return [(value, verdict) for value, verdict in multihost.broadcast(found)]
 
     def _scored(self, asked: Sequence[_Asked], texts: Sequence[str]) -> list[tuple[float | None, str]]:
-        found: dict[int, tuple[float | None, str]] = {}
-        for kind, scorer in self._by_kind.items():
-            places = [place for place, one in enumerate(asked) if one.kind == kind]
-            scores = scorer([asked[place].query for place in places], [texts[place] for place in places])
-            for place, value, known, verdict in zip(places, scores.values, scores.mask, scores.verdicts, strict=True):
-                found[place] = (float(value) if known else None, verdict)
-        return [found[place] for place in range(len(asked))]
+        found = self._references([one.query for one in asked], texts)
+        return [
+            (float(value) if known else None, verdict)
+            for value, known, verdict in zip(found.values, found.mask, found.verdicts, strict=True)
+        ]

@@ -22,25 +22,23 @@ without the stop. A stop does not wait for the end of an iteration: what was sam
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
 from dfc import multihost
 from dfc.config import SamplingConfig
 from dfc.config.self_play import LanguageSelfPlay, QueryTask
+from dfc.data.self_play_rewards import KnownQueries, make_reward
 from dfc.errors import ConfigError, DivergenceError, Interrupted
-from dfc.games import functions
 from dfc.games.rng import derive_seed
 from dfc.report import watched
-from dfc.rollout.self_play import Reply, Roles
+from dfc.rollout.self_play import Reply
 from dfc.rollout.workers import PolicyWeights
 from dfc.runs.metrics import IterationRecord
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
-from dfc.scoring.scorer import Scorer, Scores, ScoringError
-from dfc.self_play import families, hygiene, prompts, query_files, self_reward
-from dfc.self_play.family_scores import FamiliesScorer
+from dfc.scoring.scorer import Scorer
+from dfc.self_play import hygiene, prompts, query_files, self_reward
 from dfc.self_play.roles import earned
 from dfc.training import self_play as learning
 from dfc.training.self_play_records import (
@@ -60,8 +58,15 @@ def run(config: LanguageSelfPlay, folder: RunFolder, stop: Stop) -> None:
     if multihost.broadcast(folder.finished.exists()):
         watched.show_finished(folder)
         return
-    play = Play.open(config, folder, stop, learning.make_losses(config), _scorer(config))
-    play.data = _data(config, play.roles)
+    known = KnownQueries.read(config)
+    with make_reward(config, known.references) as reward:  # before the policy: what is missing shows at once
+        _train(config, folder, stop, known, reward)
+
+
+def _train(config: LanguageSelfPlay, folder: RunFolder, stop: Stop, known: KnownQueries, reward: Scorer) -> None:
+    play = Play.open(config, folder, stop, learning.make_losses(config), reward)
+    play.data, play.probes = known.queries, known.probes
+    _refuse_long(play)
     state = play.restore()
     if state.iteration == 0 and play.saved is None:
         play.save(state)
@@ -87,13 +92,9 @@ def run(config: LanguageSelfPlay, folder: RunFolder, stop: Stop) -> None:
 # ---- what it begins with ---------------------------------------------------------------------------------------------
 
 
-def _data(config: LanguageSelfPlay, roles: Roles) -> list[str]:
-    """Returns the queries of the file.
-
-    Raises:
-      ConfigError: it cannot be used, or one leaves no room for its answer; or a prompt of the Challenger's does not.
-    """
-    own = config.rollout
+def _refuse_long(play: Play) -> None:
+    """Raises a `ConfigError` if a prompt of the Challenger's, or a query of a file, leaves no room for what follows."""
+    config, roles, own = play.config, play.roles, play.config.rollout
     if config.method != "data":
         for name, task in (config.tasks or {"": QueryTask()}).items():
             prompt = roles.prompt(prompts.challenger_prompt(task.task, task.template, config.challenger.prompt))
@@ -101,33 +102,15 @@ def _data(config: LanguageSelfPlay, roles: Roles) -> list[str]:
                 what = f"the prompt of task {name!r} has {len(prompt)} tokens, which leaves no room for a query of"
                 hint = f"{own.max_query_length}; raise it, or set a shorter challenger.prompt"
                 raise ConfigError([f"rollout.max_length={own.max_length}: {what} {hint}"])
-        return []
-    queries = query_files.read(Path(config.data).expanduser())
-    for number, query in enumerate(queries, start=1):
-        if not roles.fits(roles.prompt(query), own.max_answer_length):
-            what = f"leaves no room for an answer of {own.max_answer_length} tokens in rollout.max_length"
-            hint = "raise it, or shorten the query"
-            raise ConfigError([f"data={config.data!r}, query {number}: {what}={own.max_length}; {hint}"])
-    return queries
-
-
-def _scorer(config: LanguageSelfPlay) -> Scorer:
-    """Returns R. Other sources (`dfc.scoring`) have the same form and go here."""
-    function = functions.named(config.reward.function)
-    if function is None:
-        return FamiliesScorer(config.reward.families or tuple(families.FAMILIES))
-
-    def score(queries: Sequence[str], answers: Sequence[str]) -> Scores:
-        values = np.asarray(function(list(queries), list(answers)), np.float32)
-        if values.shape != (len(answers),):
-            raise ScoringError(
-                f"reward.function={config.reward.function!r}: expected a number for each of {len(answers)} answers, "
-                f"got an array {list(values.shape)}"
-            )
-        mask = np.isfinite(values)
-        return Scores(np.where(mask, values, 0), mask)
-
-    return score
+    for key, file, queries in (
+        ("data", config.data, play.data),
+        ("watch.probe_data", config.watch.probe_data, play.probes),
+    ):
+        for number, query in enumerate(queries, start=1):
+            if not roles.fits(roles.prompt(query), own.max_answer_length):
+                what = f"leaves no room for an answer of {own.max_answer_length} tokens in rollout.max_length"
+                hint = "raise it, or shorten the query"
+                raise ConfigError([f"{key}={file!r}, query {number}: {what}={own.max_length}; {hint}"])
 
 
 # ---- queries ---------------------------------------------------------------------------------------------------------
@@ -182,14 +165,16 @@ def _answers(play: Play, queries: Sequence[str], iteration: int, asked: np.ndarr
     return [of.get(place, []) for place in range(len(queries))]
 
 
-def _rewards(play: Play, queries: Sequence[str], answers: Sequence[Sequence[Reply]]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns R and which answers were scored, both [N, G]; nothing where a query was not answered."""
+def _rewards(
+    play: Play, queries: Sequence[str], answers: Sequence[Sequence[Reply]]
+) -> tuple[np.ndarray, np.ndarray, dict[str, float]]:
+    """Returns R and which answers were scored, both [N, G], and what else is to be seen of R."""
     pairs = [(i, j) for i, group in enumerate(answers) for j in range(len(group))]
     scores = play.score([queries[i] for i, _ in pairs], [answers[i][j].text for i, j in pairs])
     values, mask = np.zeros((2, len(queries), play.config.answers))
     for (i, j), value, counted in zip(pairs, scores.values.tolist(), scores.mask.tolist(), strict=True):
         values[i, j], mask[i, j] = value, counted
-    return values, mask.astype(bool)
+    return values, mask.astype(bool), {f"reward/{name}": mean for name, mean in scores.means.items()}
 
 
 def _marks(
@@ -290,14 +275,14 @@ def _sample(play: Play, state: State, memory: hygiene.Memory, clock: PhaseClock)
     answers = _answers(play, queries.texts, iteration, np.ones_like(queries.bad) if everyone else ~queries.bad)
     probed = _probe(play, iteration)
     clock.done("answers")
-    rewards, scored = _rewards(play, queries.texts, answers)
+    rewards, scored, sources = _rewards(play, queries.texts, answers)
     clock.done("reward")
     marks, mask, judged = np.zeros_like(rewards), scored, None
     if config.judges:
         marks, mask, judged = _marks(play, queries.texts, answers, scored, iteration)
         self_reward.refuse_silent(state.judged + len(judged.mask), state.marked + int(judged.mask.sum()), judged)
     clock.done("self_reward")
-    found = Sampled(queries, answers, probed, rewards, scored, marks, mask, judged)
+    found = Sampled(queries, answers, probed | sources, rewards, scored, marks, mask, judged)
     everything = [*found.told, *(sample for group in found.said for sample in group)]
     multihost.require_equal("samples", [(sample.token_ids, sample.mask) for sample in everything])
     return found
@@ -313,5 +298,5 @@ def _probe(play: Play, iteration: int) -> dict[str, float]:
         seed=lambda query, _: derive_seed("probe", play.config.seed, query),
         longest=play.config.rollout.max_answer_length,
     )
-    values = play.score(play.probes, [reply.text for (reply,) in found]).values
-    return {"probe_reward": float(values.mean())}
+    scores = play.score(play.probes, [reply.text for (reply,) in found])
+    return {"probe_reward": float(scores.values[scores.mask].mean())} if scores.mask.any() else {}

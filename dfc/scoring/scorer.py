@@ -25,12 +25,14 @@ class Scores:
         failed (no reference for the query, a judge that gave no verdict) nothing is known of the answer.
       counts: how often each thing happened, by its name, such as ``passed`` or ``time_limit``.
       verdicts: what happened to each answer, in the words of `counts`.
+      means: of a sum of several scorers, each one's mean value over the answers that it scored, by its name.
     """
 
     values: np.ndarray
     mask: np.ndarray
     counts: Mapping[str, int] = dataclasses.field(default_factory=dict)
     verdicts: tuple[str, ...] = ()
+    means: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 class Scorer(Protocol):

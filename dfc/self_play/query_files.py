@@ -11,28 +11,32 @@ _SHOWN = 5  # problems of a file
 _LONGEST = 100_000  # characters of a query
 
 
-def read(path: Path) -> list[str]:
+def read(path: Path, key: str = "data") -> list[str]:
     """Returns the queries of a file, in its order, white space at their ends removed.
 
     A file whose name ends with ``.jsonl`` has one JSON object a line, the query under ``query``; such as a run's own
     records of its queries. Any other has one query a line.
+
+    Args:
+      path: of the file.
+      key: the setting that names it, for errors.
 
     Raises:
       ConfigError: there is no such file, or a line is empty, too long or not of that form; names file and line.
     """
     try:
         if path.stat().st_size > _LARGEST:
-            raise ConfigError([f"data={str(path)!r}: has more than {_LARGEST} bytes; cut it"])
+            raise ConfigError([f"{key}={str(path)!r}: has more than {_LARGEST} bytes; cut it"])
         lines = path.read_bytes().decode("utf-8").removesuffix("\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError([f"data={str(path)!r}: cannot be read as UTF-8 text: {error_text(error)}"]) from None
+        raise ConfigError([f"{key}={str(path)!r}: cannot be read as UTF-8 text: {error_text(error)}"]) from None
     problems: list[str] = []
     queries: list[str] = []
     for number, line in enumerate(lines, start=1):
         query, problem = _query(line, json_lines=path.suffix == ".jsonl")
         queries.append(query)
         if problem and len(problems) < _SHOWN:
-            problems.append(f"data={str(path)!r}, line {number}: {problem}")
+            problems.append(f"{key}={str(path)!r}, line {number}: {problem}")
     if problems:
         raise ConfigError(problems)
     return queries

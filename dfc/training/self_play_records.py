@@ -45,14 +45,15 @@ class Sampled:
     """What an iteration sampled, and what of it was scored.
 
     Attributes:
-      queries: of the iteration. answers: to each, none where it was not asked. probed: what fixed queries gave.
+      queries: of the iteration. answers: to each, none where it was not asked.
+      also_seen: what fixed queries and parts of R gave.
       rewards: float64 [N, G], R. scored: bool, which answers it has values of. marks: float64 [N, G], R_Q.
       mask: bool [N, G], which answers count. judged: what the judge said; None where nobody was asked.
     """
 
     queries: Queries
     answers: list[list[Reply]]
-    probed: dict[str, float]
+    also_seen: dict[str, float]
     rewards: np.ndarray
     scored: np.ndarray
     marks: np.ndarray
@@ -142,7 +143,7 @@ def figures(play: Play, state: State, found: Sampled) -> dict[str, float]:
     texts = [[reply.text for reply in group] for group in found.answers]
     seen = watch.figures(queries.texts, queries.kinds, texts, found.rewards, found.mask, levels)
     play.alarms = state.watch.take(seen)
-    metrics = seen | found.probed
+    metrics = seen | found.also_seen
     metrics |= {f"bad_queries/{kind}": float(count) for kind, count in hygiene.counts(queries.kinds).items()}
     again = hygiene.duplicates_by_difficulty(queries.kinds, levels)
     metrics |= {f"duplicates/difficulty_{level}": float(count) for level, count in again.items()}

@@ -11,7 +11,6 @@ from dfc.checkpoint import Checkpointer
 from dfc.config import RolloutConfig, SamplingConfig
 from dfc.config.self_play import LanguageSelfPlay
 from dfc.errors import TrainingError
-from dfc.games.rng import derive_seed
 from dfc.models import huggingface
 from dfc.models.lora import LoraConfig
 from dfc.models.sharding import make_mesh
@@ -21,7 +20,7 @@ from dfc.rollout.trained_weights import lora_config
 from dfc.rollout.workers import PolicyWeights, load_tokenizer, make_decoding_mesh, make_engine
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
-from dfc.self_play import families, hygiene, watch
+from dfc.self_play import hygiene, watch
 from dfc.training import export
 from dfc.training.optimizer import make_optimizer
 from dfc.training.trainer import Trainer
@@ -69,7 +68,7 @@ class Play:
     first: Params
     reference_params: Params
     score: Callable[[Sequence[str], Sequence[str]], Any]
-    probes: list[str]
+    probes: list[str] = dataclasses.field(default_factory=list)
     data: list[str] = dataclasses.field(default_factory=list)
     alarms: list[str] = dataclasses.field(default_factory=list)
     saved: int | None = None
@@ -124,7 +123,6 @@ class Play:
         )
         first = trainer.initial_params(weights, config.seed)
         trainer.bound_growth(first)
-        names = config.reward.families or tuple(families.FAMILIES)
         return cls(
             config,
             folder,
@@ -137,9 +135,6 @@ class Play:
             first,
             trainer.frozen_params(weights),
             score,
-            []
-            if config.reward.function
-            else families.probe(names, config.watch.probes, derive_seed("probes", config.seed)),
         )
 
     @property

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from dfc.config.hub_names import is_hub_name
 from dfc.config.self_play import LanguageSelfPlay
 from dfc.games import functions
 from dfc.self_play.families import FAMILIES
@@ -30,15 +31,42 @@ def problems(config: LanguageSelfPlay) -> list[str]:
         found.append(f"data={config.data!r}: {what}")
     if config.adapter.base != "full" and config.adapter.rank == 0:
         found.append("adapter.base='nf4': quantized weights are not trained themselves; set adapter.rank above 0")
-    strangers = [name for name in config.reward.families if name not in FAMILIES]
-    if strangers or len(set(config.reward.families)) < len(config.reward.families):
-        found.append(f"reward.families={config.reward.families}: must be some of {', '.join(FAMILIES)}, each once")
+    return found + _reward_problems(config)
+
+
+_SOURCES = ("families", "function", "preference", "formats", "references")
+
+
+def _reward_problems(config: LanguageSelfPlay) -> list[str]:
+    own, found = config.reward, []
+    if strangers := [name for name in own.sources if name not in _SOURCES]:
+        found.append(f"reward.sources={dict(own.sources)}: {strangers[0]!r} is none of {', '.join(_SOURCES)}")
+    strangers = [name for name in own.families if name not in FAMILIES]
+    if strangers or len(set(own.families)) < len(own.families):
+        found.append(f"reward.families={own.families}: must be some of {', '.join(FAMILIES)}, each once")
     try:
-        functions.named(config.reward.function)
+        functions.named(own.function)
     except ValueError as error:
-        found.append(f"reward.function={config.reward.function!r}: {error}")
-    if config.reward.function and config.reward.families:
-        found.append("reward.families: must be left out with reward.function, which is the whole reward")
+        found.append(f"reward.function={own.function!r}: {error}")
+    settings = {"function": own.function, "preference.path": own.preference.path, "formats": own.formats}
+    for key, value in settings.items():
+        source = key.partition(".")[0]
+        if source in own.weights and not value:
+            found.append(f"reward.{key} is empty: must be given, since {source} is a source of the reward")
+        if source not in own.weights and value:
+            found.append(f"reward.{key}: would be ignored; add {source!r} with its weight to reward.sources")
+    if own.families and "families" not in own.weights:
+        found.append("reward.families: would be ignored, since families are no source of the reward; leave it out")
+    if "references" in own.weights and config.method != "data":
+        found.append(
+            f"reward.sources has references, and method={config.method!r}: a query that the Challenger invents has no "
+            "reference answer; take another source, or method='data'"
+        )
+    if own.preference.row_length < config.rollout.max_length and "preference" in own.weights:
+        found.append(
+            f"reward.preference.row_length={own.preference.row_length}: must be at least rollout.max_length="
+            f"{config.rollout.max_length}, so that every conversation can be scored"
+        )
     return found
 
 
@@ -63,7 +91,17 @@ def _prompt_problems(config: LanguageSelfPlay) -> list[str]:
 
 
 def path_problems(config: LanguageSelfPlay) -> list[str]:
-    """Returns whether the file of queries is missing."""
-    if not config.data or Path(config.data).expanduser().is_file():
-        return []
-    return [f"data={config.data!r}: there is no such file (current folder: {Path.cwd()}); name one with a query a line"]
+    """Returns which files of queries, and which model of preferences, are missing."""
+    files = {"data": config.data, "watch.probe_data": config.watch.probe_data}
+    found = [
+        f"{key}={file!r}: there is no such file (current folder: {Path.cwd()}); name one with a query a line"
+        for key, file in files.items()
+        if file and not Path(file).expanduser().is_file()
+    ]
+    model = config.reward.preference.path
+    if model and not is_hub_name(model) and not Path(model).is_dir():
+        found.append(
+            f"reward.preference.path={model!r}: no such folder (current folder: {Path.cwd()}); name a folder with a "
+            "model of preferences, or ORG/NAME of the Hub"
+        )
+    return found

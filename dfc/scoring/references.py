@@ -1,0 +1,62 @@
+"""Answers beside what is known to be right: results compared as mathematics, programs run against tests."""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from dfc.config import CheckingConfig
+from dfc.scoring.mathematics import Mathematics
+from dfc.scoring.programs import Programs, ProgramTests
+from dfc.scoring.sandbox import Limits
+from dfc.scoring.scorer import Scorer, Scores, checked_pairs, scores_of
+
+
+class References:
+    """Scores 1 for the right result or a program that passes its tests, else 0; a `dfc.scoring.scorer.Scorer`.
+
+    Use it in a ``with`` statement, whose end ends its processes.
+
+    Args:
+      references: query -> its result, or the tests of its programs.
+      checking: what the check of one answer may take.
+
+    Raises:
+      ConfigError: a part that scores them is not installed.
+      ValueError: tests that cannot be run.
+    """
+
+    def __init__(self, references: Mapping[str, str | ProgramTests], checking: CheckingConfig) -> None:
+        tests = {query: known for query, known in references.items() if isinstance(known, ProgramTests)}
+        results = {query: known for query, known in references.items() if isinstance(known, str)}
+        limits = Limits(
+            wall_seconds=checking.program_seconds,
+            cpu_seconds=checking.program_cpu_seconds,
+            memory=checking.program_memory,
+        )
+        self._open = contextlib.ExitStack()
+        self._parts: list[tuple[Mapping[str, object], Scorer]] = []
+        if results:
+            mathematics = Mathematics(results, seconds=checking.math_seconds, workers=checking.workers)
+            self._parts.append((results, self._open.enter_context(mathematics)))
+        if tests:
+            self._parts.append((tests, Programs(tests, limits, checking.workers)))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._open.close()
+
+    def __call__(self, queries: Sequence[str], answers: Sequence[str]) -> Scores:
+        """Returns 1 or 0 for each answer; the answers to a query without a reference cannot be scored."""
+        pairs = checked_pairs(queries, answers)
+        found: list[tuple[float | None, str]] = [(None, "no_reference")] * len(pairs)
+        for known, scorer in self._parts:
+            places = [place for place, query in enumerate(queries) if query in known]
+            scores = scorer([queries[place] for place in places], [answers[place] for place in places])
+            for place, value, counted, verdict in zip(places, scores.values, scores.mask, scores.verdicts, strict=True):
+                found[place] = (float(value) if counted else None, verdict)
+        return scores_of(found)

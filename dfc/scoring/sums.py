@@ -1,0 +1,97 @@
+"""A reward that is a sum of several, each with its weight; and one that is a function of one's own."""
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from dfc import multihost
+from dfc.errors import error_text
+from dfc.scoring.scorer import Scorer, Scores, ScoringError, checked_pairs
+
+
+class OwnFunction:
+    """Scores answers by a function of one's own; a scorer (`dfc.scoring.scorer.Scorer`).
+
+    Args:
+      function: (queries, answers) -> a number for each answer; NaN or infinite: it has none.
+      name: of it in errors.
+    """
+
+    def __init__(self, function: Callable[[list[str], list[str]], Any], name: str) -> None:
+        self._function, self._name = function, name
+
+    def __call__(self, queries: Sequence[str], answers: Sequence[str]) -> Scores:
+        """Returns its numbers.
+
+        Raises:
+          ScoringError: it raised something, or what it returned is not a number for each answer.
+        """
+        checked_pairs(queries, answers)
+        wanted = f"{self._name}: expected a number for each of {len(answers)} answers, got"
+        try:
+            values = np.asarray(self._function(list(queries), list(answers)), np.float32)
+        except Exception as error:
+            raise ScoringError(f"{wanted} {type(error).__name__}: {error_text(error)}") from error
+        if values.shape != (len(answers),):
+            raise ScoringError(f"{wanted} an array {list(values.shape)}")
+        mask = np.isfinite(values)
+        return Scores(np.where(mask, values, 0), mask)
+
+
+class Sum:
+    """Scores the weighted sum of what several scorers give; a scorer (`dfc.scoring.scorer.Scorer`).
+
+    An answer that one of them cannot score is not scored at all: what is left of a sum is no smaller reward. Use it in
+    a ``with`` statement, whose end closes those that have something to close.
+
+    Args:
+      parts: name -> (weight, scorer).
+      everywhere: names of those that every process of the run calls (a model over all devices); the others are called
+        by the first process alone, and all know what it found: what a clock decides is decided once.
+    """
+
+    def __init__(self, parts: Mapping[str, tuple[float, Scorer]], everywhere: Sequence[str] = ()) -> None:
+        self._parts, self._everywhere = dict(parts), frozenset(everywhere)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        with contextlib.ExitStack() as stack:
+            for _, scorer in self._parts.values():
+                if isinstance(scorer, contextlib.AbstractContextManager):
+                    stack.push(scorer)
+
+    def __call__(self, queries: Sequence[str], answers: Sequence[str]) -> Scores:
+        """Returns the sums; of several parts also each one's mean over the answers that it scored."""
+        checked_pairs(queries, answers)
+        total, mask = np.zeros(len(answers), np.float32), np.ones(len(answers), bool)
+        counts: dict[str, int] = {}
+        means: dict[str, float] = {}
+        for name, (weight, scorer) in self._parts.items():
+            found = self._scored(name, scorer, queries, answers)
+            total += np.float32(weight) * np.where(found.mask, found.values, 0)
+            mask &= found.mask
+            for what, count in found.counts.items():
+                counts[f"{name}/{what}"] = count
+            if len(self._parts) > 1 and found.mask.any():
+                means[name] = float(found.values[found.mask].mean())
+        return Scores(np.where(mask, total, 0), mask, counts, means=means)
+
+    def _scored(self, name: str, scorer: Scorer, queries: Sequence[str], answers: Sequence[str]) -> Scores:
+        if name in self._everywhere:
+            return scorer(queries, answers)
+
+        def here() -> list[Any]:
+            if not multihost.is_primary():
+                return []
+            found = scorer(queries, answers)
+            return [found.values.tolist(), found.mask.tolist(), dict(found.counts)]
+
+        values, mask, counts = multihost.broadcast(multihost.on_all_hosts(here))
+        return Scores(np.asarray(values, np.float32), np.asarray(mask, bool), counts)

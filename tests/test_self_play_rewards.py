@@ -1,0 +1,205 @@
+"""R of self-play: sums over sources, what each is made of, and what is wrong with a configuration of one."""
+
+import dataclasses
+import json
+
+import pytest
+from transformers import LlamaConfig
+
+from dfc import validation
+from dfc.config import AnswerRewardConfig, BatchConfig, LanguageSelfPlay, PreferenceRewardConfig, WatchConfig
+from dfc.data.self_play_rewards import KnownQueries, make_reward
+from dfc.errors import ConfigError
+from dfc.scoring import sandbox
+from dfc.scoring.scorer import ScoringError, scores_of
+from dfc.scoring.sums import OwnFunction, Sum
+
+
+def lengths(_, answers):
+    return [float("nan") if answer == "?" else len(answer) for answer in answers]
+
+
+def broken(*_):
+    return 1 / 0
+
+
+def three(*_):
+    return [1, 2, 3]
+
+
+HERE = f"{__file__}:lengths"
+
+
+def reward(**changes):
+    return LanguageSelfPlay(reward=AnswerRewardConfig(**changes), batch=BatchConfig(row_length=1024))
+
+
+def data(file, **changes):
+    sources = {"sources": {"references": 1.0}, **changes}
+    return LanguageSelfPlay(method="data", data=str(file), reward=AnswerRewardConfig(**sources))
+
+
+def test_a_sum_has_weights_and_an_answer_that_a_part_cannot_score_has_none():
+    parts = {
+        "lengths": (0.5, OwnFunction(lengths, "lengths")),
+        "known": (2.0, lambda _, answers: scores_of((None, "odd") if a == "c" else (3.0, "even") for a in answers)),
+    }
+    found = Sum(parts)(["q"] * 4, ["aaaa", "?", "c", ""])
+    assert found.mask.tolist() == [True, False, False, True]
+    assert found.values.tolist() == [8.0, 0.0, 0.0, 6.0]
+    assert found.means == {"lengths": pytest.approx(5 / 3), "known": 3.0}
+    assert found.counts == {"known/even": 3, "known/odd": 1}
+    assert Sum({"known": parts["known"]})(["q"], ["a"]).means == {}
+
+
+def test_what_a_sum_holds_open_is_closed_once():
+    closed = []
+
+    class Held:
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            closed.append(self)
+
+        def __call__(self, _, answers):
+            return scores_of((1.0, "right") for _ in answers)
+
+    with Sum({"held": (1.0, Held()), "own": (1.0, OwnFunction(lengths, "lengths"))}) as total:
+        assert total(["q"], ["aa"]).values.tolist() == [3.0]
+        assert closed == []
+    assert len(closed) == 1
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (broken, r"mine: expected a number for each of 2 answers, got ZeroDivisionError"),
+        (three, r"mine: expected a number for each of 2 answers, got an array \[3\]"),
+    ],
+)
+def test_a_function_that_does_not_work_is_named(function, message):
+    with pytest.raises(ScoringError, match=message):
+        OwnFunction(function, "mine")(["q", "q"], ["a", "b"])
+
+
+def test_sources_are_what_the_configuration_names():
+    with make_reward(reward(), {}) as score:
+        assert score(["Add up the digits 407.", "Hello"], ["11", "11"]).values.tolist() == [1.0, 0.0]
+    with make_reward(reward(function=HERE), {}) as score:
+        assert score(["q", "q"], ["abc", "?"]).mask.tolist() == [True, False]
+    checks = ({"kind": "no_commas"}, {"kind": "words", "at_most": 2})
+    config = reward(sources={"formats": 2.0, "function": 1.0}, formats=checks, function=HERE)
+    with make_reward(config, {}) as score:
+        found = score(["q", "q"], ["a b", "a, b, c"])
+        assert found.values.tolist() == [5.0, 7.0]
+        assert found.means == {"formats": 0.5, "function": 5.0}
+
+
+def test_references_score_results_and_programs_of_a_file(tmp_path):
+    rows = [
+        {"question": "1 + 1?", "answer": "So #### 2"},
+        {"text": "Square.", "test_list": ["assert square(3) == 9"], "code": ""},
+    ]
+    if sandbox.problems():
+        rows.pop()
+    file = tmp_path / "questions.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    config = dataclasses.replace(data(file), watch=WatchConfig(probes=1, probe_data=str(file)))
+    known = KnownQueries.read(config)
+    assert len(known.queries) == len(known.references) == len(rows)
+    assert known.probes == known.queries[:1]
+    answers = [("\\boxed{2}", "\\boxed{3}"), ("def square(x):\n    return x * x", "def square(x):\n    return 9.5")]
+    with make_reward(config, known.references) as score:
+        right, wrong = ([pair[at] for pair in answers[: len(rows)]] for at in (0, 1))
+        assert score(known.queries, right).values.tolist() == [1.0] * len(rows)
+        assert score(known.queries, wrong).values.tolist() == [0.0] * len(rows)
+        unknown = score(["another"], ["2"])
+        assert not unknown.mask.any()
+        assert unknown.counts == {"references/no_reference": 1}
+
+
+def test_probes_are_of_a_file_or_of_families_where_these_are_a_source(tmp_path):
+    file = tmp_path / "probes.txt"
+    file.write_text("one\ntwo\nthree\n", encoding="utf-8")
+    of_file = WatchConfig(probes=2, probe_data=str(file))
+    own = reward(function=HERE)
+    assert len(KnownQueries.read(reward()).probes) == 64
+    assert KnownQueries.read(own).probes == []
+    assert KnownQueries.read(dataclasses.replace(own, watch=of_file)).probes == ["one", "two"]
+    assert KnownQueries.read(dataclasses.replace(own, watch=dataclasses.replace(of_file, probes=0))).probes == []
+
+
+# ---- what cannot be used ---------------------------------------------------------------------------------------------
+
+FOLDER = PreferenceRewardConfig(path="/nowhere")
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (reward(sources={"judge": 1.0}), "'judge' is none of families, function, preference, formats, references"),
+        (reward(sources={"families": 0.0}), r"reward.sources=.*must be above 0"),
+        (reward(sources={"preference": 1.0}), "reward.preference.path is empty: must be given"),
+        (reward(sources={"formats": 1.0}), "reward.formats is empty"),
+        (reward(sources={"function": 1.0}), "reward.function is empty"),
+        (reward(preference=FOLDER), "reward.preference.path: would be ignored; add 'preference'"),
+        (reward(formats=({"kind": "json"},)), "reward.formats: would be ignored; add 'formats'"),
+        (reward(sources={"families": 1.0}, function=HERE), "reward.function: would be ignored"),
+        (reward(function=HERE, families=("add_digits",)), "reward.families: would be ignored"),
+        (reward(sources={"references": 1.0}), "a query that the Challenger invents has no reference answer"),
+        (
+            reward(sources={"preference": 1.0}, preference=dataclasses.replace(FOLDER, row_length=512)),
+            "reward.preference.row_length=512: must be at least rollout.max_length=1024",
+        ),
+    ],
+)
+def test_contradictions_are_named_before_anything_runs(config, message):
+    with pytest.raises(AssertionError, match=message):
+        raise AssertionError("\n".join(validation.problems(config)))
+
+
+def test_missing_files_and_models_are_named():
+    config = dataclasses.replace(
+        reward(sources={"preference": 1.0}, preference=FOLDER), watch=WatchConfig(probe_data="/nowhere.txt")
+    )
+    assert validation.problems(config) == []
+    found = validation.path_problems(config)
+    assert any("watch.probe_data='/nowhere.txt': there is no such file" in one for one in found)
+    assert any("reward.preference.path='/nowhere': no such folder" in one for one in found)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"question": "1?", "answer": "1"}], "no result behind ####"),
+        ([{"text": "a", "test_list": ["assert f( == 1"], "code": ""}], "the tests cannot be parsed as Python"),
+        ([{"question": "1?", "answer": "#### 1"}, {"question": "1?", "answer": "#### 2"}], "asks what an earlier row"),
+        ([{"query": "1?"}], "expected those of one layout"),
+    ],
+)
+def test_questions_that_cannot_be_used_are_named_by_file_and_row(tmp_path, rows, message):
+    file = tmp_path / "questions.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    with pytest.raises(ConfigError, match=rf"data: .*questions.jsonl.*{message}"):
+        KnownQueries.read(data(file))
+
+
+def test_a_probe_with_another_result_is_named(tmp_path):
+    for name, result in (("data", 1), ("probes", 2)):
+        row = {"question": "1?", "answer": f"#### {result}"}
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(row), encoding="utf-8")
+    config = data(tmp_path / "data.jsonl")
+    config = dataclasses.replace(config, watch=WatchConfig(probe_data=str(tmp_path / "probes.jsonl")))
+    with pytest.raises(ConfigError, match=r"watch.probe_data=.*probes.jsonl.*with another result"):
+        KnownQueries.read(config)
+
+
+def test_a_model_of_preferences_with_two_labels_and_a_check_of_no_kind_are_refused(tmp_path):
+    LlamaConfig(architectures=["LlamaForSequenceClassification"], num_labels=2).save_pretrained(tmp_path)
+    two = reward(sources={"preference": 1.0}, preference=PreferenceRewardConfig(path=str(tmp_path)))
+    with pytest.raises(ConfigError, match="gives 2 scores; a model of preferences has one label"):
+        make_reward(two, {})
+    checks = ({"kind": "json"}, {"kind": "words of praise"})
+    with pytest.raises(ConfigError, match=r"reward.formats, check 2: a format check of kind 'words of praise'"):
+        make_reward(reward(sources={"formats": 1.0}, formats=checks), {})
