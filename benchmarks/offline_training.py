@@ -51,9 +51,10 @@ from dfc.data.batches import Batches, UpdateRows
 from dfc.models import huggingface
 from dfc.recipes.offline import make_loss
 from dfc.samples import TokenBatch
+from dfc.training.batch_logprobs import action_capacity
 from dfc.training.optimizer import make_optimizer
 from dfc.training.packing import Segment, taken_out
-from dfc.training.trainer import Trainer, action_capacity
+from dfc.training.trainer import Trainer
 
 CORES = 2
 TURNS, SHORTEST, LONGEST, ACTIONS = 8, 150, 900, 0.25

@@ -31,8 +31,8 @@ from dfc.data.trajectories import Message
 from dfc.losses import dpo_loss, packed_preference_loss, rpo_loss, sft_loss
 from dfc.models import huggingface
 from dfc.models.chat import ChatTokenizer
+from dfc.training.batch_logprobs import batch_logprobs
 from dfc.training.packing import Layout, Segment, fill
-from dfc.training.trainer import batch_logprobs
 
 PLAYER = huggingface.resolve("tiny_player")
 ROW = 512

@@ -12,7 +12,7 @@ import pytest
 from hostile_folders import GOOD, refused
 from transformers import PreTrainedTokenizerFast
 
-from dfc.models import chat
+from dfc.models import tokenizer_files
 from dfc.models.chat import ChatTokenizer
 
 folder = hostile_folders.folder  # the fixture
@@ -213,7 +213,7 @@ def test_a_second_tokenizer_for_another_version_is_looked_at_too(folder):
 )
 def test_the_steps_of_released_tokenizers_pass(folder, change):
     change_tokenizer(folder / "tokenizer.json", lambda _: change)
-    chat._refuse_growth(folder / "tokenizer.json")
+    tokenizer_files.refuse_growth(folder / "tokenizer.json")
 
 
 def add_token(folder, content, special):

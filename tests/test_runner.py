@@ -13,8 +13,8 @@ from dfc.games.game import Verdict
 from dfc.games.replay import replay
 from dfc.games.scripted import RandomLegal
 from dfc.rollout.runner import THINK_PROMPT, system_prompt
+from dfc.training.batch_logprobs import batch_logprobs
 from dfc.training.packing import pack, segment
-from dfc.training.trainer import batch_logprobs
 
 
 @pytest.fixture(scope="module")

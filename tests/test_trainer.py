@@ -14,12 +14,13 @@ from dfc.errors import DivergenceError
 from dfc.losses import Loss
 from dfc.models.sharding import make_mesh
 from dfc.models.transformer import bind
+from dfc.training import batch_logprobs as projecting
 from dfc.training import divergence
-from dfc.training import trainer as trainer_module
+from dfc.training.batch_logprobs import action_capacity, batch_logprobs
 from dfc.training.optimizer import make_optimizer
 from dfc.training.packing import Segment, empty_batch, micro_batches, pack
 from dfc.training.rl import make_loss
-from dfc.training.trainer import Trainer, action_capacity, batch_logprobs
+from dfc.training.trainer import Trainer
 
 CONFIG = tiny(layers=1)
 ROW = 32
@@ -249,7 +250,7 @@ def test_only_action_positions_are_projected_to_the_vocabulary(params, monkeypat
         seen.append((hidden.shape, targets.shape))
         return jnp.zeros(targets.shape) + embedding.sum() * 0
 
-    monkeypatch.setattr(trainer_module, "token_logprobs", spy)
+    monkeypatch.setattr(projecting, "token_logprobs", spy)
     batch = pack(sequences(), ROW, 1)
     jax.eval_shape(lambda weights: batch_logprobs(CONFIG, weights, batch, 40), params)
     assert seen == [((40, CONFIG.width), (40,))]

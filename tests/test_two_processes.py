@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from dfc.models import huggingface
+from dfc.training.batch_logprobs import batch_logprobs
 from dfc.training.packing import Segment, pack
-from dfc.training.trainer import batch_logprobs
 
 ROOT = Path(__file__).parent.parent
 ROW = 64

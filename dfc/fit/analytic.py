@@ -15,7 +15,7 @@ from dfc.logprobs import VOCAB_CHUNK
 from dfc.models.attention import xla_queries_at_once
 from dfc.models.cache import BLOCK
 from dfc.models.config import DecoderConfig
-from dfc.training.trainer import HEAD_TOKENS_PER_DEVICE
+from dfc.training.batch_logprobs import HEAD_TOKENS_PER_DEVICE
 
 MARGIN = 0.2
 MOVED = "weights split for playing"
