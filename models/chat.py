@@ -143,9 +143,9 @@ class ChatTokenizer:
             dict.fromkeys(token_id for token_id in end_token_ids if token_id is not None)
         )
         cached = functools.lru_cache(maxsize=_CACHED_MESSAGES)
-        self._first: "functools._lru_cache_wrapper[tuple[int, ...]]" = cached(self._encode_first)
-        self._next: "functools._lru_cache_wrapper[tuple[int, ...]]" = cached(self._encode_next)
-        self._reply: "functools._lru_cache_wrapper[tuple[int, ...]]" = cached(self._encode_reply)
+        self._first: functools._lru_cache_wrapper[tuple[int, ...]] = cached(self._encode_first)
+        self._next: functools._lru_cache_wrapper[tuple[int, ...]] = cached(self._encode_next)
+        self._reply: functools._lru_cache_wrapper[tuple[int, ...]] = cached(self._encode_reply)
 
     @classmethod
     def load(cls, folder: Path, *, enable_thinking: bool | None = None) -> "ChatTokenizer":

@@ -201,6 +201,23 @@ def test_a_returned_list_belongs_to_the_caller(loaded):
         assert give("[4]") == before
 
 
+def test_messages_that_are_forgotten_are_tokenized_again_alike(loaded, monkeypatch):
+    tokenizer = next(iter(loaded.values()))
+    texts = []
+    encode = tokenizer._encode_message
+    monkeypatch.setattr(tokenizer, "_encode_message", lambda text: texts.append(text) or encode(text))
+    tokenizer.forget_messages()
+    said = [tokenizer.first_turn("[4]"), tokenizer.next_turn("[4]", closed=True), tokenizer.encode_reply("[4]")]
+    once = len(texts)
+    assert once
+    assert tokenizer.first_turn("[4]") == said[0]
+    assert len(texts) == once
+    tokenizer.forget_messages()
+    again = [tokenizer.first_turn("[4]"), tokenizer.next_turn("[4]", closed=True), tokenizer.encode_reply("[4]")]
+    assert again == said
+    assert len(texts) == 2 * once
+
+
 @pytest.mark.parametrize(("declared", "extra"), [(7, (7,)), ([7, 9], (7, 9)), (None, ())])
 def test_end_ids_join_the_template_and_generation_config(tmp_path, declared, extra):
     write_tiny(tmp_path)

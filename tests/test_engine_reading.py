@@ -107,7 +107,8 @@ def test_conversations_that_begin_alike_copy_what_one_has_read(params):
     read(engine, tokens)
     slot = engine.open(20)
     reply = ask(engine, slot, [*tokens, 5])
-    assert engine.counts.shared_tokens == 59
+    assert engine.counts.shared_tokens == reply.shared_tokens == 59
+    assert ask(engine, slot, [6]).shared_tokens == 0  # it reads its own cache
     talk = Talk(20, [[*tokens, 5]], cap=6)
     run(make(params), [talk])
     assert reply.token_ids == talk.replies[0].token_ids
@@ -160,9 +161,9 @@ def test_a_reader_that_is_closed_or_rolled_back_leaves_a_slot_that_works(params)
 def test_a_growing_reply_can_be_watched(params):
     engine = make(params, stops=())
     slot = engine.open(4)
-    assert engine.so_far(slot) == []
+    assert engine.so_far(slot).token_ids == []
     engine.append(slot, prompt())
-    assert engine.so_far(slot) == []
+    assert engine.so_far(slot).token_ids == []
     engine.ask(slot, 23)
     seen, replies = [], []
     while not replies:
@@ -170,10 +171,14 @@ def test_a_growing_reply_can_be_watched(params):
         seen.append(engine.so_far(slot))
     whole = replies[0].token_ids
     assert len(whole) == 23
-    assert seen.pop() == []  # the reply is over
-    assert len({len(tokens) for tokens in seen}) >= 4
-    assert all(tokens == whole[: len(tokens)] for tokens in seen)
-    seen[-1].append(0)  # a copy
+    assert seen.pop().token_ids == []  # the reply is over
+    assert len({len(part.token_ids) for part in seen}) >= 4
+    for part in seen:
+        length = len(part.token_ids)
+        assert (part.token_ids, part.stopped) == (whole[:length], False)
+        assert part.sampled_logprobs == replies[0].sampled_logprobs[:length]
+        assert part.versions == replies[0].versions[:length]
+    seen[-1].token_ids.append(0)  # a copy
     assert engine.token_ids(slot)[-1] == whole[-1]
     with pytest.raises(ValueError, match="is free"):
         engine.so_far(99)

@@ -297,10 +297,9 @@ class Engine:
         state.pending_reply = PendingReply(len(state.token_ids), 0, want="nothing")
         return True
 
-    def so_far(self, slot: int) -> list[int]:
-        """Returns the tokens so far of the reply under way, of which a stop string may take back some; [] without."""
-        pending_reply = self._state(slot).pending_reply
-        return [] if pending_reply is None or pending_reply.want != "reply" else list(pending_reply.token_ids)
+    def so_far(self, slot: int) -> EngineReply:
+        """Returns the reply under way as far as it is; a stop string may take back some. Without one, no tokens."""
+        return (self._state(slot).pending_reply or PendingReply(0, 0)).so_far(slot)
 
     def score(self, slot: int, token_ids: Sequence[int]) -> None:
         """Appends tokens and asks for their log-probabilities, which come back as an `EngineReply` of these tokens.
@@ -424,7 +423,7 @@ class Engine:
             self._cache = self._rows.copied(self._cache, between)
         for copy in copies:
             state = self._slots[copy.target]
-            state.num_cached, state.weights = copy.tokens, self._policies[state.policy].serial
+            state.share(copy.tokens, self._policies[state.policy].serial)
             self._left.pop(copy.target, None)
             self.counts.shared_tokens += copy.tokens
         for reader in waiting.values():  # the planner does not know how many wait for it

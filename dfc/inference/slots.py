@@ -29,6 +29,7 @@ class EngineReply:
         made to compute them.
       versions: of the weights each token was sampled under.
       stopped: whether a stop token or a stop string ended it; otherwise the length limit cut the reply.
+      shared_tokens: of the conversation before it, that were copied from another one when it was asked for.
     """
 
     slot: int
@@ -37,6 +38,7 @@ class EngineReply:
     plain_logprobs: list[float]
     versions: list[int]
     stopped: bool
+    shared_tokens: int = 0
 
 
 @dataclasses.dataclass
@@ -76,6 +78,7 @@ class PendingReply:
       ends: given its tokens so far, how many of them to keep if it is over, else None.
       position: where it stands among the replies allowed; None: all are.
       token_ids, sampled_logprobs, plain_logprobs, versions: so far.
+      shared_tokens: of the conversation before it, that were copied from another one.
     """
 
     start: int
@@ -88,6 +91,7 @@ class PendingReply:
     sampled_logprobs: list[float] = dataclasses.field(default_factory=list)
     plain_logprobs: list[float] = dataclasses.field(default_factory=list)
     versions: list[int] = dataclasses.field(default_factory=list)
+    shared_tokens: int = 0
 
     @property
     def complete(self) -> bool:
@@ -120,7 +124,15 @@ class PendingReply:
 
     def reply(self, slot: int, *, stopped: bool) -> EngineReply:
         """Returns it as finished."""
-        return EngineReply(slot, self.token_ids, self.sampled_logprobs, self.plain_logprobs, self.versions, stopped)
+        values = self.token_ids, self.sampled_logprobs, self.plain_logprobs, self.versions
+        return EngineReply(slot, *values, stopped, self.shared_tokens)
+
+    def so_far(self, slot: int) -> EngineReply:
+        """Returns a copy of a reply as far as it is; without tokens if none are sampled."""
+        known = self if self.want == "reply" else PendingReply(self.start, 0)
+        logprobs = list(known.sampled_logprobs), list(known.plain_logprobs)
+        values = list(known.token_ids), *logprobs, list(known.versions)
+        return EngineReply(slot, *values, stopped=False, shared_tokens=self.shared_tokens)
 
 
 Stage = Literal["prefill", "score", "decode"]
@@ -150,6 +162,12 @@ class SlotState:
     in_flight: bool = False
     since: int = 0
     weights: int = -1
+
+    def share(self, tokens: int, weights: int) -> None:
+        """Takes note that its first tokens were copied from another conversation, read with such weights."""
+        self.num_cached, self.weights = tokens, weights
+        if self.pending_reply is not None:
+            self.pending_reply.shared_tokens = tokens
 
     @property
     def ready(self) -> bool:

@@ -31,7 +31,16 @@ def lora_config(adapter: AdapterConfig) -> LoraConfig | None:
 
 
 def load(weights: WeightsSource, model: DecoderConfig, mesh: jax.sharding.Mesh | None) -> Params:
-    """Returns weights in the unrolled layout, spread over a mesh; adapters are merged.
+    """Returns what `load_with_step` does, without the step."""
+    return load_with_step(weights, model, mesh)[0]
+
+
+def load_with_step(
+    weights: WeightsSource, model: DecoderConfig, mesh: jax.sharding.Mesh | None
+) -> tuple[Params, int | None]:
+    """Returns weights in the unrolled layout, spread over a mesh, adapters merged; and the step of their checkpoint.
+
+    A folder's own weights have no step (None). Of a run without a policy it is the last that the run has accepted.
 
     A checkpoint is read whole, the optimizer's state too, into the host's memory.
 
@@ -44,7 +53,7 @@ def load(weights: WeightsSource, model: DecoderConfig, mesh: jax.sharding.Mesh |
       WeightsError: the folder is no model. CheckpointError: there is no whole checkpoint, or one of another recipe.
     """
     if weights.run is None:
-        return huggingface.load(weights.folder, mesh=mesh, dtype=model.dtype)[1]
+        return huggingface.load(weights.folder, mesh=mesh, dtype=model.dtype)[1], None
     restored = Checkpointer(weights.run / "checkpoints", keep=1).restore()
     if restored is None or "best" not in restored.arrays:
         raise CheckpointError(f"{weights.run / 'checkpoints'}: no checkpoint of divide_fuse_conquer that can be read")
@@ -53,11 +62,12 @@ def load(weights: WeightsSource, model: DecoderConfig, mesh: jax.sharding.Mesh |
     lora = lora_config(AdapterConfig(**(weights.config or {}).get("adapter", {})))
     if lora is not None:
         _, base_params = huggingface.load(weights.folder, mesh=mesh, dtype=model.dtype)
-        return merge(base_params, jax.tree.map(jnp.asarray, best), lora.scale)
+        return merge(base_params, jax.tree.map(jnp.asarray, best), lora.scale), restored.step
     if mesh is None:
-        return jax.tree.map(lambda x: jnp.asarray(x, model.dtype), best)
+        return jax.tree.map(lambda x: jnp.asarray(x, model.dtype), best), restored.step
     places = sharding.param_shardings(model, mesh)
-    return jax.tree.map(lambda x, place: jax.device_put(jnp.asarray(x, model.dtype), place), best, places)
+    placed = jax.tree.map(lambda x, place: jax.device_put(jnp.asarray(x, model.dtype), place), best, places)
+    return placed, restored.step
 
 
 def kind_of(folder: str) -> tuple[DecoderConfig, str]:
