@@ -73,7 +73,7 @@ def test_a_run_in_order_has_no_alarm():
     [("code_like", 0.4, 0.39), ("distinct_2", 0.4, 0.41), ("query_length", 300.0, 299.0)],
 )
 def test_a_figure_far_from_the_beginning_is_an_alarm(name, bad, just_good):
-    assert len(after(*[GOOD] * 5, GOOD | {name: bad})) == 1
+    assert [alarm.metric for alarm in after(*[GOOD] * 5, GOOD | {name: bad})] == [name]
     assert after(*[GOOD] * 5, GOOD | {name: just_good}) == []
     assert after(*[GOOD] * 4, GOOD | {name: bad}) == []  # the beginning itself
 
@@ -83,6 +83,16 @@ def test_a_figure_that_stays_low_for_ten_iterations_is_an_alarm(name, bad):
     low = GOOD | {name: bad}
     assert after(*[low] * 9) == []
     (alarm,) = after(*[low] * 10)
-    assert f"{bad:.0%}" in alarm
-    assert "for 10 iterations" in alarm
+    assert alarm.metric == name
+    assert f"{bad:.0%}" in alarm.sentence
+    assert "for 10 iterations" in alarm.sentence
     assert after(*[low] * 9, GOOD, low) == []
+
+
+def test_more_than_a_fifth_of_answers_without_a_mark_is_an_alarm_at_once():
+    assert after(GOOD | {"self_reward_failures": 0.2}) == []
+    (alarm,) = after(GOOD | {"self_reward_failures": 0.21})
+    assert (alarm.metric, alarm.sentence) == (
+        "self_reward_failures",
+        "21% of answers have no mark of the judge, and count nowhere",
+    )

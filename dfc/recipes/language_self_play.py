@@ -31,7 +31,7 @@ from dfc.config.self_play import LanguageSelfPlay, QueryTask
 from dfc.data.self_play_rewards import KnownQueries, make_reward
 from dfc.errors import ConfigError, DivergenceError, Interrupted
 from dfc.games.rng import derive_seed
-from dfc.report import watched
+from dfc.report import self_play_page, watched
 from dfc.rollout.self_play import Reply
 from dfc.rollout.workers import PolicyWeights
 from dfc.runs.metrics import IterationRecord
@@ -56,7 +56,7 @@ from dfc.training.self_play_run import Play, State, gone
 def run(config: LanguageSelfPlay, folder: RunFolder, stop: Stop) -> None:
     """Runs the recipe; resumes if the folder holds a checkpoint. The result lies in the run folder's ``policy``."""
     if multihost.broadcast(folder.finished.exists()):
-        watched.show_finished(folder)
+        watched.show_finished(folder, self_play_page.lines)
         return
     known = KnownQueries.read(config)
     with make_reward(config, known.references) as reward:  # before the policy: what is missing shows at once
@@ -86,7 +86,7 @@ def _train(config: LanguageSelfPlay, folder: RunFolder, stop: Stop, known: Known
             if alarms and config.watch.stop:
                 break
     play.save_policy(state.params, folder.policy, folder.adapter)
-    watched.finish(folder)
+    watched.finish(folder, self_play_page.lines)
 
 
 # ---- what it begins with ---------------------------------------------------------------------------------------------

@@ -29,6 +29,8 @@ def curves(run: RunData, warnings: Sequence[RunWarning]) -> list[Json]:
     if not run.metrics:
         return []
     drawing = _drawing(run, warnings)
+    if run.self_play:
+        return _of_self_play(run, drawing)
     every = dict.fromkeys(itertools.chain.from_iterable(line["metrics"] for line in run.metrics))
     found = dict.fromkeys(metric for _, metric in game_metrics(every))
     names = [m for m in _GAME_METRICS if m in found] + [m for m in found if m not in _GAME_METRICS]
@@ -47,6 +49,54 @@ def curves(run: RunData, warnings: Sequence[RunWarning]) -> list[Json]:
             _chart("Optimization", [drawing.panel(_TITLES.get(m, m), m, share=m.endswith("rate")) for m in shown])
         )
     return charts
+
+
+# Of self-play: title of a chart -> beginnings of the metrics in it; the last one takes what is left.
+_SELF_PLAY = {
+    "Queries": ("template", "live", "difficulty", "query_length", "distinct_", "bad_queries/", "duplicates/"),
+    "Answers": ("reward", "probe_reward", "self_reward", "code_like", "repeated_answers", "answer_length"),
+    "Learning": ("challenger/", "solver/", "loss", "gradient_norm"),
+    "Machinery": ("",),
+}
+_COUNTS = ("bad_queries/", "duplicates/")  # drawn where there is one
+_SHARES = ("template", "live", "distinct_", "code_like", "repeated_answers", "self_reward_failures")
+_SELF_PLAY_TITLES = {
+    "template": "template kept",
+    "live": "live queries",
+    "query_length": "length of queries, characters",
+    "answer_length": "length of answers, tokens",
+    "code_like": "answers that look like code",
+    "repeated_answers": "answers repeated elsewhere",
+    "reward": "reward R",
+    "probe_reward": "reward of fixed queries",
+    "self_reward": "marks R_Q, 0 to 7",
+    "self_reward_failures": "answers without a mark",
+    "self_reward_asked_again": "judge asked again",
+    **{
+        f"{role}/{name}": f"{role}: {title}"
+        for role in ("challenger", "solver")
+        for name, title in (("log_ratio", "KL to the start (estimate)"), ("entropy", "entropy of a token (estimate)"))
+    },
+}
+
+
+def _of_self_play(run: RunData, drawing: "_Drawing") -> list[Json]:
+    left = dict.fromkeys(itertools.chain.from_iterable(line["metrics"] for line in run.metrics))
+    charts = []
+    for title, beginnings in _SELF_PLAY.items():
+        shown = [name for beginning in beginnings for name in left if name.startswith(beginning)]
+        left = {name: None for name in left if name not in shown}
+        panels = [
+            drawing.panel(
+                _SELF_PLAY_TITLES.get(name, name.replace("_", " ").replace("/", ": ")),
+                name,
+                share=name.startswith(_SHARES),
+            )
+            for name in dict.fromkeys(shown)
+            if not name.startswith(_COUNTS) or any(line["metrics"].get(name) for line in run.metrics)
+        ]
+        charts.append(_chart(title, panels))
+    return [chart for chart in charts if chart["panels"]]
 
 
 def _chart(title: str, panels: list[Json | None]) -> Json:

@@ -19,6 +19,7 @@ from dfc.evaluation.statistics import Record
 Json = dict[str, Any]
 
 _EPISODES_PER_END = 3  # kept per stage, game and kind, from the first and again from the last iteration
+_QUERY_ITERATIONS, _QUERIES = 8, 6  # of self-play: iterations that are kept, and queries of each
 _METRICS = ("step", "stage", "iteration", "metrics")
 _MATCH = ("stage", "policy", "opponent", "game", "seat")
 _EPISODE = ("game", "stage", "replies", "outcomes")
@@ -37,6 +38,7 @@ class RunData:
       metrics: lines of metrics.jsonl by step, the last one of each (stage, iteration).
       evaluations: (line, its counts) of evaluations.jsonl, the last one of each match.
       episodes: (line number, line) of a small sample of episodes.jsonl.
+      queries: of self-play, lines of episodes.jsonl by their iteration, a small sample of iterations and queries.
       problems: one sentence for each thing that could not be read.
     """
 
@@ -48,7 +50,13 @@ class RunData:
     metrics: list[Json] = dataclasses.field(default_factory=list)
     evaluations: list[tuple[Json, Record]] = dataclasses.field(default_factory=list)
     episodes: list[tuple[int, Json]] = dataclasses.field(default_factory=list)
+    queries: dict[int, list[Json]] = dataclasses.field(default_factory=dict)
     problems: list[str] = dataclasses.field(default_factory=list)
+
+    @property
+    def self_play(self) -> bool:
+        """Whether the run is one of self-play: its episodes are queries with their answers, and no games."""
+        return (self.config or {}).get("recipe") == "language_self_play"
 
     @functools.cached_property
     def stages(self) -> list[str]:
@@ -111,10 +119,13 @@ class RunReader:
             self._metrics[line["stage"], line["iteration"]] = line | {"metrics": values}
         self._matches |= _matches(matches)
         for number, line in episodes.new():
-            self._sample.add(number, line)
+            if "query" in line:
+                self._queries.add(line)
+            else:
+                self._sample.add(number, line)
         run.metrics = sorted(self._metrics.values(), key=lambda line: float(line["step"]))
         run.evaluations = list(self._matches.values())
-        run.episodes = self._sample.kept()
+        run.episodes, run.queries = self._sample.kept(), self._queries.kept()
         run.problems += [problem for stream in self._streams for problem in stream.problems]
         return run
 
@@ -123,7 +134,7 @@ class RunReader:
         self._streams = [_Stream(self._folder / f"{name}.jsonl", keys) for name, keys in names]
         self._metrics: dict[tuple[Any, Any], Json] = {}
         self._matches: dict[tuple[Any, ...], tuple[Json, Record]] = {}
-        self._sample = _Sample()
+        self._sample, self._queries = _Sample(), _QuerySample()
 
 
 def read(folder: Path) -> RunData:
@@ -267,3 +278,28 @@ class _Sample:
                     seen.add(number)
                     ranks[rank].append((number, line))
         return [pair for rank in sorted(ranks) for pair in ranks[rank]]
+
+
+class _QuerySample:
+    """Keeps queries of few iterations, evenly over the run so far, and of the last one: different ones of each."""
+
+    def __init__(self) -> None:
+        self._every = 1  # iterations between two that are kept
+        self._found: dict[int, dict[tuple[str, str], Json]] = {}
+
+    def add(self, line: Json) -> None:
+        """Takes the next query; one of each task, and of each thing that is wrong, is kept of an iteration."""
+        iteration = int(line.get("iteration") or 0)
+        if self._found and iteration > (newest := max(self._found)):
+            if (newest - 1) % self._every:
+                del self._found[newest]
+            if len(self._found) >= _QUERY_ITERATIONS:
+                self._every *= 2
+                self._found = {one: found for one, found in self._found.items() if (one - 1) % self._every == 0}
+        queries = self._found.setdefault(iteration, {})
+        if len(queries) < _QUERIES:
+            queries.setdefault((str(line.get("task")), str(line.get("wrong"))), line)
+
+    def kept(self) -> dict[int, list[Json]]:
+        """Returns the queries by iteration."""
+        return {iteration: list(self._found[iteration].values()) for iteration in sorted(self._found)}

@@ -19,7 +19,7 @@ from dfc.errors import RunFolderError
 from dfc.evaluation.statistics import Comparison, Record
 from dfc.files import replacing
 from dfc.games import registry
-from dfc.report import page, warnings
+from dfc.report import page, self_play_page, warnings
 from dfc.report.curves import PANEL, bands, curves
 from dfc.report.game_replays import ShownGames
 from dfc.report.page import Section, empty, note
@@ -108,6 +108,7 @@ def write(
         warnings=found[::-1],
         now=now,
         collection=_collection(run) if collects else None,
+        self_play=run.self_play,
         compared=compared,
         verdict=verdict(compared),
         method=method or recipe == "grpo",
@@ -116,11 +117,15 @@ def write(
         start=(_starts(run) or [{}])[-1],
         problems=run.problems,
     )
-    results = Section("Results", _collected(run) if collects else _results(run, compared), "Results")
+    found_of = _collected(run) if collects else self_play_page.results(run) if run.self_play else []
+    results = Section("Results", found_of or _results(run, compared), "Results")
     stages = Section("Divide, fuse, conquer" if method else "Stages", _stages(run, method=method), "Stages")
     drawn = Section("Curves", _curves(run, found), "Curves")
     played = Section("Games, turn by turn", _games(run, games or ShownGames()), "Games")
     setup = Section("What was run", _setup(run), "Setup")
+    sections = [results, drawn, setup] if collects else [results, stages, drawn, played, setup]
+    if run.self_play:
+        sections = [results, drawn, Section("Queries and answers", self_play_page.queries(run), "Queries"), setup]
     target = run.path / "report.html"
     with replacing(target, many_writers=True) as file:  # a run writes it, and whoever asks for it meanwhile
         file.write(
@@ -128,7 +133,7 @@ def write(
                 str((run.config or {}).get("name") or run.path.resolve().name),
                 "run report",
                 [lead],
-                [results, drawn, setup] if collects else [results, stages, drawn, played, setup],
+                sections,
                 mark="⚠ " if any(warning.step == now for warning in found) else "",
                 state={
                     "state": status.state,
@@ -406,9 +411,10 @@ def _configuration(config: Json | None) -> list[str | Table]:
         every = tuple((key, value) for key, value, _ in settings)
     else:
         differing = Table("Settings that differ from the defaults", header, other or none, css="wrapped")
+    header_of_games = ("Game", "Options that differ from the id’s defaults")  # noqa: RUF001 - the apostrophe the page shows
     return [
         _fragments().setup(values, len(games)),
-        Table("Games", ("Game", "Options that differ from the id’s defaults"), options, css="wrapped"),  # noqa: RUF001 - the apostrophe the page shows
+        *([Table("Games", header_of_games, options, css="wrapped")] if games else []),
         differing,
         page.fold("All settings", str(len(every)), Table("All settings", (), every, css="dense wrapped").html()),
     ]

@@ -2,7 +2,7 @@
 
 import collections
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -159,11 +159,16 @@ def _change(sides: Sequence[Interval]) -> str:
     return estimate(after, 3) if math.isnan(before.estimate) else f"from {estimate(before, 3)} to {estimate(after, 3)}"
 
 
-def show(folder: RunFolder) -> None:
-    """Prints the result of a run and where to look."""
+def show(folder: RunFolder, made: Callable[[Path], Sequence[str]] = lines) -> None:
+    """Prints the result of a run and where to look.
+
+    Args:
+      folder: of the run.
+      made: makes the result's lines from the run folder.
+    """
     if not folder.writes:
         return
-    for line in lines(folder.path):
+    for line in made(folder.path):
         print(line)  # noqa: T201 - the result
     if folder.adapter.exists():
         print(f"adapter: {folder.adapter}")  # noqa: T201 - where to look

@@ -1,6 +1,7 @@
 """What in a run's metrics a person should look at while it can still be stopped.
 
-Four things raise a warning; each rule stands at its function, each number with its reason in `Thresholds`:
+Four things raise a warning; each rule stands at its function, each number with its reason in `Thresholds`. In self-play
+it is the alarms of `dfc.self_play.watch` that do.
 
     win_rate_drop  a group that was learned wins clearly less than when its stage ended
     format_rate    too many replies of a game are illegal or malformed
@@ -17,8 +18,9 @@ from typing import Any, Literal
 
 from dfc.evaluation.statistics import difference_interval
 from dfc.report.reader import RunData, game_metrics
+from dfc.self_play import watch
 
-Kind = Literal["win_rate_drop", "format_rate", "kl", "entropy", "dead_groups"]
+Kind = Literal["win_rate_drop", "format_rate", "kl", "entropy", "dead_groups", "self_play"]
 Row = Mapping[str, Any]
 
 
@@ -112,6 +114,8 @@ class RunWarning:
 def of_run(run: RunData) -> list[RunWarning]:
     """Returns the warnings of a run; its configuration says how many games are counted in a win rate."""
     method = run.config or {}
+    if run.self_play:
+        return _in_order(_self_play(run.metrics), Thresholds())
     acceptance = method.get("acceptance", {})
     games = acceptance.get("games") if acceptance.get("rule") != "always" else None
     return find(run.metrics, run.groups, games=games, imitates=method.get("method") == "imitate_wins")
@@ -148,7 +152,11 @@ def find(
             found += _dead_groups(lines, thresholds)
         found += _no_updates(lines)
         found += _drops(lines, earlier, groups or {}, games, thresholds)
-    return sorted(_collapsed(found, thresholds.gap), key=lambda warning: (warning.step, warning.first_step))
+    return _in_order(found, thresholds)
+
+
+def _in_order(found: Iterable[RunWarning], limits: Thresholds) -> list[RunWarning]:
+    return sorted(_collapsed(found, limits.gap), key=lambda warning: (warning.step, warning.first_step))
 
 
 def _raised(row: Row, kind: Kind, subject: str, title: str, sentence: str, *metrics: str) -> RunWarning:
@@ -284,6 +292,15 @@ def _no_updates(lines: Sequence[Row]) -> Iterator[RunWarning]:
                 " temperature, or add easier games.",
                 "updates",
             )
+
+
+def _self_play(lines: Sequence[Row]) -> Iterator[RunWarning]:
+    """Rule: whatever `dfc.self_play.watch` calls an alarm."""
+    watched = watch.Watch()
+    for row in lines:
+        figures = {name: value for name, value in row["metrics"].items() if math.isfinite(value)}
+        for alarm in watched.take(figures):
+            yield _raised(row, "self_play", alarm.metric, alarm.title, f"{alarm.sentence}.", alarm.metric)
 
 
 def _drops(

@@ -1,6 +1,7 @@
 """Where a run is shown while it runs: the records, the terminal, the page, one call for all of them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -10,6 +11,8 @@ from dfc.runs.costs import Costs
 from dfc.runs.metrics import IterationRecord, MetricsWriter
 from dfc.runs.progress import Progress
 from dfc.runs.run_folder import RunFolder
+
+Lines = Callable[[Path], Sequence[str]]
 
 
 class Watched:
@@ -58,21 +61,26 @@ class Watched:
         )
 
 
-def finish(folder: RunFolder) -> None:
-    """Marks a run as finished, builds its page and prints the result."""
+def finish(folder: RunFolder, lines: Lines = summary.lines) -> None:
+    """Marks a run as finished, builds its page and prints the result.
+
+    Args:
+      folder: of the run.
+      lines: makes the result's lines from the run folder.
+    """
     folder.finish()
-    _show(folder)
+    _show(folder, lines)
 
 
-def show_finished(folder: RunFolder) -> None:
-    """Shows a run that is finished; a kill may have come before its page was built."""
+def show_finished(folder: RunFolder, lines: Lines = summary.lines) -> None:
+    """Shows a run that is finished, as `finish` does; a kill may have come before its page was built."""
     print(f"{folder.path} holds this run, finished")  # noqa: T201 - why nothing happens
-    _show(folder)
+    _show(folder, lines)
 
 
-def _show(folder: RunFolder) -> None:
+def _show(folder: RunFolder, lines: Lines) -> None:
     if folder.writes:
         run_page.build(folder.path)
-    summary.show(folder)
+    summary.show(folder, lines)
     if cost := str(Costs(folder)):
         print(f"cost: {cost}", flush=True)  # noqa: T201 - the result

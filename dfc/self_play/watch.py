@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from dfc.self_play import self_reward
+
 _FIRST = 5  # iterations whose mean is what later ones are compared with
 _PATIENCE = 10  # iterations
 _LEAST_LIVE, _LEAST_TEMPLATE = 0.1, 0.5
@@ -107,6 +109,21 @@ def figures(
     return found | ({"difficulty": float(np.mean(known))} if known else {})
 
 
+@dataclasses.dataclass(frozen=True)
+class Alarm:
+    """Something that a person should look at.
+
+    Attributes:
+      metric: the figure that raised it.
+      title: what is wrong, in a few words without numbers.
+      sentence: the numbers of this iteration.
+    """
+
+    metric: str
+    title: str
+    sentence: str
+
+
 @dataclasses.dataclass
 class Watch:
     """What alarms need to know of the iterations before; ready for JSON by `dataclasses.asdict`.
@@ -121,39 +138,48 @@ class Watch:
     first: dict[str, float] = dataclasses.field(default_factory=dict)
     low: dict[str, int] = dataclasses.field(default_factory=dict)
 
-    def take(self, found: Mapping[str, float]) -> list[str]:
-        """Takes an iteration's figures; returns its alarms, one sentence each.
+    def take(self, found: Mapping[str, float]) -> list[Alarm]:
+        """Takes an iteration's figures; returns its alarms.
 
         Alarms are: live below 0.1, or template below 0.5, for ten iterations; from the sixth iteration on, against the
-        mean of the first five: code_like up by 0.3, distinct_2 halved, query_length tripled.
+        mean of the first five: code_like up by 0.3, distinct_2 halved, query_length tripled; and self_reward_failures
+        above 0.2.
 
         Args:
-          found: see `figures`.
+          found: see `figures`; and ``self_reward_failures``, the share of answers without a mark, where a judge is.
         """
         alarms = []
-        for name, least, what in (
-            ("live", _LEAST_LIVE, "queries whose answers differ in reward; the others teach the Solver nothing"),
-            ("template", _LEAST_TEMPLATE, "queries that keep their template"),
+        for name, least, title, what in (
+            ("live", _LEAST_LIVE, "hardly a query teaches", "of queries have answers that differ in reward"),
+            ("template", _LEAST_TEMPLATE, "queries leave their template", "of queries keep their template"),
         ):
             if name in found:
                 self.low[name] = self.low.get(name, 0) + 1 if found[name] < least else 0
                 if self.low[name] >= _PATIENCE:
-                    alarms.append(f"{found[name]:.0%} {what}; below {least:.0%} for {self.low[name]} iterations")
+                    for_long = f"below {least:.0%} for {self.low[name]} iterations"
+                    alarms.append(Alarm(name, title, f"{found[name]:.0%} {what}; {for_long}"))
+        if (failures := found.get("self_reward_failures", 0.0)) > self_reward.MOST_FAILURES:
+            sentence = f"{failures:.0%} of answers have no mark of the judge, and count nowhere"
+            alarms.append(Alarm("self_reward_failures", "the judge's replies cannot be read", sentence))
         self.count += 1
         if self.count <= _FIRST:
             for name in ("code_like", "distinct_2", "query_length"):
                 before = self.first.get(name, 0.0)
                 self.first[name] = before + (found.get(name, 0.0) - before) / self.count
             return alarms
-        first = self.first
-        if found.get("code_like", 0.0) >= first["code_like"] + _MORE_CODE:
-            alarms.append(f"{found['code_like']:.0%} of answers look like code; at first {first['code_like']:.0%} did")
-        if first["distinct_2"] > 0 and found.get("distinct_2", 0.0) <= _DISTINCT * first["distinct_2"]:
-            alarms.append(
-                f"distinct-2 of queries is {found['distinct_2']:.2f}; at first it was {first['distinct_2']:.2f}"
-            )
-        if first["query_length"] > 0 and found.get("query_length", 0.0) >= _LONGER * first["query_length"]:
-            alarms.append(
-                f"queries have {found['query_length']:.0f} characters on average; at first {first['query_length']:.0f}"
-            )
+        return alarms + self._changes(found)
+
+    def _changes(self, found: Mapping[str, float]) -> list[Alarm]:
+        """Returns the alarms of what the first iterations are compared with."""
+        alarms, first = [], self.first
+        code, distinct_2, length = (found.get(name, 0.0) for name in ("code_like", "distinct_2", "query_length"))
+        if code >= first["code_like"] + _MORE_CODE:
+            sentence = f"{code:.0%} of answers look like code; at first {first['code_like']:.0%} did"
+            alarms.append(Alarm("code_like", "answers become code", sentence))
+        if first["distinct_2"] > 0 and distinct_2 <= _DISTINCT * first["distinct_2"]:
+            sentence = f"Distinct-2 of queries is {distinct_2:.2f}; at first it was {first['distinct_2']:.2f}"
+            alarms.append(Alarm("distinct_2", "queries become alike", sentence))
+        if first["query_length"] > 0 and length >= _LONGER * first["query_length"]:
+            sentence = f"Queries have {length:.0f} characters on average; at first {first['query_length']:.0f}"
+            alarms.append(Alarm("query_length", "queries become long", sentence))
         return alarms

@@ -142,22 +142,23 @@ def figures(play: Play, state: State, found: Sampled) -> dict[str, float]:
     levels = [None if problem is None else problem.difficulty for problem in map(families.read, queries.texts)]
     texts = [[reply.text for reply in group] for group in found.answers]
     seen = watch.figures(queries.texts, queries.kinds, texts, found.rewards, found.mask, levels)
-    play.alarms = state.watch.take(seen)
+    if judged is not None:
+        seen["self_reward_failures"] = judged.failures
+    play.alarms = [alarm.sentence for alarm in state.watch.take(seen)]
     metrics = seen | found.also_seen
     metrics |= {f"bad_queries/{kind}": float(count) for kind, count in hygiene.counts(queries.kinds).items()}
     again = hygiene.duplicates_by_difficulty(queries.kinds, levels)
     metrics |= {f"duplicates/difficulty_{level}": float(count) for level, count in again.items()}
     metrics["reward"] = float(found.rewards[found.scored].mean()) if found.scored.any() else 0.0
+    lengths = [sample.generated_tokens for group in found.said for sample in group]
+    metrics["answer_length"] = float(np.mean(lengths)) if lengths else 0.0
     metrics["solver/entropy"] = entropy([sample for group in found.said for sample in group])
     if found.told:
         metrics["challenger/entropy"] = entropy(found.told)
     if judged is not None:
         state.judged, state.marked = state.judged + len(judged.mask), state.marked + int(judged.mask.sum())
         metrics["self_reward"] = float(found.marks[found.mask].mean()) if found.mask.any() else 0.0
-        metrics["self_reward_failures"] = judged.failures
         metrics["self_reward_asked_again"] = float(judged.asked_again)
-        if judged.failures > self_reward.MOST_FAILURES:
-            play.alarms.append(f"{judged.failures:.0%} of answers have no mark of the judge, and count nowhere")
     return metrics
 
 
