@@ -217,6 +217,14 @@ def test_a_run_that_would_train_on_it_is_refused_with_one_message(recipe):
     assert [p for p in beside if "bandit_regret" in p] == alone
 
 
+def test_only_a_model_to_begin_with_learns_such_a_game_and_in_fresh_tasks_only():
+    fresh = {"clem_codenames": {"split": "fresh"}}
+    assert validation.problems(RECIPES["tiny_player"](games=fresh)) == []
+    for recipe, games in (("tiny_player", {"clem_codenames": {}}), ("grpo", fresh), ("collect", fresh)):
+        found = [p for p in validation.problems(RECIPES[recipe](games=games)) if "clem_codenames" in p]
+        assert found[0].startswith("games.clem_codenames: is for evaluation only")
+
+
 def test_it_can_be_evaluated():
     for recipe in (EvaluateTasks, Evaluate):
         assert validation.problems(recipe(policies=("simple",), games={"bandit_regret": {}})) == []

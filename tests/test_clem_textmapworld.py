@@ -301,6 +301,18 @@ def test_maps_are_sound_and_no_two_of_them_alike(game_id):
 # ---- players --------------------------------------------------------------------------------------------------------
 
 
+def test_a_strong_player_goes_back_to_the_room_that_somebody_left_when_no_other_is_left():
+    game = started(TextMapRoom, RoomMap(MAP.names, MAP.exits, MAP.start, target=3))
+    for way in ("east", "west", "west", "north"):
+        game.step(f"GO: {way}")
+    player, replies = scripted.player(game, "strong"), []
+    while not game.over:
+        replies.append(player.act(game, GameRng(0)))
+        game.step(replies[-1])
+    assert replies == ["GO: south", "GO: east", "GO: east", "DONE"]
+    assert game.measures()["quality"] == 100.0
+
+
 def mean_quality(game_id, strength):
     found = []
     for task in range(KINDS[game_id][1]["test"]):

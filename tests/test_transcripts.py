@@ -236,3 +236,29 @@ def test_the_text_of_a_single_task_is_no_piece():
     whole = [piece for piece in vocabulary.choose(messages, 800) if piece in told and piece.count(" ") > 12]
     assert whole  # the rules
     assert all(told.count(piece) == len(cases) for piece in whole)
+
+
+def test_an_aside_is_a_transcript_of_its_own_of_which_only_its_reply_is_imitated():
+    found = [t for seed in range(6) for t in mixed_skill("clem_privateshared", {}, seed, skill=(1, 1), illegal_share=0)]
+    asides = [t for t in found if t.exchanges[-1].reply.startswith("ASIDE:")]
+    assert {t.exchanges[-1].reply for t in asides} == {"ASIDE: yes", "ASIDE: no"}
+    # 30 questions a game, of which ASIDES are shown: 18 in the mean.
+    assert 6 < len(asides) < 36
+    ordinary = [t for t in found if t not in asides]
+    assert len(ordinary) == 6
+    said = [exchange.reply for t in ordinary for exchange in t.exchanges]
+    assert all(reply.startswith("ANSWER:") for reply in said)
+    for aside in asides:
+        *before, asked = aside.exchanges
+        assert asked.imitate
+        assert not any(exchange.imitate for exchange in before)
+        assert asked.observation.rpartition("\n")[2].startswith("ASIDE:")
+        assert any([e.reply for e in before] == [e.reply for e in other.exchanges[: len(before)]] for other in ordinary)
+
+
+def test_a_row_of_a_grid_is_one_piece_and_a_cell_with_another_letter_one_of_its_own(tmp_path):
+    grids = ["X ▢ X ▢ ▢\n▢ ▢ ▢ ▢ ▢\n▢ L ▢ N ▢"] * 20
+    build_tokenizer.build(vocabulary.choose(grids, 40), tmp_path, size=420)
+    tokenizer = ChatTokenizer.load(tmp_path)
+    pieces = [tokenizer.decode([token]) for token in tokenizer.encode_reply(grids[0])]
+    assert pieces == ["X ▢ X ▢ ▢", "\n", "▢ ▢ ▢ ▢ ▢", "\n", "▢", " L", " ▢", " N", " ▢"]

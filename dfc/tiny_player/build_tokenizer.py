@@ -43,6 +43,7 @@ CHAT_TEMPLATE = """\
 
 _BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
 _CHARACTERS = ("\n", *map(chr, range(0x20, 0x7F)))
+_BEYOND_ASCII = "▢"  # what a piece may hold beside them: of other characters there are the bytes
 SMALLEST = len(SPECIAL_TOKENS) + len(_BYTES) + len(_CHARACTERS)
 _SCORE = -1.0
 # The names of special and byte pieces are ordinary strings to tokenizers' Unigram model. At this score their spelling
@@ -51,18 +52,19 @@ _NEVER = -1000.0
 
 _ITEM = re.compile(
     r"[0-9]+"  # a number, die, disk or card
+    r"|(?<![^\n])[X▢](?: [X▢]){4}(?![^\n])"  # a row of a grid, as dialogue games draw it
     r"|(?<=\[)[A-Z](?![A-Za-z])|(?<![A-Za-z])[A-Z](?=\])"  # a tower in an action, [A C]
-    r"|(?<![^\s|])[XO._-](?![^\s|])"  # a cell standing alone, X | O | .
+    r"|(?<![^\s|])[XO._▢-](?![^\s|])"  # a cell standing alone, X | O | .
     r"|(?<![A-Za-z0-9])[XO._](?=[XO._]+(?:[\s|]|$))|(?<=[XO._])[XO._](?=[XO._\s|]|$)"  # cells of a row such as X.O
 )
 _CLOSING = re.compile(r"[\])]*[.;:!?]?")
 
 
 def items(piece: str) -> int:
-    r"""Returns how many items a piece holds: digit runs, towers inside brackets, and cells of a drawn board.
+    r"""Returns how many items a piece holds: digit runs, towers inside brackets, cells and five-cell rows of a board.
 
-    >>> items("[Bid: 3"), items(" C]"), items("]\nB: []\nC: []"), items("X | O"), items("X.O")
-    (1, 1, 0, 2, 3)
+    >>> items("[Bid: 3"), items(" C]"), items("]\nB: []\nC: []"), items("X | O"), items("X.O"), items("X ▢ X X ▢")
+    (1, 1, 0, 2, 3, 1)
     """
     return sum(1 for _ in _ITEM.finditer(piece))
 
@@ -106,7 +108,7 @@ def _vocabulary(texts: Iterable[str], size: int) -> list[str]:
         for literal in _literals(chunk):
             literals[literal] += times
     pieces = dict.fromkeys(_CHARACTERS)
-    allowed = frozenset(_CHARACTERS)
+    allowed = frozenset((*_CHARACTERS, *_BEYOND_ASCII))
     room = size - SMALLEST + len(_CHARACTERS)
     for ranked in (counts, literals):
         for piece, _ in sorted(ranked.items(), key=lambda entry: (-entry[1], entry[0])):

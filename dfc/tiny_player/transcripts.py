@@ -13,6 +13,7 @@ from dfc.games.task import Task, task_seed
 from dfc.models.chat import ChatTokenizer
 from dfc.training.packing import Segment
 
+ASIDES = 0.1  # share of the questions put aside that have a transcript
 MOST_CHOICES = 64  # of more legal actions (words, codes, questions) only the one that was said is the target
 
 
@@ -82,7 +83,9 @@ def mixed_skill(
     The player's skill q is uniform between the bounds, the same for all turns and seats of the game. On every turn the
     `strong` scripted player acts with probability q, else a legal action is chosen, each with the same probability;
     where more than `MOST_CHOICES` are legal, such a random one is not to be imitated. Illegal tries are those of
-    `random_legal`. Simulators follow their scripts and have no transcript.
+    `random_legal`. Simulators follow their scripts and have no transcript. What a player is asked aside leaves no trace
+    in its conversation; of `ASIDES` of these questions there is a transcript of its own, the conversation up to there
+    and the question, of which the reply to it alone is to be imitated.
 
     Args:
       game_id: registered id.
@@ -92,18 +95,13 @@ def mixed_skill(
       illegal_share: probability of an illegal try before a turn, where one exists.
       task: number of the task to play, of a game of numbered tasks; None: the one that the seed deals.
     """
-    game = registry.make(game_id, **options)
-    deal = derive_seed("transcript deal", game_id, seed)
-    if task is not None:
-        number = game.info.splits[game.split] if isinstance(game, Task) else 0
-        if not 0 <= task < number:
-            raise ValueError(f"{game_id}: task {task} is none of its {number}")
-        deal = task_seed(deal, task, number)
-    game.reset(deal)
+    game = _begun(game_id, options, seed, task)
     rng = GameRng(derive_seed("transcript moves", game_id, seed))
     mixed = _Mixed(game, skill, GameRng(derive_seed("transcript skill", game_id, seed)))
     simulators, answers = scripted.simulators(game), GameRng(derive_seed("transcript staff", game_id, seed))
+    chance = GameRng(derive_seed("transcript asides", game_id, seed))
     exchanges: list[list[Exchange]] = [[] for _ in range(game.seats)]
+    asides: list[Transcript] = []
     seen: dict[str, None] = {}
     while game.to_move is not None:
         seat = game.to_move
@@ -121,10 +119,25 @@ def mixed_skill(
                     if game.step(action) is not Verdict.ILLEGAL:
                         raise AssertionError(f"{game_id}: {action} is not among the legal actions but was played")
         exchange = mixed.exchange(game, legal, rng)
-        if not game.aside:  # what leaves no trace in a conversation is not learned from one
+        if not game.aside:
             exchanges[seat].append(exchange)
+        elif chance.uniform() < ASIDES:
+            said = (dataclasses.replace(turn, legal=()) for turn in exchanges[seat])
+            asides.append(Transcript(game_id, seat, (*said, exchange)))
         game.step(exchange.reply)
-    return [Transcript(game_id, seat, tuple(turns)) for seat, turns in enumerate(exchanges) if turns]
+    return [Transcript(game_id, seat, tuple(turns)) for seat, turns in enumerate(exchanges) if turns] + asides
+
+
+def _begun(game_id: str, options: Mapping[str, Any], seed: int, task: int | None) -> Game:
+    game = registry.make(game_id, **options)
+    deal = derive_seed("transcript deal", game_id, seed)
+    if task is not None:
+        number = game.info.splits[game.split] if isinstance(game, Task) else 0
+        if not 0 <= task < number:
+            raise ValueError(f"{game_id}: task {task} is none of its {number}")
+        deal = task_seed(deal, task, number)
+    game.reset(deal)
+    return game
 
 
 class _Mixed:

@@ -14,6 +14,7 @@ from dfc.tiny_player.build_tokenizer import items
 # Where a message is always cut: around tags, numbers, cells of a board, and the letters of a guess and of its marks.
 _CUTS = re.compile(
     r"(</?[A-Z][a-z]+>)"
+    r"|(^[X▢](?: [X▢]){4}$| ?▢)"  # a row of a grid, or an empty cell in one with other letters
     r"|((?:, )?[01]{3}: )"  # a neighbourhood of an automaton
     r"|([0-9]+ ?|[#*] ?)"
     r"|(\n)"
@@ -49,7 +50,7 @@ def choose(messages: Iterable[str], number: int) -> list[str]:
         for end in _BEGINNINGS:
             if end < len(word):
                 words[word[:end]] += times // len(word)  # a rough share: the word itself may become a piece
-    saved = {word: times * (len(word) - 1) for word, times in _without(words, chosen).items()}
+    saved = {word: times * (len(word.encode()) - 1) for word, times in _without(words, chosen).items()}
     return chosen + _best(saved, number - len(chosen))
 
 
@@ -81,4 +82,4 @@ def _best(saved: Mapping[str, int], number: int) -> list[str]:
 def _allowed(piece: str) -> bool:
     """Whether a piece leaves the letters of a hidden word apart: those stand without a blank before them."""
     inside = piece[0].islower() and piece.isalpha() and len(piece) <= _SHORT
-    return len(piece) > 1 and not inside and items(piece) <= 1
+    return len(piece.encode()) > 1 and not inside and items(piece) <= 1

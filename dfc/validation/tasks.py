@@ -34,6 +34,7 @@ from dfc.config.tasks import STAGES, TRAININGS
 from dfc.data import task_groups
 from dfc.errors import ConfigError
 from dfc.games import registry
+from dfc.games.task import FRESH
 from dfc.validation import players, training_rows
 
 # Where a run of several stages has what a setting names; such a run is easily named by mistake.
@@ -52,7 +53,7 @@ def problems(config: Run) -> list[str]:
     found = _stage_problems(config) if isinstance(config, Paprika) else []
     games = players.sound_games(config.games) if isinstance(config, GamesRun) else {}
     if isinstance(config, RlRun | TinyPlayer) or _section(config, "collect") is not None:
-        unlearnable = _unlearnable(games)
+        unlearnable = _unlearnable(games, fresh=isinstance(config, TinyPlayer))
         found += unlearnable.values()
         games = {game: options for game, options in games.items() if game not in unlearnable}  # one problem each
     if (section := _section(config, "collect")) is not None:
@@ -175,12 +176,18 @@ def _samples_problems(config: Run, collect: TaskCollectionConfig, path: str, gam
     return found
 
 
-def _unlearnable(games: Games) -> dict[str, str]:
-    """Returns the games that nothing can be learned from, with the reason."""
+def _unlearnable(games: Games, *, fresh: bool) -> dict[str, str]:
+    """Returns the games that nothing can be learned from, with the reason.
+
+    Args:
+      games: with their options.
+      fresh: whether a game for evaluation only may be learned in tasks that are in none of its splits, as a model that
+        other recipes begin with knows rules and words.
+    """
     found = {}
     for game, options in games.items():
         made = registry.make(game, **options)
-        if made.info.evaluation_only:
+        if made.info.evaluation_only and not (fresh and options.get("split") == FRESH):
             why = "is for evaluation only and is neither trained on nor collected from"
         elif "player" in made.stateless_roles:
             why = (

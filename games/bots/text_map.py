@@ -3,7 +3,7 @@
 import json
 
 from dfc.games.bots.bot import GameBots, any_of
-from dfc.games.dialogue.maps import useful_moves
+from dfc.games.dialogue.maps import distance, useful_moves
 from dfc.games.dialogue.text_map import DONE, TextMap, TextMapGraph, TextMapRoom
 from dfc.games.rng import GameRng
 
@@ -19,12 +19,15 @@ def _simple(game: TextMap, seat: int, rng: GameRng) -> str:
 
 
 def _strong(game: TextMap, seat: int, rng: GameRng) -> str:
-    """Takes a useful step, and says so when there is none, or in the last turn."""
+    """Takes a useful step, and says so when there is none, or in the last turn; goes back to a room it had left."""
     del seat
     if _finished(game) or game.round == game.rounds:
         return _reply(game, DONE)
     useful = useful_moves(game.map, frozenset(game.path), game.here)
     exits = game.map.exits[game.here]
+    if not useful:  # the room to be found was entered and left by whoever moved before
+        nearest = min(distance(game.map, room, game.map.target) for room in exits.values())
+        useful = frozenset(room for room in exits.values() if distance(game.map, room, game.map.target) == nearest)
     return _reply(game, f"GO: {any_of([way for way, room in exits.items() if room in useful], rng)}")
 
 
