@@ -66,6 +66,7 @@ from dfc.config.self_play import (
     SelfRewardConfig,
     WatchConfig,
 )
+from dfc.config.serving import ServingConfig
 from dfc.config.tasks import (
     BuildData,
     BuildDataConfig,
@@ -196,6 +197,7 @@ __all__ = [
     "SelectionLimits",
     "SelfPlayRolloutConfig",
     "SelfRewardConfig",
+    "ServingConfig",
     "Sft",
     "SftConfig",
     "StagesRun",

@@ -1,0 +1,78 @@
+"""``python -m dfc.launch.serve --policy=DIR_OR_RUN``: answers OpenAI's chat completions with a policy."""
+
+import argparse
+import dataclasses
+import sys
+from collections.abc import Sequence
+
+from dfc.config import ServingConfig, fields
+from dfc.errors import ConfigError, DfcError
+from dfc.launch import program_cache
+from dfc.launch.help_text import meanings_of
+from dfc.players import key_search
+from dfc.players.key_search import Secret
+from dfc.runs.printing import guarded
+
+_EPILOGUE = """\
+examples:
+  python -m dfc.launch.serve --policy=tiny_player
+  python -m dfc.launch.serve --policy=runs/quickstart --port=8001
+  python -m dfc.launch.serve --policy=/models/my-llama --host=0.0.0.0 --key_variable=MY_KEY
+Of a run that trains, the policy that it accepted last is served, as of its newest checkpoint at the start.
+exit code: 1 the engine failed, 2 wrong command line or model, 130 or 143 stopped by a signal
+"""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m dfc.launch.serve",
+        description="Serves a policy to clients of OpenAI's chat completions.",
+        epilog=_EPILOGUE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--policy", required=True, help="a folder with weights or a run, or tiny_player", metavar="DIR_OR_RUN")
+    meanings = meanings_of(ServingConfig)
+    for name, default in dataclasses.asdict(ServingConfig()).items():
+        shown = f" ({default})" if default != "" else ""
+        add(f"--{name}", type=type(default), default=default, help=meanings[name] + shown, metavar=name.upper())
+    return parser
+
+
+def main(words: Sequence[str]) -> int:
+    """Runs what the words after ``python -m dfc.launch.serve`` ask for; returns the exit code."""
+    with guarded():
+        args = vars(_parser().parse_args(list(words)))
+        try:
+            return _main(str(args.pop("policy")), ServingConfig(**args), words)
+        except (DfcError, ImportError, OSError) as error:
+            sys.stderr.write(f"{error}\n")
+            return 2
+
+
+def _main(policy: str, config: ServingConfig, words: Sequence[str]) -> int:
+    wrong = key_search.word_problems([*words, f"--key_variable={config.key_variable}"], [config.key_variable])
+    if wrong:
+        raise ConfigError(wrong)
+    if found := fields.range_problems(config):
+        raise ConfigError([f"--{problem}" for problem in found])
+    key = Secret.read(config.key_variable)
+    from dfc.serving import server  # noqa: PLC0415 - imports jax; a mistake in the words is answered without it
+
+    notice = program_cache.enable(None)
+    if notice is not None:
+        sys.stderr.write(f"{notice}\n")
+    failure = server.serve(policy, config, key, say=_say)
+    if failure is not None:
+        sys.stderr.write(f"the engine failed: {failure}\n")
+    return 0 if failure is None else 1
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
