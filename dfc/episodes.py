@@ -57,7 +57,8 @@ class Episode:
       malformed: whether the policy's last reply could not be read.
       malformed_tries: malformed replies of the policy's seat, the last one included; 0 in records without this count.
       team: whether the seats share one outcome. abort_reason: why the rules broke the game off, in words; see
-        `dfc.games.game.Game.abort_reason`.
+        `dfc.games.game.Game.abort_reason`. lost_by, loss_reason: the seat of a team whose reply against the rules lost
+        it, and what was wrong with it, where the game says so.
       left_out: whether it is kept out of training and of every mean for another seat's error
         (`dfc.training.teacher_errors`).
       sample: the policy's whole conversation in tokens, for a trainer; empty where no engine played.
@@ -86,6 +87,8 @@ class Episode:
     malformed_tries: int = 0
     team: bool = False
     abort_reason: str | None = None
+    lost_by: int | None = None
+    loss_reason: str | None = None
     left_out: bool = False
 
     @property
@@ -141,7 +144,7 @@ class Episode:
         """Returns the episode as JSON-ready data without its tokens; `more` is added (stage, iteration, reward...).
 
         A failed one also has its `failure`, one that a full context ended its `overrun_by`, one that was broken off its
-        `abort_reason`, and one of a team says so.
+        `abort_reason`, one that a reply of a team's seat lost `lost_by` and `loss_reason`, and one of a team says so.
         """
         return {
             "game": self.game,
@@ -154,6 +157,7 @@ class Episode:
             "forfeited_by": self.forfeited_by,
             **({"team": True} if self.team else {}),
             **({} if self.abort_reason is None else {"abort_reason": self.abort_reason}),
+            **({} if self.lost_by is None else {"lost_by": self.lost_by, "loss_reason": self.loss_reason}),
             **({} if self.overrun_by is None else {"overrun_by": self.overrun_by}),
             **({} if self.failure is None else {"failure": self.failure}),
             **({"measures": dict(self.measures)} if self.measures else {}),

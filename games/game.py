@@ -120,6 +120,8 @@ class Game(abc.ABC):
       malformed_tries: the same of malformed replies; as there, one that forfeits counts.
       forfeited_by: the seat whose invalid reply ended the game, or None.
       abort_reason: why the rules broke the game off (`_abort`), or how a team's player forfeited, in words, or None.
+      lost_by: the seat of a team whose reply against the rules lost the game for all (`_lost`), or None.
+      loss_reason: what was wrong with it, in words, or None.
       discarded: why a simulator could not be used, which ended the game, or None.
       actions_played: number of legal actions of players so far.
     """
@@ -178,6 +180,8 @@ class Game(abc.ABC):
         self.malformed_tries = [0] * self.seats
         self.forfeited_by: int | None = None
         self.abort_reason: str | None = None
+        self.lost_by: int | None = None
+        self.loss_reason: str | None = None
         self.discarded: str | None = None
         self.actions_played = 0
         self._illegal_in_a_row = 0
@@ -522,6 +526,7 @@ class Game(abc.ABC):
             "rules_pending": list(self._rules_pending),
             **({} if self._aside is None else {"aside": list(self._aside)}),
             **({} if self.abort_reason is None else {"abort_reason": self.abort_reason}),
+            **({} if self.lost_by is None else {"lost_by": self.lost_by, "loss_reason": self.loss_reason}),
             "state": self._state(),
         }
 
@@ -541,6 +546,7 @@ class Game(abc.ABC):
         self._rules_pending = list(data["rules_pending"])
         self._aside = tuple(data["aside"]) if "aside" in data else None
         self.abort_reason = data.get("abort_reason")
+        self.lost_by, self.loss_reason = data.get("lost_by"), data.get("loss_reason")
         self._restore(data["state"])
 
     # ---- for subclasses ---------------------------------------------------------------------------------------
@@ -587,6 +593,27 @@ class Game(abc.ABC):
         self.abort_reason = why
         self.forfeited_by = by
         return self._team(Outcome.INVALID)
+
+    def _lost(self, by: int, why: str) -> tuple[Outcome, ...]:
+        """Ends a team's game as a loss for all by one seat's reply against the rules: for `_play` to return.
+
+        A loss that nobody is to blame for, such as after the last wrong guess, is ``self._team(Outcome.LOSS)``.
+
+        Args:
+          by: that seat.
+          why: in words, for the record; a player is not told.
+
+        Raises:
+          ValueError: the players are no team, or there is no such seat.
+        """
+        if not self.team:
+            raise ValueError(
+                f"{self.id}: _lost() is for a team; where seats win and lose apart, return `_won_by(seat)`"
+            )
+        if not 0 <= by < self.seats:
+            raise ValueError(f"{self.id}: _lost(by=...) must be a seat from 0 to {self.seats - 1}, got {by}")
+        self.lost_by, self.loss_reason = by, why
+        return self._team(Outcome.LOSS)
 
     def _ask_aside(self, seat: int, question: str) -> int:
         """Puts a question to a player that leaves no trace in its conversation; returns the seat, as `_play` does.

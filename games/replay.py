@@ -52,7 +52,8 @@ def replay(record: Mapping[str, Any]) -> Iterator[ReplayedTurn]:
     Args:
       record: `game`, `options`, `seed`, `replies` as [seat, text, status] each, with False after that for a reply of a
         player that did not have the form asked for, and True after that (or after True) for one that was aside,
-        `outcomes`, `forfeited_by`, and `abort_reason` where there is one; other keys are ignored.
+        `outcomes`, `forfeited_by`, and where there are any `abort_reason`, `lost_by` and `loss_reason`; other keys are
+        ignored.
 
     Raises:
       ReplayError: a key is absent or malformed, the game cannot be made, or is a class that this process has not
@@ -129,6 +130,14 @@ def _check_end(game: Game, record: Mapping[str, Any]) -> None:
     if game.abort_reason != record.get("abort_reason", game.abort_reason):
         raise ReplayError(
             f"{game.id}: broken off because {game.abort_reason!r}, but {record['abort_reason']!r} is recorded"
+        )
+    if (game.lost_by, game.loss_reason) != (
+        record.get("lost_by", game.lost_by),
+        record.get("loss_reason", game.loss_reason),
+    ):
+        raise ReplayError(
+            f"{game.id}: lost by seat {game.lost_by} because {game.loss_reason!r}, but {record.get('lost_by')!r} and "
+            f"{record.get('loss_reason')!r} are recorded"
         )
     if game.forfeited_by != record["forfeited_by"]:
         raise ReplayError(

@@ -45,6 +45,7 @@ def test_three_wrong_guesses_lose_and_are_worth_nothing():
         assert not game.over
         played(game, "CLUE: thirst", "GUESS: a water")
     assert (game.outcomes, game.measures()["quality"], game.abort_reason) == (LOST, 0.0, None)
+    assert (game.lost_by, "lost_by" in game.to_json()) == (None, False)
 
 
 @pytest.mark.parametrize(
@@ -66,6 +67,7 @@ def test_a_clue_with_a_form_of_a_forbidden_word_loses_at_once_and_breaks_nothing
     assert played(game, f"CLUE: {clue}") is Verdict.PLAYED
     assert (game.outcomes, game.measures()["quality"]) == (LOST, 0.0)
     assert (game.forfeited_by, game.abort_reason) == (None, None)
+    assert (game.lost_by, game.loss_reason) == (0, "The clue holds the word or a taboo word.")
 
 
 @pytest.mark.parametrize("clue", ["waterfall", "sweater", "it is by the sea", "drunk", "rive", "wetland without it"])

@@ -86,6 +86,13 @@ def test_opponents_limits_and_failures():
     assert error_of(team) is None
     assert error_of(dataclasses.replace(team, forfeited_by=None)) is None
     assert error_of(dataclasses.replace(team, forfeited_by=1)) == "too long"
+    # Any game of a team can say whose reply lost it; who says nothing has nobody to blame.
+    lost = dataclasses.replace(team, outcomes=("loss",) * 2, abort_reason=None)
+    assert [error_of(dataclasses.replace(lost, lost_by=by, loss_reason="said it")) for by in (None, 0, 1)] == [
+        None,
+        None,
+        "said it",
+    ]
 
 
 # ---- what stands in -------------------------------------------------------------------------------------------------

@@ -64,6 +64,47 @@ def test_what_one_seat_does_ends_the_game_of_both(replies, verdict, by, why):
     assert game.abort_reason is None
 
 
+class Says:
+    """Always says the same."""
+
+    def __init__(self, text):
+        self.text = text
+
+    def act(self, game, rng):
+        del game, rng
+        return self.text
+
+
+def test_a_seat_that_loses_for_all_is_told_apart_in_state_and_record():
+    spec = EpisodeSpec("clem_taboo", {}, 0, 1, 0, 0)
+    taboo = registry.make("clem_taboo")
+    taboo.reset(0)
+    said = [f"CLUE: {taboo.target}", "GUESS: x"]
+    found = play_episode(spec, [Says(said[0]), Says(said[1])], RolloutConfig(), opponent="t")
+    record = json.loads(json.dumps(found.record()))
+    assert (record["lost_by"], record["loss_reason"]) == (0, "The clue holds the word or a taboo word.")
+    assert [turn.reply for turn in replay(record)] == said[:1]
+    with pytest.raises(ReplayError, match="lost by seat 0 because"):
+        list(replay({**record, "lost_by": 1}))
+    # A record of before says nothing and is as true.
+    assert list(replay({k: v for k, v in record.items() if k not in ("lost_by", "loss_reason")}))
+    taboo.step(said[0])
+    written = json.loads(json.dumps(taboo.to_json()))
+    twin = registry.make("clem_taboo")
+    twin.from_json(written)
+    assert (twin.lost_by, twin.to_json()) == (0, written)
+    twin.reset(0)
+    assert (twin.lost_by, twin.loss_reason) == (None, None)
+
+
+def test_only_a_team_has_a_seat_that_loses_for_all():
+    game = started()
+    with pytest.raises(ValueError, match="must be a seat from 0 to 1, got 2"):
+        game._lost(2, "no such seat")
+    with pytest.raises(ValueError, match=r"_lost\(\) is for a team"):
+        registry.make("Nim-v0")._lost(0, "opponents")
+
+
 def test_an_abort_without_a_culprit_is_invalid_for_all_and_opponents_cannot_abort():
     game = started()
     assert game._abort("too long") == INVALID

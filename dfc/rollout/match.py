@@ -570,6 +570,8 @@ class Match:
             overrun_by=self.overrun_by if self.failure is None else None,
             team=game.team,
             abort_reason=game.abort_reason if self.failure is None else None,
+            lost_by=game.lost_by if self.failure is None else None,
+            loss_reason=game.loss_reason if self.failure is None else None,
             sample=transcript.sample(),
         )
 

@@ -79,6 +79,8 @@ def play_episode(
         measures=game.measures() if failure is None else {},
         team=game.team,
         abort_reason=game.abort_reason if failure is None else None,
+        lost_by=game.lost_by if failure is None else None,
+        loss_reason=game.loss_reason if failure is None else None,
     )
 
 

@@ -23,8 +23,6 @@ import numpy as np
 from dfc import multihost
 from dfc.episodes import Episode
 from dfc.errors import TrainingError
-from dfc.games import registry
-from dfc.games.dialogue.taboo import DESCRIBER, Taboo
 from dfc.games.rng import derive_seed
 from dfc.rollout.runner import EpisodeSpec
 
@@ -59,9 +57,9 @@ class Settled:
 def error_of(episode: Episode) -> str | None:
     """Returns the error of the other seat that ended a game, in words; None where there is none.
 
-    It is one of: the game of a team was broken off for the other seat's reply, or lost by one against the rules (a
-    clue with the word or a taboo word in it, `dfc.games.dialogue.taboo`); the other seat's context was full; the game
-    failed. A game that its own limit of turns broke off, and whatever the learner's reply ended, is none.
+    It is one of: the game of a team was broken off for the other seat's reply, or lost by one against the rules
+    (`Episode.lost_by`: a clue with the word or a taboo word in it); the other seat's context was full; the game failed.
+    A game that its own limit of turns broke off, and whatever the learner's reply ended, is none.
     """
     if episode.failed:
         return f"failed: {episode.failure}"
@@ -71,12 +69,7 @@ def error_of(episode: Episode) -> str | None:
         return None
     if episode.broken_off:
         return episode.abort_reason if episode.forfeited_by is not None else None
-    if episode.outcome == "loss" and episode.replies and episode.replies[-1].seat != episode.seat:
-        # Of both seats' replies only a clue of this kind loses on the describer's turn.
-        taboo = isinstance(registry.make(episode.game, **episode.options), Taboo)
-        if taboo and episode.replies[-1].seat == DESCRIBER:
-            return "The clue holds the word or a taboo word."
-    return None
+    return episode.loss_reason if episode.lost_by not in (None, episode.seat) else None
 
 
 def settle(

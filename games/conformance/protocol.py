@@ -270,6 +270,11 @@ def _bad_end(game: Game) -> Iterator[str]:
         )
     elif game.seats == 2 and not game.team and sorted(outcomes) not in _ENDS_OF_TWO:
         yield f"a game of two ends with one winner and one loser or in two draws, got {', '.join(outcomes)}"
+    if game.lost_by is not None and set(outcomes) != {Outcome.LOSS}:
+        yield (
+            f"a game that seat {game.lost_by} lost is a loss for all, got {', '.join(outcomes)}; let `_play` return "
+            "what `self._lost(by, why)` returns"
+        )
     if game.legal_actions():
         yield f"`legal_actions` must be [] after the end, got {game.legal_actions()[:3]}"
 

@@ -176,7 +176,7 @@ class Taboo(DialogueGame):
         if self._mover() == DESCRIBER:
             self.clues.append(said)
             if not forbidden(self.target, self.taboo).isdisjoint(stems(said)):
-                return self._team(Outcome.LOSS)
+                return self._lost(DESCRIBER, "The clue holds the word or a taboo word.")
             self._tell(GUESSER, action)
             return GUESSER
         self.guesses.append(said)
