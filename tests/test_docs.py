@@ -48,7 +48,10 @@ DOCUMENTED = (
     ),
     *(
         f"dfc.{folder}.{path.stem}"
-        for folder in ("players", "inference", "rollout", "training", "scoring", "serving", "data", "evaluation", "report")
+        for folder in (
+            *("players", "inference", "rollout", "training", "scoring", "serving"),
+            *("data", "evaluation", "report"),
+        )
         for path in sorted((ROOT / "dfc" / folder).glob("*.py"))
         if path.stem != "__init__"
     ),
