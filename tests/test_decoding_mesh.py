@@ -261,7 +261,12 @@ def test_nothing_compiles_after_warm_up_when_weights_are_new(compilations):
     same_as_alone(engine, 1)
     engine.set_params(other, 1)
     same_as_alone(engine, 2, 1)
+    held = engine.open(1)
     engine.forget_copies()
+    assert engine._cache is not None  # a conversation is there
+    engine.close(held)
+    engine.forget_copies()
+    assert engine._cache is None
     same_as_alone(engine, 2, 1)
     assert not compilations
 

@@ -107,7 +107,8 @@ def _resident(s: Workload) -> Sizes:
         return found
     found |= _state(s)
     if s.plays and not s.one_layout:
-        found |= {"trained weights at the start": _master(s), "weights for decoding": _decoding(s)}
+        found |= {"trained weights at the start": _master(s)} if s.begins else {}
+        found["weights for decoding"] = _decoding(s)
     if s.plays:
         found["policies of other groups"] = s.group_policies * _master(s)
         found["past policies"] = s.past_policies * _master(s)
@@ -166,7 +167,7 @@ def _moved(s: Workload) -> Sizes:
         return {}
     adapters = 0.0 if s.lora is None else 4 * adapter_parameters(s.model, s.lora, s.played.mesh)
     one = s.played.frozen + adapters
-    others = sum(other.bytes * parameters(other.model, s.played.mesh).local for other in s.others)
+    others = sum(other.bytes * parameters(other.model, s.played.mesh).local for other in s.others if other.plays)
     others += (s.policies - 1) * one + (s.rollout.workers - 1) * (s.policies * one + others)
     return {MOVED: one, f"others' {MOVED}": others}
 

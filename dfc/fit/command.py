@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TextIO
 
-from dfc.config import Evaluate, LanguageSelfPlay, ModelConfig, ModelRun, Run, TinyPlayer
+from dfc.config import Evaluate, ModelConfig, ModelRun, Run, TinyPlayer
 from dfc.errors import ConfigError
 from dfc.fit import analytic, iteration, programs, report
 from dfc.fit.hardware import Topology, parse_topology
@@ -86,7 +86,7 @@ def answer(request: Request, out: TextIO) -> int:
         "floor: nothing is faster. estimate: 40 % of peak arithmetic or 50 % of bandwidth, sending not hidden;\n"
         "a guess, no promise. Neither counts games, opponents, the tail of a batch, evaluation or compiling.\n"
         f"\n{topology.name}: {'fits' if good else 'does NOT fit'}, by sums, margin {analytic.MARGIN:.0%}; "
-        f"{_proof(request, topology)}.\n"
+        f"{_proof(topology)}.\n"
     )
     return 0 if good else 1
 
@@ -94,14 +94,10 @@ def answer(request: Request, out: TextIO) -> int:
 def _refuse(request: Request) -> None:
     if isinstance(request.config, TinyPlayer) and (request.model or request.model_config):
         raise ConfigError(["--model: tiny_player makes a model of its own; its shape is width, layers, ... there"])
-    if isinstance(request.config, LanguageSelfPlay) and request.compiles:
-        raise ConfigError(["--compile: programs of language_self_play are not compiled yet; leave it out for the sums"])
 
 
-def _proof(request: Request, topology: Topology) -> str:
+def _proof(topology: Topology) -> str:
     """Returns what would prove an answer by sums."""
-    if isinstance(request.config, LanguageSelfPlay):
-        return "nothing is compiled of this recipe"
     return "--compile is the proof" if topology.chip.platform != "rocm" else "nothing is compiled for this device"
 
 

@@ -36,6 +36,7 @@ from dfc.errors import ConfigError
 from dfc.fit import analytic, iteration
 from dfc.fit.hardware import Topology
 from dfc.fit.iteration import Lengths, Stage
+from dfc.fit.published import reward_model_of
 from dfc.fit.workload import OtherModel, Workload, decided
 from dfc.models import attention
 from dfc.models.config import DecoderConfig
@@ -44,7 +45,7 @@ from dfc.players import player_specs
 from dfc.players.player_specs import PlayerSpec
 from dfc.recipes import divide_fuse_conquer, offline, tiny_player
 from dfc.rollout.workers import conversations
-from dfc.training import rl, rl_run, self_play_run
+from dfc.training import rl, rl_run, self_play, self_play_run
 from dfc.training.trainer import Trainer
 
 _GROUPS = 4  # start fixed or random, winnable or not: as many policies at most
@@ -167,7 +168,9 @@ def _trained(
     )
     if isinstance(config, LanguageSelfPlay):
         # Log-probabilities of the reference are taken of every micro-batch, once.
-        return dataclasses.replace(found, reference=True, parts=2 if config.trains_challenger else 1)
+        found = dataclasses.replace(found, reference=True, parts=2 if config.trains_challenger else 1, begins=False)
+        # Weights that are trained as they are read are the reference, too: the first update leaves them.
+        return dataclasses.replace(found, keeps=found.one_layout, others=_reward_models(config, played.model))
     if not isinstance(config, RlRun):
         compares = offline.reads_reference(config)
         checks = bool(config.held_out.data)
@@ -186,6 +189,14 @@ def _trained(
         past_policies=config.pool.size if config.opponent == "pool" else 0,
         compares=config.acceptance.rule != "always",
     )
+
+
+def _reward_models(config: LanguageSelfPlay, policy: DecoderConfig) -> tuple[OtherModel, ...]:
+    if "preference" not in config.reward.weights:
+        return ()
+    own = config.reward.preference
+    model = reward_model_of(own.path, own.dtype, policy)
+    return (OtherModel("reward model", model, jnp.dtype(own.dtype).itemsize, plays=False),)
 
 
 def workload_of_stage(stage: Stage, run: Run, find: Find, topology: Topology, lengths: Lengths) -> Workload:
@@ -244,9 +255,12 @@ def learning_of(config: RlRun) -> rl.Learning:
     return divide_fuse_conquer.learning(config) if isinstance(config, DivideFuseConquer) else rl.grpo(config)
 
 
-def make_trainer(config: RlRun | Sft | Preference, workload: Workload, mesh: Mesh) -> Trainer:
+def make_trainer(config: RlRun | Sft | Preference | LanguageSelfPlay, workload: Workload, mesh: Mesh) -> Trainer:
     """Returns the trainer the run would use; what is not known before its data is not a shape of its programs."""
     training, adapter = workload.training, workload.adapter
+    if isinstance(config, LanguageSelfPlay):
+        config = dataclasses.replace(config, training=training, adapter=adapter)
+        return self_play_run.make_trainer(config, workload.model, self_play.make_losses(config), mesh)
     if isinstance(config, RlRun):
         config = dataclasses.replace(config, training=training, adapter=adapter)
         return rl_run.make_trainer(config, workload.model, learning_of(config).loss, mesh)

@@ -7,7 +7,7 @@ of a batch is decide the rest. `Lengths` is an assumption and is printed with ev
 import dataclasses
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from dfc.config import (
@@ -40,6 +40,7 @@ from dfc.players import player_specs
 from dfc.players.player_specs import PlayerSpec
 from dfc.recipes import evaluate_tasks, tiny_player
 from dfc.runs.stages import planned
+from dfc.training import self_play
 
 _GROUPS = 4  # start fixed or random, winnable or not: as many policies at most
 Find = Callable[[ModelConfig], DecoderConfig]  # the shape of a model that a configuration names
@@ -100,6 +101,8 @@ class Runs:
       decode: calls that sample in every row, each for all its steps.
       prefill: calls that only prefill, in every row.
       micro_batches: forward and backward passes.
+      of_parts: of them, those of each of several losses, by its name.
+      rewards: calls that score answers by a model of preferences.
       updates: optimizer steps; the weights for decoding are renewed after the last one.
       scored: micro-batches whose log-probabilities are taken apart from updates; on rows a share of one pass over all.
     """
@@ -109,6 +112,8 @@ class Runs:
     decode: int = 0
     prefill: int = 0
     micro_batches: int = 0
+    of_parts: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    rewards: int = 0
     updates: int = 0
     scored: float = 0.0
 
@@ -201,8 +206,20 @@ def _episodes(config: Run) -> int:
 
 def micro_batches(config: Run, batch: BatchConfig, lengths: Lengths) -> int:
     """Returns into how many micro-batches the rows of a unit are cut."""
-    # Of self-play a judge's replies are no rows.
-    episodes = config.samples if isinstance(config, LanguageSelfPlay) else _episodes(config)
+    if isinstance(config, LanguageSelfPlay):
+        return sum(micro_batches_of_parts(config, lengths).values())
+    return _cut(_episodes(config), batch, lengths)
+
+
+def micro_batches_of_parts(config: LanguageSelfPlay, lengths: Lengths) -> dict[str, int]:
+    """Returns the same for each of the losses; a judge's replies are no rows."""
+    found = {self_play.SOLVER: config.queries * config.answers}
+    if config.trains_challenger:
+        found[self_play.CHALLENGER] = config.queries
+    return {name: _cut(count, config.batch, lengths) for name, count in found.items()}
+
+
+def _cut(episodes: int, batch: BatchConfig, lengths: Lengths) -> int:
     rows = math.ceil(episodes * lengths.episode / batch.row_length)
     return math.ceil(rows / batch.micro_batch_rows)
 
@@ -224,4 +241,9 @@ def runs(config: Run, lengths: Lengths, workload: Workload, episodes: int | None
         share = 1 / config.epochs if isinstance(config, Sft | Preference) else 1 - 1 / updates
         scored = count * share if workload.scores else 0.0
         found = dataclasses.replace(found, micro_batches=count, updates=updates, scored=scored)
+    if isinstance(config, LanguageSelfPlay):
+        model = config.reward.preference
+        rows = math.ceil(config.queries * config.answers * lengths.episode / model.row_length)
+        rewards = math.ceil(rows / model.rows) if "preference" in config.reward.weights else 0
+        found = dataclasses.replace(found, of_parts=micro_batches_of_parts(config, lengths), rewards=rewards)
     return found

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from dfc.config import Preference, RlRun, Run, Sft, TinyPlayer
+from dfc.config import LanguageSelfPlay, Preference, RlRun, Run, Sft, TinyPlayer
 from dfc.fit import analytic, traced
 from dfc.fit.compilation import DoesNotFitError, compile_program, quiet
 from dfc.fit.hardware import Topology, require_cudnn, topology_devices
@@ -36,8 +36,10 @@ from dfc.models.lora import abstract_adapters
 from dfc.models.transformer import Adapters, abstract_params
 from dfc.recipes import tiny_player
 from dfc.samples import TokenBatch
+from dfc.scoring import preference_model
 from dfc.training.optimizer import make_optimizer
 from dfc.training.trainer import Trainer
+from dfc.training.update_parts import program_of
 
 Tree = Any  # a pytree of jax.ShapeDtypeStruct
 
@@ -194,7 +196,7 @@ def of_stage(config: Run, workload: Workload, topology: Topology, often: Runs) -
     playing = mesh if workload.decoding is None else decoding_mesh.make(mesh, workload.decoding.sizes)
     workload = dataclasses.replace(workload, apart=hosts > 1 and tensor_devices_on_one_host(playing))
     weights = EngineWeights(weights_of(workload, mesh), None)
-    if isinstance(config, RlRun | Sft | Preference):
+    if isinstance(config, RlRun | Sft | Preference | LanguageSelfPlay):
         trainer = make_trainer(config, workload, mesh)
         shapes = shapes_of(trainer, workload, mesh)
         yield from _training(trainer, workload, shapes, often)
@@ -206,6 +208,20 @@ def of_stage(config: Run, workload: Workload, topology: Topology, often: Runs) -
         yield moving
     if workload.plays:
         yield from _playing(workload, weights, playing, often)
+    if isinstance(config, LanguageSelfPlay):
+        yield from _reward(config, workload, mesh, often)
+
+
+def _reward(config: LanguageSelfPlay, workload: Workload, mesh: Mesh, often: Runs) -> Iterator[Program]:
+    """Yields the program of a model of preferences; the cache and all else of the time of playing lies beside it."""
+    for other in workload.others:
+        rows, own = sharding.batch_sharding(mesh), config.reward.preference
+        params = _placed(abstract_params(other.model), sharding.param_shardings(other.model, mesh))
+        tokens = [_shape((own.rows, own.row_length), jnp.int32, rows)] * 3
+        ends = _shape((own.rows, preference_model.LEAST_PLACES), jnp.int32, rows)
+        holds = other.name, "attention weights", "layer at work", "logits"
+        function = preference_model.forward(other.model, mesh)
+        yield Program("reward of answers", function, (params, *tokens, ends), "playing", holds, often.rewards)
 
 
 def engine_weights(workload: Workload, shapes: RunShapes) -> EngineWeights:
@@ -250,7 +266,10 @@ def _training(trainer: Trainer, workload: Workload, shapes: RunShapes, often: Ru
     own: tuple[str, ...] = "trained weights", *at_work, *(() if lora is None else (kept,))
     options = {"capacity": capacity}
     holds = *own, "gradients"
-    yield Program("gradient", programs["gradient"], gradient, "gradient", holds, often.micro_batches, options=options)
+    parts = {part: count for part, count in often.of_parts.items() if program_of(part) in programs}
+    for part, count in (parts or {"": often.micro_batches}).items():
+        name = f"gradient, {part}" if part else "gradient"
+        yield Program(name, programs[program_of(part)], gradient, "gradient", holds, count, options=options)
     if holds_reference:
         yield Program(
             "reference log-probabilities",
@@ -285,23 +304,32 @@ def _training(trainer: Trainer, workload: Workload, shapes: RunShapes, often: Ru
             0,
             options=options,
         )
-    found = jax.eval_shape(lambda *a: programs["gradient"](*a, capacity=capacity), *gradient)
     places = trainer.shardings(stacked=workload.training.scan_layers)
-    dtype = jnp.float32 if workload.micro_batches > 1 else None
-    widened = jax.tree.map(lambda x: _shape(x.shape, dtype or x.dtype), found["gradients"])
-    total = {"gradients": _placed(widened, places), "loss": found["loss"]}
-    apply = shapes.trained, shapes.state, total
-    given = "trained weights", "optimizer", "gradients"
+
+    def total(part: str, count: int) -> Tree:
+        found = jax.eval_shape(lambda *a: programs[program_of(part)](*a, capacity=capacity), *gradient)
+        dtype = jnp.float32 if count > 1 else None
+        widened = jax.tree.map(lambda x: _shape(x.shape, dtype or x.dtype), found["gradients"])
+        return {"gradients": _placed(widened, places), "loss": found["loss"]}
+
+    kind, given = "apply", ("trained weights", "optimizer", "gradients", "gradients of other losses")
+    apply: tuple[Tree, ...] = (shapes.trained, shapes.state)
+    if parts:
+        kind = "apply_parts"
+        totals = {part: total(part, count) for part, count in parts.items()}
+        apply += (totals, {part: _shape((), jnp.float32) for part in parts})
+    else:
+        apply += (total("", workload.micro_batches),)
     made = "weights after the update", "optimizer after the update", "updates"
     # Whatever the rule, a stage's first update keeps what it starts from: the most that any update holds.
     first = 1 if workload.compares else 0  # of the updates of any other iteration
     phase = "optimizer step"
     if workload.keeps:
-        yield Program(phase, programs["apply"], apply, phase, (*given, *made), first)
+        yield Program(phase, programs[kind], apply, phase, (*given, *made), first)
     if updates > first:
         # Of several updates the later ones lie beside what the first started from, as large as what it made.
         holds, rest = given if updates > 1 else (*given, *made), updates - first
-        yield Program(f"{phase} in place", programs["apply_in_place"], apply, phase, holds, rest, donated=apply[:2])
+        yield Program(f"{phase} in place", programs[f"{kind}_in_place"], apply, phase, holds, rest, donated=apply[:2])
     if workload.plays and not workload.one_layout:
         holds, times = ("trained weights", "weights for decoding", "gradients"), 2 if workload.compares else 1
         yield Program("weight hand-over", programs["policy"], (shapes.trained,), phase, holds, times)

@@ -87,6 +87,25 @@ def name_of(text: str) -> str:
     return re.sub(r"^meta-|-(instruct|chat|it|pt|base|hf)\b", "", text.rpartition("/")[2].lower())
 
 
+def reward_model_of(path: str, dtype: str, otherwise: DecoderConfig) -> DecoderConfig:
+    """Returns the decoder of a model of preferences.
+
+    Args:
+      path: its folder or its repository. What cannot be read has the shape of the published model whose name is the
+        longest within its own (``skywork-reward-v2-llama-3.2-3b``).
+      dtype: it computes in.
+      otherwise: whose shape it has where no name is.
+    """
+    try:
+        values = model_folders.read_json(huggingface.resolve(path, weights=False) / model_folders.CONFIG)
+    except (OSError, ValueError, RecursionError):
+        names = [name for name in CONFIGS if name in name_of(path)]
+        found = families.from_config_json(CONFIGS[max(names, key=len)]) if names else otherwise
+    else:
+        found = families.from_config_json(values)
+    return dataclasses.replace(found, dtype=dtype, labels=1)
+
+
 def model_of(model: ModelConfig, name: str | None = None, path: str | None = None) -> DecoderConfig:
     """Returns a decoder in the run's dtype.
 

@@ -33,12 +33,14 @@ class OtherModel:
       model: its shape.
       bytes: of one of its weights.
       engines: whether it plays in engines of its own, as large as the stage's.
+      plays: whether it plays at all, and lies split for that.
     """
 
     name: str
     model: DecoderConfig
     bytes: float
     engines: bool = False
+    plays: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +64,7 @@ class Workload:
         and runs it in every update; one that trains on rows ran it over all of them before its first update.
       scores: whether log-probabilities of what is trained are taken apart from updates: on rows those of the reference.
       checks: whether the loss on rows held out is taken between updates.
+      begins: whether a stage that plays keeps what its training began with, in the form in which it is trained.
       keeps: whether an update leaves what it starts from, until it is known what becomes of it.
       soft: whether it imitates distributions over the vocabulary, of all tokens at once.
       group_policies: finished policies of other groups that wait to be fused.
@@ -91,6 +94,7 @@ class Workload:
     reference: bool = True
     scores: bool = False
     checks: bool = False
+    begins: bool = True
     keeps: bool = True
     soft: bool = False
     group_policies: int = 0

@@ -23,6 +23,7 @@ what decides a shape or the length of a loop is agreed before each call, so host
 
 import collections
 import dataclasses
+import functools
 import itertools
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
@@ -119,9 +120,9 @@ class Engine:
             raise ValueError(
                 f"rows {rows}, prefill_buckets {prefill_buckets} and decode_steps {decode_steps} must be 1 or more"
             )
-        self._cache = self._programs.empty(
-            config, self.slot_allocator.total, buckets.cache_positions(max_length, platform)
-        )
+        positions = buckets.cache_positions(max_length, platform)
+        self._empty = functools.partial(self._programs.empty, config, self.slot_allocator.total, positions)
+        self._cache = self._empty()
         self._stops = np.zeros(config.vocabulary, bool)
         self._stops[sorted(stop_token_ids)] = True
         self._slots: dict[int, SlotState] = {}
@@ -177,8 +178,11 @@ class Engine:
         self._left.clear()  # a run that resumes begins here with none
 
     def forget_copies(self) -> None:
-        """Gives up the copies of weights that had to be moved; the next call that needs them moves them again."""
+        """Gives up copies of weights that had to be moved, and the cache if no conversation is there, until needed."""
         self._resident.keep(())
+        if not self._slots:
+            self._left.clear()
+            self._cache = None
 
     def version(self, policy: str = "policy") -> int:
         """Returns the version of a policy's weights."""
@@ -214,7 +218,7 @@ class Engine:
         self._check(policy, adapter)
         check_seed(seed)
         self._admit(sampling)
-        slot = self.slot_allocator.allocate()
+        slot = self._allocate()
         self._slots[slot] = SlotState(seed, policy, adapter, sampling or self._sampling, since=self.counts.calls)
         return slot
 
@@ -373,10 +377,16 @@ class Engine:
         """
         state = parked.state
         self._check(state.policy, state.adapter)
-        slot = self.slot_allocator.allocate()
+        slot = self._allocate()
         self._left.pop(slot, None)
         self._cache = self._rows.from_host(self._cache, slot, parked.arrays)
         self._slots[slot] = dataclasses.replace(state, token_ids=list(state.token_ids))
+        return slot
+
+    def _allocate(self) -> int:
+        slot = self.slot_allocator.allocate()
+        if self._cache is None:
+            self._cache = self._empty()
         return slot
 
     def _check(self, policy: str, adapter: int) -> None:

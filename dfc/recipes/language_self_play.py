@@ -256,7 +256,7 @@ def _iterate(play: Play, state: State) -> IterationRecord:
             state.optimizer,
             parts,
             base_params=None if play.lora is None else play.reference_params,
-            donate=state.params is not play.first,
+            donate=state.params is not play.initial_params,  # trained as they are, these are the reference, too
             look=play.stop.look,
         )
         state.params, state.optimizer = made.params, made.optimizer_state

@@ -25,7 +25,7 @@ from dfc.samples import TokenBatch
 from dfc.scoring.scorer import LONGEST_ANSWER, Scores, checked_pairs, scores_of
 from dfc.training.packing import Layout, Segment, fill, lay_out
 
-_LEAST_PLACES = 8  # scores of a row, at least: programs see few shapes
+LEAST_PLACES = 8  # scores of a row, at least: programs see few shapes
 _SCORING = [name for name, family in hf_architectures.FAMILIES.items() if family.scores]
 
 
@@ -92,7 +92,7 @@ class PreferenceModel:
         self._config, self._params = huggingface.load(folder, mesh=mesh, dtype=dtype)
         self._tokenizer = ChatTokenizer.load(folder)
         self._mesh, self._row_length, self._rows = mesh, row_length, rows
-        self._forward = jax.jit(functools.partial(_scores, self._config, Execution(mesh=mesh)))
+        self._forward = forward(self._config, mesh)
 
     def token_ids(self, query: str, answer: str) -> list[int]:
         """Returns the tokens that are scored for an answer."""
@@ -118,7 +118,7 @@ class PreferenceModel:
         """Returns the scores of a call, by unit."""
         batch = fill(layout, lambda unit: [segments[unit]])
         most = max(map(len, layout.rows))
-        ends = np.zeros((len(layout.rows), max(_LEAST_PLACES, 1 << (most - 1).bit_length())), np.int32)
+        ends = np.zeros((len(layout.rows), max(LEAST_PLACES, 1 << (most - 1).bit_length())), np.int32)
         for row, units in enumerate(layout.rows):
             lengths = [len(segments[unit].token_ids) for unit in units]
             ends[row, : len(units)] = np.cumsum(lengths) - 1
@@ -135,6 +135,11 @@ class PreferenceModel:
 
 def _inputs(batch: TokenBatch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return batch.tokens, batch.positions, batch.segments
+
+
+def forward(config: DecoderConfig, mesh: jax.sharding.Mesh | None) -> Any:  # noqa: ANN401 - a jitted function
+    """Returns the program that scores: (weights, tokens, positions, segments [B, T], ends [B, S]) -> float32 [B, S]."""
+    return jax.jit(functools.partial(_scores, config, Execution(mesh=mesh)))
 
 
 def _scores(

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from jax.sharding import Mesh
 
 from dfc.checkpoint import Checkpointer
 from dfc.config import RolloutConfig, SamplingConfig
 from dfc.config.self_play import LanguageSelfPlay
 from dfc.errors import TrainingError
 from dfc.models import huggingface
+from dfc.models.config import DecoderConfig
 from dfc.models.lora import LoraConfig
 from dfc.models.sharding import make_mesh
 from dfc.models.transformer import Adapters, Params
@@ -51,7 +53,8 @@ class Play:
     """What every iteration needs beside the state.
 
     Attributes:
-      source: the model's folder. initial_params: its weights as they play. first: as they are trained, before training.
+      source: the model's folder. initial_params: its weights as they play.
+      trained: shapes and places of what is trained.
       reference_params: as the trainer reads them. data: the queries of a file; empty where the Challenger writes them.
       score: R. probes: fixed queries that R is measured on. alarms: of the newest iteration.
       saved: number of the newest checkpoint.
@@ -65,7 +68,7 @@ class Play:
     trainer: Trainer
     checkpointer: Checkpointer
     initial_params: Params
-    first: Params
+    trained: Params
     reference_params: Params
     score: Callable[[Sequence[str], Sequence[str]], Any]
     probes: list[str] = dataclasses.field(default_factory=list)
@@ -111,16 +114,7 @@ class Play:
             slots=config.rollout.slots,
         )
         roles = Roles(engine, tokenizer, tokenizer.stop_token_ids(()), stop.look)
-        trainer = Trainer(
-            model,
-            losses,
-            make_optimizer(config.optimizer),
-            temperature=config.temperature,
-            training=config.training,
-            lora=lora_config(config.adapter),
-            mesh=mesh,
-            workers=config.batch.workers,
-        )
+        trainer = make_trainer(config, model, losses, mesh)
         first = trainer.initial_params(weights, config.seed)
         trainer.bound_growth(first)
         return cls(
@@ -132,7 +126,8 @@ class Play:
             trainer,
             Checkpointer(folder.checkpoints, keep=config.checkpoint.keep),
             weights,
-            first,
+            # What training begins with is made again where a run begins: kept, it would be one more copy.
+            jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), first),  # type: ignore[no-untyped-call]  # jax leaves it untyped
             trainer.frozen_params(weights),
             score,
         )
@@ -165,13 +160,13 @@ class Play:
         """Returns the state of the newest checkpoint; without one, empties the streams and begins."""
 
         def like(_: Any) -> dict[str, Any]:  # noqa: ANN401 - any tree of arrays
-            shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), self.first)  # type: ignore[no-untyped-call]  # jax leaves it untyped
-            return {"params": shapes, "optimizer": self.trainer.abstract_state(self.first)}
+            return {"params": self.trained, "optimizer": self.trainer.abstract_state(self.trained)}
 
         restored = self.checkpointer.restore(like)
         if restored is None:
             self.folder.rewind(dict.fromkeys(self.folder.positions(), 0))
-            return State(0, self.first, self.trainer.initial_state(self.first), hygiene.Memory(), watch.Watch())
+            first = self.trainer.initial_params(self.initial_params, self.config.seed)
+            return State(0, first, self.trainer.initial_state(first), hygiene.Memory(), watch.Watch())
         known = restored.progress
         self.folder.rewind(known["positions"])
         self.saved = restored.step
@@ -219,6 +214,29 @@ class Play:
 def gone(params: Params) -> bool:
     """Returns whether an update has taken the memory of these weights."""
     return any(leaf.is_deleted() for leaf in jax.tree.leaves(params))
+
+
+def make_trainer(
+    config: LanguageSelfPlay, model: DecoderConfig, losses: Mapping[str, LossFunction], mesh: Mesh
+) -> Trainer:
+    """Returns what trains.
+
+    Args:
+      config: of the run.
+      model: its decoder.
+      losses: by role.
+      mesh: the devices.
+    """
+    return Trainer(
+        model,
+        losses,
+        make_optimizer(config.optimizer),
+        temperature=config.temperature,
+        training=config.training,
+        lora=lora_config(config.adapter),
+        mesh=mesh,
+        workers=config.batch.workers,
+    )
 
 
 def engine_config(config: LanguageSelfPlay) -> RolloutConfig:
