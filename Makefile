@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: quickstart test test-optimized newest-jax lint types install constraints aot agreement agreement-trl config-fields smollm2-check benchmark-gpu
+.PHONY: quickstart test test-optimized newest-jax lint types install constraints aot agreement agreement-trl config-fields smollm2-check benchmark-gpu study-playpen
 
 quickstart: install
 	$(BIN)/python -m dfc.launch --config=configs/quickstart.py
@@ -79,3 +79,9 @@ smollm2-check: $(VENV)/.test
 # The columns of docs/performance.md that need a GPU, as its tables; ARGS='--any-device --quick' tries it without one.
 benchmark-gpu: $(VENV)/.test
 	$(BIN)/python benchmarks/gpu_columns.py $(ARGS)
+
+# The study of docs/results/playpen.md: the model it begins with, every run of every seed, the tables. Stopped, it resumes.
+study-playpen: install
+	$(BIN)/python -m dfc.launch --config=configs/playpen_player.py
+	$(BIN)/python benchmarks/playpen_study.py $(ARGS)
+	$(BIN)/python benchmarks/playpen_study_results.py

@@ -42,11 +42,12 @@ TEN_GROUPS = "--config.games.battleship.show_board=false"
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """One run: its folder in the seed's, its configuration, what is changed in it."""
+    """One run: its folder in the seed's, its configuration, what is changed in it, whether it has an initial model."""
 
     name: str
     config: str
     changes: tuple[str, ...] = ()
+    model: bool = True
 
 
 def evaluated() -> tuple[str, ...]:
@@ -129,7 +130,7 @@ def carry_out(out: Path, run: Run, seed: int, player: str) -> tuple[str, bool]:
     if run.name == "chat" and not (out / "chat.jsonl").exists():
         write_chat(out, seed)
     command = [sys.executable, "-m", "dfc.launch", f"--config=configs/{run.config}.py", f"--workdir={path}"]
-    command += [f"--config.seed={seed}", f"--config.model.path={player}", *run.changes]
+    command += [f"--config.seed={seed}", *([f"--config.model.path={player}"] if run.model else []), *run.changes]
     begun = time.perf_counter()
     with (out / f"{run.name}.log").open("a") as log:
         # One thread each: small products gain nothing from more, and the runs share the cores.

@@ -1,0 +1,134 @@
+"""Runs the Playpen study: every arm with a small model, each run by itself, each resumed if stopped.
+
+    python benchmarks/playpen_study.py [--out=runs/playpen] [--seeds=20,21,22] [--parallel=1] [--only=TEXT] [--list]
+        [--player=runs/playpen_player/policy]
+
+Of every seed: dialogues of three players, SFT on the won ones, DPO on pairs of dialogues and on pairs of turns; GRPO
+beside the strong scripted player, from the initial model and from the one after SFT; then all of them on the same test
+instances in all seats, in the learner's roles beside the teacher, and in ten games that none of them was trained on.
+`configs/playpen_player.py` makes the model first; ``known``, before all seeds, says what it can on the validation
+split.
+
+A run is a process of one thread; runs that do not read each other can be started side by side with `--only`.
+`--list` prints the runs and the minutes each has taken. `benchmarks/playpen_study_results.py` makes the tables.
+"""
+
+import argparse
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from paprika_study import Run, carry_out, seconds
+
+from dfc.config.playpen import LEARNER_ROLES
+from dfc.configs.playpen_player import OTHER_GAMES
+
+ARMS = ("base", "sft", "dpo_dialogue", "dpo_turn", "grpo", "sft_grpo")
+KNOWN = "known"
+TASKS, KNOWN_TASKS = 30, 20  # instances of a game at most
+OTHER_SEEDS = 10  # deals of a game that none was trained on
+PLAYING = (  # as playpen_tiny.py plays
+    "--config.rollout.slots=32",
+    "--config.rollout.max_length=1024",
+    "--config.rollout.max_reply_length=160",
+    "--config.rollout.decode_steps=16",
+)
+_FOR_TWO: dict[str, dict[str, object]] = {game: {} for game in LEARNER_ROLES}
+BESIDE = (  # games for two, in the roles that GRPO learns
+    "--config.opponent=strong",
+    f"--config.games={_FOR_TWO}",
+    f"--config.learner_roles={LEARNER_ROLES}",
+)
+
+
+def where(out: Path, arm: str, player: str) -> str:
+    """Returns the folder of an arm's policy."""
+    if arm == "base":
+        return player
+    return str(out / "offline" / arm if arm in ("sft", "dpo_dialogue", "dpo_turn") else out / arm / "grpo")
+
+
+def plan(out: Path, player: str) -> list[Run]:
+    """Returns the runs of one seed in their order; later ones read what earlier ones wrote.
+
+    Args:
+      out: the seed's folder.
+      player: the initial model.
+    """
+    after_sft = f"--config.model.path={out / 'offline' / 'sft' / 'policy'}"
+    only_grpo = "--config.stages=grpo"
+    return [
+        Run("offline", "playpen_tiny", ("--config.stages=collect,build_dialogues,sft,dpo_dialogue,dpo_turn",)),
+        Run("grpo", "playpen_tiny", (only_grpo,)),
+        Run("sft_grpo", "playpen_tiny", (only_grpo, after_sft)),
+        _evaluation("evaluated", out, player, ARMS, TASKS),
+        _evaluation("beside_teacher", out, player, ARMS, TASKS, *BESIDE),
+        Run(
+            "other_games",
+            "evaluate",
+            (
+                _policies(out, player, ARMS),
+                f"--config.games={OTHER_GAMES}",
+                f"--config.seeds={OTHER_SEEDS}",
+                "--config.anchor=base",
+                "--config.sampling.temperature=0.5",
+                "--config.rollout.stop=",
+                "--config.rollout.workers=1",
+                *PLAYING,
+            ),
+            model=False,
+        ),
+    ]
+
+
+def known(out: Path, player: str) -> Run:
+    """Returns the run that says what the initial model can, on instances that no other run looks at."""
+    return _evaluation(KNOWN, out, player, ("base",), KNOWN_TASKS, "--config.split=validation")
+
+
+def _evaluation(name: str, out: Path, player: str, arms: tuple[str, ...], tasks: int, *changes: str) -> Run:
+    own = (_policies(out, player, arms), f"--config.tasks={tasks}")
+    return Run(name, "evaluate_clem", (*own, *PLAYING, *changes))
+
+
+def _policies(out: Path, player: str, arms: tuple[str, ...]) -> str:
+    return "--config.policies=" + ",".join(f"{arm}={where(out, arm, player)}" for arm in arms)
+
+
+def main() -> None:
+    """Carries out the runs that are asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("runs/playpen"))
+    parser.add_argument("--seeds", default="20,21,22")
+    parser.add_argument("--parallel", type=int, default=1)
+    parser.add_argument("--only", default="", help="runs whose SEED/NAME holds this text")
+    parser.add_argument("--player", default="runs/playpen_player/policy")
+    parser.add_argument("--list", action="store_true")
+    options = parser.parse_args()
+
+    def of_seed(seed: str) -> bool:
+        out = options.out / seed
+        out.mkdir(parents=True, exist_ok=True)
+        return all(do(out, run, int(seed)) for run in plan(out, options.player))
+
+    def do(out: Path, run: Run, seed: int) -> bool:
+        title = f"{out.name}/{run.name}"
+        if options.only not in title:
+            return True
+        if options.list:
+            done = "finished" if (out / run.name / "finished.json").exists() else ""
+            print(f"{title:32}{done:10}{seconds(out / run.name) / 60:8.1f} min")
+            return True
+        line, finished = carry_out(out, run, seed, options.player)
+        print(line, flush=True)
+        return finished  # if not: later runs read what it would have written
+
+    options.out.mkdir(parents=True, exist_ok=True)
+    if not do(options.out, known(options.out, options.player), 0):
+        raise SystemExit(1)
+    with ThreadPoolExecutor(1 if options.list else options.parallel) as pool:
+        if not all(list(pool.map(of_seed, options.seeds.split(",")))):
+            raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""The study of Playpen: its runs are valid and read what earlier ones write, and its claims say what they compare."""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from dfc import validation
+from dfc.config.playpen import LEARNER_ROLES
+from dfc.configs import playpen_player, playpen_tiny
+from dfc.games import registry
+from dfc.launch import command_line, overrides
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def scripts(monkeypatch):
+    """The two scripts of the study as modules."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    found = []
+    for name in ("playpen_study", "playpen_study_results"):
+        specification = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
+        module = importlib.util.module_from_spec(specification)
+        monkeypatch.setitem(sys.modules, name, module)
+        specification.loader.exec_module(module)
+        found.append(module)
+    return found
+
+
+def test_every_run_is_valid_and_evaluations_play_what_was_trained(scripts, tmp_path):
+    study, _ = scripts
+    configs = {}
+    for run in (*study.plan(tmp_path, "tiny_player"), study.known(tmp_path, "tiny_player")):
+        config = command_line.load(str(ROOT / "configs" / f"{run.config}.py"))
+        model = ["--config.model.path=tiny_player"] if run.model else []
+        configs[run.name], problems = overrides.override(config, ["--config.seed=3", *model, *run.changes])
+        assert problems + validation.problems(configs[run.name]) == []
+    assert configs["offline"].stages + configs["grpo"].stages == playpen_tiny.get_config().stages[:-2]
+    assert configs["sft_grpo"].model.path == str(tmp_path / "offline" / "sft" / "policy")
+    arms = dict(policy.split("=") for policy in configs["evaluated"].policies)
+    assert tuple(arms) == study.ARMS
+    assert arms == {
+        "base": "tiny_player",
+        **{name: str(tmp_path / "offline" / name) for name in ("sft", "dpo_dialogue", "dpo_turn")},
+        **{name: str(tmp_path / name / "grpo") for name in ("grpo", "sft_grpo")},
+    }
+    assert (configs["evaluated"].split, configs["known"].split) == ("test", "validation")
+    assert dict(configs["beside_teacher"].learner_roles) == dict(LEARNER_ROLES)
+    assert set(configs["other_games"].games) == set(playpen_player.OTHER_GAMES)
+
+
+def test_the_initial_model_has_seen_no_task_of_a_split_and_nobody_trains_its_other_games():
+    config, trained = playpen_player.get_config(), playpen_tiny.get_config()
+    dialogues = {game for game in config.games if game.startswith("clem_")}
+    assert len(dialogues) == 14
+    assert all(registry.make(game, **config.games[game]).info.splits == {} for game in dialogues)
+    assert {*trained.games, *trained.measured_games} == dialogues
+    assert len(playpen_player.OTHER_GAMES) == 10
+
+
+def results(**scores):
+    """Results in which an arm has these clemscores in domain and out of domain."""
+    names = ("played", "quality", "clemscore")
+    arms = [
+        {
+            "policy": arm,
+            "domains": {domain: {name: [value, 0, 99] for name in names} for domain, value in of.items()},
+            "games": {"clem_taboo": {name: [1.0, 0, 99] for name in names}},
+        }
+        for arm, of in scores.items()
+    ]
+    return {"dialogues": {"arms": arms, "games": ["clem_taboo"]}}
+
+
+def test_a_claim_compares_its_arms_in_its_domain_by_seed(scripts, tmp_path):
+    _, made = scripts
+    (tmp_path / "20" / "evaluated").mkdir(parents=True)
+    lines = [
+        {"policy": arm, "game": game, "task": task, "outcomes": ["win"], "seat": 0, "measures": {"quality": quality}}
+        for arm, quality in (("base", 10.0), ("sft", 30.0), *((arm, 20.0) for arm in made.ARMS[2:]))
+        for game in ("clem_taboo", "clem_codenames")
+        for task in range(3)
+    ]
+    text = "".join(json.dumps({**line, "team": True, "forfeited_by": None}) + "\n" for line in lines)
+    (tmp_path / "20" / "evaluated" / "episodes.jsonl").write_text(text)
+    arms = {arm: {made.IN_DOMAIN: 20.0, made.OUT_OF_DOMAIN: 20.0} for arm in made.ARMS}
+    seeds = {}
+    for number, seed in enumerate(("20", "21", "22")):
+        own = {made.IN_DOMAIN: 30.0 + number, made.OUT_OF_DOMAIN: 10.0 + 20 * number}
+        seeds[seed] = results(**{**arms, "sft": own})
+        for arm in seeds[seed]["dialogues"]["arms"]:
+            arm["games"]["clem_codenames"] = arm["games"]["clem_taboo"]
+    table = made.claims(tmp_path, seeds).splitlines()
+    assert (
+        "| SFT lifts in domain | +11.00 | +10.00, +11.00, +12.00 | [+8.52, +13.48] | [+20.00, +20.00] | held |" in table
+    )
+    (lowers,) = [line for line in table if line.startswith("| SFT lowers out")]
+    assert lowers.split(" | ")[1:3] == ["+10.00", "-10.00, +10.00, +30.00"]
+    assert lowers.endswith("undecided |")
+    alone = made.claims(tmp_path, {"20": seeds["20"]}).splitlines()
+    assert all(line.endswith("undecided |") for line in alone[2:])
+
+
+def test_the_difference_that_three_seeds_decide_is_of_the_first_two(scripts):
+    _, made = scripts
+    arms = {arm: {made.IN_DOMAIN: 20.0, made.OUT_OF_DOMAIN: 20.0} for arm in made.ARMS}
+    pair = {
+        str(seed): results(**{**arms, "sft": {made.IN_DOMAIN: value, made.OUT_OF_DOMAIN: 20.0}})
+        for seed, value in ((20, 24.0), (21, 28.0))
+    }
+    # 4.303 times the standard deviation of 4 and 8, over the square root of 3.
+    assert f"| SFT lifts in domain | {4.303 * 8**0.5 / 3**0.5:.2f} |" in made.pilot(pair)
+
+
+def test_a_draw_of_instances_takes_the_same_ones_of_both_arms(scripts, tmp_path):
+    _, made = scripts
+    path = tmp_path / "episodes.jsonl"
+    path.write_text(
+        "".join(
+            json.dumps(
+                {
+                    "policy": arm,
+                    "game": "clem_taboo",
+                    "task": task,
+                    "outcomes": ["win"],
+                    "seat": 0,
+                    "measures": {"quality": 50.0 * (task % 2) + more},
+                }
+            )
+            + "\n"
+            for arm, more in (("base", 0.0), ("sft", 10.0))
+            for task in range(8)
+        )
+    )
+    claim = made.Claim("", "sft", "base", made.IN_DOMAIN, 1)
+    assert set(made.drawn_again(path, claim, ["clem_taboo"]).round(9)) == {10.0}
