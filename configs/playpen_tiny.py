@@ -36,7 +36,7 @@ def get_config() -> Playpen:
     """Returns the configuration."""
     dpo = AdaptedPreferenceConfig(
         batch_size=12,
-        max_updates=60,
+        max_updates=40,
         optimizer=_optimizer(3e-5),
         beta=0.1,
         held_out=HeldOutChecks(every=0.2, keep="best"),
@@ -56,15 +56,15 @@ def get_config() -> Playpen:
         build_dialogues=DialogueChoiceConfig(max_characters=4000, held_out=0.1),
         sft=AdaptedSftConfig(
             batch_size=16,
-            max_updates=150,
+            max_updates=120,
             optimizer=_optimizer(5e-4),
             held_out=HeldOutChecks(every=30, keep="before_lowest"),
         ),
         dpo_dialogue=dpo,
         dpo_turn=dpo,
         grpo=TeacherGrpoConfig(
-            iterations=20,
-            instances_per_iteration=8,
+            iterations=15,
+            instances_per_iteration=7,
             trajectories_per_seed=8,
             temperature=0.75,
             grpo=GrpoConfig(kl_coefficient=0.04, unit="sequence", updates_per_iteration=1),
