@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from dfc.config import GamesRun, Run, TinyPlayer, TrainingRun
+from dfc.config import GamesRun, Run, SmallModel, TrainingRun
 from dfc.errors import ConfigError
 
 _FROM_ENVIRONMENT = {
@@ -222,8 +222,10 @@ def problems(config: Run, count: int) -> list[str]:
         for key, workers in threads.items()
         if workers != 1
     ]
-    if isinstance(config, TinyPlayer):
-        found.append(f"recipe='tiny_player': makes a small model in one process, not in {count}; use --distributed=off")
+    if isinstance(config, SmallModel):
+        found.append(
+            f"recipe={config.recipe!r}: makes a small model in one process, not in {count}; use --distributed=off"
+        )
     return found
 
 

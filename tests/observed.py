@@ -68,6 +68,7 @@ from dfc.config import (
     RolloutConfig,
     RowsAdapterConfig,
     ScheduledOptimizerConfig,
+    SelfPlayBase,
     SelfPlayRolloutConfig,
     Sft,
     StagesRun,
@@ -338,6 +339,18 @@ def bases():
             evaluation_games=2,
             checkpoint=CheckpointConfig(every=2, keep=2),
         ),
+        "self_play_base": SelfPlayBase(
+            families=("add_digits", "count_letter"),
+            steps=2,
+            transcripts_per_step=6,
+            vocabulary=500,
+            batch=BatchShape(row_length=128, micro_batch_rows=2),
+            evaluation_queries=4,
+            evaluation_answers=2,
+            attempts=2,
+            optimizer=ScheduledOptimizerConfig(learning_rate=0.01),
+            checkpoint=CheckpointConfig(every=1, keep=2),
+        ),
     }
 
 
@@ -438,6 +451,11 @@ def values():
         "*function": ("observed:reward_of_ones_own",),
         "*text": ("observed:reward_of_a_text",),
         "reward.families": (("add_digits",),),
+        "families": (("add_digits",),),
+        "shares": ((0.4, 0.3, 0.3),),
+        "challenger_prompt": ("{task}: {template}",),
+        "judge_prompt": ("{instruction}? {response}!",),
+        "accuracy_aim": ((0.2, 0.9),),
         "reward.sources": ({"function": 1.0, "formats": 0.5},),
         "reward.preference.path": ("another",),
         "reward.formats": (({"kind": "letter", "text": "[", "at_least": 1},),),
@@ -590,5 +608,6 @@ def instead():
         (("reward.families", "watch.every", "watch.probes"), _of(LanguageSelfPlay, reward=AnswerRewardConfig())),
         (("watch.stop",), _of(LanguageSelfPlay, reward=AnswerRewardConfig(), iterations=12)),
         (("challenger.",), _of(LanguageSelfPlay, queries=8, challenger=ChallengerConfig(unsolved_queries="worst"))),
+        (("accuracy_aim", "live_aim"), _of(SelfPlayBase, accuracy_aim=(0.0, 1.0), live_aim=0.0)),
         (("tokens_per_game",), _of(TinyPlayer, transcripts_per_game=0, tokens_per_game=200)),
     )

@@ -268,8 +268,8 @@ def endpoint(tape, *given, **more):
     raise Asked
 
 
-def update_of_tiny_player(tape, model, transformation, most):
-    """Stands in for `dfc.recipes.tiny_player.make_update`."""
+def update_of_imitation(tape, model, transformation, most):
+    """Stands in for `dfc.tiny_player.imitation.make_update`."""
     tape.add("update", model, after_three_updates(transformation), most)
 
     def update(params, state, batches, bounds):
@@ -286,7 +286,7 @@ def build_tokenizer(tape, messages, folder, *, size):
 
 def save_tiny_player(tape, folder, model, _, *, copy_from):
     tape.add("save", folder, model)
-    shutil.copytree(copy_from, folder)
+    shutil.copytree(copy_from, folder, dirs_exist_ok=True)
 
 
 class Inline:
@@ -321,8 +321,9 @@ _MADE = {
     "dfc.recipes.offline.Trainer": ScriptedTrainer,
     "dfc.recipes.offline.Checkpointer": ScriptedCheckpointer,
     "dfc.training.held_out.Checkpointer": ScriptedCheckpointer,
-    "dfc.recipes.tiny_player.Checkpointer": ScriptedCheckpointer,
-    "dfc.recipes.tiny_player.make_update": update_of_tiny_player,
+    "dfc.training.imitation.Checkpointer": ScriptedCheckpointer,
+    "dfc.recipes.tiny_player.make_update": update_of_imitation,
+    "dfc.recipes.self_play_base.make_update": update_of_imitation,
     "dfc.tiny_player.build_tokenizer.build": build_tokenizer,
     "dfc.report.watched.Watched": Shown,
     "dfc.recipes.collect.Watched": Shown,
@@ -340,9 +341,11 @@ _SHARED = {
     "dfc.training.self_play_run.make_optimizer": made_optimizer,
     "dfc.recipes.offline.make_optimizer": made_optimizer,
     "dfc.recipes.tiny_player.make_optimizer": made_optimizer,
+    "dfc.recipes.self_play_base.make_optimizer": made_optimizer,
     "dfc.recipes.offline.make_loss": make_rows_loss,
     "dfc.training.rl.make_loss": make_grpo_loss,
     "dfc.recipes.tiny_player.initialize": lambda *_: {"w": jnp.ones(3)},
+    "dfc.recipes.self_play_base.initialize": lambda *_: {"w": jnp.ones(3)},
     "dfc.models.model_folders.weights_hash": lambda _: "hash",
     "dfc.data.collection.git_commit": lambda: "commit",
 }

@@ -55,7 +55,10 @@ DOCUMENTED = (
         for path in sorted((ROOT / "dfc" / folder).glob("*.py"))
         if path.stem != "__init__"
     ),
-    *(f"dfc.tiny_player.{name}" for name in ("build_tokenizer", "transcripts", "vocabulary")),
+    *(
+        f"dfc.tiny_player.{name}"
+        for name in ("build_tokenizer", "imitation", "self_play_roles", "transcripts", "vocabulary")
+    ),
 )
 every_page = pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
 

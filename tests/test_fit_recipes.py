@@ -31,7 +31,7 @@ from dfc.fit.iteration import lengths_of, runs, stages_of
 from dfc.launch import fit
 from dfc.models import families, sharding
 from dfc.models.transformer import initialize
-from dfc.recipes import tiny_player
+from dfc.tiny_player import imitation
 from dfc.training.optimizer import make_optimizer
 
 pytestmark = pytest.mark.usefixtures("optax_promotion")
@@ -91,7 +91,7 @@ TINY = TinyPlayer(
 
 
 def test_the_bundled_model_is_counted_as_it_is_made():
-    model = tiny_player.shape(TINY, TINY.vocabulary)
+    model = imitation.shape(TINY, TINY.vocabulary)
     params = initialize(model, 0)
     optimizer = make_optimizer(TINY.optimizer, TINY.steps)
     found = counted(TINY, topology=ONE)
@@ -106,9 +106,9 @@ def test_the_bundled_model_is_counted_as_it_is_made():
 
 
 def test_the_gradient_of_the_bundled_model_takes_about_what_is_counted():
-    workload = workload_of(TINY, tiny_player.shape(TINY, TINY.vocabulary), ONE)
+    workload = workload_of(TINY, imitation.shape(TINY, TINY.vocabulary), ONE)
     mesh = sharding.make_mesh(1, 1, 1, devices=jax.devices()[:1])
-    gradient, step = programs._tiny_player(TINY, workload, programs.weights_of(workload, mesh), mesh, ONCE)
+    gradient, step = programs._small_model(TINY, workload, programs.weights_of(workload, mesh), mesh, ONCE)
     held = analytic.memory(workload).phases["gradient"]
     memory = gradient.trace().lower().compile().memory_analysis()
     really = memory.temp_size_in_bytes + memory.output_size_in_bytes + memory.argument_size_in_bytes

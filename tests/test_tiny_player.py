@@ -27,7 +27,7 @@ from dfc.recipes import tiny_player
 from dfc.rollout.runner import RolloutRunner
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
-from dfc.tiny_player import build_tokenizer, transcripts, vocabulary
+from dfc.tiny_player import build_tokenizer, imitation, transcripts, vocabulary
 from dfc.training.optimizer import make_optimizer
 
 FOLDER = huggingface.resolve("tiny_player")
@@ -180,7 +180,7 @@ def batches(tmp_path_factory):
 def test_a_step_is_the_loss_of_its_transcripts_one_by_one(batches):
     """Oracle: each transcript alone in a row, its distribution against those of the whole vocabulary."""
     config, data, tokenizer, source = batches
-    model = tiny_player.shape(config, tokenizer.vocabulary)
+    model = imitation.shape(config, tokenizer.vocabulary)
     params = initialize(model, 1)
     by_token_ids = {tuple(transcripts.encode(t, tokenizer).token_ids.tolist()): t for t in data}
     positions = jnp.arange(256, dtype=jnp.int32)[None]
@@ -205,7 +205,7 @@ def test_a_step_is_the_loss_of_its_transcripts_one_by_one(batches):
             weight += 1
     optimizer = make_optimizer(config.optimizer, 2)
     with jax.numpy_dtype_promotion("standard"):  # optax mixes types within itself
-        update = tiny_player.make_update(model, optimizer, 0.5)
+        update = imitation.make_update(model, optimizer, 0.5)
         batches, wide = source.step(0), np.full(len(jax.tree.leaves(params)), 1e9, np.float32)
         _, _, loss = update(params, optimizer.init(params), batches, wide)
         with pytest.raises(DivergenceError, match=r"the largest weight of \['embed'\].* would be"):

@@ -88,7 +88,7 @@ from dfc.config.tasks import (
     TaskCollectionConfig,
     TaskCurriculum,
 )
-from dfc.config.tiny_player import TinyPlayer
+from dfc.config.tiny_player import SelfPlayBase, SmallModel, TinyPlayer
 
 RECIPES: dict[str, type[Run]] = {
     kind.recipe: kind
@@ -110,6 +110,7 @@ RECIPES: dict[str, type[Run]] = {
         EvaluateAnswers,
         Evaluate,
         TinyPlayer,
+        SelfPlayBase,
     )
 }
 
@@ -195,11 +196,13 @@ __all__ = [
     "SamplingConfig",
     "ScheduledOptimizerConfig",
     "SelectionLimits",
+    "SelfPlayBase",
     "SelfPlayRolloutConfig",
     "SelfRewardConfig",
     "ServingConfig",
     "Sft",
     "SftConfig",
+    "SmallModel",
     "StagesRun",
     "TaskCollectionConfig",
     "TaskCurriculum",

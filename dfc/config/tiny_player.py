@@ -1,11 +1,11 @@
-"""Configuration of the recipe that makes the bundled model."""
+"""Configuration of the recipes that make small models by imitation: the bundled one, and that of self-play."""
 
 import dataclasses
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
-from dfc.config.ranges import Count, CountOrZero, EvenCount, Range, Share
-from dfc.config.run import GamesRun
+from dfc.config.ranges import Count, CountOrZero, EvenCount, Range, SeveralCount, Share
+from dfc.config.run import GamesRun, Run
 from dfc.config.sections import (
     BatchShape,
     CheckpointConfig,
@@ -16,7 +16,39 @@ from dfc.config.sections import (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TinyPlayer(GamesRun, recipe="tiny_player"):
+class SmallModel(Run):
+    """A run that makes a small model by imitation.
+
+    Attributes:
+      steps: optimizer updates.
+      transcripts_per_step: transcripts of one update.
+      width: model width; heads have 32 dimensions.
+      layers: decoder layers.
+      feed_forward: hidden size of the feed-forward part.
+      vocabulary: largest number of pieces.
+      optimizer: how weights follow gradients.
+      batch: static shapes of an update.
+      training: when an update is refused.
+      checkpoint: how the run survives a stop.
+    """
+
+    shorter: ClassVar[tuple[str, ...]] = ("steps", "transcripts_per_step")
+
+    steps: Count = 5000
+    transcripts_per_step: Count = 48
+    width: Annotated[int, Range(32, 2**16)] = 96
+    layers: Annotated[int, Range(1, 1000)] = 3
+    feed_forward: Annotated[int, Range(1, 2**20)] = 256
+    # The 256 bytes and an end mark, so that every text can be written.
+    vocabulary: Annotated[int, Range(257, 2**20)] = 1024
+    optimizer: ScheduledOptimizerConfig = ScheduledOptimizerConfig()
+    batch: BatchShape = BatchShape()
+    training: DivergenceConfig = DivergenceConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TinyPlayer(SmallModel, GamesRun, recipe="tiny_player"):
     """How the bundled model is made: tokenizer and weights from transcripts of scripted players.
 
     Attributes:
@@ -32,22 +64,10 @@ class TinyPlayer(GamesRun, recipe="tiny_player"):
       pieces: what the tokenizer's pieces are: ``phrases``, the frequent parts of messages around numbers and cells, or
         ``words``, sentences that are always the same, and words, for games of many words.
       illegal_share: share of replies preceded by an illegal try, so that the second answer is learned too.
-      steps: optimizer updates.
-      transcripts_per_step: transcripts of one update.
       long_every: every n-th update takes transcripts longer than a row, in rows of their own.
-      width: model width; heads have 32 dimensions.
-      layers: decoder layers.
-      feed_forward: hidden size of the feed-forward part.
-      vocabulary: largest number of pieces.
-      optimizer: how weights follow gradients.
-      batch: static shapes of an update.
-      training: when an update is refused.
       evaluation_games: per game id against a random legal player, at the end.
       sampling: how tokens are sampled in these.
-      checkpoint: how the run survives a stop.
     """
-
-    shorter: ClassVar[tuple[str, ...]] = ("steps", "transcripts_per_step")
 
     tokens_per_game: Count = 250_000
     transcripts_per_game: CountOrZero = 0
@@ -57,17 +77,46 @@ class TinyPlayer(GamesRun, recipe="tiny_player"):
     tasks: CountOrZero = 0
     pieces: Literal["phrases", "words"] = "phrases"
     illegal_share: Share = 0.05
-    steps: Count = 5000
-    transcripts_per_step: Count = 48
     long_every: Count = 10
-    width: Annotated[int, Range(32, 2**16)] = 96
-    layers: Annotated[int, Range(1, 1000)] = 3
-    feed_forward: Annotated[int, Range(1, 2**20)] = 256
-    # The 256 bytes and an end mark, so that every text can be written.
-    vocabulary: Annotated[int, Range(257, 2**20)] = 1024
-    optimizer: ScheduledOptimizerConfig = ScheduledOptimizerConfig()
-    batch: BatchShape = BatchShape()
-    training: DivergenceConfig = DivergenceConfig()
     evaluation_games: EvenCount = 200
     sampling: SamplingConfig = SamplingConfig()
-    checkpoint: CheckpointConfig = CheckpointConfig()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SelfPlayBase(SmallModel, recipe="self_play_base"):
+    """How a small model is made that Language Self-Play can start from: Challenger, Solver of mixed skill, judge.
+
+    The aim is a greedy accuracy between `accuracy_aim` and a share of live queries of `live_aim` or more in every
+    family. Where it is missed, the model is made again, as `dfc.recipes.self_play_base` says.
+
+    Attributes:
+      families: what queries are of, by name (`dfc.self_play.families`).
+      skill: the Solver's probability of the right rule at the lowest and at the highest difficulty; else it copies.
+      broken: share of queries that do not keep their template.
+      challenger_prompt: what the Challenger is asked, with ``{template}`` and, if wanted, ``{task}``.
+      judge_prompt: what the judge is asked, with ``{instruction}`` and ``{response}``.
+      shares: of Challenger, Solver and judge among transcripts, in this order; their sum is 1.
+      max_query_length: tokens of a query that is sampled in the evaluation.
+      max_answer_length: tokens of an answer.
+      max_judgement_length: tokens of a judge's reply.
+      evaluation_queries: of all families together; the Challenger writes as many and the judge rates as many.
+      evaluation_answers: sampled to each query, to see whether it is live.
+      accuracy_aim: bounds of the greedy accuracy in every family.
+      live_aim: least share of live queries in every family.
+      attempts: models made, at most, until the aim is met.
+    """
+
+    families: tuple[str, ...] = ("sort_digits", "reverse_letters", "add_digits", "count_letter", "shift_letters")
+    skill: tuple[Share, ...] = (0.85, 0.08)
+    broken: Share = 0.06
+    challenger_prompt: str = "Write: {template}"
+    judge_prompt: str = "Rate: {instruction} -> {response}"
+    shares: tuple[Share, ...] = (0.15, 0.6, 0.25)
+    max_query_length: Count = 24
+    max_answer_length: Count = 12
+    max_judgement_length: Count = 16
+    evaluation_queries: Count = 1000
+    evaluation_answers: SeveralCount = 8
+    accuracy_aim: tuple[Share, ...] = (0.3, 0.6)
+    live_aim: Share = 0.5
+    attempts: Count = 3

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TextIO
 
-from dfc.config import Evaluate, ModelConfig, ModelRun, Run, TinyPlayer
+from dfc.config import Evaluate, ModelConfig, ModelRun, Run, SmallModel
 from dfc.errors import ConfigError
 from dfc.fit import analytic, iteration, programs, report
 from dfc.fit.hardware import Topology, parse_topology
@@ -92,8 +92,10 @@ def answer(request: Request, out: TextIO) -> int:
 
 
 def _refuse(request: Request) -> None:
-    if isinstance(request.config, TinyPlayer) and (request.model or request.model_config):
-        raise ConfigError(["--model: tiny_player makes a model of its own; its shape is width, layers, ... there"])
+    if isinstance(request.config, SmallModel) and (request.model or request.model_config):
+        raise ConfigError(
+            [f"--model: {request.config.recipe} makes a model of its own; its shape is width, layers, ... there"]
+        )
 
 
 def _proof(topology: Topology) -> str:

@@ -29,6 +29,7 @@ from dfc.config import (
     Run,
     SamplingConfig,
     Sft,
+    SmallModel,
     TinyPlayer,
     TrainingConfig,
 )
@@ -43,8 +44,9 @@ from dfc.models.config import DecoderConfig
 from dfc.models.execution import Platform
 from dfc.players import player_specs
 from dfc.players.player_specs import PlayerSpec
-from dfc.recipes import divide_fuse_conquer, offline, tiny_player
+from dfc.recipes import divide_fuse_conquer, offline
 from dfc.rollout.workers import conversations
+from dfc.tiny_player import imitation
 from dfc.training import rl, rl_run, self_play, self_play_run
 from dfc.training.trainer import Trainer
 
@@ -72,8 +74,8 @@ def workload_of(config: Run, decoder: DecoderConfig, topology: Topology, lengths
     found = Workload(decoder, mesh, trains=False, plays=False, reference=False, apart=apart)
     platform: Platform = "tpu" if topology.chip.platform == "tpu" else "gpu"
     found = dataclasses.replace(found, of_a_host=topology.of_a_host, platform=platform, memory=topology.chip.memory)
-    if isinstance(config, TinyPlayer):
-        batch = BatchConfig(**vars(config.batch), workers=tiny_player.AT_ONCE)
+    if isinstance(config, SmallModel):
+        batch = BatchConfig(**vars(config.batch), workers=imitation.AT_ONCE)
         return dataclasses.replace(
             found,
             trains=True,
@@ -108,8 +110,8 @@ def workload_of(config: Run, decoder: DecoderConfig, topology: Topology, lengths
 
 def _refuse(config: Run, topology: Topology) -> None:
     problems = validation.device_problems(config, topology.devices)
-    if isinstance(config, TinyPlayer) and topology.devices > 1:
-        problems = [f"tiny_player makes its model on one device, not on {topology.devices}; --topology=h100:1"]
+    if isinstance(config, SmallModel) and topology.devices > 1:
+        problems = [f"{config.recipe} makes its model on one device, not on {topology.devices}; --topology=h100:1"]
     if isinstance(config, Evaluate) and topology.hosts > 1:
         problems = [f"a tournament runs on one host, not on {topology.hosts}; take a --topology of one"]
     if problems:
@@ -215,12 +217,12 @@ def workload_of_stage(stage: Stage, run: Run, find: Find, topology: Topology, le
     config = stage.config
     if isinstance(config, Evaluate):
         return _meeting(config, find, topology, lengths)
-    if not isinstance(run, TinyPlayer):
+    if not isinstance(run, SmallModel):
         assert isinstance(run, ModelRun)  # noqa: S101 - all that is left
         return workload_of(config, find(run.model), topology, lengths)
-    decoder = tiny_player.shape(run, run.vocabulary)
+    decoder = imitation.shape(run, run.vocabulary)
     found = workload_of(config, decoder, topology, lengths)
-    if stage.name != iteration.EVALUATION:
+    if stage.name != iteration.EVALUATION or not isinstance(run, TinyPlayer):
         return found
     # Trained weights and moments are still there.
     return dataclasses.replace(found, sampling=run.sampling, others=(OtherModel("what was trained", decoder, 12.0),))

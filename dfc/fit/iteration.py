@@ -28,6 +28,7 @@ from dfc.config import (
     RlRun,
     Run,
     Sft,
+    SmallModel,
     TinyPlayer,
 )
 from dfc.data import attempts, branches
@@ -166,7 +167,7 @@ def meetings_of(config: Evaluate) -> list[pairing.Meeting]:
 def lengths_of(config: Run, episode: int | None = None, generated_share: float | None = None) -> Lengths:
     """Returns what is given; without it half of the longest context, half of it sampled."""
     longest = 0
-    if isinstance(config, Sft | Preference | TinyPlayer):
+    if isinstance(config, Sft | Preference | SmallModel):
         longest = config.batch.row_length
     elif isinstance(config, GamesRun | EvaluateAnswers | LanguageSelfPlay):
         longest = config.rollout.max_length
@@ -199,7 +200,7 @@ def _episodes(config: Run) -> int:
                 found += seated * len(pairing.episode_specs(meeting, config.seeds, config.seed))
         case Sft() | Preference():
             found = config.batch_size * (2 if isinstance(config, Preference) else 1)
-        case TinyPlayer():
+        case SmallModel():
             found = config.transcripts_per_step
     return found
 

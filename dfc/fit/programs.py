@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from dfc.config import LanguageSelfPlay, Preference, RlRun, Run, Sft, TinyPlayer
+from dfc.config import LanguageSelfPlay, Preference, RlRun, Run, Sft, SmallModel
 from dfc.fit import analytic, traced
 from dfc.fit.compilation import DoesNotFitError, compile_program, quiet
 from dfc.fit.hardware import Topology, require_cudnn, topology_devices
@@ -34,9 +34,9 @@ from dfc.models.cache import BLOCK, empty_cache
 from dfc.models.execution import platform_of
 from dfc.models.lora import abstract_adapters
 from dfc.models.transformer import Adapters, abstract_params
-from dfc.recipes import tiny_player
 from dfc.samples import TokenBatch
 from dfc.scoring import preference_model
+from dfc.tiny_player import imitation
 from dfc.training.optimizer import make_optimizer
 from dfc.training.trainer import Trainer
 from dfc.training.update_parts import program_of
@@ -201,8 +201,8 @@ def of_stage(config: Run, workload: Workload, topology: Topology, often: Runs) -
         shapes = shapes_of(trainer, workload, mesh)
         yield from _training(trainer, workload, shapes, often)
         weights = engine_weights(workload, shapes)
-    elif isinstance(config, TinyPlayer):
-        yield from _tiny_player(config, workload, weights.params, mesh, often)
+    elif isinstance(config, SmallModel):
+        yield from _small_model(config, workload, weights.params, mesh, often)
     if workload.plays and workload.played is not workload:
         moving, weights = _moving(workload, weights, playing, often)
         yield moving
@@ -231,9 +231,9 @@ def engine_weights(workload: Workload, shapes: RunShapes) -> EngineWeights:
     return EngineWeights(shapes.initial_params, Adapters(shapes.policy, workload.lora.scale))
 
 
-def _tiny_player(config: TinyPlayer, workload: Workload, params: Tree, mesh: Mesh, often: Runs) -> Iterator[Program]:
+def _small_model(config: SmallModel, workload: Workload, params: Tree, mesh: Mesh, often: Runs) -> Iterator[Program]:
     optimizer = make_optimizer(config.optimizer, config.steps)
-    gradient, apply = tiny_player.make_programs(workload.model, optimizer)
+    gradient, apply = imitation.make_programs(workload.model, optimizer)
     rows, place = (config.batch.micro_batch_rows, config.batch.row_length), NamedSharding(mesh, _spec())
 
     def shape(size: tuple[int, ...], kind: Any = jnp.float32) -> jax.ShapeDtypeStruct:  # noqa: ANN401 - a dtype
@@ -242,7 +242,7 @@ def _tiny_player(config: TinyPlayer, workload: Workload, params: Tree, mesh: Mes
     count = math.prod(rows)  # every token is imitated, at the most
     integers = {name: shape(rows, jnp.int32) for name in ("tokens", "positions", "segments")}
     targets = {"places": shape((count,), jnp.int32), "targets": shape((count, workload.model.vocabulary))}
-    batch = tiny_player.SoftBatch(**integers, **targets)  # type: ignore[arg-type]  # shapes stand for arrays
+    batch = imitation.SoftBatch(**integers, **targets)  # type: ignore[arg-type]  # shapes stand for arrays
     state = jax.tree.map(lambda x: shape(x.shape, x.dtype), jax.eval_shape(optimizer.init, params))
     held = ("trained weights", "gradients", "residuals", "layer at work", "attention weights", "logits")
     yield Program("gradient", gradient, (params, batch), "gradient", held, often.micro_batches)

@@ -20,6 +20,8 @@ from dfc.config import (
     Playpen,
     RlRun,
     Run,
+    SelfPlayBase,
+    SmallModel,
     TinyPlayer,
     TrainingRun,
     fields,
@@ -28,7 +30,7 @@ from dfc.config.hub_names import is_hub_name
 from dfc.errors import ConfigError, error_text, shown
 from dfc.games import functions, registry
 from dfc.players import key_search
-from dfc.validation import answers, dialogues, players, playpen, reinforcement, self_play, tasks
+from dfc.validation import answers, dialogues, players, playpen, reinforcement, self_play, self_play_base, tasks
 
 _LONGEST_NAME = 200  # of the 255 that file systems allow: temporary files add to it
 _UP = {".", ".."}
@@ -141,10 +143,14 @@ def _training_problems(config: TrainingRun) -> list[str]:
     return found
 
 
+def _small_model_problems(config: SmallModel) -> list[str]:
+    if config.width % 32:
+        return [f"width={config.width}: must be a multiple of 32, the size of a head"]
+    return []
+
+
 def _tiny_player_problems(config: TinyPlayer) -> list[str]:
     found = []
-    if config.width % 32:
-        found.append(f"width={config.width}: must be a multiple of 32, the size of a head")
     if len(config.skill) != 2 or config.skill[0] > config.skill[-1]:
         found.append(f"skill={config.skill}: must be two numbers from 0 to 1, the lower one first")
     for key, games in (("novice", config.novice), ("transcripts_of", tuple(config.transcripts_of))):
@@ -229,7 +235,9 @@ _RULES_OF_KINDS: tuple[tuple[type, Callable[[Any], list[str]]], ...] = (
     (TrainingRun, _training_problems),
     (RlRun, reinforcement.problems),
     (Playpen, playpen.problems),
+    (SmallModel, _small_model_problems),
     (TinyPlayer, _tiny_player_problems),
+    (SelfPlayBase, self_play_base.problems),
     (EvaluateAnswers, answers.problems),
     (BuildDialogues, dialogues.problems),
     (LanguageSelfPlay, self_play.problems),

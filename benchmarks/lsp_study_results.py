@@ -1,0 +1,224 @@
+"""Measures what the study of Language Self-Play has made and prints its tables; `benchmarks/lsp_study.py` runs it.
+
+    python benchmarks/lsp_study_results.py [--out=runs/lsp] [--base=runs/lsp_base/policy] [--figure=FILE.svg]
+
+Every policy answers the same 1,024 queries greedily, 32 of each family and difficulty; what is measured is kept in
+``accuracy.json`` of each seed. Prints Markdown. Every figure is given by seed, then as the mean over seeds with
+Student's interval of 95 %. A claim is *held* if the interval lies on the claimed side of 0, *not held* if it lies on
+the other side, else *undecided*. Needs matplotlib for `--figure`.
+"""
+
+import argparse
+import collections
+import itertools
+import json
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from lsp_study import ARMS, names, test_queries
+from paprika_study_results import spread, table, verdict
+
+from dfc.config import RolloutConfig, SamplingConfig
+from dfc.configs import lsp_study
+from dfc.models import huggingface
+from dfc.models.sharding import make_mesh
+from dfc.rollout import family_answers
+from dfc.rollout.self_play import Roles
+from dfc.rollout.workers import PolicyWeights, load_tokenizer, make_engine
+from dfc.self_play import families
+
+LAST = 10  # iterations at the end of a run whose mean is compared
+DEAD = 0.1  # share of live queries below which self-play teaches nothing
+BASE = "base"
+_SLOTS = 256
+
+Figures = dict[str, dict[str, dict[str, Any]]]  # seed -> arm -> what was measured
+
+
+def measure(out: Path, base: Path) -> Figures:
+    """Returns greedy accuracies of every finished policy of every seed, measuring those that are not on record."""
+    found: Figures = {}
+    ask = None
+    for seed in sorted((path for path in out.iterdir() if path.is_dir()), key=lambda path: int(path.name)):
+        record = seed / "accuracy.json"
+        known: dict[str, dict[str, Any]] = json.loads(record.read_text()) if record.exists() else {}
+        places = {BASE: base} | {arm.name: seed / arm.name / "policy" for arm in ARMS}
+        for name, place in places.items():
+            if name in known or not (name == BASE or (place.parent / "finished.json").exists()):
+                continue
+            ask = ask or asker(base)
+            known[name] = ask(place)
+            record.write_text(json.dumps(known, indent=1))
+        found[seed.name] = known
+    return found
+
+
+def asker(base: Path) -> Callable[[Path], dict[str, Any]]:
+    """Returns what answers the test queries by the policy of a folder, with one engine for all."""
+    mesh = make_mesh(1, 1, 1)
+    model, params = huggingface.load(base, mesh=mesh, dtype="float32")
+    tokenizer, own = load_tokenizer(base), lsp_study.get_config().rollout
+    rollout = RolloutConfig(slots=_SLOTS, max_length=own.max_length, max_reply_length=own.max_answer_length)
+    engine = make_engine(rollout, model, tokenizer, params, mesh, sampling=SamplingConfig(), slots=_SLOTS)
+    roles = Roles(engine, tokenizer, tokenizer.stop_token_ids(()))
+
+    def ask(place: Path) -> dict[str, Any]:
+        roles.seat(PolicyWeights(huggingface.load(place, mesh=mesh, dtype="float32")[1]), None)
+        answered = family_answers.answer(roles, test_queries(), longest=own.max_answer_length)
+        levels: dict[int, list[bool]] = collections.defaultdict(list)
+        for one in answered:
+            levels[one.difficulty].append(one.greedy)
+        return {
+            "accuracy": statistics.fmean(one.greedy for one in answered),
+            "families": {name: accuracy for name, (accuracy, _) in family_answers.by_family(answered).items()},
+            "difficulties": {str(level): statistics.fmean(right) for level, right in sorted(levels.items())},
+        }
+
+    return ask
+
+
+def course(out: Path, seed: str, arm: str) -> list[dict[str, float]]:
+    """Returns the figures of every iteration of a run."""
+    lines = (out / seed / arm / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line)["metrics"] for line in lines]
+
+
+def at_the_end(out: Path, seed: str, arm: str, figure: str) -> float:
+    """Returns the mean of a figure over the last iterations of a run in which it has a value; 0 without."""
+    values = [row[figure] for row in course(out, seed, arm)[-LAST:] if figure in row]
+    return statistics.fmean(values) if values else 0.0
+
+
+# ---- tables ----------------------------------------------------------------------------------------------------------
+
+
+def claims(out: Path, found: Figures) -> str:
+    """Returns what was claimed beside what was found."""
+
+    def accuracy(arm: str) -> list[float]:
+        return [arms[arm]["accuracy"] for arms in found.values()]
+
+    def end(arm: str, figure: str) -> list[float]:
+        return [at_the_end(out, seed, arm, figure) for seed in found]
+
+    def less(one: Sequence[float], other: Sequence[float], share: float = 1.0) -> list[float]:
+        return [a - share * b for a, b in zip(one, other, strict=True)]
+
+    base, data, lsp, zero = accuracy(BASE), accuracy("data"), accuracy("lsp"), accuracy("lsp_zero")
+    worst, untrained, after = accuracy("lsp_zero_worst"), accuracy("untrained_challenger"), accuracy("lsp_then_data")
+    live = {arm: end(arm, "live") for arm in ("lsp_zero", "lsp_zero_worst", "lsp")}
+    points = [
+        ("data-backed RL beats the base", less(data, base)),
+        ("self-play (lsp) beats the base", less(lsp, base)),
+        ("it recovers more than half of what data-backed RL gains", less(less(lsp, base), less(data, base), 0.5)),
+        ("self-play without self-reward (lsp_zero) beats the base", less(zero, base)),
+        ("it degenerates: less than 10 % of queries live at the end", [DEAD - value for value in live["lsp_zero"]]),
+        ("self-reward prevents it: more live queries than without", less(live["lsp"], live["lsp_zero"])),
+        ("`worst` prevents it: the same", less(live["lsp_zero_worst"], live["lsp_zero"])),
+        ("self-reward gains accuracy: lsp above lsp_zero", less(lsp, zero)),
+        ("`worst` does: lsp_zero_worst above lsp_zero", less(worst, zero)),
+        ("training the Challenger adds: lsp above untrained_challenger", less(lsp, untrained)),
+        ("the same with `worst`: lsp_zero_worst above untrained_challenger", less(worst, untrained)),
+        ("RL after LSP adds: lsp_then_data above lsp", less(after, lsp)),
+        ("and is above data alone, which has half the iterations", less(after, data)),
+        ("the KL term that holds is better than the published one", less(lsp, accuracy("lsp_published"))),
+    ]
+    easier = less(end("lsp", "difficulty"), end("lsp_w1", "difficulty"))
+    rows = [[name, f"{spread(values, sign=True)} points", verdict(values, 1)] for name, values in points]
+    levels = f"{spread(easier, 1, 2, sign=True)} levels"
+    rows.append(["w = 1 makes easier queries than w = 1/7", levels, verdict(easier, 1)])
+    return table(["claim", "difference: mean, interval (by seed)", "here"], rows)
+
+
+def accuracies(found: Figures) -> str:
+    """Returns the greedy accuracy of every arm, percent, then by family as means over seeds."""
+    rows = []
+    for arm in (BASE, *(arm.name for arm in ARMS)):
+        every = [arms[arm] for arms in found.values()]
+        by_family = [f"{100 * statistics.fmean(one['families'][name] for one in every):.1f}" for name in names()]
+        rows.append([arm, spread([one["accuracy"] for one in every]), *by_family])
+    return table(["arm", "all", *names()], rows)
+
+
+def difficulties(found: Figures) -> str:
+    """Returns the greedy accuracy by difficulty, percent, means over seeds."""
+    rows = [
+        [
+            arm,
+            *(
+                f"{100 * statistics.fmean(arms[arm]['difficulties'][str(level)] for arms in found.values()):.0f}"
+                for level in families.LEVELS
+            ),
+        ]
+        for arm in (BASE, *(arm.name for arm in ARMS))
+    ]
+    return table(["arm", *map(str, families.LEVELS)], rows)
+
+
+def courses(out: Path, found: Figures, figure: str, scale: float, digits: int) -> str:
+    """Returns a figure over time: means over seeds of thirds of a run, and of its last iterations."""
+    rows, head = [], [""]
+    for arm in (arm.name for arm in ARMS):
+        runs = [course(out, seed, arm) for seed in found]
+        cuts = [round(part * len(runs[0]) / 6) for part in range(7)]
+        head = ["arm", *(f"{first + 1} to {last}" for first, last in itertools.pairwise(cuts))]
+        cells = []
+        for first, last in itertools.pairwise(cuts):
+            values = [row[figure] for run in runs for row in run[first:last] if figure in row]
+            cells.append(f"{scale * statistics.fmean(values):.{digits}f}" if values else "-")
+        rows.append([arm, *cells])
+    return table(head, rows)
+
+
+def draw(out: Path, found: Figures, file: Path) -> None:
+    """Draws difficulty, template, live share and reward of probe queries over time, means over seeds."""
+    import matplotlib as mpl  # noqa: PLC0415 - an extra of the package
+
+    mpl.use("svg")
+    mpl.rcParams["svg.hashsalt"] = "lsp"
+    import matplotlib.pyplot as plt  # noqa: PLC0415 - after the backend
+
+    titles = {"live": "live queries", "template": "queries that keep the template", "difficulty": "difficulty"}
+    titles["probe_reward"] = "mean reward of probe queries"
+    figure, axes = plt.subplots(2, 2, figsize=(9, 5.4), layout="constrained")
+    for (name, title), axis in zip(titles.items(), axes.flat, strict=True):
+        for arm in (arm.name for arm in ARMS):
+            sums: dict[int, list[float]] = collections.defaultdict(list)
+            for seed in found:
+                for number, row in enumerate(course(out, seed, arm)):
+                    if name in row:
+                        sums[number + 1 if name == "probe_reward" else 5 * (number // 5) + 3].append(row[name])
+            if sums:
+                axis.plot(list(sums), [statistics.fmean(values) for values in sums.values()], label=arm, linewidth=1.2)
+        axis.set_title(title, fontsize=9)
+        axis.tick_params(labelsize=8)
+    axes[1][0].set_xlabel("iteration", fontsize=8)
+    axes[0][0].legend(fontsize=6)
+    figure.savefig(file, metadata={"Date": None})
+
+
+def main() -> None:
+    """Prints the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("runs/lsp"))
+    parser.add_argument("--base", type=Path, default=Path("runs/lsp_base/policy"))
+    parser.add_argument("--figure", type=Path)
+    options = parser.parse_args()
+    found = measure(options.out, options.base)
+    for seed, arms in found.items():
+        print(seed, {name: round(figures["accuracy"], 3) for name, figures in arms.items()})
+    whole = {seed: arms for seed, arms in found.items() if len(arms) == len(ARMS) + 1}
+    if not whole:
+        return
+    print(f"\nSeeds: {', '.join(whole)}\n\n{claims(options.out, whole)}\n{accuracies(whole)}\n{difficulties(whole)}")
+    for figure, scale, digits in (("live", 100, 0), ("template", 100, 0), ("difficulty", 1, 1), ("reward", 1, 2)):
+        print(f"{figure}\n\n{courses(options.out, whole, figure, scale, digits)}")
+    print(f"probe_reward\n\n{courses(options.out, whole, 'probe_reward', 1, 2)}")
+    if options.figure:
+        draw(options.out, whole, options.figure)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""One run of the study of Language Self-Play: which arm it is, the study's script says by a few settings.
+
+Paper: Language Self-Play (arXiv 2509.07414), Algorithm 1, with rewards that programs check; section 5's arms.
+Command: python -m dfc.launch --config=configs/lsp_study.py --config.method=lsp --config.seed=10
+  after python -m dfc.launch --config=configs/lsp_base.py; python benchmarks/lsp_study.py runs all arms of all seeds.
+Hardware: a CPU core.
+Time: two minutes on a core shared with other work, three with a judge.
+Score: docs/results/language_self_play.md.
+Variant: --config.challenger.unsolved_queries=worst pays the Challenger nothing for what no answer solves.
+"""
+
+from dfc.config import (
+    BatchConfig,
+    ChallengerConfig,
+    CheckpointConfig,
+    LanguageSelfPlay,
+    ModelConfig,
+    OptimizerConfig,
+    QueryTask,
+    SelfPlayRolloutConfig,
+    SelfRewardConfig,
+    TrainingConfig,
+    WatchConfig,
+)
+from dfc.configs import lsp_base
+from dfc.self_play.families import FAMILIES
+
+
+def get_config() -> LanguageSelfPlay:
+    """Returns the configuration."""
+    base = lsp_base.get_config()
+    return LanguageSelfPlay(
+        name="lsp_study",
+        model=ModelConfig(path="runs/lsp_base/policy"),
+        method="lsp_zero",
+        iterations=60,
+        queries=32,
+        answers=8,
+        kl_coefficient=0.02,
+        tasks={name: QueryTask(FAMILIES[name].task, FAMILIES[name].template) for name in base.families},
+        challenger=ChallengerConfig(prompt=base.challenger_prompt, bad_queries="as_is", unsolved_queries="as_is"),
+        self_reward=SelfRewardConfig(weight=1 / 7, prompt=base.judge_prompt),
+        rollout=SelfPlayRolloutConfig(
+            slots=256,
+            max_length=64,
+            max_query_length=base.max_query_length,
+            max_answer_length=base.max_answer_length,
+            max_judgement_length=base.max_judgement_length,
+            decode_steps=6,
+        ),
+        optimizer=OptimizerConfig(learning_rate=3e-4),
+        batch=BatchConfig(row_length=128, micro_batch_rows=8),
+        training=TrainingConfig(scan_layers=False, remat="none"),
+        watch=WatchConfig(probes=200, every=5),
+        checkpoint=CheckpointConfig(every=25, keep=2),
+    )

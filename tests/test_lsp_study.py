@@ -1,0 +1,86 @@
+"""The study of Language Self-Play: which runs there are, what they are given, and how a claim is read off them."""
+
+import collections
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from dfc import validation
+from dfc.launch import command_line, overrides
+from dfc.self_play import families
+
+BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
+
+
+@pytest.fixture
+def scripts(monkeypatch):
+    """Both scripts of the study as modules."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    found = []
+    for name in ("paprika_study", "paprika_study_results", "lsp_study", "lsp_study_results"):
+        specification = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
+        module = importlib.util.module_from_spec(specification)
+        monkeypatch.setitem(sys.modules, name, module)
+        specification.loader.exec_module(module)
+        found.append(module)
+    return found[2:]
+
+
+def test_every_arm_is_a_valid_configuration_with_as_many_answers(scripts):
+    study, answers = scripts[0], set()
+    for arm in study.ARMS:
+        words = study.command_of(arm, Path("out/10"), 10, "base", 60)
+        changes = [word for word in words if word.startswith("--config.")]
+        config, found = overrides.override(command_line.load("configs/lsp_study.py"), changes)
+        assert found + validation.problems(config) == [], arm.name
+        assert config.model.path == ("out/10/lsp/policy" if arm.name == "lsp_then_data" else "base")
+        guarded = config.challenger.unsolved_queries == config.challenger.bad_queries == "worst"
+        assert guarded == (arm.name == "lsp_zero_worst")  # so that self-reward is the only guard of the others
+        answers.add(config.iterations * config.queries * config.answers)
+    assert answers == {60 * 32 * 8}
+    order = [arm.name for arm in study.ARMS]
+    assert order.index("lsp") < order.index("lsp_then_data")
+
+
+def test_given_queries_are_of_all_cells_alike_and_none_is_a_test_query(scripts, tmp_path):
+    study = scripts[0]
+    study.write_queries(tmp_path / "queries.txt", 10, 320)
+    given = (tmp_path / "queries.txt").read_text().splitlines()
+    cells = collections.Counter((p.family, p.difficulty) for p in map(families.read, given))
+    assert set(cells.values()) == {10}
+    assert len(cells) == 8 * len(study.names())
+    assert not set(given) & set(study.test_queries())
+    tested = collections.Counter((p.family, p.difficulty) for p in map(families.read, study.test_queries()))
+    assert set(tested.values()) == {32}
+
+
+def test_claims_are_read_off_accuracies_and_the_end_of_runs(scripts, tmp_path):
+    study, results = scripts
+    found = {}
+    for number, seed in enumerate(("10", "11", "12")):
+        found[seed] = {"base": figures(0.3)}
+        for arm in study.ARMS:
+            found[seed][arm.name] = figures(0.6 + 0.01 * number if arm.name != "lsp_zero" else 0.2)
+            place = tmp_path / seed / arm.name
+            place.mkdir(parents=True)
+            live = 0.02 if arm.name == "lsp_zero" else 0.5 + 0.01 * number
+            rows = [{"metrics": {"live": 0.6}}] * 30 + [{"metrics": {"live": live, "difficulty": 4.0}}] * 10
+            (place / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    lines = results.claims(tmp_path, found).splitlines()
+    said = {line.split(" | ")[0].removeprefix("| "): line.rpartition(" | ")[2].removesuffix(" |") for line in lines[2:]}
+    assert said["self-play (lsp) beats the base"] == "held"
+    assert said["self-play without self-reward (lsp_zero) beats the base"] == "not held"
+    assert said["it degenerates: less than 10 % of queries live at the end"] == "held"
+    assert said["self-reward prevents it: more live queries than without"] == "held"
+    assert said["training the Challenger adds: lsp above untrained_challenger"] == "undecided"
+    assert said["w = 1 makes easier queries than w = 1/7"] == "undecided"
+    assert "+8.0 [+8.0, +8.0]" in next(line for line in lines if "less than 10 %" in line)
+    assert "| lsp_zero | 60 | 60 |" in results.courses(tmp_path, found, "live", 100, 0)
+
+
+def figures(accuracy):
+    names = ("sort_digits", "reverse_letters", "add_digits", "count_letter")
+    return {"accuracy": accuracy, "families": dict.fromkeys(names, accuracy), "difficulties": {"1": accuracy}}

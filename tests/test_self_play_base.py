@@ -1,0 +1,146 @@
+"""The model that self-play starts from: what its roles are shown, when it is made again, and one made small."""
+
+import collections
+import dataclasses
+import itertools
+import json
+
+import pytest
+
+from dfc import validation
+from dfc.config import BatchShape, SelfPlayBase
+from dfc.configs import lsp_base, lsp_study
+from dfc.models.chat import ChatTokenizer
+from dfc.recipes import self_play_base as recipe
+from dfc.runs.run_folder import RunFolder
+from dfc.runs.stop_signals import Stop
+from dfc.self_play import families, self_reward
+from dfc.self_play.families import FAMILIES
+from dfc.tiny_player import build_tokenizer, transcripts
+from dfc.tiny_player.self_play_roles import CHALLENGER, JUDGE, SOLVER, copied, skill_at, spelled, verdicts, wordings
+
+CONFIG = SelfPlayBase()
+ROLES = recipe.transcripts(CONFIG, dict.fromkeys(CONFIG.families, 0.85))
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tokenizer")
+    build_tokenizer.build(wordings(CONFIG.challenger_prompt, CONFIG.judge_prompt), folder, size=512)
+    return ChatTokenizer.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("query", "answer", "expected"),
+    [
+        ("Sort the digits 402 from small to large.", "024", (1, 1, 1, 1, 1, 1, 1)),
+        ("Sort the digits 402 from small to large.", "402", (1, 1, 1, 0, 0, 1, 0)),
+        ("Sort the digits 402 from small to large.", "0245", (1, 1, 1, 1, 0, 0, 0)),
+        ("Write the letters abc backwards.", "cbx", (1, 1, 1, 1, 0, 1, 0)),
+        ("Write the letters abc backwards.", "7", (1, 1, 0, 0, 0, 0, 0)),
+        ("Add up the digits 407.", "", (1, 1, 0, 0, 0, 0, 0)),
+        ("Add up the digits 407", "11", (1, 0, 0, 0, 0, 0, 0)),  # not whole
+        ("Tell me a story.", "11", (0, 0, 0, 0, 0, 0, 0)),
+    ],
+)
+def test_programs_give_seven_points(query, answer, expected):
+    assert verdicts(query, answer) == expected
+    assert self_reward.read_marks(spelled(expected)) == sum(expected)
+
+
+def test_the_challenger_is_shown_queries_of_every_family_and_difficulty_of_which_some_are_broken():
+    queries = [ROLES.make(number, CHALLENGER).exchanges[0].reply for number in range(1000)]
+    problems = [families.read(query) for query in queries]
+    assert sum(problem is None for problem in problems) / 1000 == pytest.approx(CONFIG.broken, abs=0.02)
+    cells = collections.Counter((p.family, p.difficulty) for p in problems if p is not None)
+    assert set(cells) == set(itertools.product(CONFIG.families, families.LEVELS))
+    assert queries == [ROLES.make(number, CHALLENGER).exchanges[0].reply for number in range(1000)]
+
+
+def test_the_solver_follows_the_right_rule_as_often_as_the_difficulty_says(tokenizer):
+    """Where both answers part, the distribution that is imitated is the skill, whichever was followed."""
+    seen = 0
+    for number in range(300):
+        (exchange,) = ROLES.make(number, SOLVER).exchanges
+        problem = families.read(exchange.observation)
+        if problem is None or len(exchange.legal) == 1:
+            continue
+        wrong = copied(FAMILIES[problem.family], exchange.observation)
+        assert set(exchange.legal) == {problem.truth, wrong}
+        skill = skill_at(problem.difficulty, CONFIG.skill)
+        assert exchange.share(problem.truth) == pytest.approx(skill)
+        shares = transcripts.choices(exchange, tokenizer)
+        parting = next(place for place, (a, b) in enumerate(itertools.zip_longest(problem.truth, wrong)) if a != b)
+        assert sorted(shares[parting].values()) == pytest.approx(sorted((skill, 1 - skill)))
+        seen += 1
+    assert seen > 200
+
+
+def test_letters_and_digits_are_tokens_of_their_own_and_wordings_are_one(tokenizer):
+    for number, role in itertools.product(range(60), (CHALLENGER, SOLVER, JUDGE)):
+        (exchange,) = ROLES.make(number, role).exchanges
+        texts = [tokenizer.decode([token]) for token in tokenizer.first_turn(exchange.observation)]
+        assert max(len(text) for text in texts if text.isalnum() or not text.strip()) <= 1
+        assert len(transcripts.encode(ROLES.make(number, role), tokenizer).token_ids) <= 48
+
+
+def row(**changes):
+    figures = {name: {"accuracy": 0.45, "live": 0.6} for name in CONFIG.families}
+    for name, change in changes.items():
+        figures[name] |= change
+    return {"steps": 1000, "skills": dict.fromkeys(CONFIG.families, 0.85), "families": figures}
+
+
+def test_a_model_that_meets_the_aim_is_kept_and_another_one_is_made_again_by_the_rule():
+    assert recipe.missed(CONFIG, row()) == []
+    skilled = row(add_digits={"accuracy": 0.7})
+    (said,) = recipe.missed(CONFIG, skilled)
+    assert said == "add_digits: greedy accuracy 70% is not within 30% to 60%"
+    skills, steps = recipe.next_attempt(CONFIG, skilled)
+    assert steps == 1000
+    assert skills == {**dict.fromkeys(CONFIG.families, 0.85), "add_digits": pytest.approx(0.75)}
+    for low in ({"accuracy": 0.2}, {"live": 0.4}):
+        assert len(recipe.missed(CONFIG, row(sort_digits=low))) == 1
+        assert recipe.next_attempt(CONFIG, row(sort_digits=low)) == (dict.fromkeys(CONFIG.families, 0.85), 1500)
+
+
+@pytest.mark.usefixtures("optax_promotion")
+def test_one_is_made_evaluated_and_made_again(tmp_path, capsys):
+    config = SelfPlayBase(
+        steps=2, transcripts_per_step=4, width=32, layers=1, feed_forward=32, vocabulary=512, attempts=2,
+        batch=BatchShape(row_length=64, micro_batch_rows=2), evaluation_queries=8, evaluation_answers=2,
+    )  # fmt: skip
+    assert validation.problems(config) == []
+    with RunFolder.open(tmp_path / "base", config, command="") as folder:
+        recipe.run(config, folder, Stop())
+    first, second = json.loads((tmp_path / "base" / "evaluation.json").read_text())
+    assert (first["steps"], second["steps"]) == (2, 3)
+    assert first["families"].keys() == set(CONFIG.families)
+    assert first["readable"] <= 1
+    assert "warning: the aim is missed" in capsys.readouterr().out
+    assert ChatTokenizer.load(tmp_path / "base" / "policy").vocabulary < 512
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"families": ("sums",)}, "families=('sums',): must be some of sort_digits"),
+        ({"shares": (0.5, 0.5, 0.5)}, "sum is 1"),
+        ({"skill": (0.5,)}, "skill=(0.5,): must be two numbers"),
+        ({"accuracy_aim": (0.6, 0.3)}, "the lower one first"),
+        ({"challenger_prompt": "Write."}, "challenger_prompt: has no {template}"),
+        ({"judge_prompt": "{instruction}"}, "judge_prompt: must have {instruction} and {response}"),
+        ({"max_answer_length": 600}, "max_answer_length=600: must be below batch.row_length=512"),
+        ({"width": 48}, "width=48: must be a multiple of 32"),
+    ],
+)
+def test_what_cannot_be_made_is_refused(change, said):
+    (problem,) = validation.problems(dataclasses.replace(CONFIG, **change))
+    assert said in problem
+
+
+def test_the_study_asks_what_its_model_was_shown():
+    base, study = lsp_base.get_config(), lsp_study.get_config()
+    assert validation.problems(base) == validation.problems(study) == []
+    assert tuple(study.tasks) == base.families
+    assert (study.challenger.prompt, study.self_reward.prompt) == (base.challenger_prompt, base.judge_prompt)
