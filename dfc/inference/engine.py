@@ -499,6 +499,7 @@ class Engine:
                     for nodes, branches in trie_sizes if plan.stage != SCORE else [(0, 0)]:
                         self._run(dataclasses.replace(plan, nodes=nodes, branches=branches), [])
                         count += 1
+        self._run(Plan(PREFILL, 0, sizes.rows[0], sizes.prefill_buckets[0]), [])  # now its cache is a program's
         if not self._own:
             idle = self.slot_allocator.rows({}, sizes.rows[0])
             self._cache = self._programs.copy(self._cache, idle, idle, np.int32(0))

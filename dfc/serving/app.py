@@ -91,6 +91,7 @@ class Completions:
         tokenizer = served.tokenizer
         longest = max(len(tokenizer.decode([token_id])) for token_id in range(tokenizer.vocabulary))
         self._most_characters = served.max_length * max(longest, 1)
+        self._held = responses.revocable(tokenizer)
         self._tokenized = 0  # characters since messages were forgotten
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -232,7 +233,7 @@ class Completions:
         request, tokenizer = answer.request, self._served.tokenizer
         choices = []
         for number, reply in enumerate(answer.whole()):
-            text = responses.ReplyText(tokenizer, request.stop).more(reply, whole=True)
+            text = responses.ReplyText(tokenizer, request.stop, self._held).more(reply, whole=True)
             its_logprobs = responses.logprobs(reply, tokenizer) if request.logprobs else None
             choices.append(responses.choice(number, text, reply, its_logprobs))
         numbers = responses.usage(answer.prompt, answer.whole())
@@ -241,7 +242,7 @@ class Completions:
     async def _stream(self, answer: _Answer, send: Send) -> int:
         """Sends an answer in parts; the status is sent with the first, so that an error before it has its own."""
         request, head, tokenizer = answer.request, answer.head, self._served.tokenizer
-        texts = [responses.ReplyText(tokenizer, request.stop) for _ in range(request.n)]
+        texts = [responses.ReplyText(tokenizer, request.stop, self._held) for _ in range(request.n)]
         seen: dict[int, int] = {}  # tokens of each choice whose log-probabilities were sent
         started = False
         try:

@@ -5,12 +5,14 @@ requests whose answers it cannot read. So without a key the Host header must nam
 browsers send, must be this very server. There are no CORS headers: a browser keeps answers from other pages.
 """
 
+import asyncio
+import contextlib
 import hmac
 import ipaddress
 import re
 
 from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dfc.errors import ConfigError
 from dfc.players.key_search import Secret
@@ -18,6 +20,7 @@ from dfc.serving.requests import RequestError
 from dfc.serving.responses import encoded, error
 
 _HOST = re.compile(r"(?P<name>\[[0-9a-fA-F:.]+\]|[\w.-]+)(:\d{1,5})?", re.ASCII)
+_DRAIN_BYTES, _DRAIN_SECONDS = 16 * 2**20, 2.0  # of a body that is too large, or whose request is refused
 _OPEN = "/health"  # for whoever restarts the server; says nothing of it but whether it answers
 
 
@@ -59,12 +62,21 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request (ASGI)."""
-        if scope["type"] == "http" and scope["path"] != _OPEN:
-            problem = self._problem(Headers(scope=scope))
-            if problem is not None:
-                await refuse(problem, send)
-                return
-        await self._app(scope, receive, send)
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers, body = Headers(scope=scope), _Body(receive)
+
+        async def after_the_body(message: Message) -> None:
+            if message["type"] == "http.response.start" and "expect" not in headers:
+                await body.drain()
+            await send(message)
+
+        problem = None if scope["path"] == _OPEN else self._problem(headers)
+        if problem is not None:
+            await refuse(problem, after_the_body)
+        else:
+            await self._app(scope, body.receive, after_the_body)
 
     def _problem(self, headers: Headers) -> RequestError | None:
         if self._key:
@@ -83,6 +95,31 @@ class Gate:
             message = "pages of other sites may not ask a server without a key"
             return RequestError(403, message, code="origin_not_allowed")
         return None
+
+
+class _Body:
+    """A request's body on its way in.
+
+    An answer before its end would be lost where the connection is closed with bytes that nobody has read: the client
+    gets a reset. So they are read first, within limits, and forgotten.
+    """
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive, self._whole = receive, False
+
+    async def receive(self) -> Message:
+        """Returns the next message (ASGI)."""
+        message = await self._receive()
+        self._whole = self._whole or not message.get("more_body", False)
+        return message
+
+    async def drain(self) -> None:
+        """Reads what is left of it."""
+        size = 0
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_DRAIN_SECONDS):
+                while not self._whole and size < _DRAIN_BYTES:
+                    size += len((await self.receive()).get("body", b""))
 
 
 async def refuse(problem: RequestError, send: Send) -> None:

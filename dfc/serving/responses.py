@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from dfc.inference.slots import EngineReply
@@ -37,16 +37,28 @@ class Head:
 class ReplyText:
     """The text of one reply as it grows: without the stop string that ends it, and only what no token can change.
 
-    Held back are the beginning of a stop string and the bytes of a character that is not whole.
+    Held back are the beginning of a stop string, the bytes of a character that is not whole, and tokens at the end
+    whose text depends on what follows (`revocable`).
     """
 
-    def __init__(self, tokenizer: ChatTokenizer, stop: Sequence[str]) -> None:
-        self._tokenizer, self._stop = tokenizer, stop
+    def __init__(self, tokenizer: ChatTokenizer, stop: Sequence[str], held: Collection[int]) -> None:
+        """Begins with no text.
+
+        Args:
+          tokenizer: of the model.
+          stop: strings of which the first ends the text.
+          held: what `revocable` returns.
+        """
+        self._tokenizer, self._stop, self._held = tokenizer, stop, held
         self._said = ""
 
     def more(self, reply: EngineReply, *, whole: bool) -> str:
         """Returns what follows the text so far; of a whole reply all that is left."""
-        text = self._tokenizer.decode(without_end(reply.token_ids, self._tokenizer))
+        token_ids = without_end(reply.token_ids, self._tokenizer)
+        if not whole:
+            last = next((n for n in range(len(token_ids), 0, -1) if token_ids[n - 1] not in self._held), 0)
+            token_ids = token_ids[:last]
+        text = self._tokenizer.decode(token_ids)
         places = [place for place in map(text.find, self._stop) if place >= 0]
         if places:
             text = text[: min(places)]
@@ -57,6 +69,19 @@ class ReplyText:
             return ""
         more, self._said = text[len(self._said) :], text
         return more
+
+
+def revocable(tokenizer: ChatTokenizer) -> frozenset[int]:
+    """Returns the tokens whose text the next token may change: single bytes, of tokenizers that fall back to them.
+
+    Their decoders make one text of all bytes that follow each other: where one does not fit, all of them are no text.
+    """
+    texts = {token_id: tokenizer.decode([token_id]) for token_id in range(tokenizer.vocabulary)}
+    broken = next((token_id for token_id, text in texts.items() if text == _INCOMPLETE), None)
+    if broken is None:
+        return frozenset()
+    short = (token_id for token_id, text in texts.items() if len(text) == 1)
+    return frozenset(n for n in short if not tokenizer.decode([n, broken]).startswith(texts[n].rstrip(_INCOMPLETE)))
 
 
 def _begun(text: str, stop: str) -> int:

@@ -91,23 +91,23 @@ def _in_words(name: str, weights: WeightsSource, step: int | None) -> str:
 
 
 class Server(uvicorn.Server):
-    """Answers until SIGTERM or Ctrl-C: then refuses what waits and answers what runs, for `ServingConfig.grace`.
+    """Answers until SIGTERM or Ctrl-C: then refuses what waits and answers what runs, for `ServingConfig.grace`."""
 
-    Attributes:
-      failure: why the engine ended; None: it did not, or was told to.
-    """
-
-    def __init__(self, policy: Policy, config: ServingConfig, key: Secret) -> None:
+    def __init__(
+        self, policy: Policy, config: ServingConfig, key: Secret, *, listens: Callable[[], None] = lambda: None
+    ) -> None:
         """Makes a server that is not running.
 
         Args:
           policy: what answers.
           config: limits.
           key: that clients must send; an empty value: none.
+          listens: called once it answers.
 
         Raises:
           ConfigError: other machines reach `config.host` and there is no key.
         """
+        self._listens = listens
         self._loop = EngineLoop(policy.engine, queue=config.queue, failed=self._leave)
         self._grace = config.grace
         super().__init__(
@@ -128,6 +128,11 @@ class Server(uvicorn.Server):
     def failure(self) -> str | None:
         """Why the engine ended; None: it did not, or was told to."""
         return self._loop.failure
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begins to answer."""
+        await super().startup(sockets)
+        self._listens()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begins to stop; a second Ctrl-C stops at once."""
@@ -174,9 +179,9 @@ def serve(path: str, config: ServingConfig, key: Secret, *, say: Callable[[str],
         served = policy.served
         if served.tokenizer.departure is not None:
             say(f"{served.name}: {served.tokenizer.departure}")
-        server = Server(policy, config, key)
         host, port = bound.getsockname()[:2]
         address = f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
-        say(f"serving {served.name} ({served.policy}) at {address}; Ctrl-C ends it")
+        line = f"serving {served.name} ({served.policy}) at {address}; Ctrl-C ends it"
+        server = Server(policy, config, key, listens=lambda: say(line))
         server.run([bound])
     return server.failure

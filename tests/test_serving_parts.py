@@ -1,0 +1,242 @@
+"""What a request may hold, what is made of a reply, who may ask: without a server."""
+
+import importlib
+import importlib.util
+import json
+
+import pytest
+import serving_clients
+
+import dfc.serving
+from dfc.config import SamplingConfig, ServingConfig
+from dfc.errors import ConfigError
+from dfc.inference.slots import EngineReply
+from dfc.launch import serve
+from dfc.players.key_search import Secret
+from dfc.serving import gate, requests, responses
+from dfc.serving.requests import RequestError
+
+HELLO = {"role": "user", "content": "Hello"}
+
+
+def parse(**fields):
+    return requests.parse(json.dumps({"model": "m", "messages": [HELLO], **fields}).encode())
+
+
+def test_every_field_is_read():
+    found = parse(
+        messages=[
+            {"role": "developer", "content": "Be brief."},
+            {"role": "user", "content": [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]},
+            {"role": "assistant", "content": "Yes.", "refusal": None, "tool_calls": None, "annotations": []},
+            HELLO,
+        ],
+        max_completion_tokens=5,
+        temperature=0.5,
+        top_p=0.9,
+        top_k=7,
+        min_p=0.1,
+        seed=-1,
+        stop="x",
+        n=3,
+        logprobs=True,
+        stream=True,
+        stream_options={"include_usage": True},
+        user="somebody",
+        tools=[],
+        top_logprobs=0,
+        presence_penalty=0,
+        response_format={"type": "text"},
+    )
+    assert (found.system, found.turns) == ("Be brief.", (("Hello", "Yes."), ("Hello", None)))
+    assert found.sampling == SamplingConfig(temperature=0.5, top_p=0.9, top_k=7, min_p=0.1)
+    assert (found.seed, found.stop, found.n, found.max_tokens) == ((1 << 64) - 1, ("x",), 3, 5)
+    assert (found.logprobs, found.stream, found.usage) == (True, True, True)
+    assert requests.characters(found) == len("Be brief.HelloYes.Hello")
+    assert parse(seed=3).seed == 3
+    assert parse(max_tokens=4).max_tokens == 4
+    assert parse().sampling == SamplingConfig()
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"tools": [{}]}, "tools"),
+        ({"functions": [{}]}, "functions"),
+        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"presence_penalty": 0.1}, "presence_penalty"),
+        ({"frequency_penalty": -1}, "frequency_penalty"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"logit_bias": {"5": 1}}, "logit_bias"),
+        ({"reasoning_effort": "low"}, "reasoning_effort"),
+        ({"store": True}, "store"),
+        ({"best_of": 2}, "best_of"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"messages": [HELLO | {"name": "Ann"}]}, "messages[0].name"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
+        ({"messages": [HELLO | {"content": [{"type": "image_url"}]}]}, "messages[0].content[0].type"),
+        ({"messages": [HELLO | {"content": None}]}, "messages[0].content"),
+        ({"messages": [{"role": "system", "content": "x"}]}, "messages"),
+        ({"model": ""}, "model"),
+        ({"stop": ["\ufffd"]}, "stop"),
+        ({"temperature": 2.1}, "temperature"),
+        ({"top_p": 1.1}, "top_p"),
+        ({"min_p": -0.1}, "min_p"),
+        ({"n": True}, "n"),
+        ({"seed": 1 << 63}, "seed"),
+        ({"stream": True, "stream_options": {"include_obfuscation": True}}, "stream_options.include_obfuscation"),
+        ({"stream": True, "stream_options": {"more": 1}}, "stream_options"),
+    ],
+    ids=str,
+)
+def test_what_would_change_the_answer_is_refused_by_name(fields, param):
+    with pytest.raises(RequestError) as caught:
+        parse(**fields)
+    assert (caught.value.status, caught.value.param) == (400, param)
+    assert param.split("[")[0] in caught.value.message
+
+
+def test_tokens_are_those_of_the_conversation_and_leave_room_or_are_refused():
+    tokenizer = serving_clients.tokenizer()
+    request = parse(messages=[HELLO, {"role": "assistant", "content": "[4]"}, HELLO], max_tokens=3)
+    found = requests.token_ids(request, tokenizer)
+    first, reply = tokenizer.first_turn("Hello"), tokenizer.encode_reply("[4]")
+    assert found == [*first, *reply, *tokenizer.next_turn("Hello", closed=False)]
+    assert requests.room(request, 10, 100) == 3
+    assert requests.room(request, 98, 100) == 2
+    assert requests.room(parse(), 10, 100) == 90
+    with pytest.raises(RequestError) as caught:
+        requests.room(request, 100, 100)
+    assert caught.value.code == "context_length_exceeded"
+
+
+# ---- replies --------------------------------------------------------------------------------------------------------
+
+
+class Spelling:
+    """A tokenizer whose tokens are the bytes of UTF-8, as of models on bytes; 256 ends a reply."""
+
+    end_token_ids = (256,)
+    vocabulary = 257
+
+    def decode(self, token_ids):
+        return bytes(t for t in token_ids if t < 256).decode("utf-8", "replace")
+
+
+class Falling(Spelling):
+    """The same as decoders do that fall back to bytes: a run that is no UTF-8 is no text at all."""
+
+    def decode(self, token_ids):
+        found = bytes(t for t in token_ids if t < 256)
+        try:
+            return found.decode()
+        except UnicodeDecodeError:
+            return "\ufffd" * len(found)
+
+
+def reply(token_ids, *, stopped=False):
+    count = len(token_ids)
+    return EngineReply(0, list(token_ids), [-0.5] * count, [-1.0] * count, [0] * count, stopped)
+
+
+@pytest.mark.parametrize("kind", [Spelling, Falling])
+@pytest.mark.parametrize(
+    ("text", "stop", "expected"),
+    [
+        ("one two", (), "one two"),
+        ("one two", ("two",), "one "),
+        ("one tw", ("tx", "w", "two"), "one t"),
+        ("ttttwo", ("two",), "ttt"),
+        ("gr\u00fc\u00dfe \U0001f600!", (), "gr\u00fc\u00dfe \U0001f600!"),
+        ("gr\u00fc\u00dfe", ("\u00dfe",), "gr\u00fc"),
+    ],
+)
+def test_the_text_grows_to_what_the_whole_has(kind, text, stop, expected):
+    tokenizer = kind()
+    held = responses.revocable(tokenizer)
+    assert bool(held) == (kind is Falling)
+    token_ids = [*text.encode(), 256]
+    growing, said = responses.ReplyText(tokenizer, stop, held), []
+    for count in range(1, len(token_ids)):
+        said.append(growing.more(reply(token_ids[:count]), whole=False))
+        assert expected.startswith("".join(said))
+    said.append(growing.more(reply(token_ids, stopped=True), whole=True))
+    assert "".join(said) == expected
+    assert "\ufffd" not in expected
+
+
+def test_bytes_that_turn_out_to_be_no_text_were_not_sent():
+    tokenizer = Falling()
+    growing = responses.ReplyText(tokenizer, (), responses.revocable(tokenizer))
+    assert growing.more(reply(b"0"), whole=False) == ""
+    assert growing.more(reply(b"0\xff"), whole=True) == "\ufffd\ufffd"
+
+
+def test_log_probabilities_name_what_each_token_spells():
+    token_ids = [*"a\u00fc".encode(), 256]
+    found = responses.logprobs(reply(token_ids, stopped=True), Spelling())["content"]
+    assert [entry["bytes"] for entry in found][:2] == [[97], None]
+    assert found[0] == {"token": "a", "logprob": -1.0, "bytes": [97], "top_logprobs": []}
+    assert len(found) == 3
+    assert len(responses.logprobs(reply(token_ids), Spelling(), 2)["content"]) == 1
+
+
+# ---- who may ask ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [
+        ("127.0.0.1", True),
+        ("localhost", True),
+        ("::1", True),
+        ("127.9.9.9", True),
+        ("0.0.0.0", False),  # noqa: S104 - what is refused
+        ("::", False),
+        ("example.org", False),
+        ("", False),
+    ],
+)
+def test_an_address_that_others_reach_needs_a_key(host, loopback):
+    assert gate.is_loopback(host) == loopback
+    gate.check_address(host, Secret("key"))
+    if loopback:
+        gate.check_address(host, Secret(""))
+    else:
+        with pytest.raises(ConfigError, match="a key is needed"):
+            gate.check_address(host, Secret(""))
+
+
+def test_without_the_extra_the_error_says_what_to_install(monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "starlette" else find(name))
+    with pytest.raises(ImportError, match=r'needs starlette: pip install "dfc\[serve\]"'):
+        importlib.reload(dfc.serving)
+    monkeypatch.undo()
+    importlib.reload(dfc.serving)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--policy=tiny_player", "--host=0.0.0.0"], "a key is needed"),
+        (["--policy=tiny_player", "--key_variable=NOT_SET_4711"], "NOT_SET_4711 is not set"),
+        (["--policy=tiny_player", "--key_variable=sk-abcdefghijklmnopqrst1234"], "and not the key itself"),
+        (["--policy=tiny_player", "--slots=0"], "--slots=0: must be at least 1"),
+        (["--policy=nothing_there", "--port=0"], "no such folder"),
+        (["--policy=tiny_player", "--host=no.such.host.invalid", "--port=0"], "a key is needed"),
+    ],
+)
+def test_a_wrong_command_line_is_said_before_anything_is_loaded(words, expected, capsys):
+    assert serve.main(words) == 2
+    printed = capsys.readouterr()
+    assert expected in printed.err
+    assert "abcdefghijkl" not in printed.err
+
+
+def test_every_setting_has_a_flag_with_its_meaning(capsys):
+    with pytest.raises(SystemExit):
+        serve.main(["--help"])
+    shown = capsys.readouterr().out
+    for name in ServingConfig.__dataclass_fields__:
+        assert f"--{name} " in shown
