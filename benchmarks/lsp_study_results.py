@@ -13,7 +13,7 @@ import collections
 import itertools
 import json
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ from dfc.self_play import families
 LAST = 10  # iterations at the end of a run whose mean is compared
 DEAD = 0.1  # share of live queries below which self-play teaches nothing
 BASE = "base"
+# Figures over time, what they are multiplied by, and digits after the point.
+COURSES = (("live", 100, 0), ("template", 100, 0), ("difficulty", 1, 1), ("reward", 1, 2), ("probe_reward", 1, 2))
 _SLOTS = 256
 
 Figures = dict[str, dict[str, dict[str, Any]]]  # seed -> arm -> what was measured
@@ -95,16 +97,16 @@ def at_the_end(out: Path, seed: str, arm: str, figure: str) -> float:
 
 
 def claims(out: Path, found: Figures) -> str:
-    """Returns what was claimed beside what was found."""
+    """Returns what was claimed beside what was found, each over the seeds that have the runs it speaks of."""
 
-    def accuracy(arm: str) -> list[float]:
-        return [arms[arm]["accuracy"] for arms in found.values()]
+    def accuracy(arm: str) -> dict[str, float]:
+        return {seed: arms[arm]["accuracy"] for seed, arms in found.items() if arm in arms}
 
-    def end(arm: str, figure: str) -> list[float]:
-        return [at_the_end(out, seed, arm, figure) for seed in found]
+    def end(arm: str, figure: str) -> dict[str, float]:
+        return {seed: at_the_end(out, seed, arm, figure) for seed, arms in found.items() if arm in arms}
 
-    def less(one: Sequence[float], other: Sequence[float], share: float = 1.0) -> list[float]:
-        return [a - share * b for a, b in zip(one, other, strict=True)]
+    def less(one: dict[str, float], other: dict[str, float], share: float = 1.0) -> dict[str, float]:
+        return {seed: value - share * other[seed] for seed, value in one.items() if seed in other}
 
     base, data, lsp, zero = accuracy(BASE), accuracy("data"), accuracy("lsp"), accuracy("lsp_zero")
     worst, untrained, after = accuracy("lsp_zero_worst"), accuracy("untrained_challenger"), accuracy("lsp_then_data")
@@ -114,7 +116,10 @@ def claims(out: Path, found: Figures) -> str:
         ("self-play (lsp) beats the base", less(lsp, base)),
         ("it recovers more than half of what data-backed RL gains", less(less(lsp, base), less(data, base), 0.5)),
         ("self-play without self-reward (lsp_zero) beats the base", less(zero, base)),
-        ("it degenerates: less than 10 % of queries live at the end", [DEAD - value for value in live["lsp_zero"]]),
+        (
+            "it degenerates: less than 10 % of queries live at the end",
+            less(dict.fromkeys(found, DEAD), live["lsp_zero"]),
+        ),
         ("self-reward prevents it: more live queries than without", less(live["lsp"], live["lsp_zero"])),
         ("`worst` prevents it: the same", less(live["lsp_zero_worst"], live["lsp_zero"])),
         ("self-reward gains accuracy: lsp above lsp_zero", less(lsp, zero)),
@@ -126,9 +131,14 @@ def claims(out: Path, found: Figures) -> str:
         ("the KL term that holds is better than the published one", less(lsp, accuracy("lsp_published"))),
     ]
     easier = less(end("lsp", "difficulty"), end("lsp_w1", "difficulty"))
-    rows = [[name, f"{spread(values, sign=True)} points", verdict(values, 1)] for name, values in points]
-    levels = f"{spread(easier, 1, 2, sign=True)} levels"
-    rows.append(["w = 1 makes easier queries than w = 1/7", levels, verdict(easier, 1)])
+    rows = [
+        [name, f"{spread([*values.values()], sign=True)} points", verdict([*values.values()], 1)]
+        for name, values in points
+        if values
+    ]
+    if easier:
+        levels = f"{spread([*easier.values()], 1, 2, sign=True)} levels"
+        rows.append(["w = 1 makes easier queries than w = 1/7", levels, verdict([*easier.values()], 1)])
     return table(["claim", "difference: mean, interval (by seed)", "here"], rows)
 
 
@@ -136,7 +146,7 @@ def accuracies(found: Figures) -> str:
     """Returns the greedy accuracy of every arm, percent, then by family as means over seeds."""
     rows = []
     for arm in (BASE, *(arm.name for arm in ARMS)):
-        every = [arms[arm] for arms in found.values()]
+        every = [arms[arm] for arms in found.values() if arm in arms]
         by_family = [f"{100 * statistics.fmean(one['families'][name] for one in every):.1f}" for name in names()]
         rows.append([arm, spread([one["accuracy"] for one in every]), *by_family])
     return table(["arm", "all", *names()], rows)
@@ -148,7 +158,7 @@ def difficulties(found: Figures) -> str:
         [
             arm,
             *(
-                f"{100 * statistics.fmean(arms[arm]['difficulties'][str(level)] for arms in found.values()):.0f}"
+                f"{100 * statistics.fmean(a[arm]['difficulties'][str(level)] for a in found.values() if arm in a):.0f}"
                 for level in families.LEVELS
             ),
         ]
@@ -161,7 +171,7 @@ def courses(out: Path, found: Figures, figure: str, scale: float, digits: int) -
     """Returns a figure over time: means over seeds of thirds of a run, and of its last iterations."""
     rows, head = [], [""]
     for arm in (arm.name for arm in ARMS):
-        runs = [course(out, seed, arm) for seed in found]
+        runs = [course(out, seed, arm) for seed, arms in found.items() if arm in arms]
         cuts = [round(part * len(runs[0]) / 6) for part in range(7)]
         head = ["arm", *(f"{first + 1} to {last}" for first, last in itertools.pairwise(cuts))]
         cells = []
@@ -186,7 +196,7 @@ def draw(out: Path, found: Figures, file: Path) -> None:
     for (name, title), axis in zip(titles.items(), axes.flat, strict=True):
         for arm in (arm.name for arm in ARMS):
             sums: dict[int, list[float]] = collections.defaultdict(list)
-            for seed in found:
+            for seed in (seed for seed, arms in found.items() if arm in arms):
                 for number, row in enumerate(course(out, seed, arm)):
                     if name in row:
                         sums[number + 1 if name == "probe_reward" else 5 * (number // 5) + 3].append(row[name])
@@ -209,15 +219,13 @@ def main() -> None:
     found = measure(options.out, options.base)
     for seed, arms in found.items():
         print(seed, {name: round(figures["accuracy"], 3) for name, figures in arms.items()})
-    whole = {seed: arms for seed, arms in found.items() if len(arms) == len(ARMS) + 1}
-    if not whole:
-        return
-    print(f"\nSeeds: {', '.join(whole)}\n\n{claims(options.out, whole)}\n{accuracies(whole)}\n{difficulties(whole)}")
-    for figure, scale, digits in (("live", 100, 0), ("template", 100, 0), ("difficulty", 1, 1), ("reward", 1, 2)):
-        print(f"{figure}\n\n{courses(options.out, whole, figure, scale, digits)}")
-    print(f"probe_reward\n\n{courses(options.out, whole, 'probe_reward', 1, 2)}")
+    if any(arm.name not in arms for arm in ARMS for arms in [*found.values()][:1]):
+        return  # not even the first seed is whole
+    print(f"\n{claims(options.out, found)}\n{accuracies(found)}\n{difficulties(found)}")
+    for figure, scale, digits in COURSES:
+        print(f"{figure}\n\n{courses(options.out, found, figure, scale, digits)}")
     if options.figure:
-        draw(options.out, whole, options.figure)
+        draw(options.out, found, options.figure)
 
 
 if __name__ == "__main__":
