@@ -49,13 +49,15 @@ def main(words: Sequence[str]) -> int:
         except (DfcError, ImportError, OSError) as error:
             sys.stderr.write(f"{error}\n")
             return 2
+        except KeyboardInterrupt:  # uvicorn raises it again once it has ended as it should
+            return 130
 
 
 def _main(policy: str, config: ServingConfig, words: Sequence[str]) -> int:
     wrong = key_search.word_problems([*words, f"--key_variable={config.key_variable}"], [config.key_variable])
     if wrong:
         raise ConfigError(wrong)
-    if found := fields.range_problems(config):
+    if found := fields.type_problems(config) + fields.range_problems(config):
         raise ConfigError([f"--{problem}" for problem in found])
     key = Secret.read(config.key_variable)
     from dfc.serving import server  # noqa: PLC0415 - imports jax; a mistake in the words is answered without it

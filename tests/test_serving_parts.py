@@ -223,8 +223,13 @@ def test_without_the_extra_the_error_says_what_to_install(monkeypatch):
         (["--policy=tiny_player", "--key_variable=NOT_SET_4711"], "NOT_SET_4711 is not set"),
         (["--policy=tiny_player", "--key_variable=sk-abcdefghijklmnopqrst1234"], "and not the key itself"),
         (["--policy=tiny_player", "--slots=0"], "--slots=0: must be at least 1"),
+        (["--policy=tiny_player", "--deadline=nan"], "--deadline"),
         (["--policy=nothing_there", "--port=0"], "no such folder"),
-        (["--policy=tiny_player", "--host=no.such.host.invalid", "--port=0"], "a key is needed"),
+        (
+            ["--policy=tiny_player", "--host=127.0.0.1", "--port=70000"],
+            "--port=70000: must be at least 0 and at most 65,535",
+        ),
+        (["--policy=http://127.0.0.1:1/v1#m", "--port=0"], "an endpoint serves itself"),
     ],
 )
 def test_a_wrong_command_line_is_said_before_anything_is_loaded(words, expected, capsys):

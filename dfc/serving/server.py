@@ -49,6 +49,8 @@ def load(path: str, config: ServingConfig) -> Policy:
     Raises:
       ConfigError: the path means no model. WeightsError, CheckpointError: its weights cannot be read.
     """
+    if player_specs.is_endpoint(path):
+        raise ConfigError([f"--policy={path}: an endpoint serves itself; name a folder with weights or a run"])
     weights = player_specs.weights_in(path, ())
     model = trained_weights.kind_of(weights.folder)[0]
     if jax.default_backend() == "cpu":
@@ -60,7 +62,7 @@ def load(path: str, config: ServingConfig) -> Policy:
             params, step = trained_weights.load_with_step(weights, model, None)
             if trained_weights.fingerprint(weights) == fingerprint:  # no newer checkpoint meanwhile
                 break
-        except CheckpointError:
+        except (CheckpointError, OSError):
             if attempt == _TRIES - 1 or not _is_alive(weights):
                 raise
     engine = Engine(
