@@ -8,8 +8,10 @@ tokens (a stop token ends them earlier, on both sides alike: seeds and sampling 
 same tokens in the same process before and after, through `dfc.rollout.samples.samples`; its programs hold the same
 filters. Everything runs once before the clock starts.
 
-With --transformers=FOLDER the same requests go to `transformers serve` with that folder (another process on the same
-cores), which takes no seeds, so its replies are others; the folder must be the model of --policy.
+With --transformers=FOLDER a quarter of the same requests goes to `transformers serve` with that folder, on a CPU in
+float32: another process on the same cores, of --transformers_python, which needs transformers[serving]. It takes no
+seeds and samples as the folder's generation_config.json says, so its replies are others; its tokens are counted as they
+come. The folder must be the model of --policy.
 
 Prints one line for each side: tokens a second over the wall time of all requests, p50 and p95 to the first token.
 Aim: 85 % of the engine alone.
@@ -142,10 +144,11 @@ def served(policy: server.Policy, config: ServingConfig, work: Sequence[Json], c
             thread.join()
 
 
-def beside_transformers(folder: str, work: Sequence[Json], clients: int, port: int = 8791) -> Measured:
+def beside_transformers(python: str, folder: str, work: Sequence[Json], clients: int, port: int = 8791) -> Measured:
     """Returns what clients of `transformers serve` measure on the same requests."""
     environment = os.environ | {"HF_HUB_OFFLINE": "1"}
-    words = [str(Path(sys.executable).with_name("transformers")), "serve", "--port", str(port), "--host", "127.0.0.1"]
+    command = [python, "-m", "transformers.cli.transformers", "serve", folder]
+    words = [*command, "--device", "cpu", "--dtype", "float32", "--host", "127.0.0.1", "--port", str(port)]
     process = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)  # noqa: S603
     try:
         end = time.monotonic() + 120
@@ -157,7 +160,8 @@ def beside_transformers(folder: str, work: Sequence[Json], clients: int, port: i
                 if process.poll() is not None or time.monotonic() > end:
                     raise RuntimeError((process.stderr.read() if process.stderr else b"").decode()[-2000:]) from None
                 time.sleep(0.5)
-        theirs = [{**body, "model": folder} for body in work]
+        fields = ("messages", "max_tokens", "stream")
+        theirs = [{"model": folder, **{name: body[name] for name in fields}} for body in work]
         clients_of(theirs[:1], port, 1)
         return clients_of(theirs, port, clients)
     finally:
@@ -181,6 +185,7 @@ def main() -> None:
     for name, default in (("requests", 256), ("clients", 16), ("prompt", 128), ("reply", 64), ("slots", 16)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--transformers", default="")
+    parser.add_argument("--transformers_python", default=sys.executable)
     parser.add_argument("--ask", nargs=4, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.ask:
@@ -202,7 +207,9 @@ def main() -> None:
     print(shown("engine alone, after", tokens, after, ()))
     print(f"served / alone: {ours / tokens * (before + after) / 2 / seconds:.2f}")
     if args.transformers:
-        theirs = beside_transformers(args.transformers, work, args.clients)
+        theirs = beside_transformers(
+            args.transformers_python, args.transformers, work[: args.requests // 4], args.clients
+        )
         print(shown("transformers serve", theirs[1], theirs[0], theirs[2]))
 
 

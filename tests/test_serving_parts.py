@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import json
+import random
 
 import pytest
 import serving_clients
@@ -114,10 +115,10 @@ def test_tokens_are_those_of_the_conversation_and_leave_room_or_are_refused():
 
 
 class Spelling:
-    """A tokenizer whose tokens are the bytes of UTF-8, as of models on bytes; 256 ends a reply."""
+    """A tokenizer whose tokens are the bytes of UTF-8, as of models on bytes; 256 ends a reply, 257 is special."""
 
     end_token_ids = (256,)
-    vocabulary = 257
+    vocabulary = 258
 
     def decode(self, token_ids):
         return bytes(t for t in token_ids if t < 256).decode("utf-8", "replace")
@@ -169,7 +170,22 @@ def test_bytes_that_turn_out_to_be_no_text_were_not_sent():
     tokenizer = Falling()
     growing = responses.ReplyText(tokenizer, (), responses.revocable(tokenizer))
     assert growing.more(reply(b"0"), whole=False) == ""
-    assert growing.more(reply(b"0\xff"), whole=True) == "\ufffd\ufffd"
+    assert growing.more(reply([*b"0", 257]), whole=False) == ""  # a special token parts no bytes
+    assert growing.more(reply([*b"0", 257, *"\u00fc".encode()]), whole=False) == ""  # nor is this a character yet
+    assert growing.more(reply([*b"0", 257, *"\u00fc".encode(), 255]), whole=True) == "\ufffd" * 4
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_tokens_of_the_bundled_model_stream_to_their_whole_text(seed):
+    tokenizer, rng = serving_clients.tokenizer(), random.Random(seed)
+    held = responses.revocable(tokenizer)
+    likely = sorted(held)  # bytes and special tokens
+    for _ in range(1000):
+        drawn = [rng.choice(likely) if rng.random() < 0.6 else rng.randrange(793) for _ in range(rng.randrange(1, 12))]
+        token_ids = [token_id for token_id in drawn if token_id not in tokenizer.end_token_ids]
+        growing = responses.ReplyText(tokenizer, (), held)
+        said = [growing.more(reply(token_ids[:count]), whole=False) for count in range(1, len(token_ids))]
+        assert "".join([*said, growing.more(reply(token_ids), whole=True)]) == tokenizer.decode(token_ids)
 
 
 def test_log_probabilities_name_what_each_token_spells():

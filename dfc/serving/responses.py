@@ -75,13 +75,17 @@ def revocable(tokenizer: ChatTokenizer) -> frozenset[int]:
     """Returns the tokens whose text the next token may change: single bytes, of tokenizers that fall back to them.
 
     Their decoders make one text of all bytes that follow each other: where one does not fit, all of them are no text.
+    Tokens without a text, such as special ones, do not part them.
     """
     texts = {token_id: tokenizer.decode([token_id]) for token_id in range(tokenizer.vocabulary)}
     broken = next((token_id for token_id, text in texts.items() if text == _INCOMPLETE), None)
     if broken is None:
         return frozenset()
-    short = (token_id for token_id, text in texts.items() if len(text) == 1)
-    return frozenset(n for n in short if not tokenizer.decode([n, broken]).startswith(texts[n].rstrip(_INCOMPLETE)))
+    # Single characters that stay what they are before a byte that fits nowhere are none of these bytes.
+    short = [token_id for token_id, text in texts.items() if len(text) == 1 and text != _INCOMPLETE]
+    held = {token_id for token_id in short if not tokenizer.decode([token_id, broken]).startswith(texts[token_id])}
+    others = {token_id for token_id, text in texts.items() if not text.strip(_INCOMPLETE)}
+    return frozenset(held | others) if held else frozenset()
 
 
 def _begun(text: str, stop: str) -> int:
