@@ -23,7 +23,7 @@ from dfc.inference.stop_strings import StopStrings
 from dfc.models.chat import ChatTokenizer
 from dfc.players.key_search import Secret
 from dfc.serving import gate, metrics, requests, responses
-from dfc.serving.engine_loop import EngineLoop, Event, Job, Part
+from dfc.serving.engine_loop import EngineLoop, Event, Part, Submission
 from dfc.serving.requests import ChatRequest, RequestError
 
 _AT_ONCE = 4096  # characters that are tokenized in the thread of the clients
@@ -136,15 +136,15 @@ class Completions:
             f"chatcmpl-{secrets.token_hex(12)}", int(time.time()), self._served.name, self._served.fingerprint
         )
         answer = _Answer(request, len(prompt), head, began)
-        job = self._job(request, prompt, answer)
+        submission = self._submission(request, prompt, answer)
         clients = asyncio.get_running_loop()
 
-        def post(events: list[tuple[Job, Event]]) -> None:
+        def post(events: list[tuple[Submission, Event]]) -> None:
             with contextlib.suppress(RuntimeError):  # the clients' loop has ended
                 clients.call_soon_threadsafe(_tell, events)
 
-        self._loop.submit(job, post)
-        watch = asyncio.create_task(self._watch(http, job, answer))
+        self._loop.submit(submission, post)
+        watch = asyncio.create_task(self._watch(http, submission, answer))
         try:
             if request.stream:
                 status = await self._stream(answer, send)
@@ -154,7 +154,7 @@ class Completions:
         finally:
             watch.cancel()
             if len(answer.replies) < request.n:
-                self._loop.cancel(job)
+                self._loop.cancel(submission)
         self._note(answer)
         return status
 
@@ -193,10 +193,10 @@ class Completions:
             return requests.token_ids(request, tokenizer)
         return await asyncio.to_thread(requests.token_ids, request, tokenizer)
 
-    def _job(self, request: ChatRequest, prompt: Sequence[int], answer: _Answer) -> Job:
+    def _submission(self, request: ChatRequest, prompt: Sequence[int], answer: _Answer) -> Submission:
         seed = secrets.randbits(63) if request.seed is None else request.seed
         seeds = [seed if number == 0 else derive_seed("choice", seed, number) for number in range(request.n)]
-        return Job(
+        return Submission(
             prompt,
             seeds,
             request.sampling,
@@ -220,11 +220,11 @@ class Completions:
 
         return told
 
-    async def _watch(self, http: Request, job: Job, answer: _Answer) -> None:
-        """Gives up a job whose client goes away."""
+    async def _watch(self, http: Request, submission: Submission, answer: _Answer) -> None:
+        """Gives up a submission whose client goes away."""
         while (await http.receive())["type"] != "http.disconnect":
             pass
-        self._loop.cancel(job)
+        self._loop.cancel(submission)
         answer.events.put_nowait(None)
 
     async def _whole(self, answer: _Answer) -> bytes:
@@ -306,9 +306,9 @@ async def _send(send: Send, chunks: Sequence[responses.Json]) -> None:
         await send(_body(b"".join(responses.event(responses.encoded(chunk)) for chunk in chunks), more=True))
 
 
-def _tell(events: Sequence[tuple[Job, Event]]) -> None:
-    for job, event in events:
-        job.told(event)
+def _tell(events: Sequence[tuple[Submission, Event]]) -> None:
+    for submission, event in events:
+        submission.told(event)
 
 
 def create_app(loop: EngineLoop, served: Served, config: ServingConfig, key: Secret) -> ASGIApp:

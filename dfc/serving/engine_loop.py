@@ -1,8 +1,8 @@
-"""The one thread that owns the engine: jobs join and leave between its calls.
+"""The one thread that owns the engine: submissions join and leave between its calls.
 
-A job is one request, tokenized; each of its choices is a conversation of its own in a slot. Choices of one prompt
-follow each other, so that the engine reads it once and copies it (`dfc.inference.prefixes`); so it does where a client
-sends a whole conversation again.
+A submission is one request, tokenized; each of its choices is a conversation of its own in a slot. Choices of one
+prompt follow each other, so that the engine reads it once and copies it (`dfc.inference.prefixes`); so it does where a
+client sends a whole conversation again.
 """
 
 import collections
@@ -22,7 +22,7 @@ _IN_FLIGHT = 2  # calls of the engine: one computes while the replies of the oth
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """What is new of one choice of a job: its reply so far, or whole.
+    """What is new of one choice of a submission: its reply so far, or whole.
 
     Attributes:
       choice: its number.
@@ -36,11 +36,11 @@ class Part:
 
 
 Event = Part | RequestError
-"""What happens to a job; an error ends it."""
+"""What happens to a submission; an error ends it."""
 
 
 @dataclasses.dataclass(eq=False)
-class Job:
+class Submission:
     """One request in the engine's hands.
 
     Attributes:
@@ -64,15 +64,15 @@ class Job:
     told: Callable[[Event], None]
 
 
-Post = Callable[[list[tuple[Job, Event]]], None]
+Post = Callable[[list[tuple[Submission, Event]]], None]
 """Hands events over to the thread of the clients; must not wait."""
 
 
 @dataclasses.dataclass
 class _Seat:
-    """A slot that answers: which choice of which job, and how many tokens of it are known already."""
+    """A slot that answers: which choice of which submission, and how many tokens of it are known already."""
 
-    job: Job
+    submission: Submission
     choice: int
     sent: int = 0
 
@@ -90,22 +90,22 @@ class EngineLoop:
 
         Args:
           engine: with all slots free.
-          queue: jobs that may wait for a slot.
+          queue: submissions that may wait for a slot.
           failed: called in the engine's thread if that ends by an error.
         """
         self._engine, self._queue, self._failed = engine, queue, failed
         self.capacity = engine.free
         self.failure: str | None = None
         self._changed = threading.Condition()
-        self._arrived: collections.deque[tuple[Job, Post]] = collections.deque()
-        self._cancelled: list[Job] = []
+        self._arrived: collections.deque[tuple[Submission, Post]] = collections.deque()
+        self._cancelled: list[Submission] = []
         self._ends_at: float | None = None  # of the answers under way, once no others are taken
         self._stopped = False
         # Of the engine's thread alone:
-        self._waiting: collections.deque[tuple[Job, int]] = collections.deque()  # the next choice of each
-        self._posts: dict[Job, Post] = {}
+        self._waiting: collections.deque[tuple[Submission, int]] = collections.deque()  # the next choice of each
+        self._posts: dict[Submission, Post] = {}
         self._seats: dict[int, _Seat] = {}
-        self._left: dict[Job, int] = {}  # choices that are not whole
+        self._left: dict[Submission, int] = {}  # choices that are not whole
         self._thread = threading.Thread(target=self._run, name="dfc-engine", daemon=True)
 
     def start(self) -> None:
@@ -114,7 +114,7 @@ class EngineLoop:
 
     @property
     def queued(self) -> int:
-        """Jobs that wait for a slot."""
+        """Submissions that wait for a slot."""
         return len(self._arrived) + len(self._waiting)
 
     @property
@@ -124,11 +124,11 @@ class EngineLoop:
 
     @property
     def draining(self) -> bool:
-        """Whether no further job is taken."""
+        """Whether no further submission is taken."""
         return self._ends_at is not None
 
-    def submit(self, job: Job, post: Post) -> None:
-        """Gives the engine a job; its events come by `post`.
+    def submit(self, submission: Submission, post: Post) -> None:
+        """Gives the engine a submission; its events come by `post`.
 
         Raises:
           RequestError: too many wait (429), or the server stops or has failed (503).
@@ -140,24 +140,24 @@ class EngineLoop:
             if self.queued - max(0, self.capacity - self.busy) >= self._queue:
                 message = f"{self._queue} requests wait already; try again in a moment"
                 raise RequestError(429, message, code="rate_limit_exceeded", headers={"Retry-After": "1"})
-            self._arrived.append((job, post))
+            self._arrived.append((submission, post))
             self._changed.notify()
 
-    def cancel(self, job: Job) -> None:
-        """Gives up a job, whatever its state: its slots are free before the engine's next call."""
+    def cancel(self, submission: Submission) -> None:
+        """Gives up a submission, whatever its state: its slots are free before the engine's next call."""
         with self._changed:
-            self._cancelled.append(job)
+            self._cancelled.append(submission)
             self._changed.notify()
 
     def drain(self, grace: float) -> None:
-        """Takes no further job, refuses those that wait, and ends those under way after so many seconds."""
+        """Takes no further submission, refuses those that wait, and ends those under way after so many seconds."""
         with self._changed:
             if self._ends_at is None:
                 self._ends_at = time.monotonic() + grace
             self._changed.notify()
 
     def stop(self) -> None:
-        """Ends the thread after its call under way; jobs that are not done end with an error."""
+        """Ends the thread after its call under way; submissions that are not done end with an error."""
         with self._changed:
             self._stopped = True
             self._changed.notify()
@@ -178,7 +178,7 @@ class EngineLoop:
             self._take()
         failed = self.failure is not None
         why = RequestError(500, "the engine failed", code="internal_error") if failed else stopping()
-        self._end_jobs(dict.fromkeys(self._posts, why))
+        self._end_submissions(dict.fromkeys(self._posts, why))
         if failed:
             self._failed()
 
@@ -194,62 +194,64 @@ class EngineLoop:
         self._admit()
         events = self._call()
         self._tell(events)
-        for job, event in events:
+        for submission, event in events:
             if isinstance(event, Part) and event.whole:
-                self._left[job] -= 1
-                if not self._left[job]:
-                    del self._left[job], self._posts[job]
+                self._left[submission] -= 1
+                if not self._left[submission]:
+                    del self._left[submission], self._posts[submission]
         return True
 
-    def _call(self) -> list[tuple[Job, Event]]:
+    def _call(self) -> list[tuple[Submission, Event]]:
         """Makes a call of the engine; returns what it brought."""
-        engine, events = self._engine, list[tuple[Job, Event]]()
+        engine, events = self._engine, list[tuple[Submission, Event]]()
         while engine.in_flight < _IN_FLIGHT and engine.launch():
             pass
         for reply in engine.collect():
             seat = self._seats.pop(reply.slot)
             engine.close(reply.slot)
-            events.append((seat.job, Part(seat.choice, reply, whole=True)))
+            events.append((seat.submission, Part(seat.choice, reply, whole=True)))
         for slot, seat in self._seats.items():
-            if seat.job.stream:
+            if seat.submission.stream:
                 reply = engine.so_far(slot)
                 if len(reply.token_ids) > seat.sent:
                     seat.sent = len(reply.token_ids)
-                    events.append((seat.job, Part(seat.choice, reply, whole=False)))
+                    events.append((seat.submission, Part(seat.choice, reply, whole=False)))
         return events
 
     def _take(self) -> None:
         """Takes over what other threads left; called with the lock."""
-        for job, post in self._arrived:
-            self._posts[job], self._left[job] = post, len(job.seeds)
-            self._waiting.append((job, 0))
+        for submission, post in self._arrived:
+            self._posts[submission], self._left[submission] = post, len(submission.seeds)
+            self._waiting.append((submission, 0))
         self._arrived.clear()
-        for job in self._cancelled:
-            self._drop(job)
+        for submission in self._cancelled:
+            self._drop(submission)
         self._cancelled.clear()
 
     def _end_late(self) -> None:
-        """Ends jobs past their deadline, and once the server stops those that wait or are past its own."""
+        """Ends submissions past their deadline, and once the server stops those that wait or are past its own."""
         now, ends_at = time.monotonic(), self._ends_at
         late = RequestError(504, "the answer was not complete before the deadline", code="deadline_exceeded")
-        ended: dict[Job, RequestError] = {job: late for job in self._posts if job.deadline <= now}
+        ended: dict[Submission, RequestError] = {
+            submission: late for submission in self._posts if submission.deadline <= now
+        }
         if ends_at is not None:
-            begun = {seat.job for seat in self._seats.values()}
-            ended |= {job: stopping() for job in self._posts if job not in begun or ends_at <= now}
-        self._end_jobs(ended)
+            begun = {seat.submission for seat in self._seats.values()}
+            ended |= {submission: stopping() for submission in self._posts if submission not in begun or ends_at <= now}
+        self._end_submissions(ended)
 
-    def _end_jobs(self, ended: Mapping[Job, RequestError]) -> None:
-        self._tell([(job, error) for job, error in ended.items()])
-        for job in ended:
-            self._drop(job)
+    def _end_submissions(self, ended: Mapping[Submission, RequestError]) -> None:
+        self._tell([(submission, error) for submission, error in ended.items()])
+        for submission in ended:
+            self._drop(submission)
 
-    def _drop(self, job: Job) -> None:
-        """Forgets a job, if it is there, and frees its slots."""
-        if self._posts.pop(job, None) is None:
+    def _drop(self, submission: Submission) -> None:
+        """Forgets a submission, if it is there, and frees its slots."""
+        if self._posts.pop(submission, None) is None:
             return
-        del self._left[job]
-        self._waiting = collections.deque(entry for entry in self._waiting if entry[0] is not job)
-        for slot in [slot for slot, seat in self._seats.items() if seat.job is job]:
+        del self._left[submission]
+        self._waiting = collections.deque(entry for entry in self._waiting if entry[0] is not submission)
+        for slot in [slot for slot, seat in self._seats.items() if seat.submission is submission]:
             del self._seats[slot]
             self._engine.close(slot)
 
@@ -257,19 +259,19 @@ class EngineLoop:
         """Gives free slots to the choices that wait, in the order of their arrival."""
         engine = self._engine
         while self._waiting and engine.free:
-            job, choice = self._waiting.popleft()
-            slot = engine.open(job.seeds[choice], sampling=job.sampling)
-            self._seats[slot] = _Seat(job, choice)
-            engine.append(slot, job.prompt)
-            engine.ask(slot, job.max_reply_length, ends=job.ends)
-            if choice + 1 < len(job.seeds):
-                self._waiting.appendleft((job, choice + 1))
+            submission, choice = self._waiting.popleft()
+            slot = engine.open(submission.seeds[choice], sampling=submission.sampling)
+            self._seats[slot] = _Seat(submission, choice)
+            engine.append(slot, submission.prompt)
+            engine.ask(slot, submission.max_reply_length, ends=submission.ends)
+            if choice + 1 < len(submission.seeds):
+                self._waiting.appendleft((submission, choice + 1))
 
-    def _tell(self, events: Sequence[tuple[Job, Event]]) -> None:
+    def _tell(self, events: Sequence[tuple[Submission, Event]]) -> None:
         """Posts events, those of one receiver together."""
-        by_post: dict[Post, list[tuple[Job, Event]]] = {}
-        for job, event in events:
-            by_post.setdefault(self._posts[job], []).append((job, event))
+        by_post: dict[Post, list[tuple[Submission, Event]]] = {}
+        for submission, event in events:
+            by_post.setdefault(self._posts[submission], []).append((submission, event))
         for post, its in by_post.items():
             post(its)
 
