@@ -418,7 +418,7 @@ def values():
         "anchor": ("random_legal",),
         "trained": ("random_legal",),
         "base": ("strong",),
-        "reference": ("tiny_player",),
+        "reference": ("tiny_player", other_model()),
         "grouping.order": (tuple(reversed(GroupingConfig().order)),),
         "grouping.groups": ((("GuessTheNumber-v0",), ("TicTacToe-v0",)),),
         "*groups": (("wordle",), ("bandit",), ("clem_taboo",)),

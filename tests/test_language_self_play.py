@@ -3,13 +3,14 @@
 import dataclasses
 import functools
 import json
+import shutil
 import signal
 
 import jax
 import numpy as np
 import pytest
 
-from dfc.config import BatchConfig, CheckpointConfig, OptimizerConfig, TrainingConfig
+from dfc.config import BatchConfig, CheckpointConfig, ModelConfig, OptimizerConfig, SamplingConfig, TrainingConfig
 from dfc.config.self_play import (
     AnswerRewardConfig,
     ChallengerConfig,
@@ -22,7 +23,7 @@ from dfc.errors import ConfigError, Interrupted, TrainingError
 from dfc.models import huggingface, sharding
 from dfc.recipes import language_self_play as recipe
 from dfc.rollout.self_play import Roles
-from dfc.rollout.workers import load_tokenizer
+from dfc.rollout.workers import PolicyWeights, load_tokenizer
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
 from dfc.self_play import self_reward
@@ -120,9 +121,9 @@ def test_a_run_leaves_queries_answers_metrics_seconds_and_a_policy(whole):
         kept = [r for r, on in zip(q["rewards"], q["scored"], strict=True) if on]
         assert q["reward"] == pytest.approx(np.mean(kept) if kept else 0.0)
     for line in records(whole, "metrics"):
-        assert {"loss", "reward", "live", "template", "distinct_2", "solver/log_ratio", "challenger/log_ratio"} <= set(
-            line["metrics"]
-        )
+        figures = {"loss", "reward", "live", "template", "distinct_2", "solver/log_ratio", "challenger/log_ratio"}
+        assert figures <= set(line["metrics"])
+        assert line["metrics"]["prompt_tokens/prefilled"] >= line["metrics"]["prompt_tokens/distinct"] > 0
     clock = json.loads((whole / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[0])["clock"]
     assert all(f"{phase}_seconds" in clock for phase in self_play_records.PHASES)
     first = huggingface.load(huggingface.resolve("tiny_player"), dtype="float32")[1]
@@ -236,6 +237,27 @@ def test_a_judge_that_never_gives_a_score_ends_the_run(tmp_path, monkeypatch):
         run(dataclasses.replace(BASE, method="lsp", iterations=8), tmp_path / "run")
 
 
+def test_what_trains_on_keeps_the_reference_of_an_earlier_run_or_takes_a_new_one(whole, tmp_path):
+    """From the policy of a run: the reference is that policy itself, or the model that the run began with."""
+    file = tmp_path / "queries.txt"
+    file.write_text("one\ntwo\n", encoding="utf-8")
+    model = ModelConfig(path=str(whole / "policy"))
+    behind = dataclasses.replace(BASE, method="data", data=str(file), tasks={}, iterations=1, model=model)
+    new, kept = (
+        run(c, tmp_path / n)
+        for n, c in (("new", behind), ("kept", dataclasses.replace(behind, reference="tiny_player")))
+    )
+    ratios = [records(path, "metrics")[0]["metrics"]["solver/log_ratio"] for path in (new, kept)]
+    assert abs(ratios[0]) < 1e-6
+    assert abs(ratios[1]) > 1e-4
+    other = tmp_path / "other"
+    shutil.copytree(whole / "policy", other)
+    said = json.loads((other / "config.json").read_text(encoding="utf-8"))
+    (other / "config.json").write_text(json.dumps(said | {"rms_norm_eps": 1e-3}), encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"reference=.*has another .* than model.path="):
+        run(dataclasses.replace(behind, reference=str(other)), tmp_path / "refused")
+
+
 # ---- what a query is to the Solver -----------------------------------------------------------------------------------
 
 
@@ -263,3 +285,34 @@ def test_prompts_that_leave_no_room_are_named(tmp_path):
     file.write_text("short\n" + "x" * 300 + "\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="query 2: leaves no room for an answer of 6 tokens"):
         run(dataclasses.replace(BASE, method="data", data=str(file), tasks={}), tmp_path / "other")
+
+
+def test_a_prompt_is_read_once_for_all_its_replies(tmp_path):
+    """Three queries, 8 answers each, and a judgement of each answer, in four slots: counted by the engine."""
+    with RunFolder.open(tmp_path / "run", BASE, command="test") as folder, jax.numpy_dtype_promotion("standard"):
+        play = self_play_run.Play.open(BASE, folder, Stop(), {}, None)
+    roles, rng = play.roles, np.random.default_rng(0)
+    roles.seat(PolicyWeights(play.initial_params), PolicyWeights(play.initial_params))
+
+    def text(length):
+        return rng.integers(5, 90, length).tolist()
+
+    def write(prompts, n, judge=None):
+        return roles.write(prompts, n, seed=lambda i, j: 10 * i + j, longest=3, judge=judge)
+
+    opening, queries = text(36), [text(56) for _ in range(3)]
+    judged = [opening + text(12) for _ in range(24)]
+    write([opening] * 3, 1)
+    write(queries, 8)
+    write(judged, 1, judge=SamplingConfig())
+    found = roles.prompt_tokens()
+    # Beginnings: each is one token more to read.
+    asked = ([opening, *queries], judged)
+    distinct = sum(len({tuple(p[:end]) for p in prompts for end in range(1, len(p) + 1)}) for prompts in asked)
+    assert distinct > 500
+    assert found["prompt_tokens/distinct"] == distinct
+    assert distinct <= found["prompt_tokens/prefilled"] <= 1.1 * distinct
+    roles.seat(PolicyWeights(play.initial_params), None)
+    assert set(roles.prompt_tokens().values()) == {0.0}
+    roles.leave(play.initial_params)
+    assert roles.engine._cache is None  # it would lie beside the update

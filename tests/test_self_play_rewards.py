@@ -161,12 +161,15 @@ def test_contradictions_are_named_before_anything_runs(config, message):
 
 def test_missing_files_and_models_are_named():
     config = dataclasses.replace(
-        reward(sources={"preference": 1.0}, preference=FOLDER), watch=WatchConfig(probe_data="/nowhere.txt")
+        reward(sources={"preference": 1.0}, preference=FOLDER),
+        watch=WatchConfig(probe_data="/nowhere.txt"),
+        reference="/gone",
     )
     assert validation.problems(config) == []
     found = validation.path_problems(config)
     assert any("watch.probe_data='/nowhere.txt': there is no such file" in one for one in found)
     assert any("reward.preference.path='/nowhere': no such folder" in one for one in found)
+    assert any("reference='/gone': no such folder" in one for one in found)
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,8 @@ RunFolder.append, huggingface.save = noting_append, noting_save
 sys.exit(main(sys.argv[2:]))
 """
 
-# One update on the rows of batch.npz for each mesh; the first process writes the weights before and after.
+# One update on the rows of batch.npz for each mesh, and on 2 x 2 devices and on one of both losses of self-play; the
+# first process writes the weights before and after.
 UPDATE = """
 import sys
 from dfc.launch import distributed
@@ -64,11 +65,12 @@ distributed.connect(processes)
 
 import jax, numpy as np, optax
 from jax.experimental import multihost_utils
-from dfc.config import GrpoConfig, TrainingConfig
+from dfc.config import GrpoConfig, LanguageSelfPlay, TrainingConfig
 from dfc.samples import TokenBatch
 from dfc.models import huggingface, sharding
-from dfc.training import rl
+from dfc.training import rl, self_play
 from dfc.training.trainer import Trainer
+from dfc.training.update_parts import Part
 
 with np.load(place + "/batch.npz") as file:
     whole = TokenBatch(**file)
@@ -81,7 +83,15 @@ for sizes in meshes.split("+"):
     start = trainer.initial_params(weights)
     update = trainer.update(start, trainer.initial_state(start), halves, trainer.frozen_params(weights))
     found = {"loss": update.loss, "gradient_norm": update.gradient_norm, **update.metrics}
-    for name, tree in (("before", start), ("after", update.params)):
+    trees = {"before": start, "after": update.params}
+    if sizes in ("1,1,1", "2,2,1"):
+        losses = self_play.make_losses(LanguageSelfPlay(kl_coefficient=0.3))
+        trainer = Trainer(model, losses, optax.sgd(1.0), training=TrainingConfig(remat="none"), mesh=mesh)
+        parts = [Part("solver", halves), Part("challenger", halves[1:], 0.7)]
+        reference = jax.tree.map(lambda x: 0.99 * x, trainer.frozen_params(weights))
+        parts = self_play.with_reference(trainer, reference, parts, lambda: None)
+        trees["played"] = trainer.update(start, trainer.initial_state(start), parts).params
+    for name, tree in trees.items():
         for path, leaf in jax.tree.leaves_with_path(tree):
             array = leaf if leaf.is_fully_addressable else multihost_utils.process_allgather(leaf, tiled=True)
             found[name + jax.tree_util.keystr(path)] = np.asarray(array)
@@ -252,7 +262,10 @@ def updates(place):
 
 @pytest.mark.parametrize("mesh", ["1,4,1", "2,2,1"])
 def test_two_processes_make_the_update_of_one(updates, mesh):
-    one, two = updates["1,1,1-0-of-1"], updates[f"{mesh}-0-of-2"]
+    one, two = (
+        {name: array for name, array in updates[made].items() if not name.startswith("played")}
+        for made in ("1,1,1-0-of-1", f"{mesh}-0-of-2")
+    )
     assert one.keys() == two.keys()
     names = [name.removeprefix("after") for name in one if name.startswith("after")]
     assert len(names) > 8
@@ -262,6 +275,16 @@ def test_two_processes_make_the_update_of_one(updates, mesh):
         assert np.linalg.norm(other - step) <= 1e-5 * np.linalg.norm(step), name
     for name in one.keys() - {begin + name for begin in ("before", "after") for name in names}:
         np.testing.assert_allclose(two[name], one[name], rtol=1e-5, atol=1e-7, err_msg=name)
+
+
+def test_two_processes_make_the_first_step_of_self_play(updates):
+    """Both losses, each with its mean, and the reference's log-probabilities: within 1e-6 of what one device makes."""
+    found = [updates[name] for name in ("1,1,1-0-of-1", "2,2,1-0-of-2")]
+    names = [name.removeprefix("played") for name in found[0] if name.startswith("played")]
+    one, two = (np.concatenate([(f["played" + n] - f["before" + n]).ravel() for n in names]) for f in found)
+    other = np.concatenate([(found[0]["after" + n] - found[0]["before" + n]).ravel() for n in names])
+    assert np.linalg.norm(two - one) <= 1e-6 * np.linalg.norm(one)
+    assert np.linalg.norm(one - other) > 0.1 * np.linalg.norm(one)  # not the step of the other loss
 
 
 @pytest.mark.parametrize("mesh", ["1,4,1", "2,2,1"])

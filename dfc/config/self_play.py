@@ -175,6 +175,10 @@ class LanguageSelfPlay(TrainingRun, recipe="language_self_play"):
       tasks: name -> what queries are about; empty: whatever the Challenger thinks best.
       data: a file of queries for the method ``data``: one a line, or, of JSON lines, under the key ``query``; with the
         source ``references`` a file of questions with their results or tests, in a layout of `dfc.data.questions`.
+      reference: the model that the KL terms compare with and that judges, of the run's shape and tokenizer: a folder,
+        or ORG/NAME of the Hub; empty: the run's own model before training. What trains on after self-play (method
+        ``data`` with an earlier run's ``policy`` as `model.path`) takes a new reference so, and keeps the earlier one
+        with the model of that run named here (the paper does not say which, and suspects that its KL term binds).
       challenger: how it learns.
       self_reward: the marks of method ``lsp``.
       reward: what an answer is worth.
@@ -195,6 +199,7 @@ class LanguageSelfPlay(TrainingRun, recipe="language_self_play"):
     temperature: Positive = 1.0
     tasks: Mapping[str, QueryTask] = dataclasses.field(default_factory=dict)
     data: str = ""
+    reference: str = ""
     challenger: ChallengerConfig = ChallengerConfig()
     self_reward: SelfRewardConfig = SelfRewardConfig()
     reward: AnswerRewardConfig = AnswerRewardConfig()

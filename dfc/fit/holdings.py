@@ -50,6 +50,7 @@ from dfc.tiny_player import imitation
 from dfc.training import rl, rl_run, self_play, self_play_run
 from dfc.training.trainer import Trainer
 
+REWARD_MODEL = "reward model"
 _GROUPS = 4  # start fixed or random, winnable or not: as many policies at most
 Find = Callable[[ModelConfig], DecoderConfig]  # the shape of a model that a configuration names
 
@@ -172,7 +173,7 @@ def _trained(
         # Log-probabilities of the reference are taken of every micro-batch, once.
         found = dataclasses.replace(found, reference=True, parts=2 if config.trains_challenger else 1, begins=False)
         # Weights that are trained as they are read are the reference, too: the first update leaves them.
-        return dataclasses.replace(found, keeps=found.one_layout, others=_reward_models(config, played.model))
+        return dataclasses.replace(found, keeps=found.one_layout, others=_beside(config, played.model))
     if not isinstance(config, RlRun):
         compares = offline.reads_reference(config)
         checks = bool(config.held_out.data)
@@ -193,12 +194,17 @@ def _trained(
     )
 
 
-def _reward_models(config: LanguageSelfPlay, policy: DecoderConfig) -> tuple[OtherModel, ...]:
-    if "preference" not in config.reward.weights:
-        return ()
-    own = config.reward.preference
-    model = reward_model_of(own.path, own.dtype, policy)
-    return (OtherModel("reward model", model, jnp.dtype(own.dtype).itemsize, plays=False),)
+def _beside(config: LanguageSelfPlay, policy: DecoderConfig) -> tuple[OtherModel, ...]:
+    """Returns the models that lie beside the policy: one of preferences, a reference of an earlier run."""
+    found = []
+    if "preference" in config.reward.weights:
+        own = config.reward.preference
+        model = reward_model_of(own.path, own.dtype, policy)
+        found.append(OtherModel(REWARD_MODEL, model, jnp.dtype(own.dtype).itemsize, plays=False))
+    if config.reference:
+        size = jnp.dtype(policy.dtype).itemsize
+        found.append(OtherModel("reference of its own", policy, size, plays=config.judges))
+    return tuple(found)
 
 
 def workload_of_stage(stage: Stage, run: Run, find: Find, topology: Topology, lengths: Lengths) -> Workload:

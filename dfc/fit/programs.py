@@ -19,7 +19,7 @@ from dfc.config import LanguageSelfPlay, Preference, RlRun, Run, Sft, SmallModel
 from dfc.fit import analytic, traced
 from dfc.fit.compilation import DoesNotFitError, compile_program, quiet
 from dfc.fit.hardware import Topology, require_cudnn, topology_devices
-from dfc.fit.holdings import make_trainer
+from dfc.fit.holdings import REWARD_MODEL, make_trainer
 from dfc.fit.iteration import Runs
 from dfc.fit.report import ProgramReport
 from dfc.fit.workload import Workload
@@ -214,7 +214,7 @@ def of_stage(config: Run, workload: Workload, topology: Topology, often: Runs) -
 
 def _reward(config: LanguageSelfPlay, workload: Workload, mesh: Mesh, often: Runs) -> Iterator[Program]:
     """Yields the program of a model of preferences; the cache and all else of the time of playing lies beside it."""
-    for other in workload.others:
+    for other in (one for one in workload.others if one.name == REWARD_MODEL):
         rows, own = sharding.batch_sharding(mesh), config.reward.preference
         params = _placed(abstract_params(other.model), sharding.param_shardings(other.model, mesh))
         tokens = [_shape((own.rows, own.row_length), jnp.int32, rows)] * 3

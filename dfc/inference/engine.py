@@ -467,6 +467,7 @@ class Engine:
             if self._slots.get(slot) is not state or state.pending_reply is None:
                 continue  # closed in the meantime
             processed = int(results[2][row]) if call.decodes else read
+            self.counts.prompt_tokens += state.of_prompt(processed)
             state.num_cached += processed
             self.counts.processed_tokens += processed
             if call.stage == SCORE:

@@ -53,6 +53,7 @@ class EngineCounts:
       computed: rows x tokens per row, summed over calls: what the device worked on, padding included.
       row_steps: rows x steps of decode calls.
       useful_steps: of them, those that sampled a token that counts.
+      prompt_tokens: of the processed ones, those before what is sampled or scored.
       shared_tokens: that were copied from a conversation that begins alike, instead of being prefilled.
     """
 
@@ -63,6 +64,7 @@ class EngineCounts:
     computed: int = 0
     row_steps: int = 0
     useful_steps: int = 0
+    prompt_tokens: int = 0
     shared_tokens: int = 0
 
 
@@ -168,6 +170,11 @@ class SlotState:
         self.num_cached, self.weights = tokens, weights
         if self.pending_reply is not None:
             self.pending_reply.shared_tokens = tokens
+
+    def of_prompt(self, processed: int) -> int:
+        """Returns how many of so many tokens that are processed next lie before the reply."""
+        start = len(self.token_ids) if self.pending_reply is None else self.pending_reply.start
+        return max(0, min(self.num_cached + processed, start) - self.num_cached)
 
     @property
     def ready(self) -> bool:

@@ -229,7 +229,7 @@ def _iterate(play: Play, state: State) -> IterationRecord:
     """Runs one iteration of Algorithm 1; the state is changed at its end only."""
     config, clock = play.config, PhaseClock()
     memory = hygiene.Memory(state.memory.state())
-    play.roles.seat(play.policy(state.params), PolicyWeights(play.initial_params) if config.judges else None)
+    play.roles.seat(play.policy(state.params), PolicyWeights(play.judge) if config.judges else None)
     try:
         found = _sample(play, state, memory, clock)
     finally:
@@ -255,7 +255,7 @@ def _iterate(play: Play, state: State) -> IterationRecord:
             state.params,
             state.optimizer,
             parts,
-            base_params=None if play.lora is None else play.reference_params,
+            base_params=play.base_params,
             donate=state.params is not play.initial_params,  # trained as they are, these are the reference, too
             look=play.stop.look,
         )
@@ -282,7 +282,8 @@ def _sample(play: Play, state: State, memory: hygiene.Memory, clock: PhaseClock)
         marks, mask, judged = _marks(play, queries.texts, answers, scored, iteration)
         self_reward.refuse_silent(state.judged + len(judged.mask), state.marked + int(judged.mask.sum()), judged)
     clock.done("self_reward")
-    found = Sampled(queries, answers, probed | sources, rewards, scored, marks, mask, judged)
+    also = probed | sources | play.roles.prompt_tokens()
+    found = Sampled(queries, answers, also, rewards, scored, marks, mask, judged)
     everything = [*found.told, *(sample for group in found.said for sample in group)]
     multihost.require_equal("samples", [(sample.token_ids, sample.mask) for sample in everything])
     return found

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 from dfc.config import SamplingConfig
 from dfc.inference.engine import Engine
+from dfc.inference.prefixes import in_common
 from dfc.models.chat import ChatTokenizer
 from dfc.models.transformer import Params
 from dfc.rollout.samples import samples
@@ -36,12 +37,15 @@ class Roles:
     Attributes:
       engine: of the run. tokenizer: of its model. stops: the tokens that end a reply.
       look: called between two calls of the engine (`dfc.runs.stop_signals.Stop.look`).
+      asked: prompts of the iteration, by who was asked.
     """
 
     engine: Engine
     tokenizer: ChatTokenizer
     stops: frozenset[int]
     look: Callable[[], None] = lambda: None
+    asked: dict[str, list[Sequence[int]]] = dataclasses.field(default_factory=dict)
+    _read: int = 0  # prompt tokens of the iterations before
 
     def seat(self, policy: PolicyWeights, reference: PolicyWeights | None) -> None:
         """Takes over the weights of an iteration.
@@ -50,6 +54,7 @@ class Roles:
           policy: what writes queries and answers.
           reference: what judges; None where nobody does.
         """
+        self.asked, self._read = {}, self.engine.counts.prompt_tokens
         self.engine.set_params(policy.params, self.engine.version() + 1, policy.adapters)
         if reference is not None:
             self.engine.set_params(reference.params, 0, reference.adapters, policy=REFERENCE)
@@ -58,6 +63,15 @@ class Roles:
         """Lets go of the policy: what the trainer makes of it next would lie beside it."""
         self.engine.set_params(initial_params, self.engine.version())
         self.engine.forget_copies()
+
+    def prompt_tokens(self) -> dict[str, float]:
+        """Returns prompt tokens of the iteration so far: those that this host has prefilled, and the distinct ones.
+
+        Distinct are those that whoever reads every beginning once for each asked would read.
+        """
+        prefilled = self.engine.counts.prompt_tokens - self._read
+        distinct = sum(distinct_tokens(prompts) for prompts in self.asked.values())
+        return {"prompt_tokens/prefilled": float(prefilled), "prompt_tokens/distinct": float(distinct)}
 
     def prompt(self, text: str) -> list[int]:
         """Returns the tokens of a conversation that begins with a user's message.
@@ -90,13 +104,15 @@ class Roles:
         """
         if not prompts:
             return []
+        who = "policy" if judge is None else REFERENCE
+        self.asked.setdefault(who, []).extend(prompts)
         found = samples(
             self.engine,
             prompts,
             n,
             seed=seed,
             max_reply_length=longest,
-            policy="policy" if judge is None else REFERENCE,
+            policy=who,
             sampling=judge,
             look=self.look,
         )
@@ -105,3 +121,17 @@ class Roles:
     def _reply(self, sample: Sample) -> Reply:
         tokens = sample.token_ids[sample.mask].tolist()
         return Reply(self.tokenizer.decode(tokens).strip(), bool(tokens) and tokens[-1] in self.stops, sample)
+
+
+def distinct_tokens(prompts: Sequence[Sequence[int]]) -> int:
+    """Returns how many tokens prompts have if what several begin with counts once.
+
+    >>> distinct_tokens([[1, 2, 3], [1, 2, 4], [1, 2, 3], [5]])
+    5
+    """
+    found = 0
+    before: list[int] = []
+    for prompt in sorted(map(list, prompts)):
+        found += len(prompt) - in_common(before, prompt)
+        before = prompt
+    return found

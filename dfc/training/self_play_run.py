@@ -11,14 +11,14 @@ from jax.sharding import Mesh
 from dfc.checkpoint import Checkpointer
 from dfc.config import RolloutConfig, SamplingConfig
 from dfc.config.self_play import LanguageSelfPlay
-from dfc.errors import TrainingError
+from dfc.errors import ConfigError, TrainingError
 from dfc.models import huggingface
 from dfc.models.config import DecoderConfig
 from dfc.models.lora import LoraConfig
 from dfc.models.sharding import make_mesh
 from dfc.models.transformer import Adapters, Params
 from dfc.rollout.self_play import Roles
-from dfc.rollout.trained_weights import lora_config
+from dfc.rollout.trained_weights import difference, lora_config
 from dfc.rollout.workers import PolicyWeights, load_tokenizer, make_decoding_mesh, make_engine
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
@@ -54,8 +54,9 @@ class Play:
 
     Attributes:
       source: the model's folder. initial_params: its weights as they play.
-      trained: shapes and places of what is trained.
-      reference_params: as the trainer reads them. data: the queries of a file; empty where the Challenger writes them.
+      judge: the weights of the reference as they play. reference_params: as the trainer reads them.
+      base_params: those that adapters are trained beside; None: all weights are trained.
+      data: the queries of a file; empty where the Challenger writes them.
       score: R. probes: fixed queries that R is measured on. alarms: of the newest iteration.
       saved: number of the newest checkpoint.
     """
@@ -68,8 +69,9 @@ class Play:
     trainer: Trainer
     checkpointer: Checkpointer
     initial_params: Params
-    trained: Params
+    judge: Params
     reference_params: Params
+    base_params: Params | None
     score: Callable[[Sequence[str], Sequence[str]], Any]
     probes: list[str] = dataclasses.field(default_factory=list)
     data: list[str] = dataclasses.field(default_factory=list)
@@ -115,8 +117,9 @@ class Play:
         )
         roles = Roles(engine, tokenizer, tokenizer.stop_token_ids(()), stop.look)
         trainer = make_trainer(config, model, losses, mesh)
-        first = trainer.initial_params(weights, config.seed)
-        trainer.bound_growth(first)
+        trainer.bound_growth(trainer.initial_params(weights, config.seed))
+        frozen = trainer.frozen_params(weights)
+        judge = _reference(config, mesh) if config.reference else weights
         return cls(
             config,
             folder,
@@ -126,9 +129,9 @@ class Play:
             trainer,
             Checkpointer(folder.checkpoints, keep=config.checkpoint.keep),
             weights,
-            # What training begins with is made again where a run begins: kept, it would be one more copy.
-            jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), first),  # type: ignore[no-untyped-call]  # jax leaves it untyped
-            trainer.frozen_params(weights),
+            judge,
+            trainer.frozen_params(judge) if config.reference else frozen,
+            frozen if config.adapter.rank else None,
             score,
         )
 
@@ -159,13 +162,18 @@ class Play:
     def restore(self) -> State:
         """Returns the state of the newest checkpoint; without one, empties the streams and begins."""
 
+        def begin() -> Params:  # made again where it is needed: kept, it would be one more copy
+            return self.trainer.initial_params(self.initial_params, self.config.seed)
+
         def like(_: Any) -> dict[str, Any]:  # noqa: ANN401 - any tree of arrays
-            return {"params": self.trained, "optimizer": self.trainer.abstract_state(self.trained)}
+            first = begin()
+            shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), first)  # type: ignore[no-untyped-call]  # jax leaves it untyped
+            return {"params": shapes, "optimizer": self.trainer.abstract_state(first)}
 
         restored = self.checkpointer.restore(like)
         if restored is None:
             self.folder.rewind(dict.fromkeys(self.folder.positions(), 0))
-            first = self.trainer.initial_params(self.initial_params, self.config.seed)
+            first = begin()
             return State(0, first, self.trainer.initial_state(first), hygiene.Memory(), watch.Watch())
         known = restored.progress
         self.folder.rewind(known["positions"])
@@ -209,6 +217,21 @@ class Play:
             return export.diverged(why, rate)
         self.save_policy(state.params, self.folder.last_good, self.folder.path / "last_good_adapter")
         return export.diverged(why, rate, self.folder.last_good, state.iteration)
+
+
+def _reference(config: LanguageSelfPlay, mesh: Mesh) -> Params:
+    """Returns the weights of a reference that is not the run's own model.
+
+    Raises:
+      ConfigError: it has another shape or tokenizer.
+    """
+    folder = huggingface.resolve(config.reference)
+    if (what := difference(str(folder), config.model.path)) is not None:
+        hint = "name the model that the earlier run began with"
+        raise ConfigError(
+            [f"reference={config.reference!r}: has another {what} than model.path={config.model.path!r}; {hint}"]
+        )
+    return huggingface.load(folder, mesh=mesh, dtype=config.model.dtype)[1]
 
 
 def gone(params: Params) -> bool:

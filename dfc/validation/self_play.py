@@ -98,10 +98,10 @@ def path_problems(config: LanguageSelfPlay) -> list[str]:
         for key, file in files.items()
         if file and not Path(file).expanduser().is_file()
     ]
-    model = config.reward.preference.path
-    if model and not is_hub_name(model) and not Path(model).is_dir():
-        found.append(
-            f"reward.preference.path={model!r}: no such folder (current folder: {Path.cwd()}); name a folder with a "
-            "model of preferences, or ORG/NAME of the Hub"
-        )
+    models = {"reward.preference.path": config.reward.preference.path, "reference": config.reference}
+    found += [
+        f"{key}={model!r}: no such folder (current folder: {Path.cwd()}); name a model's folder, or ORG/NAME of the Hub"
+        for key, model in models.items()
+        if model not in ("", "tiny_player") and not is_hub_name(model) and not Path(model).is_dir()
+    ]
     return found
