@@ -188,6 +188,22 @@ def beside(found: Mapping[str, Mapping[str, Any]], alone: Mapping[str, Mapping[s
     return table(head, rows)
 
 
+def kept(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """Returns what every arm still can in games that none was trained on: usable replies, games alone, rating."""
+    rows = []
+    for arm in ARMS:
+        usable, solved, elo = [], [], []
+        for results in found.values():
+            own = [row for row in results["games"] if row["policy"] == arm]
+            wrong = sum(row["illegal_replies"] + row["malformed_replies"] for row in own)
+            usable.append(100.0 * (1.0 - wrong / sum(row["replies"] for row in own)))
+            alone = [row for row in own if row["opponent"] is None]
+            solved.append(100.0 * sum(row["win"] for row in alone) / sum(row["games"] for row in alone))
+            elo.append(next(row["elo"][0] for row in results["ratings"] if row["policy"] == arm))
+        rows.append([NAMES[arm], mean_of(usable), mean_of(solved), mean_of(elo)])
+    return table(["policy", "usable replies, %", "solved alone, %", "Elo among the arms"], rows)
+
+
 def pilot(found: Mapping[str, Mapping[str, Any]]) -> str:
     """Returns the difference that three seeds decide, by the spread of the first two, claim by claim."""
     rows = []
@@ -231,6 +247,8 @@ def main() -> None:
     print("## By game, % played / quality\n\n" + by_game(found))
     if with_teacher := seeds(out, "beside_teacher"):
         print("## Beside the teacher\n\n" + beside(with_teacher, found))
+    if others := seeds(out, "other_games"):
+        print("## Ten other games\n\n" + kept(others))
 
 
 if __name__ == "__main__":

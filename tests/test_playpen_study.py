@@ -137,3 +137,16 @@ def test_a_draw_of_instances_takes_the_same_ones_of_both_arms(scripts, tmp_path)
     )
     claim = made.Claim("", "sft", "base", made.IN_DOMAIN, 1)
     assert set(made.drawn_again(path, claim, ["clem_taboo"]).round(9)) == {10.0}
+
+
+def test_games_that_nobody_trained_on_are_summed_by_arm(scripts):
+    _, made = scripts
+    counts = {"illegal_replies": 1, "malformed_replies": 1, "replies": 8}
+    rows = [
+        {"policy": arm, "opponent": opponent, "win": won, "games": 5, **counts}
+        for arm, won in zip(made.ARMS, range(6), strict=True)
+        for opponent in (None, "other")
+    ]
+    ratings = [{"policy": arm, "elo": [10.0 * place, 0, 0]} for place, arm in enumerate(made.ARMS)]
+    table = made.kept({"20": {"games": rows, "ratings": ratings}}).splitlines()
+    assert table[2:4] == ["| base | 75.00 | 0.00 | 0.00 |", "| SFT (CS) | 75.00 | 20.00 | 10.00 |"]

@@ -242,7 +242,7 @@ def test_an_aside_is_a_transcript_of_its_own_of_which_only_its_reply_is_imitated
     found = [t for seed in range(6) for t in mixed_skill("clem_privateshared", {}, seed, skill=(1, 1), illegal_share=0)]
     asides = [t for t in found if t.exchanges[-1].reply.startswith("ASIDE:")]
     assert {t.exchanges[-1].reply for t in asides} == {"ASIDE: yes", "ASIDE: no"}
-    # 30 questions a game, of which ASIDES are shown: 18 in the mean.
+    # 30 questions a game, of which one in ten is shown: 18 in the mean.
     assert 6 < len(asides) < 36
     ordinary = [t for t in found if t not in asides]
     assert len(ordinary) == 6

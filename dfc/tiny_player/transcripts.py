@@ -13,7 +13,7 @@ from dfc.games.task import Task, task_seed
 from dfc.models.chat import ChatTokenizer
 from dfc.training.packing import Segment
 
-ASIDES = 0.1  # share of the questions put aside that have a transcript
+_ASIDES = 0.1  # share of the questions put aside that have a transcript
 MOST_CHOICES = 64  # of more legal actions (words, codes, questions) only the one that was said is the target
 
 
@@ -84,7 +84,7 @@ def mixed_skill(
     `strong` scripted player acts with probability q, else a legal action is chosen, each with the same probability;
     where more than `MOST_CHOICES` are legal, such a random one is not to be imitated. Illegal tries are those of
     `random_legal`. Simulators follow their scripts and have no transcript. What a player is asked aside leaves no trace
-    in its conversation; of `ASIDES` of these questions there is a transcript of its own, the conversation up to there
+    in its conversation; of one in ten of these questions there is a transcript of its own, the conversation up to there
     and the question, of which the reply to it alone is to be imitated.
 
     Args:
@@ -121,7 +121,7 @@ def mixed_skill(
         exchange = mixed.exchange(game, legal, rng)
         if not game.aside:
             exchanges[seat].append(exchange)
-        elif chance.uniform() < ASIDES:
+        elif chance.uniform() < _ASIDES:
             said = (dataclasses.replace(turn, legal=()) for turn in exchanges[seat])
             asides.append(Transcript(game_id, seat, (*said, exchange)))
         game.step(exchange.reply)
