@@ -34,6 +34,8 @@ DEAD = 0.1  # share of live queries below which self-play teaches nothing
 BASE = "base"
 # Figures over time, what they are multiplied by, and digits after the point.
 COURSES = (("live", 100, 0), ("template", 100, 0), ("difficulty", 1, 1), ("reward", 1, 2), ("probe_reward", 1, 2))
+QUERIES = lsp_study.get_config().queries
+BROKEN = ("empty", "cut", "tags", "template")  # kinds of `dfc.self_play.hygiene`
 _SLOTS = 256
 
 Figures = dict[str, dict[str, dict[str, Any]]]  # seed -> arm -> what was measured
@@ -182,12 +184,31 @@ def courses(out: Path, found: Figures, figure: str, scale: float, digits: int) -
     return table(head, rows)
 
 
+def endings(out: Path, found: Figures) -> str:
+    """Returns what the queries of the last iterations are: percent, means over seeds."""
+    rows = []
+    for arm in (arm.name for arm in ARMS if "--config.method=data" not in arm.changes):
+        shares: dict[str, list[float]] = collections.defaultdict(list)
+        for seed in (seed for seed, arms in found.items() if arm in arms):
+            lines = (out / seed / arm / "episodes.jsonl").read_text().splitlines()[-LAST * QUERIES :]
+            records = [json.loads(line) for line in lines]
+            problems = [families.read(record["replies"][0][1]) for record in records]
+            none = [record["wrong"] for record, problem in zip(records, problems, strict=True) if problem is None]
+            broken = sum(wrong in BROKEN for wrong in none)
+            for name in names():
+                shares[name].append(sum(p is not None and p.family == name for p in problems) / len(records))
+            shares["template kept, of no family"].append((len(none) - broken) / len(records))
+            shares["template broken"].append(broken / len(records))
+        rows.append([arm, *(f"{100 * statistics.fmean(values):.0f}" for values in shares.values())])
+    return table(["arm", *names(), "template kept, of no family", "template broken"], rows)
+
+
 def draw(out: Path, found: Figures, file: Path) -> None:
     """Draws difficulty, template, live share and reward of probe queries over time, means over seeds."""
     import matplotlib as mpl  # noqa: PLC0415 - an extra of the package
 
     mpl.use("svg")
-    mpl.rcParams["svg.hashsalt"] = "lsp"
+    mpl.rcParams.update({"svg.hashsalt": "lsp", "svg.fonttype": "none"})
     import matplotlib.pyplot as plt  # noqa: PLC0415 - after the backend
 
     titles = {"live": "live queries", "template": "queries that keep the template", "difficulty": "difficulty"}
@@ -205,7 +226,7 @@ def draw(out: Path, found: Figures, file: Path) -> None:
         axis.set_title(title, fontsize=9)
         axis.tick_params(labelsize=8)
     axes[1][0].set_xlabel("iteration", fontsize=8)
-    axes[0][0].legend(fontsize=6)
+    figure.legend(*axes[0][0].get_legend_handles_labels(), fontsize=7, loc="outside lower center", ncols=4)
     figure.savefig(file, metadata={"Date": None})
 
 
@@ -222,6 +243,7 @@ def main() -> None:
     if any(arm.name not in arms for arm in ARMS for arms in [*found.values()][:1]):
         return  # not even the first seed is whole
     print(f"\n{claims(options.out, found)}\n{accuracies(found)}\n{difficulties(found)}")
+    print(endings(options.out, found))
     for figure, scale, digits in COURSES:
         print(f"{figure}\n\n{courses(options.out, found, figure, scale, digits)}")
     if options.figure:

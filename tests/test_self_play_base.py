@@ -12,6 +12,7 @@ from dfc.config import BatchShape, SelfPlayBase
 from dfc.configs import lsp_base, lsp_study
 from dfc.models.chat import ChatTokenizer
 from dfc.recipes import self_play_base as recipe
+from dfc.rollout.family_answers import Answered, answer, by_family
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
 from dfc.self_play import families, self_reward
@@ -82,6 +83,17 @@ def test_letters_and_digits_are_tokens_of_their_own_and_wordings_are_one(tokeniz
         texts = [tokenizer.decode([token]) for token in tokenizer.first_turn(exchange.observation)]
         assert max(len(text) for text in texts if text.isalnum() or not text.strip()) <= 1
         assert len(transcripts.encode(ROLES.make(number, role), tokenizer).token_ids) <= 48
+
+
+def test_answers_are_counted_by_family_and_only_mixed_groups_are_live():
+    answered = [
+        Answered("add_digits", 1, greedy=True, right=8, sampled=8),
+        Answered("add_digits", 2, greedy=False, right=3, sampled=8),
+        Answered("sort_digits", 1, greedy=False, right=0, sampled=8),
+    ]
+    assert by_family(answered) == {"add_digits": (0.5, 0.5), "sort_digits": (0.0, 0.0)}
+    with pytest.raises(ValueError, match=r"expected queries of families, got 'Tell me a story\.'"):
+        answer(None, ["Add up the digits 407.", "Tell me a story."], longest=3)
 
 
 def row(**changes):
