@@ -127,7 +127,7 @@ def evaluate(config: SelfPlayBase, policy: Path, stop: Stop) -> dict[str, Any]:
     """Returns the figures of a model, ready for JSON.
 
     They are ``families``, by name ``accuracy`` (greedy) and ``live``; of the Challenger's queries ``template``, the
-    share that keeps it, and ``difficulty``, how many of each; of the judge's replies ``readable``, ``agreement`` with
+    share that keeps it, and ``difficulty``, how many of each; of the judge's replies ``readable``, ``same_sum`` with
     the programs' sum among these, and ``correlation`` with it.
 
     Args:
@@ -194,7 +194,7 @@ def _of_judge(config: SelfPlayBase, roles: Roles, count: int) -> dict[str, Any]:
     varied = len({mark for mark, _ in pairs}) > 1
     return {
         "readable": len(pairs) / count,
-        "agreement": sum(mark == truth for mark, truth in pairs) / max(1, len(pairs)),
+        "same_sum": sum(mark == truth for mark, truth in pairs) / max(1, len(pairs)),
         "correlation": float(np.corrcoef(np.asarray(pairs, float).T)[0, 1]) if varied else 0.0,
     }
 
@@ -240,7 +240,7 @@ def lines(config: SelfPlayBase, row: Mapping[str, Any]) -> list[str]:
     levels = ", ".join(f"{level}: {count}" for level, count in row["difficulty"].items())
     found.append(f"challenger: {row['template']:.1%} keep the template; by difficulty {levels}")
     found.append(
-        f"judge: {row['readable']:.1%} of replies can be read, {row['agreement']:.1%} of these have the programs' sum, "
+        f"judge: {row['readable']:.1%} of replies can be read, {row['same_sum']:.1%} of these have the programs' sum, "
         f"correlation {row['correlation']:.2f}"
     )
     found.append(f"the aim is {'missed' if missed(config, row) else 'met'}")
