@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: quickstart test test-optimized newest-jax lint types install constraints aot agreement agreement-trl config-fields smollm2-check benchmark-gpu study-playpen serve-check
+.PHONY: quickstart test test-optimized newest-jax lint types install constraints aot agreement agreement-trl config-fields smollm2-check lsp-study benchmark-gpu study-playpen serve-check
 
 quickstart: install
 	$(BIN)/python -m dfc.launch --config=configs/quickstart.py
@@ -79,6 +79,12 @@ smollm2-check: $(VENV)/.test
 # The server of docs/serving.md: 10,000 requests of five kinds from 64 clients, every right answer beside the engine's own.
 serve-check: $(VENV)/.test
 	$(BIN)/python -m pytest -q -s tests/serve_check.py
+
+# The study of docs/results/language_self_play.md: an hour on one core; stopped, the same command resumes it.
+lsp-study: install
+	$(BIN)/python -m dfc.launch --config=configs/lsp_base.py --config.attempts=1
+	$(BIN)/python benchmarks/lsp_study.py
+	$(BIN)/python benchmarks/lsp_study_results.py
 
 # The columns of docs/performance.md that need a GPU, as its tables; ARGS='--any-device --quick' tries it without one.
 benchmark-gpu: $(VENV)/.test

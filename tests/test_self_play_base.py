@@ -131,6 +131,10 @@ def test_one_is_made_evaluated_and_made_again(tmp_path, capsys):
     assert first["readable"] <= 1
     assert "warning: the aim is missed" in capsys.readouterr().out
     assert ChatTokenizer.load(tmp_path / "base" / "policy").vocabulary < 512
+    with RunFolder.open(tmp_path / "base", config, command="") as folder:
+        recipe.run(config, folder, Stop())
+    assert "the aim is missed" in capsys.readouterr().out
+    assert len((tmp_path / "base" / "evaluations.jsonl").read_text().splitlines()) == 2
 
 
 @pytest.mark.parametrize(

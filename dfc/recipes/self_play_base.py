@@ -55,6 +55,9 @@ def run(config: SelfPlayBase, folder: RunFolder, stop: Stop) -> None:
     """Runs the recipe; the result lies in the run folder's ``policy``, figures of all attempts in evaluation.json."""
     evaluation = folder.path / "evaluation.json"
     rows: list[dict[str, Any]] = json.loads(evaluation.read_text()) if evaluation.exists() else []
+    if folder.finished.exists():
+        print("\n".join(lines(config, rows[-1])), flush=True)  # noqa: T201 - the result a person waits for
+        return
     skills, steps = dict.fromkeys(config.families, config.skill[0]), config.steps
     for row in rows:
         skills, steps = next_attempt(config, row)
