@@ -6,7 +6,8 @@ Hardware: a CPU with two cores.
 Time: under a minute, most of it compiling.
 Score: none. The bundled model writes moves of games, no queries: none follows its template, which is why they are
   taken as they are here.
-Variant: --config.method=lsp asks the model before training for marks, and ends after 64 answers, naming what it said.
+Variant: --config.method=lsp --config.rollout.max_length=1024 --config.batch.row_length=1024 asks the model before
+  training for marks, and ends after 64 answers, naming what it said.
 """
 
 from dfc.config import (

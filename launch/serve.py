@@ -59,7 +59,7 @@ def _main(policy: str, config: ServingConfig, words: Sequence[str]) -> int:
         raise ConfigError(wrong)
     if found := fields.type_problems(config) + fields.range_problems(config):
         raise ConfigError([f"--{problem}" for problem in found])
-    key = Secret.read(config.key_variable)
+    key = Secret.read(config.key_variable, named_by="--key_variable")
     from dfc.serving import server  # noqa: PLC0415 - imports jax; a mistake in the words is answered without it
 
     notice = program_cache.enable(None)

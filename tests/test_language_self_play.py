@@ -27,6 +27,7 @@ from dfc.rollout.workers import PolicyWeights, load_tokenizer
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
 from dfc.self_play import self_reward
+from dfc.self_play.watch import Alarm, Watch
 from dfc.training import self_play_records, self_play_run
 
 
@@ -235,6 +236,24 @@ def test_a_judge_that_never_gives_a_score_ends_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr(self_reward, "PATIENCE", 6)
     with pytest.raises(TrainingError, match="the judge has given no mark in"):
         run(dataclasses.replace(BASE, method="lsp", iterations=8), tmp_path / "run")
+
+
+def test_a_judge_whose_prompt_leaves_no_room_is_refused_before_the_first_iteration(tmp_path):
+    rollout = dataclasses.replace(BASE.rollout, max_judgement_length=62)
+    with pytest.raises(ConfigError, match=r"the judge's prompt alone has .* no room for a judgement of 62; raise it"):
+        run(dataclasses.replace(BASE, method="lsp", rollout=rollout), tmp_path / "run")
+
+
+def test_a_run_that_an_alarm_ended_stays_ended_when_its_policy_was_not_yet_written(tmp_path, monkeypatch):
+    config = dataclasses.replace(BASE, watch=dataclasses.replace(BASE.watch, stop=True))
+    with monkeypatch.context() as patch:
+        patch.setattr(Watch, "take", lambda *_: [Alarm("live", "too easy", "all are right")])
+        patch.setattr(self_play_run.Play, "save_policy", lambda *_: (_ for _ in ()).throw(OSError("full")))
+        with pytest.raises(OSError, match="full"):
+            run(config, tmp_path / "run")
+    path = run(config, tmp_path / "run")
+    assert [line["iteration"] for line in records(path, "metrics")] == [1]
+    assert weights(path)
 
 
 def test_what_trains_on_keeps_the_reference_of_an_earlier_run_or_takes_a_new_one(whole, tmp_path):

@@ -83,6 +83,11 @@ def test_a_function_that_does_not_work_is_named(function, message):
         OwnFunction(function, "mine")(["q", "q"], ["a", "b"])
 
 
+def test_a_function_of_ones_own_is_not_asked_about_nothing():
+    scores = OwnFunction(lambda _, answers: [max(map(len, answers))], "mine")([], [])
+    assert (scores.values.shape, scores.mask.shape) == ((0,), (0,))
+
+
 def test_sources_are_what_the_configuration_names():
     with make_reward(reward(), {}) as score:
         assert score(["Add up the digits 407.", "Hello"], ["11", "11"]).values.tolist() == [1.0, 0.0]

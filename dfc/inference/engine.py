@@ -43,9 +43,10 @@ from dfc.inference.prefixes import Copy
 from dfc.inference.programs import EnginePolicy, EngineWeights, Shape, pool_size, programs
 from dfc.inference.resident_weights import ResidentWeights
 from dfc.inference.results import take_sampled, take_scores
-from dfc.inference.sampling import filters_of
+from dfc.inference.sampling import Filters, filters_of
 from dfc.inference.scheduler import DECODE, PATIENCE, PREFILL, SCORE, Plan, Planner
 from dfc.inference.slots import Ends, EngineCounts, EngineReply, Parked, PendingReply, SlotAllocator, SlotState
+from dfc.models.cache import Cache
 from dfc.models.config import DecoderConfig
 from dfc.models.execution import platform_of
 from dfc.models.transformer import Adapters, Params
@@ -122,12 +123,12 @@ class Engine:
             )
         positions = buckets.cache_positions(max_length, platform)
         self._empty = functools.partial(self._programs.empty, config, self.slot_allocator.total, positions)
-        self._cache = self._empty()
+        self._cache: Cache | None = self._empty()
         self._stops = np.zeros(config.vocabulary, bool)
         self._stops[sorted(stop_token_ids)] = True
         self._slots: dict[int, SlotState] = {}
         self._policies: dict[str, EnginePolicy] = {}
-        self._settings = {sampling}  # every setting met; the programs hold the filters that any of them needs
+        self._filters = filters_of([sampling])  # of every setting met: the programs hold all of them
         self._flight: collections.deque[DeviceCall] = collections.deque()
         self._planner = Planner(
             self._shapes, self.slot_allocator, decode_steps, buckets.default_costs(config, platform), self._own
@@ -218,7 +219,7 @@ class Engine:
         self._check(policy, adapter)
         check_seed(seed)
         self._admit(sampling)
-        slot = self._allocate()
+        slot = self.slot_allocator.allocate()
         self._slots[slot] = SlotState(seed, policy, adapter, sampling or self._sampling, since=self.counts.calls)
         return slot
 
@@ -350,10 +351,10 @@ class Engine:
         beside = self.slot_allocator.allocate(like=slot)
         self._left.pop(beside, None)
         if self.slot_allocator.shard(beside) == self.slot_allocator.shard(slot):
-            self._cache = self._rows.copied(self._cache, [Copy(slot, beside, state.num_cached)])
+            self._cache = self._rows.copied(self._present(), [Copy(slot, beside, state.num_cached)])
         else:  # through host memory
-            held = self._rows.to_host(self._cache, slot, state.num_cached)
-            self._cache = self._rows.from_host(self._cache, beside, held)
+            held = self._rows.to_host(self._present(), slot, state.num_cached)
+            self._cache = self._rows.from_host(self._present(), beside, held)
         self._slots[beside] = dataclasses.replace(state, seed=seed, token_ids=list(state.token_ids))
         return beside
 
@@ -365,7 +366,7 @@ class Engine:
         """
         state = self._quiet(slot)
         self._alone("parked or moved")
-        parked = Parked(state, self._rows.to_host(self._cache, slot, state.num_cached))
+        parked = Parked(state, self._rows.to_host(self._present(), slot, state.num_cached))
         self.close(slot)
         return parked
 
@@ -377,17 +378,17 @@ class Engine:
         """
         state = parked.state
         self._check(state.policy, state.adapter)
-        slot = self._allocate()
+        slot = self.slot_allocator.allocate()
         self._left.pop(slot, None)
-        self._cache = self._rows.from_host(self._cache, slot, parked.arrays)
+        self._cache = self._rows.from_host(self._present(), slot, parked.arrays)
         self._slots[slot] = dataclasses.replace(state, token_ids=list(state.token_ids))
         return slot
 
-    def _allocate(self) -> int:
-        slot = self.slot_allocator.allocate()
+    def _present(self) -> Cache:
+        """Returns the cache, made anew if it was given up: where hosts share calls, at the same one on all of them."""
         if self._cache is None:
             self._cache = self._empty()
-        return slot
+        return self._cache
 
     def _check(self, policy: str, adapter: int) -> None:
         known = self._policies.get(policy)
@@ -430,7 +431,7 @@ class Engine:
             lambda state: self._policies[state.policy].serial,
         )
         if between := [copy for copy in copies if copy.source != copy.target]:
-            self._cache = self._rows.copied(self._cache, between)
+            self._cache = self._rows.copied(self._present(), between)
         for copy in copies:
             state = self._slots[copy.target]
             state.share(copy.tokens, self._policies[state.policy].serial)
@@ -503,7 +504,7 @@ class Engine:
         self._run(Plan(PREFILL, 0, sizes.rows[0], sizes.prefill_buckets[0]), [])  # now its cache is a program's
         if not self._own:
             idle = self.slot_allocator.rows({}, sizes.rows[0])
-            self._cache = self._programs.copy(self._cache, idle, idle, np.int32(0))
+            self._cache = self._programs.copy(self._present(), idle, idle, np.int32(0))
             count += 1
         for leaf in jax.tree.leaves(self._cache):
             leaf.block_until_ready()
@@ -528,9 +529,8 @@ class Engine:
         chosen = sorted(chosen, key=lambda slot: self._slots[slot].num_cached)
         at = slot_allocator.assign(chosen, plan.rows)  # row -> slot
         given = fill(plan, slot_allocator, at, self._slots, self._sampling, apart=self._own)
-        filters = filters_of(list(self._settings))
-        shape = Shape(self._config, filters, policy.pool is not None, self._plain)
-        common = self._resident.of(policy.weights), self._cache
+        shape = Shape(self._config, self._filters, policy.pool is not None, self._plain)
+        common = self._resident.of(policy.weights), self._present()
         rows = self._placed(given.rows)
         if plan.stage == DECODE:
             # A share of the rows of all hosts: the same number everywhere.
@@ -586,12 +586,14 @@ class Engine:
         """Takes note of how a reply will be sampled; refuses what only this host would compile."""
         if sampling is None:
             return
-        if self._own and filters_of([sampling, *self._settings]) != filters_of(list(self._settings)):
+        wanted = filters_of([sampling])
+        filters = Filters(self._filters.top_k or wanted.top_k, self._filters.top_p or wanted.top_p)
+        if self._own and filters != self._filters:
             raise ValueError(
                 f"{sampling}: where hosts have conversations of their own, every filter (top-k, top-p) has to be on in "
                 "the engine's own sampling: all hosts run the same program"
             )
-        self._settings.add(sampling)
+        self._filters = filters
 
     def _alone(self, what: str) -> None:
         if self._own:

@@ -78,17 +78,21 @@ class Secret:
         self.value = value
 
     @classmethod
-    def read(cls, variable: str) -> "Secret":
+    def read(cls, variable: str, *, named_by: str = "endpoint.key_variable") -> "Secret":
         """Reads an environment variable; an empty name is an empty key.
+
+        Args:
+          variable: its name.
+          named_by: what gave that name, for errors.
 
         Raises:
           ConfigError: it is not set, or what it holds cannot be sent in a header; the key is not repeated.
         """
         value = os.environ.get(variable, "").strip() if variable else ""
         if variable and not value:
-            raise ConfigError([f"endpoint.key_variable: the environment variable {variable} is not set or empty"])
+            raise ConfigError([f"{named_by}: the environment variable {variable} is not set or empty"])
         if not all("!" <= character <= "~" for character in value):
-            raise ConfigError([f"endpoint.key_variable: the key in {variable} must be printable ASCII without spaces"])
+            raise ConfigError([f"{named_by}: the key in {variable} must be printable ASCII without spaces"])
         return cls(value)
 
     def __repr__(self) -> str:

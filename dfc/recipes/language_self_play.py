@@ -72,19 +72,18 @@ def _train(config: LanguageSelfPlay, folder: RunFolder, stop: Stop, known: Known
         play.save(state)
         stop.check()
     with watched.Watched(folder, config.iterations, state.iteration, config.shorter) as shown:
-        while state.iteration < config.iterations:
+        while state.iteration < config.iterations and not state.ended:
             found = _iterated(play, state)
             shown.show(found)
             if state.iteration in (1, config.iterations):
                 print(seconds_line(found), flush=True)  # noqa: T201 - where the time goes
-            for alarm in (alarms := play.alarms):
+            for alarm in play.alarms:
                 print(f"warning: iteration {state.iteration}: {alarm}", flush=True)  # noqa: T201 - what goes wrong
-            stopping = stop.requested is not None or (bool(alarms) and config.watch.stop)
-            if stopping or state.iteration % config.checkpoint.every == 0 or state.iteration == config.iterations:
+            state.ended = config.watch.stop and bool(play.alarms)
+            last = state.ended or state.iteration == config.iterations
+            if last or stop.requested is not None or state.iteration % config.checkpoint.every == 0:
                 play.save(state)
                 stop.check()
-            if alarms and config.watch.stop:
-                break
     play.save_policy(state.params, folder.policy, folder.adapter)
     watched.finish(folder, self_play_page.lines)
 
@@ -93,7 +92,7 @@ def _train(config: LanguageSelfPlay, folder: RunFolder, stop: Stop, known: Known
 
 
 def _refuse_long(play: Play) -> None:
-    """Raises a `ConfigError` if a prompt of the Challenger's, or a query of a file, leaves no room for what follows."""
+    """Raises a `ConfigError` if a prompt of the Challenger's or the judge's, or a given query, leaves no room."""
     config, roles, own = play.config, play.roles, play.config.rollout
     if config.method != "data":
         for name, task in (config.tasks or {"": QueryTask()}).items():
@@ -102,6 +101,12 @@ def _refuse_long(play: Play) -> None:
                 what = f"the prompt of task {name!r} has {len(prompt)} tokens, which leaves no room for a query of"
                 hint = f"{own.max_query_length}; raise it, or set a shorter challenger.prompt"
                 raise ConfigError([f"rollout.max_length={own.max_length}: {what} {hint}"])
+    if config.judges:
+        prompt = roles.prompt(prompts.judge_prompt("", "", config.self_reward.prompt))
+        if not roles.fits(prompt, own.max_judgement_length):
+            what = f"the judge's prompt alone has {len(prompt)} tokens, which leaves no room for a judgement of"
+            hint = f"{own.max_judgement_length}; raise it, or set a shorter self_reward.prompt"
+            raise ConfigError([f"rollout.max_length={own.max_length}: {what} {hint}"])
     for key, file, queries in (
         ("data", config.data, play.data),
         ("watch.probe_data", config.watch.probe_data, play.probes),
@@ -271,8 +276,11 @@ def _sample(play: Play, state: State, memory: hygiene.Memory, clock: PhaseClock)
     config, iteration = play.config, state.iteration
     queries = _queries(play, iteration, memory)
     clock.done("queries")
-    everyone = config.challenger.bad_queries == "as_is"
-    answers = _answers(play, queries.texts, iteration, np.ones_like(queries.bad) if everyone else ~queries.bad)
+    room, roles = config.rollout.max_answer_length, play.roles
+    asked = ~queries.bad
+    if config.challenger.bad_queries == "as_is":
+        asked = np.asarray([roles.fits(roles.prompt(text), room) for text in queries.texts], bool)
+    answers = _answers(play, queries.texts, iteration, asked)
     probed = _probe(play, iteration)
     clock.done("answers")
     rewards, scored, sources = _rewards(play, queries.texts, answers)

@@ -90,15 +90,21 @@ def difference(folder: str, other: str) -> str | None:
     return "architecture" if other_model != model else "tokenizer" if other_tokenizer != tokenizer else None
 
 
-def fingerprint(weights: WeightsSource) -> str:
+def fingerprint(weights: WeightsSource, step: int | None = None) -> str:
     """Returns a digest that other weights in the same place do not have: of both ends of their files, or of a manifest.
 
+    Args:
+      weights: where they are.
+      step: of a run's checkpoint; None: its newest one.
+
     Raises:
-      CheckpointError: there is no checkpoint.
+      CheckpointError: there is no such checkpoint.
     """
     digest = hashlib.sha256()
     if weights.run is not None:
         manifests = sorted((weights.run / "checkpoints").glob("step_*/manifest.json"))
+        if step is not None:
+            manifests = [file for file in manifests if file.parent.name == f"step_{step:09d}"]
         if not manifests:
             raise CheckpointError(f"{weights.run / 'checkpoints'}: no checkpoint yet; let the run continue for a while")
         digest.update(manifests[-1].read_bytes())

@@ -29,7 +29,8 @@ class OwnFunction:
         Raises:
           ScoringError: it raised something, or what it returned is not a number for each answer.
         """
-        checked_pairs(queries, answers)
+        if not checked_pairs(queries, answers):  # of an iteration whose queries are all bad
+            return Scores(np.zeros(0, np.float32), np.zeros(0, bool))
         wanted = f"{self._name}: expected a number for each of {len(answers)} answers, got"
         try:
             values = np.asarray(self._function(list(queries), list(answers)), np.float32)

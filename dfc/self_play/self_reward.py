@@ -101,10 +101,11 @@ def refuse_silent(judged: int, marked: int, judgement: Judged) -> None:
     """
     if marked or judged < PATIENCE:
         return
-    example = next((replies[-1] for replies in judgement.replies if replies), "")
+    example = next((replies[-1] for replies in judgement.replies if replies and replies[-1]), "")
+    longer = "allow longer replies (rollout.max_judgement_length)" if example else "raise rollout.max_length"
     raise TrainingError(
         f"self-reward: the judge has given no mark in {judged} answers; its reply must hold seven points and their sum "
         f"between <calculation> tags and the sum between <score> tags, but was, for example: "
-        f"{cut(printable(example), 400)!r}. Use a model that follows the prompt, allow longer replies "
-        "(rollout.max_judgement_length), or train without self-reward: method='lsp_zero'"
+        f"{cut(printable(example), 400)!r}. Use a model that follows the prompt, {longer}, or "
+        "train without self-reward: method='lsp_zero'"
     )

@@ -167,7 +167,8 @@ def token_ids(request: ChatRequest, tokenizer: ChatTokenizer) -> list[int]:
             if reply is not None:
                 found += tokenizer.encode_reply(reply)
     except WeightsError as error:
-        message = "messages: the model's chat template cannot show this conversation; leave out the system message"
+        hint = "shorten or rephrase the messages" if request.system is None else "leave out the system message"
+        message = f"messages: the model's chat template or tokenizer cannot take this conversation; {hint}"
         raise RequestError(400, message, code="invalid_value", param="messages") from error
     return found
 

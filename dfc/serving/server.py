@@ -58,10 +58,9 @@ def load(path: str, config: ServingConfig) -> Policy:
     tokenizer = ChatTokenizer.load(huggingface.resolve(weights.folder))
     for attempt in range(_TRIES):
         try:
-            fingerprint = trained_weights.fingerprint(weights)
             params, step = trained_weights.load_with_step(weights, model, None)
-            if trained_weights.fingerprint(weights) == fingerprint:  # no newer checkpoint meanwhile
-                break
+            fingerprint = trained_weights.fingerprint(weights, step)
+            break
         except (CheckpointError, OSError):
             if attempt == _TRIES - 1 or not _is_alive(weights):
                 raise

@@ -37,6 +37,7 @@ class State:
       iteration: done so far. params: the trained tree. optimizer: its state.
       memory: of queries. watch: what alarms compare with.
       judged: answers the judge was asked about in the whole run, and `marked`, those with a mark.
+      ended: whether an alarm has ended the run (`watch.stop`).
     """
 
     iteration: int
@@ -46,6 +47,7 @@ class State:
     watch: watch.Watch
     judged: int = 0
     marked: int = 0
+    ended: bool = False
 
 
 @dataclasses.dataclass
@@ -155,6 +157,7 @@ class Play:
             "watch": dataclasses.asdict(state.watch),
             "judged": state.judged,
             "marked": state.marked,
+            "ended": state.ended,
         }
         self.checkpointer.save(state.iteration, {"params": state.params, "optimizer": state.optimizer}, progress)
         self.saved = state.iteration
@@ -187,6 +190,7 @@ class Play:
             watch.Watch(**known["watch"]),
             known["judged"],
             known["marked"],
+            known.get("ended", False),
         )
 
     def save_policy(self, trained: Params, path: Path, adapter: Path) -> None:
