@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dfc.config import MeshConfig, TinyPlayer
+from dfc.config import MeshConfig, SmallModel
 from dfc.errors import ConfigError
 from dfc.fit import command, holdings, iteration, published, report
 from dfc.fit.analytic import WorkEstimate
@@ -138,7 +138,7 @@ def test_every_shipped_configuration_is_answered(file, capsys):
     config = command_line.load(f"configs/{file}")
     mesh = getattr(config, "mesh", MeshConfig())  # the bundled model is made on one device
     devices = math.prod(size for size in dataclasses.astuple(mesh) if size != -1)
-    model = [] if isinstance(config, TinyPlayer) else ["--model=qwen2.5-0.5b"]
+    model = [] if isinstance(config, SmallModel) else ["--model=qwen2.5-0.5b"]
     code, out, err = ask(capsys, f"--config=configs/{file}", *model, f"--topology=h100:{devices}")
     assert (code, err) == (0, "")
     stages = iteration.stages_of(config)
@@ -147,7 +147,7 @@ def test_every_shipped_configuration_is_answered(file, capsys):
     if all(stage.idle for stage in stages):
         assert "nothing is held on a device" in out
     else:
-        assert "million parameters" in out if isinstance(config, TinyPlayer) else "0.49 billion parameters" in out
+        assert "million parameters" in out if isinstance(config, SmallModel) else "0.49 billion parameters" in out
         assert "fits, by sums" in out
 
 
