@@ -4,7 +4,7 @@ Paper: Language Self-Play (arXiv 2509.07414), Algorithm 1 without self-reward; i
   the form of an answer is checked (10 to 40 words, a full stop at its end), which needs no second model.
 Command: python -m dfc.launch --config=configs/lsp_smollm2.py
   after python -m dfc.models.fetch smollm2-135m, which writes the model to the folder smollm2-135m.
-Hardware: a CPU with two cores and 6 GB of free memory.
+Hardware: a CPU; not run yet.
 Time: not measured.
 Score: none; it shows what such a model writes, and what breaks.
 Variant: --config.method=lsp asks the model before training for marks.

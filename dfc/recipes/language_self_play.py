@@ -50,7 +50,8 @@ from dfc.training.self_play_records import (
     iteration_record,
     seconds_line,
 )
-from dfc.training.self_play_run import Play, State, gone
+from dfc.training.self_play_run import Play, State
+from dfc.training.trainer import gone
 
 
 def run(config: LanguageSelfPlay, folder: RunFolder, stop: Stop) -> None:

@@ -32,7 +32,7 @@ from dfc.runs.stop_signals import Stop
 from dfc.training import export
 from dfc.training.forecast import Pace
 from dfc.training.optimizer import make_optimizer
-from dfc.training.trainer import LossFunction, Trainer
+from dfc.training.trainer import LossFunction, Trainer, gone
 
 
 @dataclasses.dataclass
@@ -149,7 +149,7 @@ class Run:
             yield
         except (Interrupted, TrainingError):  # such as an opponent that is down
             self.folder.rewind(before)
-            if self.saved != _number(state) and not _gone(state.best):
+            if self.saved != _number(state) and not gone(state.best):
                 self.save(state)
             raise
 
@@ -197,7 +197,7 @@ class Run:
         Args:
           state: before the update, which may have taken its arrays.
         """
-        if not _gone(state.best):
+        if not gone(state.best):
             return state.best, state.steps
         restored = self.checkpointer.restore(like=lambda saved: _template(saved, self.initial_params, self.trainer))
         if restored is None:
@@ -233,11 +233,6 @@ def make_trainer(config: RlRun, model: DecoderConfig, loss: LossFunction, mesh: 
         mesh=mesh,
         workers=config.batch.workers,
     )
-
-
-def _gone(params: Params) -> bool:
-    """Returns whether an update has taken the memory of these weights."""
-    return any(leaf.is_deleted() for leaf in jax.tree.leaves(params))
 
 
 def _number(state: State) -> int:

@@ -25,7 +25,7 @@ from dfc.runs.stop_signals import Stop
 from dfc.self_play import hygiene, watch
 from dfc.training import export
 from dfc.training.optimizer import make_optimizer
-from dfc.training.trainer import Trainer
+from dfc.training.trainer import Trainer, gone
 from dfc.training.update_parts import LossFunction
 
 
@@ -236,11 +236,6 @@ def _reference(config: LanguageSelfPlay, mesh: Mesh) -> Params:
             [f"reference={config.reference!r}: has another {what} than model.path={config.model.path!r}; {hint}"]
         )
     return huggingface.load(folder, mesh=mesh, dtype=config.model.dtype)[1]
-
-
-def gone(params: Params) -> bool:
-    """Returns whether an update has taken the memory of these weights."""
-    return any(leaf.is_deleted() for leaf in jax.tree.leaves(params))
 
 
 def make_trainer(

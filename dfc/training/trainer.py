@@ -498,6 +498,11 @@ class Trainer:
         return TokenBatch(*placed)  # type: ignore[arg-type]  # arrays of either kind serve
 
 
+def gone(params: Params) -> bool:
+    """Returns whether an update has taken the memory of these weights."""
+    return any(leaf.is_deleted() for leaf in jax.tree.leaves(params))
+
+
 def _look_after(look: Callable[[], None] | None, done: Sequence[Tree], workers: int) -> None:
     """Calls `look` when all but the last micro-batches are computed; the host alone would be through at once."""
     if look is not None:
