@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -312,15 +313,31 @@ def test_no_attack_pays_and_nothing_is_left_running(marker, tmp_path, monkeypatc
         with ThreadPoolExecutor(6) as pool:
             found = dict(zip(ATTACKS, pool.map(attacked, ATTACKS), strict=True))
     assert {name for name, (happened, _) in found.items() if happened == "passed"} == set()
-    assert {name for name, (_, seconds) in found.items() if seconds > LIMITS.wall_seconds + 3} == set()
-    assert found["endless sleep"][0] == found["ignoring signals"][0] == "time_limit"
-    assert found["endless loop"][0] == found["ignoring the limit of time"][0] == "time_limit"
-    assert found["memory of many processes"][0] == "memory_limit"
-    assert found["endless output into the channel"][0] == "output_limit"
-    assert found["ending early"][0] == found["ending in the call"][0] == "ended"
-    assert found["an object that equals everything"][0] == "failed"
+    # Starting and killing a box is not within its limit; on two busy cores it takes seconds.
+    assert {name for name, (_, seconds) in found.items() if seconds > LIMITS.wall_seconds + 15} == set()
     assert running(marker) == []
     assert threading.active_count() == threads
+
+
+@boxed
+@pytest.mark.parametrize(
+    ("attack", "expected"),
+    [
+        ("endless sleep", "time_limit"),
+        ("ignoring signals", "time_limit"),
+        ("endless loop", "time_limit"),
+        ("ignoring the limit of time", "time_limit"),
+        ("memory of many processes", "memory_limit"),
+        ("endless output into the channel", "output_limit"),
+        ("ending early", "ended"),
+        ("ending in the call", "ended"),
+        ("an object that equals everything", "failed"),
+    ],
+)
+def test_it_is_said_which_limit_a_program_ran_into(attack, expected):
+    # Time is the limit meant where it is expected; elsewhere a slow machine must not run into it first.
+    limits = replace(LIMITS, wall_seconds=2.0 if expected == "time_limit" else 60.0)
+    assert run_tests(source(ATTACKS[attack]), SQUARE, limits) == expected
 
 
 @boxed
