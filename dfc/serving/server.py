@@ -20,6 +20,7 @@ from dfc.players import player_specs
 from dfc.players.key_search import Secret
 from dfc.players.player_specs import WeightsSource
 from dfc.rollout import trained_weights
+from dfc.runs import activity
 from dfc.serving import gate
 from dfc.serving.app import Served, create_app
 from dfc.serving.connections import impatient
@@ -176,7 +177,8 @@ def serve(path: str, config: ServingConfig, key: Secret, *, say: Callable[[str],
     gate.check_address(config.host, key)
     with listen(config.host, config.port) as bound:  # before minutes are spent on loading
         say(f"loading {path} ...")
-        policy = load(path, config)
+        with activity.reported():
+            policy = load(path, config)
         served = policy.served
         if served.tokenizer.departure is not None:
             say(f"{served.name}: {served.tokenizer.departure}")
