@@ -11,6 +11,7 @@ from dfc.launch import program_cache
 from dfc.launch.help_text import meanings_of
 from dfc.players import key_search
 from dfc.players.key_search import Secret
+from dfc.runs import activity
 from dfc.runs.printing import guarded
 
 _EPILOGUE = """\
@@ -65,7 +66,7 @@ def _main(policy: str, config: ServingConfig, words: Sequence[str]) -> int:
     notice = program_cache.enable(None)
     if notice is not None:
         sys.stderr.write(f"{notice}\n")
-    failure = server.serve(policy, config, key, say=_say)
+    failure = server.serve(policy, config, key, say=_say, loading=activity.reported())
     if failure is not None:
         sys.stderr.write(f"the engine failed: {failure}\n")
     return 0 if failure is None else 1

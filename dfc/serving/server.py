@@ -5,6 +5,7 @@ import math
 import signal
 import socket
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from types import FrameType
 
 import jax
@@ -20,7 +21,6 @@ from dfc.players import player_specs
 from dfc.players.key_search import Secret
 from dfc.players.player_specs import WeightsSource
 from dfc.rollout import trained_weights
-from dfc.runs import activity
 from dfc.serving import gate
 from dfc.serving.app import Served, create_app
 from dfc.serving.connections import impatient
@@ -29,6 +29,7 @@ from dfc.serving.engine_loop import EngineLoop
 _TRIES = 3  # a run may write checkpoints, and delete them, while one is read
 # Requests bring their own. Programs hold the filters that some setting needs: with this one all of them.
 _EVERY_FILTER = SamplingConfig(top_k=1, top_p=0.5)
+_SILENT: AbstractContextManager[None] = nullcontext()  # may be entered again and again
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,8 +168,22 @@ def listen(host: str, port: int) -> socket.socket:
     return found
 
 
-def serve(path: str, config: ServingConfig, key: Secret, *, say: Callable[[str], None] = print) -> str | None:
+def serve(
+    path: str,
+    config: ServingConfig,
+    key: Secret,
+    *,
+    say: Callable[[str], None] = print,
+    loading: AbstractContextManager[None] = _SILENT,
+) -> str | None:
     """Serves a policy until a signal comes; returns why the engine failed, None if it did not.
+
+    Args:
+      path: a folder with weights, a run, or tiny_player.
+      config: how it is served.
+      key: that clients must send, if there is one.
+      say: takes lines for whoever started it.
+      loading: open while weights are read and programs compiled, such as `dfc.runs.activity.reported`.
 
     Raises:
       ConfigError: the path means no model, or the address cannot be used. WeightsError, CheckpointError: weights
@@ -177,7 +192,7 @@ def serve(path: str, config: ServingConfig, key: Secret, *, say: Callable[[str],
     gate.check_address(config.host, key)
     with listen(config.host, config.port) as bound:  # before minutes are spent on loading
         say(f"loading {path} ...")
-        with activity.reported():
+        with loading:
             policy = load(path, config)
         served = policy.served
         if served.tokenizer.departure is not None:
