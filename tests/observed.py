@@ -57,6 +57,7 @@ from dfc.config import (
     ModelConfig,
     OpponentPoolConfig,
     OptimizerConfig,
+    PairwiseConfig,
     Paprika,
     PlayerRolloutConfig,
     PlayingRun,
@@ -151,6 +152,15 @@ def questions(first=0):
     rows = [{"question": f"{n} + 1?", "answer": f"#### {n + 1}"} for n in range(first, first + 4)]
     rows[1]["answer"] = "x" * 1100 + rows[1]["answer"]
     rows.append({"text": "Square.", "test_list": ["assert square(2) == 4"], "code": ""})
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return str(path)
+
+
+@functools.cache
+def instructions(sets=2):
+    """A file of instructions with answers."""
+    path = _PLACE / f"instructions_{sets}.jsonl"
+    rows = [{"instruction": f"Say {n}.", "output": f"{n}", "dataset": f"{n % sets}"} for n in range(3)]
     path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     return str(path)
 
@@ -415,6 +425,10 @@ def values():
         "*temperatures": ((0.3,),),
         "policies": (("tiny_player", "simple"), ("tiny_player",)),
         "questions": ({"own": questions(7)},),
+        "pairwise.instructions": (instructions(3),),
+        "pairwise.outputs": ({"a": instructions(), "c": instructions()},),
+        "pairwise.baseline": ("b",),
+        "pairwise.judge": ("http://127.0.0.1:9/v1#other",),
         "anchor": ("random_legal",),
         "trained": ("random_legal",),
         "base": ("strong",),
@@ -511,6 +525,12 @@ def _thinking(base):
     return dataclasses.replace(base, rollout=rollout, **rows_)
 
 
+def _compared(**changes):
+    """Answers to instructions; those of policies differ by their seeds, those of files are equal."""
+    return PairwiseConfig(**{"instructions": instructions(), "judge": _SERVER, "endpoint": _ASKED} | changes)
+
+
+_EQUAL = {"a": instructions(), "b": instructions()}  # a judge is asked about none
 _FORMATS = AnswerRewardConfig(
     sources={"function": 1.0, "formats": 1.0}, function="observed:reward_of_answers", formats=({"kind": "json"},)
 )
@@ -597,6 +617,11 @@ def instead():
             ("collect.split", "evaluate_tasks.split", "evaluate_tasks.first"),
             _of(TaskCurriculum, collect=TaskCollectionConfig(tasks=2), evaluate_tasks=EvaluateTasksConfig(first=5)),
         ),
+        (
+            ("pairwise.instructions", "pairwise.outputs", "pairwise.baseline"),
+            _of(EvaluateAnswers, policies=(), questions={}, pairwise=_compared(outputs=_EQUAL, baseline="a")),
+        ),
+        (("pairwise.",), _of(EvaluateAnswers, pairwise=_compared(baseline="initial"))),
         (("tasks.",), _of(LanguageSelfPlay)),
         (("reward.sources",), _of(LanguageSelfPlay, reward=_FORMATS)),
         (("reward.formats",), _of(LanguageSelfPlay, reward=_FORMATS)),

@@ -332,7 +332,9 @@ _MADE = {
     "dfc.scoring.references.Mathematics": Scored,
     "dfc.scoring.references.Programs": Scored,
     "dfc.data.self_play_rewards.PreferenceModel": Scored,
-    "dfc.report.answers_page.write": lambda tape, *given: write_tables(tape, answers_page.tables(given[2], 2)),
+    "dfc.report.answers_page.write": lambda tape, *given: write_tables(
+        tape, answers_page.tables(given[2], 2, given[3])
+    ),
     "dfc.report.task_page.write": lambda tape, *given: write_tables(tape, task_page.tables(*given[2:4])),
 }
 _NOTHING = ("dfc.report.watched.finish", "dfc.report.run_page.build", "dfc.runs.progress.Progress.update")

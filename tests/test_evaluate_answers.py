@@ -210,5 +210,5 @@ def test_files_that_cannot_be_read_and_questions_without_room_are_refused(questi
     with pytest.raises(ConfigError, match=r"questions.own: .*bad.jsonl, row 0 .*no result"):
         run(config_of(bad), tmp_path / "a")
     short = AnswersRolloutConfig(slots=2, max_length=16, max_reply_length=8)
-    with pytest.raises(ConfigError, match="5 questions take up to"):
+    with pytest.raises(ConfigError, match="5 of 5 take up to"):
         run(config_of(questions, rollout=short), tmp_path / "b")

@@ -5,7 +5,7 @@ the class is the recipe and has exactly the settings that it reads. The command 
 (`--config.optimizer.learning_rate=1e-3`). `dfc.launch` checks the whole tree (`dfc.validation`) before anything runs.
 """
 
-from dfc.config.answers import AnswersRolloutConfig, CheckingConfig, EvaluateAnswers
+from dfc.config.answers import AnswersRolloutConfig, CheckingConfig, EvaluateAnswers, PairwiseConfig
 from dfc.config.branch import Branch
 from dfc.config.dialogues import BuildDialogues, DialogueChoiceConfig, DialogueRowsConfig, Minigames
 from dfc.config.divide_fuse_conquer import (
@@ -177,6 +177,7 @@ __all__ = [
     "OpponentPoolConfig",
     "OpponentReplyConfig",
     "OptimizerConfig",
+    "PairwiseConfig",
     "Paprika",
     "PlayerRolloutConfig",
     "PlayersRun",

@@ -1,4 +1,4 @@
-"""Configuration of evaluations on questions with checkable answers."""
+"""Configuration of evaluations on questions with checkable answers, and of comparisons by a judge."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from dfc.config.ranges import Count, CountOrZero, Length, Positive, Range, Threads
 from dfc.config.run import ModelRun
-from dfc.config.sections import RolloutConfig, SamplingConfig
+from dfc.config.sections import EndpointConfig, RolloutConfig, SamplingConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,19 +51,44 @@ class CheckingConfig:
     program_memory: Annotated[int, Range(64, 2**20)] = 512
 
 
+@dataclasses.dataclass(frozen=True)
+class PairwiseConfig:
+    """Answers to instructions without a right answer, compared in pairs by a judge; all of it is optional.
+
+    Attributes:
+      instructions: a file in AlpacaEval's layout, rows ``{"instruction": ..., "dataset": ...}``; empty: nothing is
+        compared.
+      outputs: answers that others gave, compared as they are: name -> a file of rows ``{"instruction": ..., "output":
+        ...}`` with an answer to every instruction.
+      baseline: the name, among `EvaluateAnswers.policies` and `outputs`, that all others are compared with.
+      baseline_again: compare the baseline, if it is a policy, with a second answer of its own, too, as the paper does:
+        what a win rate is where nothing differs but the seed.
+      judge: a chat endpoint, ``http://HOST/v1#MODEL`` (the paper: Llama-4-Maverick).
+      endpoint: how it is asked.
+    """
+
+    instructions: str = ""
+    outputs: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    baseline: str = ""
+    baseline_again: bool = True
+    judge: str = ""
+    endpoint: EndpointConfig = EndpointConfig()
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvaluateAnswers(ModelRun, recipe="evaluate_answers"):
-    """How often questions with checkable answers are answered rightly: accuracy and pass@k.
+    """How often questions are answered rightly (accuracy and pass@k), and whose answers a judge prefers (win rates).
 
     Attributes:
       policies: who answers, each ``NAME=WHO`` or ``WHO``: ``initial`` (the model of the run), a folder with weights or
         a run, or ``tiny_player``; A,B,C will do. All have the shape and tokenizer of `model`.
       questions: files by the names that the tables call them, in the layouts of `dfc.data.questions`.
-      questions_each: the first ones of every file; 0: all.
+      questions_each: the first ones of every file, of instructions, too; 0: all.
       samples: answers to every question, for pass@k.
       sampling: how tokens are sampled (Language Self-Play, section 5.1: temperature 0.01).
       rollout: how answers are sampled.
       checking: what the check of an answer may take.
+      pairwise: answers to instructions, compared by a judge.
       max_row_bytes: a row of a file that takes more is refused.
     """
 
@@ -76,6 +101,7 @@ class EvaluateAnswers(ModelRun, recipe="evaluate_answers"):
     sampling: SamplingConfig = SamplingConfig(temperature=0.01)
     rollout: AnswersRolloutConfig = AnswersRolloutConfig()
     checking: CheckingConfig = CheckingConfig()
+    pairwise: PairwiseConfig = PairwiseConfig()
     max_row_bytes: Annotated[int, Range(1000, 2**31 - 1)] = 16 * 2**20
 
     @property

@@ -87,6 +87,7 @@ class EpisodeStore(Generic[K]):
         stop: Stop,
         progress: Progress,
         failed_before: bool = False,
+        what: str = "games",
     ) -> int:
         """Plays what is missing, some at a time, and records it; returns how many games are on record now.
 
@@ -103,6 +104,7 @@ class EpisodeStore(Generic[K]):
           progress: where it is shown.
           failed_before: whether games that have failed in an earlier start may all fail again: those that always fail
             would never let a run end that marks itself as finished.
+          what: they are, in an error message.
 
         Raises:
           Interrupted: a stop was asked for. PlayerError: all games of a chunk failed.
@@ -134,7 +136,7 @@ class EpisodeStore(Generic[K]):
                 win_rates={name: sum(games) / len(games) for name, games in won.items()},
                 cost=str(self.costs),
             )
-            self._refuse_all_failed(title, records, failed_before=failed_before)
+            self._refuse_all_failed(title, records, what, failed_before=failed_before)
         stop.check()
         return step + done
 
@@ -161,7 +163,9 @@ class EpisodeStore(Generic[K]):
         self._folder.append("metrics", [line])
         self._folder.positions()  # and so on disk
 
-    def _refuse_all_failed(self, title: str, records: Sequence[Mapping[str, Any]], *, failed_before: bool) -> None:
+    def _refuse_all_failed(
+        self, title: str, records: Sequence[Mapping[str, Any]], what: str, *, failed_before: bool
+    ) -> None:
         """Stops where continuing would only spend time: an endpoint that is down, a key that is not valid.
 
         Raises:
@@ -172,7 +176,7 @@ class EpisodeStore(Generic[K]):
         self._failed |= {self._key(record): "failure" in record for record in records}
         if failed and not before:
             raise PlayerError(
-                f"{title}: all of the last {len(records)} games failed, the first one so: {failed[title]}. "
+                f"{title}: all of the last {len(records)} {what} failed, the first one so: {failed[title]}. "
                 "Everything else is on record; the same command resumes and plays these again"
             )
 

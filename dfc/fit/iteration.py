@@ -74,7 +74,7 @@ class Stage:
             return "a demonstrator plays"
         if isinstance(self.config, Evaluate | EvaluateTasks) and not models_of(self.config):
             return "nobody who plays is a model of this machine"
-        if isinstance(self.config, EvaluateAnswers) and not (self.config.policies and self.config.questions):
+        if isinstance(self.config, EvaluateAnswers) and not self.episodes:
             return "nobody is asked"
         return ""
 
@@ -135,8 +135,10 @@ def stages_of(config: Run) -> list[Stage]:
         playing, episodes = tiny_player.playing(config, Path(config.name)), len(config.games) * config.evaluation_games
         return [Stage("training", config), Stage(EVALUATION, playing, episodes=episodes)]
     if isinstance(config, EvaluateAnswers):
-        asked = len(config.policies) * len(config.questions) * (config.questions_each or _QUESTIONS)
-        return [Stage(config.recipe, config, episodes=asked * config.samples)]
+        asked = len(config.policies) * len(config.questions) * config.samples
+        if config.pairwise.instructions and config.policies:  # of which the baseline's own may be asked for twice
+            asked += len(config.policies) + config.pairwise.baseline_again
+        return [Stage(config.recipe, config, episodes=asked * (config.questions_each or _QUESTIONS))]
     if isinstance(config, LanguageSelfPlay):
         judged = config.queries * config.answers if config.judges else 0
         return [Stage(config.recipe, config, episodes=config.samples + judged)]

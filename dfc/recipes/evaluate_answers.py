@@ -1,48 +1,52 @@
-"""How often questions are answered rightly: accuracy and pass@k of every policy; read from top to bottom.
+"""How good the answers of policies are: accuracy and pass@k on questions, win rates on instructions; top to bottom.
 
-    questions  of every file, read and checked before any model
-    answers    policies x questions x samples; each policy gets the same seeds; scored where they are sampled
-    results    results.json, tables.md, report.html
+    questions    of every file, read and checked before any model; instructions and others' answers to them likewise
+    answers      policies x questions x samples; each policy gets the same seeds; scored where they are sampled
+    comparisons  of answers to instructions with the baseline's, by a judge in both orders
+    results      results.json, tables.md, report.html; answers to instructions in AlpacaEval's layout
 
-Resume: `dfc.data.episode_store`; an answer on record is neither sampled nor scored again. A run that is finished only
-shows its results.
+Resume: `dfc.data.episode_store`; an answer on record is neither sampled nor scored again, and a pair with a verdict is
+not asked about again. A run that is finished only shows its results.
 """
 
+import contextlib
 import dataclasses
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import jax
-import numpy as np
 
 from dfc import multihost
 from dfc.config import EvaluateAnswers
+from dfc.data import comparisons
+from dfc.data.comparisons import AGAIN, SET, Comparisons, Pair
 from dfc.data.episode_store import ROUNDS, EpisodeStore, Played
+from dfc.data.instructions import Instruction, read_instructions, read_outputs, write_outputs
 from dfc.data.questions import Question, read_questions
 from dfc.data.trajectory_files import DatasetError
 from dfc.errors import ConfigError
-from dfc.evaluation import answers
-from dfc.evaluation.answers import Key
+from dfc.evaluation import answers, pairwise
 from dfc.games.rng import derive_seed
-from dfc.inference.engine import Engine
-from dfc.models import huggingface, sharding
-from dfc.models.chat import ChatTokenizer
-from dfc.models.config import DecoderConfig
 from dfc.players import player_specs
 from dfc.players.player_specs import PlayerSpec
 from dfc.report import answers_page
-from dfc.rollout import trained_weights, workers
-from dfc.rollout.samples import samples
+from dfc.rollout import policy_answers, trained_weights
+from dfc.rollout.policy_answers import AnsweringPolicy
 from dfc.runs import players_on_record
 from dfc.runs.progress import Progress
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
 from dfc.scoring.programs import ProgramTests
 from dfc.scoring.references import References
+from dfc.scoring.scorer import LONGEST_ANSWER
 
-_KEPT_ANSWER = 20_000  # characters of an answer that a record holds
+_KEPT_ANSWER = 20_000  # characters of an answer to a question that a record holds
+_PAIRS_AT_ONCE = 64
+_Key = answers.Key | pairwise.Key
 
 
 class _Asked(NamedTuple):
@@ -55,7 +59,7 @@ class _Asked(NamedTuple):
     query: str
 
     @property
-    def key(self) -> Key:
+    def key(self) -> answers.Key:
         return self.policy, self.questions, self.question, self.sample
 
     @property
@@ -63,61 +67,59 @@ class _Asked(NamedTuple):
         return self.questions, self.question, self.sample
 
 
+@dataclasses.dataclass(frozen=True)
+class _Files:
+    """What the files of a run hold.
+
+    Attributes:
+      questions: by their names. instructions: of the one file. outputs: answers of others to these, by their names.
+    """
+
+    questions: Mapping[str, Sequence[Question]]
+    instructions: Sequence[Instruction]
+    outputs: Mapping[str, Sequence[str]]
+
+    @property
+    def datasets(self) -> list[str]:
+        """Parts of the benchmark, in the order of their first instructions."""
+        return list(dict.fromkeys(one.dataset for one in self.instructions))
+
+
 def run(config: EvaluateAnswers, folder: RunFolder, stop: Stop) -> None:
-    """Samples and scores what is not on record yet, and writes the results.
+    """Samples, scores and compares what is not on record yet, and writes the results.
 
     Raises:
-      ConfigError: a file of questions cannot be read, a part that scores is not installed, a question leaves no room
-        for an answer, or a policy is no model of the run's shape and tokenizer.
+      ConfigError: a file cannot be read, a part that scores is not installed, a question leaves no room for an answer,
+        or a policy is no model of the run's shape and tokenizer.
+      PlayerError: the judge gives no verdicts.
+      RunFolderError: a policy, the instructions or somebody's answers are not those of the records.
     """
     specs = [player_specs.parse(text) for text in config.policies]
-    sets = _read(config)
+    files = _read(config)
+    asked = {spec.name: _asked(config, spec, files) for spec in specs}
+    compared = comparisons.compared(config, list(asked))
+    pairs = {name: _pairs(config, name, files) for name in compared}
     finished = multihost.broadcast(folder.finished.exists())
     if not finished:
-        store = EpisodeStore(folder, answers.key)
-        schedule = {spec.name: _asked(config, spec, sets) for spec in specs}
-        total = sum(map(len, schedule.values()))
-        done = total - sum(len(store.missing(wanted)) for wanted in schedule.values())
-        _say(f"{total} answers, {done} of them on record")
+        store = EpisodeStore(folder, _key)
+        wanted: list[Mapping[_Key, object]] = [*asked.values(), *pairs.values()]
+        total = sum(map(len, wanted))
+        done = total - sum(len(store.missing(some)) for some in wanted)
+        _say(f"{sum(map(len, asked.values()))} answers, {sum(map(len, pairs.values()))} comparisons, {done} on record")
         if done < total:
-            seated = [dataclasses.replace(spec, who=_who(config, spec)) for spec in specs]
-            players_on_record.refuse_others(folder, trained_weights.identities(seated))
-            with (
-                _Scorers(config, sets) as scorers,
-                Progress(total, start_step=done, shorter=config.shorter) as progress,
-            ):
-                model = _Model(config, folder, stop, sets)
-                for spec in specs:
-                    wanted = schedule[spec.name]
-                    if store.missing(wanted):
-                        model.load(spec)
-                        done = store.play(
-                            spec.name,
-                            [spec.name],
-                            wanted,
-                            lambda asked: _play(model, scorers, asked),
-                            size=ROUNDS * config.rollout.slots,
-                            step=done,
-                            wins=lambda record: [(record["questions"], record["value"] == 1)],
-                            endpoints=list,
-                            stop=stop,
-                            progress=progress,
-                        )
+            seated = [dataclasses.replace(spec, who=policy_answers.where(config, spec)) for spec in specs]
+            players_on_record.refuse_others(folder, trained_weights.identities(seated) | _digests(files))
+            with Progress(total, start_step=done, shorter=config.shorter) as progress:
+                done = _answer(config, folder, stop, specs, files, asked, store, done, progress)
+                _compare(config, folder, stop, files, pairs, store, done, progress)
     if folder.writes:
-        names = [spec.name for spec in specs]
-        found = answers.by_setting(folder.records("episodes"), names, list(sets), config.samples)
-        if not folder.finished.exists():
-            answers_page.write(folder.path, config, found)
-        for line in answers_page.tables(found, config.samples)[0].lines():
-            _say(line)
-        _say(f"tables: {folder.path / 'tables.md'}\nreport: {folder.path / 'report.html'}")
+        _finish(config, folder, list(asked), files, compared)
     if not finished:
         folder.finish()
 
 
-def _who(config: EvaluateAnswers, spec: PlayerSpec) -> str:
-    """Returns where a policy's weights are."""
-    return str(huggingface.resolve(config.model.path)) if spec.who == "initial" else spec.who
+def _key(record: Mapping[str, Any]) -> _Key:
+    return pairwise.key(record) if pairwise.is_comparison(record) else answers.key(record)
 
 
 def _say(text: str) -> None:
@@ -125,133 +127,199 @@ def _say(text: str) -> None:
         print(text, flush=True)  # noqa: T201 - what a person waits for
 
 
-# ---- questions -------------------------------------------------------------------------------------------------------
+# ---- files -----------------------------------------------------------------------------------------------------------
 
 
-def _read(config: EvaluateAnswers) -> dict[str, list[Question]]:
-    found, problems = {}, []
-    for name, file in config.questions.items():
+def _read(config: EvaluateAnswers) -> _Files:
+    problems: list[str] = []
+
+    @contextlib.contextmanager
+    def of(key: str) -> Any:  # noqa: ANN401 - a context
         try:
-            found[name] = read_questions(
-                Path(file).expanduser(), most=config.questions_each, max_row_bytes=config.max_row_bytes
-            )
+            yield
         except DatasetError as error:
-            problems.append(f"questions.{name}: {error}")
+            problems.append(f"{key}: {error}")
+
+    most, largest = config.questions_each, config.max_row_bytes
+    questions: dict[str, list[Question]] = {}
+    instructions: list[Instruction] = []
+    outputs: dict[str, list[str]] = {}
+    for name, file in config.questions.items():
+        with of(f"questions.{name}"):
+            questions[name] = read_questions(Path(file).expanduser(), most=most, max_row_bytes=largest)
+    own = config.pairwise
+    if own.instructions:
+        with of("pairwise.instructions"):
+            path = Path(own.instructions).expanduser()
+            instructions = read_instructions(path, most=most, max_row_bytes=largest)
+    for name, file in own.outputs.items() if instructions else ():
+        with of(f"pairwise.outputs.{name}"):
+            outputs[name] = read_outputs(Path(file).expanduser(), instructions, max_row_bytes=largest)
     if problems:
         raise ConfigError(problems)
-    return found
+    return _Files(questions, instructions, outputs)
 
 
-def _asked(config: EvaluateAnswers, spec: PlayerSpec, sets: Mapping[str, Sequence[Question]]) -> dict[Key, _Asked]:
-    """Returns the answers of a policy by their keys; those to one question follow each other."""
-    every = (
-        _Asked(spec.name, name, number, sample, question.query)
-        for name, questions in sets.items()
-        for number, question in enumerate(questions)
-        for sample in range(config.samples)
-    )
-    return {asked.key: asked for asked in every}
+def _digests(files: _Files) -> dict[str, str]:
+    """Returns what tells the texts that are compared from others, by the keys of the configuration."""
+    texts: dict[str, object] = {"pairwise.instructions": list(files.instructions)} if files.instructions else {}
+    texts |= {f"pairwise.outputs.{name}": list(outputs) for name, outputs in files.outputs.items()}
+    return {name: hashlib.sha256(json.dumps(text, default=vars).encode()).hexdigest() for name, text in texts.items()}
 
 
 # ---- answers ---------------------------------------------------------------------------------------------------------
 
 
-class _Model:
-    """The engine, and whose weights answer in it: one policy's at a time."""
-
-    def __init__(
-        self, config: EvaluateAnswers, folder: RunFolder, stop: Stop, sets: Mapping[str, Sequence[Question]]
-    ) -> None:
-        self._config, self._stop, self._folder = config, stop, folder
-        shape, _ = trained_weights.kind_of(config.model.path)
-        self._shape: DecoderConfig = dataclasses.replace(shape, dtype=config.model.dtype)
-        self.tokenizer: ChatTokenizer = workers.load_tokenizer(huggingface.resolve(config.model.path))
-        mesh = sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
-        rollout = config.engine_rollout
-        if mesh.size > 1:
-            mesh = workers.make_decoding_mesh(rollout, self._shape, mesh, conversations=rollout.slots)
-        self._mesh = mesh
-        self._engine: Engine | None = None
-        self._refuse_long(sets)
-
-    def _refuse_long(self, sets: Mapping[str, Sequence[Question]]) -> None:
-        most, found = self._config.rollout.max_length, []
-        for name, questions in sets.items():
-            lengths = [len(self.tokenizer.first_turn(question.query)) for question in questions]
-            if long := sum(length >= most for length in lengths):
-                found.append(
-                    f"questions.{name}: {long} questions take up to {max(lengths)} tokens and leave no room for an "
-                    f"answer; rollout.max_length={most} must be larger"
-                )
-        if found:
-            raise ConfigError(found)
-
-    def load(self, spec: PlayerSpec) -> None:
-        """Lets a policy answer.
-
-        Raises:
-          ConfigError: it is no model of the run's shape and tokenizer.
-        """
-        config, weights = self._config, player_specs.weights_in(_who(self._config, spec))
-        if (what := trained_weights.difference(weights.folder, config.model.path)) is not None:
-            where = f"policies: {spec.name!r} ({weights.folder})"
-            hint = f"than model.path={config.model.path!r}; give it a run of its own"
-            raise ConfigError([f"{where} has another {what} {hint}"])
-        params = trained_weights.load(weights, self._shape, self._mesh)
-        if self._engine is not None:
-            self._engine.set_params(params, self._engine.version() + 1)
-            return
-        self._engine = workers.make_engine(
-            config.engine_rollout,
-            self._shape,
-            self.tokenizer,
-            params,
-            self._mesh,
-            sampling=config.sampling,
-            slots=config.rollout.slots,
-        )
-        self._folder.note_device(f"{jax.device_count()} x {jax.devices()[0].device_kind}, jax {jax.__version__}")
-
-    def answer(self, asked: Sequence[_Asked]) -> list[dict[str, Any]]:
-        """Returns for each what was answered, how many tokens that took, and whether a limit cut it."""
-        config = self._config
-        assert self._engine is not None  # noqa: S101 - `load` comes before
-        seeds = [derive_seed("evaluate answers", config.seed, *one.seed) for one in asked]
-        found = samples(
-            self._engine,
-            [self.tokenizer.first_turn(one.query) for one in asked],
-            1,
-            seed=lambda place, _: seeds[place],
-            max_reply_length=config.rollout.max_reply_length,
-            sampling=config.sampling,
-            look=self._stop.look,
-        )
-        ends = self.tokenizer.stop_token_ids(())
-        return [self._said(one.token_ids[one.mask], ends) for (one,) in found]
-
-    def _said(self, token_ids: np.ndarray, ends: frozenset[int]) -> dict[str, Any]:
-        tokens = token_ids.tolist()
-        cut = not tokens or tokens[-1] not in ends
-        return {"answer": self.tokenizer.decode(tokens), "tokens": len(tokens), "cut": cut}
-
-
-def _play(model: _Model, scorers: "_Scorers", asked: Sequence[_Asked]) -> Played:
-    said = model.answer(asked)
-    scored = scorers.score(asked, [one["answer"] for one in said])
-    records = [
-        {
-            "policy": one.policy,
-            "questions": one.questions,
-            "question": one.question,
-            "sample": one.sample,
-            **text,
-            "answer": text["answer"][:_KEPT_ANSWER],
-            "value": value,
-            "verdict": verdict,
-        }
-        for one, text, (value, verdict) in zip(asked, said, scored, strict=True)
+def _asked(config: EvaluateAnswers, spec: PlayerSpec, files: _Files) -> dict[_Key, _Asked]:
+    """Returns the answers of a policy by their keys; those to one question follow each other."""
+    every = [
+        _Asked(spec.name, name, number, sample, question.query)
+        for name, questions in files.questions.items()
+        for number, question in enumerate(questions)
+        for sample in range(config.samples)
     ]
+    again = spec.name == config.pairwise.baseline and config.pairwise.baseline_again
+    every += [
+        _Asked(spec.name, SET, number, sample, instruction.text)
+        for number, instruction in enumerate(files.instructions)
+        for sample in range(1 + again)
+    ]
+    return {asked.key: asked for asked in every}
+
+
+def _answer(
+    config: EvaluateAnswers,
+    folder: RunFolder,
+    stop: Stop,
+    specs: Sequence[PlayerSpec],
+    files: _Files,
+    asked: Mapping[str, Mapping[_Key, _Asked]],
+    store: EpisodeStore[_Key],
+    done: int,
+    progress: Progress,
+) -> int:
+    """Samples and scores the answers that are missing; returns how many records there are then."""
+    missing = [spec for spec in specs if store.missing(asked[spec.name])]
+    if not missing:
+        return done
+    with _Scorers(config, files.questions) as scorers:
+        queries = {f"questions.{name}": [one.query for one in some] for name, some in files.questions.items()}
+        queries["pairwise.instructions"] = [one.text for one in files.instructions]
+        policy = AnsweringPolicy(config, queries, folder.note_device, stop.look)
+        for spec in missing:
+            policy.load(spec)
+            done = store.play(
+                spec.name,
+                [spec.name],
+                asked[spec.name],
+                lambda some: _play(config, policy, scorers, some),
+                size=ROUNDS * config.rollout.slots,
+                step=done,
+                wins=lambda record: [(record["questions"], record["value"] == 1)] * (record["questions"] != SET),
+                endpoints=list,
+                stop=stop,
+                progress=progress,
+            )
+    return done
+
+
+def _play(config: EvaluateAnswers, policy: AnsweringPolicy, scorers: "_Scorers", asked: Sequence[_Asked]) -> Played:
+    said = policy.answer(
+        [one.query for one in asked], [derive_seed("evaluate answers", config.seed, *one.seed) for one in asked]
+    )
+    of_questions = [place for place, one in enumerate(asked) if one.questions != SET]
+    scored = scorers.score([asked[place] for place in of_questions], [said[place]["answer"] for place in of_questions])
+    scores: dict[int, tuple[float | None, str]] = dict(zip(of_questions, scored, strict=True))
+    records = []
+    for place, (one, text) in enumerate(zip(asked, said, strict=True)):
+        value, verdict = scores.get(place, (None, "to_compare"))
+        # One character more than a judge is shown tells an answer that is too long.
+        kept = _KEPT_ANSWER if place in scores else LONGEST_ANSWER + 1
+        record = {"policy": one.policy, "questions": one.questions, "question": one.question, "sample": one.sample}
+        records.append(record | text | {"answer": text["answer"][:kept], "value": value, "verdict": verdict})
     return Played(records, {f"generated_tokens/{asked[0].policy}": sum(text["tokens"] for text in said)})
+
+
+# ---- comparisons -----------------------------------------------------------------------------------------------------
+
+
+def _pairs(config: EvaluateAnswers, compared: str, files: _Files) -> dict[_Key, Pair]:
+    every = (Pair(compared, config.pairwise.baseline, number) for number in range(len(files.instructions)))
+    return {(pair.compared, pair.baseline, pair.number): pair for pair in every}
+
+
+def _compare(
+    config: EvaluateAnswers,
+    folder: RunFolder,
+    stop: Stop,
+    files: _Files,
+    pairs: Mapping[str, Mapping[_Key, Pair]],
+    store: EpisodeStore[_Key],
+    done: int,
+    progress: Progress,
+) -> None:
+    """Asks the judge about the pairs that have no verdict yet."""
+    before = folder.records("episodes") if folder.writes else []
+    # Several processes would have to look equally often, and one of them waits for the judge.
+    look = stop.look if jax.process_count() == 1 else lambda: None
+    asked = Comparisons(config, files.instructions, _texts(before, files), before, look)
+    with contextlib.closing(asked):
+        for name, wanted in pairs.items():
+            if store.missing(wanted):
+                done = store.play(
+                    f"{name} beside {config.pairwise.baseline}",
+                    [name],
+                    wanted,
+                    lambda some: Played(asked.records(some), {}),
+                    size=_PAIRS_AT_ONCE,
+                    step=done,
+                    wins=lambda record: [(record["dataset"], record["outcome"] == "win")],
+                    endpoints=lambda: asked.endpoints,
+                    stop=stop,
+                    progress=progress,
+                    failed_before=True,
+                    what="comparisons",
+                )
+
+
+def _texts(records: Sequence[Mapping[str, Any]], files: _Files) -> dict[str, list[str]]:
+    """Returns everybody's answers to the instructions, in their order; a baseline's second ones by a name of their own.
+
+    Args:
+      records: on this process; where it writes none, the texts are those of the files only.
+      files: of the run.
+    """
+    found: dict[str, dict[int, str]] = {}
+    for record in records:
+        if record.get("questions") == SET:
+            name = record["policy"] + AGAIN * record["sample"]
+            found.setdefault(name, {})[record["question"]] = record["answer"]
+    number = range(len(files.instructions))
+    sampled = {name: [some[n] for n in number] for name, some in found.items() if len(some) == len(number)}
+    return {name: list(outputs) for name, outputs in files.outputs.items()} | sampled
+
+
+# ---- results ---------------------------------------------------------------------------------------------------------
+
+
+def _finish(
+    config: EvaluateAnswers, folder: RunFolder, policies: Sequence[str], files: _Files, compared: Sequence[str]
+) -> None:
+    """Writes the results unless they are written, and shows them."""
+    records = folder.records("episodes")
+    scored = [record for record in records if not pairwise.is_comparison(record)]
+    found = answers.by_setting(scored, policies, list(files.questions), config.samples)
+    preferred = pairwise.by_dataset(records, compared, files.datasets)
+    if not folder.finished.exists():
+        answers_page.write(folder.path, config, found, preferred)
+        for name, texts in _texts(scored, files).items():
+            if name not in files.outputs:
+                path = folder.path / "alpaca_eval" / f"{name}.json"
+                write_outputs(path, files.instructions, texts, name)
+    for table in answers_page.shortest(found, preferred, config.samples):
+        for line in table.lines():
+            _say(line)
+    _say(f"tables: {folder.path / 'tables.md'}\nreport: {folder.path / 'report.html'}")
 
 
 # ---- scores ----------------------------------------------------------------------------------------------------------

@@ -16,8 +16,8 @@ def refuse_others(folder: RunFolder, found: Mapping[str, str]) -> None:
 
     Args:
       folder: of the run.
-      found: what tells each player from another one of its name (`dfc.rollout.trained_weights.identities`), by name;
-        without anybody nothing is noted.
+      found: what tells each player from another one of its name (`dfc.rollout.trained_weights.identities`), by name,
+        and each file whose texts take the place of a player's; without anybody nothing is noted.
 
     Raises:
       RunFolderError: a player is not the one that played the games on record.
@@ -30,6 +30,6 @@ def refuse_others(folder: RunFolder, found: Mapping[str, str]) -> None:
         write_json(path, dict(found), indent=2)
     if changed := multihost.broadcast(changed):
         raise RunFolderError(
-            f"{path}: {', '.join(changed)} is not the policy that played the games on record, its weights have"
-            " changed; put the old ones back, or give another --workdir"
+            f"{path}: {', '.join(changed)} is not the policy that played the games on record, its weights (or, of a "
+            "file, its texts) have changed; put the old ones back, or give another --workdir"
         )

@@ -8,7 +8,7 @@ import concurrent.futures
 import dataclasses
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Literal
 
@@ -39,6 +39,8 @@ Verdict: A
 Verdict: B
 Verdict: tie
 """
+_KEPT_REPLY = 1000  # characters at the end of a judge's reply: a verdict is its last line
+_LOOK_EVERY = 0.5  # seconds
 _VERDICT = re.compile(r"verdict: *(a|b|tie)\.?", re.IGNORECASE)
 
 
@@ -49,10 +51,13 @@ class Comparison:
     Attributes:
       forward: its verdict where the answer was shown first; None: it gave none.
       backward: where it was shown second, in terms of the same answer: ``first`` is still the answer itself.
+      replies: the ends of what the judge said in both orders (in the second one, its A is the other answer), or why
+        there is no reply; empty where nobody was asked.
     """
 
     forward: Verdict | None
     backward: Verdict | None
+    replies: tuple[str, ...] = ()
 
     @property
     def outcome(self) -> Outcome | None:
@@ -78,7 +83,7 @@ def read_verdict(reply: str) -> Verdict | None:
     >>> read_verdict("B leaves out the date.\nVerdict: A"), read_verdict("Verdict: A, or B")
     ('first', None)
     """
-    lines = reply[-1000:].strip().splitlines()
+    lines = reply[-_KEPT_REPLY:].strip().splitlines()
     match = _VERDICT.fullmatch(lines[-1].strip(" *`")) if lines else None
     if match is None:
         return None
@@ -86,23 +91,40 @@ def read_verdict(reply: str) -> Verdict | None:
     return verdicts[match[1].lower()]
 
 
-def compare(judge: Remote, rows: Sequence[tuple[str, str, str]]) -> list[Comparison]:
+def compare(
+    judge: Remote, rows: Sequence[tuple[str, str, str]], look: Callable[[], None] = lambda: None
+) -> list[Comparison]:
     """Returns the comparison of each (query, answer, other answer); all requests are under way together.
 
     Two equal answers are a tie that nobody is asked about. A reply that is late or holds no verdict leaves None.
+
+    Args:
+      judge: who is asked.
+      rows: what about.
+      look: called while replies are waited for; what it raises ends the calls that have not begun.
     """
-    calls: list[tuple[Future[str] | None, Future[str] | None]] = []
+    calls: list[tuple[Future[str], ...]] = []
     for query, answer, other in rows:
         same = answer == other or max(map(len, (query, answer, other))) > LONGEST_ANSWER
-        calls.append((None, None) if same else (_ask(judge, query, answer, other), _ask(judge, query, other, answer)))
-    concurrent.futures.wait([call for pair in calls for call in pair if call is not None])
-    found = []
-    for (_, answer, other), (forward, backward) in zip(rows, calls, strict=True):
-        if answer == other:
-            found.append(Comparison("tie", "tie"))
-        else:
-            found.append(Comparison(_verdict(forward), _turned(_verdict(backward))))
-    return found
+        calls.append(() if same else (_ask(judge, query, answer, other), _ask(judge, query, other, answer)))
+    under_way = {call for pair in calls for call in pair}
+    try:
+        while under_way:
+            look()
+            under_way = concurrent.futures.wait(under_way, _LOOK_EVERY).not_done
+    finally:
+        for call in under_way:
+            call.cancel()
+    return [_comparison(pair, same=answer == other) for (_, answer, other), pair in zip(rows, calls, strict=True)]
+
+
+def _comparison(pair: "tuple[Future[str], ...]", *, same: bool) -> Comparison:
+    if same:
+        return Comparison("tie", "tie")
+    if not pair:
+        return Comparison(None, None)
+    (forward, first), (backward, second) = map(_verdict, pair)
+    return Comparison(forward, _turned(backward), (first, second))
 
 
 def _ask(judge: Remote, query: str, first: str, second: str) -> "Future[str]":
@@ -114,13 +136,13 @@ def _ask(judge: Remote, query: str, first: str, second: str) -> "Future[str]":
         return failed
 
 
-def _verdict(call: "Future[str] | None") -> Verdict | None:
-    if call is None:
-        return None
+def _verdict(call: "Future[str]") -> tuple[Verdict | None, str]:
+    """Returns the verdict, and the end of the reply or why there is none."""
     try:
-        return read_verdict(call.result())
-    except (PlayerError, concurrent.futures.CancelledError):
-        return None
+        reply = call.result()
+    except (PlayerError, concurrent.futures.CancelledError) as error:
+        return None, f"no reply: {error}"[:_KEPT_REPLY]
+    return read_verdict(reply), reply.strip()[-_KEPT_REPLY:]
 
 
 def _turned(verdict: Verdict | None) -> Verdict | None:

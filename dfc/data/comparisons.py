@@ -1,0 +1,141 @@
+"""Answers to instructions as a judge compares them: the schedule of pairs, what is asked, and what a record holds."""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from dfc import multihost
+from dfc.config import EvaluateAnswers
+from dfc.data.instructions import Instruction
+from dfc.players.endpoint import Endpoint
+from dfc.players.endpoint_config import split_name
+from dfc.players.remote import PlayerError
+from dfc.scoring.judge import Comparison, compare
+
+SET = "instructions"  # what records call the instructions, in the place of a name of `EvaluateAnswers.questions`
+JUDGE = "judge"  # its name in costs and messages
+AGAIN = " again"  # after the name of a baseline that is compared with itself
+_SILENT_AFTER = 64  # pairs without a verdict that end a run
+
+
+class Pair(NamedTuple):
+    """One comparison of the schedule.
+
+    Attributes:
+      compared: whose answer. baseline: whose it is compared with.
+      number: of the instruction.
+    """
+
+    compared: str
+    baseline: str
+    number: int
+
+
+def compared(config: EvaluateAnswers, policies: Sequence[str]) -> list[str]:
+    """Returns who is compared with the baseline, in the order of the tables.
+
+    Args:
+      config: of the run.
+      policies: the names of its policies.
+    """
+    own = config.pairwise
+    if not own.instructions:
+        return []
+    again = [own.baseline + AGAIN] if own.baseline_again and own.baseline in policies else []
+    return again + [name for name in (*policies, *own.outputs) if name != own.baseline]
+
+
+class Comparisons:
+    """Asks the judge about pairs; the endpoint is there from the first pair on that somebody has to be asked about.
+
+    Args:
+      config: of the run.
+      instructions: of the run.
+      answers: name -> that one's answers, one to every instruction.
+      before: records of earlier starts.
+      look: called while replies are waited for.
+    """
+
+    def __init__(
+        self,
+        config: EvaluateAnswers,
+        instructions: Sequence[Instruction],
+        answers: Mapping[str, Sequence[str]],
+        before: Sequence[Mapping[str, Any]],
+        look: Callable[[], None],
+    ) -> None:
+        self._config, self._instructions, self._answers, self._look = config, instructions, answers, look
+        judged = [record for record in before if "compared" in record and not record["identical"]]
+        self._verdicts = sum("failure" not in record for record in judged)
+        self._silent = 0  # pairs of this start without a verdict, while there is none at all
+
+    @functools.cached_property
+    def _judge(self) -> Endpoint:
+        own = self._config.pairwise
+        return Endpoint(*split_name(own.judge), own.endpoint, name=JUDGE)
+
+    @property
+    def endpoints(self) -> list[Endpoint]:
+        """The judge, if it has been asked by this process."""
+        return [self._judge] if "_judge" in vars(self) else []
+
+    def close(self) -> None:
+        """Ends the connection, if there is one."""
+        for endpoint in self.endpoints:
+            endpoint.close()
+
+    def records(self, pairs: Sequence[Pair]) -> list[dict[str, Any]]:
+        """Returns a record of each pair; one process asks, and all know.
+
+        Raises:
+          PlayerError: the judge has not given one verdict in the first 64 pairs.
+        """
+        found = multihost.on_all_hosts(lambda: self._asked(pairs) if multihost.is_primary() else None)
+        return [dict(record) for record in multihost.broadcast(found)]
+
+    def _asked(self, pairs: Sequence[Pair]) -> list[dict[str, Any]]:
+        rows = [
+            (
+                self._instructions[p.number].text,
+                self._answers[p.compared][p.number],
+                self._answers[p.baseline][p.number],
+            )
+            for p in pairs
+        ]
+        different = [row for row in rows if row[1] != row[2]]
+        verdicts = iter(compare(self._judge, different, self._look) if different else ())
+        found = [Comparison("tie", "tie") if row[1] == row[2] else next(verdicts) for row in rows]
+        self._refuse_silent([one for one, row in zip(found, rows, strict=True) if row[1] != row[2]])
+        return [self._record(pair, row, one) for pair, row, one in zip(pairs, rows, found, strict=True)]
+
+    def _refuse_silent(self, found: Sequence[Comparison]) -> None:
+        self._verdicts += sum(one.outcome is not None for one in found)
+        if self._verdicts:
+            return
+        self._silent += len(found)
+        if self._silent >= _SILENT_AFTER:
+            said = next((reply for one in reversed(found) for reply in one.replies), "nothing: an answer is too long")
+            raise PlayerError(
+                f"pairwise.judge={self._config.pairwise.judge!r}: not one verdict on the first {self._silent} pairs. "
+                f"Expected a last line 'Verdict: A', 'Verdict: B' or 'Verdict: tie'; its last reply ends so: "
+                f"{said[-300:]!r}. Name another judge, or raise pairwise.endpoint.max_tokens if replies are cut; the "
+                "answers are on record, and the same command resumes"
+            )
+
+    def _record(self, pair: Pair, row: tuple[str, str, str], found: Comparison) -> dict[str, Any]:
+        _, answer, other = row
+        missing = {} if found.outcome else {"failure": " / ".join(found.replies)[:1000] or "an answer is too long"}
+        return {
+            "compared": pair.compared,
+            "baseline": pair.baseline,
+            "instruction": pair.number,
+            "dataset": self._instructions[pair.number].dataset,
+            "outcome": found.outcome,
+            "forward": found.forward,
+            "backward": found.backward,
+            "identical": answer == other,
+            "characters": len(answer),
+            "baseline_characters": len(other),
+            "replies": list(found.replies),
+            **missing,
+        }

@@ -1,0 +1,141 @@
+"""Instructions without a right answer, and answers to them, in AlpacaEval's layout.
+
+A row is an object with the texts ``instruction``, ``output`` (an answer; only where answers are read), ``generator``
+(who gave it) and ``dataset`` (which part of the benchmark it belongs to); ``dataset`` may be missing.
+"""
+
+import collections
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dfc.data.conversations import MAX_ROW_BYTES, file_rows, row_place
+from dfc.data.trajectory_files import DatasetError
+from dfc.errors import shown
+from dfc.files import replacing
+from dfc.scoring.scorer import LONGEST_ANSWER
+
+NO_DATASET = "all"  # what rows without a data set are counted under
+
+
+@dataclasses.dataclass(frozen=True)
+class Instruction:
+    """One instruction.
+
+    Attributes:
+      text: what is asked, the first message of a conversation.
+      dataset: the part of the benchmark that it belongs to.
+    """
+
+    text: str
+    dataset: str = NO_DATASET
+
+
+def read_instructions(path: Path, *, most: int = 0, max_row_bytes: int = MAX_ROW_BYTES) -> list[Instruction]:
+    """Returns the instructions of a file in their order; one that is there twice in a data set is returned once.
+
+    Args:
+      path: ``.json`` (one array, or lines), ``.jsonl`` or ``.parquet``.
+      most: the first rows; 0: all. The others are not read.
+      max_row_bytes: a row that takes more is refused.
+
+    Raises:
+      DatasetError: the file cannot be read, or a row has no instruction, one that is too long to be judged, or one that
+        goes on in ``input``; file, row and the fix are named.
+    """
+    found: dict[Instruction, None] = {}
+    for number, row in file_rows(path, max_row_bytes):
+        if most and number >= most:
+            break
+        found[_instruction(path, number, row)] = None
+    return list(found)
+
+
+def read_outputs(path: Path, instructions: Sequence[Instruction], *, max_row_bytes: int = MAX_ROW_BYTES) -> list[str]:
+    """Returns the answer to each instruction that a file holds; rows of other instructions are passed over.
+
+    A row without ``dataset``, and one of another data set where there is none of the right one, answers the instruction
+    in every data set.
+
+    Args:
+      path: as for `read_instructions`.
+      instructions: to which answers are wanted.
+      max_row_bytes: a row that takes more is refused.
+
+    Raises:
+      DatasetError: as for `read_instructions`, a row has no output, two rows answer one instruction in two ways, or an
+        instruction has no answer.
+    """
+    known: dict[str, dict[str, str]] = collections.defaultdict(dict)
+    for number, row in file_rows(path, max_row_bytes):
+        asked = _instruction(path, number, row)
+        output = row.get("output")
+        if not isinstance(output, str) or _half_a_pair(output):
+            what = f"output must be a text that UTF-8 can spell, got {shown(output)}"
+            raise DatasetError(f"{row_place(path, number)}: {what}")
+        if known[asked.text].setdefault(asked.dataset, output) != output:
+            what = f"answers {asked.text[:80]!r} otherwise than an earlier row; leave one of them out"
+            raise DatasetError(f"{row_place(path, number)}: {what}")
+    found, absent = [], []
+    for one in instructions:
+        outputs = known.get(one.text, {})
+        if one.dataset in outputs or len(set(outputs.values())) == 1:
+            found.append(outputs.get(one.dataset, next(iter(outputs.values()))))
+        else:
+            absent.append(one)
+    if absent:
+        first = f"the first is {absent[0].text[:80]!r} of {absent[0].dataset}"
+        raise DatasetError(
+            f"{path}: has no answer, or several, to {len(absent)} of {len(instructions)} instructions; {first}. Add "
+            "them, or name fewer instructions"
+        )
+    return found
+
+
+def write_outputs(path: Path, instructions: Sequence[Instruction], outputs: Iterable[str], generator: str) -> None:
+    """Writes answers as one JSON array, as AlpacaEval's own programs take it (``model_outputs``).
+
+    Raises:
+      ValueError: not as many answers as instructions.
+    """
+    rows = [
+        {"instruction": one.text, "output": output, "generator": generator, "dataset": one.dataset}
+        for one, output in zip(instructions, outputs, strict=True)
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as file:
+        file.write(json.dumps(rows, indent=1))
+
+
+def _instruction(path: Path, number: int, row: object) -> Instruction:
+    def bad(what: str) -> DatasetError:
+        return DatasetError(f"{row_place(path, number)}: {what}")
+
+    if not isinstance(row, Mapping):
+        raise bad(f"expected an object with a text named instruction, got {type(row).__name__}")
+    text = _text(row, "instruction")
+    if not text:
+        hint = "expected AlpacaEval's layout; add it, or leave the row out"
+        raise bad(f"instruction must be a text that is not empty, got {shown(row.get('instruction'))}; {hint}")
+    if len(text) > LONGEST_ANSWER:
+        raise bad(f"instruction has {len(text)} characters, and at most {LONGEST_ANSWER} are judged; leave the row out")
+    if _half_a_pair(text):
+        raise bad(f"instruction {shown(text)} holds half a surrogate pair, which no UTF-8 spells; correct it")
+    if row.get("input"):
+        raise bad("has an input beside its instruction; write both into instruction, as one text")
+    dataset = row.get("dataset")
+    if dataset is not None and not isinstance(dataset, str):
+        raise bad(f"dataset must be a text, got {shown(dataset)}")
+    return Instruction(text, dataset or NO_DATASET)
+
+
+def _text(row: Mapping[str, Any], name: str) -> str:
+    value = row.get(name)
+    return value if isinstance(value, str) and value.strip() else ""
+
+
+def _half_a_pair(text: str) -> bool:
+    """Returns whether a text holds half a surrogate pair, as JSON can spell: no tokenizer and no server takes it."""
+    return any("\ud800" <= sign <= "\udfff" for sign in text)
