@@ -629,7 +629,7 @@ def instead():
         (("reward.checking.",), _of(LanguageSelfPlay, method="data", data=questions(), reward=_REFERENCES)),
         (("watch.probe",), _of(LanguageSelfPlay, watch=WatchConfig(probe_data=queries(8)))),
         (("data",), _of(LanguageSelfPlay, method="data", data=queries())),
-        (("adapter.",), _of(LanguageSelfPlay, adapter=AdapterConfig(rank=2))),
+        (("adapter.", "adapter_per_role"), _of(LanguageSelfPlay, adapter=AdapterConfig(rank=2))),
         (("reward.families", "watch.every", "watch.probes"), _of(LanguageSelfPlay, reward=AnswerRewardConfig())),
         (("watch.stop",), _of(LanguageSelfPlay, reward=AnswerRewardConfig(), iterations=12)),
         (("challenger.",), _of(LanguageSelfPlay, queries=8, challenger=ChallengerConfig(unsolved_queries="worst"))),

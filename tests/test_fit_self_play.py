@@ -118,6 +118,33 @@ def test_weights_that_train_as_they_are_read_are_left_by_the_first_update():
     assert {"optimizer step", "optimizer step in place"} <= set(compiled(training=training))
 
 
+def test_an_adapter_of_each_role_is_held_and_stepped_by_itself():
+    one, each = AdapterConfig(rank=4), {"adapter": AdapterConfig(rank=4), "adapter_per_role": True}
+    shared = analytic.memory(counted(adapter=one)[1]).phases
+    config, workload = counted(**each)
+    held = analytic.memory(workload).phases
+    weights = initialize(workload.model, 0)
+    trainer = self_play_run.make_trainer(config, workload.model, self_play.make_losses(config), None)
+    trained = trainer.initial_params(weights)
+    trees = (trained, trainer.initial_state(trained), trainer.policy(trained))
+    size = sum(x.nbytes for tree in trees for x in jax.tree.leaves(tree))
+    for phase in ("gradient", "playing", "saving"):
+        assert held[phase]["the Challenger's adapter"] == pytest.approx(size, abs=32)
+    assert "gradients of other losses" in shared["gradient"]
+    assert "gradients of other losses" not in held["gradient"]  # one loss at a time
+    assert "weights after the update" in held["optimizer step"]  # a stop finds both as they were
+    found = compiled(**each)
+    steps = {name: program for name, program in found.items() if name.startswith("optimizer step")}
+    assert {name: program.runs for name, program in steps.items()} == {
+        "optimizer step, solver": 1,
+        "optimizer step, challenger": 1,
+    }
+    metrics = steps["optimizer step, challenger"].trace().out_info[3]
+    assert all(name.startswith("challenger/") for name in metrics)
+    assert found["weight hand-over"].runs == 2
+    assert found["gradient, challenger"].runs == 1
+
+
 def test_a_model_of_preferences_has_the_shape_that_its_name_says():
     named = published.reward_model_of("nowhere/Skywork-Reward-V2-Llama-3.2-3B", "bfloat16", MODEL)
     assert (named.layers, named.width, named.labels, named.dtype) == (28, 3072, 1, "bfloat16")

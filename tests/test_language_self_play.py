@@ -4,24 +4,16 @@ import dataclasses
 import functools
 import json
 import shutil
-import signal
 
 import jax
 import numpy as np
 import pytest
+from self_play_runs import BASE, Counting, Killed, leaves, one_device, records, run, same, weights
 
-from dfc.config import BatchConfig, CheckpointConfig, ModelConfig, OptimizerConfig, SamplingConfig, TrainingConfig
-from dfc.config.self_play import (
-    AnswerRewardConfig,
-    ChallengerConfig,
-    LanguageSelfPlay,
-    QueryTask,
-    SelfPlayRolloutConfig,
-    SelfRewardConfig,
-)
+from dfc.config import ModelConfig, SamplingConfig
+from dfc.config.self_play import QueryTask
 from dfc.errors import ConfigError, Interrupted, TrainingError
-from dfc.models import huggingface, sharding
-from dfc.recipes import language_self_play as recipe
+from dfc.models import huggingface
 from dfc.rollout.self_play import Roles
 from dfc.rollout.workers import PolicyWeights, load_tokenizer
 from dfc.runs.run_folder import RunFolder
@@ -30,77 +22,8 @@ from dfc.self_play import self_reward
 from dfc.self_play.watch import Alarm, Watch
 from dfc.training import self_play_records, self_play_run
 
-
-@pytest.fixture(scope="module", autouse=True)
-def one_device():
-    """Of the eight that tests have: programs for all of them take long to compile."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(self_play_run, "make_mesh", lambda *_: sharding.make_mesh(1, 1, 1, devices=jax.devices()[:1]))
-        yield
-
-
-def letters_of_the_answer(queries, answers):
-    """A reward of one's own; one answer in a few cannot be scored."""
-    assert len(queries) == len(answers)
-    totals = [sum(map(ord, answer)) for answer in answers]
-    return [float("nan") if total % 7 == 3 else total % 5 for total in totals]
-
-
-BASE = LanguageSelfPlay(
-    name="test",
-    method="lsp_zero",
-    iterations=3,
-    queries=2,
-    answers=2,
-    tasks={"free": QueryTask(), "named": QueryTask("naming", "Name {thing}", 3.0)},
-    challenger=ChallengerConfig(prompt="{task} {template}", bad_queries="as_is"),
-    self_reward=SelfRewardConfig(prompt="{instruction}|{response}"),
-    reward=AnswerRewardConfig(function=f"{__file__}:letters_of_the_answer"),
-    rollout=SelfPlayRolloutConfig(
-        slots=4,
-        max_length=64,
-        max_query_length=6,
-        max_answer_length=6,
-        max_judgement_length=4,
-        decode_steps=2,
-        prefill_buckets=(64,),
-    ),
-    batch=BatchConfig(row_length=64, micro_batch_rows=4),
-    training=TrainingConfig(scan_layers=False, remat="none"),
-    optimizer=OptimizerConfig(learning_rate=1e-2),
-    checkpoint=CheckpointConfig(every=2),
-)
-
-
+__all__ = ["one_device"]
 LOOKS = {}  # of a run, by its name
-
-
-def run(config, path, stop=None):
-    # As optax wants it (see conftest.optax_promotion, which a fixture of a module cannot use).
-    with RunFolder.open(path, config, command="test") as folder, jax.numpy_dtype_promotion("standard"):
-        recipe.run(config, folder, stop or Stop())
-    return path
-
-
-def records(path, stream):
-    lines = [json.loads(line) for line in (path / f"{stream}.jsonl").read_text(encoding="utf-8").splitlines()]
-    return [{name: value for name, value in line.items() if name != "clock"} for line in lines]
-
-
-def weights(path):
-    return huggingface.load(path / "policy", dtype="float32")[1]
-
-
-def same(path, other):
-    assert records(path, "episodes") == records(other, "episodes")
-    assert records(path, "metrics") == records(other, "metrics")
-    for one, two in zip(*(list(leaves(weights(p))) for p in (path, other)), strict=True):
-        np.testing.assert_array_equal(one, two)
-
-
-def leaves(tree):
-    for value in tree.values() if isinstance(tree, dict) else [tree]:
-        yield from leaves(value) if isinstance(value, dict) else [np.asarray(value)]
 
 
 @pytest.fixture(scope="module")
@@ -130,23 +53,6 @@ def test_a_run_leaves_queries_answers_metrics_seconds_and_a_policy(whole):
     first = huggingface.load(huggingface.resolve("tiny_player"), dtype="float32")[1]
     moved = max(np.abs(a - b).max() for a, b in zip(leaves(weights(whole)), leaves(first), strict=True))
     assert 1e-4 < moved < 1
-
-
-class Killed(Exception):  # noqa: N818 - no error of ours
-    """The process is gone."""
-
-
-class Counting(Stop):
-    """Counts how often a run looks whether it is to stop, and ends it at one of these."""
-
-    def __init__(self, last=None, end=lambda: Interrupted(signal.SIGTERM)):
-        super().__init__()
-        self.looks, self.last, self.end = 0, last, end
-
-    def look(self):
-        self.looks += 1
-        if self.looks - 1 == self.last:
-            raise self.end()
 
 
 def test_a_killed_run_resumes_bit_for_bit(whole, tmp_path):

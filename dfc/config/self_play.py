@@ -185,6 +185,8 @@ class LanguageSelfPlay(TrainingRun, recipe="language_self_play"):
       rollout: how all is sampled.
       optimizer: how weights follow gradients (the paper: a rate of 3e-6, of 1e-6 for ``data``).
       adapter: low-rank adapters instead of all weights; the reference is then the model without them, not a copy.
+      adapter_per_role: Challenger and Solver have an adapter each, beside the same weights; each loss moves its role's
+        alone. Off, both roles are one policy (the paper).
       watch: what is looked at.
     """
 
@@ -206,6 +208,7 @@ class LanguageSelfPlay(TrainingRun, recipe="language_self_play"):
     rollout: SelfPlayRolloutConfig = SelfPlayRolloutConfig()
     optimizer: OptimizerConfig = OptimizerConfig(learning_rate=3e-4)
     adapter: AdapterConfig = AdapterConfig()
+    adapter_per_role: bool = False
     watch: WatchConfig = WatchConfig()
 
     @property

@@ -109,6 +109,8 @@ def _resident(s: Workload) -> Sizes:
     if s.plays and not s.one_layout:
         found |= {"trained weights at the start": _master(s)} if s.begins else {}
         found["weights for decoding"] = _decoding(s)
+    if s.role_adapters:  # as it is trained, its optimizer, and as it plays
+        found["the Challenger's adapter"] = _master(s) + 8 * _trained(s) + _decoding(s)
     if s.plays:
         found["policies of other groups"] = s.group_policies * _master(s)
         found["past policies"] = s.past_policies * _master(s)

@@ -172,8 +172,11 @@ def _trained(
     if isinstance(config, LanguageSelfPlay):
         # Log-probabilities of the reference are taken of every micro-batch, once.
         found = dataclasses.replace(found, reference=True, parts=2 if config.trains_challenger else 1, begins=False)
+        if config.adapter_per_role:  # one loss at a time
+            found = dataclasses.replace(found, parts=1, role_adapters=True)
         # Weights that are trained as they are read are the reference, too: the first update leaves them.
-        return dataclasses.replace(found, keeps=found.one_layout, others=_beside(config, played.model))
+        keeps = found.one_layout or found.role_adapters
+        return dataclasses.replace(found, keeps=keeps, others=_beside(config, played.model))
     if not isinstance(config, RlRun):
         compares = offline.reads_reference(config)
         checks = bool(config.held_out.data)

@@ -304,6 +304,28 @@ def _training(trainer: Trainer, workload: Workload, shapes: RunShapes, often: Ru
             0,
             options=options,
         )
+    yield from _steps(trainer, workload, shapes, gradient, parts, updates)
+    if workload.plays and not workload.one_layout:
+        times = 2 if workload.compares or workload.role_adapters else 1
+        holds = "trained weights", "weights for decoding", "gradients"
+        yield Program("weight hand-over", programs["policy"], (shapes.trained,), "optimizer step", holds, times)
+
+
+def _steps(
+    trainer: Trainer, workload: Workload, shapes: RunShapes, gradient: Tree, parts: Mapping[str, int], updates: int
+) -> Iterator[Program]:
+    """Yields the optimizer's programs.
+
+    Args:
+      trainer: of the run.
+      workload: its sizes.
+      shapes: of its arrays.
+      gradient: what a gradient's program is given.
+      parts: micro-batches of each loss, by its name; empty: of one without a name.
+      updates: of an iteration.
+    """
+    programs = trainer.programs
+    capacity = math.prod(shapes.batch.tokens.shape) if workload.devices == 1 else None
     places = trainer.shardings(stacked=workload.training.scan_layers)
 
     def total(part: str, count: int) -> Tree:
@@ -314,25 +336,27 @@ def _training(trainer: Trainer, workload: Workload, shapes: RunShapes, often: Ru
 
     kind, given = "apply", ("trained weights", "optimizer", "gradients", "gradients of other losses")
     apply: tuple[Tree, ...] = (shapes.trained, shapes.state)
+    made = "weights after the update", "optimizer after the update", "updates"
+    phase = "optimizer step"
+    if workload.role_adapters:  # a step of each, which leaves what it starts from
+        for part, count in parts.items():
+            own = {part: total(part, count)}, {part: _shape((), jnp.float32)}
+            yield Program(f"{phase}, {part}", programs["apply_parts"], apply + own, phase, (*given, *made), 1)
+        return
     if parts:
         kind = "apply_parts"
         totals = {part: total(part, count) for part, count in parts.items()}
         apply += (totals, {part: _shape((), jnp.float32) for part in parts})
     else:
         apply += (total("", workload.micro_batches),)
-    made = "weights after the update", "optimizer after the update", "updates"
     # Whatever the rule, a stage's first update keeps what it starts from: the most that any update holds.
     first = 1 if workload.compares else 0  # of the updates of any other iteration
-    phase = "optimizer step"
     if workload.keeps:
         yield Program(phase, programs[kind], apply, phase, (*given, *made), first)
     if updates > first:
         # Of several updates the later ones lie beside what the first started from, as large as what it made.
         holds, rest = given if updates > 1 else (*given, *made), updates - first
         yield Program(f"{phase} in place", programs[f"{kind}_in_place"], apply, phase, holds, rest, donated=apply[:2])
-    if workload.plays and not workload.one_layout:
-        holds, times = ("trained weights", "weights for decoding", "gradients"), 2 if workload.compares else 1
-        yield Program("weight hand-over", programs["policy"], (shapes.trained,), phase, holds, times)
 
 
 def _moving(workload: Workload, weights: EngineWeights, mesh: Mesh, often: Runs) -> tuple[Program, EngineWeights]:

@@ -70,6 +70,7 @@ class Workload:
       group_policies: finished policies of other groups that wait to be fused.
       past_policies: opponents from the past.
       judges: whether the model before training replies, too.
+      role_adapters: whether a second role has an adapter of its own, trained after the first's; both play.
       compares: whether old weights and optimizer are kept until the new ones have proved better in play.
       conversations: of a game, in the cache: two where a model may play either seat, one for each simulator it plays.
       apart: whether hosts play games of their own: several hosts, and tensor devices share one.
@@ -100,6 +101,7 @@ class Workload:
     group_policies: int = 0
     past_policies: int = 0
     judges: bool = False
+    role_adapters: bool = False
     compares: bool = False
     conversations: int = 1
     apart: bool = False

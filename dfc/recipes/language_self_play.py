@@ -138,6 +138,7 @@ def _queries(play: Play, iteration: int, memory: hygiene.Memory) -> Queries:
         1,
         seed=lambda query, _: derive_seed("query", config.seed, iteration, query),
         longest=config.rollout.max_query_length,
+        queries=True,
     )
     replies = [reply for (reply,) in written]
     texts = [reply.text for reply in replies]
@@ -235,7 +236,8 @@ def _iterate(play: Play, state: State) -> IterationRecord:
     """Runs one iteration of Algorithm 1; the state is changed at its end only."""
     config, clock = play.config, PhaseClock()
     memory = hygiene.Memory(state.memory.state())
-    play.roles.seat(play.policy(state.params), PolicyWeights(play.judge) if config.judges else None)
+    reference = PolicyWeights(play.judge) if config.judges else None
+    play.roles.seat(play.policy(state.params), reference, play.challenger(state.params))
     try:
         found = _sample(play, state, memory, clock)
     finally:
@@ -257,7 +259,8 @@ def _iterate(play: Play, state: State) -> IterationRecord:
     clock.done("reference")
     metrics = {"updates": float(bool(parts))}
     if parts:
-        made = play.trainer.update(
+        state.params, state.optimizer, made = learning.step(
+            play.trainer,
             state.params,
             state.optimizer,
             parts,
@@ -265,8 +268,7 @@ def _iterate(play: Play, state: State) -> IterationRecord:
             donate=state.params is not play.initial_params,  # trained as they are, these are the reference, too
             look=play.stop.look,
         )
-        state.params, state.optimizer = made.params, made.optimizer_state
-        metrics |= {"loss": made.loss, "gradient_norm": made.gradient_norm, **made.metrics, **made.gap}
+        metrics |= made
     clock.done("update")
     state.memory, state.iteration = memory, state.iteration + 1
     return iteration_record(play, state, metrics | figures(play, state, found), found, clock)

@@ -12,7 +12,8 @@ from dfc.rollout.samples import samples
 from dfc.rollout.workers import PolicyWeights
 from dfc.samples import Sample
 
-REFERENCE = "reference"  # the engine's name for the policy that judges
+# The engine's names for the policy that judges, and for a Challenger with weights of its own.
+REFERENCE, CHALLENGER = "reference", "challenger"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,23 +46,32 @@ class Roles:
     stops: frozenset[int]
     look: Callable[[], None] = lambda: None
     asked: dict[str, list[Sequence[int]]] = dataclasses.field(default_factory=dict)
+    challenger: str = "policy"  # the engine's name for what writes queries
     _read: int = 0  # prompt tokens of the iterations before
 
-    def seat(self, policy: PolicyWeights, reference: PolicyWeights | None) -> None:
+    def seat(
+        self, policy: PolicyWeights, reference: PolicyWeights | None, challenger: PolicyWeights | None = None
+    ) -> None:
         """Takes over the weights of an iteration.
 
         Args:
-          policy: what writes queries and answers.
+          policy: what writes answers, and queries.
           reference: what judges; None where nobody does.
+          challenger: what writes queries, where that is another policy.
         """
         self.asked, self._read = {}, self.engine.counts.prompt_tokens
-        self.engine.set_params(policy.params, self.engine.version() + 1, policy.adapters)
+        version = self.engine.version() + 1
+        self.engine.set_params(policy.params, version, policy.adapters)
+        self.challenger = "policy" if challenger is None else CHALLENGER
+        if challenger is not None:
+            self.engine.set_params(challenger.params, version, challenger.adapters, policy=CHALLENGER)
         if reference is not None:
             self.engine.set_params(reference.params, 0, reference.adapters, policy=REFERENCE)
 
     def leave(self, initial_params: Params) -> None:
         """Lets go of the policy: what the trainer makes of it next would lie beside it."""
-        self.engine.set_params(initial_params, self.engine.version())
+        for policy in dict.fromkeys(("policy", self.challenger)):
+            self.engine.set_params(initial_params, self.engine.version(), policy=policy)
         self.engine.forget_copies()
 
     def prompt_tokens(self) -> dict[str, float]:
@@ -91,6 +101,7 @@ class Roles:
         *,
         seed: Callable[[int, int], int],
         longest: int,
+        queries: bool = False,
         judge: SamplingConfig | None = None,
     ) -> list[list[Reply]]:
         """Returns n replies to every prompt; equal prompts that follow each other are read once.
@@ -100,11 +111,12 @@ class Roles:
           n: replies to each.
           seed: of (prompt, reply).
           longest: tokens of a reply.
+          queries: whether the Challenger is asked; else it is the Solver.
           judge: how the reference samples, if it is asked and not the policy.
         """
         if not prompts:
             return []
-        who = "policy" if judge is None else REFERENCE
+        who = REFERENCE if judge is not None else self.challenger if queries else "policy"
         self.asked.setdefault(who, []).extend(prompts)
         found = samples(
             self.engine,

@@ -1,6 +1,8 @@
 """The update of Language Self-Play: both losses, what each is the mean over, the reference's log-probabilities."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -15,6 +17,7 @@ from dfc.training.trainer import Trainer
 from dfc.training.update_parts import LossFunction, Part
 
 SOLVER, CHALLENGER = "solver", "challenger"
+ROLES = (SOLVER, CHALLENGER)
 
 
 def make_losses(config: LanguageSelfPlay) -> dict[str, LossFunction]:
@@ -87,6 +90,49 @@ def with_reference(
         jax.block_until_ready(logprobs)  # type: ignore[no-untyped-call]  # jax leaves it untyped
         found.append(Part(part.name, part.micro_batches, part.coefficient, logprobs))
     return found
+
+
+def step(
+    trainer: Trainer,
+    params: Params,
+    optimizer: Any,  # noqa: ANN401 - any tree of arrays
+    given: Sequence[Part],
+    *,
+    base_params: Params | None,
+    donate: bool,
+    look: Callable[[], None],
+) -> tuple[Params, Any, dict[str, float]]:
+    """Returns what is trained and the optimizer's state after one step for both losses, and the figures of it.
+
+    Args:
+      trainer: of the run.
+      params: the trained tree, or one of each role, by its name.
+      optimizer: its state, or each one's.
+      given: the parts, one or more.
+      base_params: beside adapters, as for `Trainer.update`.
+      donate: whether the memory of `params` and `optimizer` may be reused; adapters of roles leave theirs as it is, so
+        that a stop between the two finds both as they were.
+      look: as for `Trainer.update`.
+    """
+    if not has_roles(params):
+        made = trainer.update(params, optimizer, given, base_params=base_params, donate=donate, look=look)
+        figures = {"loss": made.loss, "gradient_norm": made.gradient_norm, **made.metrics, **made.gap}
+        return made.params, made.optimizer_state, figures
+    params, optimizer, metrics = dict(params), dict(optimizer), {"loss": 0.0, "gradient_norm": 0.0}
+    for part in given:
+        role = part.name
+        made = trainer.update(params[role], optimizer[role], [part], base_params=base_params, look=look)
+        params[role], optimizer[role] = made.params, made.optimizer_state
+        own = {"gradient_norm": made.gradient_norm, **made.gap}
+        metrics |= made.metrics | {f"{role}/{name}": value for name, value in own.items()}
+        metrics["loss"] += made.loss
+        metrics["gradient_norm"] = math.hypot(metrics["gradient_norm"], made.gradient_norm)
+    return params, optimizer, metrics
+
+
+def has_roles(params: Params) -> bool:
+    """Returns whether what is trained is a tree of each role, and not one for both."""
+    return isinstance(params, Mapping) and SOLVER in params
 
 
 def entropy(samples: Sequence[Sample]) -> float:

@@ -25,6 +25,7 @@ from dfc.runs.stop_signals import Stop
 from dfc.self_play import hygiene, watch
 from dfc.training import export
 from dfc.training.optimizer import make_optimizer
+from dfc.training.self_play import CHALLENGER, ROLES, SOLVER, has_roles
 from dfc.training.trainer import Trainer, gone
 from dfc.training.update_parts import LossFunction
 
@@ -34,7 +35,8 @@ class State:
     """What a checkpoint holds.
 
     Attributes:
-      iteration: done so far. params: the trained tree. optimizer: its state.
+      iteration: done so far. params: the trained tree, or with an adapter for each role theirs by the roles' names.
+      optimizer: its state, or theirs.
       memory: of queries. watch: what alarms compare with.
       judged: answers the judge was asked about in the whole run, and `marked`, those with a mark.
       ended: whether an alarm has ended the run (`watch.stop`).
@@ -142,9 +144,13 @@ class Play:
         """What is trained instead of all weights, if it is."""
         return lora_config(self.config.adapter)
 
+    def challenger(self, trained: Params) -> PolicyWeights | None:
+        """Returns what writes queries, from what is trained; None where it is what answers."""
+        return self.policy(trained[CHALLENGER]) if has_roles(trained) else None
+
     def policy(self, trained: Params) -> PolicyWeights:
-        """Returns what writes and answers, from what is trained."""
-        played = self.trainer.policy(trained)
+        """Returns what answers, from what is trained, and where roles share it what writes queries."""
+        played = self.trainer.policy(_of_solver(trained))
         if self.lora is None:
             return PolicyWeights(played)
         return PolicyWeights(self.initial_params, Adapters(played, self.lora.scale))
@@ -171,13 +177,16 @@ class Play:
         def like(_: Any) -> dict[str, Any]:  # noqa: ANN401 - any tree of arrays
             first = begin()
             shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), first)  # type: ignore[no-untyped-call]  # jax leaves it untyped
-            return {"params": shapes, "optimizer": self.trainer.abstract_state(first)}
+            found = {"params": shapes, "optimizer": self.trainer.abstract_state(first)}
+            return {name: dict.fromkeys(ROLES, tree) for name, tree in found.items()} if self._has_roles else found
 
         restored = self.checkpointer.restore(like)
         if restored is None:
             self.folder.rewind(dict.fromkeys(self.folder.positions(), 0))
-            first = begin()
-            return State(0, first, self.trainer.initial_state(first), hygiene.Memory(), watch.Watch())
+            first: Any = {role: begin() for role in ROLES} if self._has_roles else begin()
+            state = self.trainer.initial_state
+            optimizer = {role: state(own) for role, own in first.items()} if self._has_roles else state(first)
+            return State(0, first, optimizer, hygiene.Memory(), watch.Watch())
         known = restored.progress
         self.folder.rewind(known["positions"])
         self.saved = restored.step
@@ -193,12 +202,23 @@ class Play:
             known.get("ended", False),
         )
 
+    @property
+    def _has_roles(self) -> bool:
+        """Whether each role trains a tree of its own."""
+        return self.config.adapter_per_role
+
     def save_policy(self, trained: Params, path: Path, adapter: Path) -> None:
-        """Writes a policy, and its adapters if these are what is trained."""
+        """Writes a policy, and its adapters if these are what is trained; of roles with adapters the Solver's.
+
+        The Challenger's lie beside it, in folders whose names begin with ``challenger_``.
+        """
+        if has_roles(trained):
+            beside = (path.with_name(f"challenger_{path.name}"), adapter.with_name(f"challenger_{adapter.name}"))
+            self.save_policy(trained[CHALLENGER], *beside)
         export.save_policy(
             path,
             adapter,
-            self.trainer.policy(trained),
+            self.trainer.policy(_of_solver(trained)),
             model=self.trainer.config,
             lora=self.lora,
             source=self.source,
@@ -221,6 +241,10 @@ class Play:
             return export.diverged(why, rate)
         self.save_policy(state.params, self.folder.last_good, self.folder.path / "last_good_adapter")
         return export.diverged(why, rate, self.folder.last_good, state.iteration)
+
+
+def _of_solver(trained: Params) -> Params:
+    return trained[SOLVER] if has_roles(trained) else trained
 
 
 def _reference(config: LanguageSelfPlay, mesh: Mesh) -> Params:

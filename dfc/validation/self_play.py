@@ -31,6 +31,10 @@ def problems(config: LanguageSelfPlay) -> list[str]:
         found.append(f"data={config.data!r}: {what}")
     if config.adapter.base != "full" and config.adapter.rank == 0:
         found.append("adapter.base='nf4': quantized weights are not trained themselves; set adapter.rank above 0")
+    if config.adapter_per_role and config.adapter.rank == 0:
+        found.append("adapter_per_role=True: needs adapters; set adapter.rank above 0, or leave it out")
+    if config.adapter_per_role and config.method == "data":
+        found.append("adapter_per_role=True: with method='data' nobody plays the Challenger; leave it out")
     return found + _reward_problems(config)
 
 

@@ -1,0 +1,212 @@
+"""An adapter for each role: both play from one engine, each loss moves its own, and both survive a stop."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import optax
+import pytest
+from self_play_runs import BASE, Counting, Killed, leaves, one_device, records, run, same, weights
+from test_self_play_update import ANSWERS, MARKS, MASK, QUERIES, REWARDS, RUN
+from test_update_parts import ALPHA, CONFIG, RATE
+from test_update_parts import weights as random_weights
+
+from dfc import validation
+from dfc.config import AdapterConfig
+from dfc.config.self_play import ChallengerConfig
+from dfc.errors import Interrupted
+from dfc.models import huggingface
+from dfc.models.lora import ALL_LINEAR, LoraConfig
+from dfc.self_play.roles import earned
+from dfc.training import self_play as learning
+from dfc.training.trainer import Trainer
+
+__all__ = ["one_device"]
+
+ROLES = dataclasses.replace(BASE, adapter=AdapterConfig(rank=2), adapter_per_role=True)
+LOOKS = {}  # of a run, by its name
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    stop = Counting()
+    path = run(ROLES, tmp_path_factory.mktemp("whole") / "run", stop)
+    LOOKS["whole"] = stop.looks
+    return path
+
+
+def base():
+    return huggingface.load(huggingface.resolve("tiny_player"), dtype="float32")[1]
+
+
+def distance(one, two):
+    return max(np.abs(a - b).max() for a, b in zip(leaves(one), leaves(two), strict=True))
+
+
+# ---- a run -----------------------------------------------------------------------------------------------------------
+
+
+def test_both_policies_are_written_and_each_has_moved(whole):
+    solver, challenger = weights(whole), weights(whole, "challenger_policy")
+    assert distance(solver, base()) > 1e-4
+    assert distance(challenger, base()) > 1e-4
+    assert distance(solver, challenger) > 1e-4
+    for folder in ("adapter", "challenger_adapter"):
+        assert json.loads((whole / folder / "adapter_config.json").read_text(encoding="utf-8"))["r"] == 2
+
+
+def test_each_role_samples_from_its_own_adapter(whole):
+    """What the engine says of a sampled token is what the trainer computes of it with the role's adapter."""
+    for line in records(whole, "metrics"):
+        for role in ("solver", "challenger"):
+            assert line["metrics"][f"{role}/sampler_gap/max"] < 1e-3
+    # Before the first step no adapter does anything, so both policies are the reference; then they leave it.
+    first, *_, last = (line["metrics"] for line in records(whole, "metrics"))
+    for role in ("solver", "challenger"):
+        assert abs(first[f"{role}/log_ratio"]) < 1e-6
+        assert abs(last[f"{role}/log_ratio"]) > 1e-5
+
+
+def test_the_first_iteration_is_that_of_shared_weights_and_the_others_are_not(whole, tmp_path):
+    shared = run(dataclasses.replace(ROLES, adapter_per_role=False), tmp_path / "shared")
+    own, other = (
+        [[r["replies"] for r in records(path, "episodes") if r["iteration"] == n] for n in (1, 2, 3)]
+        for path in (whole, shared)
+    )
+    assert own[0] == other[0]
+    assert own[1:] != other[1:]
+    losses = [records(path, "metrics")[0]["metrics"]["loss"] for path in (whole, shared)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+@pytest.mark.parametrize("changes", [{"method": "untrained_challenger"}, {"challenger": 0.0}])
+def test_a_challenger_that_does_not_learn_stays_the_model_it_was(tmp_path, changes):
+    if "challenger" in changes:
+        changes = {"challenger": dataclasses.replace(BASE.challenger, coefficient=changes["challenger"])}
+    path = run(dataclasses.replace(ROLES, **changes), tmp_path / "run")
+    assert distance(weights(path, "challenger_policy"), base()) == 0
+    assert distance(weights(path), base()) > 1e-4
+
+
+def test_a_killed_run_resumes_bit_for_bit(whole, tmp_path):
+    path, looks = tmp_path / "run", LOOKS["whole"]
+    with pytest.raises(Killed):
+        run(ROLES, path, Counting(looks // 2, Killed))
+    with pytest.raises(Interrupted):
+        run(ROLES, path, Counting(looks // 2))
+    run(ROLES, path)
+    same(whole, path)
+    for one, two in zip(*(leaves(weights(p, "challenger_policy")) for p in (path, whole)), strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_a_stop_between_the_two_steps_saves_what_was_before_both(whole, tmp_path, monkeypatch):
+    """The step of the second role is interrupted in the second iteration; nothing of the first role's is kept."""
+    update, steps = Trainer.update, []
+
+    def interrupted(self, params, state, parts, *given, **more):
+        steps.append(parts[0].name)
+        if len(steps) == 4:
+            raise Interrupted(15)
+        return update(self, params, state, parts, *given, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "update", interrupted)
+        with pytest.raises(Interrupted):
+            run(ROLES, tmp_path / "run")
+    assert steps == ["solver", "challenger"] * 2
+    assert max(int(p.name.removeprefix("step_")) for p in (tmp_path / "run" / "checkpoints").glob("step_*")) == 1
+    same(whole, run(ROLES, tmp_path / "run"))
+
+
+# ---- a step ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def parted():
+    """A trainer of adapters, the two parts of an iteration, and adapters that do something."""
+    params = random_weights(0)
+    trainer = Trainer(
+        CONFIG, learning.make_losses(RUN), optax.sgd(RATE), lora=LoraConfig(rank=2, alpha=2.0, targets=ALL_LINEAR)
+    )
+    worth = earned(REWARDS, MARKS, MASK, np.zeros(3, bool), weight=0.5)
+    given = learning.parts(RUN, ANSWERS, QUERIES, worth)
+    frozen = trainer.frozen_params(params)
+    given = learning.with_reference(trainer, frozen, given, lambda: None)
+    rng = np.random.default_rng(5)
+    moved = {
+        role: jax.tree.map(
+            lambda x: x + 0.1 * rng.normal(size=x.shape).astype(np.float32), trainer.initial_params(params)
+        )
+        for role in learning.ROLES
+    }
+    return trainer, given, frozen, moved
+
+
+def stepped(trainer, given, frozen, params):
+    state = (
+        {role: trainer.initial_state(own) for role, own in params.items()}
+        if learning.has_roles(params)
+        else trainer.initial_state(params)
+    )
+    return learning.step(trainer, params, state, given, base_params=frozen, donate=False, look=lambda: None)
+
+
+def change(after, before):
+    return [np.asarray(a) - np.asarray(b) for a, b in zip(jax.tree.leaves(after), jax.tree.leaves(before), strict=True)]
+
+
+def close(one, two):
+    for a, b in zip(one, two, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.usefixtures("optax_promotion")
+def test_the_gradient_of_each_role_is_that_of_an_update_of_its_own(parted):
+    trainer, given, frozen, moved = parted
+    together, _, metrics = stepped(trainer, given, frozen, moved)
+    norms = []
+    for part in given:
+        alone, _, own = stepped(trainer, [part], frozen, moved[part.name])
+        assert max(np.abs(x).max() for x in change(alone, moved[part.name])) > 1e-5
+        close(change(together[part.name], moved[part.name]), change(alone, moved[part.name]))
+        norms.append(own["gradient_norm"])
+        assert metrics[f"{part.name}/gradient_norm"] == pytest.approx(own["gradient_norm"], rel=1e-5)
+    assert metrics["gradient_norm"] == pytest.approx(np.hypot(*norms), rel=1e-5)
+    solver, challenger = metrics["solver/loss"], metrics["challenger/loss"]
+    assert metrics["loss"] == pytest.approx(solver + ALPHA * challenger, rel=1e-5)
+
+
+@pytest.mark.usefixtures("optax_promotion")
+def test_from_equal_adapters_both_steps_add_up_to_that_of_shared_weights(parted):
+    trainer, given, frozen, moved = parted
+    same_ = moved["solver"]
+    together, _, _ = stepped(trainer, given, frozen, dict.fromkeys(learning.ROLES, same_))
+    shared, _, _ = stepped(trainer, given, frozen, same_)
+    total = [a + b for a, b in zip(*(change(together[role], same_) for role in learning.ROLES), strict=True)]
+    close(total, change(shared, same_))
+
+
+@pytest.mark.usefixtures("optax_promotion")
+def test_a_role_without_a_part_keeps_its_adapter(parted):
+    trainer, (solver, _), frozen, moved = parted
+    after, _, metrics = stepped(trainer, [solver], frozen, moved)
+    assert after["challenger"] is moved["challenger"]
+    assert not any(name.startswith("challenger") for name in metrics)
+
+
+# ---- what is refused -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"adapter": AdapterConfig()}, "adapter_per_role=True: needs adapters; set adapter.rank above 0"),
+        ({"method": "data", "data": "f.txt", "tasks": {}}, "with method='data' nobody plays the Challenger"),
+    ],
+)
+def test_roles_without_adapters_or_without_a_challenger_are_refused(changes, said):
+    (found,) = validation.problems(dataclasses.replace(ROLES, **changes))
+    assert said in found
+    assert validation.problems(dataclasses.replace(ROLES, challenger=ChallengerConfig())) == []
