@@ -9,10 +9,9 @@ Command: python -m dfc.launch --config=configs/playpen_tiny.py
 Hardware: a CPU core and 2 GB of free memory.
 Time: on one busy core collecting 1.5 minutes, SFT 2.5, DPO 3.5 and 1, GRPO 4.5 and 1.5, the evaluation 4; with loading
   and compiling 24.
-Score: clemscore, one seed (docs/results/playpen.md): in domain base 4.3, SFT 3.8, GRPO 5.6; out of domain 14.9, 20.1,
-  15.7.
-Variant: --config.stages=grpo trains with GRPO only; --config.build_dialogues.asides=single trains on each question put
-  aside as games ask it (merged rows, the paper's, cost all of privateshared).
+Score: docs/results/playpen.md.
+Variant: --config.stages=grpo trains with GRPO only; --config.build_dialogues.asides=merged makes the paper's rows of
+  what is asked aside, which cost all of privateshared where they were tried.
 """
 
 from dfc.config import (
@@ -56,7 +55,7 @@ def get_config() -> Playpen:
             samples=2,
             sampling=SamplingConfig(temperature=0.75),
         ),
-        build_dialogues=DialogueChoiceConfig(max_characters=4000, held_out=0.1),
+        build_dialogues=DialogueChoiceConfig(asides="single", max_characters=4000, held_out=0.1),
         sft=AdaptedSftConfig(
             batch_size=16,
             max_updates=120,
