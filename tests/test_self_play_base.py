@@ -5,11 +5,14 @@ import dataclasses
 import itertools
 import json
 
+import jax
 import pytest
 
 from dfc import validation
-from dfc.config import BatchShape, SelfPlayBase
+from dfc.checkpoint import Checkpointer
+from dfc.config import BatchShape, CheckpointConfig, SelfPlayBase
 from dfc.configs import lsp_base, lsp_study
+from dfc.models import huggingface
 from dfc.models.chat import ChatTokenizer
 from dfc.recipes import self_play_base as recipe
 from dfc.rollout.family_answers import Answered, answer, by_family
@@ -135,6 +138,105 @@ def test_one_is_made_evaluated_and_made_again(tmp_path, capsys):
         recipe.run(config, folder, Stop())
     assert "the aim is missed" in capsys.readouterr().out
     assert len((tmp_path / "base" / "evaluations.jsonl").read_text().splitlines()) == 2
+
+
+SMALL = SelfPlayBase(
+    steps=2, transcripts_per_step=4, width=32, layers=1, feed_forward=32, vocabulary=512, attempts=2,
+    batch=BatchShape(row_length=64, micro_batch_rows=2), evaluation_queries=8, evaluation_answers=2,
+    families=("add_digits", "count_letter"), checkpoint=CheckpointConfig(every=1, keep=2),
+)  # fmt: skip
+
+
+class Killed(Exception):  # noqa: N818 - no error of ours
+    """The process is gone."""
+
+
+def made(path):
+    with RunFolder.open(path, SMALL, command="") as folder:
+        recipe.run(SMALL, folder, Stop())
+    return path
+
+
+def left(path):
+    """What a run leaves, without its clocks."""
+    metrics = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    files = [(path / name).read_text() for name in ("evaluation.json", "evaluations.jsonl")]
+    weights = (path / "policy" / "model.safetensors").read_bytes()
+    return [{n: v for n, v in line.items() if n != "clock"} for line in metrics], files, weights
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    with jax.numpy_dtype_promotion("standard"):  # as optax wants it
+        return made(tmp_path_factory.mktemp("whole") / "run")
+
+
+def before(function):
+    """Dies in the place of a call."""
+
+    def dies(*_, **__):
+        raise Killed
+
+    del function
+    return dies
+
+
+def after(function):
+    """Dies once a call has done its work."""
+
+    def dies(*given, **more):
+        function(*given, **more)
+        raise Killed
+
+    return dies
+
+
+# Where a process dies, on which call of it.
+KILLS = {
+    "between two updates": (Checkpointer, "save", after, 1),
+    "with the policy half written": (huggingface, "save", before, 1),
+    "before the evaluation": (recipe, "evaluate", before, 1),
+    "before the row": (recipe, "write_json", before, 1),
+    "behind the row": (recipe, "write_json", after, 1),
+    "in the second attempt, before its first checkpoint": (Checkpointer, "save", before, 3),
+    "in the second attempt": (Checkpointer, "save", after, 4),
+    "behind the last row": (recipe, "write_json", after, 2),
+    "before the end": (RunFolder, "append", before, 3),
+    "with evaluations on record, and no end": (RunFolder, "finish", before, 1),
+}
+
+
+@pytest.mark.usefixtures("optax_promotion")
+@pytest.mark.parametrize("kill", KILLS)
+def test_a_kill_anywhere_leaves_what_a_whole_run_leaves(whole, tmp_path, monkeypatch, kill):
+    place, name, how, number = KILLS[kill]
+    function, calls = getattr(place, name), itertools.count(1)
+    dies = how(function)
+
+    def counted(*given, **more):
+        return (dies if next(calls) == number else function)(*given, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(place, name, counted)
+        with pytest.raises(Killed):
+            made(tmp_path / "run")
+    assert left(made(tmp_path / "run")) == left(whole)
+    assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+@pytest.mark.usefixtures("optax_promotion")
+def test_checkpoints_of_an_attempt_that_is_over_are_read_by_nobody(whole, tmp_path, monkeypatch):
+    """A kill in the middle of deleting them leaves half a folder behind, and the next attempt begins anew."""
+    path = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(recipe, "write_json", after(recipe.write_json))
+        with pytest.raises(Killed):
+            made(path)
+    (old,) = (path / "checkpoints").iterdir()
+    assert old.name == "attempt_1"
+    for file in old.glob("step_*/manifest.json"):
+        file.unlink()
+    assert left(made(path)) == left(whole)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,9 @@ share of live queries at least `live_aim`. If not, the next attempt begins anew,
 is too low or has too few live queries, there are half as many updates more. After `attempts` models the last one is
 kept, and what it misses is said.
 
-Resume order: an attempt that is evaluated is on record; the one at work resumes at its newest checkpoint.
+Resume order: 1. attempts that are evaluated are on record, in evaluation.json; 2. checkpoints of all attempts but the
+one at work are deleted; 3. that one resumes at its newest checkpoint, or begins anew; metrics.jsonl holds its updates
+alone; 4. at the end evaluations.jsonl is written from the record.
 """
 
 import dataclasses
@@ -63,29 +65,40 @@ def run(config: SelfPlayBase, folder: RunFolder, stop: Stop) -> None:
         skills, steps = next_attempt(config, row)
     while not rows or (len(rows) < config.attempts and missed(config, rows[-1])):
         number = len(rows)
+        checkpoints = folder.checkpoints / f"attempt_{number + 1}"
+        _delete_others(checkpoints)
         print(f"attempt {number + 1}: {steps} updates, skill at the lowest difficulty {skills}", flush=True)  # noqa: T201 - progress
         try:
-            _train(dataclasses.replace(config, steps=steps, seed=config.seed + number), skills, folder, stop)
+            attempt = dataclasses.replace(config, steps=steps, seed=config.seed + number)
+            _train(attempt, skills, folder, stop, checkpoints)
         except DivergenceError as error:
             raise export.diverged(str(error), config.optimizer.learning_rate) from None
         row = {"attempt": number + 1, "steps": steps, "skills": skills, **evaluate(config, folder.policy, stop)}
-        if folder.checkpoints.exists():
-            shutil.rmtree(folder.checkpoints)  # of this attempt; the next one begins anew
         rows.append(row)
-        write_json(evaluation, rows)
+        write_json(evaluation, rows)  # before its checkpoints go: without either it would be made again
         for line in lines(config, row):
             print(line, flush=True)  # noqa: T201 - the result a person waits for
         skills, steps = next_attempt(config, row)
     if said := missed(config, rows[-1]):
         print(f"warning: the aim is missed: {'; '.join(said)}", flush=True)  # noqa: T201 - same
+    if folder.checkpoints.exists():
+        shutil.rmtree(folder.checkpoints)
+    folder.rewind(folder.sizes() | {"evaluations": 0})  # a start that was killed here may have written them
     folder.append("evaluations", rows)
     folder.finish()
+
+
+def _delete_others(checkpoints: Path) -> None:
+    """Deletes the checkpoints of all attempts but the one whose folder is given."""
+    for other in checkpoints.parent.glob("*"):
+        if other != checkpoints:
+            shutil.rmtree(other)
 
 
 # ---- one model -------------------------------------------------------------------------------------------------------
 
 
-def _train(config: SelfPlayBase, skills: Mapping[str, float], folder: RunFolder, stop: Stop) -> None:
+def _train(config: SelfPlayBase, skills: Mapping[str, float], folder: RunFolder, stop: Stop, checkpoints: Path) -> None:
     """Makes the tokenizer and a model."""
     built = folder.path / "tokenizer"
     build_tokenizer.build(wordings(config.challenger_prompt, config.judge_prompt), built, size=config.vocabulary)
@@ -102,7 +115,8 @@ def _train(config: SelfPlayBase, skills: Mapping[str, float], folder: RunFolder,
         return packer.pack([made.make(step * count + i, _ROLES[role]) for i, role in enumerate(roles)], length, rows)
 
     update = make_update(model, optimizer, config.training.max_update)
-    params = imitate(config, folder, stop, batches, update, params, optimizer.init(params))
+    state = optimizer.init(params)
+    params = imitate(config, folder, stop, batches, update, params, state, checkpoints=checkpoints)
     huggingface.save(folder.policy, model, params, copy_from=built)
     shutil.rmtree(built)
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -37,6 +38,8 @@ def imitate(
     update: Callable[..., tuple[Params, Any, float]],
     params: Params,
     state: Any,  # noqa: ANN401 - the optimizer's, any tree of arrays
+    *,
+    checkpoints: Path | None = None,
 ) -> Params:
     """Returns the weights after all updates; resumes from the newest checkpoint.
 
@@ -48,13 +51,14 @@ def imitate(
       update: (weights, optimizer state, micro-batches, bounds of `dfc.training.divergence`) -> weights, state, loss.
       params: before the first update.
       state: the optimizer's, before the first update.
+      checkpoints: where they lie; None: in the run's folder of that name.
 
     Raises:
       Interrupted: it was stopped; everything done is saved.
       DivergenceError: an update must not be kept.
     """
     bounds = divergence.bounds(np.asarray(divergence.largest(params)), config.training.max_growth)
-    checkpointer = Checkpointer(folder.checkpoints, keep=config.checkpoint.keep)
+    checkpointer = Checkpointer(checkpoints or folder.checkpoints, keep=config.checkpoint.keep)
     restored = checkpointer.restore(like={"params": params, "optimizer": state})
     first = 0
     if restored is not None:

@@ -1,0 +1,114 @@
+"""Self-play with a judge, killed in each of its phases: marks, how many there were, and replies are all resumed."""
+
+import dataclasses
+import json
+
+import pytest
+from self_play_runs import BASE, Counting, Killed, one_device, records, run, same
+
+from dfc.errors import Interrupted
+from dfc.recipes import language_self_play as recipe
+from dfc.self_play import self_reward
+from dfc.training import self_play as learning
+from dfc.training import self_play_run
+
+__all__ = ["one_device"]
+
+LSP = dataclasses.replace(BASE, method="lsp", checkpoint=dataclasses.replace(BASE.checkpoint, every=1))
+READ = self_reward.read_marks
+
+
+@pytest.fixture(scope="module", autouse=True)
+def readable():
+    """A random model spells no marks, so they are read off any reply; one in a few has none, and is asked for again."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(self_reward, "read_marks", lambda reply: sum(map(ord, reply)) % 8 if len(reply) % 3 else None)
+        yield
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    stop = Counting()
+    path = run(LSP, tmp_path_factory.mktemp("whole") / "run", stop)
+    return path, stop.looks
+
+
+def progress(path):
+    """What the newest checkpoint says of the run, but for the sizes of files, in which clocks stand."""
+    newest = max((path / "checkpoints").glob("step_*"))
+    found = json.loads((newest / "state.json").read_text(encoding="utf-8"))["progress"]
+    return {name: value for name, value in found.items() if name != "positions"}
+
+
+def test_marks_are_given_asked_for_again_and_missing_in_the_run_that_is_killed(whole):
+    path, _ = whole
+    judged = [record for record in records(path, "episodes") if any(record["judge"])]
+    assert any(any(record["marks"]) for record in judged)
+    assert any(len(replies) > 1 for record in judged for replies in record["judge"])
+    assert 0 < progress(path)["marked"] < progress(path)["judged"]
+
+
+class Dies:
+    """Stands in for a function: dies before or after the call of this number."""
+
+    def __init__(self, function, call, *, after):
+        self.function, self.left, self.after = function, call, after
+
+    def __call__(self, *given, **more):
+        self.left -= 1
+        if self.left == 0 and not self.after:
+            raise Killed
+        found = self.function(*given, **more)
+        if self.left == 0:
+            raise Killed
+        return found
+
+
+# Where, on which call, and whether the call is still made.
+KILLS = {
+    "before the marks of the second iteration": (self_reward, "judge", 2, False),
+    "with all marks given": (self_reward, "judge", 2, True),
+    "with records written and no step taken": (learning, "step", 2, False),
+    "behind the step": (learning, "step", 2, True),
+    "behind the metrics": (recipe, "iteration_record", 3, True),
+    "with the policy not yet written": (self_play_run.export, "save_policy", 1, False),
+}
+
+
+@pytest.mark.parametrize("kill", KILLS)
+def test_a_kill_in_any_phase_resumes_bit_for_bit(whole, tmp_path, kill):
+    place, name, call, after = KILLS[kill]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(place, name, Dies(getattr(place, name), call, after=after))
+        with pytest.raises(Killed):
+            run(LSP, tmp_path / "run")
+    run(LSP, tmp_path / "run")
+    same(whole[0], tmp_path / "run")
+    assert progress(tmp_path / "run") == progress(whole[0])
+
+
+def test_a_stop_while_the_judge_replies_throws_its_marks_away(whole, tmp_path):
+    """Stopped in the second iteration, after the first replies: what was sampled is thrown away."""
+    path = tmp_path / "run"
+    judge = self_reward.judge
+
+    def stopped(count, ask):
+        calls = []
+
+        def some(numbers, attempt):
+            calls.append(attempt)
+            found = ask(numbers, attempt)
+            if len(calls) == 1 and (path / "checkpoints" / "step_000000001").exists():
+                raise Interrupted(15)
+            return found
+
+        return judge(count, some)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(self_reward, "judge", stopped)
+        with pytest.raises(Interrupted):
+            run(LSP, path)
+    assert progress(path)["judged"] < progress(whole[0])["judged"]
+    assert [line["iteration"] for line in records(path, "metrics")] == [1]
+    run(LSP, path)
+    same(whole[0], path)
