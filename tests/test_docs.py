@@ -49,7 +49,7 @@ DOCUMENTED = (
     *(
         f"dfc.{folder}.{path.stem}"
         for folder in (
-            *("players", "inference", "rollout", "training", "scoring", "serving"),
+            *("players", "inference", "rollout", "training", "scoring", "serving", "clembench"),
             *("data", "evaluation", "report"),
         )
         for path in sorted((ROOT / "dfc" / folder).glob("*.py"))

@@ -56,8 +56,8 @@ def within(name, *packages):
 
 
 ABOVE = (  # the rooms
-    "inference players rollout training scoring self_play serving data evaluation report runs recipes fit launch "
-    "tiny_player"
+    "inference players rollout training scoring self_play serving clembench data evaluation report runs recipes fit "
+    "launch tiny_player"
 )
 
 # Who may not import what, except for what, and why; the first rule that applies speaks.
@@ -101,6 +101,7 @@ RULES = (
             ("report", "models inference rollout training scoring data recipes fit launch", ()),
             ("fit", "report launch", ()),
             ("serving", "training scoring self_play data evaluation report runs recipes fit launch tiny_player", ()),
+            ("clembench", "players training scoring self_play report runs recipes fit launch tiny_player", ()),
         )
     ),
     *(
@@ -114,7 +115,8 @@ FEW = {
     "launch": (),
     "recipes": ("dfc.launch", "dfc.fit", "benchmarks"),
     "report": ("dfc.recipes", "dfc.launch"),
-    "serving": ("dfc.launch", "benchmarks"),
+    "serving": ("dfc.launch", "dfc.clembench", "benchmarks"),
+    "clembench": ("dfc.launch",),
 }
 SURFACE = ("dfc", "dfc.launch.start")  # what `import dfc` offers, inside functions
 
@@ -196,6 +198,8 @@ def test_imports_point_one_way():
         ("dfc.report.run_page", "if TYPE_CHECKING:\n    import dfc.launch"),
         ("dfc.serving.app", "from dfc.training import trainer"),
         ("dfc.recipes.evaluate", "from dfc.serving import server"),
+        ("dfc.data.dialogues", "from dfc.clembench import rows"),
+        ("dfc.clembench.backend", "from dfc.launch import program_cache"),
     ],
 )
 def test_a_wrong_import_is_seen(name, source):

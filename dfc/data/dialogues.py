@@ -195,24 +195,20 @@ def from_trajectory(row: Trajectory) -> list[Dialogue]:
     if len(row.outcomes) != info.seats:
         raise ReplayError(f"{row.game}: {len(row.outcomes)} outcomes of {info.seats} seats")
     system = row.messages[0].content if row.messages and row.messages[0].role == "system" else None
-    dealt: dict[str, object] = {"options": options, "deal": row.task}
-    if info.splits:
-        named = {"instances": options["instances"]} if "instances" in options else {}
-        dealt = {"split": row.split, "task": row.task, **named}
+    dealt = instance_of(row)
     found = []
     for seat, text in enumerate(row.outcomes):
         outcome = Outcome(text)
         messages, asides = _perspective(turns, seat, system)
         if outcome is Outcome.TRUNCATED or not messages:
             continue
-        own = seat == row.seat or row.opponent in _ITSELF
         found.append(
             Dialogue(
                 messages=messages,
                 game=row.game,
-                instance=canonical_json(dealt),
+                instance=dealt,
                 seat=info.player_roles[seat] if info.player_roles else str(seat),
-                player=row.provenance.model if own else _name(row.opponent),
+                player=player_of(row, seat),
                 outcome=_RESULT_OF[outcome],
                 quality=_quality(row, outcome, measured=info.has_quality and (info.team or info.seats == 1)),
                 world=row.world,
@@ -221,6 +217,21 @@ def from_trajectory(row: Trajectory) -> list[Dialogue]:
             )
         )
     return found
+
+
+def instance_of(row: Trajectory) -> str:
+    """Returns what was dealt, as `Dialogue.instance` has it: split and task, or options and deal."""
+    options = json.loads(row.options)
+    if row.split is None:
+        return canonical_json({"options": options, "deal": row.task})
+    named = {"instances": options["instances"]} if "instances" in options else {}
+    return canonical_json({"split": row.split, "task": row.task, **named})
+
+
+def player_of(row: Trajectory, seat: int) -> str:
+    """Returns who replied on a seat: the collection's model, or whoever was its opponent."""
+    own = seat == row.seat or row.opponent in _ITSELF
+    return row.provenance.model if own else _name(row.opponent)
 
 
 def _perspective(
@@ -263,14 +274,17 @@ def from_conversation(conversation: Conversation) -> Dialogue:
 
     Games that are here too get the id they have here (``taboo`` is ``clem_taboo``), and a model that is named once for
     every seat (``m--m``) its own name. Probes of privateshared are taken out of the dialogue, as the game does.
+    Rows that `dfc.clembench.rows` wrote have further fields for what the published ones cannot say.
 
     Raises:
       ValueError: a field is not there, or is none of what it may be.
     """
     meta = conversation.meta
     game = _field(meta, "game")
-    game = PUBLISHED_PREFIX + game if PUBLISHED_PREFIX + game in registry.game_ids() else game
-    instance = {name: _field(meta, name) for name in ("experiment", "task_id")}
+    of_ours = meta.get("to_blame") is not None  # what another game here is called may be a published game's name
+    game = PUBLISHED_PREFIX + game if not of_ours and PUBLISHED_PREFIX + game in registry.game_ids() else game
+    named = canonical_json({name: _field(meta, name) for name in ("experiment", "task_id")})
+    instance = named if meta.get("instance") is None else _field(meta, "instance")
     seat = _field(meta, "game_role" if meta.get("game_role") else "player_name")
     model = _field(meta, "model")
     outcome = next((result for result in RESULTS if result == meta.get("outcome")), None)
@@ -280,15 +294,22 @@ def from_conversation(conversation: Conversation) -> Dialogue:
             "(a part of a collection is read with its folder: name that)"
         )
     names = set(model.split("--"))
-    messages, asides = _without_probes(conversation.messages) if game == _PROBED else (conversation.messages, ())
+    messages = conversation.messages
+    asides: tuple[Aside, ...] = ()
+    if meta.get("asides") is not None:
+        messages, asides = _without_asides(messages, str(meta["asides"]))
+    elif game == _PROBED:
+        messages, asides = _without_probes(messages)
     return Dialogue(
         messages=messages,
         game=game,
-        instance=canonical_json(instance),
+        instance=instance,
         seat=seat,
         player=names.pop() if len(names) == 1 else model,
         outcome=outcome,
-        quality={"success": 100.0, "failure": 0.0}.get(outcome),
+        quality=_published_quality(meta.get("quality"), outcome),
+        world=None if meta.get("world") is None else _field(meta, "world"),
+        to_blame=meta.get("to_blame") is not False,
         asides=asides,
     )
 
@@ -298,6 +319,32 @@ def _field(meta: Mapping[str, object], name: str) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "" or len(str(value)) > 1000:
         raise ValueError(f"{name} of meta must be a text or a whole number, got {str(value)[:80]!r}; add it to the row")
     return str(value)
+
+
+def _published_quality(value: object, outcome: Result) -> float | None:
+    if value is None or outcome == "aborted":
+        return {"success": 100.0, "failure": 0.0}.get(outcome)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 100:
+        raise ValueError(f"quality of meta must be a number from 0 to 100, got {str(value)[:80]!r}; mend the row")
+    return float(value)
+
+
+def _without_asides(messages: tuple[Message, ...], listed: str) -> tuple[tuple[Message, ...], tuple[Aside, ...]]:
+    """Takes out the asides of a row that lists where their questions stand, such as ``2,4``; empty: none."""
+    places = listed.split(",") if listed else []
+    known = {str(place) for place, message in enumerate(messages) if message.role == "user"}
+    if not known.issuperset(places):
+        raise ValueError(f"asides of meta must be places of user messages, got {listed[:80]!r}; mend the row")
+    kept: list[Message] = []
+    asides = []
+    for place, message in enumerate(messages):
+        if str(place) in places:
+            asides.append(Aside(len(kept), message.content, messages[place + 1].content))
+        elif str(place - 1) not in places:
+            kept.append(message)
+    if not kept or kept[-1].role != "assistant":
+        raise ValueError("every message is an aside, so that there is no dialogue; drop the row")
+    return tuple(kept), tuple(asides)
 
 
 def _without_probes(messages: tuple[Message, ...]) -> tuple[tuple[Message, ...], tuple[Aside, ...]]:
