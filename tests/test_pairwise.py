@@ -1,6 +1,7 @@
 """Answers to instructions compared by a judge: AlpacaEval's files, figures by hand, a run, resume, hostile answers."""
 
 import contextlib
+import dataclasses
 import json
 import math
 import re
@@ -16,6 +17,7 @@ from dfc.data.trajectory_files import DatasetError
 from dfc.errors import ConfigError, Interrupted, RunFolderError
 from dfc.evaluation import pairwise
 from dfc.evaluation.statistics import score_interval, wilson_interval
+from dfc.fit.iteration import stages_of
 from dfc.players.remote import PlayerError
 from dfc.recipes import evaluate_answers
 from dfc.report import answers_page
@@ -179,6 +181,17 @@ def test_tables_show_both_readings_lengths_and_the_papers_rates():
     assert [row[0] for row in short.rows] == ["overall"]
     (one_set,) = answers_page.shortest({}, pairwise.by_dataset(records[:2], ["p"], ["d"]), 1)
     assert len(one_set.rows) == 1
+
+
+def test_what_fit_counts_are_the_answers_of_policies():
+    """Two policies, one of which answers twice as the baseline; a judge and answers of others need no device."""
+    own = PairwiseConfig(instructions="f.json", baseline="initial", judge="http://127.0.0.1:9/v1#m")
+    config = EvaluateAnswers(policies=("initial", "b=tiny_player"), questions_each=10, pairwise=own)
+    assert [stage.episodes for stage in stages_of(config)] == [30]
+    asked = dataclasses.replace(config, questions={"a": "x"}, samples=3)
+    assert [stage.episodes for stage in stages_of(asked)] == [90]
+    (judged,) = stages_of(dataclasses.replace(config, policies=()))
+    assert judged.idle == "nobody is asked"
 
 
 # ---- a run -----------------------------------------------------------------------------------------------------------

@@ -6,13 +6,15 @@ import json
 import pytest
 from transformers import LlamaConfig
 
-from dfc import validation
+from dfc import multihost, validation
 from dfc.config import AnswerRewardConfig, BatchConfig, LanguageSelfPlay, PreferenceRewardConfig, WatchConfig
+from dfc.data import self_play_rewards
 from dfc.data.self_play_rewards import KnownQueries, make_reward
 from dfc.errors import ConfigError
 from dfc.scoring import sandbox
 from dfc.scoring.scorer import ScoringError, scores_of
 from dfc.scoring.sums import OwnFunction, Sum
+from dfc.self_play import families
 
 
 def lengths(_, answers):
@@ -101,6 +103,20 @@ def test_sources_are_what_the_configuration_names():
         assert found.means == {"formats": 0.5, "function": 5.0}
 
 
+def test_every_process_runs_the_model_of_preferences(monkeypatch):
+    """It lies over the devices of all of them; what else scores answers does so in the first process."""
+
+    def model(path, **_):
+        assert path == "here"
+        return lambda _, answers: scores_of((2.0, "scored") for _ in answers)
+
+    monkeypatch.setattr(self_play_rewards, "PreferenceModel", model)
+    monkeypatch.setattr(multihost, "is_primary", lambda: False)
+    config = reward(sources={"preference": 1.5}, preference=PreferenceRewardConfig("here"))
+    with make_reward(config, {}) as score:
+        assert score(["q"], ["a"]).values.tolist() == [3.0]
+
+
 def test_references_score_results_and_programs_of_a_file(tmp_path):
     rows = [
         {"question": "1 + 1?", "answer": "So #### 2"},
@@ -133,6 +149,38 @@ def test_probes_are_of_a_file_or_of_families_where_these_are_a_source(tmp_path):
     assert KnownQueries.read(own).probes == []
     assert KnownQueries.read(dataclasses.replace(own, watch=of_file)).probes == ["one", "two"]
     assert KnownQueries.read(dataclasses.replace(own, watch=dataclasses.replace(of_file, probes=0))).probes == []
+
+
+def test_a_file_is_of_lines_unless_its_references_are_a_source(tmp_path):
+    file = tmp_path / "queries.txt"
+    file.write_text("one\ntwo\n", encoding="utf-8")
+    config = data(file, sources={}, function=HERE)
+    known = KnownQueries.read(dataclasses.replace(config, watch=WatchConfig(probes=1, probe_data=str(file))))
+    assert (known.queries, known.probes, known.references) == (["one", "two"], ["one"], {})
+    empty = tmp_path / "empty.txt"
+    empty.write_text("one\n\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"watch\.probe_data=.*empty\.txt"):
+        KnownQueries.read(dataclasses.replace(config, watch=WatchConfig(probe_data=str(empty))))
+    # Where nothing is measured the file is not looked at.
+    unread = dataclasses.replace(config, watch=WatchConfig(probes=0, probe_data=str(empty)))
+    assert KnownQueries.read(unread).probes == []
+
+
+def test_only_the_families_that_count_are_probed_and_earn_something():
+    some = reward(families=("add_digits", "count_letter"))
+    probes = KnownQueries.read(some).probes
+    assert {families.read(query).family for query in probes} == {"add_digits", "count_letter"}
+    assert {families.read(query).family for query in KnownQueries.read(reward()).probes} == set(families.FAMILIES)
+    queries = ["Add up the digits 407.", "Sort the digits 402 from small to large."]
+    with make_reward(some, {}) as score:
+        assert score(queries, ["11", "024"]).values.tolist() == [1.0, 0.0]
+    with make_reward(reward(), {}) as score:
+        assert score(queries, ["11", "024"]).values.tolist() == [1.0, 1.0]
+
+
+def test_probes_stay_the_same_in_a_run_and_differ_between_seeds():
+    first, again, other = (KnownQueries.read(dataclasses.replace(reward(), seed=seed)).probes for seed in (1, 1, 2))
+    assert first == again != other
 
 
 # ---- what cannot be used ---------------------------------------------------------------------------------------------

@@ -86,6 +86,16 @@ def test_a_bad_query_is_not_worth_writing_and_teaches_the_solver_nothing():
     assert as_is.challenger[1] == as_is.challenger.max()
 
 
+def test_what_was_not_scored_may_hold_anything():
+    rewards, marks, mask, bad = played(3)
+    for weight in (0.0, 0.5):
+        plain = earned(rewards, marks, mask, bad, weight=weight)
+        for odd in (np.nan, np.inf, -np.inf):
+            found = earned(np.where(mask, rewards, odd), np.where(mask, marks, odd), mask, bad, weight=weight)
+            for name, value in vars(plain).items():
+                np.testing.assert_array_equal(getattr(found, name), value)
+
+
 def test_when_nothing_is_left_nobody_earns_anything():
     rewards, marks, mask, bad = played(2)
     found = earned(rewards, marks, np.zeros_like(mask), np.ones_like(bad), weight=1.0, bad_queries="worst")
