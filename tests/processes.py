@@ -1,6 +1,9 @@
 """Scripts of tests that run in processes of their own."""
 
+import contextlib
 import os
+import secrets
+import socket
 import subprocess
 import sys
 import textwrap
@@ -19,6 +22,18 @@ def python(script, *arguments, **environment):
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def free_port():
+    """A port for processes that are about to start.
+
+    Below those that the system hands out by itself: none that another test opens meanwhile can be this one.
+    """
+    while True:
+        port = 12_000 + secrets.randbelow(16_000)
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def outcome(process):

@@ -21,8 +21,10 @@ SMALL = {
     "trajectories_per_seed": 4,
     "rollout.slots": 8,
     "rollout.workers": 1,
-    "batch.micro_batch_rows": 8,
-    "evaluation.games": 4,
+    "rollout.max_length": 192,
+    "rollout.prefill_buckets": (64,),
+    "batch.row_length": 192,
+    "evaluation.games": 2,
 }
 
 

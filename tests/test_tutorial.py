@@ -53,8 +53,9 @@ def test_the_game_is_what_the_page_says(capsys):
 
 @pytest.mark.usefixtures("folder")
 def test_its_configuration_trains_from_python():
-    small = {"rollout.slots": 8, "rollout.workers": 1, "batch.micro_batch_rows": 8, "evaluation.games": 4}
-    small |= {"iterations": 2, "seeds_per_game": 4, "trajectories_per_seed": 4}
+    small = {"rollout.slots": 8, "rollout.workers": 1, "rollout.max_length": 192, "rollout.prefill_buckets": (64,)}
+    small |= {"iterations": 2, "seeds_per_game": 4, "trajectories_per_seed": 4, "batch.row_length": 192}
+    small |= {"evaluation.games": 2}
     with jax.numpy_dtype_promotion("standard"):  # as optax wants it
         path = dfc.run(dfc.load_config("skittles_run.py", small), workdir="run")
     assert (path / "policy" / "model.safetensors").exists()

@@ -1,24 +1,24 @@
 """Two hosts with games of their own: different numbers of live games, and the episodes of one process."""
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import free_port
 
 from dfc.episodes import from_bytes
 
 ROOT = Path(__file__).parent.parent
 
-# Plays seven games on a mesh; the first host has four of them, the second three. Writes what each process returns.
+# Plays seven games in each case; the first host has four of them, the second three. Writes what each process returns.
 PLAY = """
-import dataclasses, sys
+import sys
 from dfc.launch import distributed
 
-place, mesh, sharding, legal_only, *flags = sys.argv[1:]
+place, cases, *flags = sys.argv[1:]
 processes, problems = distributed.read(dict(flag[2:].split("=") for flag in flags))
 assert not problems, problems
 distributed.connect(processes)
@@ -31,54 +31,63 @@ from dfc.models.sharding import make_mesh, param_shardings
 from dfc.rollout.workers import PolicyWeights, RolloutWorkers
 
 games = {"TicTacToe-v0": {}, "GuessTheNumber-v0": {}}
-rollout = RolloutConfig(
-    slots=8, max_length=192, max_reply_length=6, stop=("]",), prefill_buckets=(32,),
-    decode_steps=6, legal_only=legal_only == "legal", sharding=sharding,
-)
-config = PlayingRun(name="two", games=games, rollout=rollout, mesh=MeshConfig(*map(int, mesh.split(","))))
-workers = RolloutWorkers(config, sampling=SamplingConfig())
 specs = [spec for game, count in zip(games, (5, 2)) for spec in matches.match_specs({game: {}}, count, 3, "two")]
-as_trained = param_shardings(workers.model, make_mesh(*map(int, mesh.split(","))))  # moved back by the engine
-episodes = workers.play(specs, PolicyWeights(jax.device_put(workers.initial_params, as_trained)), "itself")
-name = f"{legal_only}-{jax.process_index()}-of-{jax.process_count()}"
-with open(f"{place}/{name}", "wb") as file:
-    file.write(to_bytes(episodes))
-sampled = [engine.counts.generated_tokens for engine in workers.engines]
-open(f"{place}/{name}.counts", "w").write(str(sum(sampled)))
+for case in cases.split("+"):
+    legal_only, sizes, sharding = case.split(":")
+    sizes = list(map(int, sizes.split(",")))
+    rollout = RolloutConfig(
+        slots=8, max_length=192, max_reply_length=6, stop=("]",), prefill_buckets=(32,),
+        decode_steps=6, legal_only=legal_only == "legal", sharding=sharding,
+    )
+    config = PlayingRun(name="two", games=games, rollout=rollout, mesh=MeshConfig(*sizes))
+    workers = RolloutWorkers(config, sampling=SamplingConfig())
+    as_trained = param_shardings(workers.model, make_mesh(*sizes))  # moved back by the engine
+    episodes = workers.play(specs, PolicyWeights(jax.device_put(workers.initial_params, as_trained)), "itself")
+    name = f"{case}-{jax.process_index()}-of-{jax.process_count()}"
+    with open(f"{place}/{name}", "wb") as file:
+        file.write(to_bytes(episodes))
+    sampled = [engine.counts.generated_tokens for engine in workers.engines]
+    open(f"{place}/{name}.counts", "w").write(str(sum(sampled)))
 if jax.process_count() > 1:
     jax.distributed.shutdown()
 """
 
 
-def start(place, mesh, sharding, legal, *, process=None, port=None, devices=2):
+ALONE = {"free": "free:1,1,1:auto", "legal": "legal:1,1,1:auto"}
+TOGETHER = ("free:2,1,2:training", "legal:2,1,2:training", "free:1,4,1:tensor")
+
+
+def start(place, cases, *, process=None, port=None, devices=2):
     environment = dict(os.environ, JAX_PLATFORMS="cpu", JAX_NUM_CPU_DEVICES=str(devices), PYTHONPATH=str(ROOT))
     environment |= {"JAX_COMPILATION_CACHE_DIR": str(place / "xla"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
-    (place / "driver.py").write_text(PLAY)
-    command = [sys.executable, str(place / "driver.py"), str(place), mesh, sharding, legal]
+    # A name for each process: one that is starting may be reading its own while the next one's is written.
+    driver = place / f"driver{process}.py"
+    driver.write_text(PLAY)
+    command = [sys.executable, str(driver), str(place), "+".join(cases)]
     if process is not None:
         command += ["--distributed=auto", f"--coordinator=127.0.0.1:{port}", "--processes=2", f"--process={process}"]
     return subprocess.Popen(command, cwd=place, env=environment, stderr=subprocess.PIPE, text=True)  # noqa: S603 - our own command
 
 
-@pytest.fixture(
-    scope="module",
-    params=[("free", "2,1,2", "training"), ("legal", "2,1,2", "training"), ("free", "1,4,1", "tensor")],
-    ids="-".join,
-)
-def played(request, tmp_path_factory):
-    """Episodes of a single process, and of each of two, with how many ids the engines of each drew."""
-    place, (legal, mesh, sharding) = tmp_path_factory.mktemp("two_hosts"), request.param
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """The folder of what a single process played, and two together."""
+    place = tmp_path_factory.mktemp("two_hosts")
+    port = free_port()
     for group in (
-        [start(place, "1,1,1", "auto", legal, devices=1)],
-        [start(place, mesh, sharding, legal, process=index, port=port) for index in range(2)],
+        [start(place, ALONE.values(), devices=1)],
+        [start(place, TOGETHER, process=index, port=port) for index in range(2)],
     ):
         for process in group:
             _, errors = process.communicate(timeout=300)
             assert process.returncode == 0, errors
-    names = [f"{legal}-0-of-1", f"{legal}-0-of-2", f"{legal}-1-of-2"]
+    return place
+
+
+@pytest.fixture(params=TOGETHER)
+def played(request, place):
+    """Episodes of a single process, and of each of two, with how many ids the engines of each drew."""
+    names = [f"{ALONE[request.param.split(':')[0]]}-0-of-1", *(f"{request.param}-{index}-of-2" for index in range(2))]
     return [(from_bytes((place / n).read_bytes()), int((place / f"{n}.counts").read_text())) for n in names]
 
 

@@ -3,17 +3,15 @@
 import hashlib
 import json
 import os
-import signal
-import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from processes import free_port
 
 from dfc.models import huggingface
 from dfc.training.batch_logprobs import batch_logprobs
@@ -23,22 +21,29 @@ ROOT = Path(__file__).parent.parent
 ROW = 64
 
 # Runs the launcher and notes what this process itself holds and plays: the records that a process which does not write
-# would drop, and the weights on its own devices (with data=2, fsdp=2 each process has a whole copy).
+# would drop, and the weights on its own devices (with data=2, fsdp=2 each process has a whole copy). A process that was
+# told so signals itself after its first iteration.
 RUN = """
-import hashlib, pathlib, sys
+import hashlib, os, pathlib, signal, sys
 import jax, numpy as np
 from dfc.launch.__main__ import main
 from dfc.models import huggingface
+from dfc.runs.metrics import MetricsWriter
 from dfc.runs.run_folder import RunFolder, json_line
 
 played = hashlib.sha256()
-append, save = RunFolder.append, huggingface.save
+append, save, write = RunFolder.append, huggingface.save, MetricsWriter.write
 
 def noting_append(self, stream, records):
     records = list(records)
     if stream != "metrics":
         played.update(b"".join(map(json_line, records)))
     append(self, stream, records)
+
+def stopping_write(self, **iteration):
+    write(self, **iteration)
+    if os.environ.pop("STOP_AFTER_ONE", ""):
+        os.kill(os.getpid(), signal.SIGTERM)
 
 def noting_save(folder, config, params, **options):
     weights = hashlib.sha256()
@@ -48,7 +53,7 @@ def noting_save(folder, config, params, **options):
     pathlib.Path(sys.argv[1]).write_text(weights.hexdigest() + " " + played.hexdigest())
     save(folder, config, params, **options)
 
-RunFolder.append, huggingface.save = noting_append, noting_save
+RunFolder.append, huggingface.save, MetricsWriter.write = noting_append, noting_save, stopping_write
 sys.exit(main(sys.argv[2:]))
 """
 
@@ -101,15 +106,12 @@ if jax.process_count() > 1:
 """
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def start(place, script, arguments, *, process=None, port=None, devices=2):
+def start(place, script, arguments, *, process=None, port=None, devices=2, **more):
     environment = dict(os.environ, JAX_PLATFORMS="cpu", JAX_NUM_CPU_DEVICES=str(devices), PYTHONPATH=str(ROOT))
-    environment |= {"JAX_COMPILATION_CACHE_DIR": str(place / "xla"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    environment |= {
+        "JAX_COMPILATION_CACHE_DIR": str(place / "xla"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    } | more
     # A name for each process: one that is starting may be reading its own while the next one's is written.
     driver = place / f"driver{process}.py"
     driver.write_text(script)
@@ -136,6 +138,7 @@ FLAGS = [
     "--config.mesh.data=2",
     "--config.mesh.fsdp=2",
     "--config.rollout.max_length=64",
+    "--config.rollout.prefill_buckets=32",
     "--config.batch.row_length=64",
     "--config.evaluation.games=2",
     "--config.evaluation.stage_games=2",
@@ -143,10 +146,17 @@ FLAGS = [
 ]
 
 
-def run(place, name, *more):
+def run(place, name, stopping=None):
     port = free_port()
     return [
-        start(place, RUN, [f"{name}.{index}", *FLAGS, f"--workdir={name}", *more], process=index, port=port)
+        start(
+            place,
+            RUN,
+            [f"{name}.{index}", *FLAGS, f"--workdir={name}"],
+            process=index,
+            port=port,
+            **{"STOP_AFTER_ONE": "yes"} if index == stopping else {},
+        )
         for index in range(2)
     ]
 
@@ -197,11 +207,7 @@ def test_the_first_process_alone_writes_the_folder_and_speaks(place, whole):
 
 @pytest.mark.usefixtures("whole")
 def test_a_signal_to_one_process_stops_both_and_the_same_command_goes_on_bit_for_bit(place):
-    processes = run(place, "stopped")
-    while processes[0].poll() is None and lines(place / "stopped" / "metrics.jsonl") < 1:
-        time.sleep(0.02)
-    processes[1].send_signal(signal.SIGTERM)  # not the one that writes
-    (code, _, errors), (other_code, _, other_errors) = finished(processes)
+    (code, _, errors), (other_code, _, other_errors) = finished(run(place, "stopped", stopping=1))  # 0 writes
     assert (code, other_code) == (143, 143), errors + other_errors
     assert "run the same command in every process" in errors
     assert "is saved" not in other_errors
