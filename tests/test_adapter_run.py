@@ -3,11 +3,9 @@
 import dataclasses
 import json
 import os
-import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import jax
@@ -27,18 +25,40 @@ def get_config():
         games={"TicTacToe-v0": {}, "GuessTheNumber-v0": {"max_turns": 3}},
         model=c.ModelConfig(path="model"),
         adapter=c.AdapterConfig(rank=4, base="nf4"),
-        rollout=c.RolloutConfig(slots=8, max_length=64, max_reply_length=4, stop=("]",)),
+        rollout=c.RolloutConfig(
+            slots=8, max_length=64, max_reply_length=4, stop=("]",), prefill_buckets=(32,)
+        ),
         optimizer=c.OptimizerConfig(learning_rate=1e-2),
         batch=c.BatchConfig(row_length=64, micro_batch_rows=4),
         divide_iterations=1, conquer_iterations=1, seeds_per_game=2, trajectories_per_seed=4, opponent="initial",
-        grouping=c.GroupingConfig(trials=8), acceptance=c.AcceptanceConfig(rule="always"),
-        evaluation=c.EvaluationConfig(games=4, stage_games=4), grpo=c.GrpoConfig(updates_per_iteration=1),
+        grouping=c.GroupingConfig(trials=4), acceptance=c.AcceptanceConfig(rule="always"),
+        evaluation=c.EvaluationConfig(games=2, stage_games=2), grpo=c.GrpoConfig(updates_per_iteration=1),
     )
 """
 
 
-def start(folder, name):
-    command = [sys.executable, "-m", "dfc.launch", "--config=config.py", f"--workdir={name}"]
+# The launcher in a process that signals itself after its first iteration.
+STOPPED = """
+import os, signal, sys
+from dfc.launch.__main__ import main
+from dfc.runs.run_folder import RunFolder
+
+append = RunFolder.append
+
+def stopping_append(self, stream, records):
+    append(self, stream, records)
+    if stream == "metrics":
+        RunFolder.append = append
+        os.kill(os.getpid(), signal.SIGTERM)
+
+RunFolder.append = stopping_append
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def start(folder, name, *launcher):
+    launcher = launcher or ("-m", "dfc.launch")
+    command = [sys.executable, *launcher, "--config=config.py", f"--workdir={name}"]
     root = str(Path(__file__).parent.parent)
     environment = {"JAX_PLATFORMS": "cpu", "PYTHONPATH": root, "PATH": "/usr/bin:/bin"}
     environment |= {"JAX_COMPILATION_CACHE_DIR": str(folder / "xla"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
@@ -97,11 +117,7 @@ def test_the_update_pulls_on_the_adapters(run):
 
 def test_a_stopped_run_goes_on_to_the_very_same_adapters(run):
     folder, _ = run
-    process = start(folder, "stopped")
-    metrics = folder / "stopped" / "metrics.jsonl"
-    while process.poll() is None and not (metrics.exists() and metrics.read_bytes()):
-        time.sleep(0.05)
-    process.send_signal(signal.SIGTERM)
+    process = start(folder, "stopped", "-c", STOPPED)
     _, errors = process.communicate(timeout=500)
     assert process.returncode == 143, errors
     process = start(folder, "stopped")
