@@ -400,6 +400,27 @@ def test_the_order_of_dialogues_and_repetitions_do_not_matter_and_the_seed_does(
         assert getattr(choose(some, config, seed=1), kind) != getattr(found, kind)
 
 
+def test_every_choice_has_the_seed_and_games_choose_apart():
+    some = [
+        dialogue(f"{game} {number}", "a", game=game, instance=str(number))
+        for game in ("clem_taboo", "clem_wordle")
+        for number in range(20)
+    ]
+    held = settings(wanted=("sft",), held_out=0.5)
+    kept = settings(wanted=("sft",), most_per_game=5)
+    halves, fives, orders = [], [], []
+    for seed in (0, 1):
+        halves.append({(row.meta["game"], row.meta["instance"]) for row in choose(some, held, seed=seed).sft.held_out})
+        fives.append({row.messages for row in choose(some, kept, seed=seed).sft.train})
+        orders.append([row.messages for row in choose(some, settings(wanted=("sft",)), seed=seed).sft.train])
+    assert halves[0] != halves[1]
+    taboo, wordle = ({name for own, name in halves[0] if own == game} for game in ("clem_taboo", "clem_wordle"))
+    assert taboo != wordle
+    assert fives[0] != fives[1]
+    assert sorted(orders[0]) == sorted(orders[1])
+    assert orders[0] != orders[1]
+
+
 def test_single_games_are_chosen_and_left_out_and_only_what_is_wanted_is_made():
     some = drawn(12)
     one = choose(some, settings(groups=("clem_taboo",)))

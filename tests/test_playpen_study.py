@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -104,15 +105,118 @@ def test_a_claim_compares_its_arms_in_its_domain_by_seed(scripts, tmp_path):
     assert all(line.endswith("undecided |") for line in alone[2:])
 
 
+# (in domain, out of domain), so that no two differences of the paper's claims are alike and every claim holds.
+CLEMSCORES = {
+    "base": (10.0, 40.0),
+    "sft": (30.0, 33.0),
+    "dpo_dialogue": (27.0, 31.0),
+    "dpo_turn": (25.0, 32.0),
+    "grpo": (14.0, 47.0),
+    "sft_grpo": (22.0, 39.0),
+}
+DIFFERENCES = {
+    "SFT lifts in domain": 20.0,
+    "SFT lowers out of domain": -7.0,
+    "GRPO raises in domain": 4.0,
+    "GRPO raises out of domain": 7.0,
+    "DPO on dialogues is below SFT in domain": -3.0,
+    "DPO on turns is below SFT in domain": -5.0,
+    "GRPO after SFT is below SFT in domain": -8.0,
+    "GRPO after SFT is above SFT out of domain": 6.0,
+}
+
+
+@pytest.mark.parametrize(("sign", "found"), [(1, "held"), (-1, "not held")])
+def test_each_claim_is_the_papers_and_is_held_or_not_by_its_sign(scripts, tmp_path, monkeypatch, sign, found):
+    _, made = scripts
+    monkeypatch.setattr(made, "drawn_again", lambda *_: [0.0])
+    of = {
+        arm: {made.IN_DOMAIN: 50 + sign * inside, made.OUT_OF_DOMAIN: 50 + sign * outside}
+        for arm, (inside, outside) in CLEMSCORES.items()
+    }
+    lines = made.claims(tmp_path, {seed: results(**of) for seed in ("20", "21")}).splitlines()[2:]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert [(row[0], row[1], row[-1]) for row in cells] == [
+        (text, f"{sign * value:+.2f}", found) for text, value in DIFFERENCES.items()
+    ]
+
+
+def test_claims_compare_clemscores_and_a_domain_without_a_played_game_has_none(scripts):
+    _, made = scripts
+    scores = {"played": [50.0, 0, 99], "quality": [None, 0, 99], "clemscore": [None, 0, 99]}
+    one = {"dialogues": {"arms": [{"policy": "base", "domains": {made.IN_DOMAIN: scores}}]}}
+    assert math.isnan(made.score(one, "base", made.IN_DOMAIN, "clemscore"))
+    assert made.score(one, "base", made.IN_DOMAIN, "played") == 50.0
+
+
+def lines_of(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps({"seat": 0, "outcomes": ["win"], **row}) + "\n" for row in rows))
+
+
+def test_the_interval_over_instances_is_of_the_claims_domain_and_as_wide_as_their_spread(scripts, tmp_path):
+    """Oracle: the standard error of the mean difference, 40 or 0 by instance in domain and 0 outside."""
+    _, made = scripts
+    lines_of(
+        tmp_path / "20" / "evaluated" / "episodes.jsonl",
+        [
+            {"policy": arm, "game": game, "task": task, "measures": {"quality": 10.0 + more}}
+            for arm in made.ARMS
+            for game in ("clem_taboo", "clem_codenames")
+            for task in range(16)
+            for more in [40.0 if arm == "sft" and game == "clem_taboo" and task % 2 else 0.0]
+        ],
+    )
+    one = results(**{arm: {made.IN_DOMAIN: 20.0, made.OUT_OF_DOMAIN: 20.0} for arm in made.ARMS})
+    for arm in one["dialogues"]["arms"]:
+        arm["games"]["clem_codenames"] = arm["games"]["clem_taboo"]
+    inside, outside, *_ = made.claims(tmp_path, {"20": one}).splitlines()[2:]
+    low, high = (float(end) for end in inside.split("|")[5].strip(" []").split(","))
+    error = 20.0 / 16**0.5
+    assert low == pytest.approx(20 - 1.96 * error, abs=2.6)
+    assert high == pytest.approx(20 + 1.96 * error, abs=2.6)
+    assert outside.split("|")[5].strip() == "[+0.00, +0.00]"
+
+
+def test_an_instance_that_was_broken_off_has_no_quality(scripts, tmp_path):
+    _, made = scripts
+    broken = {"outcomes": ["invalid"], "abort_reason": "no tag", "forfeited_by": 0}
+    rows = [{"policy": "base", "game": "clem_taboo", "task": task, "measures": {"quality": 30.0}} for task in range(2)]
+    lines_of(tmp_path / "episodes.jsonl", [rows[0], {**rows[1], **broken}])
+    assert made.qualities(tmp_path / "episodes.jsonl") == {("base", "clem_taboo"): {0: 30.0, 1: None}}
+
+
+def test_a_game_that_a_seed_did_not_play_is_left_out_of_its_mean_quality(scripts):
+    _, made = scripts
+    arms = {arm: {made.IN_DOMAIN: 20.0} for arm in made.ARMS}
+    seeds = {seed: results(**arms) for seed in ("20", "21")}
+    for (seed, one), quality in zip(seeds.items(), (None, 60.0), strict=True):
+        for arm in one["dialogues"]["arms"]:
+            known = None if arm["policy"] == "sft" else quality
+            arm["games"]["clem_taboo"] = {"played": [float(seed), 0, 99], "quality": [known, 0, 99]}
+    row = made.by_game(seeds).splitlines()[2]
+    assert [cell.strip() for cell in row.strip("|").split("|")][:3] == ["clem_taboo", "20 / 60", "20 / -"]
+
+
+def test_arms_with_themselves_are_of_the_seeds_that_were_also_beside_the_teacher(scripts):
+    _, made = scripts
+    seeds = {seed: results(**{arm: {} for arm in made.ARMS}) for seed in ("20", "21")}
+    for number, one in enumerate(seeds.values()):
+        for arm in one["dialogues"]["arms"]:
+            arm["games"]["clem_taboo"] = {"played": [50.0 + number, 0, 99], "quality": [None if number else 4.0, 0, 99]}
+    row = made.beside({"21": seeds["21"]}, seeds).splitlines()[2]
+    assert [cell.strip() for cell in row.strip("|").split("|")] == ["base", "51.00", "0.00", "51.00", "0.00"]
+
+
 def test_the_difference_that_three_seeds_decide_is_of_the_first_two(scripts):
     _, made = scripts
     arms = {arm: {made.IN_DOMAIN: 20.0, made.OUT_OF_DOMAIN: 20.0} for arm in made.ARMS}
-    pair = {
+    seeds = {
         str(seed): results(**{**arms, "sft": {made.IN_DOMAIN: value, made.OUT_OF_DOMAIN: 20.0}})
-        for seed, value in ((20, 24.0), (21, 28.0))
+        for seed, value in ((20, 24.0), (21, 28.0), (22, 99.0))
     }
     # 4.303 times the standard deviation of 4 and 8, over the square root of 3.
-    assert f"| SFT lifts in domain | {4.303 * 8**0.5 / 3**0.5:.2f} |" in made.pilot(pair)
+    assert f"| SFT lifts in domain | {4.303 * 8**0.5 / 3**0.5:.2f} |" in made.pilot(seeds)
 
 
 def test_a_draw_of_instances_takes_the_same_ones_of_both_arms(scripts, tmp_path):
@@ -143,9 +247,9 @@ def test_games_that_nobody_trained_on_are_summed_by_arm(scripts):
     _, made = scripts
     counts = {"illegal_replies": 1, "malformed_replies": 1, "replies": 8}
     rows = [
-        {"policy": arm, "opponent": opponent, "win": won, "games": 5, **counts}
+        {"policy": arm, "opponent": opponent, "win": won + more, "games": 5, **counts}
         for arm, won in zip(made.ARMS, range(6), strict=True)
-        for opponent in (None, "other")
+        for opponent, more in ((None, 0), ("other", 3))
     ]
     ratings = [{"policy": arm, "elo": [10.0 * place, 0, 0]} for place, arm in enumerate(made.ARMS)]
     table = made.kept({"20": {"games": rows, "ratings": ratings}}).splitlines()
