@@ -58,7 +58,7 @@ def sends(content, *, announced=None):
 
 def hangs(handler, _):
     """No answer while the server lives."""
-    handler.server.release.wait(30)
+    handler.server.release.wait(120)
     handler.close_connection = True
 
 
@@ -162,7 +162,7 @@ def threads():
 
 def make(server, **values):
     """An endpoint that asks this server and soon gives up."""
-    return Endpoint(server.url, "m", EndpointConfig(**{"backoff": 0.01, "timeout": 5.0, "retries": 2, **values}))
+    return Endpoint(server.url, "m", EndpointConfig(**{"backoff": 0.01, "timeout": 60.0, "retries": 2, **values}))
 
 
 def message_of(endpoint):
@@ -172,7 +172,7 @@ def message_of(endpoint):
     return str(raised.value)
 
 
-def until(condition, seconds=5.0):
+def until(condition, seconds=60.0):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it never happened"

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from collect_runs import CONFIG, GAMES, StopsAfter, metrics, rows, run, same
+from processes import free_port
 
 from dfc.config import SamplingConfig
 from dfc.data import collection, trajectory_files
@@ -273,9 +273,7 @@ def test_two_processes_go_on_with_what_one_began_and_each_writes_its_own_tasks(t
     with pytest.raises(Interrupted):
         run(path, stop=StopsAfter(2))
     (tmp_path / "config.py").write_text(CONFIG_FILE.format(config=CONFIG))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     both = [launch(tmp_path, path, process, port) for process in range(2)]
     for process in both:
         _, errors = process.communicate(timeout=300)

@@ -27,7 +27,7 @@ KEY = "sk-live/0123456789+abcdefghijklmnopqrstuvwxyz"
 
 
 def test_a_slow_answer_is_given_up_and_the_next_one_taken():
-    with serving(hangs, says("late but here")) as server, make(server, timeout=0.2) as endpoint:
+    with serving(hangs, says("late but here")) as server, make(server, timeout=1.0) as endpoint:
         assert endpoint.answer(HELLO) == "late but here"
         report = endpoint.report()
         assert (report["time_limits"], report["retries"], report["requests"], report["failures"]) == (1, 1, 2, 0)
@@ -40,7 +40,7 @@ def test_an_answer_that_trickles_is_given_up_too():
             handler.wfile.write(b" ")
             handler.wfile.flush()
 
-    with serving(trickles, says("x")) as server, make(server, timeout=0.3) as endpoint:
+    with serving(trickles, says("x")) as server, make(server, timeout=1.0) as endpoint:
         assert endpoint.answer(HELLO) == "x"
 
 
@@ -242,13 +242,13 @@ def test_a_reply_that_never_began_says_which_limit_to_raise():
 
 
 def test_a_server_that_hangs_for_ever_costs_its_time_limits_and_no_more():
-    with serving(usual=hangs) as server, make(server, timeout=0.15, retries=1) as endpoint:
+    with serving(usual=hangs) as server, make(server, timeout=0.75, retries=1) as endpoint:
         began = time.monotonic()
         calls = [endpoint.ask([{"role": "user", "content": str(n)}]) for n in range(3)]
         for call in calls:
-            with pytest.raises(EndpointError, match=r"no reply within 0.15 seconds; raise timeout.* \(2 attempts\)"):
+            with pytest.raises(EndpointError, match=r"no reply within 0.75 seconds; raise timeout.* \(2 attempts\)"):
                 call.result()
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < 60
         assert endpoint.report()["time_limits"] == 6
         server.usual = says("back")
         assert endpoint.answer(HELLO) == "back"
@@ -270,12 +270,15 @@ def test_a_message_that_cannot_be_sent_ends_its_call_and_no_other():
 
 
 def test_those_who_ask_the_same_meanwhile_hear_of_the_failure(tmp_path):
+    asked = threading.Event()
+
     def late(handler, body):
-        handler.server.release.wait(0.1)
+        assert asked.wait(60)
         fails(400)(handler, body)
 
     with serving(late) as server, make(server, cache=str(tmp_path)) as endpoint:
         calls = [endpoint.ask(HELLO) for _ in range(3)]
+        asked.set()
         for call in calls:
             with pytest.raises(EndpointError, match="status 400"):
                 call.result()
@@ -309,7 +312,7 @@ def test_closing_ends_calls_under_way_and_those_that_wait():
         for call in calls:
             with pytest.raises(PlayerError, match="m: the endpoint was closed before the reply came"):
                 call.result()
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < 60
         waiting.join()
         assert endpoint.report()["failures"] == 3
 

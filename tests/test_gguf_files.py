@@ -211,12 +211,12 @@ def test_a_hostile_file_ends_in_one_error(tmp_path, case):
 
 
 def _refused(file, match="model.gguf"):
-    began = time.monotonic()
+    began = time.thread_time()
     with pytest.raises(WeightsError, match=match) as caught:
         gguf_files.read(file)
     assert len(str(caught.value)) < 1000
     assert str(caught.value).isprintable()
-    assert time.monotonic() - began < 20  # of a busy machine; mostly far below 1
+    assert time.thread_time() - began < 60  # mostly far below 1
 
 
 def test_entries_are_bounded(tmp_path, monkeypatch):

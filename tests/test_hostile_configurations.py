@@ -264,7 +264,7 @@ def test_a_locale_without_umlauts_is_named_as_the_cause(here):
     environment |= {"PYTHONPATH": str(ROOT), "PYTHONUTF8": "0", "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"}
     command = [sys.executable, "-m", "dfc.launch", f"--config={ROOT}/configs/smoke.py"]
     done = subprocess.run(  # noqa: S603 - our own words
-        command, cwd=here / "läufe", env=environment, capture_output=True, check=False, timeout=60
+        command, cwd=here / "läufe", env=environment, capture_output=True, check=False, timeout=240
     )
     assert done.returncode == 2
     assert b"file system encoding is " in done.stderr

@@ -2,12 +2,12 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from processes import free_port
 
 from dfc.launch import distributed
 
@@ -49,11 +49,9 @@ def start(place, killed, how, process, port):
 )
 def test_the_survivor_says_what_happened_and_how_to_go_on(tmp_path, killed, how, said, code):
     (tmp_path / "driver.py").write_text(DRIVER)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     processes = [start(tmp_path, killed, how, index, port) for index in range(2)]
-    errors = [process.communicate(timeout=120)[1] for process in processes]
+    errors = [process.communicate(timeout=400)[1] for process in processes]
     assert processes[killed].returncode == -signal.SIGKILL
     survivor = errors[1 - killed]
     assert processes[1 - killed].returncode == code, survivor
@@ -84,7 +82,7 @@ distributed._speak_when_aborted()
         env=dict(os.environ, PYTHONPATH=str(ROOT)),
         stderr=subprocess.PIPE,
         text=True,
-        timeout=20,
+        timeout=120,
         check=False,
     )
     assert ended.returncode == -signal.SIGABRT

@@ -53,19 +53,19 @@ def test_the_reference_comes_first():
 
 
 def test_what_hangs_is_ended_and_the_next_answer_is_compared_in_time_from_any_thread():
-    threads = threading.active_count()
-    with Mathematics({"q": "4"}, seconds=1.5, workers=1) as scorer, ThreadPoolExecutor(1) as pool:
+    threads = set(threading.enumerate())
+    with Mathematics({"q": "4"}, seconds=3.0, workers=1) as scorer, ThreadPoolExecutor(1) as pool:
         assert pool.submit(scorer, ["q"], ["4"]).result().values.tolist() == [1.0]
         before = scorer._idle.queue[0]._process.pid
         begun = time.monotonic()
         scores = pool.submit(scorer, ["q"], [HANGS]).result()
-        assert time.monotonic() - begun < 10
+        assert time.monotonic() - begun < 120
         assert scores.values.tolist() == [0.0]
         assert set(scores.counts) <= {"time_limit", "ended"}
         assert pool.submit(scorer, ["q"], ["$2+2$"]).result().values.tolist() == [1.0]
         assert scorer._idle.queue[0]._process.pid != before
     assert scorer._idle.queue[0]._process is None
-    assert threading.active_count() <= threads
+    assert set(threading.enumerate()) <= threads
 
 
 @pytest.mark.parametrize(

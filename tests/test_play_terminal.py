@@ -31,7 +31,7 @@ def read_until(process, text):
 
 def interrupted(process):
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=240)
     return process.returncode, out.decode(), err.decode()
 
 
@@ -72,9 +72,9 @@ def test_an_arrow_key_recalls_the_last_line_where_python_has_readline():
             (b"Left.", b""),
         ]:
             while expected not in seen:
-                assert select.select([controller], [], [], 20)[0], seen
+                assert select.select([controller], [], [], 120)[0], seen
                 seen += os.read(controller, 1)
             seen = b""
             os.write(controller, typed)
-        assert process.wait(20) == 0
+        assert process.wait(120) == 0
     os.close(controller)

@@ -108,7 +108,7 @@ def test_processes_share_a_cache(tmp_path):
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         run = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": environment}
         processes = [subprocess.Popen(command, **run) for _ in range(2)]  # noqa: S603 - a fixed command
-        found = [process.communicate(timeout=60) for process in processes]
+        found = [process.communicate(timeout=240) for process in processes]
         assert found == [("['0', '1', '2', '3']\n", "")] * 2
         made = len(server.requests)
         with make(server, cache=str(tmp_path)) as endpoint:

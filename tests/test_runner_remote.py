@@ -66,7 +66,7 @@ def test_a_slow_opponent_holds_up_its_own_game_only(tokenizer):
             calls.append(1)
             first = len(calls) == 1
         if first:
-            assert last.wait(20)
+            assert last.wait(60)
         return first_free(messages)
 
     def listed():
@@ -89,7 +89,7 @@ def test_games_that_wait_long_are_parked_and_come_back(tokenizer):
             calls.append(1)
             if len(calls) == 5:
                 enough.set()
-        assert enough.wait(20)
+        assert enough.wait(60)
         return first_free(messages)
 
     rollout = dataclasses.replace(ROLLOUT, slots=1)

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import json
 import shutil
-import socket
 import sys
 import warnings
 
@@ -16,7 +15,7 @@ import pytest
 import safetensors
 import safetensors.numpy
 import tiny_models
-from processes import ROOT, outcome, python
+from processes import ROOT, free_port, outcome, python
 from tiny_models import NARROW as CONFIG
 
 from dfc.errors import WeightsError
@@ -217,9 +216,7 @@ def test_two_hosts_save_what_one_does(tmp_path):
         tensors = safetensors.numpy.load_file(shutil.copytree(tmp_path / source, tmp_path / broken) / file)
         next(value for name, value in tensors.items() if "q_proj" in name)[-1, -1] = np.nan
         safetensors.numpy.save_file(tensors, tmp_path / broken / file)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     for process in [python(HOSTS, port, index, tmp_path) for index in range(2)]:
         outcome(process)
     for made, wanted in (("saved", "expected"), ("adapter2", "adapter")):

@@ -121,9 +121,9 @@ def test_games_that_had_ended_are_handed_over(tokenizer):
 
 @pytest.mark.parametrize("inside", [True, False])
 def test_nobody_waits_for_a_player_elsewhere(tokenizer, inside):
-    """The player answers after its time limit of 60 s only, in a runner and where there is no engine."""
+    """The player answers after its time limit of 300 s only, in a runner and where there is no engine."""
     release = threading.Event()
-    remote = FunctionPlayer(lambda _: "[0]" if release.wait(60) else "", timeout=60.0)
+    remote = FunctionPlayer(lambda _: "[0]" if release.wait(300) else "", timeout=300.0)
     with Stop() as stop:
         timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM))
         timer.start()
@@ -139,7 +139,7 @@ def test_nobody_waits_for_a_player_elsewhere(tokenizer, inside):
         }
         with pytest.raises(Interrupted):
             ways[inside]()
-        assert time.monotonic() - began < 20  # 1.3 s on an idle machine
+        assert time.monotonic() - began < 120
     release.set()
 
 
@@ -184,8 +184,9 @@ def test_it_is_said_at_once_what_is_waited_for_while_python_runs_no_handlers(mon
 
 
 def test_no_thread_and_no_descriptor_is_left_behind():
-    before = len(os.listdir("/proc/self/fd")), threading.active_count()  # noqa: PTH208 - of this process
+    threads, descriptors = set(threading.enumerate()), set(os.listdir("/proc/self/fd"))  # noqa: PTH208 - of this process
     for _ in range(3):
         with Stop():
             pass
-    assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == before  # noqa: PTH208 - of this process
+    assert set(threading.enumerate()) <= threads  # those of an earlier test may have ended meanwhile
+    assert set(os.listdir("/proc/self/fd")) <= descriptors  # noqa: PTH208 - of this process
