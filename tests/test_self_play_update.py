@@ -90,6 +90,16 @@ def test_both_losses_have_a_term_of_the_reference(params, reference_params):
         assert found.metrics[f"{role}/loss"] == pytest.approx(BETA * ratio, rel=1e-4)
 
 
+def test_a_query_that_drops_out_is_in_no_loss(params, reference_params):
+    """Not even its term of the reference is: the mean is over the two others."""
+    _, found = made(RUN, params, reference_params, trained_queries=np.array([True, False, True]))
+    worth = earned(REWARDS, MARKS, MASK, np.zeros(3, bool), weight=0.5)
+    kept = [as_segment(QUERIES[i], worth.challenger[i]) for i in (0, 2)]
+    expected, _ = by_hand(params, reference_params, kept, "score_function")
+    assert found.metrics["challenger/weight"] == 2
+    assert found.metrics["challenger/loss"] == pytest.approx(expected, rel=1e-4)
+
+
 @pytest.mark.parametrize("method", ["data", "untrained_challenger"])
 def test_where_the_challenger_does_not_learn_its_queries_are_in_no_loss(params, reference_params, method):
     _, found = made(dataclasses.replace(RUN, method=method), params, reference_params)
