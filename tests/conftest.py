@@ -27,8 +27,9 @@ import pytest
 
 from dfc.launch import program_cache
 
-# Need TRL or clemcore, which are no dependencies of the tests; doctests are looked for in every other file.
-collect_ignore = ["agreement_trl.py", "agreement_clembench.py", "clembench_games"]
+# Need TRL, clemcore or lm-eval, no dependencies of the tests; doctests are looked for in every other file.
+collect_ignore = ["agreement_trl.py", "agreement_clembench.py", "agreement_clembench_games.py", "agreement_lm_eval.py"]
+collect_ignore += ["clembench_games"]
 
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", 8)

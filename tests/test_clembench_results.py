@@ -108,6 +108,8 @@ def test_asides_are_forgotten_and_belong_to_the_round_they_are_asked_in(tmp_path
     write_results([row], tmp_path)
     turns = json.loads(file(tmp_path).read_text())["turns"]
     labels = [event["action"].get("label") for turn in turns for event in turn]
+    assert len(turns) == from_trajectory(row)[0].replies
+    assert {turn[0]["action"]["label"] for turn in turns[1:]} == {"context"}  # of rounds after the first
     assert labels.count("forget") == 2 * sum(len(one.asides) for one in from_trajectory(row))
 
 

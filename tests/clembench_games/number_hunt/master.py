@@ -1,4 +1,6 @@
-"""A game for one player, of clemcore's present template: a number is looked for, two words a reply."""
+"""A game for one player, of clemcore's present template: a number is looked for, ``GUESS: 3`` or ``[3]``."""
+
+import re
 
 from clemcore.clemgame import GameBenchmark, Player
 from clemcore.clemgame.errors import GameError, ParseError
@@ -25,10 +27,10 @@ class NumberHunt(DialogueGameMaster):
         self.add_player(self.hunter, initial_context=prompt)
 
     def _parse_response(self, player, response):
-        word, _, number = response.partition(" ")
-        if word != "GUESS:" or not number.isdigit():
+        found = re.fullmatch(r"GUESS: (\d+)|\[(\d+)\]", response, re.ASCII)
+        if found is None:
             raise ParseError("no number", response)
-        return int(number)
+        return int(found[1] or found[2])
 
     def _advance_game(self, player, parsed_response):
         self.asks_again = False
