@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from offline_rows import pairs, save_model, sequences, write_pairs, write_sft
+from processes import free_port
 
 from dfc.models import huggingface
 
@@ -41,9 +41,7 @@ def start(place, name, *flags, devices):
 
 
 def together(place, name, other=None):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     flags = ["--distributed=auto", f"--coordinator=127.0.0.1:{port}", "--processes=2"]
     started = [
         start(where, name, *flags, f"--process={n}", devices=2) for n, where in enumerate((place, other or place))
