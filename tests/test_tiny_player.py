@@ -106,15 +106,13 @@ def records(loaded):
     model, params, tokenizer = loaded
     config = RolloutConfig(slots=32, max_length=1024, max_reply_length=8, stop=("]",))
     stop = tokenizer.stop_token_ids(config.stop)
-    found = {}
-    for game in GAME_IDS:
-        engine = Engine(model, params, slots=32, max_length=1024, stop_token_ids=stop, sampling=SamplingConfig())
-        runner = RolloutRunner(config, tokenizer, engine, opponent=scripted.RandomLegal(), opponent_name="random_legal")
-        count = 16 if game in LONG else 300
-        episodes = runner.play(matches.match_specs({game: {}}, count, 5, "tiny player test"))
-        found[game] = matches.by_game(matches.tally(episodes))[game]
-    jax.clear_caches()
-    return found
+    counts = {game: 16 if game in LONG else 300 for game in sorted(GAME_IDS, key=lambda game: game not in LONG)}
+    engine = Engine(model, params, slots=32, max_length=1024, stop_token_ids=stop, sampling=SamplingConfig())
+    runner = RolloutRunner(config, tokenizer, engine, opponent=scripted.RandomLegal(), opponent_name="random_legal")
+    specs = [
+        spec for game, count in counts.items() for spec in matches.match_specs({game: {}}, count, 5, "tiny player test")
+    ]
+    return matches.by_game(matches.tally(runner.play(specs)))
 
 
 @pytest.mark.parametrize("game", GAME_IDS)
