@@ -1,0 +1,173 @@
+"""Games that the teacher spoiled, on two processes: they replace the same ones by the same ones, and so does one."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+CONFIG = f"""
+from dfc import config as c
+
+
+def get_config():
+    return c.Grpo(
+        name="spoiled",
+        games={{"{ROOT / "tests" / "sound_games.py"}:Unasked": {{}}}},
+        model=c.ModelConfig(path="tiny_player", dtype="float32"),
+        mesh=c.MeshConfig(data=2, fsdp=2),
+        rollout=c.RolloutConfig(
+            slots=8, max_length=192, max_reply_length=4, stop=("]",), prompt="bare_action", legal_only=True
+        ),
+        optimizer=c.OptimizerConfig(learning_rate=1e-2),
+        batch=c.BatchConfig(row_length=192, micro_batch_rows=8),
+        training=c.TrainingConfig(scan_layers=False, remat="none"),
+        iterations=2,
+        seeds_per_game=4,
+        trajectories_per_seed=3,
+        epsilon=0.0,
+        opponent="random_legal",
+        learner_roles={{"{ROOT / "tests" / "sound_games.py"}:Unasked": "teller"}},
+        teacher_errors="replace",
+        acceptance=c.AcceptanceConfig(rule="always", games=2),
+        grpo=c.GrpoConfig(updates_per_iteration=1),
+        evaluation=c.MatchesConfig(games=2),
+        checkpoint=c.CheckpointConfig(every=1, keep=2),
+    )
+"""
+
+# Runs the launcher beside a teacher that breaks off some of its games and else repeats what it was told. Notes the
+# records and weights that this process itself has; a process that does not write drops its records. A process that is
+# told to sends itself SIGTERM when games are to be played again for the second time.
+RUN = """
+import hashlib, os, pathlib, signal, sys
+import jax, numpy as np
+from dfc.launch.__main__ import main
+from dfc.models import huggingface
+from dfc.rollout.workers import RolloutWorkers
+from dfc.runs.run_folder import RunFolder, json_line
+from dfc.training import opponents, teacher_errors
+
+notes, stopped, *arguments = sys.argv[1:]
+played = hashlib.sha256()
+append, save, play_again = RunFolder.append, huggingface.save, teacher_errors._Settling.play_again
+times = 0
+
+
+class Spoils:
+    name = "spoils"
+
+    def act(self, game, rng):
+        return "[3]" if rng.uniform() < 0.5 else f"[{game.told}]"
+
+
+def noting_append(self, stream, records):
+    records = list(records)
+    if stream != "metrics":
+        played.update(b"".join(map(json_line, records)))
+    append(self, stream, records)
+
+
+def noting_save(folder, config, params, **options):
+    weights = hashlib.sha256()
+    for leaf in jax.tree.leaves(params):
+        parts = {str(shard.index): np.asarray(shard.data).tobytes() for shard in leaf.addressable_shards}
+        weights.update(b"".join(parts[index] for index in sorted(parts)))
+    pathlib.Path(notes).write_text(weights.hexdigest() + " " + played.hexdigest())
+    save(folder, config, params, **options)
+
+
+def stopping(self, attempt, play):
+    global times
+    times += 1
+    if stopped == "stop" and times == 2:
+        os.kill(os.getpid(), signal.SIGTERM)
+    play_again(self, attempt, play)
+
+
+RunFolder.append, huggingface.save, teacher_errors._Settling.play_again = noting_append, noting_save, stopping
+opponents.choose = lambda *_: (Spoils(), "spoils")
+RolloutWorkers.seat = lambda *_: {}
+sys.exit(main(arguments))
+"""
+
+
+def start(place, name, stopped, *flags, notes, devices):
+    environment = dict(os.environ, JAX_PLATFORMS="cpu", JAX_NUM_CPU_DEVICES=str(devices), PYTHONPATH=str(ROOT))
+    environment |= {"JAX_COMPILATION_CACHE_DIR": str(place / "xla"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    command = [sys.executable, "run.py", notes, stopped, "--config=config.py", f"--workdir={name}", *flags]
+    return subprocess.Popen(  # noqa: S603 - our own command
+        command, cwd=place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def together(place, name, stops=None):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    flags = ["--distributed=auto", f"--coordinator=127.0.0.1:{port}", "--processes=2"]
+    started = [
+        start(place, name, "stop" if n == stops else "go", *flags, f"--process={n}", notes=f"{name}.{n}", devices=2)
+        for n in range(2)
+    ]
+    return [(process, *process.communicate(timeout=500)) for process in started]
+
+
+def records(folder):
+    return [json.loads(line) for line in (folder / "episodes.jsonl").read_text().splitlines()]
+
+
+def trained_on(folder):
+    return [one for one in records(folder) if one["kind"] == "train"]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Where two processes have made the run ``whole``."""
+    folder = tmp_path_factory.mktemp("spoiled")
+    (folder / "config.py").write_text(CONFIG)
+    (folder / "run.py").write_text(RUN)
+    for process, _, errors in together(folder, "whole"):
+        assert process.returncode == 0, errors
+    return folder
+
+
+def test_both_processes_replace_the_same_games_and_learn_the_same(place):
+    first, second = ((place / f"whole.{n}").read_text().split() for n in range(2))
+    assert first == second
+    found = trained_on(place / "whole")
+    marks = [one.get("teacher_error") for one in found]
+    assert {"replayed", "replaced"} <= set(marks)
+    assert len(found) == 2 * 4 * 3 + marks.count("replayed")
+    spoiled = [one.get("abort_reason") is not None for one in found]
+    assert spoiled == [mark is not None for mark in marks]
+
+
+def test_two_processes_settle_like_one(place):
+    process = start(place, "one", "go", notes="one.0", devices=4)
+    _, errors = process.communicate(timeout=500)
+    assert process.returncode == 0, errors
+    names = ("game", "seed", "replies", "outcomes", "teacher_error", "replay", "trained", "reward")
+    one, two = (
+        [{name: record.get(name) for name in names} for record in trained_on(place / name) if record["iteration"] == 1]
+        for name in ("one", "whole")
+    )
+    assert one == two
+    assert len(one) > 4 * 3
+
+
+def test_a_stop_of_one_while_games_are_played_again_resumes_bit_for_bit(place):
+    for process, _, errors in together(place, "stopped", stops=1):
+        assert process.returncode == 143, errors
+    done = {one["iteration"] for one in trained_on(place / "stopped")}
+    assert done == {1}
+    for process, _, errors in together(place, "stopped"):
+        assert process.returncode == 0, errors
+    assert records(place / "stopped") == records(place / "whole")
+    weights = [(place / name).read_text().split()[0] for name in ("stopped.0", "stopped.1", "whole.0")]
+    assert len(set(weights)) == 1
