@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: quickstart test test-optimized newest-jax lint types install constraints aot agreement agreement-trl agreement-clembench config-fields smollm2-check lsp-study benchmark-gpu study-playpen serve-check
+.PHONY: quickstart test test-optimized newest-jax lint types install constraints aot agreement agreement-trl agreement-clembench agreement-lm-eval config-fields smollm2-check lsp-study benchmark-gpu study-playpen serve-check
 
 quickstart: install
 	$(BIN)/python -m dfc.launch --config=configs/quickstart.py

@@ -137,11 +137,11 @@ def test_over_the_server_the_answers_are_the_same(folder):
 @pytest.fixture(scope="module")
 def model(folder):
     """The model as clemcore loads it, in this process."""
-    from clemcore.backends import load_models
-
     before = Path.cwd()
-    os.chdir(folder)
+    os.chdir(folder)  # where importing it opens its log
     try:
+        from clemcore.backends import load_models
+
         (found,) = load_models([MODEL], {"temperature": 0.9, "max_tokens": 16})
     finally:
         os.chdir(before)

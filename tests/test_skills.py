@@ -73,6 +73,7 @@ def test_the_page_has_the_columns_of_the_table_that_were_run_and_names_what_is_m
 
 def test_tasks_of_ones_own_have_a_table_of_their_own(tmp_path):
     found = read_skills(written(tmp_path / "a.json", mine=("exact_match,none", 0.25, 0.1, 4)))
+    assert read_skills(written(tmp_path / "b.json", mine=("exact_match,none", 0.0, 0.0, 4)))["mine"].error is None
     (table,) = skills_page.tables({"base": found})
     assert (table.title, table.header) == ("Skills by task", ("policy", "mine"))
     assert not set(found) & {test for tests in CATEGORIES.values() for test in tests}

@@ -32,7 +32,7 @@ _LEVEL = 1.959964  # of a normal distribution: 95 %
 
 
 class Skill(NamedTuple):
-    """The result of one task. Attributes: percent; error, its standard error, None if unknown; metric; questions."""
+    """The result of one task. Attributes: percent; error, its standard error, None if unknown or 0; metric; questions."""
 
     percent: float
     error: float | None
@@ -79,7 +79,8 @@ def _skill(values: Mapping[str, object], counts: object, task: str, path: Path) 
         scale = 1.0 if metric in _OF_HUNDRED else 100.0
         percent = _number(values[name], f"{path}: {task}, {name}") * scale
         stated = values.get(f"{metric}_stderr,{name.partition(',')[2]}")
-        known = isinstance(stated, int | float) and not isinstance(stated, bool) and math.isfinite(stated)
+        # All questions alike give an error of 0, which says nothing of how few they are.
+        known = isinstance(stated, int | float) and math.isfinite(stated) and stated > 0
         count = counts.get(task) if isinstance(counts, dict) else None
         questions = count.get("effective") if isinstance(count, dict) else None
         return Skill(
