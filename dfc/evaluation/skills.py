@@ -32,7 +32,7 @@ _LEVEL = 1.959964  # of a normal distribution: 95 %
 
 
 class Skill(NamedTuple):
-    """The result of one task. Attributes: percent; error, its standard error, None if unknown or 0; metric; questions."""
+    """The result of one task. Attributes: percent; error: standard, None if unknown or 0; metric; questions."""
 
     percent: float
     error: float | None
