@@ -87,6 +87,9 @@ def test_outputs_are_found_by_data_set_and_instruction(tmp_path):
         read_outputs(write(tmp_path / "g.json", [row for row in rows if row["instruction"] != "a"]), asked)
     with pytest.raises(DatasetError, match=r"row 5 .*otherwise than an earlier row"):
         read_outputs(write(tmp_path / "h.jsonl", [*rows, {"instruction": "b", "output": "5"}]), asked)
+    two = [{"instruction": "a", "output": name, "dataset": name} for name in ("one", "two")]
+    with pytest.raises(DatasetError, match=r"no answer, or several, to 1 of 1"):
+        read_outputs(write(tmp_path / "j.json", two), [Instruction("a", "koala")])
     for output in (None, 3, "\udc00"):
         with pytest.raises(DatasetError, match=r"row 0 .*output must be a text"):
             read_outputs(write(tmp_path / "i.jsonl", [{"instruction": "b", "output": output}]), asked)
@@ -179,8 +182,8 @@ def test_tables_show_both_readings_lengths_and_the_papers_rates():
     }
     (short,) = answers_page.shortest({}, found, 1)
     assert [row[0] for row in short.rows] == ["overall"]
-    (one_set,) = answers_page.shortest({}, pairwise.by_dataset(records[:2], ["p"], ["d"]), 1)
-    assert len(one_set.rows) == 1
+    one_set, _ = answers_page.tables({}, 1, pairwise.by_dataset(records[:2], ["p"], ["d"]))
+    assert [row[0] for row in one_set.rows] == ["overall"]
 
 
 def test_what_fit_counts_are_the_answers_of_policies():
@@ -269,7 +272,10 @@ def pairs_of(records):
     return [one for one in records if pairwise.is_comparison(one)]
 
 
-def test_policies_are_compared_with_the_baseline_and_with_its_own_second_answers(instructions, tmp_path, capsys):
+def test_policies_are_compared_with_the_baseline_and_with_its_own_second_answers(
+    instructions, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(evaluate_answers, "_KEPT_ANSWER", 0)  # of answers that are not compared
     others = outputs(tmp_path / "others.json", ["x" * n for n in range(5)])
     with serving(usual=judging(longer)) as server:
         config = config_of(instructions, server, pairwise={"outputs": {"others": others}})
@@ -277,6 +283,7 @@ def test_policies_are_compared_with_the_baseline_and_with_its_own_second_answers
         asked = [parts(body) for body in server.bodies]
     texts = {(one["policy"], one["sample"], one["question"]): one["answer"] for one in records if "policy" in one}
     assert len(texts) == 15
+    assert all(texts.values())
     judged = pairs_of(records)
     assert [(one["compared"], one["instruction"]) for one in judged] == [
         (name, n) for name in ("initial again", "again", "others") for n in range(5)
@@ -478,6 +485,13 @@ def test_an_answer_that_is_too_long_for_a_judge_has_no_verdict_and_stops_nobody(
     assert (first["outcome"], first["failure"]) == (None, "an answer is too long")
     assert second["outcome"] == "win"
     assert len(server.requests) == 2
+    # Where all pairs are so, one start says it and the next one ends.
+    alone = write(tmp_path / "alone.json", [{"instruction": "Say 0."}])
+    config = dataclasses.replace(config, pairwise=dataclasses.replace(config.pairwise, instructions=str(alone)))
+    with pytest.raises(PlayerError, match="all of the last 1 comparisons failed, the first one so: an answer is too"):
+        run(config, tmp_path / "alone")
+    assert run(config, tmp_path / "alone")[-1]["outcome"] is None
+    assert json.loads((tmp_path / "alone" / "results.json").read_text())["win_rates"][0]["unjudged"] == 1
 
 
 def test_files_that_changed_since_their_records_are_refused(tmp_path):
