@@ -188,6 +188,21 @@ def test_a_conversation_that_could_copy_now_does_not_wait_for_little(params):
     assert (copies, waiting) == ([prefixes.Copy(0, 2, 190)], {})
 
 
+def test_what_follows_a_beginning_that_is_there_is_read_once_too(params):
+    """Two groups begin with the same forty tokens, or thirty that only lie in the groups' own slots."""
+    for common, count in ((40, 20), (30, 10)):
+        shared = opening(15, common)
+        engine = make(params, 8)
+        run(engine, [Talk(seed, [[*shared, 5 + seed]], cap=3) for seed in range(8)])  # fills all slots with it
+        before = engine.counts.prompt_tokens
+        prompts = [[*shared, *opening(16 + n, count)] for n in range(2)]
+        found = [Talk(100 * n + seed, [prompt], cap=5) for n, prompt in enumerate(prompts) for seed in range(4)]
+        run(engine, found)
+        # What is new of each group once, by its first; nobody waits for fewer than eight tokens.
+        assert engine.counts.prompt_tokens - before <= 2 * count + 8 * (len(found) - 2)
+        check(params, found)
+
+
 # ---- the decision ----------------------------------------------------------------------------------------------------
 
 
@@ -226,7 +241,7 @@ def test_copies_are_of_tokens_that_are_there_and_whoever_waits_has_somebody_to_w
             and one.token_ids[: copy.tokens] == mine.token_ids[: copy.tokens]
             for one in possible
         )
-        assert prefixes.LEAST <= copy.tokens < len(mine.token_ids)
+        assert (1 if copy.source == copy.target else prefixes.LEAST) <= copy.tokens < len(mine.token_ids)
         assert copy.source % 2 == copy.target % 2
         # Nothing is read where something is written: neither a target nor a slot that a new conversation reads into.
         assert copy.source == copy.target or copy.source not in new

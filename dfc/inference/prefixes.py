@@ -7,7 +7,7 @@ Nothing that is copied lies where something else is written in the same launch: 
 read, or lie in slots that nobody owns; what a new conversation's own slot still holds is taken over as it lies there.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from dfc.inference.slots import SlotState
@@ -17,7 +17,9 @@ _MORE = 8  # tokens beyond a copy that is possible now, for which it is worth to
 _PATIENCE = 4  # how many times as many tokens a reader may have to read until then
 
 _Family = tuple[int, int, int]  # shard, adapter, weights: what conversations have to share beside tokens
-_Index = dict[int, tuple[int, SlotState]]  # by a hash of the family and of the first blocks
+_Conversation = tuple[int, SlotState]
+# By a hash of the family and of the first blocks: conversations that begin so, one of each way to go on for a block.
+_Index = dict[int, dict[int, _Conversation]]
 
 
 class Copy(NamedTuple):
@@ -51,8 +53,9 @@ def shared(
 ) -> tuple[list[Copy], dict[int, int]]:
     """Decides what conversations of which nothing is cached yet take from others.
 
-    One that begins like another one that is still reading waits for it; of several new ones the first reads. Looked for
-    are whole blocks of `LEAST` tokens, so that the work grows with the tokens there are.
+    One that begins like another one that is still reading waits for it; of several new ones the first reads, be it only
+    what is new behind a copy. Looked for are whole blocks of `LEAST` tokens, so that the work grows with the tokens
+    there are; what a slot's own leftover holds is taken over however little it is.
 
     Args:
       new: slots of conversations that want a reply and have nothing in the cache, in the order in which they would
@@ -66,8 +69,8 @@ def shared(
       The copies, of which what a slot's own leftover holds is one from itself; and the slots that wait, with the slot
       that each waits for.
     """
-    long = [slot for slot in new if len(states[slot].token_ids) > LEAST]
-    if not long:
+    slots = list(new)
+    if not slots:
         return [], {}
     there, coming = _Index(), _Index()
     for slot, state in (*states.items(), *((slot, state) for slot, state in left.items() if slot not in states)):
@@ -77,30 +80,39 @@ def shared(
             _note(coming, (shard(slot), state.adapter, weights(state)), slot, state, len(state.token_ids))
     copies: list[Copy] = []
     waiting: dict[int, int] = {}
-    for slot in long:
+    ahead: dict[int, int] = {}  # of new conversations that read: tokens that they take over now
+    for slot in slots:
         mine = states[slot]
         family = (shard(slot), mine.adapter, weights(mine))
-        best = Copy(slot, slot, 0)
-        for other, theirs in (_longest(there, family, mine), _own(slot, left, family)):
-            if theirs is not None:
-                common = min(in_common(mine.token_ids, theirs.token_ids), theirs.num_cached, mine.most_shared)
-                best = max(best, Copy(other, slot, common), key=lambda copy: copy.tokens)
-        reader, reading = _longest(coming, family, mine)
-        if reading is not None and _worth_waiting(mine, reading, best.tokens):
-            waiting[slot] = reader
-        elif best.tokens >= LEAST:
+        best = _best(slot, mine, [_own(slot, left, family), *_longest(there, family, mine)])
+        readers = {other: in_common(mine.token_ids, one.token_ids) for other, one in _longest(coming, family, mine)}
+        if readers:
+            reader = max(readers, key=lambda other: readers[other])
+            if _worth_waiting(mine, states[reader], best.tokens, ahead.get(reader, 0)):
+                waiting[slot] = reader
+                continue
+        if best.tokens >= (1 if best.source == slot else LEAST):  # what lies in its own slot is there for nothing
             copies.append(best)
-        else:
-            _note(coming, family, slot, mine, len(mine.token_ids))
+            ahead[slot] = best.tokens
+        _note(coming, family, slot, mine, len(mine.token_ids))
     return copies, waiting
 
 
-def _worth_waiting(mine: SlotState, reading: SlotState, tokens: int) -> bool:
-    """Whether more than so many tokens will be there soon."""
+def _best(slot: int, mine: SlotState, others: Iterable[tuple[int, SlotState | None]]) -> Copy:
+    """Returns the copy of most tokens from one of several conversations; of no tokens where none has anything."""
+    best = Copy(slot, slot, 0)
+    for other, theirs in others:
+        if theirs is not None:
+            common = min(in_common(mine.token_ids, theirs.token_ids), theirs.num_cached, mine.most_shared)
+            best = max(best, Copy(other, slot, common), key=lambda copy: copy.tokens)
+    return best
+
+
+def _worth_waiting(mine: SlotState, reading: SlotState, tokens: int, ahead: int) -> bool:
+    """Whether more than so many tokens will be there soon; `ahead` of them the reader does not have to read."""
     common = min(in_common(mine.token_ids, reading.token_ids), mine.most_shared)
     more = common - tokens
-    enough = more >= (_MORE if tokens >= LEAST else LEAST)
-    return enough and _PATIENCE * more >= common - reading.num_cached
+    return common >= LEAST and more >= _MORE and _PATIENCE * more >= common - max(ahead, reading.num_cached)
 
 
 def _reads(state: SlotState) -> bool:
@@ -115,20 +127,27 @@ def _own(slot: int, left: Mapping[int, SlotState], family: _Family) -> tuple[int
     return slot, state if state is not None and (state.adapter, state.weights) == family[1:] else None
 
 
-def _note(index: _Index, family: _Family, slot: int, state: SlotState, tokens: int) -> None:
-    """Enters every whole block of a conversation's first tokens, where nobody has entered it."""
+def _blocks(family: _Family, token_ids: Sequence[int], tokens: int) -> Iterator[int]:
+    """Gives a hash of the family and of the first block, of the first two, ... of a conversation's first tokens."""
     key = hash(family)
     for start in range(0, tokens - LEAST + 1, LEAST):
-        key = hash((key, *state.token_ids[start : start + LEAST]))
-        index.setdefault(key, (slot, state))
+        key = hash((key, *token_ids[start : start + LEAST]))
+        yield key
 
 
-def _longest(index: _Index, family: _Family, mine: SlotState) -> tuple[int, SlotState | None]:
-    """Returns who has most blocks in common with a conversation; its slot is -1 if nobody has one."""
-    key, found = hash(family), (-1, None)
-    for start in range(0, mine.most_shared - LEAST + 1, LEAST):
-        key = hash((key, *mine.token_ids[start : start + LEAST]))
+def _note(index: _Index, family: _Family, slot: int, state: SlotState, tokens: int) -> None:
+    """Enters a conversation at every whole block of its first tokens, unless somebody there goes on in the same way."""
+    keys = list(_blocks(family, state.token_ids, tokens))
+    rest = hash(tuple(state.token_ids[len(keys) * LEAST : tokens]))
+    for key, following in zip(keys, [*keys[1:], rest], strict=False):  # of no whole block nothing is entered
+        index.setdefault(key, {}).setdefault(following, (slot, state))
+
+
+def _longest(index: _Index, family: _Family, mine: SlotState) -> Collection[_Conversation]:
+    """Returns those who have most blocks in common with a conversation; of them one has most tokens in common."""
+    found: Collection[_Conversation] = ()
+    for key in _blocks(family, mine.token_ids, mine.most_shared):
         if key not in index:
             break
-        found = index[key]  # type: ignore[assignment]  # what is found is somebody
+        found = index[key].values()
     return found
