@@ -134,14 +134,16 @@ def test_a_conversation_that_is_sent_again_whole_is_read_once(served):
     assert read <= 1.15 * distinct
 
 
-def test_a_full_queue_refuses_and_a_client_that_leaves_makes_room(served):
+def test_a_full_queue_refuses_and_a_client_that_leaves_makes_room(served, monkeypatch):
     async def crowd(port):
         many = [asyncio.create_task(ask(port, LONG | {"n": 8, "max_tokens": 30}, key=None)) for _ in range(6)]
         await asyncio.sleep(0)
         return await asyncio.gather(*many)
 
     with running(served, queue=2) as (port, _):
-        answers = asyncio.run(crowd(port))
+        with monkeypatch.context() as patched:  # the first is still answered when the last comes
+            slowed(patched, served, 0.05)
+            answers = asyncio.run(crowd(port))
         refused = [answer for answer in answers if answer.status == 429]
         assert {answer.status for answer in answers} == {200, 429}
         assert all(answer.headers["retry-after"] == "1" for answer in refused)

@@ -136,12 +136,25 @@ class EngineLoop:
         with self._changed:
             if self._ends_at is not None or self._stopped:
                 raise stopping()
-            # Those that have arrived and find a free slot do not wait.
-            if self.queued - max(0, self.capacity - self.busy) >= self._queue:
+            if self._is_full():
                 message = f"{self._queue} requests wait already; try again in a moment"
                 raise RequestError(429, message, code="rate_limit_exceeded", headers={"Retry-After": "1"})
             self._arrived.append((submission, post))
             self._changed.notify()
+
+    def _is_full(self) -> bool:
+        """Whether another submission would wait behind as many as may; called with the lock.
+
+        Those that have arrived and find a free slot do not wait; each takes as many slots as it has choices.
+        """
+        free = self.capacity - self.busy - len(self._waiting)
+        waits = max(0, -free)
+        for submission, _ in self._arrived:
+            if free > 0:
+                free -= len(submission.seeds)
+            else:
+                waits += 1
+        return free <= 0 and waits >= self._queue
 
     def cancel(self, submission: Submission) -> None:
         """Gives up a submission, whatever its state: its slots are free before the engine's next call."""
