@@ -10,6 +10,7 @@ from dialogue_samples import dialogue, drawn, talk
 
 from dfc.config import DialogueRowsConfig
 from dfc.data.conversations import opening
+from dfc.data.dialogue_pairs import is_won
 from dfc.data.dialogue_rows import choose, held_out_instances, merged, player_ranking, rows_of
 from dfc.data.dialogues import Aside
 from dfc.data.trajectories import Message
@@ -357,6 +358,15 @@ def test_pairs_of_the_first_reply_are_capped_for_the_games_named_and_others_are_
     others = choose(some, settings(first_turn_pairs={"clem_wordle": 7}), seed=1)
     assert of_pairs(found.pairs_turn.train) != of_pairs(others.pairs_turn.train)
     assert DialogueRowsConfig().first_turn_pairs == {"clem_wordle": 2000, "clem_wordle_withclue": 2000}
+
+
+def test_what_the_paper_states_is_the_default():
+    config = DialogueRowsConfig()
+    assert (config.players, config.balance, config.negatives) == (10, True, 1)
+    assert (config.rows, config.replies, config.asides, config.threshold) == ("prefixes", "last", "merged", 0.0)
+    for game, quality in (("clem_imagegame", 99.0), ("clem_privateshared", 99.0), ("clem_taboo", 0.0)):
+        assert not is_won(dialogue("a", "b", game=game, quality=quality), config)
+        assert is_won(dialogue("a", "b", game=game, quality=quality + 0.5), config)
 
 
 def test_by_default_there_are_no_pairs_of_privateshared():
