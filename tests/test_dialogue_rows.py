@@ -164,6 +164,7 @@ def test_asides_are_rows_of_their_own_or_none():
         (["r\nA?", "r\nA?"], "r\nA?\nA?"),
         (["r", "r\nB?"], "r\nr\nB?"),
         (["r\nA?\nx", "r\nB?\nx"], "r\nA?\nx\nB?\nx"),
+        (["r\na\nx\nA?", "r\nb\nx\nB?"], "r\na\nx\nA?\nb\nx\nB?"),
     ],
 )
 def test_lines_that_all_questions_begin_with_stand_once(questions, expected):
