@@ -258,6 +258,15 @@ def test_where_another_seat_made_the_difference_there_is_no_pair():
     assert found.statistics[0].without_negative == 1
 
 
+def test_dialogues_that_begin_otherwise_are_no_pair():
+    won_, lost = dialogue("clue", "b", system="s"), dialogue("clue", "c", system="s", quality=0.0)
+    assert len(choose([won_, lost], settings()).pairs_dialogue.train) == 1
+    for other in (dialogue("hint", "c", system="s", quality=0.0), dialogue("clue", "c", system="t", quality=0.0)):
+        found = choose([won_, other], settings())
+        assert found.pairs_dialogue.train == found.pairs_turn.train == ()
+        assert found.statistics[0].without_negative == 1
+
+
 def test_worlds_are_not_mixed():
     some = [dialogue("a", "b", world="1"), dialogue("a", "c", quality=0.0, world="2")]
     assert choose(some, settings()).pairs_dialogue.train == choose(some, settings()).pairs_turn.train == ()
