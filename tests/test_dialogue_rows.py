@@ -258,6 +258,25 @@ def test_where_another_seat_made_the_difference_there_is_no_pair():
     assert found.statistics[0].without_negative == 1
 
 
+def test_pairs_of_dialogues_are_drawn_by_the_seed_and_shuffled():
+    some = [
+        dialogue(f"rules {number}", said, instance=str(number), quality=100.0 if said == "won" else 0.0)
+        for number in range(10)
+        for said in ("won", *(f"lost {other}" for other in range(5)))
+    ]
+
+    def found(negatives, seed):
+        config = settings(wanted=("pairs_dialogue",), negatives=negatives)
+        pairs = choose(some, config, seed=seed).pairs_dialogue.train
+        return [(pair.meta["instance"], pair.rejected[-1].content) for pair in pairs]
+
+    assert len(found(1, 0)) == 10
+    assert set(found(1, 0)) != set(found(1, 1))
+    every = [instance for instance, _ in found(5, 0)]
+    assert sorted(found(5, 0)) == sorted(found(5, 1))
+    assert sum(one != other for one, other in itertools.pairwise(every)) > len(every) / 2
+
+
 def test_dialogues_that_begin_otherwise_are_no_pair():
     won_, lost = dialogue("clue", "b", system="s"), dialogue("clue", "c", system="s", quality=0.0)
     assert len(choose([won_, lost], settings()).pairs_dialogue.train) == 1
