@@ -7,8 +7,8 @@ mostly what went wrong. A game that was aborted has no quality here, whatever sc
 """
 
 import collections
+import dataclasses
 import json
-import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from dfc.clembench.write_results import FILES, OURS
 from dfc.data.conversations import Conversation, Scalar
-from dfc.data.dialogues import Dialogue, Dialogues, from_conversation
-from dfc.data.trajectories import Message
+from dfc.data.dialogues import Aside, Dialogue, Dialogues, from_conversation
+from dfc.data.trajectories import Message, well_formed
 from dfc.data.trajectory_files import DatasetError
 from dfc.evaluation.clemscore import GameScore, game_score
 
@@ -30,6 +30,7 @@ _Json = Mapping[str, Any]
 _INSTANCE, _INTERACTIONS, _SCORES = FILES
 _MASTER, _PROGRAM = "GM", "programmatic"
 _SHOWN = 3  # places in a message
+_LEVELS = 4  # of folders below that of results: model, game, experiment, instance
 
 
 class _Score(NamedTuple):
@@ -70,14 +71,15 @@ def read_scores(folder: Path) -> dict[str, dict[str, GameScore]]:
     """Returns the score of every game by model, as ``clem eval`` computes it; see `dfc.evaluation.clemscore`.
 
     Args:
-      folder: of results; models and games are the names of their folders.
+      folder: of results; models and games are the names of their folders. Where it is a folder inside or above one
+        of results, they are the names that the games' score files have.
 
     Raises:
-      DatasetError: as `read_results`.
+      DatasetError: as `read_results`, or nothing says of which model and game a score is.
     """
     qualities: dict[str, dict[str, list[float | None]]] = collections.defaultdict(lambda: collections.defaultdict(list))
     for place in _games(folder):
-        model, game = place.parts[-4:-2]
+        model, game = _model_and_game(folder, place)
         qualities[model][game].append(_score(place / _SCORES).quality)
     return {model: {game: game_score(of) for game, of in games.items()} for model, games in qualities.items()}
 
@@ -109,6 +111,19 @@ def _games(folder: Path) -> list[Path]:
     return found
 
 
+def _model_and_game(folder: Path, place: Path) -> tuple[str, str]:
+    levels = place.relative_to(folder.resolve()).parts
+    if len(levels) == _LEVELS:
+        return levels[0], levels[1]
+    match _read(place / _SCORES).get("meta"):
+        case {"results_folder": str(model), "game_name": str(game)} if model and game:
+            return well_formed(model), well_formed(game)
+    raise DatasetError(
+        f"{place}: expected MODEL/GAME/EXPERIMENT/INSTANCE below {folder}, got {'/'.join(levels) or 'that folder'}, and"
+        f" {_SCORES} does not name model and game; name the folder that clem run -r was given"
+    )
+
+
 def _read(path: Path) -> _Json:
     if path.stat().st_size > MAX_BYTES:
         raise DatasetError(f"{path}: more than {MAX_BYTES} bytes; play the game again, or delete its folder")
@@ -127,12 +142,14 @@ def _score(path: Path) -> _Score:
         raise DatasetError(f"{path}: it has no 'episode scores'; score it again (clem score)")
     flags = [scores.get(name, 0) for name in ("Aborted", "Success")]
     if "Aborted" not in scores or not all(isinstance(flag, int | float) and flag in (0, 1) for flag in flags):
-        raise DatasetError(f"{path}: Aborted and Success must be 0 or 1, got {flags}; score it again (clem score)")
+        raise DatasetError(
+            f"{path}: Aborted and Success must be 0 or 1, got {str(flags)[:80]}; score it again (clem score)"
+        )
     aborted, success = map(bool, flags)
     if aborted:
         return _Score(aborted=True, success=False, quality=None)
     main = scores.get("Main Score")
-    if isinstance(main, bool) or not isinstance(main, int | float) or not math.isfinite(main) or not 0 <= main <= 100:
+    if isinstance(main, bool) or not isinstance(main, int | float) or not 0 <= main <= 100:
         raise DatasetError(
             f"{path}: the Main Score of a game that was played must be from 0 to 100, got {str(main)[:80]!r}; score it "
             "again (clem score)"
@@ -151,25 +168,25 @@ def _dialogues(interactions: _Json, score: _Score) -> Iterator[Dialogue]:
         player = _checked(players[name], dict, f"player {name!r}")
         if player.get("model_name") == _PROGRAM:
             continue
-        messages, places = _messages(name, events, ours.get("system"))
+        messages, asides = _messages(name, events, ours.get("system"))
         if not messages:
             continue
         blamed = ours.get("forfeited_by")
         described: dict[str, Scalar] = {
             "game": _text(meta, "game_name"),
             "experiment": _text(meta, "experiment_name"),
-            "task_id": meta.get("game_id"),
-            "game_role": player.get("game_role"),
-            "player_name": name,
-            "model": player.get("model_name"),
+            "task_id": _clean(meta.get("game_id")),
+            "game_role": _clean(player.get("game_role")),
+            "player_name": _clean(name),
+            "model": _clean(player.get("model_name")),
             "outcome": outcome,
             "quality": score.quality,
-            "instance": ours.get("instance"),
-            "world": ours.get("world"),
+            "instance": _clean(ours.get("instance")),
+            "world": _clean(ours.get("world")),
             "to_blame": None if OURS not in interactions else not score.aborted or blamed in (None, number),
-            "asides": places,
+            "asides": "",  # none of these messages
         }
-        yield from_conversation(Conversation(messages, described))
+        yield dataclasses.replace(from_conversation(Conversation(messages, described)), asides=asides)
 
 
 def _events(turn: object) -> Iterator[tuple[str, str, str, str]]:
@@ -187,27 +204,47 @@ def _events(turn: object) -> Iterator[tuple[str, str, str, str]]:
 
 def _messages(
     player: str, events: Sequence[tuple[str, str, str, str]], system: object
-) -> tuple[tuple[Message, ...], str]:
-    """Returns what a player was told and replied, and the places of what it was asked aside.
+) -> tuple[tuple[Message, ...], tuple[Aside, ...]]:
+    """Returns what a player was told and replied, and what it was asked aside.
 
     Messages of one side that follow each other are one, as clemcore's models read them; what is never answered is left
-    out.
+    out. What is asked aside is part of neither: a message that was waiting then is read with it, and is still waiting.
     """
-    found = [Message("system", system)] if isinstance(system, str) else []
-    places = []
+    found = [("system", [well_formed(system)])] if isinstance(system, str) else []
+    asides: list[Aside] = []
+    asked: list[str] = []  # aside, and not answered yet
+    size = 0
     for sender, receiver, content, label in events:
         if player not in (sender, receiver):
             continue
-        role = "assistant" if sender == player else "user"
-        if found and found[-1].role == role:
-            found[-1] = Message(role, f"{found[-1].content}\n\n{content}")
-            continue
-        if role == "user" and label == "forget":
-            places.append(str(len(found)))
-        found.append(Message(role, content))
-    while found and found[-1].role != "assistant":
+        role, text = "assistant" if sender == player else "user", well_formed(content)
+        waiting = found[-1][1] if found and found[-1][0] == "user" else []
+        if label == "forget" and role == "user":
+            asked.append(text)
+        elif label == "forget":
+            if not waiting and not asked:
+                raise ValueError(f"a reply that is forgotten must follow a message, got {text[:80]!r} after none")
+            asides.append(Aside(len(found) - bool(waiting), _joined(waiting + asked), text))
+            asked = []
+            size += len(asides[-1].question)  # a message that waits is in each of them
+            if size > MAX_BYTES:
+                raise ValueError(f"what {player} is asked aside has more than {MAX_BYTES} characters")
+        elif found and found[-1][0] == role:
+            found[-1][1].append(text)
+        else:
+            found.append((role, [text]))
+    while found and found[-1][0] != "assistant":
         found.pop()
-    return tuple(found), ",".join(place for place in places if int(place) < len(found))
+    messages = tuple(Message(role, _joined(texts)) for role, texts in found)
+    return messages, tuple(aside for aside in asides if aside.after <= len(found))
+
+
+def _joined(texts: Sequence[str]) -> str:
+    return "\n\n".join(texts)
+
+
+def _clean(value: Any) -> Any:  # noqa: ANN401 - of JSON; what it may be is checked where it is read
+    return well_formed(value) if isinstance(value, str) else value
 
 
 def _mapping(data: _Json, name: str) -> _Json:
@@ -230,4 +267,4 @@ def _text(data: _Json, name: str) -> str:
     found = data.get(name)
     if not isinstance(found, str) or not found:
         raise ValueError(f"{name} of meta must be a text, got {str(found)[:80]!r}")
-    return found
+    return well_formed(found)

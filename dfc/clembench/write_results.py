@@ -11,6 +11,7 @@ outside, such as by a full context, counts as aborted. A key `dfc` holds what th
 """
 
 import collections
+import contextlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ from dfc.data.dialogues import instance_of, player_of
 from dfc.data.trajectories import Provenance, Trajectory, from_episode
 from dfc.data.trajectory_files import DatasetError, read_trajectories
 from dfc.episodes import Episode, PlayedReply
+from dfc.evaluation import tasks
 from dfc.files import write_json
 from dfc.games import registry
 from dfc.games.game import Game, Outcome, Verdict
@@ -69,13 +71,13 @@ def write_results(rows: Iterable[Trajectory], folder: Path) -> int:
     for row in rows:
         played = _play_again(row)
         place = folder.joinpath(*played.place)
-        data = dict(zip(FILES, _files(played), strict=True))
-        _refuse_other(place, data["interactions.json"])
-        place.mkdir(parents=True, exist_ok=True)
         experiment = {"name": played.place[2], "game_name": row.game}
-        write_json(place.parent / "experiment.json", experiment)
-        for name, content in data.items():  # scores come last: a game without them is not complete
-            write_json(place / name, content)
+        contents = {place.parent / "experiment.json": experiment}
+        contents |= {place / name: content for name, content in zip(FILES, _files(played), strict=True)}
+        missing = [path for path, content in contents.items() if not _is_there(path, content)]
+        place.mkdir(parents=True, exist_ok=True)
+        for path in missing:  # scores come last: a game without them is not complete
+            write_json(path, contents[path])
         written += 1
     if not written:
         raise DatasetError(f"{folder}: no game to write; collect some first")
@@ -95,15 +97,25 @@ def trajectories_in(folder: Path) -> Iterator[Trajectory]:
         inner = folder / "trajectories"
         yield from read_trajectories(inner if inner.is_dir() else folder)
         return
+    newest: dict[tasks.Key, int] = {}  # of each game: one that failed is played again, and both lines stay
     for number, record in file_rows(played):
-        try:
-            yield _from_record(record)
-        except (KeyError, TypeError, ValueError) as error:
-            why = f"{type(error).__name__}: {error}"
-            raise DatasetError(
-                f"{row_place(played, number)}: no game of evaluate_tasks ({why}); name such a run, or a folder of "
-                "trajectories"
-            ) from error
+        with _named(played, number):
+            newest[tasks.key(record)] = number
+    for number, record in file_rows(played):
+        with _named(played, number):
+            if newest.get(tasks.key(record)) == number:
+                yield _from_record(record)
+
+
+@contextlib.contextmanager
+def _named(path: Path, number: int) -> Iterator[None]:
+    try:
+        yield
+    except (KeyError, TypeError, ValueError) as error:
+        raise DatasetError(
+            f"{row_place(path, number)}: no game of evaluate_tasks ({type(error).__name__}: {error}); name such a run, "
+            "or a folder of trajectories"
+        ) from error
 
 
 def _from_record(record: Json) -> Trajectory:
@@ -160,10 +172,17 @@ def _name(text: str) -> str:
     return found
 
 
-def _refuse_other(place: Path, interactions: Json) -> None:
-    path = place / "interactions.json"
-    if path.exists() and path.read_text(encoding="utf-8") != json.dumps(interactions, indent=1) + "\n":
+def _is_there(path: Path, content: Json) -> bool:
+    """Returns whether a file is there already.
+
+    Raises:
+      DatasetError: it has other content.
+    """
+    if not path.exists():
+        return False
+    if path.read_bytes() != (json.dumps(content, indent=1) + "\n").encode():
         raise DatasetError(f"{path}: another game is there already; write to a folder of its own, or delete this one")
+    return True
 
 
 # ---- the files ------------------------------------------------------------------------------------------------------
