@@ -12,6 +12,7 @@ from dfc import validation
 from dfc.checkpoint import Checkpointer
 from dfc.config import BatchShape, CheckpointConfig, SelfPlayBase
 from dfc.configs import lsp_base, lsp_study
+from dfc.errors import RunFolderError
 from dfc.models import huggingface
 from dfc.models.chat import ChatTokenizer
 from dfc.recipes import self_play_base as recipe
@@ -237,6 +238,38 @@ def test_checkpoints_of_an_attempt_that_is_over_are_read_by_nobody(whole, tmp_pa
     for file in old.glob("step_*/manifest.json"):
         file.unlink()
     assert left(made(path)) == left(whole)
+
+
+@pytest.mark.usefixtures("optax_promotion")
+def test_only_checkpoints_of_attempts_are_deleted(whole, tmp_path, monkeypatch):
+    path = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(recipe, "write_json", after(recipe.write_json))
+        with pytest.raises(Killed):
+            made(path)
+    others = [path / "checkpoints" / name for name in (".nfs01", "attempt_3", "attempts/kept", "attempt_0/kept")]
+    for other in others:
+        other.parent.mkdir(exist_ok=True)
+        other.write_text("mine")
+    (path / "checkpoints" / "attempt_4").symlink_to(tmp_path)
+    assert left(made(path)) == left(whole)
+    assert [other.read_text() for other in others] == ["mine"] * 4
+    assert {one.name for one in (path / "checkpoints").iterdir()} == {
+        ".nfs01", "attempt_0", "attempt_3", "attempt_4", "attempts",
+    }  # fmt: skip
+
+
+def test_checkpoints_of_an_older_version_are_refused_and_stay(tmp_path):
+    old = tmp_path / "run" / "checkpoints" / "step_000000001"
+    with RunFolder.open(tmp_path / "run", SMALL, command="") as folder:
+        old.mkdir(parents=True)
+        (old / "state.json").write_text("{}")
+        with pytest.raises(
+            RunFolderError, match=r"step_000000001: a checkpoint of an older version .* another --workd"
+        ):
+            recipe.run(SMALL, folder, Stop())
+    assert (old / "state.json").exists()
+    assert not (tmp_path / "run" / "tokenizer").exists()
 
 
 @pytest.mark.parametrize(

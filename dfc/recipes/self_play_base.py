@@ -13,12 +13,13 @@ is too low or has too few live queries, there are half as many updates more. Aft
 kept, and what it misses is said.
 
 Resume order: 1. attempts that are evaluated are on record, in evaluation.json; 2. checkpoints of all attempts but the
-one at work are deleted; 3. that one resumes at its newest checkpoint, or begins anew; metrics.jsonl holds its updates
-alone; 4. at the end evaluations.jsonl is written from the record.
+one at work are deleted, and nothing else that lies beside them; 3. that one resumes at its newest checkpoint, or begins
+anew; metrics.jsonl holds its updates alone; 4. at the end evaluations.jsonl is written from the record.
 """
 
 import dataclasses
 import json
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,7 +29,7 @@ import jax
 import numpy as np
 
 from dfc.config import RolloutConfig, SamplingConfig, SelfPlayBase
-from dfc.errors import DivergenceError
+from dfc.errors import DivergenceError, RunFolderError
 from dfc.files import write_json
 from dfc.games.rng import derive_seed
 from dfc.models import huggingface
@@ -51,22 +52,29 @@ from dfc.training.optimizer import make_optimizer
 _LESS_SKILL, _MORE_STEPS = 0.1, 1.5
 _SLOTS = 256  # conversations of the evaluation at once
 _ROLES = (CHALLENGER, SOLVER, JUDGE)
+_ATTEMPT = re.compile(r"attempt_[1-9][0-9]*")
 
 
 def run(config: SelfPlayBase, folder: RunFolder, stop: Stop) -> None:
-    """Runs the recipe; the result lies in the run folder's ``policy``, figures of all attempts in evaluation.json."""
+    """Runs the recipe; the result lies in the run folder's ``policy``, figures of all attempts in evaluation.json.
+
+    Raises:
+      RunFolderError: the folder has checkpoints of an older version of this recipe.
+      Interrupted: a stop was asked for. TrainingError: training has diverged; says how to continue.
+    """
     evaluation = folder.path / "evaluation.json"
     rows: list[dict[str, Any]] = json.loads(evaluation.read_text()) if evaluation.exists() else []
     if folder.finished.exists():
         print("\n".join(lines(config, rows[-1])), flush=True)  # noqa: T201 - the result a person waits for
         return
+    _refuse_older(folder.checkpoints)
     skills, steps = dict.fromkeys(config.families, config.skill[0]), config.steps
     for row in rows:
         skills, steps = next_attempt(config, row)
     while not rows or (len(rows) < config.attempts and missed(config, rows[-1])):
         number = len(rows)
         checkpoints = folder.checkpoints / f"attempt_{number + 1}"
-        _delete_others(checkpoints)
+        _delete_attempts(folder.checkpoints, but=checkpoints)
         print(f"attempt {number + 1}: {steps} updates, skill at the lowest difficulty {skills}", flush=True)  # noqa: T201 - progress
         try:
             attempt = dataclasses.replace(config, steps=steps, seed=config.seed + number)
@@ -81,18 +89,29 @@ def run(config: SelfPlayBase, folder: RunFolder, stop: Stop) -> None:
         skills, steps = next_attempt(config, row)
     if said := missed(config, rows[-1]):
         print(f"warning: the aim is missed: {'; '.join(said)}", flush=True)  # noqa: T201 - same
-    if folder.checkpoints.exists():
-        shutil.rmtree(folder.checkpoints)
+    _delete_attempts(folder.checkpoints)
     folder.rewind(folder.sizes() | {"evaluations": 0})  # a start that was killed here may have written them
     folder.append("evaluations", rows)
     folder.finish()
 
 
-def _delete_others(checkpoints: Path) -> None:
-    """Deletes the checkpoints of all attempts but the one whose folder is given."""
-    for other in checkpoints.parent.glob("*"):
-        if other != checkpoints:
-            shutil.rmtree(other)
+def _refuse_older(checkpoints: Path) -> None:
+    if found := sorted(checkpoints.glob("step_*")):
+        raise RunFolderError(
+            f"{found[0]}: a checkpoint of an older version of this recipe, which kept those of all attempts together; "
+            "continue with the version that versions.json names, or begin again with another --workdir"
+        )
+
+
+def _delete_attempts(checkpoints: Path, but: Path | None = None) -> None:
+    """Deletes the checkpoints of all attempts but one, and their folder if it is empty then."""
+    if not checkpoints.is_dir():
+        return
+    for attempt in checkpoints.iterdir():
+        if _ATTEMPT.fullmatch(attempt.name) and attempt.is_dir() and not attempt.is_symlink() and attempt != but:
+            shutil.rmtree(attempt)
+    if not any(checkpoints.iterdir()):
+        checkpoints.rmdir()
 
 
 # ---- one model -------------------------------------------------------------------------------------------------------
