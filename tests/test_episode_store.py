@@ -37,8 +37,8 @@ def folder(tmp_path):
         yield opened
 
 
-def play(folder, wanted, played, **more):
-    store = EpisodeStore(folder, key)
+def play(folder, wanted, played, store=None, **more):
+    store = store or EpisodeStore(folder, key)
     with Progress(len(wanted)) as progress:
         settings = {"size": 2, "step": 0, "wins": lambda r: [(r["game"], True)], "endpoints": lambda: [Asked()]}
         return store.play("t", ["p"], wanted, played, stop=Stop(), progress=progress, **{**settings, **more})
@@ -77,6 +77,33 @@ def test_all_that_fail_stop_a_run_and_may_only_be_let_fail_again(folder):
     assert play(folder, left, failing, failed_before=True) == 2
     with pytest.raises(PlayerError):  # games that have not failed before
         play(folder, {("a", 4): 4}, failing, failed_before=True)
+
+
+def test_failures_that_pass_are_never_let_fail_again(folder):
+    """Down twice, then failing by itself twice: the fourth time is the one that was seen before."""
+    down = True
+
+    def failing(some):
+        return Played([record(("a", n), failure="down" if down else "own") for n in some], {})
+
+    def store():
+        return EpisodeStore(folder, key, passing=lambda one: one.get("failure") == "down")
+
+    def start():
+        return play(folder, {name: n for name, n in GAMES.items() if n < 2}, failing, failed_before=True, store=store())
+
+    for _ in range(2):
+        with pytest.raises(PlayerError):
+            start()
+    assert store().passing(GAMES) == [name for name, n in GAMES.items() if n < 2]
+    down = False
+    with pytest.raises(PlayerError):
+        start()
+    assert store().passing(GAMES) == []
+    assert start() == 2
+    down = True
+    with pytest.raises(PlayerError):
+        start()
 
 
 @pytest.mark.parametrize("error", [Interrupted(15), ValueError("a game cannot be played again")])

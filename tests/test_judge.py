@@ -1,9 +1,13 @@
 """A judge is asked in both orders, ties are kept, and only its last line is read."""
 
+import json
 import re
+import threading
 
 import pytest
+from chat_server import completion, make, serving, until
 
+from dfc.errors import Interrupted
 from dfc.players.remote import FunctionPlayer, PlayerError
 from dfc.scoring.judge import Comparison, Judge, compare, read_verdict, request
 
@@ -31,6 +35,10 @@ def longer(_, first, second):
         ("Verdict: B.", "second"),
         ("x\n\n**Verdict: tie**\n", "tie"),
         ("verdict:a", "first"),
+        ("**Verdict:** A", "first"),
+        ("Verdict: **B**.", "second"),
+        ("x\n_Verdict_: `tie`", "tie"),
+        ("**Verdict:** A or **B**", None),
         ("Verdict: A\nBut B is fine too.", None),
         ("Verdict: A or B", None),
         ("A", None),
@@ -92,6 +100,73 @@ def test_a_judge_that_fails_leaves_no_verdict_and_the_others_stand():
     assert scores.values.tolist() == [0, 1, 0, 0.5]
     assert scores.mask.tolist() == [False, True, False, True]
     assert dict(scores.counts) == {"no_verdict": 1, "win": 1, "no_reference": 1, "tie": 1}
+
+
+def test_a_reply_that_did_not_come_is_told_from_one_without_a_verdict():
+    def sometimes(query, *_):
+        if query == "down":
+            raise PlayerError("no")
+        return "Well."
+
+    down, silent, same = compare(judge_of(sometimes), [("down", "a", "b"), ("q", "a", "b"), ("q", "a", "a")])
+    assert (down.outcome, silent.outcome, same.outcome) == (None, None, "tie")
+    assert (down.unanswered, silent.unanswered, same.unanswered) == (True, False, False)
+
+
+def test_a_stop_keeps_the_replies_to_all_that_was_sent():
+    """Four of eight requests are with the server; it replies once the endpoint is being closed."""
+    closing = threading.Event()
+
+    def slow(handler, body):
+        closing.wait(60)
+        handler.send(200, json.dumps(completion(longer(*parts(body["messages"])))).encode())
+
+    rows = [(f"q{n}", "aa", "b") for n in range(4)]
+    with serving(usual=slow) as server, make(server, concurrency=4) as endpoint:
+        close = endpoint.close
+
+        def release():
+            until(lambda: endpoint.report()["failures"] == 4)  # those that had not been sent
+            closing.set()
+
+        def closes():
+            threading.Thread(target=release).start()
+            close()
+
+        endpoint.close = closes
+
+        def look():
+            until(lambda: server.inside == 4)
+            raise Interrupted(15)
+
+        found = compare(endpoint, rows, look)
+        report = endpoint.report()
+    assert [one and one.outcome for one in found] == ["win", "win", None, None]
+    assert (report["requests"], report["replies"], report["failures"]) == (4, 4, 4)
+
+
+def test_a_stop_waits_for_a_function_too_and_begins_no_further_call():
+    going, asked = threading.Event(), []
+
+    def slow(query, first, second):
+        asked.append(query)
+        going.wait(60)
+        return longer(query, first, second)
+
+    judge = judge_of(slow)
+
+    def release():
+        until(lambda: all(call.cancelled() for call, _ in judge._queue))
+        going.set()
+
+    def look():
+        until(lambda: len(asked) == 4)
+        threading.Thread(target=release).start()
+        raise Interrupted(15)
+
+    found = compare(judge, [(f"q{n}", "a", "bb") for n in range(3)], look)
+    assert [one and one.outcome for one in found] == ["loss", "loss", None]
+    assert len(asked) == 4
 
 
 def test_an_answer_cannot_forge_a_part_of_the_request():

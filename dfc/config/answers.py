@@ -74,6 +74,11 @@ class PairwiseConfig:
     judge: str = ""
     endpoint: EndpointConfig = EndpointConfig()
 
+    @property
+    def second_answers(self) -> str:
+        """The name of the baseline's second answers, by which it is compared with itself."""
+        return f"{self.baseline} again"
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvaluateAnswers(ModelRun, recipe="evaluate_answers"):

@@ -11,11 +11,10 @@ from dfc.players.endpoint import Endpoint
 from dfc.players.endpoint_config import split_name
 from dfc.players.remote import PlayerError
 from dfc.scoring.judge import Comparison, compare
+from dfc.self_play.self_reward import PATIENCE
 
 SET = "instructions"  # what records call the instructions, in the place of a name of `EvaluateAnswers.questions`
 JUDGE = "judge"  # its name in costs and messages
-AGAIN = " again"  # after the name of a baseline that is compared with itself
-_SILENT_AFTER = 64  # pairs without a verdict that end a run
 
 
 class Pair(NamedTuple):
@@ -41,7 +40,7 @@ def compared(config: EvaluateAnswers, policies: Sequence[str]) -> list[str]:
     own = config.pairwise
     if not own.instructions:
         return []
-    again = [own.baseline + AGAIN] if own.baseline_again and own.baseline in policies else []
+    again = [own.second_answers] if own.baseline_again and own.baseline in policies else []
     return again + [name for name in (*policies, *own.outputs) if name != own.baseline]
 
 
@@ -85,7 +84,7 @@ class Comparisons:
             endpoint.close()
 
     def records(self, pairs: Sequence[Pair]) -> list[dict[str, Any]]:
-        """Returns a record of each pair; one process asks, and all know.
+        """Returns a record of each pair, or of fewer where `look` asked for a stop; one process asks, and all know.
 
         Raises:
           PlayerError: the judge has not given one verdict in the first 64 pairs.
@@ -104,16 +103,17 @@ class Comparisons:
         ]
         different = [row for row in rows if row[1] != row[2]]
         verdicts = iter(compare(self._judge, different, self._look) if different else ())
-        found = [Comparison("tie", "tie") if row[1] == row[2] else next(verdicts) for row in rows]
-        self._refuse_silent([one for one, row in zip(found, rows, strict=True) if row[1] != row[2]])
-        return [self._record(pair, row, one) for pair, row, one in zip(pairs, rows, found, strict=True)]
+        every = [Comparison("tie", "tie") if row[1] == row[2] else next(verdicts) for row in rows]
+        found = [(pair, row, one) for pair, row, one in zip(pairs, rows, every, strict=True) if one is not None]
+        self._refuse_silent([one for _, row, one in found if row[1] != row[2]])
+        return [self._record(pair, row, one) for pair, row, one in found]
 
     def _refuse_silent(self, found: Sequence[Comparison]) -> None:
         self._verdicts += sum(one.outcome is not None for one in found)
         if self._verdicts:
             return
         self._silent += len(found)
-        if self._silent >= _SILENT_AFTER:
+        if self._silent >= PATIENCE:
             said = next((reply for one in reversed(found) for reply in one.replies), "nothing: an answer is too long")
             raise PlayerError(
                 f"pairwise.judge={self._config.pairwise.judge!r}: not one verdict on the first {self._silent} pairs. "
@@ -124,7 +124,10 @@ class Comparisons:
 
     def _record(self, pair: Pair, row: tuple[str, str, str], found: Comparison) -> dict[str, Any]:
         _, answer, other = row
-        missing = {} if found.outcome else {"failure": " / ".join(found.replies)[:1000] or "an answer is too long"}
+        missing: dict[str, object] = {}
+        if not found.outcome:
+            missing["failure"] = " / ".join(found.replies)[:1000] or "an answer is too long"
+            missing["unanswered"] = found.unanswered
         return {
             "compared": pair.compared,
             "baseline": pair.baseline,

@@ -58,20 +58,34 @@ class EpisodeStore(Generic[K]):
     Args:
       folder: of the run.
       key: what names the game of a record.
+      passing: whether the failure of a record says nothing of its game, such as that of a server that was down.
     """
 
-    def __init__(self, folder: RunFolder, key: Callable[[Mapping[str, Any]], K]) -> None:
-        self._folder, self._key = folder, key
+    def __init__(
+        self,
+        folder: RunFolder,
+        key: Callable[[Mapping[str, Any]], K],
+        passing: Callable[[Mapping[str, Any]], bool] = lambda _: False,
+    ) -> None:
+        self._folder, self._key, self._is_passing = folder, key, passing
         found = None
         if folder.writes:
             folder.mend()
-            found = [[_listed(key(record)), "failure" in record] for record in folder.records("episodes")]
-        self._failed: dict[Any, bool] = {_tupled(name): failed for name, failed in multihost.broadcast(found)}
+            found = [
+                [_listed(key(record)), "failure" in record, passing(record)] for record in folder.records("episodes")
+            ]
+        known = [(_tupled(name), failed, may_pass) for name, failed, may_pass in multihost.broadcast(found)]
+        self._failed: dict[Any, bool] = {name: failed for name, failed, _ in known}
+        self._passing: dict[Any, bool] = {name: may_pass for name, _, may_pass in known}
         self.costs = Costs(folder)
 
     def missing(self, keys: Iterable[K]) -> list[K]:
         """Returns the keys of which no game is on record, or one that failed."""
         return [key for key in keys if self._failed.get(key, True)]
+
+    def passing(self, keys: Iterable[K]) -> list[K]:
+        """Returns those of `missing` whose last failure says nothing of the game: worth another start."""
+        return [key for key in self.missing(keys) if self._passing.get(key, False)]
 
     def play(
         self,
@@ -103,7 +117,7 @@ class EpisodeStore(Generic[K]):
           stop: asked between two chunks.
           progress: where it is shown.
           failed_before: whether games that have failed in an earlier start may all fail again: those that always fail
-            would never let a run end that marks itself as finished.
+            would never let a run end that marks itself as finished. Failures that pass (`passing`) do not count.
           what: they are, in an error message.
 
         Raises:
@@ -172,8 +186,11 @@ class EpisodeStore(Generic[K]):
           PlayerError: all of these games failed.
         """
         failed = all_failed((title, record.get("failure")) for record in records)
-        before = failed_before and all(self._key(record) in self._failed for record in records)
-        self._failed |= {self._key(record): "failure" in record for record in records}
+        keys = [self._key(record) for record in records]
+        before = failed_before and all(key in self._failed and not self._passing[key] for key in keys)
+        before = before and not any(map(self._is_passing, records))
+        self._failed |= {key: "failure" in record for key, record in zip(keys, records, strict=True)}
+        self._passing |= {key: self._is_passing(record) for key, record in zip(keys, records, strict=True)}
         if failed and not before:
             raise PlayerError(
                 f"{title}: all of the last {len(records)} {what} failed, the first one so: {failed[title]}. "

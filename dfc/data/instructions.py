@@ -7,7 +7,7 @@ A row is an object with the texts ``instruction``, ``output`` (an answer; only w
 import collections
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,31 +33,38 @@ class Instruction:
     dataset: str = NO_DATASET
 
 
-def read_instructions(path: Path, *, most: int = 0, max_row_bytes: int = MAX_ROW_BYTES) -> list[Instruction]:
+def read_instructions(
+    path: Path, *, most: int = 0, max_row_bytes: int = MAX_ROW_BYTES, reserved: Collection[str] = ()
+) -> list[Instruction]:
     """Returns the instructions of a file in their order; one that is there twice in a data set is returned once.
 
     Args:
       path: ``.json`` (one array, or lines), ``.jsonl`` or ``.parquet``.
       most: the first rows; 0: all. The others are not read.
       max_row_bytes: a row that takes more is refused.
+      reserved: what no data set may be called.
 
     Raises:
-      DatasetError: the file cannot be read, or a row has no instruction, one that is too long to be judged, or one that
-        goes on in ``input``; file, row and the fix are named.
+      DatasetError: the file cannot be read, or a row has no instruction, one that is too long to be judged, one that
+        goes on in ``input``, or a data set of a reserved name; file, row and the fix are named.
     """
     found: dict[Instruction, None] = {}
     for number, row in file_rows(path, max_row_bytes):
         if most and number >= most:
             break
-        found[_instruction(path, number, row)] = None
+        one = _instruction(path, number, row)
+        if one.dataset in reserved:
+            what = f"dataset {one.dataset!r} is what the tables call another row; give it another name"
+            raise DatasetError(f"{row_place(path, number)}: {what}")
+        found[one] = None
     return list(found)
 
 
 def read_outputs(path: Path, instructions: Sequence[Instruction], *, max_row_bytes: int = MAX_ROW_BYTES) -> list[str]:
     """Returns the answer to each instruction that a file holds; rows of other instructions are passed over.
 
-    A row without ``dataset``, and one of another data set where there is none of the right one, answers the instruction
-    in every data set.
+    The row of the right data set counts, else the one without ``dataset``, else that of any other data set, where all
+    of these say the same.
 
     Args:
       path: as for `read_instructions`.
@@ -81,8 +88,10 @@ def read_outputs(path: Path, instructions: Sequence[Instruction], *, max_row_byt
     found, absent = [], []
     for one in instructions:
         outputs = known.get(one.text, {})
-        if one.dataset in outputs or len(set(outputs.values())) == 1:
-            found.append(outputs.get(one.dataset, next(iter(outputs.values()))))
+        if (dataset := next((name for name in (one.dataset, NO_DATASET) if name in outputs), None)) is not None:
+            found.append(outputs[dataset])
+        elif len(set(outputs.values())) == 1:
+            found.append(next(iter(outputs.values())))
         else:
             absent.append(one)
     if absent:

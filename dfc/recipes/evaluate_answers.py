@@ -6,7 +6,8 @@
     results      results.json, tables.md, report.html; answers to instructions in AlpacaEval's layout
 
 Resume: `dfc.data.episode_store`; an answer on record is neither sampled nor scored again, and a pair with a verdict is
-not asked about again. A run that is finished only shows its results.
+not asked about again. A run is not finished while the judge has not replied on some pair; one that is finished only
+shows its results.
 """
 
 import contextlib
@@ -23,7 +24,7 @@ import jax
 from dfc import multihost
 from dfc.config import EvaluateAnswers
 from dfc.data import comparisons
-from dfc.data.comparisons import AGAIN, SET, Comparisons, Pair
+from dfc.data.comparisons import SET, Comparisons, Pair
 from dfc.data.episode_store import ROUNDS, EpisodeStore, Played
 from dfc.data.instructions import Instruction, read_instructions, read_outputs, write_outputs
 from dfc.data.questions import Question, read_questions
@@ -99,9 +100,9 @@ def run(config: EvaluateAnswers, folder: RunFolder, stop: Stop) -> None:
     asked = {spec.name: _asked(config, spec, files) for spec in specs}
     compared = comparisons.compared(config, list(asked))
     pairs = {name: _pairs(config, name, files) for name in compared}
-    finished = multihost.broadcast(folder.finished.exists())
+    finished, unanswered = multihost.broadcast(folder.finished.exists()), 0
     if not finished:
-        store = EpisodeStore(folder, _key)
+        store = EpisodeStore(folder, _key, passing=_unanswered)
         wanted: list[Mapping[_Key, object]] = [*asked.values(), *pairs.values()]
         total = sum(map(len, wanted))
         done = total - sum(len(store.missing(some)) for some in wanted)
@@ -112,14 +113,22 @@ def run(config: EvaluateAnswers, folder: RunFolder, stop: Stop) -> None:
             with Progress(total, start_step=done, shorter=config.shorter) as progress:
                 done = _answer(config, folder, stop, specs, files, asked, store, done, progress)
                 _compare(config, folder, stop, files, pairs, store, done, progress)
+        unanswered = sum(len(store.passing(some)) for some in pairs.values())
     if folder.writes:
         _finish(config, folder, list(asked), files, compared)
-    if not finished:
+    if unanswered:
+        _say(f"{unanswered} comparisons are without a reply of the judge; the same command asks it about these again")
+    elif not finished:
         folder.finish()
 
 
 def _key(record: Mapping[str, Any]) -> _Key:
     return pairwise.key(record) if pairwise.is_comparison(record) else answers.key(record)
+
+
+def _unanswered(record: Mapping[str, Any]) -> bool:
+    """Returns whether a pair has no verdict because a reply of the judge did not come."""
+    return bool(record.get("unanswered"))
 
 
 def _say(text: str) -> None:
@@ -151,7 +160,7 @@ def _read(config: EvaluateAnswers) -> _Files:
     if own.instructions:
         with of("pairwise.instructions"):
             path = Path(own.instructions).expanduser()
-            instructions = read_instructions(path, most=most, max_row_bytes=largest)
+            instructions = read_instructions(path, most=most, max_row_bytes=largest, reserved=(pairwise.OVERALL,))
     for name, file in own.outputs.items() if instructions else ():
         with of(f"pairwise.outputs.{name}"):
             outputs[name] = read_outputs(Path(file).expanduser(), instructions, max_row_bytes=largest)
@@ -262,7 +271,7 @@ def _compare(
     before = folder.records("episodes") if folder.writes else []
     # Several processes would have to look equally often, and one of them waits for the judge.
     look = stop.look if jax.process_count() == 1 else lambda: None
-    asked = Comparisons(config, files.instructions, _texts(before, files), before, look)
+    asked = Comparisons(config, files.instructions, _texts(config, before, files), before, look)
     with contextlib.closing(asked):
         for name, wanted in pairs.items():
             if store.missing(wanted):
@@ -282,17 +291,18 @@ def _compare(
                 )
 
 
-def _texts(records: Sequence[Mapping[str, Any]], files: _Files) -> dict[str, list[str]]:
+def _texts(config: EvaluateAnswers, records: Sequence[Mapping[str, Any]], files: _Files) -> dict[str, list[str]]:
     """Returns everybody's answers to the instructions, in their order; a baseline's second ones by a name of their own.
 
     Args:
+      config: of the run.
       records: on this process; where it writes none, the texts are those of the files only.
       files: of the run.
     """
     found: dict[str, dict[int, str]] = {}
     for record in records:
         if record.get("questions") == SET:
-            name = record["policy"] + AGAIN * record["sample"]
+            name = config.pairwise.second_answers if record["sample"] else record["policy"]
             found.setdefault(name, {})[record["question"]] = record["answer"]
     number = range(len(files.instructions))
     sampled = {name: [some[n] for n in number] for name, some in found.items() if len(some) == len(number)}
@@ -312,7 +322,7 @@ def _finish(
     preferred = pairwise.by_dataset(records, compared, files.datasets)
     if not folder.finished.exists():
         answers_page.write(folder.path, config, found, preferred)
-        for name, texts in _texts(scored, files).items():
+        for name, texts in _texts(config, scored, files).items():
             if name not in files.outputs:
                 path = folder.path / "alpaca_eval" / f"{name}.json"
                 write_outputs(path, files.instructions, texts, name)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Literal
 
+from dfc.errors import Interrupted
 from dfc.players.remote import ChatMessage, PlayerError, Remote
 from dfc.scoring.scorer import LONGEST_ANSWER, Scores, checked_pairs, scores_of
 
@@ -41,6 +42,8 @@ Verdict: tie
 """
 _KEPT_REPLY = 1000  # characters at the end of a judge's reply: a verdict is its last line
 _LOOK_EVERY = 0.5  # seconds
+_LAST_REPLIES = 5.0  # seconds that a stop leaves to replies under way, as an endpoint does that is closed
+_MARKUP = re.compile(r"[*_`]")  # a verdict, or a part of its line, may be set in bold
 _VERDICT = re.compile(r"verdict: *(a|b|tie)\.?", re.IGNORECASE)
 
 
@@ -53,11 +56,13 @@ class Comparison:
       backward: where it was shown second, in terms of the same answer: ``first`` is still the answer itself.
       replies: the ends of what the judge said in both orders (in the second one, its A is the other answer), or why
         there is no reply; empty where nobody was asked.
+      unanswered: whether a reply did not come: asked once more, the judge may well give a verdict.
     """
 
     forward: Verdict | None
     backward: Verdict | None
     replies: tuple[str, ...] = ()
+    unanswered: bool = False
 
     @property
     def outcome(self) -> Outcome | None:
@@ -84,7 +89,7 @@ def read_verdict(reply: str) -> Verdict | None:
     ('first', None)
     """
     lines = reply[-_KEPT_REPLY:].strip().splitlines()
-    match = _VERDICT.fullmatch(lines[-1].strip(" *`")) if lines else None
+    match = _VERDICT.fullmatch(_MARKUP.sub("", lines[-1]).strip()) if lines else None
     if match is None:
         return None
     verdicts: Mapping[str, Verdict] = {"a": "first", "b": "second", "tie": "tie"}
@@ -93,29 +98,42 @@ def read_verdict(reply: str) -> Verdict | None:
 
 def compare(
     judge: Remote, rows: Sequence[tuple[str, str, str]], look: Callable[[], None] = lambda: None
-) -> list[Comparison]:
+) -> list[Comparison | None]:
     """Returns the comparison of each (query, answer, other answer); all requests are under way together.
 
-    Two equal answers are a tie that nobody is asked about. A reply that is late or holds no verdict leaves None.
+    Two equal answers are a tie that nobody is asked about. A reply that is late or holds no verdict leaves None in the
+    comparison.
 
     Args:
       judge: who is asked.
       rows: what about.
-      look: called while replies are waited for; what it raises ends the calls that have not begun.
+      look: called while replies are waited for. Where it raises `Interrupted`, the judge is closed, which leaves those
+        that have been asked some seconds to reply, since their replies are paid for; in the place of each comparison
+        that lacks a reply then is None, and the caller stops.
     """
     calls: list[tuple[Future[str], ...]] = []
     for query, answer, other in rows:
         same = answer == other or max(map(len, (query, answer, other))) > LONGEST_ANSWER
         calls.append(() if same else (_ask(judge, query, answer, other), _ask(judge, query, other, answer)))
     under_way = {call for pair in calls for call in pair}
+    cut_off: set[Future[str]] = set()
     try:
         while under_way:
             look()
             under_way = concurrent.futures.wait(under_way, _LOOK_EVERY).not_done
+    except Interrupted:
+        judge.close()
+        for call in under_way:
+            call.cancel()
+        replied = concurrent.futures.wait(under_way, _LAST_REPLIES).done
+        cut_off = under_way - {call for call in replied if not call.cancelled() and call.exception() is None}
     finally:
         for call in under_way:
             call.cancel()
-    return [_comparison(pair, same=answer == other) for (_, answer, other), pair in zip(rows, calls, strict=True)]
+    return [
+        None if cut_off.intersection(pair) else _comparison(pair, same=answer == other)
+        for (_, answer, other), pair in zip(rows, calls, strict=True)
+    ]
 
 
 def _comparison(pair: "tuple[Future[str], ...]", *, same: bool) -> Comparison:
@@ -124,7 +142,8 @@ def _comparison(pair: "tuple[Future[str], ...]", *, same: bool) -> Comparison:
     if not pair:
         return Comparison(None, None)
     (forward, first), (backward, second) = map(_verdict, pair)
-    return Comparison(forward, _turned(backward), (first, second))
+    unanswered = any(call.cancelled() or call.exception() is not None for call in pair)
+    return Comparison(forward, _turned(backward), (first, second), unanswered)
 
 
 def _ask(judge: Remote, query: str, first: str, second: str) -> "Future[str]":
@@ -168,7 +187,8 @@ class Judge:
         pairs = checked_pairs(queries, answers)
         known = [place for place, (query, _) in enumerate(pairs) if query in self._references]
         rows = [(pairs[place][0], pairs[place][1], self._references[pairs[place][0]]) for place in known]
-        outcomes = dict(zip(known, (found.outcome for found in compare(self._judge, rows)), strict=True))
+        found = compare(self._judge, rows)
+        outcomes = {place: one.outcome if one else None for place, one in zip(known, found, strict=True)}
         values: Mapping[Outcome, float] = {"win": 1.0, "tie": 0.5, "loss": 0.0}
 
         def score(place: int) -> tuple[float | None, str]:

@@ -70,6 +70,11 @@ def _pairwise_problems(own: PairwiseConfig, policies: list[str]) -> list[str]:
     found, known = [], [*policies, *own.outputs]
     if repeated := [name for name in own.outputs if name in policies]:
         found.append(f"pairwise.outputs.{repeated[0]}: a policy is called so, too; give the file another name")
+    if own.baseline_again and own.baseline in policies and own.second_answers in known:
+        found.append(
+            f"pairwise.baseline_again: the second answers of {own.baseline!r} are called {own.second_answers!r}, as is "
+            "one of policies or pairwise.outputs; give that one another name, or set pairwise.baseline_again=False"
+        )
     if not all(own.outputs):
         found.append("pairwise.outputs: a name is empty; name every file, as the tables call who gave the answers")
     if own.baseline not in known:
