@@ -286,6 +286,11 @@ def test_dialogues_that_begin_otherwise_are_no_pair():
         assert found.statistics[0].without_negative == 1
 
 
+def test_instances_are_not_mixed_where_they_begin_alike():
+    some = [dialogue("a", "b", instance="1"), dialogue("a", "c", quality=0.0, instance="2")]
+    assert choose(some, settings()).pairs_dialogue.train == choose(some, settings()).pairs_turn.train == ()
+
+
 def test_worlds_are_not_mixed():
     some = [dialogue("a", "b", world="1"), dialogue("a", "c", quality=0.0, world="2")]
     assert choose(some, settings()).pairs_dialogue.train == choose(some, settings()).pairs_turn.train == ()
@@ -350,6 +355,22 @@ def test_one_worse_reply_is_drawn_for_each_turn():
     assert {pair[:5] for pair in pairs} == {pair[:5] for pair in expected}  # every turn of a won dialogue has one
 
 
+def test_a_system_message_is_no_turn():
+    some = [
+        dialogue("a", said, "more", said, system="s", quality=quality) for said, quality in (("b", 100.0), ("c", 0))
+    ]
+    some.append(dialogue("a", "b", "more", "d", system="s", quality=0.0))
+    pairs = choose(some, settings()).pairs_turn.train
+    assert sorted((pair.meta["turn"], pair.rejected[-1].content) for pair in pairs) == [(0, "c"), (1, "d")]
+
+
+def test_each_worse_reply_is_drawn_once_however_often_it_was_given():
+    some = [dialogue("a", "b"), dialogue("a", "c", quality=0.0)]
+    some += [dialogue("a", "d", "more", str(other), quality=0.0) for other in range(20)]
+    pairs = choose(some, settings(negatives=2)).pairs_turn.train
+    assert sorted(pair.rejected[-1].content for pair in pairs) == ["c", "d"]
+
+
 def test_replies_of_equal_quality_are_no_pair():
     some = [dialogue("a", "b"), dialogue("a", "c"), dialogue("a", "d", quality=50.0)]
     assert min(of_pairs(choose(some, settings()).pairs_turn.train))[4:] == ("b", "d")
@@ -384,6 +405,11 @@ def test_pairs_of_the_first_reply_are_capped_for_the_games_named_and_others_are_
     found = choose(some, settings(first_turn_pairs={"clem_wordle": 7}))
     counts = collections.Counter((pair.meta["game"], pair.meta["turn"]) for pair in found.pairs_turn.train)
     assert counts == {("clem_wordle", 0): 7, ("clem_wordle", 1): 8, ("clem_taboo", 0): 30}
+    both = choose(some, settings(first_turn_pairs={"clem_wordle": 7, "clem_taboo": 9})).pairs_turn.train
+    assert collections.Counter(pair.meta["game"] for pair in both if not pair.meta["turn"]) == {
+        "clem_wordle": 7,
+        "clem_taboo": 9,
+    }
     others = choose(some, settings(first_turn_pairs={"clem_wordle": 7}), seed=1)
     assert of_pairs(found.pairs_turn.train) != of_pairs(others.pairs_turn.train)
     assert DialogueRowsConfig().first_turn_pairs == {"clem_wordle": 2000, "clem_wordle_withclue": 2000}
