@@ -15,7 +15,7 @@ from test_update_parts import weights as random_weights
 from dfc import validation
 from dfc.config import AdapterConfig
 from dfc.config.self_play import ChallengerConfig
-from dfc.errors import Interrupted
+from dfc.errors import DivergenceError, Interrupted, TrainingError
 from dfc.models import huggingface
 from dfc.models.lora import ALL_LINEAR, LoraConfig
 from dfc.self_play.roles import earned
@@ -118,6 +118,31 @@ def test_a_stop_between_the_two_steps_saves_what_was_before_both(whole, tmp_path
     assert steps == ["solver", "challenger"] * 2
     assert max(int(p.name.removeprefix("step_")) for p in (tmp_path / "run" / "checkpoints").glob("step_*")) == 1
     same(whole, run(ROLES, tmp_path / "run"))
+
+
+def test_a_run_that_diverges_leaves_the_policies_of_both_roles(tmp_path, monkeypatch):
+    update, calls = Trainer.update, []
+
+    def refused(self, params, state, parts, *given, **more):
+        calls.append(parts[0].name)
+        if len(calls) == 6:  # the Challenger's of the third iteration
+            raise DivergenceError("the update is refused")
+        return update(self, params, state, parts, *given, **more)
+
+    path = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "update", refused)
+        with pytest.raises(
+            TrainingError, match=r"iteration 3: the update is refused.*--config\.model\.path=.*last_good"
+        ):
+            run(ROLES, path)
+    shorter = run(dataclasses.replace(ROLES, iterations=2), tmp_path / "shorter")
+    for left, of_shorter in (("last_good", "policy"), ("challenger_last_good", "challenger_policy")):
+        assert distance(weights(path, left), weights(shorter, of_shorter)) == 0
+    for adapter in ("last_good_adapter", "challenger_last_good_adapter"):
+        assert json.loads((path / adapter / "adapter_config.json").read_text(encoding="utf-8"))["r"] == 2
+    assert not (path / "policy").exists()
+    assert not (path / "challenger_policy").exists()
 
 
 # ---- a step ----------------------------------------------------------------------------------------------------------

@@ -166,6 +166,19 @@ class RunFolder:
         return self.path / "last_good"
 
     @property
+    def last_good_adapter(self) -> Path:
+        """The adapter of `last_good`, if one was trained."""
+        return self.path / "last_good_adapter"
+
+    def of_challenger(self, path: Path) -> Path:
+        """Returns where self-play with an adapter for each role has the Challenger's own.
+
+        Args:
+          path: the Solver's: `policy`, `adapter`, `last_good` or `last_good_adapter`.
+        """
+        return self.path / f"challenger_{path.name}"
+
+    @property
     def tensorboard(self) -> Path:
         """TensorBoard's event files."""
         return self.path / "tensorboard"

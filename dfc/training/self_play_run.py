@@ -210,11 +210,10 @@ class Play:
     def save_policy(self, trained: Params, path: Path, adapter: Path) -> None:
         """Writes a policy, and its adapters if these are what is trained; of roles with adapters the Solver's.
 
-        The Challenger's lie beside it, in folders whose names begin with ``challenger_``.
+        The Challenger's lie beside it (`dfc.runs.run_folder.RunFolder.of_challenger`).
         """
         if has_roles(trained):
-            beside = (path.with_name(f"challenger_{path.name}"), adapter.with_name(f"challenger_{adapter.name}"))
-            self.save_policy(trained[CHALLENGER], *beside)
+            self.save_policy(trained[CHALLENGER], self.folder.of_challenger(path), self.folder.of_challenger(adapter))
         export.save_policy(
             path,
             adapter,
@@ -239,7 +238,7 @@ class Play:
             state = self.restore()
         if state.iteration == 0:
             return export.diverged(why, rate)
-        self.save_policy(state.params, self.folder.last_good, self.folder.path / "last_good_adapter")
+        self.save_policy(state.params, self.folder.last_good, self.folder.last_good_adapter)
         return export.diverged(why, rate, self.folder.last_good, state.iteration)
 
 
