@@ -519,5 +519,5 @@ def _diverged(
     place = trainer.shardings(stacked=is_stacked(restored.arrays["params"]))
     params = jax.device_put(restored.arrays["params"], place)
     policy = trainer.policy(params)
-    _save_policy(config, source, trainer, policy, mesh, folder.last_good, folder.path / "last_good_adapter")
+    _save_policy(config, source, trainer, policy, mesh, folder.last_good, folder.last_good_adapter)
     return export.diverged(why, rate, folder.last_good, restored.step, key=key)

@@ -188,7 +188,7 @@ class Run:
         rate = self.config.optimizer.learning_rate
         if policy is self.initial_params or step == 0:
             return export.diverged(why, rate)
-        self.save_policy(policy, self.folder.last_good, self.folder.path / "last_good_adapter")
+        self.save_policy(policy, self.folder.last_good, self.folder.last_good_adapter)
         return export.diverged(why, rate, self.folder.last_good, step)
 
     def last_good(self, state: State) -> tuple[Params, int]:
