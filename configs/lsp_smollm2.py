@@ -5,7 +5,7 @@ Paper: Language Self-Play (arXiv 2509.07414), Algorithm 1 without self-reward; i
 Command: python -m dfc.launch --config=configs/lsp_smollm2.py
   after python -m dfc.models.fetch smollm2-135m, which writes the model to the folder smollm2-135m.
 Hardware: a CPU core and 7 GB of free memory.
-Time: 45 minutes on a core shared with other work, 62 % of them updates; some 15 on a core of its own.
+Time: 45 minutes on a core shared with other work, 62 % of them updates.
 Score: none; it shows what such a model writes, and what breaks (docs/results/language_self_play.md). It keeps no
   template, so its queries have none.
 Variant: --config.method=lsp asks the model before training for marks: it gave none, and the run ended in iteration 8.

@@ -4,7 +4,7 @@ Paper: Playpen (arXiv 2504.08590), sections 4.2 and 4.3, in small: SFT on won di
   GRPO beside the strong one from the model after SFT. Ranks, rates and numbers of updates are ours, for a CPU.
 Command: python -m dfc.launch --config=configs/playpen_smollm2.py
   after python -m dfc.models.fetch smollm2-135m, which writes the model to the folder smollm2-135m.
-Hardware: a CPU core and 6 GB of free memory.
+Hardware: a CPU core.
 Time: SFT 69 minutes on a third of a core (26 seconds an update on a core of its own), an update of GRPO 94 seconds.
 Score: 15 test instances of each game, temperature 0: no game played as published, all of them after SFT, quality 17,
   which is guessing, and the same after 4 updates of GRPO (docs/results/playpen.md).

@@ -6,16 +6,14 @@ import math
 import random
 
 import pytest
+from answer_runs import StopAt, run
 
 from dfc import validation
 from dfc.config import AnswersRolloutConfig, EvaluateAnswers, SamplingConfig
 from dfc.errors import ConfigError, Interrupted
 from dfc.evaluation.answers import accuracy, by_setting
 from dfc.evaluation.statistics import wilson_interval
-from dfc.recipes import evaluate_answers
 from dfc.report import answers_page
-from dfc.runs.run_folder import RunFolder
-from dfc.runs.stop_signals import Stop
 from dfc.scoring.mathematics import Mathematics
 from dfc.scoring.scorer import scores_of
 
@@ -121,25 +119,6 @@ def odd_answers(monkeypatch):
     monkeypatch.setattr(Mathematics, "__call__", lambda _, queries, answers: score(queries, answers))
     monkeypatch.setattr(Mathematics, "close", lambda _: None)
     return asked
-
-
-def run(config, path, stop=None):
-    with RunFolder.open(path, config, command="test") as folder:
-        evaluate_answers.run(config, folder, stop or Stop())
-        return folder.records("episodes")
-
-
-class StopAt(Stop):
-    """Asks for a stop when it has been looked at so often."""
-
-    def __init__(self, checks):
-        super().__init__()
-        self._left = checks
-
-    def check(self):
-        self._left -= 1
-        if self._left < 0:
-            raise Interrupted(15)
 
 
 def test_a_stopped_run_resumes_with_the_same_answers_and_samples_none_twice(questions, tmp_path, odd_answers, capsys):

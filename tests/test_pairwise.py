@@ -8,6 +8,7 @@ import re
 import threading
 
 import pytest
+from answer_runs import StopAt, run
 from chat_server import completion, serving, until
 
 from dfc import validation
@@ -23,7 +24,6 @@ from dfc.players.endpoint import Endpoint
 from dfc.players.remote import PlayerError
 from dfc.recipes import evaluate_answers
 from dfc.report import answers_page
-from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
 from dfc.scoring.judge import request
 from dfc.scoring.scorer import LONGEST_ANSWER
@@ -261,26 +261,6 @@ def config_of(file, server, **changes):
         "pairwise": PairwiseConfig(**own),
     }
     return EvaluateAnswers(**settings | changes)
-
-
-def run(config, path, stop=None):
-    assert validation.problems(config) == []
-    with RunFolder.open(path, config, command="test") as folder:
-        evaluate_answers.run(config, folder, stop or Stop())
-        return folder.records("episodes")
-
-
-class StopAt(Stop):
-    """Asks for a stop when it has been looked at so often."""
-
-    def __init__(self, checks):
-        super().__init__()
-        self._left = checks
-
-    def check(self):
-        self._left -= 1
-        if self._left < 0:
-            raise Interrupted(15)
 
 
 def pairs_of(records):

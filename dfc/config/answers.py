@@ -8,6 +8,9 @@ from dfc.config.ranges import Count, CountOrZero, Length, Positive, Range, Threa
 from dfc.config.run import ModelRun
 from dfc.config.sections import EndpointConfig, RolloutConfig, SamplingConfig
 
+INSTRUCTIONS = "instructions"
+"""What records call the instructions of `PairwiseConfig`, in the place of a name of `EvaluateAnswers.questions`."""
+
 
 @dataclasses.dataclass(frozen=True)
 class AnswersRolloutConfig:

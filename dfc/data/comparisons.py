@@ -13,7 +13,6 @@ from dfc.players.remote import PlayerError
 from dfc.scoring.judge import Comparison, compare
 from dfc.self_play.self_reward import PATIENCE
 
-SET = "instructions"  # what records call the instructions, in the place of a name of `EvaluateAnswers.questions`
 JUDGE = "judge"  # its name in costs and messages
 
 

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dfc.evaluation.statistics import Interval, wilson_interval
+from dfc.evaluation.statistics import Interval, mean_or_nan, wilson_interval
 from dfc.evaluation.task_statistics import Estimate, estimate, pass_at_k
 
 Key = tuple[str, str, int, int]
@@ -73,14 +73,10 @@ def accuracy(records: Iterable[Mapping[str, Any]], samples: int) -> Accuracy:
         len(every) - scored,
         interval,
         pass_at,
-        _mean([float(record["cut"]) for record in every]),
-        _mean([float(record["tokens"]) for record in every]),
+        mean_or_nan([float(record["cut"]) for record in every]),
+        mean_or_nan([float(record["tokens"]) for record in every]),
         dict(sorted(collections.Counter(record["verdict"] for record in every).items())),
     )
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values) if values else math.nan
 
 
 def by_setting(

@@ -1,10 +1,9 @@
 """Verdicts on pairs of answers as figures: wins, ties, losses and win rates of every policy by data set."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dfc.evaluation.statistics import Interval, score_interval, wilson_interval
+from dfc.evaluation.statistics import Interval, mean_or_nan, score_interval, wilson_interval
 
 Key = tuple[str, str, int]
 """Whose answer, whose answer it is compared with, number of the instruction."""
@@ -71,8 +70,8 @@ def preferences(records: Iterable[Mapping[str, Any]]) -> Preferences:
         len(every) - judged,
         score_interval(wins, ties, losses),
         wilson_interval(wins, judged),
-        _mean([one["characters"] for one in every]),
-        _mean([one["baseline_characters"] for one in every]),
+        mean_or_nan([one["characters"] for one in every]),
+        mean_or_nan([one["baseline_characters"] for one in every]),
     )
 
 
@@ -93,7 +92,3 @@ def by_dataset(
             if (place := of.get((record["compared"], name))) is not None:
                 place.append(record)
     return {setting: preferences(rows) for setting, rows in of.items()}
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values) if values else math.nan

@@ -8,7 +8,7 @@ highest) rather than an error: an unfinished run has such cells.
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Self
 
 from dfc.errors import RunFolderError
@@ -28,6 +28,11 @@ class Interval(NamedTuple):
     estimate: float
     low: float
     high: float
+
+
+def mean_or_nan(values: Sequence[float]) -> float:
+    """Returns the mean of values, by their exact sum; nan of none."""
+    return math.fsum(values) / len(values) if values else math.nan
 
 
 def wilson_interval(successes: float, trials: float, z: float = Z_95) -> Interval:

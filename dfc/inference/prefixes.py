@@ -73,11 +73,12 @@ def shared(
     if not slots:
         return [], {}
     there, coming = _Index(), _Index()
-    for slot, state in (*states.items(), *((slot, state) for slot, state in left.items() if slot not in states)):
-        _note(there, (shard(slot), state.adapter, state.weights), slot, state, state.num_cached)
-    for slot, state in states.items():
-        if _reads(state) and (not state.num_cached or state.weights == weights(state)):
-            _note(coming, (shard(slot), state.adapter, weights(state)), slot, state, len(state.token_ids))
+    if any(states[slot].most_shared >= LEAST for slot in slots):  # others have nothing to look for
+        for slot, state in (*states.items(), *((slot, state) for slot, state in left.items() if slot not in states)):
+            _note(there, (shard(slot), state.adapter, state.weights), slot, state, state.num_cached)
+        for slot, state in states.items():
+            if _reads(state) and (not state.num_cached or state.weights == weights(state)):
+                _note(coming, (shard(slot), state.adapter, weights(state)), slot, state, len(state.token_ids))
     copies: list[Copy] = []
     waiting: dict[int, int] = {}
     ahead: dict[int, int] = {}  # of new conversations that read: tokens that they take over now

@@ -23,8 +23,9 @@ import jax
 
 from dfc import multihost
 from dfc.config import EvaluateAnswers
+from dfc.config.answers import INSTRUCTIONS
 from dfc.data import comparisons
-from dfc.data.comparisons import SET, Comparisons, Pair
+from dfc.data.comparisons import Comparisons, Pair
 from dfc.data.episode_store import ROUNDS, EpisodeStore, Played
 from dfc.data.instructions import Instruction, read_instructions, read_outputs, write_outputs
 from dfc.data.questions import Question, read_questions
@@ -189,7 +190,7 @@ def _asked(config: EvaluateAnswers, spec: PlayerSpec, files: _Files) -> dict[_Ke
     ]
     again = spec.name == config.pairwise.baseline and config.pairwise.baseline_again
     every += [
-        _Asked(spec.name, SET, number, sample, instruction.text)
+        _Asked(spec.name, INSTRUCTIONS, number, sample, instruction.text)
         for number, instruction in enumerate(files.instructions)
         for sample in range(1 + again)
     ]
@@ -224,7 +225,9 @@ def _answer(
                 lambda some: _play(config, policy, scorers, some),
                 size=ROUNDS * config.rollout.slots,
                 step=done,
-                wins=lambda record: [(record["questions"], record["value"] == 1)] * (record["questions"] != SET),
+                wins=lambda record: (
+                    [(record["questions"], record["value"] == 1)] * (record["questions"] != INSTRUCTIONS)
+                ),
                 endpoints=list,
                 stop=stop,
                 progress=progress,
@@ -236,7 +239,7 @@ def _play(config: EvaluateAnswers, policy: AnsweringPolicy, scorers: "_Scorers",
     said = policy.answer(
         [one.query for one in asked], [derive_seed("evaluate answers", config.seed, *one.seed) for one in asked]
     )
-    of_questions = [place for place, one in enumerate(asked) if one.questions != SET]
+    of_questions = [place for place, one in enumerate(asked) if one.questions != INSTRUCTIONS]
     scored = scorers.score([asked[place] for place in of_questions], [said[place]["answer"] for place in of_questions])
     scores: dict[int, tuple[float | None, str]] = dict(zip(of_questions, scored, strict=True))
     records = []
@@ -301,7 +304,7 @@ def _texts(config: EvaluateAnswers, records: Sequence[Mapping[str, Any]], files:
     """
     found: dict[str, dict[int, str]] = {}
     for record in records:
-        if record.get("questions") == SET:
+        if record.get("questions") == INSTRUCTIONS:
             name = config.pairwise.second_answers if record["sample"] else record["policy"]
             found.setdefault(name, {})[record["question"]] = record["answer"]
     number = range(len(files.instructions))

@@ -3,12 +3,11 @@
 from pathlib import Path
 
 from dfc.config import EvaluateAnswers, PairwiseConfig
+from dfc.config.answers import INSTRUCTIONS
 from dfc.errors import ConfigError
 from dfc.players import player_specs
 from dfc.players.endpoint_config import address_problems, rule_problems, split_name
 from dfc.players.key_search import Secret
-
-_INSTRUCTIONS = "instructions"  # what records call them, beside the names of files of questions
 
 
 def problems(config: EvaluateAnswers) -> list[str]:
@@ -58,8 +57,8 @@ def _question_problems(config: EvaluateAnswers) -> list[str]:
         found.append("questions: nobody answers them, since policies is empty; name policies, or leave them out")
     if "" in config.questions:
         found.append("questions: a name is empty; name every file, as the tables call it")
-    if _INSTRUCTIONS in config.questions:
-        found.append(f"questions.{_INSTRUCTIONS}: is what records call those of pairwise; give the file another name")
+    if INSTRUCTIONS in config.questions:
+        found.append(f"questions.{INSTRUCTIONS}: is what records call those of pairwise; give the file another name")
     return found
 
 
