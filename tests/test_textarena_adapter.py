@@ -169,7 +169,7 @@ def test_the_last_turn_asks_for_the_guess_and_decides():
         for _ in range(5):
             game.step("Trust me.")
         assert "Now guess" in game.observation(1)
-        true = next(k for k in (1, 2) if game._env.state.game_state[f"fact{k}"]["is_correct"])
+        true = next(k for k in (1, 2) if game._session.state.game_state[f"fact{k}"]["is_correct"])
         game.step(f"[Fact {true if seed % 2 else 3 - true}]")
         ends.add((seed % 2, game.outcomes))
     assert ends == {(1, ("loss", "win")), (0, ("win", "loss"))}
@@ -202,7 +202,7 @@ def test_an_error_inside_the_package_discards_the_game(monkeypatch):
     def fail(action):
         raise KeyError(action)
 
-    monkeypatch.setattr(game._env, "step", fail)
+    monkeypatch.setattr(game._session, "step", fail)
     assert game.step("[4]") is Verdict.DISCARDED
     assert game.outcomes == ("truncated", "truncated")
     assert game.discarded == "TicTacToe-v0 of textarena raised KeyError: '[4]'"
@@ -232,7 +232,7 @@ def test_rewards_are_read_as_outcomes(rewards, old, new):
 
 def test_a_disqualification_by_the_package_is_read_as_one():
     game = started("TicTacToe-v0")
-    game._env.state.error_allowance = 0
+    game._session.state.error_allowance = 0
     assert game.step("[no]") is Verdict.PLAYED
     assert game.outcomes == ("invalid", "win")
     assert game.forfeited_by == 0
@@ -240,7 +240,7 @@ def test_a_disqualification_by_the_package_is_read_as_one():
 
 def test_an_ending_without_rewards_is_discarded():
     game = started("TicTacToe-v0")
-    game._env.step = lambda _: (True, {})
+    game._session.step = lambda _: (True, {})
     assert game.step("[4]") is Verdict.DISCARDED
     assert "ended with the rewards None" in game.discarded
 
@@ -258,7 +258,7 @@ def test_the_seed_alone_decides(name):
         ends.append((game.to_json(), verdicts, shown))
     assert ends[0] == ends[1]
     random.setstate(state[0])
-    starts = {started(name, seed)._env.state.game_state.__repr__() for seed in range(8)}
+    starts = {started(name, seed)._session.state.game_state.__repr__() for seed in range(8)}
     assert len(starts) >= 4
 
 

@@ -18,10 +18,10 @@ def started(name, seed=0, **options):
 
 def live(game):
     """The package's environment, made anew where the game has dropped it."""
-    if game._env is None:
+    if game._session is None:
         with adapter._alone():
-            game._env = game._rebuilt()
-    return game._env
+            game._session = game._rebuilt()
+    return game._session
 
 
 def guesses(env):

@@ -16,7 +16,8 @@ from typing import Any, ClassVar, Unpack
 from dfc.games import loading, registry
 from dfc.games.adapters import clembench_folder as folder
 from dfc.games.adapters.clembench_folder import LoadedGame
-from dfc.games.game import Common, GameInfo, Outcome, Verdict
+from dfc.games.adapters.foreign import Foreign
+from dfc.games.game import Common, GameInfo, Outcome
 from dfc.games.parsing import spoken
 from dfc.games.rng import GameRng
 from dfc.games.task import Task
@@ -27,7 +28,7 @@ _LONGEST = 20_000  # characters of a reply
 _OUTCOMES = {"success": Outcome.WIN, "failure": Outcome.LOSS}
 
 
-class Clembench(Task):
+class Clembench(Foreign, Task):
     """A game of clembench for one player, or for a team of two; `registry.kind` makes a subclass for every game.
 
     Rules, texts and instances: the game's own. What a player is asked is what its model would be asked: the newest
@@ -62,12 +63,10 @@ class Clembench(Task):
     """
 
     grammar: ClassVar[str] = "as the game says"
-    open_actions: ClassVar[bool] = True
-    lists_actions: ClassVar[bool] = False
+    package: ClassVar[str] = "clembench"
     has_quality: ClassVar[bool] = True
     free_layout: ClassVar[bool] = True
     default_allowances: ClassVar[tuple[int, int]] = (0, 0)
-    upstream: ClassVar[str] = ""
     home: ClassVar[Path] = Path()
 
     def __init__(
@@ -76,8 +75,6 @@ class Clembench(Task):
         super().__init__(split=split, max_turns=max_turns, **common)
         self.instances = instances
         self._rows = self._loaded().instances(instances)
-        self._replies: tuple[str, ...] = ()
-        self._session: Any = None  # None: to be played again from the replies when it is needed
         self._first = [""] * self.seats
         self._scored: float | None = None
 
@@ -115,10 +112,6 @@ class Clembench(Task):
         found = super().observation(seat)
         return found if self._first[seat] else found.removeprefix("\n")
 
-    def legal_actions(self) -> list[str]:
-        """Returns []: nobody knows."""
-        return []
-
     def measures(self) -> dict[str, float]:
         """Returns the Main Score as `quality`, of a game that came to its end."""
         return {} if self._scored is None else {"quality": self._scored}
@@ -144,8 +137,7 @@ class Clembench(Task):
                 return self._team(Outcome.TRUNCATED)
             return self._after(session)
         except Exception as error:  # noqa: BLE001 (whatever a game raises ends it and no other)
-            self._fail(error)
-            return self._team(Outcome.TRUNCATED)
+            return self._discarded(error)
 
     def _played_on(self, action: str | None) -> Any:  # noqa: ANN401 (a Session)
         """Returns the session after a reply, or at the beginning."""
@@ -172,31 +164,6 @@ class Clembench(Task):
             return self._ask_aside(seat, asked.whole)
         self._tell(seat, asked.whole)
         return int(seat)
-
-    def _fail(self, error: Exception) -> None:
-        self.discarded = f"{self.upstream} of clembench raised {loading.error_text(error)}"
-        self._session = None
-
-    def reset(self, seed: int) -> None:
-        """Starts a new game, as in `Game`; where the package cannot begin it, it is over at once, and discarded."""
-        try:
-            super().reset(seed)
-        except Exception as error:  # noqa: BLE001 (as in `_play`)
-            self._fail(error)
-            self._end(self._team(Outcome.TRUNCATED))
-
-    def step(self, reply: str, *, well_formed: bool = True) -> Verdict:
-        """Takes the reply of the seat to move, as in `Game`; DISCARDED where the game itself failed.
-
-        Args:
-          reply: what was said.
-          well_formed: as in `Game`.
-
-        Raises:
-          ValueError: the game has not begun or is over.
-        """
-        verdict = super().step(reply, well_formed=well_formed)
-        return verdict if self.discarded is None else Verdict.DISCARDED
 
     def _position(self) -> dict[str, Any]:
         return {"replies": list(self._replies), "first": list(self._first), "scored": self._scored}

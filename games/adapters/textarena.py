@@ -20,7 +20,8 @@ from typing import Any, ClassVar, Literal, Unpack
 import numpy as np
 
 from dfc.games import registry
-from dfc.games.game import Common, Game, Outcome, Verdict
+from dfc.games.adapters.foreign import Foreign
+from dfc.games.game import Common, Outcome
 from dfc.games.parsing import extract_action, spoken
 from dfc.games.rng import derive_seed
 
@@ -38,7 +39,7 @@ _REASON = re.compile(r"Reason: (.*?) ?(?:Please resubmit|$)", re.DOTALL)
 _LOCK = threading.RLock()
 
 
-class TextArena(Game):
+class TextArena(Foreign):
     """A game of the TextArena package for one or two players; `registry.kind` makes a subclass for every id.
 
     Rules: the package's, of the installed version. Its wrappers are taken off and the observation is written here: the
@@ -80,9 +81,7 @@ class TextArena(Game):
     seats: ClassVar[int] = 2
     start: ClassVar[Literal["fixed", "random"]] = "random"
     grammar: ClassVar[str] = "[action], with the words that the rules ask for"
-    open_actions: ClassVar[bool] = True
-    lists_actions: ClassVar[bool] = False
-    upstream: ClassVar[str] = ""
+    package: ClassVar[str] = "textarena"
 
     def __init__(self, *, talk: bool = False, max_actions: int = 1000, **common: Unpack[Common]) -> None:
         super().__init__(**common)
@@ -90,10 +89,8 @@ class TextArena(Game):
             raise ValueError(f"max_actions must be 1 or more, got {max_actions}")
         self.talk = talk
         self.max_actions = max_actions
-        self._replies: tuple[str, ...] = ()
         self._prompts = ("",) * self.seats
         self._rewards = (0.0,) * self.seats
-        self._env: Any = None  # None: to be made from the replies when it is needed
         self._result: int | tuple[Outcome, ...] = 0
 
     @property
@@ -109,9 +106,9 @@ class TextArena(Game):
         self._replies = ()
         self._rewards = (0.0,) * self.seats
         with _alone():
-            self._env = self._opened()
-            heard = self._heard(self._env, None)
-            mover = self._to_move(self._env)
+            self._session = self._opened()
+            heard = self._heard(self._session, None)
+            mover = self._to_move(self._session)
         self._prompts = tuple(" ".join(lines[0].split()) if lines else "" for lines in heard)
         for seat, messages in enumerate(heard):
             self._tell_messages(seat, messages[1:])
@@ -135,23 +132,22 @@ class TextArena(Game):
             with _alone():
                 return self._tried(action)
         except Exception as error:  # noqa: BLE001 (whatever the package raises ends its game and no other)
-            self._fail(error)
-            self._result = (Outcome.TRUNCATED,) * self.seats
+            self._result = self._discarded(error)
             return None
 
     def _tried(self, action: str) -> str | None:
-        env = self._env = self._env or self._rebuilt()
+        env = self._session = self._session or self._rebuilt()
         seat = self._mover()
         errors = _errors(env)
         done, info = self._stepped(env, len(self._replies), action)
         if not done and _errors(env) > errors:
             told = [message for message in _messages(env.state.observations[seat]) if message[0] != seat]
-            self._env = None  # whatever an illegal reply changed is gone with it
+            self._session = None  # whatever an illegal reply changed is gone with it
             return _objection(told)
         self._replies += (action,)
         if done:
             self._result = self._ended(env, seat, info)
-            self._env = None
+            self._session = None
             return None
         for told_seat, messages in enumerate(self._heard(env, (seat, action))):
             self._tell_messages(told_seat, messages)
@@ -164,35 +160,6 @@ class TextArena(Game):
             return (Outcome.TRUNCATED,) * self.seats
         return self._result
 
-    def _fail(self, error: Exception) -> None:
-        self.discarded = f"{self.upstream} of textarena raised {_cause(error)}"
-        self._env = None
-
-    def reset(self, seed: int) -> None:
-        """Starts a new game, as in `Game`; where the package cannot begin it, it is over at once, and discarded."""
-        try:
-            super().reset(seed)
-        except Exception as error:  # noqa: BLE001 (as in `_objection`)
-            self._fail(error)
-            self._end((Outcome.TRUNCATED,) * self.seats)
-
-    def step(self, reply: str, *, well_formed: bool = True) -> Verdict:
-        """Takes the reply of the seat to move, as in `Game`; DISCARDED where the package itself failed.
-
-        Args:
-          reply: what was said.
-          well_formed: as in `Game`.
-
-        Raises:
-          ValueError: the game has not begun or is over.
-        """
-        verdict = super().step(reply, well_formed=well_formed)
-        return verdict if self.discarded is None else Verdict.DISCARDED
-
-    def legal_actions(self) -> list[str]:
-        """Returns []: the package has no list of its actions."""
-        return []
-
     def measures(self) -> dict[str, float]:
         """Returns the package's reward of each seat; 0 where it did not end the game itself."""
         return {f"reward_{seat}": reward for seat, reward in enumerate(self._rewards)}
@@ -204,7 +171,11 @@ class TextArena(Game):
         self._replies = tuple(state["replies"])
         self._prompts = tuple(state["prompts"])
         self._rewards = tuple(state["rewards"])
-        self._env = None
+        self._session = None
+
+    @staticmethod
+    def _error_text(error: Exception) -> str:
+        return _cause(error)
 
     # ---- the package's side; all of it runs under the lock ----------------------------------------------------------
 
