@@ -20,7 +20,7 @@ from dfc.config import (
 from dfc.fit import analytic, programs, published
 from dfc.fit.iteration import lengths_of, runs, stages_of
 from dfc.models.transformer import initialize
-from dfc.training import self_play, self_play_run
+from dfc.training import online_trainer, self_play
 
 pytestmark = pytest.mark.usefixtures("optax_promotion")
 
@@ -94,7 +94,7 @@ def test_what_is_held_is_what_a_run_holds():
     _, workload = counted()
     held = analytic.memory(workload).phases["gradient"]
     weights = initialize(workload.model, 0)
-    trainer = self_play_run.make_trainer(CONFIG, workload.model, self_play.make_losses(CONFIG), None)
+    trainer = online_trainer.make_trainer(CONFIG, workload.model, self_play.make_losses(CONFIG), None)
     trained = trainer.initial_params(weights)
     size = {
         "initial policy": weights,
@@ -124,7 +124,7 @@ def test_an_adapter_of_each_role_is_held_and_stepped_by_itself():
     config, workload = counted(**each)
     held = analytic.memory(workload).phases
     weights = initialize(workload.model, 0)
-    trainer = self_play_run.make_trainer(config, workload.model, self_play.make_losses(config), None)
+    trainer = online_trainer.make_trainer(config, workload.model, self_play.make_losses(config), None)
     trained = trainer.initial_params(weights)
     trees = (trained, trainer.initial_state(trained), trainer.policy(trained))
     size = sum(x.nbytes for tree in trees for x in jax.tree.leaves(tree))

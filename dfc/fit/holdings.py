@@ -47,7 +47,7 @@ from dfc.players.player_specs import PlayerSpec
 from dfc.recipes import divide_fuse_conquer, offline
 from dfc.rollout.workers import conversations
 from dfc.tiny_player import imitation
-from dfc.training import rl, rl_run, self_play, self_play_run
+from dfc.training import online_trainer, rl, self_play, self_play_run
 from dfc.training.trainer import Trainer
 
 REWARD_MODEL = "reward model"
@@ -269,12 +269,10 @@ def learning_of(config: RlRun) -> rl.Learning:
 def make_trainer(config: RlRun | Sft | Preference | LanguageSelfPlay, workload: Workload, mesh: Mesh) -> Trainer:
     """Returns the trainer the run would use; what is not known before its data is not a shape of its programs."""
     training, adapter = workload.training, workload.adapter
-    if isinstance(config, LanguageSelfPlay):
+    if isinstance(config, RlRun | LanguageSelfPlay):
         config = dataclasses.replace(config, training=training, adapter=adapter)
-        return self_play_run.make_trainer(config, workload.model, self_play.make_losses(config), mesh)
-    if isinstance(config, RlRun):
-        config = dataclasses.replace(config, training=training, adapter=adapter)
-        return rl_run.make_trainer(config, workload.model, learning_of(config).loss, mesh)
+        loss = self_play.make_losses(config) if isinstance(config, LanguageSelfPlay) else learning_of(config).loss
+        return online_trainer.make_trainer(config, workload.model, loss, mesh)
     dropout = RowsAdapterConfig(**vars(adapter))
     config = dataclasses.replace(config, training=training, adapter=dropout)
     return offline.make_trainer(config, workload.model, mesh, shortest=4, updates=1)

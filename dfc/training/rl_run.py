@@ -20,7 +20,6 @@ from dfc.checkpoint import Checkpointer
 from dfc.config import RlRun, SamplingConfig
 from dfc.errors import CheckpointError, Interrupted, TrainingError
 from dfc.models import huggingface
-from dfc.models.config import DecoderConfig
 from dfc.models.lora import LoraConfig
 from dfc.models.transformer import Adapters, Params
 from dfc.rollout.trained_weights import lora_config
@@ -31,7 +30,7 @@ from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
 from dfc.training import export
 from dfc.training.forecast import Pace
-from dfc.training.optimizer import make_optimizer
+from dfc.training.online_trainer import make_trainer
 from dfc.training.trainer import LossFunction, Trainer, gone
 
 
@@ -219,20 +218,6 @@ class Run:
         state = restored.progress["state"]
         print(f"resuming after step {state['steps']}; records after it are made again", flush=True)  # noqa: T201 - progress
         return State(**state, **restored.arrays)
-
-
-def make_trainer(config: RlRun, model: DecoderConfig, loss: LossFunction, mesh: jax.sharding.Mesh) -> Trainer:
-    """Returns the trainer of a run's model."""
-    return Trainer(
-        model,
-        loss,
-        make_optimizer(config.optimizer),
-        temperature=config.temperature,
-        training=config.training,
-        lora=lora_config(config.adapter),
-        mesh=mesh,
-        workers=config.batch.workers,
-    )
 
 
 def _number(state: State) -> int:

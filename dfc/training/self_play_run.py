@@ -13,7 +13,6 @@ from dfc.config import RolloutConfig, SamplingConfig
 from dfc.config.self_play import LanguageSelfPlay
 from dfc.errors import ConfigError, TrainingError
 from dfc.models import huggingface
-from dfc.models.config import DecoderConfig
 from dfc.models.lora import LoraConfig
 from dfc.models.sharding import make_mesh
 from dfc.models.transformer import Adapters, Params
@@ -24,7 +23,7 @@ from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
 from dfc.self_play import hygiene, watch
 from dfc.training import export
-from dfc.training.optimizer import make_optimizer
+from dfc.training.online_trainer import make_trainer
 from dfc.training.self_play import CHALLENGER, ROLES, SOLVER, has_roles
 from dfc.training.trainer import Trainer, gone
 from dfc.training.update_parts import LossFunction
@@ -259,29 +258,6 @@ def _reference(config: LanguageSelfPlay, mesh: Mesh) -> Params:
             [f"reference={config.reference!r}: has another {what} than model.path={config.model.path!r}; {hint}"]
         )
     return huggingface.load(folder, mesh=mesh, dtype=config.model.dtype)[1]
-
-
-def make_trainer(
-    config: LanguageSelfPlay, model: DecoderConfig, losses: Mapping[str, LossFunction], mesh: Mesh
-) -> Trainer:
-    """Returns what trains.
-
-    Args:
-      config: of the run.
-      model: its decoder.
-      losses: by role.
-      mesh: the devices.
-    """
-    return Trainer(
-        model,
-        losses,
-        make_optimizer(config.optimizer),
-        temperature=config.temperature,
-        training=config.training,
-        lora=lora_config(config.adapter),
-        mesh=mesh,
-        workers=config.batch.workers,
-    )
 
 
 def engine_config(config: LanguageSelfPlay) -> RolloutConfig:

@@ -1,0 +1,35 @@
+"""The trainer of a run that learns from what its policy samples: from games, or from queries of its own."""
+
+from collections.abc import Mapping
+
+from jax.sharding import Mesh
+
+from dfc.config import RlRun
+from dfc.config.self_play import LanguageSelfPlay
+from dfc.models.config import DecoderConfig
+from dfc.rollout.trained_weights import lora_config
+from dfc.training.optimizer import make_optimizer
+from dfc.training.trainer import LossFunction, Trainer
+
+
+def make_trainer(
+    config: RlRun | LanguageSelfPlay, model: DecoderConfig, loss: LossFunction | Mapping[str, LossFunction], mesh: Mesh
+) -> Trainer:
+    """Returns what trains.
+
+    Args:
+      config: of the run.
+      model: its decoder.
+      loss: of an update, or the losses of its parts by name.
+      mesh: the devices.
+    """
+    return Trainer(
+        model,
+        loss,
+        make_optimizer(config.optimizer),
+        temperature=config.temperature,
+        training=config.training,
+        lora=lora_config(config.adapter),
+        mesh=mesh,
+        workers=config.batch.workers,
+    )
