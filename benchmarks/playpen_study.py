@@ -13,11 +13,9 @@ A run is a process of one thread; runs that do not read each other can be starte
 `--list` prints the runs and the minutes each has taken. `benchmarks/playpen_study_results.py` makes the tables.
 """
 
-import argparse
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from paprika_study import Run, carry_out, seconds
+from study_command import Run, main
 
 from dfc.config.playpen import LEARNER_ROLES
 from dfc.configs.playpen_player import OTHER_GAMES
@@ -94,41 +92,5 @@ def _policies(out: Path, player: str, arms: tuple[str, ...]) -> str:
     return "--config.policies=" + ",".join(f"{arm}={where(out, arm, player)}" for arm in arms)
 
 
-def main() -> None:
-    """Carries out the runs that are asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("runs/playpen"))
-    parser.add_argument("--seeds", default="20,21,22")
-    parser.add_argument("--parallel", type=int, default=1)
-    parser.add_argument("--only", default="", help="runs whose SEED/NAME holds this text")
-    parser.add_argument("--player", default="runs/playpen_player/policy")
-    parser.add_argument("--list", action="store_true")
-    options = parser.parse_args()
-
-    def of_seed(seed: str) -> bool:
-        out = options.out / seed
-        out.mkdir(parents=True, exist_ok=True)
-        return all(do(out, run, int(seed)) for run in plan(out, options.player))
-
-    def do(out: Path, run: Run, seed: int) -> bool:
-        title = f"{out.name}/{run.name}"
-        if options.only not in title:
-            return True
-        if options.list:
-            done = "finished" if (out / run.name / "finished.json").exists() else ""
-            print(f"{title:32}{done:10}{seconds(out / run.name) / 60:8.1f} min")
-            return True
-        line, finished = carry_out(out, run, seed, options.player)
-        print(line, flush=True)
-        return finished  # if not: later runs read what it would have written
-
-    options.out.mkdir(parents=True, exist_ok=True)
-    if not do(options.out, known(options.out, options.player), 0):
-        raise SystemExit(1)
-    with ThreadPoolExecutor(1 if options.list else options.parallel) as pool:
-        if not all(list(pool.map(of_seed, options.seeds.split(",")))):
-            raise SystemExit(1)
-
-
 if __name__ == "__main__":
-    main()
+    main(__doc__, "playpen", plan, parallel=1, first=known)
