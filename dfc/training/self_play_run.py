@@ -221,8 +221,10 @@ class Play:
             lora=self.lora,
             source=self.source,
             name=self.config.model.path,
-            # The files have what four bits have lost.
-            weights=lambda: huggingface.load(self.source, dtype=self.config.model.dtype)[1],
+            # The files have what four bits have lost. Placed as the adapters are: one program merges both.
+            weights=lambda: huggingface.load(
+                self.source, mesh=self.trainer.execution.mesh, dtype=self.config.model.dtype
+            )[1],
         )
 
     def diverged(self, state: State, why: str) -> TrainingError:
