@@ -314,9 +314,8 @@ _MADE = {
     "dfc.models.huggingface.save": save_tiny_player,
     "dfc.rollout.workers.ThreadPoolExecutor": Inline,
     "dfc.training.trainer.ThreadPoolExecutor": Inline,
-    "dfc.training.rl_run.Trainer": ScriptedTrainer,
+    "dfc.training.online_trainer.Trainer": ScriptedTrainer,
     "dfc.training.rl_run.Checkpointer": ScriptedCheckpointer,
-    "dfc.training.self_play_run.Trainer": ScriptedTrainer,
     "dfc.training.self_play_run.Checkpointer": ScriptedCheckpointer,
     "dfc.recipes.offline.Trainer": ScriptedTrainer,
     "dfc.recipes.offline.Checkpointer": ScriptedCheckpointer,
@@ -339,8 +338,7 @@ _MADE = {
 }
 _NOTHING = ("dfc.report.watched.finish", "dfc.report.run_page.build", "dfc.runs.progress.Progress.update")
 _SHARED = {
-    "dfc.training.rl_run.make_optimizer": made_optimizer,
-    "dfc.training.self_play_run.make_optimizer": made_optimizer,
+    "dfc.training.online_trainer.make_optimizer": made_optimizer,
     "dfc.recipes.offline.make_optimizer": made_optimizer,
     "dfc.recipes.tiny_player.make_optimizer": made_optimizer,
     "dfc.recipes.self_play_base.make_optimizer": made_optimizer,
