@@ -18,9 +18,10 @@ def get_config() -> SelfPlayBase:
     """Returns the configuration."""
     return SelfPlayBase(
         name="lsp_base",
-        families=("sort_digits", "reverse_letters", "add_digits", "count_letter"),
+        families=("sort_digits", "reverse_letters", "add_digits", "shift_letters", "encode_letters"),
         shares=(0.06, 0.72, 0.22),
-        steps=2000,
+        rules_first=0.5,
+        steps=4500,
         transcripts_per_step=128,
         width=64,
         layers=3,

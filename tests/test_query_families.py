@@ -13,7 +13,7 @@ from dfc.self_play.family_scores import FamiliesScorer
 
 def truth(name, texts):
     """What is right, in other ways than the families' own."""
-    text = texts[0]
+    text = texts[-1]
     if name == "sort_digits":
         return "".join(digit * text.count(digit) for digit in "0123456789")
     if name == "reverse_letters":
@@ -21,8 +21,9 @@ def truth(name, texts):
     if name == "add_digits":
         return str(sum(value * text.count(str(value)) for value in range(10)))
     if name == "count_letter":
-        return str(len(text.split(texts[1])) - 1)
-    return "".join(chr((ord(letter) - 97 + int(texts[1])) % 26 + 97) for letter in text)
+        return str(len(text.split(texts[0])) - 1)
+    places = int(texts[0]) if name == "shift_letters" else int("12342341"[int(texts[0]) - 1])
+    return "".join(chr((ord(letter) - 97 + places) % 10 + 97) for letter in text)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -34,8 +35,25 @@ def test_queries_are_read_back_with_their_difficulty_and_truth(name):
             problem = families.read(query)
             assert (problem.family, problem.difficulty) == (name, difficulty)
             filled = families.Template(family.template).filled(query)
-            assert len(filled[0]) == difficulty + 2
+            assert (int(filled[0]) if name == "encode_letters" else len(filled[-1]) - 2) == difficulty
             assert problem.truth == truth(name, filled)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_query_that_is_too_hard_is_of_no_family(name):
+    family, rng = FAMILIES[name], GameRng(4)
+    for difficulty in (9, 10, 11):
+        query = family.beyond(difficulty, rng)
+        assert families.Template(family.template).filled(query) is not None
+        assert families.read(query) is None
+
+
+def test_what_is_right_for_one_key_is_the_mistake_for_another():
+    family = FAMILIES["encode_letters"]
+    answers = {key: (family.solve(key, "abcdefghij"), family.mistake(key, "abcdefghij")) for key in "12345678"}
+    assert sorted(answers.values()) == sorted((wrong, right) for right, wrong in answers.values())
+    assert all(right != wrong for right, wrong in answers.values())
+    assert len(set(answers.values())) == len(LEVELS)  # no two keys are of the same pair
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -62,9 +80,13 @@ def test_there_are_too_many_queries_to_know_by_heart(name):
         "sort the digits 123 from small to large.",
         "Sort the digits 123 from small to large. Thanks",
         "Write the letters ABC backwards.",
-        "In the letters abc, count the letter ab.",
-        "Shift the letters abc forward by 0; after z comes a.",
-        "Shift the letters abc forward by 10; after z comes a.",
+        "Count the letter ab in abc.",
+        "Shift forward by 0 the letters abc; after j comes a.",
+        "Shift forward by 5 the letters abc; after j comes a.",
+        "Shift forward by 2 the letters abk; after j comes a.",
+        "Encode by the key 9 the letters abcdef.",
+        "Encode by the key 1 the letters abcde.",
+        "Encode by the key 1 the letters abcdefgh.",
         "Add up the digits " + "1" * 100_000 + ".",
     ],
 )
@@ -96,9 +118,9 @@ def test_a_query_of_no_family_is_worth_nothing_and_counts():
 
 
 def test_probes_are_fixed_and_even():
-    found = families.probe(tuple(FAMILIES), 80, seed=5)
-    assert found == families.probe(tuple(FAMILIES), 80, seed=5)
-    assert found != families.probe(tuple(FAMILIES), 80, seed=6)
+    found = families.probe(tuple(FAMILIES), 96, seed=5)
+    assert found == families.probe(tuple(FAMILIES), 96, seed=5)
+    assert found != families.probe(tuple(FAMILIES), 96, seed=6)
     problems = [families.read(query) for query in found]
     assert set(collections.Counter((p.family, p.difficulty) for p in problems).values()) == {2}
-    assert families.by_difficulty([*problems, None]) == dict.fromkeys(LEVELS, 10)
+    assert families.by_difficulty([*problems, None]) == dict.fromkeys(LEVELS, 12)

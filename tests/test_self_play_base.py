@@ -19,10 +19,10 @@ from dfc.recipes import self_play_base as recipe
 from dfc.rollout.family_answers import Answered, answer, by_family
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
-from dfc.self_play import families, self_reward
+from dfc.self_play import families, prompts, self_reward
 from dfc.self_play.families import FAMILIES
 from dfc.tiny_player import build_tokenizer, transcripts
-from dfc.tiny_player.self_play_roles import CHALLENGER, JUDGE, SOLVER, copied, skill_at, spelled, verdicts, wordings
+from dfc.tiny_player.self_play_roles import CHALLENGER, JUDGE, SOLVER, mistaken, skill_at, spelled, verdicts, wordings
 
 CONFIG = SelfPlayBase()
 ROLES = recipe.transcripts(CONFIG, dict.fromkeys(CONFIG.families, 0.85))
@@ -70,7 +70,7 @@ def test_the_solver_follows_the_right_rule_as_often_as_the_difficulty_says(token
         problem = families.read(exchange.observation)
         if problem is None or len(exchange.legal) == 1:
             continue
-        wrong = copied(FAMILIES[problem.family], exchange.observation)
+        wrong = mistaken(FAMILIES[problem.family], exchange.observation)
         assert set(exchange.legal) == {problem.truth, wrong}
         skill = skill_at(problem.difficulty, CONFIG.skill)
         assert exchange.share(problem.truth) == pytest.approx(skill)
@@ -81,12 +81,38 @@ def test_the_solver_follows_the_right_rule_as_often_as_the_difficulty_says(token
     assert seen > 200
 
 
+def test_while_rules_come_first_the_solver_follows_the_right_one_alone():
+    early = recipe.transcripts(CONFIG, dict.fromkeys(CONFIG.families, 0.7), always_right=True)
+    shares = set()
+    for number in range(300):
+        (exchange,) = early.make(number, SOLVER).exchanges
+        problem = families.read(exchange.observation)
+        if problem is not None and len(exchange.legal) == 2:
+            assert exchange.reply == problem.truth
+            shares.add((problem.difficulty, exchange.share(problem.truth)))
+    assert shares == {(level, 1.0) for level in families.LEVELS}
+
+
+def test_the_judge_is_shown_queries_without_an_end_and_too_hard_ones_which_earn_the_begun_point_alone():
+    kinds = collections.Counter()
+    for number in range(1000):
+        (exchange,) = ROLES.make(number, JUDGE).exchanges
+        query = exchange.observation.removeprefix("Rate: ").rpartition(" -> ")[0]
+        whole = any(prompts.Template(FAMILIES[name].template).filled(query) for name in CONFIG.families)
+        kind = "of a family" if families.read(query) else "too hard" if whole else "no end"
+        kinds[kind] += 1
+        if kind != "of a family":
+            assert exchange.reply == spelled((1, 0, 0, 0, 0, 0, 0))
+    assert kinds["too hard"] / 1000 == pytest.approx(0.1, abs=0.03)
+    assert kinds["no end"] / 1000 == pytest.approx(0.1, abs=0.03)
+
+
 def test_letters_and_digits_are_tokens_of_their_own_and_wordings_are_one(tokenizer):
     for number, role in itertools.product(range(60), (CHALLENGER, SOLVER, JUDGE)):
         (exchange,) = ROLES.make(number, role).exchanges
         texts = [tokenizer.decode([token]) for token in tokenizer.first_turn(exchange.observation)]
         assert max(len(text) for text in texts if text.isalnum() or not text.strip()) <= 1
-        assert len(transcripts.encode(ROLES.make(number, role), tokenizer).token_ids) <= 48
+        assert len(transcripts.encode(ROLES.make(number, role), tokenizer).token_ids) <= 57
 
 
 def test_answers_are_counted_by_family_and_only_mixed_groups_are_live():

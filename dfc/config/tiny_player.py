@@ -91,7 +91,10 @@ class SelfPlayBase(SmallModel, recipe="self_play_base"):
 
     Attributes:
       families: what queries are of, by name (`dfc.self_play.families`).
-      skill: the Solver's probability of the right rule at the lowest and at the highest difficulty; else it copies.
+      skill: the Solver's probability of the right rule at the lowest and at the highest difficulty; else it follows the
+        family's wrong one.
+      rules_first: share of the updates, from the first on, that show the Solver alone, always following the right
+        rule: it has to be learned before it can be known and seldom used.
       broken: share of queries that do not keep their template.
       challenger_prompt: what the Challenger is asked, with ``{template}`` and, if wanted, ``{task}``.
       judge_prompt: what the judge is asked, with ``{instruction}`` and ``{response}``.
@@ -108,6 +111,7 @@ class SelfPlayBase(SmallModel, recipe="self_play_base"):
 
     families: tuple[str, ...] = ("sort_digits", "reverse_letters", "add_digits", "count_letter", "shift_letters")
     skill: tuple[Share, ...] = (0.85, 0.08)
+    rules_first: Share = 0.0
     broken: Share = 0.06
     challenger_prompt: str = "Write: {template}"
     judge_prompt: str = "Rate: {instruction} -> {response}"

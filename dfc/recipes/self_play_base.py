@@ -1,6 +1,7 @@
 """Makes a small model that Language Self-Play can start from; read from top to bottom.
 
     transcripts  of the Challenger, of a Solver of mixed skill, of a judge (`dfc.tiny_player.self_play_roles`)
+    rules first  for a share of the updates only the Solver's, who always follows the right rule then
     tokenizer    wordings are one piece, letters and digits stay apart
     training     on the distribution of the Solver's two rules, and on what the others wrote
     evaluation   greedy accuracy and share of live queries of every family, queries that keep their template, agreement
@@ -122,7 +123,7 @@ def _train(config: SelfPlayBase, skills: Mapping[str, float], folder: RunFolder,
     built = folder.path / "tokenizer"
     build_tokenizer.build(wordings(config.challenger_prompt, config.judge_prompt), built, size=config.vocabulary)
     tokenizer = ChatTokenizer.load(built)
-    made, packer = transcripts(config, skills), Packer(tokenizer)
+    early, made, packer = transcripts(config, skills, always_right=True), transcripts(config, skills), Packer(tokenizer)
     model = shape(config, tokenizer.vocabulary)
     optimizer = make_optimizer(config.optimizer, config.steps)
     params = initialize(model, config.seed)
@@ -130,8 +131,11 @@ def _train(config: SelfPlayBase, skills: Mapping[str, float], folder: RunFolder,
 
     def batches(step: int) -> list[Any]:
         rng = np.random.Generator(np.random.Philox(derive_seed("roles of a step", config.seed, step)))
-        roles = rng.choice(len(_ROLES), size=count, p=config.shares)
-        return packer.pack([made.make(step * count + i, _ROLES[role]) for i, role in enumerate(roles)], length, rows)
+        roles = [_ROLES[role] for role in rng.choice(len(_ROLES), size=count, p=config.shares)]
+        source = made
+        if step < config.rules_first * config.steps:
+            source, roles = early, [SOLVER] * count
+        return packer.pack([source.make(step * count + i, role) for i, role in enumerate(roles)], length, rows)
 
     update = make_update(model, optimizer, config.training.max_update)
     state = optimizer.init(params)
@@ -140,15 +144,16 @@ def _train(config: SelfPlayBase, skills: Mapping[str, float], folder: RunFolder,
     shutil.rmtree(built)
 
 
-def transcripts(config: SelfPlayBase, skills: Mapping[str, float]) -> RoleTranscripts:
+def transcripts(config: SelfPlayBase, skills: Mapping[str, float], *, always_right: bool = False) -> RoleTranscripts:
     """Returns what makes transcripts.
 
     Args:
       config: of the run.
       skills: by family, the probability of the right rule at the lowest difficulty.
+      always_right: whether it is 1 at every difficulty instead.
     """
     return RoleTranscripts(
-        {name: (skills[name], config.skill[1]) for name in config.families},
+        {name: (1.0, 1.0) if always_right else (skills[name], config.skill[1]) for name in config.families},
         challenger_prompt=config.challenger_prompt,
         judge_prompt=config.judge_prompt,
         broken=config.broken,

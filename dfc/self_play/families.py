@@ -1,8 +1,9 @@
 """Families of queries whose truth follows from the query by an exact program, so that a Challenger may write them.
 
 A query that a Challenger invents has no reference answer. These have one all the same: a program reads the query, and
-works out what is right. Each family has a difficulty from 1 to 8, the length of its text less two (3 to 10), and
-differs in what has to be done with it. A query of no family is worth 0 whatever is answered, as nothing is right then.
+works out what is right. Each family has a difficulty from 1 to 8, for most the length of its text less two (3 to 10),
+and differs in what has to be done with it. A query of no family is worth 0 whatever is answered, as nothing is right
+then.
 """
 
 import collections
@@ -17,9 +18,11 @@ from dfc.self_play.prompts import Template
 LEVELS = range(1, 9)  # of difficulty
 _SHORTEST = 3  # the length of a text at level 1
 _LETTERS = string.ascii_lowercase
+_SMALL = _LETTERS[:10]  # an alphabet that a small model can learn to count in
 _LONGEST_READ = 1000  # characters of a query that a reader looks at; none of a family is longer
 _FEW = 5  # letters that a word to count in is made of, so that counts differ
-_SHIFTS = range(1, 10)
+_SHIFTS = range(1, 5)
+_ENCODED = range(6, 8)  # letters
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,9 +48,12 @@ class Family:
       name: of the family.
       task: in words, for the Challenger's prompt.
       template: the form of its queries.
-      fields: what may stand in place of each placeholder; the first one is the text that difficulty is the length of.
+      fields: what may stand in place of each placeholder; the last one is the text that something is done with.
       solve: what is right, from these.
-      make: texts for the placeholders, of a length, from a stream of random numbers.
+      make: texts for the placeholders, of a difficulty, from a stream of random numbers.
+      mistake: what a solver answers that does not follow the right rule, from the texts; a copy unless said otherwise.
+      level: the difficulty, from the texts; by the length of the last one unless said otherwise. Not within 1 to 8: the
+        query is of no family.
     """
 
     name: str
@@ -56,6 +62,8 @@ class Family:
     fields: tuple[re.Pattern[str], ...]
     solve: Callable[..., str]
     make: Callable[[int, GameRng], tuple[str, ...]]
+    mistake: Callable[..., str] = lambda *texts: texts[-1]
+    level: Callable[..., int] = lambda *texts: len(texts[-1]) - _SHORTEST + 1
 
     def read(self, query: str) -> Problem | None:
         """Returns a query's problem; None if it is not of this family."""
@@ -64,7 +72,7 @@ class Family:
         found = Template(self.template).filled(query)
         if found is None or not all(form.fullmatch(text) for form, text in zip(self.fields, found, strict=True)):
             return None
-        difficulty = len(found[0]) - _SHORTEST + 1
+        difficulty = self.level(*found)
         return Problem(self.name, difficulty, self.solve(*found)) if difficulty in LEVELS else None
 
     def query(self, difficulty: int, rng: GameRng) -> str:
@@ -79,7 +87,11 @@ class Family:
         """
         if difficulty not in LEVELS:
             raise ValueError(f"expected a difficulty of {LEVELS[0]} to {LEVELS[-1]}, got {difficulty}")
-        texts = iter(self.make(difficulty + _SHORTEST - 1, rng))
+        return self.beyond(difficulty, rng)
+
+    def beyond(self, difficulty: int, rng: GameRng) -> str:
+        """Returns a random query as `query` does, of any difficulty from 1 on; above 8 it is of no family."""
+        texts = iter(self.make(difficulty, rng))
         return re.sub(r"\{[^{}]+\}", lambda _: next(texts), self.template)
 
 
@@ -87,24 +99,41 @@ def _some(characters: str, length: int, rng: GameRng) -> str:
     return "".join(characters[rng.randrange(len(characters))] for _ in range(length))
 
 
+def _length(difficulty: int) -> int:
+    return difficulty + _SHORTEST - 1
+
+
 def _one(characters: str) -> Callable[[int, GameRng], tuple[str, ...]]:
-    return lambda length, rng: (_some(characters, length, rng),)
+    return lambda difficulty, rng: (_some(characters, _length(difficulty), rng),)
 
 
-def _to_count(length: int, rng: GameRng) -> tuple[str, ...]:
+def _to_count(difficulty: int, rng: GameRng) -> tuple[str, ...]:
     few = _some(_LETTERS, _FEW, rng)
-    return _some(few, length, rng), few[rng.randrange(_FEW)]
+    return few[rng.randrange(_FEW)], _some(few, _length(difficulty), rng)
 
 
-def _to_shift(length: int, rng: GameRng) -> tuple[str, ...]:
-    return _some(_LETTERS, length, rng), str(_SHIFTS[rng.randrange(len(_SHIFTS))])
+def _to_shift(difficulty: int, rng: GameRng) -> tuple[str, ...]:
+    return str(_SHIFTS[rng.randrange(len(_SHIFTS))]), _some(_SMALL, _length(difficulty), rng)
 
 
-def _shifted(word: str, places: str) -> str:
-    return "".join(_LETTERS[(_LETTERS.index(letter) + int(places)) % len(_LETTERS)] for letter in word)
+def _to_encode(difficulty: int, rng: GameRng) -> tuple[str, ...]:
+    return str(difficulty), _some(_SMALL, _ENCODED[rng.randrange(len(_ENCODED))], rng)
 
 
-_DIGITS, _WORD = re.compile(r"[0-9]+"), re.compile(r"[a-z]+")
+def _shifted(places: str, word: str) -> str:
+    return "".join(_SMALL[(_SMALL.index(letter) + int(places)) % len(_SMALL)] for letter in word)
+
+
+# By which shift each key encodes, and by which one a solver does that mistakes it. What is right for one key is the
+# mistake for another, each such pair in both directions: nothing that is learned of one difficulty helps at all others.
+_RIGHT_KEYS, _WRONG_KEYS = (1, 2, 3, 4, 2, 3, 4, 1), (2, 3, 4, 1, 1, 2, 3, 4)
+
+
+def _encoded(keys: Sequence[int]) -> Callable[[str, str], str]:
+    return lambda key, word: _shifted(str(keys[(int(key) - 1) % len(keys)]), word)
+
+
+_DIGITS, _WORD, _SMALL_WORD = re.compile(r"[0-9]+"), re.compile(r"[a-z]+"), re.compile(r"[a-j]+")
 
 FAMILIES: dict[str, Family] = {
     family.name: family
@@ -136,18 +165,28 @@ FAMILIES: dict[str, Family] = {
         Family(
             "count_letter",
             "counting a letter",
-            "In the letters {letters}, count the letter {letter}.",
-            (_WORD, re.compile(r"[a-z]")),
-            lambda word, letter: str(word.count(letter)),
+            "Count the letter {letter} in {letters}.",
+            (re.compile(r"[a-z]"), _WORD),
+            lambda letter, word: str(word.count(letter)),
             _to_count,
         ),
         Family(
             "shift_letters",
-            "shifting letters in the alphabet",
-            "Shift the letters {letters} forward by {places}; after z comes a.",
-            (_WORD, re.compile(r"[1-9]")),
+            "shifting letters in an alphabet of ten",
+            "Shift forward by {places} the letters {letters}; after j comes a.",
+            (re.compile(r"[1-4]"), _SMALL_WORD),
             _shifted,
             _to_shift,
+        ),
+        Family(
+            "encode_letters",
+            "encoding letters",
+            "Encode by the key {key} the letters {letters}.",
+            (re.compile(r"[1-8]"), re.compile(r"[a-j]{6,7}")),
+            _encoded(_RIGHT_KEYS),
+            _to_encode,
+            _encoded(_WRONG_KEYS),
+            lambda key, _: int(key),
         ),
     )
 }

@@ -1,9 +1,9 @@
 """Transcripts of the three roles of Language Self-Play: Challenger, Solver of mixed skill, judge.
 
 The Challenger writes queries of families whose truth a program works out (`dfc.self_play.families`). The Solver knows
-the right rule and follows it seldom where a query is hard; otherwise it copies the query's text, always the same wrong
-rule, so that at high difficulty the wrong answer is the likeliest one. A model that answers as well as it can would
-leave reinforcement nothing to find: its answers to a query are all right or all wrong.
+the right rule and follows it seldom where a query is hard; otherwise it follows the family's one wrong rule, mostly a
+copy of the query's text, so that at high difficulty the wrong answer is the likeliest one. A model that answers as well
+as it can would leave reinforcement nothing to find: its answers to a query are all right or all wrong.
 """
 
 import re
@@ -21,6 +21,9 @@ _DIGITS, _LETTERS = "0123456789", "abcdefghijklmnopqrstuvwxyz"
 # Least share of replies by the right rule. What is imitated is a distribution over both, wherever they part; which one
 # is followed from there decides only what is learned better, and a copy is easily learned.
 _RIGHT_SHOWN = 0.75
+# The judge is shown more queries that are of no family than the Challenger writes, and of a second kind, too hard ones:
+# a trained Challenger goes where the judge is blind.
+_BROKEN_JUDGED, _TOO_HARD = 0.2, range(LEVELS[-1] + 1, LEVELS[-1] + 4)
 _WRONG_DIGITS = ("add_digits", "count_letter", "sort_digits")  # families whose answers are digits
 
 
@@ -51,10 +54,10 @@ def skill_at(difficulty: int, skill: tuple[float, float]) -> float:
     return easy + (hard - easy) * (difficulty - LEVELS[0]) / (LEVELS[-1] - LEVELS[0])
 
 
-def copied(family: Family, query: str) -> str:
-    """Returns the wrong rule's answer: the text that the query is about, as it stands there."""
+def mistaken(family: Family, query: str) -> str:
+    """Returns the wrong rule's answer, for most families the text that the query is about, as it stands there."""
     found = prompts.Template(family.template).filled(query)
-    return found[0] if found else query
+    return family.mistake(*found) if found else query
 
 
 def verdicts(query: str, answer: str) -> tuple[int, ...]:
@@ -124,8 +127,9 @@ class RoleTranscripts:
         rng = GameRng(derive_seed("self-play roles", self._seed, role, number))
         family = self._families[rng.randrange(len(self._families))]
         query = family.query(LEVELS[rng.randrange(len(LEVELS))], rng)
-        if rng.uniform() < self._broken:
-            query = _broken(family, query)
+        if rng.uniform() < (_BROKEN_JUDGED if role == JUDGE else self._broken):
+            too_hard = role == JUDGE and rng.randrange(2) == 1
+            query = family.beyond(_TOO_HARD[rng.randrange(len(_TOO_HARD))], rng) if too_hard else _broken(family, query)
         if role == CHALLENGER:
             asked = prompts.challenger_prompt(family.task, family.template, self._challenger_prompt)
             exchange = Exchange(asked, query, (query,))
@@ -139,7 +143,7 @@ class RoleTranscripts:
         return Transcript(role, 0, (exchange,))
 
     def _solved(self, family: Family, query: str, rng: GameRng) -> Exchange:
-        problem, wrong = family.read(query), copied(family, query)
+        problem, wrong = family.read(query), mistaken(family, query)
         if problem is None or problem.truth == wrong:
             return Exchange(query, wrong, (wrong,))
         right = skill_at(problem.difficulty, self._skills[family.name])
@@ -151,13 +155,12 @@ class RoleTranscripts:
 
 def _broken(family: Family, query: str) -> str:
     """Returns a query that ends where the text it is about ends, so that the rest of its wording is missing."""
-    begun = family.template.partition("{")[0]
-    return begun + copied(family, query)
+    return query.removesuffix(family.template.rpartition("}")[2])
 
 
 def _some_answer(family: Family, query: str, rng: GameRng) -> str:
     """Returns an answer to judge: half of them right, others copied, nearly right, right for another query, or cut."""
-    problem, wrong = family.read(query), copied(family, query)
+    problem, wrong = family.read(query), mistaken(family, query)
     truth = wrong if problem is None else problem.truth
     chance = rng.uniform()
     if chance < 0.45:
