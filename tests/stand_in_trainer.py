@@ -6,6 +6,7 @@ Everything else of it is `dfc.training.trainer.Trainer`'s own: order, shapes, th
 import dataclasses
 import functools
 import re
+import types
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +19,7 @@ from dfc.losses import Loss
 from dfc.models.transformer import abstract_params
 from dfc.recipes import offline
 from dfc.samples import TokenBatch
-from dfc.training import divergence, optimizer, rl
+from dfc.training import divergence, optimizer, rl, self_play
 from dfc.training.trainer import Trainer
 from dfc.training.update_parts import gradient_programs
 
@@ -44,6 +45,7 @@ def after_three_updates(transformation):
 
 
 make_grpo_loss = functools.cache(rl.make_loss)
+_make_self_play_losses = self_play.make_losses
 _ROWS_LOSSES, _make_rows_loss = {}, offline.make_loss  # which a run finds `make_rows_loss` in the place of
 
 
@@ -53,6 +55,16 @@ def make_rows_loss(config, shortest):
     if key not in _ROWS_LOSSES:
         _ROWS_LOSSES[key] = _make_rows_loss(config, shortest)
     return _ROWS_LOSSES[key]
+
+
+@functools.cache
+def _self_play_losses(**read):
+    return _make_self_play_losses(types.SimpleNamespace(**read))
+
+
+def make_self_play_losses(config):
+    """The same objects for equal settings; one that is not named here could not be read."""
+    return _self_play_losses(kl_coefficient=config.kl_coefficient, kl_gradient=config.kl_gradient)
 
 
 @functools.cache

@@ -26,6 +26,7 @@ from stand_in_trainer import (
     made_optimizer,
     make_grpo_loss,
     make_rows_loss,
+    make_self_play_losses,
 )
 
 from dfc.inference.slots import EngineCounts, EngineReply
@@ -74,9 +75,17 @@ def plain(value):
 # ---- games -----------------------------------------------------------------------------------------------------------
 
 
-@functools.cache
+_load_tokenizer = ChatTokenizer.load  # which a run finds `load_tokenizer` in the place of
+_bundled_tokenizer = functools.cache(functools.partial(_load_tokenizer, BUNDLED))
+
+
 def tokenizer():
-    return ChatTokenizer.load(BUNDLED)
+    return _bundled_tokenizer()
+
+
+def load_tokenizer(folder, **given):
+    """That of the bundled model once for all runs; hundreds of them load it."""
+    return (_bundled_tokenizer if Path(folder) == BUNDLED else functools.partial(_load_tokenizer, folder))(**given)
 
 
 @functools.cache
@@ -344,6 +353,8 @@ _SHARED = {
     "dfc.recipes.self_play_base.make_optimizer": made_optimizer,
     "dfc.recipes.offline.make_loss": make_rows_loss,
     "dfc.training.rl.make_loss": make_grpo_loss,
+    "dfc.training.self_play.make_losses": make_self_play_losses,
+    "dfc.models.chat.ChatTokenizer.load": load_tokenizer,
     "dfc.recipes.tiny_player.initialize": lambda *_: {"w": jnp.ones(3)},
     "dfc.recipes.self_play_base.initialize": lambda *_: {"w": jnp.ones(3)},
     "dfc.models.model_folders.weights_hash": lambda _: "hash",
