@@ -2,6 +2,7 @@ import io
 import math
 
 import pytest
+from processes import outcome, python
 from tensorboardX.proto import event_pb2
 from tensorboardX.record_writer import masked_crc32c
 
@@ -84,6 +85,23 @@ def update(progress, step, **changes):
         "win_rates": {"Nim-v0": 0.5, "TicTacToe-v0": 0.25},
     }
     progress.update(**values | changes)
+
+
+def test_torch_is_not_loaded_for_it_and_can_be_later(tmp_path):
+    script = """
+        import importlib.util, pathlib, sys
+        from dfc.config import DivideFuseConquer
+        from dfc.runs.metrics import MetricsWriter
+        from dfc.runs.run_folder import RunFolder
+
+        folder = pathlib.Path(sys.argv[1])
+        with RunFolder.open(folder, DivideFuseConquer(), command="") as folder, MetricsWriter(folder) as writer:
+            writer.write(step=1, stage="one", iteration=1, metrics={"loss": 0.5}, clock={"time": 1.0})
+        print("torch" in sys.modules, importlib.util.find_spec("torch") is not None)
+    """
+    assert outcome(python(script, tmp_path)) == "False True\n"
+    with RunFolder.open(tmp_path, DivideFuseConquer(), command="") as folder:
+        assert points(folder) == [("loss", 1, 1.0, 0.5)]
 
 
 def test_without_a_terminal_there_are_plain_lines_a_few_seconds_apart():
