@@ -8,11 +8,11 @@ import re
 import threading
 
 import pytest
-from answer_runs import StopAt, run
-from chat_server import completion, serving, until
+from answer_runs import StopAt, config_of, judging, longer, many, outputs, pairs_of, parts, run, write
+from chat_server import serving, until
 
 from dfc import validation
-from dfc.config import AnswersRolloutConfig, EndpointConfig, EvaluateAnswers, PairwiseConfig, SamplingConfig
+from dfc.config import AnswersRolloutConfig, EndpointConfig, EvaluateAnswers, PairwiseConfig
 from dfc.data import comparisons
 from dfc.data.instructions import Instruction, read_instructions, read_outputs, write_outputs
 from dfc.data.trajectory_files import DatasetError
@@ -29,11 +29,6 @@ from dfc.scoring.judge import request
 from dfc.scoring.scorer import LONGEST_ANSWER
 
 # ---- files -----------------------------------------------------------------------------------------------------------
-
-
-def write(path, rows):
-    path.write_text("\n".join(map(json.dumps, rows)) if path.suffix == ".jsonl" else json.dumps(rows))
-    return path
 
 
 def test_instructions_are_read_in_order_and_repeated_ones_once(tmp_path):
@@ -215,56 +210,10 @@ def test_what_fit_counts_are_the_answers_of_policies():
 # ---- a run -----------------------------------------------------------------------------------------------------------
 
 
-def parts(body):
-    """(query, answer A, answer B) as a judge is shown them."""
-    text = body["messages"][-1]["content"]
-    mark = re.search(r"begin with (#\w+)", text)[1]
-    return [part.split("\n", 1)[1].removesuffix("\n") for part in text.split(mark)[2:5]]
-
-
-def judging(decide):
-    """What a server says that decides by a function of the query and the two answers."""
-
-    def act(handler, body):
-        handler.send(200, json.dumps(completion(decide(*parts(body)))).encode())
-
-    return act
-
-
-def longer(_, first, second):
-    return f"Length.\nVerdict: {'tie' if len(first) == len(second) else 'A' if len(first) > len(second) else 'B'}"
-
-
 @pytest.fixture
 def instructions(tmp_path):
     rows = [{"instruction": f"Say {n}.", "dataset": "koala" if n < 2 else "vicuna"} for n in range(5)]
     return write(tmp_path / "instructions.json", rows)
-
-
-def outputs(path, texts):
-    return str(write(path, [{"instruction": f"Say {n}.", "output": text} for n, text in enumerate(texts)]))
-
-
-def config_of(file, server, **changes):
-    own = {
-        "instructions": str(file),
-        "baseline": "initial",
-        "judge": f"{server.url}#m" if hasattr(server, "url") else server,
-        "endpoint": EndpointConfig(backoff=0.0, retries=2),
-    }
-    own |= changes.pop("pairwise", {})
-    settings = {
-        "name": "answers",
-        "policies": ("initial", "again=tiny_player"),
-        "sampling": SamplingConfig(temperature=1.0),
-        "rollout": AnswersRolloutConfig(slots=2, max_length=256, max_reply_length=8),
-        "pairwise": PairwiseConfig(**own),
-    }
-    return EvaluateAnswers(**settings | changes)
-
-
-def pairs_of(records):
-    return [one for one in records if pairwise.is_comparison(one)]
 
 
 def test_policies_are_compared_with_the_baseline_and_with_its_own_second_answers(
@@ -380,102 +329,6 @@ def test_a_kill_between_replies_of_the_judge_changes_no_verdict(instructions, tm
         assert bool(set(bodies[asked:]) & set(bodies[start:asked])) != cached
     results = [json.loads((tmp_path / name / "results.json").read_text())["win_rates"] for name in ("whole", "cut")]
     assert results[0] == results[1]
-
-
-def many(tmp_path, count=150):
-    rows = [{"instruction": f"Say {n}."} for n in range(count)]
-    files = {
-        name: outputs(tmp_path / f"{name}.json", [f"{name} {n}" for n in range(count)]) for name in ("mine", "theirs")
-    }
-    return write(tmp_path / "many.json", rows), files
-
-
-def test_a_judge_without_a_verdict_is_named_after_64_pairs_and_the_run_resumes(tmp_path):
-    file, files = many(tmp_path)
-    own = {"outputs": files, "baseline": "theirs"}
-    with serving(usual=judging(lambda *_: "I would rather not say.")) as server:
-        config = config_of(file, server, policies=(), pairwise=own)
-        with pytest.raises(
-            PlayerError, match=r"pairwise.judge='http.*not one verdict on the first 64 pairs.*rather not"
-        ):
-            run(config, tmp_path / "run")
-        assert len(server.requests) == 128
-        server.usual = judging(longer)
-        records = run(config, tmp_path / "run")
-    assert len(records) == 150
-    assert all(one["outcome"] for one in records)
-
-
-def test_equal_answers_do_not_hide_a_judge_without_verdicts(tmp_path):
-    file, files = many(tmp_path)
-    same = [f"theirs {n}" if n % 4 else f"other {n}" for n in range(150)]  # 38 differ
-    files["mine"] = outputs(tmp_path / "same.json", same)
-    files["third"] = outputs(tmp_path / "third.json", [*same[:-1], "x"])
-    with serving(usual=judging(lambda *_: "Verdict: A or B")) as server:
-        config = config_of(file, server, policies=(), pairwise={"outputs": files, "baseline": "theirs"})
-        with pytest.raises(PlayerError, match="not one verdict on the first 70 pairs"):
-            run(config, tmp_path / "run")
-
-
-def test_a_judge_that_fails_later_ends_the_run_and_what_is_missing_is_asked_again(tmp_path):
-    file, files = many(tmp_path, 130)
-    own = {"outputs": files, "baseline": "theirs"}
-
-    def down(handler, _):
-        handler.send(500, b"")
-
-    with serving() as server:
-        config = config_of(file, server, policies=(), pairwise=own)
-        server.usual = lambda *given: (down if int(parts(given[1])[0][4:-1]) >= 64 else judging(longer))(*given)
-        with pytest.raises(PlayerError, match="all of the last 64 comparisons failed"):
-            run(config, tmp_path / "run")
-        server.usual, before = judging(longer), len(server.requests)
-        records = run(config, tmp_path / "run")
-        assert len(server.requests) - before == 2 * (130 - 64)
-    found = pairwise.by_dataset(records, ["mine"], ["all"])["mine", "overall"]
-    assert (found.wins + found.ties + found.losses, found.unjudged) == (130, 0)
-
-
-def test_a_judge_that_is_down_is_asked_again_until_it_replies(tmp_path):
-    file, files = many(tmp_path, 3)
-
-    def down(handler, _):
-        handler.send(500, b"")
-
-    with serving(usual=down) as server:
-        config = config_of(file, server, policies=(), pairwise={"outputs": files, "baseline": "theirs"})
-        for _ in range(3):
-            with pytest.raises(PlayerError, match="all of the last 3 comparisons failed"):
-                run(config, tmp_path / "run")
-        # Replies without a verdict count once they have come twice.
-        server.usual = judging(lambda *_: "no")
-        with pytest.raises(PlayerError, match="all of the last 3 comparisons failed"):
-            run(config, tmp_path / "run")
-        assert not (tmp_path / "run" / "results.json").exists()
-        server.usual = judging(longer)
-        assert [one["outcome"] for one in run(config, tmp_path / "run")[-3:]] == ["loss"] * 3
-
-
-def test_a_pair_without_a_reply_leaves_a_run_open_and_is_asked_about_again(tmp_path, capsys):
-    file, files = many(tmp_path, 3)
-
-    def partly(handler, body):
-        if parts(body)[0] == "Say 1.":
-            handler.send(500, b"")
-        else:
-            judging(longer)(handler, body)
-
-    with serving(usual=partly) as server:
-        config = config_of(file, server, policies=(), pairwise={"outputs": files, "baseline": "theirs"})
-        assert [one["outcome"] for one in run(config, tmp_path / "run")] == ["loss", None, "loss"]
-        assert "1 comparisons are without a reply of the judge" in capsys.readouterr().out
-        assert json.loads((tmp_path / "run" / "results.json").read_text())["win_rates"][0]["unjudged"] == 1
-        server.usual, before = judging(longer), len(server.requests)
-        assert run(config, tmp_path / "run")[-1]["outcome"] == "loss"
-        assert len(server.requests) - before == 2
-        run(config, tmp_path / "run")
-        assert len(server.requests) - before == 2
-    assert json.loads((tmp_path / "run" / "results.json").read_text())["win_rates"][0]["unjudged"] == 0
 
 
 def test_a_stop_records_the_pairs_whose_replies_were_paid_for(tmp_path, monkeypatch):

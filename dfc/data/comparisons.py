@@ -7,10 +7,12 @@ from typing import Any, NamedTuple
 from dfc import multihost
 from dfc.config import EvaluateAnswers
 from dfc.data.instructions import Instruction
+from dfc.errors import cut
+from dfc.games.printable import printable
 from dfc.players.endpoint import Endpoint
 from dfc.players.endpoint_config import split_name
 from dfc.players.remote import PlayerError
-from dfc.scoring.judge import Comparison, compare
+from dfc.scoring.judge import NO_REPLY, Comparison, compare
 from dfc.self_play.self_reward import PATIENCE
 
 JUDGE = "judge"  # its name in costs and messages
@@ -50,7 +52,7 @@ class Comparisons:
       config: of the run.
       instructions: of the run.
       answers: name -> that one's answers, one to every instruction.
-      before: records of earlier starts.
+      before: records of earlier starts; those of the first process are looked at.
       look: called while replies are waited for.
     """
 
@@ -64,7 +66,7 @@ class Comparisons:
     ) -> None:
         self._config, self._instructions, self._answers, self._look = config, instructions, answers, look
         judged = [record for record in before if "compared" in record and not record["identical"]]
-        self._verdicts = sum("failure" not in record for record in judged)
+        self._verdicts: int = multihost.broadcast(sum(record["outcome"] is not None for record in judged))
         self._silent = 0  # pairs of this start without a verdict, while there is none at all
 
     @functools.cached_property
@@ -82,14 +84,21 @@ class Comparisons:
         for endpoint in self.endpoints:
             endpoint.close()
 
+    def tells(self, record: Mapping[str, Any]) -> bool:
+        """Returns whether a record says anything of the judge: not where one that has given verdicts refuses a pair."""
+        return not (record.get("refused") and self._verdicts)
+
     def records(self, pairs: Sequence[Pair]) -> list[dict[str, Any]]:
         """Returns a record of each pair, or of fewer where `look` asked for a stop; one process asks, and all know.
 
         Raises:
-          PlayerError: the judge has not given one verdict in the first 64 pairs.
+          PlayerError: the judge has not given one verdict in the first 64 pairs, or is down: none of those that it was
+            asked about has a reply.
         """
-        found = multihost.on_all_hosts(lambda: self._asked(pairs) if multihost.is_primary() else None)
-        return [dict(record) for record in multihost.broadcast(found)]
+        made = multihost.on_all_hosts(lambda: self._asked(pairs) if multihost.is_primary() else None)
+        found = [dict(record) for record in multihost.broadcast(made)]
+        self._verdicts += sum(record["outcome"] is not None and not record["identical"] for record in found)
+        return found
 
     def _asked(self, pairs: Sequence[Pair]) -> list[dict[str, Any]]:
         rows = [
@@ -104,12 +113,23 @@ class Comparisons:
         verdicts = iter(compare(self._judge, different, self._look) if different else ())
         every = [Comparison("tie", "tie") if row[1] == row[2] else next(verdicts) for row in rows]
         found = [(pair, row, one) for pair, row, one in zip(pairs, rows, every, strict=True) if one is not None]
-        self._refuse_silent([one for _, row, one in found if row[1] != row[2]])
+        differing = [one for _, row, one in found if row[1] != row[2]]
+        if len(found) == len(pairs):  # else a stop has cut replies off
+            self._refuse_down(differing)
+        self._refuse_silent(differing)
         return [self._record(pair, row, one) for pair, row, one in found]
 
+    def _refuse_down(self, found: Sequence[Comparison]) -> None:
+        if found and all(one.unanswered for one in found):
+            said = next(reply for reply in found[0].replies if reply.startswith(NO_REPLY))
+            raise PlayerError(
+                f"pairwise.judge={self._config.pairwise.judge!r}: no reply on any of the last {len(found)} pairs, on "
+                f"the first one so: {cut(printable(said), 600)}. Everything else is on record; the same command "
+                "resumes and asks about these again"
+            )
+
     def _refuse_silent(self, found: Sequence[Comparison]) -> None:
-        self._verdicts += sum(one.outcome is not None for one in found)
-        if self._verdicts:
+        if self._verdicts or any(one.outcome for one in found):
             return
         self._silent += len(found)
         if self._silent >= PATIENCE:
@@ -125,8 +145,10 @@ class Comparisons:
         _, answer, other = row
         missing: dict[str, object] = {}
         if not found.outcome:
-            missing["failure"] = " / ".join(found.replies)[:1000] or "an answer is too long"
+            missing["failure"] = printable(" / ".join(found.replies))[:1000] or "an answer is too long"
             missing["unanswered"] = found.unanswered
+        if found.refused:
+            missing["refused"] = printable(found.refused)[:1000]
         return {
             "compared": pair.compared,
             "baseline": pair.baseline,

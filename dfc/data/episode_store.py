@@ -101,6 +101,7 @@ class EpisodeStore(Generic[K]):
         stop: Stop,
         progress: Progress,
         failed_before: bool = False,
+        tells: Callable[[Mapping[str, Any]], bool] = lambda _: True,
         what: str = "games",
     ) -> int:
         """Plays what is missing, some at a time, and records it; returns how many games are on record now.
@@ -118,6 +119,7 @@ class EpisodeStore(Generic[K]):
           progress: where it is shown.
           failed_before: whether games that have failed in an earlier start may all fail again: those that always fail
             would never let a run end that marks itself as finished. Failures that pass (`passing`) do not count.
+          tells: whether a record says anything of whoever is asked; games fail for good where all that do failed.
           what: they are, in an error message.
 
         Raises:
@@ -150,7 +152,7 @@ class EpisodeStore(Generic[K]):
                 win_rates={name: sum(games) / len(games) for name, games in won.items()},
                 cost=str(self.costs),
             )
-            self._refuse_all_failed(title, records, what, failed_before=failed_before)
+            self._refuse_all_failed(title, records, what, failed_before=failed_before, tells=tells)
         stop.check()
         return step + done
 
@@ -178,22 +180,30 @@ class EpisodeStore(Generic[K]):
         self._folder.positions()  # and so on disk
 
     def _refuse_all_failed(
-        self, title: str, records: Sequence[Mapping[str, Any]], what: str, *, failed_before: bool
+        self,
+        title: str,
+        records: Sequence[Mapping[str, Any]],
+        what: str,
+        *,
+        failed_before: bool,
+        tells: Callable[[Mapping[str, Any]], bool],
     ) -> None:
         """Stops where continuing would only spend time: an endpoint that is down, a key that is not valid.
 
         Raises:
           PlayerError: all of these games failed.
         """
-        failed = all_failed((title, record.get("failure")) for record in records)
-        keys = [self._key(record) for record in records]
+        telling = [record for record in records if tells(record)]
+        failed = all_failed((title, record.get("failure")) for record in telling)
+        keys = [self._key(record) for record in telling]
         before = failed_before and all(key in self._failed and not self._passing[key] for key in keys)
-        before = before and not any(map(self._is_passing, records))
-        self._failed |= {key: "failure" in record for key, record in zip(keys, records, strict=True)}
-        self._passing |= {key: self._is_passing(record) for key, record in zip(keys, records, strict=True)}
+        before = before and not any(map(self._is_passing, telling))
+        for record in records:
+            key = self._key(record)
+            self._failed[key], self._passing[key] = "failure" in record, self._is_passing(record)
         if failed and not before:
             raise PlayerError(
-                f"{title}: all of the last {len(records)} {what} failed, the first one so: {failed[title]}. "
+                f"{title}: all of the last {len(telling)} {what} failed, the first one so: {failed[title]}. "
                 "Everything else is on record; the same command resumes and plays these again"
             )
 

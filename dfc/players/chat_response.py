@@ -39,11 +39,13 @@ class AttemptFailure:
       text: what came, and the fix if there is one.
       retryable: whether the same request may succeed later.
       usage: tokens the server counted for it all the same.
+      of_request: whether it is for what this request holds; others may well get a reply.
     """
 
     text: str
     retryable: bool = True
     usage: Usage | None = None
+    of_request: bool = False
 
 
 class AnswerTooLargeError(Exception):
@@ -126,11 +128,15 @@ def read_reply(content: bytes) -> ChatReply | AttemptFailure:
     if finish == "length" and blank:
         hint = "raise max_tokens (or max_completion_tokens in extra_body)"
         return AttemptFailure(
-            f"the limit of tokens was used up before the reply began: {hint}", retryable=False, usage=usage
+            f"the limit of tokens was used up before the reply began: {hint}",
+            retryable=False,
+            usage=usage,
+            of_request=True,
         )
     if isinstance(text, str) and not blank:
         return ChatReply(text.encode("utf-8", "replace").decode(), usage)
-    return AttemptFailure(f"the answer has no text: {shown(json.dumps(choices[0], ensure_ascii=False))}", usage=usage)
+    without = shown(json.dumps(choices[0], ensure_ascii=False))
+    return AttemptFailure(f"the answer has no text: {without}", usage=usage, of_request=True)
 
 
 def message_of(response: object) -> str:

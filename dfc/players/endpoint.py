@@ -34,7 +34,7 @@ from dfc.players import chat_response
 from dfc.players.chat_response import AnswerTooLargeError, AttemptFailure, ChatReply
 from dfc.players.endpoint_config import check, is_loopback
 from dfc.players.key_search import Secret
-from dfc.players.remote import ChatMessage, PlayerError, Remote, copy_chat
+from dfc.players.remote import ChatMessage, PlayerError, Remote, RequestRefusedError, copy_chat
 from dfc.players.reply_cache import CachedReply, ReplyCache, request_key
 from dfc.players.usage import Spending, estimated_usage
 
@@ -42,6 +42,7 @@ __all__ = ["Endpoint", "EndpointConfig", "EndpointError"]
 
 _LOG = logging.getLogger(__name__)
 _PASSING = (408, 409, 425, 429)  # below 500, the statuses that may be over a little later
+_OF_REQUEST = (400, 413, 422)  # those that say something of what a request holds, and not of who sends it or where
 _LONGEST_BACKOFF = 60.0
 _LIST_LIMIT = 5.0  # seconds for the list of models in an error message
 _LAST_REPLIES = 5.0  # seconds that `close` leaves to requests under way: their replies are paid for
@@ -49,6 +50,10 @@ _LAST_REPLIES = 5.0  # seconds that `close` leaves to requests under way: their 
 
 class EndpointError(PlayerError):
     """A chat endpoint gave no reply; says what came and what to do."""
+
+
+class EndpointRefusedError(EndpointError, RequestRefusedError):
+    """A chat endpoint gave no reply for what this request holds."""
 
 
 class _ClientThread:
@@ -317,7 +322,8 @@ class Endpoint(Remote):
                 self._spending.charge(found.usage)
             if not found.retryable or attempt > self.config.retries:
                 tries = f" ({attempt} attempts)" if attempt > 1 else ""
-                raise EndpointError(f"{self.name} at {self._url}: {found.text}{tries}")
+                kind = EndpointRefusedError if found.of_request else EndpointError
+                raise kind(f"{self.name} at {self._url}: {found.text}{tries}")
             if thread.closing.is_set():
                 raise self._closed_error()
             self._spending.count(retries=1)
@@ -357,7 +363,7 @@ class Endpoint(Remote):
                 f"no reply within {self.config.timeout:g} seconds; raise timeout, or lower concurrency"
             )
         except AnswerTooLargeError as error:
-            return AttemptFailure(str(error), retryable=False)
+            return AttemptFailure(str(error), retryable=False, of_request=True)
         except Exception as error:  # noqa: BLE001 - the client's own; their library differs between versions of openai
             why = f"{type(error).__name__}: {error}"
             return AttemptFailure(f"the connection failed: {why}; does the server run there?")
@@ -390,7 +396,7 @@ class Endpoint(Remote):
             self._pause(pause)
             return AttemptFailure(f"the server failed or was too busy; lower concurrency or raise retries ({known})")
         what = await self._not_found(thread) if status == 404 else self._objection(status, headers)
-        return AttemptFailure(f"{what} ({known})", retryable=False)
+        return AttemptFailure(f"{what} ({known})", retryable=False, of_request=status in _OF_REQUEST)
 
     def _objection(self, status: int, headers: Mapping[str, str]) -> str:
         """Returns what is wrong with calls that the server will never answer, and the fix."""

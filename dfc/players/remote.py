@@ -30,6 +30,10 @@ class PlayerError(DfcError):
     """A player outside the engine gave no reply that can be played."""
 
 
+class RequestRefusedError(PlayerError):
+    """A player outside the engine replies to others, but to this request never will, however often it is asked."""
+
+
 class Remote(abc.ABC):
     """A player outside the engine that is asked with a chat; safe to share between threads.
 

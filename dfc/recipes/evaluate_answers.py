@@ -6,8 +6,8 @@
     results      results.json, tables.md, report.html; answers to instructions in AlpacaEval's layout
 
 Resume: `dfc.data.episode_store`; an answer on record is neither sampled nor scored again, and a pair with a verdict is
-not asked about again. A run is not finished while the judge has not replied on some pair; one that is finished only
-shows its results.
+not asked about again. A run is not finished while the judge has not replied on some pair, unless it refuses that pair;
+one that is finished only shows its results.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ from dfc.data.episode_store import ROUNDS, EpisodeStore, Played
 from dfc.data.instructions import Instruction, read_instructions, read_outputs, write_outputs
 from dfc.data.questions import Question, read_questions
 from dfc.data.trajectory_files import DatasetError
-from dfc.errors import ConfigError
+from dfc.errors import ConfigError, cut
 from dfc.evaluation import answers, pairwise
 from dfc.games.rng import derive_seed
 from dfc.players import player_specs
@@ -48,6 +48,7 @@ from dfc.scoring.scorer import LONGEST_ANSWER
 
 _KEPT_ANSWER = 20_000  # characters of an answer to a question that a record holds
 _PAIRS_AT_ONCE = 64
+_SHOWN_REFUSAL = 600  # characters of what a judge's server says of a pair
 _Key = answers.Key | pairwise.Key
 
 
@@ -290,6 +291,7 @@ def _compare(
                     stop=stop,
                     progress=progress,
                     failed_before=True,
+                    tells=asked.tells,
                     what="comparisons",
                 )
 
@@ -329,10 +331,22 @@ def _finish(
             if name not in files.outputs:
                 path = folder.path / "alpaca_eval" / f"{name}.json"
                 write_outputs(path, files.instructions, texts, name)
+    _warn_of_refused(records)
     for table in answers_page.shortest(found, preferred, config.samples):
         for line in table.lines():
             _say(line)
     _say(f"tables: {folder.path / 'tables.md'}\nreport: {folder.path / 'report.html'}")
+
+
+def _warn_of_refused(records: Sequence[Mapping[str, Any]]) -> None:
+    newest = {pairwise.key(record): record for record in records if pairwise.is_comparison(record)}
+    if refused := [record for record in newest.values() if record.get("refused")]:
+        first = refused[0]
+        _say(
+            f"warning: the judge refuses {len(refused)} of {len(newest)} pairs, which count as not judged; the first "
+            f"one is {first['compared']} beside {first['baseline']}, instruction {first['instruction']} (from 0): "
+            f"{cut(first['refused'], _SHOWN_REFUSAL)}"
+        )
 
 
 # ---- scores ----------------------------------------------------------------------------------------------------------

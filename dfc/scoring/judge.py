@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from typing import Literal
 
 from dfc.errors import Interrupted
-from dfc.players.remote import ChatMessage, PlayerError, Remote
+from dfc.players.remote import ChatMessage, PlayerError, Remote, RequestRefusedError
 from dfc.scoring.scorer import LONGEST_ANSWER, Scores, checked_pairs, scores_of
 
 Verdict = Literal["first", "second", "tie"]
@@ -40,6 +40,7 @@ Verdict: A
 Verdict: B
 Verdict: tie
 """
+NO_REPLY = "no reply: "  # what stands in place of one begins so
 _KEPT_REPLY = 1000  # characters at the end of a judge's reply: a verdict is its last line
 _LOOK_EVERY = 0.5  # seconds
 _LAST_REPLIES = 5.0  # seconds that a stop leaves to replies under way, as an endpoint does that is closed
@@ -57,12 +58,14 @@ class Comparison:
       replies: the ends of what the judge said in both orders (in the second one, its A is the other answer), or why
         there is no reply; empty where nobody was asked.
       unanswered: whether a reply did not come: asked once more, the judge may well give a verdict.
+      refused: why the judge never replies to this pair, however often it is asked; empty: it may.
     """
 
     forward: Verdict | None
     backward: Verdict | None
     replies: tuple[str, ...] = ()
     unanswered: bool = False
+    refused: str = ""
 
     @property
     def outcome(self) -> Outcome | None:
@@ -142,8 +145,10 @@ def _comparison(pair: "tuple[Future[str], ...]", *, same: bool) -> Comparison:
     if not pair:
         return Comparison(None, None)
     (forward, first), (backward, second) = map(_verdict, pair)
-    unanswered = any(call.cancelled() or call.exception() is not None for call in pair)
-    return Comparison(forward, _turned(backward), (first, second), unanswered)
+    errors = [concurrent.futures.CancelledError() if call.cancelled() else call.exception() for call in pair]
+    refused = next((str(error) for error in errors if isinstance(error, RequestRefusedError)), "")
+    unanswered = any(not isinstance(error, RequestRefusedError | None) for error in errors)
+    return Comparison(forward, _turned(backward), (first, second), unanswered, "" if unanswered else refused)
 
 
 def _ask(judge: Remote, query: str, first: str, second: str) -> "Future[str]":
@@ -160,7 +165,7 @@ def _verdict(call: "Future[str]") -> tuple[Verdict | None, str]:
     try:
         reply = call.result()
     except (PlayerError, concurrent.futures.CancelledError) as error:
-        return None, f"no reply: {error}"[:_KEPT_REPLY]
+        return None, f"{NO_REPLY}{error}"[:_KEPT_REPLY]
     return read_verdict(reply), reply.strip()[-_KEPT_REPLY:]
 
 
