@@ -1,13 +1,20 @@
 """Small runs of self-play with a random model on one device: how they begin, stop and are compared."""
 
+import contextlib
+import dataclasses
 import json
+import os
 import signal
+import tempfile
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
+from offline_rows import save_model
 
-from dfc.config import BatchConfig, CheckpointConfig, OptimizerConfig, TrainingConfig
+from dfc import multihost
+from dfc.config import AdapterConfig, BatchConfig, CheckpointConfig, ModelConfig, OptimizerConfig, TrainingConfig
 from dfc.config.self_play import (
     AnswerRewardConfig,
     ChallengerConfig,
@@ -23,10 +30,22 @@ from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
 from dfc.training import self_play_run
 
+# One layer: tracing and compiling are nearly all that a run takes. Where all of the tests' workers find it.
+MODEL = Path(os.environ["DFC_TESTS_CACHE"]) / "self_play_model"
+
+
+def make_model():
+    """Writes the model that the runs begin with, unless another worker has."""
+    if not MODEL.exists():
+        made = save_model(Path(tempfile.mkdtemp(dir=MODEL.parent)))
+        with contextlib.suppress(OSError):  # another worker was faster
+            made.rename(MODEL)
+
 
 @pytest.fixture(scope="module", autouse=True)
 def one_device():
     """Of the eight that tests have: programs for all of them take long to compile."""
+    make_model()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(self_play_run, "make_mesh", lambda *_: sharding.make_mesh(1, 1, 1, devices=jax.devices()[:1]))
         yield
@@ -41,6 +60,7 @@ def letters_of_the_answer(queries, answers):
 
 BASE = LanguageSelfPlay(
     name="test",
+    model=ModelConfig(path=str(MODEL)),
     method="lsp_zero",
     iterations=3,
     queries=2,
@@ -63,6 +83,7 @@ BASE = LanguageSelfPlay(
     optimizer=OptimizerConfig(learning_rate=1e-2),
     checkpoint=CheckpointConfig(every=2),
 )
+ROLES = dataclasses.replace(BASE, adapter=AdapterConfig(rank=2), adapter_per_role=True)
 
 
 def run(config, path, stop=None):
@@ -91,6 +112,25 @@ def same(path, other):
 def leaves(tree):
     for value in tree.values() if isinstance(tree, dict) else [tree]:
         yield from leaves(value) if isinstance(value, dict) else [np.asarray(value)]
+
+
+@contextlib.contextmanager
+def first_gradients():
+    """Gives, by the names of their places, the gradients of the first step of a run within it.
+
+    Adam's first moments are a tenth of them, after the clip; its step itself is none of their size.
+    """
+    found, save = {}, self_play_run.Play.save
+
+    def noting(play, state):
+        save(play, state)
+        if state.iteration == 1:
+            places = [(jax.tree_util.keystr(path), x) for path, x in jax.tree.leaves_with_path(state.optimizer)]
+            found.update({name: multihost.to_host(x) for name, x in places if ".mu" in name})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(self_play_run.Play, "save", noting)
+        yield found
 
 
 class Killed(Exception):  # noqa: N818 - no error of ours

@@ -8,7 +8,7 @@ import shutil
 import jax
 import numpy as np
 import pytest
-from self_play_runs import BASE, Counting, Killed, leaves, one_device, records, run, same, weights
+from self_play_runs import BASE, MODEL, Counting, Killed, leaves, one_device, records, run, same, weights
 
 from dfc.config import ModelConfig, SamplingConfig
 from dfc.config.self_play import QueryTask
@@ -50,7 +50,7 @@ def test_a_run_leaves_queries_answers_metrics_seconds_and_a_policy(whole):
         assert line["metrics"]["prompt_tokens/prefilled"] >= line["metrics"]["prompt_tokens/distinct"] > 0
     clock = json.loads((whole / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[0])["clock"]
     assert all(f"{phase}_seconds" in clock for phase in self_play_records.PHASES)
-    first = huggingface.load(huggingface.resolve("tiny_player"), dtype="float32")[1]
+    first = huggingface.load(MODEL, dtype="float32")[1]
     moved = max(np.abs(a - b).max() for a, b in zip(leaves(weights(whole)), leaves(first), strict=True))
     assert 1e-4 < moved < 1
 
@@ -169,8 +169,7 @@ def test_what_trains_on_keeps_the_reference_of_an_earlier_run_or_takes_a_new_one
     model = ModelConfig(path=str(whole / "policy"))
     behind = dataclasses.replace(BASE, method="data", data=str(file), tasks={}, iterations=1, model=model)
     new, kept = (
-        run(c, tmp_path / n)
-        for n, c in (("new", behind), ("kept", dataclasses.replace(behind, reference="tiny_player")))
+        run(c, tmp_path / n) for n, c in (("new", behind), ("kept", dataclasses.replace(behind, reference=str(MODEL))))
     )
     ratios = [records(path, "metrics")[0]["metrics"]["solver/log_ratio"] for path in (new, kept)]
     assert abs(ratios[0]) < 1e-6

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import optax
 import pytest
-from self_play_runs import BASE, Counting, Killed, leaves, one_device, records, run, same, weights
+from self_play_runs import BASE, MODEL, ROLES, Counting, Killed, leaves, one_device, records, run, same, weights
 from test_self_play_update import ANSWERS, MARKS, MASK, QUERIES, REWARDS, RUN
 from test_update_parts import ALPHA, CONFIG, RATE
 from test_update_parts import weights as random_weights
@@ -24,7 +24,6 @@ from dfc.training.trainer import Trainer
 
 __all__ = ["one_device"]
 
-ROLES = dataclasses.replace(BASE, adapter=AdapterConfig(rank=2), adapter_per_role=True)
 LOOKS = {}  # of a run, by its name
 
 
@@ -37,7 +36,7 @@ def whole(tmp_path_factory):
 
 
 def base():
-    return huggingface.load(huggingface.resolve("tiny_player"), dtype="float32")[1]
+    return huggingface.load(MODEL, dtype="float32")[1]
 
 
 def distance(one, two):
