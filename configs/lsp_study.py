@@ -1,10 +1,10 @@
 """One run of the study of Language Self-Play: which arm it is, the study's script says by a few settings.
 
 Paper: Language Self-Play (arXiv 2509.07414), Algorithm 1, with rewards that programs check; section 5's arms.
-Command: python -m dfc.launch --config=configs/lsp_study.py --config.method=lsp --config.seed=10
+Command: python -m dfc.launch --config=configs/lsp_study.py --config.method=lsp --config.seed=20
   after python -m dfc.launch --config=configs/lsp_base.py; python benchmarks/lsp_study.py runs all arms of all seeds.
 Hardware: a CPU core.
-Time: two minutes on a core shared with other work, three with a judge.
+Time: two minutes on a CPU core, three with a judge; twice that on a core shared with other work.
 Score: docs/results/language_self_play.md.
 Variant: --config.challenger.unsolved_queries=worst pays the Challenger nothing for what no answer solves.
 """
@@ -33,7 +33,7 @@ def get_config() -> LanguageSelfPlay:
         name="lsp_study",
         model=ModelConfig(path="runs/lsp_base/policy"),
         method="lsp_zero",
-        iterations=60,
+        iterations=200,
         queries=32,
         answers=8,
         kl_coefficient=0.02,
@@ -52,5 +52,5 @@ def get_config() -> LanguageSelfPlay:
         batch=BatchConfig(row_length=128, micro_batch_rows=8),
         training=TrainingConfig(scan_layers=False, remat="none"),
         watch=WatchConfig(probes=200, every=5),
-        checkpoint=CheckpointConfig(every=25, keep=2),
+        checkpoint=CheckpointConfig(every=50, keep=2),
     )
