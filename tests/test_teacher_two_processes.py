@@ -2,12 +2,13 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from offline_rows import save_model
+from processes import free_port
 
 ROOT = Path(__file__).parent.parent
 
@@ -19,10 +20,11 @@ def get_config():
     return c.Grpo(
         name="spoiled",
         games={{"{ROOT / "tests" / "sound_games.py"}:Unasked": {{}}}},
-        model=c.ModelConfig(path="tiny_player", dtype="float32"),
+        model=c.ModelConfig(path="model", dtype="float32"),
         mesh=c.MeshConfig(data=2, fsdp=2),
         rollout=c.RolloutConfig(
-            slots=8, max_length=192, max_reply_length=4, stop=("]",), prompt="bare_action", legal_only=True
+            slots=8, max_length=192, max_reply_length=4, stop=("]",), prompt="bare_action", legal_only=True,
+            prefill_buckets=(64,),
         ),
         optimizer=c.OptimizerConfig(learning_rate=1e-2),
         batch=c.BatchConfig(row_length=192, micro_batch_rows=8),
@@ -42,8 +44,9 @@ def get_config():
 """
 
 # Runs the launcher beside a teacher that breaks off some of its games and else repeats what it was told. Notes the
-# records and weights that this process itself has; a process that does not write drops its records. A process that is
-# told to sends itself SIGTERM when games are to be played again for the second time.
+# records and weights that this process itself has; a process that does not write drops its records. How it ends:
+# "finished"; "stopped", by a SIGTERM to itself when games are to be played again for the second time; "played", with
+# the games of the first iteration.
 RUN = """
 import hashlib, os, pathlib, signal, sys
 import jax, numpy as np
@@ -53,7 +56,7 @@ from dfc.rollout.workers import RolloutWorkers
 from dfc.runs.run_folder import RunFolder, json_line
 from dfc.training import opponents, teacher_errors
 
-notes, stopped, *arguments = sys.argv[1:]
+notes, end, *arguments = sys.argv[1:]
 played = hashlib.sha256()
 append, save, play_again = RunFolder.append, huggingface.save, teacher_errors._Settling.play_again
 times = 0
@@ -71,6 +74,9 @@ def noting_append(self, stream, records):
     if stream != "metrics":
         played.update(b"".join(map(json_line, records)))
     append(self, stream, records)
+    if end == "played" and any(record.get("kind") == "train" for record in records):
+        self.flush()
+        os._exit(0)
 
 
 def noting_save(folder, config, params, **options):
@@ -85,7 +91,7 @@ def noting_save(folder, config, params, **options):
 def stopping(self, attempt, play):
     global times
     times += 1
-    if stopped == "stop" and times == 2:
+    if end == "stopped" and times == 2:
         os.kill(os.getpid(), signal.SIGTERM)
     play_again(self, attempt, play)
 
@@ -97,23 +103,20 @@ sys.exit(main(arguments))
 """
 
 
-def start(place, name, stopped, *flags, notes, devices):
+def start(place, name, end, *flags, notes, devices):
     environment = dict(os.environ, JAX_PLATFORMS="cpu", JAX_NUM_CPU_DEVICES=str(devices), PYTHONPATH=str(ROOT))
     environment |= {"JAX_COMPILATION_CACHE_DIR": str(place / "xla"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
-    command = [sys.executable, "run.py", notes, stopped, "--config=config.py", f"--workdir={name}", *flags]
+    command = [sys.executable, "run.py", notes, end, "--config=config.py", f"--workdir={name}", *flags]
     return subprocess.Popen(  # noqa: S603 - our own command
         command, cwd=place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
 
 
 def together(place, name, stops=None):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    flags = ["--distributed=auto", f"--coordinator=127.0.0.1:{port}", "--processes=2"]
+    flags = ["--distributed=auto", f"--coordinator=127.0.0.1:{free_port()}", "--processes=2"]
+    ends = ["stopped" if n == stops else "finished" for n in range(2)]
     started = [
-        start(place, name, "stop" if n == stops else "go", *flags, f"--process={n}", notes=f"{name}.{n}", devices=2)
-        for n in range(2)
+        start(place, name, end, *flags, f"--process={n}", notes=f"{name}.{n}", devices=2) for n, end in enumerate(ends)
     ]
     return [(process, *process.communicate(timeout=500)) for process in started]
 
@@ -130,6 +133,7 @@ def trained_on(folder):
 def place(tmp_path_factory):
     """Where two processes have made the run ``whole``."""
     folder = tmp_path_factory.mktemp("spoiled")
+    save_model(folder / "model")  # of one layer: most of the time goes into compiling
     (folder / "config.py").write_text(CONFIG)
     (folder / "run.py").write_text(RUN)
     for process, _, errors in together(folder, "whole"):
@@ -149,7 +153,7 @@ def test_both_processes_replace_the_same_games_and_learn_the_same(place):
 
 
 def test_two_processes_settle_like_one(place):
-    process = start(place, "one", "go", notes="one.0", devices=4)
+    process = start(place, "one", "played", notes="one.0", devices=4)
     _, errors = process.communicate(timeout=500)
     assert process.returncode == 0, errors
     names = ("game", "seed", "replies", "outcomes", "teacher_error", "replay", "trained", "reward")
