@@ -100,7 +100,7 @@ serve-check: $(VENV)/.test
 
 # The study of docs/results/language_self_play.md: an hour on one core; stopped, the same command resumes it.
 lsp-study: install
-	$(BIN)/python -m dfc.launch --config=configs/lsp_base.py --config.attempts=1
+	$(BIN)/python -m dfc.launch --config=configs/lsp_base.py
 	$(BIN)/python benchmarks/lsp_study.py
 	$(BIN)/python benchmarks/lsp_study_results.py
 
