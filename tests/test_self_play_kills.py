@@ -1,8 +1,10 @@
 """Self-play with a judge, killed in each of its phases: marks, how many there were, and replies are all resumed."""
 
 import dataclasses
+import itertools
 import json
 
+import numpy as np
 import pytest
 from self_play_runs import BASE, Counting, Killed, one_device, records, run, same
 
@@ -44,7 +46,8 @@ def test_marks_are_given_asked_for_again_and_missing_in_the_run_that_is_killed(w
     path, _ = whole
     judged = [record for record in records(path, "episodes") if any(record["judge"])]
     assert any(any(record["marks"]) for record in judged)
-    assert any(len(replies) > 1 for record in judged for replies in record["judge"])
+    again = [replies for record in judged for replies in record["judge"] if len(replies) > 1]
+    assert any(first != second for first, second in again)  # sampled anew
     assert 0 < progress(path)["marked"] < progress(path)["judged"]
 
 
@@ -66,6 +69,7 @@ class Dies:
 
 # Where, on which call, and whether the call is still made.
 KILLS = {
+    "before the marks of the first iteration": (self_reward, "judge", 1, False),
     "before the marks of the second iteration": (self_reward, "judge", 2, False),
     "with all marks given": (self_reward, "judge", 2, True),
     "with records written and no step taken": (learning, "step", 2, False),
@@ -85,6 +89,21 @@ def test_a_kill_in_any_phase_resumes_bit_for_bit(whole, tmp_path, kill):
     run(LSP, tmp_path / "run")
     same(whole[0], tmp_path / "run")
     assert progress(tmp_path / "run") == progress(whole[0])
+
+
+def test_a_judge_that_has_given_marks_may_give_none_later(tmp_path, monkeypatch):
+    """Marks of the iteration itself count, and so do those of earlier ones."""
+    judge, iterations = self_reward.judge, itertools.count(1)
+
+    def silent_later(count, ask):
+        found = judge(count, ask)
+        return found if next(iterations) == 1 else dataclasses.replace(found, mask=np.zeros(count, bool))
+
+    monkeypatch.setattr(self_reward, "judge", silent_later)
+    monkeypatch.setattr(self_reward, "PATIENCE", 1)
+    path = run(dataclasses.replace(LSP, iterations=2), tmp_path / "run")
+    failures = [line["metrics"]["self_reward_failures"] for line in records(path, "metrics")]
+    assert failures[0] < failures[1] == 1
 
 
 def test_a_stop_while_the_judge_replies_throws_its_marks_away(whole, tmp_path):

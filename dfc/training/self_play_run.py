@@ -173,26 +173,29 @@ class Play:
         def begin() -> Params:  # made again where it is needed: kept, it would be one more copy
             return self.trainer.initial_params(self.initial_params, self.config.seed)
 
+        def first() -> Any:  # noqa: ANN401 - any tree of arrays
+            return {role: begin() for role in ROLES} if self._has_roles else begin()
+
         def like(_: Any) -> dict[str, Any]:  # noqa: ANN401 - any tree of arrays
-            first = begin()
-            shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), first)  # type: ignore[no-untyped-call]  # jax leaves it untyped
-            found = {"params": shapes, "optimizer": self.trainer.abstract_state(first)}
+            own = begin()
+            shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), own)  # type: ignore[no-untyped-call]  # jax leaves it untyped
+            found = {"params": shapes, "optimizer": self.trainer.abstract_state(own)}
             return {name: dict.fromkeys(ROLES, tree) for name, tree in found.items()} if self._has_roles else found
 
         restored = self.checkpointer.restore(like)
         if restored is None:
             self.folder.rewind(dict.fromkeys(self.folder.positions(), 0))
-            first: Any = {role: begin() for role in ROLES} if self._has_roles else begin()
-            state = self.trainer.initial_state
-            optimizer = {role: state(own) for role, own in first.items()} if self._has_roles else state(first)
-            return State(0, first, optimizer, hygiene.Memory(), watch.Watch())
+            params, state = first(), self.trainer.initial_state
+            optimizer = {role: state(own) for role, own in params.items()} if self._has_roles else state(params)
+            return State(0, params, optimizer, hygiene.Memory(), watch.Watch())
         known = restored.progress
         self.folder.rewind(known["positions"])
         self.saved = restored.step
         print(f"resuming after iteration {restored.step}; records after it are made again", flush=True)  # noqa: T201 - progress
         return State(
             restored.step,
-            restored.arrays["params"],
+            # Before the first update they are the reference's own, with which a run that was not stopped shares calls.
+            restored.arrays["params"] if restored.step else first(),
             restored.arrays["optimizer"],
             hygiene.Memory(known["memory"]),
             watch.Watch(**known["watch"]),
