@@ -7,6 +7,7 @@ import signal
 import jax
 import pytest
 from chat_server import says, serving
+from self_play_runs import MODEL, make_model
 
 from dfc.config import (
     EndpointConfig,
@@ -16,6 +17,7 @@ from dfc.config import (
     Grpo,
     GrpoConfig,
     MatchesConfig,
+    ModelConfig,
     OpponentPoolConfig,
 )
 from dfc.configs import smoke
@@ -26,13 +28,20 @@ from dfc.runs.stop_signals import Interrupted, Stop
 GAMES = {"TicTacToe-v0": {}, "GuessTheNumber-v0": {"max_number": 9}}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def model():
+    """Of one layer: tracing and compiling are nearly all that a run takes."""
+    make_model()
+
+
 def configured(**method):
     base = smoke.get_config()
     return dataclasses.replace(
         base,
         games=GAMES,
         grouping=GroupingConfig(trials=2, groups=tuple((game,) for game in GAMES)),
-        rollout=dataclasses.replace(base.rollout, slots=4, max_length=160),
+        model=ModelConfig(path=str(MODEL), dtype="float32"),
+        rollout=dataclasses.replace(base.rollout, slots=4, max_length=160, prefill_buckets=(64,), legal_only=True),
         batch=dataclasses.replace(base.batch, row_length=160),
         evaluation=EvaluationConfig(games=2, stage_games=2),
         **{"divide_iterations": 1, "conquer_iterations": 2, **method},
@@ -122,9 +131,9 @@ def test_opponents_are_named_in_the_records(tmp_path, opponent):
 
 
 def test_a_model_of_the_same_kind_is_an_opponent(tmp_path):
-    path = run(tmp_path / "one", plain(iterations=1, opponent="tiny_player"))
+    path = run(tmp_path / "one", plain(iterations=1, opponent=str(MODEL)))
     again = run(tmp_path / "two", plain(iterations=1, opponent=str(path)))  # the run: its policy
-    for folder, opponent in ((path, "tiny_player"), (again, str(path))):
+    for folder, opponent in ((path, str(MODEL)), (again, str(path))):
         trained = [record for record in lines(folder, "episodes") if record["kind"] == "train"]
         assert {record["opponent"] for record in trained} == {opponent, "none"}
         assert not any("failure" in record for record in trained)
