@@ -7,13 +7,13 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
+from offline_rows import save_model
 
 CONFIG = '''
-"""Two groups, a fuse and a conquer in a minute."""
+"""Two groups, a fuse and a conquer in seconds; the model has one layer, most of the time goes into compiling."""
 
 from dfc import config as c
 
@@ -21,8 +21,9 @@ from dfc import config as c
 def get_config():
     return c.DivideFuseConquer(
         games={"TicTacToe-v0": {}, "GuessTheNumber-v0": {"max_turns": 3}},
+        model=c.ModelConfig(path="model"),
         rollout=c.RolloutConfig(
-            slots=8, max_length=64, max_reply_length=4, stop=("]",), prefill_buckets=(32,)
+            slots=8, max_length=64, max_reply_length=4, stop=("]",), prefill_buckets=(32,), legal_only=True
         ),
         optimizer=c.OptimizerConfig(learning_rate=1e-3),
         batch=c.BatchConfig(row_length=64, micro_batch_rows=4),
@@ -34,18 +35,69 @@ def get_config():
 '''
 
 
+# The launcher in a process that sends itself a signal when a record is in its file, named by the file and a part of it:
+# at once or when it plays the next games.
+SIGNALLED = """
+import os, signal, sys
+from dfc.launch.__main__ import main
+from dfc.rollout.workers import RolloutWorkers
+from dfc.runs.run_folder import RunFolder, json_line
+
+name, when, awaited, part, *arguments = sys.argv[1:]
+append, play = RunFolder.append, RolloutWorkers.play
+
+
+def send():
+    os.kill(os.getpid(), getattr(signal, name))
+
+
+def signalling_play(self, *given, **more):
+    RolloutWorkers.play = play
+    send()
+    return play(self, *given, **more)
+
+
+def signalling_append(self, stream, records):
+    records = list(records)
+    append(self, stream, records)
+    if stream == awaited and part.encode() in b"".join(map(json_line, records)):
+        self.flush()
+        RunFolder.append = append
+        if when == "at once":
+            send()
+        else:
+            RolloutWorkers.play = signalling_play
+
+
+RunFolder.append = signalling_append
+sys.exit(main(arguments))
+"""
+
+KILLS = [
+    ("evaluations", '"initial"'),  # in the first matches
+    ("episodes", '"train"'),  # in the first stage, between the games of an iteration and its update
+    ("metrics", '"step":3'),  # in the second, behind an iteration without a checkpoint
+    ("metrics", '"step":5'),  # after the fuse
+    ("evaluations", '"final"'),  # in the last matches
+]
+
+
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory):
     folder = tmp_path_factory.mktemp("resume")
     (folder / "config.py").write_text(textwrap.dedent(CONFIG))
+    (folder / "signalled.py").write_text(SIGNALLED)
+    save_model(folder / "model")
     return folder
 
 
-def start(workplace: Path, name: str) -> subprocess.Popen:
+def start(workplace: Path, name: str, *signalled: str) -> subprocess.Popen:
+    """Starts the run, or the one of `SIGNALLED`."""
     environment = dict(os.environ, JAX_PLATFORMS="cpu", JAX_COMPILATION_CACHE_DIR=str(workplace / "xla"))
     environment["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     environment["PYTHONPATH"] = str(Path(__file__).parent.parent)
-    command = [sys.executable, "-m", "dfc.launch", "--config=config.py", f"--workdir={name}"]
+    launcher = ["signalled.py", *signalled] if signalled else ["-m", "dfc.launch"]
+    command = [sys.executable, *launcher, "--config=config.py", f"--workdir={name}"]
     return subprocess.Popen(  # noqa: S603 - our own command
         command, cwd=workplace, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -77,24 +129,10 @@ def uninterrupted(workplace):
 
 def test_killed_at_several_points_and_resumed_ends_bit_identical(workplace, uninterrupted):
     folder = workplace / "killed"
-    # In the first matches, within the first stage, within the second, after the fuse, in the last matches.
-    points = [
-        lambda: folder.joinpath("config.json").exists(),
-        lambda: lines(folder / "metrics.jsonl") >= 1,
-        lambda: lines(folder / "metrics.jsonl") >= 3,
-        lambda: lines(folder / "metrics.jsonl") >= 5,
-        lambda: b'"final"' in (folder / "evaluations.jsonl").read_bytes(),
-    ]
-    kills = 0
-    for reached in points:
-        process = start(workplace, "killed")
-        while process.poll() is None and not reached():
-            time.sleep(0.02)
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
-            kills += 1
-        process.communicate(timeout=60)
-    assert kills >= 4, "the run ended before it could be killed; the points no longer fit its length"
+    for point in KILLS:
+        process = start(workplace, "killed", "SIGKILL", "at once", *point)
+        output, _ = process.communicate(timeout=400)
+        assert process.returncode == -signal.SIGKILL, output
     process = start(workplace, "killed")
     output, _ = process.communicate(timeout=400)
     assert process.returncode == 0, output
@@ -103,10 +141,7 @@ def test_killed_at_several_points_and_resumed_ends_bit_identical(workplace, unin
 
 def test_sigterm_saves_says_how_to_go_on_and_loses_nothing(workplace, uninterrupted):
     folder = workplace / "stopped"
-    process = start(workplace, "stopped")
-    while process.poll() is None and lines(folder / "metrics.jsonl") < 1:
-        time.sleep(0.02)
-    process.send_signal(signal.SIGTERM)
+    process = start(workplace, "stopped", "SIGTERM", "with the next games", "metrics", '"step":1')
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 128 + signal.SIGTERM, output
     assert "run the same command" in output
