@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from offline_rows import save_model
 from processes import free_port
 
 from dfc.models import huggingface
@@ -135,6 +136,8 @@ def finished(processes):
 SHORTER = ["divide_iterations=1", "trajectories_per_seed=2", "grouping.trials=4", "acceptance.games=2"]
 FLAGS = [
     "--config=configs/smoke.py",
+    "--config.model.path=model",
+    "--config.rollout.legal_only=true",
     "--config.mesh.data=2",
     "--config.mesh.fsdp=2",
     "--config.rollout.max_length=64",
@@ -175,7 +178,9 @@ def result(folder):
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    return tmp_path_factory.mktemp("two_processes")
+    folder = tmp_path_factory.mktemp("two_processes")
+    save_model(folder / "model")  # of one layer: most of the time goes into compiling
+    return folder
 
 
 @pytest.fixture(scope="module")
