@@ -7,6 +7,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from self_play_runs import MODEL, make_model
 
 import dfc
 import dfc.samples
@@ -16,6 +17,7 @@ from dfc.games import functions
 
 PAGE = Path(__file__).parent.parent / "docs" / "add_a_method.md"
 SMALL = {
+    "model.path": str(MODEL),  # of one layer
     "iterations": 2,
     "seeds_per_game": 4,
     "trajectories_per_seed": 4,
@@ -23,6 +25,7 @@ SMALL = {
     "rollout.workers": 1,
     "rollout.max_length": 192,
     "rollout.prefill_buckets": (64,),
+    "rollout.legal_only": True,
     "batch.row_length": 192,
     "evaluation.games": 2,
 }
@@ -35,6 +38,7 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "rewards.py").write_text("\n\n".join(rewards))
     (tmp_path / "raft.py").write_text(method)
     monkeypatch.chdir(tmp_path)
+    make_model()
     return tmp_path
 
 
