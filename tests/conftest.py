@@ -88,9 +88,10 @@ def optax_promotion():
 
 # The files that take longest, longest first: begun last, one would keep a worker busy while the other one waits.
 _LONG = (
-    *("test_baselines", "test_two_processes", "test_resume", "test_every_field", "test_adapter_run"),
-    *("test_tiny_player", "test_tpu_cache", "test_offline_two_processes", "test_training_layouts", "test_losses"),
-    *("test_own_method", "test_tutorial", "test_offline", "test_decoding_mesh", "test_paprika_run"),
+    *("test_two_processes", "test_baselines", "test_every_field", "test_resume", "test_teacher_two_processes"),
+    *("test_self_play_two_processes", "test_adapter_run", "test_tiny_player", "test_self_play_role_adapters"),
+    *("test_tpu_cache", "test_offline_two_processes", "test_training_layouts", "test_losses", "test_offline"),
+    *("test_decoding_mesh", "test_paprika_run", "test_self_play_kills", "test_language_self_play", "test_tutorial"),
     *("test_two_hosts_play", "test_games_protocol", "test_games_command", "test_collect", "test_serving_run"),
     *("test_execution", "test_family_parity", "test_trainer", "test_update_parts", "test_sandbox", "test_sampling"),
     *("test_import_direction", "test_logprobs", "test_offline_reference", "test_engine", "test_transformer"),
