@@ -10,6 +10,7 @@ Variant: --config.challenger.unsolved_queries=worst pays the Challenger nothing 
 """
 
 from dfc.config import (
+    AnswerRewardConfig,
     BatchConfig,
     ChallengerConfig,
     CheckpointConfig,
@@ -39,6 +40,7 @@ def get_config() -> LanguageSelfPlay:
         kl_coefficient=0.02,
         tasks={name: QueryTask(FAMILIES[name].task, FAMILIES[name].template) for name in base.families},
         challenger=ChallengerConfig(prompt=base.challenger_prompt, bad_queries="as_is", unsolved_queries="as_is"),
+        reward=AnswerRewardConfig(families=base.families),
         self_reward=SelfRewardConfig(weight=1 / 7, prompt=base.judge_prompt),
         rollout=SelfPlayRolloutConfig(
             slots=256,

@@ -37,7 +37,7 @@ def oracle(rewards, marks, mask, bad, weight, bad_queries, unsolved_queries):
         if unsolved_queries == "worst" and max(rewards[i, on]) <= 0:
             punished.add(i)
     worst = min((r for i, r in own.items() if i not in punished), default=0.0)
-    own |= dict.fromkeys(punished, worst)
+    own |= {i: min(worst, own.get(i, worst)) for i in punished}
     mean = statistics.fmean(own.values()) if own else 0.0
     challenger = [own[i] - mean if i in own else 0.0 for i in range(count)]
     solver = np.zeros(rewards.shape)

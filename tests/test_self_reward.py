@@ -60,7 +60,7 @@ def test_a_failure_is_asked_again_once_and_then_masked():
         said = {(0, 0): reply(GOOD), (1, 0): "no", (1, 1): reply((1,) * 7), (2, 0): "no", (2, 1): "never"}
         return [said[number, attempt] for number in numbers]
 
-    found = self_reward.judge(3, ask)
+    found = self_reward.judge([True] * 3, ask)
     assert asked == [((0, 1, 2), 0), ((1, 2), 1)]
     np.testing.assert_array_equal(found.marks, [4, 7, 0])
     np.testing.assert_array_equal(found.mask, [True, True, False])
@@ -69,8 +69,25 @@ def test_a_failure_is_asked_again_once_and_then_masked():
     assert found.failures == pytest.approx(1 / 3)
 
 
+def test_what_leaves_the_judge_no_room_has_mark_0_and_is_no_mark_of_the_judges():
+    asked = []
+
+    def ask(numbers, attempt):
+        asked.append((tuple(numbers), attempt))
+        return [reply(GOOD)] * len(numbers)
+
+    found = self_reward.judge([False, True, False], ask)
+    assert asked == [((1,), 0)]
+    np.testing.assert_array_equal(found.marks, [0, 4, 0])
+    assert found.mask.all()
+    assert (found.read, found.without_room, found.failures, found.asked_again) == (1, 2, 0, 0)
+    silent = self_reward.judge([False] * 64, ask)
+    with pytest.raises(TrainingError, match=r"no mark in 64 answers.*raise rollout\.max_length"):
+        self_reward.refuse_silent(64, silent.read, silent)
+
+
 def test_a_judge_that_never_gives_a_score_is_named_with_what_it_said():
-    said = self_reward.judge(64, lambda numbers, _: ["\x1b[2J no idea"] * len(numbers))
+    said = self_reward.judge([True] * 64, lambda numbers, _: ["\x1b[2J no idea"] * len(numbers))
     with pytest.raises(TrainingError, match=r"no mark in 64 answers.*\\x1b\[2J no idea.*lsp_zero"):
         self_reward.refuse_silent(64, 0, said)
     self_reward.refuse_silent(63, 0, said)

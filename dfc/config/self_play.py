@@ -41,7 +41,8 @@ class ChallengerConfig:
         prompt or a duplicate (`dfc.self_play.hygiene`): ``worst``, the least reward of the iteration, and no answer to
         it trains the Solver; ``as_is``, what it earns (the paper).
       unsolved_queries: what a query is worth to it of which no answer has a reward above 0: ``as_is``, what it earns,
-        the most there is (the paper); ``worst``, the least reward of the iteration, for rewards in {0, 1}.
+        the most there is (the paper); ``worst``, the least reward of the iteration's other queries, or its own if that
+        is less still; for rewards in {0, 1}.
     """
 
     coefficient: NotNegative = 1.0

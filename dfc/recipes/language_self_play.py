@@ -195,18 +195,16 @@ def _marks(
     ]
 
     def ask(numbers: Sequence[int], attempt: int) -> list[str]:
-        fitting = [n for n in numbers if roles.fits(asked[n], own.max_judgement_length)]
         said = roles.write(
-            [asked[n] for n in fitting],
+            [asked[n] for n in numbers],
             1,
-            seed=lambda n, _: derive_seed("judge", config.seed, iteration, *places[fitting[n]], attempt),
+            seed=lambda n, _: derive_seed("judge", config.seed, iteration, *places[numbers[n]], attempt),
             longest=own.max_judgement_length,
             judge=SamplingConfig(temperature=config.self_reward.temperature),
         )
-        of = {n: reply.text for n, (reply,) in zip(fitting, said, strict=True)}
-        return [of.get(n, "") for n in numbers]  # no room for a reply: no mark
+        return [reply.text for (reply,) in said]
 
-    judged = self_reward.judge(len(places), ask)
+    judged = self_reward.judge([roles.fits(prompt, own.max_judgement_length) for prompt in asked], ask)
     marks, mask = np.zeros((2, *scored.shape))
     for (i, j), mark, counted in zip(places, judged.marks.tolist(), judged.mask.tolist(), strict=True):
         marks[i, j], mask[i, j] = mark, counted
@@ -291,7 +289,7 @@ def _sample(play: Play, state: State, memory: hygiene.Memory, clock: PhaseClock)
     marks, mask, judged = np.zeros_like(rewards), scored, None
     if config.judges:
         marks, mask, judged = _marks(play, queries.texts, answers, scored, iteration)
-        self_reward.refuse_silent(state.judged + len(judged.mask), state.marked + int(judged.mask.sum()), judged)
+        self_reward.refuse_silent(state.judged + len(judged.mask), state.marked + judged.read, judged)
     clock.done("self_reward")
     also = probed | sources | play.roles.prompt_tokens()
     found = Sampled(queries, answers, also, rewards, scored, marks, mask, judged)

@@ -72,6 +72,7 @@ _SELF_PLAY_TITLES = {
     "self_reward": "marks R_Q, 0 to 7",
     "self_reward_failures": "answers without a mark",
     "self_reward_asked_again": "judge asked again",
+    "self_reward_without_room": "too long for the judge",
     **{
         f"{role}/{name}": f"{role}: {title}"
         for role in ("challenger", "solver")

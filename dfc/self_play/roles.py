@@ -68,7 +68,9 @@ def earned(
     if unsolved_queries == "worst":
         punished |= scored & ~(np.where(answers, rewards, 0.0) > 0).any(axis=1)
     good = scored & ~punished
-    own = np.where(punished, own[good].min() if good.any() else 0.0, own)
+    worst = own[good].min() if good.any() else 0.0
+    # An unsolved query whose marks alone earn less than that keeps what they earn.
+    own = np.where(punished, np.where(scored, np.minimum(worst, own), worst), own)
     queries = scored | punished
     return Earned(
         values=values,

@@ -1,7 +1,9 @@
 """Self-reward R_Q: a frozen model's marks for a query and its answer, read strictly; what has no mark is masked out.
 
-Source: Language Self-Play (arXiv 2509.07414), section 3 and Box 3. Departure, since the paper does not say what becomes
-of a reply that cannot be read: it is asked for once more with another seed; then its answer counts nowhere.
+Source: Language Self-Play (arXiv 2509.07414), section 3 and Box 3. Departures, where the paper says nothing: a reply
+that cannot be read is asked for once more with another seed; then its answer counts nowhere. Texts so long that the
+judge has no room to reply have mark 0: that is their writer's doing, and if they counted nowhere, a policy that is
+marked badly would learn to write them.
 """
 
 import dataclasses
@@ -32,7 +34,7 @@ class Judged:
     Attributes:
       marks: float64 [n], 0 to 7; 0 where `mask` is False.
       mask: bool [n], which answers have a mark.
-      replies: of each answer all that the judge said, first to last try.
+      replies: of each answer all that the judge said, first to last try; none where it had no room.
     """
 
     marks: np.ndarray
@@ -43,6 +45,16 @@ class Judged:
     def asked_again(self) -> int:
         """Answers whose first reply could not be read."""
         return sum(len(replies) > 1 for replies in self.replies)
+
+    @property
+    def read(self) -> int:
+        """Answers whose mark the judge gave."""
+        return int(self.mask.sum()) - self.without_room
+
+    @property
+    def without_room(self) -> int:
+        """Answers that it was not asked about, as there was no room for its reply."""
+        return sum(not replies for replies in self.replies)
 
     @property
     def failures(self) -> float:
@@ -70,17 +82,17 @@ def read_marks(reply: str) -> int | None:
     return total if total == int(calculation[2]) == int(score[1]) else None
 
 
-def judge(count: int, ask: Ask) -> Judged:
+def judge(room: Sequence[bool], ask: Ask) -> Judged:
     """Returns what a judge makes of answers; those whose reply cannot be read are asked about once more.
 
     Args:
-      count: answers, numbered from 0.
+      room: of each answer, numbered from 0, whether there is room for the judge's reply.
       ask: returns the judge's replies to some of them; the second argument, 0 or 1, is to change the seed.
     """
-    replies: list[list[str]] = [[] for _ in range(count)]
-    marks: list[int | None] = [None] * count
+    replies: list[list[str]] = [[] for _ in room]
+    marks: list[int | None] = [None if fits else 0 for fits in room]
     for attempt in (0, 1):
-        open_ = [number for number in range(count) if marks[number] is None]
+        open_ = [number for number, mark in enumerate(marks) if mark is None]
         for number, reply in zip(open_, ask(open_, attempt) if open_ else [], strict=True):
             replies[number].append(reply)
             marks[number] = read_marks(reply)
@@ -93,7 +105,7 @@ def refuse_silent(judged: int, marked: int, judgement: Judged) -> None:
 
     Args:
       judged: answers it was asked about so far in the run.
-      marked: those of them with a mark.
+      marked: those of them whose mark it gave.
       judgement: its newest replies, of which one is shown.
 
     Raises:

@@ -156,9 +156,10 @@ def figures(play: Play, state: State, found: Sampled) -> dict[str, float]:
     if found.told:
         metrics["challenger/entropy"] = entropy(found.told)
     if judged is not None:
-        state.judged, state.marked = state.judged + len(judged.mask), state.marked + int(judged.mask.sum())
+        state.judged, state.marked = state.judged + len(judged.mask), state.marked + judged.read
         metrics["self_reward"] = float(found.marks[found.mask].mean()) if found.mask.any() else 0.0
         metrics["self_reward_asked_again"] = float(judged.asked_again)
+        metrics["self_reward_without_room"] = float(judged.without_room)
     return metrics
 
 
