@@ -106,6 +106,10 @@ def test_what_is_held_is_what_a_run_holds():
     for name, tree in size.items():
         assert held[name] == pytest.approx(sum(x.nbytes for x in jax.tree.leaves(tree)), abs=16), name
     assert held["gradients of other losses"] == held["summed gradients"]
+    step = analytic.memory(workload).phases["optimizer step"]
+    assert step["gradients of other losses"] == held["summed gradients"]  # one step takes both
+    alone = analytic.memory(counted(method="untrained_challenger")[1]).phases["gradient"]
+    assert "gradients of other losses" not in alone
     # What training begins with is not kept: it is made again where a run begins.
     assert "trained weights at the start" not in held
     assert "weights after the update" not in analytic.memory(workload).phases["optimizer step"]

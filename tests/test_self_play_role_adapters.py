@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import types
 
 import jax
 import numpy as np
@@ -18,6 +19,8 @@ from dfc.config.self_play import ChallengerConfig
 from dfc.errors import DivergenceError, Interrupted, TrainingError
 from dfc.models import huggingface
 from dfc.models.lora import ALL_LINEAR, LoraConfig
+from dfc.rollout.self_play import Roles
+from dfc.rollout.workers import PolicyWeights
 from dfc.self_play.roles import earned
 from dfc.training import self_play as learning
 from dfc.training.trainer import Trainer
@@ -142,6 +145,22 @@ def test_a_run_that_diverges_leaves_the_policies_of_both_roles(tmp_path, monkeyp
         assert json.loads((path / adapter / "adapter_config.json").read_text(encoding="utf-8"))["r"] == 2
     assert not (path / "policy").exists()
     assert not (path / "challenger_policy").exists()
+
+
+def test_the_engine_keeps_the_policy_of_neither_role_while_they_learn():
+    """What the trainer makes of them would lie beside them."""
+    held = {}
+    engine = types.SimpleNamespace(
+        counts=types.SimpleNamespace(prompt_tokens=0),
+        version=lambda *_: 0,
+        set_params=lambda params, _, adapters=None, *, policy="policy": held.update({policy: (params, adapters)}),
+        forget_copies=lambda: None,
+    )
+    roles = Roles(engine, None, frozenset())
+    roles.seat(PolicyWeights("base", "Solver's"), None, PolicyWeights("base", "Challenger's"))
+    assert [adapters for _, adapters in held.values()] == ["Solver's", "Challenger's"]
+    roles.leave("base")
+    assert [adapters for _, adapters in held.values()] == [None, None]
 
 
 # ---- a step ----------------------------------------------------------------------------------------------------------
