@@ -1,28 +1,23 @@
 """Runs the study of Language Self-Play: every arm with a small model, each run by itself, each resumed if stopped.
 
-    python benchmarks/lsp_study.py [--out=runs/lsp] [--seeds=20,21,22,23,24] [--only=TEXT] [--list] [--iterations=200]
-        [--base=runs/lsp_base/policy]
+    python benchmarks/lsp_study.py [--out=runs/lsp] [--seeds=20,21,22,23,24] [--parallel=1] [--only=TEXT] [--list]
+        [--player=runs/lsp_base/policy]
 
 Of every seed: reinforcement on given queries (`data`); self-play with a Challenger that is not trained, without
 self-reward as in the paper, the same where queries that are broken or that nobody solves pay nothing, with self-reward
 of weight 1/7, with both guards, with the KL term as published, with weight 1; and `data` on what self-play with
 self-reward has made. Two of them, `untrained_challenger` and `lsp_zero_worst`, have five seeds, the others three.
-Equal answers: 8 to each of 32 queries in every iteration. `configs/lsp_base.py` makes the model first.
+Equally many queries, 32 in every iteration, with 8 answers each; broken ones get none where they pay nothing.
+`configs/lsp_base.py` makes the model first.
 
-Every run is a process of one thread. Seeds come before arms: the first seed's arms are all run before the second's. Two
-of this script may work side by side, each with its own seeds.
-`--list` prints the runs and the minutes each has taken. `benchmarks/lsp_study_results.py` measures what was made and
-makes the tables.
+Every run is a process of one thread. `--list` prints the runs and the minutes each has taken.
+`benchmarks/lsp_study_results.py` measures what was made and makes the tables.
 """
 
-import argparse
 import dataclasses
-import json
-import os
-import subprocess
-import sys
-import time
 from pathlib import Path
+
+from study_command import Run, main
 
 from dfc.configs import lsp_study
 from dfc.games.rng import GameRng, derive_seed
@@ -88,61 +83,31 @@ def write_queries(path: Path, seed: int, count: int) -> None:
     path.write_text("\n".join(found[:count]) + "\n", encoding="utf-8")
 
 
-def command_of(arm: Arm, out: Path, seed: int, base: str, iterations: int) -> list[str]:
-    """Returns the words that run an arm of a seed."""
-    model = str(out / arm.start / "policy") if arm.start else base
-    words = [sys.executable, "-m", "dfc.launch", "--config=configs/lsp_study.py", f"--workdir={out / arm.name}"]
-    words += [f"--config.seed={seed}", f"--config.model.path={model}", f"--config.iterations={iterations}"]
-    given = (f"--config.data={out / GIVEN}",) if "--config.method=data" in arm.changes else ()
-    return [*words, *arm.changes, *given]
+def plan(out: Path, player: str) -> list[Run]:
+    """Returns the runs of one seed in their order; later ones read what earlier ones wrote.
+
+    Args:
+      out: the seed's folder, named after it.
+      player: the initial model.
+    """
+    runs = []
+    for arm in ARMS:
+        if not (arm.every_seed or int(out.name) in SEEDS[:FEW]):
+            continue
+        model = str(out / arm.start / "policy") if arm.start else player
+        given = "--config.method=data" in arm.changes
+        changes = (f"--config.model.path={model}", *arm.changes)
+        changes += (f"--config.data={out / GIVEN}",) if given else ()
+        runs.append(Run(arm.name, "lsp_study", changes, model=False, prepare=_given if given else None))
+    return runs
 
 
-def seconds(path: Path) -> float:
-    """Returns what the iterations of a run have taken so far, by its records."""
-    lines = path / "metrics.jsonl"
-    rows = [json.loads(line) for line in lines.read_text().splitlines() if line.endswith("}")] if lines.exists() else []
-    return float(sum(row["clock"]["seconds"] for row in rows))
-
-
-def carry_out(arm: Arm, out: Path, seed: int, base: str, iterations: int) -> bool:
-    """Runs or continues an arm of a seed and prints a line about it; returns whether it is finished."""
-    if (out / arm.name / "finished.json").exists():
-        return True
-    begun = time.perf_counter()
-    with (out / f"{arm.name}.log").open("a") as log:
-        # One thread: the products are small.
-        threads = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "OMP_NUM_THREADS": "1"}
-        command = command_of(arm, out, seed, base, iterations)
-        code = subprocess.run(command, stdout=log, stderr=log, env=os.environ | threads, check=False).returncode  # noqa: S603 - our own command
-    state = "finished" if code == 0 else f"stopped with exit code {code}, see {arm.name}.log"
-    print(f"{seed}/{arm.name}: {state} after {(time.perf_counter() - begun) / 60:.1f} min", flush=True)
-    return code == 0
-
-
-def main() -> None:
-    """Carries out the runs that are asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("runs/lsp"))
-    parser.add_argument("--seeds", default=",".join(map(str, SEEDS)))
-    parser.add_argument("--only", default="", help="runs whose SEED/NAME holds this text")
-    parser.add_argument("--iterations", type=int, default=lsp_study.get_config().iterations)
-    parser.add_argument("--base", default="runs/lsp_base/policy")
-    parser.add_argument("--list", action="store_true")
-    options = parser.parse_args()
-    for seed in map(int, options.seeds.split(",")):
-        out = options.out / str(seed)
-        out.mkdir(parents=True, exist_ok=True)
-        if not (out / GIVEN).exists():
-            write_queries(out / GIVEN, seed, lsp_study.get_config().queries * options.iterations)
-        for arm in ARMS:
-            if options.only not in f"{seed}/{arm.name}" or not (arm.every_seed or seed in SEEDS[:FEW]):
-                continue
-            if options.list:
-                done = "finished" if (out / arm.name / "finished.json").exists() else ""
-                print(f"{seed}/{arm.name:24}{done:10}{seconds(out / arm.name) / 60:8.1f} min")
-            elif not carry_out(arm, out, seed, options.base, options.iterations):
-                raise SystemExit(1)
+def _given(out: Path, seed: int) -> None:
+    """Writes the queries that a seed's data-backed runs are given."""
+    if not (out / GIVEN).exists():
+        config = lsp_study.get_config()
+        write_queries(out / GIVEN, seed, config.queries * config.iterations)
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, "lsp", plan, parallel=1, seeds=SEEDS, player="runs/lsp_base/policy")

@@ -1,23 +1,27 @@
 """Measures what the study of Language Self-Play has made and prints its tables; `benchmarks/lsp_study.py` runs it.
 
-    python benchmarks/lsp_study_results.py [--out=runs/lsp] [--base=runs/lsp_base/policy] [--figure=FILE.svg]
+    python benchmarks/lsp_study_results.py [--out=runs/lsp] [--seeds=20,21,22,23,24]
+        [--base=runs/lsp_base/policy] [--figure=FILE.svg]
 
 Every policy answers the same 1,000 queries greedily, 25 of each family and difficulty; what is measured is kept in
-``accuracy.json`` of each seed. Prints Markdown. Every figure is given by seed, then as the mean over seeds with
-Student's interval of 95 %. A claim is *held* if the interval lies on the claimed side of 0, *not held* if it lies on
-the other side, else *undecided*. Needs matplotlib for `--figure`.
+``accuracy.json`` of each seed with a digest of test queries and initial model; figures of others are refused. Prints
+Markdown. Every figure is given by seed, then as the mean over seeds with Student's interval of 95 %. A claim is *held*
+if the interval lies on the claimed side of 0, *not held* if it lies on the other side, else *undecided*. Needs
+matplotlib for `--figure`.
 """
 
 import argparse
 import collections
+import hashlib
 import itertools
 import json
+import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from lsp_study import ARMS, names, test_queries
+from lsp_study import ARMS, SEEDS, names, test_queries
 from paprika_study_results import spread, table, verdict
 
 from dfc.config import RolloutConfig, SamplingConfig
@@ -32,7 +36,7 @@ from dfc.self_play import families
 LAST = 10  # iterations at the end of a run whose mean is compared
 DEAD = 0.1  # share of live queries below which self-play teaches nothing
 BASE = "base"
-PARTED = "encode_letters"  # the family whose skill does not carry over between difficulties
+PARTED = "encode_letters"  # the family whose difficulties share little skill
 # Figures over time, what they are multiplied by, and digits after the point.
 COURSES = (("live", 100, 0), ("template", 100, 0), ("difficulty", 1, 1), ("reward", 1, 2), ("probe_reward", 1, 2))
 QUERIES = lsp_study.get_config().queries
@@ -42,20 +46,33 @@ _SLOTS = 256
 Figures = dict[str, dict[str, dict[str, Any]]]  # seed -> arm -> what was measured
 
 
-def measure(out: Path, base: Path) -> Figures:
-    """Returns greedy accuracies of every finished policy of every seed, measuring those that are not on record."""
+def digest(base: Path) -> str:
+    """Returns what names the test queries and the initial model together."""
+    read = hashlib.sha256("\n".join(test_queries()).encode())
+    for file in sorted(base.glob("*.safetensors")):
+        read.update(file.read_bytes())
+    return read.hexdigest()
+
+
+def measure(out: Path, base: Path, seeds: Sequence[str]) -> Figures:
+    """Returns greedy accuracies of every finished policy of these seeds, measuring those that are not on record."""
     found: Figures = {}
-    ask = None
-    for seed in sorted((path for path in out.iterdir() if path.is_dir()), key=lambda path: int(path.name)):
+    ask, of = None, digest(base)
+    for seed in (out / name for name in seeds if (out / name).is_dir()):
         record = seed / "accuracy.json"
-        known: dict[str, dict[str, Any]] = json.loads(record.read_text()) if record.exists() else {}
+        kept: dict[str, Any] = json.loads(record.read_text()) if record.exists() else {"of": of, "policies": {}}
+        if kept.get("of") != of:
+            raise SystemExit(
+                f"{record}: measured on other test queries or beside another model; delete it, or give --base"
+            )
+        known: dict[str, dict[str, Any]] = kept["policies"]
         places = {BASE: base} | {arm.name: seed / arm.name / "policy" for arm in ARMS}
         for name, place in places.items():
             if name in known or not (name == BASE or (place.parent / "finished.json").exists()):
                 continue
             ask = ask or asker(base)
             known[name] = ask(place)
-            record.write_text(json.dumps(known, indent=1))
+            record.write_text(json.dumps(kept, indent=1))
         found[seed.name] = known
     return found
 
@@ -91,9 +108,9 @@ def course(out: Path, seed: str, arm: str) -> list[dict[str, float]]:
 
 
 def at_the_end(out: Path, seed: str, arm: str, figure: str) -> float:
-    """Returns the mean of a figure over the last iterations of a run in which it has a value; 0 without."""
+    """Returns the mean of a figure over the last iterations of a run in which it has a value; NaN without."""
     values = [row[figure] for row in course(out, seed, arm)[-LAST:] if figure in row]
-    return statistics.fmean(values) if values else 0.0
+    return statistics.fmean(values) if values else math.nan
 
 
 # ---- tables ----------------------------------------------------------------------------------------------------------
@@ -109,7 +126,8 @@ def claims(out: Path, found: Figures) -> str:
         return {seed: arms[arm]["families"][PARTED] for seed, arms in found.items() if arm in arms}
 
     def end(arm: str, figure: str) -> dict[str, float]:
-        return {seed: at_the_end(out, seed, arm, figure) for seed, arms in found.items() if arm in arms}
+        ends = {seed: at_the_end(out, seed, arm, figure) for seed, arms in found.items() if arm in arms}
+        return {seed: value for seed, value in ends.items() if not math.isnan(value)}
 
     def less(one: dict[str, float], other: dict[str, float], share: float = 1.0) -> dict[str, float]:
         return {seed: value - share * other[seed] for seed, value in one.items() if seed in other}
@@ -134,7 +152,7 @@ def claims(out: Path, found: Figures) -> str:
         ("training the Challenger adds: lsp above untrained_challenger", less(lsp, untrained)),
         ("the same with `worst`: lsp_zero_worst above untrained_challenger", less(worst, untrained)),
         (
-            f"the same, in {PARTED} alone, whose difficulties share no skill",
+            f"the same, in {PARTED} alone, whose difficulties share little skill",
             less(parted("lsp_zero_worst"), parted("untrained_challenger")),
         ),
         ("self-reward adds to `worst`: lsp_worst above lsp_zero_worst", less(accuracy("lsp_worst"), worst)),
@@ -244,10 +262,11 @@ def main() -> None:
     """Prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs/lsp"))
+    parser.add_argument("--seeds", default=",".join(map(str, SEEDS)))
     parser.add_argument("--base", type=Path, default=Path("runs/lsp_base/policy"))
     parser.add_argument("--figure", type=Path)
     options = parser.parse_args()
-    found = measure(options.out, options.base)
+    found = measure(options.out, options.base, options.seeds.split(","))
     for seed, arms in found.items():
         print(seed, {name: round(figures["accuracy"], 3) for name, figures in arms.items()})
     if any(arm.name not in arms for arm in ARMS for arms in [*found.values()][:1]):

@@ -65,7 +65,14 @@ def carry_out(out: Path, run: Run, seed: int, player: str) -> tuple[str, bool]:
 
 
 def main(
-    doc: str | None, name: str, plan: Plan, *, parallel: int, first: Callable[[Path, str], Run] | None = None
+    doc: str | None,
+    name: str,
+    plan: Plan,
+    *,
+    parallel: int,
+    first: Callable[[Path, str], Run] | None = None,
+    seeds: Sequence[int] = (20, 21, 22),
+    player: str = "",
 ) -> None:
     """Carries out or lists the runs that the command line asks for; exits with 1 where one does not finish.
 
@@ -75,13 +82,15 @@ def main(
       plan: the runs of a seed.
       parallel: seeds side by side, unless the command line says otherwise.
       first: the run before all seeds, by the study's folder and the initial model; it has the seed 0.
+      seeds: unless the command line says otherwise.
+      player: the initial model; empty: of the study's own name, as above.
     """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs") / name)
-    parser.add_argument("--seeds", default="20,21,22")
+    parser.add_argument("--seeds", default=",".join(map(str, seeds)))
     parser.add_argument("--parallel", type=int, default=parallel)
     parser.add_argument("--only", default="", help="runs whose SEED/NAME holds this text")
-    parser.add_argument("--player", default=f"runs/{name}_player/policy")
+    parser.add_argument("--player", default=player or f"runs/{name}_player/policy")
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
 

@@ -1,8 +1,8 @@
 """Makes a small model for Language Self-Play: it writes queries of five families, answers them, and rates answers.
 
 Paper: none; the model stands in for a chat model where there is no accelerator. Its Solver knows the right rule and
-  follows it with a probability that falls with the difficulty of a query; else it copies. A model that answers as well
-  as it can has groups of answers that are all right or all wrong, and reinforcement finds nothing to learn.
+  follows it with a probability that falls with the difficulty of a query; else it mostly copies. A model that answers as
+  well as it can has groups of answers that are all right or all wrong, and reinforcement finds nothing to learn.
 Command: python -m dfc.launch --config=configs/lsp_base.py
 Hardware: a CPU core.
 Time: 8 minutes on a CPU core for the first attempt, 12 for the second one, which meets the aim.

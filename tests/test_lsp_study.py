@@ -3,6 +3,7 @@
 import collections
 import importlib.util
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -20,30 +21,31 @@ def scripts(monkeypatch):
     """Both scripts of the study as modules."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     found = []
-    for name in ("paprika_study", "paprika_study_results", "lsp_study", "lsp_study_results"):
+    for name in ("study_command", "paprika_study", "paprika_study_results", "lsp_study", "lsp_study_results"):
         specification = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
         module = importlib.util.module_from_spec(specification)
         monkeypatch.setitem(sys.modules, name, module)
         specification.loader.exec_module(module)
         found.append(module)
-    return found[2:]
+    return found[3:]
 
 
 def test_every_arm_is_a_valid_configuration_with_as_many_answers(scripts):
     study, answers = scripts[0], set()
+    runs = {run.name: run for run in study.plan(Path("out/20"), "base")}
+    assert [run.name for run in study.plan(Path("out/24"), "base")] == ["untrained_challenger", "lsp_zero_worst"]
     for arm in study.ARMS:
-        words = study.command_of(arm, Path("out/10"), 10, "base", 60)
-        changes = [word for word in words if word.startswith("--config.")]
+        changes = list(runs[arm.name].changes)
         config, found = overrides.override(command_line.load("configs/lsp_study.py"), changes)
         assert found + validation.problems(config) == [], arm.name
-        assert config.model.path == ("out/10/lsp/policy" if arm.name == "lsp_then_data" else "base")
+        assert config.model.path == ("out/20/lsp/policy" if arm.name == "lsp_then_data" else "base")
         guarded = config.challenger.unsolved_queries == config.challenger.bad_queries == "worst"
         assert guarded == (
             arm.name in {"lsp_zero_worst", "lsp_worst"}
         )  # so that self-reward is the only guard of the others
         answers.add(config.iterations * config.queries * config.answers)
-    assert answers == {60 * 32 * 8}
-    order = [arm.name for arm in study.ARMS]
+    assert answers == {200 * 32 * 8}
+    order = list(runs)
     assert order.index("lsp") < order.index("lsp_then_data")
 
 
@@ -81,6 +83,33 @@ def test_claims_are_read_off_accuracies_and_the_end_of_runs(scripts, tmp_path):
     assert said["w = 1 makes easier queries than w = 1/7"] == "undecided"
     assert "+8.0 [+8.0, +8.0]" in next(line for line in lines if "less than 10 %" in line)
     assert "| lsp_zero | 60 | 60 |" in results.courses(tmp_path, found, "live", 100, 0)
+
+
+def test_a_figure_that_no_iteration_has_decides_nothing(scripts, tmp_path):
+    results = scripts[1]
+    place = tmp_path / "20" / "lsp"
+    place.mkdir(parents=True)
+    place.joinpath("metrics.jsonl").write_text(json.dumps({"metrics": {"live": 0.5}}) + "\n")
+    assert results.at_the_end(tmp_path, "20", "lsp", "live") == 0.5
+    assert math.isnan(results.at_the_end(tmp_path, "20", "lsp", "difficulty"))
+    found = {"20": {arm: figures(0.5) for arm in ("base", "lsp", "lsp_w1")}}
+    place.with_name("lsp_w1").mkdir()
+    place.with_name("lsp_w1").joinpath("metrics.jsonl").write_text(json.dumps({"metrics": {"difficulty": 4.0}}) + "\n")
+    assert "makes easier queries" not in results.claims(tmp_path, found)
+
+
+def test_accuracies_of_another_model_are_refused(scripts, tmp_path):
+    results = scripts[1]
+    base, seed = tmp_path / "policy", tmp_path / "20"
+    base.mkdir()
+    seed.mkdir()
+    (base / "model.safetensors").write_bytes(b"first")
+    kept = {"of": results.digest(base), "policies": {"base": figures(0.3)}}
+    seed.joinpath("accuracy.json").write_text(json.dumps(kept))
+    assert results.measure(tmp_path, base, ("20", "21")) == {"20": {"base": figures(0.3)}}
+    (base / "model.safetensors").write_bytes(b"second")
+    with pytest.raises(SystemExit, match=r"20/accuracy\.json: measured on other test queries or beside another model"):
+        results.measure(tmp_path, base, ("20",))
 
 
 def figures(accuracy):

@@ -111,9 +111,8 @@ def test_a_memory_goes_through_json():
     assert again.state() == memory.state()
 
 
-def test_kinds_are_counted_and_shown_with_an_example():
+def test_kinds_are_counted():
     queries = [Written(""), Written("a b"), Written("a b"), Written("A b")]
     kinds = hygiene.inspect(queries, Memory())
     assert hygiene.counts(kinds) == dict.fromkeys(hygiene.KINDS, 0) | {"empty": 1, "duplicate": 2}
-    assert hygiene.examples(queries, kinds) == {"empty": "", "duplicate": "a b"}
     assert hygiene.duplicates_by_difficulty(kinds, [None, 1, 1, 3]) == {1: 1, 3: 1}

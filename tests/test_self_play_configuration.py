@@ -15,7 +15,7 @@ from dfc.config import (
 
 
 def config(**changes):
-    return LanguageSelfPlay(**{"batch": BatchConfig(row_length=1024)} | changes)
+    return LanguageSelfPlay(**changes)
 
 
 def test_the_defaults_fit_each_other():

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from dfc.config.answers import CheckingConfig
 from dfc.config.ranges import Count, CountOrZero, Length, NotNegative, Positive, Range, SeveralCount
 from dfc.config.run import TrainingRun
-from dfc.config.sections import AdapterConfig, OptimizerConfig
+from dfc.config.sections import AdapterConfig, BatchConfig, OptimizerConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,6 +184,7 @@ class LanguageSelfPlay(TrainingRun, recipe="language_self_play"):
       self_reward: the marks of method ``lsp``.
       reward: what an answer is worth.
       rollout: how all is sampled.
+      batch: static shapes of an update; a row has room for the longest conversation.
       optimizer: how weights follow gradients (the paper: a rate of 3e-6, of 1e-6 for ``data``).
       adapter: low-rank adapters instead of all weights; the reference is then the model without them, not a copy.
       adapter_per_role: Challenger and Solver have an adapter each, beside the same weights; each loss moves its role's
@@ -208,6 +209,7 @@ class LanguageSelfPlay(TrainingRun, recipe="language_self_play"):
     reward: AnswerRewardConfig = AnswerRewardConfig()
     rollout: SelfPlayRolloutConfig = SelfPlayRolloutConfig()
     optimizer: OptimizerConfig = OptimizerConfig(learning_rate=3e-4)
+    batch: BatchConfig = BatchConfig(row_length=1024)
     adapter: AdapterConfig = AdapterConfig()
     adapter_per_role: bool = False
     watch: WatchConfig = WatchConfig()

@@ -125,7 +125,7 @@ def _shifted(places: str, word: str) -> str:
 
 
 # By which shift each key encodes, and by which one a solver does that mistakes it. What is right for one key is the
-# mistake for another, each such pair in both directions: nothing that is learned of one difficulty helps at all others.
+# mistake for another, each such pair in both directions: what is learned at one difficulty helps little at the others.
 _RIGHT_KEYS, _WRONG_KEYS = (1, 2, 3, 4, 2, 3, 4, 1), (2, 3, 4, 1, 1, 2, 3, 4)
 
 

@@ -127,15 +127,6 @@ def counts(kinds: Sequence[str | None]) -> dict[str, int]:
     return {kind: sum(one == kind for one in kinds) for kind in KINDS}
 
 
-def examples(queries: Sequence[Written], kinds: Sequence[str | None]) -> dict[str, str]:
-    """Returns the first query of every kind there is."""
-    found: dict[str, str] = {}
-    for query, kind in zip(queries, kinds, strict=True):
-        if kind is not None:
-            found.setdefault(kind, query.text)
-    return found
-
-
 def duplicates_by_difficulty(kinds: Sequence[str | None], difficulties: Sequence[int | None]) -> dict[int, int]:
     """Returns how many queries of each difficulty repeat another one: easy ones are few, so they repeat more often."""
     repeated = ("duplicate", "near_duplicate")

@@ -159,7 +159,7 @@ def _broken(family: Family, query: str) -> str:
 
 
 def _some_answer(family: Family, query: str, rng: GameRng) -> str:
-    """Returns an answer to judge: half of them right, others copied, nearly right, right for another query, or cut."""
+    """Returns an answer to judge: half right, others wrong by rule, nearly right, right for another query, or cut."""
     problem, wrong = family.read(query), mistaken(family, query)
     truth = wrong if problem is None else problem.truth
     chance = rng.uniform()
