@@ -90,6 +90,8 @@ def test_a_pair_without_a_reply_leaves_a_run_open_and_is_asked_about_again(tmp_p
         assert [one["outcome"] for one in run(config, tmp_path / "run")] == ["loss", None, "loss"]
         assert "1 comparisons are without a reply of the judge" in capsys.readouterr().out
         assert json.loads((tmp_path / "run" / "results.json").read_text())["win_rates"][0]["unjudged"] == 1
+        # Alone it stops nothing either, as the judge has judged others.
+        assert run(config, tmp_path / "run")[-1]["outcome"] is None
         server.usual, before = judging(longer), len(server.requests)
         assert run(config, tmp_path / "run")[-1]["outcome"] == "loss"
         assert len(server.requests) - before == 2

@@ -85,15 +85,15 @@ class Comparisons:
             endpoint.close()
 
     def tells(self, record: Mapping[str, Any]) -> bool:
-        """Returns whether a record says anything of the judge: not where one that has given verdicts refuses a pair."""
-        return not (record.get("refused") and self._verdicts)
+        """Returns whether a record says anything of the judge: not if it has judged others and fails here."""
+        return not (self._verdicts and (record.get("refused") or record.get("unanswered")))
 
     def records(self, pairs: Sequence[Pair]) -> list[dict[str, Any]]:
         """Returns a record of each pair, or of fewer where `look` asked for a stop; one process asks, and all know.
 
         Raises:
-          PlayerError: the judge has not given one verdict in the first 64 pairs, or is down: none of those that it was
-            asked about has a reply.
+          PlayerError: the judge has not given one verdict in the first 64 pairs, or is down: none of several that it
+            was asked about has a reply.
         """
         made = multihost.on_all_hosts(lambda: self._asked(pairs) if multihost.is_primary() else None)
         found = [dict(record) for record in multihost.broadcast(made)]
@@ -120,7 +120,8 @@ class Comparisons:
         return [self._record(pair, row, one) for pair, row, one in found]
 
     def _refuse_down(self, found: Sequence[Comparison]) -> None:
-        if found and all(one.unanswered for one in found):
+        # One pair alone may be one that the server always fails at, where it has judged others.
+        if (len(found) > 1 or (found and not self._verdicts)) and all(map(_silent, found)):
             said = next(reply for reply in found[0].replies if reply.startswith(NO_REPLY))
             raise PlayerError(
                 f"pairwise.judge={self._config.pairwise.judge!r}: no reply on any of the last {len(found)} pairs, on "
@@ -163,3 +164,8 @@ class Comparisons:
             "replies": list(found.replies),
             **missing,
         }
+
+
+def _silent(found: Comparison) -> bool:
+    """Whether no reply came in either order, and one may come yet."""
+    return found.unanswered and all(reply.startswith(NO_REPLY) for reply in found.replies)
