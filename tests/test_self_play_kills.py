@@ -98,9 +98,9 @@ def test_a_judge_that_has_given_marks_may_give_none_later(tmp_path, monkeypatch)
     """Marks of the iteration itself count, and so do those of earlier ones."""
     judge, iterations = self_reward.judge, itertools.count(1)
 
-    def silent_later(count, ask):
-        found = judge(count, ask)
-        return found if next(iterations) == 1 else dataclasses.replace(found, mask=np.zeros(count, bool))
+    def silent_later(room, ask):
+        found = judge(room, ask)
+        return found if next(iterations) == 1 else dataclasses.replace(found, mask=np.zeros_like(found.mask))
 
     monkeypatch.setattr(self_reward, "judge", silent_later)
     monkeypatch.setattr(self_reward, "PATIENCE", 1)
@@ -114,7 +114,7 @@ def test_a_stop_while_the_judge_replies_throws_its_marks_away(whole, tmp_path):
     path = tmp_path / "run"
     judge = self_reward.judge
 
-    def stopped(count, ask):
+    def stopped(room, ask):
         calls = []
 
         def some(numbers, attempt):
@@ -124,7 +124,7 @@ def test_a_stop_while_the_judge_replies_throws_its_marks_away(whole, tmp_path):
                 raise Interrupted(15)
             return found
 
-        return judge(count, some)
+        return judge(room, some)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(self_reward, "judge", stopped)
