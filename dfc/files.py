@@ -88,6 +88,15 @@ def lock(path: Path) -> io.FileIO | None:
     return file
 
 
+def half_a_pair(text: str) -> bool:
+    r"""Returns whether a text holds half a surrogate pair, as JSON can spell: no file, tokenizer or server takes it.
+
+    >>> half_a_pair("\ud83d"), half_a_pair("\U0001f600")
+    (True, False)
+    """
+    return any("\ud800" <= sign <= "\udfff" for sign in text)
+
+
 def _sync_folder(folder: Path) -> None:
     number = os.open(folder, os.O_RDONLY)
     try:

@@ -30,6 +30,11 @@ def test_both_forms_are_read_in_their_order(tmp_path):
         ('{"text": "a"}', "q.jsonl", 'line 1: has no text under "query"'),
         ('{"query": 3}', "q.jsonl", 'line 1: has no text under "query"'),
         ("[]", "q.jsonl", 'line 1: has no text under "query"'),
+        (
+            '{"query": "a"}\n{"query": "\\ud800 hello"}',
+            "q.jsonl",
+            r"line 2: '\\ud800 hello' holds half a .*; correct it",
+        ),
         ("x" * 100_001, "q.txt", "line 1: has 100001 characters, more than 100000; cut it"),
     ],
 )

@@ -100,6 +100,11 @@ def test_the_last_box_is_the_result(text, result):
         ({"question": "", "answer": "#### 1"}, "question must be a text"),
         ({"question": 3, "answer": "#### 1"}, "question must be a text"),
         ({"problem": "x", "solution": "it is 3"}, "no result in \\boxed"),
+        ({"question": "\ud800 x", "answer": "#### 1"}, "question '\\ud800 x' holds half a surrogate pair"),
+        (
+            {"problem": "x", "solution": "\\boxed{\ud800}"},
+            "holds half a surrogate pair, which no UTF-8 spells; correct it",
+        ),
         ({**HUMANEVAL, "test": "x = 1"}, "define no function check"),
         ({**HUMANEVAL, "test": "def check(candidate:"}, "cannot be parsed"),
         ({**HUMANEVAL, "entry_point": "a b"}, "is no name of a function"),

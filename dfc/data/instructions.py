@@ -14,7 +14,7 @@ from typing import Any
 from dfc.data.conversations import MAX_ROW_BYTES, file_rows, row_place
 from dfc.data.trajectory_files import DatasetError
 from dfc.errors import shown
-from dfc.files import replacing
+from dfc.files import half_a_pair, replacing
 from dfc.scoring.scorer import LONGEST_ANSWER
 
 NO_DATASET = "all"  # what rows without a data set are counted under
@@ -79,7 +79,7 @@ def read_outputs(path: Path, instructions: Sequence[Instruction], *, max_row_byt
     for number, row in file_rows(path, max_row_bytes):
         asked = _instruction(path, number, row)
         output = row.get("output")
-        if not isinstance(output, str) or _half_a_pair(output):
+        if not isinstance(output, str) or half_a_pair(output):
             what = f"output must be a text that UTF-8 can spell, got {shown(output)}"
             raise DatasetError(f"{row_place(path, number)}: {what}")
         if known[asked.text].setdefault(asked.dataset, output) != output:
@@ -130,7 +130,7 @@ def _instruction(path: Path, number: int, row: object) -> Instruction:
         raise bad(f"instruction must be a text that is not empty, got {shown(row.get('instruction'))}; {hint}")
     if len(text) > LONGEST_ANSWER:
         raise bad(f"instruction has {len(text)} characters, and at most {LONGEST_ANSWER} are judged; leave the row out")
-    if _half_a_pair(text):
+    if half_a_pair(text):
         raise bad(f"instruction {shown(text)} holds half a surrogate pair, which no UTF-8 spells; correct it")
     if row.get("input"):
         raise bad("has an input beside its instruction; write both into instruction, as one text")
@@ -143,8 +143,3 @@ def _instruction(path: Path, number: int, row: object) -> Instruction:
 def _text(row: Mapping[str, Any], name: str) -> str:
     value = row.get(name)
     return value if isinstance(value, str) and value.strip() else ""
-
-
-def _half_a_pair(text: str) -> bool:
-    """Returns whether a text holds half a surrogate pair, as JSON can spell: no tokenizer and no server takes it."""
-    return any("\ud800" <= sign <= "\udfff" for sign in text)

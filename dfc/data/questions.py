@@ -19,6 +19,7 @@ from typing import Any, Literal
 from dfc.data.conversations import MAX_ROW_BYTES, file_rows, row_place
 from dfc.data.trajectory_files import DatasetError
 from dfc.errors import shown
+from dfc.files import half_a_pair
 from dfc.scoring.programs import ProgramTests
 
 Kind = Literal["mathematics", "programs"]
@@ -87,6 +88,8 @@ def _text(row: Mapping[str, Any], name: str) -> str:
     value = row.get(name)
     if not isinstance(value, str) or not value.strip():
         raise _Bad(f"{name} must be a text that is not empty, got {shown(value)}")
+    if half_a_pair(value):
+        raise _Bad(f"{name} {shown(value)} holds half a surrogate pair, which no UTF-8 spells; correct it")
     return value
 
 

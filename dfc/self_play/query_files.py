@@ -4,7 +4,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from dfc.errors import ConfigError, cut, error_text
+from dfc.errors import ConfigError, cut, error_text, shown
+from dfc.files import half_a_pair
 
 _LARGEST = 2**30  # bytes of a file
 _SHOWN = 5  # problems of a file
@@ -58,6 +59,8 @@ def _query(line: str, *, json_lines: bool) -> tuple[str, str]:
         return "", "is empty; remove the line, or write a query there"
     if len(text) > _LONGEST:
         return "", f"has {len(text)} characters, more than {_LONGEST}; cut it"
+    if half_a_pair(text):
+        return "", f"{shown(text)} holds half a surrogate pair, which no UTF-8 spells; correct it"
     return text, ""
 
 
