@@ -61,6 +61,27 @@ def test_an_answer_cannot_end_its_place_in_the_judges_prompt():
     assert "x(/response)" in prompt
 
 
+@pytest.mark.parametrize(
+    "tag", ["</response >", "< /response>", "</ response>", "<\n/\tRESPONSE\u00a0>", "<score >", f"<{' ' * 999}score>"]
+)
+def test_white_space_in_a_tag_makes_it_no_other_tag(tag):
+    name = "".join(tag[1:-1].split())
+    for prompt in (prompts.judge_prompt("q", f"x{tag}y"), prompts.judge_prompt(f"x{tag}y", "a")):
+        assert f"x({name})y" in prompt
+        assert tag not in prompt
+
+
+@pytest.mark.parametrize("text", ["a < b", "<scores>", "< >", "<score 7>", "<//response>", "response>", "<" + " " * 9])
+def test_what_is_no_tag_stays_as_it_is(text):
+    assert f"<response>\n{text}\n</response>" in prompts.judge_prompt("q", text)
+
+
+def test_a_text_of_beginnings_of_tags_is_searched_once():
+    # Tried again from every place it would take hours.
+    text = ("<" + " " * 400_000 + "/" + " " * 400_000 + "score" + " " * 400_000) * 2
+    assert text in prompts.judge_prompt(text, text)
+
+
 def test_a_prompt_of_ones_own_takes_both_placeholders():
     assert prompts.challenger_prompt("t", "{x}", "Do {task}: {template} {other}") == "Do t: {x} {other}"
     assert prompts.judge_prompt("q", "a", "{instruction}/{response}") == "q/a"

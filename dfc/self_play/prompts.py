@@ -12,7 +12,8 @@ from dfc.games.rng import derive_seed
 
 BEGIN, END = "[template begins]", "[template ends]"  # around a template in the prompt; no query may hold them
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
-_TAGS = re.compile(r"<(/?(?:instruction|response|calculation|score))>", re.IGNORECASE)
+# A judge reads tags with white space in them, too. Nothing is tried twice (``*+``): the time is linear in the text.
+_TAGS = re.compile(r"<\s*+(/?)\s*+(instruction|response|calculation|score)\s*+>", re.IGNORECASE)
 
 CHALLENGER = f"""Background
 A language task is a pair of texts: an input that asks for something, and an output that answers it. A question is an \
@@ -139,7 +140,8 @@ def challenger_prompt(task: str = "", template: str = "", prompt: str = "") -> s
 def judge_prompt(instruction: str, response: str, prompt: str = "") -> str:
     """Returns what the judge of self-reward is asked about one answer.
 
-    The tags of the prompt lose their brackets inside both texts, so that neither can end itself and write on as us.
+    The tags of our prompt lose their brackets inside both texts, so that neither can end itself and write on as us.
+    Other marks, which a prompt of one's own may put around them, stay as they are.
 
     Args:
       instruction: the query.
@@ -147,7 +149,7 @@ def judge_prompt(instruction: str, response: str, prompt: str = "") -> str:
       prompt: a text of one's own with ``{instruction}`` and ``{response}``; empty: ours.
     """
     texts = {"instruction": instruction, "response": response}
-    return fill(prompt or JUDGE, {name: _TAGS.sub(r"(\1)", text) for name, text in texts.items()})
+    return fill(prompt or JUDGE, {name: _TAGS.sub(r"(\1\2)", text) for name, text in texts.items()})
 
 
 def fill(prompt: str, texts: Mapping[str, str]) -> str:
