@@ -121,6 +121,24 @@ def odd_answers(monkeypatch):
     return asked
 
 
+def test_a_stop_is_looked_for_while_answers_are_scored(questions, tmp_path, monkeypatch):
+    scoring, looked = [], []
+
+    def score(self, _, answers):
+        scoring.append(len(answers))
+        self.look()
+        scoring.pop()
+        return scores_of((1.0, "right") for _ in answers)
+
+    stop = StopAt(10**9)
+    monkeypatch.setattr(stop, "look", lambda: looked.extend(scoring))
+    monkeypatch.setattr(Mathematics, "__init__", lambda self, _, look, **__: setattr(self, "look", look))
+    monkeypatch.setattr(Mathematics, "__call__", score)
+    monkeypatch.setattr(Mathematics, "close", lambda _: None)
+    run(config_of(questions, policies=("initial",), samples=1), tmp_path / "run", stop)
+    assert sum(looked) == 5
+
+
 def test_a_stopped_run_resumes_with_the_same_answers_and_samples_none_twice(questions, tmp_path, odd_answers, capsys):
     config = config_of(questions)
     whole = run(config, tmp_path / "whole")

@@ -82,6 +82,13 @@ def test_what_has_no_readable_reference_is_not_scored(scorer):
     assert scores.counts["no_reference"] == 1
 
 
+def test_results_are_looked_at_for_a_stop_after_each():
+    looks = []
+    with Mathematics({"q": "4"}, seconds=60, workers=1, look=lambda: looks.append(None)) as scorer:
+        assert scorer(["q"] * 3, ["4", "5", "4"]).values.tolist() == [1.0, 0.0, 1.0]
+    assert len(looks) == 3
+
+
 def test_without_the_library_it_is_refused_with_the_command(monkeypatch):
     monkeypatch.setattr(util, "find_spec", lambda _: None)
     with pytest.raises(ConfigError, match=r'pip install "dfc\[math\]"'):

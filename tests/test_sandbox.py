@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from dfc.errors import ConfigError
-from dfc.scoring import programs, sandbox
+from dfc.errors import ConfigError, Interrupted
+from dfc.scoring import programs, sandbox, scorer
 from dfc.scoring.programs import Programs, ProgramTests, program_in, run_tests
 from dfc.scoring.sandbox import Box, BoxEndedError, Limits
 
@@ -436,6 +436,41 @@ def test_tests_of_mbpp_name_functions_and_classes_of_the_program():
 
 
 @boxed
+@pytest.mark.parametrize("imports", ["", "import math"])
+@pytest.mark.parametrize("entry_point", ["", "f"])
+def test_a_module_in_tests_is_pythons_own_and_not_the_programs(imports, entry_point):
+    asserts = "assert math.isclose(f(3), 9.0, rel_tol=1e-9)\nassert math.isclose(f(-2), 4.0)"
+    if entry_point:
+        asserts = "def check(f):\n  " + asserts.replace("\n", "\n  ")
+    tests = ProgramTests(asserts, entry_point, setup=imports)
+    assert run_tests(RIGHT, tests, LIMITS) == "passed"
+    cheat = "class math: isclose = staticmethod(lambda *a, **k: True)\ndef f(x): return 0"
+    assert run_tests(cheat, tests, LIMITS) == "failed"
+
+
+@boxed
+def test_what_tests_call_by_a_modules_name_is_the_programs_and_what_they_define_is_theirs():
+    called = ProgramTests("assert select([3, 1], 2) == [3]\nassert select(range(2), 0) == [1]")
+    assert run_tests("def select(rows, least): return [r for r in rows if r > least]", called, LIMITS) == "passed"
+    defined = ProgramTests("class string: upper = 'A'\nassert f('a') == string.upper")
+    assert run_tests("def f(x): return 'A'", defined, LIMITS) == "passed"
+    assert run_tests("def f(x): return 'B'", defined, LIMITS) == "failed"
+
+
+@boxed
+def test_a_program_cannot_end_the_loop_of_the_tests():
+    tests = ProgramTests(
+        "def check(candidate):\n  for got, want in zip(map(candidate, [1, 2]), [1, 4]):\n    assert got == want\n",
+        "f",
+    )
+    assert run_tests("def f(x): return x * x", tests, LIMITS) == "passed"
+    assert run_tests("def f(x): raise StopIteration", tests, LIMITS) == "failed"
+    # What it gives back may end, as any iterator does.
+    lazy = ProgramTests("def check(candidate):\n    assert next(candidate(0), 7) == 7\n", "f")
+    assert run_tests("def f(x): return iter(())", lazy, LIMITS) == "passed"
+
+
+@boxed
 def test_tests_that_call_nothing_pass_nobody():
     assert run_tests(RIGHT, ProgramTests("assert True"), LIMITS) == "failed"
 
@@ -462,12 +497,38 @@ def test_only_the_number_that_was_sampled_is_a_pass(said, monkeypatch):
 
 @boxed
 def test_the_scorer_gives_one_and_zero_and_masks_what_has_no_tests():
-    scorer = Programs({"q": SQUARE}, LIMITS)
+    score = Programs({"q": SQUARE}, LIMITS)
     answers = [f"So:\n```python\n{RIGHT}```\nDone.", "I cannot.", "    return x * x", "x" * 300_000, RIGHT]
-    scores = scorer(["q"] * 4 + ["other"], answers)
+    scores = score(["q"] * 4 + ["other"], answers)
     assert scores.values.tolist() == [1, 0, 1, 0, 0]
     assert scores.mask.tolist() == [True] * 4 + [False]
     assert dict(scores.counts) == {"passed": 2, "failed": 1, "too_long": 1, "no_reference": 1}
+
+
+def test_a_stop_ends_the_scoring_of_programs(monkeypatch):
+    begun, over = [], threading.Event()
+
+    class Pool(ThreadPoolExecutor):
+        def shutdown(self, wait=True, *, cancel_futures=False):
+            super().shutdown(wait=False, cancel_futures=cancel_futures)
+            over.set()
+            super().shutdown(wait=wait)
+
+    def run(program, *_):
+        begun.append(program)
+        if len(begun) > 1:
+            over.wait(10)  # until those that wait were given up
+        return "passed"
+
+    def look():
+        raise Interrupted(15)
+
+    monkeypatch.setattr(scorer, "ThreadPoolExecutor", Pool)
+    monkeypatch.setattr(programs, "run_tests", run)
+    monkeypatch.setattr(programs, "interpreter", lambda: "python")
+    with pytest.raises(Interrupted):
+        Programs({"q": SQUARE}, LIMITS, 1, look)(["q"] * 6, [RIGHT] * 6)
+    assert len(begun) <= 2
 
 
 def test_the_block_that_defines_the_function_is_the_program():

@@ -10,8 +10,8 @@ from dfc import multihost, validation
 from dfc.config import AnswerRewardConfig, BatchConfig, LanguageSelfPlay, PreferenceRewardConfig, WatchConfig
 from dfc.data import self_play_rewards
 from dfc.data.self_play_rewards import KnownQueries, make_reward
-from dfc.errors import ConfigError
-from dfc.scoring import sandbox
+from dfc.errors import ConfigError, Interrupted
+from dfc.scoring import references, sandbox
 from dfc.scoring.scorer import ScoringError, scores_of
 from dfc.scoring.sums import OwnFunction, Sum
 from dfc.self_play import families
@@ -138,6 +138,21 @@ def test_references_score_results_and_programs_of_a_file(tmp_path):
         unknown = score(["another"], ["2"])
         assert not unknown.mask.any()
         assert unknown.counts == {"references/no_reference": 1}
+
+
+def test_a_stop_is_looked_for_while_results_are_compared(monkeypatch):
+    def look():
+        raise Interrupted(15)
+
+    config = reward(sources={"references": 1.0})
+    with make_reward(config, {"1 + 1?": "2"}, look) as score:
+        with pytest.raises(Interrupted):
+            score(["1 + 1?"] * 2, ["2", "3"])
+        # Several processes would have to look equally often, and one of them scores.
+        monkeypatch.setattr(references.jax, "process_count", lambda: 2)
+        monkeypatch.setattr(multihost, "on_all_hosts", lambda work: work())
+        monkeypatch.setattr(multihost, "broadcast", lambda value: value)
+        assert score(["1 + 1?"] * 2, ["2", "3"]).values.tolist() == [1.0, 0.0]
 
 
 def test_probes_are_of_a_file_or_of_families_where_these_are_a_source(tmp_path):

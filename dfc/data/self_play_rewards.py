@@ -1,7 +1,7 @@
 """What self-play is given from outside: the queries of its files, and R(q, a), a sum over sources of rewards."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from dfc.config.self_play import LanguageSelfPlay
@@ -65,12 +65,17 @@ class KnownQueries:
         return cls(data, probes, references)
 
 
-def make_reward(config: LanguageSelfPlay, references: Mapping[str, str | ProgramTests]) -> Sum:
+def make_reward(
+    config: LanguageSelfPlay,
+    references: Mapping[str, str | ProgramTests],
+    look: Callable[[], None] = lambda: None,
+) -> Sum:
     """Returns R; used in a ``with`` statement, whose end ends its processes.
 
     Args:
       config: of the run, valid.
       references: query -> its result or its tests, for the source of this name.
+      look: as for `References`.
 
     Raises:
       ConfigError: a part is not installed, a format check cannot be read, or the model is none of preferences.
@@ -84,7 +89,7 @@ def make_reward(config: LanguageSelfPlay, references: Mapping[str, str | Program
         if name == "formats":
             return Formats({}, _checks(config))
         if name == "references":
-            return References(references, own.checking)
+            return References(references, own.checking, look)
         if name == "preference":
             model = own.preference
             mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)

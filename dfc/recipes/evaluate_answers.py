@@ -14,7 +14,7 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -213,7 +213,7 @@ def _answer(
     missing = [spec for spec in specs if store.missing(asked[spec.name])]
     if not missing:
         return done
-    with _Scorers(config, files.questions) as scorers:
+    with _Scorers(config, files.questions, stop.look) as scorers:
         queries = {f"questions.{name}": [one.query for one in some] for name, some in files.questions.items()}
         queries["pairwise.instructions"] = [one.text for one in files.instructions]
         policy = AnsweringPolicy(config, queries, folder.note_device, stop.look)
@@ -359,7 +359,9 @@ class _Scorers:
       ConfigError: a part is not installed.
     """
 
-    def __init__(self, config: EvaluateAnswers, sets: Mapping[str, Sequence[Question]]) -> None:
+    def __init__(
+        self, config: EvaluateAnswers, sets: Mapping[str, Sequence[Question]], look: Callable[[], None]
+    ) -> None:
         known: dict[str, str | ProgramTests] = {}
         problems = [
             f"questions.{name}: another file asks {question.query[:80]!r} with another result"
@@ -369,7 +371,7 @@ class _Scorers:
         ]
         if problems:
             raise ConfigError(problems)
-        self._references = References(known, config.checking)
+        self._references = References(known, config.checking, look)
 
     def __enter__(self) -> Self:
         return self

@@ -11,15 +11,14 @@ import selectors
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from importlib import util
 from types import TracebackType
 from typing import Self
 
 from dfc.errors import ConfigError
 from dfc.scoring import mathematics_process
-from dfc.scoring.scorer import LONGEST_ANSWER, Scores, ScoringError, checked_pairs, scores_of
+from dfc.scoring.scorer import LONGEST_ANSWER, Scores, ScoringError, checked_pairs, scores_of_each
 
 INSTALL = 'pip install "dfc[math]"'
 _START_SECONDS = 60.0
@@ -96,15 +95,23 @@ class Mathematics:
       references: query -> the right result, LaTeX or a number, without dollars.
       seconds: that one answer may take; beyond it, it is wrong.
       workers: processes, each of 0.1 GB.
+      look: called after each answer; what it raises ends the scoring (`dfc.runs.stop_signals.Stop.look`).
 
     Raises:
       ConfigError: math-verify is not installed.
     """
 
-    def __init__(self, references: Mapping[str, str], *, seconds: float = 5.0, workers: int = 2) -> None:
+    def __init__(
+        self,
+        references: Mapping[str, str],
+        *,
+        seconds: float = 5.0,
+        workers: int = 2,
+        look: Callable[[], None] = lambda: None,
+    ) -> None:
         if found := problems():
             raise ConfigError(found)
-        self._references, self._seconds, self._workers = dict(references), seconds, workers
+        self._references, self._seconds, self._workers, self._look = dict(references), seconds, workers, look
         self._idle: queue.Queue[_Process] = queue.Queue()
         for _ in range(workers):
             self._idle.put(_Process())
@@ -130,8 +137,7 @@ class Mathematics:
         Not scored are answers to a query without a reference, or with one that cannot be read.
         """
         pairs = checked_pairs(queries, answers)
-        with ThreadPoolExecutor(self._workers) as pool:
-            return scores_of(pool.map(lambda pair: self._score(*pair), pairs))
+        return scores_of_each(self._score, pairs, self._workers, self._look)
 
     def _score(self, query: str, answer: str) -> tuple[float | None, str]:
         if (reference := self._references.get(query)) is None:

@@ -9,20 +9,23 @@ returns an object that equals everything, has not passed: it can only answer cal
 What travels: None, bools, numbers, texts, bytes, lists, tuples, sets, dictionaries, ranges, and iterators as what they
 yield; of other values (an instance of a class of the program's) a reference that later calls may pass back. Departures
 from running both in one process: arguments are copies, so a test sees no change of them, and tests cannot pass
-functions. Layouts: HumanEval (arXiv 2107.03374), whose ``prompt`` also gives the tests their helpers, and MBPP (arXiv
-2108.07732), whose tests may name anything that the program defines.
+functions; a StopIteration of the program is a RuntimeError in the tests, as in a generator: it would end a loop of
+theirs over ``map`` early. A module of the standard library that tests use without importing it is imported for them: a
+program's own ``math`` must not decide. Layouts: HumanEval (arXiv 2107.03374), whose ``prompt`` also gives the tests
+their helpers, and MBPP (arXiv 2108.07732), whose tests may name anything else that the program defines.
 """
 
 import ast
 import dataclasses
+import functools
 import hmac
 import json
 import secrets
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import sys
+from collections.abc import Callable, Mapping, Sequence
 
 from dfc.scoring.sandbox import Box, BoxEndedError, Limits, interpreter
-from dfc.scoring.scorer import LONGEST_ANSWER, Scores, checked_pairs, scores_of
+from dfc.scoring.scorer import LONGEST_ANSWER, Scores, checked_pairs, scores_of_each
 
 LONGEST_TESTS = 1_000_000  # characters; the longest of HumanEval have 50,000
 
@@ -93,7 +96,7 @@ def run_tests(program: str, tests: ProgramTests, limits: Limits) -> str:
       ConfigError: no program can be run here. ScoringError: a box cannot be started.
     """
     nonce = secrets.token_hex(16)
-    task = {"nonce": nonce, **dataclasses.asdict(tests)}
+    task = {"nonce": nonce, "modules": _modules(tests), **dataclasses.asdict(tests)}
     try:
         with Box(_VALUES + _PROGRAM, limits) as player, Box(_VALUES + _TESTS, limits) as checker:
             checker.beside = player
@@ -108,6 +111,19 @@ def run_tests(program: str, tests: ProgramTests, limits: Limits) -> str:
                 checker.send(player.receive())
     except BoxEndedError as error:
         return error.why
+
+
+@functools.lru_cache(64)  # the answers to one query follow each other
+def _modules(tests: ProgramTests) -> tuple[str, ...]:
+    """Returns names of the standard library's modules in tests; no module is called, so what they call is no module."""
+    names, called = set(), set()
+    for text in (tests.setup, tests.prelude, tests.tests):
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Name):
+                names.add(node.id)
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                called.add(node.func.id)
+    return tuple(sorted((names - called) & sys.stdlib_module_names))
 
 
 def _verdict(line: bytes) -> str | None:
@@ -129,24 +145,30 @@ class Programs:
       tests: query -> the tests of its answers.
       limits: of each program.
       workers: programs run at once.
+      look: called after each answer; what it raises ends the scoring (`dfc.runs.stop_signals.Stop.look`).
 
     Raises:
       ConfigError: no program can be run here; says what to install.
       ValueError: tests that cannot be run.
     """
 
-    def __init__(self, tests: Mapping[str, ProgramTests], limits: Limits = Limits(), workers: int = 2) -> None:  # noqa: B008 - frozen
+    def __init__(
+        self,
+        tests: Mapping[str, ProgramTests],
+        limits: Limits = Limits(),  # noqa: B008 - frozen
+        workers: int = 2,
+        look: Callable[[], None] = lambda: None,
+    ) -> None:
         interpreter()
         for query, found in tests.items():
             if (problem := found.problem()) is not None:
                 raise ValueError(f"tests of {query[:80]!r}: {problem}")
-        self._tests, self._limits, self._workers = dict(tests), limits, workers
+        self._tests, self._limits, self._workers, self._look = dict(tests), limits, workers, look
 
     def __call__(self, queries: Sequence[str], answers: Sequence[str]) -> Scores:
         """Returns 1 or 0 for each answer; the answers to a query without tests cannot be scored."""
         pairs = checked_pairs(queries, answers)
-        with ThreadPoolExecutor(self._workers) as pool:
-            return scores_of(pool.map(lambda pair: self._score(*pair), pairs))
+        return scores_of_each(self._score, pairs, self._workers, self._look)
 
     def _score(self, query: str, answer: str) -> tuple[float | None, str]:
         if (tests := self._tests.get(query)) is None:
@@ -284,6 +306,8 @@ def ask(request):
     if "value" in answer:
         return decode(answer["value"])
     kind = getattr(builtins, str(answer.get("error")), None)
+    if kind is StopIteration:
+        kind = RuntimeError
     raise (kind if isinstance(kind, type) and issubclass(kind, Exception) else Exception)(str(answer.get("text")))
 
 class Remote:
@@ -303,6 +327,8 @@ def resolve(number):
 
 class Names(dict):
     def __missing__(self, name):
+        if name in task["modules"]:
+            return self.setdefault(name, __import__(name))
         if task["entry_point"] or hasattr(builtins, name):
             raise KeyError(name)
         return Remote(name)

@@ -1,9 +1,11 @@
 """Answers beside what is known to be right: results compared as mathematics, programs run against tests."""
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
+
+import jax
 
 from dfc.config import CheckingConfig
 from dfc.scoring.mathematics import Mathematics
@@ -20,13 +22,24 @@ class References:
     Args:
       references: query -> its result, or the tests of its programs.
       checking: what the check of one answer may take.
+      look: called after each answer; what it raises ends the scoring (`dfc.runs.stop_signals.Stop.look`). A run on
+        several processes never calls it: all would have to look equally often, and one of them scores.
 
     Raises:
       ConfigError: a part that scores them is not installed.
       ValueError: tests that cannot be run.
     """
 
-    def __init__(self, references: Mapping[str, str | ProgramTests], checking: CheckingConfig) -> None:
+    def __init__(
+        self,
+        references: Mapping[str, str | ProgramTests],
+        checking: CheckingConfig,
+        look: Callable[[], None] = lambda: None,
+    ) -> None:
+        def look_alone() -> None:
+            if jax.process_count() == 1:
+                look()
+
         tests = {query: known for query, known in references.items() if isinstance(known, ProgramTests)}
         results = {query: known for query, known in references.items() if isinstance(known, str)}
         limits = Limits(
@@ -37,10 +50,10 @@ class References:
         self._open = contextlib.ExitStack()
         self._parts: list[tuple[Mapping[str, object], Scorer]] = []
         if results:
-            mathematics = Mathematics(results, seconds=checking.math_seconds, workers=checking.workers)
+            mathematics = Mathematics(results, seconds=checking.math_seconds, workers=checking.workers, look=look_alone)
             self._parts.append((results, self._open.enter_context(mathematics)))
         if tests:
-            self._parts.append((tests, Programs(tests, limits, checking.workers)))
+            self._parts.append((tests, Programs(tests, limits, checking.workers, look_alone)))
 
     def __enter__(self) -> Self:
         return self

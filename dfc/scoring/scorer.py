@@ -1,7 +1,8 @@
 """The one form of every reward of texts: queries and answers in, values and which of them hold out."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 import numpy as np
@@ -75,3 +76,29 @@ def scores_of(found: Iterable[tuple[float | None, str]]) -> Scores:
     values = np.asarray([0.0 if value is None else value for value, _ in every], np.float32)
     mask = np.asarray([value is not None for value, _ in every], bool)
     return Scores(values, mask, counts, tuple(what for _, what in every))
+
+
+def scores_of_each(
+    score: Callable[[str, str], tuple[float | None, str]],
+    pairs: Sequence[tuple[str, str]],
+    workers: int,
+    look: Callable[[], None],
+) -> Scores:
+    """Returns the scores of (query, answer) pairs, several of them scored at once.
+
+    Args:
+      score: of one pair, as for `scores_of`; called from several threads.
+      pairs: of all answers.
+      workers: answers scored at once.
+      look: called in this thread after each answer, in their order. What it raises ends the scoring: answers that
+        have begun are waited for, the others do not begin.
+    """
+    found = []
+    pool = ThreadPoolExecutor(workers)
+    try:
+        for one in [pool.submit(score, *pair) for pair in pairs]:
+            found.append(one.result())
+            look()
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return scores_of(found)
