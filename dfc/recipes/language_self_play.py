@@ -60,7 +60,7 @@ def run(config: LanguageSelfPlay, folder: RunFolder, stop: Stop) -> None:
         watched.show_finished(folder, self_play_page.lines)
         return
     known = KnownQueries.read(config)
-    with make_reward(config, known.references) as reward:  # before the policy: what is missing shows at once
+    with make_reward(config, known.references, stop.look) as reward:  # before the policy: what is missing shows at once
         _train(config, folder, stop, known, reward)
 
 
