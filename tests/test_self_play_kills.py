@@ -134,3 +134,27 @@ def test_a_stop_while_the_judge_replies_throws_its_marks_away(whole, tmp_path):
     assert [line["iteration"] for line in records(path, "metrics")] == [1]
     run(LSP, path)
     same(whole[0], path)
+
+
+def test_a_run_killed_behind_an_iteration_without_an_update_shares_calls_with_its_reference(tmp_path):
+    """Nothing has a mark in the first iteration, so its weights are still the reference's own."""
+    silent = dataclasses.replace(LSP, challenger=dataclasses.replace(LSP.challenger, bad_queries="as_is"))
+    judge = self_reward.judge
+
+    def played(path, *, dies):
+        def silent_first(room, ask):
+            done = (path / "checkpoints" / "step_000000001").exists()
+            if done and dies:
+                raise Killed
+            found = judge(room, ask)
+            return found if done else dataclasses.replace(found, mask=np.zeros_like(found.mask))
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(self_reward, "judge", silent_first)
+            return run(silent, path)
+
+    unstopped = played(tmp_path / "unstopped", dies=False)
+    assert [line["metrics"]["updates"] for line in records(unstopped, "metrics")] == [0, 1, 1]
+    with pytest.raises(Killed):
+        played(tmp_path / "killed", dies=True)
+    same(unstopped, played(tmp_path / "killed", dies=False))

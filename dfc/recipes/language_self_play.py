@@ -267,6 +267,7 @@ def _iterate(play: Play, state: State) -> IterationRecord:
             look=play.stop.look,
         )
         metrics |= made
+        state.updated = True
     clock.done("update")
     state.memory, state.iteration = memory, state.iteration + 1
     return iteration_record(play, state, metrics | figures(play, state, found), found, clock)

@@ -39,6 +39,7 @@ class State:
       memory: of queries. watch: what alarms compare with.
       judged: answers the judge was asked about in the whole run, and `marked`, those with a mark.
       ended: whether an alarm has ended the run (`watch.stop`).
+      updated: whether there was an update; before the first one the weights are the reference's own.
     """
 
     iteration: int
@@ -49,6 +50,7 @@ class State:
     judged: int = 0
     marked: int = 0
     ended: bool = False
+    updated: bool = False
 
 
 @dataclasses.dataclass
@@ -163,6 +165,7 @@ class Play:
             "judged": state.judged,
             "marked": state.marked,
             "ended": state.ended,
+            "updated": state.updated,
         }
         self.checkpointer.save(state.iteration, {"params": state.params, "optimizer": state.optimizer}, progress)
         self.saved = state.iteration
@@ -195,13 +198,14 @@ class Play:
         return State(
             restored.step,
             # Before the first update they are the reference's own, with which a run that was not stopped shares calls.
-            restored.arrays["params"] if restored.step else first(),
+            restored.arrays["params"] if known["updated"] else first(),
             restored.arrays["optimizer"],
             hygiene.Memory(known["memory"]),
             watch.Watch(**known["watch"]),
             known["judged"],
             known["marked"],
-            known.get("ended", False),
+            known["ended"],
+            known["updated"],
         )
 
     @property
