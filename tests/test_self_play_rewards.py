@@ -1,7 +1,10 @@
 """R of self-play: sums over sources, what each is made of, and what is wrong with a configuration of one."""
 
+import contextlib
 import dataclasses
 import json
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from transformers import LlamaConfig
@@ -11,6 +14,8 @@ from dfc.config import AnswerRewardConfig, BatchConfig, LanguageSelfPlay, Prefer
 from dfc.data import self_play_rewards
 from dfc.data.self_play_rewards import KnownQueries, make_reward
 from dfc.errors import ConfigError, Interrupted
+from dfc.recipes import language_self_play
+from dfc.runs.stop_signals import Stop
 from dfc.scoring import references, sandbox
 from dfc.scoring.scorer import ScoringError, scores_of
 from dfc.scoring.sums import OwnFunction, Sum
@@ -153,6 +158,20 @@ def test_a_stop_is_looked_for_while_results_are_compared(monkeypatch):
         monkeypatch.setattr(multihost, "on_all_hosts", lambda work: work())
         monkeypatch.setattr(multihost, "broadcast", lambda value: value)
         assert score(["1 + 1?"] * 2, ["2", "3"]).values.tolist() == [1.0, 0.0]
+
+
+def test_the_run_hands_its_stop_to_the_reward(monkeypatch):
+    given = []
+
+    def make(_, __, look):
+        given.append(look)
+        return contextlib.nullcontext()
+
+    monkeypatch.setattr(language_self_play, "make_reward", make)
+    monkeypatch.setattr(language_self_play, "_train", lambda *_: None)
+    stop = Stop()
+    language_self_play.run(reward(), SimpleNamespace(finished=Path("/nowhere"), writes=True), stop)
+    assert given == [stop.look]
 
 
 def test_probes_are_of_a_file_or_of_families_where_these_are_a_source(tmp_path):
