@@ -250,7 +250,8 @@ def draw(out: Path, found: Figures, file: Path) -> None:
                     if name in row:
                         sums[number + 1 if name == "probe_reward" else 5 * (number // 5) + 3].append(row[name])
             if sums:
-                axis.plot(list(sums), [statistics.fmean(values) for values in sums.values()], label=arm, linewidth=1.2)
+                places = sorted(sums)  # not every seed has a value everywhere
+                axis.plot(places, [statistics.fmean(sums[place]) for place in places], label=arm, linewidth=1.2)
         axis.set_title(title, fontsize=9)
         axis.tick_params(labelsize=8)
     axes[1][0].set_xlabel("iteration", fontsize=8)
