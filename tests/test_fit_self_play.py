@@ -160,3 +160,16 @@ def test_a_model_of_preferences_has_the_shape_that_its_name_says():
     assert all(phase["reward model"] > 4e9 for phase in held.values())
     adapted = counted(adapter=AdapterConfig(rank=4))[1]
     assert analytic.memory(adapted).phases["saving"]["reward model"] == held["playing"]["reward model"]
+
+
+def test_a_reference_of_its_own_is_held_beside_the_policy_and_plays_only_where_it_judges():
+    weights = sum(x.nbytes for x in jax.tree.leaves(initialize(counted()[1].model, 0)))
+    for method, plays in (("lsp", True), ("lsp_zero", False)):
+        _, workload = counted(method=method, reference="nowhere/earlier")
+        assert {one.name: one.plays for one in workload.others} == {
+            "reward model": False,  # it scores in a program of its own
+            "reference of its own": plays,
+        }
+        held = analytic.memory(workload).phases
+        assert all(phase["reference of its own"] >= weights for phase in held.values())
+        assert "reference of its own" not in analytic.memory(counted(method=method)[1]).phases["playing"]
