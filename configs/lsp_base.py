@@ -1,7 +1,7 @@
 """Makes a small model for Language Self-Play: it writes queries of five families, answers them, and rates answers.
 
 Paper: none; the model stands in for a chat model where there is no accelerator. Its Solver knows the right rule and
-  follows it with a probability that falls with the difficulty of a query; else it mostly copies. A model that answers as
+  follows it with a probability that falls with the difficulty of a query; else it mostly copies. One that answers as
   well as it can has groups of answers that are all right or all wrong, and reinforcement finds nothing to learn.
 Command: python -m dfc.launch --config=configs/lsp_base.py
 Hardware: a CPU core.

@@ -3,10 +3,10 @@
 Paper: Language Self-Play (arXiv 2509.07414), Algorithm 1, without self-reward.
 Command: python -m dfc.launch --config=configs/lsp_tiny.py
 Hardware: a CPU with two cores.
-Time: under a minute, most of it compiling.
+Time: a minute, most of it compiling.
 Score: none. The bundled model writes moves of games, no queries: none follows its template, which is why they are
   taken as they are here.
-Variant: --config.method=lsp --config.rollout.max_length=1024 --config.batch.row_length=1024 asks the model before
+Variant: --config.method=lsp --config.rollout.max_length=2048 --config.batch.row_length=2048 asks the model before
   training for marks, and ends after 64 answers, naming what it said.
 """
 
