@@ -74,6 +74,24 @@ def folder(tmp_path_factory):
     return path
 
 
+def test_ends_of_a_short_run_share_no_iteration_and_a_run_without_a_live_query_says_so(tmp_path):
+    (tmp_path / "config.json").write_text('{"recipe": "language_self_play", "name": "short"}', encoding="utf-8")
+    every = [metric_line(iteration) for iteration in (1, 2, 3)]
+
+    def shown():
+        (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in every), encoding="utf-8")
+        return Page(run_page.build(tmp_path).read_text(encoding="utf-8"))
+
+    page = shown()
+    assert page.tables[0][0] == ["Figure", "First 1", "Last 1", "All"]
+    assert {row[0].strip(): row[1:] for row in page.tables[0][1:]}["Reward R"] == ["0.010", "0.030", "0.020"]
+    assert "first 1" in "\n".join(self_play_page.lines(tmp_path))
+    assert "nothing was learned" not in page.text
+    for line in every:
+        line["metrics"]["live"] = 0.0
+    assert "No query was live in any iteration" in shown().text
+
+
 @pytest.fixture(scope="module")
 def page(folder):
     return Page(run_page.build(folder).read_text(encoding="utf-8"))

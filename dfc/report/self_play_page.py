@@ -70,21 +70,29 @@ def results(run: RunData) -> list[str | Table]:
         (mark.format(title) if name in alarmed else title, *map(write, ends), write(statistics.fmean(values)))
         for name, title, write, ends, values in _ends(run)
     )
-    many = min(_AROUND, len(run.metrics))
+    many = _around(run)
     header = ("Figure", f"First {many}", f"Last {many}", "All")
     said = (
         "Means over iterations. Live: answers differ in reward, so that there is something to learn. Repeated: given "
         "to another query too. KL to the policy at the start, and entropy: estimates per token. ⚠: an alarm was raised."
     )
-    return [Table("Figures", header, rows, (said,)), _phases(run)]
+    live = [line["metrics"]["live"] for line in run.metrics if "live" in line["metrics"]]
+    nothing = "No query was live in any iteration: all its answers earned the same, and nothing was learned."
+    notes = (said,) if any(live) or not live else (nothing, said)
+    return [Table("Figures", header, rows, notes), _phases(run)]
+
+
+def _around(run: RunData) -> int:
+    """Returns how many iterations are an end of the run; both ends share none, if there are two."""
+    return max(1, min(_AROUND, len(run.metrics) // 2))
 
 
 def _ends(run: RunData) -> list[tuple[str, str, Callable[[float], str], tuple[float, float], list[float]]]:
-    found = []
+    found, many = [], _around(run)
     for name, (title, write) in _FIGURES.items():
         values = [v for line in run.metrics if math.isfinite(v := line["metrics"].get(name, math.nan))]
         if values:
-            ends = (statistics.fmean(values[:_AROUND]), statistics.fmean(values[-_AROUND:]))
+            ends = (statistics.fmean(values[:many]), statistics.fmean(values[-many:]))
             found.append((name, title, write, ends, values))
     return found
 
@@ -190,5 +198,5 @@ def lines(folder: Path) -> list[str]:
     """Returns the figures of a run at both its ends for the console."""
     run = read(folder)
     rows = tuple((title, *map(write, ends)) for _, title, write, ends, _ in _ends(run))
-    many = min(_AROUND, len(run.metrics))
+    many = _around(run)
     return ["", *Table("", ("mean over iterations", f"first {many}", f"last {many}"), rows).lines()[1:]] if rows else []
