@@ -13,13 +13,10 @@ called again; a finished one is left alone. `--list` prints the runs and what ea
 
 import argparse
 import dataclasses
-import json
-import os
-import subprocess
-import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+from study_command import launch, seconds
 
 SHORT = "--config.conquer_iterations=40"
 
@@ -86,30 +83,13 @@ def folder(out: Path, run: Run, seed: int) -> Path:
     return out / f"{run.name}-{seed}"
 
 
-def seconds(path: Path) -> float:
-    """Returns what a run's iterations have taken so far."""
-    lines = path / "metrics.jsonl"
-    if not lines.exists():
-        return 0.0
-    rows = [json.loads(line) for line in lines.read_text().splitlines() if line.endswith("}")]
-    return float(sum(row["clock"]["seconds"] for row in rows))
-
-
 def carry_out(out: Path, run: Run, seed: int) -> str:
     """Runs or continues a run; returns a line about it."""
     path = folder(out, run, seed)
     if (path / "finished.json").exists():
         return f"{path.name}: finished before"
-    command = [sys.executable, "-m", "dfc.launch", f"--config=configs/{run.config}.py", f"--workdir={path}"]
-    command += [f"--config.seed={seed}", *run.changes]
-    begun = time.perf_counter()
-    with (out / f"{path.name}.log").open("a") as log:
-        # One thread each: small products gain nothing from more, and the runs share the cores.
-        threads = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "OMP_NUM_THREADS": "1"}
-        process = subprocess.run(command, stdout=log, stderr=log, env=os.environ | threads, check=False)  # noqa: S603 - our own command
-    code = process.returncode
-    state = "finished" if code == 0 else f"stopped with exit code {code}, see {path.name}.log"
-    return f"{path.name}: {state} after {(time.perf_counter() - begun) / 60:.1f} min"
+    state, _ = launch(path, run.config, (f"--config.seed={seed}", *run.changes))
+    return f"{path.name}: {state}"
 
 
 def main() -> None:

@@ -15,8 +15,9 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from dfc_study import ABLATIONS, ARMS, FUSIONS, LONG, SWEEPS, seconds
+from dfc_study import ABLATIONS, ARMS, FUSIONS, LONG, SWEEPS
 from dfc_study_runs import TITLES, curve, final_records, lines, runs_of
+from study_command import seconds
 
 from dfc.evaluation.statistics import Comparison, Interval, Record, pooled
 from dfc.games import registry

@@ -52,16 +52,29 @@ def carry_out(out: Path, run: Run, seed: int, player: str) -> tuple[str, bool]:
         return f"{title}: finished before", True
     if run.prepare is not None:
         run.prepare(out, seed)
-    command = [sys.executable, "-m", "dfc.launch", f"--config=configs/{run.config}.py", f"--workdir={path}"]
-    command += [f"--config.seed={seed}", *([f"--config.model.path={player}"] if run.model else []), *run.changes]
+    model = (f"--config.model.path={player}",) if run.model else ()
+    state, finished = launch(path, run.config, (f"--config.seed={seed}", *model, *run.changes))
+    return f"{title}: {state}", finished
+
+
+def launch(path: Path, config: str, changes: Sequence[str]) -> tuple[str, bool]:
+    """Runs or continues what a file of ``configs/`` says; returns how and when it ended, and whether it is finished.
+
+    Args:
+      path: the run's folder; what is printed goes to a log beside it, of its name.
+      config: the file's name.
+      changes: what is set in it.
+    """
+    command = [sys.executable, "-m", "dfc.launch", f"--config=configs/{config}.py", f"--workdir={path}", *changes]
     begun = time.perf_counter()
-    with (out / f"{run.name}.log").open("a") as log:
+    log_file = path.with_name(f"{path.name}.log")
+    with log_file.open("a") as log:
         # One thread each: small products gain nothing from more, and the runs share the cores.
         threads = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "OMP_NUM_THREADS": "1"}
         process = subprocess.run(command, stdout=log, stderr=log, env=os.environ | threads, check=False)  # noqa: S603 - our own command
     code = process.returncode
-    state = "finished" if code == 0 else f"stopped with exit code {code}, see {run.name}.log"
-    return f"{title}: {state} after {(time.perf_counter() - begun) / 60:.1f} min", code == 0
+    state = "finished" if code == 0 else f"stopped with exit code {code}, see {log_file.name}"
+    return f"{state} after {(time.perf_counter() - begun) / 60:.1f} min", code == 0
 
 
 def main(

@@ -94,7 +94,11 @@ def half_a_pair(text: str) -> bool:
     >>> half_a_pair("\ud83d"), half_a_pair("\U0001f600")
     (True, False)
     """
-    return any("\ud800" <= sign <= "\udfff" for sign in text)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def _sync_folder(folder: Path) -> None:

@@ -95,7 +95,8 @@ class SelfPlayBase(SmallModel, recipe="self_play_base"):
         family's wrong one.
       rules_first: share of the updates, from the first on, that show the Solver alone, always following the right
         rule: it has to be learned before it can be known and seldom used.
-      broken: share of queries that do not keep their template.
+      broken: share of queries that do not keep their template, of the Challenger's and the Solver's; the judge is shown
+        more of them (`dfc.tiny_player.self_play_roles`).
       challenger_prompt: what the Challenger is asked, with ``{template}`` and, if wanted, ``{task}``.
       judge_prompt: what the judge is asked, with ``{instruction}`` and ``{response}``.
       shares: of Challenger, Solver and judge among transcripts, in this order; their sum is 1.

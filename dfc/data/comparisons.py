@@ -121,7 +121,7 @@ class Comparisons:
 
     def _refuse_down(self, found: Sequence[Comparison]) -> None:
         # One pair alone may be one that the server always fails at, where it has judged others.
-        if (len(found) > 1 or (found and not self._verdicts)) and all(map(_silent, found)):
+        if (len(found) > 1 or (found and not self._verdicts)) and all(map(_without_reply, found)):
             said = next(reply for reply in found[0].replies if reply.startswith(NO_REPLY))
             raise PlayerError(
                 f"pairwise.judge={self._config.pairwise.judge!r}: no reply on any of the last {len(found)} pairs, on "
@@ -166,6 +166,6 @@ class Comparisons:
         }
 
 
-def _silent(found: Comparison) -> bool:
+def _without_reply(found: Comparison) -> bool:
     """Whether no reply came in either order, and one may come yet."""
     return found.unanswered and all(reply.startswith(NO_REPLY) for reply in found.replies)

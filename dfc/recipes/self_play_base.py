@@ -1,9 +1,9 @@
 """Makes a small model that Language Self-Play can start from; read from top to bottom.
 
     transcripts  of the Challenger, of a Solver of mixed skill, of a judge (`dfc.tiny_player.self_play_roles`)
-    rules first  for a share of the updates only the Solver's, who always follows the right rule then
     tokenizer    wordings are one piece, letters and digits stay apart
-    training     on the distribution of the Solver's two rules, and on what the others wrote
+    training     on the Solver alone, always right, for a share of the updates (`rules_first`); then on the distribution
+                 of its two rules, and on what the others wrote
     evaluation   greedy accuracy and share of live queries of every family, queries that keep their template, agreement
                  of the judge with the programs that it imitates
 
@@ -131,10 +131,10 @@ def _train(config: SelfPlayBase, skills: Mapping[str, float], folder: RunFolder,
 
     def batches(step: int) -> list[Any]:
         rng = np.random.Generator(np.random.Philox(derive_seed("roles of a step", config.seed, step)))
-        roles = [_ROLES[role] for role in rng.choice(len(_ROLES), size=count, p=config.shares)]
-        source = made
         if step < config.rules_first * config.steps:
             source, roles = early, [SOLVER] * count
+        else:
+            source, roles = made, [_ROLES[role] for role in rng.choice(len(_ROLES), size=count, p=config.shares)]
         return packer.pack([source.make(step * count + i, role) for i, role in enumerate(roles)], length, rows)
 
     update = make_update(model, optimizer, config.training.max_update)

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from dfc.config import SamplingConfig
 from dfc.errors import WeightsError, shown
+from dfc.files import half_a_pair
 from dfc.models.chat import ChatTokenizer
 
 MOST_CHOICES, MOST_STOPS = 8, 4
@@ -344,12 +345,10 @@ def _part(place: str, part: object) -> str:
 
 def _unicode(place: str, text: str) -> str:
     """Returns a text that can be written as UTF-8; JSON can spell halves of a surrogate pair."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
+    if half_a_pair(text):
         raise RequestError(
             400, f"{place}: expected text, got half of a surrogate pair", code="invalid_value", param=place
-        ) from None
+        )
     return text
 
 

@@ -37,7 +37,7 @@ class State:
       iteration: done so far. params: the trained tree, or with an adapter for each role theirs by the roles' names.
       optimizer: its state, or theirs.
       memory: of queries. watch: what alarms compare with.
-      judged: answers the judge was asked about in the whole run, and `marked`, those with a mark.
+      judged: answers the judge was asked about in the whole run, and `marked`, those whose mark it gave.
       ended: whether an alarm has ended the run (`watch.stop`).
       updated: whether there was an update; before the first one the weights are the reference's own.
     """
