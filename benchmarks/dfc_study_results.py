@@ -2,10 +2,11 @@
 
     python benchmarks/dfc_study_results.py RUNS [--figures=docs/results]
 
-Prints Markdown: final scores of every method, scores after every fuse and conquer, ablations, what the runs cost. Draws
-what the paper's Figures 1 to 4 show, where matplotlib is installed. Runs that are not finished are left out of the
-tables of final scores and named. Intervals treat games as independent; seeds are shown one by one beside them, since
-the spread between runs of one method is more than that between games.
+Prints Markdown: the paper's claims with their verdicts (`docs/results/verdicts.md`), final scores of every method,
+scores after every fuse and conquer, ablations, what the runs cost. Draws what the paper's Figures 1 to 4 show, where
+matplotlib is installed. Runs that are not finished are left out of the tables of final scores and named. But for those
+of claims, intervals treat games as independent; seeds are shown one by one beside them, since the spread between runs
+of one method is more than that between games.
 """
 
 import argparse
@@ -18,7 +19,9 @@ from pathlib import Path
 from dfc_study import ABLATIONS, ARMS, FUSIONS, LONG, SWEEPS
 from dfc_study_runs import TITLES, curve, final_records, lines, runs_of
 from study_command import seconds
+from study_tables import Row, claims_table, table
 
+from dfc.evaluation.claims import Claim, Clause
 from dfc.evaluation.statistics import Comparison, Interval, Record, pooled
 from dfc.games import registry
 
@@ -33,11 +36,6 @@ def two_seats(records: Mapping[str, Record]) -> Record:
 def shown(interval: Interval) -> str:
     """Returns an interval in words."""
     return f"{interval.estimate:.3f} ({interval.low:.3f} to {interval.high:.3f})"
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Returns a Markdown table."""
-    return "\n".join(f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *rows))
 
 
 def arms_table(out: Path, names: Sequence[str], opponent: str) -> str:
@@ -191,6 +189,109 @@ def ablations_table(out: Path) -> str:
     return table(["games", "change", f"last {LAST} iterations, or as said", "base", "changed", "changed higher"], rows)
 
 
+# ---- claims ----------------------------------------------------------------------------------------------------------
+
+By = Callable[[Path], Sequence[float]]
+_LEGAL = Clause(
+    "floor or ceiling",
+    "illegal tries kept their price in both arms, and replies of the base model are 91 to 100 % legal",
+)
+_NO_LENGTH = Clause("floor or ceiling", "the bundled model acts without thinking, its replies have no length to change")
+
+
+def score_above(other: str) -> By:
+    """Returns what reads by how much Divide-Fuse-Conquer's final score is above an arm's, by seed."""
+
+    def scores(out: Path, name: str) -> dict[int, float]:
+        source, policy = ("dfc", "initial") if name == "initial" else (name, "final")
+        found = runs_of(out, source).items()
+        return {seed: two_seats(final_records(path, policy, "initial")).score.estimate for seed, path in found}
+
+    return lambda out: differences(scores(out, "dfc"), scores(out, other))
+
+
+def measured_above(one: str, other: str, measure: Callable[[Path], float]) -> By:
+    """Returns what reads by how much a measure of one run is above that of another, by seed."""
+    return lambda out: differences(
+        *({seed: measure(path) for seed, path in runs_of(out, name).items()} for name in (one, other))
+    )
+
+
+def differences(one: Mapping[int, float], other: Mapping[int, float]) -> list[float]:
+    """Returns the differences of the seeds that both have."""
+    return [value - other[seed] for seed, value in one.items() if seed in other]
+
+
+def format_rate(path: Path) -> float:
+    """Returns the mean over games of the share of legal replies at the end."""
+    return mean_over_games(path, "format_rate")
+
+
+def _row(text: str, read: By | None, *clauses: Clause, unit: str = "", digits: int = 3) -> Row:
+    return Row(Claim(text, clauses=clauses), read, unit, digits)
+
+
+CLAIMS = (
+    _row("Divide-Fuse-Conquer beats the base model, final score", score_above("initial")),
+    _row("it beats Naive-MSRL (GRPO over all games with its sampling and acceptance)", score_above("naive_multi")),
+    _row("it beats Naive-SSRL (a policy for each game)", score_above("naive_single")),
+    _row("it beats SFT on wins", score_above("imitation")),
+    _row("conquering mends what fusing costs, and more", None),  # counts of the stages were pooled over seeds
+    _row(
+        "the format reward keeps the format (format rate with, less without)",
+        measured_above("six_games", "six_games-no_format_reward", format_rate),
+        _LEGAL,
+    ),
+    _row(
+        "half-negative training wins more (final win rate with, less all negatives)",
+        measured_above("six_games", "six_games-all_negatives", final_win_rate),
+    ),
+    _row(
+        "mixed priority learns TowerOfHanoi sooner (iterations to 90 %, without less with)",
+        measured_above("six_games-no_mixed_priority", "six_games", lambda p: reached(p, f"{HANOI}/win_rate", 0.9)),
+        unit="iterations",
+        digits=1,
+    ),
+    _row(
+        "epsilon-greedy makes ConnectFour stronger (final win rate with, less without)",
+        measured_above("connect_four", "connect_four-no_epsilon", final_win_rate),
+    ),
+    _row(
+        "fresh seeds make LiarsDice stronger (final win rate with, less the same seeds)",
+        measured_above("liars_dice", "liars_dice-same_seeds", final_win_rate),
+    ),
+    _row(
+        "the step penalty shortens won games (TowerOfHanoi, steps without, less with)",
+        measured_above("hanoi-no_step_penalty", "hanoi", steps_per_won_game),
+        unit="steps",
+        digits=2,
+    ),
+    _row("replies grow longer with the step penalty", None, _NO_LENGTH),
+    _row(
+        "the clip ratio decides much (appendix F; final win rate with 0.2, less with 0.05)",
+        measured_above("six_games", "six_games-clip_ratio=0.05", final_win_rate),
+    ),
+    _row(
+        "the KL coefficient decides much (appendix F; final win rate with 0.02, less with 0.1)",
+        measured_above("six_games", "six_games-kl_coefficient=0.1", final_win_rate),
+    ),
+)
+FORM = (
+    _row(
+        "the format reward raises the format rate where illegal tries are free",
+        measured_above("six_games-no_price", "six_games-no_price_no_format_reward", format_rate),
+    ),
+    _row(
+        "the price of illegal tries raises it, with the format reward",
+        measured_above("six_games", "six_games-no_price", format_rate),
+    ),
+    _row(
+        "the price of illegal tries raises it, without the format reward",
+        measured_above("six_games-no_format_reward", "six_games-no_price_no_format_reward", format_rate),
+    ),
+)
+
+
 def cost_table(out: Path) -> str:
     """Returns what the runs took, and into how many updates their games went: equal games are not equal updates."""
     rows = []
@@ -215,6 +316,8 @@ def main() -> None:
     parser.add_argument("runs", type=Path)
     parser.add_argument("--figures", type=Path, default=None, help="folder for the figures; none are drawn if absent")
     options = parser.parse_args()
+    print(f"\n### What holds\n\n{claims_table(CLAIMS, options.runs)}")
+    print(f"\n### Without any price on the form\n\n{claims_table(FORM, options.runs)}")
     arms = ("dfc", "naive_multi", "naive_single", "imitation", "initial")
     for opponent in ("initial", "random_legal"):
         print(f"\n### Two-player games against {opponent}\n\n{arms_table(options.runs, arms, opponent)}")

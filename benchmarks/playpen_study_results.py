@@ -3,10 +3,9 @@
     python benchmarks/playpen_study_results.py [--out=runs/playpen]
 
 Prints Markdown. A seed is a collection, its trainings and its games; figures are given by seed and as mean with
-Student's interval of 95 % over seeds. A claim is *held* if the interval of the difference lies on the claimed side of
-0, *not held* if it lies on the other side, else *undecided*; one seed decides nothing. Beside it stands the interval of
-instances drawn again within each game, which says how a seed would come out on other instances, and nothing of other
-seeds.
+Student's interval of 95 % over seeds. Verdicts follow the rule of `docs/results/verdicts.md`. Beside them stands the
+interval of instances drawn again within each game, which says how a seed would come out on other instances, and nothing
+of other seeds.
 """
 
 import argparse
@@ -15,15 +14,18 @@ import math
 import statistics
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from paprika_study_results import T_95, over_seeds, seeds, table, verdict
+from paprika_study_results import seeds
 from playpen_study import ARMS, KNOWN
+from study_tables import DIFFERENCE, VERDICT, Row, cells, table
 
 from dfc.configs.playpen_llama3_1_8b import TRAINED
+from dfc.evaluation.claims import Claim, Clause
 from dfc.evaluation.clemscore import clemscore, game_score
 from dfc.evaluation.dialogue_results import IN_DOMAIN, OUT_OF_DOMAIN, ending
+from dfc.evaluation.task_statistics import Estimate
 
 NAMES = {
     "base": "base",
@@ -46,25 +48,43 @@ PRINTED: Mapping[str, tuple[tuple[float, float, float], tuple[float, float, floa
 RESAMPLES = 2000
 
 
-class Claim(NamedTuple):
-    """A claim of the paper: one arm's clemscore is above another's (sign 1) or below it (-1) in a domain."""
+class Compared(NamedTuple):
+    """A claim of the paper about the clemscore of two arms in a domain.
 
-    text: str
+    Attributes:
+      row: what is claimed of their difference, in points.
+      arm: whose clemscore is compared,
+      other: and with whose.
+      domain: of the games.
+    """
+
+    row: Row
     arm: str
     other: str
     domain: str
-    sign: int
+
+
+# Half-widths foreseen from the initial model's spread over validation instances; there were no pilot seeds.
+FORESEEN = {IN_DOMAIN: 4.4, OUT_OF_DOMAIN: 3.5}
+UNPLAYED = Clause("floor or ceiling", "what moved is % played of two games, of quality 0 and 3")
+
+
+def _compared(
+    text: str, arm: str, other: str, domain: str, sign: Literal[1, -1], *clauses: Clause, earlier: str = ""
+) -> Compared:
+    claim = Claim(text, sign, foreseen=FORESEEN[domain], clauses=clauses)
+    return Compared(Row(claim, digits=2, earlier=earlier), arm, other, domain)
 
 
 CLAIMS = (
-    Claim("SFT lifts in domain", "sft", "base", IN_DOMAIN, 1),
-    Claim("SFT lowers out of domain", "sft", "base", OUT_OF_DOMAIN, -1),
-    Claim("GRPO raises in domain", "grpo", "base", IN_DOMAIN, 1),
-    Claim("GRPO raises out of domain", "grpo", "base", OUT_OF_DOMAIN, 1),
-    Claim("DPO on dialogues is below SFT in domain", "dpo_dialogue", "sft", IN_DOMAIN, -1),
-    Claim("DPO on turns is below SFT in domain", "dpo_turn", "sft", IN_DOMAIN, -1),
-    Claim("GRPO after SFT is below SFT in domain", "sft_grpo", "sft", IN_DOMAIN, -1),
-    Claim("GRPO after SFT is above SFT out of domain", "sft_grpo", "sft", OUT_OF_DOMAIN, 1),
+    _compared("SFT lifts in domain", "sft", "base", IN_DOMAIN, 1),
+    _compared("SFT lowers out of domain", "sft", "base", OUT_OF_DOMAIN, -1),
+    _compared("GRPO raises in domain", "grpo", "base", IN_DOMAIN, 1),
+    _compared("GRPO raises out of domain", "grpo", "base", OUT_OF_DOMAIN, 1, UNPLAYED, earlier="held"),
+    _compared("DPO on dialogues is below SFT in domain", "dpo_dialogue", "sft", IN_DOMAIN, -1),
+    _compared("DPO on turns is below SFT in domain", "dpo_turn", "sft", IN_DOMAIN, -1),
+    _compared("GRPO after SFT is below SFT in domain", "sft_grpo", "sft", IN_DOMAIN, -1),
+    _compared("GRPO after SFT is above SFT out of domain", "sft_grpo", "sft", OUT_OF_DOMAIN, 1),
 )
 
 
@@ -124,7 +144,7 @@ def qualities(path: Path) -> dict[tuple[str, str], dict[int, float | None]]:
     return found
 
 
-def drawn_again(path: Path, claim: Claim, games: list[str]) -> np.ndarray:
+def drawn_again(path: Path, claim: Compared, games: list[str]) -> np.ndarray:
     """Returns the claim's difference of clemscores with instances drawn again within each game, float64 [RESAMPLES].
 
     Both arms have the same instances in each draw.
@@ -143,33 +163,25 @@ def drawn_again(path: Path, claim: Claim, games: list[str]) -> np.ndarray:
     return found
 
 
+def by_seed(found: Mapping[str, Mapping[str, Any]], claim: Compared) -> list[float]:
+    """Returns the differences of the clemscores that a claim compares."""
+    return [
+        score(results, claim.arm, claim.domain, "clemscore") - score(results, claim.other, claim.domain, "clemscore")
+        for results in found.values()
+    ]
+
+
 def claims(out: Path, found: Mapping[str, Mapping[str, Any]]) -> str:
     """Returns the paper's claims with what was found."""
     rows = []
     for claim in CLAIMS:
-        values = [
-            score(results, claim.arm, claim.domain, "clemscore")
-            - score(results, claim.other, claim.domain, "clemscore")
-            for results in found.values()
-        ]
-        mean, low, high = over_seeds(values)
-        over = f"[{low:+.2f}, {high:+.2f}]" if len(values) > 1 else "none of one seed"
         first, results = next(iter(found.items()))
         games = list(arm_of(results, claim.arm)["games"])
         inside = [game for game in games if (game in TRAINED) == (claim.domain == IN_DOMAIN)]
         again = np.percentile(drawn_again(out / first / "evaluated" / "episodes.jsonl", claim, inside), (2.5, 97.5))
-        rows.append(
-            [
-                claim.text,
-                f"{mean:+.2f}",
-                ", ".join(f"{value:+.2f}" for value in values),
-                over,
-                f"[{again[0]:+.2f}, {again[1]:+.2f}]",
-                verdict(values, claim.sign),
-            ]
-        )
-    head = ["claim, clemscore", "difference", "by seed", "interval over seeds", f"instances, seed {first}", "verdict"]
-    return table(head, rows)
+        *said, word = cells(claim.row, by_seed(found, claim))
+        rows.append([*said, f"[{again[0]:+.2f}, {again[1]:+.2f}]", word])
+    return table(["claim", DIFFERENCE, f"instances, seed {first}", VERDICT], rows)
 
 
 def beside(found: Mapping[str, Mapping[str, Any]], alone: Mapping[str, Mapping[str, Any]]) -> str:
@@ -207,14 +219,10 @@ def kept(found: Mapping[str, Mapping[str, Any]]) -> str:
 def pilot(found: Mapping[str, Mapping[str, Any]]) -> str:
     """Returns the difference that three seeds decide, by the spread of the first two, claim by claim."""
     rows = []
-    pair = list(found.values())[:2]
+    pair = dict(list(found.items())[:2])
     for claim in CLAIMS if len(pair) == 2 else ():
-        values = [
-            score(results, claim.arm, claim.domain, "clemscore")
-            - score(results, claim.other, claim.domain, "clemscore")
-            for results in pair
-        ]
-        rows.append([claim.text, f"{T_95[3] * statistics.stdev(values) / math.sqrt(3):.2f}"])
+        half = Estimate(0.0, statistics.stdev(by_seed(pair, claim)) / math.sqrt(3), 3, 2).interval.high
+        rows.append([claim.row.claim.text, f"{half:.2f}"])
     return table(["claim", "decided by three seeds from a mean difference of"], rows)
 
 

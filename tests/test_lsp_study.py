@@ -21,13 +21,13 @@ def scripts(monkeypatch):
     """Both scripts of the study as modules."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     found = []
-    for name in ("study_command", "paprika_study", "paprika_study_results", "lsp_study", "lsp_study_results"):
+    for name in ("study_command", "study_tables", "lsp_study", "lsp_study_results"):
         specification = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
         module = importlib.util.module_from_spec(specification)
         monkeypatch.setitem(sys.modules, name, module)
         specification.loader.exec_module(module)
         found.append(module)
-    return found[3:]
+    return found[2:]
 
 
 def test_every_arm_is_a_valid_configuration_with_as_many_answers(scripts):
@@ -73,14 +73,23 @@ def test_claims_are_read_off_accuracies_and_the_end_of_runs(scripts, tmp_path):
             live = 0.02 if arm.name == "lsp_zero" else 0.5 + 0.01 * number
             rows = [{"metrics": {"live": 0.6}}] * 30 + [{"metrics": {"live": live, "difficulty": 4.0}}] * 10
             (place / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    lines = results.claims(tmp_path, found).splitlines()
+    lines = results.claims_table(results.CLAIMS, results.Measured(tmp_path, found)).splitlines()
     said = {line.split(" | ")[0].removeprefix("| "): line.rpartition(" | ")[2].removesuffix(" |") for line in lines[2:]}
-    assert said["self-play (lsp) beats the base"] == "held"
+    marks = "undecided (chosen on result seeds: the mark of answers that leave the judge no room"
+    assert said["data-backed RL beats the base"] == "held"
+    assert said["self-play (lsp) beats the base"] == f"{marks}); earlier: held"
     assert said["self-play without self-reward (lsp_zero) beats the base"] == "not held"
     assert said["it degenerates: less than 10 % of queries live at the end"] == "held"
-    assert said["self-reward prevents it: more live queries than without"] == "held"
-    assert said["training the Challenger adds: lsp above untrained_challenger"] == "undecided"
-    assert said["w = 1 makes easier queries than w = 1/7"] == "undecided"
+    assert said["`worst` prevents it: the same"] == "held"
+    assert said["self-reward prevents it: more live queries than without"] == f"{marks}); earlier: held"
+    foreseen = "smaller than the half-width foreseen"
+    assert said["the same with `worst`: lsp_zero_worst above untrained_challenger"] == f"undecided ({foreseen}, 3.9)"
+    assert said["training the Challenger adds: lsp above untrained_challenger"] == f"{marks}; {foreseen}, 7.7)"
+    assert said["w = 1 makes easier queries than w = 1/7"] == f"{marks})"
+    first = {row.claim.text: row.claim for row in results.FIRST_CLAIMS}
+    assert len(first) == 15
+    assert {claim.foreseen for claim in first.values()} == {6.3, 9.0, None}
+    assert all(claim.clauses == () for claim in first.values())
     assert "+8.0 [+8.0, +8.0]" in next(line for line in lines if "less than 10 %" in line)
     assert "| lsp_zero | 60 | 60 |" in results.courses(tmp_path, found, "live", 100, 0)
 
@@ -95,7 +104,8 @@ def test_a_figure_that_no_iteration_has_decides_nothing(scripts, tmp_path):
     found = {"20": {arm: figures(0.5) for arm in ("base", "lsp", "lsp_w1")}}
     place.with_name("lsp_w1").mkdir()
     place.with_name("lsp_w1").joinpath("metrics.jsonl").write_text(json.dumps({"metrics": {"difficulty": 4.0}}) + "\n")
-    assert "makes easier queries" not in results.claims(tmp_path, found)
+    table = results.claims_table(results.CLAIMS, results.Measured(tmp_path, found))
+    assert "makes easier queries" not in table
 
 
 def test_accuracies_of_another_model_are_refused(scripts, tmp_path):

@@ -1,4 +1,4 @@
-"""The study's arithmetic: what counts as held, and which runs read what."""
+"""Paprika's study: which runs read what, and how its claims are read off them."""
 
 import dataclasses
 import importlib.util
@@ -23,41 +23,13 @@ def scripts(monkeypatch):
     """The two scripts of the study as modules."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     found = []
-    for name in ("paprika_study", "paprika_study_results"):
+    for name in ("study_tables", "paprika_study", "paprika_study_results"):
         specification = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
         module = importlib.util.module_from_spec(specification)
         monkeypatch.setitem(sys.modules, name, module)
         specification.loader.exec_module(module)
         found.append(module)
-    return found
-
-
-@pytest.mark.parametrize(
-    ("values", "sign", "expected"),
-    [
-        ([0.05, 0.06, 0.055], 1, "held"),
-        ([0.05, 0.06, 0.055], -1, "not held"),
-        ([0.05, 0.06, 0.4], 1, "undecided"),  # the interval of three such values holds 0
-        ([0.05, -0.01, 0.02], 1, "undecided"),
-        (
-            [-0.05, -0.01, -0.4],
-            1,
-            "undecided",
-        ),  # that every seed says the opposite happens once in eight times by chance
-        ([-0.05, 0.0, -0.01], 0, "undecided"),  # as for something that does not help: it may by 4 points
-        ([-0.01, 0.0, -0.01], 0, "held"),
-        ([0.05, 0.06, 0.055], 0, "not held"),
-        ([0.5], 1, "undecided"),
-    ],
-)
-def test_a_claim_is_held_by_its_interval_only(scripts, values, sign, expected):
-    assert scripts[1].verdict(values, sign) == expected
-
-
-def test_three_seeds_have_the_interval_of_student(scripts):
-    mean, low, high = scripts[1].over_seeds([1.0, 2.0, 3.0])
-    assert mean == 2.0
-    assert high - mean == mean - low == pytest.approx(4.303 * 1.0 / 3**0.5)
+    return found[1:]
 
 
 def test_every_policy_that_is_evaluated_is_trained_before(scripts):
@@ -114,6 +86,28 @@ def test_results_become_tables(scripts, tmp_path):
         (place / "results.json").write_text(json.dumps(found))
     results = scripts[1]
     found = results.seeds(tmp_path, "evaluated")
-    page = results.claims(tmp_path, found) + results.passes(found) + results.left_out(found) + results.single(found)
+    assert len(results.CLAIMS) == 13
+    claims = results.claims_table(results.CLAIMS, tmp_path).splitlines()[2:]
+    assert len(claims) == 7  # without those of runs that were not made
+    page = "\n".join(claims) + results.passes(found) + results.left_out(found) + results.single(found)
     assert "RPO beats SFT alone" in page
     assert "murder_mystery" in page
+
+
+def test_a_claim_of_success_is_in_points_and_its_margin_too(scripts, monkeypatch):
+    results = scripts[1]
+    gains = {"20": 0.005, "21": 0.010, "22": 0.015}
+    policies = {"base": 0.0, "chat": 1.0}
+    found = {
+        seed: {
+            "arms": [
+                {"policy": name, "temperature": 0.7, "mean_over_groups": {"success": [0.3 + share * gain, 0, 1]}}
+                for name, share in policies.items()
+            ]
+        }
+        for seed, gain in gains.items()
+    }
+    monkeypatch.setattr(results, "seeds", lambda *_: found)
+    (row,) = [row for row in results.CLAIMS if row.claim.text == "SFT on ordinary chat does not help"]
+    assert row.read(Path("out")) == pytest.approx([0.5, 1.0, 1.5])
+    assert (row.claim.sign, row.claim.margin) == (-1, -2.0)
