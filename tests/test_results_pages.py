@@ -169,6 +169,24 @@ def test_the_readmes_other_intervals_are_students_of_the_figures_by_seed(place, 
     assert (mean, low, high) == pytest.approx((sum(differences) / len(after), *expected), rel=0.005, abs=0.002)
 
 
+@pytest.mark.parametrize(
+    ("place", "row"),
+    [
+        (9, "Nim | its initial self"),
+        (10, "Nim | random legal play"),
+        (11, "TicTacToe | its initial self"),
+    ],
+)
+def test_the_readmes_intervals_over_games_are_newcombes(place, row):
+    line = next(line for line in text("smollm2").splitlines() if line.startswith(f"| {row} |"))
+    before, b_low, b_high, after, a_low, a_high = (float(number) for number in re.findall(r"\d\.\d{3}", line)[:6])
+    d = after - before
+    expected = (d, d - math.hypot(after - a_low, b_high - before), d + math.hypot(a_high - after, before - b_low))
+    difference = results_of_the_readme()[place][2]
+    assert [float(number) for number in re.findall(r"[+-][\d.]+", difference)] == pytest.approx(expected, abs=0.0051)
+    assert "undecided" in difference
+
+
 def test_the_readme_says_how_far_playpens_arms_are_from_the_base():
     lines = text("playpen").partition("### Table 1's shape")[2].splitlines()[4:10]
     scores = [[float(line.strip("|").split("|")[column].split()[0]) for column in (3, 7)] for line in lines]
