@@ -18,7 +18,7 @@ from pathlib import Path
 
 from study_command import launch, seconds
 
-SHORT = "--config.conquer_iterations=40"
+SHORT = "--config.iterations=40"
 
 
 def only(*games: str) -> str:
@@ -56,7 +56,7 @@ ABLATIONS = (
     Run("six_games-no_mixed_priority", "study_naive_multi", (SHORT, "--config.mixed_priority.enabled=false")),
     Run("six_games-all_negatives", "study_naive_multi", (SHORT, "--config.half_negative=false")),
     Run("connect_four", "study_naive_multi", (SHORT, CONNECT_FOUR)),
-    Run("connect_four-no_epsilon", "study_naive_multi", (SHORT, CONNECT_FOUR, "--config.epsilon=0.0")),
+    Run("connect_four-no_epsilon", "study_naive_multi", (SHORT, CONNECT_FOUR, "--config.random_action_rate=0.0")),
     Run("liars_dice", "study_naive_multi", (SHORT, LIARS_DICE)),
     Run("liars_dice-same_seeds", "study_naive_multi", (SHORT, LIARS_DICE, "--config.randomize_seeds=false")),
     Run("hanoi", "study_naive_multi", (SHORT, HANOI)),
@@ -67,7 +67,7 @@ SWEEPS = tuple(
     for name, values in (("clip_ratio", (0.05, 0.5)), ("kl_coefficient", (0.0, 0.1)))
     for value in values
 )
-LONG = Run("long", "study_naive_multi", ("--config.conquer_iterations=700",))
+LONG = Run("long", "study_naive_multi", ("--config.iterations=700",))
 
 
 def plan(seeds: list[int]) -> list[tuple[Run, int]]:

@@ -88,6 +88,8 @@ def get_config() -> DivideFuseConquer:
         seeds_per_game=50,
         trajectories_per_seed=8,
         opponent="itself",
+        half_negative=True,
+        random_action_rate=0.05,  # the paper states no number
         grouping=GroupingConfig(trials=100, winnable_above=0.0),
         mixed_priority=MixedPriorityConfig(a=0.2, b=0.8, floor=0.1),
         acceptance=AcceptanceConfig(rule="previous", games=20, tolerance=0.0),

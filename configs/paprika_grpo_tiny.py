@@ -1,7 +1,7 @@
 """Reinforcement learning directly on Paprika's task groups, in miniature; the paper leaves it to future work.
 
-Paper: Paprika (arXiv 2502.17543), section 6, for the idea; GRPO as in Divide-Fuse-Conquer (arXiv 2505.16401) without
-dividing and fusing, on training tasks only.
+Paper: Paprika (arXiv 2502.17543), section 6, for the idea; GRPO on training tasks only, with two techniques of
+Divide-Fuse-Conquer (arXiv 2505.16401): mixed priority sampling and half-negative. Every update is kept.
 Command: python -m dfc.launch --config=configs/paprika_grpo_tiny.py
   after python -m dfc.launch --config=configs/paprika_player.py, which makes the model. Then, on test tasks:
   python -m dfc.launch --config=configs/paprika_evaluate_tiny.py
@@ -18,6 +18,7 @@ from dfc.config import (
     Grpo,
     GrpoConfig,
     MatchesConfig,
+    MixedPriorityConfig,
     OptimizerConfig,
     RewardConfig,
 )
@@ -41,7 +42,9 @@ def get_config() -> Grpo:
         seeds_per_game=4,
         trajectories_per_seed=8,
         opponent="initial",
-        epsilon=0.0,
+        half_negative=True,
+        random_action_rate=0.0,
+        mixed_priority=MixedPriorityConfig(),
         acceptance=AcceptanceConfig(rule="always", tolerance=0.0),
         grpo=GrpoConfig(clip_ratio=0.2, kl_coefficient=0.01, updates_per_iteration=1),
         reward=RewardConfig(hasty_action_penalty=False, invalid=-1.0),

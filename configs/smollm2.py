@@ -1,6 +1,7 @@
-"""A real chat model learns on a CPU: SmolLM2-135M-Instruct at three games against its initial self, by plain GRPO.
+"""A real chat model learns on a CPU: SmolLM2-135M-Instruct at three games against its initial self.
 
-Paper: none; GRPO (arXiv 2402.03300) on the games of Divide-Fuse-Conquer (arXiv 2505.16401).
+Paper: none; GRPO (arXiv 2402.03300) on games of Divide-Fuse-Conquer (arXiv 2505.16401), with two techniques of that
+  method: mixed priority sampling and half-negative. Every update is kept, every action is the policy's own.
 Command: python -m dfc.launch --config=configs/smollm2.py
   after python -m dfc.models.fetch smollm2-135m, which writes the model to the folder smollm2-135m.
 Hardware: a CPU with two cores and 8 GB of free memory.
@@ -18,6 +19,7 @@ from dfc.config import (
     Grpo,
     GrpoConfig,
     MatchesConfig,
+    MixedPriorityConfig,
     ModelConfig,
     OptimizerConfig,
     RewardConfig,
@@ -48,7 +50,9 @@ def get_config() -> Grpo:
         seeds_per_game=2,
         trajectories_per_seed=8,
         opponent="initial",
-        epsilon=0.0,
+        half_negative=True,
+        random_action_rate=0.0,
+        mixed_priority=MixedPriorityConfig(),
         acceptance=AcceptanceConfig(rule="always", tolerance=0.0),
         grpo=GrpoConfig(clip_ratio=0.2, kl_coefficient=0.0, updates_per_iteration=2),
         reward=RewardConfig(illegal_try=0.0),

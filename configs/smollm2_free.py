@@ -1,6 +1,6 @@
 """SmolLM2-135M-Instruct learns with replies of its own wording, after the warm start of smollm2_warm_start.py.
 
-Paper: none; GRPO (arXiv 2402.03300) on the games of Divide-Fuse-Conquer (arXiv 2505.16401).
+Paper: none; GRPO (arXiv 2402.03300) with mixed priority sampling and half-negative, as in smollm2.py.
 Command: python -m dfc.launch --config=configs/smollm2_free.py
   after python -m dfc.launch --config=configs/smollm2_warm_start.py, which makes the policy it starts from.
 Hardware: a CPU with two cores and 8 GB of free memory.

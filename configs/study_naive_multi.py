@@ -1,6 +1,7 @@
 """The study's baseline with one run over all games, with as many games to learn from as study_dfc.py.
 
-Paper: Divide-Fuse-Conquer (arXiv 2505.16401), section 4.3, Figure 2; its Naive-MSRL.
+Paper: Divide-Fuse-Conquer (arXiv 2505.16401), section 4.3, Figure 2; its Naive-MSRL, with the sampling, the random
+  actions and the acceptance of study_dfc.py, so that the stages alone differ.
 Command: python -m dfc.launch --config=configs/study_naive_multi.py --config.seed=10
 Hardware: a CPU core and 2 GB of free memory.
 Time: 8 to 10 minutes beside two other runs on four cores.

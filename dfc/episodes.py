@@ -21,7 +21,7 @@ class PlayedReply:
       seat: whose.
       text: what was said.
       speaker: ``policy``, ``opponent``, ``simulator`` (who answers for the game's world), or ``replaced``: the policy's
-        turn, but a random legal action was played instead of asking it (the epsilon-greedy disturbance).
+        turn, but a random legal action was played instead of asking it (`random_action_rate`).
       well_formed: whether it has the form that the prompt asks for; the game counts every other one as malformed.
       aside: whether it answers what was asked aside (`dfc.games.game.Game.aside`): no token of it is in the sample.
     """

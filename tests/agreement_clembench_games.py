@@ -255,7 +255,7 @@ def test_a_policy_trains_on_games_of_the_folder(tmp_path):
         def get_config():
             return Grpo(
                 name="hunt", games={"clembench:number_hunt": {"max_turns": 4}},
-                model=ModelConfig(path="tiny_player", dtype="float32"), opponent="itself", epsilon=0.0,
+                model=ModelConfig(path="tiny_player", dtype="float32"), opponent="itself", random_action_rate=0.0,
                 rollout=RolloutConfig(slots=4, max_length=512, max_reply_length=8),
                 batch=BatchConfig(row_length=512, micro_batch_rows=4),
                 training=TrainingConfig(scan_layers=False, remat="none"),

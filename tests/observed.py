@@ -258,7 +258,7 @@ _RL = {
     "rollout": _ROLLOUT,
     "seeds_per_game": 3,
     "trajectories_per_seed": 3,
-    "epsilon": 0.2,
+    "random_action_rate": 0.2,
     "opponent": "itself",
     "acceptance": AcceptanceConfig(games=2, tolerance=0.0),
     "grpo": GrpoConfig(updates_per_iteration=1),

@@ -13,7 +13,7 @@ CONFIG = DivideFuseConquer(
     games=GAMES,
     seeds_per_game=6,
     trajectories_per_seed=4,
-    epsilon=0.25,
+    random_action_rate=0.25,
     opponent="itself",
     acceptance=AcceptanceConfig(tolerance=0.0),
     grpo=GrpoConfig(updates_per_iteration=1),

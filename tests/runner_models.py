@@ -114,7 +114,7 @@ class Model:
         return runner
 
 
-def specs(count, games=tuple(GAMES), epsilon=0.0, seed=0):
+def specs(count, games=tuple(GAMES), random_action_rate=0.0, seed=0):
     """Games in turn; the seat changes after each round of games, as does nothing else."""
     return [
         EpisodeSpec(
@@ -124,19 +124,19 @@ def specs(count, games=tuple(GAMES), epsilon=0.0, seed=0):
             seat=(n // len(games)) % registry.make(games[n % len(games)]).seats,
             group=n // 2,
             seed=5000 + 1000 * seed + n,
-            epsilon=epsilon,
+            random_action_rate=random_action_rate,
         )
         for n in range(count)
     ]
 
 
 @functools.cache
-def played(tokenizer, opponent, *, stop=("]",), end=0.0, count=36, epsilon=0.2):
+def played(tokenizer, opponent, *, stop=("]",), end=0.0, count=36, random_action_rate=0.2):
     """A set of games that several tests look at."""
     rollout = dataclasses.replace(ROLLOUT, stop=stop)
     other = RandomLegal() if opponent == "scripted" else opponent
     runner = Model(tokenizer, end=end).runner(other, rollout=rollout)
-    return runner.play(specs(count, epsilon=epsilon))
+    return runner.play(specs(count, random_action_rate=random_action_rate))
 
 
 def turns(episode):

@@ -112,7 +112,12 @@ def test_all_problems_are_listed_together_with_key_value_allowed_and_nearest():
         (["--config.rollout.max_replies=120"], "there is no 'max_replies' in rollout; did you mean"),
         (["--config.reward.overrun=0.5"], "overrun=0.5: must be at least -1e+06 and at most 0"),
         (["--config.rollout.sampling.top_p=0"], "--config.rollout.sampling.top_p: there is no 'sampling' in rollout"),
-        (["--config.epsilon=1.2"], "epsilon=1.2: must be at least 0 and at most 1"),
+        (
+            ["--config.epsilon=0.2"],
+            "there is no 'epsilon' in the configuration of divide_fuse_conquer; it is called 'random_action_rate' now; "
+            "the range of the likelihood ratio (TRL's epsilon) is 'grpo.clip_ratio'",
+        ),
+        (["--config.random_action_rate=1.2"], "random_action_rate=1.2: must be at least 0 and at most 1"),
         (["--config.temperature=0"], "temperature=0.0: must be above 0"),
         (["--config.rollout.stop=('',)"], "must hold no empty text"),
         (["--config.mesh.data=0"], "mesh.data=0: must be at least 1, or -1"),
@@ -178,6 +183,10 @@ def test_values_of_other_recipes_are_checked_too(file, words, text):
     [
         ("return DivideFuseConquer(seeed=1)", "line 4 raised TypeError: "),
         ("return DivideFuseConquer(seeed=1)", "; did you mean 'seed'?"),
+        (
+            "return Grpo(epsilon=0.1)",
+            "; it is called 'random_action_rate' now; the range of the likelihood ratio (TRL's",
+        ),
         ("return 1 / 0", "line 4 raised ZeroDivisionError: division by zero"),
         ("return ]", "line 4 is no Python: "),
         (
@@ -187,6 +196,10 @@ def test_values_of_other_recipes_are_checked_too(file, words, text):
         ("return DivideFuseConquer(games={'Nim-v0': {}}, seed='1')", "seed='1' (str): must be a whole number"),
         ("return DivideFuseConquer(games={'Nim-v0': {}}, seed=True)", "seed=True (bool): must be a whole number"),
         ("return DivideFuseConquer(games={'Nim-v0': {}}, rollout=3)", "rollout=3: must be a section (RolloutConfig)"),
+        (
+            "return Grpo(games={'Nim-v0': {}}, evaluation=EvaluationConfig(games=8, stage_games=4))",
+            "must be a section (MatchesConfig); write evaluation=MatchesConfig(games=8)",
+        ),
         ("return DivideFuseConquer(games=['Nim-v0'])", "games=['Nim-v0']: must be a mapping"),
         ("return DivideFuseConquer(games={'Nim-v0': 3})", "games.Nim-v0=3: must be a mapping of options"),
         ("return Run()", "get_config() must return one of dfc.config ("),

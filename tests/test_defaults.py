@@ -1,9 +1,25 @@
 """Defaults fit the default model: a name and games alone are a run of a few minutes on two CPU cores."""
 
-import pytest
+from pathlib import Path
 
+import pytest
+from rl_episodes import groups_of
+
+import dfc
 from dfc import validation
-from dfc.config import Collect, DivideFuseConquer, Evaluate, EvaluateTasks, Grpo, Paprika, TaskCurriculum
+from dfc.config import (
+    AcceptanceConfig,
+    Collect,
+    DivideFuseConquer,
+    Evaluate,
+    EvaluateTasks,
+    Grpo,
+    GrpoConfig,
+    MixedPriorityConfig,
+    Paprika,
+    RlRun,
+    TaskCurriculum,
+)
 from dfc.launch import command_line
 from dfc.recipes.divide_fuse_conquer import Group, games_between, plan, turns
 from dfc.training import rl
@@ -28,6 +44,69 @@ MOST = 10_000  # games; two cores play 100 a second, whole iterations included
 )
 def test_a_name_and_games_are_a_valid_configuration(config):
     assert validation.problems(config) == []
+
+
+def techniques(config):
+    """The settings of Divide-Fuse-Conquer's techniques around the update."""
+    kept, priority = config.acceptance.rule, config.mixed_priority.enabled
+    return config.random_action_rate, config.half_negative, priority, kept
+
+
+def test_grpo_by_default_is_grpo_and_nothing_of_divide_fuse_conquer():
+    assert techniques(Grpo(games=GAMES)) == (0.0, False, False, "always")
+    assert techniques(DivideFuseConquer(games=GAMES)) == (0.05, True, True, "previous")
+
+
+def test_a_method_of_ones_own_inherits_grpo_alone():
+    class Mine(RlRun):
+        pass
+
+    class Other(Grpo):
+        pass
+
+    assert techniques(Mine(games=GAMES)) == techniques(Other(games=GAMES)) == (0.0, False, False, "always")
+
+
+def test_a_section_of_a_technique_that_is_written_out_turns_it_on():
+    config = Grpo(games=GAMES, mixed_priority=MixedPriorityConfig(a=0.5), acceptance=AcceptanceConfig(games=8))
+    assert techniques(config) == (0.0, False, True, "previous")
+
+
+def test_plain_grpo_trains_on_every_action_and_episode_of_as_many_seeds_a_game():
+    config = Grpo(games=GAMES, seeds_per_game=4, trajectories_per_seed=4, grpo=GrpoConfig(updates_per_iteration=1))
+    seeds, specs = rl.planned(list(GAMES), {"TicTacToe-v0": 1.0, "GuessTheNumber-v0": 0.0}, config, "all games", 0)
+    assert seeds == dict.fromkeys(GAMES, 4)
+    assert not any(spec.random_action_rate for spec in specs)
+    played, values = groups_of([1.0, -1.0, -1.0, -1.0], [1.0, 1.0, -1.0, -1.0])
+    (trained,) = rl.sequences(played, values, config, 0)
+    assert len(trained) == len(played)
+    assert rl.games_played(config, 2)[1] == 0
+    assert rl.accepted(0.0, 0.9, 1.0, config)
+
+
+# Of every shipped run that learns from games: random actions, half-negative, mixed priority, which updates are kept.
+SHIPPED = {
+    "quickstart": (0.02, True, True, "previous"),
+    "smoke": (0.05, True, True, "previous"),
+    "lora_one_gpu": (0.05, True, True, "previous"),
+    "dfc_textarena_qwen2_5_32b": (0.05, True, True, "previous"),
+    "study_dfc": (0.02, True, True, "previous"),
+    "study_imitation": (0.02, True, True, "previous"),
+    "study_naive_multi": (0.02, True, True, "previous"),
+    "study_naive_single": (0.02, True, True, "previous"),
+    "smollm2": (0.0, True, True, "always"),
+    "smollm2_free": (0.0, True, True, "always"),
+    "paprika_grpo_tiny": (0.0, True, True, "always"),
+}
+
+
+def test_shipped_runs_have_the_techniques_that_their_results_were_measured_with():
+    found = {name: command_line.load(f"configs/{name}.py") for name in shipped_names()}
+    assert {name: techniques(run) for name, run in found.items() if isinstance(run, RlRun)} == SHIPPED
+
+
+def shipped_names():
+    return [path.stem for path in Path(dfc.__file__).parent.joinpath("configs").glob("*.py")]
 
 
 def test_training_on_two_games_plays_few_enough_of_them():

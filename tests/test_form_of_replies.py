@@ -156,12 +156,12 @@ def tokenizer():
     return ChatTokenizer.load(resolve("tiny_player"))
 
 
-def played(tokenizer, said, *, opponent=None, prompt="think", game="TicTacToe-v0", epsilon=0.0, **options):
+def played(tokenizer, said, *, opponent=None, prompt="think", game="TicTacToe-v0", random_action_rate=0.0, **options):
     """The game in which the engine says `said`, one after another, for every seat that it plays."""
     rollout = RolloutConfig(prompt=prompt, max_length=4096)
     opponent = "policy" if opponent is None else opponent
     context = MatchContext(rollout, tokenizer, Told(), "policy", opponent, "other", {}, 1.0, 1)
-    match = Match.create(context, 0, EpisodeSpec(game, options, 0, 0, 0, 0, epsilon=epsilon))
+    match = Match.create(context, 0, EpisodeSpec(game, options, 0, 0, 0, 0, random_action_rate=random_action_rate))
     waits = match.start()
     for text in said:
         while waits == "remote":
@@ -202,7 +202,7 @@ def test_without_the_prompt_no_form_is_asked_for(tokenizer):
 
 
 def test_scripted_players_and_replaced_actions_are_held_to_no_form(tokenizer):
-    episode = played(tokenizer, [], opponent=RandomLegal(), epsilon=1.0)
+    episode = played(tokenizer, [], opponent=RandomLegal(), random_action_rate=1.0)
     assert {r.speaker for r in episode.replies} == {"replaced", "opponent"}
     assert all(r.well_formed for r in episode.replies)
     assert episode.forfeited_by is None

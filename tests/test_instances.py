@@ -117,9 +117,9 @@ def test_trials_of_a_task_follow_each_other():
 def test_without_a_size_an_iteration_has_seeds_per_game_of_every_game_on_average():
     config = dataclasses.replace(PAPER, instances_per_iteration=0, seeds_per_game=2)
     assert len(of_iteration(TRAINING, config, "s", 0)[1]) == 2 * 7 * 8
-    assert rl.games_played(config, 10 * 7) == (10 * 2 * 7 * 8, 10 * 7 * 20)
-    always = dataclasses.replace(PAPER, acceptance=AcceptanceConfig(rule="always"))
-    assert rl.games_played(always, 215 * 7) == (215 * 16 * 8, 0)
+    judged = dataclasses.replace(config, acceptance=AcceptanceConfig(rule="previous"))
+    assert rl.games_played(judged, 10 * 7) == (10 * 2 * 7 * 8, 10 * 7 * 20)
+    assert rl.games_played(PAPER, 215 * 7) == (215 * 16 * 8, 0)
 
 
 def test_random_deals_stay_what_they_were():

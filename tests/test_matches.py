@@ -34,7 +34,7 @@ def test_seats_alternate_and_single_player_games_keep_theirs():
     for spec in specs:
         seats[spec.game].append(spec.seat)
         assert spec.options == GAMES[spec.game]
-        assert spec.epsilon == 0
+        assert spec.random_action_rate == 0
     assert dict(seats) == {
         "TicTacToe-v0": [0, 1, 0, 1, 0],
         "GuessTheNumber-v0": [0, 0, 0, 0, 0],

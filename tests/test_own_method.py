@@ -61,6 +61,13 @@ def test_the_method_of_the_page_trains_by_its_own_class_and_resumes():
 
 
 @pytest.mark.usefixtures("folder")
+def test_the_method_of_the_page_has_nothing_of_divide_fuse_conquer():
+    config = dfc.load_config("raft.py")
+    assert (config.random_action_rate, config.half_negative) == (0.0, False)
+    assert (config.acceptance.rule, config.mixed_priority.enabled) == ("always", False)
+
+
+@pytest.mark.usefixtures("folder")
 def test_only_the_best_of_a_group_are_imitated():
     best_games = functions.named("raft.py:best_games")
     config = dfc.load_config("raft.py", {"kept": 0.5, "grpo.updates_per_iteration": 1})

@@ -7,8 +7,10 @@ import pytest
 
 from dfc import validation
 from dfc.config import (
+    AcceptanceConfig,
     AdapterConfig,
     EndpointConfig,
+    MixedPriorityConfig,
     ModelConfig,
     OptimizerConfig,
     Playpen,
@@ -127,12 +129,9 @@ def test_every_training_has_an_adapter_an_optimizer_and_checks_of_its_own():
 def test_grpo_goes_through_the_instances_in_epochs_and_answers_for_the_teacher():
     grpo = by_name(RUN)["grpo"]
     assert (grpo.deals, grpo.teacher_errors, grpo.teacher_replays) == ("epochs", "replace", 1)
-    assert (grpo.epsilon, grpo.half_negative, grpo.acceptance.rule, grpo.mixed_priority.enabled) == (
-        0,
-        False,
-        "always",
-        False,
-    )
+    assert (grpo.random_action_rate, grpo.half_negative) == (0, False)
+    assert grpo.acceptance == AcceptanceConfig(rule="always", tolerance=0.0)
+    assert grpo.mixed_priority == MixedPriorityConfig(enabled=False)
     assert grpo.reward.function == "dfc.training.playpen_rewards:table_5"
 
 

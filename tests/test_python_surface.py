@@ -79,10 +79,10 @@ def test_a_run_from_python_trains_on_a_game_and_a_reward_of_ones_own(tmp_path, r
 
 
 def test_what_cannot_be_run_is_told_before_anything_is_made(tmp_path):
-    wrong = config(iterations=-1, reward=RewardConfig(function="nowhere.py:f"), epsilon=2.0)
+    wrong = config(iterations=-1, reward=RewardConfig(function="nowhere.py:f"), random_action_rate=2.0)
     with pytest.raises(ConfigError) as caught:
         dfc.run(wrong, workdir=tmp_path / "run")
-    keys = ("iterations=-1", "reward.function='nowhere.py:f'", "epsilon=2.0")
+    keys = ("iterations=-1", "reward.function='nowhere.py:f'", "random_action_rate=2.0")
     assert all(any(problem.startswith(key) for problem in caught.value.problems) for key in keys)
     assert not (tmp_path / "run").exists()
 

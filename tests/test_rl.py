@@ -106,7 +106,7 @@ def test_the_games_of_a_group_share_deal_and_seat_and_draw_on_their_own():
     assert [len(members) for members in groups.values()] == [4] * 9
     for members in groups.values():
         assert len({(spec.game, spec.game_seed, spec.seat) for spec in members}) == 1
-        assert {spec.epsilon for spec in members} == {0.25}
+        assert {spec.random_action_rate for spec in members} == {0.25}
         assert all(spec.options == GAMES[spec.game] for spec in members)
     assert collections.Counter(members[0].game for members in groups.values()) == SEEDS
     assert len({members[0].game_seed for members in groups.values()}) == 9

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from dfc.config import DivideFuseConquer, OptimizerConfig, Sft
+from dfc.config import RECIPES, DivideFuseConquer, OptimizerConfig, Sft, fields, renamed
 from dfc.errors import CheckpointError, RunFolderError
 from dfc.runs.metrics import MetricsWriter
 from dfc.runs.run_folder import RunFolder, json_line
@@ -86,6 +86,53 @@ def test_a_run_of_another_version_is_named_as_such_with_what_to_do(tmp_path):
         opened(tmp_path / "run")
     assert "rollout.widths" in str(caught.value)
     assert "Continue it with the version that versions.json names, or give another --workdir" in str(caught.value)
+
+
+def of_before(folder, **values):
+    """Writes a folder's configuration as it was before its settings had their names of today; returns it as it lies."""
+    path = folder / "config.json"
+    stored = json.loads(path.read_text())
+    stored["epsilon"] = stored.pop("random_action_rate")
+    path.write_text(json.dumps(stored | values))
+    return {path: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_folder_of_before_a_setting_was_renamed_resumes_with_the_same_value(tmp_path):
+    config = dataclasses.replace(CONFIG, random_action_rate=0.02)
+    with opened(tmp_path / "run", config) as folder:
+        folder.append("metrics", [{"step": 1}])
+    before = of_before(tmp_path / "run")
+    with opened(tmp_path / "run", config) as folder:
+        assert folder.existed
+        assert folder.records("metrics") == [{"step": 1}]
+    assert (tmp_path / "run" / "config.json").read_bytes() == before[tmp_path / "run" / "config.json"]
+
+
+def test_a_renamed_setting_with_another_value_is_refused_by_its_name_of_today(tmp_path):
+    with opened(tmp_path / "run") as folder:
+        folder.append("metrics", [{"step": 1}])
+    before = of_before(tmp_path / "run", epsilon=0.02)
+    with pytest.raises(RunFolderError, match="another configuration") as caught:
+        opened(tmp_path / "run")
+    assert "\n  - random_action_rate: the folder has 0.02, this run has 0.05\n" in str(caught.value)
+    assert str(caught.value).count("  - ") == 1
+    assert {path: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
+
+
+def test_a_setting_of_ones_own_keeps_the_name_that_another_one_had():
+    stored = {"recipe": "mine", "epsilon": 0.3}
+    assert renamed.with_new_names(stored, {"epsilon": 0, "random_action_rate": 0}) == stored
+    assert renamed.with_new_names(stored, {"epsilon": 0}) == stored
+    both = stored | {"random_action_rate": 0.1}
+    assert renamed.with_new_names(both, {"random_action_rate": 0}) == both
+    assert renamed.with_new_names(stored, {"random_action_rate": 0}) == {"recipe": "mine", "random_action_rate": 0.3}
+
+
+def test_every_setting_that_was_renamed_is_there_under_its_new_name_and_no_recipe_has_the_old_one():
+    for old, new in renamed.RENAMED.items():
+        having = [kind for kind in RECIPES.values() if new in fields.fields_of(kind)]
+        assert having
+        assert not any(old in fields.fields_of(kind) for kind in having)
 
 
 def test_another_configuration_is_refused_with_every_difference_named(tmp_path):

@@ -2,6 +2,8 @@
 
 import collections
 import dataclasses
+import math
+import re
 
 import jax
 import numpy as np
@@ -12,6 +14,7 @@ from dfc.games import registry
 from dfc.games.game import Verdict
 from dfc.games.replay import replay
 from dfc.games.scripted import RandomLegal
+from dfc.rollout.match import EpisodeSpec, Match
 from dfc.rollout.runner import THINK_PROMPT, system_prompt
 from dfc.training.batch_logprobs import batch_logprobs
 from dfc.training.packing import pack, segment
@@ -32,7 +35,7 @@ KINDS = {
     "itself": {"opponent": "policy"},
     "scripted": {"opponent": "scripted"},
     "closed by the end id": {"opponent": "other", "stop": (), "end": 0.5},
-    "never disturbed": {"opponent": "scripted", "epsilon": 0.0},
+    "never disturbed": {"opponent": "scripted", "random_action_rate": 0.0},
 }
 
 
@@ -141,7 +144,7 @@ def test_the_games_end_in_every_way(tokenizer):
 
 @pytest.mark.parametrize("opponent", ["other", "policy", "scripted"])
 def test_episodes_come_in_the_order_of_the_jobs_and_seats_are_theirs(tokenizer, opponent):
-    wanted = specs(36, epsilon=0.2)
+    wanted = specs(36, random_action_rate=0.2)
     for spec, episode in zip(wanted, played(tokenizer, opponent), strict=True):
         found = (episode.game, episode.options, episode.game_seed, episode.seat, episode.group)
         assert found == (spec.game, spec.options, spec.game_seed, spec.seat, spec.group)
@@ -170,10 +173,10 @@ def same(first, second):
 @pytest.mark.parametrize("opponent", ["other", "policy", "scripted"])
 def test_an_episode_does_not_depend_on_the_others(tokenizer, model, opponent):
     """Other neighbours, another order, one at a time: the same games, id for id."""
-    wanted, expected = specs(36, epsilon=0.2), played(tokenizer, opponent)
+    wanted, expected = specs(36, random_action_rate=0.2), played(tokenizer, opponent)
     other = RandomLegal() if opponent == "scripted" else opponent
     runner = model.runner(other)
-    around = specs(10, epsilon=0.2, seed=7)
+    around = specs(10, random_action_rate=0.2, seed=7)
     found = runner.play([*around, *reversed(wanted)])[len(around) :]
     for first, second in zip(expected, reversed(found), strict=True):
         same(first, second)
@@ -183,7 +186,7 @@ def test_an_episode_does_not_depend_on_the_others(tokenizer, model, opponent):
 
 def test_an_episode_does_not_depend_on_the_number_of_slots(tokenizer, model):
     for first, second in zip(
-        played(tokenizer, "other"), model.runner("other", slots=2).play(specs(36, epsilon=0.2)), strict=True
+        played(tokenizer, "other"), model.runner("other", slots=2).play(specs(36, random_action_rate=0.2)), strict=True
     ):
         same(first, second)
 
@@ -193,9 +196,9 @@ def test_an_opponent_of_the_policys_weights_plays_as_the_policy_itself(tokenizer
         same(first, second)
 
 
-@pytest.mark.parametrize("epsilon", [0.0, 0.3])
-def test_both_seats_of_the_policy_give_an_episode_each(tokenizer, model, epsilon):
-    wanted = specs(18, epsilon=epsilon)
+@pytest.mark.parametrize("random_action_rate", [0.0, 0.3])
+def test_both_seats_of_the_policy_give_an_episode_each(tokenizer, model, random_action_rate):
+    wanted = specs(18, random_action_rate=random_action_rate)
     alone = model.runner("policy", name="itself").play(wanted)
     pairs = model.runner("policy", name="itself", both_seats=True).play_all(wanted)
     several = 0
@@ -258,7 +261,7 @@ def test_the_policys_version_is_written_to_episodes(model):
 
 @pytest.mark.parametrize("opponent", [RandomLegal(), "other"], ids=["scripted", "model"])
 def test_an_epsilon_of_1_replaces_every_action_by_a_legal_one(model, opponent):
-    episodes = model.runner(opponent).play(specs(12, epsilon=1.0))
+    episodes = model.runner(opponent).play(specs(12, random_action_rate=1.0))
     for episode in episodes:
         assert not episode.sample.mask.any()
         assert not episode.sample.sampled_logprobs.any()
@@ -271,12 +274,12 @@ def test_an_epsilon_of_1_replaces_every_action_by_a_legal_one(model, opponent):
 
 
 def test_replaced_actions_are_drawn_uniformly_and_as_often_as_asked_for(model):
-    episodes = model.runner(RandomLegal()).play(specs(150, ("TicTacToe-v0",), epsilon=1.0))
+    episodes = model.runner(RandomLegal()).play(specs(150, ("TicTacToe-v0",), random_action_rate=1.0))
     first = collections.Counter(e.replies[0].text for e in episodes if e.seat == 0)
     assert sum(first.values()) == 75
     assert len(first) == 9
     assert max(first.values()) < 24  # expected 8.3, standard deviation 2.7
-    mixed = model.runner(RandomLegal()).play(specs(40, epsilon=0.25, seed=3))
+    mixed = model.runner(RandomLegal()).play(specs(40, random_action_rate=0.25, seed=3))
     speakers = collections.Counter(reply.speaker for e in mixed for reply in e.replies if reply.seat == e.seat)
     share = speakers["replaced"] / (speakers["replaced"] + speakers["policy"])
     assert 0.1 < share < 0.42
@@ -287,7 +290,7 @@ def test_replaced_actions_are_drawn_uniformly_and_as_often_as_asked_for(model):
 
 def test_the_think_prompt_stands_before_the_first_observation_only(tokenizer, model):
     rollout = dataclasses.replace(ROLLOUT, prompt="think", max_length=2048)
-    (episode,) = model.runner(RandomLegal(), rollout=rollout).play(specs(1, epsilon=1.0))
+    (episode,) = model.runner(RandomLegal(), rollout=rollout).play(specs(1, random_action_rate=1.0))
     observations = [turn.observation for turn in turns(episode)]
     start = tokenizer.first_turn(observations[0], system=THINK_PROMPT)
     assert episode.sample.token_ids[: len(start)].tolist() == start
@@ -300,6 +303,40 @@ def test_the_language_of_thought_is_said_where_one_is_chosen():
     assert system_prompt(think) == THINK_PROMPT
     chinese = system_prompt(dataclasses.replace(think, think_language="Chinese"))
     assert chinese == THINK_PROMPT + ". Think in Chinese."
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"game": "GuessTheNumber-v0", "seat": 1}, "EpisodeSpec.seat=1: GuessTheNumber-v0 has seat 0 only"),
+        ({"seat": 2}, "EpisodeSpec.seat=2: TicTacToe-v0 has seats 0 to 1; the policy must sit in one of them"),
+        ({"seat": -1}, "EpisodeSpec.seat=-1: TicTacToe-v0 has seats 0 to 1"),
+        ({"seat": "0"}, "EpisodeSpec.seat='0': TicTacToe-v0 has seats 0 to 1"),
+        ({"random_action_rate": 1.5}, "EpisodeSpec.random_action_rate=1.5: must be at least 0 and at most 1"),
+        ({"random_action_rate": math.nan}, "EpisodeSpec.random_action_rate=nan: must be at least 0 and at most 1"),
+        ({"game": "NoSuchGame-v0"}, "NoSuchGame-v0"),
+    ],
+)
+def test_a_spec_that_cannot_be_played_is_named_before_any_game_of_the_call_begins(model, monkeypatch, wrong, text):
+    begun, start = [], Match.start
+    monkeypatch.setattr(Match, "start", lambda match: (begun.append(match), start(match))[1])
+    right = EpisodeSpec("TicTacToe-v0", {}, 0, 0, 0, 0)
+    runner = model.runner(RandomLegal())
+    with pytest.raises(ValueError, match=re.escape(text)):
+        runner.play([right] * 3 + [dataclasses.replace(right, **wrong)])
+    assert not begun
+    (episode,) = runner.play([right])  # the engine is free
+    assert not episode.failed
+    assert len(begun) == 1
+
+
+def test_a_spec_that_comes_later_is_checked_before_its_game_begins(model):
+    right = EpisodeSpec("GuessTheNumber-v0", {}, 0, 0, 0, 0)
+    ended, rollout = {}, dataclasses.replace(ROLLOUT, slots=1)
+    runner = model.runner(rollout=rollout)
+    with pytest.raises(ValueError, match="GuessTheNumber-v0 has seat 0 only"):
+        runner.play_all(iter([right, dataclasses.replace(right, seat=1)]), ended=ended)
+    assert list(ended) == [0]
 
 
 def test_a_game_for_two_needs_an_opponent(model):

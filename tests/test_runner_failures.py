@@ -152,8 +152,8 @@ def test_a_game_that_raises_ends_as_failed_and_no_other(tokenizer, monkeypatch, 
 def test_a_disturbance_without_a_legal_action_is_a_failure(tokenizer, monkeypatch):
     monkeypatch.setitem(registry._GAMES, "Broken-v0", registry.Entry(Broken))
     monkeypatch.setattr(Broken, "legal_actions", lambda _: [])
-    (episode,) = make(tokenizer, "policy")[0].play(specs(1, "Broken-v0", epsilon=1.0))
-    assert episode.failure == "game.legal_actions for seat 0 is empty, but an epsilon asks for one of them"
+    (episode,) = make(tokenizer, "policy")[0].play(specs(1, "Broken-v0", random_action_rate=1.0))
+    assert episode.failure == "game.legal_actions for seat 0 is empty, but random_action_rate asks for one of them"
 
 
 def test_an_action_that_cannot_be_spelled_is_a_failure(tokenizer, monkeypatch):

@@ -18,10 +18,10 @@ def tokenizer():
 
 def test_a_seat_that_is_never_asked_takes_no_slot(tokenizer):
     runner, engine = make(tokenizer, RandomLegal())
-    assert all(e.generated_tokens == 0 for e in runner.play(specs(6, epsilon=1.0)))
+    assert all(e.generated_tokens == 0 for e in runner.play(specs(6, random_action_rate=1.0)))
     assert engine.opened == 0
     runner, engine = make(tokenizer, "policy")
-    runner.play(specs(6, epsilon=1.0))
+    runner.play(specs(6, random_action_rate=1.0))
     assert engine.opened == 6  # the other seat's
 
 

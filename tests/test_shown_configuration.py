@@ -31,7 +31,7 @@ def test_a_printed_configuration_given_back_is_the_same_run(name, tmp_path, caps
 
 def test_a_printed_configuration_names_every_value_so_that_other_defaults_do_not_change_it():
     text = command_line.as_file(Grpo(name="x", games={"Nim-v0": {}}, model=ModelConfig(path='it\'s "here"')))
-    for part in ("temperature=1.0", "mixed_priority=MixedPriorityConfig(enabled=True", "endpoints={}", "simulators="):
+    for part in ("temperature=1.0", "mixed_priority=MixedPriorityConfig(enabled=False", "endpoints={}", "simulators="):
         assert part in text
     assert all(len(line) <= 120 for line in text.splitlines())
 

@@ -32,7 +32,7 @@ def configured(url, **changes):
         batch=BatchConfig(row_length=128, micro_batch_rows=4),
         seeds_per_game=2,
         trajectories_per_seed=2,
-        epsilon=0.0,
+        random_action_rate=0.0,
         opponent=f"{url}#m",
         endpoints={"opponent": EndpointConfig(retries=1, backoff=0.0, concurrency=1)},
         learner_roles={PLACE: "teller"},

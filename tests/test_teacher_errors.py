@@ -342,7 +342,7 @@ def recorded(path, **changes):
         batch=BatchConfig(row_length=256, micro_batch_rows=8),
         seeds_per_game=3,
         trajectories_per_seed=3,
-        epsilon=0.0,
+        random_action_rate=0.0,
         opponent="simple",
         learner_roles={PLACE: "teller"},
         acceptance=AcceptanceConfig(rule="always", games=2),

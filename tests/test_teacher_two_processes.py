@@ -32,7 +32,7 @@ def get_config():
         iterations=2,
         seeds_per_game=4,
         trajectories_per_seed=3,
-        epsilon=0.0,
+        random_action_rate=0.0,
         opponent="random_legal",
         learner_roles={{"{ROOT / "tests" / "sound_games.py"}:Unasked": "teller"}},
         teacher_errors="replace",

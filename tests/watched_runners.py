@@ -113,9 +113,9 @@ def make(tokenizer, opponent, *, free=SLOTS, rollout=ROLLOUT, engine=None, **opt
     return RolloutRunner(rollout, tokenizer, engine, opponent=opponent, opponent_name="other", **options), engine
 
 
-def specs(count, game="TicTacToe-v0", seat=None, epsilon=0.0):
+def specs(count, game="TicTacToe-v0", seat=None, random_action_rate=0.0):
     return [
-        EpisodeSpec(game, GAMES.get(game, {}), n, n % 2 if seat is None else seat, n, 100 + n, epsilon)
+        EpisodeSpec(game, GAMES.get(game, {}), n, n % 2 if seat is None else seat, n, 100 + n, random_action_rate)
         for n in range(count)
     ]
 

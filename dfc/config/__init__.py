@@ -8,12 +8,10 @@ the class is the recipe and has exactly the settings that it reads. The command 
 from dfc.config.answers import AnswersRolloutConfig, CheckingConfig, EvaluateAnswers, PairwiseConfig
 from dfc.config.branch import Branch
 from dfc.config.dialogues import BuildDialogues, DialogueChoiceConfig, DialogueRowsConfig, Minigames
-from dfc.config.divide_fuse_conquer import (
+from dfc.config.divide_fuse_conquer import DivideFuseConquer, EvaluationConfig, FusionConfig, GroupingConfig
+from dfc.config.evaluate import Evaluate
+from dfc.config.grpo import (
     AcceptanceConfig,
-    DivideFuseConquer,
-    EvaluationConfig,
-    FusionConfig,
-    GroupingConfig,
     Grpo,
     GrpoConfig,
     MatchesConfig,
@@ -22,7 +20,6 @@ from dfc.config.divide_fuse_conquer import (
     RewardConfig,
     RlRun,
 )
-from dfc.config.evaluate import Evaluate
 from dfc.config.playpen import (
     AdaptedPreferenceConfig,
     AdaptedSftConfig,

@@ -1,63 +1,20 @@
 """Configuration of Divide-Fuse-Conquer (arXiv 2505.16401) and of what it is compared with.
 
-What decides how long a run takes and how fast it learns has defaults that suit the bundled model on two CPU cores:
-games alone make a run of a few minutes. The published values (sections 3.2 and 4.2) stand in
-configs/dfc_textarena_qwen2_5_32b.py; where they differ from a default, its field says them.
+Its iteration is that of `dfc.config.grpo` with the paper's own techniques turned on. The published values (sections 3.2
+and 4.2) stand in configs/dfc_textarena_qwen2_5_32b.py; where they differ from a default, its field says them.
 """
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
-from dfc.config.ranges import (
-    Count,
-    CountOrZero,
-    EvenCount,
-    NotNegative,
-    Positive,
-    Range,
-    SeveralCount,
-    Share,
-    ShareAboveZero,
-    ShareBelowOne,
+from dfc.config.grpo import (
+    SHORTER,
+    AcceptanceConfig,
+    MatchesConfig,
+    MixedPriorityConfig,
+    RlRun,
 )
-from dfc.config.run import PlayingRun, TrainingRun
-from dfc.config.sections import AdapterConfig, OpponentReplyConfig, OptimizerConfig
-
-_SHORTER = ("seeds_per_game", "trajectories_per_seed", "rollout.max_reply_length", "evaluation.games")
-
-
-@dataclasses.dataclass(frozen=True)
-class RewardConfig:
-    """Rewards of Table 1, with what a reply costs that is answered with another try.
-
-    A team's game that was broken off by a partner, or by nobody's reply, is a loss and costs no `invalid`.
-
-    Attributes:
-      measure: what a game is worth that came to its end: its ``outcome`` (Table 1), or its ``quality``, from 0 to 1,
-        where the game says how good it was (`dfc.games.game.Game.has_quality`); one that did not is then worth 0.
-      format: whether an invalid end costs `invalid`; off, it counts as a loss.
-      invalid: reward of a game this seat ended by an invalid reply.
-      hasty_action_penalty: whether a win is worth 1 / steps instead of 1.
-      illegal_try: taken off for every illegal and for every malformed reply that was answered with another try (not
-        in the paper, where such a try is free and therefore exploited).
-      overrun: reward of a game this seat ended by filling its own context, in place of an outcome; at most 0. By
-        default a loss, so that a game that goes badly is not talked to its end; above `invalid`, as a loss is.
-      function: a reward of one's own instead, ``FILE.py:NAME`` or ``module:NAME``: a function that takes a
-        `dfc.episodes.Episode` and returns a number, or one for each reply of the policy's seat; of this section only
-        `text` is read beside it and, with a number for each reply, `overrun`, which the last turn costs.
-      text: what a reply's wording is worth, in the same form: a function that takes the text of one of the policy's
-        replies and returns a number. The mean over an episode's replies is added.
-    """
-
-    measure: Literal["outcome", "quality"] = "outcome"
-    format: bool = True
-    invalid: Annotated[float, Range(-1e6, 0, below=True)] = -2.0
-    hasty_action_penalty: bool = True
-    illegal_try: NotNegative = 0.25
-    overrun: Annotated[float, Range(-1e6, 0)] = -1.0
-    function: str = ""
-    text: str = ""
+from dfc.config.ranges import Count, CountOrZero, EvenCount, Positive, Range, Share, ShareAboveZero, ShareBelowOne
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,98 +55,6 @@ class FusionConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class OpponentPoolConfig:
-    """Past policies as opponents: ``opponent="pool"``; the initial policy is always one of them.
-
-    Attributes:
-      size: policies kept beside the initial one; the oldest makes room.
-      every: iterations after which the policy joins; a stage begins with the initial policy alone.
-      choice: how an iteration's opponent is sampled, w the policy's win rate when they last met (1/2 before):
-        ``hardest`` in proportion to (1 - w)^2, ``even`` to w (1 - w), ``uniform``.
-    """
-
-    size: Count = 4
-    every: Count = 10
-    choice: Literal["hardest", "even", "uniform"] = "hardest"
-
-
-@dataclasses.dataclass(frozen=True)
-class MixedPriorityConfig:
-    """Mixed priority sampling: how many seeds each game gets (section 3.2.3).
-
-    Attributes:
-      enabled: off, every game gets the same number.
-      a: weight of the linear-capped priority.
-      b: weight of the variance priority.
-      floor: epsilon_1, the least linear priority.
-    """
-
-    enabled: bool = True
-    a: NotNegative = 0.2
-    b: NotNegative = 0.8
-    floor: Share = 0.1
-
-
-@dataclasses.dataclass(frozen=True)
-class AcceptanceConfig:
-    """Which updates are kept (Algorithm 2, lines 19 to 22).
-
-    Attributes:
-      rule: ``previous``: the mean win rate is at least that of the iteration before; ``best``: of the best so far;
-        ``always``: every update is kept, nothing is measured, and the win rates of the training games stand in, those
-        against `opponent` (against itself near 1/2 whatever was learned, so that mixed priority has nothing to go by).
-      games: fresh games per game id against the initial policy that measure it, seats alternating.
-      tolerance: a win rate lower by at most this still passes (the paper: 0).
-    """
-
-    rule: Literal["previous", "best", "always"] = "previous"
-    games: EvenCount = 20
-    tolerance: Share = 0.05
-
-
-@dataclasses.dataclass(frozen=True)
-class GrpoConfig:
-    """Group relative policy optimization.
-
-    Attributes:
-      clip_ratio: the likelihood ratio counts within 1 +- this (the paper: 0.1).
-      clip_ratio_high: above 1 it counts within this instead; 0: the same as below.
-      ratio: of each action token (``token``), or of all of an episode's together (``sequence``, GSPO).
-      baseline: what a reward is compared with: ``group``, the mean of its group (the paper's); ``leave_one_out``, the
-        mean of the others; ``role``, the mean of all episodes of the iteration in the same game and seat.
-      kl_coefficient: weight of the KL divergence to the initial policy (the paper: 0.1).
-      normalize_std: divide advantages by the standard deviation of the group, or of the role.
-      unit: average over all action tokens (``token``), or first within each episode (``sequence``); or sum within each
-        episode and divide by `batch.row_length`, whatever the episode's own length (``fixed_length``, Dr. GRPO).
-      updates_per_iteration: optimizer steps on one iteration's episodes, each on its share of the groups.
-      importance_cap: correct for the gap between the sampler's probabilities and the trainer's of the same weights:
-        each action token's policy gradient is weighted by their ratio, trainer over sampler, and by no more than this.
-        0 turns it off.
-    """
-
-    clip_ratio: Annotated[float, Range(0, 1, above=True, below=True)] = 0.2
-    clip_ratio_high: NotNegative = 0.0
-    ratio: Literal["token", "sequence"] = "token"
-    baseline: Literal["group", "leave_one_out", "role"] = "group"
-    kl_coefficient: NotNegative = 0.02
-    normalize_std: bool = True
-    unit: Literal["token", "sequence", "fixed_length"] = "token"
-    updates_per_iteration: Count = 4
-    importance_cap: NotNegative = 0.0
-
-
-@dataclasses.dataclass(frozen=True)
-class MatchesConfig:
-    """The matches at the end of a run.
-
-    Attributes:
-      games: per game id and opponent, seats alternating, on seeds no training game used.
-    """
-
-    games: EvenCount = 200
-
-
-@dataclasses.dataclass(frozen=True)
 class EvaluationConfig(MatchesConfig):
     """The matches at the end of a run, and those between its stages.
 
@@ -201,91 +66,10 @@ class EvaluationConfig(MatchesConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RlRun(PlayingRun, TrainingRun):
-    """What every method has that learns from the games its policy plays.
-
-    Attributes:
-      seeds_per_game: rollout seeds per game and iteration on average (the paper's S: 50).
-      trajectories_per_seed: episodes of one seed (the paper's r): a group for the advantages.
-      opponent: who sits in the other seat of training games: the ``initial`` policy, the best policy so far
-        ``itself`` (the paper's), a ``pool`` of past ones, or a player: ``random_legal``, ``simple``, ``strong``, a
-        folder with weights or a run, ``tiny_player``, ``http://HOST/v1#MODEL``. A model has the shape and tokenizer of
-        the run's.
-      opponent_reply: how it replies in training games, where it is a policy.
-      teacher_errors: what becomes of games of a team that the other seat broke off, and of those that failed:
-        ``replace``: they are played again, then other games stand in for them; ``leave_out``: no advantage, in no mean;
-        ``count``: as any other loss (`dfc.training.teacher_errors`).
-      teacher_replays: with ``replace``, how often one game is played again (Playpen's rho).
-      learner_roles: game id -> the role that the policy always takes there, such as ``{"clem_taboo": "guesser"}``;
-        in every other game its seats alternate.
-      train_both_seats: with ``itself``, learn from what both seats did: twice the episodes from as many games.
-      deals: what the games of an iteration begin with: ``random`` deals, or the tasks of the games' splits in
-        ``epochs``: each once, in an order that is shuffled anew every time (`dfc.training.instances`). How many of a
-        game come then is left to the order, and not to `mixed_priority`.
-      instances_per_iteration: tasks of an iteration in ``epochs``, of all games together (Playpen: 16), each a group of
-        `trajectories_per_seed` episodes; 0: seeds_per_game x games. The last iteration of an epoch has what is left.
-      randomize_seeds: fresh seeds every iteration; off, the same ones each time.
-      tasks: sample training deals from 0 to tasks - 1 only, so that later ones are new to the policy; 0: from all.
-      half_negative: drop half of the negative episodes at random.
-      epsilon: probability that an action of the policy is replaced by a random legal one; 0 turns it off.
-      temperature: of sampling. Nothing else shapes the distribution: the update compares probabilities of the whole
-        one, and those of a cut one would all look changed; without chance there would be nothing to compare.
-      pool: opponents from the past.
-      mixed_priority: how seeds are shared out.
-      acceptance: which updates are kept.
-      grpo: the update.
-      reward: what an episode is worth.
-      optimizer: how weights follow gradients. It starts again at every stage and is undone with a dropped update, so
-        the learning rate is constant after its warm-up.
-      adapter: low-rank adapters instead of all weights.
-      evaluation: the matches at the end.
-    """
-
-    seeds_per_game: Count = 16
-    trajectories_per_seed: SeveralCount = 8
-    opponent: str = "initial"
-    opponent_reply: OpponentReplyConfig = OpponentReplyConfig()
-    teacher_errors: Literal["replace", "leave_out", "count"] = "count"
-    teacher_replays: CountOrZero = 1
-    learner_roles: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    train_both_seats: bool = False
-    deals: Literal["random", "epochs"] = "random"
-    instances_per_iteration: CountOrZero = 0
-    randomize_seeds: bool = True
-    tasks: CountOrZero = 0
-    half_negative: bool = True
-    epsilon: Share = 0.05
-    temperature: Positive = 1.0
-    pool: OpponentPoolConfig = OpponentPoolConfig()
-    mixed_priority: MixedPriorityConfig = MixedPriorityConfig()
-    acceptance: AcceptanceConfig = AcceptanceConfig()
-    grpo: GrpoConfig = GrpoConfig()
-    reward: RewardConfig = RewardConfig()
-    optimizer: OptimizerConfig = OptimizerConfig()
-    adapter: AdapterConfig = AdapterConfig()
-    evaluation: MatchesConfig = MatchesConfig()
-
-    def groups_per_iteration(self, games: int) -> int:
-        """Returns how many groups of episodes an iteration over a number of games plays, at most."""
-        return self.instances_per_iteration or self.seeds_per_game * games
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Grpo(RlRun, recipe="grpo"):
-    """One policy on any mixture of games, from the first iteration to the last (the paper's Naive-MSRL).
-
-    Attributes:
-      iterations: of playing and training.
-    """
-
-    shorter: ClassVar[tuple[str, ...]] = ("iterations", *_SHORTER)
-
-    iterations: CountOrZero = 20
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class DivideFuseConquer(RlRun, recipe="divide_fuse_conquer"):
     """Algorithms 1 and 2, and what the paper compares them with.
+
+    Four settings that `RlRun` has turned off are on: the method's own.
 
     Attributes:
       method: ``divide_fuse_conquer``; ``naive_single``: every game a policy of its own (the paper's Naive-SSRL);
@@ -293,16 +77,25 @@ class DivideFuseConquer(RlRun, recipe="divide_fuse_conquer"):
       divide_iterations: iterations of each group's own policy (the paper: 100).
       conquer_iterations: iterations after each fuse; of each game's, or of the one stage, in the other methods (the
         paper: 100).
+      half_negative: drop half of the episodes with a negative advantage at random.
+      random_action_rate: probability that an action of the policy is replaced by a random legal one (the paper's
+        epsilon, whose value it does not state).
+      mixed_priority: how seeds are shared out.
+      acceptance: which updates are kept.
       grouping: the divide step.
       fusion: the fuse step.
       evaluation: the matches after stages and at the end.
     """
 
-    shorter: ClassVar[tuple[str, ...]] = ("divide_iterations", "conquer_iterations", *_SHORTER)
+    shorter: ClassVar[tuple[str, ...]] = ("divide_iterations", "conquer_iterations", *SHORTER)
 
     method: Literal["divide_fuse_conquer", "naive_single", "imitate_wins"] = "divide_fuse_conquer"
     divide_iterations: CountOrZero = 10
     conquer_iterations: CountOrZero = 10
+    half_negative: bool = True
+    random_action_rate: Share = 0.05
+    mixed_priority: MixedPriorityConfig = MixedPriorityConfig()
+    acceptance: AcceptanceConfig = AcceptanceConfig()
     grouping: GroupingConfig = GroupingConfig()
     fusion: FusionConfig = FusionConfig()
     evaluation: EvaluationConfig = EvaluationConfig()

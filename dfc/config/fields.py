@@ -9,6 +9,7 @@ import typing
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from dfc.config import renamed
 from dfc.config.ranges import Range
 from dfc.config.sections import Games
 from dfc.errors import shown
@@ -103,8 +104,13 @@ def _example(hint: Any) -> str:  # noqa: ANN401 - a type or a form of `typing`
 
 
 def nearest(name: str, allowed: Iterable[str]) -> str:
-    """Returns ``; did you mean 'x'?`` for the allowed name most like `name`, or what is allowed if none is like it."""
+    """Returns ``; did you mean 'x'?`` for the allowed name most like `name`, or what is allowed if none is like it.
+
+    A name that something had before is answered with the new one.
+    """
     allowed = list(allowed)
+    if said := renamed.hint(name, allowed):
+        return said
     match = difflib.get_close_matches(name, allowed, n=1, cutoff=0.5)
     return f"; did you mean '{match[0]}'?" if match else f"; allowed: {', '.join(allowed) or 'nothing'}"
 
@@ -147,13 +153,22 @@ def type_problems(section: object, path: str = "") -> list[str]:
             found += [problem for place, inner, _ in inside for problem in type_problems(inner, f"{place}.")]
         elif inside is not None:
             found += [
-                f"{place}={shown(inner)}: must be {describe_type(kind)}"
+                f"{place}={shown(inner)}: must be {describe_type(kind)}{_instead(place, inner, kind)}"
                 for place, inner, kind in inside
                 if not is_section(inner, kind)
             ]
         elif not _fits(value, hint):
             found.append(f"{key}={shown(value)} ({type(value).__name__}): must be {describe_type(hint)}")
     return found
+
+
+def _instead(key: str, value: object, kind: type) -> str:
+    """Returns what to write in the place of a section of another class that has some of the same fields."""
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return ""
+    given = fields_of(value)
+    shared = ", ".join(f"{name}={shown(getattr(value, name))}" for name in fields_of(kind) if name in given)
+    return f"; write {key.rsplit('.', 1)[-1]}={kind.__name__}({shared})" if shared else ""
 
 
 def range_problems(section: object, path: str = "") -> list[str]:

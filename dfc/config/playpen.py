@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Literal, get_args
 
 from dfc.config.dialogues import DialogueChoiceConfig
-from dfc.config.divide_fuse_conquer import GrpoConfig, MatchesConfig, RewardConfig
+from dfc.config.grpo import GrpoConfig, MatchesConfig, RewardConfig
 from dfc.config.ranges import Count, CountOrZero, NotNegative, Positive, SeveralCount, ShareBelowOne
 from dfc.config.run import PlayingRun, TrainingRun
 from dfc.config.sections import (

@@ -5,7 +5,8 @@
     final      matches on fresh seeds, export, report
 
 It is what Divide-Fuse-Conquer (arXiv 2505.16401) compares itself with as Naive-MSRL, and with other rewards what
-Paprika (arXiv 2502.17543) is compared with.
+Paprika (arXiv 2502.17543) is compared with. Divide-Fuse-Conquer's own sampling and acceptance are off unless a
+configuration turns them on.
 """
 
 import contextlib

@@ -40,7 +40,7 @@ from dfc.config import (
     Sft,
 )
 from dfc.config.dialogues import Wanted
-from dfc.config.divide_fuse_conquer import AcceptanceConfig, MixedPriorityConfig
+from dfc.config.grpo import AcceptanceConfig
 from dfc.config.playpen import AdaptedPreferenceConfig, AdaptedSftConfig
 from dfc.data.rows import DATA_FOLDER, dialogue_file, minigames_file
 from dfc.errors import ConfigError
@@ -58,9 +58,6 @@ _ROWS: Mapping[str, Wanted] = {"sft": "sft", "dpo_dialogue": "pairs_dialogue", "
 # Of the recipe ``grpo`` what the method itself fixes.
 _ONLINE: Mapping[str, Any] = {
     "deals": "epochs",
-    "half_negative": False,
-    "epsilon": 0.0,
-    "mixed_priority": MixedPriorityConfig(enabled=False),
     "acceptance": AcceptanceConfig(rule="always", tolerance=0.0),
 }
 

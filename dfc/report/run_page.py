@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from markupsafe import Markup
 
-from dfc.config import RECIPES
+from dfc.config import RECIPES, renamed
 from dfc.errors import RunFolderError
 from dfc.evaluation.statistics import Comparison, Record
 from dfc.files import replacing
@@ -390,7 +390,8 @@ def _configuration(config: Json | None) -> list[str | Table]:
     if config is None:
         return [empty("The configuration is not there (no config.json).")]
     kind = RECIPES.get(str(config.get("recipe")))
-    values, defaults = _flat(config), _flat(dataclasses.asdict(kind()) if kind is not None else {})
+    standard = dataclasses.asdict(kind()) if kind is not None else {}
+    values, defaults = _flat(renamed.with_new_names(config, standard)), _flat(standard)
     games = config.get("games") or {}
     code, bold, muted = Markup("<code>{}</code>"), Markup("<b>{}</b>"), Markup('<span class="muted">{}</span>')
     settings = [

@@ -15,6 +15,7 @@ from typing import Any, Literal, ParamSpec, Self, TypeVar
 
 from dfc.config import OpponentReplyConfig, PlayerRolloutConfig, RolloutConfig, SamplingConfig
 from dfc.episodes import Episode, PlayedReply, Speaker
+from dfc.errors import shown
 from dfc.games import loading, registry, scripted
 from dfc.games.game import Game, Outcome, Verdict
 from dfc.games.rng import GameRng, derive_seed
@@ -64,7 +65,7 @@ class EpisodeSpec:
       seat: the policy's.
       group: copied to the episode.
       seed: of everything random in this episode: tokens of both seats, disturbances, a scripted opponent's choices.
-      epsilon: probability that an action of the policy is replaced by a random legal one.
+      random_action_rate: probability that an action of the policy is replaced by a random legal one; 0 to 1.
       opening: what was played before, if the game does not begin at its beginning.
     """
 
@@ -74,7 +75,7 @@ class EpisodeSpec:
     seat: int
     group: int
     seed: int
-    epsilon: float = 0.0
+    random_action_rate: float = 0.0
     opening: Opening | None = None
 
 
@@ -96,6 +97,11 @@ class MatchContext:
 
     def players(self, game: Game, own: int) -> list[SeatPlayer]:
         """Returns who answers for each seat of a game, the policy for its `own`."""
+        if own not in range(game.seats):
+            seats = "seat 0 only" if game.seats == 1 else f"seats 0 to {game.seats - 1}"
+            raise ValueError(
+                f"EpisodeSpec.seat={shown(own)}: {game.id} has {seats}; the policy must sit in one of them"
+            )
         if game.seats > 1 and self.opponent is None:
             raise ValueError(f"{game.id} has two seats and no opponent was given")
         seated = [self.policy if seat == own or self.opponent is None else self.opponent for seat in range(game.seats)]
@@ -105,6 +111,20 @@ class MatchContext:
             *seated,
             *(self.simulators[role] if role in self.simulators else scripts[role] for role in game.simulators),
         ]
+
+    def seated(self, spec: EpisodeSpec) -> tuple[Game, list[SeatPlayer]]:
+        """Returns the game of a spec, which has not begun, and who answers for each of its seats.
+
+        Raises:
+          ValueError: no such game, option or seat, two seats and no opponent, or a rate that is no share.
+        """
+        if not 0 <= spec.random_action_rate <= 1:
+            raise ValueError(
+                f"EpisodeSpec.random_action_rate={shown(spec.random_action_rate)}: must be at least 0 and at most 1, "
+                f"a share of the policy's actions in {spec.game}"
+            )
+        game = registry.make(spec.game, **spec.options)
+        return game, self.players(game, spec.seat)
 
     @functools.cached_property
     def remotes(self) -> list[Remote]:
@@ -199,11 +219,11 @@ class Match:
         """Makes the game of a spec and seats its players; takes no slot yet.
 
         Raises:
-          ValueError: no such game or option, or two seats and no opponent.
+          ValueError: the spec is wrong, as `MatchContext.seated` says.
         """
-        game = registry.make(spec.game, **spec.options)
+        game, players = context.seated(spec)
         rng = GameRng(derive_seed("table", spec.seed))
-        match = cls(context, index, spec, game, rng, context.players(game, spec.seat))
+        match = cls(context, index, spec, game, rng, players)
         for seat in range(len(match.players)):
             match._start_conversation(seat)
         return match
@@ -355,7 +375,7 @@ class Match:
             if self._overrun(seat):
                 self._out_of_context(seat)
                 return None
-            if seat == spec.seat and spec.epsilon > 0 and self.rng.uniform() < spec.epsilon:
+            if seat == spec.seat and spec.random_action_rate > 0 and self.rng.uniform() < spec.random_action_rate:
                 action = self._disturbance(seat)
                 transcript.add_context(
                     self._guard("game.legal_actions", seat, self.context.tokenizer.encode_reply, action)
@@ -429,7 +449,7 @@ class Match:
     def _disturbance(self, seat: int) -> str:
         actions = self._guard("game.legal_actions", seat, self.game.legal_actions)
         if not actions:
-            raise _Failed(f"game.legal_actions for seat {seat} is empty, but an epsilon asks for one of them")
+            raise _Failed(f"game.legal_actions for seat {seat} is empty, but random_action_rate asks for one of them")
         return actions[self.rng.randrange(len(actions))]
 
     def _constrained(self, seat: int) -> ActionTrie | None:

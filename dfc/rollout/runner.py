@@ -11,7 +11,7 @@ does whoever asks for a stop between two calls of the engine.
 import collections
 import concurrent.futures
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import jax
 
@@ -90,7 +90,7 @@ class RolloutRunner:
             games have any (`GameInfo.simulators`); for a role that is not named, the game's script. Policies among
             them are sampled greedily.
           both_seats: where the opponent is the policy itself, a game of two seats gives an episode for each of them;
-            disturbances (`EpisodeSpec.epsilon`) are of the spec's seat only.
+            disturbances (`EpisodeSpec.random_action_rate`) are of the spec's seat only.
           sampling: how tokens of players that are policies are sampled; None: as the engine does by default.
           opponent_reply: how the opponent replies where it is a policy; None: as the learner.
           park_after: seconds. A game that has waited longer for a remote player gives its slot to the next spec, if
@@ -144,11 +144,12 @@ class RolloutRunner:
         caller decides what failed episodes mean (they are nothing to train on).
 
         Args:
-          specs: read lazily, whenever there is room for a game.
+          specs: those of a list or tuple are all checked before a game begins; of anything else each is read, and
+            checked, once there is room for its game.
 
         Raises:
-          ValueError: the engine has too few free slots for a single game, or a spec is wrong: no such game or option,
-            or two seats and no opponent.
+          ValueError: the engine has too few free slots for a single game, or a spec is wrong: no such game, option or
+            seat, two seats and no opponent, or a `random_action_rate` that is no share.
         """
         return [episodes[0] for episodes in self.play_all(specs)]
 
@@ -162,7 +163,15 @@ class RolloutRunner:
           ended: filled with the episodes of every game that ended, by the number of its spec: what there is of a play
             that was stopped.
         """
+        if isinstance(specs, list | tuple):
+            self._check(specs)
         return _RolloutRun(self._context, specs, self._look, ended, both_seats=self._both_seats).play()
+
+    def _check(self, specs: Sequence[EpisodeSpec]) -> None:
+        """Raises the ValueError of a wrong spec; those that only differ in their seeds are alike."""
+        alike = {(spec.game, id(spec.options), spec.seat, spec.random_action_rate): spec for spec in specs}
+        for spec in alike.values():
+            self._context.seated(spec)
 
 
 def _no_stop() -> None:

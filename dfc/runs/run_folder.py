@@ -20,7 +20,7 @@ from typing import Any, Literal, Self, get_args
 
 import dfc
 from dfc import files
-from dfc.config import RECIPES, Run
+from dfc.config import RECIPES, Run, renamed
 from dfc.errors import CheckpointError, RunFolderError
 from dfc.players import key_search
 
@@ -430,6 +430,8 @@ def _takes_over(path: Path, config: Run) -> bool:
         raise RunFolderError(f"{path / 'config.json'} holds no configuration; give another --workdir")
     # A stage may be of a recipe that no configuration file names.
     kind = {**RECIPES, config.recipe: type(config)}.get(str(stored.get("recipe")))
+    if kind is not None:
+        stored = renamed.with_new_names(stored, config_json(kind()))
     unknown = ["recipe"] if kind is None else list(_unknown(stored, kind()))
     if unknown and (path / "versions.json").is_file() and _has_begun(path):
         raise RunFolderError(

@@ -63,7 +63,9 @@ def of_iteration(
         seat = matches.policy_seat(game, made[game], task + epoch, config.learner_roles)
         for copy in range(config.trajectories_per_seed):
             seed = derive_seed("epoch draws", config.seed, stage, iteration, group, copy)
-            specs.append(EpisodeSpec(game, config.games[game], task + trial, seat, group, seed, config.epsilon))
+            specs.append(
+                EpisodeSpec(game, config.games[game], task + trial, seat, group, seed, config.random_action_rate)
+            )
     counts = dict.fromkeys(games, 0)
     for game, _ in chosen:
         counts[game] += 1

@@ -7,8 +7,9 @@
     iterate   all of it, once
     train     the iterations of a stage
 
-Divide-Fuse-Conquer (arXiv 2505.16401, Algorithm 2) and plain GRPO are this iteration with their own `Learning` and
-their own stages around it. A method without games has samples and advantages of its own and begins at `share_out`.
+It is an iteration of Divide-Fuse-Conquer (arXiv 2505.16401, Algorithm 2); with what that method adds turned off, as
+`RlRun` has it by default, it is one of GRPO (arXiv 2402.03300). A method of its own brings its own `Learning`, and may
+have stages around it. A method without games has samples and advantages of its own and begins at `share_out`.
 
 How it departs from the paper:
 
@@ -120,7 +121,7 @@ def rollout_specs(seeds: Mapping[str, int], config: RlRun, stage: str, iteration
             for copy in range(config.trajectories_per_seed):
                 sampling_seed = derive_seed("rollout draws", seed, stage, game, iteration, index, copy)
                 seat = matches.policy_seat(game, made, index + iteration, config.learner_roles)
-                spec = EpisodeSpec(game, options[game], deal, seat, group, sampling_seed, config.epsilon)
+                spec = EpisodeSpec(game, options[game], deal, seat, group, sampling_seed, config.random_action_rate)
                 specs.append((index / count, spec))
             group += 1
     return [spec for _, spec in sorted(specs, key=lambda item: item[0])]
