@@ -114,8 +114,7 @@ def test_all_problems_are_listed_together_with_key_value_allowed_and_nearest():
         (["--config.rollout.sampling.top_p=0"], "--config.rollout.sampling.top_p: there is no 'sampling' in rollout"),
         (
             ["--config.epsilon=0.2"],
-            "there is no 'epsilon' in the configuration of divide_fuse_conquer; it is called 'random_action_rate' now; "
-            "the range of the likelihood ratio (TRL's epsilon) is 'grpo.clip_ratio'",
+            "it is called 'random_action_rate' now; the range of the likelihood ratio (TRL's epsilon) is 'grpo.",
         ),
         (["--config.random_action_rate=1.2"], "random_action_rate=1.2: must be at least 0 and at most 1"),
         (["--config.temperature=0"], "temperature=0.0: must be above 0"),

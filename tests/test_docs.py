@@ -184,6 +184,21 @@ def test_keys_in_the_documentation_are_those_of_a_recipe(page):
     assert strange_keys(page.read_text()) == []
 
 
+def strange_values(text):
+    """Settings of the configuration that a page gives, within its prose too, and whose value no recipe takes."""
+    found = []
+    for word in re.findall(r"(?<![\w-])--config\.[a-z][\w.]*=[\w.+-]+(?=[`\s,;)]|$)", text):
+        having = [kind for kind in RECIPES.values() if word[9:].split("=")[0] in all_keys(kind)]
+        if having and all(override(kind(), [word])[1] for kind in having):
+            found.append(word)
+    return found
+
+
+@every_page
+def test_values_in_the_documentation_are_those_of_a_recipe(page):
+    assert strange_values(page.read_text()) == []
+
+
 @every_page
 def test_links_and_paths_lead_somewhere(page):
     assert dangling(page.read_text(), page.parent) == []
@@ -263,6 +278,15 @@ def test_a_strange_key_is_seen():
     )
     assert strange_keys(f"`{right}` or --config.KEY=VALUE") == []
     assert strange_keys("`--config.offline.beta=1`, --config.recipe=collect") == ["offline.beta", "recipe"]
+
+
+def test_a_strange_value_is_seen():
+    right = (
+        "`--config.method=naive_single`, --config.rollout.slots=8 and `--config.opponent=FOLDER`; --config.KEY=VALUE"
+    )
+    assert strange_values(right) == []
+    wrong = ["--config.method=naive_multi", "--config.grpo.unit=episode", "--config.seed=x"]
+    assert strange_values(f"with `{wrong[0]}`, {wrong[1]} or ({wrong[2]})") == wrong
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,16 @@ def test_without_a_size_an_iteration_has_seeds_per_game_of_every_game_on_average
     assert rl.games_played(PAPER, 215 * 7) == (215 * 16 * 8, 0)
 
 
+def test_priorities_that_nothing_is_shared_out_by_are_noticed():
+    plain = Grpo(games={"Nim-v0": {}, "TicTacToe-v0": {}})
+    assert validation.notices(plain) == []
+    off = dataclasses.replace(plain.mixed_priority, a=0.5)
+    (said,) = validation.notices(dataclasses.replace(plain, mixed_priority=off))
+    assert said == "mixed_priority.a, .b and .floor change nothing: mixed_priority.enabled is false"
+    on = dataclasses.replace(off, enabled=True)
+    assert validation.notices(dataclasses.replace(plain, mixed_priority=on)) == []
+
+
 def test_random_deals_stay_what_they_were():
     config = dataclasses.replace(PAPER, deals="random", instances_per_iteration=0)
     rates = dict.fromkeys(TRAINING, 0.5)

@@ -319,3 +319,12 @@ def test_the_command_line_builds_the_report_and_names_a_missing_folder(tmp_path,
     assert "is no folder; expected a run folder" in capsys.readouterr().err
     with pytest.raises(RunFolderError):
         run_page.build(tmp_path / "absent")
+
+
+def test_a_setting_that_was_renamed_since_is_shown_by_its_name_of_today(tmp_path):
+    content = files()
+    del content["config.json"]["random_action_rate"]
+    content["config.json"]["epsilon"] = 0.25
+    page = built(tmp_path, content)
+    assert ["random_action_rate", "0.25", "0.05"] in page.table("Setting", "This run", "Default")
+    assert "epsilon" not in page.text

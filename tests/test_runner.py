@@ -196,9 +196,9 @@ def test_an_opponent_of_the_policys_weights_plays_as_the_policy_itself(tokenizer
         same(first, second)
 
 
-@pytest.mark.parametrize("random_action_rate", [0.0, 0.3])
-def test_both_seats_of_the_policy_give_an_episode_each(tokenizer, model, random_action_rate):
-    wanted = specs(18, random_action_rate=random_action_rate)
+@pytest.mark.parametrize("rate", [0.0, 0.3])
+def test_both_seats_of_the_policy_give_an_episode_each(tokenizer, model, rate):
+    wanted = specs(18, random_action_rate=rate)
     alone = model.runner("policy", name="itself").play(wanted)
     pairs = model.runner("policy", name="itself", both_seats=True).play_all(wanted)
     several = 0
@@ -308,10 +308,13 @@ def test_the_language_of_thought_is_said_where_one_is_chosen():
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [
-        ({"game": "GuessTheNumber-v0", "seat": 1}, "EpisodeSpec.seat=1: GuessTheNumber-v0 has seat 0 only"),
-        ({"seat": 2}, "EpisodeSpec.seat=2: TicTacToe-v0 has seats 0 to 1; the policy must sit in one of them"),
-        ({"seat": -1}, "EpisodeSpec.seat=-1: TicTacToe-v0 has seats 0 to 1"),
-        ({"seat": "0"}, "EpisodeSpec.seat='0': TicTacToe-v0 has seats 0 to 1"),
+        (
+            {"game": "GuessTheNumber-v0", "seat": 1},
+            "EpisodeSpec.seat=1: must be one of the seats of GuessTheNumber-v0, 0",
+        ),
+        ({"seat": 2}, "EpisodeSpec.seat=2: must be one of the seats of TicTacToe-v0, 0, 1"),
+        ({"seat": -1}, "EpisodeSpec.seat=-1: must be one of the seats of TicTacToe-v0, 0, 1"),
+        ({"seat": "0"}, "EpisodeSpec.seat='0': must be one of the seats of TicTacToe-v0, 0, 1"),
         ({"random_action_rate": 1.5}, "EpisodeSpec.random_action_rate=1.5: must be at least 0 and at most 1"),
         ({"random_action_rate": math.nan}, "EpisodeSpec.random_action_rate=nan: must be at least 0 and at most 1"),
         ({"game": "NoSuchGame-v0"}, "NoSuchGame-v0"),
@@ -334,7 +337,7 @@ def test_a_spec_that_comes_later_is_checked_before_its_game_begins(model):
     right = EpisodeSpec("GuessTheNumber-v0", {}, 0, 0, 0, 0)
     ended, rollout = {}, dataclasses.replace(ROLLOUT, slots=1)
     runner = model.runner(rollout=rollout)
-    with pytest.raises(ValueError, match="GuessTheNumber-v0 has seat 0 only"):
+    with pytest.raises(ValueError, match="must be one of the seats of GuessTheNumber-v0, 0"):
         runner.play_all(iter([right, dataclasses.replace(right, seat=1)]), ended=ended)
     assert list(ended) == [0]
 

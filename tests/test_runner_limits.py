@@ -47,11 +47,11 @@ def test_a_game_for_two_without_a_lead_that_takes_too_many_actions_is_no_result(
     assert cut > 3
 
 
-@pytest.mark.parametrize("random_action_rate", [0.0, 0.5, 1.0])
-def test_a_full_context_truncates_and_nothing_is_drawn_behind_it(model, random_action_rate):
+@pytest.mark.parametrize("rate", [0.0, 0.5, 1.0])
+def test_a_full_context_truncates_and_nothing_is_drawn_behind_it(model, rate):
     limit = 26
     runner = model.runner(RandomLegal(), rollout=dataclasses.replace(ROLLOUT, max_length=limit))
-    episodes = runner.play(specs(24, random_action_rate=random_action_rate))
+    episodes = runner.play(specs(24, random_action_rate=rate))
     cut = [e for e in episodes if e.outcome == "truncated"]
     assert 3 < len(cut) < 24
     for episode in cut:
@@ -108,13 +108,13 @@ def test_a_policy_that_rambles_has_lost_and_its_opponent_has_won_nothing(tokeniz
     assert (episode.overrun_by, episode.counted) == (0, False)
 
 
-@pytest.mark.parametrize("random_action_rate", [0.0, 1.0])
-def test_an_input_above_its_limit_ends_the_game_before_the_engine_is_asked(tokenizer, model, random_action_rate):
+@pytest.mark.parametrize("rate", [0.0, 1.0])
+def test_an_input_above_its_limit_ends_the_game_before_the_engine_is_asked(tokenizer, model, rate):
     first = len(tokenizer.first_turn(first_observation("TicTacToe-v0")))
     rollout = dataclasses.replace(ROLLOUT, max_prompt_length=first)
     ended = 0
     for episode in model.runner(RandomLegal(), rollout=rollout).play(
-        specs(8, ("TicTacToe-v0",), random_action_rate=random_action_rate)
+        specs(8, ("TicTacToe-v0",), random_action_rate=rate)
     ):
         own = [turn for turn in turns(episode) if turn.seat == episode.seat]
         if episode.seat == 0 and episode.outcome == "truncated":

@@ -2,7 +2,8 @@
 
 By default it is GRPO (arXiv 2402.03300) and nothing else. What Divide-Fuse-Conquer (arXiv 2505.16401) adds to it is
 here too, since any method may have it, and turned off: random actions in the policy's place, half of the negative
-episodes dropped, mixed priority sampling, updates that are kept only if they win as often. `DivideFuseConquer` has it on.
+episodes dropped, mixed priority sampling, updates that are kept only if they win as often. `DivideFuseConquer` has all
+four on.
 
 What decides how long a run takes and how fast it learns has defaults that suit the bundled model on two CPU cores:
 games alone make a run of a few minutes. Where a value that Divide-Fuse-Conquer published differs from a default, the

@@ -98,10 +98,8 @@ class MatchContext:
     def players(self, game: Game, own: int) -> list[SeatPlayer]:
         """Returns who answers for each seat of a game, the policy for its `own`."""
         if own not in range(game.seats):
-            seats = "seat 0 only" if game.seats == 1 else f"seats 0 to {game.seats - 1}"
-            raise ValueError(
-                f"EpisodeSpec.seat={shown(own)}: {game.id} has {seats}; the policy must sit in one of them"
-            )
+            seats = ", ".join(map(str, range(game.seats)))
+            raise ValueError(f"EpisodeSpec.seat={shown(own)}: must be one of the seats of {game.id}, {seats}")
         if game.seats > 1 and self.opponent is None:
             raise ValueError(f"{game.id} has two seats and no opponent was given")
         seated = [self.policy if seat == own or self.opponent is None else self.opponent for seat in range(game.seats)]

@@ -1,6 +1,14 @@
 """What the settings of a method that learns from games must be to each other."""
 
-from dfc.config import DivideFuseConquer, FusionConfig, GroupingConfig, Grpo, OpponentReplyConfig, RlRun
+from dfc.config import (
+    DivideFuseConquer,
+    FusionConfig,
+    GroupingConfig,
+    Grpo,
+    MixedPriorityConfig,
+    OpponentReplyConfig,
+    RlRun,
+)
 from dfc.games import functions, instances, registry
 from dfc.validation.players import sound_games
 
@@ -75,7 +83,19 @@ def _deals_problems(config: RlRun) -> list[str]:
 
 
 def notices(config: RlRun) -> list[str]:
-    """Returns how many epochs a run of valid settings has, one sentence; nothing where its deals are random."""
+    """Returns what valid settings come to that one may not expect: what is set without effect, and how many epochs."""
+    return _without_effect(config) + _epochs(config)
+
+
+def _without_effect(config: RlRun) -> list[str]:
+    """Returns a sentence where priorities are set that nothing is shared out by."""
+    if config.mixed_priority.enabled or config.mixed_priority == MixedPriorityConfig(enabled=False):
+        return []
+    return ["mixed_priority.a, .b and .floor change nothing: mixed_priority.enabled is false"]
+
+
+def _epochs(config: RlRun) -> list[str]:
+    """Returns how many epochs a run has, one sentence; nothing where its deals are random."""
     if config.deals != "epochs" or not isinstance(config, Grpo):
         return []
     numbers = instances.numbers_of_instances(config.games, config.tasks)
