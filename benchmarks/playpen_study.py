@@ -30,6 +30,12 @@ PLAYING = (  # as playpen_tiny.py plays
     "--config.rollout.max_reply_length=160",
     "--config.rollout.decode_steps=16",
 )
+# The rules of pairs that the published results were made with; today's defaults are nearer to the paper.
+_PAIRS = (
+    "--config.build_dialogues.turn_rejected=lower_quality",
+    "--config.build_dialogues.turn_negatives=1",
+    "--config.build_dialogues.aborted_count=together",
+)
 _FOR_TWO: dict[str, dict[str, object]] = {game: {} for game in LEARNER_ROLES}
 BESIDE = (  # games for two, in the roles that GRPO learns
     "--config.opponent=strong",
@@ -55,7 +61,7 @@ def plan(out: Path, player: str) -> list[Run]:
     after_sft = f"--config.model.path={out / 'offline' / 'sft' / 'policy'}"
     only_grpo = "--config.stages=grpo"
     return [
-        Run("offline", "playpen_tiny", ("--config.stages=collect,build_dialogues,sft,dpo_dialogue,dpo_turn",)),
+        Run("offline", "playpen_tiny", ("--config.stages=collect,build_dialogues,sft,dpo_dialogue,dpo_turn", *_PAIRS)),
         Run("grpo", "playpen_tiny", (only_grpo,)),
         Run("sft_grpo", "playpen_tiny", (only_grpo, after_sft)),
         _evaluation("evaluated", out, player, ARMS, TASKS),

@@ -2,8 +2,11 @@
 
 import collections
 import dataclasses
+import hashlib
 import itertools
+import json
 import random
+import tracemalloc
 
 import pytest
 from dialogue_samples import dialogue, drawn, talk
@@ -209,7 +212,7 @@ def same_start(one, other):
 
 @pytest.mark.parametrize(
     "changes", [{}, {"players": 2}, {"threshold": 50.0}, {"aborted_negatives": ("clem_taboo",)}, {"negatives": 1},
-                {"negatives": 2}, {"pairs_without": ("clem_wordle",)}],
+                {"negatives": 2}, {"negatives": 1, "aborted_count": "together"}, {"pairs_without": ("clem_wordle",)}],
 )  # fmt: skip
 def test_every_won_dialogue_is_paired_with_lost_ones_that_begin_alike(changes):
     config = settings(wanted=("pairs_dialogue",), **changes)
@@ -242,13 +245,34 @@ def test_every_won_dialogue_is_paired_with_lost_ones_that_begin_alike(changes):
         assert pair.prompt == opening(pair.chosen) == opening(pair.rejected)
     for key, options in allowed.items():
         # Two won dialogues may differ in nothing but their asides: each has its pairs.
-        expected = sum(min(len(others), config.negatives) for others in options)
+        expected = 0
+        for others in options:
+            aborted = sum(quality is None for _, _, quality in others)
+            kinds = [len(others) - aborted, aborted] if config.aborted_count == "apart" else [len(others)]
+            expected += sum(min(number, config.negatives) for number in kinds)
         assert len(by_won[key]) == expected
         assert set(by_won[key]) <= set(itertools.chain.from_iterable(options))
     assert sum(map(len, by_won.values())) > 20
     assert {group.game: group.without_negative for group in found.statistics} == {
         game: without[game] for game in {one.game for one in some}
     }
+
+
+def test_a_won_dialogue_of_a_wordle_is_beside_as_many_aborted_ones_as_lost_ones():
+    def found(**changes):
+        some = [dialogue("a", "b", game=game) for game in ("clem_wordle", "clem_taboo")]
+        some += [
+            dialogue("a", f"{quality} {n}", game=game, quality=quality)
+            for game in ("clem_wordle", "clem_taboo")
+            for quality in (0.0, None)
+            for n in range(5)
+        ]
+        pairs = choose(some, settings(**changes)).pairs_dialogue.train
+        return collections.Counter((pair.meta["game"], pair.meta["rejected_quality"]) for pair in pairs)
+
+    assert found(negatives=2) == {("clem_wordle", 0.0): 2, ("clem_wordle", None): 2, ("clem_taboo", 0.0): 2}
+    together = found(negatives=2, aborted_count="together")
+    assert together["clem_wordle", 0.0] + together["clem_wordle", None] == together["clem_taboo", 0.0] == 2
 
 
 def test_where_another_seat_made_the_difference_there_is_no_pair():
@@ -307,7 +331,9 @@ def allowed_turns(some, config, best):
     for one, other in itertools.product(different_of(some, config), repeat=2):
         if not (won(one, config.threshold) and same_start(one, other) and may_lose(other, best, config)):
             continue
-        if value(one) <= value(other):
+        if config.turn_rejected == "unsuccessful" and won(other, config.threshold):
+            continue
+        if config.turn_rejected == "lower_quality" and value(one) <= value(other):
             continue
         for place in range(1, min(len(one.messages), len(other.messages)), 2):
             if one.messages[:place] != other.messages[:place]:
@@ -327,7 +353,8 @@ def of_pairs(pairs):
 
 @pytest.mark.parametrize(
     "changes", [{}, {"players": 2}, {"threshold": 50.0}, {"aborted_negatives": ("clem_taboo",)},
-                {"pairs_without": ("clem_wordle", "clem_privateshared")}],
+                {"pairs_without": ("clem_wordle", "clem_privateshared")}, {"turn_rejected": "lower_quality"},
+                {"turn_rejected": "lower_quality", "players": 2, "threshold": 10.0}],
 )  # fmt: skip
 def test_all_pairs_of_one_reply_are_found_once(changes):
     config = settings(wanted=("pairs_turn",), **changes)
@@ -345,14 +372,91 @@ def test_all_pairs_of_one_reply_are_found_once(changes):
         assert rejected is None or pair.meta["chosen_quality"] > rejected
 
 
-def test_one_worse_reply_is_drawn_for_each_turn():
+@pytest.mark.parametrize("rejected", ["unsuccessful", "lower_quality"])
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_so_many_worse_replies_as_asked_for_are_drawn_for_each_turn(rejected, number):
     some = drawn(8, 250, instances=3)
-    config = settings(wanted=("pairs_turn",), negatives=1)
+    config = settings(wanted=("pairs_turn",), turn_negatives=number, turn_rejected=rejected, negatives=7)
     found = choose(some, config)
     pairs = of_pairs(found.pairs_turn.train)
     expected = allowed_turns(some, config, found.players)
-    assert set(pairs) < expected
-    assert {pair[:5] for pair in pairs} == {pair[:5] for pair in expected}  # every turn of a won dialogue has one
+    assert set(pairs) <= expected
+    there, drawn_ = (collections.Counter(pair[:5] for pair in every) for every in (expected, pairs))
+    assert set(there) == set(drawn_)
+    # Several won dialogues that gave one reply draw each for itself, so that there may be more, and all at most.
+    assert all(min(count, number) <= drawn_[key] <= count for key, count in there.items())
+    assert number > 1 or len(pairs) < len(expected)
+
+
+def test_by_default_a_turn_is_paired_with_every_reply_of_dialogues_that_were_not_won():
+    """A won one that took longer has a lower quality and is no worse side (D.3 of the paper)."""
+    some = [
+        dialogue("a", text, game=game, quality=quality)
+        for game in ("clem_wordle", "clem_taboo")
+        for text, quality in (("b", 100.0), ("slower", 50.0), ("c", 0.0), ("d", 0.0), ("aborted", None))
+    ]
+
+    def found(**changes):
+        config = dataclasses.replace(DialogueRowsConfig(), held_out=0.0, **changes)
+        return {
+            (pair.meta["game"], pair.chosen[-1].content, pair.rejected[-1].content)
+            for pair in choose(some, config).pairs_turn.train
+        }
+
+    lost = {
+        (game, better, worse) for game in ("clem_wordle", "clem_taboo") for better in ("b", "slower") for worse in "cd"
+    }
+    aborted = {("clem_wordle", better, "aborted") for better in ("b", "slower")}
+    assert found() == lost | aborted
+    slower = {(game, "b", "slower") for game in ("clem_wordle", "clem_taboo")}
+    assert found(turn_rejected="lower_quality") == lost | aborted | slower
+
+
+# Of the commit before `turn_rejected`, `turn_negatives` and `aborted_count` were: its `negatives`, pairs of turns and
+# of dialogues, and what of their JSON `digest` gives.
+BEFORE = [
+    (1, 122, "3be1e2ab6d8f0991", 166, "8a43abedcf50f7f5"),
+    (3, 149, "845951cc3c0a727a", 498, "0bccbcff04962864"),
+]
+
+
+@pytest.mark.parametrize(("negatives", "turns", "of_turns", "whole", "of_whole"), BEFORE)
+def test_the_rules_of_before_are_settings_and_give_the_same_pairs_in_the_same_order(
+    negatives, turns, of_turns, whole, of_whole
+):
+    def digest(pairs):
+        rows = [[pair.chosen, pair.rejected, pair.meta, pair.context_replies] for pair in pairs]
+        return hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16]
+
+    rules = {"turn_rejected": "lower_quality", "turn_negatives": negatives, "aborted_count": "together"}
+    config = settings(
+        players=4, thresholds={"clem_imagegame": 60.0}, first_turn_pairs={"clem_wordle": 20}, negatives=negatives,
+        balance=True, pairs_without=("clem_privateshared",), **rules,
+    )  # fmt: skip
+    some = drawn(21, 400, games=("clem_taboo", "clem_wordle", "clem_imagegame"), instances=3)
+    found = choose(some, config, seed=5)
+    assert (len(found.pairs_turn.train), digest(found.pairs_turn.train)) == (turns, of_turns)
+    assert (len(found.pairs_dialogue.train), digest(found.pairs_dialogue.train)) == (whole, of_whole)
+
+
+def test_pairs_that_the_limit_of_first_turns_leaves_out_are_not_held():
+    """150 x 150 first replies are 22,500 pairs; held at once, they take more than 10 MB."""
+    some = [
+        dialogue("a", f"{quality} {n}", game="clem_wordle", quality=quality)
+        for quality in (0.0, 100.0)
+        for n in range(150)
+    ]
+    config = settings(wanted=("pairs_turn",), first_turn_pairs={"clem_wordle": 50})
+    every = settings(wanted=("pairs_turn",))
+    tracemalloc.start()
+    try:
+        few = choose(some, config).pairs_turn.train
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2e6
+    # They are those with the smallest numbers: the first ones of all.
+    assert few == choose(some, every).pairs_turn.train[:50]
 
 
 def test_a_system_message_is_no_turn():
@@ -367,15 +471,17 @@ def test_a_system_message_is_no_turn():
 def test_each_worse_reply_is_drawn_once_however_often_it_was_given():
     some = [dialogue("a", "b"), dialogue("a", "c", quality=0.0)]
     some += [dialogue("a", "d", "more", str(other), quality=0.0) for other in range(20)]
-    pairs = choose(some, settings(negatives=2)).pairs_turn.train
-    assert sorted(pair.rejected[-1].content for pair in pairs) == ["c", "d"]
+    for number in (0, 2):
+        pairs = choose(some, settings(turn_negatives=number)).pairs_turn.train
+        assert sorted(pair.rejected[-1].content for pair in pairs) == ["c", "d"]
 
 
 def test_replies_of_equal_quality_are_no_pair():
     some = [dialogue("a", "b"), dialogue("a", "c"), dialogue("a", "d", quality=50.0)]
-    assert min(of_pairs(choose(some, settings()).pairs_turn.train))[4:] == ("b", "d")
-    assert len(choose(some, settings()).pairs_turn.train) == 2
-    assert choose(some[:2], settings()).pairs_turn.train == ()
+    config = settings(turn_rejected="lower_quality")
+    assert min(of_pairs(choose(some, config).pairs_turn.train))[4:] == ("b", "d")
+    assert len(choose(some, config).pairs_turn.train) == 2
+    assert choose(some[:2], config).pairs_turn.train == ()
 
 
 def test_aborted_dialogues_lose_in_the_wordles_only_and_only_who_is_to_blame():
@@ -418,6 +524,7 @@ def test_pairs_of_the_first_reply_are_capped_for_the_games_named_and_others_are_
 def test_what_the_paper_states_is_the_default():
     config = DialogueRowsConfig()
     assert (config.players, config.balance, config.negatives) == (10, True, 1)
+    assert (config.turn_rejected, config.turn_negatives, config.aborted_count) == ("unsuccessful", 0, "apart")
     assert (config.rows, config.replies, config.asides, config.threshold) == ("prefixes", "last", "merged", 0.0)
     for game, quality in (("clem_imagegame", 99.0), ("clem_privateshared", 99.0), ("clem_taboo", 0.0)):
         assert not is_won(dialogue("a", "b", game=game, quality=quality), config)
@@ -454,8 +561,9 @@ def test_no_instance_is_on_both_sides_of_any_two_kinds():
         assert (group.instances, group.instances_held_out) == (10, 3)
 
 
-def test_the_order_of_dialogues_and_repetitions_do_not_matter_and_the_seed_does():
-    config = settings(held_out=0.3, players=3, balance=True, negatives=1, first_turn_pairs={"clem_taboo": 5})
+@pytest.mark.parametrize("turns", [{}, {"turn_negatives": 1}, {"turn_negatives": 1, "turn_rejected": "lower_quality"}])
+def test_the_order_of_dialogues_and_repetitions_do_not_matter_and_the_seed_does(turns):
+    config = settings(held_out=0.3, players=3, balance=True, negatives=1, first_turn_pairs={"clem_taboo": 5}, **turns)
     some = drawn(11, 200)
     found = choose(some, config)
     again = [*some, *some[:50]]

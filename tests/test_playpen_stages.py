@@ -143,6 +143,15 @@ def test_rows_of_another_run_are_trained_on_where_none_are_built():
     assert stages["sft"].model.path == "tiny_player"  # nothing came before
 
 
+def test_pairs_of_dialogues_and_of_turns_have_numbers_of_their_own():
+    settings = DialogueChoiceConfig(negatives=1, turn_negatives=5, turn_rejected="lower_quality")
+    stages = by_name(changed(build_dialogues=settings))
+    for stage in (stages["build_dialogues"], stages["branch/pairs"]):
+        assert (stage.negatives, stage.turn_negatives, stage.turn_rejected) == (1, 5, "lower_quality")
+    published = by_name(playpen_llama3_1_8b.get_config())["build_dialogues"]
+    assert (published.negatives, published.turn_negatives, published.turn_rejected) == (1, 0, "unsuccessful")
+
+
 def test_only_rows_that_a_stage_reads_are_built():
     stages = by_name(changed(stages=("collect", "build_dialogues", "sft"), rehearsal=0.0))
     assert stages["build_dialogues"].wanted == ("sft",)

@@ -41,6 +41,8 @@ def test_every_run_is_valid_and_evaluations_play_what_was_trained(scripts, tmp_p
         assert problems + validation.problems(configs[run.name]) == []
     assert configs["offline"].stages + configs["grpo"].stages == playpen_tiny.get_config().stages[:-2]
     assert configs["sft_grpo"].model.path == str(tmp_path / "offline" / "sft" / "policy")
+    pairs = configs["offline"].build_dialogues  # as docs/results/playpen.md was measured, not as the paper has it
+    assert (pairs.turn_rejected, pairs.turn_negatives, pairs.aborted_count) == ("lower_quality", 1, "together")
     arms = dict(policy.split("=") for policy in configs["evaluated"].policies)
     assert tuple(arms) == study.ARMS
     assert arms == {

@@ -35,8 +35,16 @@ class DialogueChoiceConfig:
         (``single``, as games ask), or no row (``none``).
       max_characters: rows with more, of all messages together, are left out, and pairs with such a side; 0: none is.
       held_out: share of each game's instances whose rows are held out (the paper: about 4 % of the rows).
-      negatives: worse sides for each won dialogue, and for each of its turns.
-      aborted_negatives: games whose aborted dialogues may be the worse side.
+      negatives: lost dialogues beside each won one (D.3 on DPO Dialogue: best with 1).
+      aborted_negatives: games whose aborted dialogues may be the worse side, of dialogues and of turns (D.3: "we only
+        integrated aborted interactions for this game (and variants)").
+      aborted_count: in those games, so many aborted dialogues beside each won one and so many lost ones (``apart``,
+        D.3: "n unsuccessful - and n aborted interactions for Wordle and variants"), or so many of both ``together``.
+      turn_rejected: whose replies a reply of a won dialogue is paired with: of ``unsuccessful`` dialogues, which are
+        the lost and the aborted ones (D.3), or of those of ``lower_quality``, which won ones that took longer are too.
+      turn_negatives: worse replies for each turn of a won dialogue; 0: all different ones. The paper states no number
+        (its "1 negative per positive" is of DPO Dialogue), and its Table 4 has more than one: 20,074 pairs of turns
+        beside 4,689 of dialogues in taboo, where a dialogue has three turns at most.
       pairs_without: games of which no pairs are made (the paper's tables have none of privateshared).
       first_turn_pairs: game -> pairs of its first reply at most.
     """
@@ -57,6 +65,9 @@ class DialogueChoiceConfig:
     held_out: ShareBelowOne = 0.04
     negatives: Count = 1
     aborted_negatives: tuple[str, ...] = ("clem_wordle", "clem_wordle_withclue", "clem_wordle_withcritic")
+    aborted_count: Literal["apart", "together"] = "apart"
+    turn_rejected: Literal["unsuccessful", "lower_quality"] = "unsuccessful"
+    turn_negatives: CountOrZero = 0
     pairs_without: tuple[str, ...] = ("clem_privateshared",)
     first_turn_pairs: Mapping[str, CountOrZero] = dataclasses.field(
         default_factory=lambda: {"clem_wordle": 2000, "clem_wordle_withclue": 2000}

@@ -4,7 +4,10 @@ The rules, and where the source is silent about them, stand in `dfc.data.dialogu
 """
 
 import collections
-from collections.abc import Iterable, Sequence
+import heapq
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from dfc.config import DialogueRowsConfig
 from dfc.data.conversations import ConversationPair, Scalar
@@ -42,63 +45,113 @@ def dialogue_pairs(
         for won in group:
             if not is_won(won, settings):
                 continue
-            order = sorted(
+            drawn = sorted(
                 (derive_seed("dialogue pair", seed, won.key, other.key), n)
                 for n, other in enumerate(lost)
                 if other.messages != won.messages  # another seat may have made the difference
             )
-            if not order:
+            if not drawn:
                 without[won.game] += 1
-            for number, n in order[: settings.negatives]:
-                found.append((number, ConversationPair(won.messages, lost[n].messages, _meta(won, lost[n]))))
+            taken: collections.Counter[bool] = collections.Counter()
+            for number, n in drawn:
+                # Lost and aborted ones are counted apart, or all as one kind.
+                kind = settings.aborted_count == "apart" and lost[n].quality is None
+                taken[kind] += 1
+                if taken[kind] <= settings.negatives:
+                    found.append((number, ConversationPair(won.messages, lost[n].messages, _meta(won, lost[n]))))
     return [pair for _, pair in sorted(found, key=lambda item: item[0])], without
+
+
+class _TurnPair(NamedTuple):
+    """Two replies to one history, as what they are drawn by; `ConversationPair` is made of those that stay."""
+
+    number: int
+    won: Dialogue
+    other: Dialogue
+    place: int
+
+    @property
+    def turn(self) -> int:
+        """How many replies stand before."""
+        return (self.place - self.won.start) // 2
+
+    def rows(self) -> ConversationPair:
+        """Returns it as it is written."""
+        sides = (dialogue.messages[: self.place + 1] for dialogue in (self.won, self.other))
+        meta = {**_meta(self.won, self.other), "turn": self.turn}
+        return ConversationPair(*sides, meta, context_replies=self.turn)
 
 
 def turn_pairs(
     dialogues: Iterable[Dialogue], best: Sequence[str], settings: DialogueRowsConfig, seed: int
 ) -> list[ConversationPair]:
-    """Returns pairs of two replies to one history, the better one of a won dialogue, shuffled; arguments as above."""
+    """Returns pairs of two replies to one history, the better one of a won dialogue, shuffled; arguments as above.
+
+    Of pairs that `first_turn_pairs` leaves out, no more are held at a time than it lets stay.
+    """
     nodes: dict[tuple[object, tuple[Message, ...]], list[Dialogue]] = collections.defaultdict(list)
     for dialogue in _paired(dialogues, settings):
         for end in range(dialogue.start, len(dialogue.messages), 2):
             nodes[_dealt(dialogue), dialogue.messages[:end]].append(dialogue)
-    # One pair of replies once: it has the smallest of the numbers that it was drawn with.
-    found: dict[object, tuple[int, ConversationPair]] = {}
-    for (dealt, history), group in nodes.items():
-        for won in group:
-            if not is_won(won, settings):
-                continue
-            for number, other in _worse_replies(won, len(history), group, best, settings, seed):
-                sides = won.messages[: len(history) + 1], other.messages[: len(history) + 1]
-                turn = (len(history) - won.start) // 2
-                pair = ConversationPair(*sides, {**_meta(won, other), "turn": turn}, context_replies=turn)
-                key = (dealt, sides)
-                found[key] = min(found.get(key, (number, pair)), (number, pair), key=lambda item: item[0])
-    taken: collections.Counter[str] = collections.Counter()
-    kept = []
-    for _, pair in sorted(found.values(), key=lambda item: item[0]):
-        game = str(pair.meta["game"])
-        if pair.meta["turn"] == 0 and game in settings.first_turn_pairs:
-            if taken[game] == settings.first_turn_pairs[game]:
-                continue
-            taken[game] += 1
-        kept.append(pair)
-    return kept
+    every = itertools.chain.from_iterable(
+        _pairs_of_node(group, len(history), best, settings, seed) for (_, history), group in nodes.items()
+    )
+    kept = sorted(_capped(every, settings.first_turn_pairs), key=lambda pair: pair.number)
+    return [pair.rows() for pair in kept]
+
+
+def _pairs_of_node(
+    group: Sequence[Dialogue], place: int, best: Sequence[str], settings: DialogueRowsConfig, seed: int
+) -> Iterator[_TurnPair]:
+    """Yields the pairs of dialogues with one history, each two replies once, with the smallest number drawn."""
+    by_reply: dict[str, list[Dialogue]] = collections.defaultdict(list)
+    for won in group:
+        if is_won(won, settings):
+            by_reply[won.messages[place].content].append(won)
+    losers = [other for other in group if _may_lose(other, best, settings)] if by_reply else []
+    for same in by_reply.values():
+        found: dict[str, _TurnPair] = {}
+        for won in same:
+            for pair in _worse_replies(won, place, losers, settings, seed):
+                reply = pair.other.messages[place].content
+                found[reply] = min(found.get(reply, pair), pair, key=lambda one: one.number)
+        yield from found.values()
 
 
 def _worse_replies(
-    won: Dialogue, place: int, group: Sequence[Dialogue], best: Sequence[str], settings: DialogueRowsConfig, seed: int
-) -> list[tuple[int, Dialogue]]:
-    """Returns dialogues of a lower quality with other replies at a place, each reply once, and the numbers drawn."""
-    by_reply: dict[str, tuple[int, Dialogue]] = {}
-    for other in group:
+    won: Dialogue, place: int, losers: Sequence[Dialogue], settings: DialogueRowsConfig, seed: int
+) -> list[_TurnPair]:
+    """Returns a won dialogue beside worse ones with other replies at a place, each reply once."""
+    found: dict[str, _TurnPair] = {}
+    for other in losers:
         reply = other.messages[place].content
-        if reply == won.messages[place].content or _value(other) >= _value(won):
+        if reply == won.messages[place].content or not _is_worse(other, won, settings):
             continue
-        if _may_lose(other, best, settings):
-            drawn = (derive_seed("turn pair", seed, won.key, place, other.key), other)
-            by_reply[reply] = min(by_reply.get(reply, drawn), drawn, key=lambda item: item[0])
-    return sorted(by_reply.values(), key=lambda item: item[0])[: settings.negatives]
+        drawn = _TurnPair(derive_seed("turn pair", seed, won.key, place, other.key), won, other, place)
+        found[reply] = min(found.get(reply, drawn), drawn, key=lambda pair: pair.number)
+    order = sorted(found.values(), key=lambda pair: pair.number)
+    return order[: settings.turn_negatives or None]
+
+
+def _is_worse(other: Dialogue, won: Dialogue, settings: DialogueRowsConfig) -> bool:
+    if settings.turn_rejected == "unsuccessful":
+        return not is_won(other, settings)
+    return _value(other) < _value(won)
+
+
+def _capped(pairs: Iterable[_TurnPair], limits: Mapping[str, int]) -> list[_TurnPair]:
+    """Returns the pairs; of the first reply in a game with a limit, so many with the smallest numbers."""
+    kept: list[_TurnPair] = []
+    first: dict[str, list[tuple[int, int, _TurnPair]]] = {game: [] for game in limits}  # heaps, the last to stay first
+    for place, pair in enumerate(pairs):
+        heap = first.get(pair.won.game) if pair.turn == 0 else None
+        if heap is None:
+            kept.append(pair)
+            continue
+        heapq.heappush(heap, (-pair.number, -place, pair))
+        if len(heap) > limits[pair.won.game]:
+            heapq.heappop(heap)
+    return kept + [pair for heap in first.values() for _, _, pair in heap]
 
 
 def _paired(dialogues: Iterable[Dialogue], settings: DialogueRowsConfig) -> Iterable[Dialogue]:

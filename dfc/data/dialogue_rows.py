@@ -19,12 +19,14 @@ is done, and where the source is silent:
     to there. In later rows nothing of them stands.
   DPO dialogue (D.3): for every won dialogue, whoever played it, `negatives` = 1 lost one of the best players with the
     same instance, seat, world and beginning (all that stands before the first reply; two dialogues of a seat that
-    replies second begin alike only if the other seat said the same). An aborted one may be the lost one in the games of
-    `aborted_negatives`, and only if this seat's reply aborted it, which the source does not ask for.
-  DPO turn (D.3): for every turn of a won dialogue, `negatives` = 1 other reply to the same history, of a dialogue whose
-    quality is lower (an aborted one's is below all); of the same players and games as above. The source takes lost and
-    aborted dialogues only; with published rows, which have two qualities, that is the same. Equal qualities give no
-    pair, and one pair of replies stands once. Pairs of the first reply: `first_turn_pairs` of a game at most.
+    replies second begin alike only if the other seat said the same); in the games of `aborted_negatives` as many
+    aborted ones beside them (`aborted_count`), and only such as this seat's reply aborted, which the source does not
+    ask for.
+  DPO turn (D.3): for every turn of a won dialogue, the other replies to the same history that lost and aborted
+    dialogues gave (`turn_rejected`), all different ones (`turn_negatives`: the source states no number, see there). Of
+    the same games as above, and of the same players: the source tried out whose negatives are best for whole dialogues
+    only, and says of turns nothing else. One pair of replies stands once. Pairs of the first reply: `first_turn_pairs`
+    of a game at most, which the source has for two of the Wordles; "2k samples" may be of each or of both.
   No pairs are made of the games of `pairs_without`.
 
 Everything random is a hash of the seed and of the dialogues' contents: neither the order of files nor that of rows
