@@ -195,7 +195,8 @@ def dialogues(tasks=8):
     rows_ = [published(*asked, f"ANSWER: {n}", game="privateshared", task=n, model="third") for n in range(tasks)]
     for n in range(tasks):
         for m, end in enumerate(("success", "failure", "aborted")):
-            rows_ += [published(f"rules {n}", f"guess: {m}", game="wordle", outcome=end, task=n, model=f"{m}")]
+            asked = ("guess: a", "Please try again.") if m else ()  # one of the repairs takes it out
+            rows_ += [published(f"rules {n}", *asked, f"guess: {m}", game="wordle", outcome=end, task=n, model=f"{m}")]
     rows_ += [published("rules", "x" * 1100), published("rules", "a", "who answers?")]
     file = lines(_PLACE / f"dialogues_{tasks}.jsonl", *rows_)
     return (*(str(_PLACE / f"dialogues_{tasks}" / player) for player in ("first", "second")), str(file))
@@ -441,6 +442,7 @@ def values():
         "trajectories": (collected("fewer", 3), recorded("fewer_games", 1), 3),
         "*sources": (dialogues(7),),
         "wanted": (("sft",),),
+        "*repairs": ((),),
         "*threshold": (60.0,),
         "*thresholds": ({"clem_taboo": 60.0},),
         "*aborted_negatives": (("clem_taboo",),),

@@ -13,6 +13,8 @@ from dfc.config.run import Run
 
 Wanted = Literal["sft", "pairs_dialogue", "pairs_turn"]
 WANTED: tuple[Wanted, ...] = get_args(Wanted)
+Repair = Literal["imagegame_replies", "wordle_format", "wordle_asked_again", "referencegame_examples"]
+REPAIRS: tuple[Repair, ...] = get_args(Repair)
 Threshold = Annotated[float, Range(0, 100, below=True)]
 
 
@@ -23,6 +25,8 @@ class DialogueChoiceConfig:
     Attributes:
       groups: only these games; empty: all (one name: the paper's D5).
       leave_out: without these games (one name: leave-one-out, the paper's D6).
+      repairs: how published dialogues of the image game, the Wordles and the reference game are mended (D.1, all four;
+        `dfc.data.dialogue_repairs`); empty: they are taken as they are.
       threshold: a dialogue is won if its quality is above it (the paper has one per game and prints none).
       thresholds: other ones, by game: of a quality with shades, what counts as solved.
       players: only dialogues of so many players are imitated or are the worse side of a pair, those with the most won
@@ -51,6 +55,7 @@ class DialogueChoiceConfig:
 
     groups: tuple[str, ...] = ()
     leave_out: tuple[str, ...] = ()
+    repairs: tuple[Repair, ...] = REPAIRS
     threshold: Threshold = 0.0
     thresholds: Mapping[str, Threshold] = dataclasses.field(
         default_factory=lambda: {"clem_imagegame": 99.0, "clem_privateshared": 99.0}

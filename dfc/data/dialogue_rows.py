@@ -76,6 +76,9 @@ class DialogueStatistics:
         dialogues. pairs_turn: pairs of one reply. Each with the held-out ones beside it.
       without_negative: won dialogues beside which no worse one begins alike.
       too_long: rows and pairs left out as longer than `max_characters`.
+      replies_cut: of published dialogues, replies that were shortened. replies_asked_again: those taken out.
+        rows_invalid_format, rows_with_examples: published dialogues that were left out, which no other number counts
+        (`dfc.data.dialogue_repairs`). All of them as often as they were read.
     """
 
     game: str
@@ -97,6 +100,10 @@ class DialogueStatistics:
     pairs_turn_held_out: int
     without_negative: int
     too_long: int
+    replies_cut: int
+    replies_asked_again: int
+    rows_invalid_format: int
+    rows_with_examples: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,6 +131,7 @@ def choose(
     *,
     seed: int = 0,
     unfinished: Mapping[str, int] | None = None,
+    repaired: Mapping[tuple[str, str], int] | None = None,
 ) -> DialogueRows:
     """Returns the rows that are made of dialogues; the head of this file says by which rules.
 
@@ -132,6 +140,7 @@ def choose(
       settings: which and how.
       seed: of every random choice.
       unfinished: games that are no dialogues, by id, for the statistics.
+      repaired: what was mended before, by id and field of the statistics.
     """
     pool = {dialogue.key: dialogue for dialogue in dialogues if is_wanted(dialogue.game, settings)}
     every = [pool[key] for key in sorted(pool)]
@@ -148,7 +157,8 @@ def choose(
         whole, without = dialogue_pairs(every, best, settings, seed)
     if "pairs_turn" in settings.wanted:
         turns = turn_pairs(every, best, settings, seed)
-    counts: _Counts = collections.Counter({(game, "without_negative"): number for game, number in without.items()})
+    counts: _Counts = collections.Counter(repaired or {})
+    counts.update({(game, "without_negative"): number for game, number in without.items()})
     for dialogue in chosen:
         counts[dialogue.game, "chosen" + _suffix((dialogue.game, dialogue.instance) in held_out)] += 1
     sft = [row for dialogue in chosen for row in rows_of(dialogue, settings)]
@@ -158,7 +168,9 @@ def choose(
         pairs_dialogue=_split("pairs_dialogue", whole, held_out, longest, counts),
         pairs_turn=_split("pairs_turn", turns, held_out, longest, counts),
         players=tuple(best),
-        statistics=_statistics(every, settings, held_out, counts, unfinished or {}),
+        statistics=_statistics(
+            every, settings, held_out, counts, unfinished or {}, [game for game, _ in repaired or ()]
+        ),
     )
 
 
@@ -289,9 +301,10 @@ def _statistics(
     held_out: frozenset[tuple[str, str]],
     counts: _Counts,
     unfinished: Mapping[str, int],
+    more: Sequence[str],
 ) -> tuple[DialogueStatistics, ...]:
     by_game: dict[str, list[Dialogue]] = collections.defaultdict(list)
-    for game in unfinished:
+    for game in (*unfinished, *more):  # none of whose games may be a dialogue
         if is_wanted(game, settings):
             by_game[game] = []
     for dialogue in dialogues:

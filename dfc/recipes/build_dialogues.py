@@ -1,6 +1,7 @@
 """Rows to train on from stored dialogues of any number of players (Playpen, arXiv 2504.08590, sections 4.3.1, 4.3.2).
 
-    dialogues  of every source: trajectories of ours, both seats, or published interactions (`dfc.data.dialogues`)
+    dialogues  of every source: trajectories of ours, both seats, or published interactions (`dfc.data.dialogues`),
+               which are mended as the paper's authors did (`dfc.data.dialogue_repairs`)
     choice     what to imitate, pairs of dialogues, pairs of one reply (rules: `dfc.data.dialogue_rows`)
     data       NAME.jsonl and NAME_held_out.jsonl of each kind in ``wanted``, statistics.json; layouts: docs/data.md
     tables     tables.md, in the shape of the paper's Tables 3 and 4
@@ -10,6 +11,7 @@ No model is read and nothing is played. With several processes the first one doe
 
 import collections
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 
 from dfc.config import BuildDialogues
@@ -17,6 +19,7 @@ from dfc.config.dialogues import WANTED, Wanted
 from dfc.data.built_rows import build_once
 from dfc.data.collection import parts_folder
 from dfc.data.conversations import Conversation, ConversationPair, SupervisedLayout, write_conversations, write_pairs
+from dfc.data.dialogue_repairs import repaired
 from dfc.data.dialogue_rows import DialogueRows, Split, choose, is_wanted
 from dfc.data.dialogues import Dialogue, read_dialogues
 from dfc.data.preference_pairs import STATISTICS_FILE
@@ -42,8 +45,8 @@ def run(config: BuildDialogues, folder: RunFolder, stop: Stop) -> None:
 
 
 def _build(config: BuildDialogues, folder: RunFolder) -> None:
-    dialogues, unfinished = _read(config)
-    rows = choose(dialogues, config, seed=config.seed, unfinished=unfinished)
+    dialogues, unfinished, mended = _read(config)
+    rows = choose(dialogues, config, seed=config.seed, unfinished=unfinished, repaired=mended)
     _refuse_nothing(config, rows)
     data = folder.path / DATA_FOLDER
     data.mkdir(parents=True, exist_ok=True)
@@ -64,14 +67,17 @@ def _build(config: BuildDialogues, folder: RunFolder) -> None:
     write_text(folder.path / TABLES, "\n".join(table.markdown() for table in tables))
 
 
-def _read(config: BuildDialogues) -> tuple[list[Dialogue], collections.Counter[str]]:
-    """Returns the dialogues of all sources.
+def _read(
+    config: BuildDialogues,
+) -> tuple[list[Dialogue], collections.Counter[str], collections.Counter[tuple[str, str]]]:
+    """Returns the dialogues of all sources, mended; by game what was unfinished; by game and field what was mended.
 
     Raises:
       DatasetError: a source cannot be read, or a game is named that has no dialogue or is for evaluation only.
     """
     dialogues: list[Dialogue] = []
     unfinished: collections.Counter[str] = collections.Counter()
+    mended: collections.Counter[tuple[str, str]] = collections.Counter()
     for named in config.sources:
         path = Path(named).expanduser()
         source = parts_folder(path) if path.is_dir() else path
@@ -82,14 +88,17 @@ def _read(config: BuildDialogues) -> tuple[list[Dialogue], collections.Counter[s
             cut_unanswered=config.cut_unanswered,
             max_row_bytes=config.max_row_bytes,
         )
-        dialogues += found.dialogues
+        for dialogue in found.dialogues:
+            left, counts = repaired(dialogue, config.repairs)
+            dialogues += [] if left is None else [left]
+            mended.update({(dialogue.game, field): number for field, number in counts.items()})
         unfinished.update(found.unfinished)
     there = sorted({dialogue.game for dialogue in dialogues})
     places = ", ".join(config.sources)
     if absent := [game for game in config.groups if game not in there and game not in config.leave_out]:
         raise DatasetError(
-            f"{places}: no dialogue of {', '.join(absent)}, there are {', '.join(there) or 'none'}; collect the game, "
-            "or take it out of groups"
+            f"{places}: no dialogue of {', '.join(absent)}, there are {', '.join(there) or 'none'}{_left_out(mended)}; "
+            "collect the game, or take it out of groups"
         )
     if measured := evaluation_only(there):
         left_out = ",".join(dict.fromkeys((*config.leave_out, *measured)))
@@ -98,8 +107,16 @@ def _read(config: BuildDialogues) -> tuple[list[Dialogue], collections.Counter[s
             f"--config.leave_out={left_out}"
         )
     if not there:
-        raise DatasetError(f"{places}: no dialogue remains; leave out fewer games, or name other sources")
-    return dialogues, unfinished
+        raise DatasetError(
+            f"{places}: no dialogue remains{_left_out(mended)}; leave out fewer games, or name other sources"
+        )
+    return dialogues, unfinished, mended
+
+
+def _left_out(mended: Mapping[tuple[str, str], int]) -> str:
+    """Returns how many dialogues the repairs left out, in words; nothing where there is none."""
+    number = sum(count for (_, field), count in mended.items() if field.startswith("rows_"))
+    return f" (repairs left out {number} published ones; repairs=() takes them as they are)" if number else ""
 
 
 def _refuse_nothing(config: BuildDialogues, rows: DialogueRows) -> None:

@@ -5,6 +5,13 @@ from typing import Any
 
 from dfc.report.tables import Table
 
+_MENDED = {
+    "replies_cut": "replies cut short",
+    "replies_asked_again": "replies asked again, out",
+    "rows_invalid_format": "with INVALID_FORMAT, out",
+    "rows_with_examples": "with examples, out",
+}
+
 
 def collected(games: Mapping[str, Mapping[str, Any]]) -> Table:
     """Returns the figures of a collection, by game the rows of `dfc.data.attempts.CollectionStatistics`."""
@@ -80,6 +87,7 @@ def dialogue_data(groups: Sequence[Mapping[str, Any]], players: Sequence[str]) -
         total = ("total", *("" if name == "players" else text for name, text in zip(columns, sums, strict=False)))
         return Table(title, ("game", *columns.values()), (*rows, total) if rows else (), notes)
 
+    mended = any(group[name] for group in groups for name in _MENDED)
     apart = {"": "", "_held_out": " held out"}
     chosen = {"chosen": "dialogues", "sft": "rows"}
     pairs = {"pairs_dialogue": "dialogue pairs", "pairs_turn": "turn pairs"}
@@ -105,6 +113,7 @@ def dialogue_data(groups: Sequence[Mapping[str, Any]], players: Sequence[str]) -
                 "too_long": "rows and pairs too long",
             },
         ),
+        *([table("Published dialogues, mended", _MENDED)] if mended else []),
     ]
 
 

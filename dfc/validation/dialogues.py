@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dfc.config import BuildDialogues
-from dfc.config.dialogues import WANTED
+from dfc.config.dialogues import REPAIRS, WANTED
 from dfc.data import task_groups
 
 
@@ -12,6 +12,8 @@ def problems(config: BuildDialogues) -> list[str]:
     found = []
     if not config.wanted or len(set(config.wanted)) < len(config.wanted):
         found.append(f"wanted={config.wanted}: must be some of {', '.join(WANTED)}, each once")
+    if len(set(config.repairs)) < len(config.repairs):
+        found.append(f"repairs={config.repairs}: must be some of {', '.join(REPAIRS)}, each once")
     if both := sorted(set(config.groups) & set(config.leave_out)):
         found.append(f"groups and leave_out both name {', '.join(both)}")
     if measured := task_groups.evaluation_only(config.groups):
