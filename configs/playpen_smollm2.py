@@ -28,7 +28,7 @@ from dfc.config import (
     TrainingConfig,
 )
 from dfc.config.dialogues import DialogueChoiceConfig
-from dfc.config.playpen import LEARNER_ROLES, AdaptedSftConfig, DialogueCollectionConfig, TeacherGrpoConfig
+from dfc.config.playpen import AdaptedSftConfig, DialogueCollectionConfig, TeacherGrpoConfig
 from dfc.config.sections import HeldOutChecks
 
 GAMES: dict[str, GameOptions] = {"clem_taboo": {}, "clem_referencegame": {}}
@@ -55,7 +55,6 @@ def get_config() -> Playpen:
             iterations=8,
             instances_per_iteration=4,
             trajectories_per_seed=6,
-            learner_roles={game: LEARNER_ROLES[game] for game in GAMES},
             temperature=0.75,
             grpo=GrpoConfig(kl_coefficient=0.04, unit="sequence", updates_per_iteration=1),
             optimizer=OptimizerConfig(learning_rate=2e-4, b2=0.98),

@@ -10,6 +10,7 @@ from dfc.config import (
     AcceptanceConfig,
     AdapterConfig,
     EndpointConfig,
+    Grpo,
     MixedPriorityConfig,
     ModelConfig,
     OptimizerConfig,
@@ -29,6 +30,7 @@ from dfc.config.playpen import (
 from dfc.config.sections import HeldOutChecks
 from dfc.configs import playpen_llama3_1_8b
 from dfc.errors import ConfigError
+from dfc.launch.__main__ import main
 from dfc.recipes import playpen
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
@@ -111,6 +113,70 @@ def test_the_learner_has_the_roles_of_table_9_in_grpo_and_all_seats_elsewhere():
         *("clem_taboo", "clem_imagegame", "clem_referencegame", "clem_wordle_withcritic")
     }
     assert stages["evaluate_with_teacher"].learner_roles == LEARNER_ROLES
+
+
+def narrowed(roles=LEARNER_ROLES, **changes):
+    config = dataclasses.replace(playpen_llama3_1_8b.get_config(), stages=STAGES, **changes)
+    return dataclasses.replace(config, grpo=dataclasses.replace(config.grpo, learner_roles=roles))
+
+
+@pytest.mark.parametrize(
+    ("games", "roles"),
+    [
+        (("clem_taboo", "clem_wordle"), {"clem_taboo": "guesser"}),
+        (("clem_imagegame", "clem_taboo"), {"clem_imagegame": "follower", "clem_taboo": "guesser"}),
+        (("clem_wordle",), {}),
+    ],
+)
+def test_fewer_games_have_fewer_roles_in_every_stage(games, roles):
+    config = narrowed(games={game: {} for game in games})
+    assert validation.problems(config) == []
+    stages = by_name(config)
+    assert stages["grpo"].learner_roles == stages["sft_grpo"].learner_roles == roles
+    assert stages["evaluate_with_teacher"].learner_roles == roles
+    for name, stage in stages.items():
+        played = {game: {} for game in games} | ({} if name != "evaluate_tasks" else playpen_llama3_1_8b.MEASURED)
+        assert not hasattr(stage, "games") or set(stage.games) <= set(played)
+        # Where no game is for two, there is nobody to play beside the teacher, and that is said.
+        if roles or name != "evaluate_with_teacher":
+            assert validation.problems(stage) == []
+
+
+def test_a_role_of_ones_own_is_kept_and_that_of_a_game_for_one_too():
+    roles = {"clem_taboo": "describer", "clem_wordle": "guesser", "clem_imagegame": "follower"}
+    stages = by_name(narrowed(roles, games={"clem_taboo": {}, "clem_wordle": {}}))
+    assert stages["grpo"].learner_roles == {"clem_taboo": "describer", "clem_wordle": "guesser"}
+    assert stages["evaluate_with_teacher"].learner_roles == {"clem_taboo": "describer"}
+    assert [validation.problems(stages[name]) for name in ("grpo", "evaluate_with_teacher")] == [[], []]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"clem_tabo": "guesser"},  # a typo
+        {"clem_imagegame": "giver"},  # a game that is not played, and not the role that stands there by default
+        {"clem_codenames": "guesser"},  # only measured
+    ],
+)
+def test_a_role_of_ones_own_in_a_game_that_is_not_trained_on_is_refused(wrong):
+    (game,) = wrong
+    config = narrowed({**LEARNER_ROLES, **wrong}, games={"clem_taboo": {}, "clem_wordle": {}})
+    said = f"grpo.learner_roles: {game!r} must be among this run's games, clem_taboo, clem_wordle"
+    assert validation.problems(config) == [said]
+    assert validation.problems(dataclasses.replace(config, stages=("collect", "build_dialogues", "sft"))) == []
+    alone = Grpo(games={"clem_taboo": {}}, model=ModelConfig(path="tiny_player"), learner_roles=wrong)
+    assert any(f"learner_roles: {game!r} must be among" in problem for problem in validation.problems(alone))
+    defaults = dataclasses.replace(alone, learner_roles=LEARNER_ROLES)  # what is a default there is none here
+    assert any("'clem_imagegame' must be among" in problem for problem in validation.problems(defaults))
+
+
+def test_games_are_narrowed_on_the_command_line_without_rewriting_roles(capsys):
+    config = "--config=configs/playpen_llama3_1_8b.py"
+    assert main([config, "--config.games={'clem_taboo': {}, 'clem_wordle': {}}", "--print-config"]) == 0
+    shown = capsys.readouterr().out
+    assert "clem_privateshared" not in shown.partition("games")[2].partition("measured_games")[0]
+    assert main([config, "--config.games={'clem_taboo': {}}", "--config.grpo.learner_roles.clem_tabo=guesser"]) == 2
+    assert "grpo.learner_roles: 'clem_tabo' must be among this run's games, clem_taboo" in capsys.readouterr().err
 
 
 def test_every_training_has_an_adapter_an_optimizer_and_checks_of_its_own():

@@ -6,7 +6,7 @@ states them, and a field says where it does not.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Literal, get_args
 
 from dfc.config.dialogues import DialogueChoiceConfig
@@ -118,12 +118,14 @@ class TeacherGrpoConfig:
     """GRPO on training instances beside a frozen teacher; see the recipe ``grpo`` for what each setting does.
 
     Attributes:
-      iterations: updates (the paper: 5 epochs of 686 instances, 16 an update: 215).
-      instances_per_iteration: training instances of an update, of all games together (the paper: 16).
+      iterations: updates (the paper: 5 epochs of 686 instances; 16 an update make 215).
+      instances_per_iteration: training instances of an update, of all games together. The paper's "batch size of 16" is
+        read so, each with its group of games; of 16 games it would be 2 instances, and 1,715 updates.
       trajectories_per_seed: games of each instance (the paper: 8).
       opponent: the teacher, in the other seat (the paper: GPT-4o-mini).
       opponent_reply: how it replies where it is a policy (code of the paper: temperature 0, 100 tokens).
-      learner_roles: game id -> the policy's role (Table 9).
+      learner_roles: game id -> the policy's role (Table 9). Of games that are not played the entries that are here by
+        default do not count, others are refused.
       teacher_errors: what becomes of games that the teacher's error ended.
       teacher_replays: how often such a game is played again (rho).
       temperature: of the policy's sampling.
@@ -148,6 +150,16 @@ class TeacherGrpoConfig:
     optimizer: OptimizerConfig = OptimizerConfig(learning_rate=1e-6)
     adapter: AdapterConfig = AdapterConfig()
     evaluation: MatchesConfig = MatchesConfig(games=20)
+
+    def roles(self, games: Collection[str]) -> dict[str, str]:
+        """Returns the learner's roles without those that stand there by default for games that are not played.
+
+        Args:
+          games: that are played; an entry of another game that is no default stays, so that a misspelled one is told.
+        """
+        return {
+            game: role for game, role in self.learner_roles.items() if game in games or LEARNER_ROLES.get(game) != role
+        }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

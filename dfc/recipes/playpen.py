@@ -96,7 +96,10 @@ def stages(config: Playpen, folder: Path) -> list[StageRun]:
     for stage, start in (("grpo", base), ("sft_grpo", model)):
         if stage in wanted:
             endpoints = _endpoints(config, {OPPONENT: OPPONENT})
-            trained = plan.add(stage, Grpo, config.grpo, model=start, endpoints=endpoints, **_ONLINE)
+            roles = config.grpo.roles(config.games)
+            trained = plan.add(
+                stage, Grpo, config.grpo, model=start, endpoints=endpoints, learner_roles=roles, **_ONLINE
+            )
             policies.append(f"{stage}={trained}")
     _evaluations(config, plan, tuple(policies))
     return plan.stages
@@ -188,14 +191,16 @@ def _evaluations(config: Playpen, plan: Plan, policies: tuple[str, ...]) -> None
     if "evaluate_tasks" in config.stages:
         plan.add("evaluate_tasks", EvaluateTasks, settings, games=games, policies=policies, endpoints={})
     if "evaluate_with_teacher" in config.stages:
+        beside = {game: options for game, options in config.games.items() if registry.make(game, **options).seats > 1}
+        roles = {game: role for game, role in config.grpo.roles(config.games).items() if game in beside}
         plan.add(
             "evaluate_with_teacher",
             EvaluateTasks,
             settings,
-            games={game: options for game, options in config.games.items() if registry.make(game, **options).seats > 1},
+            games=beside,
             policies=policies,
             opponent=config.grpo.opponent,
-            learner_roles=config.grpo.learner_roles,
+            learner_roles=roles,
             endpoints=_endpoints(config, {OPPONENT: OPPONENT}),
         )
 

@@ -9,6 +9,7 @@ from dfc.players import player_specs
 
 _TRAININGS = ("warm_start", "sft", "dpo_dialogue", "dpo_turn", "grpo", "sft_grpo")
 _ROWS = ("sft", "dpo_dialogue", "dpo_turn")
+_WITH_ROLES = ("grpo", "sft_grpo", "evaluate_with_teacher")
 # Stage -> one that it begins after.
 _NEEDS = {"warm_start": "minigames", "branch": "sft", "sft_grpo": "sft"}
 
@@ -35,6 +36,12 @@ def problems(config: Playpen) -> list[str]:
         found.append(
             "collect.sources is empty: without the stage collect, name runs that collected dialogues, or files"
         )
+    if set(stages) & set(_WITH_ROLES):
+        found += [
+            f"grpo.learner_roles: {game!r} must be among this run's games, {', '.join(config.games)}"
+            for game in config.grpo.roles(config.games)
+            if game not in config.games
+        ]
     if "build_dialogues" in stages and config.built:
         found.append("built: is not read where build_dialogues is a stage; take one of the two out")
     return found
