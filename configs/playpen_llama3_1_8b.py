@@ -3,7 +3,8 @@
 Paper: Playpen (arXiv 2504.08590), sections 4.2 and 4.3, appendices D and E for every value below. Its dialogues are
   those of clembench's leaderboard, which --config.collect.sources=FILE reads; here scripted players talk with
   themselves. Its teacher is gpt-4o-mini; an endpoint takes its place. Instances are dfc's own; a game's option
-  instances=FILE plays clembench's. Adam has 32 bits here, 8 in the paper's supervised training and DPO.
+  instances=FILE plays clembench's. Adam has 32 bits here, 8 in the paper's supervised training and DPO; docs/playpen.md
+  lists all that departs, and which values are readings ("batch size of 16": 16 instances of 8 games each).
 Command: python -m dfc.launch --config=configs/playpen_llama3_1_8b.py --config.model.path=FOLDER
   --config.grpo.opponent=https://HOST/v1#MODEL --config.endpoints.opponent.key_variable=OPENAI_API_KEY
 Hardware: one device of 80 GB for supervised training and DPO, four for GRPO (the paper: the same, H100). By sums, with

@@ -50,7 +50,8 @@ class DialogueChoiceConfig:
         (its "1 negative per positive" is of DPO Dialogue), and its Table 4 has more than one: 20,074 pairs of turns
         beside 4,689 of dialogues in taboo, where a dialogue has three turns at most.
       pairs_without: games of which no pairs are made (the paper's tables have none of privateshared).
-      first_turn_pairs: game -> pairs of its first reply at most.
+      first_turn_pairs: game -> pairs of its first reply at most (D.3: "2k samples from the first turn" of these two
+        Wordles, read as 2,000 of each).
     """
 
     groups: tuple[str, ...] = ()

@@ -15,8 +15,8 @@ Each stage is a recipe of its own (`dfc.runs.stages`). The model after ``sft`` t
 at full precision with its adapter merged in, which they quantise anew if they hold the base in four bits: of the three
 ways that the paper's Table 6 compares, the one that loses nothing.
 
-How it departs from the paper: what each stage's module lists, and Adam with 32 bits for its supervised training and
-DPO, which have 8 (optax has none).
+How it departs from the paper: docs/playpen.md, "What departs from the paper, and why";
+each stage's module lists its own.
 """
 
 import dataclasses
