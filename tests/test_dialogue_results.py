@@ -117,14 +117,16 @@ def test_tables_have_the_papers_shapes(tmp_path):
         *(record(task, 30.0, setting=SECOND, game="h") for task in range(2)),
     ]
     found = dialogue_results.of_records([FIRST, SECOND], ["g", "h"], records)
-    overall, by_game, less, endings, reasons = dialogue_tables.tables(found)
+    overall, by_game, less, endings, shares, reasons, of_games = dialogue_tables.tables(found)
     assert [row[0] for row in overall.rows] == ["first, temperature 0", "second"]
     assert overall.rows[0][1].startswith("18.75 [")
     assert by_game.rows == (("g", "75.00 / 50.00", "100.00 / 80.00"), ("h", "0.00 / –", "100.00 / 30.00"))  # noqa: RUF001 - a dash
     assert less.rows[0] == ("g", "75.00 / 50.00", "+25.00 / +30.00")
     assert less.rows[1][2] == "+100.00 / +30.00"
     assert endings.rows == (("first, temperature 0", "6", "0", "0", "3", "0", "0", "0"),)
+    assert shares.rows == (("first, temperature 0", "0.0 %", "0.0 %", "100.0 %", "0.0 %", "0.0 %", "0.0 %"),)
     assert ("first, temperature 0", "2", "h: never") in reasons.rows
+    assert of_games.rows == (("g", "bad <b>", "1", "0"), ("h", "never", "2", "0"))
     successes = tasks.of_records([FIRST, SECOND], {"g": 6, "h": 6}, 1, records)
     task_page.write(tmp_path, EvaluateTasks(policies=("first=a", "second=strong")), successes, found)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
@@ -161,6 +163,37 @@ def test_games_for_evaluation_only_have_a_score_and_tables_of_their_own():
     assert data["arms"][0]["domains"]["in domain"]["quality"][0] == 20.0
     one_kind = dialogue_results.of_records([FIRST], ["clem_codenames"], records)
     assert (one_kind.domains, one_kind.by_domain) == ({}, {})
+
+
+def test_why_instances_were_not_played_is_told_in_shares_by_domain_and_in_words_by_game():
+    """The shapes of the paper's Figures 5, 6 and 7."""
+    aborted = [
+        *[("clem_taboo", FIRST, "a", 1), ("clem_taboo", SECOND, "a", 2), ("clem_taboo", SECOND, "b", 1)],
+        *[("clem_codenames", FIRST, f"the word {NOT_THERE}", 2), ("clem_codenames", FIRST, "no more turns", 1)],
+        *[("clem_codenames", SECOND, f"{n}", 1) for n in range(20)],
+    ]
+    every = [(game, setting, why) for game, setting, why, number in aborted for _ in range(number)]
+    records = [
+        record(task, game=game, setting=setting, forfeited_by=None if why == "no more turns" else 0, abort_reason=why)
+        for task, (game, setting, why) in enumerate(every)
+    ]
+    found = dialogue_results.of_records([FIRST, SECOND], ["clem_taboo", "clem_codenames"], records)
+    by_title = {table.title: table for table in dialogue_tables.tables(found)}
+    shares = by_title["Not played to the end, shares"]
+    assert shares.header == ("policy", "games", *dialogue_results.ENDINGS)
+    cells = {row[:2]: dict(zip(shares.header[2:], row[2:], strict=True)) for row in shares.rows}
+    out = cells["first, temperature 0", "out of domain"]
+    assert (out["hallucination"], out["turn limit"], out["answer format"]) == ("66.7 %", "33.3 %", "0.0 %")
+    assert cells["second", "in domain"]["game mechanics"] == "100.0 %"
+    for row in cells.values():
+        assert sum(float(cell.removesuffix(" %")) for cell in row.values()) == pytest.approx(100, abs=0.3)
+    words = by_title["Reasons by game"]
+    assert words.header == ("game", "reason", "first, temperature 0", "second")
+    assert words.rows[:2] == (("clem_taboo", "a", "1", "2"), ("clem_taboo", "b", "0", "1"))
+    assert words.rows[2] == ("clem_codenames", f"the word {NOT_THERE}", "2", "0")
+    assert len(words.rows) == 2 + 12
+    played = dialogue_results.of_records([FIRST], ["clem_taboo"], [record(0, 40.0, game="clem_taboo")])
+    assert not {"Not played to the end, shares", "Reasons by game"} & {t.title for t in dialogue_tables.tables(played)}
 
 
 def test_words_that_are_not_on_the_board_are_a_hallucination():

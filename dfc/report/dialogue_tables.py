@@ -1,5 +1,6 @@
-"""Tables of an evaluation of dialogue games: the shapes of Playpen's Tables 1, 7 and 10 and of its Figure 5."""
+"""Tables of an evaluation of dialogue games, in the shapes of Playpen's Tables 1, 7, 8, 10 and Figures 5 to 7."""
 
+import collections
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +10,7 @@ from dfc.evaluation.statistics import Interval
 from dfc.evaluation.tasks import EvalSetting
 from dfc.report.tables import NOTHING, Table
 
-_REASONS = 12  # of a policy that are shown, in words
+_REASONS = 12  # of a policy, and of a game, that are shown, in words
 _SHOWN_REASON = 120  # characters
 
 _SCORES = (
@@ -32,7 +33,8 @@ def tables(found: DialogueResults) -> list[Table]:
     domains = found.domains or {"": found.games}
     by_game = [_by_game(found, domain, games) for domain, games in domains.items()]
     less = [_differences(found, domain, games) for domain, games in domains.items()]
-    every = [_overall(found), *by_game, *less, _endings(found), _reasons(found)]
+    every = [_overall(found), *by_game, *less, _endings(found), _shares(found)]
+    every += [_reasons(found), _reasons_by_game(found)]
     return [table for table in every if table.rows]
 
 
@@ -121,6 +123,37 @@ def _endings(found: DialogueResults) -> Table:
         if any(counts):
             rows.append((str(setting), str(instances), *map(str, counts)))
     return Table("Not played to the end", ("policy", "instances", *ENDINGS), tuple(rows), (_ENDINGS,))
+
+
+def _shares(found: DialogueResults) -> Table:
+    """Returns the classes of what was not played as shares of it, of each domain (Figure 5)."""
+    rows = []
+    for setting in found.settings:
+        for domain, games in (found.domains or {"": found.games}).items():
+            counts = [sum(found.endings[setting, game][ending] for game in games) for ending in ENDINGS]
+            if any(counts):
+                cells = (f"{100 * count / sum(counts):.1f} %" for count in counts)
+                rows.append((str(setting), *([domain] if domain else []), *cells))
+    header = ("policy", *(["games"] if found.domains else []), *ENDINGS)
+    return Table("Not played to the end, shares", header, tuple(rows), ("Of the instances that were not.",))
+
+
+def _reasons_by_game(found: DialogueResults) -> Table:
+    """Returns how often each policy was broken off for each reason of a game (Figures 6 and 7)."""
+    counts: dict[str, dict[str, collections.Counter[EvalSetting]]] = {game: {} for game in found.games}
+    for setting in found.settings:
+        for text, number in found.reasons[setting]:
+            game, _, why = text.partition(": ")
+            if game in counts:
+                counts[game].setdefault(why, collections.Counter())[setting] += number
+    rows = [
+        (game, " ".join(why.split())[:_SHOWN_REASON], *(str(numbers[setting]) for setting in found.settings))
+        for game, reasons in counts.items()
+        for why, numbers in sorted(reasons.items(), key=lambda item: (-item[1].total(), item[0]))[:_REASONS]
+    ]
+    notes = (f"Instances; the {_REASONS} most frequent reasons of each game, of all policies together.",)
+    header = ("game", "reason", *map(str, found.settings))
+    return Table("Reasons by game", header, tuple(rows), notes, css="wrapped")
 
 
 def _reasons(found: DialogueResults) -> Table:
