@@ -77,9 +77,9 @@ class _TurnPair(NamedTuple):
 
     def rows(self) -> ConversationPair:
         """Returns it as it is written."""
-        sides = (dialogue.messages[: self.place + 1] for dialogue in (self.won, self.other))
+        end = self.place + 1
         meta = {**_meta(self.won, self.other), "turn": self.turn}
-        return ConversationPair(*sides, meta, context_replies=self.turn)
+        return ConversationPair(self.won.messages[:end], self.other.messages[:end], meta, context_replies=self.turn)
 
 
 def turn_pairs(
