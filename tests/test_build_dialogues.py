@@ -68,6 +68,7 @@ def test_every_kind_is_written_with_statistics_and_tables(tmp_path, sources, cap
     )
     assert f"| total | {' | '.join(str(group[name]) for name in names)} |" in tables
     assert "first: other, tiny_player, gpt." in tables
+    assert "turn pairs held out | won without a worse one | rows and pairs too long |" in tables
     assert tables in capsys.readouterr().out
     assert (tmp_path / "run" / "finished.json").exists()
 
@@ -135,7 +136,8 @@ def test_a_finished_run_is_shown_and_not_built_again(tmp_path, sources, capsys):
         ({"leave_out": ("clem_taboo",)}, "no dialogue remains; leave out fewer games"),
         (
             {"pairs_without": ("clem_taboo",)},
-            "pairs_dialogue has no row .*or take it out of wanted; pairs_turn has no row",
+            "pairs_dialogue has no row .*or take it out of wanted; pairs_turn has no row "
+            r".*, of players who lose too, .*or set turn_rejected=lower_quality, or take it out of wanted",
         ),
     ],
 )

@@ -34,7 +34,8 @@ from dfc.runs.stop_signals import Stop
 _HINTS: dict[Wanted, str] = {
     "sft": "collect more, raise players or max_characters, or lower a threshold",
     "pairs_dialogue": "collect several dialogues of an instance, or raise players or max_characters",
-    "pairs_turn": "collect several dialogues of an instance, or raise players or max_characters",
+    "pairs_turn": "collect several dialogues of an instance, of players who lose too, raise players or max_characters, "
+    "or set turn_rejected=lower_quality",
 }
 
 

@@ -109,7 +109,7 @@ def dialogue_data(groups: Sequence[Mapping[str, Any]], players: Sequence[str]) -
             "Preference pairs",
             {
                 **{f"{name}{end}": f"{words}{also}" for name, words in pairs.items() for end, also in apart.items()},
-                "without_negative": "won without a lost one",
+                "without_negative": "won without a worse one",
                 "too_long": "rows and pairs too long",
             },
         ),
