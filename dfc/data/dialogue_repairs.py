@@ -11,8 +11,8 @@ same procedure". Each repair and where the source is silent about it:
   wordle_asked_again: in the three Wordles a reply that was asked again is taken out with the question that asks again,
     so that the reply after it stands in its place. Whatever was wrong with the first one: its form, its length, a word
     that the game does not know.
-  referencegame_examples: dialogues of the reference game before version 1.6 are left out. Rows do not say their
-    version; until then the prompt had examples and since then it has none.
+  referencegame_examples: the source trains on the reference game of version 1.6 only. Rows do not say their version, so
+    those are left out whose prompt has examples, which it had in 0.9 and 1.0 and has not in 1.6.
 
 What the source does beside these stands elsewhere: privateshared's questions are merged in `dfc.data.dialogue_rows`.
 Dialogues of games here have other texts and are never mended.
