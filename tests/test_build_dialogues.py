@@ -136,7 +136,7 @@ def test_a_finished_run_is_shown_and_not_built_again(tmp_path, sources, capsys):
         ({"leave_out": ("clem_taboo",)}, "no dialogue remains; leave out fewer games"),
         (
             {"pairs_without": ("clem_taboo",)},
-            "pairs_dialogue has no row .*or take it out of wanted; pairs_turn .* or set turn_rejected=lower_quality, or take",
+            "pairs_dialogue has no row .*take it out of wanted; pairs_turn .* or set turn_rejected=lower_quality",
         ),
     ],
 )
