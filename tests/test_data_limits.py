@@ -53,7 +53,7 @@ def test_an_array_that_is_too_large_is_not_read(tmp_path, monkeypatch):
 
 
 def talks(count, text):
-    return pa.table({"messages": [TALK] * count, "text": pa.array([text] * count)})
+    return pa.table({"messages": [TALK] * count, "notes": pa.array([text] * count)})
 
 
 def test_a_small_file_that_unpacks_to_much_is_refused_before_it_is(tmp_path):

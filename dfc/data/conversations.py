@@ -5,32 +5,32 @@ or `conversation`, `chat`; or a `prompt` and its `completion` (TRL's "prompt-com
 counts. Preference: `chosen` and `rejected`, each a whole conversation (TRL's "implicit prompt"), or what follows a
 `prompt` (its "explicit prompt"; Playpen's pairs of one turn), where nothing of the prompt counts.
 
+Every field of a row and of a message is read, kept as description, or refused by name (`dfc.data.conversation_fields`).
 A file is checked to its end before anything of it is handed out.
 """
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dfc.data.conversation_fields import BadRow, Said, Scalar, absent, listed, messages_of, meta_of, refuse_fields
 from dfc.data.trajectories import Message, well_formed
 from dfc.data.trajectory_files import DatasetError, refuse_inflated, write_atomically
 from dfc.files import replacing
 from dfc.models.chat import ChatTokenizer
 
-Scalar: TypeAlias = str | int | float | bool | None
 _T = TypeVar("_T")
 Layout = Literal["explicit", "implicit"]
 SupervisedLayout = Literal["messages", "prompt_completion"]
 CONVERSATION_COLUMNS = ("messages", "conversation", "chat")
 SUFFIXES = (".jsonl", ".json", ".parquet")
 MAX_ROW_BYTES = 16 * 2**20  # of a row, unless the caller says otherwise
-_ROLES = ("system", "user", "assistant")
 _LARGEST_ARRAY = 2**30  # bytes of a file that is one JSON array, which is read whole
 _ROWS_AT_ONCE = 16  # of Parquet: as many times the largest row may be in memory
 
@@ -43,11 +43,13 @@ class Conversation:
       messages: all of them.
       meta: scalars that describe them.
       context_replies: how many of the first replies are shown and not trained on: those of a `prompt`.
+      untrained: which of the replies after them, from 0 over all, are not trained on either: those of `weight` 0.
     """
 
     messages: tuple[Message, ...]
     meta: Mapping[str, Scalar] = dataclasses.field(default_factory=dict)
     context_replies: int = 0
+    untrained: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +60,7 @@ class ConversationPair:
       chosen: all messages. rejected: all messages.
       meta: scalars that describe them.
       context_replies: how many of the first replies both sides have in common and are not compared: those of an
-        explicit `prompt`.
+        explicit `prompt`, or of `weight` 0.
     """
 
     chosen: tuple[Message, ...]
@@ -83,10 +85,6 @@ def opening(messages: Sequence[Message], context_replies: int = 0) -> tuple[Mess
     return tuple(messages[: replies[context_replies]] if len(replies) > context_replies else messages)
 
 
-class _Bad(Exception):  # noqa: N818 - carried to where file and row are known
-    """What is wrong with a row, and the fix."""
-
-
 # ---- reading --------------------------------------------------------------------------------------------------------
 
 
@@ -95,7 +93,7 @@ def read_conversations(
 ) -> list[Conversation]:
     """Returns the conversations of a file, all of them checked.
 
-    A `meta` column of scalars is kept, and so are other columns of scalars.
+    Scalars of a `meta` column are kept, and so are those of columns that describe a row; any other column is refused.
 
     Args:
       path: ``.jsonl``, ``.json`` (one array, or lines) or ``.parquet``.
@@ -105,18 +103,26 @@ def read_conversations(
       max_row_bytes: a row that takes more is refused.
 
     Raises:
-      DatasetError: the file is cut, empty or too large, or a row's messages are missing, malformed, none, or end with
-        no reply; the file, the first such row (counted from 0) and the fix are named.
+      DatasetError: the file is cut, empty or too large, a row's messages are missing, malformed, none, or end with
+        no reply, no reply is trained on, or a field is not read (`dfc.data.conversation_fields`); the file, the first
+        such row (counted from 0) and the fix are named.
     """
 
     def parse(row: Mapping[str, Any]) -> Conversation:
-        name = column or next((c for c in CONVERSATION_COLUMNS if c in row), None)
-        if name is None and "completion" in row:
+        name = column or next((c for c in CONVERSATION_COLUMNS if not absent(row.get(c))), None)
+        if name is None and row.get("completion") is not None:
             return _completed(row, cut_unanswered)
+        name = name or next((c for c in CONVERSATION_COLUMNS if c in row), None)
         if name is None or name not in row:
             wanted = column or " or ".join(CONVERSATION_COLUMNS)
-            raise _Bad(f"no column {wanted}, it has {', '.join(row)}; name the one with the messages: column=...")
-        return Conversation(_answered(row[name], name, cut_unanswered), _meta(row))
+            raise BadRow(f"no column {wanted}, it has {listed(row)}; rename the one with the messages, or name it: column=...")
+        refuse_fields(row, (name, "prompt") if column is None else (*CONVERSATION_COLUMNS, name, "prompt"))
+        said = messages_of(row[name], name)
+        messages = _checked(said.messages, name, cut_unanswered)
+        _refuse_other_prompt(row.get("prompt"), row[name], messages, name)
+        if len(said.untrained) == said.replies:
+            raise BadRow(f"{name}: no reply of it is trained on (weight 0 or train false); drop the row")
+        return Conversation(messages, meta_of(row), untrained=said.untrained)
 
     return [_parsed(path, number, row, parse) for number, row in file_rows(path, max_row_bytes)]
 
@@ -130,27 +136,32 @@ def read_pairs(
     text of one user message, they follow it, unless they repeat it, and replies within it do not count. Without, both
     are whole conversations. Pairs with
     two identical sides are kept (`ConversationPair.identical`): Paprika's published pairs very probably hold some.
+    Replies of `weight` 0 that both sides begin with do not count either; a `messages` column may repeat the chosen
+    side.
 
     Raises:
-      DatasetError: as for `read_conversations`, or the sides share no prompt.
+      DatasetError: as for `read_conversations`, the sides share no prompt, or a reply that is compared has weight 0.
     """
 
     def parse(row: Mapping[str, Any]) -> ConversationPair:
-        absent = [name for name in ("chosen", "rejected") if name not in row]
-        if absent:
-            raise _Bad(f"no column {' and no '.join(absent)}, it has {', '.join(row)}; rename the columns")
+        if missing := [name for name in _SIDES if name not in row]:
+            raise BadRow(f"no column {' and no '.join(missing)}, it has {listed(row)}; rename the columns")
+        repeated = ("messages",) if row.get("messages") == row["chosen"] else ()
+        refuse_fields(row, (*_SIDES, "prompt", *repeated))
         prompt = _prompt(row.get("prompt"))
-        chosen, rejected = (_side(row[name], name, prompt, cut_unanswered) for name in ("chosen", "rejected"))
-        context = _replies(prompt or ())
-        for name, side in zip(_SIDES, (chosen, rejected), strict=True):
-            if _replies(side) <= context:
-                raise _Bad(f"{name} has no reply of its own after the prompt; drop the row")
+        sides = [_side(row[name], name, prompt, cut_unanswered) for name in _SIDES]
+        context = 0 if prompt is None else prompt.replies
+        for name, side in zip(_SIDES, sides, strict=True):
+            if side.replies <= context:
+                raise BadRow(f"{name} has no reply of its own after the prompt; drop the row")
+        context = _uncompared(sides, context)
+        chosen, rejected = (side.messages for side in sides)
         if opening(chosen, context) != opening(rejected, context):
-            raise _Bad(
+            raise BadRow(
                 "the sides share no prompt: chosen and rejected must begin with the same messages before the first "
-                "reply; pair conversations of one task, or drop the row"
+                "reply that counts; pair conversations of one task, or drop the row"
             )
-        return ConversationPair(chosen, rejected, _meta(row), context)
+        return ConversationPair(chosen, rejected, meta_of(row), context)
 
     return [_parsed(path, number, row, parse) for number, row in file_rows(path, max_row_bytes)]
 
@@ -161,7 +172,7 @@ def _parsed(path: Path, number: int, row: object, parse: Callable[[Mapping[str, 
         raise DatasetError(f"{row_place(path, number)}: {what}; write one per line")
     try:
         return parse(row)
-    except _Bad as bad:
+    except BadRow as bad:
         raise DatasetError(f"{row_place(path, number)}: {bad}") from None
 
 
@@ -279,74 +290,74 @@ def _row(path: Path, number: int, line: bytes) -> Any:  # noqa: ANN401 - of JSON
         ) from error
 
 
-def _meta(row: Mapping[str, Any]) -> dict[str, Scalar]:
-    nested = row.get("meta")
-    merged = {**row, **(nested if isinstance(nested, Mapping) else {})}
-    return {
-        name: value
-        for name, value in merged.items()
-        if (value is None or isinstance(value, str | int | float)) and name not in _CONTENTS
-    }
-
-
 _SIDES = ("chosen", "rejected")
-_CONTENTS = ("prompt", "completion", *_SIDES)  # columns that may be texts and describe nothing
 
 
 def _completed(row: Mapping[str, Any], cut_unanswered: bool) -> Conversation:
+    refuse_fields(row, ("prompt", "completion"))
     prompt = _prompt(row.get("prompt"))
     if prompt is None:
-        raise _Bad("a completion and no prompt; add the messages before it as `prompt`")
-    messages = _side(row["completion"], "completion", prompt, cut_unanswered)
-    if _replies(messages) <= _replies(prompt):
-        raise _Bad("completion has no reply of its own, so there is nothing to train on; drop the row")
-    return Conversation(messages, _meta(row), _replies(prompt))
+        raise BadRow("a completion and no prompt; add the messages before it as `prompt`")
+    said = _side(row["completion"], "completion", prompt, cut_unanswered)
+    if said.replies <= prompt.replies:
+        raise BadRow("completion has no reply of its own, so there is nothing to train on; drop the row")
+    untrained = tuple(reply for reply in said.untrained if reply >= prompt.replies)
+    if len(untrained) == said.replies - prompt.replies:
+        raise BadRow("completion: no reply of it is trained on (weight 0 or train false); drop the row")
+    return Conversation(said.messages, meta_of(row), prompt.replies, untrained)
 
 
-def _replies(messages: Sequence[Message]) -> int:
-    return sum(message.role == "assistant" for message in messages)
-
-
-def _prompt(value: object) -> tuple[Message, ...] | None:
+def _prompt(value: object) -> Said | None:
     if value is None:
         return None
-    messages = (Message("user", value),) if isinstance(value, str) else _messages(value, "prompt")
-    if messages[-1].role != "user":
-        raise _Bad("prompt ends with no user message, so that nothing asks for the reply; drop its last message")
-    return messages
+    said = Said((Message("user", well_formed(value)),)) if isinstance(value, str) else messages_of(value, "prompt")
+    if said.messages[-1].role != "user":
+        raise BadRow("prompt ends with no user message, so that nothing asks for the reply; drop its last message")
+    return said
 
 
-def _side(value: object, name: str, prompt: tuple[Message, ...] | None, cut_unanswered: bool) -> tuple[Message, ...]:
-    own: object = [{"role": "assistant", "content": value}] if isinstance(value, str) else value
-    if prompt is None:
-        if isinstance(value, str):
-            raise _Bad(f"{name} is a text and there is no prompt; add the messages before it as `prompt`")
-        return _answered(own, name, cut_unanswered)
-    messages = _messages(own, name)
-    whole = messages if messages[: len(prompt)] == prompt else prompt + messages
-    return _checked(whole, name, cut_unanswered)
+def _refuse_other_prompt(prompt: object, column: object, messages: Sequence[Message], name: str) -> None:
+    """Raises unless a `prompt` beside whole conversations is their first question, as some data sets repeat it."""
+    if absent(prompt):
+        return
+    start = opening(messages)
+    told = start[-1].content.strip() == prompt.strip() if isinstance(prompt, str) else prompt == column[: len(start)]
+    if not told:
+        raise BadRow(
+            f"a prompt beside {name}, and {name} does not begin with it; drop one of the two, or call what follows the "
+            "prompt `completion`"
+        )
 
 
-def _answered(value: object, name: str, cut_unanswered: bool) -> tuple[Message, ...]:
-    return _checked(_messages(value, name), name, cut_unanswered)
+def _side(value: object, name: str, prompt: Said | None, cut_unanswered: bool) -> Said:
+    """Returns a whole conversation: a side of a pair or a completion, with the prompt before it."""
+    if isinstance(value, str) and prompt is None:
+        raise BadRow(f"{name} is a text and there is no prompt; add the messages before it as `prompt`")
+    own = messages_of([{"role": "assistant", "content": value}] if isinstance(value, str) else value, name)
+    messages, untrained = own
+    if prompt is not None and messages[: len(prompt.messages)] != prompt.messages:
+        messages = prompt.messages + messages
+        untrained = tuple(prompt.replies + reply for reply in untrained)
+    return Said(_checked(messages, name, cut_unanswered), untrained)
 
 
-def _messages(value: object, name: str) -> tuple[Message, ...]:
-    if not isinstance(value, list):
-        raise _Bad(f"{name} must be a list of messages, got {type(value).__name__}; write [{{role, content}}, ...]")
-    if not value:
-        raise _Bad(f"{name} has no message; drop the row")
-    found = []
-    for place, entry in enumerate(value):
-        match entry:
-            case {"role": str(role), "content": str(content)} if role in _ROLES:
-                found.append(Message(role, well_formed(content)))
-            case _:
-                raise _Bad(
-                    f"message {place} of {name} must have a role of {', '.join(_ROLES)} and a text as content, got "
-                    f"{str(entry)[:120]}; rename its fields and roles"
-                )
-    return tuple(found)
+def _uncompared(sides: Sequence[Said], context: int) -> int:
+    """Returns how many of the first replies are not compared: those of the prompt, and of weight 0 on both sides.
+
+    Raises:
+      BadRow: another reply has weight 0, or none is left.
+    """
+    while all(context in side.untrained for side in sides):
+        context += 1
+    for name, side in zip(_SIDES, sides, strict=True):
+        if any(reply >= context for reply in side.untrained):
+            raise BadRow(
+                f"{name}: a reply that is compared has weight 0 (or train false): of a pair every reply counts that "
+                "does not stand in the prompt; put what is shown only into `prompt`, or drop the field"
+            )
+        if side.replies <= context:
+            raise BadRow(f"{name}: no reply of it is compared (weight 0 or train false); drop the row")
+    return context
 
 
 def _checked(messages: tuple[Message, ...], name: str, cut_unanswered: bool) -> tuple[Message, ...]:
@@ -354,17 +365,17 @@ def _checked(messages: tuple[Message, ...], name: str, cut_unanswered: bool) -> 
         replies = [place for place, message in enumerate(messages) if message.role == "assistant"]
         messages = messages[: replies[-1] + 1] if replies else ()
         if not messages:
-            raise _Bad(f"{name} has no reply, so there is nothing to train on; drop the row")
+            raise BadRow(f"{name} has no reply, so there is nothing to train on; drop the row")
     start = 1 if messages[0].role == "system" else 0
     for place, message in enumerate(messages[start:]):
         expected = ("user", "assistant")[place % 2]
         if message.role != expected:
-            raise _Bad(
+            raise BadRow(
                 f"message {start + place} of {name} is of role {message.role}, expected {expected}: after a system "
                 "message, if any, user and assistant take turns; merge messages of one role, or drop the row"
             )
     if messages[-1].role != "assistant":
-        raise _Bad(
+        raise BadRow(
             f"{name} ends with a {messages[-1].role} message, which nobody answers; drop it from the row, or pass "
             "cut_unanswered=True"
         )
@@ -378,6 +389,8 @@ def write_conversations(
     path: Path, conversations: Iterable[Conversation], *, layout: SupervisedLayout = "messages"
 ) -> int:
     """Writes conversations as TRL's SFTTrainer, and `read_conversations`, read them; returns how many.
+
+    Replies within it that are not trained on get a `weight` of 0, as OpenAI's layout has it; TRL reads no weights.
 
     Args:
       path: ``.jsonl`` or ``.parquet``; an existing file is replaced when the new one is complete.
@@ -393,10 +406,10 @@ def write_conversations(
     def row(conversation: Conversation) -> dict[str, Any]:
         if layout == "messages":
             _refuse_context(path, conversation.context_replies, "layout='prompt_completion'")
-            return {"messages": _plain(conversation.messages)} | _extra(conversation.meta)
+            return {"messages": _plain(conversation.messages, conversation.untrained)} | _extra(conversation.meta)
         start = len(opening(conversation.messages, conversation.context_replies))
-        prompt, completion = conversation.messages[:start], conversation.messages[start:]
-        return {"prompt": _plain(prompt), "completion": _plain(completion)} | _extra(conversation.meta)
+        plain = _plain(conversation.messages, conversation.untrained)
+        return {"prompt": plain[:start], "completion": plain[start:]} | _extra(conversation.meta)
 
     return _write(path, (row(conversation) for conversation in conversations))
 
@@ -434,8 +447,12 @@ def _refuse_context(path: Path, context_replies: int, hint: str) -> None:
         )
 
 
-def _plain(messages: Sequence[Message]) -> list[dict[str, str]]:
-    return [{"role": message.role, "content": message.content} for message in messages]
+def _plain(messages: Sequence[Message], untrained: Collection[int] = ()) -> list[dict[str, Any]]:
+    plain: list[dict[str, Any]] = [{"role": message.role, "content": message.content} for message in messages]
+    replies = [message for message in plain if message["role"] == "assistant"]
+    for reply in untrained:
+        replies[reply]["weight"] = 0
+    return plain
 
 
 def _extra(meta: Mapping[str, Scalar]) -> dict[str, Any]:
@@ -490,7 +507,7 @@ def conversation_pairs(tables: Iterable[pa.Table]) -> Iterator[ConversationPair]
 
 
 def encode(
-    messages: Sequence[Message], tokenizer: ChatTokenizer, *, context_replies: int = 0
+    messages: Sequence[Message], tokenizer: ChatTokenizer, *, context_replies: int = 0, untrained: Collection[int] = ()
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the tokens of a conversation as a rollout would have made them, and which are trained on.
 
@@ -501,6 +518,7 @@ def encode(
       messages: as `read_conversations` gives them.
       tokenizer: of the model to train.
       context_replies: how many of the first replies are not trained on.
+      untrained: which others are not, from 0 over all replies.
 
     Returns:
       tokens int32 [n], mask bool [n].
@@ -518,5 +536,6 @@ def encode(
         else:
             new = [*tokenizer.first_turn(message.content, system=system)]
         token_ids += new
-        mask += [message.role == "assistant" and replies > context_replies] * len(new)
+        trained = message.role == "assistant" and replies > context_replies and replies - 1 not in untrained
+        mask += [trained] * len(new)
     return np.asarray(token_ids, np.int32), np.asarray(mask, bool)

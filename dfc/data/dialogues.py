@@ -277,8 +277,14 @@ def from_conversation(conversation: Conversation) -> Dialogue:
     Rows that `dfc.clembench.rows` wrote have further fields for what the published ones cannot say.
 
     Raises:
-      ValueError: a field is not there, or is none of what it may be.
+      ValueError: a field is not there, or is none of what it may be; or a reply is not to be trained on, where every
+        reply of a dialogue becomes a row.
     """
+    if conversation.context_replies or conversation.untrained:
+        raise ValueError(
+            "a reply is not to be trained on (it stands in a prompt, or has weight 0 or train false), but every reply "
+            "of a dialogue is; train on this file as it is, or drop the field or the row"
+        )
     meta = conversation.meta
     game = _field(meta, "game")
     of_ours = meta.get("to_blame") is not None  # what another game here is called may be a published game's name

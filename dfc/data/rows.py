@@ -352,23 +352,33 @@ def _read_conversations(
     path: Path, pairs: bool, vocabulary: int, tokenizer: ChatTokenizer, max_row_bytes: int
 ) -> TrainingRows:
     if not pairs:
-        rows = [(row.messages, row.context_replies) for row in read_conversations(path, max_row_bytes=max_row_bytes)]
+        rows = [
+            (row.messages, row.context_replies, row.untrained)
+            for row in read_conversations(path, max_row_bytes=max_row_bytes)
+        ]
         return TrainingRows(path, (_encoded(path, "", rows, vocabulary, tokenizer),))
     found = read_pairs(path, max_row_bytes=max_row_bytes)
-    sides = ([(pair.chosen, pair.context_replies) for pair in found], [(p.rejected, p.context_replies) for p in found])
+    sides: tuple[list[_Counted], ...] = (
+        [(pair.chosen, pair.context_replies, ()) for pair in found],
+        [(pair.rejected, pair.context_replies, ()) for pair in found],
+    )
     return TrainingRows(
         path,
         tuple(_encoded(path, name, side, vocabulary, tokenizer) for name, side in zip(_SIDES, sides, strict=True)),
     )
 
 
-_Counted = tuple[tuple[Message, ...], int]  # messages, and how many of the first replies do not count
+# Messages, how many of the first replies do not count, and which of the others do not.
+_Counted = tuple[tuple[Message, ...], int, tuple[int, ...]]
 
 
 def _encoded(path: Path, name: str, side: Sequence[_Counted], vocabulary: int, tokenizer: ChatTokenizer) -> Sequences:
     builder = _Builder(path, name, vocabulary)
     for some in _some(side):
-        encoded = [encode(messages, tokenizer, context_replies=context) for messages, context in some]
+        encoded = [
+            encode(messages, tokenizer, context_replies=context, untrained=untrained)
+            for messages, context, untrained in some
+        ]
         lengths = np.asarray([len(token_ids) for token_ids, _ in encoded], np.int64)
         token_ids, mask = (np.concatenate([row[n] for row in encoded]) for n in range(2))
         builder.add((token_ids, lengths), (mask, lengths))
