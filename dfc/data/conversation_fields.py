@@ -276,7 +276,7 @@ def _text(where: str, entry: Mapping[str, Any]) -> str:
         return content
     if not isinstance(content, list) or not content:
         raise _malformed(where, entry)
-    return "".join(_part(f"{where}, part {number}", part) for number, part in enumerate(content))
+    return "".join(_part(f"{where}, part {number} of its content", part) for number, part in enumerate(content))
 
 
 def _part(where: str, part: object) -> str:
