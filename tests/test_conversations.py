@@ -339,3 +339,55 @@ def test_only_ids_behind_the_context_are_trained_on():
     expected = [place >= len(prompt) for place in range(len(whole))]
     assert mask.tolist() == expected
     assert every.sum() > mask.sum() > 0
+
+
+# ---- replies of weight 0 ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".parquet"])
+@pytest.mark.parametrize("layout", ["messages", "prompt_completion"])
+def test_a_reply_that_is_not_trained_on_is_still_so_after_writing_and_reading(tmp_path, ending, layout):
+    path = tmp_path / f"a{ending}"
+    talks = [
+        Conversation(messages(ASK, SAY, NO, ALSO, NO, SAY), {"task": 1}, untrained=(1,)),
+        Conversation(messages(*TALK), {"task": 2}),
+    ]
+    conversations.write_conversations(path, talks, layout=layout)
+    assert conversations.read_conversations(path) == talks
+    written = stored(path)[0].get("messages") or stored(path)[0]["completion"]
+    assert [one["content"] for one in written if one.get("weight") == 0] == ["stone"]
+
+
+def test_the_tokens_of_replies_that_are_not_trained_on_are_context():
+    tokenizer = ChatTokenizer.load(resolve("tiny_player"))
+    talk = messages(ASK, SAY, NO, ALSO, NO, SAY)
+    whole, every = conversations.encode(talk, tokenizer)
+    token_ids, mask = conversations.encode(talk, tokenizer, untrained=(0, 2))
+    assert token_ids.tolist() == whole.tolist()
+    before, until = (len(conversations.encode(talk[:n], tokenizer)[0]) for n in (3, 4))
+    assert mask.tolist() == [chosen and before <= place < until for place, chosen in enumerate(every)]
+    assert mask.sum() > 0
+
+
+def test_only_scalars_that_describe_a_row_are_kept(tmp_path):
+    fields = {"id": 7, "score_chosen": 1.5, "tags": ["a"], "prompt_id": "x", "tools": None, "weight": 1, "train": True}
+    row = {"messages": [ASK, SAY], "meta": {"anything": 1, "id": 8, "list": []}, **fields}
+    (found,) = conversations.read_conversations(lines(tmp_path / "a.jsonl", row))
+    assert found.meta == {"id": 8, "score_chosen": 1.5, "prompt_id": "x", "anything": 1}
+
+
+def test_a_field_or_a_column_that_stands_twice_is_refused(tmp_path):
+    path = lines(tmp_path / "a.jsonl", {"messages": TALK})
+    twice = (
+        '{"messages": [{"role": "user", "content": "Guess."}, {"role": "assistant", "content": "a", "content": "b"}]}'
+    )
+    path.write_text(path.read_text() + twice + "\n")
+    with pytest.raises(DatasetError, match=r"a.jsonl, row 1 \(line 2\): content stands twice in one object, .*delete"):
+        conversations.read_conversations(path)
+    (tmp_path / "b.json").write_text(f"[{twice}]")
+    with pytest.raises(DatasetError, match=r"b.json: content stands twice in one object"):
+        conversations.read_conversations(tmp_path / "b.json")
+    column = pa.array([[ASK, SAY]])
+    pq.write_table(pa.Table.from_arrays([column, column], names=["messages", "messages"]), tmp_path / "c.parquet")
+    with pytest.raises(DatasetError, match=r"c.parquet: two columns are called messages, and one would be dropped"):
+        conversations.read_conversations(tmp_path / "c.parquet")

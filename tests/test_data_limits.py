@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dfc.data import conversations, rows
+from dfc.data import conversations, row_files, rows
 from dfc.data.trajectory_files import DatasetError, read_part
 
 TALK = [{"role": "user", "content": "Guess."}, {"role": "assistant", "content": "crane"}]
@@ -46,7 +46,7 @@ def test_nested_brackets_are_refused(tmp_path, name):
 
 
 def test_an_array_that_is_too_large_is_not_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(conversations, "_LARGEST_ARRAY", 100)
+    monkeypatch.setattr(row_files, "_LARGEST_ARRAY", 100)
     path = tmp_path / "a.json"
     path.write_text(json.dumps([{"messages": TALK}] * 5))
     assert "one JSON array of" in refusal(path)

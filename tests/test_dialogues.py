@@ -27,6 +27,18 @@ def of_game(game_id, seed, opponent="itself"):
     return trajectory, seen
 
 
+def of_first_reply(**fields):
+    """A published row of two replies; its first one has further fields."""
+    row_ = published("a", "b", "c", "d")
+    return row_ | {"messages": [row_["messages"][0], row_["messages"][1] | fields, *row_["messages"][2:]]}
+
+
+def with_prompt():
+    """A published row whose first reply stands in a prompt."""
+    whole = of_first_reply()
+    return {"prompt": whole["messages"][:3], "completion": whole["messages"][3:], "meta": whole["meta"]}
+
+
 # ---- trajectories ---------------------------------------------------------------------------------------------------
 
 
@@ -171,6 +183,11 @@ def test_published_probes_leave_no_trace(tmp_path):
         (published("a", "b", model=True), "model of meta must be"),
         (published("a", "b", model="m" * 2000), "model of meta must be"),
         (published("a", "b", experiment=1.5), "experiment of meta must be"),
+        (of_first_reply(weight=0), "a reply is not to be trained on .*, but every reply of a dialogue is"),
+        (of_first_reply(train=False), "a reply is not to be trained on"),
+        (of_first_reply(reasoning_content="Hm."), "message 1 of messages: reasoning_content is not read"),
+        (of_first_reply() | {"tools": [{"type": "function"}]}, "tools is not read"),
+        (with_prompt(), "a reply is not to be trained on"),
         (published("a", "b", role=None, player_name=None), "player_name of meta must be"),
         (published("ASIDE: a", "b", game="privateshared"), "every message is a probe"),
         ({"text": "x"}, "no column messages"),

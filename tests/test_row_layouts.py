@@ -10,8 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import transformers
+from offline_rows import save_model
+from offline_runs import configured, run
 
+from dfc.config import HeldOutConfig, Preference, Sft
 from dfc.data import rows
+from dfc.data.batches import Batches, UpdateRows
 from dfc.data.trajectory_files import DatasetError
 from dfc.models import huggingface
 from dfc.models.chat import ChatTokenizer
@@ -446,3 +450,39 @@ def test_a_hostile_field_is_refused_in_one_line_that_says_where(tmp_path, folder
     assert len(said) < 1000
     assert said.isprintable()
     assert all(name in said for name in field if name.isidentifier() and len(name) < 50)
+
+
+# ---- in a run --------------------------------------------------------------------------------------------------------
+
+
+def test_the_loss_of_a_packed_update_covers_the_replies_that_are_trained_on_and_no_others(tmp_path, folder, pretrained):
+    path = tmp_path / "a.jsonl"
+    names = ["OpenAI fine-tuning, a weight", "Axolotl, train at a message", "Together, a weight at every message"]
+    path.write_text("".join(json.dumps(READ[name][0]) + "\n" for name in names))
+    found = read(path, folder)
+    update_rows = UpdateRows(len(found), batch_size=3, epochs=1, seed=0)
+    batch = Batches(found, update_rows, row_length=100, micro_batch_rows=2)[0]
+    said = []
+    for micro_batch in batch.micro_batches:
+        for tokens, mask in zip(micro_batch.tokens, micro_batch.mask, strict=True):
+            said += pretrained.decode(tokens[mask > 0]).split("<|end|>")[:-1]
+    assert sorted(said) == ["crane", "stone", "stone"]
+    assert batch.actions == sum(len(pretrained.encode(f"{one}<|end|>", add_special_tokens=False)) for one in said)
+
+
+@pytest.mark.parametrize("place", ["data", "data_shares", "held_out"])
+@pytest.mark.parametrize("kind", [Sft, Preference])
+def test_every_file_of_a_run_is_refused_by_the_name_of_its_field(tmp_path, place, kind):
+    fine, bad = tmp_path / "fine.jsonl", tmp_path / "bad.jsonl"
+    good = {"messages": [ASK, SAY]} if kind is Sft else {"chosen": [ASK, SAY], "rejected": [ASK, ALSO]}
+    fine.write_text((json.dumps(good) + "\n") * 8)
+    bad.write_text(json.dumps(good) + "\n" + json.dumps(good | {"tools": TOOLS}) + "\n")
+    changes = {
+        "data": {},
+        "data_shares": {"data_shares": {str(bad): 0.25}},
+        "held_out": {"held_out": HeldOutConfig(data=str(bad), every=1)},
+    }[place]
+    model = save_model(tmp_path / "model")
+    config = configured(model, bad if place == "data" else fine, kind, name="a", **changes)
+    with pytest.raises(DatasetError, match=rf"bad.jsonl, row 1 \(line 2\): tools {UNREAD}"):
+        run(tmp_path / "run", config)

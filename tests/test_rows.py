@@ -267,3 +267,23 @@ def test_a_conversation_that_ends_in_a_user_turn_is_refused(tmp_path):
     path.write_text("\n".join(json.dumps({"messages": m}) for m in (good, [*good, {"role": "user", "content": "x"}])))
     text = refusal(path, vocabulary=793, tokenizer=tokenizer)
     assert "row 1 (line 2): messages ends with a user message" in text
+
+
+def test_a_column_beside_token_ids_that_nobody_reads_is_refused_unless_it_is_empty(tmp_path):
+    path = write_sft(tmp_path / "a.parquet", sequences(4))
+    table = pq.read_table(path)
+    good = table.append_column("source", pa.array(["x"] * 4)).append_column("weight", pa.nulls(4, pa.float32()))
+    pq.write_table(good, path)
+    assert len(read(path)) == 4
+    pq.write_table(good.append_column("loss_weight\n", pa.array([0.5] * 4)), path)
+    with pytest.raises(
+        DatasetError, match=r"a.parquet: no column of this name is known beside token_ids: 'loss_weight"
+    ):
+        read(path)
+    path = write_pairs(tmp_path / "b.parquet", pairs(4))
+    table = pq.read_table(path).append_column("chosen_turns", pa.array([1] * 4))
+    pq.write_table(table, path)
+    assert len(read(path, pairs=True)) == 4
+    pq.write_table(table.append_column("rejected_margin", pa.array([1] * 4)), path)
+    with pytest.raises(DatasetError, match=r"b.parquet: no column of this name .*: rejected_margin; .*drop the column"):
+        read(path, pairs=True)

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import dfc
-from dfc.data.conversations import file_rows, row_place
 from dfc.data.dialogues import instance_of, player_of
+from dfc.data.row_files import file_rows, row_place
 from dfc.data.trajectories import Provenance, Trajectory, from_episode
 from dfc.data.trajectory_files import DatasetError, read_trajectories
 from dfc.episodes import Episode, PlayedReply

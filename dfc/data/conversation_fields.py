@@ -16,13 +16,13 @@ write ``system``, and the others do not know it.
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+from typing import Any, NamedTuple, NoReturn
 
 from dfc.data.trajectories import Message, well_formed
 from dfc.errors import cut, shown
 
-Scalar: TypeAlias = str | int | float | bool | None
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+_PLAIN_ROLES = ("system", "user", "assistant")
 _TRAINED = ("weight", "train")  # of a reply: 0 or false leave it out of the loss
 _LISTED = 8  # names in one message
 _NAME = 60  # characters of one
@@ -105,16 +105,13 @@ class Said(NamedTuple):
 
     Attributes:
       messages: all of them.
-      untrained: which of their replies, from 0, are not trained on.
+      replies: how many of them are replies.
+      untrained: which of the replies, from 0, are not trained on.
     """
 
     messages: tuple[Message, ...]
+    replies: int = 0
     untrained: tuple[int, ...] = ()
-
-    @property
-    def replies(self) -> int:
-        """How many of the messages are replies."""
-        return sum(message.role == "assistant" for message in self.messages)
 
 
 # ---- names and values -----------------------------------------------------------------------------------------------
@@ -175,6 +172,7 @@ def refuse_fields(row: Mapping[str, Any], read: Collection[str]) -> None:
         name
         for name, value in row.items()
         if name not in read
+        and name not in _ROW_DESCRIBES
         and not describes(name)
         and not absent(value)
         and not any(_same(value, neutral) for neutral in _NEUTRAL.get(name, ()))
@@ -183,7 +181,7 @@ def refuse_fields(row: Mapping[str, Any], read: Collection[str]) -> None:
         _refuse("", wrong)
 
 
-def meta_of(row: Mapping[str, Any]) -> dict[str, Scalar]:
+def meta_of(row: Mapping[str, Any]) -> dict[str, str | int | float | bool | None]:
     """Returns the scalars that describe a row: its own, and those in `meta`."""
     nested = row.get("meta")
     found = {name: value for name, value in row.items() if _scalar(value) and describes(name)}
@@ -217,21 +215,22 @@ def messages_of(value: object, name: str) -> Said:
     untrained: list[int] = []
     replies = 0
     for place, entry in enumerate(value):
-        message, trained = _message(entry, place, name)
+        # Nearly all messages are these two fields, and reading them is most of the time that a file takes.
+        plain = type(entry) is dict and len(entry) == 2
+        if plain and (role := entry.get("role")) in _PLAIN_ROLES and type(content := entry.get("content")) is str:
+            message, trained = Message(role, content if content.isascii() else well_formed(content)), True
+        else:
+            message, trained = _message(entry, f"message {place} of {name}")
         found.append(message)
         if message.role == "assistant":
             if not trained:
                 untrained.append(replies)
             replies += 1
-    return Said(tuple(found), tuple(untrained))
+    return Said(tuple(found), replies, tuple(untrained))
 
 
-def _message(entry: object, place: int, name: str) -> tuple[Message, bool]:
+def _message(entry: object, where: str) -> tuple[Message, bool]:
     """Returns a message, and whether it is trained on if it is a reply."""
-    match entry:
-        case {"role": str(said_by), "content": str(content)} if said_by in _ROLES and len(entry) == 2:
-            return Message(_ROLES[said_by], well_formed(content)), True
-    where = f"message {place} of {name}"
     role = entry.get("role") if isinstance(entry, dict) else None
     if not isinstance(entry, dict) or not isinstance(role, str) or role not in _ROLES:
         raise _malformed(where, entry)

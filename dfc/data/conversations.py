@@ -13,26 +13,23 @@ import dataclasses
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from dfc.data.conversation_fields import BadRow, Said, Scalar, absent, listed, messages_of, meta_of, refuse_fields
-from dfc.data.trajectories import Message, well_formed
-from dfc.data.trajectory_files import DatasetError, refuse_inflated, write_atomically
+from dfc.data.conversation_fields import BadRow, Said, absent, listed, messages_of, meta_of, refuse_fields
+from dfc.data.row_files import MAX_ROW_BYTES, file_rows, row_place
+from dfc.data.trajectories import Message
+from dfc.data.trajectory_files import DatasetError, write_atomically
 from dfc.files import replacing
 from dfc.models.chat import ChatTokenizer
 
+Scalar: TypeAlias = str | int | float | bool | None
 _T = TypeVar("_T")
 Layout = Literal["explicit", "implicit"]
 SupervisedLayout = Literal["messages", "prompt_completion"]
 CONVERSATION_COLUMNS = ("messages", "conversation", "chat")
-SUFFIXES = (".jsonl", ".json", ".parquet")
-MAX_ROW_BYTES = 16 * 2**20  # of a row, unless the caller says otherwise
-_LARGEST_ARRAY = 2**30  # bytes of a file that is one JSON array, which is read whole
-_ROWS_AT_ONCE = 16  # of Parquet: as many times the largest row may be in memory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,7 +112,9 @@ def read_conversations(
         name = name or next((c for c in CONVERSATION_COLUMNS if c in row), None)
         if name is None or name not in row:
             wanted = column or " or ".join(CONVERSATION_COLUMNS)
-            raise BadRow(f"no column {wanted}, it has {listed(row)}; rename the one with the messages, or name it: column=...")
+            raise BadRow(
+                f"no column {wanted}, it has {listed(row)}; rename the one with the messages, or name it: column=..."
+            )
         refuse_fields(row, (name, "prompt") if column is None else (*CONVERSATION_COLUMNS, name, "prompt"))
         said = messages_of(row[name], name)
         messages = _checked(said.messages, name, cut_unanswered)
@@ -176,120 +175,6 @@ def _parsed(path: Path, number: int, row: object, parse: Callable[[Mapping[str, 
         raise DatasetError(f"{row_place(path, number)}: {bad}") from None
 
 
-def row_place(path: Path, number: int) -> str:
-    """Returns where a row is, as messages name it: rows count from 0, and the lines of an editor from 1."""
-    return f"{path}, row {number}" + (f" (line {number + 1})" if path.suffix == ".jsonl" else "")
-
-
-def file_rows(path: Path, largest: int = MAX_ROW_BYTES) -> Iterator[tuple[int, Any]]:
-    """Yields the rows of a file with their numbers, as they lie there: whatever JSON or Parquet holds.
-
-    Args:
-      path: ``.jsonl``, ``.json`` (one array, or lines) or ``.parquet``.
-      largest: a row that takes more bytes is refused.
-
-    Raises:
-      DatasetError: the file is missing, cut, empty or too large, or a row cannot be read.
-    """
-    if path.suffix not in SUFFIXES:
-        raise DatasetError(f"{path}: expected a file ending in {', '.join(SUFFIXES)}; convert it, or rename it")
-    if not path.is_file():
-        raise DatasetError(f"{path}: there is no such file; name one that was downloaded or exported")
-    number = -1
-    rows = _parquet_rows(path, largest) if path.suffix == ".parquet" else _json_rows(path, largest)
-    for number, row in enumerate(rows):
-        yield number, row
-    if number < 0:
-        raise DatasetError(f"{path}: no row; export it again, or leave this group out")
-
-
-def _parquet_rows(path: Path, largest: int) -> Iterator[Any]:
-    try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            refuse_inflated(path, file.metadata)
-            start = 0
-            for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE):
-                yield from _values(path, start, batch, largest)
-                start += batch.num_rows
-    except (pa.ArrowException, OSError) as error:
-        raise DatasetError(
-            f"{path}: cannot be read: {' '.join(str(error).split())}; the file is cut or damaged: "
-            "download or export it again"
-        ) from error
-
-
-def _values(path: Path, start: int, batch: pa.RecordBatch, largest: int) -> list[Any]:
-    """Returns the rows of a batch; `start` is the number of the first.
-
-    Raises:
-      DatasetError: a row is too large, or holds what cannot be read: a text that is not UTF-8, an unknown time zone.
-    """
-    if batch.nbytes > largest:
-        for place in range(batch.num_rows):
-            if batch.slice(place, 1).nbytes > largest:
-                raise _too_large(path, start + place, largest)
-    try:
-        return list(batch.to_pylist())
-    # The zones of times are looked up when a value is read, which raises whatever the library of zones does.
-    except (pa.ArrowException, ValueError, KeyError, OSError) as error:
-        names = [f"{field.name} ({field.type})" for field in batch.schema if not _readable(batch.column(field.name))]
-        what = " ".join(str(error).split())[:200]
-        raise DatasetError(
-            f"{path}: column {', '.join(names)}, rows {start} to {start + batch.num_rows - 1}: holds what cannot be "
-            f"read ({type(error).__name__}: {what}); write that column as text in UTF-8, or leave it out"
-        ) from error
-
-
-def _readable(column: pa.Array) -> bool:
-    try:
-        column.to_pylist()
-    except (pa.ArrowException, ValueError, KeyError, OSError):
-        return False
-    return True
-
-
-def _too_large(path: Path, number: int, largest: int) -> DatasetError:
-    return DatasetError(
-        f"{row_place(path, number)}: takes more than {largest} bytes; leave the row out, or raise the limit "
-        "(max_row_bytes) if it is meant"
-    )
-
-
-def _json_rows(path: Path, largest: int) -> Iterator[Any]:
-    with path.open("rb") as file:
-        # Files named .json hold one array, or one object per line.
-        if path.suffix == ".json" and file.read(1) == b"[":
-            if (size := path.stat().st_size) > _LARGEST_ARRAY:
-                raise DatasetError(
-                    f"{path}: one JSON array of {size} bytes, more than the {_LARGEST_ARRAY} that are read at once; "
-                    "write one object per line into a .jsonl file"
-                )
-            try:
-                yield from json.loads(path.read_bytes())
-            except (ValueError, RecursionError) as error:
-                raise DatasetError(f"{path}: {error}; the file is cut or damaged: download it again") from error
-            return
-        file.seek(0)
-        number = 0
-        while line := file.readline(largest + 1):
-            if len(line) > largest:
-                raise _too_large(path, number, largest)
-            yield _row(path, number, line)
-            number += 1
-
-
-def _row(path: Path, number: int, line: bytes) -> Any:  # noqa: ANN401 - of JSON
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError) as error:
-        # Its own text counts lines from this one.
-        why = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
-        raise DatasetError(
-            f"{row_place(path, number)}: no JSON: {why}; the file is cut or damaged there: download or export "
-            "it again, or delete the line"
-        ) from error
-
-
 _SIDES = ("chosen", "rejected")
 
 
@@ -310,7 +195,7 @@ def _completed(row: Mapping[str, Any], cut_unanswered: bool) -> Conversation:
 def _prompt(value: object) -> Said | None:
     if value is None:
         return None
-    said = Said((Message("user", well_formed(value)),)) if isinstance(value, str) else messages_of(value, "prompt")
+    said = messages_of([{"role": "user", "content": value}] if isinstance(value, str) else value, "prompt")
     if said.messages[-1].role != "user":
         raise BadRow("prompt ends with no user message, so that nothing asks for the reply; drop its last message")
     return said
@@ -334,11 +219,13 @@ def _side(value: object, name: str, prompt: Said | None, cut_unanswered: bool) -
     if isinstance(value, str) and prompt is None:
         raise BadRow(f"{name} is a text and there is no prompt; add the messages before it as `prompt`")
     own = messages_of([{"role": "assistant", "content": value}] if isinstance(value, str) else value, name)
-    messages, untrained = own
-    if prompt is not None and messages[: len(prompt.messages)] != prompt.messages:
-        messages = prompt.messages + messages
-        untrained = tuple(prompt.replies + reply for reply in untrained)
-    return Said(_checked(messages, name, cut_unanswered), untrained)
+    if prompt is None or own.messages[: len(prompt.messages)] == prompt.messages:
+        return own._replace(messages=_checked(own.messages, name, cut_unanswered))
+    return Said(
+        _checked(prompt.messages + own.messages, name, cut_unanswered),
+        prompt.replies + own.replies,
+        tuple(prompt.replies + reply for reply in own.untrained),
+    )
 
 
 def _uncompared(sides: Sequence[Said], context: int) -> int:
@@ -350,7 +237,7 @@ def _uncompared(sides: Sequence[Said], context: int) -> int:
     while all(context in side.untrained for side in sides):
         context += 1
     for name, side in zip(_SIDES, sides, strict=True):
-        if any(reply >= context for reply in side.untrained):
+        if side.untrained and side.untrained[-1] >= context:
             raise BadRow(
                 f"{name}: a reply that is compared has weight 0 (or train false): of a pair every reply counts that "
                 "does not stand in the prompt; put what is shown only into `prompt`, or drop the field"
@@ -368,7 +255,7 @@ def _checked(messages: tuple[Message, ...], name: str, cut_unanswered: bool) -> 
             raise BadRow(f"{name} has no reply, so there is nothing to train on; drop the row")
     start = 1 if messages[0].role == "system" else 0
     for place, message in enumerate(messages[start:]):
-        expected = ("user", "assistant")[place % 2]
+        expected = "assistant" if place % 2 else "user"
         if message.role != expected:
             raise BadRow(
                 f"message {start + place} of {name} is of role {message.role}, expected {expected}: after a system "

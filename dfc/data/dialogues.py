@@ -19,8 +19,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from dfc.data.conversations import MAX_ROW_BYTES, Conversation, read_conversations, row_place
+from dfc.data.conversations import Conversation, read_conversations
 from dfc.data.perspectives import exchanges
+from dfc.data.row_files import MAX_ROW_BYTES, row_place
 from dfc.data.trajectories import Message, Trajectory, canonical_json
 from dfc.data.trajectory_files import DatasetError, part_trajectories, parts
 from dfc.errors import ConfigError

@@ -1,7 +1,8 @@
 """Instructions without a right answer, and answers to them, in AlpacaEval's layout.
 
 A row is an object with the texts ``instruction``, ``output`` (an answer; only where answers are read), ``generator``
-(who gave it) and ``dataset`` (which part of the benchmark it belongs to); ``dataset`` may be missing.
+(who gave it) and ``dataset`` (which part of the benchmark it belongs to); ``dataset`` may be missing. What would belong
+to the question and is not asked, such as ``system`` or ``history``, is refused; other fields describe the row.
 """
 
 import collections
@@ -11,13 +12,18 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dfc.data.conversations import MAX_ROW_BYTES, file_rows, row_place
+from dfc.data.conversation_fields import absent
+from dfc.data.row_files import MAX_ROW_BYTES, file_rows, row_place
 from dfc.data.trajectory_files import DatasetError
 from dfc.errors import shown
 from dfc.files import half_a_pair, replacing
 from dfc.scoring.scorer import LONGEST_ANSWER
 
 NO_DATASET = "all"  # what rows without a data set are counted under
+_OF_THE_QUESTION = (  # fields that layouts near to this one put before or beside the instruction
+    *("system", "system_prompt", "history", "messages", "conversation", "conversations", "prompt"),
+    *("tools", "functions", "documents", "images", "image", "videos", "audios", "chat_template_kwargs"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +52,7 @@ def read_instructions(
 
     Raises:
       DatasetError: the file cannot be read, or a row has no instruction, one that is too long to be judged, one that
-        goes on in ``input``, or a data set of a reserved name; file, row and the fix are named.
+        goes on in ``input`` or another field, or a data set of a reserved name; file, row and the fix are named.
     """
     found: dict[Instruction, None] = {}
     for number, row in file_rows(path, max_row_bytes):
@@ -134,6 +140,11 @@ def _instruction(path: Path, number: int, row: object) -> Instruction:
         raise bad(f"instruction {shown(text)} holds half a surrogate pair, which no UTF-8 spells; correct it")
     if row.get("input"):
         raise bad("has an input beside its instruction; write both into instruction, as one text")
+    for name in _OF_THE_QUESTION:
+        if not absent(row.get(name)):
+            raise bad(
+                f"has {name} beside its instruction, which nobody is asked; write it into instruction, or drop it"
+            )
     dataset = row.get("dataset")
     if dataset is not None and not isinstance(dataset, str):
         raise bad(f"dataset must be a text, got {shown(dataset)}")

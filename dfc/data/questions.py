@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from dfc.data.conversations import MAX_ROW_BYTES, file_rows, row_place
+from dfc.data.row_files import MAX_ROW_BYTES, file_rows, row_place
 from dfc.data.trajectory_files import DatasetError
 from dfc.errors import shown
 from dfc.files import half_a_pair

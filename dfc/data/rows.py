@@ -17,9 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dfc.data.conversations import MAX_ROW_BYTES, SUFFIXES, encode, read_conversations, read_pairs
+from dfc.data.conversation_fields import describes, listed
+from dfc.data.conversations import encode, read_conversations, read_pairs
 from dfc.data.preference_pairs import PAIRS_FILE, SFT_FILE
-from dfc.data.trajectories import Message
+from dfc.data.row_files import MAX_ROW_BYTES, SUFFIXES
+from dfc.data.trajectories import BRANCH_COLUMNS, COLUMNS, Message
 from dfc.data.trajectory_files import DatasetError, refuse_inflated
 from dfc.models.chat import ChatTokenizer
 
@@ -149,10 +151,10 @@ def read(
       max_row_bytes: of conversations of others.
 
     Raises:
-      DatasetError: the file is cut, inflated, of another layout or without rows; or a row has no action token, begins
-        with one, has tokens the model does not know or too many of them, or its sides do not begin alike; or the first
-        one's prompt has other tokens than the model's tokenizer gives it. The file, the first such row (from 0) and the
-        fix are named.
+      DatasetError: the file is cut, inflated, of another layout or without rows; or has a field or a column that is
+        not read (`dfc.data.conversation_fields`); or a row has no action token, begins with one, has tokens the model
+        does not know or too many of them, or its sides do not begin alike; or the first one's prompt has other tokens
+        than the model's tokenizer gives it. The file, the first such row (from 0) and the fix are named.
     """
     path = find(path, pairs=pairs)
     names = _schema_names(path) if path.suffix == ".parquet" else ()
@@ -258,6 +260,7 @@ def _read_token_ids(path: Path, names: Sequence[str], pairs: bool, vocabulary: i
         if (holds == "pairs") != pairs:
             hint = f"it holds {holds}: use the recipe {recipe}, or name {PAIRS_FILE if pairs else SFT_FILE}"
         raise DatasetError(f"{path}: no column {' and no '.join(absent)}, it has {', '.join(names)}; {hint}")
+    _refuse_columns(path, names, prefixes)
     builders = [_Builder(path, prefix.rstrip("_"), vocabulary) for prefix in prefixes]
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
@@ -272,6 +275,17 @@ def _read_token_ids(path: Path, names: Sequence[str], pairs: bool, vocabulary: i
     except (pa.ArrowException, OSError) as error:
         raise _damaged(path, error) from error
     return TrainingRows(path, tuple(builder.built() for builder in builders))
+
+
+def _refuse_columns(path: Path, names: Sequence[str], prefixes: Sequence[str]) -> None:
+    """Raises unless every column is one of a trajectory, describes the rows, or is empty; of tokens two are read."""
+    known = {f"{prefix}{name}" for prefix in ("", *prefixes) for name in (*COLUMNS, *BRANCH_COLUMNS)}
+    others = [name for name in names if name not in known and not describes(name)]
+    if wrong := [name for name in others if any(value is not None for value in _column(path, name))]:
+        raise DatasetError(
+            f"{path}: no column of this name is known beside token_ids: {listed(wrong)}; what is trained on stands in "
+            "token_ids and mask alone: clear mask where it says so, and drop the column"
+        )
 
 
 class _Builder:
