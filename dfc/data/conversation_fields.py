@@ -33,24 +33,26 @@ def _names(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-# Of a message, what changes nothing that is trained on.
+# Of a message, what changes nothing that is trained on; `type` stands in the messages of Playpen's published pairs.
 _MESSAGE_DESCRIBES = _names(
-    "id message_id parent_id turn turn_id turn_identifier created created_at timestamp language lang model meta "
+    "id message_id parent_id turn turn_id turn_identifier type created created_at timestamp language lang model meta "
     "metadata"
 )
-# Of a row; also with chosen_ or rejected_ before, or _chosen or _rejected behind.
+# Of a row; also with chosen or rejected before or behind, and whatever is an id, a score or a rating by its name.
 _ROW_DESCRIBES = _names(
-    "meta metadata extra_info info notes comment description title "
+    "meta metadata extra_info other_info info notes comment description title "
     "id idx index uuid hash __index_level_0__ "
     "source sources origin dataset dataset_name data_source subset config split license licence url "
     "author annotator created created_at date time timestamp version dfc_version commit "
     "category categories subcategory topic topics subject domain task task_type tag tags keywords language lang "
     "difficulty level complexity game options instance seat world sample seed outcome success experiment game_role "
-    "player player_name opponent to_blame asides model models model_name generator teacher "
+    "player player_name opponent to_blame asides episode benchmark_version Aborted Lose Success target "
+    "persona constraints ability ground_truth judge judge_model model models model_name generator teacher "
     "score scores rating ratings avg_rating overall_score quality turns turn num_turns n_turns "
     "tokens num_tokens n_tokens token_count length"
 )
-_SIDED = re.compile(r"(chosen_|rejected_)?(.*?)(_chosen|_rejected)?", re.DOTALL)
+_SIDED = re.compile(r"((chosen|rejected)[_-])?(?P<name>.*?)([_-](chosen|rejected))?", re.DOTALL)
+_KINDS = ("_id", "_score", "_scores", "_rating", "_ratings")
 
 _TOOLS = "tools are not rendered here; drop the rows that teach their use, or write calls and results as texts"
 _THOUGHTS = "thoughts are trained on where they stand in the content; write them there as the model writes them"
@@ -132,7 +134,7 @@ def describes(name: str) -> bool:
     if len(name) > _NAME:
         return False
     match = _SIDED.fullmatch(name)
-    return match is not None and (match[2] in _ROW_DESCRIBES or match[2].endswith("_id"))
+    return match is not None and (match["name"] in _ROW_DESCRIBES or match["name"].endswith(_KINDS))
 
 
 def absent(value: object, depth: int = _DEEPEST) -> bool:
