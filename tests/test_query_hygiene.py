@@ -7,7 +7,7 @@ import pytest
 
 from dfc.self_play import hygiene
 from dfc.self_play.hygiene import Memory, Written
-from dfc.self_play.prompts import BEGIN, challenger_prompt
+from dfc.self_play.prompts import BEGIN, challenger_prompt, forbidden_tags
 
 TEMPLATE = "Sort {digits} up."
 LONG = "one two three four five six seven eight nine ten"
@@ -30,6 +30,23 @@ LONG = "one two three four five six seven eight nine ten"
 )
 def test_a_query_has_the_first_kind_that_applies(query, kind):
     assert hygiene.inspect([query], Memory()) == [kind]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("[Start Generation] Why is it dark? [End Generation]", "tags"),
+        ("Why is it dark? [end  generation]", "tags"),
+        ("Why is it dark?[END\ngeneration ]", "tags"),
+        (f"{BEGIN} Why is it dark?", None),  # of a prompt that is not in use
+        ("Sort the list [3, 1] by [start].", None),
+    ],
+)
+def test_tags_are_those_of_the_prompt_in_use(text, kind):
+    tags = forbidden_tags(
+        "Between [Start Generation] and [End Generation]: [Start Generation] '{template}' [End Generation]"
+    )
+    assert hygiene.inspect([Written(text, tags=tags)], Memory()) == [kind]
 
 
 def test_the_wording_of_the_template_is_no_echo():

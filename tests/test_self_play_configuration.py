@@ -5,9 +5,11 @@ import pytest
 from dfc import validation
 from dfc.config import (
     AdapterConfig,
+    AnswerRewardConfig,
     BatchConfig,
     ChallengerConfig,
     LanguageSelfPlay,
+    PreferenceRewardConfig,
     QueryTask,
     SelfPlayRolloutConfig,
     SelfRewardConfig,
@@ -38,6 +40,18 @@ def test_the_defaults_fit_each_other():
             {"tasks": {"a": QueryTask("", "{x}?")}, "challenger": ChallengerConfig(prompt="Ask {task}")},
             "challenger.prompt: has no {template}, which the tasks have",
         ),
+        (
+            {"tasks": {"a": QueryTask("", "[ A ] {x}")}, "challenger": ChallengerConfig(prompt="[a] {template} [b]")},
+            "tasks.a.template='[ A ] {x}': has '[a]' in it, a tag of the Challenger's prompt, which no query may hold",
+        ),
+        (
+            {"challenger": ChallengerConfig(prompt="{task} {template}")},
+            "challenger.prompt='{task} {template}': is empty for no tasks, as here; write in it what is asked for",
+        ),
+        (
+            {"tasks": {"a": QueryTask()}, "challenger": ChallengerConfig(prompt="{task}")},
+            "challenger.prompt='{task}': is empty for task 'a', which has none",
+        ),
         ({"self_reward": SelfRewardConfig(prompt="{instruction}")}, "self_reward.prompt: must have {instruction} and"),
         ({"method": "data"}, "data='': must name a file with method='data'"),
         ({"data": "queries.txt"}, "data='queries.txt': is for method='data' only"),
@@ -53,3 +67,50 @@ def test_the_defaults_fit_each_other():
 def test_a_contradiction_is_named_by_its_key(changes, said):
     (found,) = validation.problems(config(**changes))
     assert said in found
+
+
+# ---- rewards beside which an unsolved query is told from a solved one ------------------------------------------------
+
+SHORT, LONG = {"kind": "words", "at_most": 9}, {"kind": "words", "at_least": 2}
+MODEL = PreferenceRewardConfig("ORG/NAME")
+
+
+def with_unsolved(method="lsp", **reward):
+    challenger = ChallengerConfig(unsolved_queries="worst")
+    return config(method=method, challenger=challenger, reward=AnswerRewardConfig(**reward))
+
+
+@pytest.mark.parametrize(
+    ("reward", "why"),
+    [
+        ({"sources": {"preference": 1.0}, "preference": MODEL}, "the scores of a model of preferences have no 0"),
+        ({"sources": {"formats": 1.0}, "formats": (SHORT, LONG)}, "the share of 2 format checks has more than two"),
+        (
+            {"sources": {"families": 1.0, "formats": 1.0}, "formats": (SHORT,)},
+            "a sum of families, formats has more than two values",
+        ),
+        (
+            {"sources": {"function": 1.0, "preference": 1.0}, "preference": MODEL, "function": f"{__file__}:config"},
+            "a sum of function, preference has more than two values",
+        ),
+    ],
+)
+def test_unsolved_queries_are_penalised_beside_rewards_of_0_and_1_only(reward, why):
+    (found,) = validation.problems(with_unsolved(**reward))
+    assert found.startswith("challenger.unsolved_queries='worst': is for rewards that are 0 or 1, and ")
+    assert why in found
+    assert "leave it at 'as_is', or make families" in found
+    assert validation.problems(with_unsolved("untrained_challenger", **reward)) == []  # nobody is paid for queries
+
+
+@pytest.mark.parametrize(
+    "reward",
+    [
+        {},
+        {"sources": {"families": 0.5}},
+        {"sources": {"formats": 1.0}, "formats": (SHORT,)},
+        {"function": f"{__file__}:config"},  # looked at as it returns
+    ],
+)
+def test_they_are_beside_rewards_of_two_values(reward):
+    assert validation.problems(with_unsolved(**reward)) == []

@@ -96,3 +96,32 @@ def test_more_than_a_fifth_of_answers_without_a_mark_is_an_alarm_at_once():
         "self_reward_failures",
         "21% of answers have no mark of the judge, and count nowhere",
     )
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (
+            {"bad_queries/cut": 8.0},
+            "no query was usable (8 cut), and this iteration taught nothing; raise rollout.max_q",
+        ),
+        (
+            {
+                "bad_queries/echo": 1.0,
+                "bad_queries/near_duplicate": 3.0,
+                "unsolved_queries": 3.0,
+                "bad_queries/cut": 0.0,
+            },
+            "no query was usable (3 near duplicate, 3 unsolved, 1 echo), and this iteration taught nothing; name more",
+        ),
+        (
+            {},
+            "no query was usable (none has an answer that was scored), and this iteration taught nothing; see what sc",
+        ),
+    ],
+)
+def test_an_iteration_without_a_usable_query_is_told_at_once_and_why(found, said):
+    (alarm,) = after(GOOD | found | {"usable": 0.0})
+    assert alarm.sentence.startswith(said)
+    assert not alarm.ends
+    assert after(GOOD | found | {"usable": 0.125}) == after(GOOD | found) == []

@@ -1,7 +1,7 @@
 """Configuration of Language Self-Play (arXiv 2509.07414): one model writes queries and answers them.
 
 Defaults that decide how long a run takes suit a small model on two CPU cores. What the paper states (section 5,
-appendix C) stands in configs/lsp_llama3_2_3b.py; a field whose value the paper does not state says "ours".
+appendix C) stands in configs/lsp_published.py; a field whose value the paper does not state says "ours".
 """
 
 import dataclasses
@@ -36,13 +36,17 @@ class ChallengerConfig:
 
     Attributes:
       coefficient: alpha_Ch, what its loss counts beside the Solver's (ours).
-      prompt: a prompt of one's own, with ``{task}`` and ``{template}`` where they go; empty: ours.
+      prompt: a prompt of one's own, with ``{task}`` and ``{template}`` where they go, an empty text for what a task
+        has not; empty: ours, the paper's Box 1 in other words. Tags in brackets directly around ``{template}`` are what
+        a query must not hold.
       bad_queries: what a query is worth to the Challenger that is empty, cut, not of its template, an echo of the
-        prompt or a duplicate (`dfc.self_play.hygiene`): ``worst``, the least reward of the iteration, and no answer to
-        it trains the Solver; ``as_is``, what it earns (the paper).
+        prompt, a duplicate, or has the prompt's tags in it (`dfc.self_play.hygiene`): ``worst``, less than every usable
+        query of the iteration, by their spread and by a quarter of the range of rewards at least
+        (`dfc.self_play.penalty`), and it is not answered; ``as_is``, what it earns (the paper).
       unsolved_queries: what a query is worth to it of which no answer has a reward above 0: ``as_is``, what it earns,
-        the most there is (the paper); ``worst``, the least reward of the iteration's other queries, or its own if that
-        is less still; for rewards in {0, 1}.
+        the most there is (the paper); ``worst``, as little as a bad one, or its own reward if that is less still. For
+        rewards of two values, 0 and above: the source ``families`` or ``references``, or one format check, by itself;
+        or a function of one's own that returns 0 and 1 only, which is looked at as it returns.
     """
 
     coefficient: NotNegative = 1.0
@@ -58,7 +62,8 @@ class SelfRewardConfig:
     Attributes:
       weight: w of both rewards, R + w R_Q and -V + w V_Q; 0 asks no judge. Beside rewards in {0, 1} begin with 1/7
         (ours: 1, as the paper seems to have it).
-      prompt: a prompt of one's own, with ``{instruction}`` and ``{response}`` where they go; empty: ours.
+      prompt: a prompt of one's own, with ``{instruction}`` and ``{response}`` where they go; empty: ours, the paper's
+        Box 3 in other words.
       temperature: of its sampling (ours).
     """
 
@@ -164,8 +169,10 @@ class LanguageSelfPlay(TrainingRun, recipe="language_self_play"):
     """Algorithm 1, and what the paper compares it with.
 
     Attributes:
-      method: ``lsp``; ``lsp_zero``, without self-reward; ``data``, GRPO on queries of a file, with as many answers;
-        ``untrained_challenger``, whose weights move with the Solver's but not by its own loss (not in the paper).
+      method: ``lsp``; ``lsp_zero``, without self-reward; ``data``, the Solver's loss alone (equation 4) on queries of a
+        file, with as many answers: group-relative, but with no standard deviation, clip or mean over tokens, so not
+        TRL's GRPO, which the paper compares with; ``untrained_challenger``, whose weights move with the Solver's but
+        not by its own loss (not in the paper).
       iterations: of Algorithm 1, T (ours).
       queries: of an iteration, N (the paper: 8, if its "queries" are these).
       answers: to each query, G (ours).

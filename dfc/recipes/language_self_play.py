@@ -10,15 +10,18 @@ How it departs from the paper (arXiv 2509.07414, Algorithm 1):
 
 1. The KL term has a gradient that holds the policy near its start; as published its expected gradient is zero
    (`kl_gradient`).
-2. A query that is empty, cut, not of its template, an echo of the prompt or a duplicate earns the Challenger the worst
-   reward of the iteration, is not answered and teaches the Solver nothing (`challenger.bad_queries`).
+2. A query that is empty, cut, not of its template, an echo of the prompt, a duplicate or has the prompt's tags in it
+   earns the Challenger less than every usable query of the iteration, is not answered and teaches the Solver nothing
+   (`challenger.bad_queries`).
 3. A judge's reply that cannot be read is asked for once more; then its answer counts nowhere. The paper does not say.
-4. What the paper does not state has values of ours; each field of `dfc.config.LanguageSelfPlay` says so.
+4. The words of both prompts are ours; Boxes 1 and 3 can be given in their place.
+5. What the paper does not state has values of ours; each field of `dfc.config.LanguageSelfPlay` says so.
 
 Resume order: 1. the run folder's streams are cut to the checkpoint's sizes; 2. weights and optimizer state are read,
-and the memory of the last 1,000 queries, what alarms compare with and the count of marks; 3. iterations resume at the
-checkpoint's number. Every random number follows from (seed, iteration), so what follows is the same, bit for bit, as
-without the stop. A stop does not wait for the end of an iteration: what was sampled is thrown away.
+and the memory of the last 1,000 queries, what alarms compare with, the deviation of rewards and the count of marks; 3.
+iterations resume at the checkpoint's number. Every random number follows from (seed, iteration), so what follows is the
+same, bit for bit, as without the stop. A stop does not wait for the end of an iteration: what was sampled is thrown
+away.
 """
 
 from collections.abc import Sequence
@@ -37,8 +40,8 @@ from dfc.rollout.workers import PolicyWeights
 from dfc.runs.metrics import IterationRecord
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
-from dfc.scoring.scorer import Scorer
-from dfc.self_play import hygiene, prompts, query_files, self_reward
+from dfc.scoring.scorer import Scorer, ScoringError
+from dfc.self_play import hygiene, penalty, prompts, query_files, self_reward
 from dfc.self_play.roles import earned
 from dfc.training import self_play as learning
 from dfc.training.self_play_records import (
@@ -79,8 +82,8 @@ def _train(config: LanguageSelfPlay, folder: RunFolder, stop: Stop, known: Known
             if state.iteration in (1, config.iterations):
                 print(seconds_line(found), flush=True)  # noqa: T201 - where the time goes
             for alarm in play.alarms:
-                print(f"warning: iteration {state.iteration}: {alarm}", flush=True)  # noqa: T201 - what goes wrong
-            state.ended = config.watch.stop and bool(play.alarms)
+                print(f"warning: iteration {state.iteration}: {alarm.sentence}", flush=True)  # noqa: T201 - what goes wrong
+            state.ended = config.watch.stop and any(alarm.ends for alarm in play.alarms)
             last = state.ended or state.iteration == config.iterations
             if last or stop.requested is not None or state.iteration % config.checkpoint.every == 0:
                 play.save(state)
@@ -140,7 +143,7 @@ def _queries(play: Play, iteration: int, memory: hygiene.Memory) -> Queries:
         longest=config.rollout.max_query_length,
         queries=True,
     )
-    replies = [reply for (reply,) in written]
+    replies, tags = [reply for (reply,) in written], prompts.forbidden_tags(config.challenger.prompt)
     texts = [reply.text for reply in replies]
     found = [
         hygiene.Written(
@@ -149,6 +152,7 @@ def _queries(play: Play, iteration: int, memory: hygiene.Memory) -> Queries:
             tasks[task][1].template,
             # Tokenized anew it may be longer than what was sampled: one that leaves no room is cut too.
             reply.ended and roles.fits(roles.prompt(reply.text), config.rollout.max_answer_length),
+            tags,
         )
         for reply, task in zip(replies, chosen, strict=True)
     ]
@@ -176,12 +180,26 @@ def _rewards(
     play: Play, queries: Sequence[str], answers: Sequence[Sequence[Reply]]
 ) -> tuple[np.ndarray, np.ndarray, dict[str, float]]:
     """Returns R and which answers were scored, both [N, G], and what else is to be seen of R."""
+    config = play.config
     pairs = [(i, j) for i, group in enumerate(answers) for j in range(len(group))]
     scores = play.score([queries[i] for i, _ in pairs], [answers[i][j].text for i, j in pairs])
-    values, mask = np.zeros((2, len(queries), play.config.answers))
+    values, mask = np.zeros((2, len(queries), config.answers))
     for (i, j), value, counted in zip(pairs, scores.values.tolist(), scores.mask.tolist(), strict=True):
         values[i, j], mask[i, j] = value, counted
+    _refuse_graded(config, values[mask.astype(bool)])
     return values, mask.astype(bool), {f"reward/{name}": mean for name, mean in scores.means.items()}
+
+
+def _refuse_graded(config: LanguageSelfPlay, rewards: np.ndarray) -> None:
+    """Raises a `ScoringError` if a function of one's own is not of 0 and 1, and unsolved queries are penalised."""
+    own = config.challenger.unsolved_queries == "worst" and config.trains_challenger
+    if not (own and "function" in config.reward.weights):
+        return
+    one = float(np.float32(config.reward.weights["function"]))
+    if (others := rewards[(rewards != 0) & (rewards != one)]).size:
+        what = f"expected 0 or 1 for each answer with challenger.unsolved_queries='worst', got {others[0] / one:g}"
+        hint = "return 1 for what is solved and 0 for what is not, or leave that setting at 'as_is'"
+        raise ScoringError(f"reward.function={config.reward.function!r}: {what}; {hint}")
 
 
 def _marks(
@@ -240,14 +258,17 @@ def _iterate(play: Play, state: State) -> IterationRecord:
         found = _sample(play, state, memory, clock)
     finally:
         play.roles.leave(play.initial_params)
+    weight = config.self_reward.weight if config.judges else 0.0
+    scored = state.scored.with_(found.rewards[found.scored])
     worth = earned(
         found.rewards,
         found.marks,
         found.mask,
         found.queries.bad,
-        weight=config.self_reward.weight if config.judges else 0.0,
+        weight=weight,
         bad_queries=config.challenger.bad_queries,
         unsolved_queries=config.challenger.unsolved_queries,
+        margin=penalty.margin(config.reward.weights, scored, weight),
     )
     play.folder.append("episodes", episode_records(play, state.iteration, found, worth))
 
@@ -269,8 +290,8 @@ def _iterate(play: Play, state: State) -> IterationRecord:
         metrics |= made
         state.updated = True
     clock.done("update")
-    state.memory, state.iteration = memory, state.iteration + 1
-    return iteration_record(play, state, metrics | figures(play, state, found), found, clock)
+    state.memory, state.scored, state.iteration = memory, scored, state.iteration + 1
+    return iteration_record(play, state, metrics | figures(play, state, found, worth), found, clock)
 
 
 def _sample(play: Play, state: State, memory: hygiene.Memory, clock: PhaseClock) -> Sampled:

@@ -53,16 +53,37 @@ def curves(run: RunData, warnings: Sequence[RunWarning]) -> list[Json]:
 
 # Of self-play: title of a chart -> beginnings of the metrics in it; the last one takes what is left.
 _SELF_PLAY = {
-    "Queries": ("template", "live", "difficulty", "query_length", "distinct_", "bad_queries/", "duplicates/"),
+    "Queries": (
+        "template",
+        "usable",
+        "unsolved_",
+        "live",
+        "difficulty",
+        "query_length",
+        "distinct_",
+        "bad_queries/",
+        "duplicates/",
+    ),
     "Answers": ("reward", "probe_reward", "self_reward", "code_like", "repeated_answers", "answer_length"),
     "Learning": ("challenger/", "solver/", "loss", "gradient_norm"),
     "Machinery": ("",),
 }
-_COUNTS = ("bad_queries/", "duplicates/")  # drawn where there is one
-_SHARES = ("template", "live", "distinct_", "code_like", "repeated_answers", "self_reward_failures")
+_COUNTS = ("bad_queries/", "duplicates/", "unsolved_queries")  # drawn where there is one
+_SHARES = (
+    "template",
+    "usable",
+    "live",
+    "challenger/taught",
+    "distinct_",
+    "code_like",
+    "repeated_answers",
+    "self_reward_failures",
+)
 _SELF_PLAY_TITLES = {
     "template": "template kept",
+    "usable": "usable queries",
     "live": "live queries",
+    "challenger/taught": "iterations that taught the Challenger",
     "query_length": "length of queries, characters",
     "answer_length": "length of answers, tokens",
     "code_like": "answers that look like code",

@@ -37,7 +37,9 @@ _FIGURES: dict[str, tuple[str, Callable[[float], str]]] = {
     "probe_reward": ("Reward of fixed queries", _plain),
     "self_reward": ("Marks R_Q", _plain),
     "self_reward_failures": ("Answers without a mark", _share),
+    "usable": ("Usable queries", _share),
     "live": ("Live queries", _share),
+    "challenger/taught": ("Iterations that taught the Challenger", _share),
     "template": ("Template kept", _share),
     "difficulty": ("Difficulty of queries", _plain),
     "query_length": ("Query, characters", _plain),
@@ -73,12 +75,18 @@ def results(run: RunData) -> list[str | Table]:
     many = _around(run)
     header = ("Figure", f"First {many}", f"Last {many}", "All")
     said = (
-        "Means over iterations. Live: answers differ in reward, so that there is something to learn. Repeated: given "
+        "Means over iterations. Usable: scored, and not penalised as bad or unsolved. Live: answers differ in reward, "
+        "so that there is something for the Solver to learn. Repeated: given "
         "to another query too. KL to the policy at the start, and entropy: estimates per token. ⚠: an alarm was raised."
     )
     live = [line["metrics"]["live"] for line in run.metrics if "live" in line["metrics"]]
     nothing = "No query was live in any iteration: all its answers earned the same, and nothing was learned."
     notes = (said,) if any(live) or not live else (nothing, said)
+    taught = [line["metrics"].get("challenger/taught", 1.0) for line in run.metrics]
+    if untaught := taught.count(0.0):
+        many = f"{untaught} of {len(taught)} iterations taught" if len(taught) > 1 else "The iteration taught"
+        why = "no query was usable, or all that count earned it the same"
+        notes = (f"{many} the Challenger nothing: {why}.", *notes)
     return [Table("Figures", header, rows, notes), _phases(run)]
 
 

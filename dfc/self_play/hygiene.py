@@ -1,9 +1,10 @@
 """What is wrong with a query, by kind; and the queries of before, which a new one must not repeat.
 
 A query has the first kind of these that applies: ``empty``; ``cut`` by the limit of its length; ``tags`` of the prompt
-left in it; ``template``, which it does not follow; ``echo``, at least half of its 8-grams of words stand in its prompt;
-``duplicate`` of one of this iteration or of the last 1,000, white space and case apart; ``near_duplicate``, the Jaccard
-similarity of its set of character 5-grams with that of one of these is 0.9 or more.
+left in it (`dfc.self_play.prompts.forbidden_tags`); ``template``, which it does not follow; ``echo``, at least half of
+its 8-grams of words stand in its prompt; ``duplicate`` of one of this iteration or of the last 1,000, white space and
+case apart; ``near_duplicate``, the Jaccard similarity of its set of character 5-grams with that of one of these is 0.9
+or more.
 """
 
 import collections
@@ -12,7 +13,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from dfc.self_play.prompts import BEGIN, END, Template
+from dfc.self_play.prompts import Template, forbidden_tags, holds
 
 KINDS = ("empty", "cut", "tags", "template", "echo", "duplicate", "near_duplicate")
 REMEMBERED = 1000
@@ -31,12 +32,14 @@ class Written:
       prompt: that it answers, without the template, whose wording belongs into the query.
       template: that it is to follow.
       ended: whether the policy ended it; False: the limit did.
+      tags: that it may not hold, those of the prompt it answers.
     """
 
     text: str
     prompt: str = ""
     template: str = ""
     ended: bool = True
+    tags: tuple[str, ...] = forbidden_tags()
 
 
 def without_template(prompt: str, template: str) -> str:
@@ -153,8 +156,7 @@ def _form(query: Written) -> str | None:
         return "empty"
     if not query.ended:
         return "cut"
-    lowered = query.text.lower()
-    if BEGIN in lowered or END in lowered:
+    if holds(query.text, query.tags):
         return "tags"
     if Template(query.template).filled(query.text) is None:
         return "template"

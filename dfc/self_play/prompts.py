@@ -12,6 +12,8 @@ from dfc.games.rng import derive_seed
 
 BEGIN, END = "[template begins]", "[template ends]"  # around a template in the prompt; no query may hold them
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
+_TAG = r"(\[[^\[\]<>{}\n]{1,64}\]|<[^\[\]<>{}\n]{1,64}>)"  # in square or angle brackets, in one line
+_QUOTES = "[\\s'\"`\u00b4\u2018\u2019\u201c\u201d\u201e\u00ab\u00bb*_]*+"  # white space, quotation marks, asterisks
 # A judge reads tags with white space in them, too. Nothing is tried twice (``*+``): the time is linear in the text.
 _TAGS = re.compile(r"<\s*+(/?)\s*+(instruction|response|calculation|score)\s*+>", re.IGNORECASE)
 
@@ -130,18 +132,55 @@ def challenger_prompt(task: str = "", template: str = "", prompt: str = "") -> s
     Args:
       task: what the task is called; may be empty.
       template: the form of the query; empty: any. With neither, the Challenger writes what it thinks best.
-      prompt: a text of one's own with ``{task}`` and ``{template}`` where they go; empty: ours.
+      prompt: a text of one's own with ``{task}`` and ``{template}`` where they go; empty: ours. What is not given is
+        an empty text in it, as in the paper's Box 1, whose prompt itself says what to do then.
     """
     if not prompt:
         prompt = CHALLENGER if template else CHALLENGER_TASK if task else CHALLENGER_FREE
-    return fill(prompt, {"task": task or "any", "template": template})
+    return fill(prompt, {"task": task, "template": template})
+
+
+def forbidden_tags(prompt: str = "") -> tuple[str, ...]:
+    """Returns the tags that no query to a Challenger's prompt may hold.
+
+    These are the texts in square or angle brackets around ``{template}``, one directly before it and one directly
+    after it, but for white space, quotation marks and asterisks. What else stands in brackets is no tag: a prompt may
+    speak of ``[names]`` that a query is to have.
+
+    Args:
+      prompt: a text of one's own, not filled; empty: ours.
+
+    >>> forbidden_tags("Fill in what stands between [start] and [end]: [start] '{template}' [end]")
+    ('[start]', '[end]')
+    >>> forbidden_tags("Ask about [names]: {template}")
+    ()
+    """
+    return tags_around("template", prompt) if prompt else (BEGIN, END)
+
+
+def tags_around(name: str, prompt: str) -> tuple[str, ...]:
+    """Returns the tags directly before and after a placeholder of a prompt, as `forbidden_tags` does, each once.
+
+    Args:
+      name: of the placeholder.
+      prompt: not filled.
+    """
+    pair = re.compile(_TAG + _QUOTES + r"\{" + re.escape(name) + r"\}(?=" + _QUOTES + _TAG + ")")
+    found = dict.fromkeys(tag for pairs in pair.finditer(prompt) for tag in pairs.groups())
+    return tuple(tag for tag in found if any(map(str.isalnum, tag)))  # "[ ]" is a list of nothing in many a query
+
+
+def holds(text: str, tags: Sequence[str]) -> bool:
+    """Returns whether a text holds one of some tags, white space and case apart."""
+    text = "".join(text.lower().split())
+    return any("".join(tag.lower().split()) in text for tag in tags)
 
 
 def judge_prompt(instruction: str, response: str, prompt: str = "") -> str:
     """Returns what the judge of self-reward is asked about one answer.
 
-    The tags of our prompt lose their brackets inside both texts, so that neither can end itself and write on as us.
-    Other marks, which a prompt of one's own may put around them, stay as they are.
+    The tags of our prompt, and those that a prompt of one's own puts around either text in brackets (`tags_around`),
+    lose their brackets inside both texts, so that neither can end itself and write on as us. Other marks stay.
 
     Args:
       instruction: the query.
@@ -149,7 +188,20 @@ def judge_prompt(instruction: str, response: str, prompt: str = "") -> str:
       prompt: a text of one's own with ``{instruction}`` and ``{response}``; empty: ours.
     """
     texts = {"instruction": instruction, "response": response}
-    return fill(prompt or JUDGE, {name: _TAGS.sub(r"(\1\2)", text) for name, text in texts.items()})
+    own = [re.compile(_spelled(tag), re.IGNORECASE) for name in texts for tag in tags_around(name, prompt)]
+
+    def without_tags(text: str) -> str:
+        text = _TAGS.sub(r"(\1\2)", text)
+        for tag in own:
+            text = tag.sub(lambda found: f"({''.join(found[0][1:-1].split())})", text)
+        return text
+
+    return fill(prompt or JUDGE, {name: without_tags(text) for name, text in texts.items()})
+
+
+def _spelled(tag: str) -> str:
+    """A pattern of a tag with any white space between its characters; nothing is tried twice."""
+    return r"\s*+".join(map(re.escape, "".join(tag.split())))
 
 
 def fill(prompt: str, texts: Mapping[str, str]) -> str:

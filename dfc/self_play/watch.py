@@ -117,11 +117,13 @@ class Alarm:
       metric: the figure that raised it.
       title: what is wrong, in a few words without numbers.
       sentence: the numbers of this iteration.
+      ends: whether it ends a run that is to end at its first alarm (`dfc.config.self_play.WatchConfig.stop`).
     """
 
     metric: str
     title: str
     sentence: str
+    ends: bool = True
 
 
 @dataclasses.dataclass
@@ -143,12 +145,13 @@ class Watch:
 
         Alarms are: live below 0.1, or template below 0.5, for ten iterations; from the sixth iteration on, against the
         mean of the first five: code_like up by 0.3, distinct_2 halved, query_length tripled; and self_reward_failures
-        above 0.2.
+        above 0.2. That no query was usable is said at once, and ends no run by itself: it may be one bad iteration.
 
         Args:
-          found: see `figures`; and ``self_reward_failures``, the share of answers without a mark, where a judge is.
+          found: see `figures`; and ``self_reward_failures``, the share of answers without a mark, where a judge is;
+            ``usable``, the share of usable queries, with ``bad_queries/KIND`` and ``unsolved_queries``, why not.
         """
-        alarms = []
+        alarms = _none_usable(found)
         for name, least, title, what in (
             ("live", _LEAST_LIVE, "hardly a query teaches", "of queries have answers that differ in reward"),
             ("template", _LEAST_TEMPLATE, "queries leave their template", "of queries keep their template"),
@@ -183,3 +186,26 @@ class Watch:
             sentence = f"Queries have {length:.0f} characters on average; at first {first['query_length']:.0f}"
             alarms.append(Alarm("query_length", "queries become long", sentence))
         return alarms
+
+
+_CURES = {  # of the most frequent reason
+    "cut": "raise rollout.max_query_length, or ask for shorter queries",
+    "template": "a model that cannot keep a template needs tasks without one",
+    "duplicate": "name more tasks, or raise the temperature",
+    "near_duplicate": "name more tasks, or raise the temperature",
+    "unsolved": "easier tasks, or a policy that solves some",
+}
+
+
+def _none_usable(found: Mapping[str, float]) -> list[Alarm]:
+    """That an iteration taught nothing, and why, as a list for `Watch.take`."""
+    if found.get("usable", 1.0) > 0:
+        return []
+    counts = {name.partition("/")[2]: found[name] for name in found if name.startswith("bad_queries/")}
+    counts["unsolved"] = found.get("unsolved_queries", 0.0)
+    reasons = sorted(((count, kind) for kind, count in counts.items() if count > 0), key=lambda one: (-one[0], one[1]))
+    listed = ", ".join(f"{count:.0f} {kind.replace('_', ' ')}" for count, kind in reasons)
+    cure = _CURES.get(reasons[0][1], "see the queries in the report") if reasons else "see what scores the answers"
+    why = listed or "none has an answer that was scored"
+    sentence = f"no query was usable ({why}), and this iteration taught nothing; {cure}"
+    return [Alarm("usable", "an iteration taught nothing", sentence, ends=False)]

@@ -136,7 +136,7 @@ def episode_records(play: Play, iteration: int, found: Sampled, worth: Earned) -
     return records
 
 
-def figures(play: Play, state: State, found: Sampled) -> dict[str, float]:
+def figures(play: Play, state: State, found: Sampled, worth: Earned) -> dict[str, float]:
     """Returns what is seen of an iteration that is done; brings counts of the state, and the alarms, up to date."""
     queries, judged = found.queries, found.judged
     levels = [None if problem is None else problem.difficulty for problem in map(families.read, queries.texts)]
@@ -144,9 +144,13 @@ def figures(play: Play, state: State, found: Sampled) -> dict[str, float]:
     seen = watch.figures(queries.texts, queries.kinds, texts, found.rewards, found.mask, levels)
     if judged is not None:
         seen["self_reward_failures"] = judged.failures
-    play.alarms = [alarm.sentence for alarm in state.watch.take(seen)]
+    seen |= {f"bad_queries/{kind}": float(count) for kind, count in hygiene.counts(queries.kinds).items()}
+    seen |= {"usable": float(worth.usable.mean()), "unsolved_queries": float(worth.unsolved.sum())}
+    play.alarms = state.watch.take(seen)
     metrics = seen | found.also_seen
-    metrics |= {f"bad_queries/{kind}": float(count) for kind, count in hygiene.counts(queries.kinds).items()}
+    if play.config.trains_challenger:
+        counted = worth.challenger[worth.trained_queries]
+        metrics["challenger/taught"] = float(counted.size > 0 and counted.max() > counted.min())
     again = hygiene.duplicates_by_difficulty(queries.kinds, levels)
     metrics |= {f"duplicates/difficulty_{level}": float(count) for level, count in again.items()}
     metrics["reward"] = float(found.rewards[found.scored].mean()) if found.scored.any() else 0.0

@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 from dfc.checkpoint import Checkpointer
 from dfc.config import RolloutConfig, SamplingConfig
 from dfc.config.self_play import LanguageSelfPlay
-from dfc.errors import ConfigError, TrainingError
+from dfc.errors import CheckpointError, ConfigError, TrainingError
 from dfc.models import huggingface
 from dfc.models.lora import LoraConfig
 from dfc.models.sharding import make_mesh
@@ -21,7 +21,7 @@ from dfc.rollout.trained_weights import difference, lora_config
 from dfc.rollout.workers import PolicyWeights, load_tokenizer, make_decoding_mesh, make_engine
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
-from dfc.self_play import hygiene, watch
+from dfc.self_play import hygiene, penalty, watch
 from dfc.training import export
 from dfc.training.online_trainer import make_trainer
 from dfc.training.self_play import CHALLENGER, ROLES, SOLVER, has_roles
@@ -37,6 +37,7 @@ class State:
       iteration: done so far. params: the trained tree, or with an adapter for each role theirs by the roles' names.
       optimizer: its state, or theirs.
       memory: of queries. watch: what alarms compare with.
+      scored: of the rewards of the whole run, for the penalty of bad queries.
       judged: answers the judge was asked about in the whole run, and `marked`, those whose mark it gave.
       ended: whether an alarm has ended the run (`watch.stop`).
       updated: whether there was an update; before the first one the weights are the reference's own.
@@ -47,6 +48,7 @@ class State:
     optimizer: Any
     memory: hygiene.Memory
     watch: watch.Watch
+    scored: penalty.Scored = dataclasses.field(default_factory=penalty.Scored)
     judged: int = 0
     marked: int = 0
     ended: bool = False
@@ -80,7 +82,7 @@ class Play:
     score: Callable[[Sequence[str], Sequence[str]], Any]
     probes: list[str] = dataclasses.field(default_factory=list)
     data: list[str] = dataclasses.field(default_factory=list)
-    alarms: list[str] = dataclasses.field(default_factory=list)
+    alarms: list[watch.Alarm] = dataclasses.field(default_factory=list)
     saved: int | None = None
 
     @classmethod
@@ -162,6 +164,7 @@ class Play:
             "positions": self.folder.positions(),
             "memory": state.memory.state(),
             "watch": dataclasses.asdict(state.watch),
+            "scored": dataclasses.asdict(state.scored),
             "judged": state.judged,
             "marked": state.marked,
             "ended": state.ended,
@@ -192,6 +195,8 @@ class Play:
             optimizer = {role: state(own) for role, own in params.items()} if self._has_roles else state(params)
             return State(0, params, optimizer, hygiene.Memory(), watch.Watch())
         known = restored.progress
+        if "scored" not in known:
+            self._refuse_other_penalty(restored.step, ended=known["ended"])
         self.folder.rewind(known["positions"])
         self.saved = restored.step
         print(f"resuming after iteration {restored.step}; records after it are made again", flush=True)  # noqa: T201 - progress
@@ -202,11 +207,24 @@ class Play:
             restored.arrays["optimizer"],
             hygiene.Memory(known["memory"]),
             watch.Watch(**known["watch"]),
+            penalty.Scored(**known.get("scored", {})),
             known["judged"],
             known["marked"],
             known["ended"],
             known["updated"],
         )
+
+    def _refuse_other_penalty(self, step: int, *, ended: bool) -> None:
+        """Raises a `CheckpointError` if what follows an older checkpoint would be trained by another rule than it."""
+        own = self.config.challenger
+        if ended or step >= self.config.iterations or not self.config.trains_challenger:
+            return
+        if "worst" in (own.bad_queries, own.unsolved_queries):
+            raise CheckpointError(
+                f"{self.folder.path}: its checkpoint of iteration {step} is of an older version of dfc, in which what "
+                "'worst' penalises earned the least reward of the others; now it earns less than they do. Begin a new "
+                "run under another name, or end this one with the version that began it"
+            )
 
     @property
     def _has_roles(self) -> bool:

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from dfc.config.hub_names import is_hub_name
-from dfc.config.self_play import LanguageSelfPlay
+from dfc.config.self_play import LanguageSelfPlay, QueryTask
 from dfc.games import functions
 from dfc.self_play.families import FAMILIES
-from dfc.self_play.prompts import Template
+from dfc.self_play.prompts import Template, challenger_prompt, forbidden_tags, holds
 
 
 def problems(config: LanguageSelfPlay) -> list[str]:
@@ -71,16 +71,39 @@ def _reward_problems(config: LanguageSelfPlay) -> list[str]:
             f"reward.preference.row_length={own.preference.row_length}: must be at least rollout.max_length="
             f"{config.rollout.max_length}, so that every conversation can be scored"
         )
-    return found
+    return found + _unsolved_problems(config)
+
+
+def _unsolved_problems(config: LanguageSelfPlay) -> list[str]:
+    """Unsolved is what has no reward above 0, so rewards must be 0 or one number above it."""
+    if config.challenger.unsolved_queries != "worst" or not config.trains_challenger:
+        return []
+    sources = config.reward.weights
+    if len(sources) > 1:
+        why = f"a sum of {', '.join(sources)} has more than two values"
+    elif "preference" in sources:
+        why = "the scores of a model of preferences have no 0 that means unsolved"
+    elif "formats" in sources and len(config.reward.formats) > 1:
+        why = f"the share of {len(config.reward.formats)} format checks has more than two values"
+    else:
+        return []
+    cure = "leave it at 'as_is', or make families, references, a function of 0 and 1 or one format check the source"
+    return [f"challenger.unsolved_queries='worst': is for rewards that are 0 or 1, and {why}; {cure}"]
 
 
 def _task_problems(config: LanguageSelfPlay) -> list[str]:
-    return [
-        f"tasks.{name}.template={task.template!r}: has no placeholder, so every query would be the same; put one in "
-        "braces where the Challenger's own text goes, such as {question}"
-        for name, task in config.tasks.items()
-        if task.template and not Template(task.template).placeholders
-    ]
+    found, tags = [], forbidden_tags(config.challenger.prompt)
+    for name, task in config.tasks.items():
+        where = f"tasks.{name}.template={task.template!r}"
+        if task.template and not Template(task.template).placeholders:
+            found.append(
+                f"{where}: has no placeholder, so every query would be the same; put one in "
+                "braces where the Challenger's own text goes, such as {question}"
+            )
+        if held := [tag for tag in tags if holds(task.template, [tag])]:
+            what = f"has {held[0]!r} in it, a tag of the Challenger's prompt, which no query may hold"
+            found.append(f"{where}: {what}; change the one or the other")
+    return found
 
 
 def _prompt_problems(config: LanguageSelfPlay) -> list[str]:
@@ -88,6 +111,10 @@ def _prompt_problems(config: LanguageSelfPlay) -> list[str]:
     own = config.challenger.prompt
     if own and "{template}" not in own and any(task.template for task in config.tasks.values()):
         found.append("challenger.prompt: has no {template}, which the tasks have; put it where the template goes")
+    for name, task in (config.tasks or {"": QueryTask()}).items():
+        if own and config.method != "data" and not challenger_prompt(task.task, task.template, own).strip():
+            what = f"task {name!r}, which has none" if name else "no tasks, as here"
+            found.append(f"challenger.prompt={own!r}: is empty for {what}; write in it what is asked for")
     judge = config.self_reward.prompt
     if judge and not all(part in judge for part in ("{instruction}", "{response}")):
         found.append("self_reward.prompt: must have {instruction} and {response} where a query and its answer go")
