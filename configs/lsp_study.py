@@ -6,7 +6,8 @@ Command: python -m dfc.launch --config=configs/lsp_study.py --config.method=lsp 
 Hardware: a CPU core.
 Time: two minutes on a CPU core, three with a judge; twice that on a core shared with other work.
 Score: docs/results/language_self_play.md.
-Variant: --config.challenger.unsolved_queries=worst pays the Challenger nothing for what no answer solves.
+Variant: --config.challenger.unsolved_queries=worst pays the Challenger less for what no answer solves than for any
+  other query; on the results page it paid as much as the worst of the others (the rule of commit 3fbeac7 and before).
 """
 
 from dfc.config import (
