@@ -84,9 +84,9 @@ def results(run: RunData) -> list[str | Table]:
     notes = (said,) if any(live) or not live else (nothing, said)
     taught = [line["metrics"].get("challenger/taught", 1.0) for line in run.metrics]
     if untaught := taught.count(0.0):
-        many = f"{untaught} of {len(taught)} iterations taught" if len(taught) > 1 else "The iteration taught"
+        which = f"{untaught} of {len(taught)} iterations taught" if len(taught) > 1 else "The iteration taught"
         why = "no query was usable, or all that count earned it the same"
-        notes = (f"{many} the Challenger nothing: {why}.", *notes)
+        notes = (f"{which} the Challenger nothing: {why}.", *notes)
     return [Table("Figures", header, rows, notes), _phases(run)]
 
 
