@@ -25,7 +25,8 @@ from dfc.config import RECIPES, ModelRun, Run, fields, is_recipe
 from dfc.errors import ConfigError, error_text
 from dfc.launch import distributed, help_text
 from dfc.launch.distributed import Processes
-from dfc.launch.overrides import OVERRIDE, is_switch, override, unknown_keys
+from dfc.launch.key_names import constructed, flag_suggestion, is_switch, suggestion
+from dfc.launch.overrides import OVERRIDE, override, unknown_keys
 from dfc.players import key_search
 from dfc.runs.run_folder import versions
 
@@ -45,6 +46,8 @@ _FLAGS = {
 _HELP = re.compile(r"--?(?:help|h)(?:=(?P<wanted>.*))?|-\?", re.DOTALL)
 _VERSION = re.compile(r"--?version")
 _PRINT = re.compile(r"--?print[-_]config")
+_FLAG = re.compile(r"--?(?P<name>[A-Za-z][\w.-]*)(?P<given>=(?P<value>.*))?", re.DOTALL)
+_BARE = re.compile(r"\+?(?P<name>[A-Za-z][\w.]*)=(?P<value>.*)", re.DOTALL)  # as verl takes its settings
 _SHOWN = ("help", "print-config", "version")  # flags without a value: what they show is all there is to do
 
 
@@ -78,12 +81,13 @@ def parse(arguments: Sequence[str]) -> Request | str:
         return _versions_text()
     prints = any(map(_PRINT.fullmatch, words))
     words = [word for word in words if not _PRINT.fullmatch(word)]
-    values, wanted, found = _read_flags(words)
+    values, wanted, unknown, found = _read_flags(words)
     if wanted is not None:
         return _help(values, words, overrides, wanted)
     processes, more = distributed.read(values)
     found += more
     config, workdir = None, Path()
+    place = len(found)  # of the unknown words: what they mean depends on the recipe
     if values["config"] is None:
         if not any(problem.startswith("--config") for problem in found):
             found.append(f"--config is missing: name a file, e.g. --config=configs/quickstart.py ({_shipped_text()})")
@@ -94,7 +98,9 @@ def parse(arguments: Sequence[str]) -> Request | str:
             found += error.problems
     if config is None:
         found += unknown_keys(overrides)
+        found[place:place] = unknown_words(unknown, None)
     else:
+        found[place:place] = unknown_words(unknown, type(config))
         config, more = override(config, overrides)
         found += more
         checked = validation.problems(config)
@@ -214,28 +220,59 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return words, overrides
 
 
-def _read_flags(words: Sequence[str]) -> tuple[dict[str, str | None], str | None, list[str]]:
-    """Returns the flags' values, the text that help is wanted on (None: none is), and what is wrong."""
+def _read_flags(words: Sequence[str]) -> tuple[dict[str, str | None], str | None, list[str], list[str]]:
+    """Returns the flags' values, the text that help is wanted on (None: none is), unknown words, and what is wrong."""
     asked = [match for word in words if (match := _HELP.fullmatch(word))]
-    words = [word for word in words if not _HELP.fullmatch(word)]
+    words, unknown = _sort_out([word for word in words if not _HELP.fullmatch(word)])
     kind: Any = flags.FlagValues  # absl has no types
     holder = kind()
     for name in _FLAGS.keys() - set(_SHOWN):
         flags.DEFINE_string(name, None, _FLAGS[name], flag_values=holder)
     found = []
     try:
-        unknown = holder(["dfc.launch", *words], known_only=True)[1:]
+        unknown += holder(["dfc.launch", *words], known_only=True)[1:]
     except flags.Error as error:
         found.append(f"--{str(error).removeprefix('flag --')}")
-        unknown = []
-    for word in unknown:
-        if word.startswith("-"):
-            name = word.lstrip("-").split("=")[0]
-            found.append(f"{word}: there is no flag --{name}{fields.nearest(name, _FLAGS)}")
-        else:
-            found.append(f"{word!r}: not expected here; a value belongs to its flag, as in --config=FILE")
     values = {name: holder[name].value for name in _FLAGS.keys() - set(_SHOWN)}
-    return values, (asked[-1]["wanted"] or "") if asked else None, found
+    return values, (asked[-1]["wanted"] or "") if asked else None, unknown, found
+
+
+def _sort_out(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Returns the known flags with their values, and all other words; an unknown flag and its value are one word."""
+    known, unknown, rest = [], [], list(words)
+    while rest:
+        word = rest.pop(0)
+        match = _FLAG.fullmatch(word)
+        if match is None:
+            unknown.append(word)
+            continue
+        takes_value = match["given"] is None and bool(rest) and not _FLAG.fullmatch(rest[0])
+        if match["name"] in _FLAGS.keys() - set(_SHOWN):
+            known += [word, rest.pop(0)] if takes_value else [word]
+        else:
+            unknown.append(f"{word}={rest.pop(0)}" if takes_value else word)
+    return known, unknown
+
+
+def unknown_words(words: Sequence[str], kind: type[Run] | None) -> list[str]:
+    """Returns one problem for each word that is neither a flag nor an override, with what it is meant to set, if known.
+
+    Args:
+      words: an unknown flag and its value in one word.
+      kind: the recipe; None: no configuration is known.
+    """
+    found = []
+    for word in words:
+        if match := _FLAG.fullmatch(word):
+            name = match["name"]
+            means = flag_suggestion(kind, name, match["value"])
+            if fields.near(name, _FLAGS, cutoff=0.8) or not means:
+                means = fields.nearest(name, _FLAGS)
+            found.append(f"{word}: there is no flag --{name}{means}")
+        else:
+            means = flag_suggestion(kind, bare["name"], bare["value"]) if (bare := _BARE.fullmatch(word)) else ""
+            found.append(f"{word!r}: not expected here{means or '; a value belongs to its flag, as in --config=FILE'}")
+    return found
 
 
 def with_key_problems(found: Iterable[str], words: Sequence[str], variables: Sequence[str]) -> list[str]:
@@ -306,6 +343,6 @@ def _where(path: Path, error: BaseException) -> str:
 def _constructor_hint(error: BaseException) -> str:
     match = re.match(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", error_text(error))
     kind = getattr(dfc.config, match[1], None) if match else None
-    if not (match and dataclasses.is_dataclass(kind)):
+    if not (match and isinstance(kind, type) and dataclasses.is_dataclass(kind)):
         return ""
-    return fields.nearest(match[2], fields.fields_of(kind))
+    return constructed(kind, suggestion(kind, match[2])) or fields.nearest(match[2], fields.fields_of(kind))

@@ -4,10 +4,12 @@ import dataclasses
 import inspect
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from dfc.config import RECIPES, Run, fields
 from dfc.errors import cut, shown
+from dfc.launch import foreign_names
+from dfc.launch.key_names import stand_for, suggestion
 
 _WIDTH = 110
 _LONGEST = 4000  # characters of a value: the games of a run take a thousand
@@ -20,7 +22,8 @@ def help_text(flags: Mapping[str, str], shipped: str, config: Run | None, wanted
       flags: name -> meaning.
       shipped: the configuration files that come with dfc, in words.
       config: whose keys are shown with their values in it; None: all recipes' if something is wanted.
-      wanted: only keys whose name or meaning holds this text; empty: all of `config`.
+      wanted: only keys whose name or meaning holds this text, or that stand for another library's setting of this name
+        (`dfc.launch.foreign_names`); empty: all of `config`.
     """
     lines = [
         "Trains a model by letting it play language games.",
@@ -45,7 +48,9 @@ def help_text(flags: Mapping[str, str], shipped: str, config: Run | None, wanted
     if config is not None:
         return "\n".join([*lines, *_described(config, wanted)]) + "\n"
     if wanted:
-        lines += [line for kind in RECIPES.values() for line in _described(kind(), wanted)]
+        if foreign_names.find(wanted) is not None:
+            lines += ["", suggestion(None, wanted).removeprefix("; ")]
+        lines += [line for kind in RECIPES.values() for line in _described(kind(), wanted, alone=False)]
     else:
         lines += [f"  {name:20s} {_summary(kind)}" for name, kind in RECIPES.items()]
         lines += [
@@ -55,14 +60,17 @@ def help_text(flags: Mapping[str, str], shipped: str, config: Run | None, wanted
     return "\n".join(lines) + "\n"
 
 
-def _described(config: Run, wanted: str) -> list[str]:
-    lines = _section(config, "", wanted.lower())
+def _described(config: Run, wanted: str, *, alone: bool = True) -> list[str]:
+    """Returns a recipe's keys; where it is the only one, also what stands in it for another library's setting."""
+    foreign, keys = stand_for(type(config), wanted)
+    lines = _section(config, "", wanted.lower(), keys)
     title = f"{config.recipe} ({type(config).__name__}): {_summary(type(config))}"
-    return ["", title, *lines] if lines else ([] if wanted else ["", title])
+    said = [f"  {foreign}"] if foreign and alone else []
+    return ["", title, *said, *lines] if lines or said else ([] if wanted else ["", title])
 
 
-def _section(section: object, path: str, wanted: str) -> list[str]:
-    """Returns the keys of a section, then those of the sections in it."""
+def _section(section: object, path: str, wanted: str, named: Collection[str] = ()) -> list[str]:
+    """Returns the keys of a section that hold a text or are named, then those of the sections in it."""
     meanings = meanings_of(type(section))
     own, nested = [], []
     for name, hint in fields.annotated_fields(section).items():
@@ -70,13 +78,13 @@ def _section(section: object, path: str, wanted: str) -> list[str]:
         if (kind := fields.section_of(hint)) is not None:
             entries = value if isinstance(value, Mapping) else {}
             for entry, inner in [("NAME", kind()), *entries.items()]:
-                lines = _section(inner, f"{key}.{entry}.", wanted) if fields.is_section(inner, kind) else []
+                lines = _section(inner, f"{key}.{entry}.", wanted, named) if fields.is_section(inner, kind) else []
                 nested += [*lines[:2], *_wrapped(meanings.get(name, "")), *lines[2:]] if lines else []
             continue
         if dataclasses.is_dataclass(value):
-            nested += _section(value, f"{key}.", wanted)
+            nested += _section(value, f"{key}.", wanted, named)
             continue
-        if wanted in key.lower() or wanted in meanings.get(name, "").lower():
+        if key in named or wanted in key.lower() or wanted in meanings.get(name, "").lower():
             own += [f"  --config.{key} ({fields.describe_type(hint)}; {_value(value)})"]
             own += _wrapped(meanings.get(name, ""))
     if own and path:

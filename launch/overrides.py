@@ -6,15 +6,17 @@ replaced in is a new configuration. Nothing here imports JAX, so that a mistake 
 
 import ast
 import dataclasses
-import difflib
 import re
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from dfc.config import RECIPES, Games, GamesRun, Run, fields
 from dfc.errors import ConfigError
 from dfc.games import registry
+from dfc.launch.key_names import all_keys as all_keys  # noqa: PLC0414 - this module's too: what can be set by words
+from dfc.launch.key_names import entry_and_key, suggestion
+from dfc.launch.key_names import is_switch as is_switch  # noqa: PLC0414 - same
 
 OVERRIDE = re.compile(r"--?(?P<no>no)?config\.(?P<key>[^=]+)(?P<given>=(?P<value>.*))?", re.DOTALL)
 _TRUE, _FALSE = ("true", "t", "1", "yes"), ("false", "f", "0", "no")
@@ -39,19 +41,26 @@ def override(config: Run, words: Sequence[str]) -> tuple[Run, list[str]]:
         try:
             config = _applied(config, match)
         except _BadOverride as error:
-            found.append(f"--{match['no'] or ''}config.{match['key']}{error}")
+            means = _meant(config, match["key"], error, match["value"])
+            found.append(f"--{match['no'] or ''}config.{match['key']}{error}{means}")
     return canonical(config), found
 
 
 def unknown_keys(words: Sequence[str]) -> list[str]:
     """Returns one problem for each word whose key no recipe has: all that is known of them without a configuration."""
-    known = list(dict.fromkeys(name for kind in RECIPES.values() for name in fields.fields_of(kind)))
-    names = [match["key"].split(".")[0] for word in words if (match := OVERRIDE.fullmatch(word))]
+    known = {name: None for kind in RECIPES.values() for name in fields.fields_of(kind)}
+    matches = [match for word in words if (match := OVERRIDE.fullmatch(word))]
+    found = [(match, name) for match in matches if (name := match["key"].split(".")[0]) not in known]
     return [
-        f"--config.{name}: there is no '{name}' in any configuration{fields.nearest(name, known)}"
-        for name in names
-        if name not in known
+        f"--config.{name}: there is no '{name}' in any configuration"
+        f"{suggestion(None, match['key'], match['value']) or _nearest_top(name, known)}"
+        for match, name in found
     ]
+
+
+def _nearest_top(name: str, known: Collection[str]) -> str:
+    near = fields.near(name, known)
+    return fields.nearest(name, known) if near is None else f"; did you mean --config.{near}?"
 
 
 def replaced(config: Run, key: str, value: object) -> Run:
@@ -63,7 +72,8 @@ def replaced(config: Run, key: str, value: object) -> Run:
     try:
         changed: Run = canonical(_replaced(config, key.split("."), value))
     except _BadOverride as error:
-        raise ConfigError([f"{key}{error}"]) from None
+        problem = f"{error}{_meant(config, key, error)}".replace("--config.", "")  # which is of command lines
+        raise ConfigError([f"{key}{problem}"]) from None
     return changed
 
 
@@ -78,39 +88,30 @@ def _replaced(section: Any, names: Sequence[str], value: object, path: tuple[str
             game, option = _game_and_option(before, ".".join(rest))
             options = {**before[game], option: value} if option else value
             return dataclasses.replace(section, games={**before, game: options})
-        entry, key = _entry_and_key(rest, kind) if kind is not None else (".".join(rest), [])
+        entry, key = entry_and_key(rest, kind) if kind is not None else (".".join(rest), [])
         if isinstance(before, Mapping):
             inner = _replaced(before.get(entry, kind()), key, value, (*path, name, entry)) if kind and key else value
             value = {**before, entry: inner}
         elif dataclasses.is_dataclass(before):
             value = _replaced(before, rest, value, (*path, name))
         else:
-            raise _BadOverride(f": {'.'.join((*path, name))} is no section")
+            raise _UnknownKey(f": {'.'.join((*path, name))} is no section", rest[0], {})
     return dataclasses.replace(section, **{name: value})
 
 
 def _require(section: object, name: str, path: tuple[str, ...]) -> None:
-    """Raises a _BadOverride unless a section, to which the path leads, has a field."""
+    """Raises an _UnknownKey unless a section, to which the path leads, has a field."""
     known = fields.fields_of(section)
     if name not in known:
         where = ".".join(path) or f"the configuration of {_root(section, path)}"
-        raise _BadOverride(f": there is no '{name}' in {where}{_nearest_key(section, name, known)}")
+        raise _UnknownKey(f": there is no '{name}' in {where}", name, known)
 
 
-def is_switch(key: str) -> bool:
-    """Returns whether a key is true or false, in a recipe that has it, and so takes no word after it as its value."""
-    return any(_type_of(kind, key.split(".")) is bool for kind in RECIPES.values())
-
-
-def all_keys(section: object, path: str = "") -> list[str]:
-    """Returns the dotted keys of a configuration, of its class, or of a section; NAME is that of an entry's choice."""
-    keys = []
-    for name, kind in fields.fields_of(section).items():
-        if (entry := fields.section_of(kind)) is not None:
-            keys += all_keys(entry, f"{path}{name}.NAME.")
-        else:
-            keys += all_keys(kind, f"{path}{name}.") if dataclasses.is_dataclass(kind) else [f"{path}{name}"]
-    return keys
+def _meant(config: Run, key: str, error: "_BadOverride", value: str | None = None) -> str:
+    """Returns what a key may mean that is not there, of the whole configuration; empty after any other error."""
+    if not isinstance(error, _UnknownKey):
+        return ""
+    return suggestion(config, key, value) or (fields.nearest(error.name, error.known) if error.known else "")
 
 
 def _sound(config: Run) -> Run:
@@ -122,20 +123,12 @@ class _BadOverride(Exception):  # noqa: N818 - no error that a caller sees
     """What is wrong with a word, to follow its key."""
 
 
-def _type_of(kind: Any, names: Sequence[str]) -> Any:  # noqa: ANN401 - a type or a form of `typing`
-    """Returns the schema's type of a key; None if there is no such key or it lies inside a mapping."""
-    for place, name in enumerate(names):
-        if (entry := fields.section_of(kind)) is not None:
-            return _type_of(entry, _entry_and_key(names[place:], entry)[1])
-        kind = fields.fields_of(kind).get(name) if dataclasses.is_dataclass(kind) else None
-    return kind
+class _UnknownKey(_BadOverride):
+    """A part of a key that is not among those that its section has; nothing has parts but a section."""
 
-
-def _entry_and_key(names: Sequence[str], kind: type) -> tuple[str, Sequence[str]]:
-    """Returns the name of an entry, in which there may be dots, and the key within it, empty where there is none."""
-    known = fields.fields_of(kind)
-    place = next((place for place, name in enumerate(names) if place and name in known), min(1, len(names)))
-    return ".".join(names[:place]), names[place:]
+    def __init__(self, text: str, name: str, known: Mapping[str, Any]) -> None:
+        super().__init__(text)
+        self.name, self.known = name, known
 
 
 def _applied(section: Any, match: re.Match[str], path: tuple[str, ...] = (), names: Sequence[str] = ()) -> Any:  # noqa: ANN401 - any dataclass of the schema
@@ -152,7 +145,7 @@ def _applied(section: Any, match: re.Match[str], path: tuple[str, ...] = (), nam
     if hint == Games:
         return dataclasses.replace(section, games=_games(before, ".".join(rest), match))
     if (kind := fields.section_of(hint)) is not None:
-        entry, key = _entry_and_key(rest, kind)
+        entry, key = entry_and_key(rest, kind)
         if not key:
             example = f"--config.{'.'.join((*path, name))}.{entry or 'NAME'}.{next(iter(fields.fields_of(kind)))}=VALUE"
             raise _BadOverride(f": {fields.describe_type(hint)}; set their values one by one: {example}")
@@ -161,7 +154,8 @@ def _applied(section: Any, match: re.Match[str], path: tuple[str, ...] = (), nam
     if rest and typing.get_origin(hint) is Mapping and isinstance(before, Mapping):
         value = {**before, ".".join(rest): _value(match, typing.get_args(hint)[1])}
     elif rest:
-        raise _BadOverride(f": {'.'.join((*path, name))} is {fields.describe_type(known[name])}, not a section")
+        text = f": {'.'.join((*path, name))} is {fields.describe_type(known[name])}, not a section"
+        raise _UnknownKey(text, rest[0], {})
     else:
         value = _value(match, known[name])
     return dataclasses.replace(section, **{name: value})
@@ -169,14 +163,6 @@ def _applied(section: Any, match: re.Match[str], path: tuple[str, ...] = (), nam
 
 def _root(section: object, path: tuple[str, ...]) -> str:
     return section.recipe if not path and isinstance(section, Run) else type(section).__name__
-
-
-def _nearest_key(section: object, name: str, known: Mapping[str, Any]) -> str:
-    # The right name in the wrong section is the usual mistake: --config.learning_rate. A slip of the finger is nearer.
-    same_name = [key for key in all_keys(section) if key.rsplit(".", 1)[-1] == name]
-    if same_name and not difflib.get_close_matches(name, known, n=1, cutoff=0.8):
-        return f"; did you mean '{same_name[0]}'?"
-    return fields.nearest(name, known)
 
 
 # ---- values ----------------------------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ def test_a_list_on_the_command_line_needs_no_brackets(monkeypatch):
         ),
         ({**API, "endpoints": {"api": EndpointConfig(retries=-1)}}, "endpoints.api.retries=-1: must be at least 0"),
         ({**API, "endpoints": {"api": EndpointConfig(timeout="long")}}, "endpoints.api.timeout='long' (str): must be"),
-        ({**API, "endpoints": {"api": 3}}, "endpoints.api=3: must be a section (EndpointConfig)"),
+        ({**API, "endpoints": {"api": 3}}, "endpoints.api: expected EndpointConfig(...) for recipe evaluate"),
         ({**API, "endpoints": 3}, "endpoints=3 (int): must be a mapping from names to sections (EndpointConfig)"),
         (
             {**API, "endpoints": {"apt": EndpointConfig()}},

@@ -189,7 +189,10 @@ ENDS = "class Rude(Exception):\n    def __str__(self): raise ValueError('no')\nc
         ("raise ValueError('y' * 100_000)", "raised ValueError: yyy"),
         ("raise ValueError('y ' * 100_000)", "raised ValueError: y y"),
         ("return DivideFuseConquer(optimizer=OptimizerConfig(learning_rate=10**400), games={})", "learning_rate=1000"),
-        ("return DivideFuseConquer(rollout=OptimizerConfig(), games={})", "must be a section (RolloutConfig)"),
+        (
+            "return DivideFuseConquer(rollout=OptimizerConfig(), games={})",
+            "rollout: expected RolloutConfig(...) for recipe divide_fuse_conquer, got ",
+        ),
         ("return DivideFuseConquer(games={'__class__': {}})", "there is no game id '__class__'"),
         ("return DivideFuseConquer(games={'pig.py:Pig': {}})", "pig.py cannot be read"),
         ("return DivideFuseConquer(games={'a b' * 50_000: {}})", "games.a ba ba b"),
@@ -221,7 +224,7 @@ def test_every_section_of_a_file_may_hold_anything(kind):
         for value in (None, 3, Rude(), MeshConfig, object()):
             config, found = override(kind(**{name: value}), ["--config.sead=1", f"--config.{name}.x=1"])
             assert [problem.split(":")[0] for problem in found] == ["--config.sead", f"--config.{name}.x"]
-            assert any(problem.startswith(f"{name}=") for problem in validation.problems(config))
+            assert any(problem.startswith(f"{name}: expected ") for problem in validation.problems(config))
 
 
 def test_a_section_with_a_field_more_is_refused():
@@ -231,7 +234,8 @@ def test_a_section_with_a_field_more_is_refused():
 
     config, found = override(DivideFuseConquer(rollout=Wider()), [])
     assert found == []
-    assert any("must be a section (RolloutConfig)" in problem for problem in validation.problems(config))
+    told = "rollout: expected RolloutConfig(...) for recipe divide_fuse_conquer, got Wider; write rollout="
+    assert any(told in problem for problem in validation.problems(config))
 
 
 def test_a_hostile_word_for_playing_is_one_message(here, capsys):

@@ -9,12 +9,14 @@ import typing
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from dfc.config import renamed
 from dfc.config.ranges import Range
 from dfc.config.sections import Games
-from dfc.errors import shown
+from dfc.errors import cut, shown
 
 _LARGEST = sys.float_info.max
+_LONGEST_NAME = 200  # characters of a name that others are compared with, which takes the square of its length
+_SHORT = 60  # characters of a value of the wrong kind
+_SHORTEST_BEGINNING = 4  # characters: `temp` is temperature
 
 
 def fields_of(section: object) -> dict[str, Any]:
@@ -103,16 +105,25 @@ def _example(hint: Any) -> str:  # noqa: ANN401 - a type or a form of `typing`
     return {int: "(1, 2)", float: "(0.3, 0.7)", str: "('a', 'b')"}.get(hint, "('a', 'b')")
 
 
-def nearest(name: str, allowed: Iterable[str]) -> str:
-    """Returns ``; did you mean 'x'?`` for the allowed name most like `name`, or what is allowed if none is like it.
+def near(name: str, allowed: Iterable[str], *, cutoff: float = 0.75) -> str | None:
+    """Returns the allowed name that a name is most like: a slip of the finger, or a beginning of it; None if none is.
 
-    A name that something had before is answered with the new one.
+    Args:
+      name: what was written.
+      allowed: the names that there are.
+      cutoff: how like it must be, of 1 (`difflib.SequenceMatcher.ratio`): at 0.65 ``sampling`` is ``sharding``.
     """
+    allowed, name = list(allowed), name[:_LONGEST_NAME]
+    match = difflib.get_close_matches(name, allowed, n=1, cutoff=cutoff)
+    begun = [other for other in allowed if len(name) >= _SHORTEST_BEGINNING and other.startswith(name)]
+    return next(iter([*match, *sorted(begun, key=len)]), None)
+
+
+def nearest(name: str, allowed: Iterable[str]) -> str:
+    """Returns ``; did you mean 'x'?`` for the allowed name most like `name`, or what is allowed if none is like it."""
     allowed = list(allowed)
-    if said := renamed.hint(name, allowed):
-        return said
-    match = difflib.get_close_matches(name, allowed, n=1, cutoff=0.5)
-    return f"; did you mean '{match[0]}'?" if match else f"; allowed: {', '.join(allowed) or 'nothing'}"
+    match = near(name, allowed)
+    return f"; did you mean '{match}'?" if match is not None else f"; allowed: {', '.join(allowed) or 'nothing'}"
 
 
 def _fits(value: object, hint: Any) -> bool:  # noqa: ANN401 - a type or a form of `typing`
@@ -141,19 +152,26 @@ def _is_number(value: object, kind: type) -> bool:
     return isinstance(value, int | float) and bool(-_LARGEST <= value <= _LARGEST)  # neither infinite nor NaN
 
 
-def type_problems(section: object, path: str = "") -> list[str]:
-    """Returns which values of a configuration are not of their field's type; games are checked elsewhere."""
+def type_problems(section: object, path: str = "", recipe: str = "") -> list[str]:
+    """Returns which values of a configuration are not of their field's type; games are checked elsewhere.
+
+    Args:
+      section: the configuration, or a section of it.
+      path: what leads to the section, with a dot behind it.
+      recipe: the configuration's, for the message; by default the one that `section` itself names.
+    """
     found = []
+    recipe = recipe or getattr(section, "recipe", "")
     for name, hint in annotated_fields(section).items():
         key, value = f"{path}{name}", getattr(section, name)
         if hint == Games:
             continue
         inside = _sections(key, value, hint)
         if inside is not None and all(is_section(inner, kind) for _, inner, kind in inside):
-            found += [problem for place, inner, _ in inside for problem in type_problems(inner, f"{place}.")]
+            found += [problem for place, inner, _ in inside for problem in type_problems(inner, f"{place}.", recipe)]
         elif inside is not None:
             found += [
-                f"{place}={shown(inner)}: must be {describe_type(kind)}{_instead(place, inner, kind)}"
+                _section_problem(place, inner, kind, recipe, entry_of=name if section_of(hint) else "")
                 for place, inner, kind in inside
                 if not is_section(inner, kind)
             ]
@@ -162,13 +180,30 @@ def type_problems(section: object, path: str = "") -> list[str]:
     return found
 
 
-def _instead(key: str, value: object, kind: type) -> str:
-    """Returns what to write in the place of a section of another class that has some of the same fields."""
-    if not dataclasses.is_dataclass(value) or isinstance(value, type):
-        return ""
-    given = fields_of(value)
-    shared = ", ".join(f"{name}={shown(getattr(value, name))}" for name in fields_of(kind) if name in given)
-    return f"; write {key.rsplit('.', 1)[-1]}={kind.__name__}({shared})" if shared else ""
+def _section_problem(place: str, value: object, kind: type, recipe: str, *, entry_of: str) -> str:
+    """Returns what is to be written in the place of a value that is no section of the class that a field has."""
+    made, where = f"{kind.__name__}(...)", f" for recipe {recipe}" if recipe else ""
+    name = place.rsplit(".", 1)[-1]
+    written = f"{entry_of}={{{place.rpartition(f'{entry_of}.')[2]!r}: {made}}}" if entry_of else f"{name}={made}"
+    source = f" (from dfc.config import {kind.__name__})" if kind.__module__.startswith("dfc.config.") else ""
+    return f"{place}: expected {made}{where}, got {_came(value, kind)}; write {written}{source}"
+
+
+def _came(value: object, kind: type) -> str:
+    """Returns what came in the place of a section, in a few words whatever it is."""
+    if isinstance(value, type):
+        return f"the class {_class_name(value)} itself"
+    name = _class_name(type(value))
+    if name == kind.__name__:
+        return f"another class of the name {name}"
+    if dataclasses.is_dataclass(value):  # its values say nothing, and take a line or more
+        return name
+    return f"{cut(' '.join(shown(value).split()), _SHORT)} ({name})"
+
+
+def _class_name(kind: type) -> str:
+    """Returns the name of a class, which may be any text."""
+    return kind.__name__ if kind.__name__.isidentifier() and len(kind.__name__) <= _SHORT else cut(repr(kind.__name__))
 
 
 def range_problems(section: object, path: str = "") -> list[str]:
