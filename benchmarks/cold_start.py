@@ -19,7 +19,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 _MARK = "first token: "
 _NUMBERS = ("programs", "from the folder", "compiled")
@@ -30,6 +29,7 @@ def run_to_first_token(arguments: list[str]) -> None:
     import jax.monitoring  # noqa: PLC0415 - what the child of a start loads is part of what is measured
 
     from dfc.inference.engine import Engine  # noqa: PLC0415 - see above
+    from dfc.inference.slots import EngineReply  # noqa: PLC0415 - see above
 
     counts = {"programs": 0, "from the folder": 0}
 
@@ -43,9 +43,9 @@ def run_to_first_token(arguments: list[str]) -> None:
     jax.monitoring.register_event_listener(found)
     collect = Engine.collect
 
-    def collected(engine: Engine) -> Any:  # noqa: ANN401 - as the engine's own
-        replies = collect(engine)
-        if engine.counts.generated_tokens:
+    def collected(self: Engine) -> list[EngineReply]:
+        replies = collect(self)
+        if self.counts.generated_tokens:
             spent = sum(os.times()[:2])
             print(_MARK + json.dumps({"cpu": spent, **counts}), flush=True)
             os._exit(0)

@@ -220,7 +220,7 @@ def main() -> None:
     parser.add_argument("--prefill", type=int, default=512, help="tokens of a prefill call's rows")
     options = parser.parse_args()
     topology = parse_topology(options.topology)
-    found = []
+    found: list[dict[str, Any]] = []
     for shape in options.shapes.split(","):
         rows, positions = map(int, shape.split("x"))
         found += measured(options, topology, rows, positions)

@@ -110,7 +110,7 @@ def theirs(game_id: str, said: list[list[str]]) -> tuple[float, int]:
         begun = time.process_time()
         env.reset(num_players=game.seats)
         spent += time.process_time() - begun
-        put = SECRETS.get(game_id.partition("-")[0], nothing)
+        put: Callable[[Any, Any], None] = SECRETS.get(game_id.partition("-")[0], nothing)
         put(env, game)
         done = False
         for text in check_or_call(env) if game_id.startswith("Poker") else replies:

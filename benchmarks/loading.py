@@ -31,7 +31,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from dfc.models import families, huggingface, safetensors_format, shard_reading
+from dfc.models import families, huggingface, model_folders, safetensors_format, shard_reading
 from dfc.models.config import DecoderConfig
 from dfc.models.transformer import abstract_params, by_path
 
@@ -75,7 +75,8 @@ def write_checkpoint(folder: Path, config: DecoderConfig) -> list[Path]:
         group = path[1] if path[0] == "layers" else "ends"
         tensor = safetensors_format.TensorToWrite(name.tensor, _BFLOAT16, shape, values)
         groups.setdefault(group, []).append(tensor)
-    files, weight_map = [], {}
+    files: list[Path] = []
+    weight_map: dict[str, str] = {}
     for group, tensors in groups.items():
         files.append(folder / f"model-{group}.safetensors")
         safetensors_format.write_file(files[-1], tensors)
@@ -103,7 +104,7 @@ def alternating(
             before()
             start = time.perf_counter()
             made = run()
-            jax.block_until_ready(made)
+            jax.block_until_ready(made)  # type: ignore[no-untyped-call]  # jax leaves it untyped
             elapsed = time.perf_counter() - start
             del made
             if turn:
@@ -113,7 +114,7 @@ def alternating(
 
 def read_kind(folder: Path, dtype: str, *, transpose: bool) -> tuple[Callable[[], object], int]:
     """Returns a load of the tensors that are, or are not, transposed, and their bytes."""
-    tensors = huggingface.model_folders.FolderTensors(folder)
+    tensors = model_folders.FolderTensors(folder)
     place = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     chosen = [stored for name, stored in tensors.stored.items() if name.endswith("_proj.weight")]
     wanted = [

@@ -38,7 +38,7 @@ def main() -> None:
         draw = "import sys, pathlib, rollout_workloads as w; w.save_random(sys.argv[1], pathlib.Path(sys.argv[2]))"
         command = [sys.executable, "-c", draw, flags.size, folder]
         subprocess.run(command, cwd=Path(__file__).parent, check=True)  # noqa: S603 - our own
-        jax.block_until_ready(jnp.ones(8) + 1)
+        jax.block_until_ready(jnp.ones(8) + 1)  # type: ignore[no-untyped-call]  # jax leaves it untyped
         before = resident()
         config, params = workloads.load(Path(folder))
         loaded = resident()

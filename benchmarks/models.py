@@ -108,9 +108,8 @@ class Ours:
         self.config, params = huggingface.load(folder, dtype="float32")
         self._batch = batch
         self._trainer = Trainer(self.config, likelihood, make_optimizer(OptimizerConfig(), 1), training=training)
-        self._forward = jax.jit(
-            lambda params: bind(self.config, params, None, Execution())(batch.tokens, batch.positions, batch.segments)
-        )
+        rows = jnp.asarray(batch.tokens), jnp.asarray(batch.positions), jnp.asarray(batch.segments)
+        self._forward = jax.jit(lambda params: bind(self.config, params, None, Execution())(*rows))
         self._params = self._trainer.initial_params(params)
         self._state = self._trainer.initial_state(self._params)
 
@@ -122,7 +121,7 @@ class Ours:
         """Makes one update; returns its loss."""
         update = self._trainer.update(self._params, self._state, [self._batch], donate=True)
         self._params, self._state = update.params, update.optimizer_state
-        jax.block_until_ready(self._params)
+        jax.block_until_ready(self._params)  # type: ignore[no-untyped-call]  # jax leaves it untyped
         return update.loss
 
 
@@ -255,7 +254,7 @@ def on_gpu(repeats: int) -> list[dict[str, Any]]:
             nonlocal params, state
             update = trainer.update(params, state, [batch], base_params=base_params, donate=True)
             params, state = update.params, update.optimizer_state
-            jax.block_until_ready(params)
+            jax.block_until_ready(params)  # type: ignore[no-untyped-call]  # jax leaves it untyped
 
         seconds = median_seconds({"ours": step}, repeats)["ours"]
         tokens = batch.tokens.size

@@ -197,7 +197,7 @@ class Ours:
             update = self.trainer.update(params, state, micro_batches, donate=True)
             params, state = update.params, update.optimizer_state
             losses.append(update.loss)
-        jax.block_until_ready(params)
+        jax.block_until_ready(params)  # type: ignore[no-untyped-call]  # jax leaves it untyped
         return losses
 
     def first(self) -> list[TokenBatch]:

@@ -36,7 +36,7 @@ ROW_LENGTH = 1024
 PREPARATION_BATCH = 1000
 
 
-class Prepared(trl.DPOTrainer):
+class Prepared(trl.DPOTrainer):  # type: ignore[misc]  # TRL is not installed where types are checked
     """Preference training on rows that are token ids already."""
 
     def _prepare_dataset(self, dataset: Any, *_: Any) -> Any:  # noqa: ANN401 - as TRL declares it
@@ -68,7 +68,7 @@ def preference_rows(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-class Losses(transformers.TrainerCallback):
+class Losses(transformers.TrainerCallback):  # type: ignore[misc]  # transformers leaves it untyped
     """Keeps what the trainer logs."""
 
     def __init__(self) -> None:
@@ -151,7 +151,7 @@ def main() -> None:
     path = options.rows / ("pairs.parquet" if options.objective == "rpo" else "sft.parquet")
     rows = preference_rows(path) if options.objective == "rpo" else supervised_rows(path)
     updates = len(rows) // options.batch_size
-    size, figures = options.batch_size, {}
+    size, figures = options.batch_size, dict[str, Any]()
     with tempfile.TemporaryDirectory() as out:
         datasets.config.HF_DATASETS_CACHE = Path(out) / "cache"
         datasets.disable_progress_bars()

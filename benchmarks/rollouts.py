@@ -55,7 +55,7 @@ import rollout_workloads as workloads
 from rollout_workloads import SIZES, Compilations, Generate, Turns, seconds_of, shown, spread
 
 import dfc
-from dfc.config import RolloutConfig
+from dfc.config import RolloutConfig, SamplingConfig
 from dfc.configs import quickstart
 from dfc.evaluation import matches
 from dfc.games import scripted
@@ -443,7 +443,7 @@ def host_child(options: Options, checkpoints: Checkpoints) -> list[Row]:
         slots=2 * rollout.slots,
         max_length=rollout.max_length,
         stop_token_ids=tokenizer.stop_token_ids(rollout.stop),
-        sampling=rollout.sampling,
+        sampling=SamplingConfig(),
         rows=rollout.slots,
         decode_steps=rollout.max_reply_length,
     )
@@ -493,7 +493,7 @@ def compiles(options: Options, checkpoints: Checkpoints) -> list[Row]:
         slots=2 * rollout.slots,
         max_length=rollout.max_length,
         stop_token_ids=tokenizer.stop_token_ids(rollout.stop),
-        sampling=rollout.sampling,
+        sampling=SamplingConfig(),
         rows=rollout.slots,
     )
     engine.set_params(params, 0, policy="initial")

@@ -105,7 +105,7 @@ class _CountedPrograms:
 class _Result(np.ndarray):
     """An array that is on the host already."""
 
-    def __new__(cls, values: np.ndarray) -> Self:
+    def __new__(cls, values: np.ndarray | np.generic) -> Self:
         return np.asarray(values).view(cls)
 
     def copy_to_host_async(self) -> None:
@@ -143,7 +143,8 @@ def count(conversations: Sequence[Conversation], *, slots: int = 64, max_length:
         return call
 
     engine._run = costed  # type: ignore[method-assign]  # noqa: SLF001 - see above
-    waiting, turn_of = list(conversations)[::-1], {}
+    waiting = list(conversations)[::-1]
+    turn_of: dict[int, tuple[Conversation, int]] = {}
     said, rng = 0, np.random.default_rng(0)  # tokens that nobody shares
 
     def ask(slot: int) -> None:
