@@ -1,6 +1,7 @@
 """How long a run takes from its process's start to its first sampled token, and what it compiles until then.
 
-    python benchmarks/cold_start.py [--config=configs/smollm2.py] [--starts=off,first,second] [FLAG OF dfc.launch ...]
+    python benchmarks/cold_start.py [--config=configs/smollm2.py] [--starts=off,first,second] [--quick]
+        [FLAG OF dfc.launch ...]
 
 Every start is a process of its own with a new run folder, ended at its first token: ``off`` keeps no compiled programs,
 ``first`` keeps them in a new folder, ``second`` finds them there (aim: it compiles none). The first token is where the
@@ -76,7 +77,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", default="configs/smollm2.py")
     parser.add_argument("--starts", default="off,first,second")
+    parser.add_argument("--quick", action="store_true", help="one start of configs/smoke.py, to see that it runs")
     options, more = parser.parse_known_args()
+    if options.quick:
+        options.config, options.starts = "configs/smoke.py", "off"
     rows = {}
     print(f"{'start':8}{'wall s':>9}{'cpu s':>9}" + "".join(f"{name:>17}" for name in _NUMBERS))
     with tempfile.TemporaryDirectory() as folder:

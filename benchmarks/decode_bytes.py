@@ -1,7 +1,7 @@
 """Bytes that a decode step moves through device memory, read in the engine's programs, compiled for described devices.
 
     python benchmarks/decode_bytes.py --topology=h100:1 --shapes=1x2048,32x2048 [--model=llama-3.1-8b] [--tensor=1]
-        [--programs=decode] [--prefill=512]
+        [--programs=decode] [--prefill=512] [--quick]
 
 Needs the extra ``aot`` and no device; XLA_FLAGS have to be empty. A shape is rows x positions; the cache has a quarter
 more slots than rows, so that a copy of it and a copy of its rows would differ.
@@ -218,7 +218,9 @@ def main() -> None:
     parser.add_argument("--tensor", type=int, default=1, help="devices that share heads")
     parser.add_argument("--programs", default="decode", help="names as in docs/fit.md")
     parser.add_argument("--prefill", type=int, default=512, help="tokens of a prefill call's rows")
+    parser.add_argument("--quick", action="store_true", help="one small shape, to see that it runs")
     options = parser.parse_args()
+    options.shapes = "1x256" if options.quick else options.shapes
     topology = parse_topology(options.topology)
     found: list[dict[str, Any]] = []
     for shape in options.shapes.split(","):

@@ -103,13 +103,13 @@ def main() -> None:
     options = parser.parse_args()
     runs = plan([int(seed) for seed in options.seeds.split(",")])
     runs = [(run, seed) for run, seed in runs if options.only in f"{run.name}-{seed}"]
-    options.out.mkdir(parents=True, exist_ok=True)
     if options.list:
         for run, seed in runs:
             path = folder(options.out, run, seed)
             state = "finished" if (path / "finished.json").exists() else "begun" if path.exists() else ""
             print(f"{path.name:40}{state:10}{seconds(path) / 60:8.1f} min  {' '.join(run.changes)}")
         return
+    options.out.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(options.parallel) as pool:
         for number, line in enumerate(pool.map(lambda item: carry_out(options.out, *item), runs), start=1):
             print(f"[{number}/{len(runs)}] {line}", flush=True)

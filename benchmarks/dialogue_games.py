@@ -1,6 +1,6 @@
 """Steps per second of the dialogue games on one core, and of clemcore's environment of Wordle beside ours.
 
-    python benchmarks/dialogue_games.py [--repeats=5] [--only=ID,...] [--clemcore=PYTHON --instances=FILE]
+    python benchmarks/dialogue_games.py [--repeats=5] [--only=ID,...] [--quick] [--clemcore=PYTHON --instances=FILE]
 
 A step is one reply: the seat to move is shown its observation, and `step` takes what it says. All tasks of the test
 split are played once per repeat, each with a new game; the replies were chosen beforehand, so what players think is
@@ -115,7 +115,9 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--clemcore", default="")
     parser.add_argument("--instances", default="")
+    parser.add_argument("--quick", action="store_true", help="one repeat of each game, to see that it runs")
     args = parser.parse_args(arguments)
+    args.repeats = 1 if args.quick else args.repeats
     wanted = args.only.split(",") if args.only else [g for g in registry.own_game_ids() if g.startswith("clem_")]
     measured: dict[str, Any] = {}
     for game in wanted:

@@ -1,6 +1,6 @@
 """What scripted players of three strengths achieve in every game: the lines between which a model's results lie.
 
-    python benchmarks/game_baselines.py [--games=200] [--only=ID,...] [--split=test] [--markdown]
+    python benchmarks/game_baselines.py [--games=200] [--only=ID,...] [--split=test] [--markdown] [--quick]
 
 Random-legal, simple and strong players (`dfc.games.scripted`). One player: share of solved games and turns of the
 solved ones. Two players: wins / draws / losses of the first-named on either seat against random-legal play, and strong
@@ -166,7 +166,9 @@ def main() -> None:
     parser.add_argument("--only", default="", help="ids, separated by commas; all if empty")
     parser.add_argument("--split", default="test", help="of games with tasks; their last one where they have none so")
     parser.add_argument("--markdown", action="store_true", help="print tables in Markdown instead")
+    parser.add_argument("--quick", action="store_true", help="two games of every row, to see that it runs")
     options = parser.parse_args()
+    options.games = 2 if options.quick else options.games
     game_ids = tuple(options.only.split(",")) if options.only else registry.own_game_ids()
     rows: list[Row] = []
     for game_id in game_ids:

@@ -113,11 +113,11 @@ def main() -> None:
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # torch wants room beside jax
     quick = ["--quick"] * options.quick
     small = backend != "gpu" and options.quick
-    training = ["--sizes=5M", "--lengths=512", "--repeats=1"] if small else ["--repeats=5"]
+    training = ["--quick"] if small else ["--repeats=5"]
     parts: list[tuple[str, list[str], Callable[[Row, str], list[str]]]] = [
         ("rollouts.py", ["--only=single,turns", "--repeats=3", *quick], rollout_tables),
         ("models.py", training, training_table),
-        ("cold_start.py", [f"--config={options.config}"], start_table),
+        ("cold_start.py", [f"--config={options.config}", *quick], start_table),
     ]
     if backend != "gpu":
         print(f"No figures of a GPU: this is {device}.\n")

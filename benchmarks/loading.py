@@ -1,6 +1,6 @@
 """How fast a model folder becomes device arrays, against only reading the bytes of its files.
 
-    python benchmarks/loading.py [--gigabytes=1] [--repeats=5] [--dtype=bfloat16] [--cold]
+    python benchmarks/loading.py [--gigabytes=1] [--repeats=5] [--dtype=bfloat16] [--cold] [--quick]
 
 Measured: `dfc.models.huggingface.load` of a synthetic checkpoint (a Llama of width 2048, bfloat16, one file per layer)
 onto one device: headers, checks, reading, transposing projections from [out, in] to [in, out], placing. Rate: bytes of
@@ -134,7 +134,10 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16")
     parser.add_argument("--cold", action="store_true", help="drop the files from the page cache before every turn")
+    parser.add_argument("--quick", action="store_true", help="the least size, once, to see that it runs")
     options = parser.parse_args()
+    if options.quick:
+        options.gigabytes, options.repeats = 0.0, 1
     config = model_of(options.gigabytes)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)

@@ -1,6 +1,6 @@
 """How much memory of the process an engine takes, beside what its weights and its cache need.
 
-    python benchmarks/memory.py [--size=33M] [--slots=64] [--positions=1024]
+    python benchmarks/memory.py [--size=33M] [--slots=64] [--positions=1024] [--quick]
 
 As many conversations as there are slots, of three turns each, fill half of every slot's positions. Need: the bytes of
 the weights and of a key and a value for every position of every slot. Measured: the largest resident size of the
@@ -33,7 +33,10 @@ def main() -> None:
     parser.add_argument("--size", choices=workloads.SIZES, default="33M")
     parser.add_argument("--slots", type=int, default=64)
     parser.add_argument("--positions", type=int, default=1024, help="of a slot")
+    parser.add_argument("--quick", action="store_true", help="few, short, a small model, to see that it runs")
     flags = parser.parse_args()
+    if flags.quick:
+        flags.size, flags.slots, flags.positions = "0.5M", 4, 128
     with tempfile.TemporaryDirectory() as folder:
         draw = "import sys, pathlib, rollout_workloads as w; w.save_random(sys.argv[1], pathlib.Path(sys.argv[2]))"
         command = [sys.executable, "-c", draw, flags.size, folder]

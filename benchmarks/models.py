@@ -1,6 +1,6 @@
 """How fast a decoder computes and trains beside transformers + torch, same weights, tokens, shapes and threads.
 
-    python benchmarks/models.py [--sizes=5M,33M,120M] [--lengths=512,2048] [--repeats=7]
+    python benchmarks/models.py [--sizes=5M,33M,120M] [--lengths=512,2048] [--repeats=7] [--quick]
 
 Measured, in one process and taking turns: a forward pass to the final hidden states, and a training step (forward,
 backward, AdamW with a clip) on 2,048 tokens, float32 on a CPU. torch runs `LlamaForCausalLM` with its fused attention
@@ -279,7 +279,10 @@ def main() -> None:
     parser.add_argument("--lengths", default="512,2048")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--clock", choices=workloads.CLOCKS, default="wall", help="cpu: on a busy machine, one core")
+    parser.add_argument("--quick", action="store_true", help="the smallest model and one repeat, to see that it runs")
     options = parser.parse_args()
+    if options.quick:
+        options.sizes, options.lengths, options.repeats = "5M", "512", 1
     workloads.use_clock(options.clock)
     if jax.default_backend() == "gpu":
         rows = on_gpu(options.repeats)

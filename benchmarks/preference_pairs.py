@@ -1,6 +1,7 @@
 """How long it takes to build preference pairs from a folder of trajectories, and in how much memory.
 
     python benchmarks/preference_pairs.py [--trajectories=1000000] [--samples=20] [--repeats=1] [--folder=]
+        [--quick]
 
 Measured: `dfc.data.selection.select` (which rows: columns of a few bytes per row) and `dfc.data.preference_pairs.build`
 (the same, then reading the selected rows and writing ``sft.parquet`` and ``pairs.parquet``), each in a process of its
@@ -143,7 +144,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--folder", default="", help="where the set is made; default: a temporary folder")
     parser.add_argument("--stage", choices=["select", "build"], help=argparse.SUPPRESS)
+    parser.add_argument("--quick", action="store_true", help="2,000 trajectories, to see that it runs")
     options = parser.parse_args(argv)
+    options.trajectories = 2000 if options.quick else options.trajectories
     if options.stage:
         print(json.dumps(measured(options.stage, options.folder)))
         return

@@ -1,6 +1,6 @@
 """How fast the quickstart plays and trains on this machine, where the time goes, and how far from the limit it is.
 
-    python benchmarks/quickstart.py [--iterations=3] [--games=256] [--model=FOLDER]
+    python benchmarks/quickstart.py [--iterations=3] [--games=256] [--model=FOLDER] [--quick]
 
 Measured: iterations of Divide-Fuse-Conquer as `configs/quickstart.py` shapes them, all its games in one stage:
 rollouts, rewards and packing, the update with its reference forward, the games that judge the update. Left out: writing
@@ -454,20 +454,36 @@ def print_table(title: str, rows: Mapping[str, Mapping[str, float]]) -> None:
         print(f"{name.replace('_', ' '):34}" + "".join(f"{row[key]:12,.4g}" for key in ("median", "min", "max")))
 
 
+def measured_config(model: str | None, *, quick: bool) -> DivideFuseConquer:
+    """Returns the quickstart's configuration with one worker: parts of an iteration follow each other, shares sum to 1.
+
+    Args:
+      model: a folder; None: the quickstart's own.
+      quick: with few games.
+    """
+    config = get_config()
+    config = dataclasses.replace(config, rollout=dataclasses.replace(config.rollout, workers=1))
+    if quick:
+        few = dataclasses.replace(config.acceptance, games=4)
+        config = dataclasses.replace(config, seeds_per_game=2, acceptance=few)
+    if model is not None:
+        config = dataclasses.replace(config, model=dataclasses.replace(config.model, path=model))
+    return config
+
+
 def main() -> None:
     """Measures and prints."""
     parser = argparse.ArgumentParser(description="Measures the quickstart's iterations, their limit and a baseline.")
     parser.add_argument("--iterations", type=int, default=3, help="measured iterations, and matches of both sides")
     parser.add_argument("--games", type=int, default=256, help="games of a match")
     parser.add_argument("--model", default=None, help="a model folder instead of the quickstart's")
+    parser.add_argument("--quick", action="store_true", help="one small iteration, few games, to see that it runs")
     options = parser.parse_args()
+    if options.quick:
+        options.iterations, options.games = 1, 16
     # What `python -m dfc.launch` does first; run by name, since nothing imports the command line.
     runpy.run_module("dfc.launch.memory")["keep_freed_memory"]()
-    config = get_config()
-    # One worker, so that the parts of an iteration follow each other and their shares sum to one.
-    config = dataclasses.replace(config, rollout=dataclasses.replace(config.rollout, workers=1))
-    if options.model is not None:
-        config = dataclasses.replace(config, model=dataclasses.replace(config.model, path=options.model))
+    config = measured_config(options.model, quick=options.quick)
 
     compilations = Compilations()
     method = Method(config)

@@ -1,4 +1,4 @@
-"""What the engine's planner makes of conversations, counted without a model: `python -m benchmarks.schedules`.
+"""What the engine's planner makes of conversations, counted without a model: `python benchmarks/schedules.py`.
 
 The engine and its planner are the real ones. In place of the device's programs stand functions that sample nothing but
 zeros and end a reply where it is as long as the workload says; what a call costs is what the planner's own cost model
@@ -221,7 +221,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--conversations", type=int, default=256)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--quick", action="store_true", help="16 conversations, to see that it runs")
     arguments = parser.parse_args()
+    arguments.conversations = 16 if arguments.quick else arguments.conversations
     uneven = ragged(arguments.conversations, arguments.seed)
     even = equal(uneven)
     least = ideal(uneven), ideal(even)

@@ -1,6 +1,7 @@
 """How fast policies are served: tokens a second beside the engine alone on the same requests, seconds to first tokens.
 
     python benchmarks/serving.py [--policy=tiny_player] [--requests=256] [--clients=16] [--prompt=128] [--reply=64]
+        [--quick]
 
 Requests are streamed from a process of its own by that many clients, each of which sends its next one when an answer
 is complete. Prompts are random words of the tokenizer, all different, of about `prompt` tokens; replies have `reply`
@@ -189,7 +190,10 @@ def main() -> None:
     parser.add_argument("--transformers", default="")
     parser.add_argument("--transformers_python", default=sys.executable)
     parser.add_argument("--ask", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--quick", action="store_true", help="eight short requests of two clients, to see that it runs")
     args = parser.parse_args()
+    if args.quick:
+        args.requests, args.clients, args.prompt, args.reply, args.slots = 8, 2, 32, 8, 2
     if args.ask:
         ask_all(args.ask[0], int(args.ask[1]), args.ask[2], int(args.ask[3]))
         return

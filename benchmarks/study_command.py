@@ -121,10 +121,12 @@ def main(
 
     def of_seed(seed: str) -> bool:
         out = options.out / seed
-        out.mkdir(parents=True, exist_ok=True)
+        if not options.list:
+            out.mkdir(parents=True, exist_ok=True)
         return all(do(out, run, int(seed)) for run in plan(out, options.player))
 
-    options.out.mkdir(parents=True, exist_ok=True)
+    if not options.list:
+        options.out.mkdir(parents=True, exist_ok=True)
     if first is not None and not do(options.out, first(options.out, options.player), 0):
         raise SystemExit(1)
     with ThreadPoolExecutor(1 if options.list else options.parallel) as pool:
