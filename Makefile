@@ -2,8 +2,11 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+# The versions that `make test` installs: those of constraints.txt where they were found, elsewhere the newest.
+VERSIONS := import sys; print("constraints.txt" if (sys.platform, *sys.version_info[:2]) == ("linux", 3, 11) else "/dev/null")
 
-.PHONY: quickstart test test-optimized newest-jax lint types install constraints aot agreement agreement-trl agreement-clembench agreement-lm-eval config-fields smollm2-check lsp-study benchmark-gpu study-playpen serve-check
+.PHONY: quickstart test test-optimized newest-jax lint types install constraints aot agreement agreement-trl agreement-clembench agreement-lm-eval config-fields smollm2-check lsp-study benchmark-gpu benchmarks-quick study-playpen serve-check
 
 quickstart: install
 	$(BIN)/python -m dfc.launch --config=configs/quickstart.py
@@ -33,19 +36,26 @@ types: $(VENV)/.test
 
 install: $(VENV)/.install
 
+# An environment of a Python that is too old, or that is gone, is made anew: pip would refuse dfc in it for ever.
 $(VENV)/.install: pyproject.toml
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -c '$(NEW_ENOUGH)' || { \
+	  echo 'dfc needs Python 3.11 or newer, which $(PYTHON) is not; name one: make $(MAKECMDGOALS) PYTHON=python3.11'; exit 1; }
+	$(PYTHON) -m venv $$($(BIN)/python -c '$(NEW_ENOUGH)' 2>/dev/null || echo --clear) $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	touch $@
 
-$(VENV)/.test: $(VENV)/.install
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
-	touch $@
+# The copy says with which versions .venv was made; tests/test_release_files.py compares them with what is there.
+$(VENV)/.test: $(VENV)/.install constraints.txt
+	versions=$$($(BIN)/python -c '$(VERSIONS)') && $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	  --constraint "$$versions" --editable '.[test]' && cp "$$versions" $@
 
-# The versions in .venv for whoever wants exactly them; the head of the file stays. `+cpu` and the like name a build.
-constraints: $(VENV)/.test
-	{ grep '^#' constraints.txt; $(BIN)/python -m pip freeze --exclude-editable | grep -v ' @ ' | sed 's/+.*//'; } > $(VENV)/constraints
-	mv $(VENV)/constraints constraints.txt
+# The newest versions of everything; `make test` then runs with them. The head of the file stays; `+cpu` names a build.
+constraints:
+	$(PYTHON) -m venv --clear .venv-constraints
+	.venv-constraints/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	{ grep '^#' constraints.txt; .venv-constraints/bin/python -m pip freeze --exclude-editable | grep -v ' @ ' | sed 's/+.*//'; } \
+	  > .venv-constraints/constraints.txt
+	cp .venv-constraints/constraints.txt constraints.txt
 
 # Compiles small programs for described TPUs and NVIDIA GPUs and holds their memory; wheels only, no such device needed.
 # Without the tests' flags for XLA: some versions of libtpu end the process at them, without a word.
@@ -103,6 +113,10 @@ lsp-study: install
 	$(BIN)/python -m dfc.launch --config=configs/lsp_base.py
 	$(BIN)/python benchmarks/lsp_study.py
 	$(BIN)/python benchmarks/lsp_study_results.py
+
+# Every benchmark in miniature, one after another, to see that it runs; the figures mean nothing. ARGS=--only=TEXT: some.
+benchmarks-quick: $(VENV)/.test
+	$(BIN)/python benchmarks/quick.py $(ARGS)
 
 # The columns of docs/performance.md that need a GPU, as its tables; ARGS='--any-device --quick' tries it without one.
 benchmark-gpu: $(VENV)/.test
