@@ -7,6 +7,7 @@ vocabulary, stays text. A message is tokenized together with the plain text the 
 ``user\n``), so the tokens are those of `apply_chat_template` over the whole conversation.
 """
 
+import copy
 import dataclasses
 import functools
 import json
@@ -31,7 +32,6 @@ from dfc.models.tokenizer_files import (
 
 _CACHED_MESSAGES = 65_536
 _FOLD = "\n\n"
-_AFTER_THOUGHT = "\n\n"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,8 +90,14 @@ class ChatTokenizer:
 
     A template may end its prompt with ``<think>``, so that every reply begins inside a thought (Qwen 3 Thinking,
     DeepSeek R1's distillates): `opens_thought`. A sampled reply closes the thought itself. `encode_reply` closes it
-    for replies that nobody sampled: ``[4]`` becomes ``</think>\n\n[4]``; a text that holds ``</think>`` continues
-    inside the thought, and its own ``<think>`` at the beginning is left out.
+    for replies that nobody sampled, as the template does where it shows a reply without thoughts: with Qwen 3 Thinking
+    ``[4]`` becomes ``\n</think>\n\n[4]``, with one that never shows such a reply ``</think>\n\n[4]``. A text that
+    holds ``</think>`` continues inside the thought, and its own ``<think>`` at the beginning is left out. Where a
+    template puts a whole empty block before every reply without thoughts and keeps those of the others, so does
+    `encode_reply`. Any other text between a prompt and its reply (gpt-oss's channels) is refused.
+
+    What a template reads beside the messages is fixed: `enable_thinking` as given, and the day, which is always
+    26 July 2024 (`dfc.template_day.DAY`).
 
     A system message goes where the template puts it. Where the template refuses the role or ignores it (Gemma 2, the
     first template of Mistral 7B v0.3), it goes before the first user message, with a blank line between.
@@ -104,6 +110,7 @@ class ChatTokenizer:
       thought: what the template itself writes of a block of thought where a reply begins, such as ``<think>\\n``
         (DeepSeek R1) or a whole empty block; mostly nothing.
       opens_thought: whether it leaves that block open: every reply begins inside the thought and must close it.
+      reads_thinking: whether the template looks at ``enable_thinking``; one that does not cannot be given it.
     """
 
     def __init__(
@@ -129,19 +136,26 @@ class ChatTokenizer:
         self._markup = {i: token for i, token in added.items() if not token.special and token.content.strip()}
         self._names = _any_of(token.content for token in added.values() if token.special)
         self._cuts = _any_of(token.content for i, token in added.items() if token.special or i in self._markup)
-        self._stop_token_ids: dict[tuple[str, ...], frozenset[int]] = {}
         self._refuse_forgeable(added)
-        template, named = chat_template_of(pretrained, folder), pretrained.special_tokens_map
-        self._template = chat_template.parts(template, named, enable_thinking, folder)
-        self._rendering = functools.partial(chat_template.rendering, template, named, enable_thinking, folder)
+        self._text, self._named = chat_template_of(pretrained, folder), pretrained.special_tokens_map
+        self._declared: tuple[int | None, ...] = (*declared_end_token_ids, pretrained.eos_token_id)
+        self._take_template(enable_thinking)
+
+    def _take_template(self, enable_thinking: bool | None) -> None:
+        """Reads the template's parts with a setting, and all that follows from them."""
+        given = (self._text, self._named, enable_thinking, self._folder)
+        self._template = chat_template.parts(*given)
+        self._rendering = functools.partial(chat_template.rendering, *given)
         self.departure: str | None = self._template.departure
         self.thought: str = self._template.thought
         self.opens_thought: bool = self._template.opens_thought
+        self.reads_thinking: bool = self._template.reads_thinking
         self._read_slots()
-        end_token_ids = (self._close[-1], *declared_end_token_ids, pretrained.eos_token_id)
+        end_token_ids = (self._close[-1], *self._declared)
         self.end_token_ids: tuple[int, ...] = tuple(
             dict.fromkeys(token_id for token_id in end_token_ids if token_id is not None)
         )
+        self._stop_token_ids: dict[tuple[str, ...], frozenset[int]] = {}
         cached = functools.lru_cache(maxsize=_CACHED_MESSAGES)
         self._first: functools._lru_cache_wrapper[tuple[int, ...]] = cached(self._encode_first)
         self._next: functools._lru_cache_wrapper[tuple[int, ...]] = cached(self._encode_next)
@@ -154,11 +168,13 @@ class ChatTokenizer:
         Args:
           folder: holds the tokenizer and config files.
           enable_thinking: handed to the template, which decides what it means (Qwen 3: False opens every reply with
-            an empty block of thoughts); None leaves the template its default.
+            an empty block of thoughts); None leaves the template its default. Whoever loads a model for a run, a
+            player or a server gives what was configured.
 
         Raises:
           WeightsError: the folder has no tokenizer or chat template or broken ones, asks for code of its own, its
-            token ids do not fit its config.json, or its template cannot be appended to, or takes too long.
+            token ids do not fit its config.json, or its template cannot be appended to, takes too long, or does not
+            look at `enable_thinking` where that is given.
         """
         folder = Path(folder)
         tokenizer = cls(read_tokenizer(folder), folder, declared_end_token_ids(folder), enable_thinking=enable_thinking)
@@ -170,6 +186,17 @@ class ChatTokenizer:
                 f"(0 to {size - 1}): the tokenizer belongs to another model; copy the tokenizer files of this one"
             )
         return tokenizer
+
+    def with_thinking(self, enable_thinking: bool) -> "ChatTokenizer":
+        """Returns the same tokenizer with another setting, without reading the folder's files again.
+
+        Raises:
+          WeightsError: the template does not look at the setting, or cannot be appended to with it.
+        """
+        other = copy.copy(self)
+        vars(other).pop("_around_last", None)
+        other._take_template(enable_thinking)  # noqa: SLF001 - of this class
+        return other
 
     # ---- conversations ----------------------------------------------------------------------------------------
 
@@ -214,14 +241,18 @@ class ChatTokenizer:
         Raises:
           WeightsError: the template shows the reply in a way that cannot be put together.
         """
-        lead, end = self._around_last
-        said = self._template.reply_trim(reply)
+        taken, lead, end = self._around_last
+        said, first = self._template.reply_trim(reply), self._first(content, None)
         told = self._encode_after("\n", said) if lead else self._encode_said(said)
-        return [*self._first(content, None), *lead, *told, *end]
+        return [*first[: len(first) - taken], *lead, *told, *end]
 
     @functools.cached_property
-    def _around_last(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """What stands before and behind a reply that is the last message, beyond what `_encode_said` writes."""
+    def _around_last(self) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+        """What stands around a reply that is the last message, beyond what `_encode_said` writes.
+
+        They are how many of the prompt's last tokens are taken back, as their text melts with what follows; the tokens
+        before the reply; those behind it.
+        """
         with self._rendering() as render:
             try:
                 prompt = render(("user", "Hi."))
@@ -231,17 +262,19 @@ class ChatTokenizer:
                     self._folder, f"it must render one user message and reply ({error})"
                 ) from error
         before, said, behind = whole.removeprefix(prompt).partition("Yes.")
-        lead = () if before == self._template.lead else self._encode_special(before)
         mark = self._names.search(behind)
         cut = mark.start() if mark else len(behind)
         end = (*self._encode_after("x", behind[:cut]), *self._encode_special(behind[cut:]))
-        told = self._encode_after("\n", "Yes.") if lead else self._encode_said("Yes.")
-        pieces = (*self._first("Hi.", None), *lead, *told, *end)
-        if not said or not whole.startswith(prompt) or pieces != self._encode_special(whole):
-            raise chat_template.refusal(
-                self._folder, "a reply that is the last message must follow the prompt that asks for it"
-            )
-        return lead, end
+        first, expected = self._first("Hi.", None), self._encode_special(whole)
+        open_end = self._encode_special(self._context) if self._cuts.search(self._template.tail) else ()
+        for taken, text in ((0, before), (len(open_end), self._context + before)):
+            lead = () if before == self._template.lead else self._encode_special(text)
+            told = self._encode_after("\n", "Yes.") if lead else self._encode_said("Yes.")
+            if (*first[: len(first) - taken], *lead, *told, *end) == expected and said and whole.startswith(prompt):
+                return taken, lead, end
+        raise chat_template.refusal(
+            self._folder, "a reply that is the last message must follow the prompt that asks for it"
+        )
 
     def decode(self, token_ids: Iterable[int]) -> str:
         """Returns the text of token ids; special tokens and ids beyond the vocabulary have none."""
@@ -316,15 +349,21 @@ class ChatTokenizer:
         return self._fill(self._next_slot, self._template.user_trim(content))
 
     def _encode_reply(self, text: str) -> tuple[int, ...]:
-        said = self._template.reply_trim(text)
-        if not self.opens_thought:
-            return self._encode_said(said)
-        if said.startswith(OPENED):  # the prompt has opened it
+        said, block = self._template.reply_trim(text), self._template.empty_thought
+        if self.opens_thought and said.startswith(OPENED):  # the prompt has opened it
             said = said.removeprefix(OPENED)
             said = said.removeprefix("\n") if self._template.tail.endswith("\n") else said
-        if CLOSED in said:
+        if not block or CLOSED in said:
             return self._encode_said(said)
-        return (*self._encode_special(CLOSED + _AFTER_THOUGHT), *self._encode_after(_AFTER_THOUGHT, said))
+        mark = self._cuts.search(block)
+        cut = mark.start() if mark else len(block)
+        before = f"{self._context}{block}"
+        marks = list(self._cuts.finditer(before))
+        return (
+            *(self._encode_after(self._context, block[:cut]) if cut else ()),
+            *self._encode_special(block[cut:]),
+            *self._encode_after(before[marks[-1].end() if marks else 0 :], said),
+        )
 
     def _encode_said(self, said: str) -> tuple[int, ...]:
         return self._encode_after(self._context, f"{self._template.lead}{said}")
@@ -363,7 +402,7 @@ class ChatTokenizer:
         its model's vocabulary.
         """
         parts = self._template
-        written = [parts.head, parts.tail, parts.between, parts.lead, *([CLOSED] if self.opens_thought else [])]
+        written = [parts.head, parts.tail, parts.between, parts.lead, parts.empty_thought]
         if parts.system is not None:
             written += [parts.system.before, parts.system.middle]
         special = {i for i, token in self._special.get_added_tokens_decoder().items() if token.special}

@@ -1,6 +1,6 @@
 """Renders one chat template in a process of its own; `dfc.models.chat_template` starts it.
 
-    python -I -S chat_template_process.py PATHS
+    python -P -s -S chat_template_process.py PATHS DAY
 
 A chat template is a program of whoever made the model folder. Jinja's sandbox keeps it from files and attributes, not
 from loops without end or strings of gigabytes, and Python cannot interrupt ``7**10**8`` in a thread. This process can
@@ -8,15 +8,20 @@ be ended from outside, and limits its own processor time and memory first.
 
 Standard input and output are lines of JSON. PATHS, a JSON list, is where jinja2 and what it imports lie. The first
 line out says that the process is ready. The first line in holds ``template`` and ``variables``, each later one
-``messages`` and ``add_generation_prompt``; each is answered by ``text`` or ``error``.
+``messages`` and ``add_generation_prompt``; each is answered by ``text`` or ``error``, the first by
+``reads_thinking`` too: whether the template looks at ``enable_thinking``. DAY, in ISO format, is what ``strftime_now``
+tells, as of its first moment.
 
 Source: the environment is that of `render_jinja_template` of transformers 5.23: blocks trimmed, loop controls, the
-tag ``generation``, ``tojson`` that does not escape HTML, ``raise_exception``, ``strftime_now``.
+tag ``generation``, ``tojson`` that does not escape HTML, ``raise_exception``, ``strftime_now``. Different from it, the
+same messages have the same text always and everywhere: ``strftime_now`` tells DAY, what draws at random
+(``lipsum`` and the filter ``random``) is refused, and so is a text with the address of an object.
 """
 
 import contextlib
 import datetime as dt
 import json
+import re
 import resource
 import sys
 from collections.abc import Callable
@@ -26,6 +31,7 @@ PROCESSOR_SECONDS = 2
 MEMORY_BYTES = 2**29
 LONGEST_TEXT = 1_000_000  # characters that one conversation of a few words may become
 _LONGEST_ERROR = 300
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]{4,}>")  # as Python writes a function or a generator
 
 
 def _limit(kind: int, amount: int) -> None:
@@ -35,7 +41,7 @@ def _limit(kind: int, amount: int) -> None:
         resource.setrlimit(kind, (wanted, most))
 
 
-def _environment() -> Any:  # noqa: ANN401  # imported below, from the paths given
+def _environment(day: dt.datetime) -> Any:  # noqa: ANN401  # imported below, from the paths given
     import jinja2  # noqa: PLC0415 - found only once the paths are known
     import jinja2.ext  # noqa: PLC0415
     import jinja2.sandbox  # noqa: PLC0415
@@ -57,7 +63,10 @@ def _environment() -> Any:  # noqa: ANN401  # imported below, from the paths giv
         raise jinja2.TemplateError(str(message))
 
     def strftime_now(form: str) -> str:
-        return dt.datetime.now().strftime(form)  # noqa: DTZ005 - the local day, as in transformers
+        return day.strftime(form)
+
+    def at_random(*_: object, **__: object) -> None:
+        raise jinja2.TemplateError("it draws at random (lipsum, random): the same messages must give the same text")
 
     def tojson(
         value: object,
@@ -74,10 +83,11 @@ def _environment() -> Any:  # noqa: ANN401  # imported below, from the paths giv
     environment.filters["tojson"] = tojson
     environment.globals["raise_exception"] = raise_exception
     environment.globals["strftime_now"] = strftime_now
+    environment.globals["lipsum"] = environment.filters["random"] = at_random
     return environment
 
 
-def _answer(**found: str) -> None:
+def _answer(**found: str | bool) -> None:
     sys.stdout.write(json.dumps(found) + "\n")
     sys.stdout.flush()
 
@@ -93,7 +103,9 @@ def _failed(error: BaseException) -> None:
 def main() -> None:
     """Answers until the input ends."""
     sys.path[:0] = json.loads(sys.argv[1])
-    environment = _environment()
+    environment = _environment(dt.datetime.fromisoformat(sys.argv[2]))
+    import jinja2.meta  # noqa: PLC0415 - as above
+
     _limit(resource.RLIMIT_CPU, PROCESSOR_SECONDS)
     _limit(resource.RLIMIT_AS, MEMORY_BYTES)
     _answer(text="ready")
@@ -104,14 +116,17 @@ def main() -> None:
             if template is None:
                 variables = request["variables"]
                 template = environment.from_string(request["template"])
-                text = ""
-            else:
-                text = template.render(tools=None, documents=None, **(variables | request))
+                read = jinja2.meta.find_undeclared_variables(environment.parse(request["template"]))
+                _answer(text="", reads_thinking="enable_thinking" in read)
+                continue
+            text = template.render(tools=None, documents=None, **(variables | request))
         except Exception as error:  # noqa: BLE001 - whatever a stranger's program raises is its answer
             _failed(error)
             continue
         if len(text) > LONGEST_TEXT:
             _answer(error=f"it renders {len(text)} characters, expected at most {LONGEST_TEXT}")
+        elif _ADDRESS.search(text):
+            _answer(error="it writes the address of an object in memory, which is another one in every process")
         else:
             _answer(text=text)
 

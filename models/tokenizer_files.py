@@ -38,17 +38,23 @@ def declared_vocabulary(folder: Path) -> int | None:
 
 
 def declared_end_token_ids(folder: Path) -> tuple[int, ...]:
-    """Returns eos_token_id of the folder's generation_config.json, a number or a list there."""
-    path = folder / "generation_config.json"
-    if not path.exists():
-        return ()
-    declared = model_folders.read_json(path).get("eos_token_id")
-    if declared is None:
-        return ()
-    token_ids = tuple(declared) if isinstance(declared, list) else (declared,)
-    if not all(map(_is_token_id, token_ids)):
-        raise WeightsError(f"{path}: eos_token_id: expected a token id or a list of them, got {cut(repr(declared))}")
-    return token_ids
+    """Returns eos_token_id of the folder's generation_config.json, or of its config.json where that names none.
+
+    A number or a list there, as `transformers.GenerationConfig` reads both files.
+    """
+    for path in (folder / "generation_config.json", folder / model_folders.CONFIG):
+        config = model_folders.read_json(path) if path.exists() else {}
+        declared, text = config.get("eos_token_id"), config.get("text_config")
+        if declared is None and isinstance(text, Mapping):
+            declared = text.get("eos_token_id")
+        token_ids = tuple(declared) if isinstance(declared, list) else () if declared is None else (declared,)
+        if not all(map(_is_token_id, token_ids)):
+            raise WeightsError(
+                f"{path}: eos_token_id: expected a token id or a list of them, got {cut(repr(declared))}"
+            )
+        if token_ids:
+            return token_ids
+    return ()
 
 
 def _is_token_id(value: object) -> bool:

@@ -262,6 +262,18 @@ LOOP = "{%- for m in messages %}" + BODY + "{%- endfor %}"
             ),
             "a reply must appear as it is, or stripped",
         ),
+        (
+            CHATML.replace("m['content']", "('<b>' if m['role'] == 'assistant' else '') + m['content']"),
+            "a reply must follow its prompt, with an empty block of thought between at most, but '<b>' comes before an",
+        ),
+        (
+            CHATML.replace("m['content']", "('<b>' if m['role'] == 'assistant' and loop.last else '') + m['content']"),
+            "a reply must follow its prompt, .* but '<b>' comes before the last reply",
+        ),
+        (
+            CHATML.replace("m['content']", "m['content'].strip(' ')"),
+            r"a user message must appear as it is, or stripped .*user.n.nFIRST-MESSAGE.n<.* for ' .nFIRST-MESSAGE.n '",
+        ),
         (LOOP.replace("m['content']", "m['content'][0]"), "a user message must appear in it once"),
         (LOOP.replace("m['content']", "m['content'].replace('\\n', '')"), "a user message must appear as it is"),
         (LOOP.replace("<|im_end|>", "\\nQ:"), "a reply must be followed by a special token"),
@@ -334,7 +346,6 @@ def test_a_system_message_the_template_ignores_goes_before_the_first_user_messag
         (CHATML, None),
         (CHATML.replace("m['content']", "m['content'].split('</think>')[-1]"), "leaves out the thoughts"),
         (CHATML.replace("assistant\\n", "assistant\\n<think>\\n"), r"removes '<think>\n' before earlier replies"),
-        (CHATML.replace("m['content']", "('<b>' if m['role'] == 'assistant' else '') + m['content']"), "adds '<b>' "),
     ],
 )
 def test_a_template_that_rewrites_earlier_turns_is_appended_to_and_says_so(tmp_path, template, departure):

@@ -208,11 +208,11 @@ def test_only_a_prompt_that_ends_in_an_open_thought_opens_one(folders, loaded, t
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("[4]", "<think>\n</think>\n\n[4]"),
-        ("", "<think>\n</think>\n\n"),
+        ("[4]", "<think>\n\n</think>\n\n[4]"),
+        ("", "<think>\n\n</think>\n\n"),
         ("take 4</think>\n\n[4]", "<think>\ntake 4</think>\n\n[4]"),
         ("<think>\ntake 4\n</think>\n\n[4]", "<think>\ntake 4\n</think>\n\n[4]"),
-        ("<think>take 4", "<think>\n</think>\n\ntake 4"),
+        ("<think>take 4", "<think>\n\n</think>\n\ntake 4"),
     ],
 )
 def test_a_reply_that_nobody_sampled_is_not_taught_inside_an_open_thought(thinking, text, expected):
@@ -248,10 +248,34 @@ def test_newlines_that_are_added_tokens_stay_tokens(loaded, oracles):
 
 
 @every_family
-def test_enable_thinking_changes_nothing_where_the_template_ignores_it(folders, loaded, name):
-    if name != "qwen3":
-        chat = ChatTokenizer.load(folders / name, enable_thinking=False)
-        assert appended(chat, [("Hi", "[4]")], "Go") == appended(loaded[name], [("Hi", "[4]")], "Go")
+@pytest.mark.parametrize("value", [True, False])
+def test_a_setting_that_the_template_does_not_look_at_is_refused(folders, loaded, name, value):
+    assert loaded[name].reads_thinking == (name == "qwen3")
+    if name == "qwen3":
+        assert ChatTokenizer.load(folders / name, enable_thinking=value).reads_thinking
+        return
+    said = f"{folders / name}: enable_thinking is set to {value}, but the chat template does not look at it"
+    for load in (
+        lambda: ChatTokenizer.load(folders / name, enable_thinking=value),
+        lambda: loaded[name].with_thinking(value),
+    ):
+        with pytest.raises(WeightsError, match=said):
+            load()
+
+
+@pytest.mark.parametrize("value", [True, False])
+def test_a_tokenizer_with_another_setting_is_the_one_that_is_loaded_with_it(folders, loaded, value):
+    fresh, chat = ChatTokenizer.load(folders / "qwen3", enable_thinking=value), loaded["qwen3"]
+    before = appended(chat, [("Hi", "[4]")], "Go", "Be kind."), chat.closed_turn("Hi", "[4]")
+    other = chat.with_thinking(value)
+    assert appended(other, [("Hi", "[4]")], "Go", "Be kind.") == appended(fresh, [("Hi", "[4]")], "Go", "Be kind.")
+    assert other.closed_turn("Hi", "[4]") == fresh.closed_turn("Hi", "[4]")
+    assert (other.departure, other.thought, other.end_token_ids) == (
+        fresh.departure,
+        fresh.thought,
+        fresh.end_token_ids,
+    )
+    assert (appended(chat, [("Hi", "[4]")], "Go", "Be kind."), chat.closed_turn("Hi", "[4]")) == before
 
 
 def test_a_reply_of_mistral_begins_with_the_space_its_template_writes(loaded, oracles):

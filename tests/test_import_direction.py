@@ -71,7 +71,7 @@ RULES = (
         for room, others, allowed in (
             *(
                 (base, f"models games {ABOVE} validation", ())
-                for base in ("config", "episodes", "errors", "files", "multihost", "checkpoint")
+                for base in ("config", "episodes", "errors", "files", "multihost", "checkpoint", "template_day")
             ),
             *((f"validation.{part}", "data", ()) for part in ("players", "reinforcement")),
             (
