@@ -386,8 +386,15 @@ def check_layers(config: DecoderConfig, folder: object, tensors: Iterable[str]) 
     Raises:
       WeightsError: the highest layer of the files is not the decoder's last one.
     """
+    tensors = sorted(tensors)
     names = [canonical_name(name) for name in tensors]
     held = max((int(match[1]) + 1 for match in map(_LAYER.match, names) if match), default=0)
+    if names and not held:
+        raise WeightsError(
+            f"{folder}: expected tensors such as model.layers.0.self_attn.q_proj.weight, got {len(names)} of other "
+            f"names, the first is {shown(tensors[0])}; save the model itself, unwrapped (an adapter merged), with "
+            "transformers' save_pretrained"
+        )
     if names and held != config.layers:
         raise WeightsError(
             f"{folder}: num_hidden_layers is {config.layers} in config.json, but the files hold the tensors of "

@@ -158,6 +158,7 @@ NOT_WRITTEN = frozenset(
         "transformers.js_config",
     }
 )
+_UNQUANTIZED = "take the unquantized original (adapter.base=nf4 keeps it in 4 bits beside adapters)"
 _LIST = "hf_config_fields_read.json"
 
 
@@ -189,7 +190,8 @@ def objection(name: str, value: object) -> str | None:
     if name in WITHOUT_EFFECT_AT:
         allowed = WITHOUT_EFFECT_AT[name]
         if not any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in allowed):
-            return f"only {' or '.join(map(repr, allowed))} is computed, got {came}"
+            hint = f"; {_UNQUANTIZED}" if name == "quantization_config" else ""
+            return f"only {' or '.join(map(repr, allowed))} is computed, got {came}{hint}"
     elif name not in PASSED and name != "auto_map" and _reads(name):
         return f"unknown field with value {came}; transformers reads it, so removing it may be another model"
     return None

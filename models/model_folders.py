@@ -16,7 +16,7 @@ from typing import Any
 from etils import epath  # type: ignore[import-untyped]  # the package carries no types
 
 from dfc import multihost
-from dfc.errors import DfcError, WeightsError, cut
+from dfc.errors import DfcError, WeightsError, cut, shown
 from dfc.models import safetensors_format
 from dfc.models.safetensors_format import (
     NUMPY_DTYPES,
@@ -108,6 +108,11 @@ def weight_files(folder: Location) -> dict[str, set[str] | None]:
     if not (folder / INDEX).exists():
         pickled = sorted(file.name for file in folder.iterdir() if file.suffix in _PICKLED)
         came = f"; it holds {', '.join(pickled)}, and pickled files are never loaded" if pickled else ""
+        if converted := sorted(file.name for file in folder.iterdir() if file.suffix == ".gguf"):
+            command = "python -m dfc.models.fetch --from=FILE.gguf --to=DIR"
+            came += f"; it holds {shown(converted[0])}, and `{command}` converts what is Llama's or Qwen 2's"
+        if others := sorted(file.name for file in folder.iterdir() if file.suffix == ".safetensors"):
+            came += f"; it holds {shown(others[0])}, which no index names"
         raise WeightsError(
             f"{folder}: expected {SINGLE} or {INDEX}{came}. Save the model as safetensors, for example with "
             "transformers' save_pretrained."
