@@ -82,7 +82,7 @@ def asker(base: Path) -> Callable[[Path], dict[str, Any]]:
     """Returns what answers the test queries by the policy of a folder, with one engine for all."""
     mesh = make_mesh(1, 1, 1)
     model, params = huggingface.load(base, mesh=mesh, dtype="float32")
-    tokenizer, own = load_tokenizer(base), lsp_study.get_config().rollout
+    tokenizer, own = load_tokenizer(base, enable_thinking=None), lsp_study.get_config().rollout
     rollout = RolloutConfig(slots=_SLOTS, max_length=own.max_length, max_reply_length=own.max_answer_length)
     engine = make_engine(rollout, model, tokenizer, params, mesh, sampling=SamplingConfig(), slots=_SLOTS)
     roles = Roles(engine, tokenizer, tokenizer.stop_token_ids(()))

@@ -433,7 +433,7 @@ def host_child(options: Options, checkpoints: Checkpoints) -> list[Row]:
     """Plays games on the cores this process has."""
     del checkpoints
     folder = Path(huggingface.resolve("tiny_player"))
-    tokenizer = ChatTokenizer.load(folder)
+    tokenizer = ChatTokenizer.load(folder, enable_thinking=None)
     config, params = little_model(json.loads((folder / "config.json").read_text())["vocab_size"])
     slots, longest = (4, 128) if options.quick else (128, 256)
     rollout = RolloutConfig(slots=slots, max_length=longest, max_reply_length=8, stop=("]",), legal_only=True)
@@ -482,7 +482,7 @@ def compiles(options: Options, checkpoints: Checkpoints) -> list[Row]:
     """Returns how many programs were compiled after `warm_up`, phase by phase."""
     del checkpoints
     folder = Path(huggingface.resolve("tiny_player"))
-    tokenizer = ChatTokenizer.load(folder)
+    tokenizer = ChatTokenizer.load(folder, enable_thinking=None)
     config, params = little_model(json.loads((folder / "config.json").read_text())["vocab_size"])
     slots, longest = (4, 128) if options.quick else (16, 320)
     rollout = RolloutConfig(slots=slots, max_length=longest, max_reply_length=8, stop=("]",))

@@ -1,5 +1,6 @@
 """What ``--help`` shows: usage, flags, and of every key its type, range, default and meaning."""
 
+import argparse
 import dataclasses
 import inspect
 import re
@@ -105,6 +106,17 @@ def _value(value: object) -> str:
 
 def _summary(kind: type) -> str:
     return (inspect.getdoc(kind) or "").split("\n", 1)[0]
+
+
+def truth(word: str) -> bool:
+    """Returns what ``true`` or ``false`` means; a type of argparse.
+
+    Raises:
+      argparse.ArgumentTypeError: it is another word.
+    """
+    if word.lower() not in ("true", "false"):
+        raise argparse.ArgumentTypeError(f"must be true or false, got {shown(word)}")
+    return word.lower() == "true"
 
 
 def meanings_of(kind: type) -> dict[str, str]:

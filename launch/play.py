@@ -21,6 +21,7 @@ from dfc.games import registry, scripted
 from dfc.games.game import Game, Outcome, Verdict
 from dfc.games.rng import GameRng, derive_seed
 from dfc.games.scripted import STRENGTHS, Player, Strength
+from dfc.launch.help_text import truth
 from dfc.players import factory, key_search, player_specs, sequential
 from dfc.players.human import Person, Quit, framed, seat_name
 from dfc.players.remote import ChatMessage, PlayerError, Remote
@@ -68,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--judge", help="who judges (script)", metavar="WHO")
     add("--key_variable", default="", help="environment variable with the key of an endpoint", metavar="NAME")
     add("--endpoint", help='settings of endpoints as JSON (docs/endpoints.md), e.g. {"timeout": 30}', metavar="JSON")
+    add("--enable_thinking", type=truth, help="true or false: what chat templates of models are told", metavar="BOOL")
     return parser
 
 
@@ -267,6 +269,14 @@ def _seat_problems(args: argparse.Namespace, game: Game) -> list[str]:
             names = " and ".join(game.simulators)
             simulators = f"its simulators: {names}" if names else "no simulator answers for its world"
             found.append(f"--{role}={getattr(args, role)}: {game.id} has no {role}; {simulators}")
+    seated = [
+        who for who in (args.player, args.opponent, args.world, args.judge) if who not in (None, _PERSON, _SCRIPT)
+    ]
+    if args.enable_thinking is not None and not any(player_specs.is_model(who) for who in seated):
+        found.append(
+            f"--enable_thinking={str(args.enable_thinking).lower()}: no model that is here plays; an endpoint is told "
+            """so by --endpoint='{"extra_body": {"chat_template_kwargs": {"enable_thinking": false}}}'"""
+        )
     return found
 
 
@@ -327,13 +337,14 @@ def _seat_players(
             who = _default_opponent(game)
             if who != _STRONGEST_FIRST[0]:
                 out.write(f"No scripted player plays {game.id} better than {who}, so that sits opposite.\n")
-        players.append(_player(who, game, person, config, out))
+        players.append(_player(who, game, person, config, out, enable_thinking=args.enable_thinking))
     for role in game.simulators:
         who = {"world": args.world, "judge": args.judge}.get(role) or _SCRIPT
         if who == _SCRIPT:
             players.append(scripted.simulators(game)[role])
         else:
-            players.append(_player(who, game, person, config, out, simulator=True))
+            thinking = args.enable_thinking
+            players.append(_player(who, game, person, config, out, simulator=True, enable_thinking=thinking))
 
 
 def _default_opponent(game: Game) -> Strength:
@@ -367,6 +378,7 @@ def _player(
     out: TextIO | None = None,
     *,
     simulator: bool = False,
+    enable_thinking: bool | None = None,
 ) -> Player | Remote:
     if who == _PERSON:
         return person
@@ -377,12 +389,12 @@ def _player(
     from dfc.rollout import model_player  # noqa: PLC0415 - imports jax
 
     if simulator:  # answers in words, which may hold a bracket
-        player = model_player.load_player(who)
+        player = model_player.load_player(who, enable_thinking=enable_thinking)
     else:
         # A reply that continues after the end of an action would only take time.
         stop = ("]",) if game.grammar.endswith("]") else ()
         most = game.max_reply_tokens or model_player.MAX_REPLY_TOKENS
-        player = model_player.load_player(who, stop=stop, max_reply_length=most)
+        player = model_player.load_player(who, stop=stop, max_reply_length=most, enable_thinking=enable_thinking)
     if player.departure is not None:
         print(f"{who}: {player.departure}", file=out, flush=True)
     if player.legal_only:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dfc.config import ServingConfig, fields
 from dfc.errors import ConfigError, DfcError
 from dfc.launch import program_cache
-from dfc.launch.help_text import meanings_of
+from dfc.launch.help_text import meanings_of, truth
 from dfc.players import key_search
 from dfc.players.key_search import Secret
 from dfc.runs import activity
@@ -35,9 +35,11 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--policy", required=True, help="a folder with weights or a run, or tiny_player", metavar="DIR_OR_RUN")
     meanings = meanings_of(ServingConfig)
+    kinds = fields.fields_of(ServingConfig)
     for name, default in dataclasses.asdict(ServingConfig()).items():
-        shown = f" ({default})" if default != "" else ""
-        add(f"--{name}", type=type(default), default=default, help=meanings[name] + shown, metavar=name.upper())
+        shown = f" ({default})" if default not in ("", None) else ""
+        kind = truth if kinds[name] is bool else kinds[name]
+        add(f"--{name}", type=kind, default=default, help=meanings[name] + shown, metavar=name.upper())
     return parser
 
 

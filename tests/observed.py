@@ -166,11 +166,11 @@ def instructions(sets=2):
 
 
 @functools.cache
-def conversations(kind):
+def conversations(kind, sizes=(5, 9, 1100)):
     """The same as conversations of others, one of which takes more bytes than the others."""
-    path = _PLACE / f"conversations_{kind}.jsonl"
+    path = _PLACE / f"conversations_{kind}_{len(sizes)}.jsonl"
     lines = []
-    for size in (5, 9, 1100):
+    for size in sizes:
         asked, *said = (
             {"role": role, "content": text}
             for role, text in (("user", "x" * size), ("assistant", "[4]"), ("assistant", "[5]"))
@@ -399,6 +399,7 @@ def values():
     return {
         "name": ("other",),
         "model.path": (other_model(),),
+        "enable_thinking": ({"tiny_player": False},),
         "mesh.data": (2,),
         "mesh.fsdp": (2,),
         "mesh.tensor": (2,),
@@ -606,6 +607,8 @@ def instead():
             ("held_out.",),
             _of(Preference, held_out=HeldOutConfig(data=rows("pairs", 2), keep="before_lowest", tolerance=0.0)),
         ),
+        (("model.enable_thinking",), _of(Sft, data=conversations("sft", (5, 9, 12) * 5))),
+        (("model.enable_thinking",), _of(Preference, data=conversations("pairs", (5, 9, 12) * 5))),
         (("max_row_bytes",), _of(Sft, data=conversations("sft"))),
         (("max_row_bytes",), _of(Preference, data=conversations("pairs"))),
         (("max_row_bytes", "data"), _of(Paprika, stages=("sft",), data=rows("sft"))),

@@ -11,6 +11,7 @@ import functools
 import json
 import random
 import shutil
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from unittest import mock
@@ -18,6 +19,7 @@ from unittest import mock
 import jax
 import jax.numpy as jnp
 import numpy as np
+import thinking_models
 from jax.sharding import Mesh
 from stand_in_trainer import (
     ScriptedCheckpointer,
@@ -83,9 +85,18 @@ def tokenizer():
     return _bundled_tokenizer()
 
 
-def load_tokenizer(folder, **given):
+@functools.cache
+def _thinking_tokenizer(**given):
+    """The bundled one, with a template that ends its prompt with a sign where it is told not to think."""
+    with tempfile.TemporaryDirectory() as folder:
+        return _load_tokenizer(thinking_models.write(Path(folder)), **given)
+
+
+def load_tokenizer(folder, *, enable_thinking=None):
     """That of the bundled model once for all runs; hundreds of them load it."""
-    return (_bundled_tokenizer if Path(folder) == BUNDLED else functools.partial(_load_tokenizer, folder))(**given)
+    if Path(folder) != BUNDLED:
+        return _load_tokenizer(folder, enable_thinking=enable_thinking)
+    return _bundled_tokenizer() if enable_thinking is None else _thinking_tokenizer(enable_thinking=enable_thinking)
 
 
 @functools.cache

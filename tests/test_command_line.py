@@ -114,7 +114,7 @@ def test_all_problems_are_listed_together_with_key_value_allowed_and_nearest():
         (["--config.rollout.sampling.top_p=0"], "--config.rollout.sampling.top_p: there is no 'sampling' in rollout"),
         (
             ["--config.epsilon=0.2"],
-            "epsilon of TRL and Tunix is --config.grpo.clip_ratio=0.2 (the share of random actions is random_action_rate)",
+            "TRL and Tunix is --config.grpo.clip_ratio=0.2 (the share of random actions is random_action_rate)",
         ),
         (["--config.random_action_rate=1.2"], "random_action_rate=1.2: must be at least 0 and at most 1"),
         (["--config.temperature=0"], "temperature=0.0: must be above 0"),

@@ -48,6 +48,8 @@ def other_values(kind, key, value):
         found = [not value]
     elif known := values().get(key) or values().get("*" + key.rsplit(".", 1)[-1]):
         found = list(known)
+    elif bool in typing.get_args(bare):
+        found = [True, False]
     elif type(None) in typing.get_args(bare):
         found = [0.5, 7]
     elif typing.get_origin(bare) is typing.Literal:

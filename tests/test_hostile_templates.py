@@ -141,12 +141,12 @@ def test_a_departure_is_printed_once(folder, capsys):
     expected = ChatTokenizer.load(folder).departure
     assert "leaves out the thoughts" in expected
     for _ in range(2):
-        load_tokenizer(folder)
+        load_tokenizer(folder, enable_thinking=None)
     assert capsys.readouterr().out == f"{folder}: {expected}\n"
 
 
 def test_nothing_is_printed_where_nothing_departs(folder, capsys):
-    load_tokenizer(folder)
+    load_tokenizer(folder, enable_thinking=None)
     assert capsys.readouterr().out == ""
 
 

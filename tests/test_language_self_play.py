@@ -187,7 +187,7 @@ def test_what_trains_on_keeps_the_reference_of_an_earlier_run_or_takes_a_new_one
 
 @functools.cache
 def tokenizer():
-    return load_tokenizer(huggingface.resolve("tiny_player"))
+    return load_tokenizer(huggingface.resolve("tiny_player"), enable_thinking=None)
 
 
 def test_a_query_cannot_forge_a_role():

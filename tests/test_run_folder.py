@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from dfc.config import RECIPES, DivideFuseConquer, OptimizerConfig, Sft, fields, renamed
+from dfc.config import RECIPES, DivideFuseConquer, Evaluate, OptimizerConfig, Sft, fields, renamed
 from dfc.errors import CheckpointError, RunFolderError
 from dfc.runs.metrics import MetricsWriter
 from dfc.runs.run_folder import RunFolder, json_line
@@ -133,6 +133,28 @@ def test_every_setting_that_was_renamed_is_there_under_its_new_name_and_no_recip
         having = [kind for kind in RECIPES.values() if new in fields.fields_of(kind)]
         assert having
         assert not any(old in fields.fields_of(kind) for kind in having)
+
+
+@pytest.mark.parametrize("config", [CONFIG, Sft(name="a", data="rows"), Evaluate(name="a", policies=("strong",))])
+def test_a_run_of_before_chat_templates_were_told_anything_goes_on_as_it_was(tmp_path, config):
+    with opened(tmp_path / "run", config) as folder:
+        folder.append("metrics", [{"step": 1}])
+    path = tmp_path / "run" / "config.json"
+    stored = json.loads(path.read_text())
+    section = stored.get("model", stored)
+    assert section.pop("enable_thinking") in (None, {})
+    path.write_text(json.dumps(stored))
+    with opened(tmp_path / "run", config) as folder:
+        assert folder.existed
+    told = {"enable_thinking": {"strong": False}}
+    if not isinstance(config, Evaluate):
+        told = {"model": dataclasses.replace(config.model, enable_thinking=False)}
+    with pytest.raises(RunFolderError, match="enable_thinking: the folder has 'absent', this run has "):
+        opened(tmp_path / "run", dataclasses.replace(config, **told))
+    section.pop("path" if "path" in section else "seed")  # any other setting is not passed over
+    path.write_text(json.dumps(stored))
+    with pytest.raises(RunFolderError, match=r"(path|seed): the folder has 'absent'"):
+        opened(tmp_path / "run", config)
 
 
 def test_another_configuration_is_refused_with_every_difference_named(tmp_path):

@@ -9,8 +9,14 @@ import time
 import jax
 import openai
 import pytest
+import serving_clients
 import serving_mix
+import thinking_models
 from serving_clients import KEY, SLOTS, alone, ask, choices, connected, engine, head, now, running, text_of, wait_until
+
+from dfc.models.chat import ChatTokenizer
+from dfc.serving import server
+from dfc.serving.app import Served
 
 HELLO = {"model": "tiny_player", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 8}
 LONG = HELLO | {"temperature": 2, "max_tokens": 150, "seed": 3}
@@ -58,6 +64,20 @@ def test_a_hundred_requests_of_each_kind_from_eight_clients(served, reference, c
     assert 'dfc_requests_total{status="400"}' in metrics
     printed = "".join([caplog.text, *capfd.readouterr()])
     assert not [secret for secret in (KEY, "Piles", "brackets") if secret in printed + metrics]
+
+
+def test_a_request_says_whether_its_reply_may_think(served, monkeypatch, tmp_path):
+    tokenizer = ChatTokenizer.load(thinking_models.write(tmp_path / "model"))
+    thinking = server.thinking(tokenizer)
+    what = Served("tiny_player", "weights", "fp_test", tokenizer, serving_clients.MAX_LENGTH, thinking)
+    monkeypatch.setattr(serving_clients, "policy", lambda found: server.Policy(found, what))
+    with running(served) as (port, _):
+        answers = [
+            now(port, HELLO | fields, key=None).json
+            for fields in ({}, *({"chat_template_kwargs": {"enable_thinking": value}} for value in (True, False)))
+        ]
+    without, on, off = (answer["usage"]["prompt_tokens"] for answer in answers)
+    assert (on, off) == (without, without + 1)  # thinking_models.SIGN
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -1,6 +1,7 @@
 """Configuration of tournaments."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 from dfc.config.ranges import Count
@@ -18,6 +19,8 @@ class Evaluate(PlayersRun, recipe="evaluate"):
       mesh: how devices are laid out.
       dtype: the type weights are computed with and kept in.
       sampling: how tokens of models are sampled.
+      enable_thinking: what the chat templates of models are told, by name of the policy (or ``simulators``); whoever is
+        not named has what its run was trained with (`ModelConfig.enable_thinking`), or its template's own default.
       seeds: deals per game; each is played alone, or twice by every pair of policies with seats swapped (paper: 20).
       anchor: the policy rated 0; empty: the mean of all is 0.
       trained: the policy in the place of the paper's Qwen2.5 (DFC-MSRL) in its tables; empty: the first one.
@@ -31,6 +34,7 @@ class Evaluate(PlayersRun, recipe="evaluate"):
     mesh: MeshConfig = MeshConfig()
     dtype: Literal["float32", "bfloat16"] = "float32"
     sampling: SamplingConfig = SamplingConfig()
+    enable_thinking: Mapping[str, bool] = dataclasses.field(default_factory=dict)
     seeds: Count = 20
     anchor: str = ""
     trained: str = ""

@@ -85,9 +85,12 @@ def _entries(hint: Any) -> str:  # noqa: ANN401 - a type or a form of `typing`
     if (kind := section_of(hint)) is not None:
         return f"from names to sections ({kind.__name__})"
     inner = typing.get_args(hint)[1]
-    example = {int: "{'mastermind': 100}", float: "{'rows.jsonl': 0.25}", Any: "{'top_k': 20}"}.get(
-        _bare(inner), "{'name': ('a', 'b')}"
-    )
+    example = {
+        bool: "{'base': False}",
+        int: "{'mastermind': 100}",
+        float: "{'rows.jsonl': 0.25}",
+        Any: "{'top_k': 20}",
+    }.get(_bare(inner), "{'name': ('a', 'b')}")
     return f"such as {example}{_of_each(inner)}"
 
 

@@ -37,10 +37,13 @@ class ModelConfig:
       path: a folder in the Hugging Face layout, ``tiny_player`` for the bundled model, or ``ORG/NAME`` or
         ``ORG/NAME@REVISION`` of the Hub.
       dtype: the type weights are computed with and kept in, ``float32`` or ``bfloat16``.
+      enable_thinking: told to the chat template, in training as in play; Qwen 3 thinks unless it is false. None: the
+        template's own default. A template that does not look at it cannot be given it.
     """
 
     path: str = "tiny_player"
     dtype: Literal["float32", "bfloat16"] = "float32"
+    enable_thinking: bool | None = None
 
 
 @dataclasses.dataclass(frozen=True)

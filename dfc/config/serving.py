@@ -19,6 +19,8 @@ class ServingConfig:
       name: of the model, as clients ask for it; empty: the last part of the policy's path.
       slots: conversations at once; every choice of a request is one.
       max_length: tokens of a prompt and its reply together.
+      enable_thinking: told to the chat template where a request says nothing of it; None: what the policy's run was
+        trained with, or the template's own default.
       decode_steps: tokens sampled between two looks for requests that come or go, at most.
       queue: requests that may wait for a slot; the next is refused.
       body_bytes: of a request; a larger one is refused.
@@ -33,6 +35,7 @@ class ServingConfig:
     name: str = ""
     slots: Annotated[int, Range(1, 100_000)] = 8
     max_length: Length = 2048
+    enable_thinking: bool | None = None
     decode_steps: Count = 16
     queue: Annotated[int, Range(0, 100_000)] = 256
     body_bytes: Annotated[int, Range(1000, 10**9)] = 2**20

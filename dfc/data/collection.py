@@ -56,6 +56,8 @@ def make_provenance(config: CollectingRun, source: Location) -> Provenance:
       source: the folder of the weights, or of the tokenizer that writes a demonstrator's games down.
     """
     limits = {name: getattr(config.rollout, name) for name in _SHAPING}
+    if config.model.enable_thinking is not None:
+        limits["enable_thinking"] = config.model.enable_thinking
     demonstrator = config.demonstrator if isinstance(config, Collect) else ""
     if demonstrator:
         commit = multihost.broadcast(git_commit() if multihost.is_primary() else None)

@@ -48,7 +48,7 @@ class Demonstrations:
         """
         self._config, self._look = config, look
         self.source: Path = huggingface.resolve(config.model.path)
-        self._tokenizer = load_tokenizer(self.source)
+        self._tokenizer = load_tokenizer(self.source, enable_thinking=config.model.enable_thinking)
         self._demonstrator = self._player(player_specs.parse(config.demonstrator, DEMONSTRATOR))
         self._opponent = self._demonstrator
         if config.opponent != "itself":

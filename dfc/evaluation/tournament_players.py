@@ -80,8 +80,11 @@ class TournamentPlayers:
             spec.name: player_specs.weights_in(spec.who) for spec in self._specs.values() if spec.kind == "model"
         }
         self.mesh = sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
+        self._thinking = {
+            name: config.enable_thinking.get(name, source.enable_thinking) for name, source in self._sources.items()
+        }
         for name, source in self._sources.items():
-            self._sort(name, source.folder)
+            self._sort(name, source.folder, self._thinking[name])
         self._weights: dict[str, Params] = {}
         self._known: dict[str, str] = {}  # fingerprints
         self._generated_tokens: dict[str, int] = {}
@@ -95,9 +98,13 @@ class TournamentPlayers:
             endpoint.close()
 
     def fingerprints(self) -> dict[str, str]:
-        """Returns what tells each policy from another one of the same name: addresses, digests of weights."""
+        """Returns what tells each policy from another one of the same name: addresses, digests of weights.
+
+        What the chat template of a policy is told belongs to it.
+        """
         self._known = trained_weights.identities(self._specs.values())
-        return self._known
+        told = {name: value for name, value in self._thinking.items() if value is not None}
+        return self._known | {name: f"{self._known[name]}, enable_thinking={value}" for name, value in told.items()}
 
     def concurrency(self, meeting: Meeting) -> int:
         """Returns how many games of a meeting are well played at a time."""
@@ -246,21 +253,22 @@ class TournamentPlayers:
 
     # ---- models -------------------------------------------------------------------------------------------------
 
-    def _sort(self, name: str, folder: str) -> None:
-        """Finds the engine group of a model by its configuration and tokenizer, without reading weights."""
+    def _sort(self, name: str, folder: str, enable_thinking: bool | None) -> None:
+        """Finds the engine group of a model by its configuration, tokenizer and setting, without reading weights."""
         try:
             model, digest = trained_weights.kind_of(folder)
         except DfcError as error:
             raise type(error)(f"policy {name!r}: {error}") from error
         model = dataclasses.replace(model, dtype=self._config.dtype)
         # Simulators have engines of their own: they may answer in the middle of a game of the same model.
-        group_name = name if name == player_specs.SIMULATORS else f"{model}/{digest}"
+        group_name = name if name == player_specs.SIMULATORS else f"{model}/{digest}/{enable_thinking}"
         self._engine_group_of[name] = group_name
         if group_name not in self._engine_groups:
             rollout, mesh = self._config.rollout, self.mesh
             if mesh.size > 1:
                 mesh = make_decoding_mesh(rollout, model, mesh, conversations=2 * rollout.slots)
-            self._engine_groups[group_name] = _EngineGroup(model, load_tokenizer(huggingface.resolve(folder)), mesh)
+            tokenizer = load_tokenizer(huggingface.resolve(folder), enable_thinking=enable_thinking)
+            self._engine_groups[group_name] = _EngineGroup(model, tokenizer, mesh)
             if name != player_specs.SIMULATORS:  # which is never restricted
                 check_actions_fit(self._config, self._engine_groups[group_name].tokenizer)
 

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from dfc.config import RECIPES, EndpointConfig, Evaluate, EvaluateTasks, PlayersRun, RlRun, hub_names
-from dfc.errors import ConfigError, error_text
+from dfc.config import RECIPES, EndpointConfig, Evaluate, EvaluateTasks, ModelConfig, PlayersRun, RlRun, hub_names
+from dfc.errors import ConfigError, error_text, shown
 from dfc.games.scripted import STRENGTHS
 
 SCRIPT = "script"
@@ -54,11 +54,14 @@ class WeightsSource:
       folder: in the Hugging Face layout: shape, tokenizer and, unless `run` says otherwise, weights.
       run: a run that has no policy yet; its newest checkpoint holds the weights.
       config: that run's configuration.
+      enable_thinking: what the weights' run told the chat template (`ModelConfig.enable_thinking`); None: nothing, or
+        there is no run.
     """
 
     folder: str
     run: Path | None = None
     config: Mapping[str, Any] | None = None
+    enable_thinking: bool | None = None
 
 
 def parse(text: str, name: str = "") -> PlayerSpec:
@@ -91,6 +94,14 @@ def parse(text: str, name: str = "") -> PlayerSpec:
 def is_endpoint(who: str) -> bool:
     """Returns whether words are a chat endpoint's address, with its model or without."""
     return who.startswith(("http://", "https://"))
+
+
+def is_model(who: str) -> bool:
+    """Returns whether words mean weights that are played here."""
+    try:
+        return parse(who).kind == "model"
+    except ConfigError:
+        return False  # reported elsewhere
 
 
 def problem(spec: PlayerSpec, words: Sequence[str] = STRENGTHS) -> str | None:
@@ -170,18 +181,56 @@ def weights_in(path: str, words: Sequence[str] = STRENGTHS) -> WeightsSource:
     if config is None:
         if not (folder / "config.json").exists():
             raise ConfigError([f"{path!r} has no config.json; expected a model or a run of dfc"])
-        return WeightsSource(str(folder))
+        return WeightsSource(str(folder), enable_thinking=recorded_thinking(folder))
     if config.get("method") == "naive_single":
         done = sorted(str(found.parent) for found in folder.glob("policy/*/config.json"))
         hint = f"name one: {', '.join(done)}" if done else "none is finished yet"
         raise ConfigError([f"{path!r} is a run with a policy of its own for every game; {hint}"])
     if (folder / "policy" / "config.json").exists():
-        return WeightsSource(str(folder / "policy"))
+        return WeightsSource(str(folder / "policy"), enable_thinking=recorded_thinking(folder / "policy"))
     if config["recipe"] in _PLAYABLE and any((folder / "checkpoints").glob("step_*")):
-        return WeightsSource(_pinned(folder, str(config["model"]["path"])), folder, config)
+        path = _pinned(folder, str(config["model"]["path"]))
+        return WeightsSource(path, folder, config, recorded_thinking(folder / "policy"))
     what = f"{path!r} is a run without a policy or a checkpoint of {' or '.join(_PLAYABLE)} yet"
     inside = sorted(str(found.parents[1]) for found in folder.glob("**/policy/config.json"))
     raise ConfigError([f"{what}; it has stages with one: {', '.join(inside)}" if inside else what])
+
+
+def recorded_thinking(weights: Path) -> bool | None:
+    """Returns what the run around a folder of weights told its chat template; None: nothing, or there is no run.
+
+    Args:
+      weights: such as ``RUN/policy``, ``RUN/policy/GAME`` or ``RUN/last_good``; it need not exist.
+
+    Raises:
+      ConfigError: the run's config.json says what no run of ours writes.
+    """
+    for run in list(weights.resolve().parents)[:2]:
+        if (config := run_config(str(run))) is None:
+            continue
+        model = config.get("model")
+        value = model.get("enable_thinking") if isinstance(model, Mapping) else None
+        if value is not None and not isinstance(value, bool):
+            where = f"{str(run / 'config.json')!r}: model.enable_thinking"
+            raise ConfigError([f"{where}: expected true, false or null, got {shown(value)}"])
+        return value
+    return None
+
+
+def thinking_problem(weights: WeightsSource, model: ModelConfig) -> str | None:
+    """Returns why weights cannot play through the chat template of a run's own model as it is set; None: they can.
+
+    Args:
+      weights: of a player whose conversations are written with the run's own tokenizer.
+      model: of the run.
+    """
+    theirs, ours = weights.enable_thinking, model.enable_thinking
+    if theirs is None or theirs == ours:
+        return None
+    return (
+        f"was trained with model.enable_thinking={theirs}, this run has {ours}, and all its models share one chat "
+        f"template; set --config.model.enable_thinking={str(theirs).lower()}, or let them meet in the recipe evaluate"
+    )
 
 
 def _pinned(run: Path, path: str) -> str:

@@ -254,13 +254,16 @@ def _refuse_other_kinds(config: EvaluateTasks) -> None:
     models = [spec for spec in player_specs.policies(config) if spec.kind == "model"]
     found = []
     for spec in models:
-        folder = player_specs.weights_in(spec.who).folder
+        weights = player_specs.weights_in(spec.who)
+        folder = weights.folder
         what = trained_weights.difference(folder, config.model.path)
         if what is not None:
             found.append(
                 f"policies: {spec.name!r} ({folder}) has another {what} than model.path={config.model.path!r}; give it "
                 "a run of its own, or compare them with the recipe evaluate"
             )
+        elif (why := player_specs.thinking_problem(weights, config.model)) is not None:
+            found.append(f"policies: {spec.name!r} {why}")
     if found:
         raise ConfigError(found)
 

@@ -184,7 +184,7 @@ def _read(config: Config, source: Location, stop: Stop) -> _Data:
             pairs=isinstance(config, Preference),
             vocabulary=decoder.vocabulary,
             row_length=config.batch.row_length,
-            tokenizer=lambda: load_tokenizer(source),
+            tokenizer=lambda: load_tokenizer(source, enable_thinking=config.model.enable_thinking),
             max_row_bytes=config.max_row_bytes,
         )
         what = "pairs" if len(found.sides) == 2 else "trajectories"

@@ -122,7 +122,7 @@ def _train(config: SelfPlayBase, skills: Mapping[str, float], folder: RunFolder,
     """Makes the tokenizer and a model."""
     built = folder.path / "tokenizer"
     build_tokenizer.build(wordings(config.challenger_prompt, config.judge_prompt), built, size=config.vocabulary)
-    tokenizer = ChatTokenizer.load(built)
+    tokenizer = ChatTokenizer.load(built, enable_thinking=None)
     early, made, packer = transcripts(config, skills, always_right=True), transcripts(config, skills), Packer(tokenizer)
     model = shape(config, tokenizer.vocabulary)
     optimizer = make_optimizer(config.optimizer, config.steps)
@@ -178,7 +178,7 @@ def evaluate(config: SelfPlayBase, policy: Path, stop: Stop) -> dict[str, Any]:
     """
     mesh = make_mesh(1, 1, 1, devices=jax.devices()[:1])
     model, params = huggingface.load(policy, mesh=mesh, dtype="float32")
-    tokenizer = load_tokenizer(policy)
+    tokenizer = load_tokenizer(policy, enable_thinking=None)
     longest = max(config.max_query_length, config.max_answer_length, config.max_judgement_length)
     rollout = RolloutConfig(slots=_SLOTS, max_length=config.batch.row_length, max_reply_length=longest, decode_steps=8)
     engine = make_engine(rollout, model, tokenizer, params, mesh, sampling=SamplingConfig(), slots=_SLOTS)

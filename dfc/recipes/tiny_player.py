@@ -69,7 +69,7 @@ def _run(config: TinyPlayer, folder: RunFolder, stop: Stop) -> None:
         if config.pieces == "words":
             messages = iter(vocabulary.choose(messages, config.vocabulary - build_tokenizer.SMALLEST))
         build_tokenizer.build(messages, built, size=config.vocabulary)
-    tokenizer = ChatTokenizer.load(built)
+    tokenizer = ChatTokenizer.load(built, enable_thinking=None)
     check_actions_fit(config, tokenizer)
     source = SoftBatches(config, data, tokenizer)
 

@@ -149,7 +149,13 @@ class ModelPlayer:
         return build
 
 
-def load_player(path: str, *, stop: tuple[str, ...] = (), max_reply_length: int = MAX_REPLY_TOKENS) -> ModelPlayer:
+def load_player(
+    path: str,
+    *,
+    stop: tuple[str, ...] = (),
+    max_reply_length: int = MAX_REPLY_TOKENS,
+    enable_thinking: bool | None = None,
+) -> ModelPlayer:
     """Returns a model that plays in float32 in an engine of its own, one game at a time: for playing in a terminal.
 
     A run's policy is restricted to legal actions if the run was (`rollout.legal_only`).
@@ -158,13 +164,16 @@ def load_player(path: str, *, stop: tuple[str, ...] = (), max_reply_length: int 
       path: a folder with weights or a run, or the name of a bundled model.
       stop: texts that end a reply, each of one token.
       max_reply_length: tokens of a reply.
+      enable_thinking: told to the chat template; None: what the path's run was trained with, or the template's default.
 
     Raises:
       ConfigError: the path means no model. WeightsError, CheckpointError: its weights cannot be read.
     """
     weights = player_specs.weights_in(path)
     model = dataclasses.replace(trained_weights.kind_of(weights.folder)[0], dtype="float32")
-    tokenizer = ChatTokenizer.load(huggingface.resolve(weights.folder))
+    if enable_thinking is None:
+        enable_thinking = weights.enable_thinking
+    tokenizer = ChatTokenizer.load(huggingface.resolve(weights.folder), enable_thinking=enable_thinking)
     run = player_specs.run_config(path) or {}
     rollout = RolloutConfig(
         max_length=_MAX_LENGTH,

@@ -47,7 +47,9 @@ class AnsweringPolicy:
         self._config, self._look, self._note_device = config, look, note_device
         shape, _ = trained_weights.kind_of(config.model.path)
         self._shape: DecoderConfig = dataclasses.replace(shape, dtype=config.model.dtype)
-        self._tokenizer: ChatTokenizer = workers.load_tokenizer(huggingface.resolve(config.model.path))
+        self._tokenizer: ChatTokenizer = workers.load_tokenizer(
+            huggingface.resolve(config.model.path), enable_thinking=config.model.enable_thinking
+        )
         mesh = sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
         rollout = config.engine_rollout
         if mesh.size > 1:
@@ -79,6 +81,8 @@ class AnsweringPolicy:
             place = f"policies: {spec.name!r} ({weights.folder})"
             hint = f"than model.path={config.model.path!r}; give it a run of its own"
             raise ConfigError([f"{place} has another {what} {hint}"])
+        if (why := player_specs.thinking_problem(weights, config.model)) is not None:
+            raise ConfigError([f"policies: {spec.name!r} {why}"])
         params = trained_weights.load(weights, self._shape, self._mesh)
         if self._engine is not None:
             self._engine.set_params(params, self._engine.version() + 1)

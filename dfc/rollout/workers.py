@@ -123,10 +123,19 @@ def make_decoding_mesh(
     return decoding_mesh.make(mesh, chosen.sizes)
 
 
-def load_tokenizer(source: Path) -> ChatTokenizer:
-    """Returns a model folder's tokenizer; where it departs from the chat template is printed once in a process."""
-    tokenizer = ChatTokenizer.load(source)
+def load_tokenizer(source: Path, *, enable_thinking: bool | None) -> ChatTokenizer:
+    """Returns a model folder's tokenizer; where it departs from the chat template is printed once in a process.
+
+    Args:
+      source: the folder.
+      enable_thinking: as configured, see `ModelConfig`.
+
+    Raises:
+      WeightsError: as `ChatTokenizer.load`.
+    """
+    tokenizer = ChatTokenizer.load(source, enable_thinking=enable_thinking)
     _print_departures(str(source), tokenizer.departure, tokenizer.opens_thought)
+    _print_other_thinking(source, enable_thinking)
     return tokenizer
 
 
@@ -141,6 +150,15 @@ def _print_departures(source: str, departure: str | None, opens_thought: bool) -
             f"{source}: The chat template opens a thought (<think>) before every reply; replies of scripted players, "
             "disturbances and rows that do not close it begin with </think>.",
             flush=True,
+        )
+
+
+@functools.cache
+def _print_other_thinking(source: Path, enable_thinking: bool | None) -> None:
+    recorded = player_specs.recorded_thinking(source)
+    if multihost.is_primary() and recorded not in (None, enable_thinking):
+        print(  # noqa: T201 - the same
+            f"{source}: was trained with model.enable_thinking={recorded}; here it is {enable_thinking}.", flush=True
         )
 
 
@@ -201,7 +219,7 @@ class RolloutWorkers:
         self.model, self.initial_params = huggingface.load(
             self.source, mesh=self.mesh, dtype=config.model.dtype, nf4=nf4
         )
-        self.tokenizer = load_tokenizer(self.source)
+        self.tokenizer = load_tokenizer(self.source, enable_thinking=config.model.enable_thinking)
         self.info: dict[str, GameInfo] = {g: registry.make(g, **options).info for g, options in config.games.items()}
         _check_first_turns(config, self.tokenizer)
         check_actions_fit(config, self.tokenizer)
@@ -348,6 +366,8 @@ class RolloutWorkers:
             why = f"has another {what} than model.path={self._config.model.path!r}, and they play in one engine"
             hint = "name a model of the same kind, or let the two meet in the recipe evaluate"
             raise ConfigError([f"{spec.name}: {spec.who!r} ({weights.folder}) {why}; {hint}"])
+        if (problem := player_specs.thinking_problem(weights, self._config.model)) is not None:
+            raise ConfigError([f"{spec.name}: {spec.who!r} {problem}"])
         if weights.run is None and not self._nf4 and huggingface.resolve(weights.folder) == self.source:
             return PolicyWeights(self.initial_params)
         return PolicyWeights(trained_weights.load(weights, self.model, self.mesh))

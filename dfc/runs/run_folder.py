@@ -23,6 +23,7 @@ from dfc import files
 from dfc.config import RECIPES, Run, renamed
 from dfc.errors import CheckpointError, RunFolderError
 from dfc.players import key_search
+from dfc.template_day import DAY
 
 Stream = Literal["metrics", "evaluations", "episodes"]
 STREAMS: tuple[Stream, ...] = get_args(Stream)
@@ -30,6 +31,8 @@ STREAMS: tuple[Stream, ...] = get_args(Stream)
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "transformers", "tokenizers", "safetensors")
 _BLOCK = 1 << 16  # bytes read at a time
 _WRITTEN_AT_ONCE = ("config.json", "versions.json", "report.html")  # by every start, whatever comes of it
+_LATER = {"enable_thinking"}  # settings of sections that folders of earlier versions lack, and what they ran with
+_UNSET: tuple[object, ...] = (None, {})
 _OURS_BEFORE_CONFIG = {".lock", ".config.json.partial"}  # what an opening that was cut short can leave
 
 
@@ -43,6 +46,8 @@ def differences(stored: Mapping[str, Any], given: Mapping[str, Any], path: str =
     """Returns one line per dotted key that differs between two `config_json`s, with both values."""
     found = []
     for key in sorted(stored.keys() | given.keys()):
+        if key in _LATER and key not in stored and given[key] in _UNSET:
+            continue
         old, new = stored.get(key, "absent"), given.get(key, "absent")
         if isinstance(old, Mapping) and isinstance(new, Mapping):
             found += differences(old, new, f"{path}{key}.")
@@ -499,7 +504,8 @@ def _size(path: Path) -> int:
 def versions() -> dict[str, Any]:
     """Returns what results depend on: the versions of dfc, of Python and of the packages that compute."""
     packages = {name: importlib.metadata.version(name) for name in _PACKAGES if _installed(name)}
-    return {"dfc": dfc.__version__, "python": platform.python_version(), "packages": packages}
+    told = {"day": DAY.isoformat()}  # to chat templates, beside the messages; what is configured is in config.json
+    return {"dfc": dfc.__version__, "python": platform.python_version(), "packages": packages, "chat_template": told}
 
 
 def _installed(package: str) -> bool:

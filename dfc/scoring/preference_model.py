@@ -90,7 +90,8 @@ class PreferenceModel:
             raise ConfigError([f"rows={rows}: must be a multiple of {share}, the devices they are split over"])
         folder = huggingface.resolve(path)
         self._config, self._params = huggingface.load(folder, mesh=mesh, dtype=dtype)
-        self._tokenizer = ChatTokenizer.load(folder)
+        # A whole conversation is scored; what templates do with the setting concerns the prompt of a reply to come.
+        self._tokenizer = ChatTokenizer.load(folder, enable_thinking=None)
         self._mesh, self._row_length, self._rows = mesh, row_length, rows
         self._forward = forward(self._config, mesh)
 

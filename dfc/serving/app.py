@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -41,7 +41,8 @@ class Served:
 
     Attributes:
       name: of the model, for clients. policy: which weights, in words. fingerprint: of the weights.
-      tokenizer: of the model. max_length: tokens of a prompt and its reply.
+      tokenizer: of the model. max_length: tokens of a prompt and its reply. thinking: tokenizers by what a request
+        wants of the chat template's ``enable_thinking``; empty where the template does not look at it.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Served:
     fingerprint: str
     tokenizer: ChatTokenizer
     max_length: int
+    thinking: Mapping[bool, ChatTokenizer] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass
@@ -182,12 +184,14 @@ class Completions:
 
     async def _tokens(self, request: ChatRequest) -> list[int]:
         """Returns the tokens of a request's conversation; refuses at once one that cannot fit."""
-        size, tokenizer = requests.characters(request), self._served.tokenizer
+        tokenizer = requests.tokenizer(request, self._served.tokenizer, self._served.thinking)
+        size = requests.characters(request)
         if size > self._most_characters:
             raise requests.too_long(f"{size} characters", self._served.max_length)
         self._tokenized += size
         if self._tokenized > _KEPT:
-            tokenizer.forget_messages()
+            for each in (self._served.tokenizer, *self._served.thinking.values()):
+                each.forget_messages()
             self._tokenized = size
         if size <= _AT_ONCE:
             return requests.token_ids(request, tokenizer)

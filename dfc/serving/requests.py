@@ -43,8 +43,9 @@ _REFUSED: dict[str, tuple[object, ...]] = {
 _CHANGES_NOTHING = {"metadata", "prompt_cache_key", "safety_identifier", "service_tier", "user"}
 _READ = {
     *("messages", "model", "max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k", "min_p"),
-    *("seed", "stop", "n", "logprobs", "stream", "stream_options"),
+    *("seed", "stop", "n", "logprobs", "stream", "stream_options", "chat_template_kwargs"),
 }
+_THINKING = "chat_template_kwargs.enable_thinking"
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 # Of a message: what the openai client sends back of a reply that it was given.
 _EMPTY_IN_A_MESSAGE = {"refusal", "tool_calls", "function_call", "audio", "annotations", "name"}
@@ -87,6 +88,7 @@ class ChatRequest:
       n: choices.
       logprobs: whether those of the sampled tokens are wanted.
       stream: whether the answer comes in parts. usage: whether a stream ends with the numbers of tokens.
+      enable_thinking: what the chat template is told; None: what the server tells it by default.
     """
 
     model: str
@@ -100,6 +102,7 @@ class ChatRequest:
     logprobs: bool
     stream: bool
     usage: bool
+    enable_thinking: bool | None = None
 
 
 def _wrong(param: str, expected: str, value: object, *, code: str | None = "invalid_value") -> NoReturn:
@@ -147,13 +150,35 @@ def parse(body: bytes) -> ChatRequest:
         logprobs=_flag(data, "logprobs"),
         stream=stream,
         usage=_usage_wanted(data.get("stream_options"), stream=stream),
+        enable_thinking=_thinking_wanted(data.get("chat_template_kwargs")),
     )
+
+
+def tokenizer(request: ChatRequest, default: ChatTokenizer, thinking: Mapping[bool, ChatTokenizer]) -> ChatTokenizer:
+    """Returns the tokenizer whose chat template is told what a request wants.
+
+    Args:
+      request: with or without a wish.
+      default: for requests without.
+      thinking: for the others, by their wish.
+
+    Raises:
+      RequestError: the template cannot be told so.
+    """
+    if request.enable_thinking is None:
+        return default
+    if request.enable_thinking in thinking:
+        return thinking[request.enable_thinking]
+    why = "cannot be used with this value" if thinking else "does not look at it"
+    message = f"{_THINKING}: the model's chat template {why}; leave it out"
+    raise RequestError(400, message, code="unsupported_parameter", param=_THINKING)
 
 
 def token_ids(request: ChatRequest, tokenizer: ChatTokenizer) -> list[int]:
     """Returns the tokens of a request's conversation up to where the reply begins.
 
-    They depend on the request alone: replies that a client sends back are tokenized from their text.
+    They depend on the request alone: replies that a client sends back are tokenized from their text, so their tokens
+    need not be those that were sampled.
 
     Raises:
       RequestError: the model's chat template takes no such conversation.
@@ -282,6 +307,22 @@ def _usage_wanted(options: object, *, stream: bool) -> bool:
     if options.get("include_obfuscation") not in (None, False):
         _wrong("stream_options.include_obfuscation", "false", options["include_obfuscation"])
     return _flag(options, "include_usage")
+
+
+def _thinking_wanted(options: object) -> bool | None:
+    if options is None:
+        return None
+    if not isinstance(options, dict):
+        _wrong("chat_template_kwargs", 'an object such as {"enable_thinking": false}', options)
+    for name in options:
+        if name != "enable_thinking":
+            field = f"chat_template_kwargs.{name[:100]}"
+            why = f"{shown(field)}: not supported here, and it could change the answer; leave it out"
+            raise RequestError(400, why, code="unsupported_parameter", param=field)
+    value = options.get("enable_thinking")
+    if value is not None and not isinstance(value, bool):
+        _wrong(_THINKING, "true or false", value)
+    return value
 
 
 # ---- messages -------------------------------------------------------------------------------------------------------

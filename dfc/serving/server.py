@@ -1,5 +1,6 @@
 """A policy loaded, its programs compiled, and the server that answers for it until a signal comes."""
 
+import contextlib
 import dataclasses
 import math
 import signal
@@ -13,7 +14,7 @@ import uvicorn
 
 from dfc.checkpoint import Checkpointer
 from dfc.config import SamplingConfig, ServingConfig
-from dfc.errors import CheckpointError, ConfigError
+from dfc.errors import CheckpointError, ConfigError, WeightsError
 from dfc.inference.engine import Engine
 from dfc.models import huggingface
 from dfc.models.chat import ChatTokenizer
@@ -57,7 +58,8 @@ def load(path: str, config: ServingConfig) -> Policy:
     model = trained_weights.kind_of(weights.folder)[0]
     if jax.default_backend() == "cpu":
         model = dataclasses.replace(model, dtype="float32")
-    tokenizer = ChatTokenizer.load(huggingface.resolve(weights.folder))
+    default = weights.enable_thinking if config.enable_thinking is None else config.enable_thinking
+    tokenizer = ChatTokenizer.load(huggingface.resolve(weights.folder), enable_thinking=default)
     for attempt in range(_TRIES):
         try:
             params, step = trained_weights.load_with_step(weights, model, None)
@@ -79,7 +81,18 @@ def load(path: str, config: ServingConfig) -> Policy:
     engine.warm_up()
     name = config.name or player_specs.parse(path).name
     words = _in_words(name if weights.run is None else weights.run.name, weights, step)
-    return Policy(engine, Served(name, words, f"fp_{fingerprint[:16]}", tokenizer, config.max_length))
+    return Policy(
+        engine, Served(name, words, f"fp_{fingerprint[:16]}", tokenizer, config.max_length, thinking(tokenizer))
+    )
+
+
+def thinking(tokenizer: ChatTokenizer) -> dict[bool, ChatTokenizer]:
+    """Returns tokenizers for requests that say what they want of ``enable_thinking``; none that cannot be had."""
+    found = {}
+    for wanted in (True, False) if tokenizer.reads_thinking else ():
+        with contextlib.suppress(WeightsError):  # the template cannot be appended to with this setting
+            found[wanted] = tokenizer.with_thinking(wanted)
+    return found
 
 
 def _is_alive(weights: WeightsSource) -> bool:

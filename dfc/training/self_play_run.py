@@ -107,7 +107,7 @@ class Play:
         source = huggingface.resolve(config.model.path)
         mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
         model, weights = huggingface.load(source, mesh=mesh, dtype=config.model.dtype, nf4=config.adapter.base == "nf4")
-        tokenizer = load_tokenizer(source)
+        tokenizer = load_tokenizer(source, enable_thinking=config.model.enable_thinking)
         folder.note_device(f"{jax.device_count()} x {jax.devices()[0].device_kind}, jax {jax.__version__}")
         rollout = engine_config(config)
         playing = mesh

@@ -51,6 +51,12 @@ def problems(config: Run) -> list[str]:
             for which in _ROLES
             if (named := getattr(config, which)) and named not in names
         ]
+        models = dict.fromkeys(spec.name for _, spec in specs if spec.kind == "model")
+        found += [
+            f"enable_thinking.{name}: must be a policy of this run that is a model ({', '.join(models) or 'none'})"
+            for name in config.enable_thinking
+            if name not in models
+        ]
     found += _role_problems(config)
     for seat, spec in specs:
         found += _scripted_problems(config, seat, spec)
