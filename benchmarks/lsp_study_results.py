@@ -193,7 +193,9 @@ def rows(to_base: float, of_arms: float, of_five: float, *marks: Clause, earlier
       *marks: clauses of the arms with self-reward.
       earlier: the first words of a claim -> its verdict before, where it was another one.
     """
-    base, arms, five = {"foreseen": to_base}, {"foreseen": of_arms}, {"foreseen": of_five}
+    base: dict[str, Any] = {"foreseen": to_base}
+    arms: dict[str, Any] = {"foreseen": of_arms}
+    five: dict[str, Any] = {"foreseen": of_five}
     levels: dict[str, Any] = {"unit": "levels", "digits": 2}
     found = (
         _row("data-backed RL beats the base", lambda m: m.gain("data"), **base),

@@ -107,7 +107,7 @@ def _turns(text: str, read: By | None, *clauses: Clause, earlier: str = "") -> R
     return Row(Claim(text, -1, clauses=clauses), read, "turns", 2, earlier)
 
 
-_NO_HELP = {"sign": -1, "margin": -NO_HELP}
+_NO_HELP: dict[str, Any] = {"sign": -1, "margin": -NO_HELP}
 _UCB = "UCB beats uniform at equal trajectories, last round, "
 CLAIMS = (
     _row("SFT then RPO beats the base model, mean over groups", above("rpo", "base"), RATES, KNOWN_TASKS),

@@ -35,7 +35,8 @@ class Row:
 
 def over_seeds(values: Sequence[float]) -> tuple[float, float, float]:
     """Returns mean and Student's interval of 95 % over seeds; the interval is nan for one value."""
-    return tuple(estimate(values).interval)
+    mean, low, high = estimate(values).interval
+    return mean, low, high
 
 
 def spread(values: Sequence[float], scale: float = 100.0, digits: int = 1, *, sign: bool = False) -> str:
@@ -96,7 +97,8 @@ class Printed(NamedTuple):
 
 def printed(page: str) -> list[Printed]:
     """Returns every row of a page's tables that have a verdict."""
-    found, heading, head = [], "", []
+    found: list[Printed] = []
+    heading, head = "", list[str]()
     for number, line in enumerate(page.splitlines()):
         if line.startswith("#"):
             heading = line.lstrip("# ")

@@ -15,6 +15,7 @@ import dfc_study_results as dfc_study
 import lsp_study_results as lsp
 import paprika_study_results as paprika
 import playpen_study_results as playpen
+from paprika_study import LEFT_OUT
 from study_tables import Printed, Row, judged, printed
 
 PAGES = Path(__file__).resolve().parents[1] / "docs" / "results"
@@ -24,7 +25,7 @@ STUDIES: Mapping[str, Mapping[str, Sequence[Row]]] = {
     "paprika": {
         "Claims": paprika.CLAIMS,
         "The earlier study": paprika.EARLIER_CLAIMS,
-        "Groups left out": [paprika.transfer_of(group) for group in paprika.LEFT_OUT],
+        "Groups left out": [paprika.transfer_of(group) for group in LEFT_OUT],
     },
     "playpen": {"Claims": [claim.row for claim in playpen.CLAIMS]},
     "language_self_play": {

@@ -4,7 +4,6 @@ What is suggested is always a key that the configuration at hand has, written as
 """
 
 import dataclasses
-import functools
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
@@ -15,6 +14,7 @@ from dfc.launch.foreign_names import ForeignName
 
 _SHOWN = 3  # keys, or groups of recipes, in one sentence
 _LONGEST_VALUE = 60  # characters of a value that is repeated in a suggestion
+_KEYS: dict[type[Run], tuple[str, ...]] = {}  # of recipes that were asked for
 
 
 def all_keys(section: object, path: str = "") -> list[str]:
@@ -136,9 +136,11 @@ def constructed(kind: type, text: str) -> str:
     return re.sub(r"--config\.(?P<key>[\w.]*\w)(?:=(?P<value>\w+))?", written, text)
 
 
-@functools.cache
-def _keys_of(kind: type) -> tuple[str, ...]:
-    return tuple(all_keys(kind))
+def _keys_of(kind: type[Run]) -> tuple[str, ...]:
+    """The keys of a recipe, looked up once."""
+    if kind not in _KEYS:
+        _KEYS[kind] = tuple(all_keys(kind))
+    return _KEYS[kind]
 
 
 def _of_foreign_name(

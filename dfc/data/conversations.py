@@ -206,7 +206,10 @@ def _refuse_other_prompt(prompt: object, column: object, messages: Sequence[Mess
     if absent(prompt):
         return
     start = opening(messages)
-    told = start[-1].content.strip() == prompt.strip() if isinstance(prompt, str) else prompt == column[: len(start)]
+    if isinstance(prompt, str):
+        told = start[-1].content.strip() == prompt.strip()
+    else:
+        told = isinstance(column, list) and prompt == column[: len(start)]
     if not told:
         raise BadRow(
             f"a prompt beside {name}, and {name} does not begin with it; drop one of the two, or call what follows the "
