@@ -65,7 +65,7 @@ BASE = LanguageSelfPlay(
     iterations=3,
     queries=2,
     answers=2,
-    tasks={"free": QueryTask(), "named": QueryTask("naming", "Name {thing}", 3.0)},
+    tasks={"free": QueryTask("any"), "named": QueryTask("naming", "Name {thing}", 3.0)},
     challenger=ChallengerConfig(prompt="{task} {template}", bad_queries="as_is"),
     self_reward=SelfRewardConfig(prompt="{instruction}|{response}"),
     reward=AnswerRewardConfig(function=f"{__file__}:letters_of_the_answer"),

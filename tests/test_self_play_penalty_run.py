@@ -23,7 +23,7 @@ CUT = dataclasses.replace(BASE, iterations=1, challenger=ChallengerConfig(prompt
 
 
 def odd(query):
-    """Stands in for what a random model cannot do: a query of odd length is bad."""
+    """Stands in for what a random model cannot do, end its queries: one of odd length is bad."""
     return "echo" if len(query.text) % 2 else None
 
 
@@ -68,6 +68,9 @@ PENALISED = dataclasses.replace(
     queries=6,
     challenger=ChallengerConfig(prompt="Ask {task} {template}"),
     optimizer=OptimizerConfig(learning_rate=1e-3),
+    # Room for any query of a random model, tokenized anew.
+    rollout=dataclasses.replace(BASE.rollout, max_length=256, prefill_buckets=(256,)),
+    batch=dataclasses.replace(BASE.batch, row_length=256),
 )
 
 
