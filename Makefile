@@ -108,7 +108,8 @@ smollm2-check: $(VENV)/.test
 serve-check: $(VENV)/.test
 	$(BIN)/python -m pytest -q -s tests/serve_check.py
 
-# The study of docs/results/language_self_play.md: an hour on one core; stopped, the same command resumes it.
+# The study of docs/results/language_self_play.md: an hour on one core; stopped, the same command resumes it. Its arms *_worst
+# had another rule for bad queries when the page was written (see there).
 lsp-study: install
 	$(BIN)/python -m dfc.launch --config=configs/lsp_base.py
 	$(BIN)/python benchmarks/lsp_study.py
