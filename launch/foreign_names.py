@@ -123,7 +123,11 @@ TABLE: tuple[ForeignName, ...] = (
         {"num_iterations": "TRL, Tunix", "ppo_epochs": "verl", "num_ppo_epochs": "TRL"},
         ("grpo.updates_per_iteration",), "", "another thing: updates on shares of an iteration's samples",
     ),
-    ForeignName({"steps_per_generation": "TRL", "num_mini_batches": "TRL"}, ("grpo.updates_per_iteration",)),
+    ForeignName({"num_mini_batches": "TRL"}, ("grpo.updates_per_iteration",)),
+    ForeignName(
+        {"steps_per_generation": "TRL"},
+        ("grpo.updates_per_iteration",), "", "TRL's divided by its gradient_accumulation_steps",
+    ),
     ForeignName(
         {"ppo_mini_batch_size": "verl", "mini_batch_size": "TRL, Tunix"},
         ("grpo.updates_per_iteration",), "", "how many such parts an iteration's samples are cut into",
@@ -354,6 +358,10 @@ TABLE: tuple[ForeignName, ...] = (
     ForeignName(
         {"chat_template_path": "TRL", "custom_chat_template": "verl", "chat_template": "verl"},
         ("model.path",), "", "the chat template is that of the model's folder",
+    ),
+    ForeignName(
+        {"chat_template_kwargs": "TRL", "apply_chat_template_kwargs": "verl"},
+        ("model.enable_thinking", "enable_thinking"), "", "of its entries only enable_thinking is told to a template",
     ),
     # ---- runs --------------------------------------------------------------------------------------------------------
     ForeignName(

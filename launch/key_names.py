@@ -14,6 +14,7 @@ from dfc.launch.foreign_names import ForeignName
 
 _SHOWN = 3  # keys, or groups of recipes, in one sentence
 _LONGEST_VALUE = 60  # characters of a value that is repeated in a suggestion
+_OFF = {"false", "f", "no", "off", "0", "none", "null"}  # a switch of another library that is turned off
 _KEYS: dict[type[Run], tuple[str, ...]] = {}  # of recipes that were asked for
 
 
@@ -107,6 +108,9 @@ def flag_suggestion(kind: type[Run] | None, name: str, value: str | None) -> str
         types = [hint for one in kinds if (hint := type_of(one, own.split("."))) is not None]
         if types and not all(map(dataclasses.is_dataclass, types)) and (not no or (own != key and bool in types)):
             return f"; write --{no}config.{own}{'' if no or (value is None and bool in types) else _valued(value)}"
+    if foreign_names.find(key) is None and (off := foreign_names.find(key.removeprefix("no"))) is not None:
+        name, entry = off
+        return suggestion(kind, name, "false" if entry.value else None)
     return suggestion(kind, key, value)
 
 
@@ -159,7 +163,8 @@ def _of_foreign_name(
     found = _closest(entry.keys_among(keys) or (_within_section(entry.keys, keys) if in_section else []), key)
     near = _closest(entry.near_keys_among(keys), key)
     note = f" ({text})" if (text := entry.note_for(keys)) else ""
-    if found and entry.value != "":
+    is_off = entry.value is not None and value is not None and value.lower() in _OFF  # what is to be written turns it on
+    if found and entry.value != "" and not is_off:
         value = value if entry.value is None else entry.value
         if {one.rsplit(".", 1)[-1] for one in found} == {name}:
             return f"; write {_written(found, value)}{note}"

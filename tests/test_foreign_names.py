@@ -233,6 +233,12 @@ def test_what_a_file_is_told_to_write_can_be_written():
         (["--half_negative"], "; write --config.half_negative"),
         (["--nohalf_negative"], "; write --noconfig.half_negative"),
         (["--games={}"], "; write --config.games={}"),
+        (["--gradient_checkpointing=False"], "; for gradient_checkpointing of Transformers see --config.training.remat"),
+        (["--nogradient_checkpointing"], "; for gradient_checkpointing of Transformers see --config.training.remat"),
+        (["--bf16", "no"], "; for bf16 of Transformers see --config.model.dtype"),
+        (["--nopush_to_hub"], "push_to_hub of Transformers: nothing is uploaded"),
+        (["--chat_template_kwargs={}"], "see --config.model.enable_thinking (of its entries only enable_thinking is t"),
+        (["--steps_per_generation=4"], "see --config.grpo.updates_per_iteration (TRL's divided by its gradient_accum"),
         (["--beta=1"], "is --config.grpo.kl_coefficient=1"),
         (
             ["--iterations=5"],
