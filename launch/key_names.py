@@ -163,8 +163,8 @@ def _of_foreign_name(
     found = _closest(entry.keys_among(keys) or (_within_section(entry.keys, keys) if in_section else []), key)
     near = _closest(entry.near_keys_among(keys), key)
     note = f" ({text})" if (text := entry.note_for(keys)) else ""
-    is_off = entry.value is not None and value is not None and value.lower() in _OFF  # what is to be written turns it on
-    if found and entry.value != "" and not is_off:
+    is_off = entry.value is not None and value is not None and value.lower() in _OFF
+    if found and entry.value != "" and not is_off:  # the table's value turns it on
         value = value if entry.value is None else entry.value
         if {one.rsplit(".", 1)[-1] for one in found} == {name}:
             return f"; write {_written(found, value)}{note}"

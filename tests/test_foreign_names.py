@@ -233,7 +233,7 @@ def test_what_a_file_is_told_to_write_can_be_written():
         (["--half_negative"], "; write --config.half_negative"),
         (["--nohalf_negative"], "; write --noconfig.half_negative"),
         (["--games={}"], "; write --config.games={}"),
-        (["--gradient_checkpointing=False"], "; for gradient_checkpointing of Transformers see --config.training.remat"),
+        (["--gradient_checkpointing=False"], "; for gradient_checkpointing of Transformers see --config.training.rem"),
         (["--nogradient_checkpointing"], "; for gradient_checkpointing of Transformers see --config.training.remat"),
         (["--bf16", "no"], "; for bf16 of Transformers see --config.model.dtype"),
         (["--nopush_to_hub"], "push_to_hub of Transformers: nothing is uploaded"),

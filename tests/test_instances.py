@@ -132,6 +132,15 @@ def test_priorities_that_nothing_is_shared_out_by_are_noticed():
     assert validation.notices(dataclasses.replace(plain, mixed_priority=on)) == []
 
 
+def test_games_that_would_judge_updates_are_noticed_where_none_is_judged():
+    plain = Grpo(games={"Nim-v0": {}})
+    more = dataclasses.replace(plain.acceptance, games=8)
+    (said,) = validation.notices(dataclasses.replace(plain, acceptance=more))
+    assert said == "acceptance.games changes nothing: acceptance.rule is 'always', which measures nothing"
+    judged = dataclasses.replace(more, rule="previous")
+    assert validation.notices(dataclasses.replace(plain, acceptance=judged)) == []
+
+
 def test_random_deals_stay_what_they_were():
     config = dataclasses.replace(PAPER, deals="random", instances_per_iteration=0)
     rates = dict.fromkeys(TRAINING, 0.5)

@@ -1,6 +1,7 @@
 """What the settings of a method that learns from games must be to each other."""
 
 from dfc.config import (
+    AcceptanceConfig,
     DivideFuseConquer,
     FusionConfig,
     GroupingConfig,
@@ -88,10 +89,13 @@ def notices(config: RlRun) -> list[str]:
 
 
 def _without_effect(config: RlRun) -> list[str]:
-    """Returns a sentence where priorities are set that nothing is shared out by."""
-    if config.mixed_priority.enabled or config.mixed_priority == MixedPriorityConfig(enabled=False):
-        return []
-    return ["mixed_priority.a, .b and .floor change nothing: mixed_priority.enabled is false"]
+    """Returns a sentence for each technique that is off and has settings of its own nevertheless."""
+    found = []
+    if not config.mixed_priority.enabled and config.mixed_priority != MixedPriorityConfig(enabled=False):
+        found.append("mixed_priority.a, .b and .floor change nothing: mixed_priority.enabled is false")
+    if config.acceptance.rule == "always" and config.acceptance.games != AcceptanceConfig().games:
+        found.append("acceptance.games changes nothing: acceptance.rule is 'always', which measures nothing")
+    return found
 
 
 def _epochs(config: RlRun) -> list[str]:
