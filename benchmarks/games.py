@@ -276,9 +276,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--only", default="", help="ids, separated by commas; all of this package if empty")
-    parser.add_argument(
-        "--quick", action="store_true", help="one repeat of few steps, few live games, to see that it runs"
-    )
+    parser.add_argument("--quick", action="store_true", help="one repeat, few steps and games, to see that it runs")
     options = parser.parse_args()
     options.repeats = 1 if options.quick else options.repeats
     game_ids = tuple(options.only.split(",")) if options.only else registry.own_game_ids()
