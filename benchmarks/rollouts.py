@@ -69,7 +69,6 @@ from dfc.rollout.runner import RolloutRunner
 
 Row = dict[str, Any]
 
-MIDDLE = "5M"  # turns and ragged
 GAMES = quickstart.get_config().games
 
 
@@ -89,6 +88,11 @@ class Options:
     in_flight: int
     turns: tuple[int, ...]
     quick: bool
+
+    @property
+    def middle(self) -> str:
+        """The size of turns and ragged."""
+        return "0.5M" if self.quick else "5M"
 
 
 class Checkpoints:
@@ -184,19 +188,24 @@ def _bounds(config: DecoderConfig, params: Params, rows: int, prompt: int, live:
 def turns(options: Options, checkpoints: Checkpoints) -> list[Row]:
     """Returns one row per number and kind of turns: resident caches beside prefilling again and beside kept caches."""
     rows, (observed, replied), counts = (4, (12, 4), (2,)) if options.quick else (64, (60, 16), options.turns)
-    config, params = workloads.load(checkpoints[MIDDLE])
+    config, params = workloads.load(checkpoints[options.middle])
     token_ids = workloads.random_tokens(config.vocabulary, 2)
-    baseline = Generate(checkpoints[MIDDLE], "sdpa")
+    baseline = Generate(checkpoints[options.middle], "sdpa")
     kinds = [
         (kind, count, held)
         for count in counts
-        for kind, held in (("equal", [[(observed, replied)] * count] * rows), ("ragged", uneven_talks(rows, count)))
+        for kind, held in (
+            ("equal", [[(observed, replied)] * count] * rows),
+            ("ragged", shorter(uneven_talks(rows, count), options)),
+        )
     ]
     longest = max(sum(map(sum, talk)) for *_, talks in kinds for talk in talks)
     engine = workloads.make_engine(config, params, slots=rows, max_length=longest + 1)
     programs = engine.warm_up()
     gap = workloads.require_same_weights(engine, baseline, token_ids)
-    print(f"\nturns: {rows} conversations, {MIDDLE}, {observed} tokens observed and {replied} replied a turn, the mean")
+    print(
+        f"\nturns: {rows} conversations, {options.middle}, {observed} tokens observed, {replied} replied a turn, the mean"
+    )
     print(f"{'turns':>5} {'kind':7}{'side':28}{'seconds':>22}{'tokens/s':>9}{'ratio':>24}")
     found = []
     for kind, count, talks in kinds:
@@ -245,6 +254,13 @@ def uneven_talks(rows: int, count: int) -> list[Turns]:
     return [[(int(rng.integers(20, 101)), int(rng.integers(4, 29))) for _ in range(count)] for _ in range(rows)]
 
 
+def shorter(talks: Sequence[Turns], options: Options) -> list[Turns]:
+    """Returns conversations as they are; if all is to be small two turns of each, of a quarter of their tokens."""
+    if not options.quick:
+        return list(talks)
+    return [[(heard // 4, max(1, said // 4)) for heard, said in talk[:2]] for talk in talks]
+
+
 # ---- ragged --------------------------------------------------------------------------------------------------------
 
 
@@ -270,9 +286,9 @@ def equal_talks(talks: Sequence[Turns]) -> list[Turns]:
 def ragged(options: Options, checkpoints: Checkpoints) -> list[Row]:
     """Returns how full the rows are, and the time of conversations of all lengths beside that of equal ones."""
     count, slots = (8, 4) if options.quick else (192, 64)
-    config, params = workloads.load(checkpoints[MIDDLE])
+    config, params = workloads.load(checkpoints[options.middle])
     token_ids = workloads.random_tokens(config.vocabulary, 4)
-    workload = [talk[:3] for talk in ragged_talks(count)] if options.quick else ragged_talks(count)
+    workload = shorter(ragged_talks(count), options)
     talks = {"ragged": workload, "equal": equal_talks(workload)}
     totals = {name: [sum(t[part] for talk in found for t in talk) for part in (0, 1)] for name, found in talks.items()}
     longest = max(sum(map(sum, talk)) for found in talks.values() for talk in found)
@@ -291,7 +307,7 @@ def ragged(options: Options, checkpoints: Checkpoints) -> list[Row]:
             useful[name].append((engine.counts.useful_steps - before.useful_steps) / row_steps)
     per_token = {name: [s / sum(totals[name]) for s in found] for name, found in seconds.items()}
     ratio = spread([a / b for a, b in zip(per_token["ragged"], per_token["equal"], strict=True)])
-    print(f"\nragged: {count} conversations over {slots} slots, {MIDDLE}, the longest {longest} tokens")
+    print(f"\nragged: {count} conversations over {slots} slots, {options.middle}, the longest {longest} tokens")
     print(f"{'':10}{'observed':>9}{'replied':>9}{'seconds':>24}{'reply/s':>9}{'useful decode rows':>22}")
     for name in talks:
         print(

@@ -350,7 +350,7 @@ def test_a_strange_setting_is_seen(text, expected):
             "does not know --prot=1",
         ),
         ("`python -m dfc.launch.clembench rows --game=runs/x --file=a.jsonl`", "rows"),
-        ("`python -m dfc.launch --config=configs/smoke.py --wrkdir=a`", "there is no flag --wrkdir"),
+        ("`python -m dfc.launch --config=configs/smoke.py --wrkdir=a`", "--wrkdir=a"),
         ("`python -m dfc.lunch --help`", "there is no dfc.lunch"),
         ("`benchmarks/rollouts.py --only=single --clok=cpu`", "has no --clok"),
         ("`make no-such-target` and `make test`", "make knows no no-such-target"),
