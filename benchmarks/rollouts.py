@@ -203,9 +203,8 @@ def turns(options: Options, checkpoints: Checkpoints) -> list[Row]:
     engine = workloads.make_engine(config, params, slots=rows, max_length=longest + 1)
     programs = engine.warm_up()
     gap = workloads.require_same_weights(engine, baseline, token_ids)
-    print(
-        f"\nturns: {rows} conversations, {options.middle}, {observed} tokens observed, {replied} replied a turn, the mean"
-    )
+    means = f"{observed} tokens observed and {replied} replied a turn"
+    print(f"\nturns: {rows} conversations, {options.middle}, {means}, the mean")
     print(f"{'turns':>5} {'kind':7}{'side':28}{'seconds':>22}{'tokens/s':>9}{'ratio':>24}")
     found = []
     for kind, count, talks in kinds:

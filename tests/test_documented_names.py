@@ -32,7 +32,8 @@ OTHERS = {
     "scale_rewards": "TRL",
     "trust_remote_code": "transformers",
 }
-THEIRS = re.compile(r"TRL's|paper")
+THEIRS = re.compile(r"TRL's|paper|^there$")
+VERL = "actor_rollout_ref."  # what verl's names of the kind begin with
 # Arguments of functions and fields of classes that are no settings, and whose they are.
 ARGUMENTS = {
     "layout": "dfc.data.conversations.write_pairs",
@@ -97,7 +98,7 @@ def refusal(key, value):
 
 def wrong_setting(key, value=None):
     """What is wrong with a key, whole or the last part of one, and with its value; None if nothing is."""
-    if key in OTHERS or key in ARGUMENTS or key in options():
+    if key in OTHERS or key in ARGUMENTS or key in options() or key.startswith(VERL):
         return None
     if not (meant := named(key)):
         return "there is no such setting"
@@ -192,7 +193,8 @@ def refused(module, words):
         return f"there is no {module}"
     main = importlib.import_module(f"{module}.__main__" if source(module).name == "__init__.py" else module).main
     if module == "dfc.launch":
-        return "; ".join(command_line._read_flags(command_line.split(words)[0])[2]) or None
+        _, _, *problems = command_line._read_flags(command_line.split(words)[0])
+        return "; ".join(one for found in problems for one in found) or None
     real, said = argparse.ArgumentParser.parse_known_args, io.StringIO()
 
     def parse_known_args(parser, *given, **named):
