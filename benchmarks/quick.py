@@ -41,6 +41,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
         ("--quick",),
     ),
     "scripted_chat.py": ("--conversations=20", "--out=chat.jsonl"),
+    "study_verdicts.py": (),
 }
 # What some of them need beyond the test extra: a module, and how it is said.
 EXTRAS = {"decode_bytes.py": ("jax_cuda13_plugin", "the extra aot (pip install -e '.[aot]')")}
@@ -54,7 +55,14 @@ LEFT_OUT = {
         "the runs of its study",
     ),
 }
-LIBRARIES = ("dfc_study_figures.py", "dfc_study_runs.py", "rollout_workloads.py", "study_command.py", "quick.py")
+LIBRARIES = (
+    "dfc_study_figures.py",
+    "dfc_study_runs.py",
+    "quick.py",
+    "rollout_workloads.py",
+    "study_command.py",
+    "study_tables.py",
+)
 
 
 def missing(script: str) -> str | None:

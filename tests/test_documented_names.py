@@ -26,7 +26,8 @@ from dfc.launch.overrides import OVERRIDE, all_keys, override
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=page_name)
 
-# What another program calls its own, beside ours. A column that is headed as TRL's or a paper's is not looked at.
+# What another program calls its own, beside ours. A column that is headed as TRL's or a paper's, or as what is "there",
+# is not looked at.
 OTHERS = {
     "sanitize_control_tokens": "transformers",
     "scale_rewards": "TRL",
@@ -193,8 +194,8 @@ def refused(module, words):
         return f"there is no {module}"
     main = importlib.import_module(f"{module}.__main__" if source(module).name == "__init__.py" else module).main
     if module == "dfc.launch":
-        _, _, *problems = command_line._read_flags(command_line.split(words)[0])
-        return "; ".join(one for found in problems for one in found) or None
+        *_, unknown, found = command_line._read_flags(command_line.split(words)[0])
+        return "; ".join([*command_line.unknown_words(unknown, None), *found]) or None
     real, said = argparse.ArgumentParser.parse_known_args, io.StringIO()
 
     def parse_known_args(parser, *given, **named):
@@ -331,6 +332,7 @@ def test_links_to_headings_lead_to_them(page):
         ("| setting | what |\n| --- | --- |\n| `acceptance.rule`, `min_q` | a |\n", ["min_q"]),
         ('`acceptance.rule=always`, `turns=first`, `groups.json`, `reward.function="FILE.py:NAME"`, `layout="a"`', []),
         ("`--config.samples_of.bandit=3 --config.games.wordle.length=6`, `endpoints.opponent.retries`", []),
+        ("| there | here |\n| --- | --- |\n| `rollout.n` | `rollout.slotz` |\n", ["rollout.slotz"]),
         ('| TRL\'s | here |\n| --- | --- |\n| `loss_type="dapo"` | `unit="token"` |\n', []),
     ],
 )
