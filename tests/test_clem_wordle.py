@@ -1,11 +1,13 @@
 """Wordle in dialogue: form of replies, feedback, unknown words, the critic's turn, secrecy, quality, targets, bots."""
 
 import collections
+import re
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dfc.games import scripted
 from dfc.games.bots.clem_wordle import BOTS
 from dfc.games.dialogue.wordle import (
     CRITIC,
@@ -41,7 +43,7 @@ def started(kind, target=None, seed=0, **options):
 def swapped(game, target):
     data = game.to_json()
     data["state"]["position"]["target"] = target
-    twin = type(game)(split=game.split)
+    twin = type(game)(split=game.split, reply_rule=game.reply_rule)
     twin.from_json(data)
     return twin
 
@@ -96,13 +98,14 @@ def test_colours_of_a_letter_count_what_both_words_share(data):
 @pytest.mark.parametrize(
     ("reply", "said"),
     [
-        ("explanation: Why not?\nguess: Stare", "explanation: Why not? guess: stare"),
-        ("EXPLANATION: Why\nnot?\n\nGuess:STARE  \nmore", "explanation: Why not? guess: stare"),
-        ("<think>guess: audio</think>Explanation: guess: stare", "explanation: guess: stare"),
+        ("explanation: Why not?\nguess: Stare", "explanation: Why not?\nguess: stare"),
+        ("EXPLANATION: Why\nnot?\n\nGuess:STARE  \nmore", "explanation: Why not?\nguess: stare"),
+        ("<think>guess: audio</think>Explanation:\nguess: stare", "explanation:\nguess: stare"),
     ],
 )
-def test_replies_of_the_form_are_read(reply, said):
-    game = started(ClemWordle, "zebra")
+@pytest.mark.parametrize("rule", ["clembench", "paper"])
+def test_replies_of_the_form_are_read(reply, said, rule):
+    game = started(ClemWordle, "zebra", reply_rule=rule)
     assert game.extract(reply) == said == game._read(said)
     assert game.is_action(reply)
     assert game.step(reply) is Verdict.PLAYED
@@ -111,11 +114,61 @@ def test_replies_of_the_form_are_read(reply, said):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
+    "reply", ["explanation: why guess: stare", "Explanation: guess: stare", "explanation:guess:stare"]
+)
+def test_one_line_is_read_by_the_rule_of_the_paper_alone(kind, reply):
+    """clembench looks for the guess below the explanation's line since April 2026; its paper's games did not."""
+    assert started(kind).reply_rule == "clembench"
+    assert started(kind, "zebra").step(reply) is Verdict.FORFEIT_MALFORMED
+    game = started(kind, "zebra", reply_rule="paper")
+    assert game.step(reply) is Verdict.PLAYED
+    assert "stare" in (game.proposal if kind is ClemWordleWithCritic else game.turns[0][0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_guess_within_the_explanation_counts_by_the_rule_of_the_paper_alone(kind):
+    reply = guess("stare", "My guess: audio. ")
+    game = started(kind, "zebra")
+    assert game.extract(reply) == "explanation: My guess: audio.\nguess: stare"
+    assert game.step(reply) is Verdict.PLAYED
+    assert "stare" in (game.proposal if kind is ClemWordleWithCritic else game.turns[0][0])
+    assert started(kind, "zebra", reply_rule="paper").step(reply) is Verdict.FORFEIT_MALFORMED
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_unknown_rule_is_refused(kind):
+    for rule in ("papers", None, "\x1b" * 10_000, ["paper"]):
+        with pytest.raises(ValueError, match="reply_rule must be one of clembench, paper, got") as refused:
+            kind(reply_rule=rule)
+        assert len(str(refused.value)) < 200
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("strength", scripted.STRENGTHS)
+def test_whatever_is_written_here_is_two_lines_that_clembench_reads(kind, strength):
+    """The oracle reads as clembench's master: the keyword once, below the line that the explanation is on."""
+    for seed in range(8):
+        game, rng = started(kind, seed=seed), GameRng(seed)
+        shown = game.observation(GUESSER)
+        assert "\nexplanation: It tries four vowels at once.\nguess: adieu" in shown
+        while not game.over:
+            keyword = game.keyword(game.to_move)
+            assert "and on the next line" in game._form()
+            for reply in (scripted.player(game, strength).act(game, rng), *game.legal_actions()[:5]):
+                first, second = reply.split("\n")
+                assert re.fullmatch("explanation: .+", first)
+                assert re.fullmatch(f"{keyword} [a-z]+", second)
+                assert game.extract(reply) == reply
+            game.step(reply if strength == "random_legal" else scripted.player(game, strength).act(game, rng))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
     "reply",
     [
-        *("stare", "guess: stare", "guess: stare\nexplanation: why", "explanation: why stare", "explanation: guess:"),
+        *("stare", "guess: stare", "guess: stare\nexplanation: why", "explanation: why stare", "explanation:\nguess:"),
         *(guess("stars!"), guess("star"), guess("staring"), guess("sta re"), guess("st4re"), guess("st\u00e4re")),
-        *(guess("stare", "My guess: audio."), guess("stare\nguess: stare"), guess("\nstare"), guess("stare."), YES),
+        *(guess("stare", "Or:\nguess: audio."), guess("stare\nguess: stare"), guess("\nstare"), guess("stare."), YES),
         *("Sure! " + guess("stare"), guess("stare", "a " * 5_000), "<think>" + guess("stare")),
     ],
 )
@@ -148,9 +201,9 @@ def test_a_round_with_a_critic_is_a_proposal_its_opinion_and_a_guess():
     game.observation(CRITIC)
     game.step(guess("zebra", "I say\nso."))  # a proposal is not judged
     assert (game.over, game.to_move) == (False, CRITIC)
-    assert game.observation(CRITIC).endswith("Your partner proposes: explanation: I say so. guess: zebra")
+    assert game.observation(CRITIC).endswith("Your partner proposes: explanation: I say so.\nguess: zebra")
     game.step("Explanation: I doubt it.\nAgreement: No")
-    assert "explanation: I doubt it. agreement: no" in game.observation(GUESSER)
+    assert "explanation: I doubt it.\nagreement: no" in game.observation(GUESSER)
     assert game.step(guess("qqqqq")) is Verdict.ILLEGAL
     game.step(guess("stare"))
     assert (game.round, game.to_move, game.proposal, game.opinion) == (2, GUESSER, "", "")

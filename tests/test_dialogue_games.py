@@ -210,13 +210,13 @@ LAZY = {
     ("clem_imagegame", "follower", "fills the grid"): (FULL, 5.0),
     ("clem_referencegame", "follower", "says first"): ("Answer: first", 40.0),
     ("clem_referencegame", "giver", "says first"): ("Expression: the first grid", 40.0),
-    ("clem_wordle", "guesser", "repeats a word"): ("explanation: x guess: crane", 0.0),
+    ("clem_wordle", "guesser", "repeats a word"): ("explanation: x\nguess: crane", 0.0),
     ("clem_wordle", "guesser", "goes by alphabet"): (
-        lambda game: f"explanation: x guess: {BY_ALPHABET[len(game.turns)]}",
+        lambda game: f"explanation: x\nguess: {BY_ALPHABET[len(game.turns)]}",
         0.0,
     ),
-    ("clem_wordle_withclue", "guesser", "repeats a word"): ("explanation: x guess: crane", 0.0),
-    ("clem_wordle_withcritic", "guesser", "repeats a word"): ("explanation: x guess: crane", 0.0),
+    ("clem_wordle_withclue", "guesser", "repeats a word"): ("explanation: x\nguess: crane", 0.0),
+    ("clem_wordle_withcritic", "guesser", "repeats a word"): ("explanation: x\nguess: crane", 0.0),
 }
 
 
@@ -244,9 +244,9 @@ def test_quality_without_the_skill_does_not_pay(game_id, role, how):
         ("clem_privateshared", "ASIDE: yes no"),
         ("clem_imagegame", "Command: Put A in row 1\nCommand: DONE"),
         ("clem_referencegame", "Expression: a\nExpression: b"),
-        ("clem_wordle", "explanation: a guess: crane guess: sloth"),
+        ("clem_wordle", "explanation: a\nguess: crane guess: sloth"),
         ("clem_wordle_withclue", "explanation: a\nguess: crane, sloth"),
-        ("clem_wordle_withcritic", "explanation: a\nguess: crane explanation: b guess: sloth"),
+        ("clem_wordle_withcritic", "explanation: a\nguess: crane\nexplanation: b\nguess: sloth"),
     ],
 )
 def test_two_replies_in_one_are_one_reply_or_an_abort(game_id, reply):

@@ -41,8 +41,8 @@ ILLEGAL = {
     "Poker": "[Bet 0]",
     "SimpleNegotiation": "[Offer: 26 Wheat -> 1 Ore]",
     # Not ClemWordleWithCritic: the second reply there is the critic's, to whom nothing readable is forbidden.
-    "ClemWordle": "explanation: It has four vowels. guess: aeiou",
-    "ClemWordleWithClue": "explanation: It has four vowels. guess: aeiou",
+    "ClemWordle": "explanation: It has four vowels.\nguess: aeiou",
+    "ClemWordleWithClue": "explanation: It has four vowels.\nguess: aeiou",
 }
 
 

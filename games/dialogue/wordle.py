@@ -5,9 +5,10 @@ import json
 import pathlib
 import re
 from collections.abc import Mapping
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar, Literal, Unpack, get_args
 
 from dfc.games.dialogue.dialogue_game import LONGEST, DialogueGame
+from dfc.games.dialogue.original import short
 from dfc.games.game import Common, Outcome
 from dfc.games.paprika.wordle import ABSENT, ELSEWHERE, IN_PLACE, marks, words
 from dfc.games.parsing import spoken
@@ -19,6 +20,7 @@ LENGTH = 5
 EXPERIMENTS = ("high", "medium")
 EXPLANATION, GUESS, OPINION = "explanation:", "guess:", "agreement:"
 OPINIONS = ("yes", "no")
+ReplyRule = Literal["clembench", "paper"]
 _ROTATION = ("high", "medium", "medium")  # of three tasks in a row
 _SIZES = {"train": 60, "validation": 60, "test": 30}
 _COLOURS = {IN_PLACE: "green", ELSEWHERE: "yellow", ABSENT: "red"}
@@ -70,23 +72,36 @@ def allowed() -> frozenset[str]:
     return frozenset((*words(LENGTH), *_ALSO))
 
 
-def two_parts(said: str, keyword: str) -> tuple[str, str] | None:
+def two_parts(said: str, keyword: str, rule: ReplyRule = "clembench") -> tuple[str, str] | None:
     r"""Returns the explanation and what stands behind a keyword, in lower case; None without just one of these.
 
-    The text must begin with ``explanation:``. The explanation, of any number of lines, ends at the keyword, which must
-    come once; of what follows the rest of its line counts. Keywords in any case.
+    The text must begin with ``explanation:``, and of what follows the keyword the rest of its line counts. Keywords in
+    any case.
+
+    Args:
+      said: the text.
+      keyword: ``guess:`` or ``agreement:``.
+      rule: where the keyword is looked for, and must come once: below the line of ``explanation:`` only (clembench), or
+        in all that follows that word (paper).
 
     >>> two_parts("Explanation: Two\nvowels.\nGuess: Adieu\nDone.", GUESS)
     ('Two vowels.', 'adieu')
-    >>> two_parts("Guess: adieu", GUESS), two_parts("Explanation: My guess: adieu. Guess: audio", GUESS)
+    >>> two_parts("Guess: adieu", GUESS), two_parts("Explanation: Vowels. Guess: adieu", GUESS)
     (None, None)
+    >>> two_parts("Explanation: Vowels. Guess: adieu", GUESS, "paper")
+    ('Vowels.', 'adieu')
     """
     begun = _KEYWORDS[EXPLANATION].match(said)
-    parts = _KEYWORDS[keyword].split(said[begun.end() :]) if begun else []
+    if begun is None:
+        return None
+    first, rest = "", said[begun.end() :]
+    if rule == "clembench":
+        first, _, rest = rest.partition("\n")
+    parts = _KEYWORDS[keyword].split(rest)
     if len(parts) != 2:
         return None
-    why, answer = parts
-    return " ".join(why.split())[:_REASON].rstrip(), answer.partition("\n")[0].strip().lower()
+    why = " ".join(f"{first} {parts[0]}".split())
+    return why[:_REASON].rstrip(), parts[1].partition("\n")[0].strip().lower()
 
 
 def coloured(guess: str, found: str) -> str:
@@ -99,8 +114,12 @@ def coloured(guess: str, found: str) -> str:
 
 
 def reply_of(keyword: str, answer: str, why: str) -> str:
-    """Returns a reply in its canonical spelling, which is one line."""
-    return " ".join(part for part in (EXPLANATION, why, keyword, answer) if part)
+    r"""Returns a reply in its canonical spelling, which is two lines, as both rules read it.
+
+    >>> reply_of(GUESS, "adieu", "It has four vowels.")
+    'explanation: It has four vowels.\nguess: adieu'
+    """
+    return f"{EXPLANATION} {why}".rstrip() + f"\n{keyword} {answer}"
 
 
 @functools.lru_cache(maxsize=64)
@@ -119,19 +138,23 @@ class ClemWordle(DialogueGame):
     in the word list are asked again, five times in a row, at no cost; the sixth breaks the game off. So does at once a
     guess that is not five letters a to z, and a reply that is not of the form.
 
-    Action: ``explanation: ...`` and then, on the same or the next line, ``guess: adieu``; keywords in any case, the
-    guess keyword once. The guess is the rest of its line; what follows is not read. Canonical actions are one line, in
+    Action: two lines, ``explanation: ...`` and ``guess: adieu``; keywords in any case. The guess is the rest of its
+    line; what follows is not read. Lines between the two belong to the explanation. Canonical actions are two lines, in
     lower case but for the explanation. `legal_actions` lists words that may be guessed, with one explanation.
+
+    `reply_rule` says where ``guess:`` is looked for, and must come once. ``clembench``, the rule of its code since
+    April 2026: below the explanation's line only, so that a reply on one line breaks the game off, and a ``guess:``
+    within the explanation does not count. ``paper``, the rule before: in all that follows ``explanation:``, on the same
+    or a later line. Whichever it is, players are told to write two lines, and what this package writes is two lines.
 
     Differs from clembench:
       - 150 targets of our own in three disjoint splits (`experiment`: high, medium) instead of one list of 30. Allowed
         are the 2,491 public words of five letters of `dfc.games.paprika.wordle` and two more, there 12,953.
-      - A reply must begin with the explanation; its newest code skips what stands before it, and leaves it to the
-        instances whether other lengths are asked again.
       - Only the first 2,000 characters of a reply are read, and 1,000 of the explanation are kept; thoughts before
         ``</think>`` are removed.
 
     Attributes:
+      reply_rule: as above.
       target: of the task; nobody may know it.
       turns: the guesses so far with their `marks`, of every round one.
     """
@@ -141,12 +164,23 @@ class ClemWordle(DialogueGame):
     player_roles: ClassVar[tuple[str, ...]] = ("guesser",)
     tags: ClassVar[tuple[str, ...]] = (EXPLANATION,)
     turns_per_round: ClassVar[int] = 1
-    grammar: ClassVar[str] = f"{EXPLANATION} ... {GUESS} adieu"
+    grammar: ClassVar[str] = f"{EXPLANATION} ..., and on the next line {GUESS} adieu"
     default_allowances: ClassVar[tuple[int, int]] = (5, 0)
     splits: ClassVar[Mapping[str, int]] = _SIZES
 
-    def __init__(self, *, split: str = "train", rounds: int = 6, instances: str = "", **common: Unpack[Common]) -> None:
+    def __init__(
+        self,
+        *,
+        split: str = "train",
+        rounds: int = 6,
+        instances: str = "",
+        reply_rule: ReplyRule = "clembench",
+        **common: Unpack[Common],
+    ) -> None:
+        if reply_rule not in get_args(ReplyRule):
+            raise ValueError(f"reply_rule must be one of {', '.join(get_args(ReplyRule))}, got {short(reply_rule)}")
         super().__init__(split=split, rounds=rounds, instances=instances, **common)
+        self.reply_rule = reply_rule
         self.target = ""
         self.turns: list[tuple[str, str]] = []
 
@@ -201,7 +235,7 @@ class ClemWordle(DialogueGame):
 
     def _form(self) -> str:
         answer = "..." if self.to_move is None else self.keyword(self.to_move)
-        return self.grammar if self.to_move is None else f"{EXPLANATION} ... {answer} ..."
+        return self.grammar if self.to_move is None else f"{EXPLANATION} ..., and on the next line {answer} ..."
 
     # ---- the protocol ---------------------------------------------------------------------------------------------
 
@@ -212,7 +246,7 @@ class ClemWordle(DialogueGame):
 
     def _read(self, action: str) -> str | None:
         keyword = self.keyword(self.to_move or GUESSER)
-        found = two_parts(action, keyword)
+        found = two_parts(action, keyword, self.reply_rule)
         if found is None or not self._readable(keyword, found[1]):
             return None
         return reply_of(keyword, found[1], found[0])
@@ -285,8 +319,16 @@ class ClemWordleWithClue(ClemWordle):
       clue: to the target; everybody knows it.
     """
 
-    def __init__(self, *, split: str = "train", rounds: int = 6, instances: str = "", **common: Unpack[Common]) -> None:
-        super().__init__(split=split, rounds=rounds, instances=instances, **common)
+    def __init__(
+        self,
+        *,
+        split: str = "train",
+        rounds: int = 6,
+        instances: str = "",
+        reply_rule: ReplyRule = "clembench",
+        **common: Unpack[Common],
+    ) -> None:
+        super().__init__(split=split, rounds=rounds, instances=instances, reply_rule=reply_rule, **common)
         self.clue = ""
 
     def _set_up(self, rng: GameRng) -> None:
@@ -321,8 +363,8 @@ class ClemWordleWithCritic(ClemWordleWithClue):
     guess, the same or another one. Only this second one is judged. A reply of the critic that is not of the form breaks
     the game off at once; unknown words are asked again of proposals as well.
 
-    Action: of the guesser as in `ClemWordle`; of the critic ``explanation: ...`` and then ``agreement: yes`` or
-    ``agreement: no``. `legal_actions` of the critic: both, with one explanation each.
+    Action: of the guesser as in `ClemWordle`; of the critic two lines likewise, ``explanation: ...`` and
+    ``agreement: yes`` or ``agreement: no``. `legal_actions` of the critic: both, with one explanation each.
 
     Differs from clembench: as `ClemWordleWithClue`. Explanations pass to the other seat on one line.
 
@@ -336,10 +378,18 @@ class ClemWordleWithCritic(ClemWordleWithClue):
     player_roles: ClassVar[tuple[str, ...]] = ("guesser", "critic")
     tags: ClassVar[tuple[str, ...]] = (EXPLANATION, EXPLANATION)
     turns_per_round: ClassVar[int] = 3
-    grammar: ClassVar[str] = f"{EXPLANATION} ... {GUESS} adieu or {EXPLANATION} ... {OPINION} yes"
+    grammar: ClassVar[str] = f"{EXPLANATION} ..., and on the next line {GUESS} adieu or {OPINION} yes"
 
-    def __init__(self, *, split: str = "train", rounds: int = 6, instances: str = "", **common: Unpack[Common]) -> None:
-        super().__init__(split=split, rounds=rounds, instances=instances, **common)
+    def __init__(
+        self,
+        *,
+        split: str = "train",
+        rounds: int = 6,
+        instances: str = "",
+        reply_rule: ReplyRule = "clembench",
+        **common: Unpack[Common],
+    ) -> None:
+        super().__init__(split=split, rounds=rounds, instances=instances, reply_rule=reply_rule, **common)
         self.proposal = ""
         self.opinion = ""
 
