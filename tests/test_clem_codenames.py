@@ -75,7 +75,14 @@ def test_the_opponents_win_by_their_own_pace(task, rounds):
         assert not game.over
         clue(game, game.hidden(OWN)[0])
         guess(game, (game.hidden(NEUTRAL) or game.hidden(OWN))[0])
-    assert (game.outcomes, game.measures()["quality"]) == (LOST, 0.0)
+    # As clembench's master, which looks at the board after a valid reply only: one more clue is asked for.
+    assert (game.over, game.to_move, game.hidden(OPPONENT), game.round) == (False, GIVER, [], rounds + 1)
+    assert "Open words, the opponents': none" in game.observation(GIVER)
+    against_the_rules = game.clone()
+    assert clue(against_the_rules, "unicycle") is Verdict.FORFEIT_ILLEGAL
+    assert against_the_rules.outcomes == BROKEN_OFF
+    assert clue(game, game.hidden(OWN)[0]) is Verdict.PLAYED
+    assert (game.outcomes, game.measures()["quality"], game.lost_by) == (LOST, 0.0, None)
 
 
 def test_the_last_word_of_the_opponents_loses_whoever_reveals_it():
@@ -90,7 +97,8 @@ def test_the_last_word_of_the_opponents_loses_whoever_reveals_it():
 @pytest.mark.parametrize(
     "reply",
     ["CLUE: sea", "TARGETS: {0}", "CLUE: sea TARGETS: {0}", "clue: sea\ntargets: {0}", "CLUE: sea\nTARGETS:",
-     "CLUE: sea\nTARGETS: {0}\nGood luck!", "GUESS: {0}", ""],
+     "CLUE: sea\nTARGETS: {0}\nGood luck!", "GUESS: {0}", "", "CLUE:sea\nTARGETS: {0}", "CLUE: sea\nTARGETS:{0}",
+     "CLUE: sea\n\nTARGETS: {0}", "CLUE: sea\nTARGETS: {0}, , {0}"],
 )  # fmt: skip
 def test_a_clue_without_its_two_tagged_lines_breaks_the_game_off(reply):
     game = started()
@@ -128,7 +136,11 @@ def test_a_clue_against_the_rules_breaks_the_game_off(words, targets, why):
         ("GUESS: {0}, {0}", Verdict.FORFEIT_ILLEGAL),
         ("GUESS: {0}\nand more", Verdict.FORFEIT_MALFORMED),
         ("guess: {0}", Verdict.FORFEIT_MALFORMED),
+        ("GUESS:{0}", Verdict.FORFEIT_MALFORMED),
+        ("GUESS:\n{0}", Verdict.FORFEIT_MALFORMED),
+        ("GUESS: {0}, , {1}", Verdict.FORFEIT_MALFORMED),
         ("GUESS: '{0}', {1}.", Verdict.PLAYED),
+        ("GUESS:  {0},{1},", Verdict.PLAYED),
         ("GUESS: {0}", Verdict.PLAYED),
     ],
 )

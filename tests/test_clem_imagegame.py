@@ -1,6 +1,7 @@
 """The image game: what a drawing is worth, how a game ends, what each seat may know; grids and the talk about them."""
 
 import random
+import re
 
 import pytest
 
@@ -116,11 +117,30 @@ def test_fifty_rounds_are_the_limit():
     assert (game.outcomes, game.actions_played) == (WON, 100)
 
 
-@pytest.mark.parametrize("reply", ["", "DONE", "command: x", "Instruction: x", "Command:", "Put A\nCommand: x", "A B"])
+@pytest.mark.parametrize("reply", ["", "DONE", "Instruction: x", "Command:", "Put A\nCommand: x", "A B"])
 def test_a_command_without_its_tag_breaks_the_game_off(reply):
     game = started()
     assert played(game, reply) is Verdict.FORFEIT_MALFORMED
     assert (game.outcomes, game.forfeited_by) == (BROKEN_OFF, GIVER)
+
+
+@pytest.mark.parametrize("reply", ["Command:Put A in row 1", "Command: x\nWhat do you see?", "Command: x\n\nCommand: y"])
+def test_a_command_without_a_blank_or_with_a_second_line_breaks_the_game_off(reply):
+    """clembench's pattern is ``^command: [^\\n]+$``, in any case."""
+    game = started()
+    assert not re.match(r"^command: [^\n]+$", reply, re.IGNORECASE)
+    assert played(game, reply) is Verdict.FORFEIT_MALFORMED
+    assert (game.outcomes, game.forfeited_by) == (BROKEN_OFF, GIVER)
+
+
+@pytest.mark.parametrize("tag", ["Command:", "command:", "COMMAND:", "cOmMaNd:"])
+def test_the_tag_of_a_command_is_read_in_any_case(tag):
+    game = started()
+    assert re.match(r"^command: [^\n]+$", f"{tag} Put A in row 1", re.IGNORECASE)
+    assert played(game, f"{tag} Put A in row 1") is Verdict.PLAYED
+    assert game.observation(FOLLOWER).endswith("\nCommand: Put A in row 1")
+    played(game, text_of(TARGET), f"{tag} done")
+    assert game.outcomes == WON
 
 
 @pytest.mark.parametrize(
@@ -134,9 +154,9 @@ def test_an_answer_that_is_no_grid_breaks_the_game_off(reply):
     assert "quality" not in game.measures()
 
 
-def test_the_first_line_is_the_command_and_a_grid_is_read_with_its_lines():
+def test_a_command_is_one_line_and_a_grid_is_read_with_its_lines():
     game = started()
-    played(game, "<think>DONE?</think>Command:  fill\trow 1\nWhat do you see?")
+    played(game, "<think>DONE?</think>Command:  fill\trow 1\n")
     assert game.observation(FOLLOWER).endswith("\nCommand: fill row 1")
     played(game, "<think>A</think>\n\n A  B\t. _ □\n\n▢ ▢ ▢ ▢ ▢ \n")
     assert game.drawn == ("AB▢▢▢", "▢▢▢▢▢")

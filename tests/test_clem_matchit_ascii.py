@@ -5,7 +5,7 @@ import pytest
 from dfc.games import registry, scripted
 from dfc.games.dialogue.grids import BLANK, agreeing, split_of, text_of, with_cells
 from dfc.games.dialogue.match_it import DIFFERENT, SAME, MatchIt, pairs
-from dfc.games.game import Outcome, Verdict
+from dfc.games.game import UNREADABLE, Outcome, Verdict
 from dfc.games.rng import GameRng
 
 SPLITS = {"train": 40, "validation": 40, "test": 40}
@@ -37,15 +37,55 @@ def test_both_must_decide_right(same, second, first):
     assert game.to_move == 1
     game.step(f"DECISION: {second.upper()}.")
     assert (game.to_move, game.observation(0).count("DECISION:")) == (0, 2)  # both from the question
-    game.step(f"DECISION:{first}")
+    game.step(f"DECISION: {first}")
     right = first == second == (SAME if same else DIFFERENT)
     assert (game.outcomes, game.actions_played) == (WON if right else LOST, 16)
     assert game.measures() == {"rounds": 3.0, "quality": 100.0 if right else 0.0}
 
 
 @pytest.mark.parametrize("turn", range(16))
-@pytest.mark.parametrize("reply", ["", "words", "description: a", "DESCRIPTION:", "X QUESTION: a", "DECISION: perhaps"])
-def test_a_reply_without_the_tag_of_its_phase_breaks_the_game_off(turn, reply):
+@pytest.mark.parametrize(
+    "reply",
+    ["words", "description: a", "{tag}glued", "X {tag} a", "DECISION: perhaps", "DECISION: same grid !", "{other} a", ":"],
+)
+def test_a_reply_without_the_form_of_its_phase_loses_and_is_played(turn, reply):
+    """clembench's master calls it aborted, its scorer does not: Aborted 0, Lose 1, Main Score 0."""
+    game = started()
+    for number in range(turn):
+        tag = TALK[number][1] if number < 14 else "DECISION:"
+        game.step(f"{tag} {SAME}")
+    seat, tag = game.to_move, game.tag(0)
+    reply = reply.format(tag=tag, other="ANSWER:" if tag == "QUESTION:" else "QUESTION:")
+    assert not game.is_action(reply)
+    assert all(game.is_action(action) for action in game.legal_actions())
+    assert game.step(reply) is Verdict.PLAYED
+    assert (game.outcomes, game.lost_by, game.forfeited_by, game.abort_reason) == (LOST, seat, None, None)
+    assert game.loss_reason.startswith(UNREADABLE)
+    assert tag in game.loss_reason
+    assert game.measures()["quality"] == 0.0
+
+
+@pytest.mark.parametrize("tag", ["DESCRIPTION:", "QUESTION:", "ANSWER:"])
+def test_a_tag_alone_is_a_reply(tag):
+    game = started()
+    while game.tag(0) != tag:
+        game.step(f"{game.tag(0)} words")
+    seat = game.to_move
+    for reply in (tag, f"{tag}\nwords"):
+        twin = game.clone()
+        assert twin.step(reply) is Verdict.PLAYED
+        assert (twin.over, twin.heard(seat, tag)) == (False, [reply.removeprefix(tag).strip()])
+    for strength in ("simple", "strong"):
+        twin, player = game.clone(), scripted.player(game, strength)
+        twin.step(tag)
+        while not twin.over:
+            assert twin.step(player.act(twin, GameRng(0))) is Verdict.PLAYED
+        assert twin.lost_by is None
+
+
+@pytest.mark.parametrize("turn", range(16))
+@pytest.mark.parametrize("reply", ["", " \n", "<think>DESCRIPTION: a"])
+def test_a_reply_that_says_nothing_breaks_the_game_off(turn, reply):
     game = started()
     for number in range(turn):
         tag = TALK[number][1] if number < 14 else "DECISION:"

@@ -1,5 +1,7 @@
 """The reference game: its rules and aborts, its triples of grids, what each seat may know, and its players."""
 
+import re
+
 import pytest
 
 from dfc.games import registry, scripted
@@ -33,9 +35,16 @@ def test_the_place_of_the_target_among_the_followers_grids_wins(order, answer):
 
 @pytest.mark.parametrize(
     "reply",
-    ["Answer: second", "answer:2", "ANSWER: Second.", "Answer: the second grid", "Answer: 2nd", "\nAnswer: grid two\n"],
+    [
+        *("Answer: second", "answer:2", "ANSWER: Second.", "Answer: second grid.", "Answer: 2nd", "\nAnswer:\nsecond\n"),
+        *("Answer: second or first", "Answer: second, since the first is full", "Answer: 22", "Answer: secondly"),
+    ],
 )
-def test_spellings_of_an_answer(reply):
+def test_the_answer_is_what_follows_the_tag_whatever_follows_it_on_its_line(reply):
+    """As clembench's pattern for instances in English, which asks for nothing below that line."""
+    pattern = r"^(?P<tag>answer:\s*)(?P<content>(?P<response>first|second|third|1|2|3).*\n*(?P<remainder>(.|\n)*))"
+    found = re.match(pattern, reply.strip(), re.IGNORECASE)
+    assert (found["response"].lower() in ("second", "2"), found["remainder"]) == (True, "")
     game = started()
     game.step("<think>second</think>expression: x")
     assert game.step(reply) is Verdict.PLAYED
@@ -47,6 +56,7 @@ def test_spellings_of_an_answer(reply):
     ["", "x", "Expression:", "Answer: first", "Expression: x\nIt is easy.", "So:\nExpression: x", "Expression x"],
 )
 def test_an_expression_of_another_form_breaks_the_game_off(reply):
+    assert not re.fullmatch(r"expression:\s*.+", reply, re.IGNORECASE)
     game = started()
     assert game.step(reply) is Verdict.FORFEIT_MALFORMED
     assert (game.outcomes, game.forfeited_by) == (BROKEN_OFF, GIVER)
@@ -54,7 +64,10 @@ def test_an_expression_of_another_form_breaks_the_game_off(reply):
 
 @pytest.mark.parametrize(
     "reply",
-    ["", "first", "Answer:", "Answer: fourth", "Answer: first or second", "Answer: first\nI am sure", "Answer: 11"],
+    [
+        *("", "first", "Answer:", "Answer: fourth", "Answer: the first", "Answer: grid 1", "Answer: one"),
+        *("Answer: first\nI am sure", "Answer - first"),
+    ],
 )
 def test_an_answer_of_another_form_breaks_the_game_off(reply):
     game = started()

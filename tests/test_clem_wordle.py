@@ -117,7 +117,7 @@ def test_replies_of_the_form_are_read(reply, said, rule):
     "reply", ["explanation: why guess: stare", "Explanation: guess: stare", "explanation:guess:stare"]
 )
 def test_one_line_is_read_by_the_rule_of_the_paper_alone(kind, reply):
-    """clembench looks for the guess below the explanation's line since April 2026; its paper's games did not."""
+    """clembench looks below the explanation's line since April 2026; the games of the paper did not."""
     assert started(kind).reply_rule == "clembench"
     assert started(kind, "zebra").step(reply) is Verdict.FORFEIT_MALFORMED
     game = started(kind, "zebra", reply_rule="paper")

@@ -4,10 +4,11 @@ import dataclasses
 import functools
 import json
 import pathlib
+import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Unpack
 
-from dfc.games.dialogue.dialogue_game import LONGEST, NOT_THERE, DialogueGame, after_tag
+from dfc.games.dialogue.dialogue_game import LONGEST, NOT_THERE, DialogueGame
 from dfc.games.dialogue.words import stem
 from dfc.games.game import Common, Outcome
 from dfc.games.parsing import spoken
@@ -123,13 +124,15 @@ class Codenames(DialogueGame):
     meant for; seat 1, the guesser, is told the clue and their number, and guesses at most so many words. They are
     revealed in its order up to the first that is not the team's. Then the opponents, a program, reveal some of their
     words at random. The team wins, ``quality`` 100, when all its words are revealed; it loses, 0, with the assassin's
-    word or when all words of the opponents are revealed, by whomever. The game is broken off by a reply without its
-    tags or with further lines, a clue that is several words or a form of a word on the board, a target or guess that
-    does not lie open or is named twice, and by too many guesses.
+    word or when all words of the opponents are revealed, by whomever. After the opponents' own turn that shows only
+    when the cluegiver has given one more clue, as there: a clue against the rules still breaks the game off. The game
+    is broken off by a reply without its tags or with further lines, a clue that is several words or a form of a word on
+    the board, a target or guess that does not lie open or is named twice, and by too many guesses.
 
     Action: ``CLUE: sea`` and on a second line ``TARGETS: whale, wave`` of the cluegiver; ``GUESS: whale, wave`` of the
-    guesser. Case does not matter behind the tags; blanks, full stops, commas, quotes and angle brackets around a word
-    are removed. `legal_actions` is a selection: clues from the table of groups, guesses of neighbours on the board.
+    guesser, each tag in capitals with a blank behind it. Case does not matter behind the tags; blanks, full stops,
+    commas, quotes and angle brackets around a word are removed. `legal_actions` is a selection: clues from the table of
+    groups, guesses of neighbours on the board.
 
     Differs from clembench:
       - A table of our own; boards hold up to three words of each of their groups, in three disjoint splits. The 13
@@ -181,9 +184,8 @@ class Codenames(DialogueGame):
         return [word for word, kind in self.kinds.items() if kind in kinds and word not in gone]
 
     def extract(self, reply: str) -> str | None:
-        """Returns the lines that are said aloud, without empty ones, or None if there are none."""
-        lines = (" ".join(line.split()) for line in (spoken(reply) or "")[:LONGEST].split("\n"))
-        return "\n".join(line for line in lines if line) or None
+        """Returns all that is said aloud, or None if that is nothing."""
+        return (spoken(reply) or "")[:LONGEST].strip() or None
 
     def _form(self) -> str:
         return "CLUE: a word, and on a second line TARGETS: words" if self.to_move == GIVER else "GUESS: words"
@@ -191,12 +193,11 @@ class Codenames(DialogueGame):
     def _read(self, action: str) -> str | None:
         lines = action.split("\n")
         if self.to_move == GUESSER:
-            words = _listed(after_tag(action, "GUESS:"))
+            words = _listed(_behind("GUESS: ", lines))
             found = f"GUESS: {', '.join(words)}" if words and len(lines) == 1 else ""
         else:
-            said = [next((after_tag(line, tag) for line in lines if line.startswith(tag)), None) for tag in _TAGS]
-            clue, words = (said[0] or "").lower().strip(_STRIPPED), _listed(said[1])
-            found = f"CLUE: {clue}\nTARGETS: {', '.join(words)}" if clue and words and len(lines) == len(_TAGS) else ""
+            clue, words = " ".join(_bare(_behind("CLUE: ", lines)).split()), _listed(_behind("TARGETS: ", lines))
+            found = f"CLUE: {clue}\nTARGETS: {', '.join(words)}" if clue and words and len(lines) == _LINES else ""
         return found if 0 < len(found) <= LONGEST else None
 
     def _set_up(self, rng: GameRng) -> None:
@@ -254,6 +255,9 @@ class Codenames(DialogueGame):
     def _play(self, action: str) -> int | tuple[Outcome, ...]:
         clue, words = _parts(action)
         if self._mover() == GIVER:
+            end = self._ended()  # the opponents have revealed their last word since the last guess
+            if end is not None:
+                return end
             self.clue, self.targets = clue, words
             number = count_of(len(words), "word")
             self._tell(GUESSER, f"The clue is {clue}, for {number}. Guess at most {number} of the open words:")
@@ -272,9 +276,6 @@ class Codenames(DialogueGame):
             word = open_words.pop(self.rng.randrange(len(open_words)))
             self.revealed.append(word)
             self._tell_all(f"The opponents reveal {word}.")
-        end = self._ended()
-        if end is not None:
-            return end
         self._next_round()
         self._tell(GIVER, self._words())
         return GIVER
@@ -325,7 +326,7 @@ class Codenames(DialogueGame):
         self.clue, self.targets = position["clue"], list(position["targets"])
 
 
-_TAGS = ("CLUE:", "TARGETS:")
+_LINES = 2  # of a clue
 
 
 def _clue_problem(clue: str, words: tuple[str, ...]) -> str | None:
@@ -343,8 +344,19 @@ def _stems_of(words: tuple[str, ...]) -> frozenset[str]:
     return frozenset(map(stem, words))
 
 
-def _listed(text: str | None) -> list[str]:
-    return [word for part in (text or "").lower().split(",") if (word := part.strip(_STRIPPED))]
+def _behind(tag: str, lines: list[str]) -> str:
+    """Returns what stands behind a tag, which ends in a blank, on the first line that begins with it, or nothing."""
+    return next((line.removeprefix(tag) for line in lines if line.startswith(tag)), "")
+
+
+def _bare(text: str) -> str:
+    return text.lower().strip(_STRIPPED)
+
+
+def _listed(text: str) -> list[str]:
+    """Returns the words of a list, none if one of them is empty: a comma with a blank behind it, or none, parts them."""
+    words = [" ".join(_bare(part).split()) for part in re.sub(r",(?=\S)", ", ", text).split(", ")]
+    return words if all(words) else []
 
 
 def _parts(action: str) -> tuple[str, list[str]]:

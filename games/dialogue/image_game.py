@@ -1,10 +1,11 @@
 """Image game: one says a grid of letters command by command, the other one draws it; from clembench."""
 
 import functools
+import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Unpack
 
-from dfc.games.dialogue.dialogue_game import LONGEST, DialogueGame, after_tag, tagged
+from dfc.games.dialogue.dialogue_game import LONGEST, DialogueGame, one_line, tagged
 from dfc.games.dialogue.grids import BLANK, CELLS, EMPTY, Grid, draw_of, f1, read_grid, text_of, with_cells
 from dfc.games.game import Common, Outcome
 from dfc.games.parsing import spoken
@@ -15,6 +16,8 @@ GIVER, FOLLOWER = 0, 1
 EXPERIMENTS = ("compact", "random")
 DONE = "Command: DONE"
 _SIZES = {"train": 80, "validation": 60, "test": 59}
+_COMMAND = re.compile(r"command: (.*\S.*)", re.IGNORECASE | re.ASCII)  # a line; clembench's pattern
+_DONE = re.compile(r"command:\s*done\W*(?:\n.*)?", re.IGNORECASE | re.ASCII | re.DOTALL)
 _WON = 99.0  # of 100, from which on a drawing has succeeded
 
 
@@ -52,9 +55,10 @@ class ImageGame(DialogueGame):
     follower's last grid (`dfc.games.dialogue.grids.f1`); 0 where that grid has another size or was never drawn. Both
     win from 99 on, and lose below. A command without its tag, or an answer that is no grid, breaks the game off.
 
-    Action: ``Command: Put A in row 1`` of the giver, the tag as written; ``Command: DONE`` in any case and with or
-    without a full stop ends. Of several lines the first one is the command. Of the follower rows of cells, a row a
-    line, blanks between the cells: capital letters, and ``▢`` for an empty one (``□``, ``.`` and ``_`` as well).
+    Action: ``Command: Put A in row 1`` of the giver on one line, the tag in any case and a blank behind it; with a
+    second line or without the blank it breaks the game off, as there. ``Command: DONE`` in any case, with or without
+    blank, full stop and further lines, ends. Of the follower rows of cells, a row a line, blanks between the cells:
+    capital letters, and ``▢`` for an empty one (``□``, ``.`` and ``_`` as well).
     `legal_actions` is a selection: a letter of the target in any cell, and DONE, for the giver; for the follower its
     last grid, and those that differ from it in one cell.
 
@@ -62,7 +66,9 @@ class ImageGame(DialogueGame):
       - Its `outcome` is a success for any DONE, and its default reward 1; here both are by the quality, as its scorer
         has them.
       - DONE as the first command ends the game with quality 0; there the environment raises an error.
-      - "DONE" with other words behind it is a command like any other; there it ends the game.
+      - "DONE" with other words behind it on its line is a command like any other; there it ends the game.
+      - Grids of another size, with ``□``, ``.`` or ``_``, several blanks or blank lines are read; there they break the
+        game off.
       - 80, 60 and 59 grids of our own generators in three disjoint splits (`experiment`: compact, random).
       - Thoughts before ``</think>`` are removed; only the first 2,000 characters are read.
 
@@ -123,11 +129,8 @@ class ImageGame(DialogueGame):
     # ---- replies ----------------------------------------------------------------------------------------------------
 
     def extract(self, reply: str) -> str | None:
-        """Returns the first line said aloud; of the follower all lines."""
-        said = (spoken(reply) or "")[:LONGEST].strip()
-        if self.to_move != FOLLOWER:
-            said = " ".join(said.partition("\n")[0].split())
-        return said or None
+        """Returns all that is said aloud, or None if that is nothing."""
+        return (spoken(reply) or "")[:LONGEST].strip() or None
 
     def _form(self) -> str:
         return "of a grid, a line for each row" if self.to_move == FOLLOWER else super()._form()
@@ -136,10 +139,10 @@ class ImageGame(DialogueGame):
         if self.to_move == FOLLOWER:
             grid = read_grid(action)
             return None if grid is None else text_of(grid)
-        said = after_tag(action, self.tags[GIVER])
-        if said is None:
-            return None
-        return DONE if said.upper().rstrip(".! ") == "DONE" else tagged(self.tags[GIVER], said)
+        if _DONE.fullmatch(action):
+            return DONE
+        found = _COMMAND.fullmatch(action)
+        return None if found is None else tagged(self.tags[GIVER], one_line(found[1]))
 
     def _objection(self, action: str) -> str | None:
         del action

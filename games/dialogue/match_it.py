@@ -6,12 +6,13 @@ from typing import Any, ClassVar, Unpack
 
 from dfc.games.dialogue.dialogue_game import DialogueGame
 from dfc.games.dialogue.grids import GENERATORS, SIZE, Grid, agreeing, changed, draw_of, text_of
-from dfc.games.game import Common, Outcome
+from dfc.games.game import UNREADABLE, Common, Outcome
 from dfc.games.rng import GameRng
 from dfc.games.task import DistinctTasks, count_of, distinct_tasks
 
 DESCRIPTION, QUESTION, ANSWER, DECISION = "DESCRIPTION:", "QUESTION:", "ANSWER:", "DECISION:"
 SAME, DIFFERENT = "same grid", "different grids"
+_DECISIONS = tuple(f"{DECISION} {words}".lower() for words in (SAME, DIFFERENT))
 _CYCLE = ("same_grid", "similar_grid_1", "same_grid", "similar_grid_2", "same_grid", "different_grid")
 _CHANGES = {"similar_grid_1": 1, "similar_grid_2": 2}  # cells in which the grids differ
 _APART = 10  # cells, at least, in which grids of the experiment different_grid differ
@@ -56,19 +57,22 @@ class MatchIt(DialogueGame):
     reads the other's description. Then, in each of `rounds` rounds, the second asks, the first answers and asks, and
     the second answers. At last the second decides whether both grids are the same, then the first, who does not hear
     the other's decision. Both win, ``quality`` 100, if both are right, and lose, 0, otherwise. A reply without its tag,
-    or a decision in other words, breaks the game off.
+    or a decision in other words, loses for both at once (`lost_by`): the game counts as played, as by clembench's
+    scorer, although its game master calls it aborted.
 
-    Action: ``DESCRIPTION: ...``, ``QUESTION: ...``, ``ANSWER: ...``, tags in capitals, and ``DECISION: same grid`` or
-    ``DECISION: different grids``, in any case, with or without a full stop. `legal_actions` is a selection of lines of
-    the grid, the same in every game, and both decisions.
+    Action: ``DESCRIPTION: ...``, ``QUESTION: ...``, ``ANSWER: ...``, tags in capitals with a blank behind them, or
+    nothing, and ``DECISION: same grid`` or ``DECISION: different grids``, the words in any case, with or without full
+    stops. `legal_actions` is a selection of lines of the grid, the same in every game, and both decisions.
 
     Differs from clembench:
       - Grids of our own generators, 40 pairs in each of three splits that share no grid. Half of the pairs are the same
         grid; there a quarter, so that always to decide for different ones was worth 75. `experiment`: same_grid;
         similar_grid_1 and similar_grid_2, one and two cells changed; different_grid, ten cells or more.
       - Players are told how many questions there are; there they are not.
-      - A tag with nothing behind it breaks the game off; behind the tag no blank is needed.
-      - Thoughts before ``</think>`` are removed; line breaks become blanks; only the first 2,000 characters are read.
+      - A reply that says nothing breaks the game off, as in every game here; there it loses like one without its tag.
+        So `malformed_allowance` is for such replies only.
+      - Thoughts before ``</think>`` are removed; line breaks and several blanks become one blank; only the first 2,000
+        characters are read.
 
     For evaluation only.
 
@@ -119,11 +123,22 @@ class MatchIt(DialogueGame):
         )
 
     def _read(self, action: str) -> str | None:
-        found = super()._read(action)
-        if found is None or not found.startswith(DECISION):
-            return found
-        words = found.removeprefix(DECISION).lower().rstrip(". ").strip()
-        return f"{DECISION} {words}" if words in (SAME, DIFFERENT) else None
+        """Returns the reply itself where it has not the form: it is played, and loses."""
+        if not self._has_form(action) or self.tag(0) != DECISION:
+            return action
+        return f"{DECISION} {action.removeprefix(DECISION).lower().rstrip('.').strip()}"
+
+    def _has_form(self, line: str) -> bool:
+        """Returns whether a reply on one line has the form that its phase asks for."""
+        tag = self.tag(0)
+        if tag != DECISION:
+            return line.split(" ")[0] == tag
+        return line.startswith(DECISION) and line.lower().rstrip(".") in _DECISIONS
+
+    def is_action(self, said: str) -> bool:
+        """Returns whether a reply has the form that its phase asks for: one without it can be played as well."""
+        line = self.extract(said)
+        return line is not None and self._has_form(line)
 
     def _form(self) -> str:
         return f"{DECISION} {SAME} or {DECISION} {DIFFERENT}" if self.tag(0) == DECISION else super()._form()
@@ -134,6 +149,8 @@ class MatchIt(DialogueGame):
 
     def _play(self, action: str) -> int | tuple[Outcome, ...]:
         seat, tag = self._turns[len(self.said)]
+        if not self._has_form(action):
+            return self._lost(seat, f"{UNREADABLE} Reply in the form {self._form()}.")
         words = self._said(action)
         self.said.append((seat, tag, words))
         if tag in (QUESTION, ANSWER):

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+import re
 from collections.abc import Hashable, Mapping
 from typing import Any, ClassVar, Unpack
 
@@ -16,11 +17,9 @@ from dfc.games.task import DistinctTasks, distinct_tasks
 GIVER, FOLLOWER = 0, 1
 EXPERIMENTS = ("rows", "columns", "diagonals", "letters", "shapes")
 NAMES = ("first", "second", "third")
-_SPELLINGS = {
-    spelling: name
-    for name, spellings in zip(NAMES, ("first 1st 1 one", "second 2nd 2 two", "third 3rd 3 three"), strict=True)
-    for spelling in spellings.split()
-}
+_NUMBERED = dict(zip("123", NAMES, strict=True))
+_EXPRESSION = re.compile(r"expression:\s*(\S.*)", re.IGNORECASE | re.ASCII)  # these two are clembench's patterns
+_ANSWER = re.compile(rf"answer:\s*({'|'.join((*NAMES, *_NUMBERED))}).*", re.IGNORECASE | re.ASCII)
 _SIZES = {"train": 256, "validation": 60, "test": 90}
 _CANDIDATES = 8  # grids of which the two most like the target stand beside it
 
@@ -71,18 +70,19 @@ class ReferenceGame(DialogueGame):
     Rules: seat 0, the giver, is shown three grids of 5 rows and 5 columns, of which the first is the target; seat 1,
     the follower, is shown the same three in an order of its own, and does not know which one is meant. The giver
     describes the target once, and the follower answers once. The right answer wins for both, ``quality`` 100; a wrong
-    one loses, 0. A reply without its tag, of more than one line, or an answer that names none or more than one of the
-    three breaks the game off.
+    one loses, 0. A reply without its tag, of more than one line, or an answer that does not begin with one of the three
+    breaks the game off.
 
-    Action: ``Expression: X in row 1`` of the giver, ``Answer: second`` of the follower; the tag in any case, ``2``,
-    ``2nd`` and ``two`` as well, with or without "the" before, "grid" behind and a full stop. `legal_actions` is a
-    selection for the giver, rows, columns and single cells of any grid; the three answers for the follower.
+    Action: ``Expression: X in row 1`` of the giver, ``Answer: second`` of the follower; the tag in any case, and behind
+    it blanks and line breaks, or none. The answer is what follows the tag, ``first``, ``second``, ``third``, ``1``,
+    ``2`` or ``3``, in any case; the rest of its line does not count, whatever it says: ``first grid.``, ``2nd``, and
+    ``first or second``, which is the first. `legal_actions` is a selection for the giver, rows, columns and single
+    cells of any grid; the three answers for the follower.
 
     Differs from clembench:
       - Grids of our own generators: 256, 60 and 90 targets in three splits, which share no grid at all; `experiment`
         is their kind: rows, columns, diagonals, letters, shapes. In English only; there 11 languages.
-      - "the", "grid", words for numbers and a full stop in an answer are read; there they break the game off.
-      - Thoughts before ``</think>`` are removed; blank lines do not count; only the first 2,000 characters are read.
+      - Thoughts before ``</think>`` are removed; only the first 2,000 characters are read.
 
     Attributes:
       grids: of the task, the target first; only seat 0 may know which that is.
@@ -145,19 +145,16 @@ class ReferenceGame(DialogueGame):
     # ---- replies ----------------------------------------------------------------------------------------------------
 
     def extract(self, reply: str) -> str | None:
-        """Returns the only line said aloud, or None if there is none or more than one."""
-        lines = [line for line in (spoken(reply) or "")[:LONGEST].splitlines() if line.strip()]
-        return one_line(lines[0]) if len(lines) == 1 else None
+        """Returns all that is said aloud, or None if that is nothing."""
+        return (spoken(reply) or "")[:LONGEST].strip() or None
 
     def _read(self, action: str) -> str | None:
-        tag = self.tags[self.to_move or 0]
-        said = action[len(tag) :].strip()
-        if not said or action[: len(tag)].lower() != tag.lower():
+        answers = self.to_move == FOLLOWER
+        found = (_ANSWER if answers else _EXPRESSION).fullmatch(action)
+        if found is None:
             return None
-        if self.to_move == FOLLOWER:
-            words = said.lower().rstrip(".! ").removeprefix("the ").removesuffix(" grid").removeprefix("grid ")
-            said = _SPELLINGS.get(words, "")
-        return tagged(tag, said) if said else None
+        said = found[1].lower() if answers else one_line(found[1])
+        return tagged(self.tags[self.to_move or 0], _NUMBERED.get(said, said))
 
     def _objection(self, action: str) -> str | None:
         del action  # a wrong answer is played, and loses
