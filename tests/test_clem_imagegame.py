@@ -124,7 +124,9 @@ def test_a_command_without_its_tag_breaks_the_game_off(reply):
     assert (game.outcomes, game.forfeited_by) == (BROKEN_OFF, GIVER)
 
 
-@pytest.mark.parametrize("reply", ["Command:Put A in row 1", "Command: x\nWhat do you see?", "Command: x\n\nCommand: y"])
+@pytest.mark.parametrize(
+    "reply", ["Command:Put A in row 1", "Command: x\nWhat do you see?", "Command: x\n\nCommand: y"]
+)
 def test_a_command_without_a_blank_or_with_a_second_line_breaks_the_game_off(reply):
     """clembench's pattern is ``^command: [^\\n]+$``, in any case."""
     game = started()

@@ -46,7 +46,16 @@ def test_both_must_decide_right(same, second, first):
 @pytest.mark.parametrize("turn", range(16))
 @pytest.mark.parametrize(
     "reply",
-    ["words", "description: a", "{tag}glued", "X {tag} a", "DECISION: perhaps", "DECISION: same grid !", "{other} a", ":"],
+    [
+        "words",
+        "description: a",
+        "{tag}glued",
+        "X {tag} a",
+        "DECISION: perhaps",
+        "DECISION: same grid !",
+        "{other} a",
+        ":",
+    ],
 )
 def test_a_reply_without_the_form_of_its_phase_loses_and_is_played(turn, reply):
     """clembench's master calls it aborted, its scorer does not: Aborted 0, Lose 1, Main Score 0."""

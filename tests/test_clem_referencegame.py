@@ -36,7 +36,14 @@ def test_the_place_of_the_target_among_the_followers_grids_wins(order, answer):
 @pytest.mark.parametrize(
     "reply",
     [
-        *("Answer: second", "answer:2", "ANSWER: Second.", "Answer: second grid.", "Answer: 2nd", "\nAnswer:\nsecond\n"),
+        *(
+            "Answer: second",
+            "answer:2",
+            "ANSWER: Second.",
+            "Answer: second grid.",
+            "Answer: 2nd",
+            "\nAnswer:\nsecond\n",
+        ),
         *("Answer: second or first", "Answer: second, since the first is full", "Answer: 22", "Answer: secondly"),
     ],
 )

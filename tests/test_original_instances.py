@@ -208,6 +208,92 @@ def test_what_a_file_says_is_what_is_played(tmp_path):
     assert room.measures()["quality"] == 100.0
 
 
+OPENED = {
+    "type_name": "open",
+    "new_word": "maten",
+    "explanation": "To maten is to uncover something, and what is in it.",
+}
+USUAL = {"type_name": "take", "lark": "...", "explanation": "To VERB is to get something."}
+
+
+def house_of(**fields):
+    return {**copy.deepcopy(FILES["clem_adventuregame"][1]), "variant": "basic", **fields}
+
+
+def test_the_kinds_of_adventures_of_clembench_3_load_but_for_those_with_rules_of_their_own(tmp_path):
+    """Its default file has five experiments: deliveries, two with new words for verbs, made-up actions, potions."""
+    stated = ["room(ram1,ram)", "at(player1,ram1)", "type(rot1,rot)", "at(rot1,ram1)", "lotta_able(rot1)"]
+    made_up = {"type_name": "bioch", "explanation": "To bioch is to make something lotta_able lotta."}
+    recipe = [*HOUSE, "readable(recipe1)", "text(recipe1,That odd potion\\nIngredients: a spider.\\n)"]
+    experiments = {
+        "home_deliver_three_basic_hard_invlimittwo": house_of(action_definitions=["basic_actions_v2_invlimit.json"]),
+        "new-words_home-delivery_easy_basic_easy": house_of(action_definitions=[OPENED, USUAL]),
+        "new-words_home-delivery_medium_basic_easy": house_of(
+            action_definitions=[OPENED, {**USUAL, "new_word": "ortid", "explanation": "To ortid is to get something."}]
+        ),
+        "new-words_created_basic": house_of(
+            initial_state=stated, goal_state=["lotta(rot1)"], action_definitions=[made_up, USUAL]
+        ),
+        "potion_brewing": house_of(
+            initial_state=recipe,
+            goal_state=["at(potion1,study1)"],
+            max_turns=100,
+            action_definitions=["witch_actions_core.json"],
+            event_definitions=[{"type_name": "potion_step_1", "pddl": "..."}],
+        ),
+    }
+    rows = [
+        {"name": name, "game_instances": [dict(own, game_id=n) for n in range(2)]} for name, own in experiments.items()
+    ]
+    path = written(tmp_path, {"experiments": rows})
+    game = registry.make("clem_adventuregame", instances=path)
+    assert game.info.splits == {"test": 6}
+    for task, name in enumerate(experiments):
+        if task < 3:
+            game.reset(2 * task)
+            assert game.experiment == name
+    text = game.observation(0)
+    assert "A new word: maten means to uncover something, and what is in it." in text
+    assert "A new word: ortid means to get something." in text
+    assert "ortid a thing" in text
+    assert game.step("> open chest") == "played"
+    assert game.observation(0).startswith("You do not know how to do that: open chest")
+    game.step("> maten the chest")
+    assert "coin" in game.observation(0)
+    for strength in scripted.STRENGTHS:
+        twin = registry.make("clem_adventuregame", instances=path)
+        twin.reset(4)
+        player, rng = scripted.player(twin, strength), GameRng(0)
+        while not twin.over:
+            assert twin.step(player.act(twin, rng)) == "played"
+        assert strength != "strong" or twin.measures()["quality"] == 100.0
+    only = written(tmp_path, {"experiments": rows[3:]})
+    (said,) = registry.problems("clem_adventuregame", {"instances": only})
+    assert "has no instance whose actions and events the game here has" in said
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        {**OPENED, "new_word": "two words"},
+        {**OPENED, "new_word": "take"},
+        {**OPENED, "new_word": ["maten"]},
+        {**OPENED, "new_word": "x" * 10_000},
+        {**OPENED, "explanation": None},
+        {**OPENED, "explanation": "two\nlines"},
+        {**OPENED, "explanation": "x" * 10_000},
+        {**OPENED, "explanation": "\x1b[2J"},
+    ],
+)
+def test_a_new_word_for_a_verb_is_one_word_with_its_meaning(tmp_path, action):
+    data = file_of("clem_adventuregame", 1)
+    data["experiments"][0]["game_instances"][0]["action_definitions"] = [action]
+    (said,) = registry.problems("clem_adventuregame", {"instances": written(tmp_path, data)})
+    assert "field 'action_definitions' must give each verb another word" in said
+    assert len(said) < 800
+    assert said.isprintable()
+
+
 @pytest.mark.parametrize("game", FILES)
 @pytest.mark.parametrize("other", FILES)
 def test_a_file_of_another_game_is_refused_by_name(tmp_path, game, other):

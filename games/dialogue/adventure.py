@@ -56,6 +56,8 @@ class AdventureGame(DialogueGame):
         "done". The plan is not tried out and not counted.
       - ``> done`` in the last turn ends the game in time; there the limit goes first.
       - ``>`` with nothing behind it breaks the game off; there it is a command that is not understood.
+      - Of a file of instances those with other actions or with events are left out, of clembench 3 the 16 of made-up
+        states and of potions; verbs that an instance renames have the new word only, which is explained, as there.
       - `invented_words` (off) calls the three things and one verb by words that are explained to the player, as
         clembench's later instances do.
 
@@ -126,7 +128,7 @@ class AdventureGame(DialogueGame):
     def _world(self) -> World:
         found = self._from_file()
         if found is not None:
-            return World(found.fields["adventure"], found.fields["hands"])
+            return World(found.fields["adventure"], found.fields["hands"], found.fields["vocabulary"])
         task = max(self.task, 0)
         adventure = adventure_of(self.split, task)
         hands = _SETTINGS[task % len(_SETTINGS)][2]

@@ -3,7 +3,7 @@
 Nothing of that release is part of this package. Such a file is one JSON object with the list ``experiments``; each
 experiment has a ``name``, parameters, and the list ``game_instances``. Read is what a game hides or shows of its task;
 prompts and patterns of replies are not used, since rules and texts are the game's own. What an experiment says of
-rounds must agree with the game's option.
+rounds must agree with the game's option. An instance that brings rules of its own is left out (`_LEFT_OUT`).
 """
 
 import dataclasses
@@ -227,6 +227,15 @@ def _match_it(row: Row) -> dict[str, Any]:
     return {"grids": (row.grid("grid_a"), row.grid("grid_b"))}
 
 
+def _adventure(row: Row) -> dict[str, Any]:
+    keys = ("initial_state", "goal_state", "variant")
+    actions = row.get("action_definitions", list) if "action_definitions" in row.own else []
+    return {
+        **_read_by(original_maps.adventure, *keys)(row),
+        **_read_by(lambda _: {"vocabulary": original_maps.vocabulary(actions)})(row),
+    }
+
+
 def _read_by(part: Callable[..., dict[str, Any]], *keys: str) -> Callable[[Row], dict[str, Any]]:
     """Returns what reads a map or an adventure, whose texts and facts have a module of their own."""
 
@@ -270,7 +279,7 @@ FIELDS: Mapping[str, Callable[[Row], dict[str, Any]]] = {
     "ClemWordleWithClue": _wordle_with_clue,
     "ClemWordleWithCritic": _wordle_with_critic,
     "Codenames": _codenames,
-    "AdventureGame": _read_by(original_maps.adventure, "initial_state", "goal_state", "variant"),
+    "AdventureGame": _adventure,
     "GuessWhat": _guess_what,
     "MatchIt": _match_it,
     "TextMap": _text_map,
@@ -278,6 +287,9 @@ FIELDS: Mapping[str, Callable[[Row], dict[str, Any]]] = {
     "TextMapGraph": _text_map_graph,
 }
 """By the name of a game's class, what reads the fields that it needs."""
+
+_LEFT_OUT: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {"AdventureGame": original_maps.has_other_rules}
+"""By the name of a game's class, whether an instance has rules that the game here has not."""
 
 _ROUNDS: Mapping[str, tuple[str, ...]] = {
     "Taboo": ("max_turns",),
@@ -358,9 +370,15 @@ def _load(path: str, group: str, _changed: int, _size: int) -> tuple[Instance, .
         if len(found) + len(rows) > MAX_INSTANCES:
             raise _error(path, group, f"has more than {MAX_INSTANCES} instances")
         words = _word_list(experiment)
-        found += [_instance(path, group, Row(experiment, own, words), place) for place, own in enumerate(rows)]
+        left_out = _LEFT_OUT.get(group, lambda _: False)
+        found += [
+            _instance(path, group, Row(experiment, own, words), place)
+            for place, own in enumerate(rows)
+            if not isinstance(own, dict) or not left_out(own)
+        ]
     if not found:
-        raise _error(path, group, "has no instance")
+        left = any(experiment["game_instances"] for experiment in data["experiments"])
+        raise _error(path, group, f"has no instance{' whose actions and events the game here has' if left else ''}")
     return tuple(found)
 
 

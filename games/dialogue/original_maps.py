@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dfc.games.dialogue.adventure_world import Adventure, Place
+from dfc.games.dialogue.adventure_world import PHRASES, Adventure, Place, Vocabulary
 from dfc.games.dialogue.maps import BACK, STEPS, RoomMap
 
 _LITERAL = 20_000  # characters; the longest of the release has 2,000
@@ -22,6 +22,9 @@ _TWO_WORDS = {
     "sidetable": "side table",
 }
 _VARIANTS = ("basic", "plan")
+_RENAMED = ("go", "take", "put", "open", "close", "examine")  # verbs that an instance may give a word of its own
+_WORD = re.compile(r"[a-z]{2,40}", re.ASCII)
+_MEANING = re.compile(r"(?:To \w{1,40} is )?(.{1,300}?)\.?", re.ASCII)
 
 
 class NoMapError(ValueError):
@@ -145,6 +148,46 @@ def adventure(initial: Sequence[object], goals: Sequence[object], variant: str, 
         goals=tuple((things.index(a), places.index(b)) for _, (a, b) in wanted),
     )
     return {"adventure": found, "planning": variant == "plan", "hands": 2 if "invlimittwo" in experiment else 0}
+
+
+def has_other_rules(own: Mapping[str, Any]) -> bool:
+    """Returns whether an instance brings rules that the world here has not: events, or actions with other effects.
+
+    Of clembench 3 these are the instances of made-up actions and states, and those of brewing potions.
+    """
+    actions = own.get("action_definitions")
+    for action in actions if isinstance(actions, list) else ():
+        verb = action.get("type_name") if isinstance(action, dict) else "look"  # a name: one of its files of actions
+        if verb not in [*PHRASES] or (verb not in _RENAMED and "new_word" in action):
+            return True
+    return bool(own.get("event_definitions"))
+
+
+def vocabulary(actions: Sequence[object]) -> Vocabulary:
+    """Returns the words that an instance gives to verbs, with what they mean; other actions are as usual.
+
+    Args:
+      actions: names of files, or definitions, of which ``type_name``, ``new_word`` and ``explanation`` are read.
+
+    Raises:
+      NoMapError: a word is no single word, or stands for two verbs, or its meaning is not told.
+    """
+    verbs: dict[str, str] = {}
+    meanings: dict[str, str] = {}
+    usual = {phrase for phrases in PHRASES.values() for phrase in phrases}
+    for action in actions:
+        word = action.get("new_word") if isinstance(action, dict) else None
+        if not isinstance(action, dict) or word is None:
+            continue
+        told = action.get("explanation")
+        means = _MEANING.fullmatch(told) if isinstance(told, str) and told.isprintable() else None
+        if not isinstance(word, str) or not _WORD.fullmatch(word) or word in {*meanings, *usual} or means is None:
+            raise NoMapError(
+                "field 'action_definitions' must give each verb another word of small letters, 'new_word', with an "
+                f"'explanation' of one line, got {str(word)[:40]!r}, {str(told)[:80]!r}"
+            )
+        verbs[action["type_name"]], meanings[word] = word, means[1]
+    return Vocabulary(verbs=verbs, meanings=meanings)
 
 
 def _facts(found: Sequence[object], field: str) -> Mapping[str, list[tuple[str, str]]]:

@@ -157,6 +157,7 @@ class PrivateShared(DialogueGame):
       - Forms of our own tables (`experiment`: five settings), in three disjoint splits.
       - An answer with the values of more than `values_per_answer` slots fills none: the whole form in every answer
         would fill all. The truth of the asides moves all the same. 5 is the rule of clembench.
+      - An answer without its tag breaks the game off, as in the paper; in the code of April 2026 the game goes on.
       - Values are compared as whole words, in any punctuation; there as any part of the answer (7 is in 17).
       - The first word of a reply to an aside must be yes or no, behind either tag; there its first letters count
         (``nothing`` is no), behind ``ASIDE:`` only.
