@@ -354,7 +354,7 @@ def _bare(text: str) -> str:
 
 
 def _listed(text: str) -> list[str]:
-    """Returns the words of a list, none if one of them is empty: a comma with a blank behind it, or none, parts them."""
+    """Returns the words of a list, parted by commas with or without a blank behind; none if one of them is empty."""
     words = [" ".join(_bare(part).split()) for part in re.sub(r",(?=\S)", ", ", text).split(", ")]
     return words if all(words) else []
 

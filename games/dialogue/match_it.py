@@ -132,7 +132,7 @@ class MatchIt(DialogueGame):
         """Returns whether a reply on one line has the form that its phase asks for."""
         tag = self.tag(0)
         if tag != DECISION:
-            return line.split(" ")[0] == tag
+            return line.partition(" ")[0] == tag
         return line.startswith(DECISION) and line.lower().rstrip(".") in _DECISIONS
 
     def is_action(self, said: str) -> bool:
