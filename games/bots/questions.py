@@ -5,7 +5,7 @@ what they have heard (`World.heard`); not the secret.
 
 World and judge answer from the scenario's facts. Which candidates of the pool some words name, and whether as a guess,
 is read by `dfc.games.paprika.candidates`, which knows the pool and not the secret. So an answer depends on the secret
-in two ways only: by the table of its facts, and by the one candidate that is guessed. Words that name several
+in two ways only: by its facts, and by the one candidate that is guessed. Words that name several
 candidates are answered by the games themselves.
 """
 

@@ -1,15 +1,14 @@
 """Agents, world and judge of Twenty Questions; see `dfc.games.bots.questions` for what each knows."""
 
 import functools
-import re
 
 from dfc.games.bots.bot import GameBots
+from dfc.games.bots.question_reader import read_question
 from dfc.games.bots.questions import Table, masks_of, simple, strong
-from dfc.games.bots.simulators import meanings, phrase_table, scenario_of, with_facts
+from dfc.games.bots.simulators import scenario_of, with_facts
 from dfc.games.paprika import twenty_questions
-from dfc.games.paprika.candidates import Pool, read
-from dfc.games.paprika.twenty_questions import TwentyQuestions, key_of, read_topics
-from dfc.games.paprika.world import GOAL, NOT_VALID, VALID, World
+from dfc.games.paprika.twenty_questions import Topic, TwentyQuestions, key_of, read_topics
+from dfc.games.paprika.world import CANNOT_SAY, GOAL, NOT_VALID, VALID, World
 from dfc.games.rng import GameRng
 
 # ---- agents -----------------------------------------------------------------------------------------------------
@@ -30,44 +29,38 @@ def _table_of(game: World) -> Table:
 
 # ---- world and judge --------------------------------------------------------------------------------------------
 
-_ASKS_BACK = re.compile(r"^[a-z]{1,6}n't ")
-
-
-@functools.cache
-def _keys_by_phrase() -> dict[str, str]:
-    pool = twenty_questions.topics()
-    return phrase_table((word, key) for key, words in pool.synonyms.items() for word in words)
-
-
-@functools.cache
-def _kinds() -> dict[str, Pool]:
-    return {name: Pool([(name, name)], kind="") for name in twenty_questions.topics().by_category}
-
 
 def _answer(game: TwentyQuestions, _seat: int, _chance: GameRng) -> str:
-    """Answers the questions of the table from it, free text by the words in it, all else with no.
+    """Answers the questions of the table from it, free text by what is true of the topic, all else with "cannot say".
 
-    Several keys in one question must all hold, or one of them if it says "or"; "not" turns the answer round, but for
-    questions that begin with it ("Isn't it big?"), where a yes means that it is big. The guess of another topic
-    gets a no; a topic named in passing ("Is it like a tiger?") is a word like any other.
+    A question of the table that tells no topics of the category apart is read as free text: there, a key that is not
+    among the topic's may be one that nobody wrote down. The guess of another topic gets a no, but not where the
+    topic may be one of them (`_is_a_kind_of`); one that is named in passing ("Is it like a tiger?") is a word like any
+    other.
     """
     scenario = with_facts(game)
-    yes, category = scenario.facts["yes"], scenario.facts["category"]
-    topics = read_topics(game.asked, scenario)
-    if topics.guess:
-        return GOAL if scenario.name in topics.named else "No"
+    named = read_topics(game.asked, scenario)
+    if named.guess and scenario.name in named.named:
+        return GOAL
+    if named.guess:
+        return CANNOT_SAY if _is_a_kind_of(scenario.facts["topic"], named.named[0]) else "No"
+    pool, category = twenty_questions.topics(), scenario.facts["category"]
     listed = key_of(game.asked)
-    if listed is not None:
-        return "Yes" if listed in yes else "No"
-    kinds = [name for name, pool in _kinds().items() if read(game.asked, pool).guess]
-    if kinds:
-        return "Yes" if category in kinds else "No"
-    keys = meanings(game.asked, _keys_by_phrase())
-    if not keys:
+    if listed in scenario.facts["yes"]:
+        return "Yes"
+    if listed in pool.varying[category]:
         return "No"
-    words = _ASKS_BACK.sub("", game.asked.lower().replace("\u2019", "'")).replace("n't", " not").split()
-    holds = any(key in yes for key in keys) if "or" in words else all(key in yes for key in keys)
-    return "Yes" if holds != ("not" in words) else "No"
+    reading = read_question(game.asked)
+    said = None if reading is None else reading.of(scenario.facts["topic"])
+    return CANNOT_SAY if said is None else "Yes" if said else "No"
+
+
+@functools.cache
+def _is_a_kind_of(topic: Topic, other: str) -> bool:
+    """Returns whether a topic may be one of another by its name: a school bus is a bus, a guinea pig is no pig."""
+    pool = twenty_questions.topics().by_category[topic.category]
+    called = next(((each.name, *each.aliases) for each in pool if each.name == other), ())
+    return " of " not in topic.name and any(topic.name.lower().endswith(f" {name.lower()}") for name in called)
 
 
 def _judge(game: TwentyQuestions, _seat: int, _chance: GameRng) -> str:

@@ -28,6 +28,8 @@ from dfc.games.task import Task
 AGENT, WORLD, JUDGE = 0, 1, 2  # seats
 VALID, NOT_VALID = "<VALID>", "<NOTVALID>"
 GOAL = "Goal reached"
+CANNOT_SAY = "I cannot say"
+"""What a world says to a question that it does not understand, or whose answer is not settled."""
 OPENING, CLOSING = "<player>", "</player>"
 """What the agent's words stand between, wherever world and judge are shown them."""
 _ANGLES = str.maketrans("<>\uff1c\uff1e\ufe64\ufe65", "()()()")  # also the wide and the small ones
