@@ -1,5 +1,8 @@
 """Guess My City: the script of the world never names the city, the judge's script, agents, secrecy."""
 
+import collections
+import csv
+import pathlib
 import re
 
 import pytest
@@ -162,3 +165,51 @@ def test_the_strong_agent_copes_with_the_words_of_a_chat_model(answer):
     asked = [question for question, _ in game.heard]
     guesses = {guess(city) for city in cities()}
     assert len([question for question in asked if question in guesses]) == len({q for q in asked if q in guesses})
+
+
+NATURAL = pathlib.Path(__file__).parent / "paprika_questions" / "guess_my_city.tsv"
+
+
+def test_three_in_four_of_sixty_natural_questions_get_a_useful_answer_and_hardly_one_a_wrong_one():
+    """The questions and their answers were written before facts and script; see the README beside them."""
+    full_names = {city.name: city.full_name for city in cities()}
+    counts = collections.Counter()
+    with NATURAL.open(encoding="utf-8", newline="") as lines:
+        for row in csv.DictReader(lines, delimiter="\t"):
+            said, answer = answers(full_names[row["topic"]], row["question"])[0], row["answer"]
+            polar = answer in ("Yes", "No")
+            right = said.startswith(answer) if polar else any(w.lower() in said.lower() for w in answer.split("/"))
+            wrong = polar and said.startswith("No" if answer == "Yes" else "Yes")
+            counts["right" if right else "wrong" if wrong else "useless"] += 1
+    assert sum(counts.values()) == 60
+    assert counts["right"] >= 45, counts
+    assert counts["wrong"] <= 1, counts  # the world counts who lives around Amsterdam as well, the sheet does not
+
+
+@pytest.mark.parametrize(
+    ("city", "asked", "start"),
+    [
+        ("Oslo, Norway", "Is it in Scandinavia?", "Yes."),
+        ("Prague, Czech Republic", "Is it in Scandinavia or in Central Europe?", "Yes."),
+        ("Helsinki, Finland", "Is it in Scandinavia?", "I cannot say."),  # people differ
+        ("Lyon, France", "Is it in the Middle East?", "No."),
+        ("Lyon, France", "Is it not in the Middle East?", "I cannot say."),
+        ("Lyon, France", "Is it in the European Union and by the sea?", "I cannot say."),
+        ("Nairobi, Kenya", "Is it in the northern hemisphere?", "No. In the southern"),
+        ("Zurich, Switzerland", "Is it landlocked?", "Yes, it lies inland."),
+        ("Mumbai, India", "Is it inland?", "No, it is on the coast."),
+        ("Tokyo, Japan", "Do more than 3 million people live there?", "Yes."),
+        ("Oxford, United Kingdom", "Does it have more than 2 million inhabitants?", "No."),
+        ("Beijing, China", "Does it have more than 10 million inhabitants?", "Roughly, more than five"),  # not sure
+        ("Helsinki, Finland", "Does it snow in winter?", "Yes."),
+        ("Singapore, Singapore", "Does it ever snow?", "No."),
+        ("Tokyo, Japan", "What currency do you use?", "It is called yen."),
+        ("Mecca, Saudi Arabia", "What is the main religion?", "Mainly Islam."),
+        ("Lyon, France", "Do two rivers meet there?", "Yes."),
+        ("Kigali, Rwanda", "Is there a river?", "I cannot say."),
+        ("Munich, Germany", "Is it the capital of its state?", "I cannot say."),
+        ("Lima, Peru", "Is it on the Atlantic coast?", "No."),
+    ],
+)
+def test_marks_and_degrees_are_answered_by_yes_or_no_where_they_decide(city, asked, start):
+    assert answers(city, asked)[0].startswith(start)

@@ -1,12 +1,11 @@
 """Agents, world and judge of Guess My City; see `dfc.games.bots.questions` for what each knows."""
 
 import functools
-import re
-from collections.abc import Mapping
 
 from dfc.games.bots.bot import GameBots
+from dfc.games.bots.city_answers import about_words
 from dfc.games.bots.questions import Table, masks_of, simple, strong
-from dfc.games.bots.simulators import meanings, phrase_table, plain_words, scenario_of, with_facts
+from dfc.games.bots.simulators import scenario_of, with_facts
 from dfc.games.paprika import guess_my_city
 from dfc.games.paprika.candidates import GuessReading
 from dfc.games.paprika.guess_my_city import GuessMyCity, places, read_places
@@ -35,64 +34,22 @@ def _table_of(_game: World) -> Table:
 
 # ---- world and judge --------------------------------------------------------------------------------------------
 
-_ASKED = {  # words by which an open question is recognised
-    guess_my_city.KNOWN: ("known for", "famous", "landmark", "sight", "popular", "attraction", "industry", "special"),
-    guess_my_city.CONTINENT: ("continent", "which part of the world"),
-    guess_my_city.LANGUAGE: ("language", "speak", "spoken"),
-    guess_my_city.HEMISPHERE: ("hemisphere", "equator", "northern", "southern"),
-    guess_my_city.COAST: ("coast", "coastal", "sea", "ocean", "beach", "port", "inland", "landlocked", "coastline"),
-    guess_my_city.CAPITAL: ("capital",),
-    guess_my_city.SIZE: ("population", "many people", "how big", "how large", "big", "large", "small", "million"),
-    guess_my_city.CLIMATE: (
-        "climate",
-        "weather",
-        "hot",
-        "cold",
-        "snow",
-        "rain",
-        "tropical",
-        "desert",
-        "winter",
-        "warm",
-    ),
-}
-
-
-@functools.cache
-def _open_phrases() -> dict[str, str]:
-    return phrase_table((word, question) for question, words in _ASKED.items() for word in words)
-
-
 @functools.cache
 def _countries() -> dict[str, str]:
     return {guess_my_city.country_question(city.country): city.country for city in guess_my_city.cities()}
 
 
-@functools.cache
-def _values(question: str) -> dict[str, str]:
-    """Returns all that answers of the pool name, by their words: continents or languages."""
-    named = {value for city in guess_my_city.cities() for value in _named(question, city.answers[question])}
-    return phrase_table((value, value) for value in sorted(named))
-
-
-def _named(question: str, answer: str) -> list[str]:
-    """Returns the continent or the languages that an answer names."""
-    start = len("It is on this continent: ") if question == guess_my_city.CONTINENT else len("Mainly ")
-    return re.split(", | and ", answer[start:-1])
-
-
 def _answer(game: GuessMyCity, _seat: int, _chance: GameRng) -> str:
-    """Answers open questions from the facts, names of countries and cities by yes or no, all else with "cannot say".
-
-    Of several things asked at once the first that is understood is answered.
-    """
+    """Answers open questions from the facts, names of countries and cities by yes or no, other words by `about_words`."""
     scenario = with_facts(game)
     answers, country = scenario.facts["answers"], scenario.facts["country"]
     if game.asked in answers:
         return str(answers[game.asked])
     if game.asked in _countries():
         return guess_my_city.IN_COUNTRY[country == _countries()[game.asked]]
-    return _about_places(read_places(game.asked, scenario), scenario.name, country) or _about_words(game.asked, answers)
+    return _about_places(read_places(game.asked, scenario), scenario.name, country) or about_words(
+        game.asked, scenario.facts
+    )
 
 
 def _about_places(reading: GuessReading, city: str, country: str) -> str | None:
@@ -104,19 +61,6 @@ def _about_places(reading: GuessReading, city: str, country: str) -> str | None:
         if place == home.get(place, place) or place == f"{home[place]}, {home[place]}":  # a country; the last is both
             return guess_my_city.IN_COUNTRY[country == home.get(place, place)]
     return None
-
-
-def _about_words(asked: str, answers: Mapping[str, str]) -> str:
-    for question in (guess_my_city.CONTINENT, guess_my_city.LANGUAGE):
-        values = meanings(asked, _values(question))
-        if values:
-            return "No." if set(values).isdisjoint(_named(question, answers[question])) else f"Yes. {answers[question]}"
-    understood = meanings(asked, _open_phrases())
-    if understood:
-        return answers[understood[0]]
-    if {"name", "country"} & set(plain_words(asked)):
-        return "I may not tell you names, but you can ask whether it is a certain one."
-    return "I cannot say."
 
 
 def _judge(game: GuessMyCity, _seat: int, _chance: GameRng) -> str:

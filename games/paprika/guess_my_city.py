@@ -8,17 +8,18 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from dfc.games.paprika.candidates import GuessReading, Pool, read
+from dfc.games.paprika.city_marks import marks_of
 from dfc.games.paprika.scenario import Scenario
 from dfc.games.paprika.world import GOAL, JUDGE, NOT_VALID, VALID, WORLD, World, marked_words
 from dfc.games.rng import derive_seed
 
 _DATA = pathlib.Path(__file__).parent / "data" / "cities.json"
-_SIZES = {
+SIZES = {
     "large": "Roughly, more than five million people live in and around it.",
     "middle": "Roughly, between one and five million people live in and around it.",
     "small": "Roughly, fewer than one million people live in and around it.",
 }
-_CLIMATES = {
+CLIMATES = {
     "tropical": "It is warm or hot all year, with much rain in part of it.",
     "dry": "It is dry, with little rain.",
     "mediterranean": "It has dry, warm summers and mild, wetter winters.",
@@ -92,8 +93,8 @@ def cities() -> tuple[City, ...]:
             HEMISPHERE: f"In the {facts['hemisphere']} hemisphere.",
             COAST: "Yes, it is on the coast." if place == "coast" else "No, it lies inland.",
             CAPITAL: "Yes, it is a capital." if capital else "No, it is no capital.",
-            SIZE: _SIZES[size],
-            CLIMATE: _CLIMATES[climate],
+            SIZE: SIZES[size],
+            CLIMATE: CLIMATES[climate],
             KNOWN: f"It is known for {known}.",
         }
         found.append(City(name, country, difficulty, split, answers, aliases))
@@ -153,7 +154,8 @@ class GuessMyCity(World):
     Differs from the paper and its code:
       - Cities, facts and prompts are our own: 324 train and 108 test cities (there 500 and 185, written by a chat
         model).
-      - The world can be answered for by a script from facts (there by a chat model only).
+      - The world can be answered for by a script from facts (there by a chat model only). Beside the listed answers
+        these are the marks of `dfc.games.paprika.city_marks`; what nothing decides it cannot say.
       - A reply that names the city is refused (there only the prompt forbids it). The country's name is forbidden by
         the prompt only, here as there: a landmark or a language may contain it.
       - A world that fails `simulator_tries` times discards the game (there a default sentence ends it).
@@ -223,7 +225,11 @@ def _scenarios(split: str) -> tuple[Scenario, ...]:
             (city.name, *city.aliases),
             city.country,
             city.difficulty,
-            {"country": city.country, "answers": city.answers},
+            {
+                "country": city.country,
+                "answers": city.answers,
+                "marks": marks_of(city.name, city.country, coast=city.answers[COAST].startswith("Yes")),
+            },
         )
         for city in pool
     )
