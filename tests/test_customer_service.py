@@ -1,9 +1,11 @@
 import collections
+import csv
 import json
+import pathlib
 
 import pytest
 from case_turns import random_agent
-from service_turns import FOUND, played, started, turn
+from service_turns import FOUND, PHONE, played, simulator_reply, started, turn
 
 from dfc.games.game import Outcome, Verdict
 from dfc.games.paprika.customer_service import CustomerService, cases, check, proposals, topics
@@ -230,3 +232,29 @@ def test_cases_of_a_domain_are_public_and_ordered_by_their_remedies():
     remedies = [case.facts["remedy"] for case in cases("car")]
     assert len(remedies) == 8
     assert remedies == sorted(remedies)
+
+
+NATURAL = pathlib.Path(__file__).parent / "paprika_questions" / "customer_service.tsv"
+
+
+def test_three_in_four_of_sixty_natural_questions_get_a_useful_answer():
+    """The questions were written before cases and script; see the README beside them."""
+    useful = []
+    with NATURAL.open(encoding="utf-8", newline="") as lines:
+        for row in csv.DictReader(lines, delimiter="\t"):
+            split, task = row["case"].split()
+            game = started(int(task), split=split)
+            assert game.step(row["question"]) is Verdict.PLAYED
+            useful.append(row["answer"] != "-" and row["answer"] in simulator_reply(game))
+    assert len(useful) == 60
+    assert sum(useful) >= 45
+
+
+def test_a_word_as_it_is_said_counts_more_than_the_beginning_of_another():
+    game = started(PHONE)
+    assert turn(game, "Does the plug fit the phone?") == game.scenario.facts["checks"]["charging"]
+
+
+def test_whoever_asks_for_the_complaint_hears_it_again():
+    game = started()
+    assert turn(game, "Please describe what exactly happens.") == f"As I said: {game.scenario.briefing}"

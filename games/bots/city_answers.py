@@ -13,14 +13,16 @@ from dfc.games.paprika.world import CANNOT_SAY, fold
 _NAMES = "I may not tell you names, but you can ask whether it is a certain one."
 _ASKED = {  # words by which an open question is recognised
     guess_my_city.KNOWN: (
-        "known for|famous|landmark|sight|popular|attraction|industry|special|tourist|visit|building|monument|museum|food"
-        "|dish|cuisine|eat|drink|festival|music|sport|football|history|historic|culture|art|architecture|park|church"
+        "known for|famous|landmark|sight|popular|attraction|industry|special|tourist|visit|building|monument|museum"
+        "|food|dish|cuisine|eat|drink|festival|music|sport|football|history|historic|culture|art|architecture|park|church"
         "|cathedral|tower|bridge|castle|palace|statue|market|university|film|movie|tradition|product|beer|wine|nickname"
     ),
     guess_my_city.CONTINENT: "continent|which part of the world|what part of the world|where in the world|region",
     guess_my_city.LANGUAGE: "language|speak|spoken",
     guess_my_city.HEMISPHERE: "hemisphere|equator",
-    guess_my_city.COAST: "coast|coastal|sea|ocean|beach|beaches|port|harbour|harbor|inland|landlocked|coastline|seaside|shore",
+    guess_my_city.COAST: (
+        "coast|coastal|sea|ocean|beach|beaches|port|harbour|harbor|inland|landlocked|coastline|seaside|shore"
+    ),
     guess_my_city.CAPITAL: "capital|capital city",
     guess_my_city.SIZE: (
         "population|many people|how big|how large|big|large|small|million|inhabitant|resident|metropolis|size|megacity"
@@ -136,24 +138,32 @@ def _by_question(question: str, said: str, words: set[str], answers: Mapping[str
     if question == guess_my_city.CAPITAL:
         return f"{CANNOT_SAY}." if _ONCE & words else sentence
     if question == guess_my_city.COAST:
-        coast = sentence.startswith("Yes")
-        if not polar or {"far", "away", "not"} & words:
-            return "It is on the coast." if coast else "It lies inland."
-        if {"inland", "landlocked"} & words:
-            return "No, it is on the coast." if coast else "Yes, it lies inland."
-        return "It lies inland." if not coast and {"port", "harbour", "harbor"} & words else sentence
+        return _of_coast(words, sentence, polar)
     if not polar or {"not", "or"} & words:
         return sentence
-    holds = None
-    if question == guess_my_city.HEMISPHERE:
-        north = {"northern", "north"} & words
-        if bool(north) != bool({"southern", "south"} & words):
-            holds = bool(north) == ("northern" in sentence)
-    elif question == guess_my_city.SIZE:
-        holds = _of_size(said, words, sentence)
-    elif question == guess_my_city.CLIMATE:
-        holds = _of_climate(words, sentence)
+    decide = {
+        guess_my_city.HEMISPHERE: _of_hemisphere,
+        guess_my_city.SIZE: _of_size,
+        guess_my_city.CLIMATE: _of_climate,
+    }.get(question)
+    holds = None if decide is None else decide(said, words, sentence)
     return sentence if holds is None else f"{'Yes' if holds else 'No'}. {sentence}"
+
+
+def _of_coast(words: set[str], sentence: str, polar: bool) -> str:
+    """Returns where a city lies; without a yes or no where words may ask for the opposite."""
+    coast = sentence.startswith("Yes")
+    if not polar or {"far", "away", "not"} & words:
+        return "It is on the coast." if coast else "It lies inland."
+    if {"inland", "landlocked"} & words:
+        return "No, it is on the coast." if coast else "Yes, it lies inland."
+    return "It lies inland." if not coast and {"port", "harbour", "harbor"} & words else sentence  # on a river, perhaps
+
+
+def _of_hemisphere(_said: str, words: set[str], sentence: str) -> bool | None:
+    """Returns whether a city is in the hemisphere that is named; None where none is, or both."""
+    north, south = {"northern", "north"} & words, {"southern", "south"} & words
+    return None if bool(north) == bool(south) else bool(north) == ("northern" in sentence)
 
 
 def _of_size(said: str, words: set[str], sentence: str) -> bool | None:
@@ -178,7 +188,7 @@ def _of_size(said: str, words: set[str], sentence: str) -> bool | None:
     return (False if low >= 5e6 else None) if "small" in words else None
 
 
-def _of_climate(words: set[str], sentence: str) -> bool | None:
+def _of_climate(_said: str, words: set[str], sentence: str) -> bool | None:
     """Returns whether a climate is as asked; None where its sentence does not decide."""
     kind = next(name for name, said in guess_my_city.CLIMATES.items() if said == sentence)
     if {"snow", "snowy"} & words or ("cold" in words and "winter" in words):

@@ -14,6 +14,10 @@ from dfc.games.paprika.customer_service import CustomerService, cases, check, me
 from dfc.games.paprika.world import GOAL, NOT_VALID, VALID
 from dfc.games.rng import GameRng
 
+_WHAT = re.compile(  # asks for the complaint itself, which the agent has read
+    r"\b(?:describe|explain|what exactly|what happens|what is the (?:problem|matter)|what's (?:the problem|wrong))\b",
+    re.IGNORECASE | re.ASCII,
+)
 _HELPLESS = re.compile(r"\b(?:restart|reboot|reset|off and on|on and off|repair|workshop|replace|reinstall)", re.ASCII)
 
 
@@ -36,9 +40,16 @@ def _customer(game: CustomerService, _seat: int, _chance: GameRng) -> str:
     if proposed or _HELPLESS.search(said.lower()):
         return "I have tried that, but it did not help."
     spoken = tokens(said)
-    hits = {t: sum(mentions(word, spoken) for word in words) for t, words in topics(scenario.group).items()}
+    hits = {topic: sum(_weight(word, spoken) for word in words) for topic, words in topics(scenario.group).items()}
     best = [topic for topic in sorted(hits, key=lambda t: -hits[t]) if hits[topic]][:2]
-    return " ".join(scenario.facts["checks"][topic] for topic in best) or "I do not know. What should I look at?"
+    if best:
+        return " ".join(scenario.facts["checks"][topic] for topic in best)
+    return f"As I said: {scenario.briefing}" if _WHAT.search(said) else "I do not know. What should I look at?"
+
+
+def _weight(word: str, spoken: list[str]) -> int:
+    """Returns how much a word of a topic counts: said as it is, more than as the beginning of another."""
+    return 2 if word in spoken else int(mentions(word, spoken))
 
 
 def _judge(game: CustomerService, _seat: int, _chance: GameRng) -> str:

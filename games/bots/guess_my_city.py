@@ -34,13 +34,14 @@ def _table_of(_game: World) -> Table:
 
 # ---- world and judge --------------------------------------------------------------------------------------------
 
+
 @functools.cache
 def _countries() -> dict[str, str]:
     return {guess_my_city.country_question(city.country): city.country for city in guess_my_city.cities()}
 
 
 def _answer(game: GuessMyCity, _seat: int, _chance: GameRng) -> str:
-    """Answers open questions from the facts, names of countries and cities by yes or no, other words by `about_words`."""
+    """Answers listed questions from the facts, names of places by yes or no, other words by `about_words`."""
     scenario = with_facts(game)
     answers, country = scenario.facts["answers"], scenario.facts["country"]
     if game.asked in answers:

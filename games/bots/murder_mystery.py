@@ -16,7 +16,17 @@ from dfc.games.paprika.world import GOAL, NOT_VALID, VALID
 from dfc.games.rng import GameRng
 
 _ALIBI = re.compile(r"\b(?:alibi|verif|confirm|check|whereabouts|witness|vouch)", re.ASCII)
-_ASKING = re.compile(r"\b(?:ask|question|interview|interrogate|talk|speak|where were|did you)", re.ASCII)
+_ASKING = re.compile(
+    r"\b(?:ask|question|interview|interrogate|talk|speak|where were|did you)"
+    r"|^(?:did|does|do|was|is|has|had|where|what|why|how)\b",
+    re.ASCII,
+)
+_WHETHER = re.compile(r"^(?:does|do|has|had)\b", re.ASCII)
+_SEEN = re.compile(
+    r"\b(?:any(?:one|body)|some(?:one|body)|who|witness(?:es)?)\b.{0,20}\b(?:see|saw|seen|hear|heard)\b", re.ASCII
+)
+_SEARCHING = re.compile(r"^(?:\w+ )?(?:search|inspect|examine|look|investigate|analy[sz]e|test|check)\b", re.ASCII)
+_AROUND = re.compile(r"\b(?:around|about|scene|room|clues?|area|place|everything|evidence)\b", re.ASCII)
 _SIMPLE_LOOKS = 6  # things that the simple detective looks at before it accuses
 
 
@@ -29,24 +39,45 @@ def _narrator(game: MurderMystery, _seat: int, _chance: GameRng) -> str:
     if blamed:
         return "The evidence does not support this."
     clue = _asked_for(game.asked, facts["clues"], facts["suspects"])
-    return "Nothing of note comes of it." if clue is None else clue.text
+    if clue is not None:
+        return clue.text
+    text = game.asked.lower()
+    if _SEARCHING.search(text) and _AROUND.search(text) and not _first_named(game.asked, facts["suspects"]):
+        things = [clue.subject for clue in facts["clues"] if clue.kind == "thing"]
+        return f"There is this to look at: the {', the '.join(things)}."
+    return "Nothing of note comes of it."
 
 
 def _asked_for(said: str, clues: tuple[Clue, ...], suspects: tuple[str, ...]) -> Clue | None:
-    for clue in clues:
-        if clue.action == said:
-            return clue
-    named = _first_named(said, suspects)
-    text = said.lower()
-    if named and (_ALIBI.search(text) or _ASKING.search(text)):
-        kind = "alibi" if _ALIBI.search(text) else "says"
-        return next(clue for clue in clues if (clue.kind, clue.subject) == (kind, named))
-    spoken = tokens(said)
+    """Returns the clue that words ask for: of a suspect who is named and what is asked about, else of a thing."""
+    listed = next((clue for clue in clues if clue.action == said), None)
+    if listed is not None:
+        return listed
+    named, text = _first_named(said, suspects), said.lower()
     things = [clue for clue in clues if clue.kind == "thing"]
-    hits = [sum(mentions(word, spoken) for word in {*tokens(clue.subject), *clue.words}) for clue in things]
-    if max(hits, default=0):
-        return things[hits.index(max(hits))]
-    return next((clue for clue in clues if (clue.kind, clue.subject) == ("says", named)), None)
+    owned = re.search(r"'s (.*)", said)
+    about = owned[1] if owned and _SEARCHING.search(text) else said if _WHETHER.search(text) else ""
+    found = None
+    if named and about and not _ALIBI.search(about.lower()):  # "Check Ann's gloves", "Does Ann have debts?"
+        plain = tokens(" ".join(word for word in about.split() if word.islower()))  # without the names of people
+        found = _best(things, [sum(word in plain for word in clue.words) for clue in things])
+    kind = "alibi" if _SEEN.search(text) or _ALIBI.search(text) else "says" if _ASKING.search(text) else ""
+    if found is None and not (named and kind):
+        spoken = tokens(said)
+        hits = [sum(_weight(word, spoken) for word in {*tokens(clue.subject), *clue.words}) for clue in things]
+        found = _best(things, hits)
+        kind = "" if _SEARCHING.search(text) else "says"  # a search that finds nothing is no talk
+    return found or next((clue for clue in clues if (clue.kind, clue.subject) == (kind, named)), None)
+
+
+def _best(clues: list[Clue], hits: list[int]) -> Clue | None:
+    """Returns the first clue with the most hits; None where there are none."""
+    return clues[hits.index(max(hits))] if max(hits, default=0) else None
+
+
+def _weight(word: str, spoken: list[str]) -> int:
+    """Returns how much a word of a clue counts: said as it is, more than as the beginning of another."""
+    return 2 if word in spoken else int(mentions(word, spoken))
 
 
 def _first_named(said: str, suspects: tuple[str, ...]) -> str:
