@@ -11,31 +11,34 @@ from dfc.config import GrpoConfig
 from dfc.recipes.divide_fuse_conquer import imitation_loss, learning, won_sequences
 from dfc.samples import TokenBatch
 from dfc.training import episode_advantages, rl
+from dfc.training.packing import pack
 
 
 def groups_in(share):
     return [int(s.token_ids[0]) // 100 for s in share]
 
 
-def test_advantages_are_relative_to_the_group():
-    episodes, values = groups_of([1.0, 0.0, -1.0], [0.5, 0.5, -2.0])
-    (share,) = rl.sequences(episodes, values, PLAIN, 0)
-    assert groups_in(share) == [0, 0, 1, 1, 1]  # a reward equal to the mean says nothing
-    np.testing.assert_allclose([s.advantage for s in share[:2]], [1.0, -1.0], atol=1e-3)  # std 1
-    expected = (np.asarray([0.5, 0.5, -2.0]) + 1 / 3) / np.std([0.5, 0.5, -2.0], ddof=1)
-    np.testing.assert_allclose([s.advantage for s in share[2:]], expected, rtol=1e-3)
-    centred = dataclasses.replace(PLAIN, grpo=dataclasses.replace(PLAIN.grpo, normalize_std=False))
-    (share,) = rl.sequences(episodes, values, centred, 0)
-    np.testing.assert_allclose([s.advantage for s in share], [1, -1, 5 / 6, 5 / 6, -5 / 3], rtol=1e-6)
-
-
 def with_grpo(**settings):
     return dataclasses.replace(PLAIN, grpo=dataclasses.replace(PLAIN.grpo, normalize_std=False, **settings))
 
 
+NO_KL = dataclasses.replace(PLAIN, grpo=dataclasses.replace(PLAIN.grpo, kl_coefficient=0.0))
+
+
+def test_advantages_are_relative_to_the_group():
+    episodes, values = groups_of([1.0, 0.0, -1.0], [0.5, 0.5, -2.0])
+    (share,) = rl.sequences(episodes, values, NO_KL, 0)
+    assert groups_in(share) == [0, 0, 1, 1, 1]  # a reward equal to the mean says nothing
+    np.testing.assert_allclose([s.advantage for s in share[:2]], [1.0, -1.0], atol=1e-3)  # std 1
+    expected = (np.asarray([0.5, 0.5, -2.0]) + 1 / 3) / np.std([0.5, 0.5, -2.0], ddof=1)
+    np.testing.assert_allclose([s.advantage for s in share[2:]], expected, rtol=1e-3)
+    (share,) = rl.sequences(episodes, values, with_grpo(kl_coefficient=0.0), 0)
+    np.testing.assert_allclose([s.advantage for s in share], [1, -1, 5 / 6, 5 / 6, -5 / 3], rtol=1e-6)
+
+
 def test_leaving_oneself_out_of_the_mean_stretches_the_advantage():
     episodes, values = groups_of([1.0, 0.0, -1.0], [0.5, 0.5, -2.0])
-    (share,) = rl.sequences(episodes, values, with_grpo(baseline="leave_one_out"), 0)
+    (share,) = rl.sequences(episodes, values, with_grpo(baseline="leave_one_out", kl_coefficient=0.0), 0)
     np.testing.assert_allclose([s.advantage for s in share], [1.5, -1.5, 1.25, 1.25, -2.5], rtol=1e-6)
 
 
@@ -106,12 +109,41 @@ def test_sequences_carry_what_was_drawn():
 
 
 @pytest.mark.parametrize("value", [0.1, -2.0, 1 / 3, -1.2500001])
-def test_groups_of_equal_rewards_are_left_out(value):
+def test_groups_of_equal_rewards_are_left_out_where_there_is_no_kl_term(value):
     episodes, values = groups_of([value] * 3, [1.0, -1.0, 1.0])
-    (share,) = rl.sequences(episodes, values, PLAIN, 0)
+    (share,) = rl.sequences(episodes, values, NO_KL, 0)
     assert groups_in(share) == [1, 1, 1]
     episodes, values = groups_of([value] * 3)
-    assert rl.sequences(episodes, values, PLAIN, 0) == []
+    assert rl.sequences(episodes, values, NO_KL, 0) == []
+
+
+def test_episodes_of_advantage_0_keep_their_kl_term():
+    """Rewards 0, 1/2 and 1, and a group of equal ones: all six are trained on, four of them for the KL alone."""
+    episodes, values = groups_of([0.0, 0.5, 1.0], [1.0, 1.0, 1.0])
+    (share,) = rl.sequences(episodes, values, PLAIN, 0)
+    assert sorted(round(float(s.advantage), 3) for s in share) == [-1, 0, 0, 0, 0, 1]
+    batch = pack(share, 32, 1)
+    drifted = np.where(batch.mask > 0, -1.0, 0.0).astype(np.float32)
+    loss = rl.make_loss(PLAIN.grpo, 32)(drifted, batch._replace(sampled_logprobs=drifted), drifted - 1)
+    assert float(loss.weight) == sum(e.generated_tokens for e in episodes)
+    # Advantages sum to 0 and every ratio is 1: what is left is the coefficient times exp(-1) + 1 - 1, at every token.
+    np.testing.assert_allclose(float(loss.mean), PLAIN.grpo.kl_coefficient * np.exp(-1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("lost", ["failed", "dropped"])
+def test_what_is_dropped_or_has_failed_keeps_no_kl_term(lost):
+    episodes, values = groups_of([1.0, -1.0, -1.0, 0.0], [0.5] * 4)
+    if lost == "failed":
+        episodes[2].failure = "opponent remote raised TimeoutError"
+        (share,) = rl.sequences(episodes, values, PLAIN, 0)
+        trained = [e for e in episodes if e is not episodes[2]]
+        assert len(share) == len(trained) == 7
+        assert not any(s.token_ids is episodes[2].sample.token_ids for s in share)
+        return
+    for seed in range(8):
+        (share,) = rl.sequences(episodes, values, CONFIG, seed)
+        assert len(share) == 7  # of two negative ones, one
+        assert sorted(s.advantage < 0 for s in share) == [False] * 6 + [True]
 
 
 def test_a_failed_episode_is_not_trained_on_and_does_not_move_its_group():

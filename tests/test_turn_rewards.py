@@ -131,7 +131,9 @@ def test_a_longer_game_is_not_paid_more_for_the_same_words(own, steps):
 def test_no_turn_of_a_longer_game_learns_to_go_on_for_the_same_words(own):
     played = [episode(*["policy"] * steps, texts=["[A]"] * steps) for steps in (2, 4, 2, 4)]
     values = rewards_of(played, RewardConfig(text=f"{own}:loud"))
-    assert rl.sequences(played, values, CONFIG, 0) == []
+    assert all(np.all(s.advantage == 0) for share in rl.sequences(played, values, CONFIG, 0) for s in share)
+    no_kl = dataclasses.replace(CONFIG, grpo=dataclasses.replace(CONFIG.grpo, kl_coefficient=0.0))
+    assert rl.sequences(played, values, no_kl, 0) == []
 
 
 def test_a_game_that_failed_ends_no_run(own):
@@ -227,9 +229,11 @@ def test_half_of_the_negative_turns_are_dropped():
     for seed in range(12):
         (share,) = rl.sequences(played, values, config, seed)
         assert len(share) == 2
-        worth = min(share, key=lambda segment: segment.advantage.min()).advantage
-        negative = [places for places in spans(played[1].sample) if (worth[places] < 0).all()]
+        losing = min(share, key=lambda segment: np.min(segment.advantage))
+        turns = [[place for place in span if place < len(losing.mask)] for span in spans(played[1].sample)]
+        negative = [places for places in turns if len(places) and (losing.advantage[places] < 0).all()]
         assert len(negative) == 1  # of two
+        np.testing.assert_array_equal(np.flatnonzero(losing.mask), negative[0])  # the other one has no KL term either
         dropped.add(negative[0][0])
     assert len(dropped) == 2
 
@@ -250,13 +254,14 @@ def test_a_run_learns_from_turns_and_keeps_them_on_record(tmp_path, own):
     with jax.numpy_dtype_promotion("standard"):
         folder = dfc.run(wanted, workdir=tmp_path / "run")
     lines = [json.loads(line) for line in (folder / "episodes.jsonl").read_text().splitlines()]
-    played = [line for line in lines if line["kind"] == "train" and "turn_rewards" in line]
+    trained = [line for line in lines if line["kind"] == "train"]
+    played = [line for line in trained if "turn_rewards" in line]
     assert played
     for line in played:
         steps = sum(seat == line["seat"] for seat, *_ in line["replies"])
         assert len(line["turn_rewards"]) - steps in (0, int(line.get("overrun_by") == line["seat"]))
         assert line["reward"] == pytest.approx(sum(line["turn_rewards"]))
-    assert any(speaker == "replaced" for line in played for _, _, speaker, *_ in line["replies"])
+    assert any(speaker == "replaced" for line in trained for _, _, speaker, *_ in line["replies"])
     metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert metrics[-1]["metrics"]["updates"] == 1
 

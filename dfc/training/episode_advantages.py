@@ -1,5 +1,6 @@
 """Advantages of episodes and of their turns: how much better they did than those that share their baseline."""
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -8,6 +9,7 @@ from dfc import advantages
 from dfc.config import GrpoConfig
 from dfc.episodes import Episode
 from dfc.errors import TrainingError
+from dfc.samples import Sample
 from dfc.training import episode_rewards
 from dfc.training.episode_rewards import Worth
 
@@ -78,3 +80,29 @@ def of_tokens(episode: Episode, of_turns: np.ndarray) -> np.ndarray:
     found = np.zeros(len(mask), np.float32)
     found[mask] = of_turns[own][np.cumsum(begins)[mask] - 1]
     return found
+
+
+def by_token(
+    episodes: Sequence[Episode], worth: np.ndarray, dropped: np.ndarray
+) -> tuple[list[Sample], list[float | np.ndarray]]:
+    """Returns samples without the turns that are dropped, and advantages of turns as those of tokens.
+
+    Args:
+      episodes: of one iteration.
+      worth: of every turn of every episode, float32 [episodes, turns].
+      dropped: bool [episodes, turns]; the tokens of these turns leave the masks of their samples.
+
+    Returns:
+      Of every episode its sample, and float32 [n]; 0 where all of its turns have advantage 0.
+    """
+    samples: list[Sample] = []
+    found: list[float | np.ndarray] = []
+    for episode, row, without in zip(episodes, worth, dropped, strict=True):
+        sample = episode.sample
+        if without.any():
+            lost = of_tokens(episode, without) > 0
+            sample = dataclasses.replace(sample, mask=sample.mask & ~lost)
+        samples.append(sample)
+        # A game that failed, whose tokens and record may differ, has advantage 0: nothing is learned from it.
+        found.append(of_tokens(episode, row) if row.any() else 0.0)
+    return samples, found

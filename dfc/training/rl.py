@@ -13,7 +13,9 @@ have stages around it. A method without games has samples and advantages of its 
 
 How it departs from the paper:
 
-1. Groups whose rewards are all equal carry no signal and are left out of the update; their KL term with them.
+1. With a KL coefficient of 0, episodes of advantage 0 (groups whose rewards are all equal, members at their group's
+   mean) teach nothing and are left out of the update, and so of the loss's mean; with one above 0 they keep their KL
+   term.
 2. An illegal or malformed reply that is answered with another try costs `reward.illegal_try`; in the paper it is
    free, and a policy learns to use it.
 3. The paper drops half of the "negative" samples without saying negative in what; here it is the advantage.
@@ -183,7 +185,8 @@ def sequences(episodes: Sequence[Episode], values: Sequence[Worth], config: RlRu
     """Returns the episodes to train on, one list per optimizer update; episodes of a group stay together.
 
     Half-negative drops half of the episodes, or turns, with a negative advantage: those whose gradient lowers a
-    probability.
+    probability. What it drops is in no term of the loss, nor are episodes that do not count. An episode of advantage 0
+    is trained on for its KL term where that has a coefficient above 0, and left out otherwise.
 
     Args:
       episodes: of one iteration.
@@ -197,18 +200,18 @@ def sequences(episodes: Sequence[Episode], values: Sequence[Worth], config: RlRu
         relative = episode_advantages.of_turns(episodes, values, members, config.grpo)
     else:
         relative = episode_advantages.of_episodes(episodes, [total(v) for v in values], members, config.grpo)
-    keep = relative != 0
+    dropped = np.zeros(relative.shape, np.bool_)
     if config.half_negative:
-        keep &= rewards.keep_half_of_negatives(relative.ravel(), seed).reshape(relative.shape)
-    kept = np.where(keep, relative, 0)
+        dropped = ~rewards.keep_half_of_negatives(relative.ravel(), seed).reshape(relative.shape)
+    kept = np.where(dropped, 0, relative)
     worth: Sequence[float | np.ndarray] | np.ndarray = kept
     if by_turn:
-        # Of a game that failed tokens and record may differ; nothing is learned from it.
-        worth = [
-            episode_advantages.of_tokens(episode, row) if row.any() else 0.0
-            for episode, row in zip(episodes, kept, strict=True)
-        ]
-    return share_out(samples, worth, members, config.grpo.updates_per_iteration, seed)
+        samples, worth = episode_advantages.by_token(episodes, kept, dropped)
+    trained = None
+    if config.grpo.kl_coefficient > 0:
+        left = ~dropped if dropped.ndim == 1 else np.ones(len(episodes), np.bool_)  # of turns: by the samples' masks
+        trained = left & np.asarray([episode.counted for episode in episodes])
+    return share_out(samples, worth, members, config.grpo.updates_per_iteration, seed, trained=trained)
 
 
 def share_out(
@@ -217,19 +220,23 @@ def share_out(
     members: np.ndarray,
     updates: int,
     seed: int,
+    *,
+    trained: np.ndarray | None = None,
 ) -> Shares:
     """Deals out groups of samples to the updates of an iteration; an update for which nothing is left is left out.
 
     Args:
       samples: what was sampled.
-      worth: their advantages, of each a number, or float32 [tokens]; those of 0 teach nothing and are left out.
+      worth: their advantages, of each a number, or float32 [tokens].
       members: int [groups, size], which samples form a group.
       updates: how many shares.
       seed: of the order: groups come game by game, and dealt out like that an update would see one game only.
+      trained: bool [samples], which are trained on; None: those whose advantage is not 0.
     """
+    chosen = [np.any(one) for one in worth] if trained is None else trained
     order = np.random.Generator(np.random.Philox(derive_seed("shares", seed))).permutation(len(members))
     shares = [
-        [segment(samples[i], worth[i]) for i in part.ravel() if np.any(worth[i])]
+        [segment(samples[i], worth[i]) for i in part.ravel() if chosen[i]]
         for part in np.array_split(members[order], updates)
     ]
     return [share for share in shares if any(one.mask.any() for one in share)]
@@ -298,7 +305,7 @@ def update(
     config, trainer = run.config, run.trainer
     reference_params = run.reference_params if reads_reference else None
     base_params = None if run.lora is None else run.reference_params
-    # updates: 0 if all rewards of every group were equal, and there was nothing to learn.
+    # updates: 0 if nothing was left to train on: no KL term, and all rewards of every group were equal.
     metrics = {"updates": float(len(shares))}
     rows = config.batch.micro_batch_rows
     batches = [micro_batches(pack(share, config.batch.row_length, rows), rows) for share in shares]
