@@ -310,11 +310,11 @@ def test_the_language_of_thought_is_said_where_one_is_chosen():
     [
         (
             {"game": "GuessTheNumber-v0", "seat": 1},
-            "EpisodeSpec.seat=1: must be one of the seats of GuessTheNumber-v0, 0",
+            "EpisodeSpec.seat=1: must be one of [0], GuessTheNumber-v0's seats",
         ),
-        ({"seat": 2}, "EpisodeSpec.seat=2: must be one of the seats of TicTacToe-v0, 0, 1"),
-        ({"seat": -1}, "EpisodeSpec.seat=-1: must be one of the seats of TicTacToe-v0, 0, 1"),
-        ({"seat": "0"}, "EpisodeSpec.seat='0': must be one of the seats of TicTacToe-v0, 0, 1"),
+        ({"seat": 2}, "EpisodeSpec.seat=2: must be one of [0, 1], TicTacToe-v0's seats"),
+        ({"seat": -1}, "EpisodeSpec.seat=-1: must be one of [0, 1], TicTacToe-v0's seats"),
+        ({"seat": "0"}, "EpisodeSpec.seat='0': must be one of [0, 1], TicTacToe-v0's seats"),
         ({"random_action_rate": 1.5}, "EpisodeSpec.random_action_rate=1.5: must be at least 0 and at most 1"),
         ({"random_action_rate": math.nan}, "EpisodeSpec.random_action_rate=nan: must be at least 0 and at most 1"),
         ({"game": "NoSuchGame-v0"}, "NoSuchGame-v0"),
@@ -337,7 +337,7 @@ def test_a_spec_that_comes_later_is_checked_before_its_game_begins(model):
     right = EpisodeSpec("GuessTheNumber-v0", {}, 0, 0, 0, 0)
     ended, rollout = {}, dataclasses.replace(ROLLOUT, slots=1)
     runner = model.runner(rollout=rollout)
-    with pytest.raises(ValueError, match="must be one of the seats of GuessTheNumber-v0, 0"):
+    with pytest.raises(ValueError, match=r"must be one of \[0\], GuessTheNumber-v0's seats"):
         runner.play_all(iter([right, dataclasses.replace(right, seat=1)]), ended=ended)
     assert list(ended) == [0]
 

@@ -98,8 +98,8 @@ class MatchContext:
     def players(self, game: Game, own: int) -> list[SeatPlayer]:
         """Returns who answers for each seat of a game, the policy for its `own`."""
         if own not in range(game.seats):
-            seats = ", ".join(map(str, range(game.seats)))
-            raise ValueError(f"EpisodeSpec.seat={shown(own)}: must be one of the seats of {game.id}, {seats}")
+            seats = list(range(game.seats))
+            raise ValueError(f"EpisodeSpec.seat={shown(own)}: must be one of {seats}, {game.id}'s seats")
         if game.seats > 1 and self.opponent is None:
             raise ValueError(f"{game.id} has two seats and no opponent was given")
         seated = [self.policy if seat == own or self.opponent is None else self.opponent for seat in range(game.seats)]
@@ -118,8 +118,7 @@ class MatchContext:
         """
         if not 0 <= spec.random_action_rate <= 1:
             raise ValueError(
-                f"EpisodeSpec.random_action_rate={shown(spec.random_action_rate)}: must be at least 0 and at most 1, "
-                f"a share of the policy's actions in {spec.game}"
+                f"EpisodeSpec.random_action_rate={shown(spec.random_action_rate)}: must be at least 0 and at most 1"
             )
         game = registry.make(spec.game, **spec.options)
         return game, self.players(game, spec.seat)
