@@ -370,11 +370,11 @@ def _load(path: str, group: str, _changed: int, _size: int) -> tuple[Instance, .
         if len(found) + len(rows) > MAX_INSTANCES:
             raise _error(path, group, f"has more than {MAX_INSTANCES} instances")
         words = _word_list(experiment)
-        left_out = _LEFT_OUT.get(group, lambda _: False)
+        left_out = _LEFT_OUT.get(group)
         found += [
             _instance(path, group, Row(experiment, own, words), place)
             for place, own in enumerate(rows)
-            if not isinstance(own, dict) or not left_out(own)
+            if left_out is None or not isinstance(own, dict) or not left_out(own)
         ]
     if not found:
         left = any(experiment["game_instances"] for experiment in data["experiments"])
