@@ -8,7 +8,7 @@ of a tool becomes an empty reply. So nothing is dropped:
   described    ids, origins, scores and the like (`describes`), and whatever stands in `meta`: nobody trains on them
   absent       null, an empty text, list or object where nothing is read: what Parquet fills in, and what clients of
                the OpenAI interface write
-  refused      all others, by name; `CURES` says for the known ones what to do
+  refused      all others, by name; `HINTS` says for the known ones what to do
 
 A ``developer`` message is a system message, as it is for `dfc.serving`: templates that name the role write it as they
 write ``system``, and the others do not know it.
@@ -65,11 +65,11 @@ _REWARDS = "neither sft nor preference reads it; choose rows by it, and drop it"
 _EVENLY = "all rows count alike; repeat the row, give its file a share (data_shares), or drop the field"
 
 
-def _each(names: str, cure: str) -> dict[str, str]:
-    return dict.fromkeys(names.split(), cure)
+def _each(names: str, hint: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), hint)
 
 
-CURES: Mapping[str, str] = {
+HINTS: Mapping[str, str] = {
     **_each("tools functions tool_choice tool_calls tool_call_id function_call documents", _TOOLS),
     **_each("reasoning_content reasoning reasoning_details thinking thought thoughts", _THOUGHTS),
     **_each("chat_template_kwargs chat_template enable_thinking reasoning_effort add_generation_prompt", _TEMPLATE),
@@ -152,12 +152,12 @@ def _same(value: object, neutral: object) -> bool:
 
 
 def _refuse(place: str, names: Sequence[str]) -> NoReturn:
-    """Raises about fields of which the first that has a cure of its own is told first."""
-    ordered = sorted(names, key=lambda name: name not in CURES)
-    cure = CURES.get(ordered[0])
-    if cure is not None:
+    """Raises about fields of which the first that has a hint of its own is told first."""
+    ordered = sorted(names, key=lambda name: name not in HINTS)
+    hint = HINTS.get(ordered[0])
+    if hint is not None:
         more = f" (and {len(names) - 1} more fields that are not read)" if len(names) > 1 else ""
-        raise BadRow(f"{place}{ordered[0]} is not read, and would change what is trained on: {cure}{more}")
+        raise BadRow(f"{place}{ordered[0]} is not read, and would change what is trained on: {hint}{more}")
     raise BadRow(f"{place}no field of this name is known: {listed(ordered)}; {_UNKNOWN}")
 
 

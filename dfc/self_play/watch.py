@@ -188,7 +188,7 @@ class Watch:
         return alarms
 
 
-_CURES = {  # of the most frequent reason
+_HINTS = {  # of the most frequent reason
     "cut": "raise rollout.max_query_length, or ask for shorter queries",
     "template": "a model that cannot keep a template needs tasks without one",
     "duplicate": "name more tasks, or raise the temperature",
@@ -205,7 +205,7 @@ def _none_usable(found: Mapping[str, float]) -> list[Alarm]:
     counts["unsolved"] = found.get("unsolved_queries", 0.0)
     reasons = sorted(((count, kind) for kind, count in counts.items() if count > 0), key=lambda one: (-one[0], one[1]))
     listed = ", ".join(f"{count:.0f} {kind.replace('_', ' ')}" for count, kind in reasons)
-    cure = _CURES.get(reasons[0][1], "see the queries in the report") if reasons else "see what scores the answers"
+    hint = _HINTS.get(reasons[0][1], "see the queries in the report") if reasons else "see what scores the answers"
     why = listed or "none has an answer that was scored"
-    sentence = f"no query was usable ({why}), and this iteration taught nothing; {cure}"
+    sentence = f"no query was usable ({why}), and this iteration taught nothing; {hint}"
     return [Alarm("usable", "an iteration taught nothing", sentence, ends=False)]

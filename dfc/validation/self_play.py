@@ -87,8 +87,8 @@ def _unsolved_problems(config: LanguageSelfPlay) -> list[str]:
         why = f"the share of {len(config.reward.formats)} format checks has more than two values"
     else:
         return []
-    cure = "leave it at 'as_is', or make families, references, a function of 0 and 1 or one format check the source"
-    return [f"challenger.unsolved_queries='worst': is for rewards that are 0 or 1, and {why}; {cure}"]
+    hint = "leave it at 'as_is', or make families, references, a function of 0 and 1 or one format check the source"
+    return [f"challenger.unsolved_queries='worst': is for rewards that are 0 or 1, and {why}; {hint}"]
 
 
 def _task_problems(config: LanguageSelfPlay) -> list[str]:
