@@ -459,13 +459,13 @@ def measured_config(model: str | None, *, quick: bool) -> DivideFuseConquer:
 
     Args:
       model: a folder; None: the quickstart's own.
-      quick: with few games.
+      quick: with few games, few of them at once.
     """
     config = get_config()
     config = dataclasses.replace(config, rollout=dataclasses.replace(config.rollout, workers=1))
     if quick:
-        few = dataclasses.replace(config.acceptance, games=4)
-        config = dataclasses.replace(config, seeds_per_game=2, acceptance=few)
+        few, slots = dataclasses.replace(config.acceptance, games=4), dataclasses.replace(config.rollout, slots=8)
+        config = dataclasses.replace(config, seeds_per_game=2, acceptance=few, rollout=slots)
     if model is not None:
         config = dataclasses.replace(config, model=dataclasses.replace(config.model, path=model))
     return config
