@@ -7,27 +7,31 @@ that the program's box never sees. So a program that ends early, prints what is 
 returns an object that equals everything, has not passed: it can only answer calls.
 
 What travels: None, bools, numbers, texts, bytes, lists, tuples, sets, dictionaries, ranges, and iterators as what they
-yield; of other values (an instance of a class of the program's) a reference that later calls may pass back. Departures
+yield; Decimal, Fraction, dates, times and deque, OrderedDict, Counter, defaultdict of the standard library; of other
+values (an instance of a class of the program's) a reference that later calls may pass back. Departures
 from running both in one process: arguments are copies, so a test sees no change of them, and tests cannot pass
 functions; a StopIteration of the program is a RuntimeError in the tests, as in a generator: it would end a loop of
 theirs over ``map`` early. A module of the standard library that tests use without importing it is imported for them: a
-program's own ``math`` must not decide. Layouts: HumanEval (arXiv 2107.03374), whose ``prompt`` also gives the tests
-their helpers, and MBPP (arXiv 2108.07732), whose tests may name anything else that the program defines.
+program's own ``math`` must not decide; whose a builtin is, `dfc.scoring.program_names` says. Layouts: HumanEval (arXiv
+2107.03374), whose ``prompt`` also gives the tests their helpers, and MBPP (arXiv 2108.07732), whose tests may name
+anything else that the program defines.
 """
 
 import ast
 import dataclasses
-import functools
 import hmac
 import json
 import secrets
-import sys
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+from dfc.scoring import box_code, program_names
+from dfc.scoring.box_code import VALUES
 from dfc.scoring.sandbox import Box, BoxEndedError, Limits, interpreter
 from dfc.scoring.scorer import LONGEST_ANSWER, Scores, checked_pairs, scores_of_each
 
 LONGEST_TESTS = 1_000_000  # characters; the longest of HumanEval have 50,000
+_PROGRAM, _TESTS = box_code.PROGRAM, box_code.TESTS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,16 +100,19 @@ def run_tests(program: str, tests: ProgramTests, limits: Limits) -> str:
       ConfigError: no program can be run here. ScoringError: a box cannot be started.
     """
     nonce = secrets.token_hex(16)
-    task = {"nonce": nonce, "modules": _modules(tests), **dataclasses.asdict(tests)}
+    task = {"nonce": nonce, "modules": program_names.modules_of(tests), **dataclasses.asdict(tests)}
     try:
-        with Box(_VALUES + _PROGRAM, limits) as player, Box(_VALUES + _TESTS, limits) as checker:
-            checker.beside = player
+        with Box(VALUES + _PROGRAM, limits) as player, Box(VALUES + _TESTS, limits) as checker:
+            checker.beside, player.beside = player, checker
             player.send(json.dumps(program).encode())
+            task["builtins"] = _programs_builtins(player, tests)
             checker.send(json.dumps(task).encode())
             while True:
                 line = checker.receive()
                 verdict = _verdict(line)
                 if verdict is not None:
+                    player.check()
+                    checker.check()
                     return "passed" if hmac.compare_digest(verdict, nonce) else "failed"
                 player.send(line)
                 checker.send(player.receive())
@@ -113,27 +120,28 @@ def run_tests(program: str, tests: ProgramTests, limits: Limits) -> str:
         return error.why
 
 
-@functools.lru_cache(64)  # the answers to one query follow each other
-def _modules(tests: ProgramTests) -> tuple[str, ...]:
-    """Returns names of the standard library's modules in tests; no module is called, so what they call is no module."""
-    names, called = set(), set()
-    for text in (tests.setup, tests.prelude, tests.tests):
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.Name):
-                names.add(node.id)
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                called.add(node.func.id)
-    return tuple(sorted((names - called) & sys.stdlib_module_names))
+def _programs_builtins(player: Box, tests: ProgramTests) -> tuple[str, ...]:
+    """Returns the builtins whose calls by the tests go to the program; it is asked which ones it defines."""
+    if not (candidates := program_names.builtins_called(tests)):
+        return ()
+    player.send(json.dumps({"defined": candidates}).encode())
+    said = _object(player.receive()).get("value")
+    defined = [name for name in candidates if isinstance(said, list) and name in said]
+    return program_names.builtins_of_the_program(tests, frozenset(defined))
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    """Returns a line of a box as the object that it should be; empty if it is none."""
+    try:
+        said = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return said if isinstance(said, dict) else {}
 
 
 def _verdict(line: bytes) -> str | None:
     """Returns what the box of the tests says at its end; None: it calls the program."""
-    try:
-        said = json.loads(line)
-    except (ValueError, RecursionError):
-        return ""
-    if not isinstance(said, dict):
-        return ""
+    said = _object(line)
     verdict = said.get("verdict", "" if "call" not in said else None)
     return verdict if verdict is None or (isinstance(verdict, str) and verdict.isascii()) else ""
 
@@ -177,172 +185,3 @@ class Programs:
             return 0.0, "too_long"
         happened = run_tests(program_in(answer, tests), tests, self._limits)
         return float(happened == "passed"), happened
-
-
-# ---- what runs in the boxes ------------------------------------------------------------------------------------------
-
-# Values as JSON, the same in both boxes. A list begins with a letter that says what it is.
-_VALUES = r"""
-import builtins, json, os, sys
-channel_in, channel_out = os.fdopen(os.dup(0), "rb"), os.dup(1)
-null = os.open("/dev/null", os.O_RDWR)
-for number in (0, 1, 2):
-    os.dup2(null, number)
-MOST = 100_000
-objects = []
-
-def say(data, dumps=json.dumps, write=os.write):
-    rest = memoryview(dumps(data).encode() + b"\n")
-    while rest:
-        rest = rest[write(channel_out, rest):]
-
-def hear(loads=json.loads):
-    line = channel_in.readline()
-    if not line:
-        os._exit(0)
-    return loads(line)
-
-def encode(value, depth=0):
-    if depth > 60:
-        raise ValueError("nested too deep")
-    each = lambda values: [encode(one, depth + 1) for one in values]
-    if value is None or value is True or value is False:
-        return value
-    if isinstance(value, Remote):
-        return ["o", value._number]
-    if isinstance(value, int):
-        return int(value) if abs(value) < 2**53 else ["i", hex(value)]
-    if isinstance(value, float):
-        return ["f", repr(float(value))]
-    if isinstance(value, str):
-        return str(value)
-    if isinstance(value, complex):
-        return ["c", repr(value.real), repr(value.imag)]
-    if isinstance(value, (bytes, bytearray)):
-        return ["b", bytes(value).hex()]
-    for letter, kind in (("l", list), ("t", tuple), ("s", set), ("z", frozenset)):
-        if isinstance(value, kind):
-            return [letter, *each(value)]
-    if isinstance(value, dict):
-        return ["d", *([encode(k, depth + 1), encode(v, depth + 1)] for k, v in value.items())]
-    if isinstance(value, range):
-        return ["r", value.start, value.stop, value.step]
-    if hasattr(type(value), "__next__") or isinstance(value, (type({}.keys()), type({}.values()), type({}.items()))):
-        items = []
-        for item in value:
-            items.append(item)
-            if len(items) > MOST:
-                raise ValueError("too many items")
-        return ["n", *each(items)]
-    return refer(value)
-
-def decode(data):
-    if not isinstance(data, list):
-        return data
-    letter, *rest = data
-    each = lambda: [decode(one) for one in rest]
-    return {
-        "i": lambda: int(rest[0], 16),
-        "f": lambda: float(rest[0]),
-        "c": lambda: complex(float(rest[0]), float(rest[1])),
-        "b": lambda: bytes.fromhex(rest[0]),
-        "l": each, "t": lambda: tuple(each()), "s": lambda: set(each()), "z": lambda: frozenset(each()),
-        "d": lambda: {decode(k): decode(v) for k, v in rest},
-        "r": lambda: range(*rest),
-        "n": lambda: iter(each()),
-        "o": lambda: resolve(rest[0]),
-    }[letter]()
-
-class Remote:
-    pass
-"""
-
-# The program's box: answers calls until it is ended.
-_PROGRAM = r"""
-def refer(value):
-    objects.append(value)
-    return ["o", len(objects) - 1]
-
-def resolve(number):
-    return objects[number]
-
-namespace = {"__name__": "program", "__builtins__": builtins}
-failed = None
-try:
-    exec(compile(hear(), "program", "exec"), namespace)
-except Exception as error:
-    failed = error
-while True:
-    request = hear()
-    try:
-        if failed is not None:
-            raise failed
-        called = request["call"]
-        function = namespace[called] if isinstance(called, str) else decode(called)
-        if "attribute" in request:
-            found = getattr(function, request["attribute"])
-        else:
-            arguments = [decode(one) for one in request["args"]]
-            found = function(*arguments, **{name: decode(one) for name, one in request["kwargs"].items()})
-        answer = {"value": encode(found)}
-    except Exception as error:
-        answer = {"error": type(error).__name__, "text": repr(error)[:200]}
-    say(answer)
-"""
-
-# The tests' box: runs the tests once and says so with the number it was given.
-_TESTS = r"""
-task = hear()
-calls = 0
-
-def refer(value):
-    raise TypeError(f"a {type(value).__name__} cannot be handed to the program")
-
-def ask(request):
-    global calls
-    calls += 1
-    say(request)
-    answer = hear()
-    if "value" in answer:
-        return decode(answer["value"])
-    kind = getattr(builtins, str(answer.get("error")), None)
-    if kind is StopIteration:
-        kind = RuntimeError
-    raise (kind if isinstance(kind, type) and issubclass(kind, Exception) else Exception)(str(answer.get("text")))
-
-class Remote:
-    def __init__(self, called):
-        self._called = called
-        self._number = called[1] if isinstance(called, list) else None
-    def __call__(self, *args, **kwargs):
-        args = [encode(one) for one in args]
-        return ask({"call": self._called, "args": args, "kwargs": {k: encode(v) for k, v in kwargs.items()}})
-    def __getattr__(self, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return ask({"call": self._called, "attribute": name})
-
-def resolve(number):
-    return Remote(["o", number])
-
-class Names(dict):
-    def __missing__(self, name):
-        if name in task["modules"]:
-            return self.setdefault(name, __import__(name))
-        if task["entry_point"] or hasattr(builtins, name):
-            raise KeyError(name)
-        return Remote(name)
-
-names = Names(__name__="tests", __builtins__=builtins)
-verdict = "failed"
-try:
-    for part in ("setup", "prelude", "tests"):
-        exec(compile(task[part], part, "exec"), names)
-    if task["entry_point"]:
-        names["check"](Remote(task["entry_point"]))
-    if calls:
-        verdict = task["nonce"]
-except Exception:
-    pass
-say({"verdict": verdict})
-"""
