@@ -2,12 +2,14 @@
 
 Parsing and comparing is math-verify's (the extra ``math``; written for 0.9.0), in processes of our own
 (`dfc.scoring.mathematics_process`): one that takes too long is ended and replaced, and the next answer is not late.
+Too long is processor time, so that a machine's load decides nothing; wall-clock time ends only what does not compute.
 """
 
 import contextlib
 import json
 import queue
 import selectors
+import signal
 import subprocess
 import sys
 import time
@@ -21,7 +23,8 @@ from dfc.scoring import mathematics_process
 from dfc.scoring.scorer import LONGEST_ANSWER, Scores, ScoringError, checked_pairs, scores_of_each
 
 INSTALL = 'pip install "dfc[math]"'
-_START_SECONDS = 60.0
+_START_SECONDS = 600.0  # loading takes a second of an idle machine
+_WALL = 10.0  # times the processor time of an answer
 _LONGEST_LINE = 1000  # bytes of a verdict
 _VALUES: Mapping[str, float | None] = {"right": 1.0, "wrong": 0.0, "no_answer": 0.0, "time_limit": 0.0}
 
@@ -39,19 +42,22 @@ class _Process:
         self._process: subprocess.Popen[bytes] | None = None
 
     def ask(self, reference: str, answer: str, seconds: float) -> str:
-        """Returns the verdict, or ``time_limit``; a process that ends by itself (memory) gives ``ended``."""
+        """Returns the verdict, or ``time_limit`` after so much processor time, or ten times that by the wall's clock.
+
+        A process that ends by itself (memory) gives ``ended``.
+        """
         process = self._process or self._start()
         assert process.stdin is not None  # noqa: S101 - a pipe
-        line = json.dumps({"reference": reference, "answer": answer}).encode() + b"\n"
+        line = json.dumps({"reference": reference, "answer": answer, "seconds": seconds}).encode() + b"\n"
         try:
             process.stdin.write(line)
             process.stdin.flush()
-            found = self._line(process, seconds)
+            found = self._line(process, _WALL * seconds)
         except OSError:
             found = b""
         if found is None or not found:
-            self.close()
-            return "time_limit" if found is None else "ended"
+            self.close()  # an ended process keeps its own exit code
+            return "time_limit" if found is None or process.returncode == -signal.SIGPROF else "ended"
         return str(json.loads(found))
 
     def _start(self) -> "subprocess.Popen[bytes]":
@@ -93,7 +99,7 @@ class Mathematics:
 
     Args:
       references: query -> the right result, LaTeX or a number, without dollars.
-      seconds: that one answer may take; beyond it, it is wrong.
+      seconds: of processor time that one answer may take; beyond it, it is wrong.
       workers: processes, each of 0.1 GB.
       look: called after each answer; what it raises ends the scoring (`dfc.runs.stop_signals.Stop.look`).
 

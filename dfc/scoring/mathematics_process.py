@@ -2,15 +2,16 @@
 
     python -I mathematics_process.py
 
-Standard input and output are lines of JSON: ``reference`` and ``answer`` in, ``verdict`` out. The first line out says
-that the process is ready. Expressions of strangers can keep sympy busy for ever, or fill any memory: the process limits
-its own memory, and its time is watched from outside. The library's own limits of time are signals, which only the main
-thread of a process may use; they are off.
+Standard input and output are lines of JSON: ``reference``, ``answer`` and ``seconds`` in, ``verdict`` out. The first
+line out says that the process is ready. Expressions of strangers can keep sympy busy for ever, or fill any memory: the
+process limits its own memory, and SIGPROF, which nothing handles, ends it after so many seconds of processor time. The
+library's own limits of time are of the wall's clock; they are off.
 """
 
 import contextlib
 import json
 import resource
+import signal
 import sys
 
 MEMORY_BYTES = 2 * 2**30
@@ -28,6 +29,7 @@ def main() -> None:
     sys.stdout.flush()
     for line in sys.stdin:
         asked = json.loads(line)
+        signal.setitimer(signal.ITIMER_PROF, asked["seconds"])
         try:
             # The first argument of verify is the reference: the two are not treated alike.
             reference = parse(f"\\boxed{{{asked['reference']}}}", parsing_timeout=None)
@@ -40,6 +42,7 @@ def main() -> None:
                 verdict = "right" if verify(reference, answer, timeout_seconds=None) else "wrong"
         except Exception:  # noqa: BLE001 - whatever a stranger's expression raises: it is not the right answer
             verdict = "wrong"
+        signal.setitimer(signal.ITIMER_PROF, 0)
         sys.stdout.write(json.dumps(verdict) + "\n")
         sys.stdout.flush()
 
