@@ -41,15 +41,16 @@ class CheckingConfig:
 
     Attributes:
       workers: answers checked at once.
-      math_seconds: of comparing a result.
-      program_seconds: of a program and its tests, from its start to its end.
-      program_cpu_seconds: of processor time of each of its processes.
+      math_seconds: of processor time for comparing a result.
+      program_seconds: that a program or its tests may sleep or wait, by the wall's clock; ten times as long is the last
+        limit, from their start to their end.
+      program_cpu_seconds: of processor time, of all its processes together.
       program_memory: MiB, of all its processes together.
     """
 
     workers: Threads = 2
     math_seconds: Positive = 5.0
-    program_seconds: Positive = 15.0
+    program_seconds: Positive = 100.0
     program_cpu_seconds: Annotated[int, Range(1, 3600)] = 10
     program_memory: Annotated[int, Range(64, 2**20)] = 512
 

@@ -7,10 +7,11 @@ from typing import Self
 
 import jax
 
+from dfc import multihost
 from dfc.config import CheckingConfig
 from dfc.scoring.mathematics import Mathematics
 from dfc.scoring.programs import Programs, ProgramTests
-from dfc.scoring.sandbox import Limits
+from dfc.scoring.sandbox import Limits, memory_rule
 from dfc.scoring.scorer import Scorer, Scores, checked_pairs, scores_of
 
 
@@ -53,6 +54,8 @@ class References:
             mathematics = Mathematics(results, seconds=checking.math_seconds, workers=checking.workers, look=look_alone)
             self._parts.append((results, self._open.enter_context(mathematics)))
         if tests:
+            if multihost.is_primary():
+                print(f"memory of programs is limited {memory_rule()}", flush=True)  # noqa: T201 - whoever runs it decides by it
             self._parts.append((tests, Programs(tests, limits, checking.workers, look_alone)))
 
     def __enter__(self) -> Self:
