@@ -61,6 +61,16 @@ def test_an_opponent_is_told_what_the_policy_is_and_one_that_was_trained_otherwi
     workers_of(folder, enable_thinking=False).seat(str(run))
 
 
+def test_an_opponent_whose_run_told_its_template_nothing_is_refused_beside_a_policy_that_is_told(folder, tmp_path):
+    silent = thinking_models.write_run(tmp_path / "run", enable_thinking=None)
+    workers_of(folder, enable_thinking=None).seat(str(silent))
+    for value in (True, False):
+        said = rf"was trained with model\.enable_thinking=None, this run has {value}, .*enable_thinking=none"
+        for path in (silent, silent / "policy"):
+            with pytest.raises(ConfigError, match=said):
+                workers_of(folder, value).seat(str(path))
+
+
 def tournament(*policies, **given):
     return Evaluate(games=GAMES, rollout=ROLLOUT, policies=policies, **given)
 

@@ -56,12 +56,14 @@ class WeightsSource:
       config: that run's configuration.
       enable_thinking: what the weights' run told the chat template (`ModelConfig.enable_thinking`); None: nothing, or
         there is no run.
+      trained: whether a run of ours made the weights, so that None is what it told, and not what nobody knows.
     """
 
     folder: str
     run: Path | None = None
     config: Mapping[str, Any] | None = None
     enable_thinking: bool | None = None
+    trained: bool = dataclasses.field(default=False, compare=False)
 
 
 def parse(text: str, name: str = "") -> PlayerSpec:
@@ -181,16 +183,17 @@ def weights_in(path: str, words: Sequence[str] = STRENGTHS) -> WeightsSource:
     if config is None:
         if not (folder / "config.json").exists():
             raise ConfigError([f"{path!r} has no config.json; expected a model or a run of dfc"])
-        return WeightsSource(str(folder), enable_thinking=recorded_thinking(folder))
+        told = recorded_thinking(folder)
+        return WeightsSource(str(folder), enable_thinking=told, trained=_run_around(folder) is not None)
     if config.get("method") == "naive_single":
         done = sorted(str(found.parent) for found in folder.glob("policy/*/config.json"))
         hint = f"name one: {', '.join(done)}" if done else "none is finished yet"
         raise ConfigError([f"{path!r} is a run with a policy of its own for every game; {hint}"])
     if (folder / "policy" / "config.json").exists():
-        return WeightsSource(str(folder / "policy"), enable_thinking=recorded_thinking(folder / "policy"))
+        return WeightsSource(str(folder / "policy"), enable_thinking=recorded_thinking(folder / "policy"), trained=True)
     if config["recipe"] in _PLAYABLE and any((folder / "checkpoints").glob("step_*")):
         path = _pinned(folder, str(config["model"]["path"]))
-        return WeightsSource(path, folder, config, recorded_thinking(folder / "policy"))
+        return WeightsSource(path, folder, config, recorded_thinking(folder / "policy"), trained=True)
     what = f"{path!r} is a run without a policy or a checkpoint of {' or '.join(_PLAYABLE)} yet"
     inside = sorted(str(found.parents[1]) for found in folder.glob("**/policy/config.json"))
     raise ConfigError([f"{what}; it has stages with one: {', '.join(inside)}" if inside else what])
@@ -205,16 +208,22 @@ def recorded_thinking(weights: Path) -> bool | None:
     Raises:
       ConfigError: the run's config.json says what no run of ours writes.
     """
-    for run in list(weights.resolve().parents)[:2]:
-        if (config := run_config(str(run))) is None:
-            continue
-        model = config.get("model")
-        value = model.get("enable_thinking") if isinstance(model, Mapping) else None
-        if value is not None and not isinstance(value, bool):
-            where = f"{str(run / 'config.json')!r}: model.enable_thinking"
-            raise ConfigError([f"{where}: expected true, false or null, got {shown(value)}"])
-        return value
-    return None
+    found = _run_around(weights)
+    if found is None:
+        return None
+    run, config = found
+    model = config.get("model")
+    value = model.get("enable_thinking") if isinstance(model, Mapping) else None
+    if value is not None and not isinstance(value, bool):
+        where = f"{str(run / 'config.json')!r}: model.enable_thinking"
+        raise ConfigError([f"{where}: expected true, false or null, got {shown(value)}"])
+    return value
+
+
+def _run_around(weights: Path) -> tuple[Path, dict[str, Any]] | None:
+    """The run that a folder of weights lies in, and its configuration; None: in none."""
+    runs = ((run, run_config(str(run))) for run in list(weights.resolve().parents)[:2])
+    return next(((run, config) for run, config in runs if config is not None), None)
 
 
 def thinking_problem(weights: WeightsSource, model: ModelConfig) -> str | None:
@@ -225,7 +234,7 @@ def thinking_problem(weights: WeightsSource, model: ModelConfig) -> str | None:
       model: of the run.
     """
     theirs, ours = weights.enable_thinking, model.enable_thinking
-    if theirs is None or theirs == ours:
+    if theirs == ours or (theirs is None and not weights.trained):
         return None
     return (
         f"was trained with model.enable_thinking={theirs}, this run has {ours}, and all its models share one chat "
