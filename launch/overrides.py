@@ -14,9 +14,7 @@ from typing import Any
 from dfc.config import RECIPES, Games, GamesRun, Run, fields
 from dfc.errors import ConfigError
 from dfc.games import registry
-from dfc.launch.key_names import all_keys as all_keys  # noqa: PLC0414 - this module's too: what can be set by words
 from dfc.launch.key_names import entry_and_key, suggestion
-from dfc.launch.key_names import is_switch as is_switch  # noqa: PLC0414 - same
 
 OVERRIDE = re.compile(r"--?(?P<no>no)?config\.(?P<key>[^=]+)(?P<given>=(?P<value>.*))?", re.DOTALL)
 _TRUE, _FALSE = ("true", "t", "1", "yes"), ("false", "f", "0", "no")

@@ -11,7 +11,8 @@ from dfc import validation
 from dfc.config import RECIPES
 from dfc.launch import __main__ as launch
 from dfc.launch import command_line
-from dfc.launch.overrides import all_keys, override
+from dfc.launch.key_names import all_keys
+from dfc.launch.overrides import override
 from dfc.training import rl
 
 API = ROOT / "docs" / "api.md"

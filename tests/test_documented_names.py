@@ -22,7 +22,8 @@ import dfc.config
 from dfc.config import RECIPES, GamesRun
 from dfc.games import registry
 from dfc.launch import command_line
-from dfc.launch.overrides import OVERRIDE, all_keys, override
+from dfc.launch.key_names import all_keys
+from dfc.launch.overrides import OVERRIDE, override
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=page_name)
 

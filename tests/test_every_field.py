@@ -12,7 +12,7 @@ from observed import KINDS, bases, instead, record, tape_of, values, workdir
 from dfc import validation
 from dfc.config import fields
 from dfc.errors import DfcError
-from dfc.launch.overrides import all_keys
+from dfc.launch.key_names import all_keys
 
 # Settings of which one value lets a run end with an error: when an update, a row or a lack of rows is refused.
 REFUSALS = {"max_growth", "max_update", "max_row_bytes", "needed", "cut_unanswered"}

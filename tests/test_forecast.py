@@ -6,7 +6,7 @@ import types
 import pytest
 
 from dfc.config import RECIPES
-from dfc.launch.overrides import all_keys
+from dfc.launch.key_names import all_keys
 from dfc.runs import activity
 from dfc.training import forecast
 from dfc.training.forecast import Pace

@@ -20,7 +20,8 @@ from dfc.config import (
 )
 from dfc.errors import ConfigError
 from dfc.launch import command_line, foreign_names, key_names
-from dfc.launch.overrides import all_keys, override
+from dfc.launch.key_names import all_keys
+from dfc.launch.overrides import override
 
 ROOT = Path(__file__).resolve().parents[1]
 KEYS = {recipe: set(all_keys(kind)) for recipe, kind in RECIPES.items()}

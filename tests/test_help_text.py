@@ -10,7 +10,7 @@ from dfc.config import RECIPES, CollectRound, Games, fields
 from dfc.errors import ConfigError
 from dfc.launch import command_line, help_text
 from dfc.launch.__main__ import main
-from dfc.launch.overrides import all_keys
+from dfc.launch.key_names import all_keys
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 KEY = "sk-proj-SECRET1234567"

@@ -17,7 +17,8 @@ from dfc.config import RECIPES, DivideFuseConquer, MeshConfig
 from dfc.errors import ConfigError, cut
 from dfc.launch import play
 from dfc.launch.__main__ import main
-from dfc.launch.overrides import all_keys, override
+from dfc.launch.key_names import all_keys
+from dfc.launch.overrides import override
 
 ROOT = Path(__file__).resolve().parents[1]
 SMOKE = "--config=configs/smoke.py"

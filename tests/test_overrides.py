@@ -17,7 +17,8 @@ from dfc.config import (
     TinyPlayer,
 )
 from dfc.launch import command_line
-from dfc.launch.overrides import all_keys, is_switch, override, unknown_keys
+from dfc.launch.key_names import all_keys, is_switch
+from dfc.launch.overrides import override, unknown_keys
 
 SMOKE = command_line.load(str(Path(__file__).resolve().parents[1] / "configs/smoke.py"))
 

@@ -112,7 +112,10 @@ def test_more_than_a_fifth_of_answers_without_a_mark_is_an_alarm_at_once():
                 "unsolved_queries": 3.0,
                 "bad_queries/cut": 0.0,
             },
-            "no query was usable (3 near duplicate, 3 unsolved, 1 echo), and this iteration taught nothing; name more",
+            (
+                "no query was usable (3 near duplicate, 3 unsolved, 1 echo), and this iteration taught the Challenger "
+                "nothing; name more"
+            ),
         ),
         (
             {},

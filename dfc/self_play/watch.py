@@ -207,5 +207,7 @@ def _none_usable(found: Mapping[str, float]) -> list[Alarm]:
     listed = ", ".join(f"{count:.0f} {kind.replace('_', ' ')}" for count, kind in reasons)
     hint = _HINTS.get(reasons[0][1], "see the queries in the report") if reasons else "see what scores the answers"
     why = listed or "none has an answer that was scored"
-    sentence = f"no query was usable ({why}), and this iteration taught nothing; {hint}"
-    return [Alarm("usable", "an iteration taught nothing", sentence, ends=False)]
+    # Unsolved queries are answered: where a judge marks these answers, the Solver learns from its marks.
+    taught = "taught the Challenger nothing" if counts["unsolved"] else "taught nothing"
+    sentence = f"no query was usable ({why}), and this iteration {taught}; {hint}"
+    return [Alarm("usable", f"an iteration {taught}", sentence, ends=False)]
