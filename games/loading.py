@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import os
 import pathlib
+import shlex
 import sys
 import sysconfig
 import threading
@@ -14,7 +15,9 @@ import traceback
 from types import ModuleType
 
 _ERROR_CHARACTERS = 500  # characters of an error's text
-_HINT = "name an existing file or module, or an id that `python -m dfc.games` lists"
+LISTING = shlex.join([sys.executable or "python", "-m", "dfc.games"])
+"""The command that lists the games, to be pasted: it names the Python that runs now."""
+_HINT = f"name an existing file or module, or an id that `{LISTING}` lists"
 # What is not code of one's own; unresolved, as tracebacks name it: in a checkout this folder is a link.
 _NOT_OWN = tuple(
     f"{folder}{os.sep}" for folder in (pathlib.Path(__file__).parents[1], sysconfig.get_path("stdlib"), sys.prefix)

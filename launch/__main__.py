@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dfc import validation
+from dfc.commands import shell_line
 from dfc.errors import ConfigError, DfcError, Interrupted, cut
 from dfc.games.replay import ReplayError
 from dfc.launch import command_line, distributed, start
@@ -71,7 +72,7 @@ def _main(arguments: Sequence[str]) -> int:
 def _refused(error: ConfigError) -> int:
     sys.stderr.write(
         f"{error}\nNothing was started. "
-        "python -m dfc.launch --help lists every flag, with --config=FILE every key of its recipe.\n"
+        f"{shell_line('dfc.launch')} --help lists every flag, with --config=FILE every key of its recipe.\n"
     )
     return 2
 

@@ -10,6 +10,7 @@ from dfc.clembench import register
 from dfc.clembench.read_results import read_results, read_scores
 from dfc.clembench.rows import write_rows
 from dfc.clembench.write_results import trajectories_in, write_results
+from dfc.commands import shell_line
 from dfc.config import ServingConfig
 from dfc.data.dialogues import from_trajectory
 from dfc.errors import ConfigError, DfcError
@@ -18,13 +19,14 @@ from dfc.launch.help_text import meanings_of
 from dfc.players import player_specs
 from dfc.runs.printing import guarded
 
-_EPILOGUE = """\
+_HERE = shell_line("dfc.launch.clembench")
+_EPILOGUE = f"""\
 examples:
-  python -m dfc.launch.clembench register --policy=runs/quickstart --name=mine
+  {_HERE} register --policy=runs/quickstart --name=mine
   clem run -g taboo -m mine -b 32 && clem score && clem eval
-  python -m dfc.launch.clembench results --games=runs/collected --results=results
-  python -m dfc.launch.clembench scores --results=results
-  python -m dfc.launch.clembench rows --results=results --file=rows.jsonl
+  {_HERE} results --games=runs/collected --results=results
+  {_HERE} scores --results=results
+  {_HERE} rows --results=results --file=rows.jsonl
 exit code: 0 done, 2 what was asked for cannot be done
 """
 

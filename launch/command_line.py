@@ -9,7 +9,6 @@ import os
 import pprint
 import re
 import runpy
-import shlex
 import sys
 import textwrap
 import traceback
@@ -21,6 +20,7 @@ from absl import flags
 
 import dfc
 from dfc import validation
+from dfc.commands import shell_line
 from dfc.config import RECIPES, ModelRun, Run, fields, is_recipe
 from dfc.errors import ConfigError, error_text
 from dfc.launch import distributed, help_text
@@ -114,8 +114,7 @@ def parse(arguments: Sequence[str]) -> Request | str:
         raise ConfigError(found)
     if prints:
         return as_file(config)
-    command = shlex.join(["python", "-m", "dfc.launch", *arguments])
-    return Request(config, workdir, command, values["programs"], processes)
+    return Request(config, workdir, shell_line("dfc.launch", *arguments), values["programs"], processes)
 
 
 def _place_problems(config: Run, workdir: Path) -> list[str]:

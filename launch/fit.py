@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from dfc import validation
+from dfc.commands import shell_line
 from dfc.config import Run
 from dfc.errors import ConfigError, DfcError
 from dfc.launch import command_line
@@ -17,10 +18,11 @@ from dfc.launch.overrides import override
 from dfc.players import key_search
 from dfc.runs.printing import guarded
 
-_EPILOGUE = """\
+_EPILOGUE = f"""\
 Any key of the configuration can be set with --config.KEY=VALUE, as for dfc.launch.
 Exit code: 0 everything fits, 1 something does not, 2 wrong command line or configuration.
-example: python -m dfc.launch.fit --config=configs/dfc_textarena_qwen2_5_32b.py --model=qwen2.5-32b --topology=v5p:4x4x4
+example: {shell_line("dfc.launch.fit")} --config=configs/dfc_textarena_qwen2_5_32b.py --model=qwen2.5-32b \\
+  --topology=v5p:4x4x4
 """
 
 

@@ -7,6 +7,7 @@ import re
 import textwrap
 from collections.abc import Collection, Mapping
 
+from dfc.commands import shell_line
 from dfc.config import RECIPES, Run, fields
 from dfc.errors import cut, shown
 from dfc.launch import foreign_names
@@ -30,7 +31,7 @@ def help_text(flags: Mapping[str, str], shipped: str, config: Run | None, wanted
         "Trains a model by letting it play language games.",
         "",
         "usage: python -m dfc.launch --config=FILE [--config.KEY=VALUE ...] [--workdir=FOLDER]",
-        "example: python -m dfc.launch --config=configs/quickstart.py --config.optimizer.learning_rate=2e-3",
+        f"example: {shell_line('dfc.launch')} --config=configs/quickstart.py --config.optimizer.learning_rate=2e-3",
         "",
         "The same command again resumes a run that was stopped. Ctrl-C or SIGTERM saves and stops;",
         "a second Ctrl-C stops at once. Exit code: 0 finished, 1 failed, 2 wrong command line or configuration,",

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Any, TextIO
 
+from dfc.commands import shell_line
 from dfc.config import EndpointConfig, fields
 from dfc.errors import ConfigError, DfcError
 from dfc.games import registry, scripted
@@ -27,17 +28,18 @@ from dfc.players.human import Person, Quit, framed, seat_name
 from dfc.players.remote import ChatMessage, PlayerError, Remote
 from dfc.runs.printing import Printed, guarded
 
-_EPILOGUE = """\
+_HERE = shell_line("dfc.launch.play")
+_EPILOGUE = f"""\
 opponents and simulators:
   random_legal, simple, strong    a scripted player (simulators: script, which knows the game's world)
   person                          you, too
   http://HOST/v1#MODEL            a server with OpenAI's chat interface; --key_variable names where its key stands
   FOLDER or tiny_player           a model, or a run's policy, that plays with dfc's engine; tiny_player is bundled
 examples:
-  python -m dfc.launch.play --game=ConnectFour-v0 --opponent=strong
-  python -m dfc.launch.play --game=TicTacToe-v0 --opponent=tiny_player --seat=1
-  python -m dfc.launch.play --game=twenty_questions --split=test --seed=3
-  python -m dfc.launch.play --game=race.py:Race --opponent=http://localhost:8000/v1#m --endpoint='{"timeout": 30}'
+  {_HERE} --game=ConnectFour-v0 --opponent=strong
+  {_HERE} --game=TicTacToe-v0 --opponent=tiny_player --seat=1
+  {_HERE} --game=twenty_questions --split=test --seed=3
+  {_HERE} --game=race.py:Race --opponent=http://localhost:8000/v1#m --endpoint='{{"timeout": 30}}'
 exit code: 0 the game was played or left, 1 a player failed or the game was discarded, 2 wrong command line, 130 Ctrl-C
 """
 _SCRIPT = "script"
@@ -52,7 +54,7 @@ _SHOWN = 200  # characters of a reply
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m dfc.launch.play",
-        description="Plays one game with you in the terminal. python -m dfc.games lists the games.",
+        description=f"Plays one game with you in the terminal. {shell_line('dfc.games')} lists the games.",
         epilog=_EPILOGUE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

@@ -5,6 +5,7 @@ import dataclasses
 import sys
 from collections.abc import Sequence
 
+from dfc.commands import shell_line
 from dfc.config import ServingConfig, fields
 from dfc.errors import ConfigError, DfcError
 from dfc.launch import program_cache
@@ -14,11 +15,12 @@ from dfc.players.key_search import Secret
 from dfc.runs import activity
 from dfc.runs.printing import guarded
 
-_EPILOGUE = """\
+_HERE = shell_line("dfc.launch.serve")
+_EPILOGUE = f"""\
 examples:
-  python -m dfc.launch.serve --policy=tiny_player
-  python -m dfc.launch.serve --policy=runs/quickstart --port=8001
-  python -m dfc.launch.serve --policy=/models/my-llama --host=0.0.0.0 --key_variable=MY_KEY
+  {_HERE} --policy=tiny_player
+  {_HERE} --policy=runs/quickstart --port=8001
+  {_HERE} --policy=/models/my-llama --host=0.0.0.0 --key_variable=MY_KEY
 Of a run that trains, the policy that it accepted last is served, as of its newest checkpoint at the start.
 exit code: 1 the engine failed, 2 wrong command line or model, 130 or 143 stopped by a signal
 """

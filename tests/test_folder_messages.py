@@ -6,6 +6,8 @@ import shutil
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from dfc.commands import shell_line
+from dfc.commands import shell_line
 from dfc.errors import WeightsError
 from dfc.models import huggingface
 
@@ -46,7 +48,8 @@ def test_weights_whose_names_lack_the_models_own_prefix_are_named(folder):
 def test_a_folder_of_a_gguf_file_names_the_command_that_converts_it(folder):
     (folder / "model.safetensors").rename(folder / "model-q8_0.gguf")
     text = said(folder)
-    assert "it holds 'model-q8_0.gguf', and `python -m dfc.models.fetch --from=FILE.gguf --to=DIR` converts" in text
+    fetch = shell_line("dfc.models.fetch")
+    assert f"it holds 'model-q8_0.gguf', and `{fetch} --from=FILE.gguf --to=DIR` converts" in text
 
 
 @pytest.mark.parametrize("name", ["consolidated.safetensors", "model-00001-of-00002.safetensors"])

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal, Unpack
 
 import numpy as np
 
-from dfc.games import registry
+from dfc.games import loading, registry
 from dfc.games.adapters.foreign import Foreign
 from dfc.games.game import Common, Outcome
 from dfc.games.parsing import extract_action, spoken
@@ -277,7 +277,7 @@ def entry(name: str) -> registry.Entry:
         nearest = folded[difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.0)[0]]
         raise ValueError(
             f"the installed textarena has no game {name!r}; did you mean {nearest!r}? It has {len(known)}, which "
-            "python -m dfc.games --textarena lists"
+            f"{loading.LISTING} --textarena lists"
         )
     return registry.Entry(_kind(name), {"talk": name.startswith(_TALKERS)})
 
