@@ -7,7 +7,6 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from dfc.commands import shell_line
-from dfc.commands import shell_line
 from dfc.errors import WeightsError
 from dfc.models import huggingface
 
