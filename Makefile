@@ -2,9 +2,24 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+VERSION := import sys; print(sys.version_info[:2])
 # The versions that `make test` installs: those of constraints.txt where they were found, elsewhere the newest.
 VERSIONS := import sys; print("constraints.txt" if (sys.platform, *sys.version_info[:2]) == ("linux", 3, 11) else "/dev/null")
+
+# $(call environment,FOLDER,LEAST,BELOW,REASON): makes the virtual environment of a folder with $(PYTHON), which must be at
+# least Python 3.LEAST and below 3.BELOW. One of another version of Python, or of one that is gone, is made anew: pip would
+# refuse dfc in it for ever, or leave the packages of the other version beside its own.
+define environment
+@$(PYTHON) -c 'import sys; sys.exit(not (3, $(2)) <= sys.version_info < (3, $(3)))' || { \
+  echo '$(4), which $(PYTHON) is not; name one: make $(MAKECMDGOALS) PYTHON=python3.$(2)'; exit 1; }
+$(PYTHON) -m venv $$([ "$$($(1)/bin/python -c '$(VERSION)' 2>/dev/null)" = "$$($(PYTHON) -c '$(VERSION)')" ] || echo --clear) $(1)
+endef
+ANY := 99
+OURS := dfc needs Python 3.11 or newer
+# $(call pip,FOLDER,WHAT COMES): the words that install into it, and say how far they are. Figures: pip freeze, du, time.
+PLAIN := about 65 packages, 1.2 GB on disk, two minutes
+TESTS := about 105 packages, 2.3 GB on disk with a PyTorch for CPUs (that for GPUs is larger), three more minutes
+pip = $(1)/bin/python launch/install.py '$(2)'
 
 .PHONY: quickstart test test-optimized newest-jax lint types install constraints aot agreement agreement-trl agreement-clembench agreement-lm-eval config-fields smollm2-check lsp-study benchmark-gpu benchmarks-quick study-playpen serve-check
 
@@ -20,11 +35,8 @@ test-optimized: $(VENV)/.test
 
 # Every test on the newest jax, which needs a newer Python than the oldest one that dfc runs on.
 newest-jax:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 12))' || { \
-	  echo 'newest-jax: jax 0.11 and newer need Python 3.12 or newer, which $(PYTHON) is not;' \
-	    'name one: make newest-jax PYTHON=python3.12'; exit 1; }
-	$(PYTHON) -m venv .venv-newest-jax
-	.venv-newest-jax/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --editable '.[test]' 'jax>=0.11'
+	$(call environment,.venv-newest-jax,12,$(ANY),newest-jax: jax 0.11 and newer need Python 3.12 or newer)
+	$(call pip,.venv-newest-jax,$(TESTS)) --upgrade --editable '.[test]' 'jax>=0.11'
 	.venv-newest-jax/bin/python -m pytest -q --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.test
@@ -36,23 +48,21 @@ types: $(VENV)/.test
 
 install: $(VENV)/.install
 
-# An environment of a Python that is too old, or that is gone, is made anew: pip would refuse dfc in it for ever.
 $(VENV)/.install: pyproject.toml
-	@$(PYTHON) -c '$(NEW_ENOUGH)' || { \
-	  echo 'dfc needs Python 3.11 or newer, which $(PYTHON) is not; name one: make $(MAKECMDGOALS) PYTHON=python3.11'; exit 1; }
-	$(PYTHON) -m venv $$($(BIN)/python -c '$(NEW_ENOUGH)' 2>/dev/null || echo --clear) $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	$(call environment,$(VENV),11,$(ANY),$(OURS))
+	$(call pip,$(VENV),$(PLAIN)) --editable .
 	touch $@
 
 # The copy says with which versions .venv was made; tests/test_release_files.py compares them with what is there.
 $(VENV)/.test: $(VENV)/.install constraints.txt
-	versions=$$($(BIN)/python -c '$(VERSIONS)') && $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	versions=$$($(BIN)/python -c '$(VERSIONS)') && $(call pip,$(VENV),$(TESTS)) \
 	  --constraint "$$versions" --editable '.[test]' && cp "$$versions" $@
 
 # The newest versions of everything; `make test` then runs with them. The head of the file stays; `+cpu` names a build.
 constraints:
-	$(PYTHON) -m venv --clear .venv-constraints
-	.venv-constraints/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	rm -rf .venv-constraints  # nothing of before may stay
+	$(call environment,.venv-constraints,11,$(ANY),$(OURS))
+	$(call pip,.venv-constraints,$(TESTS)) --editable '.[test]'
 	{ grep '^#' constraints.txt; .venv-constraints/bin/python -m pip freeze --exclude-editable | grep -v ' @ ' | sed 's/+.*//'; } \
 	  > .venv-constraints/constraints.txt
 	cp .venv-constraints/constraints.txt constraints.txt
@@ -60,14 +70,14 @@ constraints:
 # Compiles small programs for described TPUs and NVIDIA GPUs and holds their memory; wheels only, no such device needed.
 # Without the tests' flags for XLA: some versions of libtpu end the process at them, without a word.
 aot:
-	$(PYTHON) -m venv .venv-aot
-	.venv-aot/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[aot,test]'
+	$(call environment,.venv-aot,11,$(ANY),$(OURS))
+	$(call pip,.venv-aot,the tests and what compiles for TPUs and GPUs) --editable '.[aot,test]'
 	XLA_FLAGS= .venv-aot/bin/python -m pytest -q tests/test_fit_described.py tests/test_cache_kernels.py
 
 # The native games against the newest textarena, 2,000 random games of each; the tests compare with 0.6.4.
 agreement:
-	$(PYTHON) -m venv .venv-agreement
-	.venv-agreement/bin/python -m pip install --quiet --disable-pip-version-check --editable . \
+	$(call environment,.venv-agreement,11,$(ANY),$(OURS))
+	$(call pip,.venv-agreement,dfc and textarena) --editable . \
 	  'textarena==0.7.4' 'pytest>=8.4' 'pytest-timeout>=2.3'
 	.venv-agreement/bin/python -m pytest -q -s --noconftest tests/agreement_newer.py tests/test_textarena_adapter.py
 
@@ -77,26 +87,23 @@ config-fields: $(VENV)/.test
 
 # Losses, gradients and files beside TRL's. Its dependencies warn about each other, so warnings are not errors here.
 agreement-trl:
-	$(PYTHON) -m venv .venv-trl
-	.venv-trl/bin/python -m pip install --quiet --disable-pip-version-check --editable . \
+	$(call environment,.venv-trl,11,$(ANY),$(OURS))
+	$(call pip,.venv-trl,dfc and TRL and PyTorch) --editable . \
 	  'trl==1.16.0' 'torch==2.13.0' 'accelerate>=1.15' 'datasets>=5.2' 'pytest>=8.4' 'pytest-timeout>=2.3'
 	.venv-trl/bin/python -m pytest -q --noconftest -W ignore tests/agreement_trl.py
 
 # clembench's own framework on our server, our backend, our games as its results, and games of a folder of it trained on.
 agreement-clembench:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info >= (3, 13))' || { \
-	  echo 'agreement-clembench: clemcore needs Python 3.12 or older, which $(PYTHON) is not;' \
-	    'name one: make agreement-clembench PYTHON=python3.12'; exit 1; }
-	$(PYTHON) -m venv .venv-clembench
-	.venv-clembench/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[clembench]' \
+	$(call environment,.venv-clembench,11,13,agreement-clembench: clemcore needs Python 3.11 or 3.12)
+	$(call pip,.venv-clembench,dfc and clemcore) --editable '.[clembench]' \
 	  'pytest>=8.4' 'pytest-timeout>=2.3'
 	.venv-clembench/bin/python -m pytest -q -s --noconftest -W ignore \
 	  tests/agreement_clembench.py tests/agreement_clembench_games.py
 
 # Skills kept: lm-eval on the bundled model's folder and over the server, on a task of our own, offline.
 agreement-lm-eval:
-	$(PYTHON) -m venv .venv-lm-eval
-	.venv-lm-eval/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[serve]' \
+	$(call environment,.venv-lm-eval,11,$(ANY),$(OURS))
+	$(call pip,.venv-lm-eval,dfc and lm-eval and PyTorch) --editable '.[serve]' \
 	  'lm-eval[api,hf]==0.4.13' 'torch==2.13.0' 'pytest>=8.4' 'pytest-timeout>=2.3'
 	.venv-lm-eval/bin/python -m pytest -q -s --noconftest -W ignore tests/agreement_lm_eval.py
 

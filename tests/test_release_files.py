@@ -77,7 +77,8 @@ def checkout(tmp_path):
     # Answers questions as this Python does, but makes no environment other than a copy of itself and installs nothing.
     python.write_text(
         f'#!/bin/sh\n[ "$1" = -c ] && exec {sys.executable} "$@"\n'
-        f'echo "$@" >> {told}\n[ "$2" = venv ] && mkdir -p .venv/bin && cp {python} .venv/bin/python\nexit 0\n'
+        f'echo "$@" >> {told}\n[ "$2" = venv ] || exit 0\nfor last; do :; done\n'
+        f"mkdir -p $last/bin && cp {python} $last/bin/python\n"
     )
     python.chmod(0o755)
 
@@ -95,12 +96,75 @@ def test_the_tests_environment_is_installed_by_constraints_and_says_so(checkout,
     pinned_here = (sys.platform, *sys.version_info[:2]) == ("linux", 3, 11)
     file = "constraints.txt" if pinned_here else "/dev/null"
     assert code == 0
-    assert told[-1] == f"-m pip install --quiet --disable-pip-version-check --constraint {file} --editable .[test]"
+    assert re.fullmatch(rf"launch/install.py about .* --constraint {file} --editable .\[test\]", told[-1])
     expected = (ROOT / "constraints.txt").read_text() if pinned_here else ""
     assert (tmp_path / ".venv" / ".test").read_text() == expected
     assert checkout(".venv/.test")[1] == []  # nothing has changed
     (tmp_path / "constraints.txt").write_text("numpy==2.0\n")
     assert len(checkout(".venv/.test")[1]) == 1  # installed anew
+
+
+ENVIRONMENTS = {  # of every target that makes one
+    "newest-jax": ".venv-newest-jax",
+    "constraints": ".venv-constraints",
+    "aot": ".venv-aot",
+    "agreement": ".venv-agreement",
+    "agreement-trl": ".venv-trl",
+    "agreement-clembench": ".venv-clembench",
+    "agreement-lm-eval": ".venv-lm-eval",
+}
+
+
+def test_every_target_that_makes_an_environment_is_known_here():
+    made = re.findall(r"^\t\$\(call environment,(\S+?),", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert sorted(made) == sorted(["$(VENV)", *ENVIRONMENTS.values()])
+    assert (ROOT / "Makefile").read_text().count("-m venv ") == 1  # of the one rule
+
+
+@pytest.mark.parametrize(("target", "folder"), ENVIRONMENTS.items())
+def test_every_environment_asks_for_a_python_that_can_be_used_before_it_is_made(checkout, tmp_path, target, folder):
+    (tmp_path / "old").write_text(TOO_OLD)
+    (tmp_path / "old").chmod(0o755)
+    code, told, said = checkout(target, tmp_path / "old")
+    assert (code, told) == (2, [])
+    assert re.search(rf" Python 3\.\d+ .*, which {tmp_path / 'old'} is not; name one: make {target} PYTHON=", said)
+    assert not (tmp_path / folder).exists()
+
+
+def test_an_environment_of_another_version_of_python_is_made_anew(checkout, tmp_path):
+    for number, start in enumerate(("--clear ", "", "--clear ")):
+        if number == 2:
+            (tmp_path / ".venv-aot" / "bin" / "python").write_text("#!/bin/sh\necho '(3, 9)'\n")
+        assert checkout("aot")[1][0] == f"-m venv {start}.venv-aot"
+
+
+def test_the_installation_says_first_what_comes_and_how_far_it_is(tmp_path):
+    pip = "Collecting a\n  Downloading a-1-py3-none-any.whl.metadata (2 kB)\n"
+    pip += "".join(f"  Downloading p{i}-1-py3-none-any.whl (2.1 MB)\n" for i in range(11))
+    pip += "  Using cached q-1-py3-none-any.whl (1 kB)\nProcessing /x/r-1-py3-none-any.whl\n"
+    pip += "Installing collected packages: a, b, c\nSuccessfully installed a-1 b-1 c-1\n"
+    code = "import sys; sys.stdout.write(open('said').read()); sys.exit(int(open('code').read()))"
+    (tmp_path / "pip").mkdir()
+    (tmp_path / "pip" / "__init__.py").touch()
+    (tmp_path / "pip" / "__main__.py").write_text(code)
+    command = [sys.executable, str(ROOT / "launch" / "install.py"), "3 packages, 1 GB, 2 minutes", "--editable", "."]
+
+    def said(status):
+        (tmp_path / "said").write_text(pip)
+        (tmp_path / "code").write_text(str(status))
+        environment = {"PYTHONPATH": str(tmp_path)}
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)  # noqa: S603 - ours
+        assert done.returncode == status
+        return done.stdout
+
+    lines = said(0).splitlines()
+    assert lines == [
+        f"installing into {sys.prefix}: 3 packages, 1 GB, 2 minutes",
+        "  10 packages fetched",
+        "  13 packages fetched; unpacking and installing 3 ...",
+        "  installed",
+    ]
+    assert said(1).endswith("Installing collected packages: a, b, c\nSuccessfully installed a-1 b-1 c-1\n")
 
 
 def test_an_environment_of_a_python_that_is_too_old_is_made_anew(checkout, tmp_path):
