@@ -12,7 +12,7 @@ from dfc import validation
 from dfc.commands import shell_line
 from dfc.errors import ConfigError, DfcError, Interrupted, cut
 from dfc.games.replay import ReplayError
-from dfc.launch import command_line, distributed, start
+from dfc.launch import command_line, devices, distributed, start
 from dfc.launch.command_line import Request
 from dfc.launch.memory import keep_freed_memory
 from dfc.runs.printing import guarded
@@ -83,6 +83,14 @@ def _check_devices(request: Request) -> None:
 
     from dfc import multihost  # noqa: PLC0415 - imports jax
 
+    try:
+        said = devices.lines()
+    except ConfigError as error:
+        if request.processes.mode != "off":
+            distributed.leave(_refused(error))  # the others know nothing of it, and wait for this one
+        raise
+    if jax.process_index() == 0:
+        start.say(said)
     found = validation.device_problems(request.config, jax.device_count())
     found += distributed.problems(request.config, jax.process_count())
     first = multihost.broadcast({"config": config_json(request.config), "workdir": str(request.workdir)})

@@ -22,6 +22,7 @@ from dfc.games import registry, scripted
 from dfc.games.game import Game, Outcome, Verdict
 from dfc.games.rng import GameRng, derive_seed
 from dfc.games.scripted import STRENGTHS, Player, Strength
+from dfc.launch import devices
 from dfc.launch.help_text import truth
 from dfc.players import factory, key_search, player_specs, sequential
 from dfc.players.human import Person, Quit, framed, seat_name
@@ -387,6 +388,8 @@ def _player(
     spec = player_specs.parse(who)
     if spec.kind != "model":
         return factory.player(spec, config)
+    for line in devices.lines():
+        print(line, file=out, flush=True)
     print(f"loading {who} ...", file=out, flush=True)
     from dfc.rollout import model_player  # noqa: PLC0415 - imports jax
 

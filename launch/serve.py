@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dfc.commands import shell_line
 from dfc.config import ServingConfig, fields
 from dfc.errors import ConfigError, DfcError
-from dfc.launch import program_cache
+from dfc.launch import devices, program_cache
 from dfc.launch.help_text import meanings_of, truth
 from dfc.players import key_search
 from dfc.players.key_search import Secret
@@ -67,6 +67,8 @@ def _main(policy: str, config: ServingConfig, words: Sequence[str]) -> int:
     key = Secret.read(config.key_variable, named_by="--key_variable")
     from dfc.serving import server  # noqa: PLC0415 - imports jax; a mistake in the words is answered without it
 
+    for line in devices.lines():
+        _say(line)
     notice = program_cache.enable(None)
     if notice is not None:
         sys.stderr.write(f"{notice}\n")

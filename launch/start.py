@@ -3,7 +3,7 @@
 import importlib
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from dfc.commands import shell_line
 from dfc.config import Run, is_recipe
 from dfc.errors import ConfigError
 from dfc.games import functions
-from dfc.launch import command_line, program_cache
+from dfc.launch import command_line, devices, program_cache
 from dfc.launch.overrides import canonical, replaced
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def run(config: Run, workdir: str | Path | None) -> Path:
     announce(config, folder)
     import jax  # noqa: PLC0415 - takes a second; a mistake in the configuration is answered without it
 
+    say(devices.lines())
     if found := validation.device_problems(config, jax.device_count()):
         raise ConfigError(found)
     if jax.process_count() > 1:
@@ -72,7 +73,12 @@ def recipe_of(config: Run) -> Callable[[Run, "RunFolder", "Stop"], None]:
 
 def announce(config: Run, folder: Path) -> None:
     """Says at once what begins: the libraries that compute take seconds to load."""
-    sys.stdout.write(f"dfc {dfc.__version__}, {config.recipe}: {folder}\n")
+    say([f"dfc {dfc.__version__}, {config.recipe}: {folder}"])
+
+
+def say(lines: Iterable[str]) -> None:
+    """Prints lines that are read while what follows takes long."""
+    sys.stdout.writelines(f"{line}\n" for line in lines)
     sys.stdout.flush()
 
 

@@ -281,7 +281,8 @@ def test_a_limit_below_a_games_longest_play_is_said_once_before_the_run(recipe, 
     recipe.run = lambda *_: print("begins")  # noqa: T201 - what a recipe says first
     games = "--config.games={'Poker-v0': {}, 'TicTacToe-v0': {}, 'Nim-v0': {}}"
     assert main([SMOKE, games, "--config.rollout.max_actions=10"]) == 0
-    first, notice, after = capsys.readouterr().out.splitlines()
+    first, on, notice, after = capsys.readouterr().out.splitlines()
+    assert on.startswith("computing on ")
     assert first == f"dfc {dfc.__version__}, divide_fuse_conquer: runs/smoke"  # at once: libraries take seconds to load
     assert notice.startswith(
         "rollout.max_actions=10 is below the longest play of Nim-v0 12, Poker-v0 200: longer games"
