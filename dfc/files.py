@@ -10,6 +10,7 @@ import fcntl
 import io
 import json
 import os
+import re
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,8 +19,21 @@ from typing import IO, Any, Literal
 PARTIAL = ".partial"
 """Ending of what is being written: ``.NAME.partial`` beside the file."""
 
+# An address, also as `pathlib` has it, which takes one of the slashes; a single letter is a drive.
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+
 # What file systems say that keep no folders on the disk by themselves, such as some mounts of buckets and shares.
 _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM, errno.EBADF)
+
+
+def address_problem(path: str | Path) -> str | None:
+    """Returns why nothing can be written to what is an address such as ``gs://bucket/folder``; None for other paths."""
+    if not _ADDRESS.match(str(path)):
+        return None
+    return (
+        "is an address, and what is written here needs a disk, whose folders can be renamed and locked; name a folder, "
+        "or mount the bucket and name the folder it is mounted at (gcsfuse, for gs:// with a hierarchical namespace)"
+    )
 
 
 @contextlib.contextmanager

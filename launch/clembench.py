@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from dfc import files
 from dfc.clembench import register
 from dfc.clembench.read_results import read_results, read_scores
 from dfc.clembench.rows import write_rows
@@ -63,12 +64,24 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _refuse_addresses(args: argparse.Namespace) -> None:
+    """Raises a ConfigError for an address in the place of a folder or file on a disk."""
+    places = {name: getattr(args, name, None) for name in ("folder", "results", "file")}
+    found = [
+        f"--{name}={place}: {files.address_problem(place)}"
+        for name, place in places.items()
+        if place is not None and files.address_problem(place)
+    ]
+    if found:
+        raise ConfigError(found)
+
+
 def _register(args: argparse.Namespace) -> None:
     if player_specs.is_endpoint(args.policy):
         raise ConfigError(
             [f"--policy={args.policy}: an endpoint is asked by clemcore itself, with its backend openai_compatible"]
         )
-    player_specs.weights_in(args.policy, ())
+    player_specs.weights_in(args.policy, (), endpoints=False)
     settings = {name: getattr(args, name) for name in (*register.SETTINGS, "seed")}
     register.register(args.folder, args.name, args.policy, settings)
     _say(f"{args.folder / register.REGISTRY_FILE}: {args.name} is {args.policy}; clem run -g GAME -m {args.name} -b 32")
@@ -112,6 +125,7 @@ def main(words: Sequence[str]) -> int:
     with guarded():
         args = _parser().parse_args(list(words))
         try:
+            _refuse_addresses(args)
             _COMMANDS[args.command](args)
         except (DfcError, ImportError, OSError, ValueError) as error:
             sys.stderr.write(f"{error}\n")

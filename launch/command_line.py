@@ -19,9 +19,9 @@ from typing import Any
 from absl import flags
 
 import dfc
-from dfc import validation
+from dfc import files, validation
 from dfc.commands import shell_line
-from dfc.config import RECIPES, ModelRun, Run, fields, is_recipe
+from dfc.config import RECIPES, ModelRun, Run, fields, is_recipe, shipped
 from dfc.errors import ConfigError, error_text
 from dfc.launch import distributed, help_text
 from dfc.launch.distributed import Processes
@@ -107,7 +107,7 @@ def parse(arguments: Sequence[str]) -> Request | str:
         found += checked
         if not checked and not prints:
             workdir = Path(values["workdir"]) if values["workdir"] else Path("runs") / config.name
-            found += _place_problems(config, workdir)
+            found += _place_problems(config, workdir, values)
     variables = [] if config is None else key_search.variables_of(config)
     found = with_key_problems(dict.fromkeys(found), [*words, *overrides], variables)
     if found or config is None:
@@ -117,9 +117,11 @@ def parse(arguments: Sequence[str]) -> Request | str:
     return Request(config, workdir, shell_line("dfc.launch", *arguments), values["programs"], processes)
 
 
-def _place_problems(config: Run, workdir: Path) -> list[str]:
+def _place_problems(config: Run, workdir: Path, flags: Mapping[str, str | None]) -> list[str]:
     """Returns what is wrong with the places that a valid configuration reads and writes."""
-    found = validation.path_problems(config) + path_problems("--workdir", workdir)
+    found = validation.path_problems(config)
+    for flag, place in (("--workdir", flags["workdir"] or workdir), ("--programs", flags["programs"] or "off")):
+        found += written_problems(flag, place)
     if isinstance(config, ModelRun) and config.model.path != "tiny_player":
         found += path_problems("model.path", Path(config.model.path))
     return found
@@ -285,31 +287,32 @@ def with_key_problems(found: Iterable[str], words: Sequence[str], variables: Seq
 # ---- files ----------------------------------------------------------------------------------------------------
 
 
-def _shipped() -> Path:
-    """Returns the folder of the configuration files that come with dfc, in a checkout and in an installed wheel."""
-    return Path(dfc.__file__).resolve().parent / "configs"
-
-
 def _shipped_text() -> str:
-    return ", ".join(sorted(f"configs/{path.name}" for path in _shipped().glob("*.py")))
+    return ", ".join(sorted(f"configs/{path.name}" for path in shipped.folder().glob("*.py")))
 
 
 def _find(name: str) -> Path:
     here = Path(name)
-    shipped = _shipped().parent / name
+    ours = shipped.folder().parent / name
     try:
-        for path in (here, shipped):
+        for path in (here, ours):
             if path.is_file():
                 return path
         is_folder = here.is_dir()
     except OSError as error:  # a name that is too long, a folder that may not be read
         raise ConfigError([f"--config={name}: {error.strerror or error}"]) from error
-    names = {form: f"configs/{path.name}" for path in _shipped().glob("*.py") for form in (path.stem, path.name)}
+    names = {form: f"configs/{path.name}" for path in shipped.folder().glob("*.py") for form in (path.stem, path.name)}
     names |= {full: full for full in names.values()}
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean {names[near[0]]}?" if near else f"dfc comes with {_shipped_text()}"
     kind = "a folder, not a file" if is_folder else "no such file"
-    raise ConfigError([f"--config={name}: {kind} (looked at {here.absolute()} and {shipped}); {hint}"])
+    raise ConfigError([f"--config={name}: {kind} (looked at {here.absolute()} and {ours}); {hint}"])
+
+
+def written_problems(key: str, path: str | Path) -> list[str]:
+    """Returns why no run can write to a folder: it is an address, or see `path_problems`."""
+    address = files.address_problem(path)
+    return [f"{key}={path}: {address}"] if address else path_problems(key, Path(path))
 
 
 def path_problems(key: str, path: Path) -> list[str]:

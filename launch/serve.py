@@ -10,7 +10,7 @@ from dfc.config import ServingConfig, fields
 from dfc.errors import ConfigError, DfcError
 from dfc.launch import devices, program_cache
 from dfc.launch.help_text import meanings_of, truth
-from dfc.players import key_search
+from dfc.players import key_search, player_specs
 from dfc.players.key_search import Secret
 from dfc.runs import activity
 from dfc.runs.printing import guarded
@@ -65,6 +65,7 @@ def _main(policy: str, config: ServingConfig, words: Sequence[str]) -> int:
     if found := fields.type_problems(config) + fields.range_problems(config):
         raise ConfigError([f"--{problem}" for problem in found])
     key = Secret.read(config.key_variable, named_by="--key_variable")
+    player_specs.weights_in(policy, (), endpoints=False)  # before libraries are loaded, which takes seconds
     from dfc.serving import server  # noqa: PLC0415 - imports jax; a mistake in the words is answered without it
 
     for line in devices.lines():

@@ -5,8 +5,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from dfc import files
 from dfc.commands import shell_line
-from dfc.errors import DfcError
+from dfc.errors import ConfigError, DfcError
 from dfc.evaluation.skills import Skill, read_skills
 from dfc.report import skills_page
 from dfc.runs.printing import guarded
@@ -28,6 +29,8 @@ def main(words: Sequence[str]) -> int:
         )
         args = parser.parse_args(list(words))
         try:
+            if address := files.address_problem(args.out):
+                raise ConfigError([f"--out={args.out}: {address}"])
             found = _found(args.results)
             skills_page.write(args.out, found)
             for table in skills_page.tables(found):

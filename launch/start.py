@@ -44,7 +44,7 @@ def run(config: Run, workdir: str | Path | None) -> Path:
     config = canonical(config)
     folder = Path(workdir) if workdir is not None else Path("runs") / str(config.name)
     found = validation.problems(config)
-    found = (found or validation.path_problems(config)) + command_line.path_problems("workdir", folder)
+    found = (found or validation.path_problems(config)) + command_line.written_problems("workdir", workdir or folder)
     if found:
         raise ConfigError(found)
     announce(config, folder)

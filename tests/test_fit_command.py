@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -304,3 +305,11 @@ def test_tables_are_aligned_and_markdown_is_a_table():
     rows = [["name", "x"], ["a", "1"], ["bcdef", "22"]]
     assert report.table(rows).splitlines() == ["name    x", "-----  --", "a       1", "bcdef  22"]
     assert report.table(rows, markdown=True).splitlines()[1] == "|-------|----|"
+
+
+def test_rows_that_devices_cannot_share_are_answered_with_the_nearest_that_they_can(capsys):
+    words = "--config=configs/lora_one_gpu.py", "--model=llama-3.1-8b", "--topology=h100:8"
+    code, _, said = ask(capsys, *words)
+    assert code == 2
+    (flag,) = re.findall(r"the nearest one is (--config\.batch\.micro_batch_rows=\d+)$", said, re.MULTILINE)
+    assert ask(capsys, *words, flag)[0] == 0

@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 import json
 import random
+import sys
 
 import pytest
 import serving_clients
@@ -253,6 +254,17 @@ def test_a_wrong_command_line_is_said_before_anything_is_loaded(words, expected,
     printed = capsys.readouterr()
     assert expected in printed.err
     assert "abcdefghijkl" not in printed.err
+
+
+def test_a_missing_folder_is_named_before_the_server_is_imported_and_no_endpoint_is_offered(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "dfc.serving.server", None)  # an import of it raises
+    monkeypatch.delattr("dfc.serving.server", raising=False)
+    assert serve.main(["--policy=nothing_there"]) == 2
+    said = capsys.readouterr().err
+    assert "'nothing_there': no such folder" in said
+    assert said.rstrip().endswith("it must be tiny_player or a folder with weights or a run")
+    assert serve.main(["--policy=localhost:8000"]) == 2
+    assert "http" not in capsys.readouterr().err
 
 
 def test_every_setting_has_a_flag_with_its_meaning(capsys):

@@ -104,3 +104,10 @@ def test_a_file_that_is_none_of_lm_eval_is_named(tmp_path, capsys, text, message
     assert command.main([f"--out={tmp_path}", f"base={tmp_path / 'a.json'}"]) == 2
     assert command.main([f"--out={tmp_path}", "base"]) == 2
     assert "expected NAME=FILE, every name once" in capsys.readouterr().err
+
+
+def test_an_address_is_no_folder_to_write(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert command.main(["--out=gs://bucket/skills", "base=a.json"]) == 2
+    assert "--out=gs:/bucket/skills: is an address" in capsys.readouterr().err
+    assert not any(tmp_path.iterdir())

@@ -6,6 +6,7 @@ import re
 import urllib.parse
 from collections.abc import Mapping
 
+from dfc import files
 from dfc.config import EndpointConfig, fields
 from dfc.errors import ConfigError
 from dfc.players.key_search import is_variable
@@ -101,6 +102,8 @@ def rule_problems(config: EndpointConfig) -> list[str]:
         found += [
             f"extra_body[{name!r}]: is set by the endpoint itself; use its own field if it has one" for name in own
         ]
+    if address := files.address_problem(str(config.cache)):
+        found.append(f"cache={config.cache!r}: {address}")
     if config.budget_money and not config.input_price and not config.output_price:
         found.append(f"budget_money={config.budget_money!r}: needs input_price or output_price above 0")
     return found

@@ -13,7 +13,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from dfc.config import RECIPES, EndpointConfig, Evaluate, EvaluateTasks, ModelConfig, PlayersRun, RlRun, hub_names
+from dfc.config import (
+    RECIPES,
+    EndpointConfig,
+    Evaluate,
+    EvaluateTasks,
+    ModelConfig,
+    PlayersRun,
+    RlRun,
+    hub_names,
+    shipped,
+)
 from dfc.errors import ConfigError, error_text, shown
 from dfc.games.scripted import STRENGTHS
 
@@ -164,21 +174,24 @@ def run_config(path: str) -> dict[str, Any] | None:
     return stored if isinstance(stored, dict) and "recipe" in stored else None
 
 
-def weights_in(path: str, words: Sequence[str] = STRENGTHS) -> WeightsSource:
+def weights_in(path: str, words: Sequence[str] = STRENGTHS, *, endpoints: bool = True) -> WeightsSource:
     """Returns which weights a path means: its own, a finished run's policy, or a running one's newest checkpoint.
 
     Args:
       path: a folder here or in a bucket, ``tiny_player``, or ``ORG/NAME@COMMIT`` of the Hub.
       words: that could have been meant instead.
+      endpoints: whether a chat endpoint could.
 
     Raises:
       ConfigError: there are none, or one policy for every game; says what is there instead.
     """
+    if not endpoints and is_endpoint(path):
+        raise ConfigError([f"{path!r}: an endpoint serves itself; name a folder with weights or a run"])
     if path == BUNDLED or "://" in path or hub_names.is_pinned(path):
         return WeightsSource(path)
     folder = Path(path).expanduser()
     if not folder.is_dir():
-        raise ConfigError([f"{path!r}: {_no_folder(path, words)}"])
+        raise ConfigError([f"{path!r}: {_no_folder(path, words, endpoints=endpoints)}"])
     config = run_config(path)
     if config is None:
         if not (folder / "config.json").exists():
@@ -254,12 +267,16 @@ def _pinned(run: Path, path: str) -> str:
     return f"{hub_names.split(path)[0]}@{commits[0]}" if commits else path
 
 
-def _no_folder(who: str, words: Sequence[str]) -> str:
+def _no_folder(who: str, words: Sequence[str], *, endpoints: bool) -> str:
     """Returns what somebody may have meant who named what is neither a word, nor a folder, nor an address."""
-    if _BARE_ADDRESS.fullmatch(who):
+    if endpoints and _BARE_ADDRESS.fullmatch(who):
         host, _, model = who.partition("#")
         return f"an address begins with http:// or https://; did you mean 'http://{host}#{model or 'MODEL'}'?"
     known = [*words, BUNDLED]
     near = difflib.get_close_matches(who.lower(), known, n=1, cutoff=0.6)
     hint = f"did you mean {near[0]!r}? It" if near else f"no such folder (current folder: {Path.cwd()}); it"
-    return f"{hint} must be {', '.join(known)}, a folder with weights or a run, or a chat endpoint such as {EXAMPLE}"
+    if not near and (made := shipped.how_to_make(who)) is not None:
+        return f"{hint.removesuffix('; it')}; {made}"
+    asked = f", or a chat endpoint such as {EXAMPLE}" if endpoints else ""
+    folder = "a folder with weights or a run"
+    return f"{hint} must be {', '.join(known)}{', ' if asked else ' or '}{folder}{asked}"

@@ -52,9 +52,7 @@ def load(path: str, config: ServingConfig) -> Policy:
     Raises:
       ConfigError: the path means no model. WeightsError, CheckpointError: its weights cannot be read.
     """
-    if player_specs.is_endpoint(path):
-        raise ConfigError([f"--policy={path}: an endpoint serves itself; name a folder with weights or a run"])
-    weights = player_specs.weights_in(path, ())
+    weights = player_specs.weights_in(path, (), endpoints=False)
     model = trained_weights.kind_of(weights.folder)[0]
     if jax.default_backend() == "cpu":
         model = dataclasses.replace(model, dtype="float32")

@@ -25,6 +25,7 @@ from dfc.config import (
     TinyPlayer,
     TrainingRun,
     fields,
+    shipped,
 )
 from dfc.config.hub_names import is_hub_name
 from dfc.errors import ConfigError, error_text, shown
@@ -161,9 +162,11 @@ def _tiny_player_problems(config: TinyPlayer) -> list[str]:
 
 
 def _rows_problem(config: TrainingRun, shards: int) -> str:
+    rows = config.batch.micro_batch_rows
+    nearest = max(1, (rows + shards // 2) // shards) * shards
     return (
-        f"batch.micro_batch_rows={config.batch.micro_batch_rows}: must be a multiple of {shards},"
-        " the devices a batch is split over (mesh.data x mesh.fsdp)"
+        f"batch.micro_batch_rows={rows}: must be a multiple of {shards}, the devices a batch is split over"
+        f" (mesh.data x mesh.fsdp); the nearest one is --config.batch.micro_batch_rows={nearest}"
     )
 
 
@@ -212,7 +215,8 @@ def _folder_problems(config: Run) -> list[str]:
         if (path / "policy").is_dir():
             found.append(f"model.path={str(path)!r}: is a run; name its weights, {path / 'policy'}")
         return found
-    hint = "name a folder with weights in the Hugging Face layout, ORG/NAME of the Hub, or tiny_player"
+    named = "name a folder with weights in the Hugging Face layout, ORG/NAME of the Hub, or tiny_player"
+    hint = shipped.how_to_make(config.model.path) or named
     return [*found, f"model.path={config.model.path!r}: no such folder (current folder: {Path.cwd()}); {hint}"]
 
 

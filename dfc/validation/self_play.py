@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from dfc.config import shipped
 from dfc.config.hub_names import is_hub_name
 from dfc.config.self_play import LanguageSelfPlay, QueryTask
 from dfc.games import functions
@@ -130,8 +131,9 @@ def path_problems(config: LanguageSelfPlay) -> list[str]:
         if file and not Path(file).expanduser().is_file()
     ]
     models = {"reward.preference.path": config.reward.preference.path, "reference": config.reference}
+    named = "name a model's folder, or ORG/NAME of the Hub"
     found += [
-        f"{key}={model!r}: no such folder (current folder: {Path.cwd()}); name a model's folder, or ORG/NAME of the Hub"
+        f"{key}={model!r}: no such folder (current folder: {Path.cwd()}); {shipped.how_to_make(model) or named}"
         for key, model in models.items()
         if model not in ("", "tiny_player") and not is_hub_name(model) and not Path(model).is_dir()
     ]
