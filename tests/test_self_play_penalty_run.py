@@ -56,9 +56,29 @@ def test_it_ends_no_run_that_is_to_end_at_its_first_alarm(tmp_path):
 
 def test_an_iteration_with_usable_queries_says_nothing_of_it(tmp_path, capsys):
     path = run(dataclasses.replace(BASE, iterations=1), tmp_path / "run")
-    assert "was usable" not in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "was usable" not in printed
+    assert "earned the same" not in printed
     (line,) = records(path, "metrics")
     assert (line["metrics"]["usable"], line["metrics"]["challenger/taught"]) == (1, 1)
+
+
+def equal(queries, answers):
+    """A reward of one's own that tells no answer apart."""
+    del queries
+    return [1.0] * len(answers)
+
+
+def test_an_iteration_whose_rewards_are_all_equal_says_at_once_that_it_taught_the_solver_nothing(tmp_path, capsys):
+    reward = dataclasses.replace(BASE.reward, function=f"{__file__}:equal")
+    path = run(dataclasses.replace(BASE, iterations=1, reward=reward), tmp_path / "run")
+    said = (
+        "warning: iteration 1: the answers to each query earned the same, and this iteration taught the Solver nothing"
+    )
+    assert said in capsys.readouterr().out
+    (line,) = records(path, "metrics")
+    assert (line["metrics"]["usable"], line["metrics"]["solver/taught"]) == (1, 0)
+    assert [each.title for each in warnings.of_run(reader.read(path))] == ["an iteration taught the Solver nothing"]
 
 
 # ---- the running deviation -------------------------------------------------------------------------------------------

@@ -128,3 +128,12 @@ def test_an_iteration_without_a_usable_query_is_told_at_once_and_why(found, said
     assert alarm.sentence.startswith(said)
     assert not alarm.ends
     assert after(GOOD | found | {"usable": 0.125}) == after(GOOD | found) == []
+
+
+def test_an_iteration_whose_rewards_are_all_equal_is_told_at_once():
+    (alarm,) = after(GOOD | {"usable": 1.0, "solver/taught": 0.0})
+    assert alarm.sentence.startswith("the answers to each query earned the same, and this iteration taught the Solver")
+    assert not alarm.ends
+    assert after(GOOD | {"usable": 1.0, "solver/taught": 1.0}) == []
+    (other,) = after(GOOD | {"usable": 0.0, "solver/taught": 0.0, "bad_queries/cut": 2.0})
+    assert other.metric == "usable"  # says why already

@@ -40,6 +40,7 @@ _FIGURES: dict[str, tuple[str, Callable[[float], str]]] = {
     "usable": ("Usable queries", _share),
     "live": ("Live queries", _share),
     "challenger/taught": ("Iterations that taught the Challenger", _share),
+    "solver/taught": ("Iterations that taught the Solver", _share),
     "template": ("Template kept", _share),
     "difficulty": ("Difficulty of queries", _plain),
     "query_length": ("Query, characters", _plain),

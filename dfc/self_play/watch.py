@@ -145,13 +145,15 @@ class Watch:
 
         Alarms are: live below 0.1, or template below 0.5, for ten iterations; from the sixth iteration on, against the
         mean of the first five: code_like up by 0.3, distinct_2 halved, query_length tripled; and self_reward_failures
-        above 0.2. That no query was usable is said at once, and ends no run by itself: it may be one bad iteration.
+        above 0.2. That no query was usable, or that the answers to each one earned the same, is said at once, and ends
+        no run by itself: it may be one bad iteration.
 
         Args:
           found: see `figures`; and ``self_reward_failures``, the share of answers without a mark, where a judge is;
-            ``usable``, the share of usable queries, with ``bad_queries/KIND`` and ``unsolved_queries``, why not.
+            ``usable``, the share of usable queries, with ``bad_queries/KIND`` and ``unsolved_queries``, why not;
+            ``solver/taught``, whether the answers to some query that counts differ in what they earn.
         """
-        alarms = _none_usable(found)
+        alarms = _none_usable(found) or _all_equal(found)
         for name, least, title, what in (
             ("live", _LEAST_LIVE, "hardly a query teaches", "of queries have answers that differ in reward"),
             ("template", _LEAST_TEMPLATE, "queries leave their template", "of queries keep their template"),
@@ -211,3 +213,14 @@ def _none_usable(found: Mapping[str, float]) -> list[Alarm]:
     taught = "taught the Challenger nothing" if counts["unsolved"] else "taught nothing"
     sentence = f"no query was usable ({why}), and this iteration {taught}; {hint}"
     return [Alarm("usable", f"an iteration {taught}", sentence, ends=False)]
+
+
+def _all_equal(found: Mapping[str, float]) -> list[Alarm]:
+    """That the answers to each query earned the same, as a list for `Watch.take`."""
+    if found.get("solver/taught", 1.0) > 0:
+        return []
+    sentence = (
+        "the answers to each query earned the same, and this iteration taught the Solver nothing; raise answers or the "
+        "temperature, or take queries or a reward that tell answers apart"
+    )
+    return [Alarm("solver/taught", "an iteration taught the Solver nothing", sentence, ends=False)]

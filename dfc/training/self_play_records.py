@@ -146,6 +146,9 @@ def figures(play: Play, state: State, found: Sampled, worth: Earned) -> dict[str
         seen["self_reward_failures"] = judged.failures
     seen |= {f"bad_queries/{kind}": float(count) for kind, count in hygiene.counts(queries.kinds).items()}
     seen |= {"usable": float(worth.usable.mean()), "unsolved_queries": float(worth.unsolved.sum())}
+    weight = play.config.self_reward.weight if judged is not None else 0.0
+    different = watch.live(found.rewards + weight * found.marks, worth.trained_answers)
+    seen["solver/taught"] = float(different.any())
     play.alarms = state.watch.take(seen)
     metrics = seen | found.also_seen
     if play.config.trains_challenger:
