@@ -7,11 +7,14 @@ import numpy as np
 import pytest
 from run_files import GAMES, MATCHES, NASTY, Page, files, match, metric_line, play, write
 
+from dfc.config import AnswerRewardConfig, EvaluateTasks, LanguageSelfPlay
 from dfc.errors import RunFolderError
 from dfc.evaluation.statistics import difference_interval, wilson_interval
 from dfc.games.replay import replay
 from dfc.report import __main__ as command
 from dfc.report import run_page
+from dfc.report.tables import NOTHING, Table
+from dfc.runs.run_folder import config_json
 
 
 def built(folder, content):
@@ -106,6 +109,41 @@ def test_settings_and_options_are_shown_against_their_defaults(page):
         ["TicTacToe-v0", "show_board yes instead of no"],
         ["TowerOfHanoi-v0", "none"],
     ]
+
+
+def settings_of(config):
+    """The table of settings that differ, and the keys that are bold among all settings."""
+    parts = run_page._configuration(config)
+    (differing,) = [part for part in parts if isinstance(part, Table) and part.title.startswith("Settings that differ")]
+    every = re.findall(r"<code>([^<]*)</code></t[dh]>\s*<td[^>]*>\s*<b>", parts[-1])
+    rows = [tuple(re.sub("<[^>]*>", "", str(cell)) for cell in row) for row in differing.rows]
+    return rows, every
+
+
+def test_entries_of_a_mapping_differ_from_a_default_that_lacks_them():
+    sources = LanguageSelfPlay(reward=AnswerRewardConfig(sources={"formats": 0.5, "families": 1.0}))
+    other, bold = settings_of(config_json(sources))
+    assert sorted(other) == [("reward.sources.families", "1", NOTHING), ("reward.sources.formats", "0.5", NOTHING)]
+    assert sorted(bold) == ["reward.sources.families", "reward.sources.formats"]
+
+
+def test_an_entry_of_the_default_that_a_run_lacks_is_a_difference():
+    kept = EvaluateTasks(tasks_of={"wordle": 5}, learner_roles={"clem_taboo": "guesser"})
+    other, bold = settings_of(config_json(kept))
+    expected = [
+        ("learner_roles.clem_taboo", "guesser", NOTHING),
+        ("tasks_of.bandit", NOTHING, "40"),
+        ("tasks_of.wordle", "5", NOTHING),
+    ]
+    assert sorted(other) == expected
+    assert sorted(bold) == [key for key, *_ in expected]
+    assert settings_of(config_json(EvaluateTasks()))[1] == []
+
+
+def test_a_mapping_that_an_earlier_version_did_not_have_is_no_difference():
+    stored = config_json(EvaluateTasks())
+    del stored["tasks_of"]
+    assert settings_of(stored)[1] == []
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ are shown as `dfc.games.replay` plays them again, so a shown game is a proven on
 import collections
 import dataclasses
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -391,7 +391,13 @@ def _configuration(config: Json | None) -> list[str | Table]:
         return [empty("The configuration is not there (no config.json).")]
     kind = RECIPES.get(str(config.get("recipe")))
     standard = dataclasses.asdict(kind()) if kind is not None else {}
-    values, defaults = _flat(renamed.with_new_names(config, standard)), _flat(standard)
+    config = renamed.with_new_names(config, standard)
+    values, defaults = _flat(config), _flat(standard)
+    for mapping in _mappings(kind()) if kind is not None else ():
+        if _has(config, mapping):  # an entry that it lacks here or there is a difference, too
+            entries = [key for key in (values | defaults) if key.startswith(f"{mapping}.")]
+            values |= {key: values.get(key) for key in entries}
+            defaults |= {key: defaults.get(key) for key in entries}
     games = config.get("games") or {}
     code, bold, muted = Markup("<code>{}</code>"), Markup("<b>{}</b>"), Markup('<span class="muted">{}</span>')
     settings = [
@@ -427,6 +433,25 @@ def _options(game: str, given: Json) -> Markup:
     return Markup("").join(
         option(name, text(value), text(known[name]) if name in known else None) for name, value in given.items()
     )
+
+
+def _mappings(section: Any, prefix: str = "") -> Iterator[str]:  # noqa: ANN401 - any class of a configuration
+    """Yields the dotted key of every setting that is a mapping, whose entries have names of games, players, ..."""
+    for field in dataclasses.fields(section):
+        value = getattr(section, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from _mappings(value, f"{prefix}{field.name}.")
+        elif isinstance(value, Mapping):
+            yield f"{prefix}{field.name}"
+
+
+def _has(tree: object, key: str) -> bool:
+    """Whether a setting is there; a folder of an earlier version lacks some."""
+    for name in key.split("."):
+        if not isinstance(tree, Mapping) or name not in tree:
+            return False
+        tree = tree[name]
+    return True
 
 
 def _flat(tree: Mapping[str, Any], prefix: str = "") -> Json:
