@@ -6,6 +6,8 @@ from typing import Any
 
 from dfc.games import loading
 
+_LISTED = 20  # functions of a file in a message
+
 
 @functools.cache
 def named(name: str) -> Callable[..., Any] | None:
@@ -21,8 +23,15 @@ def named(name: str) -> Callable[..., Any] | None:
     place = loading.place_of(name)
     if place is None:
         raise ValueError("must be FILE.py:NAME or module:NAME")
-    found = getattr(loading.module_at(place[0], "name an existing file or module"), place[1], None)
+    module = loading.module_at(place[0], "name an existing file or module")
+    found = getattr(module, place[1], None)
     if not callable(found):
-        raise ValueError(f"{place[0]} has no function {place[1]!r}")  # noqa: TRY004 - of a name, not of a value
+        own = [
+            key
+            for key, value in vars(module).items()
+            if callable(value) and getattr(value, "__module__", None) == module.__name__
+        ]
+        listed = f"; it has {', '.join(own[:_LISTED])}" if own else ""
+        raise ValueError(f"{place[0]} has no function {place[1]!r}{listed}")  # noqa: TRY004 - of a name, not of a value
     function: Callable[..., Any] = found
     return function

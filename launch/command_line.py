@@ -89,7 +89,8 @@ def parse(arguments: Sequence[str]) -> Request | str:
     config, workdir = None, Path()
     place = len(found)  # of the unknown words: what they mean depends on the recipe
     if values["config"] is None:
-        if not any(problem.startswith("--config") for problem in found):
+        named = any(word.endswith(".py") and not word.startswith("-") for word in unknown)  # its own problem says it
+        if not named and not any(problem.startswith("--config") for problem in found):
             found.append(f"--config is missing: name a file, e.g. --config=configs/quickstart.py ({_shipped_text()})")
     else:
         try:
@@ -272,7 +273,8 @@ def unknown_words(words: Sequence[str], kind: type[Run] | None) -> list[str]:
             found.append(f"{word}: there is no flag --{name}{means}")
         else:
             means = flag_suggestion(kind, bare["name"], bare["value"]) if (bare := _BARE.fullmatch(word)) else ""
-            found.append(f"{word!r}: not expected here{means or '; a value belongs to its flag, as in --config=FILE'}")
+            example = f": --config={word}" if word.endswith(".py") else ", as in --config=FILE"
+            found.append(f"{word!r}: not expected here{means or f'; a value belongs to its flag{example}'}")
     return found
 
 

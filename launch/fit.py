@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from dfc import validation
 from dfc.commands import shell_line
-from dfc.config import Run
+from dfc.config import Run, fields
 from dfc.errors import ConfigError, DfcError
 from dfc.launch import command_line
 from dfc.launch.overrides import override
@@ -87,7 +87,8 @@ def _main(arguments: Sequence[str]) -> int:
 
 def _config(known: argparse.Namespace, rest: Sequence[str]) -> Run:
     words, overrides = command_line.split(rest)
-    found = [f"{word}: there is no such flag; --help lists them" for word in words]
+    flags = [f"--{name}" for name in vars(known)]
+    found = [f"{word}: there is no such flag{fields.nearest(word.partition('=')[0], flags)}" for word in words]
     missing = (flag for flag in ("config", "topology") if getattr(known, flag) is None)
     found += [f"--{flag} is missing; --help shows an example" for flag in missing]
     if known.model and known.model_config:

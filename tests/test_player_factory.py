@@ -59,7 +59,7 @@ def test_an_endpoint_has_its_settings(monkeypatch):
         ("http://127.0.0.1:8000/v1", "name the model after a #"),
         ("http://127.0.0.1:8000/v1#", "name the model after a #"),
         ("127.0.0.1:8000/v1#m", "did you mean 'http://127.0.0.1:8000/v1#m'?"),
-        ("localhost:8000", "did you mean 'http://localhost:8000#MODEL'?"),
+        ("localhost:8000", "did you mean 'http://localhost:8000/v1#MODEL'?"),
         ("api.example.org/v1#m", "did you mean 'http://api.example.org/v1#m'?"),
         ("m" * 300, "cannot be looked at: "),
         ("~nobody-of-this-name/m", "cannot be looked at: "),

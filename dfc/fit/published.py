@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dfc.config import ModelConfig
+from dfc.config import ModelConfig, fields
 from dfc.errors import ConfigError, WeightsError
 from dfc.models import families, huggingface, model_folders
 from dfc.models.config import DecoderConfig
@@ -118,11 +118,10 @@ def model_of(model: ModelConfig, name: str | None = None, path: str | None = Non
       ConfigError: there is no such model.
       WeightsError: no family computes it.
     """
-    known = ", ".join(CONFIGS)
     if name is not None:
         values = CONFIGS.get(name_of(name))
         if values is None:
-            raise ConfigError([f"--model={name}: not among the published ones: {known}"])
+            raise ConfigError([f"--model={name}: not among the published ones{fields.nearest(name_of(name), CONFIGS)}"])
     elif path is not None:
         file = Path(path)
         try:
@@ -135,7 +134,7 @@ def model_of(model: ModelConfig, name: str | None = None, path: str | None = Non
         except (OSError, ValueError, RecursionError) as error:
             problem = (
                 f"model.path={model.path!r}: no config.json can be read there ({error}); a folder with that file "
-                f"alone is enough, or name a published model with --model: {known}"
+                f"alone is enough, or name a published model with --model: {', '.join(CONFIGS)}"
             )
             raise ConfigError([problem]) from error
     return dataclasses.replace(families.from_config_json(values), dtype=model.dtype)

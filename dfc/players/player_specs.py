@@ -271,6 +271,7 @@ def _no_folder(who: str, words: Sequence[str], *, endpoints: bool) -> str:
     """Returns what somebody may have meant who named what is neither a word, nor a folder, nor an address."""
     if endpoints and _BARE_ADDRESS.fullmatch(who):
         host, _, model = who.partition("#")
+        host = host if "/" in host else f"{host}/v1"  # as most servers have it
         return f"an address begins with http:// or https://; did you mean 'http://{host}#{model or 'MODEL'}'?"
     known = [*words, BUNDLED]
     near = difflib.get_close_matches(who.lower(), known, n=1, cutoff=0.6)
