@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from dfc.commands import shell_line
 from dfc.errors import ConfigError, cut
@@ -52,7 +53,8 @@ def lines(root: Path = Path("/"), environment: Mapping[str, str] = os.environ) -
     """
     import jax  # noqa: PLC0415 - takes a second; a mistake in the configuration is answered without it
 
-    wanted = jax.config.jax_platforms or ""
+    settings: Any = jax.config  # jax leaves it untyped
+    wanted = settings.jax_platforms or ""
     machine = accelerators(root, environment)
     try:
         devices = jax.devices()
