@@ -15,6 +15,8 @@ import traceback
 from types import ModuleType
 
 _ERROR_CHARACTERS = 500  # characters of an error's text
+PIP_INSTALL = shlex.join([sys.executable or "python", "-m", "pip", "install"])
+"""The beginning of a command that installs a package where dfc runs."""
 LISTING = shlex.join([sys.executable or "python", "-m", "dfc.games"])
 """The command that lists the games, to be pasted: it names the Python that runs now."""
 _HINT = f"name an existing file or module, or an id that `{LISTING}` lists"

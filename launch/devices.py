@@ -78,7 +78,7 @@ def _install(name: str) -> str:
     if any(importlib.util.find_spec(module) is not None for module in modules):
         return f"JAX's part for it is installed, so its own messages say why, or {_seen_by(name)} hides it"
     pip = shell_line("pip", "install")
-    return f'install JAX\'s part for it: {pip} "dfc[{extra}]", or in a clone of the repository {pip} -e ".[{extra}]"'
+    return f"install JAX's part for it: {pip} 'dfc[{extra}]', or in a clone of the repository {pip} -e '.[{extra}]'"
 
 
 def _seen_by(name: str) -> str:

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dfc.commands import shell_line
 from dfc.errors import WeightsError
 from dfc.models import weight_gathering
 from dfc.models.config import DecoderConfig
@@ -82,7 +83,8 @@ def _their_logits(folder: str | os.PathLike[str], config: DecoderConfig, tokens:
         import torch  # noqa: PLC0415 - only here, and not a dependency
         import transformers  # noqa: PLC0415 - takes seconds
     except ImportError as error:
-        raise WeightsError(f"comparing logits with transformers needs PyTorch: pip install torch ({error})") from error
+        install = shell_line("pip", "install", "torch")
+        raise WeightsError(f"comparing logits with transformers needs PyTorch: {install} ({error})") from error
     kind: Any = transformers.AutoModelForCausalLM
     if config.labels is not None:
         kind = transformers.AutoModelForSequenceClassification

@@ -66,7 +66,7 @@ def test_an_accelerator_that_jax_does_not_see_is_named_with_the_hint(machine, pl
     assert gpu.startswith(
         "warning: this machine has an NVIDIA GPU, which JAX does not see; hint: install JAX's part for"
     )
-    assert gpu.endswith(' install -e ".[gpu]"')
+    assert gpu.endswith(" install -e '.[gpu]'")
     assert tpu.startswith("warning: this machine has a TPU, which JAX does not see; hint: ")
 
 

@@ -106,6 +106,6 @@ def test_results_are_looked_at_for_a_stop_after_each():
 
 def test_without_the_library_it_is_refused_with_the_command(monkeypatch):
     monkeypatch.setattr(util, "find_spec", lambda _: None)
-    with pytest.raises(ConfigError, match=r'pip install "dfc\[math\]"'):
+    with pytest.raises(ConfigError, match=r"/.* -m pip install 'dfc\[math\]'"):
         Mathematics({})
     assert mathematics.problems()

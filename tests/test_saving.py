@@ -87,7 +87,7 @@ def test_a_verified_save_compares_with_transformers(tmp_path, monkeypatch, dtype
 
 def test_verifying_without_torch_says_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(WeightsError, match="needs PyTorch: pip install torch"):
+    with pytest.raises(WeightsError, match=r"needs PyTorch: /.* -m pip install torch"):
         huggingface.save(tmp_path / "x", CONFIG, initialize(CONFIG, 0), copy_from=None, verify=True)
     assert not (tmp_path / "x").exists()
 

@@ -227,7 +227,7 @@ def test_an_address_that_others_reach_needs_a_key(host, loopback):
 def test_without_the_extra_the_error_says_what_to_install(monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "starlette" else find(name))
-    with pytest.raises(ImportError, match=r'needs starlette: pip install "dfc\[serve\]"'):
+    with pytest.raises(ImportError, match=r"needs starlette: /.* -m pip install 'dfc\[serve\]'"):
         importlib.reload(dfc.serving)
     monkeypatch.undo()
     importlib.reload(dfc.serving)

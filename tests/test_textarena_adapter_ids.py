@@ -8,7 +8,7 @@ from textarena_turns import OLD, started
 
 from dfc import validation
 from dfc.config import DivideFuseConquer
-from dfc.games import registry
+from dfc.games import loading, registry
 from dfc.games.adapters import textarena as adapter
 from dfc.games.game import Game, Verdict
 
@@ -103,8 +103,8 @@ def test_without_the_package_one_sentence_says_what_to_install(monkeypatch):
     adapter._package.cache_clear()
     monkeypatch.setitem(sys.modules, "textarena", None)
     assert registry.problems("textarena:Checkers-v0", {})[0].startswith(
-        'games with the prefix textarena: need the package textarena: pip install "dfc[textarena]", or in a clone of '
-        'the repository pip install -e ".[textarena]" ('
+        f"games with the prefix textarena: need the package textarena: {loading.PIP_INSTALL} 'dfc[textarena]', or in a "
+        f"clone of the repository {loading.PIP_INSTALL} -e '.[textarena]' ("
     )
     monkeypatch.undo()
     assert "Checkers-v0" in adapter.names()

@@ -31,6 +31,7 @@ from typing import Any, Literal
 import jax
 from jax.experimental import topologies
 
+from dfc.commands import shell_line
 from dfc.errors import DfcError
 
 GIB, MIB, KIB = 2**30, 2**20, 2**10
@@ -362,9 +363,10 @@ def missing_packages(chip: Chip) -> list[str]:
 def require_cudnn() -> None:
     """Raises a TopologyError unless cuDNN is there, which compiles its attention itself."""
     if _is_absent("nvidia.cudnn"):
+        install = shell_line("pip", "install", "--no-deps", "nvidia-cudnn-cu13")
         raise TopologyError(
-            "cuDNN's attention needs cuDNN to be compiled, not installed here: pip install --no-deps nvidia-cudnn-cu13 "
-            "(half a gigabyte), or compile with --config.training.attention=xla"
+            f"cuDNN's attention needs cuDNN to be compiled, not installed here: {install} (half a gigabyte), or "
+            "compile with --config.training.attention=xla"
         )
 
 
@@ -389,7 +391,7 @@ def topology_devices(topology: Topology) -> Sequence[jax.Device]:
     if missing:
         raise TopologyError(
             f"topology {topology.name}: compiling for it needs {' and '.join(missing)}, not installed here; "
-            'no device or driver is needed, only the wheels: pip install "dfc[aot]" '
+            f"no device or driver is needed, only the wheels: {shell_line('pip', 'install', 'dfc[aot]')} "
             "(without --compile the analytic answer needs neither)"
         )
     # libtpu would ask a metadata server which machine it runs on; there is none, and the answer is not wanted.

@@ -18,11 +18,12 @@ from importlib import util
 from types import TracebackType
 from typing import Self
 
+from dfc.commands import shell_line
 from dfc.errors import ConfigError
 from dfc.scoring import mathematics_process
 from dfc.scoring.scorer import LONGEST_ANSWER, Scores, ScoringError, checked_pairs, scores_of_each
 
-INSTALL = 'pip install "dfc[math]"'
+INSTALL = shell_line("pip", "install", "dfc[math]")
 _START_SECONDS = 600.0  # loading takes a second of an idle machine
 _WALL = 10.0  # times the processor time of an answer
 _LONGEST_LINE = 1000  # bytes of a verdict

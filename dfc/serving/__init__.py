@@ -5,10 +5,12 @@ Needs the extra ``serve``: ``pip install "dfc[serve]"``.
 
 import importlib.util
 
+from dfc.commands import shell_line
+
 _PACKAGES = ("starlette", "uvicorn", "prometheus_client")
 
 if _missing := [name for name in _PACKAGES if importlib.util.find_spec(name) is None]:
     raise ImportError(
-        f'serving a policy needs {" and ".join(_missing)}: pip install "dfc[serve]", or in a clone of the repository '
-        'pip install -e ".[serve]"'
+        f"serving a policy needs {' and '.join(_missing)}: {shell_line('pip', 'install', 'dfc[serve]')}, or in a clone "
+        f"of the repository {shell_line('pip', 'install', '-e', '.[serve]')}"
     )

@@ -204,8 +204,8 @@ def package() -> ModuleType:
             return importlib.import_module("clemcore.clemgame")
         except ImportError as error:
             raise ValueError(
-                "games with the prefix clembench: need clemcore, and Python 3.12 or older: pip install "
-                f'"dfc[clembench]", in an environment of its own ({loading.error_text(error)})'
+                "games with the prefix clembench: need clemcore, and Python 3.12 or older; in an environment of its "
+                f"own, pip install 'dfc[clembench]' ({loading.error_text(error)})"
             ) from error
         finally:
             logging.config.dictConfig = configure

@@ -326,8 +326,8 @@ def _package() -> Any:  # noqa: ANN401 (as above)
             import textarena.envs.registration  # noqa: PLC0415 (as above)
     except ImportError as error:
         raise ValueError(
-            'games with the prefix textarena: need the package textarena: pip install "dfc[textarena]", or in a '
-            f'clone of the repository pip install -e ".[textarena]" ({_cause(error)})'
+            f"games with the prefix textarena: need the package textarena: {loading.PIP_INSTALL} 'dfc[textarena]', or "
+            f"in a clone of the repository {loading.PIP_INSTALL} -e '.[textarena]' ({_cause(error)})"
         ) from error
     return textarena
 
