@@ -2,6 +2,8 @@
 
 Whoever reads such a file, after whatever ended the process that wrote it, sees what was there before or all of what
 came after, never a half.
+
+Nothing here writes through a symbolic link: a folder that came from elsewhere may hold links to files outside it.
 """
 
 import contextlib
@@ -24,6 +26,55 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 # What file systems say that keep no folders on the disk by themselves, such as some mounts of buckets and shares.
 _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM, errno.EBADF)
+
+_LINK = "is a symbolic link, and nothing is written through one; remove it, or put what it leads to in its place"
+
+
+def refuse_link(path: Path) -> None:
+    """Raises an OSError (ELOOP) that says what to do if a path itself is a symbolic link.
+
+    Folders that lead to it may be links: whoever names a path decides about those.
+    """
+    if path.is_symlink():
+        raise OSError(errno.ELOOP, _LINK, str(path))
+
+
+def make_folder(path: Path) -> None:
+    """Makes a folder, with its parents, unless it is there.
+
+    Raises:
+      OSError: it cannot be made, or a symbolic link is in its place.
+    """
+    refuse_link(path)
+    path.mkdir(parents=True, exist_ok=True)
+
+
+def open_to_append(path: Path) -> io.BufferedWriter:
+    """Opens a file of bytes to add to its end, made if it is not there.
+
+    Raises:
+      OSError: it cannot be opened, or is a symbolic link.
+    """
+    return open(path, "ab", opener=_not_through_a_link)
+
+
+def truncate(path: Path, size: int) -> None:
+    """Cuts a file after its first `size` bytes.
+
+    Raises:
+      OSError: it cannot be written to, or is a symbolic link.
+    """
+    with open(path, "r+b", opener=_not_through_a_link) as file:
+        file.truncate(size)
+
+
+def _not_through_a_link(path: str, flags: int) -> int:
+    """Opens a file as `open` does, unless its last name is a link; for the `opener` of `open`."""
+    try:
+        return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+    except OSError:
+        refuse_link(Path(path))  # systems differ in the number of this error: ELOOP, EMLINK, EEXIST
+        raise
 
 
 def address_problem(path: str | Path) -> str | None:
@@ -58,9 +109,13 @@ def replacing(
       OSError: it cannot be written.
       UnicodeError: see `errors`.
     """
+    text = None if mode == "wb" else "utf-8"
     partial = path.with_name(f".{path.name}{f'.{uuid.uuid4().hex}' if many_writers else ''}{PARTIAL}")
+    partial.unlink(missing_ok=True)  # of a process that was killed; a link in its place goes, not what it leads to
     try:
-        with partial.open("wb") if mode == "wb" else partial.open("w", encoding="utf-8", errors=errors) as file:
+        with open(
+            partial, mode.replace("w", "x"), encoding=text, errors=text and errors, opener=_not_through_a_link
+        ) as file:
             yield file
             if not many_writers:
                 file.flush()
@@ -88,9 +143,9 @@ def lock(path: Path) -> io.FileIO | None:
     """Returns a lock that lasts until it is closed or the process ends, None while another process has it.
 
     Raises:
-      OSError: the file cannot be opened, or its file system has no locks.
+      OSError: the file cannot be opened or is a symbolic link, or its file system has no locks.
     """
-    file = io.FileIO(path, "a")
+    file = lock_file(path)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -100,6 +155,15 @@ def lock(path: Path) -> io.FileIO | None:
         file.close()
         raise
     return file
+
+
+def lock_file(path: Path) -> io.FileIO:
+    """Opens the file of a lock without locking it, made if it is not there.
+
+    Raises:
+      OSError: it cannot be opened, or is a symbolic link.
+    """
+    return io.FileIO(path, "a", opener=_not_through_a_link)
 
 
 def half_a_pair(text: str) -> bool:

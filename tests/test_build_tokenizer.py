@@ -249,3 +249,18 @@ def test_the_size_is_never_exceeded(messages, tmp_path, size):
 def test_a_size_without_room_for_characters_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"size must be at least 357 .* got 356"):
         build_tokenizer.build([], tmp_path, size=356)
+
+
+def test_links_in_the_folder_are_replaced_and_not_written_through(messages, tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    made = tmp_path / "made"
+    build_tokenizer.build(flat(messages), made, size=SIZE)
+    names = sorted(path.name for path in made.iterdir())
+    before = {name: (made / name).read_bytes() for name in names}
+    for name in names:
+        (made / name).unlink()
+        (made / name).symlink_to(victim)
+    build_tokenizer.build(flat(messages), made, size=SIZE)
+    assert {path.name: path.read_bytes() for path in made.iterdir()} == before
+    assert victim.read_text() == "mine"

@@ -105,3 +105,81 @@ def test_an_address_is_refused_with_what_to_do(path):
 @pytest.mark.parametrize("path", ["runs/quickstart", "/mnt/runs", "C:/runs", "a:b", "gs", "runs/gs://x", ""])
 def test_a_path_is_no_address(path):
     assert files.address_problem(path) is None
+
+
+def partial_of(path):
+    return path.with_name(f".{path.name}.partial")
+
+
+@pytest.mark.parametrize("mode", ["w", "wb"])
+def test_a_link_in_the_place_of_the_partial_file_goes_and_what_it_leads_to_stays(tmp_path, mode):
+    victim, path = tmp_path / "victim", tmp_path / "versions.json"
+    victim.write_text("mine")
+    partial_of(path).symlink_to(victim)
+    with files.replacing(path, mode) as file:
+        file.write("new" if mode == "w" else b"new")
+    assert victim.read_text() == "mine"
+    assert path.read_text() == "new"
+    assert not path.is_symlink()
+
+
+def test_a_partial_file_that_another_process_put_there_meanwhile_is_not_written_to(tmp_path, monkeypatch):
+    victim, path = tmp_path / "victim", tmp_path / "versions.json"
+    victim.write_text("mine")
+    unlink = type(path).unlink
+
+    def puts_a_link(self, **options):
+        unlink(self, **options)
+        monkeypatch.undo()
+        self.symlink_to(victim)
+
+    monkeypatch.setattr(type(path), "unlink", puts_a_link)
+    with pytest.raises(OSError, match="is a symbolic link, and nothing is written through one"):
+        files.write_text(path, "new")
+    assert victim.read_text() == "mine"
+
+
+def test_a_leftover_of_a_killed_process_does_not_stand_in_the_way(tmp_path):
+    path = tmp_path / "versions.json"
+    partial_of(path).write_text("a longer half of what was to come")
+    files.write_text(path, "whole")
+    assert path.read_text() == "whole"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    "opens",
+    [
+        lambda path: files.open_to_append(path).close(),
+        lambda path: files.truncate(path, 1),
+        files.lock,
+        files.lock_file,
+        files.make_folder,
+    ],
+)
+@pytest.mark.parametrize("leads_to", ["file", "folder", "nothing"])
+def test_nothing_is_opened_to_be_written_through_a_link(tmp_path, opens, leads_to):
+    victim, link = tmp_path / "victim", tmp_path / "metrics.jsonl"
+    if leads_to == "file":
+        victim.write_text("mine")
+    elif leads_to == "folder":
+        victim.mkdir()
+    link.symlink_to(victim)
+    with pytest.raises(OSError, match="is a symbolic link, and nothing is written through one; remove it") as caught:
+        opens(link)
+    assert caught.value.filename == str(link)
+    assert victim.exists() == (leads_to != "nothing")
+    assert leads_to != "file" or victim.read_text() == "mine"
+
+
+def test_files_are_added_to_and_cut(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    for part in (b"one", b"two"):
+        with files.open_to_append(path) as file:
+            file.write(part)
+    assert path.read_bytes() == b"onetwo"
+    files.truncate(path, 4)
+    assert path.read_bytes() == b"onet"
+    with pytest.raises(FileNotFoundError):
+        files.truncate(tmp_path / "absent", 0)
+    assert not (tmp_path / "absent").exists()

@@ -12,6 +12,7 @@ from offline_runs import ROWS, StopsAfter, configured, metrics, run, untimed, wr
 from dfc import files
 from dfc.config import Preference
 from dfc.data import reference_logprobs
+from dfc.data.rows import TrainingRows
 from dfc.data.trajectory_files import write_atomically
 from dfc.runs.stop_signals import Interrupted
 from dfc.training.trainer import Trainer
@@ -142,3 +143,20 @@ def test_a_file_system_without_locks_is_told_and_does_not_stop_a_run(tmp_path, m
 def test_parts_of_the_reference_depend_on_the_data_alone():
     lengths = np.asarray([600_000, 500_000, 1, 2_000_000, 5])
     assert reference_logprobs.part_rows(lengths) == [range(2), range(2, 4), range(4, 5)]
+
+
+def test_links_beside_the_data_are_not_written_through(data, tmp_path, capsys):
+    victim, outside = tmp_path / "victim", tmp_path / "outside"
+    victim.write_text("mine")
+    outside.mkdir()
+    rows = TrainingRows(data / "sft.parquet", ())
+    beside = rows.path.parent / "reference-abc"
+    beside.mkdir()
+    (beside / ".writable").symlink_to(victim)
+    assert reference_logprobs.choose_folder(rows, "abc", tmp_path) == beside
+    assert victim.read_text() == "mine"
+    beside.rmdir()
+    beside.symlink_to(outside)
+    assert reference_logprobs.choose_folder(rows, "abc", tmp_path) == tmp_path / "reference-abc"
+    assert f"{beside}: is a symbolic link" in capsys.readouterr().out
+    assert not list(outside.iterdir())

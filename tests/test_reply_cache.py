@@ -172,6 +172,23 @@ def test_a_cache_that_cannot_be_written_loses_no_reply(tmp_path, caplog):
         make(server, cache=str(folder))
 
 
+def test_a_link_in_the_cache_is_not_written_through(tmp_path):
+    outside, key = tmp_path / "outside", "ab" * 32
+    outside.mkdir()
+    (outside / "file").write_text("mine")
+    reply = reply_cache.CachedReply("x", 1, 1)
+    cache = reply_cache.ReplyCache(tmp_path / "cache")
+    (tmp_path / "cache" / "ab").symlink_to(outside)
+    with pytest.raises(OSError, match=r"is a symbolic link, and nothing is written through one.*cache/ab'"):
+        cache.put(key, reply)
+    (tmp_path / "cache" / "ab").unlink()
+    (tmp_path / "cache" / "ab").mkdir()
+    (tmp_path / "cache" / "ab" / f"{key}.json").symlink_to(outside / "file")
+    cache.put(key, reply)
+    assert cache.get(key) == reply
+    assert [path.read_text() for path in outside.iterdir()] == ["mine"]
+
+
 def test_a_cache_entry_of_any_size_is_no_reply(tmp_path, monkeypatch):
     monkeypatch.setattr(reply_cache, "_LARGEST", 1000)
     replies = reply_cache.ReplyCache(tmp_path)

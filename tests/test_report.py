@@ -265,9 +265,9 @@ def test_the_page_stays_small_however_much_was_played(build, tmp_path):
     assert (tmp_path / "report.html").stat().st_size < 1_500_000
 
 
-@pytest.mark.parametrize("missing", [*files(), "everything"])
+@pytest.mark.parametrize("missing", files())
 def test_a_half_finished_run_has_a_report(build, missing):
-    content = {name: value for name, value in files().items() if missing not in (name, "everything")}
+    content = {name: value for name, value in files().items() if name != missing}
     page = build(content)
     expected = {
         "config.json": "The configuration is not there",
@@ -278,8 +278,11 @@ def test_a_half_finished_run_has_a_report(build, missing):
         "episodes.jsonl": "No games have been recorded yet",
     }
     for name, sentence in expected.items():
-        last = "Not evaluated yet. No iteration has been recorded." if missing == "everything" else sentence
-        assert ((last if name == "evaluations.jsonl" else sentence) in page.text) == (name not in content)
+        assert (sentence in page.text) == (name not in content)
+
+
+def test_a_run_that_has_only_begun_has_a_report(build):
+    assert "Not evaluated yet. No iteration has been recorded." in build({"versions.json": {"starts": []}}).text
 
 
 def test_a_half_written_last_line_is_passed_over_and_a_broken_one_is_named(tmp_path):
@@ -350,6 +353,7 @@ def test_a_report_of_a_recipe_s_own_is_not_replaced(tmp_path, capsys, recipe):
 
 
 def test_the_command_line_builds_the_report_and_names_a_missing_folder(tmp_path, capsys):
+    write(tmp_path, "metrics.jsonl", [])
     command.main([str(tmp_path)])
     assert capsys.readouterr().out == f"{tmp_path / 'report.html'}\n"
     with pytest.raises(SystemExit):
@@ -357,6 +361,17 @@ def test_the_command_line_builds_the_report_and_names_a_missing_folder(tmp_path,
     assert "is no folder; expected a run folder" in capsys.readouterr().err
     with pytest.raises(RunFolderError):
         run_page.build(tmp_path / "absent")
+
+
+def test_a_folder_that_is_no_run_has_no_report(tmp_path, capsys):
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    for folder in (tmp_path, tmp_path / "empty"):
+        folder.mkdir(exist_ok=True)
+        with pytest.raises(SystemExit) as caught:
+            command.main([str(folder)])
+        assert caught.value.code == 2
+        assert f"{folder} holds no run; expected a run folder" in capsys.readouterr().err
+        assert not (folder / "report.html").exists()
 
 
 def test_a_setting_that_was_renamed_since_is_shown_by_its_name_of_today(tmp_path):

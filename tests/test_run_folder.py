@@ -1,12 +1,15 @@
 import dataclasses
 import json
 import os
+import re
 import signal
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from dfc import files
 from dfc.config import RECIPES, DivideFuseConquer, Evaluate, OptimizerConfig, Sft, fields, renamed
 from dfc.errors import CheckpointError, RunFolderError
 from dfc.runs.metrics import MetricsWriter
@@ -69,7 +72,7 @@ def test_settings_that_are_not_a_runs_own_or_whose_rows_lie_elsewhere_are_not_re
         opened(tmp_path / "model")
     opened(tmp_path / "run").close()
     (tmp_path / "rows").mkdir()
-    (tmp_path / "run" / "trajectories").symlink_to(tmp_path / "rows")
+    (tmp_path / "run" / "checkpoints").symlink_to(tmp_path / "rows")
     with pytest.raises(RunFolderError, match="seed: the folder has 3, this run has 4"):
         opened(tmp_path / "run", dataclasses.replace(CONFIG, seed=4))
 
@@ -207,9 +210,10 @@ def test_a_place_that_cannot_be_written_to_is_named(tmp_path):
     folder.close()
 
 
-def test_a_full_disk_is_an_error_that_names_the_file(tmp_path):
+def test_a_full_disk_is_an_error_that_names_the_file(tmp_path, monkeypatch):
     folder = opened(tmp_path)
-    folder.stream("episodes").symlink_to("/dev/full")
+    real = files.open_to_append
+    monkeypatch.setattr(files, "open_to_append", lambda _: real(Path("/dev/full")))
     folder.append("episodes", [{"text": "x"}])
     with pytest.raises(RunFolderError, match=r"cannot write to .*episodes\.jsonl: No space left on device"):
         folder.flush()
@@ -335,3 +339,89 @@ def test_mending_cuts_half_a_line_off_every_stream_and_leaves_whole_ones(tmp_pat
         assert folder.stream("evaluations").read_bytes() == b""
         folder.append("metrics", [{"n": 3}])
         assert [record.get("n") for record in folder.records("metrics")] == [1, None, 3]
+
+
+LINKED = [
+    *("metrics.jsonl", "evaluations.jsonl", "episodes.jsonl", "versions.json", ".versions.json.partial", ".lock"),
+    *(".config.json.partial", "report.html", "tensorboard", "policy", "trajectories", "data"),
+]
+
+
+@pytest.mark.parametrize("name", LINKED)
+def test_a_run_folder_with_a_link_is_refused_by_name_before_anything_is_changed(tmp_path, name):
+    with opened(tmp_path / "run") as folder:
+        folder.append("metrics", [{"step": 1}])
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").write_text("mine")
+    victim = outside if "." not in name else outside / "file"
+    (folder.path / name).unlink(missing_ok=True)
+    (folder.path / name).symlink_to(victim)
+
+    def state():
+        return {path: path.lstat().st_mtime_ns for path in tmp_path.rglob("*")}
+
+    before = state()
+    with pytest.raises(RunFolderError, match=re.escape(f"{folder.path / name} -> {victim}\nRemove them")):
+        opened(folder.path)
+    assert state() == before
+    assert (outside / "file").read_text() == "mine"
+
+
+def test_checkpoints_may_lead_to_a_folder_but_none_of_them_be_a_link(tmp_path):
+    opened(tmp_path / "run").close()
+    large = tmp_path / "large"
+    (tmp_path / "run" / "checkpoints").symlink_to(large)
+    with pytest.raises(RunFolderError, match="checkpoints -> "):
+        opened(tmp_path / "run")
+    large.mkdir()
+    (large / "latest").symlink_to("step_000000001")  # the owner's own
+    opened(tmp_path / "run").close()
+    (large / "attempt_1").symlink_to(tmp_path)
+    with pytest.raises(RunFolderError, match="attempt_1 -> "):
+        opened(tmp_path / "run")
+
+
+def test_a_link_that_comes_while_the_run_goes_on_is_not_written_through(tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("mine\nmore\n")
+    with opened(tmp_path / "run") as folder:
+        folder.stream("metrics").symlink_to(victim)
+        for change in (lambda: folder.append("metrics", [{"step": 1}]), lambda: folder.rewind({})):
+            with pytest.raises(RunFolderError, match=r"metrics.jsonl: is a symbolic link, and nothing is written") as e:
+                change()
+            assert "free space" not in str(e.value)
+    assert victim.read_text() == "mine\nmore\n"
+
+
+def test_a_new_run_folder_is_its_owners_and_one_that_was_there_keeps_its_mode(tmp_path):
+    def mode(path):
+        return path.stat().st_mode & 0o777
+
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o775)
+    before = os.umask(0o002)
+    try:
+        opened(shared).close()
+        opened(tmp_path / "runs" / "new").close()
+        RunFolder.open(shared / "sft", CONFIG, command="", within=shared).close()
+    finally:
+        os.umask(before)
+    assert [mode(shared), mode(tmp_path / "runs"), mode(tmp_path / "runs" / "new")] == [0o775, 0o775, 0o700]
+    assert mode(shared / "sft") == 0o775  # whoever may look into the whole run may look into its stages
+
+
+def test_a_run_folder_may_be_named_by_a_link_and_no_folder_of_a_stage_be_one(tmp_path):
+    whole, elsewhere = tmp_path / "whole", tmp_path / "elsewhere"
+    for path in (whole, elsewhere):
+        path.mkdir()
+    (tmp_path / "link").symlink_to(whole)
+    opened(tmp_path / "link").close()
+    (whole / "skills").mkdir()
+    (whole / "skills" / "sft").symlink_to(elsewhere)
+    (whole / "base").symlink_to(elsewhere)
+    for stage, named in (("skills/sft", "skills/sft"), ("base/deeper", "base")):
+        with pytest.raises(RunFolderError, match=f"{named}: is a symbolic link"):
+            RunFolder.open(whole / stage, CONFIG, command="", within=whole)
+    assert not list(elsewhere.iterdir())

@@ -16,7 +16,7 @@ from dfc.data.conversation_fields import absent
 from dfc.data.row_files import MAX_ROW_BYTES, file_rows, row_place
 from dfc.data.trajectory_files import DatasetError
 from dfc.errors import shown
-from dfc.files import half_a_pair, replacing
+from dfc.files import half_a_pair, make_folder, replacing
 from dfc.scoring.scorer import LONGEST_ANSWER
 
 NO_DATASET = "all"  # what rows without a data set are counted under
@@ -119,7 +119,7 @@ def write_outputs(path: Path, instructions: Sequence[Instruction], outputs: Iter
         {"instruction": one.text, "output": output, "generator": generator, "dataset": one.dataset}
         for one, output in zip(instructions, outputs, strict=True)
     ]
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     with replacing(path) as file:
         file.write(json.dumps(rows, indent=1))
 

@@ -90,8 +90,8 @@ def choose_folder(rows: TrainingRows, name: str, otherwise: Path) -> Path:
     for place in (rows.path.parent, otherwise):
         folder = place / f"reference-{name}"
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / ".writable").write_bytes(b"")
+            files.make_folder(folder)
+            files.write_text(folder / ".writable", "")
             (folder / ".writable").unlink()
         except OSError as error:
             if place == otherwise:
@@ -288,4 +288,4 @@ def _locked(path: Path) -> io.FileIO | None:
         if error.errno not in _NO_LOCKS:
             raise
         print(f"{path}: the file system has no locks; start no other run on this data meanwhile", flush=True)  # noqa: T201 - what could go wrong
-        return io.FileIO(path, "a")
+        return files.lock_file(path)

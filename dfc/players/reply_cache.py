@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dfc.files import replacing
+from dfc.files import make_folder, replacing
 
 _FORMAT = 2
 _LARGEST = 64 * 2**20  # bytes of an entry; no reply of an endpoint is near that
@@ -79,7 +79,7 @@ class ReplyCache:
           OSError: the file cannot be written.
         """
         path = self._path(key)
-        path.parent.mkdir(exist_ok=True)
+        make_folder(path.parent)
         entry = {"format": _FORMAT, "key": key, **dataclasses.asdict(reply)}
         with replacing(path, many_writers=True) as file:
             file.write(json.dumps(entry))

@@ -27,9 +27,11 @@ from dfc.report.reader import Json, RunData, game_metrics, read
 from dfc.report.summary import Compared, comparisons, verdict
 from dfc.report.tables import NOTHING, Table, duration, measured, number, text
 from dfc.report.warnings import RunWarning
+from dfc.runs.run_folder import STREAMS
 
 __all__ = ["RunData", "StageScores", "Status", "build", "read", "stage_scores", "write"]
 
+_OF_A_RUN = ("versions.json", *(f"{stream}.jsonl" for stream in STREAMS))  # any of these, or a recipe in config.json
 _OWN_PAGE = ("evaluate", "evaluate_answers", "evaluate_tasks")  # recipes whose report this one would replace
 _TITLES = {
     "initial": "Against the initial policy",
@@ -75,9 +77,11 @@ def build(folder: Path) -> Path:
     A run that is not finished gets a page that loads itself again every half minute.
 
     Raises:
-      RunFolderError: the folder does not exist, or its recipe writes a page of its own.
+      RunFolderError: the folder does not exist or is no run's, or its recipe writes a page of its own.
     """
     run = read(folder)
+    if "recipe" not in (run.config or {}) and not any((folder / name).exists() for name in _OF_A_RUN):
+        raise RunFolderError(f"{folder} holds no run; expected a run folder such as runs/quickstart")
     recipe = (run.config or {}).get("recipe")
     if recipe in _OWN_PAGE:
         raise RunFolderError(f"{folder}: the recipe {recipe} writes a report of its own, {folder / 'report.html'}")

@@ -5,12 +5,14 @@ else is the same bit for bit whether a run was interrupted or not.
 """
 
 import dataclasses
+import errno
 import importlib.metadata
 import io
 import json
 import math
 import os
 import platform
+import re
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -33,6 +35,7 @@ _BLOCK = 1 << 16  # bytes read at a time
 _WRITTEN_AT_ONCE = ("config.json", "versions.json", "report.html")  # by every start, whatever comes of it
 _LATER = {"enable_thinking"}  # settings of sections that folders of earlier versions lack, and what they ran with
 _UNSET: tuple[object, ...] = (None, {})
+_CHECKPOINT = re.compile(r"step_|attempt_|\.partial_")  # what `dfc.checkpoint` and recipes name in checkpoints/
 _OURS_BEFORE_CONFIG = {".lock", ".config.json.partial"}  # what an opening that was cut short can leave
 
 
@@ -106,23 +109,29 @@ class RunFolder:
         self._files: dict[Stream, io.BufferedWriter] = {}
 
     @classmethod
-    def open(cls, path: Path, config: Run, *, command: str) -> "RunFolder":
-        """Creates the folder of a run, or opens it again to resume.
+    def open(cls, path: Path, config: Run, *, command: str, within: Path | None = None) -> "RunFolder":
+        """Creates the folder of a run, for its owner alone (mode 0700), or opens it again to resume.
 
         Args:
-          path: the folder; its parents are created.
+          path: the folder; its parents are created. It may be a link; in it only ``checkpoints`` may be one.
           config: a checked configuration; only `name` may differ from the one stored, unless that one's run failed
             before anything was recorded: then the folder is this one's from now on.
           command: the command line, kept in ``versions.json`` without the keys and passwords that are recognised.
+          within: the run folder of which this is a stage's: it decides who may look in, and no folder from there to
+            `path` may be a link.
 
         Raises:
-          RunFolderError: the folder belongs to another configuration, holds other files, is in use by another
-            process or cannot be written to.
+          RunFolderError: the folder belongs to another configuration, holds other files or symbolic links, is in use
+            by another process or cannot be written to.
         """
         given = config_json(config)
         try:
+            if within is not None:
+                for folder_on_the_way in (path, *path.parents)[: len(path.relative_to(within).parts)]:
+                    files.refuse_link(folder_on_the_way)
             existed = _holds_run(path)
-            path.mkdir(parents=True, exist_ok=True)
+            _refuse_links(path)
+            path.mkdir(mode=0o700 if within is None else 0o777, parents=True, exist_ok=True)
             lock = _locked(path)
             try:
                 existed = existed and not _takes_over(path, config)
@@ -226,7 +235,7 @@ class RunFolder:
         path = self.stream(stream)
         try:
             if stream not in self._files:
-                self._files[stream] = path.open("ab")
+                self._files[stream] = files.open_to_append(path)
             self._files[stream].writelines(map(json_line, records))
         except OSError as error:
             raise RunFolderError(_cannot_write(path, error)) from error
@@ -314,7 +323,7 @@ class RunFolder:
             path, wanted = self.stream(stream), positions.get(stream, 0)
             if _size(path) > wanted:
                 try:
-                    os.truncate(path, wanted)
+                    files.truncate(path, wanted)
                 except OSError as error:
                     raise RunFolderError(_cannot_write(path, error)) from error
 
@@ -477,7 +486,27 @@ def _has_begun(path: Path) -> bool:
     return False
 
 
+def _refuse_links(path: Path) -> None:
+    """Raises an error that names every symbolic link in a run folder but that of ``checkpoints`` to a folder.
+
+    Folders in it are not searched: what is written into them is opened by `dfc.files`, which follows no link.
+    """
+    found = [entry for entry in path.iterdir() if entry.is_symlink()] if path.exists() else []
+    if (checkpoints := path / "checkpoints").is_dir():
+        found = [entry for entry in found if entry != checkpoints]
+        found += [entry for entry in checkpoints.iterdir() if _CHECKPOINT.match(entry.name) and entry.is_symlink()]
+    if found:
+        shown = [f"  - {entry} -> {entry.readlink()}" for entry in sorted(found)]
+        raise RunFolderError(
+            f"{path} holds symbolic links, and a run writes through none but checkpoints, which may lead to a folder:\n"
+            + "\n".join(shown[:10] + ([f"  - and {len(shown) - 10} more"] if len(shown) > 10 else []))
+            + "\nRemove them, or put what they lead to in their place; nothing was changed"
+        )
+
+
 def _cannot_write(path: object, error: OSError) -> str:
+    if error.errno == errno.ELOOP:  # as `dfc.files` says it
+        return f"{error.filename or path}: {error.strerror}"
     return f"cannot write to {path}: {error.strerror or error}; free space or permissions are needed there"
 
 

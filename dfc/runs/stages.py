@@ -93,13 +93,14 @@ def planned(config: Run, folder: Path) -> list[StageRun] | None:
     return None if stages is None else stages(config, folder)
 
 
-def open_together(path: Path, config: Run, *, command: str) -> RunFolder:
+def open_together(path: Path, config: Run, *, command: str, within: Path | None = None) -> RunFolder:
     """Opens a run folder in the first process; the others follow it, or fail with it.
 
     Args:
       path: the folder.
       config: checked, the same in every process.
       command: the command line, kept in the folder.
+      within: the run folder of which this is a stage's.
 
     Raises:
       RunFolderError: see `RunFolder.open`; on every process.
@@ -107,7 +108,7 @@ def open_together(path: Path, config: Run, *, command: str) -> RunFolder:
     folder, refusal = None, None
     if multihost.is_primary():
         try:
-            folder = RunFolder.open(path, config, command=command)
+            folder = RunFolder.open(path, config, command=command, within=within)
         except RunFolderError as error:
             refusal = error
     reported = multihost.broadcast({"existed": folder is not None and folder.existed, "refusal": str(refusal or "")})
@@ -139,7 +140,8 @@ def run_stages(folder: RunFolder, plan: Callable[[], Sequence[StageRun]], stop: 
             print(f"[{number}/{len(stages)}] {stage.name}: finished, in {path}", flush=True)  # noqa: T201 - progress
             continue
         print(f"[{number}/{len(stages)}] {stage.name}: {path}", flush=True)  # noqa: T201 - progress
-        with open_together(path, stage.config, command=f"stage {stage.name} of the run in {folder.path}") as own:
+        command = f"stage {stage.name} of the run in {folder.path}"
+        with open_together(path, stage.config, command=command, within=folder.path) as own:
             importlib.import_module(f"dfc.recipes.{stage.config.module}").run(stage.config, own, stop)
         gc.collect()  # the next stage needs the memory of this one's weights and caches
         stop.check()

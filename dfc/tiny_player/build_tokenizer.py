@@ -13,7 +13,6 @@ and ``<|end|>``. A system message is its text and a newline.
 """
 
 import collections
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +20,8 @@ from pathlib import Path
 import tokenizers
 from sentencepiece import sentencepiece_model_pb2 as sentencepiece_model
 from tokenizers import decoders, models
+
+from dfc.files import replacing, write_json, write_text
 
 UNKNOWN, BEGIN, ASSISTANT, END, PAD = "<unk>", "<s>", "<|assistant|>", "<|end|>", "<pad>"
 SPECIAL_TOKENS = (UNKNOWN, BEGIN, ASSISTANT, END, PAD)
@@ -180,11 +181,12 @@ def build(texts: Iterable[str], folder: Path, *, size: int) -> None:
         "tokenizer_class": "PreTrainedTokenizerFast",
     }
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "tokenizer.model").write_bytes(_sentencepiece(pieces))
-    _huggingface(pieces).save(str(folder / "tokenizer.json"))
+    with replacing(folder / "tokenizer.model", "wb") as file:
+        file.write(_sentencepiece(pieces))
+    write_text(folder / "tokenizer.json", _huggingface(pieces).to_str(pretty=True))
     for name, data in (("tokenizer_config.json", config), ("special_tokens_map.json", names)):
-        (folder / name).write_text(json.dumps(data, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    (folder / "chat_template.jinja").write_text(CHAT_TEMPLATE, encoding="utf-8")
+        write_json(folder / name, data, indent=2, sort_keys=True)
+    write_text(folder / "chat_template.jinja", CHAT_TEMPLATE)
 
 
 def describe(folder: Path, texts: Mapping[str, Sequence[str]]) -> str:
