@@ -58,6 +58,10 @@ class DivergenceError(TrainingError):
     """An update that must not be kept: numbers that are not finite, or weights far out of range."""
 
 
+class ExitError(DfcError):
+    """Code of one's own called ``sys.exit``, which ends no run as if it were done (`dfc.own_code`)."""
+
+
 class DecodingError(DfcError):
     """A policy whose probabilities are not numbers."""
 

@@ -5,6 +5,9 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+LARGEST = 1e12
+"""Size of a reward above which none is learned from: sums of squares of its gradients come near the largest float32."""
+
 OUTCOME_REWARDS = {"win": 1.0, "draw": 0.0, "loss": -1.0, "invalid": -1.0, "truncated": 0.0}
 
 

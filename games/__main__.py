@@ -68,7 +68,7 @@ def _rows() -> list[dict[str, Any]]:
     for game_id in registry.game_ids():
         try:
             rows.append(_row(game_id))
-        except Exception as error:  # noqa: BLE001 (a package that cannot be used must not hide the others)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 (a package that cannot be used must not hide the others)
             _warn(" ".join(f"{game_id} is left out: {error}".split()))
     return rows
 

@@ -215,7 +215,7 @@ def _kind(named: Callable[..., Game] | str) -> Callable[..., Game]:
     module, _, name = named.partition(":")
     try:
         found: Callable[..., Game] = getattr(importlib.import_module(module), name)
-    except Exception as error:  # as in `_load`
+    except (Exception, SystemExit) as error:  # as in `_load`
         raise ValueError(f"importing {named!r} raised {loading.error_text(error)}") from error
     return found
 
@@ -284,7 +284,7 @@ def _load(game_id: str) -> Entry:
         raise ValueError(_twice(game_id, (point, *others)))
     try:
         found = point.load()
-    except Exception as error:  # whatever the import of another package's code raises is reported with its name
+    except (Exception, SystemExit) as error:  # whatever another package raises is reported with its name
         raise ValueError(
             f"game {game_id!r}: its package names {point.value!r} in the entry points {_ENTRY_POINTS!r}, and importing "
             f"that raised {loading.error_text(error)}"
@@ -398,7 +398,7 @@ def _made(game_id: str, options: Mapping[str, Any]) -> Game:
         return _construct(game_id, options)
     except ValueError:
         raise
-    except Exception as error:  # of a class outside this package, which may be abstract or take no `**common`
+    except (Exception, SystemExit) as error:  # of a class of one's own: it may be abstract, or take no `**common`
         raise ValueError(f"making it raised {loading.error_text(error)}") from error
 
 

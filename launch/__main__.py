@@ -8,13 +8,15 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
-from dfc import validation
+from dfc import own_code, validation
 from dfc.commands import shell_line
-from dfc.errors import ConfigError, DfcError, Interrupted, cut
+from dfc.config import Run
+from dfc.errors import ConfigError, DfcError, ExitError, Interrupted, cut
 from dfc.games.replay import ReplayError
 from dfc.launch import command_line, devices, distributed, start
 from dfc.launch.command_line import Request
 from dfc.launch.memory import keep_freed_memory
+from dfc.players import key_search
 from dfc.runs.printing import guarded
 from dfc.runs.run_folder import config_json, differences
 
@@ -34,7 +36,11 @@ def main(arguments: Sequence[str]) -> int:
       the number of the signal that stopped it.
     """
     with guarded():
-        return _main(arguments)
+        try:
+            with own_code.no_exit("code that the configuration names"):
+                return _main(arguments)
+        except ExitError as error:  # before the run, which tells its own
+            return _failed(error)
 
 
 def _main(arguments: Sequence[str]) -> int:
@@ -123,10 +129,17 @@ def _attempt(request: Request) -> int:
     try:
         return _run(request)
     except (DfcError, ReplayError) as error:
-        sys.stderr.write(f"error: {cut(str(error), _MESSAGE)}\n")
+        return _failed(error, request.config)
     except OSError as error:
         place = error.filename or request.workdir
         sys.stderr.write(f"error: {place}: {error.strerror or error}\n")
+    return 1
+
+
+def _failed(error: Exception, config: Run | None = None) -> int:
+    shown = key_search.redacted_by_environment(str(error))
+    shown = shown if config is None else key_search.redacted(shown, config)
+    sys.stderr.write(f"error: {cut(shown, _MESSAGE)}\n")
     return 1
 
 

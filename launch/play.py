@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Any, TextIO
 
+from dfc import own_code
 from dfc.commands import shell_line
 from dfc.config import EndpointConfig, fields
-from dfc.errors import ConfigError, DfcError
+from dfc.errors import ConfigError, DfcError, ExitError
 from dfc.games import registry, scripted
 from dfc.games.game import Game, Outcome, Verdict
 from dfc.games.rng import GameRng, derive_seed
@@ -108,18 +109,22 @@ def _main(
     players: list[Player | Remote],
 ) -> int:
     try:
-        try:
-            _refuse_keys(args, words)
-            game = _make(args)
-            args.seat = _seat(args.seat, game)
-            _check(args, game)
-            patient = not {"illegal_allowance", "malformed_allowance"} & _object("options", args.options).keys()
-            person = Person(read, out, patient=patient)
-            _seat_players(args, game, person, players, out)
-        except (DfcError, ValueError, OSError) as error:
-            sys.stderr.write(f"{error}\n")
-            return 2
-        return _play(args, game, players, out)
+        with own_code.no_exit(f"--game={args.game}"):
+            try:
+                _refuse_keys(args, words)
+                game = _make(args)
+                args.seat = _seat(args.seat, game)
+                _check(args, game)
+                patient = not {"illegal_allowance", "malformed_allowance"} & _object("options", args.options).keys()
+                person = Person(read, out, patient=patient)
+                _seat_players(args, game, person, players, out)
+            except (DfcError, ValueError, OSError) as error:
+                sys.stderr.write(f"{error}\n")
+                return 2
+            return _play(args, game, players, out)
+    except ExitError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
     except Quit:
         out.write("\nLeft.\n")
         return 0

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dfc
-from dfc import validation
+from dfc import own_code, validation
 from dfc.commands import shell_line
 from dfc.config import Run, is_recipe
 from dfc.errors import ConfigError
@@ -37,6 +37,11 @@ def load_config(path: str | Path, values: Mapping[str, Any]) -> Run:
 
 def run(config: Run, workdir: str | Path | None) -> Path:
     """Runs a configuration in this process; see `dfc.run`."""
+    with own_code.no_exit("code that the configuration names"):
+        return _run(config, workdir)
+
+
+def _run(config: Run, workdir: str | Path | None) -> Path:
     if not is_recipe(type(config)):
         raise ConfigError([f"config: must be one of dfc.config.RECIPES, got {type(config).__name__}"])
     if threading.current_thread() is not threading.main_thread():
@@ -94,6 +99,7 @@ def run_in(path: Path, config: Run, *, command: str, programs: str | None = None
 
     Raises:
       Interrupted: it was stopped; everything finished is saved.
+      ExitError: something that it called wanted to end the process.
     """
     from dfc import multihost  # noqa: PLC0415 - imports jax
     from dfc.launch import hub_model  # noqa: PLC0415 - same
@@ -104,7 +110,9 @@ def run_in(path: Path, config: Run, *, command: str, programs: str | None = None
     for notice in (*validation.notices(config), program_cache.enable(programs)):
         if notice is not None:
             sys.stdout.write(f"{notice}\n")
+    own = config.module.endswith(".py")
     with (
+        own_code.no_exit(f"the method {config.module}:run" if own else f"code that the recipe {config.recipe} called"),
         reported(),
         open_together(path, config, command=command) as folder,
         Stop(multihost.all_max, every=every) as stop,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from self_play_runs import BASE, MODEL, Counting, Killed, leaves, one_device, records, run, same, weights
 
-from dfc.config import ModelConfig, SamplingConfig
+from dfc.config import AnswerRewardConfig, ModelConfig, SamplingConfig
 from dfc.config.self_play import QueryTask
 from dfc.errors import ConfigError, Interrupted, TrainingError
 from dfc.models import huggingface
@@ -18,6 +18,7 @@ from dfc.rollout.self_play import Roles
 from dfc.rollout.workers import PolicyWeights, load_tokenizer
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
+from dfc.scoring.scorer import ScoringError
 from dfc.self_play import self_reward
 from dfc.self_play.watch import Alarm, Watch
 from dfc.training import self_play_records, self_play_run
@@ -44,6 +45,11 @@ def test_a_run_leaves_queries_answers_metrics_seconds_and_a_policy(whole):
     for q in queries:
         kept = [r for r, on in zip(q["rewards"], q["scored"], strict=True) if on]
         assert q["reward"] == pytest.approx(np.mean(kept) if kept else 0.0)
+    missing = {
+        number: sum(q["scored"].count(False) for q in queries if q["iteration"] == number) for number in (1, 2, 3)
+    }
+    assert [line["metrics"]["unscored_answers"] for line in records(whole, "metrics")] == list(missing.values())
+    assert sum(missing.values()) > 0
     for line in records(whole, "metrics"):
         figures = {"loss", "reward", "live", "template", "distinct_2", "solver/log_ratio", "challenger/log_ratio"}
         assert figures <= set(line["metrics"])
@@ -53,6 +59,21 @@ def test_a_run_leaves_queries_answers_metrics_seconds_and_a_policy(whole):
     first = huggingface.load(MODEL, dtype="float32")[1]
     moved = max(np.abs(a - b).max() for a, b in zip(leaves(weights(whole)), leaves(first), strict=True))
     assert 1e-4 < moved < 1
+
+
+def nothing(_, answers):
+    return [float("nan")] * len(answers)
+
+
+def test_a_reward_that_is_no_number_for_a_whole_iteration_ends_the_run_by_name(tmp_path):
+    config = dataclasses.replace(BASE, reward=AnswerRewardConfig(function=f"{__file__}:nothing"))
+    named = (
+        rf"^iteration 1: none of its 4 answers could be scored, .* reward.function='{__file__}:nothing' for 4 of them"
+    )
+    with pytest.raises(ScoringError, match=named):
+        run(config, tmp_path / "run")
+    assert not (tmp_path / "run" / "finished.json").exists()
+    assert not records(tmp_path / "run", "metrics")
 
 
 def test_a_killed_run_resumes_bit_for_bit(whole, tmp_path):

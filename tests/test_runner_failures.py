@@ -2,10 +2,12 @@
 
 import dataclasses
 import re
+import sys
 
 import pytest
 from watched_runners import ROLLOUT, SLOTS, FirstFree, first_free, games_tokenizer, make, same, specs, truncated
 
+from dfc.errors import ExitError
 from dfc.games import registry
 from dfc.games.replay import ReplayError, replay
 from dfc.games.scripted import RandomLegal
@@ -226,9 +228,9 @@ def test_who_is_ahead_at_the_limit_of_actions_has_won(tokenizer, monkeypatch):
 # ---- what ends the play -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3)])
+@pytest.mark.parametrize(("error", "ends"), [(KeyboardInterrupt(), KeyboardInterrupt), (SystemExit(3), ExitError)])
 @pytest.mark.parametrize("opponent", ["scripted", "remote"])
-def test_an_interrupt_ends_the_play_and_frees_the_slots(tokenizer, error, opponent):
+def test_an_interrupt_ends_the_play_and_frees_the_slots(tokenizer, error, ends, opponent):
     def interrupted(messages):
         if len(messages) > 3:
             raise error
@@ -236,9 +238,25 @@ def test_an_interrupt_ends_the_play_and_frees_the_slots(tokenizer, error, oppone
 
     other = RaisesAt(raising(error)) if opponent == "scripted" else FunctionPlayer(interrupted)
     runner, engine = make(tokenizer, other)
-    with pytest.raises(type(error)):
+    with pytest.raises(ends) as caught:
         runner.play(specs(12))
     assert engine.free == SLOTS
+    if ends is ExitError:
+        who = r"^games 'TicTacToe-v0': opponent other for seat \d, reply \d+ of the game, called sys\.exit\(3\)"
+        assert re.search(rf"{who} \({__file__}:", str(caught.value))
+
+
+def test_a_game_that_calls_exit_ends_the_play_by_name(tokenizer, monkeypatch):
+    def leaves(*_):
+        sys.exit(0)
+
+    runner, engine = make(tokenizer, "policy")
+    for method in ("_play", "observation"):
+        with monkeypatch.context() as patched:
+            patched.setattr(type(registry.make("TicTacToe-v0")), method, leaves)
+            with pytest.raises(ExitError, match=r"^games 'TicTacToe-v0'.* called sys\.exit\(0\) .* in leaves\)"):
+                runner.play(specs(3))
+        assert engine.free == SLOTS
 
 
 def test_an_error_of_the_engine_ends_the_play_and_the_engine_plays_on(tokenizer):

@@ -89,7 +89,28 @@ def test_ends_of_a_short_run_share_no_iteration_and_a_run_without_a_live_query_s
     assert "nothing was learned" not in page.text
     for line in every:
         line["metrics"]["live"] = 0.0
-    assert "No query was live in any iteration" in shown().text
+    assert "No query was live in any iteration: all its answers earned the same" in shown().text
+
+
+def test_answers_without_a_reward_are_counted_on_page_and_console(tmp_path):
+    (tmp_path / "config.json").write_text('{"recipe": "language_self_play", "name": "short"}', encoding="utf-8")
+
+    def shown(*missing):
+        every = [metric_line(iteration) for iteration in (1, 2)]
+        for line, count in zip(every, missing, strict=True):
+            line["metrics"] |= {"unscored_answers": float(count), "live": 0.0}
+        (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in every), encoding="utf-8")
+        console = [line.split() for line in self_play_page.lines(tmp_path)]
+        return Page(run_page.build(tmp_path).read_text(encoding="utf-8")), console
+
+    page, console = shown(3, 5)
+    assert "8 answers had no reward (no finite number in R): they count nowhere." in page.text
+    assert "no two of its answers were scored differently, and nothing was learned" in page.text
+    assert ["Answers without a reward", "3.000", "5.000", "4.000"] in page.tables[0]
+    assert ["Answers", "without", "a", "reward", "3.000", "5.000"] in console
+    page, console = shown(0, 0)
+    assert "without a reward" not in page.text
+    assert not any("without" in line for line in console)
 
 
 @pytest.fixture(scope="module")

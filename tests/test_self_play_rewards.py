@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +14,7 @@ from dfc import multihost, validation
 from dfc.config import AnswerRewardConfig, BatchConfig, LanguageSelfPlay, PreferenceRewardConfig, WatchConfig
 from dfc.data import self_play_rewards
 from dfc.data.self_play_rewards import KnownQueries, make_reward
-from dfc.errors import ConfigError, Interrupted
+from dfc.errors import ConfigError, ExitError, Interrupted
 from dfc.recipes import language_self_play
 from dfc.runs.stop_signals import Stop
 from dfc.scoring import references, sandbox
@@ -28,6 +29,10 @@ def lengths(_, answers):
 
 def broken(*_):
     return 1 / 0
+
+
+def words(*_):
+    return ["right", "wrong"]
 
 
 def three(*_):
@@ -81,13 +86,75 @@ def test_what_a_sum_holds_open_is_closed_once():
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (broken, r"mine: expected a number for each of 2 answers, got ZeroDivisionError"),
+        (broken, rf"^mine raised ZeroDivisionError: division by zero \({__file__}:\d+ in broken\)$"),
+        (words, r"mine: expected a number for each of 2 answers, got list, which raised ValueError: could not convert"),
         (three, r"mine: expected a number for each of 2 answers, got an array \[3\]"),
     ],
 )
 def test_a_function_that_does_not_work_is_named(function, message):
     with pytest.raises(ScoringError, match=message):
         OwnFunction(function, "mine")(["q", "q"], ["a", "b"])
+
+
+def test_a_function_that_calls_exit_is_an_error_that_names_the_setting(tmp_path):
+    (tmp_path / "rewards.py").write_text("import sys\ndef leaves(queries, answers):\n    sys.exit()\n")
+    named = r"^reward.function='.*:leaves' called sys.exit\(\) \(.*:3 in leaves\);"
+    own = reward(function=f"{tmp_path}/rewards.py:leaves")
+    with make_reward(own, {}) as score, pytest.raises(ExitError, match=named):
+        score(["q"], ["a"])
+
+
+def test_what_a_function_raises_is_told_without_keys(monkeypatch):
+    monkeypatch.setenv("WEATHER_API_KEY", "sunny-4711-days")
+
+    def asks(*_):
+        raise ValueError(f"401 for {os.environ['WEATHER_API_KEY']}\nat once")
+
+    with pytest.raises(ScoringError, match=r"^mine raised ValueError: 401 for <.*> at once \(") as caught:
+        OwnFunction(asks, "mine")(["q"], ["a"])
+    assert "4711" not in str(caught.value)
+
+
+def test_what_each_part_could_not_score_is_counted():
+    parts = {"lengths": (1.0, OwnFunction(lengths, "l")), "all": (1.0, OwnFunction(lambda *_: [1, 1, 1], "a"))}
+    assert Sum(parts)(["q"] * 3, ["?", "a", "?"]).unscored == {"lengths": 2}
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_an_iteration_without_any_reward_is_refused_with_its_source(value):
+    config = reward(function=HERE)
+    score = Sum({"function": (1.0, OwnFunction(lambda _, answers: [value] * len(answers), "f"))})
+    named = rf"^iteration 4: none of its 3 answers could be scored, .* from reward.function='{HERE}' for 3 of them, so"
+    with pytest.raises(ScoringError, match=named):
+        self_play_rewards.refuse_useless(config, score(["q"] * 3, ["a"] * 3), 4)
+    self_play_rewards.refuse_useless(config, score([], []), 4)  # all queries were bad
+    some = Sum({"function": (1.0, OwnFunction(lengths, "f"))})(["q"] * 2, ["?", "abc"])
+    self_play_rewards.refuse_useless(config, some, 4)
+
+
+@pytest.mark.parametrize("value", [1e30, -1e30, 1e300])
+def test_rewards_too_large_to_learn_from_are_refused_with_their_source(value):
+    config = reward(function=HERE)
+    score = Sum({"function": (1.0, OwnFunction(lambda *_: [0.0, value], "f"))})(["q"] * 2, ["a"] * 2)
+    named = (
+        rf"^iteration 1: the largest reward in size is (1e\+30|inf), from reward.function='{HERE}'; one above 1e\+12"
+    )
+    with pytest.raises(ScoringError, match=named):
+        self_play_rewards.refuse_useless(config, score, 1)
+    fair = Sum({"function": (1.0, OwnFunction(lambda *_: [0.0, 9e11], "f"))})(["q"] * 2, ["a"] * 2)
+    self_play_rewards.refuse_useless(config, fair, 1)
+
+
+def test_sources_without_a_reward_are_each_named():
+    config = reward(sources={"families": 1.0, "preference": 1.0}, preference=PreferenceRewardConfig(path="p"))
+    parts = {
+        "families": (1.0, lambda *_: scores_of([(None, "x"), (1.0, "y")])),
+        "preference": (1.0, lambda *_: scores_of([(1.0, "y"), (None, "x")])),
+    }
+    score = Sum(parts)(["q"] * 2, ["a"] * 2)
+    named = "from the source 'families' of reward.sources for 1 and reward.preference.path='p' for 1 of them"
+    with pytest.raises(ScoringError, match=named):
+        self_play_rewards.refuse_useless(config, score, 1)
 
 
 def test_a_function_of_ones_own_is_not_asked_about_nothing():

@@ -12,7 +12,7 @@ from test_python_surface import config as small_run
 import dfc
 from dfc.config import Grpo, GrpoConfig, RewardConfig
 from dfc.episodes import Episode, PlayedReply
-from dfc.errors import ConfigError, TrainingError
+from dfc.errors import ConfigError, ExitError, TrainingError
 from dfc.recipes import grpo
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
@@ -78,9 +78,11 @@ def own(tmp_path):
         "def good(episode):\n    return [1.0] * episode.steps\n"
         "def short(episode):\n    return [1.0]\n"
         "def infinite(episode):\n    return [1.0, float('inf')]\n"
+        "def huge(episode):\n    return [0.0, -1e30]\n"
         "def loud(text):\n    return float(text.isupper())\n"
         "def several(text):\n    return [1.0]\n"
         "def broken(text):\n    return text.no_such_thing\n"
+        "def leaves(about):\n    raise SystemExit(0)\n"
     )
     return path
 
@@ -96,14 +98,24 @@ def test_a_function_may_return_a_number_for_each_reply(own):
     [
         ({"function": "short"}, "returned 1 numbers for a game of Nim-v0 in which the policy's seat replied 2 times"),
         ({"function": "infinite"}, "returned inf for a game of Nim-v0"),
+        (
+            {"function": "huge"},
+            r"reward.function='.*:huge' returned a number of size 1e\+30 for a game of Nim",
+        ),
         ({"text": "several"}, "returned 1 numbers for one reply"),
-        ({"text": "broken"}, "raised AttributeError"),
+        ({"text": "broken"}, r"reward.text='.*:broken' raised AttributeError: .* \(.*own.py:\d+ in broken\)$"),
     ],
 )
 def test_what_is_no_reward_of_turns_is_a_sentence(own, settings, says):
     named = {key: f"{own}:{name}" for key, name in settings.items()}
     with pytest.raises(TrainingError, match=says):
         rewards_of([episode("policy", "policy")], RewardConfig(**named))
+
+
+@pytest.mark.parametrize("key", ["function", "text"])
+def test_a_reward_that_calls_exit_is_an_error_that_names_the_setting(own, key):
+    with pytest.raises(ExitError, match=rf"^reward\.{key}='.*:leaves' called sys\.exit\(0\) \(.*:\d+ in leaves\);"):
+        rewards_of([episode("policy")], RewardConfig(**{key: f"{own}:leaves"}))
 
 
 def test_a_text_reward_that_is_none_is_told_before_anything_runs(tmp_path):

@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import numpy as np
+
 from dfc.config.self_play import LanguageSelfPlay
 from dfc.data.questions import read_questions
 from dfc.data.trajectory_files import DatasetError
@@ -11,12 +13,13 @@ from dfc.errors import ConfigError
 from dfc.games import functions
 from dfc.games.rng import derive_seed
 from dfc.models.sharding import make_mesh
+from dfc.rewards import LARGEST
 from dfc.scoring import formats
 from dfc.scoring.formats import Check, Formats
 from dfc.scoring.preference_model import PreferenceModel
 from dfc.scoring.programs import ProgramTests
 from dfc.scoring.references import References
-from dfc.scoring.scorer import Scorer
+from dfc.scoring.scorer import Scorer, Scores, ScoringError
 from dfc.scoring.sums import OwnFunction, Sum
 from dfc.self_play import families, query_files
 from dfc.self_play.family_scores import FamiliesScorer
@@ -101,6 +104,45 @@ def make_reward(
         return OwnFunction(function, f"reward.function={own.function!r}")
 
     return Sum({name: (weight, source(name)) for name, weight in own.weights.items()}, everywhere=["preference"])
+
+
+def refuse_useless(config: LanguageSelfPlay, scores: Scores, iteration: int) -> None:
+    """Raises unless an iteration's rewards are numbers to learn from.
+
+    Args:
+      config: of the run.
+      scores: of all answers of the iteration, by `make_reward`.
+      iteration: its number, from 1.
+
+    Raises:
+      ScoringError: no answer has a reward, or one is larger than `LARGEST`; names the source and its setting.
+    """
+    count = len(scores.mask)
+    if count and not scores.mask.any():
+        sources = [f"{_setting(config, name)} for {missing}" for name, missing in scores.unscored.items()]
+        raise ScoringError(
+            f"iteration {iteration}: none of its {count} answers could be scored, as there was no finite number (but "
+            f"NaN, an infinity or nothing) from {' and '.join(sources)} of them, so there is nothing to learn from; "
+            "mend the reward, and the same command continues"
+        )
+    values = np.abs(scores.values[scores.mask])
+    if count and not values.max() <= LARGEST:
+        sources = [_setting(config, name) for name in config.reward.weights]
+        raise ScoringError(
+            f"iteration {iteration}: the largest reward in size is {values.max():.4g}, from {' and '.join(sources)}; "
+            f"one above {LARGEST:g} cannot be learned from, as squares of its gradients come near the largest float32. "
+            "Return smaller numbers, or give the source a smaller weight"
+        )
+
+
+def _setting(config: LanguageSelfPlay, source: str) -> str:
+    """Returns how the configuration names a source of rewards."""
+    own = config.reward
+    named = {
+        "function": f"reward.function={own.function!r}",
+        "preference": f"reward.preference.path={own.preference.path!r}",
+    }
+    return named.get(source, f"the source {source!r} of reward.sources")
 
 
 def _checks(config: LanguageSelfPlay) -> list[Check]:

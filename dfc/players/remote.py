@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import TypedDict
 
-from dfc.errors import DfcError
+from dfc.errors import DfcError, error_text
+from dfc.players import key_search
 
 
 class ChatMessage(TypedDict):
@@ -146,7 +147,8 @@ class FunctionPlayer(Remote):
             except Exception as error:
                 if attempt > self._retries or not isinstance(error, (TimeoutError, *self._retry_on)):
                     tries = f"after {attempt} attempts" if attempt > 1 else "at the first attempt"
-                    raise PlayerError(f"{self.name} failed {tries}: {type(error).__name__}: {error}") from error
+                    told = key_search.redacted_by_environment(f"{type(error).__name__}: {error_text(error)}")
+                    raise PlayerError(f"{self.name} failed {tries}: {told}") from error
             else:
                 if isinstance(text, str):
                     return text

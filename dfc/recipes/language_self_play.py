@@ -31,7 +31,7 @@ import numpy as np
 from dfc import multihost
 from dfc.config import SamplingConfig
 from dfc.config.self_play import LanguageSelfPlay, QueryTask
-from dfc.data.self_play_rewards import KnownQueries, make_reward
+from dfc.data.self_play_rewards import KnownQueries, make_reward, refuse_useless
 from dfc.errors import ConfigError, DivergenceError, Interrupted
 from dfc.games.rng import derive_seed
 from dfc.report import self_play_page, watched
@@ -81,6 +81,9 @@ def _train(config: LanguageSelfPlay, folder: RunFolder, stop: Stop, known: Known
             shown.show(found)
             if state.iteration in (1, config.iterations):
                 print(seconds_line(found), flush=True)  # noqa: T201 - where the time goes
+            if missing := found.metrics["unscored_answers"]:
+                what = f"{missing:.0f} answers could not be scored, and count nowhere"
+                print(f"iteration {state.iteration}: {what}", flush=True)  # noqa: T201 - what is lost
             for alarm in play.alarms:
                 print(f"warning: iteration {state.iteration}: {alarm.sentence}", flush=True)  # noqa: T201 - what goes wrong
             state.ended = config.watch.stop and any(alarm.ends for alarm in play.alarms)
@@ -177,12 +180,13 @@ def _answers(play: Play, queries: Sequence[str], iteration: int, asked: np.ndarr
 
 
 def _rewards(
-    play: Play, queries: Sequence[str], answers: Sequence[Sequence[Reply]]
+    play: Play, queries: Sequence[str], answers: Sequence[Sequence[Reply]], iteration: int
 ) -> tuple[np.ndarray, np.ndarray, dict[str, float]]:
     """Returns R and which answers were scored, both [N, G], and what else is to be seen of R."""
     config = play.config
     pairs = [(i, j) for i, group in enumerate(answers) for j in range(len(group))]
     scores = play.score([queries[i] for i, _ in pairs], [answers[i][j].text for i, j in pairs])
+    refuse_useless(config, scores, iteration + 1)
     values, mask = np.zeros((2, len(queries), config.answers))
     for (i, j), value, counted in zip(pairs, scores.values.tolist(), scores.mask.tolist(), strict=True):
         values[i, j], mask[i, j] = value, counted
@@ -306,7 +310,7 @@ def _sample(play: Play, state: State, memory: hygiene.Memory, clock: PhaseClock)
     answers = _answers(play, queries.texts, iteration, asked)
     probed = _probe(play, iteration)
     clock.done("answers")
-    rewards, scored, sources = _rewards(play, queries.texts, answers)
+    rewards, scored, sources = _rewards(play, queries.texts, answers, iteration)
     clock.done("reward")
     marks, mask, judged = np.zeros_like(rewards), scored, None
     if config.judges:

@@ -64,11 +64,19 @@ _SELF_PLAY = {
         "bad_queries/",
         "duplicates/",
     ),
-    "Answers": ("reward", "probe_reward", "self_reward", "code_like", "repeated_answers", "answer_length"),
+    "Answers": (
+        "reward",
+        "unscored_answers",
+        "probe_reward",
+        "self_reward",
+        "code_like",
+        "repeated_answers",
+        "answer_length",
+    ),
     "Learning": ("challenger/", "solver/", "loss", "gradient_norm"),
     "Machinery": ("",),
 }
-_COUNTS = ("bad_queries/", "duplicates/", "unsolved_queries")  # drawn where there is one
+_COUNTS = ("bad_queries/", "duplicates/", "unsolved_queries", "unscored_answers")  # drawn where there is one
 _SHARES = (
     "template",
     "usable",
@@ -91,6 +99,7 @@ _SELF_PLAY_TITLES = {
     "code_like": "answers that look like code",
     "repeated_answers": "answers repeated elsewhere",
     "reward": "reward R",
+    "unscored_answers": "answers without a reward",
     "probe_reward": "reward of fixed queries",
     "self_reward": "marks R_Q, 0 to 7",
     "self_reward_failures": "answers without a mark",

@@ -86,7 +86,7 @@ class LiveReport:
                 total_steps=self._total,
             )
             run_page.write(run, status, self._games, found)
-        except Exception as error:  # noqa: BLE001 - whatever goes wrong in here, the run continues
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever goes wrong in here, the run continues
             self._reader = None  # what it holds may be half of an update
             problem = f"report.html was not refreshed ({type(error).__name__}: {error}); the run continues without it"
             if type(error).__name__ not in self._reported:

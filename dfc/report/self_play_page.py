@@ -34,6 +34,7 @@ def _plain(value: float) -> str:
 
 _FIGURES: dict[str, tuple[str, Callable[[float], str]]] = {
     "reward": ("Reward R", _plain),
+    "unscored_answers": ("Answers without a reward", _plain),
     "probe_reward": ("Reward of fixed queries", _plain),
     "self_reward": ("Marks R_Q", _plain),
     "self_reward_failures": ("Answers without a mark", _share),
@@ -81,8 +82,12 @@ def results(run: RunData) -> list[str | Table]:
         "to another query too. KL to the policy at the start, and entropy: estimates per token. ⚠: an alarm was raised."
     )
     live = [line["metrics"]["live"] for line in run.metrics if "live" in line["metrics"]]
-    nothing = "No query was live in any iteration: all its answers earned the same, and nothing was learned."
+    missing = sum(line["metrics"].get("unscored_answers", 0.0) for line in run.metrics)
+    why = "no two of its answers were scored differently" if missing else "all its answers earned the same"
+    nothing = f"No query was live in any iteration: {why}, and nothing was learned."
     notes = (said,) if any(live) or not live else (nothing, said)
+    if missing:
+        notes = (f"{missing:.0f} answers had no reward (no finite number in R): they count nowhere.", *notes)
     taught = [line["metrics"].get("challenger/taught", 1.0) for line in run.metrics]
     if untaught := taught.count(0.0):
         which = f"{untaught} of {len(taught)} iterations taught" if len(taught) > 1 else "The iteration taught"
@@ -100,7 +105,7 @@ def _ends(run: RunData) -> list[tuple[str, str, Callable[[float], str], tuple[fl
     found, many = [], _around(run)
     for name, (title, write) in _FIGURES.items():
         values = [v for line in run.metrics if math.isfinite(v := line["metrics"].get(name, math.nan))]
-        if values:
+        if values and (any(values) or name != "unscored_answers"):
             ends = (statistics.fmean(values[:many]), statistics.fmean(values[-many:]))
             found.append((name, title, write, ends, values))
     return found

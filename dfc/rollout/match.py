@@ -3,7 +3,8 @@
 A seat belongs to a policy of the engine, to a scripted player, which answers at once, or to a remote player, which is
 asked in a thread of its own. So do the seats of a game's simulators, which answer for the world that the game is about.
 
-What goes wrong in here stays here: whatever a game or player raises ends its episode as failed.
+What goes wrong in here stays here: whatever a game or player raises ends its episode as failed. Only ``sys.exit`` ends
+the whole call, as an error.
 """
 
 import dataclasses
@@ -13,10 +14,11 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, Literal, ParamSpec, Self, TypeVar
 
+from dfc import own_code
 from dfc.config import OpponentReplyConfig, PlayerRolloutConfig, RolloutConfig, SamplingConfig
 from dfc.episodes import Episode, PlayedReply, Speaker
-from dfc.errors import shown
-from dfc.games import loading, registry, scripted
+from dfc.errors import ExitError, shown
+from dfc.games import registry, scripted
 from dfc.games.game import Game, Outcome, Verdict
 from dfc.games.rng import GameRng, derive_seed
 from dfc.games.scripted import Player
@@ -339,17 +341,24 @@ class Match:
         self, what: str, seat: int | None, function: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs
     ) -> _R:
         """Calls what a game or player brings; what it raises becomes this episode's failure."""
+        who = "" if seat is None else f" for seat {seat}, reply {len(self.replies) + 1} of the game,"
         try:
-            return function(*args, **kwargs)
+            with own_code.no_exit(f"{self._named}: {what}{who}"):
+                return function(*args, **kwargs)
+        except ExitError:
+            raise
         except Exception as error:
-            who = "" if seat is None else f" for seat {seat}, reply {len(self.replies) + 1} of the game,"
-            place = loading.error_place(error)
-            raise _Failed(f"{what}{who} raised {type(error).__name__}: {error}{place}") from error
+            raise _Failed(f"{what}{who} {own_code.told(error)}") from error
+
+    @property
+    def _named(self) -> str:
+        return f"games {self.spec.game!r}"
 
     def _move(self, event: Callable[[], None]) -> Waits | None:
         try:
-            event()
-            return self._advance()
+            with own_code.no_exit(self._named):
+                event()
+                return self._advance()
         except _Failed as failure:
             self.failure = str(failure)
             return None
@@ -530,10 +539,8 @@ class Match:
         try:
             verdict = game.step(text) if formed else game.step(text, well_formed=False)
         except Exception as error:
-            raise _Failed(
-                f"game.step for seat {seat}, reply {len(self.replies) + 1} of the game, raised "
-                f"{type(error).__name__}: {error}{loading.error_place(error)}; the reply was {text[:_SHOWN]!r}"
-            ) from error
+            who = f"game.step for seat {seat}, reply {len(self.replies) + 1} of the game,"
+            raise _Failed(f"{who} {own_code.told(error)}; the reply was {text[:_SHOWN]!r}") from error
         self.replies.append(PlayedReply(seat, text, speaker, formed, self._end_aside(seat)))
         self._num_player_replies += speaker != "simulator"
         if verdict is Verdict.FORFEIT_MALFORMED:

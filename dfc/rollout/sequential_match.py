@@ -2,14 +2,15 @@
 
 from collections.abc import Callable, Sequence
 
+from dfc import own_code
 from dfc.config import RolloutConfig
 from dfc.episodes import Episode, PlayedReply, Speaker
-from dfc.errors import Interrupted
+from dfc.errors import ExitError, Interrupted, error_text
 from dfc.games import registry, scripted
 from dfc.games.game import Verdict
 from dfc.games.rng import GameRng, derive_seed
 from dfc.games.scripted import Player
-from dfc.players import sequential
+from dfc.players import key_search, sequential
 from dfc.players.remote import Remote
 from dfc.rollout.match import EpisodeSpec, system_prompt
 from dfc.samples import Sample
@@ -25,6 +26,8 @@ def play_episode(
     look: Callable[[], None] = lambda: None,
 ) -> Episode:
     """Plays a game to its end. Whatever the game or a player raises ends it as failed, without its replies.
+
+    Only ``sys.exit`` ends more: the call, with an `ExitError`.
 
     Args:
       spec: the game; its `seat` is whose episode it is.
@@ -45,20 +48,21 @@ def play_episode(
     replies: list[sequential.SequentialReply] = []
     failure = None
     try:
-        game.reset(spec.game_seed)
-        replies = sequential.play_sequentially(
-            game,
-            seated,
-            GameRng(derive_seed("table", spec.seed)),
-            max_actions=config.max_actions,
-            ask=sequential.ask_until_stop(look),
-            system=system_prompt(config),
-        )
-        failure = game.discarded
-    except Interrupted:
+        with own_code.no_exit(f"games {spec.game!r}"):
+            game.reset(spec.game_seed)
+            replies = sequential.play_sequentially(
+                game,
+                seated,
+                GameRng(derive_seed("table", spec.seed)),
+                max_actions=config.max_actions,
+                ask=sequential.ask_until_stop(look),
+                system=system_prompt(config),
+            )
+            failure = game.discarded
+    except (Interrupted, ExitError):
         raise
     except Exception as error:  # noqa: BLE001 - as in a rollout runner: what goes wrong in a game ends this game only
-        failure = f"{type(error).__name__}: {error}"
+        failure = key_search.redacted_by_environment(f"{type(error).__name__}: {error_text(error)}")
     outcomes = None if failure is not None else game.outcomes
     return Episode(
         game=spec.game,

@@ -482,6 +482,6 @@ def _sampled_legal_actions(game: Game) -> list[str]:
                 if len(actions) <= MOST_ACTIONS:
                     seen_actions.update(dict.fromkeys(actions))
                 game.step(actions[rng.randrange(len(actions))])
-    except Exception:  # noqa: BLE001 - a game that raises fails the games it does so in, with its cause, and no run
+    except (Exception, SystemExit):  # noqa: BLE001 - a game that raises fails the games it does so in, with its cause, and no run
         return list(seen_actions)
     return list(seen_actions)

@@ -27,6 +27,7 @@ class Scores:
       counts: how often each thing happened, by its name, such as ``passed`` or ``time_limit``.
       verdicts: what happened to each answer, in the words of `counts`.
       means: of a sum of several scorers, each one's mean value over the answers that it scored, by its name.
+      unscored: of a sum, how many answers each scorer could not score, by its name; those that scored all are left out.
     """
 
     values: np.ndarray
@@ -34,6 +35,7 @@ class Scores:
     counts: Mapping[str, int] = dataclasses.field(default_factory=dict)
     verdicts: tuple[str, ...] = ()
     means: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    unscored: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 class Scorer(Protocol):

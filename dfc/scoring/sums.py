@@ -7,8 +7,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from dfc import multihost
-from dfc.errors import error_text
+from dfc import multihost, own_code
+from dfc.errors import ExitError
 from dfc.scoring.scorer import Scorer, Scores, ScoringError, checked_pairs
 
 
@@ -28,18 +28,27 @@ class OwnFunction:
 
         Raises:
           ScoringError: it raised something, or what it returned is not a number for each answer.
+          ExitError: it called ``sys.exit``.
         """
         if not checked_pairs(queries, answers):  # of an iteration whose queries are all bad
             return Scores(np.zeros(0, np.float32), np.zeros(0, bool))
         wanted = f"{self._name}: expected a number for each of {len(answers)} answers, got"
         try:
-            values = np.asarray(self._function(list(queries), list(answers)), np.float32)
+            with own_code.no_exit(self._name):
+                found = self._function(list(queries), list(answers))
+        except ExitError:
+            raise
         except Exception as error:
-            raise ScoringError(f"{wanted} {type(error).__name__}: {error_text(error)}") from error
+            raise ScoringError(f"{self._name} {own_code.told(error)}") from error
+        try:
+            values = np.asarray(found, np.float64)  # where a number beyond float32 is one, and no infinity
+        except Exception as error:
+            raise ScoringError(f"{wanted} {type(found).__name__}, which {own_code.told(error)}") from error
         if values.shape != (len(answers),):
             raise ScoringError(f"{wanted} an array {list(values.shape)}")
         mask = np.isfinite(values)
-        return Scores(np.where(mask, values, 0), mask)
+        with np.errstate(over="ignore"):  # what is too large is refused by whoever learns from it
+            return Scores(np.where(mask, values, 0).astype(np.float32), mask)
 
 
 class Sum:
@@ -74,15 +83,19 @@ class Sum:
         total, mask = np.zeros(len(answers), np.float32), np.ones(len(answers), bool)
         counts: dict[str, int] = {}
         means: dict[str, float] = {}
+        unscored: dict[str, int] = {}
         for name, (weight, scorer) in self._parts.items():
             found = self._scored(name, scorer, queries, answers)
-            total += np.float32(weight) * np.where(found.mask, found.values, 0)
+            with np.errstate(over="ignore"):  # as above
+                total += np.float32(weight) * np.where(found.mask, found.values, 0)
             mask &= found.mask
+            if not found.mask.all():
+                unscored[name] = int((~found.mask).sum())
             for what, count in found.counts.items():
                 counts[f"{name}/{what}"] = count
             if len(self._parts) > 1 and found.mask.any():
                 means[name] = float(found.values[found.mask].mean())
-        return Scores(np.where(mask, total, 0), mask, counts, means=means)
+        return Scores(np.where(mask, total, 0), mask, counts, means=means, unscored=unscored)
 
     def _scored(self, name: str, scorer: Scorer, queries: Sequence[str], answers: Sequence[str]) -> Scores:
         if name in self._everywhere:

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from dfc import multihost, rewards
+from dfc import multihost, own_code, rewards
 from dfc.config import RewardConfig
 from dfc.episodes import Episode
-from dfc.errors import TrainingError
-from dfc.games import functions, loading
+from dfc.errors import ExitError, TrainingError
+from dfc.games import functions
 
 _SHOWN = 80  # characters of a value in an error
 Worth = float | list[float]
@@ -47,7 +47,9 @@ def rewards_of(episodes: Sequence[Episode], config: RewardConfig) -> list[Worth]
     its replies is added.
 
     Raises:
-      TrainingError: a function raises, returns no finite number, or not one for each reply.
+      TrainingError: a function raises, returns no finite number, one above `dfc.rewards.LARGEST` in size, or not one
+        for each reply.
+      ExitError: it calls ``sys.exit``.
     """
     of_episode, of_text = functions.named(config.function), functions.named(config.text)
     found: list[Worth] = []
@@ -118,12 +120,12 @@ def returns(values: Sequence[Worth]) -> np.ndarray:
 def _asked(function: Callable[..., Any], about: Episode | str, name: str, episode: Episode) -> Worth:
     """Returns what a function of one's own returns."""
     try:
-        value = function(about)
-    except KeyboardInterrupt:
+        with own_code.no_exit(name):
+            value = function(about)
+    except ExitError:
         raise
-    except BaseException as error:  # code of one's own may raise anything, or call sys.exit
-        place = loading.error_place(error)
-        raise TrainingError(f"{name} raised {loading.error_text(error)}{place}") from error
+    except Exception as error:  # code of one's own may raise anything
+        raise TrainingError(f"{name} {own_code.told(error)}") from error
     try:
         several = isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim)
         found: Worth = [float(each) for each in value] if several else float(value)
@@ -133,6 +135,13 @@ def _asked(function: Callable[..., Any], about: Episode | str, name: str, episod
     wrong = [each for each in (found if isinstance(found, list) else [found]) if not math.isfinite(each)]
     if wrong:
         raise TrainingError(f"{name} returned {wrong[0]} for a game of {episode.game}")
+    largest = max(map(abs, found if isinstance(found, list) else [found]), default=0.0)
+    if largest > rewards.LARGEST:
+        raise TrainingError(
+            f"{name} returned a number of size {largest:.4g} for a game of {episode.game}; one above "
+            f"{rewards.LARGEST:g} cannot be learned from, as squares of its gradients come near the largest float32: "
+            "return smaller ones"
+        )
     return found
 
 

@@ -156,6 +156,7 @@ def figures(play: Play, state: State, found: Sampled, worth: Earned) -> dict[str
         metrics["challenger/taught"] = float(counted.size > 0 and counted.max() > counted.min())
     again = hygiene.duplicates_by_difficulty(queries.kinds, levels)
     metrics |= {f"duplicates/difficulty_{level}": float(count) for level, count in again.items()}
+    metrics["unscored_answers"] = float(sum(map(len, found.answers)) - int(found.scored.sum()))
     metrics["reward"] = float(found.rewards[found.scored].mean()) if found.scored.any() else 0.0
     lengths = [sample.generated_tokens for group in found.said for sample in group]
     metrics["answer_length"] = float(np.mean(lengths)) if lengths else 0.0

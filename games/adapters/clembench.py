@@ -213,7 +213,7 @@ def _kind(home: Path, name: str) -> type[Clembench]:
         with folder.alone(loaded):
             session = importlib.import_module("dfc.games.adapters.clembench_session")
             roles = session.Session(loaded, rows[0], 0).roles
-    except Exception as error:  # whatever a game raises
+    except (Exception, SystemExit) as error:  # whatever a game raises
         raise ValueError(f"clembench:{name} cannot be begun: {loading.error_text(error)}") from error
     seats = len(roles)
     if seats not in (1, 2):

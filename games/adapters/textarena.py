@@ -300,7 +300,7 @@ def _kind(name: str) -> type[TextArena]:
         with _alone():
             try:
                 _make(name).reset(num_players=seats, seed=0)
-            except Exception as error:  # noqa: BLE001 (the package refuses a number of players with any exception)
+            except (Exception, SystemExit) as error:  # noqa: BLE001 (the package refuses a number of players with any exception)
                 refused[players] = _cause(error)
             else:
                 return type(f"TextArena_{name}", (TextArena,), {"seats": seats, "upstream": name})

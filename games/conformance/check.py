@@ -130,7 +130,7 @@ def _tried(holds: Property, subject: Subject, seconds: float) -> tuple[list[str]
         with _limited(seconds):
             for sentence in itertools.islice(holds(subject), _FAULTS):
                 found.append(sentence)  # noqa: PERF402 (what was found before an exception counts)
-    except Exception as error:  # noqa: BLE001 (whatever a foreign game raises is its fault, reported with its place)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever a foreign game raises is its fault, reported with its place)
         found.append(f"it raised {type(error).__name__}: {error} ({_place(error)})")
     except _TooLong as error:
         found.append(
