@@ -66,7 +66,7 @@ def _main(arguments: Sequence[str]) -> int:
         return _refused(error)
     except Exception as error:  # noqa: BLE001 - an orderly end would wait for processes that wait for this one
         lost = distributed.lost_contact(error)
-        traceback.print_exc()
+        _write_trace(request.config)
         if lost is not None:  # last, where it is read first
             sys.stderr.write(f"error: {lost}:\n{request.command}\n")
         code = 1
@@ -133,14 +133,26 @@ def _attempt(request: Request) -> int:
     except OSError as error:
         place = error.filename or request.workdir
         sys.stderr.write(f"error: {place}: {error.strerror or error}\n")
+    except Exception:
+        if request.processes.mode != "off":  # its end is another
+            raise
+        _write_trace(request.config)
     return 1
 
 
 def _failed(error: Exception, config: Run | None = None) -> int:
-    shown = key_search.redacted_by_environment(str(error))
-    shown = shown if config is None else key_search.redacted(shown, config)
-    sys.stderr.write(f"error: {cut(shown, _MESSAGE)}\n")
+    sys.stderr.write(f"error: {cut(_without_keys(str(error), config), _MESSAGE)}\n")
     return 1
+
+
+def _write_trace(config: Run) -> None:
+    """Writes the trace of the error that is handled, as Python would: its text may be of code of one's own."""
+    sys.stderr.write(_without_keys(traceback.format_exc(), config))
+
+
+def _without_keys(text: str, config: Run | None) -> str:
+    shown = key_search.redacted_by_environment(text)
+    return shown if config is None else key_search.redacted(shown, config)
 
 
 _LOOKS = 8  # of several processes inside an iteration, between two questions whether one of them was asked to stop

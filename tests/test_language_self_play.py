@@ -73,7 +73,7 @@ def test_a_reward_that_is_no_number_for_a_whole_iteration_ends_the_run_by_name(t
     with pytest.raises(ScoringError, match=named):
         run(config, tmp_path / "run")
     assert not (tmp_path / "run" / "finished.json").exists()
-    assert not records(tmp_path / "run", "metrics")
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
 
 
 def test_a_killed_run_resumes_bit_for_bit(whole, tmp_path):

@@ -1,5 +1,6 @@
 """Code of one's own that calls sys.exit ends a command as an error that names it, never as if all were done."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -89,6 +90,20 @@ def test_a_method_that_exits_ends_the_process_with_1(tmp_path):
     said = f"error: the method method.py:run called sys.exit(0) ({tmp_path / 'method.py'}:10 in loss);"
     assert said in done.stderr
     assert not (tmp_path / "run" / "finished.json").exists()
+
+
+def test_what_a_method_raises_is_shown_with_its_place_and_without_keys(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("WEATHER_API_KEY", "sunny-4711-days")
+
+    def asks(*_, **__):
+        raise LookupError(f"401 for {os.environ['WEATHER_API_KEY']}")
+
+    monkeypatch.setattr(command.start, "run_in", asks)
+    assert command.main(["--config=configs/smoke.py", f"--workdir={tmp_path / 'run'}"]) == 1
+    said = capsys.readouterr().err
+    assert "LookupError: 401 for <key>\n" in said
+    assert f'File "{__file__}", line' in said
+    assert "4711" not in said
 
 
 def test_an_exit_before_the_run_is_no_success(capsys, monkeypatch):

@@ -311,7 +311,7 @@ def _kind(name: str) -> type[TextArena]:
     )
 
 
-def _cause(error: Exception) -> str:
+def _cause(error: BaseException) -> str:
     """Returns the kind of an error and the first sentence of its text on one line; some texts have fifty lines."""
     lines = [" ".join(line.split()) for line in str(error).splitlines() if re.search(r"\w", line)]
     sentence = re.split(r"(?<=[.!?]) ", lines[0])[0] if lines else ""
