@@ -258,8 +258,8 @@ def test_a_part_of_a_name_that_two_suspects_have_names_neither():
     assert accused("Bo Lee did it.", ("Ann Lee", "Bo Lee")) == {"Bo Lee"}
 
 
-def test_letters_of_other_scripts_that_fold_to_ours_name_nobody():
-    assert accused("accuse \u017fam \u212aent", ("Sam Kent", "Bo Lee")) == frozenset()
+def test_letters_of_other_scripts_that_fold_to_ours_name_the_same_suspect():
+    assert accused("accuse \u017fam \u212aent", ("Sam Kent", "Bo Lee")) == {"Sam Kent"}
     assert accused("ACCUSE SAM KENT", ("Sam Kent", "Bo Lee")) == {"Sam Kent"}
 
 

@@ -45,6 +45,7 @@ UNDECLARED = {
 }
 # Declared without being imported, and why.
 NOT_IMPORTED = {
+    "pyspellchecker": "importlib.resources reads its list of English words",
     "protobuf": "sentencepiece's sentencepiece_model_pb2 imports it, and sentencepiece does not declare it",
     "build": "run as a command when a change lands",
     "mypy": "make types",

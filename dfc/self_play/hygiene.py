@@ -4,7 +4,8 @@ A query has the first kind of these that applies: ``empty``; ``cut`` by the limi
 left in it (`dfc.self_play.prompts.forbidden_tags`); ``template``, which it does not follow; ``echo``, at least half of
 its 8-grams of words stand in its prompt; ``duplicate`` of one of this iteration or of the last 1,000, white space and
 case apart; ``near_duplicate``, the Jaccard similarity of its set of character 5-grams with that of one of these is 0.9
-or more.
+or more. Texts are compared folded (`dfc.games.folding.fold`): what nobody sees is nothing, in a query, in what fills
+its template or inside a tag, and letters of other scripts that look like Latin ones make no other query.
 """
 
 import collections
@@ -13,6 +14,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from dfc.games.folding import fold
 from dfc.self_play.prompts import Template, forbidden_tags, holds
 
 KINDS = ("empty", "cut", "tags", "template", "echo", "duplicate", "near_duplicate")
@@ -152,16 +154,17 @@ def similarity(grams: frozenset[str], other: frozenset[str]) -> float:
 
 def _form(query: Written) -> str | None:
     """What is wrong with a query alone."""
-    if not query.text.strip():
+    text = fold(query.text)
+    if not text.strip():
         return "empty"
     if not query.ended:
         return "cut"
-    if holds(query.text, query.tags):
+    if holds(text, tuple(map(fold, query.tags))):
         return "tags"
-    if Template(query.template).filled(query.text) is None:
+    if Template(fold(query.template)).filled(text) is None:
         return "template"
-    own = _word_grams(query.text)
-    of_prompt = set(_word_grams(query.prompt)) if own else set()
+    own = _word_grams(text)
+    of_prompt = set(_word_grams(fold(query.prompt))) if own else set()
     echoed = sum(gram in of_prompt for gram in own)
     return "echo" if own and echoed >= _ECHO_SHARE * len(own) else None
 
@@ -172,7 +175,7 @@ def _word_grams(text: str) -> list[tuple[str, ...]]:
 
 
 def _plain(text: str) -> str:
-    return _SPACE.sub(" ", text).strip().lower()[:_LONGEST]
+    return _SPACE.sub(" ", fold(text)).strip().lower()[:_LONGEST]
 
 
 def _grams(text: str) -> frozenset[str]:

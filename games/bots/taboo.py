@@ -4,7 +4,7 @@ import functools
 from collections.abc import Iterable
 
 from dfc.games.bots.bot import GameBots, any_of, any_of_the_best
-from dfc.games.dialogue.taboo import DESCRIBER, Taboo, forbidden, table
+from dfc.games.dialogue.taboo import DESCRIBER, Taboo, table
 from dfc.games.dialogue.words import bare, stem, stems
 from dfc.games.rng import GameRng
 
@@ -30,7 +30,7 @@ def _strong(game: Taboo, seat: int, rng: GameRng) -> str:
 def _hints(game: Taboo) -> list[str]:
     """Returns the table's hints for the target that are no taboo; for a word from elsewhere what is listed."""
     known = next((entry.hints for entry in table() if entry.target == game.target), ())
-    allowed = [hint for hint in known if stem(hint) not in forbidden(game.target, game.taboo)]
+    allowed = [hint for hint in known if game.may_be_said(hint)]
     return allowed or [action.removeprefix("CLUE: ") for action in game.legal_actions()]
 
 

@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Unpack
 
 from dfc.games.dialogue.dialogue_game import LONGEST, NOT_THERE, DialogueGame
+from dfc.games.dialogue.disguises import are_strict, is_a_word
 from dfc.games.dialogue.words import stem
+from dfc.games.folding import fold
 from dfc.games.game import Common, Outcome
 from dfc.games.parsing import spoken
 from dfc.games.rng import GameRng
@@ -141,6 +143,9 @@ class Codenames(DialogueGame):
         `malformed_allowance=2` are the rule with the flag on.
       - A form of a word is one with the same stem (`dfc.games.dialogue.words.stem`); there the same lemma of WordNet.
       - A clue is made of letters and hyphens, at most 30, and holds no two words of the board; there nothing is said.
+        With boards of our own it is one English word (`dfc.games.dialogue.english`) as well, for beginnings of the
+        targets joined to one clue say all of them; with a file of `instances` it need not be (`clue_rules`). Clue and
+        words are compared folded (`dfc.games.folding.fold`).
       - The guesser is told which words the opponents revealed; there they are only missing from the list.
       - Thoughts before ``</think>`` are removed; only the first 2,000 characters are read.
 
@@ -156,7 +161,22 @@ class Codenames(DialogueGame):
     grammar: ClassVar[str] = "CLUE: ... with a second line TARGETS: ..., or GUESS: ..."
     splits: ClassVar[Mapping[str, int]] = {name: size * len(EXPERIMENTS) for name, size in _SIZES.items()}
 
-    def __init__(self, *, split: str = "test", instances: str = "", **common: Unpack[Common]) -> None:
+    def __init__(
+        self, *, split: str = "test", instances: str = "", clue_rules: str = "", **common: Unpack[Common]
+    ) -> None:
+        """Makes a game.
+
+        Args:
+          split: whose tasks.
+          instances: a file of clembench's instances of this game; empty for ours.
+          clue_rules: ``strict``: a clue is one English word; ``source``: as in clembench, any letters; empty:
+            ``source`` with a file of `instances`, ``strict`` without.
+          **common: see `dfc.games.game.Game`.
+
+        Raises:
+          ValueError: a value is out of range, or the file is none of this game.
+        """
+        self._strict = are_strict(clue_rules, instances)
         # Each round reveals a word at least.
         super().__init__(split=split, rounds=_BOARD, instances=instances, **common)
         self.kinds: dict[str, str] = {}
@@ -238,7 +258,7 @@ class Codenames(DialogueGame):
 
     def clue_problem(self, clue: str) -> str | None:
         """Returns what is wrong with a clue in lower case, as shown to the cluegiver, or None."""
-        return _clue_problem(clue, tuple(self.hidden()))
+        return _clue_problem(clue, tuple(self.hidden())) or (_NO_WORD if self._strict and not _is_known(clue) else None)
 
     def _objection(self, action: str) -> str | None:
         giver = self._mover() == GIVER
@@ -327,14 +347,20 @@ class Codenames(DialogueGame):
 
 
 _LINES = 2  # of a clue
+_NO_WORD = "The clue must be one word of English, without a hyphen."
+
+
+def _is_known(clue: str) -> bool:
+    return is_a_word(clue) or clue in pool("all") or clue in groups()
 
 
 def _clue_problem(clue: str, words: tuple[str, ...]) -> str | None:
     if not clue.replace("-", "").isalpha() or len(clue) > _LONGEST_CLUE:
         return f"The clue must be a single word of letters, at most {_LONGEST_CLUE}."
-    if clue in words or stem(clue) in _stems_of(words):
+    folded = fold(clue).replace("-", "")
+    if clue in words or not _stems_of(words).isdisjoint((stem(clue), stem(folded))):
         return "The clue must not be a word on the board, or a form of one."
-    if sum(word in clue for word in words) > 1:
+    if sum(word in folded for word in words) > 1:
         return "The clue must not be made of words on the board."
     return None
 

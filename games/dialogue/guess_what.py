@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Unpack
 
 from dfc.games.dialogue.dialogue_game import DialogueGame, after_tag, tagged
 from dfc.games.dialogue.words import STOP_WORDS, bare, stem
+from dfc.games.folding import fold
 from dfc.games.game import Common, Outcome
 from dfc.games.rng import GameRng, derive_seed
 from dfc.games.task import FRESH, dealt
@@ -177,7 +178,7 @@ def _some(items: list[str], number: int, rng: GameRng) -> list[str]:
 @functools.lru_cache(maxsize=4096)
 def objection_to(question: str, candidates: tuple[str, ...]) -> str | None:
     """Returns why a question is against the rules, or None: about the form of the word, or a guess in disguise."""
-    text = question.lower()
+    text = fold(question).lower()
     for what, pattern in _FORBIDDEN.items():
         if pattern.search(text):
             return f"A question must not be about {what}."
@@ -222,6 +223,7 @@ class GuessWhat(DialogueGame):
       - Words, categories and attributes of our own, in three disjoint splits; no two tasks share a target. Candidates
         are such that questions of the table can keep the bound, whichever is the target.
       - What questions may not be about is found by patterns of our own; questions that list candidates are ours too.
+      - Questions and guesses are compared folded (`dfc.games.folding.fold`).
       - A tag with nothing behind it breaks the game off; thoughts before ``</think>`` are removed; line breaks become
         blanks; only the first 2,000 characters are read.
 

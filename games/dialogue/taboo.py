@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Unpack
 
 from dfc.games.dialogue.dialogue_game import DialogueGame
+from dfc.games.dialogue.disguises import are_strict, disguises
 from dfc.games.dialogue.words import bare, stem, stems
 from dfc.games.game import Common, Outcome
 from dfc.games.rng import GameRng, derive_seed
@@ -82,12 +83,19 @@ def forbidden(target: str, taboo: tuple[str, ...]) -> frozenset[str]:
 
 
 @functools.cache
-def _clues(target: str, taboo: tuple[str, ...]) -> tuple[str, ...]:
+def _clues(target: str, taboo: tuple[str, ...], *, strict: bool) -> tuple[str, ...]:
     """Returns clues of one word: the target's own hints first, then those of words beside it in the table."""
     known = table()
     place = next((number for number, entry in enumerate(known) if entry.target == target), 0)
     hints = (hint for step in range(_OTHERS + 1) for hint in known[(place + step) % len(known)].hints)
-    return tuple(f"CLUE: {hint}" for hint in dict.fromkeys(hints) if stem(hint) not in forbidden(target, taboo))
+    return tuple(f"CLUE: {hint}" for hint in dict.fromkeys(hints) if may_be_said(hint, target, taboo, strict=strict))
+
+
+def may_be_said(clue: str, target: str, taboo: tuple[str, ...], *, strict: bool) -> bool:
+    """Returns whether a clue holds neither the target nor a taboo word: no form of it and, if strict, no disguise."""
+    if not forbidden(target, taboo).isdisjoint(stems(clue)):
+        return False
+    return not (strict and disguises(clue, target, taboo))
 
 
 @functools.cache
@@ -102,7 +110,9 @@ class Taboo(DialogueGame):
     each of at most `rounds` rounds the describer gives a clue and the guesser guesses once. The guess that is the
     target wins for both, ``quality`` 100 / round. Both lose, ``quality`` 0, after the last wrong guess, and at once
     when a clue holds the target or a taboo word: a word with the same stem (`dfc.games.dialogue.words.stems`), stop
-    words and punctuation apart. A reply without its tag breaks the game off.
+    words and punctuation apart. So it is with a word in disguise, split, backwards or with digits, and with the target
+    inside another word (`dfc.games.dialogue.disguises`), unless `clue_rules` are those of the source. A reply without
+    its tag breaks the game off.
 
     Action: ``CLUE: something you drink`` of the describer, ``GUESS: water`` of the guesser, tags in capitals; all that
     follows the tag is the clue or the guess. A guess is compared in lower case without punctuation. `legal_actions` is
@@ -113,6 +123,11 @@ class Taboo(DialogueGame):
       - A correct guess in the last round wins there too; the default environment of clemcore calls it a failure, its
         scorer pays it as here.
       - A tag with nothing behind it breaks the game off; there it is an empty clue.
+      - Words in disguise lose as well (``waterlike``, ``w4ter``, ``retaw``), with words of our own: what is trained
+        shall pay for describing. With a file of `instances` they do not, as there; ``clue_rules="strict"`` or
+        ``"source"`` says otherwise for either.
+      - Words are compared folded (`dfc.games.folding.fold`): accents, letters of other scripts that look like Latin
+        ones, and invisible characters hide nothing, in a clue or a guess.
       - Words that punctuation joins are compared together and each for itself (there together: ``water/ice`` passes),
         and letters that are spelled one by one are a word (``w a t e r`` passes there).
       - Thoughts before ``</think>`` are removed; line breaks become blanks; only the first 2,000 characters are read.
@@ -127,7 +142,29 @@ class Taboo(DialogueGame):
     grammar: ClassVar[str] = "CLUE: ... or GUESS: ..."
     splits: ClassVar[Mapping[str, int]] = {name: size * len(EXPERIMENTS) for name, size in _SIZES.items()}
 
-    def __init__(self, *, split: str = "train", rounds: int = 3, instances: str = "", **common: Unpack[Common]) -> None:
+    def __init__(
+        self,
+        *,
+        split: str = "train",
+        rounds: int = 3,
+        instances: str = "",
+        clue_rules: str = "",
+        **common: Unpack[Common],
+    ) -> None:
+        """Makes a game.
+
+        Args:
+          split: whose tasks.
+          rounds: how many.
+          instances: a file of clembench's instances of this game; empty for ours.
+          clue_rules: ``strict``: words in disguise lose; ``source``: as in clembench; empty: ``source`` with a file of
+            `instances`, ``strict`` without.
+          **common: see `dfc.games.game.Game`.
+
+        Raises:
+          ValueError: a value is out of range, or the file is none of this game.
+        """
+        self._strict = are_strict(clue_rules, instances)
         super().__init__(split=split, rounds=rounds, instances=instances, **common)
         self.target = ""
         self.taboo: tuple[str, ...] = ()
@@ -151,12 +188,15 @@ class Taboo(DialogueGame):
     def _rules(self, seat: int) -> str:
         turns = f"In each of at most {self.rounds} rounds one clue is given and one guess is made"
         if seat == DESCRIBER:
+            others = "Other forms of them count as well"
+            if self._strict:
+                others = "Other forms and spellings of them count as well, words made of the first one too"
             return (
                 "You are the describer in a word game; your partner has to guess a word that only you know. "
                 f"{turns}; the sooner it is right, the better for you both.\n"
                 f"The word: {self.target}\n"
                 f"You must not use this word, nor these: {', '.join(self.taboo)}\n"
-                "Other forms of them count as well, and using one loses the game for both of you.\n"
+                f"{others}, and using one loses the game for both of you.\n"
                 "Always begin your reply with CLUE: and write the clue behind it, and nothing else, for example\n"
                 "CLUE: it keeps you dry when you walk home"
             )
@@ -175,7 +215,7 @@ class Taboo(DialogueGame):
         said = self._said(action)
         if self._mover() == DESCRIBER:
             self.clues.append(said)
-            if not forbidden(self.target, self.taboo).isdisjoint(stems(said)):
+            if not may_be_said(said, self.target, self.taboo, strict=self._strict):
                 return self._lost(DESCRIBER, "The clue holds the word or a taboo word.")
             self._tell(GUESSER, action)
             return GUESSER
@@ -187,11 +227,15 @@ class Taboo(DialogueGame):
         self._tell(DESCRIBER, f"{action}\nThat is not the word. Give another clue.")
         return DESCRIBER
 
+    def may_be_said(self, clue: str) -> bool:
+        """Returns whether a clue does not lose; only seat 0 may ask."""
+        return may_be_said(clue, self.target, self.taboo, strict=self._strict)
+
     def legal_actions(self) -> list[str]:
         """Returns clues of one word that are no loss, or the words of the table as guesses; any other words count."""
         if self.to_move is None:
             return []
-        return list(_clues(self.target, self.taboo) if self.to_move == DESCRIBER else _guesses())
+        return list(_clues(self.target, self.taboo, strict=self._strict) if self.to_move == DESCRIBER else _guesses())
 
     def _quality(self) -> float:
         return 100.0 / self.round if self.outcomes is not None and self.outcomes[0] is Outcome.WIN else 0.0

@@ -1,4 +1,4 @@
-"""Words as dialogue games compare them: without case, punctuation and endings."""
+"""Words as dialogue games compare them: folded, without case, punctuation and endings."""
 
 import functools
 import re
@@ -6,6 +6,8 @@ import string
 from collections.abc import Iterator
 
 import snowballstemmer
+
+from dfc.games.folding import fold
 
 _STEMMER = snowballstemmer.stemmer("english")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -25,22 +27,22 @@ STOP_WORDS = frozenset(_STOP_WORDS.split())
 
 @functools.lru_cache(maxsize=65536)
 def stem(word: str) -> str:
-    """Returns an English word without its endings, in lower case: Snowball's "Porter2" stemmer.
+    """Returns an English word without its endings, folded and in lower case: Snowball's "Porter2" stemmer.
 
     >>> stem("Running"), stem("teachers"), stem("leaf")
     ('run', 'teacher', 'leaf')
     """
-    stemmed: str = _STEMMER.stemWord(word.lower())
+    stemmed: str = _STEMMER.stemWord(fold(word).lower())
     return stemmed
 
 
 def bare(text: str) -> str:
-    """Returns a text in lower case, without punctuation and with single blanks.
+    """Returns a text folded (`dfc.games.folding.fold`), in lower case, without punctuation and with single blanks.
 
     >>> bare(" It's an  ice-cream!")
     'its an icecream'
     """
-    return " ".join(text.lower().translate(_NO_PUNCTUATION).split())
+    return " ".join(fold(text).lower().translate(_NO_PUNCTUATION).split())
 
 
 def stems(text: str) -> Iterator[str]:
@@ -51,7 +53,8 @@ def stems(text: str) -> Iterator[str]:
     >>> sorted(set(stems("The wa-ter's running"))), sorted(set(stems("it is i c e.")))
     (['run', 'ter', 'wa', 'water'], ['ice'])
     """
-    spelled = {"".join(_NOT_A_LETTER.split(run)) for run in _SPELLED.findall(text.lower())}
-    for word in {*bare(text).split(), *_NOT_A_LETTER.split(text.lower()), *spelled} - STOP_WORDS - {""}:
+    text = fold(text).lower()
+    spelled = {"".join(_NOT_A_LETTER.split(run)) for run in _SPELLED.findall(text)}
+    for word in {*bare(text).split(), *_NOT_A_LETTER.split(text), *spelled} - STOP_WORDS - {""}:
         if len(word) > 1:
             yield stem(word)

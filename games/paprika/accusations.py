@@ -10,6 +10,8 @@ import functools
 import re
 from collections.abc import Sequence
 
+from dfc.games.folding import fold
+
 _LONGEST = 4000  # characters of a text in which accusations are looked for
 _NEARBY = 60  # characters before an accusation that can deny it
 
@@ -153,7 +155,8 @@ def accused(text: str, suspects: Sequence[str]) -> frozenset[str]:
     orders ("Tell Bo that Ann did it"), denials ("Ann is not the killer"), suspicions ("Ann might be", "Ann or Bo"),
     exceptions ("everyone but Ann"), conditions, and what somebody else is asked or says are no accusations. A suspect
     is named in full, or by a part of the name that no other suspect has, with its capital letters unless the text has
-    none at all. The first 4000 characters are read; the time is linear in their number.
+    none at all; the text is folded (`dfc.games.folding.fold`). The first 4000 characters are read; the time is
+    linear in their number.
 
     >>> sorted(accused("Bo has an alibi, so Ann is the culprit.", ("Ann Lee", "Bo Lee")))
     ['Ann Lee']
@@ -163,12 +166,12 @@ def accused(text: str, suspects: Sequence[str]) -> frozenset[str]:
 
 def told(text: str, suspects: Sequence[str]) -> frozenset[str]:
     """Returns whom an answer to a question says to be the culprit: "It was Ann." may answer who left the room."""
-    return _read(text[:_LONGEST], tuple(suspects[:10]), answer=True).accused
+    return _read(fold(text[:_LONGEST]), tuple(suspects[:10]), answer=True).accused
 
 
 def read(text: str, suspects: Sequence[str]) -> AccusationReading:
     """Returns what a text says of the suspects; see `accused` and `AccusationReading`."""
-    return _read(text[:_LONGEST], tuple(suspects[:10]), answer=False)
+    return _read(fold(text[:_LONGEST]), tuple(suspects[:10]), answer=False)
 
 
 @functools.lru_cache(maxsize=1024)  # rules and script read the same messages

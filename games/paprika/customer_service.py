@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Unpack
 from dfc.games.game import Common, Outcome
 from dfc.games.paprika.case import Case
 from dfc.games.paprika.scenario import Scenario
-from dfc.games.paprika.world import AGENT, GOAL, NOT_VALID, VALID, WORLD, marked_words, one_of
+from dfc.games.paprika.world import AGENT, GOAL, NOT_VALID, VALID, WORLD, fold, marked_words, one_of
 from dfc.games.rng import GameRng
 
 UNCLEAR = "One thing at a time, please, and say in a sentence what I should do."
@@ -116,7 +116,7 @@ _SUGGESTING = re.compile(
 
 def tokens(text: str) -> list[str]:
     """Returns the words of a text in lower case."""
-    return _TOKEN.findall(text.lower())
+    return _TOKEN.findall(fold(text))
 
 
 def mentions(word: str, said: Iterable[str]) -> bool:
@@ -175,7 +175,7 @@ def clearly(text: str, domain: str) -> bool:
 @functools.lru_cache(maxsize=1024)  # game and script ask the same
 def _understood(text: str, domain: str) -> _Understood:
     """Returns what a text says of remedies: sentence by sentence, and as a whole where no sentence alone names one."""
-    sentences = [part for part in re.split(r"(?<=[.!?;])\s", _WHY_NOT.sub("how about", text.strip())) if part]
+    sentences = [part for part in re.split(r"(?<=[.!?;])\s", _WHY_NOT.sub("how about", fold(text).strip())) if part]
     said = [tokens(sentence) for sentence in sentences]
     affirmed = [
         [word for clause in sentence.split(",") for word in _affirmed(tokens(clause))] for sentence in sentences

@@ -13,10 +13,10 @@ import abc
 import dataclasses
 import functools
 import re
-import unicodedata
 from collections.abc import Sequence
 from typing import Any, ClassVar, Unpack
 
+from dfc.games import folding
 from dfc.games.game import Common, GameInfo, Outcome
 from dfc.games.paprika import original
 from dfc.games.paprika.scenario import Scenario
@@ -256,14 +256,12 @@ class World(Task):
 
 
 def fold(text: str) -> str:
-    """Returns a text in lower case, without accents and invisible characters, so that spellings can be compared.
+    """Returns a text folded (`dfc.games.folding.fold`) and in lower case, so that spellings can be compared.
 
     >>> fold("S\u00e3o PAULO")
     'sao paulo'
     """
-    if not text.isascii():
-        text = "".join(c for c in unicodedata.normalize("NFKD", text) if unicodedata.category(c) not in {"Mn", "Cf"})
-    return text.casefold()
+    return folding.fold(text).casefold()
 
 
 def words_of(text: str) -> list[str]:
