@@ -7,7 +7,7 @@ import pytest
 
 from dfc.games import registry, scripted
 from dfc.games.dialogue import private_shared
-from dfc.games.dialogue.private_shared import SLOTS, PrivateShared, cohen_kappa, mentioned, table
+from dfc.games.dialogue.private_shared import SLOTS, PrivateShared, cohen_kappa, mentioned, named, table
 from dfc.games.game import Outcome, Verdict
 from dfc.games.rng import GameRng
 
@@ -105,7 +105,7 @@ def test_a_value_that_is_told_early_is_shared_from_then_on():
     probes(game)
     game.step(f"ANSWER: {values[0]}, and {values[3].upper()}!")
     assert game.shared_from == [0, 1, 2, 0, 4]
-    assert game.filled == [True]
+    assert game.filled == [False]
     probes(game)
     truth = {slot: known for (slot, _), known in zip(game.form.probes[1], game.truth()[SLOTS:], strict=True)}
     assert truth == {0: True, 1: False, 2: False, 3: True, 4: False}
@@ -121,13 +121,43 @@ def test_a_question_that_was_answered_is_shared_whatever_was_said():
     assert game.filled == [False]
 
 
-@pytest.mark.parametrize(("most", "filled"), [(2, 0.0), (4, 0.0), (5, 1.0)])
+@pytest.mark.parametrize(("most", "filled"), [(1, 0.0), (4, 0.0), (5, 1.0), (0, 1.0)])
 def test_the_whole_form_in_every_answer_fills_nothing(most, filled):
     game = started(values_per_answer=most)
     finished(game, [", ".join(game.form.values)] * SLOTS)
     assert game.measures()["slot_accuracy"] == filled
     assert game.shared_from == [0] * SLOTS
     assert game.measures()["kappa"] == 1.0
+
+
+BLIND = {  # without a look at the question
+    "one value": lambda form: form.values[0],
+    "two values": lambda form: " or ".join(sorted(form.values)[:2]),
+    "a value and one that is not in the form": lambda form: (
+        f"{form.values[0]} or {next(value for value in form.pool if value not in form.values)}"
+    ),
+    "all values": lambda form: ", ".join(form.values),
+    "all values of the tables": lambda form: ", ".join(form.pool),
+}
+
+
+@pytest.mark.parametrize("policy", BLIND)
+def test_two_values_in_one_answer_pay_no_more_than_none(policy):
+    paid = []
+    for task in range(50):
+        game = PrivateShared(split="test")
+        game.reset(task)
+        while not game.over:
+            game.step("ASIDE: no" if game.aside else f"ANSWER: {BLIND[policy](game.form)}")
+        paid.append(game.measures()["slot_accuracy"])
+    assert len(paid) == 50
+    assert sum(paid) / 50 == pytest.approx(0.2 if policy == "one value" else 0.0)
+
+
+def test_a_value_within_another_one_is_not_counted_as_a_second():
+    assert named(("wine", "red wine"), "Red wine, please") == 1
+    assert named(("wine", "red wine"), "Red wine and wine") == 2
+    assert named(("Oslo", "oslo"), "Oslo, I said Oslo") == 1
 
 
 @pytest.mark.parametrize(
@@ -255,7 +285,7 @@ def test_forms_that_differ_in_their_values_put_the_same_questions():
 
 
 def test_wrong_options_are_refused():
-    with pytest.raises(ValueError, match="values_per_answer must be from 1 to 5, got 6"):
+    with pytest.raises(ValueError, match="values_per_answer must be from 0 to 5, got 6"):
         PrivateShared(values_per_answer=6)
 
 

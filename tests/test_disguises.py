@@ -6,7 +6,8 @@ import pytest
 
 from dfc.games import scripted
 from dfc.games.dialogue.codenames import EXPERIMENTS, GUESSER, Codenames, groups, pool
-from dfc.games.dialogue.disguises import are_strict, disguises, is_a_word
+from dfc.games.dialogue.dialogue_game import are_strict
+from dfc.games.dialogue.disguises import disguises, is_a_word
 from dfc.games.dialogue.english import known
 from dfc.games.dialogue.taboo import DESCRIBER, Taboo, forbidden, table
 from dfc.games.dialogue.words import stems
@@ -96,7 +97,16 @@ def test_two_thousand_clues_of_scripted_players_raise_no_alarm():
         ("table", "a comfortable stable with vegetables"),
         ("heart", "the arts"),
         ("slow", "it's low and it's our turn"),
-        ("ship", "friendship and citizenship"),
+        ("ship", "friendship and citizenships"),
+        ("bed", "she stabbed, rubbed and absorbed it"),
+        ("ring", "stirring, sparring, mooring and offerings"),
+        ("city", "scarcity and elasticity"),
+        ("king", "picnicking, seeking and banking"),
+        ("tent", "intentions, attention and contents"),
+        ("table", "forgettable and suitable"),
+        ("car", "caring, scared and cared for"),
+        ("morning", "mourning in black"),
+        ("shoe", "she shows"),
         ("star", "rats and the 4th of July, 20 of them"),
     ],
 )
@@ -114,9 +124,9 @@ def test_english_words_made_of_the_target_and_spellings_of_it_lose(clue):
 def test_rules_are_those_of_the_source_where_original_instances_are_scored():
     assert [are_strict("", file) for file in ("", "instances.json")] == [True, False]
     assert [are_strict(rules, "instances.json") for rules in ("strict", "source")] == [True, False]
-    with pytest.raises(ValueError, match="clue_rules must be one of '', 'strict', 'source', got 'hard'"):
-        Taboo(clue_rules="hard")
-    game = started(ENTRIES["water"], clue_rules="source")
+    with pytest.raises(ValueError, match="rules must be one of '', 'strict', 'source', got 'hard'"):
+        Taboo(rules="hard")
+    game = started(ENTRIES["water"], rules="source")
     game.step("CLUE: waterfall, retaw")
     assert not game.over
 
@@ -127,10 +137,26 @@ def test_a_hostile_clue_is_judged_in_little_time():
         disguises(clue, entry.target, entry.taboo)
 
 
-def test_every_word_of_the_games_is_a_word_and_joined_beginnings_are_none():
+def test_every_word_of_the_games_is_a_word():
     assert all(map(known, ("nice", "theatres", "stopped", "colour", "color")))
-    assert all(map(is_a_word, {*pool("all"), *groups()}))
-    assert not is_a_word("kit-dol-cas")
+    assert [word for word in {*pool("all"), *groups()} if not is_a_word(word)] == []
+    parts = [text.split() for entry in table() for text in (entry.target, *entry.taboo, *entry.hints)]
+    assert [word for words in parts for word in words if not is_a_word(word)] == []
+    said = set()
+    for task in range(60):
+        game = Taboo(split="test")
+        game.reset(task)
+        said |= {word for clue in game.legal_actions() for word in clue.removeprefix("CLUE: ").split()}
+    assert len(said) > 200
+    assert [word for word in said if not is_a_word(word)] == []
+
+
+def test_joined_beginnings_of_words_and_abbreviations_are_no_words():
+    words = sorted(pool("all"))
+    joined = [f"{a[:3]}{b[:3]}{c[:3]}" for a, b, c in zip(words, words[7:], words[31:], strict=False)]
+    assert len(joined) > 400
+    assert [word for word in joined if is_a_word(word)] == []
+    assert not any(map(is_a_word, ("kit-dol-cas", "cdr", "bmw", "", "-", "h2o", "wátér1")))
 
 
 def joined(words, length):

@@ -81,7 +81,7 @@ def test_words_of_dialogue_games_are_compared_folded(kind):
 def test_the_target_of_taboo_in_letters_that_look_alike_pays_nothing(kind, rules):
     won = []
     for entry in table():
-        game = Taboo(clue_rules=rules)
+        game = Taboo(rules=rules)
         game.reset(0)
         game.target, game.taboo = entry.target, entry.taboo
         game.step(f"CLUE: {DISGUISES[kind](entry.target)}")

@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Unpack
 
-from dfc.games.dialogue.dialogue_game import LONGEST, NOT_THERE, DialogueGame
-from dfc.games.dialogue.disguises import are_strict, is_a_word
+from dfc.games.dialogue.dialogue_game import LONGEST, NOT_THERE, DialogueGame, are_strict
+from dfc.games.dialogue.disguises import is_a_word
 from dfc.games.dialogue.words import stem
 from dfc.games.folding import fold
 from dfc.games.game import Common, Outcome
@@ -144,7 +144,7 @@ class Codenames(DialogueGame):
       - A form of a word is one with the same stem (`dfc.games.dialogue.words.stem`); there the same lemma of WordNet.
       - A clue is made of letters and hyphens, at most 30, and holds no two words of the board; there nothing is said.
         With boards of our own it is one English word (`dfc.games.dialogue.english`) as well, for beginnings of the
-        targets joined to one clue say all of them; with a file of `instances` it need not be (`clue_rules`). Clue and
+        targets joined to one clue say all of them; with a file of `instances` it need not be (`rules`). Clue and
         words are compared folded (`dfc.games.folding.fold`).
       - The guesser is told which words the opponents revealed; there they are only missing from the list.
       - Thoughts before ``</think>`` are removed; only the first 2,000 characters are read.
@@ -161,22 +161,20 @@ class Codenames(DialogueGame):
     grammar: ClassVar[str] = "CLUE: ... with a second line TARGETS: ..., or GUESS: ..."
     splits: ClassVar[Mapping[str, int]] = {name: size * len(EXPERIMENTS) for name, size in _SIZES.items()}
 
-    def __init__(
-        self, *, split: str = "test", instances: str = "", clue_rules: str = "", **common: Unpack[Common]
-    ) -> None:
+    def __init__(self, *, split: str = "test", instances: str = "", rules: str = "", **common: Unpack[Common]) -> None:
         """Makes a game.
 
         Args:
           split: whose tasks.
           instances: a file of clembench's instances of this game; empty for ours.
-          clue_rules: ``strict``: a clue is one English word; ``source``: as in clembench, any letters; empty:
+          rules: ``strict``: a clue is one English word; ``source``: as in clembench, any letters; empty:
             ``source`` with a file of `instances`, ``strict`` without.
           **common: see `dfc.games.game.Game`.
 
         Raises:
           ValueError: a value is out of range, or the file is none of this game.
         """
-        self._strict = are_strict(clue_rules, instances)
+        self._strict = are_strict(rules, instances)
         # Each round reveals a word at least.
         super().__init__(split=split, rounds=_BOARD, instances=instances, **common)
         self.kinds: dict[str, str] = {}

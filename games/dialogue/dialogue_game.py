@@ -14,6 +14,7 @@ from dfc.games.parsing import spoken
 from dfc.games.task import Task
 
 LONGEST = 2_000  # characters of a reply that are read
+_RULES = ("", "strict", "source")
 NOT_THERE = "is not among"  # stands in every objection and reason to a reply that names what the game does not have
 
 
@@ -42,6 +43,21 @@ def tagged(tag: str, said: str) -> str:
     'CLUE: something wet'
     """
     return f"{tag} {said}".strip()[:LONGEST].rstrip()
+
+
+def are_strict(rules: str, instances: str) -> bool:
+    """Returns whether the rules that this package adds to those of the source hold in a game.
+
+    Args:
+      rules: ``strict``, ``source``, or empty for ``source`` with a file of instances and ``strict`` without.
+      instances: the file of original instances; empty for our own.
+
+    Raises:
+      ValueError: `rules` is none of these.
+    """
+    if rules not in _RULES:
+        raise ValueError(f"rules must be one of {', '.join(map(repr, _RULES))}, got {rules[:80]!r}")
+    return rules == "strict" or (not rules and not instances)
 
 
 class DialogueGame(Task):

@@ -2,10 +2,11 @@
 
 These rules are ours. clembench compares the stems of whole words, so a describer that wants to win without describing
 can say the word itself and spell it otherwise. What is trained here has them on; where original instances are scored,
-the rules of the source hold alone (`are_strict`).
+the rules of the source hold alone (`dfc.games.dialogue.dialogue_game.are_strict`).
 
-What they cannot see: a word of the same sound, a translation, a rhyme, among other words an English word that is
-another one backwards (``raw`` for ``war``) or misses one of its letters, a code that two players agreed on.
+What they cannot see: among other words an English word that is another one backwards (``god`` for ``dog``) or misses
+one of its letters (``rain`` for ``train``), since such words stand in honest clues; a rhyme, a word of the same sound,
+a translation, a code that two players agreed on; words of two letters.
 """
 
 import functools
@@ -16,7 +17,6 @@ from dfc.games.dialogue.english import common, known, spellings
 from dfc.games.dialogue.words import STOP_WORDS, stem
 from dfc.games.folding import fold
 
-CLUE_RULES = ("", "strict", "source")
 _WORD = re.compile(r"[^\W_]+")
 _APOSTROPHES = re.compile("['`\u2018\u2019]")
 _LETTERS = re.compile("[^a-z]+")
@@ -65,22 +65,6 @@ warlock warrant warrington warsaw wartier warwick whitsun
 """
 _ACCIDENTS = frozenset(_LIST_OF_ACCIDENTS.split())
 _SHIPS = frozenset(["airship", "battleship", "flagship", "spaceship", "starship", "steamship", "troopship", "warship"])
-
-
-def are_strict(rules: str, instances: str) -> bool:
-    """Returns whether the rules of this module hold in a game.
-
-    Args:
-      rules: one of `CLUE_RULES`: ``strict``, ``source``, or empty for ``source`` with a file of instances and
-        ``strict`` without.
-      instances: the file of original instances; empty for our own.
-
-    Raises:
-      ValueError: `rules` is none of these.
-    """
-    if rules not in CLUE_RULES:
-        raise ValueError(f"clue_rules must be one of {', '.join(map(repr, CLUE_RULES))}, got {rules[:80]!r}")
-    return rules == "strict" or (not rules and not instances)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -5,7 +5,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Unpack
 
-from dfc.games.dialogue.dialogue_game import LONGEST, DialogueGame, one_line, tagged
+from dfc.games.dialogue.dialogue_game import LONGEST, DialogueGame, are_strict, one_line, tagged
+from dfc.games.dialogue.grid_copies import COPYING, copied
 from dfc.games.dialogue.grids import BLANK, CELLS, EMPTY, Grid, draw_of, f1, read_grid, text_of, with_cells
 from dfc.games.game import Common, Outcome
 from dfc.games.parsing import spoken
@@ -53,7 +54,9 @@ class ImageGame(DialogueGame):
     with the whole grid as it then is. The giver sees no grid of the follower's. The command DONE ends the game, and so
     does the follower's grid of the last round. ``quality`` is 100 times the F1 score of the cells with a letter in the
     follower's last grid (`dfc.games.dialogue.grids.f1`); 0 where that grid has another size or was never drawn. Both
-    win from 99 on, and lose below. A command without its tag, or an answer that is no grid, breaks the game off.
+    win from 99 on, and lose below. Both lose, ``quality`` 0, when a command holds two rows or columns of the target
+    cell by cell (`dfc.games.dialogue.grid_copies`), unless `rules` are those of the source. A command without its tag,
+    or an answer that is no grid, breaks the game off.
 
     Action: ``Command: Put A in row 1`` of the giver on one line, the tag in any case and a blank behind it; with a
     second line or without the blank it breaks the game off, as there. ``Command: DONE`` in any case, with or without
@@ -69,6 +72,8 @@ class ImageGame(DialogueGame):
       - "DONE" with other words behind it on its line is a command like any other; there it ends the game.
       - Grids of another size, with ``□``, ``.`` or ``_``, several blanks or blank lines are read; there they break the
         game off.
+      - A grid that is copied into a command loses, with grids of our own: what is trained shall pay for describing.
+        With a file of `instances` it does not, as there; ``rules="strict"`` or ``"source"`` says otherwise for either.
       - 80, 60 and 59 grids of our own generators in three disjoint splits (`experiment`: compact, random).
       - Thoughts before ``</think>`` are removed; only the first 2,000 characters are read.
 
@@ -84,8 +89,28 @@ class ImageGame(DialogueGame):
     splits: ClassVar[Mapping[str, int]] = _SIZES
 
     def __init__(
-        self, *, split: str = "train", rounds: int = 50, instances: str = "", **common: Unpack[Common]
+        self,
+        *,
+        split: str = "train",
+        rounds: int = 50,
+        instances: str = "",
+        rules: str = "",
+        **common: Unpack[Common],
     ) -> None:
+        """Makes a game.
+
+        Args:
+          split: whose tasks.
+          rounds: how many.
+          instances: a file of clembench's instances of this game; empty for ours.
+          rules: ``strict``: a copied grid loses; ``source``: as in clembench; empty: ``source`` with a file of
+            `instances`, ``strict`` without.
+          **common: see `dfc.games.game.Game`.
+
+        Raises:
+          ValueError: a value is out of range, or the file is none of this game.
+        """
+        self._strict = are_strict(rules, instances)
         super().__init__(split=split, rounds=rounds, instances=instances, **common)
         self.target: Grid = ()
         self.commands: list[str] = []
@@ -111,7 +136,7 @@ class ImageGame(DialogueGame):
                 "Say it command by command. Your partner begins with an empty grid and draws what each command says; "
                 "you do not see the drawing. The more letters stand in their right cells at the end, and none in "
                 f"others, the better for you both. There are at most {self.rounds} commands, and one may fill many "
-                "cells.\n"
+                f"cells.{COPYING if self._strict else ''}\n"
                 "Always begin your reply with Command: and write one command in one line behind it, for example\n"
                 "Command: Put W in all cells of column 2\n"
                 "When all is said, reply with\n"
@@ -153,6 +178,9 @@ class ImageGame(DialogueGame):
             if action == DONE:
                 return self._ended()
             self.commands.append(self._said(action))
+            if self._strict and copied(self.commands[-1], self.target):
+                self.drawn = None  # what was drawn before is worth nothing either
+                return self._lost(GIVER, "The grid was copied.")
             self._tell(FOLLOWER, action)
             return FOLLOWER
         self.drawn = read_grid(action)

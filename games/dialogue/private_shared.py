@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Unpack
 
 from dfc.games.dialogue import original
 from dfc.games.dialogue.dialogue_game import DialogueGame, after_tag
+from dfc.games.folding import fold
 from dfc.games.game import Common, Outcome
 from dfc.games.parsing import spoken
 from dfc.games.rng import GameRng
@@ -37,6 +38,7 @@ class Form:
       lines: the form as the answerer sees it, in the order of the table, e.g. ``Destination: Oslo``.
       questions: of the questioner, by slot.
       probes: blocks of (slot, question put aside), one before the first question and one after every question.
+      pool: values that the slots could have, those of the form among them; of a file these alone.
     """
 
     experiment: str
@@ -46,6 +48,7 @@ class Form:
     lines: tuple[str, ...]
     questions: tuple[str, ...]
     probes: tuple[tuple[tuple[int, str], ...], ...]
+    pool: tuple[str, ...]
 
 
 @functools.cache
@@ -81,6 +84,7 @@ def _form_of(rng: GameRng, split: str, number: int) -> tuple[Form, frozenset[str
         lines=tuple(f"{slot['label']}: {filled[name]}" for name, slot in slots.items()),
         questions=tuple(_any(slots[name]["questions"], rng) for name in order),
         probes=tuple(probes),
+        pool=tuple(value for slot in slots.values() for value in slot["values"]),
     )
     return form, frozenset(filled.values())
 
@@ -101,6 +105,7 @@ def _form_of_file(found: original.Instance) -> Form:
             tuple((slot, f'Does the {who.lower()} know what belongs under "{labels[order[slot]]}"?') for slot in block)
             for block in found.fields["probes"]
         ),
+        pool=tuple(slots.values()),
     )
 
 
@@ -113,7 +118,7 @@ def _shuffled(items: list[str], rng: GameRng) -> list[str]:
 
 
 def mentioned(value: str, text: str) -> bool:
-    """Returns whether a text holds a value word by word, in any case and with any punctuation.
+    """Returns whether a text holds a value word by word, in any case and punctuation, folded (`dfc.games.folding`).
 
     >>> mentioned("red wine", "Red wine, please!"), mentioned("train", "a trainer")
     (True, False)
@@ -121,9 +126,22 @@ def mentioned(value: str, text: str) -> bool:
     return _spaced(value) in _spaced(text)
 
 
+def named(values: Sequence[str], text: str) -> int:
+    """Returns how many of some values a text holds, one that stands within a longer one of them not counted.
+
+    >>> named(("wine", "red wine", "tea"), "Red wine!"), named(("wine", "red wine", "tea"), "Red wine or wine or tea")
+    (1, 3)
+    """
+    left, number = _spaced(text), 0
+    for value in sorted(set(map(_spaced, values)), key=len, reverse=True):
+        number += value in left
+        left = left.replace(value, " / ")
+    return number
+
+
 @functools.lru_cache(maxsize=4096)
 def _spaced(text: str) -> str:
-    return f" {_NO_WORD.sub(' ', text.lower()).strip()} "
+    return f" {_NO_WORD.sub(' ', fold(text).lower()).strip()} "
 
 
 def cohen_kappa(first: Sequence[bool], second: Sequence[bool]) -> float:
@@ -155,8 +173,9 @@ class PrivateShared(DialogueGame):
 
     Differs from clembench:
       - Forms of our own tables (`experiment`: five settings), in three disjoint splits.
-      - An answer with the values of more than `values_per_answer` slots fills none: the whole form in every answer
-        would fill all. The truth of the asides moves all the same. 5 is the rule of clembench.
+      - An answer that names more than `values_per_answer` values fills no slot, whether they are those of the form or
+        others of our tables: the whole form in every answer would fill all, and any two of its values two slots of
+        five. The truth of the asides moves all the same. 0, any number, is the rule of clembench.
       - An answer without its tag breaks the game off, as in the paper; in the code of April 2026 the game goes on.
       - Values are compared as whole words, in any punctuation; there as any part of the answer (7 is in 17).
       - The first word of a reply to an aside must be yes or no, behind either tag; there its first letters count
@@ -165,7 +184,7 @@ class PrivateShared(DialogueGame):
       - Thoughts before ``</think>`` are removed; only the first 2,000 characters are read.
 
     Attributes:
-      values_per_answer: of how many slots an answer may hold the values and fill its own.
+      values_per_answer: how many values an answer may name and fill its slot; 0: any number.
       form: of the task.
       filled: whether each slot asked for so far was filled.
       shared_from: by slot, the number of the question with whose answer its value is shared.
@@ -182,12 +201,12 @@ class PrivateShared(DialogueGame):
     turns_per_round: ClassVar[int] = SLOTS + 2
 
     def __init__(
-        self, *, split: str = "train", values_per_answer: int = 2, instances: str = "", **common: Unpack[Common]
+        self, *, split: str = "train", values_per_answer: int = 1, instances: str = "", **common: Unpack[Common]
     ) -> None:
         super().__init__(split=split, rounds=SLOTS, instances=instances, **common)
         most = max((len(each.fields["order"]) for each in self._loaded), default=SLOTS)
-        if not 1 <= values_per_answer <= most:
-            raise ValueError(f"values_per_answer must be from 1 to {most}, got {values_per_answer}")
+        if not 0 <= values_per_answer <= most:
+            raise ValueError(f"values_per_answer must be from 0 to {most}, got {values_per_answer}")
         self.values_per_answer = values_per_answer
         self.rounds = most
         self.max_turns = most + most * (most + 1)  # answers, and asides before the first and after every one
@@ -287,7 +306,8 @@ class PrivateShared(DialogueGame):
     def _answer(self, said: str) -> None:
         question = len(self.filled)
         held = [slot for slot, value in enumerate(self.form.values) if mentioned(value, said)]
-        self.filled.append(question in held and len(held) <= self.values_per_answer)
+        clear = not self.values_per_answer or named(self.form.pool, said) <= self.values_per_answer
+        self.filled.append(question in held and clear)
         for slot in held:
             self.shared_from[slot] = min(self.shared_from[slot], question)
 

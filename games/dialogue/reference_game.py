@@ -7,7 +7,8 @@ import re
 from collections.abc import Hashable, Mapping
 from typing import Any, ClassVar, Unpack
 
-from dfc.games.dialogue.dialogue_game import LONGEST, DialogueGame, one_line, tagged
+from dfc.games.dialogue.dialogue_game import LONGEST, DialogueGame, are_strict, one_line, tagged
+from dfc.games.dialogue.grid_copies import COPYING, copied
 from dfc.games.dialogue.grids import EMPTY, SIZE, Grid, agreeing, draw_of, text_of
 from dfc.games.game import Common, Outcome
 from dfc.games.parsing import spoken
@@ -70,8 +71,9 @@ class ReferenceGame(DialogueGame):
     Rules: seat 0, the giver, is shown three grids of 5 rows and 5 columns, of which the first is the target; seat 1,
     the follower, is shown the same three in an order of its own, and does not know which one is meant. The giver
     describes the target once, and the follower answers once. The right answer wins for both, ``quality`` 100; a wrong
-    one loses, 0. A reply without its tag, of more than one line, or an answer that does not begin with one of the three
-    breaks the game off.
+    one loses, 0, and so does an expression that holds two rows or columns of the target cell by cell
+    (`dfc.games.dialogue.grid_copies`), unless `rules` are those of the source. A reply without its tag, of more than
+    one line, or an answer that does not begin with one of the three breaks the game off.
 
     Action: ``Expression: X in row 1`` of the giver, ``Answer: second`` of the follower; the tag in any case, and behind
     it blanks and line breaks, or none. The answer is what follows the tag, ``first``, ``second``, ``third``, ``1``,
@@ -82,6 +84,9 @@ class ReferenceGame(DialogueGame):
     Differs from clembench:
       - Grids of our own generators: 256, 60 and 90 targets in three splits, which share no grid at all; `experiment`
         is their kind: rows, columns, diagonals, letters, shapes. In English only; there 11 languages.
+      - A grid that is copied into the expression loses, with grids of our own: what is trained shall pay for
+        describing. With a file of `instances` it does not, as there; ``rules="strict"`` or ``"source"`` says otherwise
+        for either.
       - Thoughts before ``</think>`` are removed; only the first 2,000 characters are read.
 
     Attributes:
@@ -96,7 +101,20 @@ class ReferenceGame(DialogueGame):
     grammar: ClassVar[str] = "Expression: ... or Answer: first, second or third"
     splits: ClassVar[Mapping[str, int]] = _SIZES
 
-    def __init__(self, *, split: str = "train", instances: str = "", **common: Unpack[Common]) -> None:
+    def __init__(self, *, split: str = "train", instances: str = "", rules: str = "", **common: Unpack[Common]) -> None:
+        """Makes a game.
+
+        Args:
+          split: whose tasks.
+          instances: a file of clembench's instances of this game; empty for ours.
+          rules: ``strict``: a copied grid loses; ``source``: as in clembench; empty: ``source`` with a file of
+            `instances`, ``strict`` without.
+          **common: see `dfc.games.game.Game`.
+
+        Raises:
+          ValueError: a value is out of range, or the file is none of this game.
+        """
+        self._strict = are_strict(rules, instances)
         super().__init__(split=split, rounds=1, instances=instances, **common)
         self.grids: tuple[Grid, ...] = ()
         self.order: tuple[int, ...] = ()
@@ -130,7 +148,7 @@ class ReferenceGame(DialogueGame):
                 "your partner nothing.\n"
                 f"{grids}\n"
                 "Begin your reply with Expression: and describe the target grid in one line behind it, so that it fits "
-                "none of the others, for example\n"
+                f"none of the others.{COPYING if self._strict else ''} For example\n"
                 "Expression: only the lower half is filled, and its corners are empty"
             )
         grids = "\n".join(f"The {name} grid:\n{text_of(grid)}" for name, grid in zip(NAMES, self.seen, strict=True))
@@ -163,6 +181,8 @@ class ReferenceGame(DialogueGame):
     def _play(self, action: str) -> int | tuple[Outcome, ...]:
         if self._mover() == GIVER:
             self.expression = self._said(action)
+            if self._strict and copied(self.expression, self.grids[0]):
+                return self._lost(GIVER, "The grid was copied.")
             self._tell(FOLLOWER, action)
             return FOLLOWER
         self.answer = self._said(action)

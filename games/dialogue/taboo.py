@@ -7,8 +7,8 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any, ClassVar, Unpack
 
-from dfc.games.dialogue.dialogue_game import DialogueGame
-from dfc.games.dialogue.disguises import are_strict, disguises
+from dfc.games.dialogue.dialogue_game import DialogueGame, are_strict
+from dfc.games.dialogue.disguises import disguises
 from dfc.games.dialogue.words import bare, stem, stems
 from dfc.games.game import Common, Outcome
 from dfc.games.rng import GameRng, derive_seed
@@ -111,7 +111,7 @@ class Taboo(DialogueGame):
     target wins for both, ``quality`` 100 / round. Both lose, ``quality`` 0, after the last wrong guess, and at once
     when a clue holds the target or a taboo word: a word with the same stem (`dfc.games.dialogue.words.stems`), stop
     words and punctuation apart. So it is with a word in disguise, split, backwards or with digits, and with the target
-    inside another word (`dfc.games.dialogue.disguises`), unless `clue_rules` are those of the source. A reply without
+    inside another word (`dfc.games.dialogue.disguises`), unless `rules` are those of the source. A reply without
     its tag breaks the game off.
 
     Action: ``CLUE: something you drink`` of the describer, ``GUESS: water`` of the guesser, tags in capitals; all that
@@ -124,7 +124,7 @@ class Taboo(DialogueGame):
         scorer pays it as here.
       - A tag with nothing behind it breaks the game off; there it is an empty clue.
       - Words in disguise lose as well (``waterlike``, ``w4ter``, ``retaw``), with words of our own: what is trained
-        shall pay for describing. With a file of `instances` they do not, as there; ``clue_rules="strict"`` or
+        shall pay for describing. With a file of `instances` they do not, as there; ``rules="strict"`` or
         ``"source"`` says otherwise for either.
       - Words are compared folded (`dfc.games.folding.fold`): accents, letters of other scripts that look like Latin
         ones, and invisible characters hide nothing, in a clue or a guess.
@@ -148,7 +148,7 @@ class Taboo(DialogueGame):
         split: str = "train",
         rounds: int = 3,
         instances: str = "",
-        clue_rules: str = "",
+        rules: str = "",
         **common: Unpack[Common],
     ) -> None:
         """Makes a game.
@@ -157,14 +157,14 @@ class Taboo(DialogueGame):
           split: whose tasks.
           rounds: how many.
           instances: a file of clembench's instances of this game; empty for ours.
-          clue_rules: ``strict``: words in disguise lose; ``source``: as in clembench; empty: ``source`` with a file of
+          rules: ``strict``: words in disguise lose; ``source``: as in clembench; empty: ``source`` with a file of
             `instances`, ``strict`` without.
           **common: see `dfc.games.game.Game`.
 
         Raises:
           ValueError: a value is out of range, or the file is none of this game.
         """
-        self._strict = are_strict(clue_rules, instances)
+        self._strict = are_strict(rules, instances)
         super().__init__(split=split, rounds=rounds, instances=instances, **common)
         self.target = ""
         self.taboo: tuple[str, ...] = ()

@@ -216,7 +216,7 @@ class World(Task):
         """Returns why the world's words, which are no fixed reply, cannot be used, or None if they can."""
         if self.answers:
             return f"Reply with exactly one of {', '.join(self.answers)}."
-        if GOAL.lower() in said.lower():
+        if fold(GOAL) in fold(said):
             return f"Say {GOAL} and nothing else, or answer without these words."
         if not self._uttered and self._utters(said):
             return "Your reply gives the secret away by name. Answer again without it."
