@@ -86,9 +86,9 @@ def test_an_answer_of_another_form_breaks_the_game_off(reply):
 
 def test_the_expression_is_shown_on_one_line_and_no_longer_than_what_is_read():
     game = started()
-    game.step("Expression:  a\t b " + "x" * 5000)
+    game.step("Expression:  a\t b " + "y" * 5000)
     shown = game.observation(FOLLOWER).split("\n")[-1]
-    assert shown.startswith("Expression: a b xxx")
+    assert shown.startswith("Expression: a b yyy")
     assert len(shown) < 2001
 
 

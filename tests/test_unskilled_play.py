@@ -89,6 +89,7 @@ def test_a_copied_grid_is_paid_by_the_rules_of_the_source(tmp_path):
         "a plus sign: the third row and the third column",
         "rows 1 1 2 2 3, columns 1 2 3 4 5",
         "Put an X into each cell of rows 2, 3, 4",
+        "both rows ..... the rest ----- is empty ===== like the first one (-----)",
         "It looks like an E; the middle bar is 2 cells long, and 3 4 5 of row 3 are empty",
     ],
 )

@@ -220,8 +220,9 @@ def _is_made_of(word: str, part: str) -> bool:
     bases = list(_bases(word)) if listed else []
     if bases:
         return any(base == part or _is_made_of(base, part) for base in bases)
-    if part == "ship" and word.endswith("ship"):  # an ending of its own: friendship
-        return word in _SHIPS
+    one = word.removesuffix("s")
+    if part == "ship" and one.endswith("ship"):  # an ending of its own: friendship
+        return one in _SHIPS
     for found in re.finditer(f"(?={re.escape(part)})", word):
         before, behind = word[: found.start()], word[found.start() + len(part) :]
         # In the middle of an English word one of three letters is there by chance.

@@ -7,6 +7,7 @@ in any other way.
 
 import collections
 import functools
+import itertools
 import re
 from collections.abc import Iterator
 
@@ -21,7 +22,7 @@ _FEWEST = 2  # lines of a grid that are a copy
 
 @functools.lru_cache(maxsize=4096)
 def copied(text: str, grid: Grid) -> bool:
-    r"""Returns whether a text holds two lines of a grid, cell by cell, that have a letter each.
+    r"""Returns whether a text holds two lines of a grid, cell by cell, that have a letter each; or the whole grid.
 
     Letters stand for themselves in any case, or for any other sign where the grid has one letter only; empty cells are
     any one sign. Cells may be joined or parted by blanks and punctuation.
@@ -38,19 +39,23 @@ def copied(text: str, grid: Grid) -> bool:
 def _holds_lines(text: str, lines: Grid) -> bool:
     letters = frozenset("".join(lines).lower()) - {EMPTY}
     width = len(lines[0])
-    wanted = {line.lower() for line in lines} - {EMPTY * width}
-    found: collections.Counter[tuple[str, ...]] = collections.Counter()
+    found: collections.Counter[tuple[str, str]] = collections.Counter()
     for signs in _runs(fold(text).lower(), letters, width):
-        free: dict[tuple[str, ...], int] = {}  # from where on the signs were not read so before
-        for at in range(len(signs) - width + 1):
-            for line in wanted:
-                reading = _reading(signs[at : at + width], line, letters)
-                if reading is not None and at >= free.get(reading, 0):
-                    found[reading] += 1
-                    free[reading] = at + width
-    # A line without an empty cell says no sign for these, and goes with any.
-    full = sum(number for reading, number in found.items() if not reading[-1])
-    return any(number + (full if reading[-1] else 0) >= _FEWEST for reading, number in found.items())
+        free: dict[tuple[str, str], int] = {}  # from where on the signs were not read so before
+        for at, line in itertools.product(range(len(signs) - width + 1), {line.lower() for line in lines}):
+            reading = _reading(signs[at : at + width], line, letters)
+            if reading is not None and at >= free.get(reading, 0):
+                found[reading] += 1
+                free[reading] = at + width
+    # Lines that are full, or that are empty, do not say which sign stands for the other; they go with any that does.
+    full = {letter: number for (letter, empty), number in found.items() if not empty}
+    bare = {empty: number for (letter, empty), number in found.items() if empty and not letter}
+    for (letter, empty), number in found.items():
+        drawn = number + full.get(letter, 0) if empty and letter else full.get(letter, 0) * (letter in letters)
+        empties = bare.get(empty, 0) if empty else max(bare.values(), default=0)
+        if drawn >= _FEWEST or (drawn and drawn + empties >= len(lines)):
+            return True
+    return False
 
 
 def _runs(text: str, letters: frozenset[str], width: int) -> Iterator[str]:
@@ -66,15 +71,15 @@ def _runs(text: str, letters: frozenset[str], width: int) -> Iterator[str]:
     yield "".join(cells)
 
 
-def _reading(signs: str, line: str, letters: frozenset[str]) -> tuple[str, ...] | None:
-    """Returns which signs stand for the letter and for nothing, where they can be read as a line; else None."""
+def _reading(signs: str, line: str, letters: frozenset[str]) -> tuple[str, str] | None:
+    """Returns the sign of the letter (of several the first one) and of nothing, where they can be read as a line."""
     pairs = set(zip(line, signs, strict=True))
     if len({cell for cell, _ in pairs}) != len(pairs) or len({sign for _, sign in pairs}) != len(pairs):
         return None  # two signs for one, or one for two
     standing = dict(pairs)
     empty = standing.pop(EMPTY, "")
-    if empty in letters:
+    if empty in letters or (len(letters) > 1 and any(cell != sign for cell, sign in standing.items())):
         return None
-    if len(letters) == 1:
-        return (*standing.values(), empty)
-    return ("", empty) if all(cell == sign for cell, sign in standing.items()) else None
+    if not standing:
+        return "", empty
+    return min(letters) if len(letters) > 1 else "".join(standing.values()), empty
