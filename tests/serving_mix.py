@@ -21,7 +21,7 @@ _WRONG = (
     {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
     {"messages": [{"role": "user", "content": "\ud800"}]},
     *({"messages": _HELLO, **wrong} for wrong in (
-        {"temperature": 3}, {"temperature": "1"}, {"temperature": True}, {"top_p": 0}, {"top_k": -1}, {"min_p": 2},
+        {"temperature": 3}, {"temperature": "1"}, {"temperature": True}, {"top_p": 0}, {"top_k": -2}, {"min_p": 2},
         {"n": 9}, {"n": 0}, {"seed": 1.5}, {"stop": ["a"] * 5}, {"stop": [""]}, {"max_tokens": 0},
         {"max_tokens": 3, "max_completion_tokens": 4}, {"tools": [{}]}, {"top_logprobs": 1}, {"presence_penalty": 1},
         {"frequency_penalty": 0.5}, {"response_format": {"type": "json_object"}}, {"logit_bias": {"1": 2}},

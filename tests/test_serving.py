@@ -15,7 +15,7 @@ import thinking_models
 from serving_clients import KEY, SLOTS, alone, ask, choices, connected, engine, head, now, running, text_of, wait_until
 
 from dfc.models.chat import ChatTokenizer
-from dfc.serving import server
+from dfc.serving import requests, server
 from dfc.serving.app import Served
 
 HELLO = {"model": "tiny_player", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 8}
@@ -89,6 +89,9 @@ def test_the_openai_client_gets_the_engines_own_answer(served, reference, stream
         openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key=KEY, max_retries=0) as client,
     ):
         assert [model.id for model in client.models.list()] == ["tiny_player"]
+        assert client.models.retrieve("tiny_player") == client.models.list().data[0]
+        with pytest.raises(openai.NotFoundError) as missing:
+            client.models.retrieve("org/other")
         if stream:
             options = {"include_usage": True}
             parts = list(client.chat.completions.create(**body, stream=True, stream_options=options))
@@ -109,6 +112,9 @@ def test_the_openai_client_gets_the_engines_own_answer(served, reference, stream
     assert [entry.logprob for entry in found] == pytest.approx(plain[:kept], abs=1e-4)
     assert "".join(entry.token for entry in found) == text
     assert (caught.value.param, caught.value.code) == ("tools", "unsupported_parameter")
+    assert (missing.value.param, missing.value.code) == ("model", "model_not_found")
+    assert "'org/other'" in missing.value.message
+    assert "'tiny_player'" in missing.value.message
 
 
 def test_curl_asks_without_a_key_on_this_machine(served):
@@ -135,7 +141,74 @@ def test_curl_asks_without_a_key_on_this_machine(served):
         plain = now(port, HELLO, key=None, Content_Type="text/plain")  # what a page may send without asking first
         assert plain.status == 415
         assert now(port, path="/nothing").status == 404
-        assert now(port, path="/v1/chat/completions").status == 405
+
+
+def test_a_path_with_another_method_says_which_it_takes(served):
+    with running(served) as (port, _):
+        for path, method, allowed in (
+            ("/v1/chat/completions", "GET", "POST"),
+            ("/v1/models", "FOO", "GET, HEAD"),
+            ("/v1/models/tiny_player", "DELETE", "GET, HEAD"),
+        ):
+            answer = now(port, path=path, method=method)
+            assert (answer.status, answer.headers["allow"]) == (405, allowed)
+            assert answer.json["error"]["code"] == "method_not_allowed"
+            for word in (path, method, *allowed.split(", ")):
+                assert word in answer.json["error"]["message"]
+        assert now(port, path="/v1/models/").json == now(port, path="/v1/models").json
+
+
+def chunked(content):
+    return f"{len(content):x}\r\n".encode() + content + b"\r\n0\r\n\r\n"
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/health"])
+def test_two_lengths_of_a_body_are_refused_and_what_follows_is_no_request(served, path):
+    content = json.dumps(HELLO).encode()
+    follows = head("/v1/models", method="GET", key=None)
+    with running(served) as (port, _):
+        for length, status in (({"length": len(content)}, b"400"), ({"length": None}, None)):
+            with connected(port) as sock:
+                top = head(path, key=None, **length, Transfer_Encoding="chunked", Connection="keep-alive")
+                sock.sendall(top + chunked(content) + follows)
+                received = b""
+                while part := sock.recv(65536):
+                    received += part
+            answers = [part[:3] for part in received.split(b"HTTP/1.1 ")[1:]]
+            if status is not None:
+                assert answers == [status]
+                assert b"connection: close" in received.lower()
+                assert b"expected Content-Length or Transfer-Encoding, got both" in received
+            else:  # with one length the connection goes on
+                assert answers[1:] == [b"200"]
+
+
+def test_many_small_messages_and_parts_do_not_hold_the_other_clients(served, monkeypatch):
+    where = []
+
+    def noted(name):
+        work = getattr(requests, name)
+
+        def also(*args):
+            where.append((name, threading.current_thread()))
+            return work(*args)
+
+        monkeypatch.setattr(requests, name, also)
+
+    small = {"type": "text", "text": ""}
+    roles = ("user", "assistant")
+    many = [{"role": roles[number % 2], "content": "x"} for number in range(4095)]
+    with running(served) as (port, _):
+        for name in ("parse", "token_ids"):
+            noted(name)
+        assert now(port, HELLO, key=None).status == 200
+        (_, clients), (_, again) = where
+        assert clients is again
+        for body in (HELLO | {"messages": many}, HELLO | {"messages": [{"role": "user", "content": [small] * 20_000}]}):
+            where.clear()
+            now(port, body, key=None)
+            assert [name for name, _ in where] == ["parse", "token_ids"]
+            assert clients not in [thread for _, thread in where]
 
 
 def test_a_conversation_that_is_sent_again_whole_is_read_once(served):

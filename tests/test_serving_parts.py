@@ -73,6 +73,18 @@ def test_every_field_is_read():
         ({"reasoning_effort": "low"}, "reasoning_effort"),
         ({"store": True}, "store"),
         ({"best_of": 2}, "best_of"),
+        ({"repetition_penalty": 1.1}, "repetition_penalty"),
+        ({"min_tokens": 1}, "min_tokens"),
+        ({"min_tokens": False}, "min_tokens"),
+        ({"skip_special_tokens": False}, "skip_special_tokens"),
+        ({"ignore_eos": True}, "ignore_eos"),
+        ({"stop_token_ids": [2]}, "stop_token_ids"),
+        ({"guided_json": {"type": "object"}}, "guided_json"),
+        ({"structured_outputs": {"regex": "a"}}, "structured_outputs"),
+        ({"prompt_logprobs": 0}, "prompt_logprobs"),
+        ({"add_generation_prompt": False}, "add_generation_prompt"),
+        ({"priority": 1}, "priority"),
+        ({"top_k": -2}, "top_k"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"messages": [HELLO | {"name": "Ann"}]}, "messages[0].name"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
@@ -87,7 +99,12 @@ def test_every_field_is_read():
         ({"n": True}, "n"),
         ({"seed": 1 << 63}, "seed"),
         ({"stream": True, "stream_options": {"include_obfuscation": True}}, "stream_options.include_obfuscation"),
+        ({"stream": True, "stream_options": {"continuous_usage_stats": True}}, "stream_options.continuous_usage_stats"),
         ({"stream": True, "stream_options": {"more": 1}}, "stream_options"),
+        (
+            {"messages": [HELLO, {"role": "assistant", "content": "a", "reasoning": "b"}, HELLO]},
+            "messages[1].reasoning",
+        ),
     ],
     ids=str,
 )
@@ -96,6 +113,45 @@ def test_what_would_change_the_answer_is_refused_by_name(fields, param):
         parse(**fields)
     assert (caught.value.status, caught.value.param) == (400, param)
     assert param.split("[")[0] in caught.value.message
+
+
+# What a client of vLLM sends that writes down every default, as its documentation of the extra parameters has them.
+NULLS = (
+    "truncate_prompt_tokens", "truncation_side", "prompt_logprobs", "logprob_token_ids", "allowed_token_ids",
+    "documents", "chat_template", "chat_template_kwargs", "mm_processor_kwargs", "media_io_kwargs",
+    "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
+    "guided_decoding_backend", "guided_whitespace_pattern", "logits_processors", "return_tokens_as_token_ids",
+    "return_token_ids", "cache_salt", "kv_transfer_params", "vllm_xargs", "thinking_token_budget",
+    "repetition_detection", "reasoning_effort", "stream_interval", "watermarking", "logit_bias", "tools",
+)  # fmt: skip
+OFF = ("use_beam_search", "early_stopping", "include_stop_str_in_output", "ignore_eos", "echo", "add_special_tokens")
+ON = ("skip_special_tokens", "spaces_between_special_tokens", "add_generation_prompt", "include_reasoning")
+NUMBERS = {"best_of": 1, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "length_penalty": 1.0, "min_tokens": 0}
+WRITTEN_DOWN = {
+    **dict.fromkeys(NULLS),
+    **dict.fromkeys((*OFF, "continue_final_message"), False),
+    **dict.fromkeys((*ON, "parallel_tool_calls"), True),
+    **{name: [] for name in ("stop_token_ids", "bad_words", "stop")},
+    **dict.fromkeys(("priority", "top_logprobs"), 0),
+    **NUMBERS,
+    "tool_choice": "none",
+    "session_id": "s",
+}
+
+
+def test_the_written_down_defaults_of_vllm_change_nothing():
+    assert parse(**WRITTEN_DOWN) == parse()
+    options = {"include_usage": True, "continuous_usage_stats": False}
+    assert parse(stream=True, stream_options=options).usage
+    answered = {"role": "assistant", "content": "Yes.", "reasoning": None, "reasoning_content": None, "tool_calls": []}
+    assert parse(messages=[HELLO, answered, HELLO]).turns[0] == ("Hello", "Yes.")
+
+
+def test_a_refusal_says_which_value_passes_and_why_no_other_does():
+    with pytest.raises(RequestError) as caught:
+        parse(min_tokens=5)
+    assert caught.value.code == "unsupported_parameter"
+    assert caught.value.message.startswith("min_tokens: expected null or 0, got 5; a reply ends with ")
 
 
 def test_tokens_are_those_of_the_conversation_and_leave_room_or_are_refused():

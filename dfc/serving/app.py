@@ -26,7 +26,9 @@ from dfc.serving import gate, metrics, requests, responses
 from dfc.serving.engine_loop import EngineLoop, Event, Part, Submission
 from dfc.serving.requests import ChatRequest, RequestError
 
-_AT_ONCE = 4096  # characters that are tokenized in the thread of the clients
+# Bytes of a body that is read and tokenized in the thread of the clients. Characters would be the wrong measure: each
+# message, and each part of one, costs as much as many of them, and all of these have their bytes in the body.
+_AT_ONCE = 4096
 _KEPT = 16 * 2**20  # characters of messages whose tokens are kept for the next time
 _LOG = logging.getLogger("dfc.serving")
 
@@ -51,6 +53,11 @@ class Served:
     tokenizer: ChatTokenizer
     max_length: int
     thinking: Mapping[bool, ChatTokenizer] = dataclasses.field(default_factory=dict)
+
+    def missing(self, name: str) -> RequestError:
+        """Returns the refusal of a request for another model."""
+        message = f"there is no model {shown(name)} here, but {self.name!r}"
+        return RequestError(404, message, code="model_not_found", param="model")
 
 
 @dataclasses.dataclass
@@ -129,11 +136,12 @@ class Completions:
         Raises:
           RequestError: it is not, and nothing was sent. _GoneError: the client went away.
         """
-        request = requests.parse(await self._body(http))
+        body = await self._body(http)
+        aside = len(body) > _AT_ONCE  # in a thread of its own, so that the other clients are answered meanwhile
+        request = await asyncio.to_thread(requests.parse, body) if aside else requests.parse(body)
         if request.model != self._served.name:
-            message = f"there is no model {shown(request.model)} here, but {self._served.name!r}"
-            raise RequestError(404, message, code="model_not_found", param="model")
-        prompt = await self._tokens(request)
+            raise self._served.missing(request.model)
+        prompt = await self._tokens(request, aside=aside)
         head = responses.Head(
             f"chatcmpl-{secrets.token_hex(12)}", int(time.time()), self._served.name, self._served.fingerprint
         )
@@ -182,7 +190,7 @@ class Completions:
             raise RequestError(408, message, code="timeout", headers={"Connection": "close"}) from None
         return bytes(body)
 
-    async def _tokens(self, request: ChatRequest) -> list[int]:
+    async def _tokens(self, request: ChatRequest, *, aside: bool) -> list[int]:
         """Returns the tokens of a request's conversation; refuses at once one that cannot fit."""
         tokenizer = requests.tokenizer(request, self._served.tokenizer, self._served.thinking)
         size = requests.characters(request)
@@ -193,9 +201,9 @@ class Completions:
             for each in (self._served.tokenizer, *self._served.thinking.values()):
                 each.forget_messages()
             self._tokenized = size
-        if size <= _AT_ONCE:
-            return requests.token_ids(request, tokenizer)
-        return await asyncio.to_thread(requests.token_ids, request, tokenizer)
+        if aside:
+            return await asyncio.to_thread(requests.token_ids, request, tokenizer)
+        return requests.token_ids(request, tokenizer)
 
     def _submission(self, request: ChatRequest, prompt: Sequence[int], answer: _Answer) -> Submission:
         seed = secrets.randbits(63) if request.seed is None else request.seed
@@ -330,10 +338,16 @@ def create_app(loop: EngineLoop, served: Served, config: ServingConfig, key: Sec
     gate.check_address(config.host, key)
     counts = metrics.Metrics(queued=lambda: loop.queued, busy=lambda: loop.busy, slots=loop.capacity)
     created = int(time.time())
+    entry = responses.model(served.name, created, served.policy)
 
     async def models(_: Request) -> Response:
-        entry = responses.model(served.name, created, served.policy)
         return _json(200, {"object": "list", "data": [entry]})
+
+    async def model(http: Request) -> Response:
+        name = http.path_params["name"]
+        if not name:
+            return await models(http)
+        return _json(200, entry) if name == served.name else _error(served.missing(name))
 
     async def health(_: Request) -> Response:
         state = "failed" if loop.failure else "stopping" if loop.draining else "ok"
@@ -352,10 +366,11 @@ def create_app(loop: EngineLoop, served: Served, config: ServingConfig, key: Sec
     routes = [
         Route("/v1/chat/completions", completions, methods=["POST"]),
         Route("/v1/models", models, methods=["GET"]),
+        Route("/v1/models/{name:path}", model, methods=["GET"]),  # a name may have slashes
         Route("/health", health, methods=["GET"]),
         Route("/metrics", numbers, methods=["GET"]),
     ]
-    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: _no_such_path})
+    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: _no_such_route})
     return gate.Gate(app, key=key, host=config.host)
 
 
@@ -363,7 +378,19 @@ def _json(status: int, data: responses.Json) -> Response:
     return Response(responses.encoded(data), status, media_type="application/json")
 
 
-async def _no_such_path(_: Request, error: Exception) -> Response:
+def _error(problem: RequestError) -> Response:
+    found = _json(problem.status, responses.error(problem))
+    found.headers.update(problem.headers)
+    return found
+
+
+async def _no_such_route(http: Request, error: Exception) -> Response:
+    """Answers a request for a path that is not there, or is there for other methods."""
     status = error.status_code if isinstance(error, HTTPException) else 500
-    paths = "POST /v1/chat/completions, GET /v1/models, /health and /metrics"
-    return _json(status, responses.error(RequestError(status, f"there is no such path; there are {paths}")))
+    if isinstance(error, HTTPException) and status == 405:
+        methods = sorted((error.headers or {}).get("Allow", "").split(", "))
+        path = http.scope["path"]
+        message = f"{shown(path)} takes {' and '.join(methods)}, and not {shown(http.method)}"
+        return _error(RequestError(status, message, code="method_not_allowed", headers={"Allow": ", ".join(methods)}))
+    paths = "POST /v1/chat/completions, GET /v1/models, /v1/models/NAME, /health and /metrics"
+    return _error(RequestError(status, f"there is no such path; there are {paths}"))

@@ -72,7 +72,7 @@ class Gate:
                 await body.drain()
             await send(message)
 
-        problem = None if scope["path"] == _OPEN else self._problem(headers)
+        problem = _framing(headers) or (None if scope["path"] == _OPEN else self._problem(headers))
         if problem is not None:
             await refuse(problem, after_the_body)
         else:
@@ -95,6 +95,17 @@ class Gate:
             message = "pages of other sites may not ask a server without a key"
             return RequestError(403, message, code="origin_not_allowed")
         return None
+
+
+def _framing(headers: Headers) -> RequestError | None:
+    """Returns the refusal of a request that says in two ways where it ends.
+
+    What stands behind one of the ends could be read as a request of its own, so the connection closes (RFC 9112, 6.1).
+    """
+    if "content-length" not in headers or "transfer-encoding" not in headers:
+        return None
+    message = "expected Content-Length or Transfer-Encoding, got both; send one of them"
+    return RequestError(400, message, code="two_lengths", headers={"Connection": "close"})
 
 
 class _Body:

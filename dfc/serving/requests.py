@@ -1,7 +1,7 @@
 """What a client asks for: the body of a chat completion, checked field by field.
 
 A field that would change the answer and is not computed here is refused with its name; one that changes nothing
-(`user`, `metadata`) passes, and so does a refused field with the value that means its absence.
+(`user`, `metadata`) passes, and so does a refused field with a value that leaves the answer as it is (`fields`).
 """
 
 import dataclasses
@@ -13,42 +13,19 @@ from dfc.config import SamplingConfig
 from dfc.errors import WeightsError, shown
 from dfc.files import half_a_pair
 from dfc.models.chat import ChatTokenizer
+from dfc.serving import fields
 
 MOST_CHOICES, MOST_STOPS = 8, 4
 _MOST_MESSAGES = 4096
 _LONGEST_STOP = 256  # characters
 _SEEDS = 1 << 63
-_NOTHING: tuple[object, ...] = (None,)
-# Fields that would change the answer, with the values that leave it as it is.
-_REFUSED: dict[str, tuple[object, ...]] = {
-    "audio": _NOTHING,
-    "frequency_penalty": (None, 0),
-    "function_call": (None, "none"),
-    "functions": (None, []),
-    "logit_bias": (None, {}),
-    "modalities": (None, ["text"]),
-    "moderation": _NOTHING,
-    "parallel_tool_calls": (None, True, False),
-    "prediction": _NOTHING,
-    "presence_penalty": (None, 0),
-    "reasoning_effort": _NOTHING,
-    "response_format": (None, {"type": "text"}),
-    "tool_choice": (None, "none", "auto"),
-    "tools": (None, []),
-    "top_logprobs": (None, 0),
-    "verbosity": _NOTHING,
-    "web_search_options": _NOTHING,
-    "store": (None, False),
-}
-_CHANGES_NOTHING = {"metadata", "prompt_cache_key", "safety_identifier", "service_tier", "user"}
-_READ = {
-    *("messages", "model", "max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k", "min_p"),
-    *("seed", "stop", "n", "logprobs", "stream", "stream_options", "chat_template_kwargs"),
-}
+_STREAM_OPTIONS = {"include_usage", "include_obfuscation", "continuous_usage_stats"}
 _THINKING = "chat_template_kwargs.enable_thinking"
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
-# Of a message: what the openai client sends back of a reply that it was given.
-_EMPTY_IN_A_MESSAGE = {"refusal", "tool_calls", "function_call", "audio", "annotations", "name"}
+# Of a message: what the openai client sends back of a reply that it was given, by this server or by vLLM's.
+_EMPTY_IN_A_MESSAGE = {
+    *("refusal", "tool_calls", "function_call", "audio", "annotations", "name", "reasoning", "reasoning_content"),
+}
 
 
 class RequestError(Exception):
@@ -127,7 +104,10 @@ def parse(body: bytes) -> ChatRequest:
         raise RequestError(400, f"the body must be one JSON object in UTF-8, and cannot be read{place}") from error
     if not isinstance(data, dict):
         raise RequestError(400, f"the body must be one JSON object, got {_kind(data)}")
-    _refuse_fields(data)
+    for name, value in data.items():
+        if (refused := fields.problem(name, value)) is not None:
+            code, message = refused
+            raise RequestError(400, message, code=code, param=name[:100])
     system, turns = _conversation(data.get("messages"))
     model = data.get("model")
     if not isinstance(model, str) or not model:
@@ -141,7 +121,7 @@ def parse(body: bytes) -> ChatRequest:
         sampling=SamplingConfig(
             temperature=_number(data, "temperature", 1.0, lambda x: 0 <= x <= 2, "a number from 0 to 2"),
             top_p=_number(data, "top_p", 1.0, lambda x: 0 < x <= 1, "a number above 0 and at most 1"),
-            top_k=_whole(data, "top_k", 0, (0, 2**31 - 1)),
+            top_k=max(0, _whole(data, "top_k", 0, (-1, 2**31 - 1))),  # -1 is vLLM's word for off
             min_p=_number(data, "min_p", 0.0, lambda x: 0 <= x <= 1, "a number from 0 to 1"),
         ),
         seed=None if data.get("seed") is None else _whole(data, "seed", 0, (-_SEEDS, _SEEDS - 1)) % (1 << 64),
@@ -227,23 +207,6 @@ def too_long(size: str, max_length: int) -> RequestError:
 # ---- fields ---------------------------------------------------------------------------------------------------------
 
 
-def _refuse_fields(data: Mapping[str, Any]) -> None:
-    for name, value in data.items():
-        if name in _READ or name in _CHANGES_NOTHING:
-            continue
-        if name not in _REFUSED:
-            field = shown(name)
-            raise RequestError(400, f"{field}: there is no such field here", code="unknown_parameter", param=name[:100])
-        if not any(_same(value, neutral) for neutral in _REFUSED[name]):
-            message = f"{name}: not supported here, and it would change the answer; leave it out"
-            raise RequestError(400, message, code="unsupported_parameter", param=name)
-
-
-def _same(value: object, neutral: object) -> bool:
-    """Whether two JSON values are equal; true is no number."""
-    return value == neutral and isinstance(value, bool) == isinstance(neutral, bool)
-
-
 def _kind(value: object) -> str:
     names = {list: "a list", dict: "an object", str: "a text", bool: "true or false"}
     return names.get(type(value), "nothing" if value is None else "a number")
@@ -302,10 +265,11 @@ def _usage_wanted(options: object, *, stream: bool) -> bool:
         return False
     if not stream:
         _wrong("stream_options", "nothing unless stream is true", options)
-    if not isinstance(options, dict) or options.keys() - {"include_usage", "include_obfuscation"}:
+    if not isinstance(options, dict) or options.keys() - _STREAM_OPTIONS:
         _wrong("stream_options", 'an object such as {"include_usage": true}', options)
-    if options.get("include_obfuscation") not in (None, False):
-        _wrong("stream_options.include_obfuscation", "false", options["include_obfuscation"])
+    for name in ("include_obfuscation", "continuous_usage_stats"):
+        if options.get(name) not in (None, False):
+            _wrong(f"stream_options.{name}", "false", options[name])
     return _flag(options, "include_usage")
 
 
