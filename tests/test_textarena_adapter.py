@@ -4,11 +4,14 @@ Works with textarena 0.6.4 and 0.7.4; figures that differ between them are looke
 """
 
 import json
+import platform
 import random
+import sys
 import threading
 
 import numpy as np
 import pytest
+from textarena.envs import registration
 from textarena_turns import OLD, PAPER, finished, reply_for, started
 
 from dfc.games import registry
@@ -206,6 +209,43 @@ def test_an_error_inside_the_package_discards_the_game(monkeypatch):
     assert game.step("[4]") is Verdict.DISCARDED
     assert game.outcomes == ("truncated", "truncated")
     assert game.discarded == "TicTacToe-v0 of textarena raised KeyError: '[4]'"
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        pytest.param(
+            """BOARD = {"a": 1}\nTEXT = f"{BOARD["a"]}"\n""",
+            r"Quoted-v0 needs Python 3\.12 or newer, and this is Python {running} \(line 2 of {file}: f-string",
+            marks=pytest.mark.skipif(sys.version_info >= (3, 12), reason="this Python reads it"),
+            id="quotes within quotes",
+        ),
+        pytest.param(
+            "BOARD = 1\nBOARD BOARD\n",
+            r"Quoted-v0 cannot be read by this Python {running} \(line 2 of {file}: invalid syntax\)",
+            id="no Python at all",
+        ),
+    ],
+)
+def test_a_game_whose_file_this_python_cannot_read_says_so(tmp_path, monkeypatch, source, expected):
+    path = tmp_path / "quoted_env.py"
+    path.write_text(source)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    spec = registration.EnvSpec("Quoted-v0", "quoted_env:Env", [])
+    monkeypatch.setitem(registration.ENV_REGISTRY, "Quoted-v0", spec)
+    adapter.names.cache_clear()
+    try:
+        with pytest.raises(ValueError, match=expected.format(running=platform.python_version(), file=path)):
+            registry.make("textarena:Quoted-v0")
+    finally:
+        adapter.names.cache_clear()
+
+
+@pytest.mark.skipif(OLD or sys.version_info >= (3, 12), reason="textarena 0.7.4 has such games, for older Pythons")
+@pytest.mark.parametrize("name", ["Chess-v0", "Checkers-v0", "ReverseTicTacToe-v0", "IteratedStagHunt-v0"])
+def test_games_of_the_newer_package_that_need_python_3_12(name):
+    with pytest.raises(ValueError, match=rf"textarena's {name} needs Python 3\.12 or newer, and this is Python 3\.11"):
+        registry.make(f"textarena:{name}")
 
 
 # ---- endings --------------------------------------------------------------------------------------------------------

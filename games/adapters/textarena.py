@@ -11,8 +11,10 @@ caller's generators are as they were. Random numbers that other code takes in an
 import contextlib
 import difflib
 import functools
+import platform
 import random
 import re
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any, ClassVar, Literal, Unpack
@@ -300,6 +302,8 @@ def _kind(name: str) -> type[TextArena]:
         with _alone():
             try:
                 _make(name).reset(num_players=seats, seed=0)
+            except SyntaxError as error:
+                raise ValueError(_unreadable(name, error)) from error
             except (Exception, SystemExit) as error:  # noqa: BLE001 (the package refuses a number of players with any exception)
                 refused[players] = _cause(error)
             else:
@@ -309,6 +313,18 @@ def _kind(name: str) -> type[TextArena]:
         f"textarena's {name} cannot be begun here with two players or one (other numbers are not supported): "
         + (causes.pop() if len(causes) == 1 else "; ".join(f"with {who}, {cause}" for who, cause in refused.items()))
     )
+
+
+def _unreadable(name: str, error: SyntaxError) -> str:
+    """Returns what is to be done where this Python cannot read a game's own file."""
+    running = platform.python_version()
+    place = f"line {error.lineno} of {error.filename}: {error.msg}"
+    if sys.version_info < (3, 12) and str(error.msg).startswith("f-string"):  # quotes within quotes, since 3.12
+        return (
+            f"textarena's {name} needs Python 3.12 or newer, and this is Python {running} ({place}); "
+            "install dfc[textarena] there, or name another game"
+        )
+    return f"textarena's {name} cannot be read by this Python {running} ({place}); name another game"
 
 
 def _cause(error: BaseException) -> str:
