@@ -94,11 +94,19 @@ def test_done_as_the_first_command_is_a_loss_worth_nothing():
     assert (game.outcomes, game.measures()["quality"]) == (LOST, 0.0)
 
 
-@pytest.mark.parametrize("reply", ["Command: DONE", "Command: done.", "Command:DONE!", "Command: Done\nand more"])
+@pytest.mark.parametrize("reply", ["Command: DONE", "Command: done", "Command:DONE", " COMMAND :\tDone "])
 def test_spellings_of_done(reply):
+    """clembench's pattern is ``^\\s*command\\s*:\\s*done\\s*$``, in any case."""
     game = started()
+    assert re.match(r"^\s*command\s*:\s*done\s*$", reply, re.IGNORECASE)
     played(game, reply)
     assert game.outcomes == LOST
+
+
+def test_done_with_a_full_stop_is_a_command_as_in_clembench():
+    game = started()
+    assert played(game, "Command: DONE.") is Verdict.PLAYED
+    assert (game.over, game.to_move, game.commands) == (False, FOLLOWER, ["DONE."])
 
 
 @pytest.mark.parametrize("last", [text_of(TARGET), "X X"])
@@ -125,7 +133,11 @@ def test_a_command_without_its_tag_breaks_the_game_off(reply):
 
 
 @pytest.mark.parametrize(
-    "reply", ["Command:Put A in row 1", "Command: x\nWhat do you see?", "Command: x\n\nCommand: y"]
+    "reply",
+    [
+        *("Command:Put A in row 1", "Command: x\nWhat do you see?", "Command: x\n\nCommand: y"),
+        *("Command: DONE\nand more", "Command:DONE!"),
+    ],
 )
 def test_a_command_without_a_blank_or_with_a_second_line_breaks_the_game_off(reply):
     """clembench's pattern is ``^command: [^\\n]+$``, in any case."""

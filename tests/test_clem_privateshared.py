@@ -197,12 +197,19 @@ def test_an_aside_has_five_tries_and_each_begins_anew():
 
 
 @pytest.mark.parametrize(
-    "said", ["ASIDE: no", "ANSWER: no", "ASIDE: No.", "ASIDE: 'no', not yet", "<think>?</think>\nASIDE:no"]
+    "said", ["ASIDE: no", "ANSWER: no", "ASIDE: No.", "ASIDE: no, not yet", "<think>?</think>\nASIDE:no"]
 )
 def test_spellings_of_no(said):
     game = started()
     assert game.step(said) is Verdict.PLAYED
     assert game.probed == [False]
+
+
+@pytest.mark.parametrize("said", ['ASIDE: "no"', "ASIDE: - yes", "aside: no"])
+def test_signs_before_the_word_are_asked_again_as_in_clembench(said):
+    game = started()
+    assert game.step(said) is Verdict.MALFORMED
+    assert game.probed == []
 
 
 def test_a_reply_is_cut_before_it_is_read():

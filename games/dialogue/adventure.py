@@ -53,9 +53,12 @@ class AdventureGame(DialogueGame):
         verbs there are, and of the limit of turns.
       - What is put somewhere must be carried; there it may also lie within reach.
       - A plan may be missing only where the command ends the game; there also wherever the reply has the letters
-        "done". The plan is not tried out and not counted.
+        "done", and as the first reply of a game such a one raises an error there. The plan is not tried out and not
+        counted.
       - ``> done`` in the last turn ends the game in time; there the limit goes first.
       - ``>`` with nothing behind it breaks the game off; there it is a command that is not understood.
+      - A thing lies where that is on or in which it lies; there it can be in another room, as in 4 of the 128
+        instances of clembench 2.0, which say two different things of a book.
       - Of a file of instances those with other actions or with events are left out, of clembench 3 the 16 of made-up
         states and of potions; verbs that an instance renames have the new word only, which is explained, as there.
       - `invented_words` (off) calls the three things and one verb by words that are explained to the player, as

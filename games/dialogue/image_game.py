@@ -18,7 +18,7 @@ EXPERIMENTS = ("compact", "random")
 DONE = "Command: DONE"
 _SIZES = {"train": 80, "validation": 60, "test": 59}
 _COMMAND = re.compile(r"command: (.*\S.*)", re.IGNORECASE | re.ASCII)  # a line; clembench's pattern
-_DONE = re.compile(r"command:\s*done\W*(?:\n.*)?", re.IGNORECASE | re.ASCII | re.DOTALL)
+_DONE = re.compile(r"command\s*:\s*done", re.IGNORECASE | re.ASCII)  # as there: nothing may follow
 _WON = 99.0  # of 100, from which on a drawing has succeeded
 
 
@@ -60,16 +60,16 @@ class ImageGame(DialogueGame):
 
     Action: ``Command: Put A in row 1`` of the giver on one line, the tag in any case and a blank behind it; with a
     second line or without the blank it breaks the game off, as there. ``Command: DONE`` in any case, with or without
-    blank, full stop and further lines, ends. Of the follower rows of cells, a row a line, blanks between the cells:
-    capital letters, and ``▢`` for an empty one (``□``, ``.`` and ``_`` as well).
-    `legal_actions` is a selection: a letter of the target in any cell, and DONE, for the giver; for the follower its
-    last grid, and those that differ from it in one cell.
+    blanks around the colon, ends; with a full stop or words behind it on its line it is a command like any other, as
+    there. Of the follower rows of cells, a row a line, blanks between the cells: capital letters, and ``▢`` for an
+    empty one (``□``, ``.`` and ``_`` as well). `legal_actions` is a selection: a letter of the target in any cell,
+    and DONE, for the giver; for the follower its last grid, and those that differ from it in one cell.
 
     Differs from clembench:
       - Its `outcome` is a success for any DONE, and its default reward 1; here both are by the quality, as its scorer
         has them.
+      - Quality is not rounded; there to whole numbers.
       - DONE as the first command ends the game with quality 0; there the environment raises an error.
-      - "DONE" with other words behind it on its line is a command like any other; there it ends the game.
       - Grids of another size, with ``□``, ``.`` or ``_``, several blanks or blank lines are read; there they break the
         game off.
       - A grid that is copied into a command loses, with grids of our own: what is trained shall pay for describing.

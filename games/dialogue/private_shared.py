@@ -23,7 +23,7 @@ _TRIES = 5  # of a probe
 _SIZES = {"train": 16, "validation": 12, "test": 10}  # of each experiment
 _FILE = pathlib.Path(__file__).parent / "data" / "private_shared.json"
 _NO_WORD = re.compile(r"[\W_]+")
-_YES_OR_NO = re.compile(r"\W*(yes|no)\b", re.IGNORECASE | re.ASCII)
+_YES_OR_NO = re.compile(r"(yes|no)\b", re.IGNORECASE | re.ASCII)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,8 +178,8 @@ class PrivateShared(DialogueGame):
         five. The truth of the asides moves all the same. 0, any number, is the rule of clembench.
       - An answer without its tag breaks the game off, as in the paper; in the code of April 2026 the game goes on.
       - Values are compared as whole words, in any punctuation; there as any part of the answer (7 is in 17).
-      - The first word of a reply to an aside must be yes or no, behind either tag; there its first letters count
-        (``nothing`` is no), behind ``ASIDE:`` only.
+      - The first word of a reply to an aside must be yes or no, behind either tag;
+        there its first letters count (``nothing`` is no), behind ``ASIDE:`` only.
       - The conversation begins with the rules; there a reply ``Ok.`` is put into the player's mouth.
       - Thoughts before ``</think>`` are removed; only the first 2,000 characters are read.
 

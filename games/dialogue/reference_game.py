@@ -87,6 +87,8 @@ class ReferenceGame(DialogueGame):
       - A grid that is copied into the expression loses, with grids of our own: what is trained shall pay for
         describing. With a file of `instances` it does not, as there; ``rules="strict"`` or ``"source"`` says otherwise
         for either.
+      - An answer with further lines breaks the game off; there it is neither taken nor broken off, and the giver is
+        asked once more.
       - Thoughts before ``</think>`` are removed; only the first 2,000 characters are read.
 
     Attributes:

@@ -15,7 +15,7 @@ from dfc.games.rng import GameRng
 from dfc.games.task import DistinctTasks, distinct_tasks
 
 DONE = "DONE"
-_SPOKEN = re.compile(rf"(?:go: ?({'|'.join(STEPS)})|done)\.?", re.IGNORECASE | re.ASCII)
+_SPOKEN = re.compile(rf"go:\s*({'|'.join(STEPS)})|done", re.IGNORECASE | re.ASCII)
 _LONGEST_GRAPH = 4_000  # characters of a reply with a graph that are read; longer ones cannot be read
 _FENCED = re.compile(r"```(?:json)?\s*(.*?)\s*```", re.DOTALL)
 _SIZES = {"small": (4, 0), "medium": (6, 0), "large": (8, 0), "medium_cycle": (6, 1), "large_cycle": (8, 1)}
@@ -45,13 +45,14 @@ class TextMap(DialogueGame):
     said so after `rounds` replies has the game broken off, without anybody's fault. A reply that is neither of the two
     breaks it off by the player's fault.
 
-    Action: ``GO: north`` (or south, east, west) and ``DONE``, in any letter case. `legal_actions` lists the passages
-    and ``DONE``; other directions can be said, lead nowhere and cost a turn.
+    Action: ``GO: north`` (or south, east, west) and ``DONE``, in any letter case and without a full stop, as there.
+    `legal_actions` lists the passages and ``DONE``; other directions can be said, lead nowhere and cost a turn.
 
     Differs from clembench:
       - Maps of our own in three disjoint splits (no two have the same passages seen from the start), `experiment`: 4, 6
         or 8 rooms as a tree, 6 or 8 with one more passage. All rooms have different names, and each one a description.
-      - Done without having entered every room is a failure in its default environment; here it is paid by quality.
+      - Done without having entered every room is a failure in its default environment and for its scorer; here it is
+        a success, paid by quality.
       - Its walks to compare with may not enter a room twice unless there is no other way; ours are shortest ones. So
         quality is higher here: the same 150 walks on its maps had a mean of 63.4 there and of 67.9 here.
       - The reply is the action and nothing else; there it may stand in other text. One with both is unreadable in both.
