@@ -93,12 +93,13 @@ agreement-trl:
 	.venv-trl/bin/python -m pytest -q --noconftest -W ignore tests/agreement_trl.py
 
 # clembench's own framework on our server, our backend, our games as its results, and games of a folder of it trained on.
+# With CLEMBENCH_HOME, a clone of clembench, its games beside ours with the same replies; NLTK needs stopwords and wordnet.
 agreement-clembench:
 	$(call environment,.venv-clembench,11,13,agreement-clembench: clemcore needs Python 3.11 or 3.12)
 	$(call pip,.venv-clembench,dfc and clemcore) --editable '.[clembench]' \
-	  'pytest>=8.4' 'pytest-timeout>=2.3'
+	  'pytest>=8.4' 'pytest-timeout>=2.3' $(if $(CLEMBENCH_HOME),clingo lark matplotlib networkx scikit-learn)
 	.venv-clembench/bin/python -m pytest -q -s --noconftest -W ignore \
-	  tests/agreement_clembench.py tests/agreement_clembench_games.py
+	  tests/agreement_clembench.py tests/agreement_clembench_games.py tests/agreement_clembench_replies.py
 
 # Skills kept: lm-eval on the bundled model's folder and over the server, on a task of our own, offline.
 agreement-lm-eval:
