@@ -14,6 +14,7 @@ from dfc.games.dialogue.words import stems
 from dfc.games.rng import GameRng
 
 ENTRIES = {entry.target: entry for entry in table()}
+# (target, clue), as people write them: by somebody who had not seen the rule, and none was changed afterwards.
 CLUES = [
     tuple(line.split("\t"))
     for line in (pathlib.Path(__file__).parent / "taboo_natural_clues.txt").read_text(encoding="utf-8").splitlines()
