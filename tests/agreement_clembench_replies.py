@@ -99,9 +99,11 @@ def documented(ours, changed, here, there):
         return any(not aside and not re.fullmatch("ANSWER:.*[^\\s].*", reply.strip()) for _, reply, aside in changed)
     if name in GAMES_OF_WALKS:  # other walks to compare with; done too early is a success here
         return played and (there[0] == "win") == (ours.measures()["exploration"] == 100.0)
-    if name == "clem_adventuregame":  # no plan is asked for there where the reply has the letters "done"
-        return any("done" in reply.lower() for _, reply, _ in changed)
-    return False
+    told = {  # a tag with nothing behind it; no plan is asked for there where the reply has the letters "done"
+        **dict.fromkeys(("clem_taboo", "clem_guesswhat"), "[A-Z]+:"),
+        "clem_adventuregame": "(?is).*done.*",
+    }
+    return any(re.fullmatch(told.get(name, "(?!)"), reply.strip()) for _, reply, _ in changed)
 
 
 class Knowing:

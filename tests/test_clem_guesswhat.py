@@ -97,7 +97,7 @@ def test_a_guesser_without_form_breaks_the_game_off(reply):
 
 
 @pytest.mark.parametrize(
-    "reply", ["yes", "ANSWER: maybe", "ANSWER: yes, it is", "Answer: yes", "ANSWER: YES", "ANSWER:"]
+    "reply", ["yes", "ANSWER: maybe", "ANSWER: yes, it is", "Answer: yes", "ANSWER: YES", "ANSWER: yes.", "ANSWER:"]
 )
 def test_an_answerer_says_yes_or_no_and_nothing_else(reply):
     game = started()

@@ -27,7 +27,7 @@ _CANDIDATES = 8
 _SIZES = {"train": 30, "validation": 30, "test": 30}  # of each kind: ten targets of each level
 _FILE = pathlib.Path(__file__).parent / "data" / "guess_what.json"
 
-_ANSWERS = re.compile(r"([Yy]es|[Nn]o)\.?")
+_ANSWERS = {form: form.strip(".").lower() for form in ("yes", "no", "Yes", "No", "Yes.", "No.")}  # those of the source
 # A letter that stands alone: as in "start with an 'e'?"; "a" only where nothing follows that it could belong to.
 _LONE = r"(?:an?\s+|the\s+)?[\"'(]?[a-z][\"')]?\s*(?=$|[?.,!]|\bor\b|\band\b)"
 _WORD = r"(?:the|its|this)\s+(?:\w+\s+)?(?:word|name)"
@@ -223,6 +223,7 @@ class GuessWhat(DialogueGame):
       - Words, categories and attributes of our own, in three disjoint splits; no two tasks share a target. Candidates
         are such that questions of the table can keep the bound, whichever is the target.
       - What questions may not be about is found by patterns of our own; questions that list candidates are ours too.
+      - Blanks around an answer are free; there it is one blank.
       - Questions and guesses are compared folded (`dfc.games.folding.fold`).
       - A tag with nothing behind it breaks the game off; thoughts before ``</think>`` are removed; line breaks become
         blanks; only the first 2,000 characters are read.
@@ -285,8 +286,8 @@ class GuessWhat(DialogueGame):
 
     def _read(self, action: str) -> str | None:
         if self.to_move == ANSWERER:
-            answer = _ANSWERS.fullmatch(after_tag(action, ANSWER) or "")
-            return None if answer is None else f"{ANSWER} {answer[1].lower()}"
+            answer = _ANSWERS.get((after_tag(action, ANSWER) or "").strip())
+            return None if answer is None else f"{ANSWER} {answer}"
         question = after_tag(action, QUESTION)
         if question is not None:
             one = QUESTION not in question and not question.partition("?")[2]
