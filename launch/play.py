@@ -337,6 +337,10 @@ def _seat_players(
       ConfigError: somebody cannot play this game.
     """
     config = _endpoint_config(args)
+    named = (args.player, args.opponent, args.world, args.judge)
+    if any(player_specs.is_model(who) for who in named if who not in (None, _PERSON, _SCRIPT)):
+        out.writelines(f"{line}\n" for line in devices.lines())
+        out.flush()
     for seat in range(game.seats):
         flag, who = ("player", args.player) if seat == args.seat else ("opponent", args.opponent)
         if who is None or who in STRENGTHS:
@@ -393,8 +397,6 @@ def _player(
     spec = player_specs.parse(who)
     if spec.kind != "model":
         return factory.player(spec, config)
-    for line in devices.lines():
-        print(line, file=out, flush=True)
     print(f"loading {who} ...", file=out, flush=True)
     from dfc.rollout import model_player  # noqa: PLC0415 - imports jax
 

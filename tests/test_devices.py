@@ -146,3 +146,15 @@ def test_every_command_that_computes_refuses_it_in_one_sentence(tmp_path, monkey
     assert said.count("JAX_PLATFORMS=nonsense: must be of cpu, cuda, tpu") == 1
     assert "Traceback" not in said
     assert not any(tmp_path.iterdir())
+
+
+def test_a_game_between_two_models_names_the_devices_once(capsys):
+    words = ["--game=TicTacToe-v0", "--player=tiny_player", "--opponent=tiny_player", "--seed=1"]
+    assert play.main(words) == 0
+    assert capsys.readouterr().out.count("computing on ") == 1
+
+
+def test_a_game_without_a_model_starts_no_jax(capsys, monkeypatch):
+    monkeypatch.setattr(jax, "devices", lambda: _raise(RuntimeError("started")))
+    assert play.main(["--game=TicTacToe-v0", "--player=strong", "--opponent=random_legal", "--seed=1"]) == 0
+    assert "computing on" not in capsys.readouterr().out
