@@ -358,6 +358,18 @@ def test_a_configuration_can_contain_it_without_the_client_or_jax():
     assert done.stdout == "set()\n"
 
 
+def test_a_run_imports_the_client_when_it_makes_an_endpoint():
+    script = (
+        "import sys, dfc.recipes.divide_fuse_conquer\n"
+        "from dfc.players.endpoint import Endpoint\n"
+        "print('openai' in sys.modules)\n"
+        "Endpoint('http://localhost:1/v1', 'm')\n"
+        "print('openai' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)  # noqa: S603 - a fixed command
+    assert done.stdout == "False\nTrue\n"
+
+
 @pytest.mark.parametrize(
     ("name", "parts"), [("http://h/v1#org/m#2", ("http://h/v1", "org/m#2")), ("http://h/v1", ("http://h/v1", ""))]
 )

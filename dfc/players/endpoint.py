@@ -24,9 +24,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from types import TracebackType
-from typing import Any, Self
-
-import openai
+from typing import TYPE_CHECKING, Any, Self
 
 from dfc.config import EndpointConfig
 from dfc.errors import ConfigError
@@ -37,6 +35,9 @@ from dfc.players.key_search import Secret
 from dfc.players.remote import ChatMessage, PlayerError, Remote, RequestRefusedError, copy_chat
 from dfc.players.reply_cache import CachedReply, ReplyCache, request_key
 from dfc.players.usage import Spending, estimated_usage
+
+if TYPE_CHECKING:
+    import openai
 
 __all__ = ["Endpoint", "EndpointConfig", "EndpointError"]
 
@@ -63,7 +64,7 @@ class _ClientThread:
       OSError: there is no file descriptor left for the loop.
     """
 
-    def __init__(self, client: openai.DefaultAsyncHttpxClient, key: Secret, name: str) -> None:
+    def __init__(self, client: "openai.DefaultAsyncHttpxClient", key: Secret, name: str) -> None:
         self.client = client
         self.sent: set[asyncio.Task[Any] | None] = set()  # calls whose request is with the server
         self.closing = asyncio.Event()
@@ -129,6 +130,9 @@ class Endpoint(Remote):
           ConfigError: a value makes no sense; the environment variable holds no key, or one that another value repeats;
             or the cache folder cannot be made.
         """
+        import openai  # noqa: PLC0415 - takes a second, and most runs ask no endpoint
+
+        self._make_client = openai.DefaultAsyncHttpxClient
         config = EndpointConfig() if config is None else config
         check(base_url, model, config)
         self.name = name or model
@@ -271,7 +275,7 @@ class Endpoint(Remote):
             headers = {"Accept": "application/json", "Accept-Encoding": "identity", "Content-Type": "application/json"}
             if self._key.value:
                 headers["Authorization"] = f"Bearer {self._key.value}"
-            client = openai.DefaultAsyncHttpxClient(
+            client = self._make_client(
                 follow_redirects=False,  # a redirected POST may turn into a GET; the error names the new address
                 timeout=None,
                 trust_env=not is_loopback(urllib.parse.urlsplit(self._url).hostname or ""),  # its proxies reach others
