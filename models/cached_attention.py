@@ -16,8 +16,7 @@ from dfc.models.cache_kernels import flash_prefill, flash_usable, ragged, ragged
 from dfc.models.execution import ROWS, Execution
 
 _ROWS_OF_ONE, _ROWS_OF_MANY = 16, 4  # rows of one token, and of more, whose weights are formed at once on a CPU
-_ROWS_OF_SHORT = 32  # the same of one token, where slots are short
-_SHORT = 2 * BLOCK  # positions of a slot up to which a CPU reads it as one block: more than it needs, but in no loop
+_BLOCK_OF_CPU = 64  # positions that a CPU reads at a time; of larger blocks more is read that no row sees
 _FEW = 8  # queries of a key head up to which a CPU takes them one by one
 
 
@@ -109,8 +108,7 @@ def _attend_slots(
 ) -> jax.Array:
     """Returns [R, N, T, H]: what queries at positions start[r] + t read of their slots."""
     rows = len(slots)
-    of_one = _ROWS_OF_SHORT if layer.positions <= _SHORT else _ROWS_OF_ONE
-    at_once = of_one if query.shape[2] == 1 else _ROWS_OF_MANY
+    at_once = _ROWS_OF_ONE if query.shape[2] == 1 else _ROWS_OF_MANY
     if execution.runs_on != "cpu" or rows <= at_once or rows % at_once:
         return _in_blocks(query, layer, slots, start, spec, execution)
     # The weights of a few rows stay in the processor's cache, and rows of other lengths are not read to the same end.
@@ -138,7 +136,7 @@ def _in_blocks(
     """
     rows, heads, length, dim = query.shape
     most = layer.positions
-    size = most if most <= (_SHORT if execution.runs_on == "cpu" else BLOCK) else BLOCK
+    size = min(most, _BLOCK_OF_CPU if execution.runs_on == "cpu" else BLOCK)
     grouped = query.reshape(rows, layer.kv_heads, -1, dim)  # the G queries of a key head, one after another
     place = start[:, None] + jnp.arange(length, dtype=start.dtype)[None]
     end = (jnp.minimum(jnp.max(start) + length, most) + size - 1) // size

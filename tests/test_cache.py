@@ -66,7 +66,7 @@ def plain_attention(query, keys, values, start, spec):
 @pytest.mark.parametrize(("rows", "length"), [(5, 1), (32, 1), (64, 1), (3, 9), (8, 9)])
 @pytest.mark.parametrize("positions", [POSITIONS, 2 * BLOCK - 20], ids=["blocks", "short"])
 def test_rows_read_their_own_slots_up_to_themselves(spec, rows, length, positions, layout):
-    """32 rows and 8 are more than a CPU takes at once, of short slots 64; slots are in no order, some have no row."""
+    """32 rows and 8 are more than a CPU takes at once; slots are in no order, some have no row."""
     rng = np.random.default_rng(rows)
     layer, count = layer_of(rng, slots=70, positions=positions, layout=layout), 70
     platform = "tpu" if layout == "paired" else None
@@ -92,14 +92,30 @@ def test_rows_read_their_own_slots_up_to_themselves(spec, rows, length, position
         np.testing.assert_allclose(mixed[row], found, atol=1e-5)
 
 
-def test_what_others_hold_changes_nothing_to_the_bit():
+@pytest.mark.parametrize("positions", [POSITIONS, BLOCK + 32, BLOCK - 32])
+def test_what_others_hold_changes_nothing_to_the_bit(positions):
     """A row computed beside longer ones reads blocks that it does not see."""
     rng = np.random.default_rng(1)
-    layer, query = layer_of(rng), jnp.asarray(rng.normal(size=(2, HEADS, 1, DIM)), jnp.float32)
+    layer = layer_of(rng, positions=positions)
+    query = jnp.asarray(rng.normal(size=(2, HEADS, 1, DIM)), jnp.float32)
     new = jnp.asarray(rng.normal(size=(2, KV_HEADS, 1, DIM)), jnp.float32)
     program = jax.jit(lambda start: attend_cache(query, new, new, layer, jnp.arange(2), start, PLAIN, Execution())[0])
-    short, beside = program(jnp.asarray([20, 21])), program(jnp.asarray([20, POSITIONS - 1]))
+    short, beside = program(jnp.asarray([20, 21])), program(jnp.asarray([20, positions - 1]))
     np.testing.assert_array_equal(short[0], beside[0])
+
+
+@pytest.mark.parametrize("length", [1, 9])
+@pytest.mark.parametrize("positions", [96, 160, 2 * BLOCK, POSITIONS])
+def test_a_cpu_reads_a_slot_as_far_as_its_rows_have_come(positions, length):
+    """A position that is read and not seen counts 0 times, which of one that is no number is none."""
+    rng = np.random.default_rng(4)
+    keys, values = layer_of(rng, slots=4, positions=positions).arrays
+    layer = LayerCache((keys, values.at[:, :, 64:].set(jnp.nan)))
+    query = jnp.asarray(rng.normal(size=(4, HEADS, length, DIM)), jnp.float32)
+    new = jnp.asarray(rng.normal(size=(4, KV_HEADS, length, DIM)), jnp.float32)
+    start = jnp.asarray([20, 64 - length, 0, 33])
+    mixed, _ = attend_cache(query, new, new, layer, jnp.arange(4), start, PLAIN, Execution(platform="cpu"))
+    assert np.isfinite(mixed).all()
 
 
 @LAYOUTS
