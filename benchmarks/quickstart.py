@@ -61,7 +61,7 @@ from dfc.samples import TokenBatch
 from dfc.training import rl
 from dfc.training.episode_rewards import reward
 from dfc.training.optimizer import make_optimizer
-from dfc.training.packing import empty_batch, micro_batches, pack
+from dfc.training.packing import empty_batch, packed
 from dfc.training.trainer import Trainer
 
 BASELINE_GAME = "TicTacToe-v0"
@@ -185,10 +185,10 @@ class Method:
         rows = config.batch.micro_batch_rows
         train, trained_tokens, actions = 0.0, 0, 0
         for share in shares:
-            packed = pack(share, config.batch.row_length, rows)
-            train += timed(lambda packed=packed: self.update(micro_batches(packed, rows)))[1]
-            trained_tokens += int((packed.segments > 0).sum())
-            actions += int(packed.mask.sum())
+            batches = packed(share, config.batch.row_length, rows, self.trainer.halves)
+            train += timed(lambda batches=batches: self.update(batches))[1]
+            trained_tokens += sum(int((batch.segments > 0).sum()) for batch in batches)
+            actions += sum(int(batch.mask.sum()) for batch in batches)
         judges = matches.match_specs(config.games, config.acceptance.games, config.seed, f"benchmark {iteration}")
         judged, more = timed(lambda: self.workers.play(judges, PolicyWeights(self.params), "initial"))
         self.rates = rl.win_rates(judged)

@@ -67,7 +67,7 @@ def test_a_layout_holds_every_unit_once_and_overfills_no_row(lengths, micro_batc
     placed = [unit for layout in layouts for row in layout.rows for unit in row]
     assert sorted(placed) == list(range(len(lengths)))
     m = micro_batch_rows
-    shapes = {(512, m), (256, 2 * m), (256, m), (128, 4 * m), (128, m)}
+    shapes = {(512, m), (256, 2 * m), (256, m), (128, 4 * m), (128, 2 * m), (128, m)}
     assert {(layout.row_length, len(layout.rows)) for layout in layouts} <= shapes
     for layout in layouts:
         assert any(layout.rows)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies
 
 from dfc.samples import Sample
-from dfc.training.packing import Segment, empty_batch, micro_batches, pack, segment
+from dfc.training.packing import Halves, Segment, cut, empty_batch, micro_batches, pack, packed, segment
 
 ROW = 24
 
@@ -140,3 +140,69 @@ def test_choices_lie_at_their_tokens_and_have_room_in_powers_of_two():
     assert both.choices[0, 2, :2].tolist() == [3, -1]
     assert both.choices[0, 4].tolist() == [*range(20), *[-1] * 12]
     assert [b.choices.shape for b in micro_batches(both._replace(), 1)] == [(1, ROW, 32)]
+
+
+# ---- micro-batches of few sizes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("halves", "rows", "length", "expected"),
+    [
+        (Halves(), 8, 256, (8,)),
+        (Halves(1), 8, 256, (8, 4, 2, 1)),
+        (Halves(1), 64, 256, (64, 32, 16, 8)),
+        (Halves(4), 8, 256, (8, 4)),
+        (Halves(2), 24, 256, (24, 12, 6)),
+        (Halves(1, 512), 8, 256, (2, 1)),
+        (Halves(1, 512), 64, 64, (8, 4, 2, 1)),
+        (Halves(2, 512), 8, 512, (2,)),
+        (Halves(1, 512), 3, 512, (3,)),
+    ],
+)
+def test_sizes_are_halves_that_devices_share_evenly(halves, rows, length, expected):
+    assert halves.counts(rows, length, rows) == expected
+
+
+@pytest.mark.parametrize(
+    ("rows", "counts", "expected"),
+    [
+        (0, (8, 4, 2, 1), []),
+        (48, (64, 32, 16, 8), [32, 16]),
+        (12, (8, 4, 2, 1), [8, 4]),
+        (7, (8, 4, 2, 1), [8]),  # one row too many, two passes fewer
+        (13, (8, 4, 2, 1), [8, 4, 1]),
+        (11, (8, 4, 2, 1), [8, 4]),
+        (8, (8, 4), [8]),
+        (20, (8, 4), [8, 8, 4]),
+        (5, (1,), [1] * 5),
+    ],
+)
+def test_what_is_left_lies_in_smaller_micro_batches(rows, counts, expected):
+    assert cut(rows, counts) == expected
+
+
+@hypothesis.given(strategies.integers(0, 300), strategies.integers(1, 4), strategies.integers(0, 6))
+def test_at_most_one_of_the_smallest_size_is_empty(rows, multiple, doubled):
+    counts = Halves(multiple).counts(multiple << doubled, 32, multiple << doubled)
+    found = cut(-(-rows // counts[-1]) * counts[-1], counts)
+    assert 0 <= sum(found) - rows < 2 * counts[-1]
+    assert set(found) <= set(counts)
+    assert found == sorted(found, reverse=True)
+
+
+@hypothesis.given(sets)
+@hypothesis.settings(max_examples=50, deadline=None)
+def test_micro_batches_of_an_update_hold_its_sequences_in_few_shapes(pictures):
+    sequences = [sequence(mask, advantage=a, seed=n) for n, (mask, a) in enumerate(pictures)]
+    found = packed(sequences, ROW, 8, Halves(2))
+    assert sorted(one for batch in found for one in unpack(batch)) == sorted(expected(sequences))
+    assert {batch.tokens.shape for batch in found} <= {(8, ROW), (4, ROW), (2, ROW)}
+
+
+def test_micro_batches_of_an_update_have_room_for_as_many_choices():
+    choices = np.full((20, 20), -1)
+    choices[1] = np.arange(20)
+    many = Segment(np.arange(20, dtype=np.int32), np.arange(20) == 1, choices=choices)
+    found = packed([many, *(sequence("." * 19 + "#", seed=n) for n in range(2))], ROW, 1)
+    assert [batch.choices.shape for batch in found] == [(1, ROW, 32)] * 3
+    assert sum((batch.choices >= 0).sum() for batch in found) == 20

@@ -16,7 +16,7 @@ from dfc.models.lora import ALL_LINEAR, LoraConfig, merge
 from dfc.models.quantization import quantize_params
 from dfc.models.sharding import make_mesh, param_shardings
 from dfc.models.transformer import abstract_params, is_stacked
-from dfc.training.packing import Segment, micro_batches, pack
+from dfc.training.packing import Halves, Segment, packed
 from dfc.training.rl import make_loss
 from dfc.training.trainer import Trainer
 
@@ -58,16 +58,20 @@ def random_params(config, seed=0):
     return jax.tree.map(random_leaf, abstract_params(config))
 
 
-def batches(rows=4, count=2):
+def segments(count):
     rng = np.random.default_rng(5)
     found = []
-    for length in rng.integers(8, 30, 24).tolist():
+    for length in rng.integers(8, 30, count).tolist():
         mask = rng.random(length) < 0.5
         mask[0], mask[-1] = False, True
         logprobs = np.where(mask, rng.normal(size=length) - 4, 0).astype(np.float32)
         token_ids = rng.integers(0, 64, length).astype(np.int32)
         found.append(Segment(token_ids, mask, float(rng.normal()), logprobs))
-    cut = micro_batches(pack(found, ROW, rows), rows)
+    return found
+
+
+def batches(rows=4, count=2):
+    cut = packed(segments(24), ROW, rows)
     assert len(cut) >= count
     return cut[:count]
 
@@ -104,6 +108,23 @@ def test_a_scan_with_recomputed_layers_makes_the_update_of_unrolled_layers(famil
     assert is_stacked(found.params)
     assert found.loss == pytest.approx(expected.loss, rel=1e-5)
     assert_close(scanned.policy(found.params), expected.params, 1e-5)
+
+
+@pytest.mark.parametrize(("halves", "sizes"), [(Halves(1), [8, 4]), (Halves(1, 2 * ROW), [2] * 6)], ids=str)
+def test_smaller_micro_batches_for_what_is_left_make_the_same_update(halves, sizes):
+    """12 rows: in two micro-batches of 8, four of them empty, or in none too many."""
+    sequences, params = segments(26), random_params(LLAMA)
+    trainer = make(LLAMA)
+    tree = trainer.initial_params(params)
+    found = {}
+    for name, how in (("whole", Halves()), ("halves", halves)):
+        cut = packed(sequences, ROW, 8, how)
+        found[name] = trainer.update(tree, trainer.initial_state(tree), cut, trainer.frozen_params(params))
+        assert [len(batch.tokens) for batch in cut] == ([8, 8] if name == "whole" else sizes)
+    assert found["halves"].loss == pytest.approx(found["whole"].loss, rel=1e-5)
+    assert found["halves"].weight == found["whole"].weight
+    moved = [difference(one.params, tree) for one in found.values()]
+    assert_close(moved[1], moved[0], 1e-4)
 
 
 @pytest.mark.parametrize(("family", "training"), [(f, TrainingConfig()) for f in FAMILIES] + [("gemma3", UNROLLED)])

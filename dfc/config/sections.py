@@ -331,7 +331,9 @@ class BatchShape:
 
     Attributes:
       row_length: tokens of one row; the longest episode must fit.
-      micro_batch_rows: rows of one forward and backward pass; gradients of several are added up.
+      micro_batch_rows: rows of one forward and backward pass at most; gradients of several are added up. What is left
+        of an update goes into halves of it, down to an eighth, and a CPU takes no more at once than 384 tokens, as far
+        as halves reach; rows that are half or a quarter as long are twice or four times as many.
     """
 
     row_length: Length = 512

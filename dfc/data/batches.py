@@ -15,7 +15,7 @@ from dfc.data.row_shares import SharedOrder
 from dfc.data.rows import TrainingRows
 from dfc.games.rng import derive_seed
 from dfc.samples import TokenBatch
-from dfc.training.packing import Layout, Segment, fill, lay_out
+from dfc.training.packing import Halves, Layout, Segment, fill, lay_out
 
 _AHEAD = 2  # updates packed ahead; each is as large as its micro-batches
 
@@ -126,6 +126,7 @@ class Batches:
       micro_batch_rows: rows of a micro-batch.
       own: which rows of a micro-batch [B, T] this host fills in, None for all.
       reference: goes into `TokenBatch.reference_logprobs`; None: there is none.
+      halves: how far micro-batches may be smaller.
     """
 
     def __init__(
@@ -137,12 +138,13 @@ class Batches:
         micro_batch_rows: int,
         own: Callable[[tuple[int, int]], Collection[int] | None] = lambda _: None,
         reference: SideLogprobs | None = None,
+        halves: Halves = Halves(),  # noqa: B008 - frozen
     ) -> None:
         self.updates: int = update_rows.updates
         self.lengths = rows.lengths
         self.rows, self._own = rows, own
         self._update_rows = update_rows
-        self._shape = row_length, micro_batch_rows
+        self._shape = row_length, micro_batch_rows, halves
         self._sides, self._reference = sides_of(rows, reference), reference is not None
 
     def layouts(self, update: int) -> tuple[np.ndarray, list[Layout]]:

@@ -29,7 +29,7 @@ from dfc.models.safetensors_format import Location
 from dfc.runs.progress import Progress
 from dfc.runs.stop_signals import Stop
 from dfc.samples import TokenBatch
-from dfc.training.packing import Segment, fill, lay_out, taken_out
+from dfc.training.packing import Halves, Segment, fill, lay_out, taken_out
 
 Compute = Callable[[Sequence[TokenBatch]], Sequence[np.ndarray]]  # micro-batches -> float32 [B, T] of each, whole
 _FORMAT = 1
@@ -113,6 +113,7 @@ def obtain(
     micro_batch_rows: int,
     own: Callable[[tuple[int, int]], Collection[int] | None],
     stop: Stop,
+    halves: Halves = Halves(),  # noqa: B008 - frozen
 ) -> ReferenceLogprobs:
     """Returns the log-probabilities, those that are missing or damaged computed first.
 
@@ -125,6 +126,7 @@ def obtain(
       micro_batch_rows: rows of a micro-batch.
       own: as for `dfc.data.batches.Batches`.
       stop: looked at after every part.
+      halves: as for `dfc.data.batches.Batches`.
 
     Raises:
       DatasetError: a part cannot be read where it was just found or written.
@@ -143,7 +145,7 @@ def obtain(
             with Progress(len(parts), start_step=done) as progress:
                 for count, part in enumerate(todo, start=done + 1):
                     begun = time.perf_counter()
-                    found = _computed(rows, parts[part], compute, (row_length, micro_batch_rows), own)
+                    found = _computed(rows, parts[part], compute, (row_length, micro_batch_rows, halves), own)
                     _write(folder, part, rows, parts[part], found)
                     seconds = time.perf_counter() - begun
                     progress.update(
@@ -163,7 +165,7 @@ def _computed(
     rows: TrainingRows,
     part: range,
     compute: Compute,
-    shape: tuple[int, int],
+    shape: tuple[int, int, Halves],
     own: Callable[[tuple[int, int]], Collection[int] | None],
 ) -> dict[int, tuple[np.ndarray, ...]]:
     """Returns the values of a part's rows, by row."""

@@ -167,7 +167,7 @@ def _trained(
         batch=batch,
         training=dataclasses.replace(config.training, attention=program),
         adapter=adapter,
-        micro_batches=iteration.micro_batches(config, batch, lengths),
+        micro_batches=iteration.passes(config, batch, lengths, played.shards),
     )
     if isinstance(config, LanguageSelfPlay):
         # Log-probabilities of the reference are taken of every micro-batch, once.
@@ -187,7 +187,7 @@ def _trained(
     groups = min(_GROUPS, max(1, len(config.games))) if divides else 1
     return dataclasses.replace(
         found,
-        micro_batches=found.micro_batches // updates,
+        micro_batches=iteration.passes(config, batch, lengths, played.shards, updates),
         updates=updates,
         reference=learning_of(config).reads_reference,
         scores=config.grpo.importance_cap > 0 and updates > 1,

@@ -41,7 +41,7 @@ from dfc.players import player_specs
 from dfc.players.player_specs import PlayerSpec
 from dfc.recipes import evaluate_tasks, tiny_player
 from dfc.runs.stages import planned
-from dfc.training import self_play
+from dfc.training import packing, self_play
 
 _GROUPS = 4  # start fixed or random, winnable or not: as many policies at most
 Find = Callable[[ModelConfig], DecoderConfig]  # the shape of a model that a configuration names
@@ -207,8 +207,27 @@ def _episodes(config: Run) -> int:
     return found
 
 
+def passes(config: Run, batch: BatchConfig, lengths: Lengths, shards: int, updates: int = 1) -> int:
+    """Returns into how many micro-batches an update is cut, smaller ones for what is left of its rows counted.
+
+    Args:
+      config: of the stage.
+      batch: shapes of an update.
+      lengths: of an episode.
+      shards: devices that rows are split over.
+      updates: of a unit.
+    """
+    if isinstance(config, LanguageSelfPlay):
+        units = list(_episodes_of_parts(config).values())
+    else:
+        units = [math.ceil(_episodes(config) / updates)]
+    counts = packing.Halves(shards).counts(batch.micro_batch_rows, batch.row_length, batch.micro_batch_rows)
+    rows = [math.ceil(_rows(count, batch, lengths) / counts[-1]) * counts[-1] for count in units]
+    return sum(len(packing.cut(one, counts)) for one in rows)
+
+
 def micro_batches(config: Run, batch: BatchConfig, lengths: Lengths) -> int:
-    """Returns into how many micro-batches the rows of a unit are cut."""
+    """Returns how many of the largest micro-batches hold the rows of a unit, which their time is counted by."""
     if isinstance(config, LanguageSelfPlay):
         return sum(micro_batches_of_parts(config, lengths).values())
     return _cut(_episodes(config), batch, lengths)
@@ -216,15 +235,22 @@ def micro_batches(config: Run, batch: BatchConfig, lengths: Lengths) -> int:
 
 def micro_batches_of_parts(config: LanguageSelfPlay, lengths: Lengths) -> dict[str, int]:
     """Returns the same for each of the losses; a judge's replies are no rows."""
+    return {name: _cut(count, config.batch, lengths) for name, count in _episodes_of_parts(config).items()}
+
+
+def _episodes_of_parts(config: LanguageSelfPlay) -> dict[str, int]:
     found = {self_play.SOLVER: config.queries * config.answers}
     if config.trains_challenger:
         found[self_play.CHALLENGER] = config.queries
-    return {name: _cut(count, config.batch, lengths) for name, count in found.items()}
+    return found
+
+
+def _rows(episodes: int, batch: BatchConfig, lengths: Lengths) -> int:
+    return math.ceil(episodes * lengths.episode / batch.row_length)
 
 
 def _cut(episodes: int, batch: BatchConfig, lengths: Lengths) -> int:
-    rows = math.ceil(episodes * lengths.episode / batch.row_length)
-    return math.ceil(rows / batch.micro_batch_rows)
+    return math.ceil(_rows(episodes, batch, lengths) / batch.micro_batch_rows)
 
 
 def runs(config: Run, lengths: Lengths, workload: Workload, episodes: int | None = None) -> Runs:

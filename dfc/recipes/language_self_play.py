@@ -277,7 +277,7 @@ def _iterate(play: Play, state: State) -> IterationRecord:
     play.folder.append("episodes", episode_records(play, state.iteration, found, worth))
 
     # One step for both losses (lines 6 and 7).
-    parts = learning.parts(config, found.said, found.told, worth)
+    parts = learning.parts(config, found.said, found.told, worth, play.trainer.halves)
     parts = learning.with_reference(play.trainer, play.reference_params, parts, play.stop.look)
     clock.done("reference")
     metrics = {"updates": float(bool(parts))}

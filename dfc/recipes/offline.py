@@ -93,7 +93,7 @@ def run(config: Config, folder: RunFolder, stop: Stop) -> None:
         if reads_reference(config):
             reference = _reference(config, folder, stop, source, some, trainer, params, frozen, own)
         shape = {"row_length": config.batch.row_length, "micro_batch_rows": config.batch.micro_batch_rows}
-        return Batches(some, which, **shape, own=own, reference=reference)
+        return Batches(some, which, **shape, own=own, reference=reference, halves=trainer.halves)
 
     batches = packed(data.rows, data.update_rows, base_params)
     held_out = None
@@ -265,6 +265,7 @@ def _reference(
         micro_batch_rows=config.batch.micro_batch_rows,
         own=own,
         stop=stop,
+        halves=trainer.halves,
     )
 
 

@@ -1,7 +1,6 @@
 """Puts sequences of any length into rows of few lengths, several to a row, each its own segment."""
 
 import dataclasses
-import itertools
 from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
@@ -9,6 +8,7 @@ import numpy as np
 from dfc.samples import Sample, TokenBatch
 
 _TILE = 128  # positions; kernels of attention take whole ones
+_MOST_SIZES = 4  # of micro-batches with rows of one length
 _LEAST_CHOICES = 16  # that a token of a batch has room for, if any has
 
 
@@ -59,15 +59,80 @@ def pack(segments: Sequence[Segment], row_length: int, rows_multiple: int) -> To
       ValueError: a segment is longer than a row; its length and the fix are named.
     """
     kept = sorted((s for s in segments if s.mask.any()), key=lambda s: len(s.token_ids), reverse=True)
-    if kept and len(kept[0].token_ids) > row_length:
-        raise ValueError(
-            f"an episode has {len(kept[0].token_ids)} tokens but a row holds {row_length}; "
-            f"raise batch.row_length to at least rollout.max_length"
-        )
     lengths = [len(s.token_ids) for s in kept]
+    _check_lengths(lengths, row_length)
     placed, _ = _first_fit(range(len(kept)), lengths, row_length, rows_multiple)
     rows = [tuple(row) for row in placed] or [()] * rows_multiple
     return fill(Layout(row_length, tuple(rows)), lambda unit: [kept[unit]])
+
+
+@dataclasses.dataclass(frozen=True)
+class Halves:
+    """How far micro-batches may be smaller than the largest, by halves; at most four sizes, each a compiled program.
+
+    Results change by rounding only, as an update is a sum over its micro-batches. All hosts of a run have the same.
+
+    Attributes:
+      multiple: of which every size is one, the devices that rows are split over; 0: `micro_batch_rows`, so that none is
+        smaller.
+      tokens: above so many, sizes are halved as long as they can be; 0: no limit.
+    """
+
+    multiple: int = 0
+    tokens: int = 0
+
+    def counts(self, rows: int, row_length: int, micro_batch_rows: int) -> tuple[int, ...]:
+        """Returns how many rows a micro-batch may have, descending.
+
+        Args:
+          rows: of the largest.
+          row_length: tokens of each.
+          micro_batch_rows: as for `lay_out`.
+        """
+        multiple = self.multiple or micro_batch_rows
+
+        def halves(count: int) -> bool:
+            return count % (2 * multiple) == 0
+
+        while self.tokens and rows * row_length > self.tokens and halves(rows):
+            rows //= 2
+        found = [rows]
+        while len(found) < _MOST_SIZES and halves(found[-1]):
+            found.append(found[-1] // 2)
+        return tuple(found)
+
+
+def packed(
+    segments: Sequence[Segment],
+    row_length: int,
+    micro_batch_rows: int,
+    halves: Halves = Halves(),
+) -> list[TokenBatch]:
+    """Returns the micro-batches of an update; segments without a token to train on are left out.
+
+    Args:
+      segments: to train on.
+      row_length: tokens of the longest rows.
+      micro_batch_rows: as for `lay_out`.
+      halves: how far micro-batches may be smaller.
+
+    Raises:
+      ValueError: a segment is longer than a row; its length and the fix are named.
+    """
+    kept = [one for one in segments if one.mask.any()]
+    lengths = [len(one.token_ids) for one in kept]
+    _check_lengths(lengths, row_length)
+    found = [fill(x, lambda unit: [kept[unit]]) for x in lay_out(lengths, row_length, micro_batch_rows, halves)]
+    most = max((0 if one.choices is None else one.choices.shape[2] for one in found), default=0)
+    return [_with_choices(one, most) if most else one for one in found]  # so that programs see few shapes
+
+
+def _check_lengths(lengths: Sequence[int], row_length: int) -> None:
+    if lengths and max(lengths) > row_length:
+        raise ValueError(
+            f"an episode has {max(lengths)} tokens but a row holds {row_length}; "
+            f"raise batch.row_length to at least rollout.max_length"
+        )
 
 
 def empty_batch(rows: int, row_length: int) -> TokenBatch:
@@ -105,18 +170,24 @@ def row_lengths(row_length: int) -> tuple[int, ...]:
     return (row_length, *(row_length // part for part in (2, 4) if row_length % (part * _TILE) == 0))
 
 
-def lay_out(lengths: Sequence[int], row_length: int, micro_batch_rows: int) -> list[Layout]:
+def lay_out(
+    lengths: Sequence[int],
+    row_length: int,
+    micro_batch_rows: int,
+    halves: Halves = Halves(),
+) -> list[Layout]:
     """Decides from lengths alone where units lie, so that every host decides the same.
 
     Units go, longest first, into the first row with room for it. Rows are of few lengths (`row_lengths`): a token costs
     attention over the whole of its row, so short units do not lie in long rows, but where those have room that is
-    computed anyway. Micro-batches are of few shapes, each a compiled program: as many tokens as `micro_batch_rows` long
-    rows, or, for what is left of shorter ones, `micro_batch_rows` of these.
+    computed anyway. Micro-batches are of few shapes, each a compiled program: of every length as many tokens as
+    `micro_batch_rows` long rows, and, for what is left, halves of that.
 
     Args:
       lengths: tokens of each unit.
       row_length: of the longest rows.
-      micro_batch_rows: rows are opened so many at a time.
+      micro_batch_rows: rows of the largest micro-batch, of the longest rows.
+      halves: how far others are smaller.
 
     Raises:
       ValueError: a unit is longer than a row.
@@ -127,16 +198,32 @@ def lay_out(lengths: Sequence[int], row_length: int, micro_batch_rows: int) -> l
     layouts = []
     shapes = row_lengths(row_length)
     for length, shorter in zip(shapes, (*shapes[1:], 0), strict=True):
-        placed, left = _first_fit(left, lengths, length, micro_batch_rows, above=shorter)
+        counts = halves.counts(micro_batch_rows * (row_length // length), length, micro_batch_rows)
+        placed, left = _first_fit(left, lengths, length, counts[-1], above=shorter)
         rows = [tuple(row) for row in placed]
-        whole = micro_batch_rows * (row_length // length)
-        rest = len(rows) % whole
-        if rest > whole // 2:
-            rows += [()] * (whole - rest)
-            rest = 0
-        cuts = [*range(0, len(rows) - rest, whole), *range(len(rows) - rest, len(rows), micro_batch_rows), len(rows)]
-        layouts += [Layout(length, tuple(rows[start:end])) for start, end in itertools.pairwise(cuts)]
+        for count in cut(len(rows), counts):
+            own, rows = rows[:count], rows[count:]
+            layouts.append(Layout(length, (*own, *[()] * (count - len(own)))))
     return layouts
+
+
+def cut(rows: int, counts: Sequence[int]) -> list[int]:
+    """Returns the sizes of the micro-batches that hold so many rows: the largest, then smaller ones for what is left.
+
+    Rows that are left go into one micro-batch where that leaves no more of it empty than the smallest size has.
+
+    Args:
+      rows: to be held, a multiple of the smallest size.
+      counts: the sizes, descending by halves.
+    """
+    found = [counts[0]] * (rows // counts[0])
+    left = rows % counts[0]
+    while left:
+        enough = min(count for count in counts if count >= left)
+        count = enough if enough - left <= counts[-1] else max(count for count in counts if count <= left)
+        found.append(count)
+        left = max(0, left - count)
+    return found
 
 
 def _first_fit(

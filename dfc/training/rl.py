@@ -53,7 +53,7 @@ from dfc.runs.metrics import IterationRecord
 from dfc.samples import Sample, TokenBatch
 from dfc.training import episode_advantages, episode_rewards, instances, opponents, teacher_errors
 from dfc.training.episode_rewards import Worth, total
-from dfc.training.packing import Segment, micro_batches, pack, segment
+from dfc.training.packing import Segment, packed, segment
 from dfc.training.rl_run import Run, State
 from dfc.training.trainer import LossFunction
 
@@ -307,8 +307,8 @@ def update(
     base_params = None if run.lora is None else run.reference_params
     # updates: 0 if nothing was left to train on: no KL term, and all rewards of every group were equal.
     metrics = {"updates": float(len(shares))}
-    rows = config.batch.micro_batch_rows
-    batches = [micro_batches(pack(share, config.batch.row_length, rows), rows) for share in shares]
+    shape = config.batch.row_length, config.batch.micro_batch_rows
+    batches = [packed(share, *shape, trainer.halves) for share in shares]
     # Later updates are corrected by what the trainer makes of the weights that sampled; the first one is at them.
     corrects = config.grpo.importance_cap > 0
     proximal = [

@@ -12,7 +12,7 @@ from dfc.losses import Loss, lsp_challenger_loss, lsp_solver_loss
 from dfc.models.transformer import Params
 from dfc.samples import Sample, TokenBatch
 from dfc.self_play.roles import Earned
-from dfc.training.packing import micro_batches, pack, segment
+from dfc.training.packing import Halves, packed, segment
 from dfc.training.trainer import Trainer
 from dfc.training.update_parts import LossFunction, Part
 
@@ -42,7 +42,11 @@ def _loss(config: LanguageSelfPlay, formula: Callable[..., Loss]) -> LossFunctio
 
 
 def parts(
-    config: LanguageSelfPlay, answers: Sequence[Sequence[Sample]], queries: Sequence[Sample], worth: Earned
+    config: LanguageSelfPlay,
+    answers: Sequence[Sequence[Sample]],
+    queries: Sequence[Sample],
+    worth: Earned,
+    halves: Halves = Halves(),  # noqa: B008 - frozen
 ) -> list[Part]:
     """Returns what an update is made of: the answers, and the queries where the Challenger learns.
 
@@ -53,6 +57,7 @@ def parts(
       answers: of every query, the Solver's; fewer than in `worth` where a query was not answered.
       queries: the Challenger's; empty where they are data.
       worth: advantages, and what each loss is over.
+      halves: how micro-batches are cut (`Trainer.halves`).
     """
     found = [
         (SOLVER, 1.0, [
@@ -65,9 +70,9 @@ def parts(
     if config.trains_challenger:
         own = [segment(q, float(worth.challenger[i])) for i, q in enumerate(queries) if worth.trained_queries[i]]
         found.append((CHALLENGER, config.challenger.coefficient, own))
-    rows = config.batch.micro_batch_rows
+    shape = config.batch.row_length, config.batch.micro_batch_rows
     return [
-        Part(name, micro_batches(pack(segments, config.batch.row_length, rows), rows), coefficient)
+        Part(name, packed(segments, *shape, halves), coefficient)
         for name, coefficient, segments in found
         if any(one.mask.any() for one in segments)
     ]

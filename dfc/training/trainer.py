@@ -23,9 +23,11 @@ from dfc.samples import TokenBatch
 from dfc.training import divergence, logprob_gap, update_parts
 from dfc.training.batch_logprobs import action_capacity, batch_logprobs
 from dfc.training.optimizer import in_float32
+from dfc.training.packing import Halves
 from dfc.training.update_parts import Part, check_parts, gradient_programs, mean_gradients, parts_of, program_of
 
 Tree = Any  # a pytree of arrays
+_TOKENS_ON_CPU = 384  # of a micro-batch: of more, intermediate results leave the cache of a core
 LossFunction = update_parts.LossFunction
 
 
@@ -130,6 +132,12 @@ class Trainer:
             "largest": jax.jit(self._largest),
         }
         self._bounds: np.ndarray | None = None  # of the largest values, known once training has a beginning
+
+    @property
+    def halves(self) -> Halves:
+        """How micro-batches are cut: each device has the same rows, and a CPU few tokens at a time."""
+        shards = 1 if self._mesh is None else self._mesh.shape["data"] * self._mesh.shape["fsdp"]
+        return Halves(shards, _TOKENS_ON_CPU * shards if self.execution.runs_on == "cpu" else 0)
 
     # ---- what is trained ----------------------------------------------------------------------------------------
 
@@ -334,7 +342,7 @@ class Trainer:
 
         Args:
           params: the trained tree.
-          micro_batches: of one shape.
+          micro_batches: of few shapes.
           base_params: with `lora`, the weights beside the adapters.
           look: as for `update`.
 
@@ -356,7 +364,7 @@ class Trainer:
 
         Args:
           reference_params: as for `update`.
-          micro_batches: of one shape.
+          micro_batches: of few shapes.
           look: as for `update`.
         """
         program = self.programs["logprobs"]
@@ -401,7 +409,8 @@ class Trainer:
         Args:
           params: the trained tree.
           state: the optimizer's.
-          micro_batches: of one shape; or parts, of a trainer that has their losses, each with micro-batches of its own.
+          micro_batches: of few shapes; or parts, of a trainer that has their losses, each with micro-batches of its
+            own.
           reference_params: weights whose log-probabilities the loss wants beside the policy's (for a KL term).
           base_params: with `lora`, the weights beside the adapters; given as `reference_params` too, the reference
             policy is the model with its adapters off, without a second copy.

@@ -21,7 +21,7 @@ class Part:
 
     Attributes:
       name: of the loss, among those of the trainer.
-      micro_batches: what it is the mean over, of one shape.
+      micro_batches: what it is the mean over, of few shapes.
       coefficient: what the mean counts.
       reference_logprobs: of every micro-batch, those of the reference (see `Trainer.reference_logprobs`), handed to the
         loss as its third argument; None: `Trainer.update` computes them if it is given weights of a reference.
