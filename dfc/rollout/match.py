@@ -3,8 +3,7 @@
 A seat belongs to a policy of the engine, to a scripted player, which answers at once, or to a remote player, which is
 asked in a thread of its own. So do the seats of a game's simulators, which answer for the world that the game is about.
 
-What goes wrong in here stays here: whatever a game or player raises ends its episode as failed. Only ``sys.exit`` ends
-the whole call, as an error.
+Whatever a game or player raises ends its episode as failed, and no other; only ``sys.exit`` ends the call, as an error.
 """
 
 import dataclasses
@@ -17,7 +16,7 @@ from typing import Any, Literal, ParamSpec, Self, TypeVar
 from dfc import own_code
 from dfc.config import OpponentReplyConfig, PlayerRolloutConfig, RolloutConfig, SamplingConfig
 from dfc.episodes import Episode, PlayedReply, Speaker
-from dfc.errors import ExitError, shown
+from dfc.errors import shown
 from dfc.games import registry, scripted
 from dfc.games.game import Game, Outcome, Verdict
 from dfc.games.rng import GameRng, derive_seed
@@ -342,21 +341,15 @@ class Match:
     ) -> _R:
         """Calls what a game or player brings; what it raises becomes this episode's failure."""
         who = "" if seat is None else f" for seat {seat}, reply {len(self.replies) + 1} of the game,"
-        try:
-            with own_code.no_exit(f"{self._named}: {what}{who}"):
+        with own_code.no_exit(f"games {self.spec.game!r}: {what}{who}"):
+            try:
                 return function(*args, **kwargs)
-        except ExitError:
-            raise
-        except Exception as error:
-            raise _Failed(f"{what}{who} {own_code.told(error)}") from error
-
-    @property
-    def _named(self) -> str:
-        return f"games {self.spec.game!r}"
+            except Exception as error:
+                raise _Failed(f"{what}{who} {own_code.told(error)}") from error
 
     def _move(self, event: Callable[[], None]) -> Waits | None:
         try:
-            with own_code.no_exit(self._named):
+            with own_code.no_exit(f"games {self.spec.game!r}"):
                 event()
                 return self._advance()
         except _Failed as failure:
