@@ -47,7 +47,8 @@ class Speech(Game):
     grammar: ClassVar[str] = "[words]"
 
     def __init__(self, **common: Unpack[Common]) -> None:
-        super().__init__(**{"malformed_allowance": 0, **common})
+        common.setdefault("malformed_allowance", 0)
+        super().__init__(**common)
         self.topic = 0
 
     @property

@@ -47,6 +47,8 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 EXTRAS = {"decode_bytes.py": ("jax_cuda13_plugin", "the extra aot (pip install -e '.[aot]')")}
 LEFT_OUT = {
     "gpu_columns.py": "a GPU (make benchmark-gpu ARGS=--quick)",
+    "grpo_iteration.py": "an interpreter with TRL (--trl-python=PATH --quick)",
+    "grpo_iteration_trl.py": "TRL; it is the other side of grpo_iteration.py",
     "offline_training.py": "an interpreter with TRL (--trl-python=PATH --quick)",
     "offline_training_trl.py": "TRL; it is the other side of offline_training.py",
     "serving_chat.py": "a server to talk to, and somebody who talks",

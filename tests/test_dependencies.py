@@ -30,7 +30,11 @@ UNDECLARED = {
     ("models/verification.py", "torch"): "compares with transformers' own model where the user has torch",
     **{
         (file, name): "the target that makes its environment names it: make agreement-trl"
-        for file in ("tests/agreement_trl.py", "benchmarks/offline_training_trl.py")
+        for file in (
+            "tests/agreement_trl.py",
+            "benchmarks/grpo_iteration_trl.py",
+            "benchmarks/offline_training_trl.py",
+        )
         for name in ("datasets", "trl")
     },
     **{
