@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies
 
 from dfc.samples import Sample
-from dfc.training.packing import Halves, Segment, cut, empty_batch, micro_batches, pack, packed, segment
+from dfc.training.packing import Halves, Segment, cut, empty_batch, lay_out, micro_batches, pack, packed, segment
 
 ROW = 24
 
@@ -195,8 +195,16 @@ def test_at_most_one_of_the_smallest_size_is_empty(rows, multiple, doubled):
 def test_micro_batches_of_an_update_hold_its_sequences_in_few_shapes(pictures):
     sequences = [sequence(mask, advantage=a, seed=n) for n, (mask, a) in enumerate(pictures)]
     found = packed(sequences, ROW, 8, Halves(2))
+    assert found
     assert sorted(one for batch in found for one in unpack(batch)) == sorted(expected(sequences))
     assert {batch.tokens.shape for batch in found} <= {(8, ROW), (4, ROW), (2, ROW)}
+
+
+def test_rows_of_an_update_have_one_length_and_those_of_stored_rows_few_sizes_of_each():
+    short = [sequence("." * 50 + "#", seed=n) for n in range(13)]
+    assert {batch.tokens.shape for batch in packed(short, 512, 8, Halves(1))} == {(2, 512)}
+    layouts = lay_out([51] * 70, 512, 8, Halves(1))
+    assert {(len(layout.rows), layout.row_length) for layout in layouts} == {(32, 128), (8, 128)}
 
 
 def test_micro_batches_of_an_update_have_room_for_as_many_choices():

@@ -8,7 +8,7 @@ import numpy as np
 from dfc.samples import Sample, TokenBatch
 
 _TILE = 128  # positions; kernels of attention take whole ones
-_MOST_SIZES = 4  # of micro-batches with rows of one length
+_MOST_SIZES = 4  # of micro-batches, where rows have one length; two or three of each where they have several
 _LEAST_CHOICES = 16  # that a token of a batch has room for, if any has
 
 
@@ -68,7 +68,7 @@ def pack(segments: Sequence[Segment], row_length: int, rows_multiple: int) -> To
 
 @dataclasses.dataclass(frozen=True)
 class Halves:
-    """How far micro-batches may be smaller than the largest, by halves; at most four sizes, each a compiled program.
+    """How far micro-batches may be smaller than the largest, by halves; each size is a compiled program.
 
     Results change by rounding only, as an update is a sum over its micro-batches. All hosts of a run have the same.
 
@@ -81,13 +81,14 @@ class Halves:
     multiple: int = 0
     tokens: int = 0
 
-    def counts(self, rows: int, row_length: int, micro_batch_rows: int) -> tuple[int, ...]:
+    def counts(self, rows: int, row_length: int, micro_batch_rows: int, sizes: int = _MOST_SIZES) -> tuple[int, ...]:
         """Returns how many rows a micro-batch may have, descending.
 
         Args:
           rows: of the largest.
           row_length: tokens of each.
           micro_batch_rows: as for `lay_out`.
+          sizes: how many there are at most.
         """
         multiple = self.multiple or micro_batch_rows
 
@@ -97,7 +98,7 @@ class Halves:
         while self.tokens and rows * row_length > self.tokens and halves(rows):
             rows //= 2
         found = [rows]
-        while len(found) < _MOST_SIZES and halves(found[-1]):
+        while len(found) < sizes and halves(found[-1]):
             found.append(found[-1] // 2)
         return tuple(found)
 
@@ -108,11 +109,13 @@ def packed(
     micro_batch_rows: int,
     halves: Halves = Halves(),
 ) -> list[TokenBatch]:
-    """Returns the micro-batches of an update; segments without a token to train on are left out.
+    """Returns the micro-batches of an update, of rows of one length, of at most four sizes.
+
+    Segments without a token to train on are left out; one micro-batch of padding stands for none.
 
     Args:
       segments: to train on.
-      row_length: tokens of the longest rows.
+      row_length: tokens of a row.
       micro_batch_rows: as for `lay_out`.
       halves: how far micro-batches may be smaller.
 
@@ -122,7 +125,10 @@ def packed(
     kept = [one for one in segments if one.mask.any()]
     lengths = [len(one.token_ids) for one in kept]
     _check_lengths(lengths, row_length)
-    found = [fill(x, lambda unit: [kept[unit]]) for x in lay_out(lengths, row_length, micro_batch_rows, halves)]
+    layouts = lay_out(lengths, row_length, micro_batch_rows, halves, shapes=(row_length,))
+    found = [fill(layout, lambda unit: [kept[unit]]) for layout in layouts]
+    if not found:
+        return [empty_batch(halves.counts(micro_batch_rows, row_length, micro_batch_rows)[-1], row_length)]
     most = max((0 if one.choices is None else one.choices.shape[2] for one in found), default=0)
     return [_with_choices(one, most) if most else one for one in found]  # so that programs see few shapes
 
@@ -175,19 +181,23 @@ def lay_out(
     row_length: int,
     micro_batch_rows: int,
     halves: Halves = Halves(),
+    *,
+    shapes: Sequence[int] = (),
 ) -> list[Layout]:
     """Decides from lengths alone where units lie, so that every host decides the same.
 
-    Units go, longest first, into the first row with room for it. Rows are of few lengths (`row_lengths`): a token costs
+    Units go, longest first, into the first row with room for it. Rows are of few lengths (`shapes`): a token costs
     attention over the whole of its row, so short units do not lie in long rows, but where those have room that is
     computed anyway. Micro-batches are of few shapes, each a compiled program: of every length as many tokens as
-    `micro_batch_rows` long rows, and, for what is left, halves of that.
+    `micro_batch_rows` long rows, and, for what is left, halves of that: at most three where rows have one length, else
+    one or two of each.
 
     Args:
       lengths: tokens of each unit.
       row_length: of the longest rows.
       micro_batch_rows: rows of the largest micro-batch, of the longest rows.
       halves: how far others are smaller.
+      shapes: the lengths of rows, longest first; empty: `row_lengths`.
 
     Raises:
       ValueError: a unit is longer than a row.
@@ -196,9 +206,10 @@ def lay_out(
     if left and lengths[left[0]] > row_length:
         raise ValueError(f"expected units of at most {row_length} tokens, a row, got {lengths[left[0]]}")
     layouts = []
-    shapes = row_lengths(row_length)
+    shapes = shapes or row_lengths(row_length)
     for length, shorter in zip(shapes, (*shapes[1:], 0), strict=True):
-        counts = halves.counts(micro_batch_rows * (row_length // length), length, micro_batch_rows)
+        sizes = _MOST_SIZES if len(shapes) == 1 else max(2, (row_length // length).bit_length())
+        counts = halves.counts(micro_batch_rows * (row_length // length), length, micro_batch_rows, sizes)
         placed, left = _first_fit(left, lengths, length, counts[-1], above=shorter)
         rows = [tuple(row) for row in placed]
         for count in cut(len(rows), counts):
