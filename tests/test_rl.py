@@ -12,6 +12,7 @@ from dfc.config import AcceptanceConfig, GrpoConfig, MixedPriorityConfig, Reward
 from dfc.errors import TrainingError
 from dfc.training import rl
 from dfc.training.episode_rewards import reward
+from dfc.training.packing import Halves
 from dfc.training.rl_run import State
 from dfc.training.trainer import Update
 
@@ -182,7 +183,7 @@ def donated(initial_params, state, updates=1, rule="always"):
 
     grpo = GrpoConfig(kl_coefficient=0.0, updates_per_iteration=updates)
     method = dataclasses.replace(PLAIN, grpo=grpo, acceptance=AcceptanceConfig(rule=rule))
-    trainer = types.SimpleNamespace(update=update)
+    trainer = types.SimpleNamespace(update=update, halves=Halves())
     run = types.SimpleNamespace(
         config=method,
         trainer=trainer,
