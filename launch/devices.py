@@ -67,10 +67,12 @@ def lines(root: Path = Path("/"), environment: Mapping[str, str] = os.environ) -
 
 
 def _unused(name: str, wanted: str) -> str:
-    """Returns the line about an accelerator that JAX does not use; whoever asked for another platform knows why."""
-    if wanted:
+    """Returns the line about an accelerator that JAX does not use; whoever asked for others alone knows why."""
+    asked = [_PLATFORMS.get(word) for word in wanted.split(",")]
+    if wanted and name not in asked:
         return f"this machine has {name}; JAX_PLATFORMS={wanted} leaves it unused"
-    return f"warning: this machine has {name}, which JAX does not see; hint: {_install(name)}"
+    which = f", which JAX_PLATFORMS={wanted} names and JAX does not see" if wanted else ", which JAX does not see"
+    return f"warning: this machine has {name}{which}; hint: {_install(name)}"
 
 
 def _install(name: str) -> str:

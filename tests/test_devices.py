@@ -39,6 +39,13 @@ def _raise(error):
     raise error
 
 
+@pytest.fixture(autouse=True)
+def only_cpus(monkeypatch):
+    """No part of JAX for an accelerator is installed, whatever the environment of these tests has."""
+    names = {name: (extra, ()) for name, (extra, _) in devices._EXTRAS.items()}
+    monkeypatch.setattr(devices, "_EXTRAS", names)
+
+
 @pytest.mark.parametrize(
     ("files", "environment", "expected"),
     [
@@ -84,6 +91,14 @@ def test_who_asks_for_the_cpu_is_told_only_the_fact(machine, platforms):
     assert devices.lines(machine("dev/nvidia0"), {})[1:] == [
         "this machine has an NVIDIA GPU; JAX_PLATFORMS=cpu leaves it unused"
     ]
+
+
+def test_who_asks_for_the_gpu_first_is_told_what_it_lacks(machine, platforms):
+    """With a CPU behind it JAX begins without a word."""
+    platforms("cuda,cpu")
+    (_, line) = devices.lines(machine("dev/nvidia0"), {})
+    start = "warning: this machine has an NVIDIA GPU, which JAX_PLATFORMS=cuda,cpu names and JAX does not see; hint: install"
+    assert line.startswith(start)
 
 
 NO_TPU = (
