@@ -108,11 +108,18 @@ def test_two_thousand_clues_of_scripted_players_raise_no_alarm():
         ("car", "caring, scared and cared for"),
         ("morning", "mourning in black"),
         ("shoe", "she shows"),
+        ("sun", "you shouldn't look at it, and you shouldn\u2019t stay in it"),
         ("star", "rats and the 4th of July, 20 of them"),
     ],
 )
 def test_a_word_that_another_one_holds_by_chance_is_none(target, clue):
     assert not disguises(clue, target, ())
+
+
+def test_an_apostrophe_makes_no_word_of_another_and_hides_none():
+    assert not disguises("everybody's own, and somebody's", "skeleton", ("body",))
+    for clue in ("wat'er", "water's", "watern't", "underwater's", "waterlike's", "retaw's", "w4ter's"):
+        assert not started(ENTRIES["water"]).may_be_said(clue), clue
 
 
 @pytest.mark.parametrize("clue", ["waterfall", "an underwater world", "seawater", "wa, ter", "w.4.t.e.r", "the watre"])

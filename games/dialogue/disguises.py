@@ -6,7 +6,7 @@ the rules of the source hold alone (`dfc.games.dialogue.dialogue_game.are_strict
 
 What they cannot see: among other words an English word that is another one backwards (``god`` for ``dog``) or misses
 one of its letters (``rain`` for ``train``), since such words stand in honest clues; a rhyme, a word of the same sound,
-a translation, a code that two players agreed on; words of two letters.
+a translation, a code that two players agreed on, such as one half of a word in each of two clues; words of two letters.
 """
 
 import functools
@@ -19,6 +19,11 @@ from dfc.games.folding import fold
 
 _WORD = re.compile(r"[^\W_]+")
 _APOSTROPHES = re.compile("['`\u2018\u2019]")
+# What is joined to a word by an apostrophe: without that "shouldn't" is no listed word, and spells "sun".
+_JOINED = re.compile(
+    "\\b(are|could|did|do|does|had|has|have|is|might|must|need|should|was|were|would)n['`\u2018\u2019]t\\b"
+    "|['`\u2018\u2019](?:s|d|m|ll|re|ve)\\b"
+)
 _LETTERS = re.compile("[^a-z]+")
 _JOINTS = re.compile(r'[-.,;:?()\[\]{}"/]')
 _LIKE = {"0": "o", "1": "il", "3": "e", "4": "a", "5": "s", "7": "t", "8": "b", "9": "g", "@": "a", "$": "s", "!": "i"}
@@ -89,8 +94,10 @@ def disguises(text: str, target: str, taboo: tuple[str, ...]) -> bool:
       target: the word to be guessed, of one word or several.
       taboo: words that must not be said either.
     """
-    said = _APOSTROPHES.sub("", fold(text).lower())
+    folded = fold(text).lower()
+    said = _APOSTROPHES.sub("", folded)
     words = _WORD.findall(said)
+    alone = _WORD.findall(_APOSTROPHES.sub("", _JOINED.sub(r"\1", folded)))
     chunks = said.split()
     targets = _WORD.findall(fold(target).lower())
     for part in dict.fromkeys((*targets, *_WORD.findall(fold(" ".join(taboo)).lower()))):
@@ -101,7 +108,7 @@ def disguises(text: str, target: str, taboo: tuple[str, ...]) -> bool:
             any(_with_signs(chunk, part) for chunk in chunks)
             or _split(words, part)
             or any(
-                _misspelt(word, part, is_target=is_target) or _inside(word, part, is_target=is_target) for word in words
+                _misspelt(word, part, is_target=is_target) or _inside(word, part, is_target=is_target) for word in alone
             )
             or (is_target and len(part) >= _SURE and part in "".join(word[0] for word in words))
         ):
