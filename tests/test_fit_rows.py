@@ -14,6 +14,7 @@ from dfc.fit.iteration import runs
 from dfc.models import lora, quantization, sharding
 from dfc.recipes import offline
 from dfc.samples import TokenBatch
+from dfc.training import packing
 
 pytestmark = pytest.mark.usefixtures("optax_promotion")
 
@@ -129,6 +130,17 @@ def test_pairs_have_two_rows_and_their_reference_is_run_once_in_all_epochs():
         assert (found.unit, found.episodes, found.micro_batches) == ("one update", rows, rows * 32 / 32 / 8)
         assert found.scored == scored
         assert (found.decode, found.prefill) == (0, 0)
+
+
+@pytest.mark.parametrize(("row_length", "least"), [(96, 1), (512, 2)])
+def test_sums_of_gradients_are_counted_wherever_an_update_can_have_two_micro_batches(row_length, least):
+    """Short episodes have rows of their own length, where such rows are cut."""
+    batch = BatchConfig(row_length=row_length, micro_batch_rows=64)
+    config = Sft(**ROWS | {"batch": batch}, batch_size=16)
+    tokens = [row_length * 6 // 10] * 8 + [row_length // 2 - 4] * 8
+    real = packing.lay_out(tokens, row_length, 64, packing.Halves(1))
+    passes = iteration.passes(config, batch, iteration.Lengths(sum(tokens) // 16, 0.5), 1)
+    assert (len(real), passes) == (least, least)
 
 
 def test_adapters_are_merged_beside_the_model_at_full_precision():

@@ -210,6 +210,8 @@ def _episodes(config: Run) -> int:
 def passes(config: Run, batch: BatchConfig, lengths: Lengths, shards: int, updates: int = 1) -> int:
     """Returns into how many micro-batches an update is cut, smaller ones for what is left of its rows counted.
 
+    Two at least where rows may have several lengths: a single short episode goes into a micro-batch of its own.
+
     Args:
       config: of the stage.
       batch: shapes of an update.
@@ -223,7 +225,9 @@ def passes(config: Run, batch: BatchConfig, lengths: Lengths, shards: int, updat
         units = [math.ceil(_episodes(config) / updates)]
     counts = packing.Halves(shards).counts(batch.micro_batch_rows, batch.row_length, batch.micro_batch_rows)
     rows = [math.ceil(_rows(count, batch, lengths) / counts[-1]) * counts[-1] for count in units]
-    return sum(len(packing.cut(one, counts)) for one in rows)
+    found = sum(len(packing.cut(one, counts)) for one in rows)
+    one_length = len(packing.row_lengths(batch.row_length)) == 1 or max(units) == 1
+    return found if one_length else max(found, 2)
 
 
 def micro_batches(config: Run, batch: BatchConfig, lengths: Lengths) -> int:
