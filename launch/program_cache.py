@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from dfc.files import write_json
+from dfc.files import replacing
 
 OFF = "off"
 _LARGEST = 4 * 2**30  # bytes; the programs used longest ago make room
@@ -102,5 +102,6 @@ def _usable(place: Path) -> bool | None:
     if done.returncode:
         return None
     usable = b"cpu_aot_loader" not in done.stderr
-    write_json(verdict, {"usable": usable})
+    with replacing(verdict, many_writers=True) as file:  # of all processes that begin at once on a new machine
+        file.write(json.dumps({"usable": usable}))
     return usable

@@ -145,6 +145,21 @@ def test_parts_of_the_reference_depend_on_the_data_alone():
     assert reference_logprobs.part_rows(lengths) == [range(2), range(2, 4), range(4, 5)]
 
 
+def test_two_runs_that_begin_at_once_choose_the_same_folder(data, tmp_path, monkeypatch):
+    rows = TrainingRows(data / "sft.parquet", ())
+    beside = rows.path.parent / "reference-abc"
+    chosen, replace = [], type(beside).replace
+
+    def another_run_chooses_first(self, target):
+        monkeypatch.undo()
+        chosen.append(reference_logprobs.choose_folder(rows, "abc", tmp_path / "another"))
+        return replace(self, target)
+
+    monkeypatch.setattr(type(beside), "replace", another_run_chooses_first)
+    chosen.append(reference_logprobs.choose_folder(rows, "abc", tmp_path / "run"))
+    assert chosen == [beside, beside]
+
+
 def test_links_beside_the_data_are_not_written_through(data, tmp_path, capsys):
     victim, outside = tmp_path / "victim", tmp_path / "outside"
     victim.write_text("mine")

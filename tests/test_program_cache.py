@@ -54,6 +54,20 @@ def test_a_trial_that_fails_is_made_again_the_next_time(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+def test_processes_that_try_at_once_all_note_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(program_cache, "_TRIAL", "pass")
+    found, replace = [], type(tmp_path).replace
+
+    def another_one_ends_first(self, target):
+        monkeypatch.setattr(type(tmp_path), "replace", replace)
+        found.append(program_cache._usable(tmp_path))
+        return replace(self, target)
+
+    monkeypatch.setattr(type(tmp_path), "replace", another_one_ends_first)
+    found.append(program_cache._usable(tmp_path))
+    assert found == [True, True]
+
+
 def test_without_a_home_folder_nothing_is_kept(monkeypatch):
     def none():
         raise RuntimeError("Could not determine home directory.")
