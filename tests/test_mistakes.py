@@ -6,6 +6,7 @@ They are those that newcomers were seen to make. The answer has no traceback, na
 import importlib
 import signal
 
+import jax
 import pytest
 
 RUN, FIT, PLAY, SERVE = "dfc.launch.__main__", "dfc.launch.fit", "dfc.launch.play", "dfc.launch.serve"
@@ -164,7 +165,9 @@ def place(tmp_path, monkeypatch):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    kept = jax.config.jax_compilation_cache_dir
+    yield tmp_path
+    jax.config.update("jax_compilation_cache_dir", kept)  # --programs=off would last for the tests after these
 
 
 def code_of(module, words):
