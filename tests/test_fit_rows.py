@@ -132,14 +132,14 @@ def test_pairs_have_two_rows_and_their_reference_is_run_once_in_all_epochs():
         assert (found.decode, found.prefill) == (0, 0)
 
 
-@pytest.mark.parametrize(("row_length", "least"), [(96, 1), (512, 2)])
-def test_sums_of_gradients_are_counted_wherever_an_update_can_have_two_micro_batches(row_length, least):
-    """Short episodes have rows of their own length, where such rows are cut."""
+@pytest.mark.parametrize(("row_length", "count", "least"), [(96, 8, 1), (512, 32, 2)])
+def test_sums_of_gradients_are_counted_wherever_an_update_can_have_two_micro_batches(row_length, count, least):
+    """Short ones go into rows of their own length, where those are cut in whole tiles."""
     batch = BatchConfig(row_length=row_length, micro_batch_rows=64)
-    config = Sft(**ROWS | {"batch": batch}, batch_size=16)
-    tokens = [row_length * 6 // 10] * 8 + [row_length // 2 - 4] * 8
+    config = Sft(**ROWS | {"batch": batch}, batch_size=2 * count)
+    tokens = [row_length * 6 // 10] * count + [row_length // 2 - 4] * count
     real = packing.lay_out(tokens, row_length, 64, packing.Halves(1))
-    passes = iteration.passes(config, batch, iteration.Lengths(sum(tokens) // 16, 0.5), 1)
+    passes = iteration.passes(config, batch, iteration.Lengths(sum(tokens) // len(tokens), 0.5), 1)
     assert (len(real), passes) == (least, least)
 
 

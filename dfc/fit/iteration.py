@@ -210,7 +210,7 @@ def _episodes(config: Run) -> int:
 def passes(config: Run, batch: BatchConfig, lengths: Lengths, shards: int, updates: int = 1) -> int:
     """Returns into how many micro-batches an update is cut, smaller ones for what is left of its rows counted.
 
-    Two at least where rows may have several lengths: a single short episode goes into a micro-batch of its own.
+    Two at least where stored rows go into packed ones of several lengths: the short ones are micro-batches of their own.
 
     Args:
       config: of the stage.
@@ -223,11 +223,11 @@ def passes(config: Run, batch: BatchConfig, lengths: Lengths, shards: int, updat
         units = list(_episodes_of_parts(config).values())
     else:
         units = [math.ceil(_episodes(config) / updates)]
+    several = isinstance(config, Sft | Preference) and len(packing.row_lengths(batch.row_length)) > 1
     counts = packing.Halves(shards).counts(batch.micro_batch_rows, batch.row_length, batch.micro_batch_rows)
     rows = [math.ceil(_rows(count, batch, lengths) / counts[-1]) * counts[-1] for count in units]
     found = sum(len(packing.cut(one, counts)) for one in rows)
-    one_length = len(packing.row_lengths(batch.row_length)) == 1 or max(units) == 1
-    return found if one_length else max(found, 2)
+    return max(found, 2) if several and max(units) > 1 else found
 
 
 def micro_batches(config: Run, batch: BatchConfig, lengths: Lengths) -> int:

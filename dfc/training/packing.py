@@ -189,8 +189,8 @@ def lay_out(
     Units go, longest first, into the first row with room for it. Rows are of few lengths (`shapes`): a token costs
     attention over the whole of its row, so short units do not lie in long rows, but where those have room that is
     computed anyway. Micro-batches are of few shapes, each a compiled program: of every length as many tokens as
-    `micro_batch_rows` long rows, and, for what is left, halves of that: at most three where rows have one length, else
-    one or two of each.
+    `micro_batch_rows` long rows, and, for what is left, halves of that: at most four sizes where rows have one length,
+    else two or three of each.
 
     Args:
       lengths: tokens of each unit.
