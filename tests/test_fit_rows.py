@@ -132,7 +132,7 @@ def test_pairs_have_two_rows_and_their_reference_is_run_once_in_all_epochs():
         assert (found.decode, found.prefill) == (0, 0)
 
 
-@pytest.mark.parametrize(("row_length", "count", "least"), [(96, 8, 1), (512, 32, 2)])
+@pytest.mark.parametrize(("row_length", "count", "least"), [(96, 8, 1), (512, 56, 2)])
 def test_sums_of_gradients_are_counted_wherever_an_update_can_have_two_micro_batches(row_length, count, least):
     """Short ones go into rows of their own length, where those are cut in whole tiles."""
     batch = BatchConfig(row_length=row_length, micro_batch_rows=64)

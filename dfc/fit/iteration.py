@@ -210,7 +210,7 @@ def _episodes(config: Run) -> int:
 def passes(config: Run, batch: BatchConfig, lengths: Lengths, shards: int, updates: int = 1) -> int:
     """Returns into how many micro-batches an update is cut, smaller ones for what is left of its rows counted.
 
-    Two at least where stored rows go into packed ones of several lengths: the short ones are micro-batches of their own.
+    Two at least where stored rows go into packed ones of several lengths, of which each has its own micro-batches.
 
     Args:
       config: of the stage.
