@@ -94,7 +94,8 @@ def _refusal(wanted: str, text: str, machine: list[str]) -> str:
         return f"JAX cannot use the devices of this machine: {cut(' '.join(text.split()))}"
     if _UNKNOWN in text:
         return (
-            f"JAX_PLATFORMS={wanted}: must be of cpu, cuda, tpu, several with commas; JAX knows no other here; {unset}"
+            f"JAX_PLATFORMS={wanted}: must be of cpu, cuda (a GPU), tpu, several with commas; JAX knows no other here; "
+            f"{unset}"
         )
     match = _REASON.search(text)
     why = f" ({cut(match['reason'].strip())})" if match else ""

@@ -126,7 +126,7 @@ NONSENSE = (
         ("cuda", AssertionError(), ("dev/nvidia0",), ["JAX cannot have it; hint: install JAX's part for it", "[gpu]"]),
         ("tpu", RuntimeError(NO_TPU), (), ["shows no TPU (Failed to open libtpu.so", "; otherwise unset it"]),
         ("tpu,cpu", RuntimeError(NO_TPU), ("dev/accel0",), ["JAX cannot have it (Failed to open", "hint: ", "[tpu]"]),
-        ("nonsense", RuntimeError(NONSENSE), (), ["JAX_PLATFORMS=nonsense: must be of cpu, cuda, tpu"]),
+        ("nonsense", RuntimeError(NONSENSE), (), ["JAX_PLATFORMS=nonsense: must be of cpu, cuda (a GPU), tpu"]),
         (
             "rocm",
             RuntimeError("Unable to initialize backend 'rocm': none"),
@@ -158,7 +158,7 @@ def test_every_command_that_computes_refuses_it_in_one_sentence(tmp_path, monkey
     platforms("nonsense", RuntimeError(NONSENSE))
     assert main(words) == 2
     said = capsys.readouterr().err
-    assert said.count("JAX_PLATFORMS=nonsense: must be of cpu, cuda, tpu") == 1
+    assert said.count("JAX_PLATFORMS=nonsense: must be of cpu, cuda (a GPU), tpu") == 1
     assert "Traceback" not in said
     assert not any(tmp_path.iterdir())
 

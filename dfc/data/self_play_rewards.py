@@ -115,10 +115,12 @@ def refuse_useless(config: LanguageSelfPlay, scores: Scores, iteration: int) -> 
       iteration: its number, from 1.
 
     Raises:
-      ScoringError: no answer has a reward, or one is larger than `LARGEST`; names the source and its setting.
+      ScoringError: no answer has a reward, or one is larger than `LARGEST`; names the source and its setting. Without
+        a function of one's own, the answers to a single query may all be without one, such as too long for a model.
     """
     count = len(scores.mask)
-    if count and not scores.mask.any():
+    few = "function" not in scores.unscored and count <= config.answers
+    if count and not few and not scores.mask.any():
         sources = [f"{_setting(config, name)} for {missing}" for name, missing in scores.unscored.items()]
         raise ScoringError(
             f"iteration {iteration}: none of its {count} answers could be scored, as there was no finite number (but "
@@ -126,7 +128,7 @@ def refuse_useless(config: LanguageSelfPlay, scores: Scores, iteration: int) -> 
             "mend the reward, and the same command continues"
         )
     values = np.abs(scores.values[scores.mask])
-    if count and not values.max() <= LARGEST:
+    if values.size and not values.max() <= LARGEST:
         sources = [_setting(config, name) for name in config.reward.weights]
         raise ScoringError(
             f"iteration {iteration}: the largest reward in size is {values.max():.4g}, from {' and '.join(sources)}; "
