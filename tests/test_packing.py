@@ -202,7 +202,9 @@ def test_micro_batches_of_an_update_hold_its_sequences_in_few_shapes(pictures):
 
 def test_rows_of_an_update_have_one_length_and_those_of_stored_rows_few_sizes_of_each():
     short = [sequence("." * 50 + "#", seed=n) for n in range(13)]
-    assert {batch.tokens.shape for batch in packed(short, 512, 8, Halves(1))} == {(2, 512)}
+    assert {batch.tokens.shape for batch in packed(short, 512, 8, Halves(1))} == {(8, 128)}
+    one_long = [*short, sequence("." * 300 + "#")]
+    assert {batch.tokens.shape for batch in packed(one_long, 512, 8, Halves(1))} == {(2, 512)}
     layouts = lay_out([51] * 70, 512, 8, Halves(1))
     assert {(len(layout.rows), layout.row_length) for layout in layouts} == {(32, 128), (8, 128)}
 

@@ -109,13 +109,14 @@ def packed(
     micro_batch_rows: int,
     halves: Halves = Halves(),
 ) -> list[TokenBatch]:
-    """Returns the micro-batches of an update, of rows of one length, of at most four sizes.
+    """Returns the micro-batches of an update: rows of one length, the shortest that holds every segment, in few sizes.
 
-    Segments without a token to train on are left out; one micro-batch of padding stands for none.
+    The length is one of `row_lengths`; the sizes are at most four. Segments without a token to train on are left out; one
+    micro-batch of padding stands for none.
 
     Args:
       segments: to train on.
-      row_length: tokens of a row.
+      row_length: tokens of the longest rows.
       micro_batch_rows: as for `lay_out`.
       halves: how far micro-batches may be smaller.
 
@@ -125,7 +126,8 @@ def packed(
     kept = [one for one in segments if one.mask.any()]
     lengths = [len(one.token_ids) for one in kept]
     _check_lengths(lengths, row_length)
-    layouts = lay_out(lengths, row_length, micro_batch_rows, halves, shapes=(row_length,))
+    shortest = min(shape for shape in row_lengths(row_length) if shape >= max(lengths, default=0))
+    layouts = lay_out(lengths, row_length, micro_batch_rows, halves, shapes=(shortest,))
     found = [fill(layout, lambda unit: [kept[unit]]) for layout in layouts]
     if not found:
         return [empty_batch(halves.counts(micro_batch_rows, row_length, micro_batch_rows)[-1], row_length)]
