@@ -49,6 +49,7 @@ LEFT_OUT = {
     "gpu_columns.py": "a GPU (make benchmark-gpu ARGS=--quick)",
     "grpo_iteration.py": "an interpreter with TRL (--trl-python=PATH --quick)",
     "grpo_iteration_trl.py": "TRL; it is the other side of grpo_iteration.py",
+    "held_constant.py": "ten minutes, and hashes of before a change to compare with (--write, --compare)",
     "offline_training.py": "an interpreter with TRL (--trl-python=PATH --quick)",
     "offline_training_trl.py": "TRL; it is the other side of offline_training.py",
     "serving_chat.py": "a server to talk to, and somebody who talks",
