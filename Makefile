@@ -21,17 +21,27 @@ PLAIN := about 65 packages, 1.2 GB on disk, two minutes
 TESTS := about 105 packages, 2.3 GB on disk with a PyTorch for CPUs (that for GPUs is larger), three more minutes
 pip = $(1)/bin/python launch/install.py '$(2)'
 
-.PHONY: quickstart test test-optimized newest-jax lint types install constraints aot agreement agreement-trl agreement-clembench agreement-lm-eval config-fields smollm2-check lsp-study benchmark-gpu benchmarks-quick study-playpen serve-check
+WORKERS := --numprocesses=2 --dist=loadfile --no-loadscope-reorder
+
+.PHONY: quickstart test test-all test-optimized newest-jax lint types install constraints aot agreement agreement-trl agreement-clembench agreement-lm-eval config-fields smollm2-check lsp-study benchmark-gpu benchmarks-quick study-playpen serve-check
 
 quickstart: install
 	$(BIN)/python -m dfc.launch --config=configs/quickstart.py
 
-test: $(VENV)/.test lint types
-	$(BIN)/python -m pytest -q --numprocesses=2 --dist=loadfile --no-loadscope-reorder
+# In eight minutes on two quiet cores: lint, types, and of the tests games, pure functions, units, a whole run of each
+# way to train, one kill (tests/gates.py). Types are checked meanwhile.
+test: $(VENV)/.test lint
+	$(BIN)/mypy & types=$$!; \
+	  $(BIN)/python -m pytest -q --gate=first $(WORKERS); tests=$$?; wait $$types && exit $$tests
+
+# Every test.
+test-all: $(VENV)/.test lint
+	$(BIN)/mypy & types=$$!; \
+	  $(BIN)/python -m pytest -q $(WORKERS); tests=$$?; wait $$types && exit $$tests
 
 # The same with the programs that users run; the other tests compile with few optimizations (tests/conftest.py).
 test-optimized: $(VENV)/.test
-	XLA_FLAGS= $(BIN)/python -m pytest -q --numprocesses=2 --dist=loadfile --no-loadscope-reorder
+	XLA_FLAGS= $(BIN)/python -m pytest -q $(WORKERS)
 
 # Every test on the newest jax, which needs a newer Python than the oldest one that dfc runs on.
 newest-jax:

@@ -22,6 +22,7 @@ if "XLA_FLAGS" not in os.environ:  # the processes that tests start take it over
     if importlib.metadata.version("jaxlib").startswith("0.10."):  # 0.12 ends at this flag, unknown to it
         os.environ["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false"
 
+import gates
 import jax
 import pytest
 
@@ -100,7 +101,24 @@ _LONG = (
 )
 
 
-def pytest_collection_modifyitems(items):
-    """Puts the files that take long first; the order within a file stays."""
+def pytest_addoption(parser):
+    parser.addoption("--gate", choices=("first", "all"), default="all", help="which tests run (tests/gates.py)")
+
+
+def pytest_ignore_collect(collection_path, config):
+    """The first gate does not read the files of the second one."""
+    if config.getoption("gate") == "first" and collection_path.stem in gates.SECOND:
+        return True
+    return None
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leaves out what is of the second gate, and puts the files that take long first; the order within a file stays."""
+    if config.getoption("gate") == "first":
+        seconds = gates.measured()
+        later = [item for item in items if gates.is_second(item.path.stem, item.name, seconds)]
+        config.hook.pytest_deselected(items=later)
+        left_out = set(map(id, later))
+        items[:] = [item for item in items if id(item) not in left_out]
     place = {name: number for number, name in enumerate(_LONG)}
     items.sort(key=lambda item: place.get(item.path.stem, len(place)))
