@@ -111,8 +111,8 @@ def packed(
 ) -> list[TokenBatch]:
     """Returns the micro-batches of an update: rows of one length, the shortest that holds every segment, in few sizes.
 
-    The length is one of `row_lengths`; the sizes are at most four. Segments without a token to train on are left out; one
-    micro-batch of padding stands for none.
+    The length is one of `row_lengths`; the sizes are at most four. Segments without a token to train on are left out;
+    one micro-batch of padding stands for none.
 
     Args:
       segments: to train on.
