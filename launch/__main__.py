@@ -17,6 +17,7 @@ from dfc.launch import command_line, devices, distributed, start
 from dfc.launch.command_line import Request
 from dfc.launch.memory import keep_freed_memory
 from dfc.players import key_search
+from dfc.runs import stop_signals
 from dfc.runs.printing import guarded
 from dfc.runs.run_folder import config_json, differences
 
@@ -50,15 +51,11 @@ def _main(arguments: Sequence[str]) -> int:
             sys.stdout.write(request)
             return 0
         if request.processes.mode == "off":
-            start.announce(request.config, request.workdir)
+            return _run_alone(request)
         distributed.connect(request.processes)
-        if request.processes.mode == "off":
-            _check_devices(request)
     except ConfigError as error:
         return _refused(error)
     keep_freed_memory()
-    if request.processes.mode == "off":
-        return _attempt(request)
     try:
         _check_devices(request)
         code = _run_on_all_hosts(request)
@@ -73,6 +70,19 @@ def _main(arguments: Sequence[str]) -> int:
     if code == 1:
         distributed.leave(code)
     return code
+
+
+def _run_alone(request: Request) -> int:
+    """Runs the recipe as the only process."""
+    start.announce(request.config, request.workdir)
+    try:
+        with stop_signals.held():  # JAX is loaded here
+            _check_devices(request)
+    except Interrupted as interrupted:
+        sys.stderr.write(f"{interrupted}; nothing had begun. The command was:\n{request.command}\n")
+        return 128 + interrupted.signal_number
+    keep_freed_memory()
+    return _attempt(request)
 
 
 def _refused(error: ConfigError) -> int:

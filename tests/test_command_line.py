@@ -1,5 +1,6 @@
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import types
@@ -10,7 +11,7 @@ import pytest
 import dfc
 from dfc.config import DivideFuseConquer, MeshConfig
 from dfc.errors import CheckpointError, ConfigError
-from dfc.launch import command_line
+from dfc.launch import command_line, devices
 from dfc.launch.__main__ import main
 from dfc.runs.stop_signals import Interrupted, Stop
 
@@ -280,6 +281,22 @@ def test_a_run_that_ends_early_says_why_and_has_its_exit_code(recipe, capsys, er
     recipe.run = raising(error)
     assert main([SMOKE, "--config.games={'Nim-v0': {}}"]) == code
     assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_jax_is_loaded_is_not_lost_and_begins_nothing(here, capsys, monkeypatch, number):
+    def loading():
+        os.kill(os.getpid(), number)
+        return ["computing on nothing"]
+
+    monkeypatch.setattr(devices, "lines", loading)
+    before = signal.getsignal(number)
+    assert main(["--config=configs/smoke.py", "--workdir=run"]) == 128 + number
+    assert signal.getsignal(number) is before
+    said = capsys.readouterr()
+    assert f"stopped by {signal.Signals(number).name}; nothing had begun. The command was:\n" in said.err
+    assert "--workdir=run" in said.err.splitlines()[-1]
+    assert not (here / "run").exists()
 
 
 def test_a_limit_below_a_games_longest_play_is_said_once_before_the_run(recipe, capsys):

@@ -190,3 +190,32 @@ def test_no_thread_and_no_descriptor_is_left_behind():
             pass
     assert set(threading.enumerate()) <= threads  # those of an earlier test may have ended meanwhile
     assert set(os.listdir("/proc/self/fd")) <= descriptors  # noqa: PTH208 - of this process
+
+
+def test_a_second_ctrl_c_while_libraries_are_loaded_ends_the_process(monkeypatch):
+    ended = []
+    monkeypatch.setattr(os, "_exit", ended.append)
+
+    def loads():
+        with stop_signals.held():
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)  # schedulers repeat it
+            assert ended == []
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(Interrupted):
+        loads()
+    assert ended == [130]
+
+
+def test_signals_are_held_in_the_main_thread_alone():
+    seen = []
+
+    def elsewhere():
+        with stop_signals.held():
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert seen == [signal.getsignal(signal.SIGINT)]

@@ -121,6 +121,36 @@ class Stop:
                 _tell(f"{_name(self._noted)}: after {seconds:.0f} s still waiting for {under_way()} to end")
 
 
+@contextlib.contextmanager
+def held() -> Iterator[None]:
+    """Keeps SIGTERM and SIGINT until what is inside has ended, then raises; a second Ctrl-C ends the process at once.
+
+    For the loading of libraries, which loses or wraps an exception that a handler raises in it. Nothing is begun there,
+    so nothing is lost. Outside the main thread, where no handler can be set, it does nothing.
+
+    Raises:
+      Interrupted: a signal came.
+    """
+    noted: list[int] = []
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        if noted and number == signal.SIGINT:
+            os._exit(128 + number)
+        noted.append(number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, note) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+    if noted:
+        raise Interrupted(noted[0])
+
+
 def _name(number: int) -> str:
     return signal.Signals(number).name
 
