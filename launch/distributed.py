@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -229,6 +230,9 @@ def problems(config: Run, count: int) -> list[str]:
     return found
 
 
+_MOMENT = 2.0  # seconds
+
+
 def leave(code: int) -> NoReturn:
     """Ends this process at once, after an error that the others do not know of.
 
@@ -238,4 +242,5 @@ def leave(code: int) -> NoReturn:
     """
     sys.stdout.flush()
     sys.stderr.flush()
+    time.sleep(_MOMENT)  # for one that has found the same error, so that it can say it
     os._exit(code)

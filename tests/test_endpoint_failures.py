@@ -321,14 +321,14 @@ def test_an_interrupt_loses_no_reply_that_is_paid_for(tmp_path):
     with serving(fails(500), usual=says("x", after=0.3)) as server:
         with contextlib.suppress(KeyboardInterrupt), make(server, concurrency=3, cache=str(tmp_path)) as endpoint:
             calls = [endpoint.ask([{"role": "user", "content": str(n)}]) for n in range(9)]
-            until(lambda: server.inside == 3)
+            until(lambda: server.inside == 3 and len(server.requests) > 3)  # the one that fails has come and gone
             raise KeyboardInterrupt
         told = [str(call.exception() or call.result()) for call in calls]
         assert sorted(set(told)) == ["m: the endpoint was closed before the reply came", "x"]
         report = endpoint.report()
-        assert report["replies"] == told.count("x") == len(server.requests) - 1 == 3
-        assert report["input_tokens"] == 30
-        assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 3
+        assert report["replies"] == told.count("x") == len(server.requests) - 1 >= 3
+        assert report["input_tokens"] == 10 * report["replies"]
+        assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == report["replies"]
 
 
 def test_a_call_that_fails_while_its_endpoint_closes_is_not_tried_again():
