@@ -110,7 +110,7 @@ def _given(out: Path, seed: int) -> None:
     """Writes the queries that a seed's data-backed runs are given."""
     if not (out / GIVEN).exists():
         config = lsp_study.get_config()
-        write_queries(out / GIVEN, seed, config.queries * config.iterations)
+        write_queries(out / GIVEN, seed, config.groups_per_iteration * config.iterations)
 
 
 if __name__ == "__main__":

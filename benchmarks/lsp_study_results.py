@@ -40,7 +40,7 @@ BASE = "base"
 PARTED = "encode_letters"  # the family whose difficulties share little skill
 # Figures over time, what they are multiplied by, and digits after the point.
 COURSES = (("live", 100, 0), ("template", 100, 0), ("difficulty", 1, 1), ("reward", 1, 2), ("probe_reward", 1, 2))
-QUERIES = lsp_study.get_config().queries
+QUERIES = lsp_study.get_config().groups_per_iteration
 BROKEN = ("empty", "cut", "tags", "template")  # kinds of `dfc.self_play.hygiene`
 _SLOTS = 256
 

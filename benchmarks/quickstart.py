@@ -465,7 +465,7 @@ def measured_config(model: str | None, *, quick: bool) -> DivideFuseConquer:
     config = dataclasses.replace(config, rollout=dataclasses.replace(config.rollout, workers=1))
     if quick:
         few, slots = dataclasses.replace(config.acceptance, games=4), dataclasses.replace(config.rollout, slots=8)
-        config = dataclasses.replace(config, seeds_per_game=2, acceptance=few, rollout=slots)
+        config = dataclasses.replace(config, groups_per_game=2, acceptance=few, rollout=slots)
     if model is not None:
         config = dataclasses.replace(config, model=dataclasses.replace(config.model, path=model))
     return config

@@ -85,8 +85,8 @@ def get_config() -> DivideFuseConquer:
         batch=BatchConfig(row_length=12288, micro_batch_rows=64),
         divide_iterations=100,
         conquer_iterations=100,
-        seeds_per_game=50,
-        trajectories_per_seed=8,
+        groups_per_game=50,
+        group_size=8,
         opponent="itself",
         half_negative=True,
         random_action_rate=0.05,  # the paper states no number

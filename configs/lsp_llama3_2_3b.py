@@ -38,8 +38,8 @@ def get_config() -> LanguageSelfPlay:
         model=ModelConfig(path="meta-llama/Llama-3.2-3B-Instruct", dtype="bfloat16"),
         mesh=MeshConfig(data=1, fsdp=-1, tensor=1),
         iterations=1500,
-        queries=8,
-        answers=8,
+        groups_per_iteration=8,
+        group_size=8,
         kl_coefficient=0.05,
         rollout=SelfPlayRolloutConfig(
             slots=64, max_length=4096, max_query_length=512, max_answer_length=1024, max_judgement_length=512

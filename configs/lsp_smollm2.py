@@ -33,8 +33,8 @@ def get_config() -> LanguageSelfPlay:
         model=ModelConfig(path="smollm2-135m", dtype="float32"),
         adapter=AdapterConfig(rank=16),
         iterations=10,
-        queries=8,
-        answers=4,
+        groups_per_iteration=8,
+        group_size=4,
         tasks={"question": QueryTask("general knowledge questions", "")},
         temperature=0.7,
         reward=AnswerRewardConfig(

@@ -27,8 +27,8 @@ def get_config() -> LanguageSelfPlay:
         name="lsp_tiny",
         method="lsp_zero",
         iterations=4,
-        queries=4,
-        answers=4,
+        groups_per_iteration=4,
+        group_size=4,
         tasks={
             "sort": QueryTask("sorting digits", "Sort the digits {digits} from small to large."),
             "add": QueryTask("adding digits", "Add up the digits {digits}."),

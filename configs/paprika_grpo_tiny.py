@@ -10,7 +10,7 @@ Hardware: a CPU core and 2 GB of free memory.
 Time: 12 minutes on one of four busy cores.
 Score: mean success over the ten groups at temperature 0.7, three seeds: on the training tasks 44.4 %, base 40.7 %; on
   test tasks 27.5 %, base 36.5 %. All figures: docs/results/paprika.md.
-Variant: --config.mixed_priority.enabled=false gives every group as many seeds.
+Variant: --config.mixed_priority.enabled=false gives every task group as many rollout groups.
 """
 
 from dfc.config import (
@@ -39,8 +39,8 @@ def get_config() -> Grpo:
         optimizer=OptimizerConfig(learning_rate=5e-4, b2=0.98),
         iterations=20,  # x 10 groups x 4 x 8: as many games as the collection of paprika_tiny.py
         tasks=paprika_tiny.TASKS,
-        seeds_per_game=4,
-        trajectories_per_seed=8,
+        groups_per_game=4,
+        group_size=8,
         opponent="initial",
         half_negative=True,
         random_action_rate=0.0,

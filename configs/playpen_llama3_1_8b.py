@@ -93,8 +93,8 @@ def get_config() -> Playpen:
         dpo_turn=dpo,
         grpo=TeacherGrpoConfig(
             iterations=215,
-            instances_per_iteration=16,
-            trajectories_per_seed=8,
+            groups_per_iteration=16,
+            group_size=8,
             temperature=0.75,
             grpo=GrpoConfig(kl_coefficient=0.04, unit="sequence", updates_per_iteration=1),
             optimizer=OptimizerConfig(learning_rate=1e-6, b2=0.999),

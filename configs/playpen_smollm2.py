@@ -53,8 +53,8 @@ def get_config() -> Playpen:
         ),
         grpo=TeacherGrpoConfig(
             iterations=8,
-            instances_per_iteration=4,
-            trajectories_per_seed=6,
+            groups_per_iteration=4,
+            group_size=6,
             temperature=0.75,
             grpo=GrpoConfig(kl_coefficient=0.04, unit="sequence", updates_per_iteration=1),
             optimizer=OptimizerConfig(learning_rate=2e-4, b2=0.98),

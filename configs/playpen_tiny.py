@@ -66,8 +66,8 @@ def get_config() -> Playpen:
         dpo_turn=dpo,
         grpo=TeacherGrpoConfig(
             iterations=15,
-            instances_per_iteration=7,
-            trajectories_per_seed=8,
+            groups_per_iteration=7,
+            group_size=8,
             temperature=0.75,
             grpo=GrpoConfig(kl_coefficient=0.04, unit="sequence", updates_per_iteration=1),
             optimizer=OptimizerConfig(learning_rate=2e-4, b2=0.98),

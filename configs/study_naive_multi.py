@@ -7,7 +7,7 @@ Hardware: a CPU core and 2 GB of free memory.
 Time: 8 to 10 minutes beside two other runs on four cores.
 Score: two-player games pooled against the initial policy 0.828 (three seeds: 0.794 to 0.859).
   All figures: docs/results/divide_fuse_conquer.md.
-Variant: --config.mixed_priority.enabled=false gives every game as many seeds.
+Variant: --config.mixed_priority.enabled=false gives every game as many groups.
 """
 
 import dataclasses

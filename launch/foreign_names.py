@@ -101,8 +101,8 @@ TABLE: tuple[ForeignName, ...] = (
     ForeignName({"clip_ratio": "verl", "clip_ratio_low": "verl"}, ("grpo.clip_ratio",)),
     ForeignName({"epsilon_high": "TRL, Tunix"}, ("grpo.clip_ratio_high",), note="0: the same as below"),
     ForeignName({"clip_ratio_high": "verl"}, ("grpo.clip_ratio_high",)),
-    ForeignName({"num_generations": "TRL, Tunix"}, ("trajectories_per_seed", "answers", "samples")),
-    ForeignName({"rollout.n": "verl", "rollout_n": "verl"}, ("trajectories_per_seed", "answers", "samples")),
+    ForeignName({"num_generations": "TRL, Tunix"}, ("group_size", "samples")),
+    ForeignName({"rollout.n": "verl", "rollout_n": "verl"}, ("group_size", "samples")),
     ForeignName(
         {"loss_type": "TRL, verl", "loss_agg_mode": "verl, Tunix"},
         ("grpo.unit", "preference_weight", "normalize_length"), "", "docs/losses.md says which is which",
@@ -222,11 +222,11 @@ TABLE: tuple[ForeignName, ...] = (
     ForeignName({"max_num_seqs": "verl"}, ("rollout.slots",)),
     ForeignName(
         {"generation_batch_size": "TRL"},
-        ("seeds_per_game", "queries"), "", "groups of an iteration, for each game where games are played",
+        ("groups_per_game", "groups_per_iteration"), "", "groups of an iteration, of each game or of all together",
     ),
     ForeignName(
         {"train_batch_size": "verl"},
-        ("batch_size", "seeds_per_game", "queries"), "",
+        ("batch_size", "groups_per_game", "groups_per_iteration"), "",
         "rows of an update; of reinforcement learning groups of an iteration",
     ),
     # ---- optimizer and batches ---------------------------------------------------------------------------------------

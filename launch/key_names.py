@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
-from dfc.config import RECIPES, Run, fields
+from dfc.config import RECIPES, Run, fields, renamed
 from dfc.launch import foreign_names
 from dfc.launch.foreign_names import ForeignName
 
@@ -81,13 +81,17 @@ def _readings(kind: type | None, key: str, value: str | None) -> Iterator[str]:
         yield _of_foreign_name(name, entry, keys, key, value, in_section=in_section)
         if "." not in name:  # the same word at the end of another path, or of a chat endpoint's, is another thing
             yield _write([same for same in _same_name(keys, key) if ".NAME." not in same], value)
-        yield _elsewhere(kind, entry.called(name), entry.keys, entry.keys_among)
+        yield _elsewhere(kind, entry.called(name), entry.keys, lambda other: entry.keys_among(_keys_of(other)))
+    last = key.rsplit(".", 1)[-1]
+    if today := renamed.names_of_today(last):
+        if kind is not None:
+            yield _now(last, _of_today(kind, key) or [same for name in today for same in _same_name(keys, name)], value)
+        yield _elsewhere(kind, f"{last} was renamed", today, lambda other: _of_today(other, key))
     if kind is not None:
         yield _did_you_mean(_slip(kind, key))
         yield _write(_same_name(keys, key), value)
     yield _did_you_mean(_near_keys(keys, key))
-    last = key.rsplit(".", 1)[-1]
-    yield _elsewhere(kind, last, (key, last), lambda keys: _same_name(keys, key))
+    yield _elsewhere(kind, last, (key, last), lambda other: _same_name(_keys_of(other), key))
     if (near := fields.near(last, foreign_names.NAMES)) is not None and foreign is None:
         yield suggestion(kind, near, value)
 
@@ -115,10 +119,14 @@ def flag_suggestion(kind: type[Run] | None, name: str, value: str | None) -> str
 
 
 def stand_for(kind: type[Run], wanted: str) -> tuple[str, list[str]]:
-    """Returns what stands for another library's setting in a recipe: a sentence, and keys; empty if there is none."""
+    """Returns what stands for another library's setting, or for a name of before, in a recipe: a sentence, and keys.
+
+    Both are empty if nothing does.
+    """
     foreign = foreign_names.find(wanted)
     if foreign is None:
-        return "", []
+        today = _of_today(kind, wanted)
+        return _now(wanted, today, None).removeprefix("; "), today
     keys = _keys_of(kind)
     return suggestion(kind, wanted).removeprefix("; "), foreign[1].keys_among(keys) or foreign[1].near_keys_among(keys)
 
@@ -178,6 +186,16 @@ def _of_foreign_name(
     return "" if entry.keys else f"; {entry.called(name)}: {entry.note}"
 
 
+def _of_today(kind: type, key: str) -> list[str]:
+    """Returns the keys of a recipe, or of a section, that a key of before is called today; none where it never was."""
+    before = renamed.keys_of(kind)
+    return [before[old] for old in _same_name(list(before), key)]
+
+
+def _now(name: str, keys: Sequence[str], value: str | None) -> str:
+    return f"; {name} is now {_written(keys, value)}" if keys else ""
+
+
 def _within_section(wanted: Iterable[str], keys: Collection[str]) -> list[str]:
     """Returns the keys of a section, known by its class alone, that keys of a configuration end with."""
     ends = (key.partition(".")[2] for key in wanted)
@@ -232,18 +250,18 @@ def _lasts(keys: Iterable[str]) -> set[str]:
     return {key.rsplit(".", 1)[-1] for key in keys}
 
 
-def _elsewhere(kind: type | None, what: str, best: Sequence[str], find: Callable[[Sequence[str]], list[str]]) -> str:
+def _elsewhere(kind: type | None, what: str, best: Sequence[str], find: Callable[[type[Run]], list[str]]) -> str:
     """Returns which recipes have a setting that this one does not have.
 
     Args:
       kind: see `suggestion`.
       what: the setting, where there is no recipe that could lack it.
       best: the keys to be told first.
-      find: finds the setting among a recipe's keys.
+      find: finds the keys of the setting in a recipe.
     """
     groups: dict[str, list[str]] = {}
     for recipe, other in RECIPES.items():
-        for key in find(_keys_of(other))[:1]:
+        for key in find(other)[:1]:
             groups.setdefault(key, []).append(recipe)
     first = sorted(groups.items(), key=lambda group: (group[0] not in best, -len(group[1])))[:_SHOWN]
     told = "; ".join(f"{_recipes(recipes)} {'have' if len(recipes) > 1 else 'has'} {key}" for key, recipes in first)

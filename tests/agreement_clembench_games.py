@@ -259,7 +259,7 @@ def test_a_policy_trains_on_games_of_the_folder(tmp_path):
                 rollout=RolloutConfig(slots=4, max_length=512, max_reply_length=8),
                 batch=BatchConfig(row_length=512, micro_batch_rows=4),
                 training=TrainingConfig(scan_layers=False, remat="none"),
-                iterations=1, seeds_per_game=4, trajectories_per_seed=4,
+                iterations=1, groups_per_game=4, group_size=4,
                 acceptance=AcceptanceConfig(rule="always", tolerance=0.0),
                 reward=RewardConfig(hasty_action_penalty=False, invalid=-1.0), grpo=GrpoConfig(updates_per_iteration=1),
                 evaluation=MatchesConfig(games=2),

@@ -258,8 +258,8 @@ _RL = {
     **_TRAINED,
     "games": {"TicTacToe-v0": {}, "GuessTheNumber-v0": {"max_turns": 3, "max_number": 9}},
     "rollout": _ROLLOUT,
-    "seeds_per_game": 3,
-    "trajectories_per_seed": 3,
+    "groups_per_game": 3,
+    "group_size": 3,
     "half_negative": True,
     "random_action_rate": 0.2,
     "mixed_priority": MixedPriorityConfig(),
@@ -292,8 +292,8 @@ def bases():
         "language_self_play": LanguageSelfPlay(
             **_TRAINED | {"batch": BatchConfig(row_length=4096, micro_batch_rows=8)},
             iterations=3,
-            queries=4,
-            answers=3,
+            groups_per_iteration=4,
+            group_size=3,
             tasks={"moves": QueryTask("moves", "[{place}]", 2.0), "free": QueryTask()},
             rollout=SelfPlayRolloutConfig(
                 slots=3, max_length=2048, max_query_length=6, max_answer_length=6, max_judgement_length=200
@@ -559,14 +559,14 @@ def instead():
         (("learner_roles", "reward.measure"), _of(DivideFuseConquer, **_RL_TEAM, **_ALONE)),
         (("learner_roles", "reward.measure"), _of(Grpo, **_RL_TEAM)),
         (("deals",), _of(RlRun, tasks=5)),
-        (("instances_per_iteration",), _of(RlRun, deals="epochs", tasks=5, instances_per_iteration=4)),
+        (("groups_per_iteration",), _of(RlRun, deals="epochs", tasks=5, groups_per_iteration=4)),
         (
             ("teacher_errors", "teacher_replays"),  # the other seat's context is full in some games
             _of(
                 RlRun,
                 rollout=dataclasses.replace(_ROLLOUT, max_prompt_length=8),
                 teacher_errors="replace",
-                seeds_per_game=20,
+                groups_per_game=20,
             ),
         ),
         (("learner_roles",), _of(Collect, games=_TEAM)),
@@ -597,7 +597,7 @@ def instead():
             _of(DivideFuseConquer, opponent="pool", pool=OpponentPoolConfig(size=1, every=1), divide_iterations=8),
         ),
         (("pool.",), _of(Grpo, opponent="pool", pool=OpponentPoolConfig(size=1, every=1), iterations=8)),
-        (("mixed_priority.",), _of(RlRun, seeds_per_game=40, trajectories_per_seed=2)),
+        (("mixed_priority.",), _of(RlRun, groups_per_game=40, group_size=2)),
         (("adapter.",), _of(DivideFuseConquer, adapter=AdapterConfig(rank=2), **_ALONE, games={"TicTacToe-v0": {}})),
         (("adapter.",), _of(Grpo, adapter=AdapterConfig(rank=2))),
         (("adapter.",), _of((Sft, Preference), adapter=RowsAdapterConfig(rank=2))),
@@ -640,7 +640,10 @@ def instead():
         (("adapter.", "adapter_per_role"), _of(LanguageSelfPlay, adapter=AdapterConfig(rank=2))),
         (("reward.families", "watch.every", "watch.probes"), _of(LanguageSelfPlay, reward=AnswerRewardConfig())),
         (("watch.stop",), _of(LanguageSelfPlay, reward=AnswerRewardConfig(), iterations=12)),
-        (("challenger.",), _of(LanguageSelfPlay, queries=8, challenger=ChallengerConfig(unsolved_queries="worst"))),
+        (
+            ("challenger.",),
+            _of(LanguageSelfPlay, groups_per_iteration=8, challenger=ChallengerConfig(unsolved_queries="worst")),
+        ),
         (("accuracy_aim", "live_aim"), _of(SelfPlayBase, accuracy_aim=(0.0, 1.0), live_aim=0.0)),
         (("tokens_per_game",), _of(TinyPlayer, transcripts_per_game=0, tokens_per_game=200)),
     )

@@ -11,8 +11,8 @@ from dfc.samples import Sample
 GAMES = {"TicTacToe-v0": {}, "GuessTheNumber-v0": {"max_turns": 4}, "Nim-v0": {}}
 CONFIG = DivideFuseConquer(
     games=GAMES,
-    seeds_per_game=6,
-    trajectories_per_seed=4,
+    groups_per_game=6,
+    group_size=4,
     random_action_rate=0.25,
     opponent="itself",
     acceptance=AcceptanceConfig(tolerance=0.0),

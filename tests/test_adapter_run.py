@@ -30,7 +30,7 @@ def get_config():
         ),
         optimizer=c.OptimizerConfig(learning_rate=1e-2),
         batch=c.BatchConfig(row_length=64, micro_batch_rows=4),
-        divide_iterations=1, conquer_iterations=1, seeds_per_game=2, trajectories_per_seed=4, opponent="initial",
+        divide_iterations=1, conquer_iterations=1, groups_per_game=2, group_size=4, opponent="initial",
         grouping=c.GroupingConfig(trials=4), acceptance=c.AcceptanceConfig(rule="always"),
         evaluation=c.EvaluationConfig(games=2, stage_games=2), grpo=c.GrpoConfig(updates_per_iteration=1),
     )

@@ -104,7 +104,7 @@ def test_all_problems_are_listed_together_with_key_value_allowed_and_nearest():
         (["--config.games={'Tic': {}}"], "did you mean 'TicTacToe-v0'?"),
         (["--config.games.GuessTheNumber-v0.min_number=30"], "games.GuessTheNumber-v0: "),
         (["--config.acceptance.games=5"], "acceptance.games=5: must be even"),
-        (["--config.trajectories_per_seed=1"], "must be at least 2"),
+        (["--config.group_size=1"], "must be at least 2"),
         (["--config.rollout.slots=0"], "rollout.slots=0: must be at least 1"),
         (["--config.rollout.max_actions=-1"], "rollout.max_actions=-1: must be at least 0"),
         (["--config.rollout.max_prompt_length=-1"], "rollout.max_prompt_length=-1: must be at least 0"),

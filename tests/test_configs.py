@@ -61,7 +61,7 @@ def test_the_head_of_a_file_says_what_one_needs_and_its_command_and_variant_are_
 def test_the_paper_run_has_the_values_of_section_4_2():
     config = load("dfc_textarena_qwen2_5_32b")
     assert (config.divide_iterations, config.conquer_iterations) == (100, 100)
-    assert (config.seeds_per_game, config.trajectories_per_seed) == (50, 8)
+    assert (config.groups_per_game, config.group_size) == (50, 8)
     assert (config.optimizer.learning_rate, config.temperature) == (2e-6, 1.0)
     rollout = config.rollout
     assert (rollout.max_prompt_length, rollout.max_reply_length, rollout.max_actions) == (8192, 4096, 120)  # of a call

@@ -73,7 +73,7 @@ def test_a_section_of_a_technique_that_is_written_out_turns_it_on():
 
 
 def test_plain_grpo_trains_on_every_action_and_episode_of_as_many_seeds_a_game():
-    config = Grpo(games=GAMES, seeds_per_game=4, trajectories_per_seed=4, grpo=GrpoConfig(updates_per_iteration=1))
+    config = Grpo(games=GAMES, groups_per_game=4, group_size=4, grpo=GrpoConfig(updates_per_iteration=1))
     seeds, specs = rl.planned(list(GAMES), {"TicTacToe-v0": 1.0, "GuessTheNumber-v0": 0.0}, config, "all games", 0)
     assert seeds == dict.fromkeys(GAMES, 4)
     assert not any(spec.random_action_rate for spec in specs)

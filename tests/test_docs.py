@@ -237,8 +237,8 @@ def test_the_configuration_of_ones_own_is_small_and_runs(tmp_path, monkeypatch):
     assert sum(rl.games_played(config, config.iterations * len(config.games))) < 10_000
     monkeypatch.chdir(tmp_path)
     small = {"rollout.slots": 4, "rollout.workers": 1, "evaluation.games": 2, "batch.micro_batch_rows": 8}
-    small |= dict.fromkeys(("iterations", "trajectories_per_seed", "acceptance.games"), 2)
-    small |= {"seeds_per_game": 4}
+    small |= dict.fromkeys(("iterations", "group_size", "acceptance.games"), 2)
+    small |= {"groups_per_game": 4}
     words = [f"--config.{key}={value}" for key, value in small.items()]
     with jax.numpy_dtype_promotion("standard"):  # as optax wants it
         assert launch.main(["--config=mine.py", "--workdir=run", *words]) == 0

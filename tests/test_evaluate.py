@@ -75,7 +75,7 @@ def plays_a_legal_cell(handler, body):
 
 
 def test_no_deal_is_one_of_a_training_run_whatever_its_seed():
-    method = DivideFuseConquer(games=GAMES, seeds_per_game=20, trajectories_per_seed=2)
+    method = DivideFuseConquer(games=GAMES, groups_per_game=20, group_size=2)
     fresh, trained = set(), set()
     for seed in range(4):
         for meeting in pairing.meetings(["a", "b"], GAMES):

@@ -334,8 +334,8 @@ def test_four_bits_make_the_frozen_weights_smaller(mesh):
 
 
 def test_an_iteration_runs_each_program_as_often_as_its_lengths_say():
-    config = dataclasses.replace(CONFIG, games={"Nim-v0": {}}, seeds_per_game=50)
-    episodes = config.seeds_per_game * config.trajectories_per_seed
+    config = dataclasses.replace(CONFIG, games={"Nim-v0": {}}, groups_per_game=50)
+    episodes = config.groups_per_game * config.group_size
     rollout = dataclasses.replace(WORKLOAD.rollout, prefill_buckets=(4,), decode_steps=2)
     found = runs(config, Lengths(16, 0.25), dataclasses.replace(WORKLOAD, rollout=rollout))
     assert found.episodes == episodes == 400

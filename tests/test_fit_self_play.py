@@ -27,8 +27,8 @@ pytestmark = pytest.mark.usefixtures("optax_promotion")
 CONFIG = LanguageSelfPlay(
     model=ModelConfig(dtype="bfloat16"),
     mesh=MeshConfig(1, 1, 1),
-    queries=4,
-    answers=3,
+    groups_per_iteration=4,
+    group_size=3,
     reward=AnswerRewardConfig(
         sources={"preference": 1.0},
         preference=PreferenceRewardConfig("nowhere/its-llama-3.2-1b", row_length=64, rows=2),

@@ -139,9 +139,9 @@ def test_the_clip_is_told_beside_the_share_of_random_actions():
         (Playpen, "beta=0.04", "is --config.grpo.grpo.kl_coefficient=0.04 or --config.dpo_dialogue.beta=0.04 or"),
         (Sft, "beta=0.1", "; recipe sft has no such setting: divide_fuse_conquer, grpo have grpo.kl_coefficient; "),
         (Sft, "beta=0.1", "; preference has beta"),
-        (Grpo, "num_generations=8", "num_generations of TRL and Tunix is --config.trajectories_per_seed=8"),
-        (LanguageSelfPlay, "num_generations=8", "is --config.answers=8"),
-        (Grpo, "actor_rollout_ref.rollout.n=8", "rollout.n of verl is --config.trajectories_per_seed=8"),
+        (Grpo, "num_generations=8", "num_generations of TRL and Tunix is --config.group_size=8"),
+        (LanguageSelfPlay, "num_generations=8", "is --config.group_size=8"),
+        (Grpo, "actor_rollout_ref.rollout.n=8", "rollout.n of verl is --config.group_size=8"),
         (Sft, "data.train_batch_size=8", "for train_batch_size of verl see --config.batch_size (rows of an update"),
         (Grpo, "algorithm.adv_estimator=grpo", "for adv_estimator of verl see --config.grpo.baseline (group for GRPO"),
         (Grpo, "bf16", "bf16 of Transformers is --config.model.dtype=bfloat16"),
@@ -151,7 +151,7 @@ def test_the_clip_is_told_beside_the_share_of_random_actions():
         (Grpo, "output_dir=x", "output_dir of Transformers is --workdir=x"),
         (Grpo, "report_to=wandb", "TensorBoard files lie in the run folder"),
         (Grpo, "top_p=0.9", "; recipe grpo has no such setting: collect, branch and 3 other recipes have"),
-        (Grpo, "num_generation=8", "num_generations of TRL and Tunix is --config.trajectories_per_seed=8"),
+        (Grpo, "num_generation=8", "num_generations of TRL and Tunix is --config.group_size=8"),
         (Preference, "num-train-epochs=2", "num_train_epochs of Transformers and Tunix is --config.epochs=2"),
         (Grpo, f"beta={'9' * 300}", "is --config.grpo.kl_coefficient=VALUE"),
     ],
@@ -181,7 +181,7 @@ def test_python_is_told_the_key_without_the_prefix_of_command_lines():
     [
         ("Grpo(beta=0.04)", "beta of TRL and Tunix is grpo=GrpoConfig(kl_coefficient=...)"),
         ("Grpo(learning_rate=1e-5)", "; write optimizer=OptimizerConfig(learning_rate=...)"),
-        ("Grpo(num_generations=8)", "num_generations of TRL and Tunix is trajectories_per_seed=..."),
+        ("Grpo(num_generations=8)", "num_generations of TRL and Tunix is group_size=..."),
         ("Grpo(grpo=GrpoConfig(beta=0.04))", "beta of TRL and Tunix is kl_coefficient=..."),
         ("Grpo(optimizer=OptimizerConfig(lr=1e-5))", "lr of verl is learning_rate=..."),
         ("Grpo(optimizer=OptimizerConfig(b22=1))", "; did you mean b2=...?"),
@@ -205,6 +205,62 @@ def test_what_a_file_is_told_to_write_can_be_written():
     assert Grpo(grpo=GrpoConfig(kl_coefficient=3)).grpo.kl_coefficient == 3
 
 
+# ---- names of before ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "word", "told"),
+    [
+        (Grpo, "trajectories_per_seed=8", "trajectories_per_seed is now --config.group_size=8"),
+        (Grpo, "seeds_per_game=8", "seeds_per_game is now --config.groups_per_game=8"),
+        (Grpo, "instances_per_iteration=8", "instances_per_iteration is now --config.groups_per_iteration=8"),
+        (LanguageSelfPlay, "answers=8", "answers is now --config.group_size=8"),
+        (LanguageSelfPlay, "queries=8", "queries is now --config.groups_per_iteration=8"),
+        (Playpen, "grpo.trajectories_per_seed=8", "trajectories_per_seed is now --config.grpo.group_size=8"),
+        (Playpen, "trajectories_per_seed=8", "trajectories_per_seed is now --config.grpo.group_size=8"),
+        (Playpen, "grpo.instances_per_iteration=8", "is now --config.grpo.groups_per_iteration=8"),
+        (LanguageSelfPlay, "trajectories_per_seed=8", "trajectories_per_seed is now --config.group_size=8"),
+        (Sft, "seeds_per_game=8", "; recipe sft has no such setting: divide_fuse_conquer, grpo have groups_per_game"),
+        (Sft, "answers=8", "; recipe sft has no such setting: language_self_play has group_size"),
+    ],
+)
+def test_a_name_of_before_is_refused_with_the_one_of_today(kind, word, told):
+    assert f"there is no '{word.split('=')[0].rsplit('.', 1)[-1]}' in " in said(kind, word)
+    assert told in said(kind, word)
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        ("Grpo(trajectories_per_seed=8)", "trajectories_per_seed is now group_size=..."),
+        ("LanguageSelfPlay(queries=8)", "queries is now groups_per_iteration=..."),
+        ("Playpen(grpo=TeacherGrpoConfig(instances_per_iteration=8))", "is now groups_per_iteration=..."),
+    ],
+)
+def test_a_keyword_of_before_in_a_file_is_refused_with_the_one_of_today(here, made, told):
+    (here / "c.py").write_text(f"from dfc.config import *\n\ndef get_config():\n    return {made}\n")
+    with pytest.raises(ConfigError) as caught:
+        command_line.parse(["--config=c.py"])
+    (problem,) = caught.value.problems
+    assert told in problem
+
+
+def test_flags_python_and_help_know_the_names_of_before():
+    with pytest.raises(ConfigError) as caught:
+        command_line.parse([f"--config={SMOKE}", "--seeds_per_game=5"])
+    assert str(caught.value.problems[0]).endswith("; seeds_per_game is now --config.groups_per_game=5")
+    with pytest.raises(ConfigError) as caught:
+        command_line.parse(["--config.seeds_per_game=5"])
+    assert "; seeds_per_game was renamed: divide_fuse_conquer, grpo have groups_per_game" in str(caught.value)
+    with pytest.raises(ConfigError) as caught:
+        dfc.load_config(SMOKE, seeds_per_game=5)
+    assert str(caught.value.problems[0]).endswith("; seeds_per_game is now groups_per_game")
+    text = command_line.parse([f"--config={SMOKE}", "--help=trajectories_per_seed"])
+    assert keys_in(text) == ["group_size"]
+    assert "\n  trajectories_per_seed is now --config.group_size\n" in text
+    assert "group_size" in keys_in(command_line.parse(["--help=trajectories_per_seed"]))
+
+
 # ---- flags and bare words ------------------------------------------------------------------------------------------
 
 
@@ -225,10 +281,10 @@ def test_what_a_file_is_told_to_write_can_be_written():
         (["--push_to_hub", "--config.seed=1"], "--push_to_hub: there is no flag"),
         (["--push_to_hub=True"], "nothing is uploaded"),
         (["--max_steps", "-1"], "--max_steps=-1: there is no flag --max_steps; for max_steps of"),
-        (["--seeds_per_game=5"], "; write --config.seeds_per_game=5"),
-        (["--seeds_per_game", "5"], "; write --config.seeds_per_game=5"),
-        (["--seeds_per_game"], "; write --config.seeds_per_game=VALUE"),
-        (["--seeds-per-game=5"], "; write --config.seeds_per_game=5"),
+        (["--groups_per_game=5"], "; write --config.groups_per_game=5"),
+        (["--groups_per_game", "5"], "; write --config.groups_per_game=5"),
+        (["--groups_per_game"], "; write --config.groups_per_game=VALUE"),
+        (["--groups-per-game=5"], "; write --config.groups_per_game=5"),
         (["--optimizer.learning_rate=1"], "; write --config.optimizer.learning_rate=1"),
         (["--optimizer.learning_rat=1"], "; did you mean --config.optimizer.learning_rate?"),
         (["--half_negative"], "; write --config.half_negative"),
@@ -281,7 +337,7 @@ def test_without_a_configuration_the_recipes_that_have_it_are_told():
     flag, foreign, _, key = caught.value.problems
     assert flag.endswith("; write --config.iterations=5")
     for problem in (foreign, key):
-        assert "divide_fuse_conquer, grpo have trajectories_per_seed" in problem
+        assert "divide_fuse_conquer, grpo have group_size" in problem
 
 
 def test_a_key_in_a_strangers_value_is_not_repeated():
@@ -358,7 +414,7 @@ def test_help_finds_ours_by_the_name_of_another_library():
     assert keys_in(text) == ["grpo.kl_coefficient"]
     assert "\n  beta of TRL and Tunix is --config.grpo.kl_coefficient\n" in text
     text = command_line.parse([f"--config={SMOKE}", "--help=actor_rollout_ref.rollout.n"])
-    assert keys_in(text) == ["trajectories_per_seed"]
+    assert keys_in(text) == ["group_size"]
     text = command_line.parse(["--help=beta"])
     assert {"grpo.kl_coefficient", "kl_coefficient", "beta", "rpo.beta"} <= set(keys_in(text))
     assert text.count("divide_fuse_conquer, grpo have grpo.kl_coefficient") == 1

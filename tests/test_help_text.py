@@ -67,10 +67,10 @@ def test_a_configuration_is_shown_with_every_key_once_and_the_values_of_its_file
 
 
 def test_a_key_has_its_type_its_range_its_value_and_its_meaning():
-    text = shown("--config=configs/smoke.py", "--help", "--config.seeds_per_game=7")
+    text = shown("--config=configs/smoke.py", "--help", "--config.groups_per_game=7")
     assert (
-        "  --config.seeds_per_game (a whole number, at least 1 and at most 1,000,000,000; 7)\n"
-        "      rollout seeds per game and iteration on average (the paper's S: 50).\n"
+        "  --config.groups_per_game (a whole number, at least 1 and at most 1,000,000,000; 7)\n"
+        "      groups of episodes per game and iteration on average, of a rollout seed each (the paper's S: 50).\n"
     ) in text
     assert "  --config.optimizer.learning_rate (a number, above 0; 0.001)\n" in text
     assert "  --config.half_negative (true or false; True)\n" in text

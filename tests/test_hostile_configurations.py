@@ -157,7 +157,7 @@ def test_every_field_of_a_file_may_hold_anything(kind, value):
         (["--config.adapter.rank=65537"], "adapter.rank=65537: must be at least 0 and at most 65,536"),
         (["--config.seed=4294967296"], "must be at least 0 and below 4,294,967,296"),
         (["--config.rollout.workers=1025"], "must be at least 1 and at most 1,024"),
-        ([f"--config.seeds_per_game={10**9 + 1}"], "must be at least 1 and at most 1,000,000,000"),
+        ([f"--config.groups_per_game={10**9 + 1}"], "must be at least 1 and at most 1,000,000,000"),
     ],
 )
 def test_a_hostile_word_is_one_message(capsys, words, said):

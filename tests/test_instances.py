@@ -21,8 +21,8 @@ TRAINING = (
 PAPER = Grpo(
     games={game: {} for game in TRAINING},
     deals="epochs",
-    instances_per_iteration=16,
-    trajectories_per_seed=8,
+    groups_per_iteration=16,
+    group_size=8,
     iterations=215,
     seed=3,
     learner_roles={"clem_taboo": "guesser"},
@@ -40,7 +40,7 @@ def played(config, iteration, stage="all games"):
     assert all(len(members) == 1 for members in groups.values())
     found = [members.pop()[:2] for members in groups.values()]
     assert seeds == {game: sum(one[0] == game for one in found) for game in config.games}
-    assert len(specs) == len(found) * config.trajectories_per_seed
+    assert len(specs) == len(found) * config.group_size
     return found
 
 
@@ -69,7 +69,7 @@ def test_every_instance_comes_once_an_epoch_whatever_the_size(size, tasks):
     games = {"clem_referencegame": {"split": "test"}, "clem_privateshared": {}, "Nim-v0": {}}
     if not tasks:
         del games["Nim-v0"]
-    config = dataclasses.replace(PAPER, games=games, instances_per_iteration=size, tasks=tasks, trajectories_per_seed=2)
+    config = dataclasses.replace(PAPER, games=games, groups_per_iteration=size, tasks=tasks, group_size=2)
     every = {
         (game, task) for game in games for task in range(tasks or registry.make(game, **games[game]).number_of_tasks)
     }
@@ -91,9 +91,7 @@ def test_an_iteration_depends_on_seed_stage_and_number_alone():
 
 
 def test_seats_are_those_of_roles_or_change_from_epoch_to_epoch():
-    config = dataclasses.replace(
-        PAPER, games={"clem_taboo": {}, "clem_imagegame": {}}, tasks=4, trajectories_per_seed=2
-    )
+    config = dataclasses.replace(PAPER, games={"clem_taboo": {}, "clem_imagegame": {}}, tasks=4, group_size=2)
     seats = collections.defaultdict(list)
     for epoch in range(2):
         _, specs = of_iteration(tuple(config.games), config, "s", epoch)
@@ -106,16 +104,14 @@ def test_seats_are_those_of_roles_or_change_from_epoch_to_epoch():
 
 
 def test_trials_of_a_task_follow_each_other():
-    config = dataclasses.replace(
-        PAPER, games={"bandit": {}}, tasks=2, trajectories_per_seed=2, instances_per_iteration=2
-    )
+    config = dataclasses.replace(PAPER, games={"bandit": {}}, tasks=2, group_size=2, groups_per_iteration=2)
     size = registry.make("bandit").splits["train"]
     deals = [sorted({spec.game_seed for spec in of_iteration(("bandit",), config, "s", n)[1]}) for n in range(3)]
     assert deals == [[trial * size, trial * size + 1] for trial in range(3)]
 
 
-def test_without_a_size_an_iteration_has_seeds_per_game_of_every_game_on_average():
-    config = dataclasses.replace(PAPER, instances_per_iteration=0, seeds_per_game=2)
+def test_without_a_size_an_iteration_has_groups_per_game_of_every_game_on_average():
+    config = dataclasses.replace(PAPER, groups_per_iteration=0, groups_per_game=2)
     assert len(of_iteration(TRAINING, config, "s", 0)[1]) == 2 * 7 * 8
     judged = dataclasses.replace(config, acceptance=AcceptanceConfig(rule="previous"))
     assert rl.games_played(judged, 10 * 7) == (10 * 2 * 7 * 8, 10 * 7 * 20)
@@ -142,7 +138,7 @@ def test_games_that_would_judge_updates_are_noticed_where_none_is_judged():
 
 
 def test_random_deals_stay_what_they_were():
-    config = dataclasses.replace(PAPER, deals="random", instances_per_iteration=0)
+    config = dataclasses.replace(PAPER, deals="random", groups_per_iteration=0)
     rates = dict.fromkeys(TRAINING, 0.5)
     seeds = rl.allocate(TRAINING, rates, config)
     assert rl.planned(TRAINING, rates, config, "s", 2) == (seeds, rl.rollout_specs(seeds, config, "s", 2))
@@ -159,11 +155,11 @@ def test_games_that_do_not_occur_are_in_no_metric_and_keep_their_win_rate():
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"deals": "random"}, "instances_per_iteration=16: is of deals='epochs'; leave it at 0"),
+        ({"deals": "random"}, "groups_per_iteration=16: is of deals='epochs'; leave it at 0"),
         ({"games": {**PAPER.games, "Nim-v0": {}}}, "deals='epochs': Nim-v0 has no splits, so say with tasks how many"),
         ({"randomize_seeds": False}, "randomize_seeds=false: must be true with deals='epochs'"),
-        ({"instances_per_iteration": 687}, "instances_per_iteration=687: must be at most 686, the instances of an"),
-        ({"instances_per_iteration": 3}, "grpo.updates_per_iteration=4: must be at most 3, the groups of an iteration"),
+        ({"groups_per_iteration": 687}, "groups_per_iteration=687: must be at most 686, the instances of an"),
+        ({"groups_per_iteration": 3}, "grpo.updates_per_iteration=4: must be at most 3, the groups of an iteration"),
     ],
 )
 def test_settings_that_contradict_epochs_are_refused(changes, sentence):
@@ -173,7 +169,7 @@ def test_settings_that_contradict_epochs_are_refused(changes, sentence):
 
 
 def test_a_stage_of_several_goes_through_its_own_games():
-    config = DivideFuseConquer(games=PAPER.games, deals="epochs", instances_per_iteration=16, tasks=8)
+    config = DivideFuseConquer(games=PAPER.games, deals="epochs", groups_per_iteration=16, tasks=8)
     plans = [of_iteration(("clem_wordle",), config, "divide g1", n)[1] for n in range(2)]
     groups = [{spec.game_seed for spec in plan} for plan in plans]
     assert groups[0] == set(range(8))

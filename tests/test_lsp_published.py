@@ -40,7 +40,7 @@ BOX_3 = "Rate it.\n<Instruction >{instruction} </Instruction>\n<Response >{respo
 
 def test_it_has_the_papers_value_wherever_the_paper_states_one():
     config = CONFIG
-    assert (config.method, config.queries, config.kl_coefficient, config.optimizer.learning_rate) == (
+    assert (config.method, config.groups_per_iteration, config.kl_coefficient, config.optimizer.learning_rate) == (
         *("lsp", 8, 0.05),
         3e-6,
     )  # Table 1
@@ -109,7 +109,7 @@ def test_it_runs_in_small_with_prompts_like_the_papers(folders, tmp_path, monkey
     words = [
         *(f"--config.challenger.prompt={BOX_1}", f"--config.self_reward.prompt={BOX_3}"),
         *(f"--config.model.path={policy}", f"--config.reward.preference.path={preferences}"),
-        *("--config.iterations=2", "--config.answers=2", "--config.rollout.slots=8"),
+        *("--config.iterations=2", "--config.group_size=2", "--config.rollout.slots=8"),
         *("--config.rollout.max_length=512", "--config.batch.row_length=512", "--config.batch.micro_batch_rows=4"),
         *("--config.rollout.max_query_length=8", "--config.rollout.max_answer_length=8"),
         *("--config.rollout.max_judgement_length=8", "--config.reward.preference.row_length=512"),

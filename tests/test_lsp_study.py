@@ -43,7 +43,7 @@ def test_every_arm_is_a_valid_configuration_with_as_many_answers(scripts):
         assert guarded == (
             arm.name in {"lsp_zero_worst", "lsp_worst"}
         )  # so that self-reward is the only guard of the others
-        answers.add(config.iterations * config.queries * config.answers)
+        answers.add(config.iterations * config.groups_per_iteration * config.group_size)
     assert answers == {200 * 32 * 8}
     order = list(runs)
     assert order.index("lsp") < order.index("lsp_then_data")

@@ -19,8 +19,8 @@ PAGE = Path(__file__).parent.parent / "docs" / "add_a_method.md"
 SMALL = {
     "model.path": str(MODEL),  # of one layer
     "iterations": 2,
-    "seeds_per_game": 4,
-    "trajectories_per_seed": 4,
+    "groups_per_game": 4,
+    "group_size": 4,
     "rollout.slots": 8,
     "rollout.workers": 1,
     "rollout.max_length": 192,

@@ -58,7 +58,7 @@ def test_reinforcement_learning_has_as_many_games_as_the_collection():
     collected = paprika_tiny.get_config()
     grpo = paprika_grpo_tiny.get_config()
     games = len(collected.games) * collected.collect.tasks * collected.collect.samples
-    assert grpo.iterations * grpo.seeds_per_game * grpo.trajectories_per_seed * len(collected.games) == games
+    assert grpo.iterations * grpo.groups_per_game * grpo.group_size * len(collected.games) == games
     assert grpo.tasks == collected.collect.tasks
 
 

@@ -275,7 +275,7 @@ def test_the_published_run_has_the_published_values():
     assert (dpo.batch_size, dpo.beta, dpo.alpha, dpo.optimizer.learning_rate) == (6, 0.1, 0, 5e-6)
     assert (dpo.held_out.every, dpo.held_out.keep) == (0.2, "best")
     assert grpo.adapter == AdapterConfig(rank=64, alpha=128, targets="qkvo")
-    assert (grpo.instances_per_iteration, grpo.trajectories_per_seed, grpo.temperature) == (16, 8, 0.75)
+    assert (grpo.groups_per_iteration, grpo.group_size, grpo.temperature) == (16, 8, 0.75)
     assert (grpo.iterations, grpo.grpo.kl_coefficient, grpo.grpo.updates_per_iteration) == (215, 0.04, 1)
     assert (grpo.opponent_reply.max_length, grpo.opponent_reply.temperature) == (100, 0.0)
     assert HeldOutChecks().tolerance == 0.015

@@ -27,7 +27,7 @@ def get_config():
         ),
         optimizer=c.OptimizerConfig(learning_rate=1e-3),
         batch=c.BatchConfig(row_length=64, micro_batch_rows=4),
-        divide_iterations=2, conquer_iterations=2, seeds_per_game=2, trajectories_per_seed=4, opponent="initial",
+        divide_iterations=2, conquer_iterations=2, groups_per_game=2, group_size=4, opponent="initial",
         grouping=c.GroupingConfig(trials=4), acceptance=c.AcceptanceConfig(games=2, tolerance=0.3),
         evaluation=c.EvaluationConfig(games=2, stage_games=2), grpo=c.GrpoConfig(updates_per_iteration=1),
         checkpoint=c.CheckpointConfig(every=2, keep=2),

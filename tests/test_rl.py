@@ -77,7 +77,7 @@ def test_seeds_sum_to_the_budget_and_favour_what_can_be_learned():
 @pytest.mark.parametrize("rates", list(itertools.product([0.0, 0.13, 1.0], repeat=3)), ids=str)
 def test_the_budget_is_spent_exactly_and_no_game_is_forgotten(rates):
     for per_game in (1, 2, 7):
-        config = dataclasses.replace(CONFIG, seeds_per_game=per_game)
+        config = dataclasses.replace(CONFIG, groups_per_game=per_game)
         seeds = rl.allocate(list(GAMES), dict(zip(GAMES, rates, strict=True)), config)
         assert sum(seeds.values()) == 3 * per_game
         assert min(seeds.values()) >= 1

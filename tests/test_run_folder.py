@@ -1,4 +1,5 @@
 import dataclasses
+import functools
 import json
 import os
 import re
@@ -10,7 +11,19 @@ import numpy as np
 import pytest
 
 from dfc import files
-from dfc.config import RECIPES, DivideFuseConquer, Evaluate, OptimizerConfig, Sft, fields, renamed
+from dfc.config import (
+    RECIPES,
+    DivideFuseConquer,
+    Evaluate,
+    Grpo,
+    LanguageSelfPlay,
+    OptimizerConfig,
+    Playpen,
+    Sft,
+    TeacherGrpoConfig,
+    fields,
+    renamed,
+)
 from dfc.errors import CheckpointError, RunFolderError
 from dfc.runs.metrics import MetricsWriter
 from dfc.runs.run_folder import RunFolder, json_line
@@ -95,7 +108,10 @@ def of_before(folder, **values):
     """Writes a folder's configuration as it was before its settings had their names of today; returns it as it lies."""
     path = folder / "config.json"
     stored = json.loads(path.read_text())
-    stored["epsilon"] = stored.pop("random_action_rate")
+    for old, new in renamed.keys_of(RECIPES[stored["recipe"]]).items():
+        *sections, name = new.split(".")
+        section = functools.reduce(dict.__getitem__, sections, stored)
+        section[old.rsplit(".", 1)[-1]] = section.pop(name)
     path.write_text(json.dumps(stored | values))
     return {path: path.read_bytes() for path in folder.iterdir()}
 
@@ -122,20 +138,84 @@ def test_a_renamed_setting_with_another_value_is_refused_by_its_name_of_today(tm
     assert {path: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        DivideFuseConquer(name="a", groups_per_game=3, group_size=5),
+        Grpo(name="a", deals="epochs", tasks=8, groups_per_iteration=3, group_size=5),
+        LanguageSelfPlay(name="a", groups_per_iteration=3, group_size=5),
+        Playpen(name="a", grpo=TeacherGrpoConfig(groups_per_iteration=3, group_size=5)),
+    ],
+    ids=lambda config: config.recipe,
+)
+def test_a_folder_of_before_of_every_recipe_resumes_and_says_what_differs_by_the_names_of_today(tmp_path, config):
+    with opened(tmp_path / "run", config) as folder:
+        folder.append("metrics", [{"step": 1}])
+    before = of_before(tmp_path / "run")[tmp_path / "run" / "config.json"]
+    assert b"group_size" not in before
+    with opened(tmp_path / "run", config) as folder:
+        assert folder.existed
+        assert folder.records("metrics") == [{"step": 1}]
+    other = dataclasses.replace(config, **changed_size(config))
+    with pytest.raises(RunFolderError, match=r"group_size: the folder has 5, this run has 7\n"):
+        opened(tmp_path / "run", other)
+    assert (tmp_path / "run" / "config.json").read_bytes() == before
+
+
+def changed_size(config):
+    """Returns what another size of groups is, in a recipe or in a recipe's stage."""
+    if isinstance(config, Playpen):
+        return {"grpo": dataclasses.replace(config.grpo, group_size=7)}
+    return {"group_size": 7}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OwnRandomActions(Grpo):
+    epsilon: float = 0.3
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OwnSelfPlay(LanguageSelfPlay):
+    pass
+
+
 def test_a_setting_of_ones_own_keeps_the_name_that_another_one_had():
     stored = {"recipe": "mine", "epsilon": 0.3}
-    assert renamed.with_new_names(stored, {"epsilon": 0, "random_action_rate": 0}) == stored
-    assert renamed.with_new_names(stored, {"epsilon": 0}) == stored
+    assert renamed.with_new_names(stored, OwnRandomActions) == stored
     both = stored | {"random_action_rate": 0.1}
-    assert renamed.with_new_names(both, {"random_action_rate": 0}) == both
-    assert renamed.with_new_names(stored, {"random_action_rate": 0}) == {"recipe": "mine", "random_action_rate": 0.3}
+    assert renamed.with_new_names(both, Grpo) == both
+    assert renamed.with_new_names(stored, Grpo) == {"recipe": "mine", "random_action_rate": 0.3}
 
 
-def test_every_setting_that_was_renamed_is_there_under_its_new_name_and_no_recipe_has_the_old_one():
-    for old, new in renamed.RENAMED.items():
-        having = [kind for kind in RECIPES.values() if new in fields.fields_of(kind)]
-        assert having
-        assert not any(old in fields.fields_of(kind) for kind in having)
+def test_queries_and_answers_are_settings_of_self_play_alone():
+    stored = {"recipe": "mine", "queries": 8, "answers": 4}
+    today = {"recipe": "mine", "groups_per_iteration": 8, "group_size": 4}
+    assert renamed.with_new_names(stored, LanguageSelfPlay) == today
+    assert renamed.with_new_names(stored, OwnSelfPlay) == today
+    for kind in (Grpo, Playpen, Sft):
+        assert renamed.with_new_names(stored, kind) == stored
+
+
+def test_sections_are_read_by_their_own_names():
+    stored = {
+        "trajectories_per_seed": 1,
+        "grpo": {"trajectories_per_seed": 8, "opponent": "strong"},
+        "games": {"a": {}},
+    }
+    today = {"group_size": 8, "opponent": "strong"}
+    assert renamed.with_new_names(stored, Playpen) == stored | {"grpo": today}
+    assert renamed.with_new_names(stored | {"grpo": 3}, Playpen) == stored | {"grpo": 3}
+    assert renamed.with_new_names({"grpo": {"trajectories_per_seed": 8}}, Grpo) == {
+        "grpo": {"trajectories_per_seed": 8}
+    }
+
+
+def test_every_setting_that_was_renamed_is_there_under_its_new_name_and_not_under_the_old_one():
+    for kind, names in renamed.RENAMED.items():
+        known = fields.fields_of(kind)
+        for old, new in names.items():
+            assert new in known
+            assert old not in known
 
 
 @pytest.mark.parametrize("config", [CONFIG, Sft(name="a", data="rows"), Evaluate(name="a", policies=("strong",))])

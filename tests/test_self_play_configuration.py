@@ -28,8 +28,8 @@ def test_the_defaults_fit_each_other():
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"queries": 1}, "queries=1: must be at least 2"),
-        ({"answers": 1}, "answers=1: must be at least 2"),
+        ({"groups_per_iteration": 1}, "groups_per_iteration=1: must be at least 2"),
+        ({"group_size": 1}, "group_size=1: must be at least 2"),
         ({"challenger": ChallengerConfig(coefficient=-0.1)}, "challenger.coefficient=-0.1: must be at least 0"),
         ({"kl_coefficient": -1.0}, "kl_coefficient=-1.0: must be at least 0"),
         ({"self_reward": SelfRewardConfig(weight=-1.0)}, "self_reward.weight=-1.0: must be at least 0"),

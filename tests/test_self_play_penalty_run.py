@@ -85,7 +85,7 @@ def test_an_iteration_whose_rewards_are_all_equal_says_at_once_that_it_taught_th
 
 PENALISED = dataclasses.replace(
     BASE,
-    queries=6,
+    groups_per_iteration=6,
     challenger=ChallengerConfig(prompt="Ask {task} {template}"),
     optimizer=OptimizerConfig(learning_rate=1e-3),
     # Room for any query of a random model, tokenized anew.

@@ -154,15 +154,15 @@ def test_sources_without_a_reward_are_each_named():
     score = Sum(parts)(["q"] * 2, ["a"] * 2)
     named = "from the source 'families' of reward.sources for 1 and reward.preference.path='p' for 1 of them"
     with pytest.raises(ScoringError, match=named):
-        self_play_rewards.refuse_useless(dataclasses.replace(config, answers=1), score, 1)
+        self_play_rewards.refuse_useless(dataclasses.replace(config, group_size=1), score, 1)
 
 
 def test_the_answers_to_one_query_may_all_be_too_long_for_a_model():
-    config = dataclasses.replace(reward(preference=PreferenceRewardConfig(path="p")), answers=2)
+    config = dataclasses.replace(reward(preference=PreferenceRewardConfig(path="p")), group_size=2)
     score = Sum({"preference": (1.0, lambda *_: scores_of([(None, "x"), (None, "x")]))})(["q"] * 2, ["a"] * 2)
     self_play_rewards.refuse_useless(config, score, 1)
     with pytest.raises(ScoringError, match="none of its 2 answers could be scored"):
-        self_play_rewards.refuse_useless(dataclasses.replace(config, answers=1), score, 1)
+        self_play_rewards.refuse_useless(dataclasses.replace(config, group_size=1), score, 1)
 
 
 def test_a_function_of_ones_own_is_not_asked_about_nothing():

@@ -134,7 +134,7 @@ def alone(tmp_path_factory):
 def test_both_roles_take_the_first_step_of_one_device(together, alone):
     place, _, _ = together
     path, expected = alone
-    first = [records(folder, "episodes")[: CONFIG.queries] for folder in (path, place / "two")]
+    first = [records(folder, "episodes")[: CONFIG.groups_per_iteration] for folder in (path, place / "two")]
     assert first[0] == first[1]
     for number in range(2):
         found = np.load(place / f"gradients-{number}.npz")

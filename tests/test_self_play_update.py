@@ -17,8 +17,8 @@ from dfc.training.packing import Segment
 from dfc.training.trainer import Trainer
 
 RUN = LanguageSelfPlay(
-    queries=3,
-    answers=4,
+    groups_per_iteration=3,
+    group_size=4,
     kl_coefficient=BETA,
     challenger=ChallengerConfig(coefficient=ALPHA, bad_queries="as_is"),
     batch=BatchConfig(row_length=ROW, micro_batch_rows=2),

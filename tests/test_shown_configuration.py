@@ -37,8 +37,8 @@ def test_a_printed_configuration_names_every_value_so_that_other_defaults_do_not
 
 
 def test_what_is_wrong_is_said_instead_of_printed_and_weights_need_not_be_there(capsys):
-    assert main(["--config=configs/smoke.py", "--config.seeds_per_game=0", "--print-config"]) == 2
-    assert "seeds_per_game=0" in capsys.readouterr().err
+    assert main(["--config=configs/smoke.py", "--config.groups_per_game=0", "--print-config"]) == 2
+    assert "groups_per_game=0" in capsys.readouterr().err
     assert main(["--print-config"]) == 2
     assert "--config is missing" in capsys.readouterr().err
     assert main(["--config=configs/smoke.py", "--config.model.path=/nowhere", "--print-config"]) == 0

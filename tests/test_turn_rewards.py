@@ -262,7 +262,7 @@ def test_tokens_that_show_other_replies_than_the_record_are_refused():
 
 def test_a_run_learns_from_turns_and_keeps_them_on_record(tmp_path, own):
     reward = RewardConfig(function=f"{own}:turns", text=f"{own}:loud")
-    wanted = dataclasses.replace(small_run(reward=reward, random_action_rate=0.6), trajectories_per_seed=8)
+    wanted = dataclasses.replace(small_run(reward=reward, random_action_rate=0.6), group_size=8)
     with jax.numpy_dtype_promotion("standard"):
         folder = dfc.run(wanted, workdir=tmp_path / "run")
     lines = [json.loads(line) for line in (folder / "episodes.jsonl").read_text().splitlines()]

@@ -54,7 +54,7 @@ def test_the_game_is_what_the_page_says(capsys):
 @pytest.mark.usefixtures("folder")
 def test_its_configuration_trains_from_python():
     small = {"rollout.slots": 8, "rollout.workers": 1, "rollout.max_length": 192, "rollout.prefill_buckets": (64,)}
-    small |= {"iterations": 2, "seeds_per_game": 4, "trajectories_per_seed": 4, "batch.row_length": 192}
+    small |= {"iterations": 2, "groups_per_game": 4, "group_size": 4, "batch.row_length": 192}
     small |= {"evaluation.games": 2}
     with jax.numpy_dtype_promotion("standard"):  # as optax wants it
         path = dfc.run(dfc.load_config("skittles_run.py", small), workdir="run")

@@ -133,7 +133,7 @@ def finished(processes):
 # ---- a whole run ------------------------------------------------------------------------------------------------
 
 
-SHORTER = ["divide_iterations=1", "trajectories_per_seed=2", "grouping.trials=4", "acceptance.games=2"]
+SHORTER = ["divide_iterations=1", "group_size=2", "grouping.trials=4", "acceptance.games=2"]
 FLAGS = [
     "--config=configs/smoke.py",
     "--config.model.path=model",

@@ -27,7 +27,7 @@ from dfc.config.ranges import (
 from dfc.config.run import PlayingRun, TrainingRun
 from dfc.config.sections import AdapterConfig, OpponentReplyConfig, OptimizerConfig
 
-SHORTER = ("seeds_per_game", "trajectories_per_seed", "rollout.max_reply_length", "evaluation.games")
+SHORTER = ("groups_per_game", "group_size", "rollout.max_reply_length", "evaluation.games")
 """What makes an iteration and the matches at the end shorter, in every method."""
 
 
@@ -165,8 +165,8 @@ class RlRun(PlayingRun, TrainingRun):
     writes them out, unless it says otherwise.
 
     Attributes:
-      seeds_per_game: rollout seeds per game and iteration on average (the paper's S: 50).
-      trajectories_per_seed: episodes of one seed (the paper's r): a group for the advantages.
+      groups_per_game: groups of episodes per game and iteration on average, of a rollout seed each (the paper's S: 50).
+      group_size: episodes of a group, which are compared with each other for the advantages (the paper's r).
       opponent: who sits in the other seat of training games: the ``initial`` policy, the best policy so far
         ``itself`` (the paper's), a ``pool`` of past ones, or a player: ``random_legal``, ``simple``, ``strong``, a
         folder with weights or a run, ``tiny_player``, ``http://HOST/v1#MODEL``. A model has the shape and tokenizer of
@@ -182,8 +182,8 @@ class RlRun(PlayingRun, TrainingRun):
       deals: what the games of an iteration begin with: ``random`` deals, or the tasks of the games' splits in
         ``epochs``: each once, in an order that is shuffled anew every time (`dfc.training.instances`). How many of a
         game come then is left to the order, and not to `mixed_priority`.
-      instances_per_iteration: tasks of an iteration in ``epochs``, of all games together (Playpen: 16), each a group of
-        `trajectories_per_seed` episodes; 0: seeds_per_game x games. The last iteration of an epoch has what is left.
+      groups_per_iteration: tasks of an iteration in ``epochs``, of all games together (Playpen: 16), each a group of
+        `group_size` episodes; 0: groups_per_game x games. The last iteration of an epoch has what is left.
       randomize_seeds: fresh seeds every iteration; off, the same ones each time.
       tasks: sample training deals from 0 to tasks - 1 only, so that later ones are new to the policy; 0: from all.
       half_negative: drop half of the episodes with a negative advantage at random.
@@ -202,8 +202,8 @@ class RlRun(PlayingRun, TrainingRun):
       evaluation: the matches at the end.
     """
 
-    seeds_per_game: Count = 16
-    trajectories_per_seed: SeveralCount = 8
+    groups_per_game: Count = 16
+    group_size: SeveralCount = 8
     opponent: str = "initial"
     opponent_reply: OpponentReplyConfig = OpponentReplyConfig()
     teacher_errors: Literal["replace", "leave_out", "count"] = "count"
@@ -211,7 +211,7 @@ class RlRun(PlayingRun, TrainingRun):
     learner_roles: Mapping[str, str] = dataclasses.field(default_factory=dict)
     train_both_seats: bool = False
     deals: Literal["random", "epochs"] = "random"
-    instances_per_iteration: CountOrZero = 0
+    groups_per_iteration: CountOrZero = 0
     randomize_seeds: bool = True
     tasks: CountOrZero = 0
     half_negative: bool = False
@@ -226,9 +226,9 @@ class RlRun(PlayingRun, TrainingRun):
     adapter: AdapterConfig = AdapterConfig()
     evaluation: MatchesConfig = MatchesConfig()
 
-    def groups_per_iteration(self, games: int) -> int:
+    def most_groups(self, games: int) -> int:
         """Returns how many groups of episodes an iteration over a number of games plays, at most."""
-        return self.instances_per_iteration or self.seeds_per_game * games
+        return self.groups_per_iteration or self.groups_per_game * games
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -119,9 +119,9 @@ class TeacherGrpoConfig:
 
     Attributes:
       iterations: updates (the paper: 5 epochs of 686 instances; 16 an update make 215).
-      instances_per_iteration: training instances of an update, of all games together. The paper's "batch size of 16" is
+      groups_per_iteration: training instances of an update, of all games together. The paper's "batch size of 16" is
         read so, each with its group of games; of 16 games it would be 2 instances, and 1,715 updates.
-      trajectories_per_seed: games of each instance (the paper: 8).
+      group_size: games of each instance (the paper: 8).
       opponent: the teacher, in the other seat (the paper: GPT-4o-mini).
       opponent_reply: how it replies where it is a policy (code of the paper: temperature 0, 100 tokens).
       learner_roles: game id -> the policy's role (Table 9). Of games that are not played the entries that are here by
@@ -137,8 +137,8 @@ class TeacherGrpoConfig:
     """
 
     iterations: Count = 20
-    instances_per_iteration: Count = 16
-    trajectories_per_seed: SeveralCount = 8
+    groups_per_iteration: Count = 16
+    group_size: SeveralCount = 8
     opponent: str = "strong"
     opponent_reply: OpponentReplyConfig = OpponentReplyConfig(max_length=100, temperature=0.0)
     learner_roles: Mapping[str, str] = dataclasses.field(default_factory=lambda: dict(LEARNER_ROLES))

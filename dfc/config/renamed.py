@@ -1,18 +1,69 @@
-"""Settings that were renamed, so that run folders of before can be read."""
+"""Settings that were renamed: run folders of before are read, and a name of before is answered with today's."""
 
-from collections.abc import Collection, Mapping
+import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
-RENAMED: Mapping[str, str] = {"epsilon": "random_action_rate"}
-"""Name of before -> the one of today, of settings at the top of a configuration."""
+from dfc.config import fields
+from dfc.config.grpo import RlRun
+from dfc.config.playpen import TeacherGrpoConfig
+from dfc.config.self_play import LanguageSelfPlay
+
+RENAMED: Mapping[type, Mapping[str, str]] = {
+    RlRun: {
+        "epsilon": "random_action_rate",
+        "trajectories_per_seed": "group_size",
+        "seeds_per_game": "groups_per_game",
+        "instances_per_iteration": "groups_per_iteration",
+    },
+    TeacherGrpoConfig: {
+        "trajectories_per_seed": "group_size",
+        "instances_per_iteration": "groups_per_iteration",
+    },
+    LanguageSelfPlay: {"answers": "group_size", "queries": "groups_per_iteration"},
+}
+"""Class of a configuration or of a section -> name of before -> the one of today."""
 
 
-def with_new_names(stored: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
-    """Returns a stored configuration with the names of today.
+def with_new_names(stored: Mapping[str, Any], kind: type) -> dict[str, Any]:
+    """Returns a stored configuration with the names of today, in its sections too.
 
     Args:
       stored: as ``config.json`` has it.
-      known: the settings of its class; a name of before that the class has itself stays.
+      kind: its class; where a class has a field of its own by a name of before, that name stays.
     """
-    renamed = {old for old, new in RENAMED.items() if old not in known and new in known and new not in stored}
-    return {RENAMED[key] if key in renamed else key: value for key, value in stored.items()}
+    known, new_names = fields.fields_of(kind), _new_names(kind)
+    renamed = {}
+    for name, value in stored.items():
+        today = new_names.get(name, name)
+        today = name if today in stored else today
+        inner = known.get(today)
+        is_section = isinstance(value, Mapping) and isinstance(inner, type) and dataclasses.is_dataclass(inner)
+        renamed[today] = with_new_names(value, inner) if is_section else value
+    return renamed
+
+
+def keys_of(kind: type, path: str = "") -> dict[str, str]:
+    """Returns the dotted keys that a class of configurations or sections had before, each with the one of today."""
+    found = {f"{path}{old}": f"{path}{new}" for old, new in _new_names(kind).items()}
+    for name, inner in fields.fields_of(kind).items():
+        if isinstance(inner, type) and dataclasses.is_dataclass(inner):
+            found |= keys_of(inner, f"{path}{name}.")
+    return found
+
+
+def names_of_today(name: str) -> list[str]:
+    """Returns what a name of before is called today, in whatever class."""
+    return list(dict.fromkeys(names[name] for names in RENAMED.values() if name in names))
+
+
+def _new_names(kind: type) -> dict[str, str]:
+    """Returns the names of before of a class, each with the one of today; none that the class has itself."""
+    known = fields.fields_of(kind)
+    return {
+        old: new
+        for base, names in RENAMED.items()
+        if issubclass(kind, base)
+        for old, new in names.items()
+        if old not in known and new in known
+    }

@@ -174,8 +174,8 @@ class LanguageSelfPlay(TrainingRun, recipe="language_self_play"):
         TRL's GRPO, which the paper compares with; ``untrained_challenger``, whose weights move with the Solver's but
         not by its own loss (not in the paper).
       iterations: of Algorithm 1, T (ours).
-      queries: of an iteration, N (the paper: 8, if its "queries" are these).
-      answers: to each query, G (ours).
+      groups_per_iteration: queries of an iteration, N (the paper: 8, if its "queries" are these).
+      group_size: answers to each query, G (ours): a group for the advantages.
       kl_coefficient: beta of both losses (the paper: 0.05).
       kl_gradient: how the KL term is differentiated: ``score_function``, which holds the policy near its start, or as
         ``published``, whose expected gradient is zero (`dfc.losses.lsp_solver_loss`).
@@ -199,12 +199,17 @@ class LanguageSelfPlay(TrainingRun, recipe="language_self_play"):
       watch: what is looked at.
     """
 
-    shorter: ClassVar[tuple[str, ...]] = ("iterations", "queries", "answers", "rollout.max_answer_length")
+    shorter: ClassVar[tuple[str, ...]] = (
+        "iterations",
+        "groups_per_iteration",
+        "group_size",
+        "rollout.max_answer_length",
+    )
 
     method: Literal["lsp", "lsp_zero", "data", "untrained_challenger"] = "lsp"
     iterations: CountOrZero = 20
-    queries: SeveralCount = 8
-    answers: SeveralCount = 8
+    groups_per_iteration: SeveralCount = 8
+    group_size: SeveralCount = 8
     kl_coefficient: NotNegative = 0.05
     kl_gradient: Literal["score_function", "published"] = "score_function"
     temperature: Positive = 1.0
@@ -229,7 +234,7 @@ class LanguageSelfPlay(TrainingRun, recipe="language_self_play"):
     @property
     def samples(self) -> int:
         """The policy's samples of an iteration: queries, where it writes them, and answers."""
-        return self.queries * (self.answers + (self.method != "data"))
+        return self.groups_per_iteration * (self.group_size + (self.method != "data"))
 
     @property
     def trains_challenger(self) -> bool:

@@ -119,7 +119,7 @@ def refuse_useless(config: LanguageSelfPlay, scores: Scores, iteration: int) -> 
         a function of one's own, the answers to a single query may all be without one, such as too long for a model.
     """
     count = len(scores.mask)
-    few = "function" not in scores.unscored and count <= config.answers
+    few = "function" not in scores.unscored and count <= config.group_size
     if count and not few and not scores.mask.any():
         sources = [f"{_setting(config, name)} for {missing}" for name, missing in scores.unscored.items()]
         raise ScoringError(

@@ -140,7 +140,7 @@ def stages_of(config: Run) -> list[Stage]:
             asked += len(config.policies) + config.pairwise.baseline_again
         return [Stage(config.recipe, config, episodes=asked * (config.questions_each or _QUESTIONS))]
     if isinstance(config, LanguageSelfPlay):
-        judged = config.queries * config.answers if config.judges else 0
+        judged = config.groups_per_iteration * config.group_size if config.judges else 0
         return [Stage(config.recipe, config, episodes=config.samples + judged)]
     nowhere = Path(os.devnull)  # no earlier stage has left anything there
     plan = planned(config, nowhere)
@@ -184,7 +184,7 @@ def _episodes(config: Run) -> int:
     found = 0
     match config:
         case RlRun():
-            found = config.groups_per_iteration(max(1, len(config.games))) * config.trajectories_per_seed
+            found = config.most_groups(max(1, len(config.games))) * config.group_size
         case CollectRound():
             found = config.steps * config.samples
         case Branch():
@@ -243,9 +243,9 @@ def micro_batches_of_parts(config: LanguageSelfPlay, lengths: Lengths) -> dict[s
 
 
 def _episodes_of_parts(config: LanguageSelfPlay) -> dict[str, int]:
-    found = {self_play.SOLVER: config.queries * config.answers}
+    found = {self_play.SOLVER: config.groups_per_iteration * config.group_size}
     if config.trains_challenger:
-        found[self_play.CHALLENGER] = config.queries
+        found[self_play.CHALLENGER] = config.groups_per_iteration
     return found
 
 
@@ -276,7 +276,7 @@ def runs(config: Run, lengths: Lengths, workload: Workload, episodes: int | None
         found = dataclasses.replace(found, micro_batches=count, updates=updates, scored=scored)
     if isinstance(config, LanguageSelfPlay):
         model = config.reward.preference
-        rows = math.ceil(config.queries * config.answers * lengths.episode / model.row_length)
+        rows = math.ceil(config.groups_per_iteration * config.group_size * lengths.episode / model.row_length)
         rewards = math.ceil(rows / model.rows) if "preference" in config.reward.weights else 0
         found = dataclasses.replace(found, of_parts=micro_batches_of_parts(config, lengths), rewards=rewards)
     return found

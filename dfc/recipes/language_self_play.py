@@ -132,11 +132,11 @@ def _queries(play: Play, iteration: int, memory: hygiene.Memory) -> Queries:
     """Returns N queries of the Challenger, or of the file; the memory is changed."""
     config, roles = play.config, play.roles
     if config.method == "data":
-        texts = query_files.of_iteration(play.data, config.queries, iteration)
+        texts = query_files.of_iteration(play.data, config.groups_per_iteration, iteration)
         return Queries(texts, [], [""] * len(texts), [None] * len(texts))
     tasks = list(config.tasks.items()) or [("", QueryTask())]
     chosen = prompts.shares(
-        [task.weight for _, task in tasks], config.queries, derive_seed("tasks", config.seed, iteration)
+        [task.weight for _, task in tasks], config.groups_per_iteration, derive_seed("tasks", config.seed, iteration)
     )
     asked = [prompts.challenger_prompt(task.task, task.template, config.challenger.prompt) for _, task in tasks]
     written = roles.write(
@@ -171,7 +171,7 @@ def _answers(play: Play, queries: Sequence[str], iteration: int, asked: np.ndarr
     places = np.flatnonzero(asked).tolist()
     found = roles.write(
         [roles.prompt(queries[place]) for place in places],
-        config.answers,
+        config.group_size,
         seed=lambda query, answer: derive_seed("answer", config.seed, iteration, places[query], answer),
         longest=config.rollout.max_answer_length,
     )
@@ -187,7 +187,7 @@ def _rewards(
     pairs = [(i, j) for i, group in enumerate(answers) for j in range(len(group))]
     scores = play.score([queries[i] for i, _ in pairs], [answers[i][j].text for i, j in pairs])
     refuse_useless(config, scores, iteration + 1)
-    values, mask = np.zeros((2, len(queries), config.answers))
+    values, mask = np.zeros((2, len(queries), config.group_size))
     for (i, j), value, counted in zip(pairs, scores.values.tolist(), scores.mask.tolist(), strict=True):
         values[i, j], mask[i, j] = value, counted
     _refuse_graded(config, values[mask.astype(bool)])

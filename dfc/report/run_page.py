@@ -395,7 +395,7 @@ def _configuration(config: Json | None) -> list[str | Table]:
         return [empty("The configuration is not there (no config.json).")]
     kind = RECIPES.get(str(config.get("recipe")))
     standard = dataclasses.asdict(kind()) if kind is not None else {}
-    config = renamed.with_new_names(config, standard)
+    config = renamed.with_new_names(config, kind) if kind is not None else config
     values, defaults = _flat(config), _flat(standard)
     for mapping in _mappings(kind()) if kind is not None else ():
         if _has(config, mapping):  # an entry that it lacks here or there is a difference, too

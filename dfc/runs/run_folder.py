@@ -445,7 +445,7 @@ def _takes_over(path: Path, config: Run) -> bool:
     # A stage may be of a recipe that no configuration file names.
     kind = {**RECIPES, config.recipe: type(config)}.get(str(stored.get("recipe")))
     if kind is not None:
-        stored = renamed.with_new_names(stored, config_json(kind()))
+        stored = renamed.with_new_names(stored, kind)
     unknown = ["recipe"] if kind is None else list(_unknown(stored, kind()))
     if unknown and (path / "versions.json").is_file() and _has_begun(path):
         raise RunFolderError(

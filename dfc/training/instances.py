@@ -1,6 +1,6 @@
 """Training instances in epochs: every task of the games' splits once, in a new order each time.
 
-An iteration takes the next `instances_per_iteration` of the epoch's order; the last one of an epoch takes what is left,
+An iteration takes the next `groups_per_iteration` of the epoch's order; the last one of an epoch takes what is left,
 so that no instance comes twice in an epoch and none in two epochs at once. What an iteration plays depends on the run's
 seed, the stage and the number of the iteration only: a resumed run, and every host, plays the same.
 
@@ -42,7 +42,7 @@ def instances_of(
 def of_iteration(
     games: Sequence[str], config: RlRun, stage: str, iteration: int
 ) -> tuple[dict[str, int], list[EpisodeSpec]]:
-    """Returns how many instances of each game an iteration plays, and `trajectories_per_seed` episodes of each.
+    """Returns how many instances of each game an iteration plays, and `group_size` episodes of each.
 
     Where the policy has no role of its own in a game for two, its seat alternates from task to task and, at each of
     them, from epoch to epoch. Trials of a task (`dfc.games.task.Task`) follow each other from epoch to epoch.
@@ -54,14 +54,14 @@ def of_iteration(
       iteration: from 0, counted in the stage.
     """
     numbers = numbers_of_instances({game: config.games[game] for game in games}, config.tasks)
-    size = config.groups_per_iteration(len(games))
+    size = config.most_groups(len(games))
     epoch, chosen = instances_of(numbers, size, config.seed, stage, iteration)
     made = {game: registry.make(game, **config.games[game]) for game, _ in chosen}
     specs = []
     for group, (game, task) in enumerate(chosen):
         trial = epoch * number_of_tasks(made[game])
         seat = matches.policy_seat(game, made[game], task + epoch, config.learner_roles)
-        for copy in range(config.trajectories_per_seed):
+        for copy in range(config.group_size):
             seed = derive_seed("epoch draws", config.seed, stage, iteration, group, copy)
             specs.append(
                 EpisodeSpec(game, config.games[game], task + trial, seat, group, seed, config.random_action_rate)

@@ -94,8 +94,8 @@ def grpo(config: RlRun) -> Learning:
 
 
 def allocate(games: Sequence[str], win_rates: Mapping[str, float], config: RlRun) -> dict[str, int]:
-    """Returns how many rollout seeds each game gets; they sum to seeds_per_game x games (section 3.2.3)."""
-    budget = config.seeds_per_game * len(games)
+    """Returns how many groups, of a rollout seed each, a game gets; their sum is groups_per_game x games (3.2.3)."""
+    budget = config.groups_per_game * len(games)
     priority = config.mixed_priority
     if not priority.enabled:
         weights = np.ones(len(games))
@@ -107,7 +107,7 @@ def allocate(games: Sequence[str], win_rates: Mapping[str, float], config: RlRun
 
 
 def rollout_specs(seeds: Mapping[str, int], config: RlRun, stage: str, iteration: int) -> list[EpisodeSpec]:
-    """Returns `trajectories_per_seed` episodes of every rollout seed; seats alternate from seed to seed.
+    """Returns `group_size` episodes of every rollout seed; seats alternate from seed to seed.
 
     Episodes of one group follow each other, and games take turns, so that all lengths are in flight together.
     """
@@ -120,7 +120,7 @@ def rollout_specs(seeds: Mapping[str, int], config: RlRun, stage: str, iteration
         for index in range(count):
             deal = derive_seed("rollout deal", seed, stage, game, place, index)
             deal = deal % config.tasks if config.tasks else deal
-            for copy in range(config.trajectories_per_seed):
+            for copy in range(config.group_size):
                 sampling_seed = derive_seed("rollout draws", seed, stage, game, iteration, index, copy)
                 seat = matches.policy_seat(game, made, index + iteration, config.learner_roles)
                 spec = EpisodeSpec(game, options[game], deal, seat, group, sampling_seed, config.random_action_rate)
@@ -147,8 +147,8 @@ def games_played(config: RlRun, turns: int) -> tuple[int, int]:
       turns: iterations x games of each.
     """
     judged = 0 if config.acceptance.rule == "always" else config.acceptance.games
-    groups = turns * config.groups_per_iteration(len(config.games)) // max(1, len(config.games))
-    return groups * config.trajectories_per_seed, turns * judged
+    groups = turns * config.most_groups(len(config.games)) // max(1, len(config.games))
+    return groups * config.group_size, turns * judged
 
 
 def games_lines(config: RlRun) -> list[str]:

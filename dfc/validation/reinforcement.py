@@ -32,8 +32,8 @@ def problems(config: RlRun) -> list[str]:
             "grpo.normalize_std: must be false with baseline='leave_one_out', whose advantages are differences of"
             " rewards"
         )
-    if config.grpo.updates_per_iteration > (groups := config.groups_per_iteration(1)):
-        key = "instances_per_iteration" if config.instances_per_iteration else "seeds_per_game"
+    if config.grpo.updates_per_iteration > (groups := config.most_groups(1)):
+        key = "groups_per_iteration" if config.groups_per_iteration else "groups_per_game"
         found.append(
             f"grpo.updates_per_iteration={config.grpo.updates_per_iteration}: must be at most"
             f" {groups}, the groups of an iteration over one game ({key})"
@@ -63,8 +63,8 @@ def _quality_problems(config: RlRun) -> list[str]:
 
 def _deals_problems(config: RlRun) -> list[str]:
     if config.deals != "epochs":
-        size = config.instances_per_iteration
-        what = f"instances_per_iteration={size}: is of deals='epochs'; leave it at 0, and set seeds_per_game"
+        size = config.groups_per_iteration
+        what = f"groups_per_iteration={size}: is of deals='epochs'; leave it at 0, and set groups_per_game"
         return [what] if size else []
     found = []
     if not config.randomize_seeds:
@@ -75,10 +75,9 @@ def _deals_problems(config: RlRun) -> list[str]:
         for game, number in numbers.items()
         if not number
     ]
-    if not found and 0 < (total := sum(numbers.values())) < config.instances_per_iteration:
+    if not found and 0 < (total := sum(numbers.values())) < config.groups_per_iteration:
         found.append(
-            f"instances_per_iteration={config.instances_per_iteration}: must be at most {total}, the instances of an "
-            "epoch"
+            f"groups_per_iteration={config.groups_per_iteration}: must be at most {total}, the instances of an epoch"
         )
     return found
 
@@ -103,7 +102,7 @@ def _epochs(config: RlRun) -> list[str]:
     if config.deals != "epochs" or not isinstance(config, Grpo):
         return []
     numbers = instances.numbers_of_instances(config.games, config.tasks)
-    epoch = instances.iterations_of_an_epoch(numbers, config.groups_per_iteration(len(config.games)))
+    epoch = instances.iterations_of_an_epoch(numbers, config.most_groups(len(config.games)))
     whole, rest = divmod(config.iterations, epoch)
     what = f"{config.iterations} iterations are {whole} epochs of {sum(numbers.values())} instances"
     if rest:
