@@ -63,7 +63,7 @@ def plan(out: Path, player: str) -> list[Run]:
     trained = [
         ("paprika", ()),
         *((f"without_{group}", (f"--config.build_data.leave_out={group}",)) for group in LEFT_OUT),
-        (f"only_{SINGLE}", (f"--config.build_data.groups={SINGLE}",)),
+        (f"only_{SINGLE}", (f"--config.build_data.game_groups={SINGLE}",)),
     ]
     chat = ("--config.stages=sft", f"--config.data={out / 'chat.jsonl'}")
     return [

@@ -9,7 +9,7 @@ Score: mean success over the ten groups at temperature 0.7, three seeds: on the 
   SFT then RPO 47.1 %; on test tasks 36.5, 34.6, 33.6 %. All figures: docs/results/paprika.md.
 Variant: --config.build_data.leave_out=minesweeper --config.stages=build_data,sft,rpo,evaluate_tasks
   --config.collected=runs/paprika_tiny/collect leaves a group out and shares the collection, in another
-  workdir; the name in build_data.groups instead trains on a single one.
+  workdir; the name in build_data.game_groups instead trains on a single one.
 """
 
 from dfc.config import (

@@ -18,7 +18,7 @@ Score: the paper's Table 1, clemscore in and out of domain: base 19.39 and 24.58
   39.65 and 23.81, GRPO 24.89 and 33.92 (docs/playpen.md says which of these rows follow from its other tables).
 Variant: --config.stages=collect,build_dialogues,minigames,warm_start,sft,evaluate_tasks is SFT (WS), and with
   --config.rehearsal=0.2 beside it SFT (R); --config.build_dialogues.leave_out=clem_taboo is D6,
-  the same name in groups instead D5.
+  the same name in game_groups instead D5.
 """
 
 import dataclasses

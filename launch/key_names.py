@@ -83,13 +83,13 @@ def _readings(kind: type | None, key: str, value: str | None) -> Iterator[str]:
             yield _write([same for same in _same_name(keys, key) if ".NAME." not in same], value)
         yield _elsewhere(kind, entry.called(name), entry.keys, lambda other: entry.keys_among(_keys_of(other)))
     last = key.rsplit(".", 1)[-1]
-    if today := renamed.names_of_today(last):
-        if kind is not None:
-            yield _now(last, _of_today(kind, key) or [same for name in today for same in _same_name(keys, name)], value)
-        yield _elsewhere(kind, f"{last} was renamed", today, lambda other: _of_today(other, key))
+    today = renamed.names_of_today(last)
     if kind is not None:
+        yield _now(last, _of_today(kind, key) or [same for name in today for same in _same_name(keys, name)], value)
         yield _did_you_mean(_slip(kind, key))
         yield _write(_same_name(keys, key), value)
+    if today:
+        yield _elsewhere(kind, f"{last} was renamed", today, lambda other: _of_today(other, key))
     yield _did_you_mean(_near_keys(keys, key))
     yield _elsewhere(kind, last, (key, last), lambda other: _same_name(_keys_of(other), key))
     if (near := fields.near(last, foreign_names.NAMES)) is not None and foreign is None:

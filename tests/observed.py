@@ -440,7 +440,7 @@ def values():
         "reference": ("tiny_player", other_model()),
         "grouping.order": (tuple(reversed(GroupingConfig().order)),),
         "grouping.groups": ((("GuessTheNumber-v0",), ("TicTacToe-v0",)),),
-        "*groups": (("wordle",), ("bandit",), ("clem_taboo",)),
+        "*game_groups": (("wordle",), ("bandit",), ("clem_taboo",)),
         "*leave_out": (("bandit",), ("wordle",), ("clem_wordle",)),
         "*rejected_failures": (("malformed",),),
         "trajectories": (collected("fewer", 3), recorded("fewer_games", 1), 3),

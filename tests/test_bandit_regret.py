@@ -232,8 +232,8 @@ def test_it_can_be_evaluated():
 
 
 def test_rows_of_it_are_not_built():
-    (found,) = validation.problems(BuildData(trajectories="there", groups=("bandit_regret",)))
-    assert found.startswith("groups=('bandit_regret',): bandit_regret is for evaluation only")
+    (found,) = validation.problems(BuildData(trajectories="there", game_groups=("bandit_regret",)))
+    assert found.startswith("game_groups=('bandit_regret',): bandit_regret is for evaluation only")
 
 
 @pytest.mark.parametrize("recipe", LEARNING)

@@ -67,7 +67,7 @@ def test_a_run_and_its_folder_of_parts_are_the_same_place(tmp_path, collected):
 
 
 def test_single_games_are_chosen_or_left_out(tmp_path, collected):
-    assert set(games(run(tmp_path / "one", collected, groups=("wordle",)))) == {"wordle"}
+    assert set(games(run(tmp_path / "one", collected, game_groups=("wordle",)))) == {"wordle"}
     assert set(games(run(tmp_path / "out", collected, leave_out=("wordle",)))) == {"mastermind", "battleship"}
     assert "Without wordle, of which" in (tmp_path / "out" / "tables.md").read_text()
 
@@ -84,7 +84,7 @@ def test_settings_and_seed_decide(tmp_path, collected):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"groups": ("wordle", "bandit")}, "no trajectory of bandit, there are battleship, mastermind, wordle"),
+        ({"game_groups": ("wordle", "bandit")}, "no trajectory of bandit, there are battleship, mastermind, wordle"),
         ({"leave_out": ("wordle", "mastermind", "battleship")}, "no game remains without wordle"),
         (
             {"sft_tokens": 9, "pair_tokens": 9},

@@ -54,7 +54,7 @@ def test_every_kind_is_written_with_statistics_and_tables(tmp_path, sources, cap
         assert len(read(data / file)) == group[file.removesuffix(".jsonl")] > 0
     assert (group["game"], group["dialogues"], group["players"]) == ("clem_taboo", 2 * 24 + 24, 3)
     assert statistics["players"] == ["other", "tiny_player", "gpt"]
-    assert statistics["settings"]["held_out"] == 0.25
+    assert (statistics["settings"]["held_out"], statistics["settings"]["groups"]) == (0.25, [])
     tables = (tmp_path / "run" / "tables.md").read_text()
     counts = [group[name] for name in ("chosen", "chosen_held_out", "sft", "sft_held_out")]
     assert f"| clem_taboo | {' | '.join(map(str, counts))} |" in tables
@@ -130,7 +130,7 @@ def test_a_finished_run_is_shown_and_not_built_again(tmp_path, sources, capsys):
             r"sft has no row \(clem_taboo: .* won, .* rows too long\); collect more, raise players",
         ),
         (
-            {"groups": ("clem_taboo", "clem_wordle")},
+            {"game_groups": ("clem_taboo", "clem_wordle")},
             "no dialogue of clem_wordle, there are clem_taboo; collect the game",
         ),
         ({"leave_out": ("clem_taboo",)}, "no dialogue remains; leave out fewer games"),
@@ -182,8 +182,8 @@ def test_published_rows_are_bounded_and_may_be_cut(tmp_path, sources):
     [
         ({"wanted": ()}, r"wanted=\(\): must be some of sft, pairs_dialogue, pairs_turn, each once"),
         ({"wanted": ("sft", "sft")}, "each once"),
-        ({"groups": ("a", "b"), "leave_out": ("b",)}, "groups and leave_out both name b"),
-        ({"groups": ("clem_codenames",)}, r"groups=.*clem_codenames is for evaluation only"),
+        ({"game_groups": ("a", "b"), "leave_out": ("b",)}, "game_groups and leave_out both name b"),
+        ({"game_groups": ("clem_codenames",)}, r"game_groups=.*clem_codenames is for evaluation only"),
         ({"threshold": 100.0}, "threshold=100.0: must be at least 0 and below 100"),
         ({"held_out": 1.0}, "held_out=1.0: must be at least 0 and below 1"),
     ],

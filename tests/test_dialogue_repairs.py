@@ -228,7 +228,7 @@ def test_rows_that_are_all_left_out_are_told(tmp_path):
     with pytest.raises(DatasetError, match=said):
         build(tmp_path / "run", source)
     with pytest.raises(DatasetError, match=r"no dialogue of clem_referencegame, there are none \(repairs left out 4"):
-        build(tmp_path / "more", source, groups=("clem_referencegame",))
+        build(tmp_path / "more", source, game_groups=("clem_referencegame",))
 
 
 def test_a_repair_is_named_once():

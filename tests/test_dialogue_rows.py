@@ -596,7 +596,7 @@ def test_every_choice_has_the_seed_and_games_choose_apart():
 
 def test_single_games_are_chosen_and_left_out_and_only_what_is_wanted_is_made():
     some = drawn(12)
-    one = choose(some, settings(groups=("clem_taboo",)))
+    one = choose(some, settings(game_groups=("clem_taboo",)))
     assert [group.game for group in one.statistics] == ["clem_taboo"]
     rest = choose(some, settings(leave_out=("clem_taboo",)), unfinished={"clem_taboo": 4, "clem_wordle": 2, "x": 1})
     assert [(group.game, group.unfinished) for group in rest.statistics] == [

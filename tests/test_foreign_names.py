@@ -9,10 +9,12 @@ import dfc
 from dfc.config import (
     RECIPES,
     Collect,
+    DivideFuseConquer,
     EvaluateTasks,
     Grpo,
     GrpoConfig,
     LanguageSelfPlay,
+    Paprika,
     Playpen,
     Preference,
     Sft,
@@ -222,11 +224,18 @@ def test_what_a_file_is_told_to_write_can_be_written():
         (LanguageSelfPlay, "trajectories_per_seed=8", "trajectories_per_seed is now --config.group_size=8"),
         (Sft, "seeds_per_game=8", "; recipe sft has no such setting: divide_fuse_conquer, grpo have groups_per_game"),
         (Sft, "answers=8", "; recipe sft has no such setting: language_self_play has group_size"),
+        (Playpen, "build_dialogues.groups=a", "groups is now --config.build_dialogues.game_groups=a"),
+        (Paprika, "groups=a", "groups is now --config.build_data.game_groups=a"),
     ],
 )
 def test_a_name_of_before_is_refused_with_the_one_of_today(kind, word, told):
     assert f"there is no '{word.split('=')[0].rsplit('.', 1)[-1]}' in " in said(kind, word)
     assert told in said(kind, word)
+
+
+def test_groups_of_another_meaning_were_not_renamed():
+    assert " is now " not in said(DivideFuseConquer, "groups=a")
+    assert override(DivideFuseConquer(), ["--config.grouping.groups=(('Nim-v0',),)"])[1] == []
 
 
 @pytest.mark.parametrize(
@@ -337,7 +346,7 @@ def test_without_a_configuration_the_recipes_that_have_it_are_told():
     flag, foreign, _, key = caught.value.problems
     assert flag.endswith("; write --config.iterations=5")
     for problem in (foreign, key):
-        assert "divide_fuse_conquer, grpo have group_size" in problem
+        assert "divide_fuse_conquer, grpo, language_self_play have group_size" in problem
 
 
 def test_a_key_in_a_strangers_value_is_not_repeated():

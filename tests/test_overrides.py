@@ -217,7 +217,7 @@ ABSENT = [
     ("task_curriculum", "data"),
     ("task_curriculum", "policies"),
     ("task_curriculum", "build_data.trajectories"),
-    ("task_curriculum", "build_data.groups"),
+    ("task_curriculum", "build_data.game_groups"),
     ("task_curriculum", "collect.samples"),
     ("task_curriculum", "collect.samples_of"),
     ("task_curriculum", "collect.opponent"),

@@ -13,6 +13,7 @@ import pytest
 from dfc import files
 from dfc.config import (
     RECIPES,
+    DialogueChoiceConfig,
     DivideFuseConquer,
     Evaluate,
     Grpo,
@@ -144,7 +145,11 @@ def test_a_renamed_setting_with_another_value_is_refused_by_its_name_of_today(tm
         DivideFuseConquer(name="a", groups_per_game=3, group_size=5),
         Grpo(name="a", deals="epochs", tasks=8, groups_per_iteration=3, group_size=5),
         LanguageSelfPlay(name="a", groups_per_iteration=3, group_size=5),
-        Playpen(name="a", grpo=TeacherGrpoConfig(groups_per_iteration=3, group_size=5)),
+        Playpen(
+            name="a",
+            build_dialogues=DialogueChoiceConfig(game_groups=("clem_taboo",)),
+            grpo=TeacherGrpoConfig(groups_per_iteration=3, group_size=5),
+        ),
     ],
     ids=lambda config: config.recipe,
 )
@@ -152,7 +157,7 @@ def test_a_folder_of_before_of_every_recipe_resumes_and_says_what_differs_by_the
     with opened(tmp_path / "run", config) as folder:
         folder.append("metrics", [{"step": 1}])
     before = of_before(tmp_path / "run")[tmp_path / "run" / "config.json"]
-    assert b"group_size" not in before
+    assert not re.search(b"group_size|groups_per|game_groups", before)
     with opened(tmp_path / "run", config) as folder:
         assert folder.existed
         assert folder.records("metrics") == [{"step": 1}]

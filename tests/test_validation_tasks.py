@@ -98,7 +98,11 @@ def test_the_rest_of_each_configuration_is_sound(recipe):
         ("evaluate_tasks", TWO | {"policies": ("simple",)}, "has no tasks to solve; use the recipe evaluate"),
         ("paprika", DEALS | collect(tasks=2) | tasks(tasks=0), "evaluate_tasks.tasks=0: TowerOfHanoi-v0 has no splits"),
         ("task_curriculum", DEALS | FEW | tasks(tasks=0), "evaluate_tasks.tasks=0: TowerOfHanoi-v0 has no splits"),
-        ("paprika", build(groups=("wordle",)), "build_data.groups=('wordle',): wordle must be among this run's games"),
+        (
+            "paprika",
+            build(game_groups=("wordle",)),
+            "build_data.game_groups=('wordle',): wordle must be among this run's games",
+        ),
         ("task_curriculum", {"build_data": SelectionLimits(leave_out=("wordle",))}, "must be among this run's games"),
         ("paprika", build(leave_out=("minesweeper", "mastermind")), "leaves no game to train on"),
         ("build_data", {"rejected_failures": ("malformed", "failed")}, LABELS),

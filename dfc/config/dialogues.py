@@ -23,7 +23,7 @@ class DialogueChoiceConfig:
     """Which dialogues rows are made of, and how; see `dfc.data.dialogue_rows`.
 
     Attributes:
-      groups: only these games; empty: all (one name: the paper's D5).
+      game_groups: only these games; empty: all (one name: the paper's D5).
       leave_out: without these games (one name: leave-one-out, the paper's D6).
       repairs: how published dialogues of the image game, the Wordles and the reference game are mended (D.1, all four;
         `dfc.data.dialogue_repairs`); empty: they are taken as they are.
@@ -54,7 +54,7 @@ class DialogueChoiceConfig:
         Wordles, read as 2,000 of each).
     """
 
-    groups: tuple[str, ...] = ()
+    game_groups: tuple[str, ...] = ()
     leave_out: tuple[str, ...] = ()
     repairs: tuple[Repair, ...] = REPAIRS
     threshold: Threshold = 0.0

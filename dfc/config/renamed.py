@@ -5,9 +5,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from dfc.config import fields
+from dfc.config.dialogues import DialogueChoiceConfig
 from dfc.config.grpo import RlRun
 from dfc.config.playpen import TeacherGrpoConfig
 from dfc.config.self_play import LanguageSelfPlay
+from dfc.config.tasks import BuildDataConfig
 
 RENAMED: Mapping[type, Mapping[str, str]] = {
     RlRun: {
@@ -21,6 +23,8 @@ RENAMED: Mapping[type, Mapping[str, str]] = {
         "instances_per_iteration": "groups_per_iteration",
     },
     LanguageSelfPlay: {"answers": "group_size", "queries": "groups_per_iteration"},
+    BuildDataConfig: {"groups": "game_groups"},
+    DialogueChoiceConfig: {"groups": "game_groups"},
 }
 """Class of a configuration or of a section -> name of before -> the one of today."""
 
@@ -38,8 +42,9 @@ def with_new_names(stored: Mapping[str, Any], kind: type) -> dict[str, Any]:
         today = new_names.get(name, name)
         today = name if today in stored else today
         inner = known.get(today)
-        is_section = isinstance(value, Mapping) and isinstance(inner, type) and dataclasses.is_dataclass(inner)
-        renamed[today] = with_new_names(value, inner) if is_section else value
+        if isinstance(value, Mapping) and isinstance(inner, type) and dataclasses.is_dataclass(inner):
+            value = with_new_names(value, inner)  # noqa: PLW2901 - the same section by its names of today
+        renamed[today] = value
     return renamed
 
 

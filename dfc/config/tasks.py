@@ -105,10 +105,10 @@ class BuildDataConfig(SelectionLimits):
     """Rows to train on, chosen from trajectories.
 
     Attributes:
-      groups: only these games; empty: all (one name: trained on a single group).
+      game_groups: only these games; empty: all (one name: trained on a single group).
     """
 
-    groups: tuple[str, ...] = ()
+    game_groups: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

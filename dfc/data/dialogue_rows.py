@@ -176,7 +176,7 @@ def choose(
 
 def is_wanted(game: str, settings: DialogueRowsConfig) -> bool:
     """Returns whether rows are made of a game."""
-    return game not in settings.leave_out and (not settings.groups or game in settings.groups)
+    return game not in settings.leave_out and (not settings.game_groups or game in settings.game_groups)
 
 
 def player_ranking(dialogues: Iterable[Dialogue], settings: DialogueRowsConfig) -> list[str]:

@@ -1,6 +1,6 @@
 """Rows to train on from a folder of trajectories: what to imitate, pairs, and the paper's Table 4.
 
-    groups  the games that are there, those of ``build_data.groups``, without ``build_data.leave_out``
+    groups  the games that are there, those of ``build_data.game_groups``, without ``build_data.leave_out``
     data    sft.parquet, pairs.parquet, statistics.json (`dfc.data.preference_pairs`; rules: `dfc.data.selection`)
     tables  tables.md
 
@@ -63,11 +63,11 @@ def _groups(trajectories: Path, config: BuildData, there: list[str]) -> list[str
     Raises:
       DatasetError: a game that is named has no trajectory, or no game remains.
     """
-    wanted, left_out = config.groups, config.leave_out
+    wanted, left_out = config.game_groups, config.leave_out
     if absent := [game for game in wanted if game not in there]:
         raise DatasetError(
             f"{trajectories}: no trajectory of {', '.join(absent)}, there are {', '.join(there)}; collect the game, or "
-            "take it out of groups of build_data"
+            "take it out of game_groups of build_data"
         )
     groups = [game for game in wanted or there if game not in left_out]
     if measured := evaluation_only(groups):

@@ -61,7 +61,10 @@ def _build(config: BuildDialogues, folder: RunFolder) -> None:
     for held_out, pairs in enumerate(rows.pairs_turn):
         if pairs:
             write_pairs(data / dialogue_file("pairs_turn", held_out=bool(held_out)), pairs)
-    settings = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    settings = {
+        "groups" if field.name == "game_groups" else field.name: getattr(config, field.name)  # the file keeps its keys
+        for field in dataclasses.fields(config)
+    }
     groups = [dataclasses.asdict(group) for group in rows.statistics]
     write_json(data / STATISTICS_FILE, {"settings": settings, "players": rows.players, "groups": groups})
     tables = data_tables.dialogue_data(groups, rows.players)
@@ -96,10 +99,10 @@ def _read(
         unfinished.update(found.unfinished)
     there = sorted({dialogue.game for dialogue in dialogues})
     places = ", ".join(config.sources)
-    if absent := [game for game in config.groups if game not in there and game not in config.leave_out]:
+    if absent := [game for game in config.game_groups if game not in there and game not in config.leave_out]:
         raise DatasetError(
             f"{places}: no dialogue of {', '.join(absent)}, there are {', '.join(there) or 'none'}{_left_out(mended)}; "
-            "collect the game, or take it out of groups"
+            "collect the game, or take it out of game_groups"
         )
     if measured := evaluation_only(there):
         left_out = ",".join(dict.fromkeys((*config.leave_out, *measured)))

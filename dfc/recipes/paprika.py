@@ -7,7 +7,7 @@
     evaluate_tasks  the initial model, and the model after each training, on tasks that no stage trained on
 
 Each stage is a recipe of its own (`dfc.runs.stages`). Leaving one game out, or training on a single one, is
-``build_data.leave_out`` or ``build_data.groups``; with ``collected`` such runs share one collection. Without
+``build_data.leave_out`` or ``build_data.game_groups``; with ``collected`` such runs share one collection. Without
 ``build_data`` among the stages, the trainings read ``data``.
 
 How it departs from the paper: what each stage's module lists.

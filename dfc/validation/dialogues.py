@@ -14,11 +14,11 @@ def problems(config: BuildDialogues) -> list[str]:
         found.append(f"wanted={config.wanted}: must be some of {', '.join(WANTED)}, each once")
     if len(set(config.repairs)) < len(config.repairs):
         found.append(f"repairs={config.repairs}: must be some of {', '.join(REPAIRS)}, each once")
-    if both := sorted(set(config.groups) & set(config.leave_out)):
-        found.append(f"groups and leave_out both name {', '.join(both)}")
-    if measured := task_groups.evaluation_only(config.groups):
+    if both := sorted(set(config.game_groups) & set(config.leave_out)):
+        found.append(f"game_groups and leave_out both name {', '.join(both)}")
+    if measured := task_groups.evaluation_only(config.game_groups):
         what = "is for evaluation only and makes no rows to train on; leave it out"
-        found.append(f"groups={config.groups}: {', '.join(measured)} {what}")
+        found.append(f"game_groups={config.game_groups}: {', '.join(measured)} {what}")
     return found
 
 

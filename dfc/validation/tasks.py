@@ -207,12 +207,12 @@ def _build_problems(config: Run, build: SelectionLimits, path: str) -> list[str]
     found = []
     if 0 < build.turn_ratio <= 1:
         found.append(f"{path}turn_ratio={build.turn_ratio}: must be above 1, or 0 for failures only")
-    groups = build.groups if isinstance(build, BuildDataConfig) else ()
+    groups = build.game_groups if isinstance(build, BuildDataConfig) else ()
     both = sorted(set(groups) & set(build.leave_out))
     if both:
-        found.append(f"{path}groups and .leave_out both name {', '.join(both)}")
+        found.append(f"{path}game_groups and .leave_out both name {', '.join(both)}")
     collected = players.sound_games(config.games) if isinstance(config, GamesRun) and _collects(config) else None
-    for key, names in (("groups", groups), ("leave_out", build.leave_out)):
+    for key, names in (("game_groups", groups), ("leave_out", build.leave_out)):
         unknown = [game for game in names if not _is_game(game)]
         if unknown:
             found.append(f"{path}{key}={names}: there is no game {', '.join(unknown)}")
@@ -224,8 +224,8 @@ def _build_problems(config: Run, build: SelectionLimits, path: str) -> list[str]
             )
     if measured := task_groups.evaluation_only(groups):
         found.append(
-            f"{path}groups={groups}: {', '.join(measured)} is for evaluation only and makes no rows to train on; leave "
-            "it out"
+            f"{path}game_groups={groups}: {', '.join(measured)} is for evaluation only and makes no rows to train on; "
+            "leave it out"
         )
     if collected and not set(groups or collected) - set(build.leave_out):
         found.append(f"{path}leave_out={build.leave_out}: leaves no game to train on; leave out fewer")
